@@ -1,0 +1,372 @@
+"""The nouns: frozen values. No I/O, no clock, no chance, no behaviour beyond their own fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NewType
+
+JobId = NewType("JobId", str)
+Time = float  # seconds since the Unix epoch
+RunKey = tuple[JobId, int]  # (job id, attempt): names a run's pods for ever
+GpuKey = tuple[str, str]  # (node name, GPU uuid)
+
+HEADROOM_MIB_MIN = 256
+HEADROOM_FRACTION = 0.03
+
+
+# --- what there is ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One card. `reserved_mib` is what its driver keeps for itself."""
+
+    uuid: str
+    index: int
+    type: str
+    memory_mib: int
+    reserved_mib: int = 0
+
+    @property
+    def capacity_mib(self) -> int:
+        """What jobs may share: the total less what the driver, and prudence, keep back."""
+        kept = max(self.reserved_mib, HEADROOM_MIB_MIN, int(self.memory_mib * HEADROOM_FRACTION))
+        return max(0, self.memory_mib - kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    name: str
+    gpus: tuple[Gpu, ...]
+    labels: tuple[tuple[str, str], ...] = ()
+    ready: bool = True
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Share:
+    """So much of one GPU's memory. A job that shares with nobody takes the whole capacity."""
+
+    node: str
+    gpu: str  # the GPU's uuid
+    memory_mib: int
+
+    @property
+    def key(self) -> GpuKey:
+        return self.node, self.gpu
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """What was asked for. Never changes after submission."""
+
+    name: str
+    user: str
+    image: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    project: str = ""
+    experiment: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    script_path: str = ""
+    custom_dir: str = ""
+    snapshots_dir: str = ""
+    ports: tuple[tuple[int, int], ...] = ()  # (host, container)
+    max_epochs: int = 1
+    batch_size: int = 1
+    training_set_size: int = 1
+    gpus_min: int = 1  # 0 and 0: a job that needs no GPU
+    gpus_max: int = 1
+    memory_mib: int = 0  # the estimate per GPU; 0: not said, so a whole card until it is measured
+    shareable: bool = True
+    priority: int = 1
+    held: bool = False  # submitted, but not to be started before it is released
+    hours_estimate: float = 0.0
+    retries: int = 0
+
+
+class RunPhase(StrEnum):
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+
+
+class Outcome(StrEnum):
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class Failure(StrEnum):
+    """Why a run ended badly. Each class has a budget of its own (see lifecycle.py)."""
+
+    ERROR = "error"  # the job's own: it exited with a code that is not 0
+    OUT_OF_MEMORY = "out_of_memory"
+    LOST = "lost"  # the world's: node gone, pod deleted by hand, runner killed
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One incarnation of a job."""
+
+    attempt: int
+    shares: tuple[Share, ...]
+    phase: RunPhase
+    started_at: Time
+    epochs_before: int = 0  # epochs done when it was launched
+    epoch_started: int = -1  # the highest epoch (from 0) that any rank was let into; -1: none
+    heard_at: Time | None = None  # its last report; None: it never spoke to us
+    finished: bool = False  # it said so itself
+    stop_at_epoch: int | None = None  # every rank is told to stop at the start of this epoch
+    stopping_at: Time | None = None  # since when it is in phase STOPPING
+    stop_reason: str = ""
+    kill_at: Time | None = None
+
+    @property
+    def told_to_stop(self) -> bool:
+        """Whether some rank has been answered `stop`. Before that, an exit is the job's own."""
+        return self.stop_at_epoch is not None and self.epoch_started >= self.stop_at_epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The phase is derived: waiting = no run and no outcome."""
+
+    id: JobId
+    spec: JobSpec
+    submitted_at: Time
+    token: str = ""  # proves to the job service that a report is this job's
+    priority: int = 1
+    held: bool = False
+    cancelled: bool = False  # asked for; becomes an outcome when its run is gone
+    max_epochs: int = 1
+    memory_mib: int = 0  # what a GPU must hold for it, as learned so far; 0: not known
+    epochs_done: int = 0
+    attempts: int = 0
+    failures: tuple[tuple[Failure, int], ...] = ()
+    eligible_at: Time = 0.0  # not to be started before (back-off after a failure)
+    started_at: Time | None = None  # of its first run
+    ended_at: Time | None = None
+    run: Run | None = None
+    outcome: Outcome | None = None
+    reason: str = ""  # why it ended, or why its last run did
+
+    @property
+    def waiting(self) -> bool:
+        return self.run is None and self.outcome is None
+
+    def failed(self, failure: Failure) -> int:
+        return dict(self.failures).get(failure, 0)
+
+
+class PodState(StrEnum):
+    PENDING = "pending"
+    RUNNING = "running"
+    TERMINATING = "terminating"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """What the cluster says, not what we wish. A terminating pod still holds its shares."""
+
+    job_id: JobId
+    attempt: int
+    state: PodState
+    shares: tuple[Share, ...] = ()
+    rank: int = 0
+    exit_code: int | None = None
+    reason: str = ""  # "out_of_memory", "lost", or words for a person
+    at: Time | None = None  # when it ended, if the cluster knows
+
+    @property
+    def alive(self) -> bool:
+        return self.state not in (PodState.SUCCEEDED, PodState.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One measured epoch. `epoch` counts finished epochs, absolutely: the first one reports 1."""
+
+    job_id: JobId
+    attempt: int
+    epoch: int
+    rank: int = 0
+    placement: str = ""  # e.g. "t4x2": which GPUs it was measured on
+    beside: tuple[JobId, ...] = ()  # who ran on the same GPUs
+    step_seconds: float = 0.0
+    epoch_seconds: float = 0.0
+    samples_per_second: float = 0.0
+    memory_mib: int = 0  # 0: not known
+    gpu_util: float = 0.0
+    at: Time = 0.0
+
+
+# --- what flows ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    job_id: JobId
+    spec: JobSpec
+    token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    job_id: JobId
+    by: str = ""
+    graceful: bool = False  # at the end of the epoch, not at once
+
+
+@dataclass(frozen=True, slots=True)
+class Updated:
+    """None: as it was."""
+
+    job_id: JobId
+    by: str = ""
+    priority: int | None = None
+    held: bool | None = None
+    max_epochs: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EpochStarted:
+    """A rank asks to be let into this epoch (from 0). The answer is read from the committed run."""
+
+    job_id: JobId
+    attempt: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """A sign of life between two epochs' ends."""
+
+    job_id: JobId
+    attempt: int
+    memory_mib: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnded:
+    profile: Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A run says how it ends: its work done, or gone because it was asked to."""
+
+    job_id: JobId
+    attempt: int
+    preempted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The whole cluster, as a look that began at `at` found it. Never a difference.
+
+    Whatever was asked to be launched before `at`, and is not over and removed, is among the pods.
+    """
+
+    at: Time
+    nodes: tuple[Node, ...] = ()
+    pods: tuple[Pod, ...] = ()
+
+
+Event = (
+    Submitted | Cancelled | Updated | EpochStarted | Reported | EpochEnded | Finished | Observed
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Start this run, unless it was started already."""
+
+    job_id: JobId
+    attempt: int
+    spec: JobSpec
+    shares: tuple[Share, ...]
+    epochs_done: int
+    max_epochs: int
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """End this run if it lives, and forget it if it is over. Its logs stay."""
+
+    job_id: JobId
+    attempt: int
+
+
+Action = Launch | Remove
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a job waits: a word for programs, a sentence for people."""
+
+    kind: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} ({self.detail})" if self.detail else self.kind
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Who should hold which GPUs: the whole wish, not a difference. May be any nonsense.
+
+    A job that is not in `placements` should not run; one with an empty tuple runs without GPUs.
+    """
+
+    placements: Mapping[JobId, tuple[Share, ...]] = field(default_factory=dict)
+    why: Mapping[JobId, Reason] = field(default_factory=dict)
+    optimal: bool = True
+    replan_at: Time | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Something that happened, told once, for all readers."""
+
+    at: Time
+    kind: str
+    job_id: JobId | None = None
+    attempt: int | None = None
+    data: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Everything a decision may look at. Replaced, never edited."""
+
+    number: int = 0
+    jobs: Mapping[JobId, Job] = field(default_factory=dict)  # live ones, and those just ended
+    nodes: tuple[Node, ...] = ()
+    pods: Mapping[RunKey, tuple[Pod, ...]] = field(default_factory=dict)  # by rank
+    # Memory taken on each GPU: by runs we believe in, and by pods not yet seen gone.
+    held: Mapping[GpuKey, Mapping[RunKey, int]] = field(default_factory=dict)
+    observed_at: Time | None = None  # None until the first look at the cluster after a start
+    planned_at: Time | None = None
+    stale: bool = True  # something has changed that a plan would look at
+    why: Mapping[JobId, Reason] = field(default_factory=dict)  # of the newest plan
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The numbers a decision obeys. Set by configuration, the same for all policies."""
+
+    plan_every_seconds: float = 1.0
+    stop_grace_seconds: float = 3600.0  # from the request to stop to the kill
+    memory_margin_mib: int = 0  # on top of what was estimated or measured
+    out_of_memory_factor: float = 1.5
+    lost_max: int = 10  # runs in a row lost to the world without one epoch between
+    backoff_seconds: float = 5.0  # before the second try; doubles, up to
+    backoff_max_seconds: float = 300.0
+    ageing_seconds: float = 6 * 3600.0  # waiting this long is worth one step of priority
+    remember_seconds: float = 60.0  # an ended job stays in the view so long, for late callers

@@ -1,0 +1,60 @@
+"""What the loop needs from the world. Structural: adapters do not inherit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from scheduler.model import Action, Event, Fact, Plan, Profile, Time, View
+
+Policy = Callable[[View, Time], Plan]
+Put = Callable[[Event], None]
+
+
+class Inbox(Protocol):
+    """Time and news, which are one thing to a loop that waits."""
+
+    def now(self) -> Time:
+        """Never goes back."""
+
+    def wait(self, until: Time | None) -> Sequence[Event]:
+        """Return as soon as there is news, or with nothing when `until` has come.
+
+        To be called again is to hear that the batch before has been committed and acted upon:
+        whoever waits for one of its events is answered now.
+        """
+
+
+class Store(Protocol):
+    def load(self) -> View:
+        """The jobs that have not ended, in the order of their submission; no nodes, no pods."""
+
+    def commit(
+        self,
+        before: View,
+        after: View,
+        facts: Sequence[Fact],
+        profiles: Sequence[Profile],
+        at: Time,
+    ) -> None:
+        """All of it is on disk, or none of it and an error."""
+
+
+class Cluster(Protocol):
+    """Performing twice is performing once; a run is known by (job id, attempt) for ever.
+
+    A removed run is soon no longer alive; removing what is not there does nothing. A launch that
+    has been performed shows in every observation begun later, until it is over and removed.
+    """
+
+    def perform(self, action: Action) -> None:
+        """Quick, and never raises for operational trouble: that shows in a later Observed."""
+
+
+class Source(Protocol):
+    """Something that puts events into the inbox from threads of its own."""
+
+    def start(self, put: Put) -> None: ...
+
+    def stop(self) -> None:
+        """Returns when its threads have ended."""

@@ -1,0 +1,418 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class KeyValue(_message.Message):
+    __slots__ = ("key", "value")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    value: str
+    def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+
+class PortMapping(_message.Message):
+    __slots__ = ("host", "container")
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    host: int
+    container: int
+    def __init__(self, host: _Optional[int] = ..., container: _Optional[int] = ...) -> None: ...
+
+class JobSpec(_message.Message):
+    __slots__ = ("name", "image", "command", "args", "project", "experiment", "labels", "env", "script_path", "custom_dir", "snapshots_dir", "ports", "max_epochs", "batch_size", "training_set_size", "gpus_min", "gpus_max", "memory_mib", "is_single_gpu", "disable_gpu_sharing", "priority", "held", "hours_estimate", "retries", "user")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    ARGS_FIELD_NUMBER: _ClassVar[int]
+    PROJECT_FIELD_NUMBER: _ClassVar[int]
+    EXPERIMENT_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    ENV_FIELD_NUMBER: _ClassVar[int]
+    SCRIPT_PATH_FIELD_NUMBER: _ClassVar[int]
+    CUSTOM_DIR_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOTS_DIR_FIELD_NUMBER: _ClassVar[int]
+    PORTS_FIELD_NUMBER: _ClassVar[int]
+    MAX_EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    TRAINING_SET_SIZE_FIELD_NUMBER: _ClassVar[int]
+    GPUS_MIN_FIELD_NUMBER: _ClassVar[int]
+    GPUS_MAX_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_MIB_FIELD_NUMBER: _ClassVar[int]
+    IS_SINGLE_GPU_FIELD_NUMBER: _ClassVar[int]
+    DISABLE_GPU_SHARING_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    HOURS_ESTIMATE_FIELD_NUMBER: _ClassVar[int]
+    RETRIES_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    image: str
+    command: _containers.RepeatedScalarFieldContainer[str]
+    args: _containers.RepeatedScalarFieldContainer[str]
+    project: str
+    experiment: str
+    labels: _containers.RepeatedCompositeFieldContainer[KeyValue]
+    env: _containers.RepeatedCompositeFieldContainer[KeyValue]
+    script_path: str
+    custom_dir: str
+    snapshots_dir: str
+    ports: _containers.RepeatedCompositeFieldContainer[PortMapping]
+    max_epochs: int
+    batch_size: int
+    training_set_size: int
+    gpus_min: int
+    gpus_max: int
+    memory_mib: int
+    is_single_gpu: bool
+    disable_gpu_sharing: bool
+    priority: int
+    held: bool
+    hours_estimate: float
+    retries: int
+    user: str
+    def __init__(self, name: _Optional[str] = ..., image: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., args: _Optional[_Iterable[str]] = ..., project: _Optional[str] = ..., experiment: _Optional[str] = ..., labels: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., env: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., script_path: _Optional[str] = ..., custom_dir: _Optional[str] = ..., snapshots_dir: _Optional[str] = ..., ports: _Optional[_Iterable[_Union[PortMapping, _Mapping]]] = ..., max_epochs: _Optional[int] = ..., batch_size: _Optional[int] = ..., training_set_size: _Optional[int] = ..., gpus_min: _Optional[int] = ..., gpus_max: _Optional[int] = ..., memory_mib: _Optional[int] = ..., is_single_gpu: _Optional[bool] = ..., disable_gpu_sharing: _Optional[bool] = ..., priority: _Optional[int] = ..., held: _Optional[bool] = ..., hours_estimate: _Optional[float] = ..., retries: _Optional[int] = ..., user: _Optional[str] = ...) -> None: ...
+
+class Share(_message.Message):
+    __slots__ = ("node", "gpu", "memory_mib")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    GPU_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_MIB_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    gpu: str
+    memory_mib: int
+    def __init__(self, node: _Optional[str] = ..., gpu: _Optional[str] = ..., memory_mib: _Optional[int] = ...) -> None: ...
+
+class Job(_message.Message):
+    __slots__ = ("id", "spec", "state", "epochs_done", "max_epochs", "submitted_at", "started_at", "ended_at", "attempt", "shares", "reason", "priority", "preempted", "memory_mib", "epoch_seconds", "eta_seconds", "run_started_at", "heard_at")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_DONE_FIELD_NUMBER: _ClassVar[int]
+    MAX_EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    SUBMITTED_AT_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    ENDED_AT_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    SHARES_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    PREEMPTED_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_MIB_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ETA_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    RUN_STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    HEARD_AT_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    spec: JobSpec
+    state: str
+    epochs_done: int
+    max_epochs: int
+    submitted_at: float
+    started_at: float
+    ended_at: float
+    attempt: int
+    shares: _containers.RepeatedCompositeFieldContainer[Share]
+    reason: str
+    priority: int
+    preempted: bool
+    memory_mib: int
+    epoch_seconds: float
+    eta_seconds: float
+    run_started_at: float
+    heard_at: float
+    def __init__(self, id: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., state: _Optional[str] = ..., epochs_done: _Optional[int] = ..., max_epochs: _Optional[int] = ..., submitted_at: _Optional[float] = ..., started_at: _Optional[float] = ..., ended_at: _Optional[float] = ..., attempt: _Optional[int] = ..., shares: _Optional[_Iterable[_Union[Share, _Mapping]]] = ..., reason: _Optional[str] = ..., priority: _Optional[int] = ..., preempted: _Optional[bool] = ..., memory_mib: _Optional[int] = ..., epoch_seconds: _Optional[float] = ..., eta_seconds: _Optional[float] = ..., run_started_at: _Optional[float] = ..., heard_at: _Optional[float] = ...) -> None: ...
+
+class Fact(_message.Message):
+    __slots__ = ("at", "kind", "job_id", "attempt", "data_json")
+    AT_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    DATA_JSON_FIELD_NUMBER: _ClassVar[int]
+    at: float
+    kind: str
+    job_id: str
+    attempt: int
+    data_json: str
+    def __init__(self, at: _Optional[float] = ..., kind: _Optional[str] = ..., job_id: _Optional[str] = ..., attempt: _Optional[int] = ..., data_json: _Optional[str] = ...) -> None: ...
+
+class SubmitRequest(_message.Message):
+    __slots__ = ("job_id", "spec", "dry_run")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    spec: JobSpec
+    dry_run: bool
+    def __init__(self, job_id: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+
+class SubmitReply(_message.Message):
+    __slots__ = ("job", "notes", "command", "env")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    ENV_FIELD_NUMBER: _ClassVar[int]
+    job: Job
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    command: _containers.RepeatedScalarFieldContainer[str]
+    env: _containers.RepeatedCompositeFieldContainer[KeyValue]
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ...) -> None: ...
+
+class GetJobRequest(_message.Message):
+    __slots__ = ("job", "story")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    STORY_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    story: bool
+    def __init__(self, job: _Optional[str] = ..., story: _Optional[bool] = ...) -> None: ...
+
+class GetJobReply(_message.Message):
+    __slots__ = ("job", "story")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    STORY_FIELD_NUMBER: _ClassVar[int]
+    job: Job
+    story: _containers.RepeatedCompositeFieldContainer[Fact]
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., story: _Optional[_Iterable[_Union[Fact, _Mapping]]] = ...) -> None: ...
+
+class ListJobsRequest(_message.Message):
+    __slots__ = ("jobs", "all_users", "limit", "states", "project", "experiment", "labels", "user")
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    ALL_USERS_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    STATES_FIELD_NUMBER: _ClassVar[int]
+    PROJECT_FIELD_NUMBER: _ClassVar[int]
+    EXPERIMENT_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedScalarFieldContainer[str]
+    all_users: bool
+    limit: int
+    states: _containers.RepeatedScalarFieldContainer[str]
+    project: str
+    experiment: str
+    labels: _containers.RepeatedCompositeFieldContainer[KeyValue]
+    user: str
+    def __init__(self, jobs: _Optional[_Iterable[str]] = ..., all_users: _Optional[bool] = ..., limit: _Optional[int] = ..., states: _Optional[_Iterable[str]] = ..., project: _Optional[str] = ..., experiment: _Optional[str] = ..., labels: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., user: _Optional[str] = ...) -> None: ...
+
+class ListJobsReply(_message.Message):
+    __slots__ = ("jobs", "total")
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[Job]
+    total: int
+    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., total: _Optional[int] = ...) -> None: ...
+
+class CancelJobRequest(_message.Message):
+    __slots__ = ("job", "graceful")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    GRACEFUL_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    graceful: bool
+    def __init__(self, job: _Optional[str] = ..., graceful: _Optional[bool] = ...) -> None: ...
+
+class CancelJobReply(_message.Message):
+    __slots__ = ("job", "already_ended")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ALREADY_ENDED_FIELD_NUMBER: _ClassVar[int]
+    job: Job
+    already_ended: bool
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., already_ended: _Optional[bool] = ...) -> None: ...
+
+class UpdateJobRequest(_message.Message):
+    __slots__ = ("job", "priority", "held", "max_epochs")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    MAX_EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    priority: int
+    held: bool
+    max_epochs: int
+    def __init__(self, job: _Optional[str] = ..., priority: _Optional[int] = ..., held: _Optional[bool] = ..., max_epochs: _Optional[int] = ...) -> None: ...
+
+class GetLogsRequest(_message.Message):
+    __slots__ = ("job", "tail", "follow", "attempt", "have", "download")
+    class HaveEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    TAIL_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    HAVE_FIELD_NUMBER: _ClassVar[int]
+    DOWNLOAD_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    tail: int
+    follow: bool
+    attempt: int
+    have: _containers.ScalarMap[str, int]
+    download: bool
+    def __init__(self, job: _Optional[str] = ..., tail: _Optional[int] = ..., follow: _Optional[bool] = ..., attempt: _Optional[int] = ..., have: _Optional[_Mapping[str, int]] = ..., download: _Optional[bool] = ...) -> None: ...
+
+class LogChunk(_message.Message):
+    __slots__ = ("data", "file", "note", "job_id")
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    file: str
+    note: str
+    job_id: str
+    def __init__(self, data: _Optional[bytes] = ..., file: _Optional[str] = ..., note: _Optional[str] = ..., job_id: _Optional[str] = ...) -> None: ...
+
+class GetClusterRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GpuJob(_message.Message):
+    __slots__ = ("job_id", "name", "user", "memory_mib", "state")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_MIB_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    name: str
+    user: str
+    memory_mib: int
+    state: str
+    def __init__(self, job_id: _Optional[str] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., memory_mib: _Optional[int] = ..., state: _Optional[str] = ...) -> None: ...
+
+class GpuState(_message.Message):
+    __slots__ = ("node", "gpu", "type", "memory_mib", "capacity_mib", "reserved_mib", "jobs", "ready", "index")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    GPU_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_MIB_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_MIB_FIELD_NUMBER: _ClassVar[int]
+    RESERVED_MIB_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    gpu: str
+    type: str
+    memory_mib: int
+    capacity_mib: int
+    reserved_mib: int
+    jobs: _containers.RepeatedCompositeFieldContainer[GpuJob]
+    ready: bool
+    index: int
+    def __init__(self, node: _Optional[str] = ..., gpu: _Optional[str] = ..., type: _Optional[str] = ..., memory_mib: _Optional[int] = ..., capacity_mib: _Optional[int] = ..., reserved_mib: _Optional[int] = ..., jobs: _Optional[_Iterable[_Union[GpuJob, _Mapping]]] = ..., ready: _Optional[bool] = ..., index: _Optional[int] = ...) -> None: ...
+
+class UserTotal(_message.Message):
+    __slots__ = ("user", "running", "waiting", "gpus", "memory_mib")
+    USER_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    GPUS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_MIB_FIELD_NUMBER: _ClassVar[int]
+    user: str
+    running: int
+    waiting: int
+    gpus: float
+    memory_mib: int
+    def __init__(self, user: _Optional[str] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., gpus: _Optional[float] = ..., memory_mib: _Optional[int] = ...) -> None: ...
+
+class Cluster(_message.Message):
+    __slots__ = ("gpus", "users", "policy", "observed_at", "version")
+    GPUS_FIELD_NUMBER: _ClassVar[int]
+    USERS_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    gpus: _containers.RepeatedCompositeFieldContainer[GpuState]
+    users: _containers.RepeatedCompositeFieldContainer[UserTotal]
+    policy: str
+    observed_at: float
+    version: str
+    def __init__(self, gpus: _Optional[_Iterable[_Union[GpuState, _Mapping]]] = ..., users: _Optional[_Iterable[_Union[UserTotal, _Mapping]]] = ..., policy: _Optional[str] = ..., observed_at: _Optional[float] = ..., version: _Optional[str] = ...) -> None: ...
+
+class StartEpochRequest(_message.Message):
+    __slots__ = ("job_id", "attempt", "rank", "local_rank", "epoch")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_RANK_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    attempt: int
+    rank: int
+    local_rank: int
+    epoch: int
+    def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[int] = ..., local_rank: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class StartEpochReply(_message.Message):
+    __slots__ = ("stop", "reason")
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    stop: bool
+    reason: str
+    def __init__(self, stop: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Profile(_message.Message):
+    __slots__ = ("job_id", "attempt", "rank", "epoch", "step_seconds", "epoch_seconds", "samples_per_second", "memory_mib", "gpu_util", "steps")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STEP_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_MIB_FIELD_NUMBER: _ClassVar[int]
+    GPU_UTIL_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    attempt: int
+    rank: int
+    epoch: int
+    step_seconds: float
+    epoch_seconds: float
+    samples_per_second: float
+    memory_mib: int
+    gpu_util: float
+    steps: int
+    def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., step_seconds: _Optional[float] = ..., epoch_seconds: _Optional[float] = ..., samples_per_second: _Optional[float] = ..., memory_mib: _Optional[int] = ..., gpu_util: _Optional[float] = ..., steps: _Optional[int] = ...) -> None: ...
+
+class ReportRequest(_message.Message):
+    __slots__ = ("profiles",)
+    PROFILES_FIELD_NUMBER: _ClassVar[int]
+    profiles: _containers.RepeatedCompositeFieldContainer[Profile]
+    def __init__(self, profiles: _Optional[_Iterable[_Union[Profile, _Mapping]]] = ...) -> None: ...
+
+class EndEpochRequest(_message.Message):
+    __slots__ = ("profiles",)
+    PROFILES_FIELD_NUMBER: _ClassVar[int]
+    profiles: _containers.RepeatedCompositeFieldContainer[Profile]
+    def __init__(self, profiles: _Optional[_Iterable[_Union[Profile, _Mapping]]] = ...) -> None: ...
+
+class EndEpochReply(_message.Message):
+    __slots__ = ("epochs_done",)
+    EPOCHS_DONE_FIELD_NUMBER: _ClassVar[int]
+    epochs_done: int
+    def __init__(self, epochs_done: _Optional[int] = ...) -> None: ...
+
+class FinishRequest(_message.Message):
+    __slots__ = ("job_id", "attempt", "rank", "preempted")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    PREEMPTED_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    attempt: int
+    rank: int
+    preempted: bool
+    def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[int] = ..., preempted: _Optional[bool] = ...) -> None: ...
+
+class Ack(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
