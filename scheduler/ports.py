@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
-from scheduler.model import Action, Event, Fact, Plan, Profile, Time, View
+from scheduler.model import Action, Event, Fact, JobId, Plan, Profile, Time, View
 
 Policy = Callable[[View, Time], Plan]
 Put = Callable[[Event], None]
@@ -33,11 +33,16 @@ class Store(Protocol):
         self,
         before: View,
         after: View,
+        touched: Collection[JobId],
         facts: Sequence[Fact],
         profiles: Sequence[Profile],
         at: Time,
     ) -> None:
-        """All of it is on disk, or none of it and an error."""
+        """All of it is on disk, or none of it and an error. Nothing to write costs nothing.
+
+        `touched` names every job that may differ between the two views; of those that do not
+        differ, and of those which `after` has merely forgotten, nothing is written.
+        """
 
 
 class Cluster(Protocol):
