@@ -115,12 +115,12 @@ class Run:
     shares: tuple[Share, ...]
     phase: RunPhase
     started_at: Time
+    phase_at: Time  # since when it is in this phase
     epochs_before: int = 0  # epochs done when it was launched
     epoch_started: int = -1  # the highest epoch (from 0) that any rank was let into; -1: none
     heard_at: Time | None = None  # its last report; None: it never spoke to us
     finished: bool = False  # it said so itself
     stop_at_epoch: int | None = None  # every rank is told to stop at the start of this epoch
-    stopping_at: Time | None = None  # since when it is in phase STOPPING
     stop_reason: str = ""
     kill_at: Time | None = None
 
@@ -147,6 +147,7 @@ class Job:
     attempts: int = 0
     failures: tuple[tuple[Failure, int], ...] = ()
     eligible_at: Time = 0.0  # not to be started before (back-off after a failure)
+    ran_seconds: float = 0.0  # in runs that are over: time in which it did not wait
     started_at: Time | None = None  # of its first run
     ended_at: Time | None = None
     run: Run | None = None
@@ -346,13 +347,17 @@ class View:
     """Everything a decision may look at. Replaced, never edited."""
 
     number: int = 0
+    at: Time = 0.0  # of the step that made it
     jobs: Mapping[JobId, Job] = field(default_factory=dict)  # live ones, and those just ended
     nodes: tuple[Node, ...] = ()
     pods: Mapping[RunKey, tuple[Pod, ...]] = field(default_factory=dict)  # by rank
     # Memory taken on each GPU: by runs we believe in, and by pods not yet seen gone.
     held: Mapping[GpuKey, Mapping[RunKey, int]] = field(default_factory=dict)
+    stopping: frozenset[JobId] = frozenset()  # whose run has been asked to stop
+    ended: Mapping[JobId, Time] = field(default_factory=dict)  # oldest first, until forgotten
     observed_at: Time | None = None  # None until the first look at the cluster after a start
     planned_at: Time | None = None
+    replan_at: Time | None = None
     stale: bool = True  # something has changed that a plan would look at
     why: Mapping[JobId, Reason] = field(default_factory=dict)  # of the newest plan
 
