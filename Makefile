@@ -1,0 +1,68 @@
+# Every command a person needs. On a fresh machine: Python 3.11 or newer, make, and nothing else.
+
+N ?= 1000
+SEED ?= 1
+BENCHMARKS := reports submissions cli measure crash
+
+PYTHON := $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& echo $$python && break; done)
+BIN := .venv/bin
+READY := .venv/ready
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test check lives mutants bench proto lock clean
+
+help:  ## what there is
+	@echo 'make TARGET, where TARGET is one of'
+	@sed -nE 's/^([a-z]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+
+venv: $(READY)  ## prepare .venv with the locked dependencies; does nothing if that is done
+
+# Keyed to what it is made from. A half-finished one has no stamp and is made again.
+$(READY): requirements/dev.lock pyproject.toml kubernetesdlprofile/pyproject.toml
+	@test -n '$(PYTHON)' || { echo 'epoch-scheduler needs Python 3.11 or newer; found: '\
+	"$$(python3 --version 2>&1 || echo none)" >&2; exit 1; }
+	@rm -f $@
+	$(PYTHON) -m venv .venv || { echo 'On Debian and Ubuntu: apt install python3-venv' >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements/dev.lock
+	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps \
+		--editable . --editable ./kubernetesdlprofile
+	@touch $@
+
+demo: $(READY)  ## watch real trainings share two pretended GPUs, for less than a minute
+	$(BIN)/python -m demo
+
+test: $(READY)  ## every test
+	$(BIN)/python -m pytest --numprocesses 2
+
+check: $(READY)  ## style, types, who may import whom, fast tests: under a minute
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest --numprocesses 2 --quiet -m 'not slow'
+
+lives: $(READY)  ## N simulated lives of the daemon, from seed SEED on
+	$(BIN)/python -m simulator.life --lives $(N) --seed $(SEED)
+
+mutants: $(READY)  ## plant each known bug, and see that some life notices
+	$(BIN)/python -m tests.lives.mutants
+
+bench: $(READY)  ## every figure that the documents publish
+	@for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$name || exit 1; done
+
+proto: $(READY)  ## generate scheduler/v1 from proto/
+	$(BIN)/python -m grpc_tools.protoc --proto_path proto --python_out . --pyi_out . \
+		--grpc_python_out . proto/scheduler/v1/scheduler.proto
+
+lock: $(READY)  ## resolve the dependencies anew; names no registry
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-header pyproject.toml -o requirements/runtime.lock
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-header --group pyproject.toml:dev pyproject.toml \
+		-o requirements/dev.lock
+
+clean:  ## remove .venv and what tools left behind
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

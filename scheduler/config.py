@@ -1,0 +1,189 @@
+"""Settings: one frozen `Config`, read once from file, environment and flags. Nobody else reads any.
+
+Every value is converted where it comes from, so that a wrong one is blamed on the file, the
+variable or the flag that holds it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import re
+import tomllib
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from scheduler.errors import ConfigError
+from scheduler.model import Rules
+
+SYSTEM_FILE = Path("/etc/epoch-scheduler.toml")
+PREFIX = "SCHEDULER_"
+OF_THE_COMMANDS = {"SCHEDULER_SERVER", "SCHEDULER_TOKEN"}  # read by run-scheduler and its like
+
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+
+
+def default_state_dir() -> Path:
+    if os.geteuid() == 0:
+        return Path("/var/lib/epoch-scheduler")
+    return Path("~/.local/state/epoch-scheduler").expanduser()
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """The embedded cluster: this machine's processes and GPUs."""
+
+    stop_grace_seconds: Positive = 10.0
+    observe_every_seconds: Positive = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Housekeeping:
+    backup_hour: Annotated[int, msgspec.Meta(ge=0, le=23)] = 3
+    backups_kept: Count = 7
+    facts_kept_days: Count = 90
+    checkpoint_every_seconds: Positive = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "text", "json"] = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    listen: str = "127.0.0.1:7070"
+    state_dir: Path = field(default_factory=default_state_dir)
+    gpus: str = ""
+    policy: str = "fifo"
+    admins: tuple[str, ...] = ()
+    heartbeat_seconds: Count = 30
+    rules: Rules = field(default_factory=Rules)
+    local: Local = field(default_factory=Local)
+    housekeeping: Housekeeping = field(default_factory=Housekeeping)
+    log: Log = field(default_factory=Log)
+
+
+class Given(typing.NamedTuple):
+    key: str
+    value: Any  # as TOML has it; text from environment and flags
+    source: str
+
+
+def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]) -> Config:
+    """The defaults, overlaid by the file, the environment and the flags, in this order."""
+    hints = {key: hint for key, hint, _ in settings()}
+    values: dict[str, Any] = {}
+    for given in _known(_from_file(file), hints):
+        values[given.key] = _convert(given, hints[given.key], strict=True)
+    for given in _known((*_from_environment(environ), *_from_flags(flags)), hints):
+        values[given.key] = _convert(given, hints[given.key], strict=False)
+    config: Config = _build(Config, "", values)
+    listen_address(config.listen)
+    return config
+
+
+def listen_address(listen: str) -> tuple[str, int]:
+    match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]]+):(\d{1,5})", listen, re.ASCII)
+    if match is None or int(match[2]) > 65535:
+        raise ConfigError(f"listen: {listen!r} is not HOST:PORT, e.g. 127.0.0.1:7070")
+    return match[1], int(match[2])
+
+
+def settings(kind: Any = Config, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Every key, in order, with its type and its default."""
+    hints, default = typing.get_type_hints(kind, include_extras=True), kind()
+    for name in (f.name for f in fields(kind)):
+        if is_dataclass(hints[name]):
+            yield from settings(hints[name], f"{prefix}{name}.")
+        else:
+            yield prefix + name, hints[name], getattr(default, name)
+
+
+def _from_file(file: Path | None) -> Iterator[Given]:
+    if file is None:
+        if not SYSTEM_FILE.exists():
+            return
+        file = SYSTEM_FILE
+    try:
+        tree = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} is not TOML: {error}") from error
+    for key, value in _flat(tree):
+        yield Given(key, value, str(file))
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _from_environment(environ: Mapping[str, str]) -> Iterator[Given]:
+    """`SCHEDULER_RULES__PLAN_EVERY_SECONDS` is `rules.plan_every_seconds`."""
+    for name, text in sorted(environ.items()):
+        if name.startswith(PREFIX) and name not in OF_THE_COMMANDS:
+            yield Given(name.removeprefix(PREFIX).lower().replace("__", "."), text, name)
+
+
+def _from_flags(flags: Mapping[str, str]) -> Iterator[Given]:
+    for key, text in flags.items():
+        yield Given(key, text, f"--{key.replace('.', '_')}")
+
+
+def _known(layer: Iterable[Given], hints: Mapping[str, Any]) -> Iterator[Given]:
+    for given in layer:
+        if given.key not in hints:
+            close = difflib.get_close_matches(given.key, hints, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise ConfigError(f"{given.source}: there is no setting {given.key!r}{hint}")
+        yield given
+
+
+def _convert(given: Given, hint: Any, *, strict: bool) -> Any:
+    """Strict for TOML, which has types; text is read as whatever is wanted."""
+    value = given.value
+    if hint == tuple[str, ...] and not strict:
+        value = [word.strip() for word in value.split(",") if word.strip()]
+    try:
+        if hint is Path:
+            return Path(msgspec.convert(value, str)).expanduser().absolute()
+        result = msgspec.convert(value, hint, strict=strict)
+    except msgspec.ValidationError as error:
+        wanted = _wanted(hint, error)
+        raise ConfigError(f"{given.source}: {given.key} = {value!r}: {wanted}") from error
+    if isinstance(result, int | float) and not (math.isfinite(result) and result >= 0):
+        raise ConfigError(
+            f"{given.source}: {given.key} = {value!r}: expected a number, 0 or greater"
+        )
+    return result
+
+
+def _wanted(hint: Any, error: msgspec.ValidationError) -> str:
+    if typing.get_origin(hint) is Literal:
+        return f"expected one of {', '.join(typing.get_args(hint))}"
+    words = str(error).replace("`", "").split(" - at ")[0]
+    return words[:1].lower() + words[1:]
+
+
+def _build(kind: Any, prefix: str, values: Mapping[str, Any]) -> Any:
+    given: dict[str, Any] = {}
+    for name, hint in typing.get_type_hints(kind).items():
+        key = prefix + name
+        if is_dataclass(hint):
+            given[name] = _build(hint, f"{key}.", values)
+        elif key in values:
+            given[name] = values[key]
+    return kind(**given)

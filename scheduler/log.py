@@ -1,0 +1,61 @@
+"""Log lines: how they look and where they go. What is worth a line is decided by facts.py."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable
+
+import structlog
+
+from scheduler.config import Log
+from scheduler.model import Fact
+
+Logger = structlog.typing.FilteringBoundLogger
+
+
+def configure(settings: Log) -> Logger:
+    """Key-value to stderr, JSON when that is no terminal; the libraries' own lines likewise."""
+    shared: list[structlog.typing.Processor] = [
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    terminal = sys.stderr.isatty()
+    as_json = settings.format == "json" or (settings.format == "auto" and not terminal)
+    renderer: structlog.typing.Processor = (
+        structlog.processors.JSONRenderer()
+        if as_json
+        else structlog.dev.ConsoleRenderer(
+            colors=terminal, exception_formatter=structlog.dev.plain_traceback
+        )
+    )
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=shared,
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            *([structlog.processors.format_exc_info] if as_json else []),
+            renderer,
+        ],
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logging.getLogger("scheduler").setLevel(settings.level.upper())
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    logger: Logger = structlog.get_logger("scheduler")
+    return logger
+
+
+def log_facts(logger: Logger, facts: Iterable[Fact]) -> None:
+    """One line for each: the fact's kind is the event."""
+    for fact in facts:
+        logger.info(fact.kind, job_id=fact.job_id, attempt=fact.attempt, at=fact.at, **fact.data)
