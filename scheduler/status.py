@@ -1,0 +1,123 @@
+"""What people are told of a job: its state, why, and how much longer. Derived from rows; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from scheduler.admission import shown
+from scheduler.errors import Rejected
+from scheduler.model import Job, Outcome, Profile, RunPhase, Time, View
+
+PREEMPTED = "preempted"  # how the reason of a job begins that made room for another
+
+
+class State(StrEnum):
+    HELD = "HELD"
+    QUEUED = "QUEUED"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    STOPPING = "STOPPING"
+    UNRESPONSIVE = "UNRESPONSIVE"
+    FINISHED = "FINISHED"
+    FAILED = "FAILED"
+    CANCELED = "CANCELED"
+
+
+ENDED = {
+    Outcome.SUCCEEDED: State.FINISHED,
+    Outcome.FAILED: State.FAILED,
+    Outcome.CANCELLED: State.CANCELED,
+}
+_PHASES = {
+    RunPhase.STARTING: State.STARTING,
+    RunPhase.RUNNING: State.RUNNING,
+    RunPhase.STOPPING: State.STOPPING,
+}
+# Words other schedulers use for the same, in upper case.
+_ALIASES = {
+    "CREATED": {State.QUEUED},
+    "PENDING": {State.QUEUED},
+    "REQUESTSUBMIT": {State.QUEUED},
+    "SCHEDULED": {State.STARTING},
+    "SUBMITTED": {State.STARTING},
+    "COMPLETED": {State.FINISHED},
+    "PASS": {State.FINISHED},
+    "KILLED": {State.CANCELED},
+    "CANCELLED": {State.CANCELED},
+    "QUEUE": {State.QUEUED, State.STARTING, State.RUNNING},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    state: State
+    reason: str = ""
+    preempted: bool = False
+    epoch_seconds: float | None = None
+    eta_seconds: float | None = None
+
+
+def status(
+    job: Job, view: View, newest: Profile | None, now: Time, heartbeat_seconds: float
+) -> Status:
+    """`newest`: the job's last measured epoch, if there is one."""
+    epoch_seconds = (newest.epoch_seconds if newest else 0.0) or None
+    now_in = state(job, now, heartbeat_seconds)
+    eta = None
+    if now_in is State.RUNNING:
+        eta = eta_seconds(job, epoch_seconds)
+    preempted = now_in is State.QUEUED and job.reason.startswith(PREEMPTED)
+    return Status(now_in, reason(job, view, now_in), preempted, epoch_seconds, eta)
+
+
+def state(job: Job, now: Time, heartbeat_seconds: float) -> State:
+    if job.outcome:
+        return ENDED[job.outcome]
+    run = job.run
+    if run is None:
+        return State.HELD if job.held else State.QUEUED
+    if job.cancelled:
+        return State.STOPPING
+    if run.phase is RunPhase.RUNNING and run.heard_at is not None:
+        # One lost or late report is no cause for alarm; two in a row are.
+        silent = now - run.heard_at > 2 * heartbeat_seconds
+        return State.UNRESPONSIVE if silent else State.RUNNING
+    return _PHASES[run.phase]
+
+
+def reason(job: Job, view: View, now_in: State) -> str:
+    if job.outcome:
+        return job.reason
+    if job.run:
+        if now_in is State.UNRESPONSIVE:
+            return "nothing heard from it for more than two heartbeats"
+        return job.run.stop_reason
+    if now_in is State.HELD:
+        return "held until it is released"
+    if view.observed_at is None:
+        return "waiting for the first look at the cluster"
+    why = view.why.get(job.id)
+    return str(why) if why else "new; will be planned in a moment"
+
+
+def eta_seconds(job: Job, epoch_seconds: float | None) -> float | None:
+    """Before the first epoch is measured, what its owner estimated."""
+    if epoch_seconds:
+        return epoch_seconds * max(0, job.max_epochs - job.epochs_done)
+    return job.spec.hours_estimate * 3600 or None
+
+
+def states(words: Iterable[str]) -> frozenset[State]:
+    """The states that a filter means. None given: all."""
+    meant: set[State] = set()
+    for word in words:
+        upper = word.strip().upper()
+        if upper in State.__members__:
+            meant.add(State(upper))
+        elif upper in _ALIASES:
+            meant |= _ALIASES[upper]
+        else:
+            raise Rejected(f"--status {shown(word)}: is none of {', '.join(State)}, QUEUE")
+    return frozenset(meant or State)
