@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from scheduler.model import Action, Event, Fact, JobId, Plan, Profile, Time, View
@@ -33,15 +33,16 @@ class Store(Protocol):
         self,
         before: View,
         after: View,
-        touched: Collection[JobId],
+        touched: Sequence[JobId],
         facts: Sequence[Fact],
         profiles: Sequence[Profile],
         at: Time,
     ) -> None:
         """All of it is on disk, or none of it and an error. Nothing to write costs nothing.
 
-        `touched` names every job that may differ between the two views; of those that do not
-        differ, and of those which `after` has merely forgotten, nothing is written.
+        `touched` names every job that may differ between the two views, new ones in the order of
+        their submission. Of jobs that do not differ, and of those which `after` has merely
+        forgotten, nothing is written. A job that had ended is never written again.
         """
 
 
