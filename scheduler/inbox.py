@@ -1,0 +1,129 @@
+"""The queue of news and the clock, for real life. What the news means is not looked at here."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from scheduler.errors import Busy, Unavailable
+from scheduler.model import Event, Time
+
+BATCH_MAX = 1_000
+GLANCE_SECONDS = 5.0  # within this a wait notices that the wall clock was set forward
+
+
+class Clock:
+    """The wall clock, except that it never goes back.
+
+    When the wall clock is set forward, we follow at once. When it is set back, we are ahead of
+    it, and to stand still until it has caught up would stall whatever waits for a moment to come.
+    So we go on at half its pace: every wait ends, after twice its time at worst.
+    """
+
+    def __init__(self, wall: Callable[[], float], monotonic: Callable[[], float]) -> None:
+        self._wall, self._monotonic = wall, monotonic
+        self._lock = threading.Lock()
+        self._now, self._read_at = wall(), monotonic()
+
+    def now(self) -> Time:
+        with self._lock:
+            read_at = self._monotonic()
+            self._now = max(self._wall(), self._now + (read_at - self._read_at) / 2)
+            self._read_at = read_at
+            return self._now
+
+
+class QueueInbox:
+    """Any thread puts and asks; one thread, the loop's, waits.
+
+    Events are handed out in the order in which they came. Who has several to be sure of
+    puts all but the last and asks about that one.
+    """
+
+    def __init__(
+        self,
+        capacity: int = 10_000,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._capacity = capacity
+        self._clock = Clock(wall, monotonic)
+        self._changed = threading.Condition(threading.Lock())
+        self._news: deque[tuple[Event, _Asker | None]] = deque()
+        self._taken: list[_Asker] = []  # of the batch that the loop works on
+        self._closed: str | None = None
+
+    def now(self) -> Time:
+        return self._clock.now()
+
+    def put(self, event: Event) -> None:
+        """Without a promise: what is put may be lost in a crash, or when the inbox closes."""
+        self._add(event, None)
+
+    def ask(self, event: Event, timeout: float = 10.0) -> None:
+        """Return when the batch that holds this event has been committed."""
+        asker = _Asker()
+        self._add(event, asker)
+        asker.wait(timeout)
+
+    def wait(self, until: Time | None) -> Sequence[Event]:
+        with self._changed:
+            committed, self._taken = self._taken, []
+        for asker in committed:
+            asker.answer()
+        with self._changed:
+            while not self._news and self._closed is None:
+                left = None if until is None else until - self._clock.now()
+                if left is not None and left <= 0:
+                    break
+                self._changed.wait(None if left is None else min(left, GLANCE_SECONDS))
+            batch = [self._news.popleft() for _ in range(min(len(self._news), BATCH_MAX))]
+            self._taken = [asker for _, asker in batch if asker]
+        return [event for event, _ in batch]
+
+    def close(self, why: str) -> None:
+        """Nobody is answered any more: all who ask are told why. Later calls do nothing."""
+        with self._changed:
+            if self._closed is not None:
+                return
+            self._closed = why
+            left = self._taken + [asker for _, asker in self._news if asker]
+            self._taken = []
+            self._news.clear()
+            self._changed.notify_all()
+        for asker in left:
+            asker.answer(refusal=why)
+
+    def _add(self, event: Event, asker: _Asker | None) -> None:
+        with self._changed:
+            if self._closed is not None:
+                if asker:
+                    raise Unavailable(self._closed)
+                return
+            if len(self._news) >= self._capacity:
+                raise Busy(f"{self._capacity} reports and requests wait already: try again")
+            self._news.append((event, asker))
+            self._changed.notify()
+
+
+class _Asker:
+    """One who waits for an answer. A bare lock, because an Event costs ten times as much."""
+
+    __slots__ = ("_lock", "_refusal")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        self._refusal: str | None = None
+
+    def wait(self, timeout: float) -> None:
+        if not self._lock.acquire(timeout=timeout):
+            raise Unavailable(f"no answer in {timeout:g} s: try again, it may have been done")
+        if self._refusal is not None:
+            raise Unavailable(self._refusal)
+
+    def answer(self, refusal: str | None = None) -> None:
+        self._refusal = refusal
+        self._lock.release()
