@@ -111,8 +111,7 @@ def possible(spec: JobSpec, nodes: Sequence[Node], rules: Rules) -> None:
     fitting = max(sum(gpu.capacity_mib >= needed for gpu in node.gpus) for node in nodes)
     if spec.gpus_min > fitting:
         raise Impossible(
-            f"no node has {spec.gpus_min} GPUs that hold {needed} MiB each; "
-            f"the best has {fitting}"
+            f"no node has {spec.gpus_min} GPUs that hold {needed} MiB each; the best has {fitting}"
         )
 
 

@@ -23,6 +23,7 @@ from scheduler.model import Job
 _SECRET_BYTES = 32
 _PEER = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _SEND_SECONDS = 2.0
+_PAUSE_SECONDS = 0.1
 
 log = structlog.get_logger("scheduler.identity")
 
@@ -115,10 +116,12 @@ class TokenSocket:
                 f"the socket @epoch-scheduler:{port}, where local users fetch their token, "
                 f"cannot be had: {error.strerror}"
             ) from error
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="tokens", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
+        self._stopped.set()
         self._socket.shutdown(socket.SHUT_RDWR)  # wakes accept(), which close() does not
         self._thread.join()
         self._socket.close()
@@ -131,7 +134,7 @@ class TokenSocket:
                 return  # stopped
             try:
                 self._answer(peer)
-            except Exception:  # noqa: BLE001 - a thread's entry: one caller must not end it
+            except Exception:
                 log.warning("token_not_sent", exc_info=True)
 
     def _answer(self, peer: socket.socket) -> None:

@@ -1,0 +1,141 @@
+"""The service for training jobs: may this epoch start, and what came of the last one.
+
+Answers are read from committed rows, and a report is acknowledged when it is on disk. A repeated or
+late one does no harm, so a job whose answer was lost simply sends again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import grpc
+
+from scheduler import admission, wire
+from scheduler.errors import NotFound, Rejected
+from scheduler.identity import prove_job
+from scheduler.inbox import QueueInbox
+from scheduler.model import (
+    EpochEnded,
+    EpochStarted,
+    Event,
+    Finished,
+    Job,
+    JobId,
+    Profile,
+    Reported,
+    Run,
+    Share,
+    Time,
+    View,
+)
+from scheduler.server import token_of
+from scheduler.v1 import scheduler_pb2 as pb
+from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
+
+PROFILES_MAX = 1000  # in one request
+
+
+@dataclass(frozen=True, slots=True)
+class Profiler(pb_grpc.ProfilerServicer):
+    inbox: QueueInbox
+    view: Callable[[], View]
+
+    def StartEpoch(
+        self, request: pb.StartEpochRequest, context: grpc.ServicerContext
+    ) -> pb.StartEpochReply:
+        job = self._job(request.job_id, request.attempt, context)
+        admission.whole("epoch", request.epoch, 0, admission.INT_MAX)
+        if job.outcome is None:
+            event = EpochStarted(job.id, request.attempt, request.epoch)
+            self.inbox.ask(event)
+            job = self.view().jobs.get(job.id, job)
+        return _may_start(job, request.attempt, request.epoch)
+
+    def Report(self, request: pb.ReportRequest, context: grpc.ServicerContext) -> pb.Ack:
+        profiles = self._profiles(request.profiles, context)
+        self._ask([Reported(p.job_id, p.attempt, p.memory_mib) for p in profiles])
+        return pb.Ack()
+
+    def EndEpoch(
+        self, request: pb.EndEpochRequest, context: grpc.ServicerContext
+    ) -> pb.EndEpochReply:
+        profiles = self._profiles(request.profiles, context)
+        for profile in profiles:
+            admission.whole("epoch", profile.epoch, 1, admission.INT_MAX)
+        view, now = self.view(), self.inbox.now()
+        self._ask([EpochEnded(_located(profile, view, now)) for profile in profiles])
+        job = self.view().jobs.get(profiles[-1].job_id)
+        return pb.EndEpochReply(epochs_done=job.epochs_done if job else 0)
+
+    def Finish(self, request: pb.FinishRequest, context: grpc.ServicerContext) -> pb.Ack:
+        job = self._job(request.job_id, request.attempt, context)
+        if request.rank == 0:  # the others may well be busy still
+            self.inbox.ask(Finished(job.id, request.attempt, request.preempted))
+        return pb.Ack()
+
+    def _job(self, job_id: str, attempt: int, context: grpc.ServicerContext) -> Job:
+        """Whose report this is, beyond doubt."""
+        job = self.view().jobs.get(JobId(job_id))
+        if job is None:
+            raise NotFound(f"no live job has the id {admission.shown(job_id)}")
+        prove_job(job, token_of(context))
+        if not 1 <= attempt <= job.attempts:
+            raise Rejected(f"attempt {attempt}: job {job.id} has had {job.attempts}")
+        return job
+
+    def _profiles(
+        self, messages: Sequence[pb.Profile], context: grpc.ServicerContext
+    ) -> list[Profile]:
+        if not 1 <= len(messages) <= PROFILES_MAX:
+            raise Rejected(f"profiles: {len(messages)} of them, expected 1 to {PROFILES_MAX}")
+        for job_id, attempt in {(m.job_id, m.attempt): None for m in messages}:
+            self._job(job_id, attempt, context)
+        return [wire.profile(message) for message in messages]
+
+    def _ask(self, events: Sequence[Event]) -> None:
+        """Events keep their order, so the last one's answer is that of all."""
+        for event in events[:-1]:
+            self.inbox.put(event)
+        self.inbox.ask(events[-1])
+
+
+def _may_start(job: Job, attempt: int, epoch: int) -> pb.StartEpochReply:
+    """The same for every rank that asks, because it hangs on what is committed alone."""
+    run = job.run
+    if run is None or run.attempt != attempt:
+        return pb.StartEpochReply(stop=True, reason=f"attempt {attempt} is over")
+    asked = run.stop_at_epoch is not None and epoch >= run.stop_at_epoch
+    if asked and epoch < job.max_epochs - 1:  # the last epoch is never interrupted
+        return pb.StartEpochReply(stop=True, reason=run.stop_reason)
+    return pb.StartEpochReply(stop=False)
+
+
+def _located(profile: Profile, view: View, now: Time) -> Profile:
+    """With where it was measured, and beside whom; not known of a run that is over."""
+    job = view.jobs.get(profile.job_id)
+    run = job.run if job else None
+    if run is None or run.attempt != profile.attempt:
+        return replace(profile, at=now)
+    return replace(
+        profile,
+        placement=placement(run.shares, view),
+        beside=_beside(profile.job_id, run, view),
+        at=now,
+    )
+
+
+def placement(shares: Sequence[Share], view: View) -> str:
+    """The key of a speed: which types of GPU, and how many of each: `t4x2`, or `cpu`."""
+    if not shares:
+        return "cpu"
+    keys, names = {share.key for share in shares}, {share.node for share in shares}
+    nodes = [node for node in view.nodes if node.name in names]
+    types = Counter(g.type for node in nodes for g in node.gpus if (node.name, g.uuid) in keys)
+    return "+".join(f"{type}x{count}" for type, count in sorted(types.items()))
+
+
+def _beside(job_id: JobId, run: Run, view: View) -> tuple[JobId, ...]:
+    holders = {holder for share in run.shares for holder, _ in view.held.get(share.key, ())}
+    return tuple(sorted(holders - {job_id}))

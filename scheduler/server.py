@@ -1,0 +1,182 @@
+"""The gRPC server: its port, its threads, its limits, and what an error becomes. Knows no jobs.
+
+Every call comes through `Guard`, so no method need think of malformed bytes or of exceptions.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import structlog
+from google.protobuf.message import DecodeError
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from scheduler.errors import Busy, ConfigError, Rejected, SchedulerError
+from scheduler.v1 import scheduler_pb2 as pb
+from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
+
+REQUEST_BYTES_MAX = 2**20
+STREAMS_MAX = 32  # a stream holds a thread for as long as somebody watches
+CALLS_MAX = 32  # threads that streams can never take
+WAITING_MAX = 1000  # calls accepted and not answered yet
+_DETAILS_MAX = 2000  # characters; details travel in a header, and headers are small
+
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),  # a port in use is refused, not shared
+    ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
+    ("grpc.keepalive_time_ms", 60_000),  # finds out watchers whose machine has gone
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+)
+
+log = structlog.get_logger("scheduler.server")
+
+
+class Server:
+    """Bound when made, so that its port is known or refused; serves from `start` on."""
+
+    def __init__(
+        self,
+        listen: str,
+        scheduler: pb_grpc.SchedulerServicer,
+        profiler: pb_grpc.ProfilerServicer,
+    ) -> None:
+        self._pool = ThreadPoolExecutor(CALLS_MAX + STREAMS_MAX, thread_name_prefix="rpc")
+        self._server = grpc.server(
+            self._pool,
+            interceptors=[Guard(STREAMS_MAX)],
+            options=_OPTIONS,
+            maximum_concurrent_rpcs=WAITING_MAX,
+        )
+        pb_grpc.add_SchedulerServicer_to_server(scheduler, self._server)  # type: ignore[no-untyped-call]  # generated
+        pb_grpc.add_ProfilerServicer_to_server(profiler, self._server)  # type: ignore[no-untyped-call]  # generated
+        self._health = health.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        names = [service.full_name for service in pb.DESCRIPTOR.services_by_name.values()]
+        reflection.enable_server_reflection(
+            (*names, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server
+        )
+        for name in ("", *names):
+            self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        self.port = self._bind(listen)
+
+    def _bind(self, listen: str) -> int:
+        try:
+            return self._server.add_insecure_port(listen)
+        except RuntimeError as error:  # which does not say why
+            self._pool.shutdown()
+            raise ConfigError(f"cannot listen on {listen}: {_why_not(listen)}") from error
+
+    def start(self) -> None:
+        self._server.start()
+
+    def stop(self, grace: float) -> None:
+        """Take no more calls; those under way have `grace` seconds. Returns when all have ended."""
+        self._health.enter_graceful_shutdown()
+        self._server.stop(grace).wait()
+        self._pool.shutdown()
+
+
+def token_of(context: grpc.ServicerContext) -> str | None:
+    """What the caller sent as `authorization: Bearer TOKEN`."""
+    for key, value in context.invocation_metadata():
+        if key == "authorization" and isinstance(value, str):
+            kind, _, token = value.partition(" ")
+            return token.strip() if kind.lower() == "bearer" else None
+    return None
+
+
+class Guard(grpc.ServerInterceptor):
+    """The entry of every thread that serves a call: the one place where errors become statuses."""
+
+    def __init__(self, streams_max: int) -> None:
+        self._streams_max = streams_max
+        self._streams = threading.BoundedSemaphore(streams_max)
+        self._guarded: dict[str, Any] = {}  # by method, so that a call costs one look-up
+
+    def intercept_service(
+        self, continuation: Callable[[Any], Any], handler_call_details: grpc.HandlerCallDetails
+    ) -> Any:
+        method = handler_call_details.method
+        if method not in self._guarded:
+            handler = continuation(handler_call_details)
+            if handler is None:
+                return None  # no such method; not remembered, for names are without number
+            self._guarded[method] = self._guard(handler)
+        return self._guarded[method]
+
+    def _guard(self, handler: Any) -> Any:
+        """A handler that parses the request itself: to grpc, garbage is an internal error."""
+        if handler.request_streaming:  # reflection only
+            return handler._replace(stream_stream=self._stream(handler.stream_stream, None))
+        parse = handler.request_deserializer
+        if handler.unary_unary:
+            answer = _call(handler.unary_unary, parse)
+            return handler._replace(request_deserializer=None, unary_unary=answer)
+        if getattr(handler.unary_stream, "experimental_non_blocking", False):
+            return handler  # health's Watch, which holds no thread
+        answer = self._stream(handler.unary_stream, parse)
+        return handler._replace(request_deserializer=None, unary_stream=answer)
+
+    def _stream(self, behaviour: Any, parse: Callable[[bytes], Any] | None) -> Any:
+        def answer(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+            if not self._streams.acquire(blocking=False):
+                _abort(context, Busy(f"too many watchers: {self._streams_max} at a time"))
+            try:
+                yield from behaviour(_parsed(parse, request), context)
+            except Exception as error:  # noqa: BLE001 - a thread's entry
+                _abort(context, error)
+            finally:
+                self._streams.release()
+
+        return answer
+
+
+def _call(behaviour: Any, parse: Callable[[bytes], Any]) -> Any:
+    def answer(request: bytes, context: grpc.ServicerContext) -> Any:
+        try:
+            return behaviour(_parsed(parse, request), context)
+        except Exception as error:  # noqa: BLE001 - a thread's entry
+            _abort(context, error)
+
+    return answer
+
+
+def _parsed(parse: Callable[[bytes], Any] | None, request: Any) -> Any:
+    if parse is None:
+        return request
+    try:
+        return parse(request)
+    except DecodeError as error:
+        raise Rejected("the request is not the protobuf message that this method takes") from error
+
+
+def _abort(context: grpc.ServicerContext, error: Exception) -> None:
+    """Ends the call, by an exception that grpc knows."""
+    if isinstance(error, SchedulerError):
+        status, details = error.status, str(error)
+    else:
+        log.error("call_failed", exc_info=error)
+        status, details = "INTERNAL", f"{type(error).__name__}; the daemon's log has the details"
+    context.abort(grpc.StatusCode[status], details[:_DETAILS_MAX])
+
+
+def _why_not(listen: str) -> str:
+    """Ask the system itself: grpc tells no reason."""
+    host, _, port = listen.rpartition(":")
+    try:
+        found = socket.getaddrinfo(re.sub(r"[\[\]]", "", host), int(port), type=socket.SOCK_STREAM)
+        for family, kind, protocol, _, address in found:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.bind(address)
+    except OSError as error:
+        return (error.strerror or str(error)).lower()
+    return "the system refuses"
