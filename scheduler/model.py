@@ -278,9 +278,7 @@ class Observed:
     pods: tuple[Pod, ...] = ()
 
 
-Event = (
-    Submitted | Cancelled | Updated | EpochStarted | Reported | EpochEnded | Finished | Observed
-)
+Event = Submitted | Cancelled | Updated | EpochStarted | Reported | EpochEnded | Finished | Observed
 
 
 @dataclass(frozen=True, slots=True)

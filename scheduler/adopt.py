@@ -1,0 +1,111 @@
+"""Make a plan ours, as far as it is safe now. Pure, and safe for any plan whatsoever.
+
+What must never break may not rest on a policy. So every wish is checked here against the cards
+and the ledger as they are; what cannot be is left out, and wished for again by the next plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from scheduler.draft import Change, Draft
+from scheduler.lifecycle import asked_to_stop
+from scheduler.model import (
+    Gpu,
+    GpuKey,
+    Job,
+    Plan,
+    Reason,
+    Rules,
+    Run,
+    RunPhase,
+    Share,
+    Time,
+    View,
+)
+from scheduler.packing import cards, need_mib
+
+
+def adopt(view: View, plan: Plan, now: Time, rules: Rules) -> Change:
+    draft = Draft(view, now, rules)
+    known = cards(view.nodes)
+    for job in view.jobs.values():
+        if job.run and job.run.phase is not RunPhase.STOPPING:
+            draft.put(_kept_or_stopped(job, job.run, plan, draft, known))
+    for job_id, wished in plan.placements.items():
+        waiting = draft.jobs.get(job_id)
+        if waiting and _startable(waiting, wished, draft, known):
+            draft.put(_started(waiting, wished, draft))
+    draft.why = {
+        job_id: reason
+        for job_id, reason in plan.why.items()
+        if (waits := draft.jobs.get(job_id)) and waits.waiting
+    }
+    draft.planned_at, draft.replan_at, draft.stale = now, plan.replan_at, False
+    return draft.done()
+
+
+def stoppable(job: Job, run: Run) -> bool:
+    """The last epoch is never interrupted, and neither is the first of a run (see
+    `asked_to_stop`): where both leave no epoch to stop at, the run is left to its end."""
+    return max(run.epoch_started, run.epochs_before) + 1 < job.max_epochs - 1
+
+
+def _kept_or_stopped(job: Job, run: Run, plan: Plan, draft: Draft, known: dict[GpuKey, Gpu]) -> Job:
+    wished = plan.placements.get(job.id)
+    if wished is not None and {s.key for s in wished} == {s.key for s in run.shares}:
+        return _resized(job, run, draft, known)
+    # A move may not follow a move without a finished epoch in between.
+    moved_in_vain = wished is not None and job.epochs_done <= run.epochs_before
+    if moved_in_vain or not stoppable(job, run):
+        return job
+    reason = plan.why.get(job.id, Reason("moved" if wished else "stopped", "by the plan"))
+    return replace(job, run=asked_to_stop(job, str(reason), draft.now, draft.rules))
+
+
+def _resized(job: Job, run: Run, draft: Draft, known: dict[GpuKey, Gpu]) -> Job:
+    """Let a run's shares follow what the job was measured to need, once there is room for it."""
+    key = (job.id, run.attempt)
+    resized = []
+    for share in run.shares:
+        gpu = known.get(share.key)
+        if gpu is None:
+            return job
+        others = sum(mib for k, mib in draft.held.get(share.key, {}).items() if k != key)
+        wanted = min(need_mib(job, gpu, draft.rules), gpu.capacity_mib)
+        if wanted > gpu.capacity_mib - others:
+            return job
+        resized.append(replace(share, memory_mib=wanted))
+    return replace(job, run=replace(run, shares=tuple(resized)))
+
+
+def _startable(job: Job, wished: tuple[Share, ...], draft: Draft, known: dict[GpuKey, Gpu]) -> bool:
+    if not job.waiting or job.held or job.cancelled or job.eligible_at > draft.now:
+        return False
+    if not job.spec.gpus_min <= len(wished) <= job.spec.gpus_max:
+        return False
+    if len({share.key for share in wished}) != len(wished):
+        return False
+    return all(_fits(job, share, draft, known) for share in wished)
+
+
+def _fits(job: Job, share: Share, draft: Draft, known: dict[GpuKey, Gpu]) -> bool:
+    gpu = known.get(share.key)
+    if gpu is None or share.memory_mib < need_mib(job, gpu, draft.rules) or share.memory_mib <= 0:
+        return False
+    free = gpu.capacity_mib - sum(draft.held.get(share.key, {}).values())
+    return share.memory_mib <= free
+
+
+def _started(job: Job, wished: tuple[Share, ...], draft: Draft) -> Job:
+    run = Run(
+        attempt=job.attempts + 1,
+        shares=tuple(sorted(wished)),
+        phase=RunPhase.STARTING,
+        started_at=draft.now,
+        phase_at=draft.now,
+        epochs_before=job.epochs_done,
+        epoch_started=job.epochs_done - 1,
+    )
+    started_at = draft.now if job.started_at is None else job.started_at
+    return replace(job, run=run, attempts=run.attempt, started_at=started_at, reason="")

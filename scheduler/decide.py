@@ -1,0 +1,70 @@
+"""The whole brain, in one pure function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from scheduler.adopt import adopt
+from scheduler.lifecycle import evolve
+from scheduler.model import Action, EpochEnded, Event, JobId, Observed, Profile, Rules, Time, View
+from scheduler.ports import Policy
+from scheduler.reconcile import reconcile
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    view: View
+    touched: tuple[JobId, ...]
+    profiles: tuple[Profile, ...]  # measured epochs to be kept
+    actions: tuple[Action, ...]
+    wake_at: Time | None
+
+
+def decide(
+    view: View, events: Sequence[Event], now: Time, policy: Policy, rules: Rules
+) -> Decision:
+    change = evolve(view, events, now, rules)
+    after, touched = change.view, change.touched
+    if _plan_is_due(after, now, rules):
+        change = adopt(after, policy(after, now), now, rules)
+        after, touched = change.view, tuple(dict.fromkeys((*touched, *change.touched)))
+    looked = any(isinstance(event, Observed) for event in events)
+    return Decision(
+        view=replace(after, number=view.number + 1),
+        touched=touched,
+        profiles=tuple(_profiles(view, events, now)),
+        actions=tuple(reconcile(after, touched, looked, view.at, now)),
+        wake_at=min(_alarms(after, now, rules), default=None),
+    )
+
+
+def _plan_is_due(view: View, now: Time, rules: Rules) -> bool:
+    """When something has changed, or the plan asked for it; never before the first look."""
+    if view.observed_at is None:
+        return False
+    asked = view.stale or (view.replan_at is not None and view.replan_at <= now)
+    return asked and now >= _plan_from(view, rules)
+
+
+def _plan_from(view: View, rules: Rules) -> Time:
+    """Not more often than this."""
+    return 0.0 if view.planned_at is None else view.planned_at + rules.plan_every_seconds
+
+
+def _alarms(view: View, now: Time, rules: Rules) -> Iterator[Time]:
+    if view.observed_at is not None:
+        if view.stale:
+            yield max(now, _plan_from(view, rules))
+        if view.replan_at is not None:
+            yield max(view.replan_at, _plan_from(view, rules))
+    for job_id in view.stopping:
+        run = view.jobs[job_id].run
+        if run and run.kill_at is not None and run.kill_at > now:
+            yield run.kill_at
+
+
+def _profiles(view: View, events: Sequence[Event], now: Time) -> Iterator[Profile]:
+    for event in events:
+        if isinstance(event, EpochEnded) and event.profile.job_id in view.jobs:
+            yield replace(event.profile, at=now)

@@ -1,0 +1,163 @@
+"""A view in the making: copies what a step changes, once, and keeps the books that hang on it.
+
+Only lifecycle.py and adopt.py make drafts. To everybody else a step is a function from one view
+to the next: what was touched is part of its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from scheduler.model import (
+    GpuKey,
+    Job,
+    JobId,
+    Node,
+    Pod,
+    Reason,
+    Rules,
+    Run,
+    RunKey,
+    RunPhase,
+    Time,
+    View,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    view: View
+    touched: tuple[JobId, ...]  # in the order of their first change
+
+
+class Draft:
+    def __init__(self, view: View, now: Time, rules: Rules) -> None:
+        self.now, self.rules = now, rules
+        self._before = view
+        self.jobs: Mapping[JobId, Job] = view.jobs
+        self.pods: Mapping[RunKey, tuple[Pod, ...]] = view.pods
+        self.nodes: tuple[Node, ...] = view.nodes
+        self.held: Mapping[GpuKey, Mapping[RunKey, int]] = view.held
+        self.stopping = view.stopping
+        self.ended: Mapping[JobId, Time] = view.ended
+        self.observed_at = view.observed_at
+        self.planned_at, self.replan_at = view.planned_at, view.replan_at
+        self.stale = view.stale
+        self.why: Mapping[JobId, Reason] = view.why
+        self._own_jobs: dict[JobId, Job] | None = None
+        self._own_held: dict[GpuKey, Mapping[RunKey, int]] | None = None
+        self._touched: dict[JobId, None] = {}
+
+    def put(self, job: Job) -> None:
+        """Replace, or add, one job. Does nothing if it is equal to what is there."""
+        old = self.jobs.get(job.id)
+        if old == job:
+            return
+        if self._own_jobs is None:
+            self.jobs = self._own_jobs = dict(self.jobs)
+        self._own_jobs[job.id] = job
+        self._touched[job.id] = None
+        self._enter_run(job.id, old.run if old else None, job.run)
+        stopping = job.run is not None and job.run.phase is RunPhase.STOPPING
+        if stopping != (job.id in self.stopping):
+            self.stopping ^= {job.id}
+        if job.outcome and not (old and old.outcome):
+            self.ended = {**self.ended, job.id: self.now}
+        if old is None or _matters(old) != _matters(job):
+            self.stale = True
+
+    def see(self, nodes: tuple[Node, ...], pods: Mapping[RunKey, tuple[Pod, ...]]) -> None:
+        """Take a whole observation as what there is."""
+        if nodes != self.nodes:
+            self.nodes, self.stale = nodes, True
+        if pods == self.pods:
+            return
+        before, self.pods = self.pods, pods
+        for key in dict.fromkeys((*before, *pods)):
+            old, new = before.get(key, ()), pods.get(key, ())
+            job = self.jobs.get(key[0])
+            believed = job is not None and job.run is not None and job.run.attempt == key[1]
+            if old != new and not believed:
+                self._hold(key, _claims(None, old), _claims(None, new))
+
+    def forget(self) -> None:
+        """Drop the ended jobs that nobody is likely to ask about any more."""
+        due = self.now - self.rules.remember_seconds
+        old = []
+        for job_id, at in self.ended.items():
+            if at > due:
+                break
+            old.append(job_id)
+        if old:
+            self.jobs = self._own_jobs = {k: v for k, v in self.jobs.items() if k not in set(old)}
+            self.ended = {k: v for k, v in self.ended.items() if k in self.jobs}
+
+    def done(self) -> Change:
+        view = replace(
+            self._before,
+            jobs=self.jobs,
+            pods=self.pods,
+            nodes=self.nodes,
+            held=self.held,
+            stopping=self.stopping,
+            ended=self.ended,
+            observed_at=self.observed_at,
+            planned_at=self.planned_at,
+            replan_at=self.replan_at,
+            stale=self.stale,
+            why=self.why,
+            at=self.now,
+        )
+        return Change(view, tuple(self._touched))
+
+    def _enter_run(self, job_id: JobId, old: Run | None, new: Run | None) -> None:
+        if old and not (new and new.attempt == old.attempt and new.shares == old.shares):
+            key = (job_id, old.attempt)
+            same = new if new and new.attempt == old.attempt else None
+            pods = self.pods.get(key, ())
+            self._hold(key, _claims(old, pods), _claims(same, pods))
+        if new and not (old and old.attempt == new.attempt):
+            key = (job_id, new.attempt)
+            pods = self.pods.get(key, ())
+            self._hold(key, _claims(None, pods), _claims(new, pods))
+
+    def _hold(self, key: RunKey, before: dict[GpuKey, int], after: dict[GpuKey, int]) -> None:
+        if before == after:
+            return
+        self.stale = True
+        if self._own_held is None:
+            self.held = self._own_held = dict(self.held)
+        for gpu in dict.fromkeys((*before, *after)):
+            holders = {k: mib for k, mib in self._own_held.get(gpu, {}).items() if k != key}
+            if gpu in after:
+                holders[key] = after[gpu]
+            if holders:
+                self._own_held[gpu] = holders
+            else:
+                self._own_held.pop(gpu, None)
+
+
+def _matters(job: Job) -> tuple[object, ...]:
+    """What a plan looks at, the held memory apart."""
+    return job.waiting, job.outcome, job.priority, job.held, job.memory_mib, job.eligible_at
+
+
+def _claims(run: Run | None, pods: tuple[Pod, ...]) -> dict[GpuKey, int]:
+    """What one run takes of each GPU: what we granted it; or, where we no longer believe in it,
+    what its pods hold until they are seen gone."""
+    claims: dict[GpuKey, int] = {}
+    held = run.shares if run else (s for pod in pods if pod.alive for s in pod.shares)
+    for share in held:
+        claims[share.key] = claims.get(share.key, 0) + share.memory_mib
+    return claims
+
+
+def books(view: View) -> Mapping[GpuKey, Mapping[RunKey, int]]:
+    """The ledger of held memory, made anew from the jobs and pods. For a store that has loaded
+    rows, and for the invariant that the kept ledger equals it."""
+    draft = Draft(replace(view, jobs={}, pods={}, held={}, stopping=frozenset()), 0.0, Rules())
+    for job in view.jobs.values():
+        draft.put(job)
+    draft.see(view.nodes, view.pods)
+    return draft.held

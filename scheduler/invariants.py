@@ -1,0 +1,67 @@
+"""What must always hold (DESIGN §7, 1 to 4), checked before every commit, in production too.
+
+A violation is our bug. It stops the daemon before anything is written: a crash loop is loud, a
+wrong row is silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from scheduler.errors import InvariantError
+from scheduler.model import Job, JobId, View
+from scheduler.packing import cards
+
+
+def check(before: View, after: View, touched: Iterable[JobId]) -> None:
+    """Raise InvariantError at the first thing that cannot be; look at what was touched."""
+    for job_id in touched:
+        job = after.jobs[job_id]
+        _check_job(job)
+        old = before.jobs.get(job_id)
+        if old is not None:
+            _check_change(old, job)
+    if after.held is not before.held:
+        _check_capacity(before, after)
+
+
+def _require(holds: bool, words: str) -> None:
+    if not holds:
+        raise InvariantError(words)
+
+
+def _check_job(job: Job) -> None:
+    run = job.run
+    _require(0 <= job.epochs_done <= job.max_epochs, f"epochs out of range: {job}")
+    _require(not (run and job.outcome), f"an ended job has a run: {job}")
+    _require((job.outcome is None) == (job.ended_at is None), f"ended without an outcome: {job}")
+    if run:
+        _require(run.attempt == job.attempts, f"a run that is not the newest attempt: {job}")
+        _require(all(share.memory_mib > 0 for share in run.shares), f"an empty share: {job}")
+        gpus = {share.key for share in run.shares}
+        _require(len(gpus) == len(run.shares), f"one GPU twice: {job}")
+
+
+def _check_change(old: Job, job: Job) -> None:
+    _require(job.spec is old.spec or job.spec == old.spec, f"a spec changed: {old} -> {job}")
+    _require(job.submitted_at == old.submitted_at, f"submitted twice: {old} -> {job}")
+    _require(job.epochs_done >= old.epochs_done, f"epochs went backwards: {old} -> {job}")
+    _require(old.outcome in (None, job.outcome), f"an outcome changed: {old} -> {job}")
+    _require(job.attempts - old.attempts in (0, 1), f"attempts jumped: {old} -> {job}")
+    if old.run and job.run and old.run.attempt != job.run.attempt:
+        _require(False, f"a run was replaced while it lived: {old} -> {job}")
+    new_run = job.run is not None and old.run is None
+    _require(not new_run or job.attempts == old.attempts + 1, f"an attempt twice: {old} -> {job}")
+
+
+def _check_capacity(before: View, after: View) -> None:
+    """No step may add to a card beyond its capacity. (A card may shrink under what it holds:
+    that is the world's doing.)"""
+    known = cards(after.nodes)
+    for key, holders in after.held.items():
+        old = before.held.get(key)
+        if holders is old or key not in known:
+            continue
+        total, capacity = sum(holders.values()), known[key].capacity_mib
+        grown = total > (sum(old.values()) if old else 0)
+        _require(not grown or total <= capacity, f"{total} of {capacity} MiB on {key}: {holders}")

@@ -1,0 +1,321 @@
+"""How a view changes when something happened. Pure. (How it changes by a plan: adopt.py.)
+
+Theory of operation. A job *waits* while it has no run and no outcome. A run is launched by
+adopt.py and then only ever moves forward:
+
+    STARTING ──────────► RUNNING ──────────► STOPPING ──► over
+        └───────────────────┴── (its pods end, or vanish) ──►
+
+Two rules:
+
+1. What the cluster shows is compared with what we believe, whole, at every observation; the table
+   below says what each pair means. Nothing else ends a run.
+2. A run that is over leaves through `_over`, which decides between an outcome and waiting again.
+
+Hearing from a run (an epoch started or ended, a sign of life) is as good as seeing it run.
+
+    we believe \\ it shows  nothing   pending  running  terminating  succeeded  failed
+    STARTING               absent    -        running  -            exited     exited
+    RUNNING                absent    -        -        -            exited     exited
+    STOPPING               absent    -        -        -            exited     exited
+
+*absent* means lost, or stopped, only if the run was seen before, or if the look began after the
+run came into its phase: an older look may have begun before its pods were created. A STARTING run
+that was never seen is simply asked for again, under the same name (reconcile.py).
+
+One honest line: a gang of which one pod has failed is over, although its other pods may live for
+a while; they hold their GPUs as pods of a run nobody believes in, and are removed as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import singledispatch
+
+from scheduler.draft import Change, Draft
+from scheduler.model import (
+    Cancelled,
+    EpochEnded,
+    EpochStarted,
+    Event,
+    Failure,
+    Finished,
+    Job,
+    Observed,
+    Outcome,
+    Pod,
+    PodState,
+    Reported,
+    Rules,
+    Run,
+    RunKey,
+    RunPhase,
+    Submitted,
+    Time,
+    Updated,
+    View,
+)
+
+EXIT_STOPPED = 85  # the client library's: it stopped because it was asked to
+
+
+def evolve(view: View, events: Sequence[Event], now: Time, rules: Rules) -> Change:
+    draft = Draft(view, now, rules)
+    draft.forget()
+    # Observations are whole, so of several only the newest is worth a look.
+    looks = [event for event in events if isinstance(event, Observed)]
+    newest = max(looks, key=lambda look: look.at, default=None)
+    for event in events:
+        if not isinstance(event, Observed) or event is newest:
+            _apply(event, draft)
+    return draft.done()
+
+
+def restored(jobs: Iterable[Job]) -> View:
+    """The view of a daemon that has just started: rows, and no idea yet of the cluster."""
+    draft = Draft(View(), 0.0, Rules())
+    for job in jobs:
+        draft.put(job)
+    return draft.done().view
+
+
+@singledispatch
+def _apply(event: object, draft: Draft) -> None:
+    raise TypeError(f"not an event: {event!r}")
+
+
+@_apply.register
+def _(event: Submitted, draft: Draft) -> None:
+    if event.job_id in draft.jobs:  # a client that lost our answer sends again
+        return
+    spec = event.spec
+    draft.put(
+        Job(
+            id=event.job_id,
+            spec=spec,
+            submitted_at=draft.now,
+            token=event.token,
+            priority=spec.priority,
+            held=spec.held,
+            max_epochs=spec.max_epochs,
+            memory_mib=spec.memory_mib,
+        )
+    )
+
+
+@_apply.register
+def _(event: Cancelled, draft: Draft) -> None:
+    job = draft.jobs.get(event.job_id)
+    if job is None or job.outcome:
+        return
+    by = f"cancelled by {event.by}" if event.by else "cancelled"
+    if job.run is None:
+        job = replace(job, cancelled=True)
+        draft.put(_ended(job, Outcome.CANCELLED, by, draft.now))
+        return
+    run = asked_to_stop(job, by, draft.now, draft.rules)
+    if not event.graceful:
+        # An earlier deadline stays: the clock of a kill is never set back.
+        kill_at = draft.now if run.kill_at is None else min(run.kill_at, draft.now)
+        run = replace(run, kill_at=kill_at)
+    draft.put(replace(job, run=run, cancelled=True))
+
+
+@_apply.register
+def _(event: Updated, draft: Draft) -> None:
+    job = draft.jobs.get(event.job_id)
+    if job is None or job.outcome:
+        return
+    if event.priority is not None:
+        job = replace(job, priority=event.priority)
+    if event.held is not None:
+        job = replace(job, held=event.held)
+    if event.max_epochs is not None:
+        job = replace(job, max_epochs=max(event.max_epochs, job.epochs_done))
+    draft.put(job)
+
+
+@_apply.register
+def _(event: EpochStarted, draft: Draft) -> None:
+    job = draft.jobs.get(event.job_id)
+    if job and (run := _heard(job, event.attempt, draft.now)):
+        # Never past the last epoch: a hostile number must not postpone a stop for ever.
+        epoch = min(max(run.epoch_started, event.epoch), job.max_epochs)
+        draft.put(replace(job, run=replace(run, epoch_started=epoch)))
+
+
+@_apply.register
+def _(event: Reported, draft: Draft) -> None:
+    job = draft.jobs.get(event.job_id)
+    if job and (run := _heard(job, event.attempt, draft.now)):
+        draft.put(_learned(replace(job, run=run), event.memory_mib))
+
+
+@_apply.register
+def _(event: EpochEnded, draft: Draft) -> None:
+    profile = event.profile
+    job = draft.jobs.get(profile.job_id)
+    if job is None or job.outcome:
+        return
+    if run := _heard(job, profile.attempt, draft.now):
+        # Whoever has finished an epoch was let into it, even if we were not asked.
+        started = max(run.epoch_started, min(profile.epoch, job.max_epochs) - 1)
+        job = replace(job, run=replace(run, epoch_started=started))
+    # Epoch numbers are absolute, so a late, lost or repeated report does no harm.
+    done = min(max(job.epochs_done, profile.epoch), job.max_epochs)
+    if done > job.epochs_done:
+        kept = tuple(pair for pair in job.failures if pair[0] is not Failure.LOST)
+        job = replace(job, epochs_done=done, failures=kept)
+    draft.put(_learned(job, profile.memory_mib))
+
+
+@_apply.register
+def _(event: Finished, draft: Draft) -> None:
+    job = draft.jobs.get(event.job_id)
+    if job and (run := _heard(job, event.attempt, draft.now)):
+        draft.put(replace(job, run=replace(run, finished=run.finished or not event.preempted)))
+
+
+@_apply.register
+def _(event: Observed, draft: Draft) -> None:
+    if draft.observed_at is not None and event.at < draft.observed_at:
+        return  # it was overtaken by a newer look
+    seen_before = draft.pods
+    if draft.observed_at is None:
+        draft.stale = True
+    draft.observed_at = event.at
+    draft.see(event.nodes, _by_run(event.pods))
+    for job in draft.jobs.values():
+        if job.run is None:
+            continue
+        key = (job.id, job.run.attempt)
+        pods = draft.pods.get(key, ())
+        if pods:
+            draft.put(_confronted(job, job.run, pods, draft))
+        elif key in seen_before or (
+            job.run.phase is not RunPhase.STARTING and event.at > job.run.phase_at
+        ):
+            draft.put(_over(job, job.run, None, draft))
+
+
+def _by_run(pods: tuple[Pod, ...]) -> dict[RunKey, tuple[Pod, ...]]:
+    runs: dict[RunKey, tuple[Pod, ...]] = {}
+    for pod in sorted(pods, key=lambda pod: pod.rank):
+        key = (pod.job_id, pod.attempt)
+        runs[key] = (*runs.get(key, ()), pod)
+    return runs
+
+
+def _confronted(job: Job, run: Run, pods: tuple[Pod, ...], draft: Draft) -> Job:
+    """What we believe about a run against the pods the cluster shows: the table on top."""
+    states = {pod.state for pod in pods}
+    if PodState.FAILED in states:
+        return _over(job, run, next(p for p in pods if p.state is PodState.FAILED), draft)
+    if states == {PodState.SUCCEEDED}:
+        return _over(job, run, pods[0], draft)
+    if run.phase is RunPhase.STARTING and PodState.RUNNING in states:
+        return replace(job, run=replace(run, phase=RunPhase.RUNNING, phase_at=draft.now))
+    return job
+
+
+def _over(job: Job, run: Run, pod: Pod | None, draft: Draft) -> Job:
+    """A run has ended as `pod` shows (None: it has vanished): an outcome, or waiting again."""
+    now, rules = draft.now, draft.rules
+    exited_well = pod is not None and pod.state is PodState.SUCCEEDED
+    done = run.finished or job.epochs_done >= job.max_epochs
+    killed = run.kill_at is not None and now >= run.kill_at
+    stopped = run.phase is RunPhase.STOPPING and (run.told_to_stop or killed or pod is None)
+    job = replace(job, run=None, ran_seconds=job.ran_seconds + max(0.0, now - run.started_at))
+    if done or (exited_well and not stopped and not job.cancelled):
+        return _ended(job, Outcome.SUCCEEDED, _finished(job, pod), now)
+    if job.cancelled:
+        return _ended(job, Outcome.CANCELLED, run.stop_reason, now)
+    if pod is not None and pod.reason == Failure.OUT_OF_MEMORY:
+        return _out_of_memory(job, run, now, draft)
+    if exited_well or stopped or (pod and pod.exit_code == EXIT_STOPPED and run.stop_reason):
+        said = run.stop_reason or "stopped"
+        return replace(job, reason=f"{said}, after epoch {job.epochs_done}")
+    if pod is None or pod.reason == Failure.LOST:
+        why = "its pod was lost" if pod is None else "its process was lost"
+        return _failed(job, Failure.LOST, rules.lost_max, why, now, rules)
+    return _failed(job, Failure.ERROR, job.spec.retries, _words(pod), now, rules)
+
+
+def _finished(job: Job, pod: Pod | None) -> str:
+    if pod is not None and pod.state is PodState.FAILED:
+        return f"all epochs done, although its last run ended with {_words(pod)}"
+    if job.epochs_done < job.max_epochs and job.epochs_done:
+        return f"finished by itself after {job.epochs_done} of {job.max_epochs} epochs"
+    return "finished"
+
+
+def _words(pod: Pod) -> str:
+    return pod.reason or f"exit code {pod.exit_code}"
+
+
+def _failed(job: Job, failure: Failure, budget: int, why: str, now: Time, rules: Rules) -> Job:
+    count = job.failed(failure) + 1
+    job = replace(job, failures=_counted(job, failure, count))
+    if count > budget:
+        after = f", {count} times" if count > 1 else ""
+        return _ended(job, Outcome.FAILED, f"{why}{after}", now)
+    pause = min(rules.backoff_seconds * 2.0 ** (count - 1), rules.backoff_max_seconds)
+    return replace(job, eligible_at=now + pause, reason=why)
+
+
+def _out_of_memory(job: Job, run: Run, now: Time, draft: Draft) -> Job:
+    """Once, a job may try again with more memory than it had, if there is a card with more."""
+    had = max((share.memory_mib for share in run.shares), default=0)
+    largest = max((gpu.capacity_mib for node in draft.nodes for gpu in node.gpus), default=0)
+    wanted = min(int(had * draft.rules.out_of_memory_factor), max(largest, had))
+    why = f"out of GPU memory with {had} MiB"
+    if job.failed(Failure.OUT_OF_MEMORY) or wanted <= had:
+        return _ended(job, Outcome.FAILED, why, now)
+    failures = _counted(job, Failure.OUT_OF_MEMORY, 1)
+    return replace(
+        job, failures=failures, memory_mib=wanted, reason=f"{why}: tried again with {wanted} MiB"
+    )
+
+
+def _counted(job: Job, failure: Failure, count: int) -> tuple[tuple[Failure, int], ...]:
+    return tuple(sorted({**dict(job.failures), failure: count}.items()))
+
+
+def _ended(job: Job, outcome: Outcome, reason: str, now: Time) -> Job:
+    return replace(job, run=None, outcome=outcome, reason=reason, ended_at=now)
+
+
+def asked_to_stop(job: Job, why: str, now: Time, rules: Rules) -> Run:
+    """The job's run, asked to stop at the start of an epoch that no rank has been let into.
+
+    Each run is let to finish one epoch at least, so that however often a job makes room, it
+    gets on.
+    """
+    run = job.run
+    assert run is not None, "only a run can be asked to stop"
+    if run.phase is RunPhase.STOPPING:
+        return run
+    return replace(
+        run,
+        phase=RunPhase.STOPPING,
+        phase_at=now,
+        stop_at_epoch=max(run.epoch_started, run.epochs_before) + 1,
+        stop_reason=why,
+        kill_at=now + rules.stop_grace_seconds,
+    )
+
+
+def _heard(job: Job, attempt: int, now: Time) -> Run | None:
+    """The run that has just spoken to us, if it is the one that we believe in."""
+    run = job.run
+    if run is None or run.attempt != attempt:
+        return None
+    if run.phase is RunPhase.STARTING:
+        run = replace(run, phase=RunPhase.RUNNING, phase_at=now)
+    return replace(run, heard_at=now)
+
+
+def _learned(job: Job, memory_mib: int) -> Job:
+    """A measured peak raises what a job is known to need; nothing, or a 0, never lowers it."""
+    return replace(job, memory_mib=memory_mib) if memory_mib > job.memory_mib else job

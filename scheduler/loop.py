@@ -1,0 +1,32 @@
+"""Wait, decide, commit, act. The only module where the brain meets the world."""
+
+from __future__ import annotations
+
+from scheduler.decide import decide
+from scheduler.facts import facts
+from scheduler.invariants import check
+from scheduler.lifecycle import restored
+from scheduler.model import Rules, Time
+from scheduler.ports import Cluster, Inbox, Policy, Store
+
+
+class Scheduler:
+    def __init__(
+        self, inbox: Inbox, store: Store, cluster: Cluster, policy: Policy, rules: Rules
+    ) -> None:
+        self._inbox, self._store, self._cluster = inbox, store, cluster
+        self._policy, self._rules = policy, rules
+        self.view = restored(store.load().jobs.values())  # read it from any thread
+        self._wake_at: Time | None = None
+
+    def step(self) -> None:
+        events = self._inbox.wait(self._wake_at)
+        now = self._inbox.now()
+        before = self.view
+        made = decide(before, events, now, self._policy, self._rules)
+        check(before, made.view, made.touched)
+        told = facts(before, made.view, made.touched, events, now)
+        self._store.commit(before, made.view, made.touched, told, made.profiles, now)
+        self.view, self._wake_at = made.view, made.wake_at
+        for action in made.actions:
+            self._cluster.perform(action)

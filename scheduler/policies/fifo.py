@@ -1,0 +1,272 @@
+"""The baseline: priority first, then first come first served; shares GPUs by memory alone.
+
+Order. A waiting job's rank is the moment of its submission, moved back by `ageing_seconds` for
+each step of priority and forward by the time it has run. Two waiting jobs never change places, so
+nobody starves: a job can only be overtaken by those submitted within (difference in priority) x
+`ageing_seconds` after it.
+
+Who may run. Running jobs stay. Waiting jobs are placed in order of rank, best fit: on the card
+that is left with the least. The first that does not fit is given a *claim* on the cards where the
+fewest runs must end first; later jobs may use what no claim covers (backfilling), so none of them
+can delay it. A job of higher priority claims cards of lower ones, which are asked to stop at the
+end of their epoch, if they speak with us: a run that does not would only lose its work.
+
+Growth. Where a measured need no longer fits beside its neighbours, the least of them leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from scheduler.adopt import stoppable
+from scheduler.model import (
+    Gpu,
+    GpuKey,
+    Job,
+    JobId,
+    Plan,
+    Reason,
+    Rules,
+    RunKey,
+    RunPhase,
+    Share,
+    Time,
+    View,
+)
+from scheduler.packing import best_fit, by_node, cards, free_mib, lacking, need_mib
+from scheduler.ports import Policy
+
+
+def fifo(rules: Rules) -> Policy:
+    def plan(view: View, now: Time) -> Plan:
+        return _Planner(view, now, rules).plan()
+
+    return plan
+
+
+def rank(job: Job, now: Time, rules: Rules) -> tuple[float, JobId]:
+    ran = job.ran_seconds + (now - job.run.started_at if job.run else 0.0)
+    return job.submitted_at + ran - job.priority * rules.ageing_seconds, job.id
+
+
+@dataclass(frozen=True, slots=True)
+class _Exits:
+    """Who must leave, for a job to have what it needs."""
+
+    asked: tuple[Job, ...]
+    awaited: tuple[Job, ...]  # they end by themselves, or have been asked already
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim(_Exits):
+    """Cards that a waiting job will have."""
+
+    keys: tuple[GpuKey, ...]
+
+
+@dataclass
+class _Planner:
+    view: View
+    now: Time
+    rules: Rules
+    placements: dict[JobId, tuple[Share, ...]] = field(default_factory=dict)
+    why: dict[JobId, Reason] = field(default_factory=dict)
+    claimants: dict[GpuKey, Job] = field(default_factory=dict)
+    first_waiting: Job | None = None
+
+    def __post_init__(self) -> None:
+        self.cards = cards(self.view.nodes)
+        self.free = free_mib(self.view)  # less, as this plan gives away and claims
+        self.unclaimed = dict(self.free)  # the same without the claims
+
+    def plan(self) -> Plan:
+        for job in self.view.jobs.values():
+            if job.run and job.run.phase is not RunPhase.STOPPING:
+                self.placements[job.id] = job.run.shares
+                if job.held and self._can_leave(job):
+                    self._dismiss(job, Reason("held", "by request"))
+        self._make_room_for_growth()
+        waiting = [job for job in self.view.jobs.values() if job.waiting]
+        for job in sorted(waiting, key=lambda job: rank(job, self.now, self.rules)):
+            if reason := self._place(job):
+                self.why[job.id] = reason
+        eligible = [job.eligible_at for job in waiting if job.eligible_at > self.now]
+        return Plan(self.placements, self.why, replan_at=min(eligible, default=None))
+
+    # --- growth -----------------------------------------------------------------------------
+
+    def _make_room_for_growth(self) -> None:
+        for key, gpu in self.cards.items():
+            holders = self.view.held.get(key, {})
+            needs = {run: self._grown(run, key, gpu, mib) for run, mib in holders.items()}
+            missing = sum(needs.values()) - gpu.capacity_mib
+            growth = sum(needs.values()) - sum(holders.values())
+            if growth:
+                self._take(key, growth)
+            for job in self._least_first(holders, key):
+                if missing <= 0:
+                    break
+                missing -= needs[job.id, job.attempts]
+                if job.run and job.run.phase is not RunPhase.STOPPING:
+                    detail = f"its neighbours on gpu{gpu.index} were measured to need more"
+                    self._dismiss(job, Reason("made room", detail))
+
+    def _grown(self, run: RunKey, key: GpuKey, gpu: Gpu, mib: int) -> int:
+        job = self.view.jobs.get(run[0])
+        if job is None or job.run is None or job.run.attempt != run[1]:
+            return mib
+        return max(mib, min(need_mib(job, gpu, self.rules), gpu.capacity_mib))
+
+    def _least_first(self, holders: Mapping[RunKey, int], key: GpuKey) -> list[Job]:
+        """Who leaves first: those leaving anyhow, low priority, not grown, late rank."""
+        jobs = [
+            job
+            for job_id, attempt in holders
+            if (job := self.view.jobs.get(job_id)) and job.run and job.run.attempt == attempt
+        ]
+
+        def keep(job: Job) -> tuple[bool, int, bool, float]:
+            grown = self._grown((job.id, job.attempts), key, self.cards[key], 0)
+            return (
+                not self._leaving(job),
+                job.priority,
+                grown > holders[job.id, job.attempts],
+                -rank(job, self.now, self.rules)[0],
+            )
+
+        return [job for job in sorted(jobs, key=keep) if self._leaving(job) or self._can_leave(job)]
+
+    # --- waiting jobs -----------------------------------------------------------------------
+
+    def _place(self, job: Job) -> Reason | None:
+        """Place it, or claim cards for it; if it must wait, say why."""
+        if job.held:
+            return Reason("held", "until it is released")
+        if job.eligible_at > self.now:
+            seconds = round(job.eligible_at - self.now)
+            return Reason("backoff", f"tries again in {seconds} s, after: {job.reason}")
+        if not any(node.ready for node in self.view.nodes):
+            return Reason("nodes", "no node is ready")
+        for count in range(job.spec.gpus_max, job.spec.gpus_min - 1, -1):
+            keys = best_fit(job, count, self.cards, self.free, self.rules)
+            if keys is not None:
+                self._give(job, keys)
+                return None
+        claim = self._claim(job)
+        vacated = claim and (claim.asked or any(map(self._leaving, claim.awaited)))
+        reason = self._waits_for(claim) if claim and vacated else self._lacks(job)
+        if claim and (vacated or self.first_waiting is None):
+            for key in claim.keys:
+                self.free[key] -= need_mib(job, self.cards[key], self.rules)
+                self.claimants[key] = job
+            for leaver in claim.asked:
+                self._dismiss(leaver, Reason("preempted", f"for {job.spec.name}"))
+        self.first_waiting = self.first_waiting or job
+        return reason
+
+    def _lacks(self, job: Job) -> Reason:
+        """What it lacks now: cards, memory on them, or only its turn."""
+        kept = best_fit(job, job.spec.gpus_min, self.cards, self.unclaimed, self.rules)
+        if kept is None:
+            return lacking(job, self.cards, self.unclaimed, self.rules)
+        names = sorted({self.claimants[k].spec.name for k in kept if k in self.claimants})
+        return Reason("turn", f"what is free is kept for {', '.join(names)}")
+
+    def _waits_for(self, claim: _Claim) -> Reason:
+        stop = [*claim.asked, *filter(self._leaving, claim.awaited)]
+        end = [job for job in claim.awaited if not self._leaving(job)]
+        parts = [f"{_names(stop)} to stop at the end of its epoch"] if stop else []
+        parts += [f"{_names(end)} to end"] if end else []
+        return Reason("stopping", f"waits for {' and '.join(parts)}")
+
+    def _give(self, job: Job, keys: tuple[GpuKey, ...]) -> None:
+        given = []
+        for key in keys:
+            need = need_mib(job, self.cards[key], self.rules)
+            self._take(key, need)
+            given.append(Share(*key, need))
+        self.placements[job.id] = tuple(sorted(given))
+
+    def _take(self, key: GpuKey, mib: int) -> None:
+        self.free[key] -= mib
+        self.unclaimed[key] -= mib
+
+    def _dismiss(self, job: Job, reason: Reason) -> None:
+        self.placements.pop(job.id, None)
+        self.why[job.id] = reason
+
+    # --- claims -----------------------------------------------------------------------------
+
+    def _claim(self, job: Job) -> _Claim | None:
+        """The cards of one node where the fewest runs must be asked to leave, and then the fewest
+        must end by themselves. None: not even an empty node could hold it, or all are claimed."""
+        count = job.spec.gpus_min
+        claims = []
+        for keys in by_node(self.cards):
+            exits = [(key, found) for key in keys if (found := self._exits(job, key))]
+            exits.sort(key=lambda pair: (len(pair[1].asked), len(pair[1].awaited), pair[0]))
+            if len(exits) >= count:
+                chosen = [found for _, found in exits[:count]]
+                claims.append(
+                    _Claim(
+                        keys=tuple(key for key, _ in exits[:count]),
+                        asked=_together(found.asked for found in chosen),
+                        awaited=_together(found.awaited for found in chosen),
+                    )
+                )
+        return min(claims, key=lambda c: (len(c.asked), len(c.awaited), c.keys), default=None)
+
+    def _exits(self, job: Job, key: GpuKey) -> _Exits | None:
+        """Who must leave this card for the job; None: it is too small, or claimed."""
+        missing = need_mib(job, self.cards[key], self.rules) - self.free[key]
+        held = [
+            (self.view.jobs.get(run[0]), mib) for run, mib in self.view.held.get(key, {}).items()
+        ]
+        asked, awaited = [], []
+        for holder, mib in sorted(held, key=lambda pair: self._order_of_exit(job, pair[0])):
+            if missing <= 0:
+                break
+            missing -= mib
+            if holder and not self._leaving(holder) and self._yields(holder, job):
+                asked.append(holder)
+            elif holder:
+                awaited.append(holder)
+        return _Exits(tuple(asked), tuple(awaited)) if missing <= 0 else None
+
+    def _order_of_exit(self, job: Job, holder: Job | None) -> tuple[int, float]:
+        """Pods of nobody and runs that stop already come first, then those that yield, then the
+        rest, which must end by themselves."""
+        if holder is None or self._leaving(holder):
+            return 0, 0.0
+        return 1 if self._yields(holder, job) else 2, -rank(holder, self.now, self.rules)[0]
+
+    def _leaving(self, job: Job) -> bool:
+        return job.id not in self.placements
+
+    def _yields(self, holder: Job, job: Job) -> bool:
+        """Whether a run makes room for the job: only for a higher priority that also comes first
+        in the queue; else the two would take turns in stopping each other."""
+        return (
+            job.priority > holder.priority
+            and rank(job, self.now, self.rules) < rank(holder, self.now, self.rules)
+            and self._can_leave(holder)
+        )
+
+    def _can_leave(self, job: Job) -> bool:
+        run = job.run
+        return bool(
+            run
+            and run.phase is RunPhase.RUNNING
+            and run.heard_at is not None
+            and job.id in self.placements
+            and stoppable(job, run)
+        )
+
+
+def _together(parts: Iterable[tuple[Job, ...]]) -> tuple[Job, ...]:
+    return tuple({job.id: job for part in parts for job in part}.values())
+
+
+def _names(jobs: Iterable[Job]) -> str:
+    return ", ".join(sorted({job.spec.name for job in jobs}))

@@ -1,0 +1,68 @@
+"""What to ask of the cluster so that it comes to look like the view. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from scheduler.model import (
+    Action,
+    Job,
+    JobId,
+    Launch,
+    PodState,
+    Remove,
+    RunKey,
+    RunPhase,
+    Time,
+    View,
+)
+
+
+def reconcile(
+    view: View, touched: Iterable[JobId], looked: bool, since: Time, now: Time
+) -> Iterator[Action]:
+    """Look at the jobs that were touched, or at everything if the cluster was just `looked` at.
+
+    `since` is the moment of the step before: a deadline that has passed after it is due now.
+    """
+    touched = [job_id for job_id in touched if job_id in view.jobs]
+    for job in view.jobs.values() if looked else (view.jobs[job_id] for job_id in touched):
+        if (launch := _launch(job, view)) is not None:
+            yield launch
+    for job_id in sorted(view.stopping):
+        run = view.jobs[job_id].run
+        if run and run.kill_at is not None and run.kill_at <= now:
+            news = looked or run.kill_at > since or job_id in touched
+            if news and not _leaves((job_id, run.attempt), view):
+                yield Remove(job_id, run.attempt)
+    runs = view.pods if looked else [(job_id, view.jobs[job_id].attempts) for job_id in touched]
+    for key in runs:
+        if key in view.pods and not _believed(key, view) and not _leaves(key, view):
+            yield Remove(*key)
+
+
+def _launch(job: Job, view: View) -> Launch | None:
+    run = job.run
+    if run is None or run.phase is not RunPhase.STARTING or (job.id, run.attempt) in view.pods:
+        return None
+    return Launch(
+        job_id=job.id,
+        attempt=run.attempt,
+        spec=job.spec,
+        shares=run.shares,
+        epochs_done=run.epochs_before,
+        max_epochs=job.max_epochs,
+        token=job.token,
+    )
+
+
+def _believed(key: RunKey, view: View) -> bool:
+    """Not so: pods of runs that are over, or that nobody ever asked for."""
+    job = view.jobs.get(key[0])
+    return job is not None and job.run is not None and job.run.attempt == key[1]
+
+
+def _leaves(key: RunKey, view: View) -> bool:
+    """Whether the cluster is at it already."""
+    pods = view.pods.get(key, ())
+    return bool(pods) and all(pod.state is PodState.TERMINATING for pod in pods)
