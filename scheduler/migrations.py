@@ -1,0 +1,92 @@
+"""The schema of the database, step by step. A step that has been released is never changed."""
+
+from __future__ import annotations
+
+from sqlite_utils import Database, Migrations
+
+APPLICATION_ID = 0x45504F43  # "EPOC": how a file says that it is a database of this program
+
+migrations = Migrations("scheduler")
+
+
+@migrations()
+def jobs_profiles_facts(db: Database) -> None:
+    db.execute(f"pragma application_id = {APPLICATION_ID}")
+    # `seq` is the order of submission. Ids are found by their ends, so they are kept reversed too.
+    # The long texts come last, so that a row's head can be read without them.
+    db.execute("""
+        create table jobs (
+            seq integer primary key,
+            id text not null unique,
+            id_reversed text not null,
+            user text not null,
+            name text not null,
+            project text not null,
+            experiment text not null,
+            submitted_at real not null,
+            token text not null,
+            priority integer not null,
+            held integer not null,
+            cancelled integer not null,
+            max_epochs integer not null,
+            memory_mib integer not null,
+            epochs_done integer not null,
+            attempts integer not null,
+            eligible_at real not null,
+            ran_seconds real not null,
+            started_at real,
+            ended_at real,
+            outcome text,
+            reason text not null,
+            failures text not null,
+            run text,
+            spec text not null
+        ) strict
+    """)
+    db.execute("create index jobs_by_end_of_id on jobs (id_reversed)")
+    db.execute("create index jobs_live on jobs (name) where outcome is null")
+    # A listing filters and counts within one of these two, and reads only the rows it shows.
+    # They hold ended jobs only: a report about a live one does not touch them.
+    listed = "outcome, project, experiment"
+    db.execute(f"create index jobs_ended on jobs (seq, user, {listed}) where outcome is not null")
+    db.execute(
+        f"create index jobs_ended_by_user on jobs (user, seq, {listed}) where outcome is not null"
+    )
+    db.execute("create index jobs_ended_at on jobs (ended_at) where outcome is not null")
+    db.execute("""
+        create table labels (
+            key text not null,
+            value text not null,
+            seq integer not null references jobs,
+            primary key (key, value, seq)
+        ) strict, without rowid
+    """)
+    db.execute("""
+        create table profiles (
+            job_id text not null references jobs (id),
+            attempt integer not null,
+            epoch integer not null,
+            rank integer not null,
+            placement text not null,
+            step_seconds real not null,
+            epoch_seconds real not null,
+            samples_per_second real not null,
+            memory_mib integer not null,
+            gpu_util real not null,
+            at real not null,
+            beside text not null,
+            primary key (job_id, attempt, epoch, rank)
+        ) strict, without rowid
+    """)
+    # A fact may be about a job that we never knew: somebody's pod with our labels on it.
+    db.execute("""
+        create table facts (
+            seq integer primary key,
+            at real not null,
+            kind text not null,
+            job_id text,
+            attempt integer,
+            data text not null
+        ) strict
+    """)
+    db.execute("create index facts_by_job on facts (job_id) where job_id is not null")

@@ -1,0 +1,110 @@
+"""How jobs, profiles and facts look as rows, both ways. Values only: no SQL is run here."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+
+from scheduler.errors import InvariantError
+from scheduler.model import Fact, Failure, Job, JobId, JobSpec, Outcome, Profile, Run
+
+Row = tuple[Any, ...]  # as SQLite gives it: the schema alone knows the types of its columns
+
+_JOB_PLAIN = (
+    "priority",
+    "held",
+    "cancelled",
+    "max_epochs",
+    "memory_mib",
+    "epochs_done",
+    "attempts",
+    "eligible_at",
+    "ran_seconds",
+    "started_at",
+    "ended_at",
+    "outcome",
+    "reason",
+)
+JOB_STATE = (*_JOB_PLAIN, "failures", "run")  # what changes as long as a job lives
+JOB_FIXED = ("id", "submitted_at", "token", "spec")
+JOB_SEARCHED = ("id_reversed", "user", "name", "project", "experiment")  # copies, for indexes
+JOB = JOB_FIXED + JOB_STATE
+
+_PROFILE_PLAIN = (
+    "job_id",
+    "attempt",
+    "epoch",
+    "rank",
+    "placement",
+    "step_seconds",
+    "epoch_seconds",
+    "samples_per_second",
+    "memory_mib",
+    "gpu_util",
+    "at",
+)
+PROFILE = (*_PROFILE_PLAIN, "beside")
+
+FACT = ("at", "kind", "job_id", "attempt", "data")
+
+_job_plain = attrgetter(*_JOB_PLAIN)
+_profile_plain = attrgetter(*_PROFILE_PLAIN)
+
+_json = msgspec.json.Encoder()
+_spec = msgspec.json.Decoder(JobSpec)
+_run = msgspec.json.Decoder(Run)
+_failures = msgspec.json.Decoder(tuple[tuple[Failure, int], ...])
+_beside = msgspec.json.Decoder(tuple[JobId, ...])
+_data = msgspec.json.Decoder(dict[str, str | int | float | bool | None])
+
+
+def job_fixed(job: Job) -> Row:
+    """The columns JOB_FIXED and JOB_SEARCHED."""
+    spec = _text(job.spec)
+    if _spec.decode(spec) != job.spec:  # a NaN, say, which JSON does not have
+        raise InvariantError(f"job {job.id}: its specification cannot be kept: {spec}")
+    searched = job.spec.user, job.spec.name, job.spec.project, job.spec.experiment
+    return job.id, job.submitted_at, job.token, spec, job.id[::-1], *searched
+
+
+def job_state(job: Job) -> Row:
+    run = None if job.run is None else _text(job.run)
+    return *_job_plain(job), _text(job.failures), run
+
+
+def job(row: Row) -> Job:
+    """From the columns JOB."""
+    value = dict(zip(JOB, row, strict=True))
+    value["spec"] = _spec.decode(value["spec"])
+    value["held"] = bool(value["held"])
+    value["cancelled"] = bool(value["cancelled"])
+    value["failures"] = _failures.decode(value["failures"])
+    value["run"] = value["run"] and _run.decode(value["run"])
+    value["outcome"] = value["outcome"] and Outcome(value["outcome"])
+    return Job(**value)
+
+
+def profile_row(profile: Profile) -> Row:
+    return *_profile_plain(profile), _text(profile.beside)
+
+
+def profile(row: Row) -> Profile:
+    value = dict(zip(PROFILE, row, strict=True))
+    value["beside"] = _beside.decode(value["beside"])
+    return Profile(**value)
+
+
+def fact_row(fact: Fact) -> Row:
+    return fact.at, fact.kind, fact.job_id, fact.attempt, _text(dict(fact.data))
+
+
+def fact(row: Row) -> Fact:
+    value = dict(zip(FACT, row, strict=True))
+    value["data"] = _data.decode(value["data"])
+    return Fact(**value)
+
+
+def _text(value: object) -> str:
+    return _json.encode(value).decode()

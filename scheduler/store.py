@@ -1,0 +1,112 @@
+"""The writer: what the loop has decided goes to disk here, a transaction a step.
+
+Rows are the truth, facts are the story; both are written together. Reading is reader.py's.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from scheduler import database, rows
+from scheduler.errors import InvariantError
+from scheduler.model import Fact, Job, JobId, Profile, Time, View
+
+
+def _insert(table: str, columns: Sequence[str], conflict: str = "") -> str:
+    marks = ",".join("?" * len(columns))
+    return f"insert into {table} ({', '.join(columns)}) values ({marks}) {conflict}"
+
+
+_LOAD = f"select {', '.join(rows.JOB)} from jobs where outcome is null order by seq"
+_NEW_JOB = _insert("jobs", rows.JOB_FIXED + rows.JOB_SEARCHED + rows.JOB_STATE)
+_LABEL = _insert("labels", ("key", "value", "seq"), "on conflict do nothing")
+_JOB = f"update jobs set {', '.join(f'{column} = ?' for column in rows.JOB_STATE)} where id = ?"
+_LIVE_JOB = f"{_JOB} and outcome is null"  # how a job ended is never changed
+_PROFILE = _insert("profiles", rows.PROFILE, "on conflict do nothing")  # sent twice, kept once
+_FACT = _insert("facts", rows.FACT)
+
+
+class SqliteStore:
+    """In a file, or in memory for the simulator. Used by one thread at a time."""
+
+    def __init__(
+        self, path: Path | None = None, before_write: Callable[[], None] = lambda: None
+    ) -> None:
+        """`before_write` is called before each statement that writes: tests fail there."""
+        self._path = path
+        self._before_write = before_write
+        self._lock = None if path is None else database.lock(path)
+        try:
+            self._db = database.open_or_create(path) if path else database.open_in_memory()
+        except BaseException:
+            self._unlock()
+            raise
+
+    def load(self) -> View:
+        with database.explained(self._path):
+            found = self._db.execute(_LOAD).fetchall()
+        try:
+            jobs = map(rows.job, found)
+            return View(jobs={job.id: job for job in jobs})
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise database.damaged(self._path, f"a job cannot be read ({error})") from error
+
+    def commit(
+        self,
+        before: View,
+        after: View,
+        touched: Sequence[JobId],
+        facts: Sequence[Fact],
+        profiles: Sequence[Profile],
+        at: Time,
+    ) -> None:
+        new: list[Job] = []
+        changed: list[Job] = []
+        for job_id in touched:
+            old, job = before.jobs.get(job_id), after.jobs.get(job_id)
+            if job is not None and job is not old:
+                (new if old is None else changed).append(job)
+        if not (new or changed or facts or profiles):
+            return
+        with database.explained(self._path):
+            self._write("begin immediate")
+            try:
+                for job in new:
+                    self._insert_job(job)
+                for job in changed:
+                    self._update_job(job)
+                for profile in profiles:
+                    self._write(_PROFILE, rows.profile_row(profile))
+                for fact in facts:
+                    self._write(_FACT, rows.fact_row(fact))
+                self._write("commit")
+            except BaseException:
+                if self._db.in_transaction:  # SQLite ends it itself when the disk is full
+                    self._db.execute("rollback")
+                raise
+
+    def close(self) -> None:
+        self._db.close()
+        self._unlock()
+
+    def _insert_job(self, job: Job) -> None:
+        seq = self._write(_NEW_JOB, rows.job_fixed(job) + rows.job_state(job)).lastrowid
+        for key, value in job.spec.labels:
+            self._write(_LABEL, (key, value, seq))
+
+    def _update_job(self, job: Job) -> None:
+        if self._write(_LIVE_JOB, (*rows.job_state(job), job.id)).rowcount != 1:
+            raise InvariantError(f"job {job.id}: it has ended, or never was, and cannot change")
+
+    def _write(self, sql: str, row: rows.Row = ()) -> sqlite3.Cursor:
+        self._before_write()
+        return self._db.execute(sql, row)
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
