@@ -21,6 +21,8 @@ from scheduler.model import (
     View,
 )
 
+Value = str | int | float | bool | None
+
 _OUTCOMES = {
     Outcome.SUCCEEDED: "job_finished",
     Outcome.FAILED: "job_failed",
@@ -37,27 +39,25 @@ def facts(
     return tuple(told)
 
 
+def _fact(now: Time, kind: str, job: Job, attempt: int | None = None, **data: Value) -> Fact:
+    return Fact(now, kind, job.id, attempt, data)
+
+
 def _job(old: Job | None, job: Job, now: Time) -> Iterator[Fact]:
+    attempt = job.attempts or None
     if old is None:
-        yield Fact(
-            now, "job_submitted", job.id, None, {"name": job.spec.name, "user": job.spec.user}
-        )
-        old = job if job.run is None and job.outcome is None else _unstarted(job)
+        yield _fact(now, "job_submitted", job, name=job.spec.name, user=job.spec.user)
+        old = _unstarted(job)
     if job.memory_mib != old.memory_mib:
-        data = {"from_mib": old.memory_mib, "to_mib": job.memory_mib}
-        yield Fact(now, "memory_learned", job.id, job.attempts or None, data)
+        learned = {"from_mib": old.memory_mib, "to_mib": job.memory_mib}
+        yield Fact(now, "memory_learned", job.id, attempt, learned)
+    asked = {"priority": job.priority, "held": job.held, "max_epochs": job.max_epochs}
     if (job.priority, job.held, job.max_epochs) != (old.priority, old.held, old.max_epochs):
-        yield Fact(
-            now,
-            "job_updated",
-            job.id,
-            None,
-            {"priority": job.priority, "held": job.held, "max_epochs": job.max_epochs},
-        )
+        yield Fact(now, "job_updated", job.id, None, asked)
     yield from _run(old, job, now)
     if job.outcome and not old.outcome:
-        data = {"reason": job.reason, "epochs_done": job.epochs_done}
-        yield Fact(now, _OUTCOMES[job.outcome], job.id, job.attempts or None, data)
+        kind = _OUTCOMES[job.outcome]
+        yield _fact(now, kind, job, attempt, reason=job.reason, epochs_done=job.epochs_done)
 
 
 def _unstarted(job: Job) -> Job:
@@ -77,29 +77,30 @@ def _run(old: Job, job: Job, now: Time) -> Iterator[Fact]:
     was, run = old.run, job.run
     if was and run is None:
         yield _run_ended(was, job, now)
-        return
     if run is None:
         return
     if was is None:
         gpus = ", ".join(f"{share.gpu} ({share.memory_mib} MiB)" for share in run.shares)
-        data = {"gpus": gpus or "none", "epochs_done": run.epochs_before}
-        yield Fact(now, "run_started", job.id, run.attempt, data)
+        done = run.epochs_before
+        yield _fact(now, "run_started", job, run.attempt, gpus=gpus or "none", epochs_done=done)
         return
     if was.phase is RunPhase.STARTING and run.phase is not RunPhase.STARTING:
-        yield Fact(now, "run_running", job.id, run.attempt, {"seconds": now - was.started_at})
+        yield _fact(now, "run_running", job, run.attempt, seconds=now - was.started_at)
     if was.phase is not RunPhase.STOPPING and run.phase is RunPhase.STOPPING:
-        data = {"reason": run.stop_reason, "stop_at_epoch": run.stop_at_epoch}
-        yield Fact(now, "run_asked_to_stop", job.id, run.attempt, data)
+        at_epoch = run.stop_at_epoch
+        why = run.stop_reason
+        yield _fact(now, "run_asked_to_stop", job, run.attempt, reason=why, stop_at_epoch=at_epoch)
     if was.shares != run.shares:
-        data = {
-            "from_mib": sum(share.memory_mib for share in was.shares),
-            "to_mib": sum(share.memory_mib for share in run.shares),
-        }
-        yield Fact(now, "run_resized", job.id, run.attempt, data)
+        from_mib, to_mib = _memory(was), _memory(run)
+        yield _fact(now, "run_resized", job, run.attempt, from_mib=from_mib, to_mib=to_mib)
+
+
+def _memory(run: Run) -> int:
+    return sum(share.memory_mib for share in run.shares)
 
 
 def _run_ended(was: Run, job: Job, now: Time) -> Fact:
-    data: dict[str, str | int | float | bool | None] = {
+    data: dict[str, Value] = {
         "reason": job.reason,
         "epochs_done": job.epochs_done,
         "seconds": now - was.started_at,
@@ -115,8 +116,14 @@ def _epochs_over(before: View, events: Sequence[Event], now: Time) -> Iterator[F
         if isinstance(event, EpochEnded) and (job := before.jobs.get(event.profile.job_id)):
             reported = event.profile.epoch
             if reported > job.max_epochs:
-                data = {"reported": reported, "max_epochs": job.max_epochs}
-                yield Fact(now, "epochs_beyond_max", job.id, event.profile.attempt, data)
+                yield _fact(
+                    now,
+                    "epochs_beyond_max",
+                    job,
+                    event.profile.attempt,
+                    reported=reported,
+                    max_epochs=job.max_epochs,
+                )
 
 
 def _nodes(before: View, after: View, now: Time) -> Iterator[Fact]:

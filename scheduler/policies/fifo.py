@@ -176,7 +176,7 @@ class _Planner:
     def _waits_for(self, claim: _Claim) -> Reason:
         stop = [*claim.asked, *filter(self._leaving, claim.awaited)]
         end = [job for job in claim.awaited if not self._leaving(job)]
-        parts = [f"{_names(stop)} to stop at the end of its epoch"] if stop else []
+        parts = [f"{_names(stop)} to stop at the end of an epoch"] if stop else []
         parts += [f"{_names(end)} to end"] if end else []
         return Reason("stopping", f"waits for {' and '.join(parts)}")
 
@@ -223,16 +223,23 @@ class _Planner:
         held = [
             (self.view.jobs.get(run[0]), mib) for run, mib in self.view.held.get(key, {}).items()
         ]
-        asked, awaited = [], []
+        asked: list[tuple[Job, int]] = []
+        awaited = []
         for holder, mib in sorted(held, key=lambda pair: self._order_of_exit(job, pair[0])):
             if missing <= 0:
                 break
             missing -= mib
             if holder and not self._leaving(holder) and self._yields(holder, job):
-                asked.append(holder)
+                asked.append((holder, mib))
             elif holder:
                 awaited.append(holder)
-        return _Exits(tuple(asked), tuple(awaited)) if missing <= 0 else None
+        if missing > 0:
+            return None
+        for spared in reversed(asked):  # whom a later, larger one has made superfluous
+            if spared[1] <= -missing:
+                asked.remove(spared)
+                missing += spared[1]
+        return _Exits(tuple(holder for holder, _ in asked), tuple(awaited))
 
     def _order_of_exit(self, job: Job, holder: Job | None) -> tuple[int, float]:
         """Pods of nobody and runs that stop already come first, then those that yield, then the
