@@ -1,0 +1,418 @@
+"""What must always hold, held against the truth of the world: one class, one property.
+
+What rows alone can show is checked by scheduler/invariants.py, in production too. These know more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from scheduler.model import (
+    Failure,
+    Gpu,
+    GpuKey,
+    Job,
+    JobId,
+    Launch,
+    Outcome,
+    Remove,
+    Rules,
+    Run,
+    RunKey,
+    Time,
+    View,
+)
+from scheduler.packing import cards, need_mib
+from simulator.people import Owner
+from simulator.world import Witness, World
+
+NOTICE_SLACK_SECONDS = 120.0  # for a daemon that is down, and looks that are lost
+
+
+class Violation(Exception):
+    """Something happened that must not."""
+
+
+def said(word: object) -> str:
+    """A job without what never changes, so that a violation can be read."""
+    if isinstance(word, Launch):
+        return f"launch of {word.job_id} {word.attempt} with {word.shares}"
+    if not isinstance(word, Job):
+        return str(word)
+    parts = [f"{word.id} {word.epochs_done}/{word.max_epochs}"]
+    for name in ("priority", "memory_mib", "attempts", "failures", "eligible_at", "run", "reason"):
+        if value := getattr(word, name):
+            parts.append(f"{name}={value}")
+    parts += [name for name in ("held", "cancelled") if getattr(word, name)]
+    return f"[{', '.join(parts)}, {word.outcome or 'live'}]"
+
+
+class Checker(Witness):
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def require(self, holds: bool, *words: object) -> None:
+        if not holds:
+            raise Violation(f"{type(self).__name__}: {' '.join(map(said, words))}")
+
+
+class Capacity(Checker):
+    """What is promised of a GPU is never more than it has: neither in the world nor in the view."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.capacity = {(n.name, g.uuid): g.capacity_mib for n in world.nodes for g in n.gpus}
+
+    def launched(self, launch: Launch) -> None:
+        keys = [share.key for share in launch.shares]
+        self.require(len(set(keys)) == len(keys), launch, "has a GPU twice")
+        spec, others = launch.spec, self.world.runs.values()
+        self.require(spec.gpus_min <= len(keys) <= spec.gpus_max, launch, "has too many or too few")
+        for share in launch.shares:
+            self.require(share.key in self.capacity and share.memory_mib > 0, "no such", share)
+            taken = sum(
+                held.memory_mib
+                for run in others
+                if run.key != (launch.job_id, launch.attempt)
+                for pod in run.pods
+                if pod.alive
+                for held in pod.shares
+                if held.key == share.key
+            )
+            free = self.capacity[share.key] - taken
+            self.require(share.memory_mib <= free, launch, "given", share, "free", free)
+
+    def stepped(self, before: View, after: View) -> None:
+        if before.jobs is after.jobs and before.pods is after.pods:
+            return
+        held = _held(after)
+        self.require(held == after.held, "ledger", after.held, "should be", held)
+        for key, holders in held.items():
+            most = self.capacity.get(key, 0)
+            self.require(sum(holders.values()) <= most, key, holders, "of", most)
+
+
+def _held(view: View) -> dict[GpuKey, dict[RunKey, int]]:
+    """The ledger, written anew from runs we believe in and from other pods that live."""
+    held: dict[GpuKey, dict[RunKey, int]] = {}
+    claims = [((j.id, j.run.attempt), j.run.shares) for j in view.jobs.values() if j.run]
+    believed = {key for key, _ in claims}
+    for key, pods in view.pods.items():
+        if key not in believed:
+            claims.append((key, tuple(s for pod in pods if pod.alive for s in pod.shares)))
+    for key, shares in claims:
+        for share in shares:
+            holders = held.setdefault(share.key, {})
+            holders[key] = holders.get(key, 0) + share.memory_mib
+    return held
+
+
+class Attempts(Checker):
+    """A job has one live run; an attempt is committed before it is launched, and never again."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.removed_runs: set[RunKey] = set()
+
+    def launched(self, launch: Launch) -> None:
+        job, key = self.world.stored.get(launch.job_id), (launch.job_id, launch.attempt)
+        run = job.run if job else None
+        recorded = run and (run.attempt, run.shares) == (launch.attempt, launch.shares)
+        self.require(bool(recorded), launch, "was not recorded first, but", run)
+        self.require(key not in self.removed_runs, launch, "was removed before")
+        for other in self.world.runs.values():
+            same = other.launch.job_id == launch.job_id and other.key != key
+            self.require(not (same and other.alive), launch, "while attempt", other.key, "lives")
+
+    def removed(self, remove: Remove) -> None:
+        self.removed_runs.add((remove.job_id, remove.attempt))
+
+    def stepped(self, before: View, after: View) -> None:
+        for job, old in _changed(before, after):
+            self.require(job.attempts >= old.attempts, job, "had more attempts before")
+            self.require(job.run is None or job.run.attempt == job.attempts, job)
+
+
+class Progress(Checker):
+    """Epochs done never fall, never exceed what is wanted or was really done, and resume there."""
+
+    def launched(self, launch: Launch) -> None:
+        known = self.world.epochs_acknowledged.get(launch.job_id, 0)
+        known = min(known, launch.max_epochs)
+        self.require(launch.epochs_done >= known, launch, "loses epochs acknowledged:", known)
+
+    def stepped(self, before: View, after: View) -> None:
+        for job, old in _changed(before, after):
+            done = self.world.epochs_done.get(job.id, 0)
+            self.require(job.epochs_done >= old.epochs_done, job, "had done more:", old.epochs_done)
+            self.require(job.epochs_done <= job.max_epochs, job, "has done more than it should")
+            self.require(job.epochs_done <= done, job, "has really done", done)
+
+
+class Outcomes(Checker):
+    """An outcome is set once, and it is true; a failure is counted only if there was one."""
+
+    def __init__(self, world: World, owners: Mapping[JobId, Owner]) -> None:
+        super().__init__(world)
+        self.owners = owners
+
+    def stepped(self, before: View, after: View) -> None:
+        for job, old in _changed(before, after):
+            self.require(old.outcome in (None, job.outcome), job, "was", old.outcome)
+            self.require(not (job.run and job.outcome), job, "has ended and runs")
+            for failure in Failure:
+                truly = self.world.failures[job.id, failure]
+                self.require(job.failed(failure) <= truly, job, failure, "really:", truly)
+            if job.outcome and not old.outcome:
+                self._true(job)
+
+    def _true(self, job: Job) -> None:
+        truth = self.world.truths[job.id]
+        match job.outcome:
+            case Outcome.SUCCEEDED:
+                done = self.world.epochs_done.get(job.id, 0) >= job.max_epochs
+                self.require(done or job.id in self.world.ended_well, job, "never finished")
+            case Outcome.CANCELLED:
+                self.require(truth.cancel_at is not None, job, "was not cancelled by anybody")
+            case Outcome.FAILED:
+                failed = any(self.world.failures[job.id, failure] for failure in Failure)
+                self.require(failed, job, "never failed")
+
+    def ended(self) -> None:
+        for job_id, owner in self.owners.items():
+            outcome = self.world.stored[job_id].outcome
+            done = outcome is not None or not owner.cancelled
+            self.require(done, job_id, "was cancelled, and is", outcome)
+
+
+class Durability(Checker):
+    """What was acknowledged survives; a new daemon reads what the last one wrote."""
+
+    def stepped(self, before: View, after: View) -> None:
+        if len(self.world.acknowledged) > len(self.world.stored):
+            self._all_there()
+
+    def restarted(self, loaded: View) -> None:
+        stored = {id: job for id, job in self.world.stored.items() if job.outcome is None}
+        live = {id: job for id, job in loaded.jobs.items() if job.outcome is None}
+        for job_id in stored | live:
+            old, new = stored.get(job_id), live.get(job_id)
+            self.require(old == new, "stored", old, "loaded", new)
+        self._all_there()
+
+    def ended(self) -> None:
+        self._all_there()
+
+    def _all_there(self) -> None:
+        lost = self.world.acknowledged - set(self.world.stored)
+        self.require(not lost, "submissions lost:", sorted(lost))
+
+
+class Wishes(Checker):
+    """Nobody's word is ignored: what is held or cancelled is not started."""
+
+    def launched(self, launch: Launch) -> None:
+        job = self.world.stored[launch.job_id]
+        self.require(not job.cancelled, launch, "although cancelled")
+
+    def stepped(self, before: View, after: View) -> None:
+        for job, old in _changed(before, after):
+            if job.run and not old.run:
+                self.require(not (old.held and job.held), job, "was started although held")
+                self.require(job.eligible_at <= after.at, job, "was started before its time")
+
+
+class Notice(Checker):
+    """A run is let to the end of its epoch, but no run outlives its notice."""
+
+    def removed(self, remove: Remove) -> None:
+        run = self.world.runs.get((remove.job_id, remove.attempt))
+        job = self.world.stored.get(remove.job_id)
+        believed = job.run if job else None
+        if run is None or not (run.working and run.alive) or believed is None:
+            return
+        if believed.attempt == remove.attempt:
+            kill_at = believed.kill_at
+            due = kill_at is not None and self.world.now() >= kill_at
+            self.require(due, remove, "before its notice was over:", believed)
+
+    def stepped(self, before: View, after: View) -> None:
+        for job_id in after.stopping:
+            job = after.jobs[job_id]
+            if job.run is None or job.run.kill_at is None:
+                continue
+            run = self.world.runs.get((job_id, job.run.attempt))
+            if run is None or not run.working or run.leaving:
+                continue
+            late = self.world.now() - job.run.kill_at
+            self.require(late <= NOTICE_SLACK_SECONDS, job, "outlives its notice by", late)
+
+
+class Belief(Checker):
+    """A run that lives, and that nobody harms, is never given up."""
+
+    def stepped(self, before: View, after: View) -> None:
+        for job, old in _changed(before, after):
+            if old.run is None or (job.run and job.run.attempt == old.run.attempt):
+                continue
+            run = self.world.runs.get((job.id, old.run.attempt))
+            gone = run is None or run.leaving or not (run.working and run.alive)
+            self.require(gone, job, "was given up, and works still:", old.run)
+
+
+class Agreement(Checker):
+    """All ranks that ask for one epoch are told the same; and nobody is stopped in the last."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.told: dict[tuple[RunKey, int], bool] = {}
+
+    def answered(self, key: RunKey, epoch: int, stop: bool) -> None:
+        before = self.told.setdefault((key, epoch), stop)
+        self.require(before == stop, key, "epoch", epoch, "told", before, "and", stop)
+        if stop:
+            last = self.world.read().jobs[key[0]].max_epochs - 1
+            self.require(epoch < last, key, "was stopped at the start of its last epoch", epoch)
+
+
+class Economy(Checker):
+    """No run is stopped for nothing. Asked of an honest policy only."""
+
+    def __init__(self, world: World, rules: Rules) -> None:
+        super().__init__(world)
+        self.rules = rules
+
+    def stepped(self, before: View, after: View) -> None:
+        for job_id in sorted(after.stopping - before.stopping):
+            job = after.jobs[job_id]
+            old = before.jobs.get(job_id)
+            if job.cancelled or job.held or job.run is None or (old and old.run is None):
+                continue
+            why = self._wanted(job, after) or self._grown(job.run, after)
+            self.require(why, job, "was stopped for nothing")
+
+    def _wanted(self, job: Job, view: View) -> bool:
+        """Whether a job of higher priority waits that does not fit into what is free."""
+        free = _free(view, self.rules)
+        return any(
+            _startable(other, view.at)
+            and other.priority > job.priority
+            and not _fits(other, free, view, self.rules)
+            for other in view.jobs.values()
+        )
+
+    def _grown(self, run: Run, view: View) -> bool:
+        """Whether those on one of its GPUs need more than there is."""
+        known = cards(view.nodes)
+        return any(
+            sum(_needs(view, key, known[key], self.rules)) > known[key].capacity_mib
+            for key in (share.key for share in run.shares)
+            if key in known
+        )
+
+
+class Reasons(Checker):
+    """Every job that waits is told why, and it is true. Asked of an honest policy only."""
+
+    def __init__(self, world: World, rules: Rules) -> None:
+        super().__init__(world)
+        self.rules = rules
+
+    def stepped(self, before: View, after: View) -> None:
+        if after.planned_at == before.planned_at or after.planned_at != after.at:
+            return
+        free = _free(after, self.rules)
+        for job in after.jobs.values():
+            if job.waiting:
+                why = after.why.get(job.id)
+                self.require(why is not None, job, "is not told why it waits")
+                if why is not None:
+                    self.require(self._true(job, why.kind, free, after), job, "waits for", why)
+
+    def _true(self, job: Job, kind: str, free: Mapping[GpuKey, int], view: View) -> bool:
+        fits = _fits(job, free, view, self.rules)
+        others = [other for other in view.jobs.values() if other is not job]
+        match kind:
+            case "held":
+                return job.held
+            case "backoff":
+                return job.eligible_at > view.at
+            case "nodes":
+                return not any(node.ready for node in view.nodes)
+            case "turn":
+                return fits and any(_startable(other, view.at) for other in others)
+            case "memory" | "gpus":
+                return not fits
+            case "stopping":
+                return bool(view.stopping) or not fits
+        return False
+
+
+def _startable(job: Job, now: Time) -> bool:
+    return job.waiting and not job.held and job.eligible_at <= now
+
+
+def _needs(view: View, key: GpuKey, gpu: Gpu, rules: Rules) -> list[int]:
+    """What each holder of a GPU takes of it, or was measured to need."""
+    needs = []
+    for (job_id, attempt), mib in view.held.get(key, {}).items():
+        job = view.jobs.get(job_id)
+        if job and job.run and job.run.attempt == attempt:
+            mib = max(mib, min(need_mib(job, gpu, rules), gpu.capacity_mib))
+        needs.append(mib)
+    return needs
+
+
+def _free(view: View, rules: Rules) -> dict[GpuKey, int]:
+    return {
+        key: gpu.capacity_mib - sum(_needs(view, key, gpu, rules))
+        for key, gpu in cards(view.nodes).items()
+    }
+
+
+def _fits(job: Job, free: Mapping[GpuKey, int], view: View, rules: Rules) -> bool:
+    """Whether some node has room for it as it is."""
+    known = cards(view.nodes)
+    room: dict[str, int] = {}
+    for key, mib in free.items():
+        if need_mib(job, known[key], rules) <= mib:
+            room[key[0]] = room.get(key[0], 0) + 1
+    return job.spec.gpus_min <= max(room.values(), default=0)
+
+
+def _changed(before: View, after: View) -> Sequence[tuple[Job, Job]]:
+    """Each job that a step has changed, as it is and as it was."""
+    if before.jobs is after.jobs:
+        return ()
+    return [
+        (job, old)
+        for id, job in after.jobs.items()
+        if (old := before.jobs.get(id)) is not None and old is not job
+    ]
+
+
+def unfinished(jobs: Collection[JobId], world: World) -> list[str]:
+    """Who has not come to an end, and how each stands."""
+    lines = []
+    for job_id in jobs:
+        job = world.stored.get(job_id)
+        if job is None or job.outcome is None:
+            lines.append(f"{job_id}: {said(job)}, {world.read().why.get(job_id)}")
+    return lines + [f"{key}: its pods are still there" for key in world.runs]
+
+
+def checkers(
+    world: World, owners: Mapping[JobId, Owner], rules: Rules, honest: bool
+) -> list[Witness]:
+    always: list[Witness] = [
+        Capacity(world),
+        Attempts(world),
+        Progress(world),
+        Outcomes(world, owners),
+        Durability(world),
+        Wishes(world),
+        Notice(world),
+        Belief(world),
+        Agreement(world),
+    ]
+    return always + ([Economy(world, rules), Reasons(world, rules)] if honest else [])

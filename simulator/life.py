@@ -1,0 +1,264 @@
+"""One seed, one life of the scheduler: bad weather first (safety), then fair weather (liveness)."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+
+from scheduler.errors import InvariantError, Unavailable
+from scheduler.loop import Scheduler
+from scheduler.model import Fact, Job, JobId, Node, Plan, Profile, Rules, Share, Time, View
+from scheduler.policies.fifo import fifo
+from scheduler.ports import Policy
+from scheduler.store import SqliteStore
+from simulator.checkers import Violation, checkers, unfinished
+from simulator.people import Owner
+from simulator.weather import FAIR, Crash, Weather, drawn
+from simulator.workload import Truth, drawn_jobs, drawn_nodes
+from simulator.world import World
+
+STEPS_MAX = 20_000  # far more than any life needs that gets on
+
+
+@dataclass(frozen=True)
+class Options:
+    """All that a seed decides before anything happens."""
+
+    seed: int
+    weather: Weather
+    rules: Rules
+    nodes: tuple[Node, ...]
+    truths: tuple[Truth, ...]
+    safety_seconds: float
+    look_every_seconds: float
+    lag_seconds: float
+    keeps_dead: bool
+
+    def lines(self) -> list[str]:
+        lines = [f"seed {self.seed}"]
+        for part in (self.weather, self.rules):
+            values = (f"{f.name}={getattr(part, f.name)!r}" for f in fields(part))
+            lines.append(f"{type(part).__name__}: {' '.join(values)}")
+        lines += [str(node) for node in self.nodes]
+        lines += [str(truth) for truth in self.truths]
+        lines.append(
+            f"safety_seconds={self.safety_seconds} look_every_seconds={self.look_every_seconds}"
+            f" lag_seconds={self.lag_seconds} keeps_dead={self.keeps_dead}"
+        )
+        return lines
+
+
+@dataclass(frozen=True)
+class Report:
+    seed: int
+    steps: int
+    crashes: int
+    virtual_seconds: float
+    fingerprint: str
+    violation: str = ""
+
+
+def drawn_options(seed: int, jobs: int, rng: random.Random) -> Options:
+    nodes = drawn_nodes(rng)
+    return Options(
+        seed=seed,
+        weather=drawn(rng),
+        rules=Rules(
+            plan_every_seconds=rng.choice([0.0, 1.0, 5.0]),
+            stop_grace_seconds=rng.choice([60.0, 300.0]),
+            memory_margin_mib=rng.choice([0, 200]),
+            backoff_max_seconds=60.0,
+            ageing_seconds=rng.choice([100.0, 1000.0, 21600.0]),
+            remember_seconds=rng.choice([0.0, 60.0]),
+        ),
+        nodes=tuple(nodes),
+        truths=tuple(drawn_jobs(rng, rng.randint(max(1, jobs // 2), jobs), nodes)),
+        safety_seconds=rng.uniform(100.0, 900.0),
+        look_every_seconds=rng.choice([30.0, 60.0, 120.0]),
+        lag_seconds=rng.choice([0.0, 0.5, 3.0]),
+        keeps_dead=rng.random() < 0.5,
+    )
+
+
+def live(seed: int, jobs: int = 10, tell: Callable[[str], None] | None = None) -> Report:
+    """One whole life. `tell` hears the options first, and then each fact."""
+    rng = random.Random(seed)
+    options = drawn_options(seed, jobs, rng)
+    if tell:
+        for line in options.lines():
+            tell(line)
+    life = Life(options, rng, tell)
+    try:
+        life.run()
+        violation = ""
+    except (Violation, InvariantError) as error:
+        violation = str(error) if isinstance(error, Violation) else f"Invariants: {error}"
+    except ZeroDivisionError as error:  # noqa: BLE001 - whatever ends the daemon is found here
+        violation = f"Exception: {type(error).__name__}: {error}"
+    return Report(
+        seed, life.steps, life.crashes, life.world.time, life.fingerprint.hexdigest(), violation
+    )
+
+
+class Life:
+    def __init__(
+        self, options: Options, rng: random.Random, tell: Callable[[str], None] | None
+    ) -> None:
+        self.options, self.tell = options, tell
+        truths = {truth.job_id: truth for truth in options.truths}
+        self.world = World(
+            rng,
+            options.weather,
+            options.nodes,
+            truths,
+            options.look_every_seconds,
+            options.lag_seconds,
+            options.keeps_dead,
+        )
+        self.owners = {truth.job_id: Owner(self.world, truth) for truth in options.truths}
+        self.fingerprint = hashlib.sha256()
+        self.steps = self.crashes = 0
+        honest = options.weather.honest
+        self.policy = fifo(options.rules)
+        if not honest:
+            self.policy = whimsical(self.policy, self.world)
+        self.store = Recorder(self.world, self._record)
+        self.scheduler = self._new_scheduler()
+        self.world.read = lambda: self.scheduler.view
+        self.world.witnesses = checkers(self.world, self.owners, options.rules, honest)
+
+    def run(self) -> None:
+        self.world.after(self.options.safety_seconds, self.world.heal)
+        bound = self.options.safety_seconds + seconds_to_end(self.options)
+        while not self._over():
+            self._step()
+            if self.world.time > bound or self.steps > STEPS_MAX:
+                left = "; ".join(unfinished(tuple(self.owners), self.world))
+                raise Violation(f"Liveness: not over {self.world.time:.0f} s, {left}")
+        for witness in self.world.witnesses:
+            witness.ended()
+
+    def _step(self) -> None:
+        self.steps += 1
+        before = self.scheduler.view
+        try:
+            self.scheduler.step()
+        except Crash:
+            self._restart()
+            return
+        except Unavailable:
+            if not self.world.disk_full:
+                raise
+            self._restart()
+            return
+        after = self.scheduler.view
+        for witness in self.world.witnesses:
+            witness.stepped(before, after)
+
+    def _restart(self) -> None:
+        """A crash needs no process: another scheduler, on the same store and world."""
+        self.crashes += 1
+        self.world.kill_daemon()
+        self.world.start_daemon()
+        self.scheduler = self._new_scheduler()
+        for witness in self.world.witnesses:
+            witness.restarted(self.scheduler.view)
+
+    def _new_scheduler(self) -> Scheduler:
+        return Scheduler(self.world, self.store, self.world, self.policy, self.options.rules)
+
+    def _over(self) -> bool:
+        stored = self.world.stored
+        return (
+            self.world.weather is FAIR
+            and not self.world.runs
+            and all(owner.settled for owner in self.owners.values())
+            and all(id in stored and stored[id].outcome for id in self.owners)
+        )
+
+    def _record(self, facts: Sequence[Fact]) -> None:
+        for fact in facts:
+            self.fingerprint.update(repr(fact).encode())
+            if self.tell:
+                data = " ".join(f"{key}={value}" for key, value in fact.data.items())
+                who = f"{fact.job_id} {fact.attempt or ''}"
+                self.tell(f"{fact.at:10.2f} {fact.kind:18} {who:10} {data}")
+
+
+class Recorder:
+    """The real store, dying now and then, and the truth about what it was given."""
+
+    def __init__(self, world: World, record: Callable[[Sequence[Fact]], None]) -> None:
+        self.world, self.record = world, record
+        self.inner = SqliteStore(None, world.before_write)
+        self.jobs: dict[JobId, Job] = {}
+        world.stored = self.jobs
+
+    def load(self) -> View:
+        return self.inner.load()
+
+    def commit(
+        self,
+        before: View,
+        after: View,
+        touched: Sequence[JobId],
+        facts: Sequence[Fact],
+        profiles: Sequence[Profile],
+        at: Time,
+    ) -> None:
+        self.world.maybe_crash()
+        self.inner.commit(before, after, touched, facts, profiles, at)
+        for job_id, job in after.jobs.items():
+            self.jobs[job_id] = job
+        self.record(facts)
+        self.world.maybe_crash()
+
+
+def seconds_to_end(options: Options) -> float:
+    """Enough for everything to be done again, one job after the other, and then some."""
+    rules = options.rules
+    each = (
+        truth.epoch_seconds * (max(truth.spec.max_epochs, 6) + 2)
+        + rules.stop_grace_seconds
+        + rules.backoff_max_seconds
+        + 60.0
+        for truth in options.truths
+    )
+    return 3.0 * sum(each) + 2000.0
+
+
+def whimsical(policy: Policy, world: World) -> Policy:
+    """In bad weather, now and then any plan at all, or the last one once more."""
+    last = Plan()
+
+    def plan(view: View, now: Time) -> Plan:
+        nonlocal last
+        if world.chance(world.weather.plan_stale):
+            return last
+        nonsense = world.chance(world.weather.plan_nonsense)
+        last = any_plan(view, world) if nonsense else policy(view, now)
+        return last
+
+    return plan
+
+
+def any_plan(view: View, world: World) -> Plan:
+    """Sensible or not: what must never break may not rest on the policy."""
+    rng = world.rng
+    gpus = [(node.name, gpu.uuid) for node in world.nodes for gpu in node.gpus]
+    gpus += [("no-such-node", "gpu0"), (world.nodes[0].name, "no-such-gpu")]
+
+    def share() -> Share:
+        node, gpu = rng.choice(gpus)
+        return Share(node, gpu, rng.choice([-1, 0, 1, 1000, 3000, 5000, 7900, 15872, 10**9]))
+
+    job_ids = [*view.jobs, JobId("nobody")]
+    return Plan(
+        {
+            job_id: tuple(share() for _ in range(rng.choice([0, 1, 1, 1, 2, 2, 3])))
+            for job_id in job_ids
+            if rng.random() < 0.6
+        }
+    )

@@ -1,0 +1,324 @@
+"""What a run does on its nodes: it starts, asks, trains, reports, stops, dies. As the truth says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from scheduler.model import (
+    EpochEnded,
+    EpochStarted,
+    Failure,
+    Finished,
+    Job,
+    JobId,
+    Launch,
+    Pod,
+    PodState,
+    Profile,
+    Reported,
+    View,
+)
+from simulator.workload import Kind, Truth
+
+if TYPE_CHECKING:
+    from simulator.world import World
+
+EXIT_STOPPED = 85
+EXIT_TERMINATED = 143
+REPORT_AGAIN_SECONDS = 10.0
+
+
+def told_to_stop(view: View, job_id: JobId, attempt: int, epoch: int) -> bool | None:
+    """What the API answers a rank, from the last committed view. None: an error."""
+    job: Job | None = view.jobs.get(job_id)
+    if job is None or job.run is None or job.run.attempt != attempt:
+        return None
+    stop_at = job.run.stop_at_epoch
+    return stop_at is not None and epoch >= stop_at and epoch < job.max_epochs - 1
+
+
+class Training:
+    """One run: a process for each node that it has GPUs on, which live and work as one."""
+
+    def __init__(self, world: World, launch: Launch, truth: Truth) -> None:
+        self.world, self.launch, self.truth = world, launch, truth
+        self.key = (launch.job_id, launch.attempt)
+        self.epoch = launch.epochs_done
+        self.begun = False  # has its memory
+        self.working = True  # makes progress
+        self.leaving = False  # asked to go by the cluster
+        self.cut_off_at: float | None = None  # since when its node is out of reach
+        self._heard: dict[int, bool] = {}  # by rank: whether to stop at the start of this epoch
+        self._reports: dict[int, Profile] = {}  # by epoch: not yet acknowledged
+        nodes = dict.fromkeys(share.node for share in launch.shares) or {"": None}
+        self.pods = [
+            Pod(
+                launch.job_id,
+                launch.attempt,
+                PodState.PENDING,
+                tuple(share for share in launch.shares if share.node == node),
+                rank,
+            )
+            for rank, node in enumerate(nodes)
+        ]
+        world.after(world.rng.uniform(0.5, 10.0), self._begin)
+
+    @property
+    def alive(self) -> bool:
+        return any(pod.alive for pod in self.pods)
+
+    def on(self, node: str) -> bool:
+        return any(share.node == node for share in self.launch.shares)
+
+    # -- its work ---------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        if not self.working or self.leaving:
+            return
+        if self.cut_off_at is not None:
+            self.world.after(10.0, self._begin)
+            return
+        self._show(PodState.RUNNING)
+        self.begun = True
+        for share in self.launch.shares:
+            while self.world.taken_mib(share.key) > self.world.memory_mib(share.key):
+                victim = self.world.rng.choice(self.world.on_gpu(share.key))
+                victim.die(Failure.OUT_OF_MEMORY, 1)
+        if self.working:
+            self._enter_epoch()
+
+    def _enter_epoch(self) -> None:
+        if not self.working:
+            return
+        truth, rng = self.truth, self.world.rng
+        if self.epoch >= self.launch.max_epochs or self.epoch == truth.ends_early_at:
+            self._finish()
+        elif self.epoch == truth.fails_at and (truth.fails_always or self.launch.attempt == 1):
+            self.world.failures[self.launch.job_id, Failure.ERROR] += 1
+            self._exit(1)
+        elif truth.kind is Kind.SILENT:
+            self._work()
+        else:
+            self._heard = {}
+            for rank in range(truth.ranks):
+                later = rng.uniform(0.0, 3.0) if rank else 0.0
+                self.world.after(later, partial(self._ask, rank, self.epoch))
+
+    def _ask(self, rank: int, epoch: int) -> None:
+        if not self.working:
+            return
+        if self.cut_off_at is None:
+            weather = self.world.weather
+            self.world.post(
+                EpochStarted(*self.key, epoch),
+                partial(self._told, rank, epoch),
+                weather.report_lost,
+                weather.report_doubled,
+                weather.report_delay_seconds_max,
+            )
+        # Training must not wait for ever for a scheduler that does not answer.
+        self.world.after(self.world.rng.uniform(3.0, 10.0), partial(self._go, rank, epoch, False))
+
+    def _told(self, rank: int, epoch: int) -> None:
+        stop = told_to_stop(self.world.read(), *self.key, epoch)
+        if stop is not None:
+            for witness in self.world.witnesses:
+                witness.answered(self.key, epoch, stop)
+            self._go(rank, epoch, stop)
+
+    def _go(self, rank: int, epoch: int, stop: bool) -> None:
+        """Into the epoch, or out of the door, as soon as each rank knows."""
+        if not self.working or epoch != self.epoch or rank in self._heard:
+            return
+        self._heard[rank] = stop
+        if len(self._heard) < self.truth.ranks:
+            return
+        deaf = self.truth.deaf_to_stop or self.world.chance(self.world.weather.stop_ignored)
+        if any(self._heard.values()) and not deaf:
+            self._stop()
+        else:
+            self._work()
+
+    def _work(self) -> None:
+        world = self.world
+        seconds = self.truth.epoch_seconds / max(1, len(self.launch.shares)) ** 0.8
+        if world.chance(world.weather.pod_dies):
+            cause = world.rng.choice([Failure.ERROR, Failure.LOST])
+            world.after(world.rng.uniform(0, seconds), partial(self.die, cause, 139))
+        elif world.chance(world.weather.deleted_by_hand):
+            world.after(world.rng.uniform(0, seconds), self._deleted_by_hand)
+        if self.truth.kind is Kind.LIBRARY and world.rng.random() < 0.2:
+            world.after(seconds / 2, self._heartbeat)
+        world.after(seconds, partial(self._end_epoch, seconds))
+
+    def _end_epoch(self, seconds: float) -> None:
+        if not self.working:
+            return
+        self.epoch += 1
+        job_id, truth, world = self.launch.job_id, self.truth, self.world
+        world.epochs_done[job_id] = max(world.epochs_done.get(job_id, 0), self.epoch)
+        if truth.kind is not Kind.SILENT:
+            self._reports[self.epoch] = Profile(
+                *self.key,
+                self.epoch,
+                epoch_seconds=seconds,
+                memory_mib=truth.memory_mib if truth.measures_memory else 0,
+                at=world.now(),
+            )
+            self._report(self.epoch)
+        # After an epoch user code saves, which takes a moment.
+        world.after(world.rng.uniform(0.0, 2.0), self._enter_epoch)
+
+    # -- its words --------------------------------------------------------------------------------
+
+    def _report(self, epoch: int) -> None:
+        """Until it is acknowledged. An old image tries only once."""
+        if epoch not in self._reports or not (self.working or self.alive):
+            return
+        if self.cut_off_at is None:
+            weather = self.world.weather
+            self.world.post(
+                EpochEnded(self._reports[epoch]),
+                partial(self._acknowledged, epoch),
+                weather.report_lost,
+                weather.report_doubled,
+                weather.report_delay_seconds_max,
+            )
+        if self.truth.kind is Kind.LIBRARY and self.working:
+            self.world.after(REPORT_AGAIN_SECONDS, partial(self._report, epoch))
+
+    def _acknowledged(self, epoch: int) -> None:
+        self._reports.pop(epoch, None)
+        known = self.world.epochs_acknowledged
+        known[self.launch.job_id] = max(known.get(self.launch.job_id, 0), epoch)
+
+    def _heartbeat(self) -> None:
+        if self.working and self.cut_off_at is None:
+            memory = self.truth.memory_mib if self.truth.measures_memory else 0
+            self.world.post(Reported(*self.key, memory), lost=self.world.weather.report_lost)
+
+    # -- its end ----------------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        self.world.ended_well.add(self.launch.job_id)
+        self._part(preempted=False)
+        self.world.after(self.world.rng.uniform(0.0, 2.0), partial(self._exit, 0))
+
+    def _stop(self) -> None:
+        self._part(preempted=True)
+        code = EXIT_STOPPED if self.truth.kind is Kind.LIBRARY else 0
+        self.world.after(self.world.rng.uniform(0.0, 2.0), partial(self._exit, code))
+
+    def _part(self, preempted: bool) -> None:
+        """The last words: what was not acknowledged once more, and how it ends."""
+        if self.truth.kind is not Kind.LIBRARY or self.cut_off_at is not None:
+            return
+        for epoch in list(self._reports):
+            self._report(epoch)
+        if preempted or self.truth.says_finished:
+            weather = self.world.weather
+            self.world.post(
+                Finished(*self.key, preempted), None, weather.report_lost, weather.report_doubled
+            )
+
+    def _exit(self, code: int) -> None:
+        if not self.working:
+            return
+        self.working = False
+        if self.leaving:
+            self._gone()
+        else:
+            self._show(PodState.FAILED if code else PodState.SUCCEEDED, code)
+
+    def die(self, cause: Failure, code: int) -> None:
+        """One of its processes does, rather; the others hang until they are removed."""
+        if not self.working:
+            return
+        self.working = False
+        if self.leaving:
+            self._gone()
+            return
+        self.world.failures[self.launch.job_id, cause] += 1
+        index = self.world.rng.randrange(len(self.pods))
+        reason = "" if cause is Failure.ERROR else cause.value
+        self.pods[index] = replace(
+            self.pods[index], state=PodState.FAILED, exit_code=code, reason=reason
+        )
+        self.world.changed()
+
+    def _deleted_by_hand(self) -> None:
+        if self.working and self.cut_off_at is None:
+            self.world.failures[self.launch.job_id, Failure.LOST] += 1
+            self._forget()
+
+    # -- what the cluster does to it --------------------------------------------------------------
+
+    def remove(self) -> None:
+        if not self.alive:
+            self.world.after(self.world.rng.uniform(0.0, 2.0), self._forget)
+        elif not self.leaving:
+            self.leaving = True
+            self._show(PodState.TERMINATING)
+            self.working = self.working and self.truth.deaf_to_term
+            seconds = self.world.rng.uniform(0.3, self.world.weather.removal_seconds_max)
+            self.world.after(seconds, self._gone)
+
+    def lose_power(self, node: str) -> None:
+        """The node is gone and what ran on it; its pods are shown as failed, or no longer."""
+        if not self.alive:
+            return
+        self.working = False
+        self.world.failures[self.launch.job_id, Failure.LOST] += 1
+        here = [bool(pod.shares) and pod.shares[0].node == node for pod in self.pods]
+        if self.world.rng.random() < 0.5:
+            self.pods = [pod for pod, lost in zip(self.pods, here, strict=True) if not lost]
+            if not self.pods:
+                self._forget()
+        else:
+            self.pods = [
+                replace(pod, state=PodState.FAILED, reason="lost") if lost and pod.alive else pod
+                for pod, lost in zip(self.pods, here, strict=True)
+            ]
+
+    def cut_off(self, node: str) -> None:
+        """It works on, unheard, and shown as it was."""
+        self.cut_off_at = self.world.time
+
+    def evict(self) -> None:
+        if self.alive and not self.leaving:
+            self.world.failures[self.launch.job_id, Failure.LOST] += 1
+            self.leaving = True
+            self._show(PodState.TERMINATING)
+
+    def reconnect(self) -> None:
+        if self.cut_off_at is not None:
+            self.cut_off_at = None
+            if self.leaving:
+                self._gone()
+
+    def _gone(self) -> None:
+        if self.cut_off_at is not None:  # nobody can say; its node will, when it is back
+            return
+        self.working = False
+        if self.world.keeps_dead:
+            self._show(PodState.FAILED, EXIT_TERMINATED)
+        else:
+            self._forget()
+
+    def _forget(self) -> None:
+        self.working = False
+        if self.world.runs.get(self.key) is self:
+            del self.world.runs[self.key]
+            self.world.changed()
+        self.pods = []
+
+    def _show(self, state: PodState, exit_code: int | None = None) -> None:
+        """The same object for each pod about which nothing has changed."""
+        at = self.world.now() if exit_code is not None else None
+        self.pods = [
+            replace(pod, state=state, exit_code=exit_code, at=at) if pod.alive else pod
+            for pod in self.pods
+        ]
+        self.world.changed()

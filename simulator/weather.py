@@ -1,0 +1,88 @@
+"""What can go wrong and how often, drawn once per seed: each life has a weather of its own."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from dataclasses import dataclass
+
+
+class Crash(Exception):
+    """The daemon's process ends here, between two instructions."""
+
+
+class DiskFull(sqlite3.OperationalError):
+    """What SQLite says when nothing more can be written."""
+
+    sqlite_errorcode = sqlite3.SQLITE_FULL
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """Probabilities and spans. As constructed: a day without a cloud."""
+
+    # The daemon and what it stands on.
+    crash: float = 0.0  # at each commit, statement and action
+    down_seconds_max: float = 0.0  # from a crash to the next start
+    disk_full_every_seconds: float = 0.0  # 0: never; then full until the daemon is started again
+    clock_set_back_every_seconds: float = 0.0  # 0: never; a clock that never goes back stands
+    # Pods and nodes.
+    pod_dies: float = 0.0  # in an epoch
+    deleted_by_hand: float = 0.0  # in an epoch
+    node_lost_every_seconds: float = 0.0  # 0: never
+    launch_ignored: float = 0.0
+    removal_seconds_max: float = 2.0
+    stop_ignored: float = 0.0  # of a stop that a training heard
+    # What travels.
+    look_lost: float = 0.0
+    look_delay_seconds_max: float = 0.0
+    report_lost: float = 0.0
+    report_doubled: float = 0.0
+    report_delay_seconds_max: float = 0.0
+    answer_lost: float = 0.0
+    answer_delay_seconds_max: float = 0.0
+    # The policy.
+    plan_nonsense: float = 0.0
+    plan_stale: float = 0.0  # the solver timed out: its last plan once more
+
+    @property
+    def honest(self) -> bool:
+        """Whether the policy is the real one: only then may a stop be asked for its reason."""
+        return self.plan_nonsense == 0 and self.plan_stale == 0
+
+
+FAIR = Weather()
+
+
+def drawn(rng: random.Random) -> Weather:
+    if rng.random() < 0.05:
+        return FAIR
+
+    def sometimes(limit: float) -> float:
+        return rng.uniform(0, limit) if rng.random() < 0.5 else 0.0
+
+    def rarely(least: float, most: float) -> float:
+        return rng.uniform(least, most) if rng.random() < 0.4 else 0.0
+
+    whim = rng.random() < 0.25
+    return Weather(
+        crash=sometimes(0.04),
+        down_seconds_max=sometimes(60.0),
+        disk_full_every_seconds=rarely(200.0, 2000.0),
+        clock_set_back_every_seconds=rarely(100.0, 1000.0),
+        pod_dies=sometimes(0.1),
+        deleted_by_hand=sometimes(0.1),
+        node_lost_every_seconds=rarely(100.0, 1500.0),
+        launch_ignored=sometimes(0.4),
+        removal_seconds_max=rng.choice([2.0, 30.0, 120.0]),
+        stop_ignored=sometimes(0.5),
+        look_lost=sometimes(0.5),
+        look_delay_seconds_max=rng.choice([0.0, 2.0, 40.0]),
+        report_lost=sometimes(0.4),
+        report_doubled=sometimes(0.3),
+        report_delay_seconds_max=rng.choice([0.0, 1.0, 30.0]),
+        answer_lost=sometimes(0.3),
+        answer_delay_seconds_max=rng.choice([0.0, 0.0, 5.0]),
+        plan_nonsense=rng.uniform(0.1, 1.0) if whim else 0.0,
+        plan_stale=sometimes(0.7) if whim else 0.0,
+    )

@@ -1,0 +1,122 @@
+"""The truth about jobs: what was asked for, and how they really behave. Drawn, not measured."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from scheduler.model import Gpu, JobId, JobSpec, Node
+
+
+class Kind(StrEnum):
+    LIBRARY = "library"  # reports through the client library and stops with exit code 85
+    LEGACY = "legacy"  # as old images: exits with 0 when told to stop, and says nothing
+    SILENT = "silent"  # never speaks to us
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What one job will do. The scheduler never sees this."""
+
+    job_id: JobId
+    spec: JobSpec
+    submit_at: float
+    kind: Kind
+    epoch_seconds: float  # on one GPU, alone
+    memory_mib: int  # what it really takes of each GPU
+    ranks: int  # how many processes ask at each epoch's start
+    says_finished: bool
+    measures_memory: bool
+    deaf_to_term: bool  # works on until it is killed
+    deaf_to_stop: bool  # never does what it is told at an epoch's start
+    fails_at: int | None  # exits with 1 in this epoch,
+    fails_always: bool  # in every attempt or only in the first
+    ends_early_at: int | None  # exits with 0 after so many epochs, of its own will
+    cancel_at: float | None
+    cancel_gracefully: bool
+    changes: tuple[tuple[float, str, int], ...]  # (when, which field, its new value)
+
+
+def drawn_nodes(rng: random.Random) -> list[Node]:
+    sizes = rng.choice([[1], [2], [2], [4], [1, 2], [2, 2], [1, 1, 2]])
+    memory = rng.choice([8192, 16384])
+    return [
+        Node(
+            f"node{i}",
+            tuple(Gpu(f"gpu{k}", k, "pretended", memory, memory // 32) for k in range(size)),
+        )
+        for i, size in enumerate(sizes)
+    ]
+
+
+def drawn_jobs(rng: random.Random, count: int, nodes: Sequence[Node]) -> list[Truth]:
+    gpus_most = max(len(node.gpus) for node in nodes)
+    capacity = nodes[0].gpus[0].capacity_mib
+    span = rng.choice([1.0, 200.0, 800.0])  # all at once, or one after another
+    return [_drawn(rng, JobId(f"job-{i}"), gpus_most, capacity, span) for i in range(count)]
+
+
+def _drawn(
+    rng: random.Random, job_id: JobId, gpus_most: int, capacity: int, span: float
+) -> Truth:
+    epochs = rng.choice([1, 2, 3, 3, 4, 6])
+    spec, memory = _drawn_spec(rng, job_id, epochs, gpus_most, capacity)
+    kind = rng.choices([Kind.LIBRARY, Kind.LEGACY, Kind.SILENT], [0.75, 0.13, 0.12])[0]
+    submit_at = rng.uniform(0.0, span)
+    changes = []
+    if spec.held:
+        changes.append((submit_at + rng.uniform(0.0, 600.0), "held", 0))
+    if rng.random() < 0.2:
+        changes.append((submit_at + rng.uniform(0.0, 600.0), "priority", rng.randint(0, 3)))
+    if rng.random() < 0.1:
+        changes.append((submit_at + rng.uniform(0.0, 600.0), "max_epochs", rng.randint(1, 6)))
+    if rng.random() < 0.1:
+        at = submit_at + rng.uniform(0.0, 400.0)
+        changes += [(at, "held", 1), (at + rng.uniform(0.0, 300.0), "held", 0)]
+    return Truth(
+        job_id=job_id,
+        spec=spec,
+        submit_at=submit_at,
+        kind=kind,
+        epoch_seconds=rng.choice([20.0, 45.0, 90.0]),
+        memory_mib=memory,
+        ranks=2 if rng.random() < 0.25 else 1,
+        says_finished=kind is Kind.LIBRARY and rng.random() < 0.7,
+        measures_memory=rng.random() < 0.8,
+        deaf_to_term=rng.random() < 0.2,
+        deaf_to_stop=rng.random() < 0.08,
+        fails_at=rng.randrange(epochs) if rng.random() < 0.15 else None,
+        fails_always=rng.random() < 0.3,
+        ends_early_at=rng.randrange(epochs) if rng.random() < 0.08 else None,
+        cancel_at=submit_at + rng.uniform(0.0, 500.0) if rng.random() < 0.2 else None,
+        cancel_gracefully=rng.random() < 0.5,
+        changes=tuple(changes),
+    )
+
+
+def _drawn_spec(
+    rng: random.Random, job_id: JobId, epochs: int, gpus_most: int, capacity: int
+) -> tuple[JobSpec, int]:
+    """A wish, and the memory that the job will really take."""
+    gpus_max = rng.randint(1, gpus_most) if rng.random() < 0.4 else 1
+    gpus_min = rng.randint(1, gpus_max)
+    if rng.random() < 0.06:
+        gpus_min = gpus_max = 0
+    memory = int(capacity * rng.choice([0.1, 0.2, 0.3, 0.45, 0.6, 0.95]))
+    # Most people estimate well, some say nothing, some are wrong in either direction.
+    estimate = int(memory * rng.choice([0.0, 0.5, 0.8, 1.0, 1.0, 1.0, 1.3]))
+    spec = JobSpec(
+        name=job_id,
+        user=rng.choice(["ada", "bob"]),
+        max_epochs=epochs,
+        gpus_min=gpus_min,
+        gpus_max=gpus_max,
+        memory_mib=min(estimate, capacity),
+        shareable=rng.random() < 0.8,
+        priority=rng.choice([1, 1, 1, 0, 2, 5]),
+        held=rng.random() < 0.08,
+        retries=rng.choice([0, 1, 3]),
+    )
+    return spec, memory
