@@ -60,7 +60,8 @@ def _kept_or_stopped(job: Job, run: Run, plan: Plan, draft: Draft, known: dict[G
     if moved_in_vain or not stoppable(job, run):
         return job
     reason = plan.why.get(job.id, Reason("moved" if wished else "stopped", "by the plan"))
-    return replace(job, run=asked_to_stop(job, str(reason), draft.now, draft.rules))
+    why = f"{reason.kind} {reason.detail}"
+    return replace(job, run=asked_to_stop(job, why, draft.now, draft.rules))
 
 
 def _resized(job: Job, run: Run, draft: Draft, known: dict[GpuKey, Gpu]) -> Job:

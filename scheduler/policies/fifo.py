@@ -109,7 +109,7 @@ class _Planner:
                     break
                 missing -= needs[job.id, job.attempts]
                 if job.run and job.run.phase is not RunPhase.STOPPING:
-                    detail = f"its neighbours on gpu{gpu.index} were measured to need more"
+                    detail = f"for neighbours on gpu{gpu.index} that were measured to need more"
                     self._dismiss(job, Reason("made room", detail))
 
     def _grown(self, run: RunKey, key: GpuKey, gpu: Gpu, mib: int) -> int:
