@@ -1,0 +1,190 @@
+"""What a training is told: its environment and its command. Pure, and the same for all clusters."""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from scheduler.errors import Impossible
+from scheduler.model import Gpu, JobSpec, Launch
+
+PRETENDED = "pretended"  # the type of a card that exists on paper only
+
+# Set by the scheduler alone; a submission that names one is refused. Everything else a job may
+# set as it likes.
+RESERVED_ENVIRONMENT = frozenset(
+    {
+        "JOB_UUID",
+        "JOB_RESTARTED",
+        "RESERVED_MEM",
+        "EPOCHS_DONE",
+        "EPOCHS_TO_BE_DONE",
+        "BATCH_SIZE",
+        "TRAINING_SET_SIZE",
+        "NODELIST",
+        "NODE_RANK",
+        "NUM_GPUS",
+        "NUM_NODES",
+        "WORLD_SIZE",
+        "RANK",
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+        "TF_CONFIG",
+        "CUDA_VISIBLE_DEVICES",
+        "NVIDIA_VISIBLE_DEVICES",
+        "KUBEPROFILER_SERVER",
+        "KUBEPROFILER_TOKEN",
+        "KUBEPROFILER_ATTEMPT",
+        "KUBEPROFILER_HEARTBEAT_SECONDS",
+        "KUBEPROFILER_CUSTOM",
+        "KUBEPROFILER_SNAPSHOTS",
+        "KUBEPROFILER_DATA",
+    }
+)
+
+HEARTBEATS_PER_EPOCH = 10
+PORTS = range(10_000, 30_000)  # below what Linux hands out to outgoing connections
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Where a training finds what the guide calls /custom, /snapshots and /data. "": nowhere."""
+
+    custom: str = "/custom"
+    snapshots: str = "/snapshots"
+    data: str = "/data"
+    python: str = "python"  # what a bare `python` means
+
+
+def environment(
+    launch: Launch,
+    gpus: Sequence[Gpu],
+    server: str,
+    paths: Paths,
+    *,
+    node: str = "localhost",
+    rank: int = 0,
+    heartbeat_seconds: int = 30,
+) -> dict[str, str]:
+    """All that the process of this rank is given on top of what every login has.
+
+    `gpus` are the cards of the rank's node, the job's own or not; `node` is where a job without
+    any GPU runs. There is one process per node.
+    """
+    nodes = sorted({share.node for share in launch.shares}) or [node]
+    shares = {share.gpu: share for share in launch.shares if share.node == nodes[rank]}
+    own = sorted((gpu for gpu in gpus if gpu.uuid in shares), key=lambda gpu: gpu.index)
+    if missing := sorted(shares.keys() - {gpu.uuid for gpu in own}):
+        raise Impossible(f"there is no GPU {missing[0]} on {nodes[rank]}")
+    spec = launch.spec
+    return {
+        "PYTHONUNBUFFERED": "1",
+        "PL_TORCH_DISTRIBUTED_BACKEND": _backend(own),
+        "HEARTBEAT_FREQ": str(_heartbeat_steps(spec, len(own) * len(nodes))),
+        **_meeting_point(launch, nodes),
+        **dict(spec.env),
+        "JOB_UUID": launch.job_id,
+        "JOB_RESTARTED": "TRUE" if launch.attempt > 1 else "FALSE",
+        "EPOCHS_DONE": str(launch.epochs_done),
+        "EPOCHS_TO_BE_DONE": str(launch.max_epochs),
+        "BATCH_SIZE": str(spec.batch_size),
+        "TRAINING_SET_SIZE": str(spec.training_set_size),
+        "RESERVED_MEM": str(min((s.memory_mib for s in shares.values()), default=0)),
+        "NUM_GPUS": str(len(own)),
+        "NUM_NODES": str(len(nodes)),
+        "NODELIST": ",".join(nodes),
+        **_ranks(launch, nodes, rank, len(own)),
+        **_visible(own),
+        "KUBEPROFILER_SERVER": server,
+        "KUBEPROFILER_TOKEN": launch.token,
+        "KUBEPROFILER_ATTEMPT": str(launch.attempt),
+        "KUBEPROFILER_HEARTBEAT_SECONDS": str(heartbeat_seconds),
+        "KUBEPROFILER_CUSTOM": paths.custom,
+        "KUBEPROFILER_SNAPSHOTS": paths.snapshots,
+        "KUBEPROFILER_DATA": paths.data,
+    }
+
+
+def command(spec: JobSpec, paths: Paths) -> list[str]:
+    """The words to execute: no shell is in between, so every argument stays as it was given.
+
+    /custom, /snapshots and /data are replaced where a word begins with one of them, or where the
+    value of an option does, as in `--data_dir=/data/cifar`.
+    """
+    words = [*(spec.command or ("python", spec.script_path)), *spec.args]
+    if words[0] == "python":
+        words[0] = paths.python
+    return [_replaced(word, _folders(paths)) for word in words]
+
+
+def notes(spec: JobSpec, paths: Paths) -> list[str]:
+    """What a person should know whose job runs on a bare machine: a line each."""
+    said = []
+    if spec.image:
+        said.append(f"image {spec.image} is not used: this machine runs the command directly")
+    said += [f"{name} is {path}" for name, path in _folders(paths).items() if name != path]
+    if not paths.custom:
+        said.append("/custom is nowhere: no custom_dir was given")
+    if spec.ports:
+        ports = ", ".join(f"{host}:{container}" for host, container in spec.ports)
+        said.append(f"ports are not mapped ({ports}): processes bind the machine's own ports")
+    return said
+
+
+def _folders(paths: Paths) -> dict[str, str]:
+    folders = {"/custom": paths.custom, "/snapshots": paths.snapshots, "/data": paths.data}
+    return {name: path for name, path in folders.items() if path}
+
+
+def _replaced(word: str, folders: Mapping[str, str]) -> str:
+    match = re.match(r"(-[^=\s]*=)?(/[a-z]+)(?=/|$)", word)
+    if match is None or match[2] not in folders:
+        return word
+    return (match[1] or "") + folders[match[2]] + word[match.end() :]
+
+
+def _backend(own: Sequence[Gpu]) -> str:
+    return "nccl" if own and all(gpu.type != PRETENDED for gpu in own) else "gloo"
+
+
+def _heartbeat_steps(spec: JobSpec, gpus: int) -> int:
+    """Steps between two signs of life; never 0, by which old libraries divide."""
+    steps = spec.training_set_size // max(1, spec.batch_size * max(1, gpus))
+    return max(1, steps // HEARTBEATS_PER_EPOCH)
+
+
+def _meeting_point(launch: Launch, nodes: Sequence[str]) -> dict[str, str]:
+    """Where the ranks meet. The port differs from run to run, so that neighbours do not mix."""
+    address = "127.0.0.1" if len(nodes) == 1 else nodes[0]
+    return {"MASTER_ADDR": address, "MASTER_PORT": str(_port(launch))}
+
+
+def _port(launch: Launch) -> int:
+    return PORTS[zlib.crc32(f"{launch.job_id}-{launch.attempt}".encode()) % len(PORTS)]
+
+
+def _ranks(launch: Launch, nodes: Sequence[str], rank: int, gpus: int) -> dict[str, str]:
+    told = {"WORLD_SIZE": str(len(nodes)), "NODE_RANK": str(rank)}
+    if gpus <= 1:
+        # With several cards it is the framework that starts a process for each. Lightning takes
+        # LOCAL_RANK as a sign that somebody else does, and would wait for them for ever.
+        told |= {"RANK": str(rank), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    if len(nodes) > 1:
+        workers = [f"{node}:{_port(launch)}" for node in nodes]
+        task = {"type": "worker", "index": rank}
+        told["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": task})
+    return told
+
+
+def _visible(own: Sequence[Gpu]) -> dict[str, str]:
+    """Its own cards only; with none, none: an empty word hides all from CUDA."""
+    uuids = ",".join(gpu.uuid for gpu in own)
+    pretended = any(gpu.type == PRETENDED for gpu in own)
+    indices = ",".join(str(gpu.index) for gpu in own)
+    return {
+        "CUDA_VISIBLE_DEVICES": indices if pretended else uuids,
+        "NVIDIA_VISIBLE_DEVICES": uuids or "void",
+    }
