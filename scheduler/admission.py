@@ -17,7 +17,7 @@ INT_MAX = 2**31 - 1  # what the wire can carry
 MEMORY_MIB_MAX = 2**24  # 16 TiB
 NAME_MAX = 253
 WORDS_MAX = 1000  # arguments, variables, labels, ports: of each
-WORD_MAX = 100_000  # characters; Linux takes 131,071 bytes
+WORDS_BYTES_MAX = 128_000  # of command and environment; Linux takes 131,071 in one word
 PRIORITIES = (-1000, 1000)
 
 _IMAGE_MAX = 512
@@ -32,7 +32,7 @@ _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?", r
 
 
 def check(spec: JobSpec, reserved: Collection[str] = ()) -> None:
-    """Raise Rejected at the first thing that cannot be. `reserved`: variables the scheduler sets."""
+    """Raise Rejected at the first thing that cannot be. `reserved`: what the scheduler sets."""
     text("job_name", spec.name, least=1)
     text("--project", spec.project)
     text("--experiment", spec.experiment)
@@ -48,10 +48,11 @@ def check(spec: JobSpec, reserved: Collection[str] = ()) -> None:
     whole("--training_set_size", spec.training_set_size, 1, INT_MAX)
     whole("--retries", spec.retries, 0, 1000)
     whole("--priority", spec.priority, *PRIORITIES)
-    _command(spec.command, spec.args)
+    _command(spec)
     _ports(spec.ports)
     _environment(spec.env, reserved)
     _labels(spec.labels)
+    _size(spec)
 
 
 def gpu_range(least: int | None, most: int | None, single: bool) -> tuple[int, int]:
@@ -152,12 +153,15 @@ def _path(flag: str, path: str) -> None:
         raise Rejected(f"{flag} {shown(path)}: must be an absolute path")
 
 
-def _command(command: Sequence[str], args: Sequence[str]) -> None:
-    _few("command", [*command, *args])
-    for word in (*command, *args):
+def _command(spec: JobSpec) -> None:
+    words = (*spec.command, *spec.args)
+    _few("command", words)
+    for word in words:
         _word("command", word)
-    if command and not command[0].strip():
+    if spec.command and not spec.command[0].strip():
         raise Rejected("command: its first word must name a program")
+    if not (spec.command or spec.script_path or spec.image):
+        raise Rejected("nothing to run: give --script_path, or a command after `--`")
 
 
 def _ports(ports: Sequence[tuple[int, int]]) -> None:
@@ -198,8 +202,13 @@ def _few(flag: str, values: Sequence[object]) -> None:
 def _word(flag: str, word: str) -> None:
     if "\0" in word:
         raise Rejected(f"{flag} {shown(word)}: must not contain a NUL character")
-    if len(word.encode()) > WORD_MAX:
-        raise Rejected(f"{flag} {shown(word)}: must not be longer than {WORD_MAX} bytes")
+
+
+def _size(spec: JobSpec) -> None:
+    words = (*spec.command, *spec.args, *(word for pair in spec.env for word in pair))
+    size = sum(len(word.encode()) for word in words)
+    if size > WORDS_BYTES_MAX:
+        raise Rejected(f"command and --env: {size} bytes together, {WORDS_BYTES_MAX} at most")
 
 
 def _once(flag: str, values: Iterable[object], complaint: str) -> None:

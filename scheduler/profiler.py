@@ -27,7 +27,6 @@ from scheduler.model import (
     Reported,
     Run,
     Share,
-    Time,
     View,
 )
 from scheduler.server import token_of
@@ -64,8 +63,8 @@ class Profiler(pb_grpc.ProfilerServicer):
         profiles = self._profiles(request.profiles, context)
         for profile in profiles:
             admission.whole("epoch", profile.epoch, 1, admission.INT_MAX)
-        view, now = self.view(), self.inbox.now()
-        self._ask([EpochEnded(_located(profile, view, now)) for profile in profiles])
+        view = self.view()
+        self._ask([EpochEnded(_located(profile, view)) for profile in profiles])
         job = self.view().jobs.get(profiles[-1].job_id)
         return pb.EndEpochReply(epochs_done=job.epochs_done if job else 0)
 
@@ -112,18 +111,14 @@ def _may_start(job: Job, attempt: int, epoch: int) -> pb.StartEpochReply:
     return pb.StartEpochReply(stop=False)
 
 
-def _located(profile: Profile, view: View, now: Time) -> Profile:
+def _located(profile: Profile, view: View) -> Profile:
     """With where it was measured, and beside whom; not known of a run that is over."""
     job = view.jobs.get(profile.job_id)
     run = job.run if job else None
     if run is None or run.attempt != profile.attempt:
-        return replace(profile, at=now)
-    return replace(
-        profile,
-        placement=placement(run.shares, view),
-        beside=_beside(profile.job_id, run, view),
-        at=now,
-    )
+        return profile
+    where, beside = placement(run.shares, view), _beside(profile.job_id, run, view)
+    return replace(profile, placement=where, beside=beside)
 
 
 def placement(shares: Sequence[Share], view: View) -> str:

@@ -10,7 +10,7 @@ from scheduler.admission import shown
 from scheduler.errors import Rejected
 from scheduler.model import Job, Outcome, Profile, RunPhase, Time, View
 
-PREEMPTED = "preempted"  # how the reason of a job begins that made room for another
+MADE_ROOM = ("preempted", "made room")  # how the reason of such a run's end begins
 
 
 class State(StrEnum):
@@ -68,7 +68,7 @@ def status(
     eta = None
     if now_in is State.RUNNING:
         eta = eta_seconds(job, epoch_seconds)
-    preempted = now_in is State.QUEUED and job.reason.startswith(PREEMPTED)
+    preempted = now_in is State.QUEUED and job.reason.startswith(MADE_ROOM)
     return Status(now_in, reason(job, view, now_in), preempted, epoch_seconds, eta)
 
 
@@ -94,12 +94,13 @@ def reason(job: Job, view: View, now_in: State) -> str:
         if now_in is State.UNRESPONSIVE:
             return "nothing heard from it for more than two heartbeats"
         return job.run.stop_reason
+    if why := view.why.get(job.id):
+        return str(why)
     if now_in is State.HELD:
-        return "held until it is released"
+        return "held (until it is released)"
     if view.observed_at is None:
         return "waiting for the first look at the cluster"
-    why = view.why.get(job.id)
-    return str(why) if why else "new; will be planned in a moment"
+    return "to be planned in a moment"
 
 
 def eta_seconds(job: Job, epoch_seconds: float | None) -> float | None:

@@ -1,0 +1,67 @@
+"""The cluster at a glance, for people: what each GPU holds, what each user has. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from scheduler.model import Gpu, GpuKey, Job, Node, RunKey, View
+from scheduler.status import State
+from scheduler.v1 import scheduler_pb2 as pb
+
+
+def gpus(view: View, state: Callable[[Job], State]) -> Iterator[pb.GpuState]:
+    for node in sorted(view.nodes, key=lambda node: node.name):
+        for gpu in sorted(node.gpus, key=lambda gpu: gpu.index):
+            yield _gpu(node, gpu, view, state)
+
+
+def _gpu(node: Node, gpu: Gpu, view: View, state: Callable[[Job], State]) -> pb.GpuState:
+    held = view.held.get((node.name, gpu.uuid), {})
+    return pb.GpuState(
+        node=node.name,
+        gpu=gpu.uuid,
+        index=gpu.index,
+        type=gpu.type,
+        memory_mib=gpu.memory_mib,
+        capacity_mib=gpu.capacity_mib,
+        reserved_mib=sum(held.values()),
+        jobs=[_holder(run, mib, view, state) for run, mib in sorted(held.items())],
+        ready=node.ready,
+    )
+
+
+def _holder(run: RunKey, mib: int, view: View, state: Callable[[Job], State]) -> pb.GpuJob:
+    job_id, attempt = run
+    job = view.jobs.get(job_id)
+    if job is None:
+        return pb.GpuJob(job_id=job_id, memory_mib=mib, state=State.STOPPING)
+    # What an earlier attempt still holds, it holds until it is seen gone.
+    current = job.run is not None and job.run.attempt == attempt
+    return pb.GpuJob(
+        job_id=job_id,
+        name=job.spec.name,
+        user=job.spec.user,
+        memory_mib=mib,
+        state=state(job) if current else State.STOPPING,
+    )
+
+
+def users(view: View) -> list[pb.UserTotal]:
+    """Of those who have live jobs. A part of a GPU's memory counts as that part of a GPU."""
+    capacity: dict[GpuKey, int] = {
+        (node.name, gpu.uuid): gpu.capacity_mib for node in view.nodes for gpu in node.gpus
+    }
+    totals: dict[str, pb.UserTotal] = {}
+    for job in view.jobs.values():
+        if job.outcome:
+            continue
+        user = job.spec.user
+        total = totals.setdefault(user, pb.UserTotal(user=user))
+        if job.run is None:
+            total.waiting += 1
+            continue
+        total.running += 1
+        for share in job.run.shares:
+            total.memory_mib += share.memory_mib
+            total.gpus += share.memory_mib / (capacity.get(share.key) or share.memory_mib or 1)
+    return [totals[user] for user in sorted(totals)]
