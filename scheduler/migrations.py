@@ -52,7 +52,6 @@ def jobs_profiles_facts(db: Database) -> None:
     db.execute(
         f"create index jobs_ended_by_user on jobs (user, seq, {listed}) where outcome is not null"
     )
-    db.execute("create index jobs_ended_at on jobs (ended_at) where outcome is not null")
     db.execute("""
         create table labels (
             key text not null,

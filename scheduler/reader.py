@@ -25,7 +25,7 @@ _MATCHING = f"""
     ) order by seq desc
 """
 _NAMED = f"select {_JOB} from jobs where name = ? and outcome is null order by seq desc"
-_LABELLED = "exists (select 1 from labels where key = ? and value = ? and labels.seq = jobs.seq)"
+_LABELLED = "seq in (select seq from labels where key = ? and value = ?)"
 _STORY = f"select {', '.join(rows.FACT)} from facts where job_id = ? order by seq"
 _PROFILES = f"""
     select {", ".join(rows.PROFILE)} from profiles where job_id = ?
@@ -65,13 +65,12 @@ class Reader:
         """The job of this id, or else those whose ids end in it, newest first, at most 20."""
         if not ref:
             return []
-        start = ref[::-1]
+        first = ref[::-1]
+        last = first + chr(0x10FFFF)
         with self._snapshot() as db:
             found = db.execute(_BY_ID, (ref,)).fetchall()
             if not found:
-                found = db.execute(
-                    _MATCHING, (start, start + chr(0x10FFFF), MATCHES_MAX)
-                ).fetchall()
+                found = db.execute(_MATCHING, (first, last, MATCHES_MAX)).fetchall()
         return [rows.job(row) for row in found]
 
     def named(self, name: str) -> list[Job]:
@@ -120,10 +119,7 @@ class Reader:
     @contextmanager
     def _snapshot(self) -> Iterator[sqlite3.Connection]:
         with database.explained(self._path):
-            try:
-                db = self._idle.pop()
-            except IndexError:
-                db = database.connect_readonly(self._path)
+            db = self._borrow()
             try:
                 db.execute("begin")
                 yield db
@@ -131,9 +127,15 @@ class Reader:
             except BaseException:
                 db.close()
                 raise
-            self._idle.append(db)
+        self._idle.append(db)
         if self._closed:
             self.close()
+
+    def _borrow(self) -> sqlite3.Connection:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return database.connect_readonly(self._path)
 
 
 def _matched(query: Query) -> tuple[str, Sequence[object]]:

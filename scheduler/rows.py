@@ -24,13 +24,13 @@ _JOB_PLAIN = (
     "ran_seconds",
     "started_at",
     "ended_at",
-    "outcome",
     "reason",
 )
 JOB_STATE = (*_JOB_PLAIN, "failures", "run")  # what changes as long as a job lives
+JOB_END = "outcome"
 JOB_FIXED = ("id", "submitted_at", "token", "spec")
 JOB_SEARCHED = ("id_reversed", "user", "name", "project", "experiment")  # copies, for indexes
-JOB = JOB_FIXED + JOB_STATE
+JOB = (*JOB_FIXED, *JOB_STATE, JOB_END)
 
 _PROFILE_PLAIN = (
     "job_id",

@@ -22,11 +22,18 @@ def _insert(table: str, columns: Sequence[str], conflict: str = "") -> str:
     return f"insert into {table} ({', '.join(columns)}) values ({marks}) {conflict}"
 
 
+def _update_live_job(columns: Sequence[str]) -> str:
+    values = ", ".join(f"{column} = ?" for column in columns)
+    return f"update jobs set {values} where id = ? and outcome is null"
+
+
 _LOAD = f"select {', '.join(rows.JOB)} from jobs where outcome is null order by seq"
-_NEW_JOB = _insert("jobs", rows.JOB_FIXED + rows.JOB_SEARCHED + rows.JOB_STATE)
+_NEW_JOB = _insert("jobs", (*rows.JOB_FIXED, *rows.JOB_SEARCHED, *rows.JOB_STATE, rows.JOB_END))
 _LABEL = _insert("labels", ("key", "value", "seq"), "on conflict do nothing")
-_JOB = f"update jobs set {', '.join(f'{column} = ?' for column in rows.JOB_STATE)} where id = ?"
-_LIVE_JOB = f"{_JOB} and outcome is null"  # how a job ended is never changed
+# How a job ended is never changed. As long as it lives its outcome is not even assigned: SQLite
+# would then look after each index that depends on it.
+_CHANGE_JOB = _update_live_job(rows.JOB_STATE)
+_END_JOB = _update_live_job((*rows.JOB_STATE, rows.JOB_END))
 _PROFILE = _insert("profiles", rows.PROFILE, "on conflict do nothing")  # sent twice, kept once
 _FACT = _insert("facts", rows.FACT)
 
@@ -95,12 +102,18 @@ class SqliteStore:
         self._unlock()
 
     def _insert_job(self, job: Job) -> None:
-        seq = self._write(_NEW_JOB, rows.job_fixed(job) + rows.job_state(job)).lastrowid
+        row = (*rows.job_fixed(job), *rows.job_state(job), job.outcome)
+        seq = self._write(_NEW_JOB, row).lastrowid
         for key, value in job.spec.labels:
             self._write(_LABEL, (key, value, seq))
 
     def _update_job(self, job: Job) -> None:
-        if self._write(_LIVE_JOB, (*rows.job_state(job), job.id)).rowcount != 1:
+        state = rows.job_state(job)
+        if job.outcome is None:
+            written = self._write(_CHANGE_JOB, (*state, job.id))
+        else:
+            written = self._write(_END_JOB, (*state, job.outcome, job.id))
+        if written.rowcount != 1:
             raise InvariantError(f"job {job.id}: it has ended, or never was, and cannot change")
 
     def _write(self, sql: str, row: rows.Row = ()) -> sqlite3.Cursor:
