@@ -1,0 +1,200 @@
+"""The scheduler's API as the commands see it: address, token, deadlines, errors in a line.
+
+Import this before anything else that imports grpc or protobuf: it sees to it that they are quick.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from cli.command import CommandError, UsageError
+from cli.lazy import postponed
+
+with postponed():
+    import grpc
+    from google.protobuf.message import Message
+
+    from scheduler.v1 import scheduler_pb2 as pb
+
+DEADLINE_SECONDS = 15.0  # the daemon gives up after 10, and says more
+PAUSES_SECONDS = (0.2, 0.5, 1.0)  # between tries to submit
+TOKEN_SECONDS = 5.0
+TOKEN_BYTES_MAX = 64 * 1024
+
+_OPTIONS = (
+    ("grpc.enable_http_proxy", 0),  # http_proxy is for the web, and breaks 127.0.0.1
+    ("grpc.max_receive_message_length", -1),  # a long list is ours to have asked for
+    ("grpc.max_reconnect_backoff_ms", 2_000),  # a daemon that restarts is back soon
+)
+_AGAIN = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED")
+_EXIT_CODES = {
+    "INVALID_ARGUMENT": 2,
+    "NOT_FOUND": 2,
+    "UNAVAILABLE": 3,
+    "DEADLINE_EXCEEDED": 3,
+    "PERMISSION_DENIED": 4,
+    "UNAUTHENTICATED": 4,
+    "FAILED_PRECONDITION": 4,
+    "RESOURCE_EXHAUSTED": 4,
+}
+
+Reply = TypeVar("Reply", bound=Message)
+
+
+class CallError(CommandError):
+    """A call that failed; `status` is gRPC's name for how."""
+
+    def __init__(self, message: str, status: str) -> None:
+        super().__init__(message, _EXIT_CODES.get(status, 1))
+        self.status = status
+
+
+class Client:
+    def __init__(self, server: str) -> None:
+        host, port = address(server)
+        self.server = server
+        self._channel = grpc.insecure_channel(f"{host}:{port}", options=_OPTIONS)
+        token = _given_token() or _local_token(host.strip("[]"), port)
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
+
+    # --- the calls ------------------------------------------------------------------------------
+
+    def submit(
+        self, request: pb.SubmitRequest, pauses: Sequence[float] = PAUSES_SECONDS
+    ) -> pb.SubmitReply:
+        """Sent again if no answer came: the id in the request makes that harmless."""
+        for pause in pauses:
+            try:
+                return self._unary("Submit", request, pb.SubmitReply)
+            except CallError as error:
+                if error.status not in _AGAIN:
+                    raise
+            time.sleep(pause)
+        return self._unary("Submit", request, pb.SubmitReply)
+
+    def get_job(self, job: str, story: bool = False) -> pb.GetJobReply:
+        return self._unary("GetJob", pb.GetJobRequest(job=job, story=story), pb.GetJobReply)
+
+    def list_jobs(self, request: pb.ListJobsRequest) -> pb.ListJobsReply:
+        return self._unary("ListJobs", request, pb.ListJobsReply)
+
+    def cancel_job(self, job: str, graceful: bool) -> pb.CancelJobReply:
+        request = pb.CancelJobRequest(job=job, graceful=graceful)
+        return self._unary("CancelJob", request, pb.CancelJobReply)
+
+    def get_cluster(self) -> pb.Cluster:
+        return self._unary("GetCluster", pb.GetClusterRequest(), pb.Cluster)
+
+    def get_logs(self, request: pb.GetLogsRequest) -> Iterator[pb.LogChunk]:
+        return self._stream("GetLogs", request, pb.LogChunk)
+
+    def watch_jobs(
+        self, request: pb.ListJobsRequest, lost: Callable[[], None]
+    ) -> Iterator[pb.ListJobsReply]:
+        """Without end. A daemon that goes away is told to `lost` and waited for; one that was
+        never there is an error."""
+        met = False
+        while True:
+            try:
+                for reply in self._stream("WatchJobs", request, pb.ListJobsReply, wait=met):
+                    met = True
+                    yield reply
+            except CallError as error:
+                if not met or error.status != "UNAVAILABLE":
+                    raise
+            lost()
+            time.sleep(PAUSES_SECONDS[-1])
+
+    # --- how they are made ----------------------------------------------------------------------
+
+    def _unary(self, method: str, request: Message, reply: type[Reply]) -> Reply:
+        call = self._channel.unary_unary(
+            f"/scheduler.v1.Scheduler/{method}",
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=reply.FromString,
+        )
+        try:
+            answer: Reply = call(request, timeout=DEADLINE_SECONDS, metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise self._told(error) from error
+        return answer
+
+    def _stream(
+        self, method: str, request: Message, reply: type[Reply], wait: bool = False
+    ) -> Iterator[Reply]:
+        call = self._channel.unary_stream(
+            f"/scheduler.v1.Scheduler/{method}",
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=reply.FromString,
+        )(request, metadata=self._metadata, wait_for_ready=wait)
+        try:
+            yield from call
+        except grpc.RpcError as error:
+            raise self._told(error) from error
+        finally:
+            call.cancel()
+
+    def _told(self, error: grpc.RpcError) -> CallError:
+        status, details = error.code().name, error.details() or ""
+        if status == "DEADLINE_EXCEEDED":
+            details = f"cannot reach scheduler at {self.server}: no answer in time"
+        elif status == "UNAVAILABLE":
+            # What grpc says of a failed connection nests from the general to the cause.
+            details = f"cannot reach scheduler at {self.server}: {details.split(': ')[-1]}"
+        elif status == "UNIMPLEMENTED":
+            details = f"the scheduler at {self.server} is of another version: {details}"
+        return CallError(details or status, status)
+
+
+def address(server: str) -> tuple[str, int]:
+    host, colon, port = server.rpartition(":")
+    if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise UsageError(f"--server {server!r} must read HOST:PORT")
+    if "/" in host or (":" in host and not host.startswith("[")):
+        raise UsageError(f"--server {server!r} must read HOST:PORT, or [HOST]:PORT for IPv6")
+    return host, int(port)
+
+
+# --- who we are ---------------------------------------------------------------------------------
+
+
+def _given_token() -> str:
+    token = os.environ.get("SCHEDULER_TOKEN", "").strip()
+    if not (token.isascii() and token.isprintable()):
+        raise UsageError("SCHEDULER_TOKEN has characters that no token has")
+    return token
+
+
+def _local_token(host: str, port: int) -> str | None:
+    """The token that a daemon on this machine gives to whoever the kernel says we are.
+
+    Only if the host is this machine: our token is not for a stranger who has the same port.
+    """
+    if not _is_here(host):
+        return None
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as wire:
+            wire.settimeout(TOKEN_SECONDS)
+            wire.connect(f"\0epoch-scheduler:{port}")
+            with wire.makefile("rb") as answer:
+                line = answer.readline(TOKEN_BYTES_MAX)
+        return str(json.loads(line)["token"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None  # no daemon here. The call will tell, by refusal or for want of a listener
+
+
+def _is_here(host: str) -> bool:
+    """An address is this machine's if one can listen there."""
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+        for family, kind, protocol, _, where in found:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.bind(where)
+    except OSError:
+        return False
+    return True

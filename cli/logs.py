@@ -1,0 +1,138 @@
+"""scheduler-get-logs: a job's output, of all its attempts, also long after it has gone."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+
+from cli import command
+from cli.client import Client
+from cli.command import CommandError, Parser, UsageError, note, say
+from scheduler.v1 import scheduler_pb2 as pb
+
+FOLDER = "assets"
+
+ABOUT = """\
+Print what a job has written to stdout and stderr. JOB is an id, the end of one, or the name of a
+live job. With --download, write it to DIR/ID/attempt-N/rankR.log and print these paths; what was
+downloaded before is not transferred again."""
+
+EXAMPLES = """\
+  scheduler-get-logs 60ce2fc7 --tail 100 --follow
+  scheduler-get-logs demo --attempt 2
+  scheduler-get-logs 60ce2fc7 --download"""
+
+
+def parser() -> Parser:
+    this = Parser("scheduler-get-logs", "JOB [OPTION..]", ABOUT, EXAMPLES)
+    this.add_argument("job", metavar="JOB", nargs="?", help="whose output")
+    group = this.add_argument_group("which part")
+    group.add_argument(
+        "--tail", metavar="N", type=command.whole(0), help="the last N lines; default: all"
+    )
+    group.add_argument(
+        "--attempt", metavar="N|all", type=_attempt, default=0, help="of one attempt; default: all"
+    )
+    group = this.add_argument_group("how")
+    group.add_argument(
+        "-f", "--follow", action="store_true", help="go on as it is written, until the job ends"
+    )
+    group.add_argument(
+        "--download",
+        metavar="DIR",
+        nargs="?",
+        const=FOLDER,
+        help=f"to files below DIR; default {FOLDER}",
+    )
+    this.add_common()
+    return this
+
+
+def main(argv: list[str] | None = None) -> int:
+    return command.run(parser(), logs, argv)
+
+
+def logs(options: argparse.Namespace) -> int:
+    if options.job is None:
+        hint = f" ({options.download!r} was read as --download's DIR)" if options.download else ""
+        raise UsageError(f"JOB is missing{hint if options.download != FOLDER else ''}")
+    if options.download is not None:
+        if options.tail is not None or options.follow:
+            raise UsageError("--download takes whole files: leave out --tail and --follow")
+        return _download(Client(options.server), options)
+    request = pb.GetLogsRequest(
+        job=options.job, tail=options.tail, follow=options.follow, attempt=options.attempt
+    )
+    chunks = Client(options.server).get_logs(request)
+    if options.output == "json":
+        _print_records(chunks)
+    else:
+        _print(chunks)
+    return 0
+
+
+def _attempt(text: str) -> int:
+    return 0 if text == "all" else command.whole(1)(text)
+
+
+def _print(chunks: Iterable[pb.LogChunk]) -> None:
+    """Bytes as they are: what a training writes need not be text."""
+    for chunk in chunks:
+        if chunk.note:
+            note(chunk.note)
+        sys.stdout.buffer.write(chunk.data)
+        sys.stdout.buffer.flush()
+
+
+def _print_records(chunks: Iterable[pb.LogChunk]) -> None:
+    for chunk in chunks:
+        text = chunk.data.decode(errors="replace")
+        say(json.dumps({"file": chunk.file, "text": text, "note": chunk.note}))
+        sys.stdout.flush()
+
+
+# --- to files -----------------------------------------------------------------------------------
+
+
+def _download(client: Client, options: argparse.Namespace) -> int:
+    job_id = client.get_job(options.job).job.id
+    folder = Path(options.download) / job_id
+    have = {str(file): size for file, size in _present(folder)}
+    request = pb.GetLogsRequest(job=job_id, attempt=options.attempt, download=True, have=have)
+    received = 0
+    for chunk in client.get_logs(request):
+        if chunk.note:
+            note(chunk.note)
+        if chunk.data:
+            _append(folder / _inside(chunk.file), chunk.data)
+            received += len(chunk.data)
+    paths = [folder / file for file, _ in _present(folder)]
+    if options.output == "json":
+        say(json.dumps({"files": [str(path) for path in paths], "received_bytes": received}))
+        return 0
+    for path in paths:
+        say(str(path))
+    note(f"{received} bytes were new")
+    return 0
+
+
+def _present(folder: Path) -> Iterator[tuple[PurePosixPath, int]]:
+    for path in sorted(folder.glob("attempt-*/*.log")):
+        yield PurePosixPath(path.relative_to(folder)), path.stat().st_size
+
+
+def _inside(file: str) -> PurePosixPath:
+    """Whatever the server says, nothing is written outside the job's folder."""
+    path = PurePosixPath(file)
+    if path.is_absolute() or ".." in path.parts or not path.name:
+        raise CommandError(f"the scheduler named a file that cannot be: {file!r}", 1)
+    return path
+
+
+def _append(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        file.write(data)

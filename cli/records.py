@@ -1,0 +1,128 @@
+"""The API's messages as JSON values, as docs/schema/state.json describes them. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from scheduler.v1 import scheduler_pb2 as pb
+
+Record = dict[str, Any]  # JSON
+
+
+def state(reply: pb.ListJobsReply, cluster: pb.Cluster | None = None) -> Record:
+    record: Record = {"jobs": [job(each) for each in reply.jobs], "total": reply.total}
+    if cluster:
+        record["gpus"] = [gpu(each) for each in cluster.gpus]
+        record["users"] = [user(each) for each in cluster.users]
+        record["policy"] = cluster.policy
+        record["observed_at"] = cluster.observed_at
+        record["version"] = cluster.version
+    return record
+
+
+def job(message: pb.Job) -> Record:
+    spec = message.spec
+    return {
+        "id": message.id,
+        "name": spec.name,
+        "user": spec.user,
+        "project": spec.project,
+        "experiment": spec.experiment,
+        "labels": pairs(spec.labels),
+        "state": message.state,
+        "reason": message.reason,
+        "priority": message.priority,
+        "preempted": message.preempted,
+        "epochs_done": message.epochs_done,
+        "max_epochs": message.max_epochs,
+        "submitted_at": message.submitted_at,
+        "started_at": _said(message, "started_at"),
+        "ended_at": _said(message, "ended_at"),
+        "attempt": message.attempt,
+        "run_started_at": _said(message, "run_started_at"),
+        "heard_at": _said(message, "heard_at"),
+        "epoch_seconds": _said(message, "epoch_seconds"),
+        "eta_seconds": _said(message, "eta_seconds"),
+        "memory_mib": message.memory_mib,
+        "shares": [
+            {"node": share.node, "gpu": share.gpu, "memory_mib": share.memory_mib}
+            for share in message.shares
+        ],
+        "spec": spec_of(spec),
+    }
+
+
+def spec_of(spec: pb.JobSpec) -> Record:
+    """What was asked for, beside what `job` tells already."""
+    return {
+        "image": spec.image,
+        "command": list(spec.command),
+        "args": list(spec.args),
+        "script_path": spec.script_path,
+        "custom_dir": spec.custom_dir,
+        "snapshots_dir": spec.snapshots_dir,
+        "env": pairs(spec.env),
+        "ports": [{"host": port.host, "container": port.container} for port in spec.ports],
+        "batch_size": _said(spec, "batch_size"),
+        "training_set_size": _said(spec, "training_set_size"),
+        "gpus_min": _said(spec, "gpus_min"),
+        "gpus_max": _said(spec, "gpus_max"),
+        "is_single_gpu": spec.is_single_gpu,
+        "disable_gpu_sharing": spec.disable_gpu_sharing,
+        "memory_mib": _said(spec, "memory_mib"),
+        "hours_estimate": _said(spec, "hours_estimate"),
+        "retries": spec.retries,
+        "held": spec.held,
+    }
+
+
+def fact(message: pb.Fact) -> Record:
+    return {
+        "at": message.at,
+        "kind": message.kind,
+        "attempt": message.attempt,
+        "data": json.loads(message.data_json or "{}"),
+    }
+
+
+def gpu(message: pb.GpuState) -> Record:
+    return {
+        "node": message.node,
+        "gpu": message.gpu,
+        "index": message.index,
+        "type": message.type,
+        "ready": message.ready,
+        "memory_mib": message.memory_mib,
+        "capacity_mib": message.capacity_mib,
+        "reserved_mib": message.reserved_mib,
+        "jobs": [
+            {
+                "id": each.job_id,
+                "name": each.name,
+                "user": each.user,
+                "state": each.state,
+                "memory_mib": each.memory_mib,
+            }
+            for each in message.jobs
+        ],
+    }
+
+
+def user(message: pb.UserTotal) -> Record:
+    return {
+        "user": message.user,
+        "running": message.running,
+        "waiting": message.waiting,
+        "gpus": message.gpus,
+        "memory_mib": message.memory_mib,
+    }
+
+
+def pairs(messages: Iterable[pb.KeyValue]) -> dict[str, str]:
+    return {pair.key: pair.value for pair in messages}
+
+
+def _said(message: pb.Job | pb.JobSpec, field: str) -> Any:
+    return getattr(message, field) if message.HasField(field) else None

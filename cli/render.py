@@ -1,0 +1,199 @@
+"""Text for a terminal: widths, tables, bars, times, colours. Knows nothing of jobs. Pure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+GAP = "  "
+_CODES = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "grey": 90}
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """What can be shown. A width of None is as wide as it takes: nothing is cut in a pipe."""
+
+    width: int | None = None
+    colour: bool = False
+    blocks: bool = True  # whether the encoding has more than ASCII
+
+    def paint(self, text: str, colour: str) -> str:
+        if not (self.colour and colour and text):
+            return text
+        return f"\x1b[{_CODES[colour]}m{text}\x1b[0m"
+
+
+# --- words --------------------------------------------------------------------------------------
+
+
+def printable(text: str) -> str:
+    """A stranger's text must not steer the terminal, nor break the line."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+
+
+def width(text: str) -> int:
+    """Columns on the screen, where a Chinese character takes two."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width  # rarely needed
+
+    return sum(
+        0 if combining(each) else 2 if east_asian_width(each) in "WF" else 1 for each in text
+    )
+
+
+def cut(text: str, columns: int, keep_end: bool = False) -> str:
+    """No wider than that. `keep_end`: names differ at their ends more than in the middle."""
+    if width(text) <= columns:
+        return text
+    head, tail = text, ""
+    if keep_end and columns > 6:
+        tail = text[-(columns // 2 - 1) :]
+        while width(tail) > columns // 2:
+            tail = tail[1:]
+        head = text[: -len(tail)]
+    while head and width(head) + 1 + width(tail) > columns:
+        head = head[:-1]
+    return f"{head}…{tail}"
+
+
+def wrapped(text: str, columns: int | None) -> list[str]:
+    if columns is None or width(text) <= columns:
+        return [text]
+    lines, line = [], ""
+    for word in text.split(" "):
+        longer = f"{line} {word}" if line else word
+        if line and width(longer) > columns:
+            lines.append(line)
+            longer = word
+        line = longer
+    return [*lines, line]
+
+
+# --- tables -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    title: str
+    right: bool = False
+    least: int | None = None  # may be cut to this; None: never cut
+    keep_end: bool = False
+    optional: bool = False  # left out when there is no room for it
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    text: str
+    colour: str = ""
+
+
+def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], screen: Screen) -> list[str]:
+    """One line a row. Wide columns give way, the widest first; then optional ones go."""
+    lines = [[Cell(column.title, "grey") for column in columns], *rows]
+    widths = [max(width(line[i].text) for line in lines) for i in range(len(columns))]
+    shown = _fitted(columns, widths, screen.width)
+    return [
+        GAP.join(_padded(columns[i], line[i], room, screen) for i, room in shown).rstrip()
+        for line in lines
+    ]
+
+
+def _fitted(
+    columns: Sequence[Column], widths: Sequence[int], most: int | None
+) -> list[tuple[int, int]]:
+    """Which columns to show, by index, and how wide."""
+    shown = dict(enumerate(widths))
+    if most is None:
+        return list(shown.items())
+    optional = [index for index, column in enumerate(columns) if column.optional]
+    while True:
+        excess = sum(shown.values()) + len(GAP) * (len(shown) - 1) - most
+        least = {
+            index: wide if (bound := columns[index].least) is None else min(bound, wide)
+            for index, wide in shown.items()
+        }
+        if excess > sum(shown.values()) - sum(least.values()) and optional:
+            del shown[optional.pop()]
+            continue
+        while excess > 0:
+            index = max(shown, key=lambda each: shown[each] - least[each])
+            if shown[index] == least[index]:
+                break
+            shown[index] -= 1
+            excess -= 1
+        return list(shown.items())
+
+
+def _padded(column: Column, cell: Cell, room: int, screen: Screen) -> str:
+    text = cut(printable(cell.text), room, column.keep_end)
+    blank = " " * (room - width(text))
+    painted = screen.paint(text, cell.colour)
+    return f"{blank}{painted}" if column.right else f"{painted}{blank}"
+
+
+def fields(pairs: Sequence[tuple[str, str]], screen: Screen) -> list[str]:
+    """`name  value` lines; long values go on below themselves."""
+    room = max((len(name) for name, _ in pairs), default=0) + len(GAP)
+    columns = None if screen.width is None else max(20, screen.width - room - len(GAP))
+    lines = []
+    for name, value in pairs:
+        first, *rest = wrapped(printable(value), columns)
+        lines.append(f"{GAP}{screen.paint(name, 'grey')}{' ' * (room - len(name))}{first}")
+        lines += [f"{GAP}{' ' * room}{line}" for line in rest]
+    return lines
+
+
+# --- bars ---------------------------------------------------------------------------------------
+
+
+def bar(parts: Sequence[int], whole: int, columns: int, screen: Screen) -> str:
+    """Neighbouring parts look different, with or without colours; what is left is dotted.
+
+    Each part gets a cell at least, if there are enough, so that nothing that is there looks absent.
+    """
+    marks = "█▓▒" if screen.blocks else "#=%"
+    colours = ("green", "cyan", "blue")
+    drawn, used, total = "", 0, 0
+    for index, part in enumerate(parts):
+        total += part
+        end = min(columns, max(used + 1, round(columns * total / whole) if whole else columns))
+        cells = marks[index % len(marks)] * (end - used)
+        drawn += screen.paint(cells, colours[index % len(colours)])
+        used = end
+    return f"[{drawn}{'.' * (columns - used)}]"
+
+
+# --- times --------------------------------------------------------------------------------------
+
+
+def span(seconds: float) -> str:
+    """Two figures or so: nobody plans by the second what takes hours."""
+    seconds = max(0.0, seconds)
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    if seconds < 1.5 * _MINUTE:
+        return f"{seconds:.0f} s"
+    if seconds < 1.5 * _HOUR:
+        return f"{seconds / _MINUTE:.0f} min"
+    if seconds < 10 * _HOUR:
+        hours, minutes = divmod(round(seconds / _MINUTE), 60)
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    if seconds < 1.5 * _DAY:
+        return f"{seconds / _HOUR:.0f} h"
+    return f"{seconds / _DAY:.0f} d"
+
+
+def ago(moment: float, now: float) -> str:
+    return "just now" if now - moment < 1 else f"{span(now - moment)} ago".replace(".0 s", " s")
+
+
+def clock(moment: float, now: float) -> str:
+    """Local time; with the date unless it is of today."""
+    local, today = time.localtime(moment), time.localtime(now)
+    same_day = (local.tm_year, local.tm_yday) == (today.tm_year, today.tm_yday)
+    return time.strftime("%H:%M:%S" if same_day else "%Y-%m-%d %H:%M:%S", local)

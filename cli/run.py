@@ -1,0 +1,269 @@
+"""run-scheduler: submit one job. Says its id, and nothing else, on stdout."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import uuid
+from pathlib import Path
+
+from cli import command, views
+from cli.client import Client
+from cli.command import Parser, UsageError, note, say
+from cli.records import pairs
+from cli.render import printable
+from cli.terminal import Progress
+from scheduler.v1 import scheduler_pb2 as pb
+
+ABOUT = """\
+Submit a training job. Its id is printed as soon as it is safely on disk.
+With --script_path the words after `--` are the script's arguments; without it they are the
+command itself. Both are passed on as they are, blanks and quotes included."""
+
+EXAMPLES = """\
+  run-scheduler --image pytorch --script_path /custom/train.py --custom_dir ~/code \\
+      --max_epochs 30 --estimated_memory 6000 demo -- --lr 0.1
+  run-scheduler --num_gpus 0 hello -- echo "hello, world"
+  run-scheduler --min_gpus 1 --max_gpus 4 --priority 5 --wait big -- python train.py"""
+
+
+def parser() -> Parser:
+    this = Parser("run-scheduler", "[OPTION..] JOB_NAME [-- COMMAND|ARGUMENT..]", ABOUT, EXAMPLES)
+    this.add_argument("job_name", metavar="JOB_NAME", help="any name; it need not be unique")
+    _add_what(this.add_argument_group("what to run"))
+    _add_gpus(this.add_argument_group("on which GPUs"))
+    _add_order(this.add_argument_group("when, and under which headings"))
+    this.add_common()
+    return this
+
+
+def _add_what(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--image", "--image_name", metavar="IMAGE", help="the container's image")
+    group.add_argument("--script_path", metavar="PATH", help="the script to run with python")
+    group.add_argument("--custom_dir", metavar="DIR", help="your code: the job's /custom")
+    group.add_argument("--snapshots_dir", metavar="DIR", help="for checkpoints: its /snapshots")
+    group.add_argument(
+        "--env",
+        metavar="KEY=VALUE",
+        type=command.pair,
+        action="append",
+        default=[],
+        help="a variable for the job; may be repeated",
+    )
+    group.add_argument(
+        "--port_mapping", metavar="HOST:JOB,..", type=_ports, default=[], help="ports to open"
+    )
+    for flag, of_what in (
+        ("--max_epochs", "epochs to train; for the forecast of its end"),
+        ("--batch_size", "with the next, for the number of steps in an epoch"),
+        ("--training_set_size", "samples, without the validation set"),
+    ):
+        group.add_argument(flag, metavar="N", type=command.whole(1), help=of_what)
+
+
+def _add_gpus(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--num_gpus", metavar="N", type=command.whole(0), help="exactly N; 0: none; default 1"
+    )
+    group.add_argument("--min_gpus", metavar="N", type=command.whole(0), help="N or more")
+    group.add_argument("--max_gpus", metavar="N", type=command.whole(0), help="N or fewer")
+    group.add_argument(
+        "--estimated_memory",
+        metavar="MIB",
+        type=command.whole(1),
+        help="memory it needs on each GPU; default: a whole card until it is measured",
+    )
+    for flag, what in (
+        ("--is_single_gpu", "never more than one GPU"),
+        ("--disable_gpu_sharing", "never beside another job on a GPU; may wait longer"),
+    ):
+        group.add_argument(
+            flag,
+            metavar="true|false",
+            type=command.truth,
+            nargs="?",
+            const=True,
+            default=False,
+            help=what,
+        )
+
+
+def _add_order(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--priority",
+        metavar="N",
+        type=command.whole(-command.INT_MAX),
+        help="higher goes first; default 1",
+    )
+    group.add_argument(
+        "--est_nhours", metavar="HOURS", type=_hours, help="how long it takes; more than 1"
+    )
+    group.add_argument(
+        "--retries",
+        metavar="N",
+        type=command.whole(0),
+        default=0,
+        help="tries after one that failed by the job's own fault; default 0",
+    )
+    group.add_argument("--project", metavar="P", default="", help="a heading, for filters")
+    group.add_argument("--experiment", metavar="E", default="", help="another one")
+    group.add_argument(
+        "--label",
+        metavar="KEY=VALUE",
+        type=command.pair,
+        action="append",
+        default=[],
+        help="more headings; may be repeated",
+    )
+    group.add_argument("--hold", action="store_true", help="do not start it before its release")
+    group.add_argument(
+        "--wait", action="store_true", help="stay until it ends; exit 1 unless it FINISHED"
+    )
+    group.add_argument(
+        "--dry_run", action="store_true", help="check everything, print it, submit nothing"
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    return command.run(parser(), submit, argv)
+
+
+def submit(options: argparse.Namespace) -> int:
+    client = Client(options.server)
+    request = pb.SubmitRequest(
+        job_id=str(uuid.uuid4()), spec=spec(options), dry_run=options.dry_run
+    )
+    reply = client.submit(request)
+    for each in reply.notes:
+        note(f"note: {each}")
+    if options.dry_run:
+        _say_what_would_run(reply, request.spec, options.output)
+        return 0
+    _say_id(reply, options.output)
+    return _wait(client, reply.job.id) if options.wait else 0
+
+
+# --- what was asked -----------------------------------------------------------------------------
+
+
+def spec(options: argparse.Namespace) -> pb.JobSpec:
+    words = options.words
+    if not (options.script_path or words):
+        raise UsageError("nothing to run: give --script_path PATH, or a command after `--`")
+    if options.num_gpus is not None and (options.min_gpus, options.max_gpus) != (None, None):
+        raise UsageError("--num_gpus says both bounds: leave out --min_gpus and --max_gpus")
+    exactly = options.num_gpus
+    return pb.JobSpec(
+        name=options.job_name,
+        image=options.image or "",
+        command=[] if options.script_path else words,
+        args=words if options.script_path else [],
+        script_path=options.script_path or "",
+        custom_dir=_absolute(options.custom_dir),
+        snapshots_dir=_absolute(options.snapshots_dir),
+        env=_key_values(options.env),
+        ports=options.port_mapping,
+        max_epochs=options.max_epochs,
+        batch_size=options.batch_size,
+        training_set_size=options.training_set_size,
+        gpus_min=options.min_gpus if exactly is None else exactly,
+        gpus_max=options.max_gpus if exactly is None else exactly,
+        memory_mib=options.estimated_memory,
+        is_single_gpu=options.is_single_gpu,
+        disable_gpu_sharing=options.disable_gpu_sharing,
+        priority=options.priority,
+        hours_estimate=options.est_nhours,
+        retries=options.retries,
+        project=options.project,
+        experiment=options.experiment,
+        labels=_key_values(options.label),
+        held=options.hold,
+    )
+
+
+def _key_values(pairs: list[tuple[str, str]]) -> list[pb.KeyValue]:
+    return [pb.KeyValue(key=key, value=value) for key, value in pairs]
+
+
+def _absolute(folder: str | None) -> str:
+    """The daemon works elsewhere: `.` would be another folder there."""
+    return str(Path(folder).expanduser().absolute()) if folder else ""
+
+
+def _ports(text: str) -> list[pb.PortMapping]:
+    mappings = []
+    for part in text.split(","):
+        host, colon, container = part.partition(":")
+        if not (colon and host.isdecimal() and container.isdecimal()):
+            raise argparse.ArgumentTypeError(
+                f"{part!r} must read HOST_PORT:JOB_PORT, e.g. 31346:6006,31347:8888"
+            )
+        ports = [command.whole(1, 65535)(port) for port in (host, container)]
+        mappings.append(pb.PortMapping(host=ports[0], container=ports[1]))
+    return mappings
+
+
+def _hours(text: str) -> float:
+    try:
+        hours = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of hours") from None
+    if not hours > 1:
+        raise argparse.ArgumentTypeError(f"{text} must be > 1")
+    return hours
+
+
+# --- what is answered ---------------------------------------------------------------------------
+
+
+def _say_id(reply: pb.SubmitReply, output: str) -> None:
+    if output == "json":
+        say(json.dumps({"id": reply.job.id, "notes": list(reply.notes)}))
+    else:
+        say(reply.job.id)
+    sys.stdout.flush()
+
+
+def _say_what_would_run(reply: pb.SubmitReply, asked: pb.JobSpec, output: str) -> None:
+    args, run = list(asked.args), list(reply.command)
+    if output == "json":
+        record = {
+            "command": run,
+            "args": args,
+            "env": pairs(reply.env),
+            "gpus": views.gpus_wished(reply.job.spec),
+            "notes": list(reply.notes),
+        }
+        say(json.dumps(record))
+        return
+    say(f"command  {_compact(run)}")
+    say(f"args     {_compact(args)}")
+    say(f"gpus     {views.gpus_wished(reply.job.spec)}")
+    say("environment")
+    for pair in reply.env:
+        say(f"  {pair.key}={printable(pair.value)}")
+
+
+def _compact(words: list[str]) -> str:
+    return json.dumps(words, separators=(",", ":"), ensure_ascii=False)
+
+
+def _wait(client: Client, job_id: str) -> int:
+    """Until it ends. ^C ends the waiting, not the job."""
+    shown = Progress(sys.stderr)
+
+    def lost() -> None:
+        shown.clear()
+        note(f"run-scheduler: lost {client.server}; the job goes on, and so does the waiting")
+
+    request = pb.ListJobsRequest(jobs=[job_id], all_users=True)
+    for reply in client.watch_jobs(request, lost):
+        for job in reply.jobs:
+            shown.draw(views.progress(job))
+            if job.HasField("ended_at"):
+                shown.clear()
+                if job.state != "FINISHED":
+                    note(f"run-scheduler: {job.spec.name}: {job.state}: {job.reason}")
+                return 0 if job.state == "FINISHED" else 1
+    raise AssertionError("a watch has no end")

@@ -1,0 +1,239 @@
+"""scheduler-state: what the jobs do, and why; what the GPUs hold."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from threading import Thread
+
+from cli import command, records, views
+from cli.client import Client
+from cli.command import CommandError, Parser, UsageError, note
+from cli.terminal import page, screen
+from scheduler.v1 import scheduler_pb2 as pb
+
+LIMIT = 20
+LOG_LINES = 100
+REDRAW_SECONDS = 5.0  # "3 min ago" grows old by itself
+
+ABOUT = """\
+List your jobs, newest first; or tell all about some of them: what each waits for, how far it is,
+and what happened to it. JOB is an id, the end of one, or the name of a live job."""
+
+EXAMPLES = """\
+  scheduler-state --all_users --status QUEUE
+  scheduler-state 60ce2fc7 --extended
+  scheduler-state --cluster --watch
+  scheduler-state --label sweep=7 --nlast 1000 --output json"""
+
+_FILTERS = ("status", "project", "experiment", "label", "user", "nlast")
+
+
+def parser() -> Parser:
+    this = Parser("scheduler-state", "[JOB..] [OPTION..]", ABOUT, EXAMPLES)
+    this.add_argument("jobs", metavar="JOB", nargs="*", help="tell all about these")
+    group = this.add_argument_group("which jobs")
+    group.add_argument("--all_users", action="store_true", help="everybody's")
+    group.add_argument(
+        "--nlast",
+        metavar="N",
+        nargs="?",
+        type=command.whole(1),
+        const=LIMIT,
+        help=f"the newest N; default {LIMIT}",
+    )
+    add_filters(group)
+    group.add_argument("--user", metavar="USER", help="of this user")
+    group = this.add_argument_group("what to show")
+    group.add_argument("--extended", action="store_true", help="each option that was submitted")
+    group.add_argument("--cluster", action="store_true", help="GPUs and totals by user first")
+    group.add_argument("--watch", action="store_true", help="again when it changes, until ^C (130)")
+    this.add_common()
+    return this
+
+
+def add_filters(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--status",
+        metavar="STATE",
+        action="append",
+        default=[],
+        help="in this state, e.g. RUNNING; QUEUE: queued, starting or running; may be repeated",
+    )
+    group.add_argument("--project", metavar="P", default="", help="under this heading")
+    group.add_argument("--experiment", metavar="E", default="", help="under this one")
+    group.add_argument(
+        "--label",
+        metavar="KEY=VALUE",
+        type=command.pair,
+        action="append",
+        default=[],
+        help="with this label; may be repeated",
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    return command.run(parser(), show, argv)
+
+
+def show(options: argparse.Namespace) -> int:
+    given = [f"--{name}" for name in _FILTERS if getattr(options, name)]
+    if options.jobs and given:
+        raise UsageError(f"{given[0]} chooses among all jobs: leave out {options.jobs[0]!r}")
+    client = Client(options.server)
+    if options.watch:
+        _watch(client, options)
+    answer = _ask(client, options)
+    for line in answer.lines:
+        command.say(line)
+    for remark in answer.remarks:
+        note(remark)
+    return answer.exit_code
+
+
+# --- what there is to see -----------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Answer:
+    lines: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)  # beside the result: to stderr
+    exit_code: int = 0
+
+
+def _ask(client: Client, options: argparse.Namespace) -> _Answer:
+    answer = _Answer()
+    cluster = client.get_cluster() if options.cluster else None
+    found = _found(client, options, answer) if options.jobs else None
+    listed = _listed(found) if found is not None else client.list_jobs(request(options))
+    if options.output == "json":
+        record = records.state(listed, cluster)
+        for job, reply in zip(record["jobs"], found or [], strict=False):
+            job["story"] = [records.fact(fact) for fact in reply.story]
+        answer.lines = [json.dumps(record)]
+        return answer
+    if cluster:
+        answer.lines += [*views.cluster(cluster, screen(sys.stdout)), ""]
+    if found is None and not options.extended:
+        _table(listed, options, answer)
+    else:
+        shown = [pb.GetJobReply(job=job) for job in listed.jobs] if found is None else found
+        _records(client, shown, options, answer)
+    return answer
+
+
+def request(options: argparse.Namespace) -> pb.ListJobsRequest:
+    return pb.ListJobsRequest(
+        jobs=options.jobs,
+        all_users=options.all_users or bool(options.jobs),
+        limit=options.nlast or LIMIT,
+        states=options.status,
+        project=options.project,
+        experiment=options.experiment,
+        labels=[pb.KeyValue(key=key, value=value) for key, value in options.label],
+        user=options.user or "",
+    )
+
+
+def _found(client: Client, options: argparse.Namespace, answer: _Answer) -> list[pb.GetJobReply]:
+    """Of several, those that can be found; the others are told beside them."""
+    if len(options.jobs) == 1:
+        return [client.get_job(options.jobs[0], story=True)]
+    found = []
+    for job in options.jobs:
+        try:
+            found.append(client.get_job(job, story=True))
+        except CommandError as error:
+            if error.exit_code == 3:
+                raise
+            answer.remarks.append(f"scheduler-state: {error}")
+            answer.exit_code = error.exit_code
+    return found
+
+
+def _listed(found: list[pb.GetJobReply]) -> pb.ListJobsReply:
+    return pb.ListJobsReply(jobs=[reply.job for reply in found], total=len(found))
+
+
+def _table(listed: pb.ListJobsReply, options: argparse.Namespace, answer: _Answer) -> None:
+    users = options.all_users or bool(options.user)
+    answer.lines += views.jobs(listed.jobs, time.time(), screen(sys.stdout), users)
+    if not listed.jobs:
+        whose = "" if users else " of yours; --all_users shows everybody's"
+        answer.remarks.append(f"no such job{whose}")
+    elif listed.total > len(listed.jobs):
+        answer.remarks.append(
+            f"{len(listed.jobs)} of {listed.total} jobs; --nlast {listed.total} shows all"
+        )
+
+
+def _records(
+    client: Client, replies: list[pb.GetJobReply], options: argparse.Namespace, answer: _Answer
+) -> None:
+    for reply in replies:
+        if answer.lines and answer.lines[-1]:
+            answer.lines.append("")
+        answer.lines += views.record(reply, time.time(), screen(sys.stdout), options.extended)
+        if options.extended and options.jobs:
+            answer.lines += _log(client, reply.job.id)
+
+
+def _log(client: Client, job_id: str) -> list[str]:
+    chunks = list(client.get_logs(pb.GetLogsRequest(job=job_id, tail=LOG_LINES)))
+    text = b"".join(chunk.data for chunk in chunks).decode(errors="replace")
+    notes = [chunk.note for chunk in chunks if chunk.note]
+    return [f"  log, the last {LOG_LINES} lines", *text.splitlines(), *notes]
+
+
+# --- and again ----------------------------------------------------------------------------------
+
+
+def _watch(client: Client, options: argparse.Namespace) -> None:
+    """Until interrupted."""
+    moving = sys.stdout.isatty() and options.output == "table"
+    answer, met = _Answer(), False
+    with page(moving) as canvas:
+        for _ in _changes(client, request(options), REDRAW_SECONDS if moving else None):
+            try:
+                answer = _ask(client, options)
+                trouble = []
+                met = True
+            except CommandError as error:
+                if error.exit_code != 3 or not met:
+                    raise
+                trouble = [f"{error}; trying again"]
+            if moving:
+                canvas.draw([*trouble, *answer.lines, *answer.remarks])
+            elif trouble:
+                note(f"scheduler-state: {trouble[0]}")
+            else:
+                canvas.draw([*answer.lines, *([] if options.output == "json" else [""])])
+
+
+def _changes(
+    client: Client, wanted: pb.ListJobsRequest, tick_seconds: float | None
+) -> Iterator[None]:
+    """Whenever the list has changed, or the scheduler has gone, or a tick is over."""
+    news: SimpleQueue[CommandError | None] = SimpleQueue()
+
+    def listen() -> None:
+        try:
+            for _ in client.watch_jobs(wanted, lost=lambda: news.put(None)):
+                news.put(None)
+        except CommandError as error:
+            news.put(error)
+
+    Thread(target=listen, name="watch", daemon=True).start()
+    while True:
+        try:
+            error = news.get(timeout=tick_seconds)
+        except Empty:
+            error = None
+        if error:
+            raise error
+        yield

@@ -1,0 +1,82 @@
+"""A job's facts, told in sentences. A kind that is not known here is told by its data. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from cli.render import span
+from scheduler.v1 import scheduler_pb2 as pb
+
+_SENTENCES = {
+    "job_submitted": "submitted by {user}",
+    "run_running": "attempt {attempt} lives, after {seconds}",
+    "run_resized": "its run now holds {to_mib} MiB, before {from_mib}",
+    "epochs_beyond_max": "reported epoch {reported} of {max_epochs}",
+    "job_finished": "FINISHED: {reason}",
+    "job_failed": "FAILED: {reason}",
+    "job_cancelled": "CANCELED: {reason}",
+}
+
+
+def sentence(fact: pb.Fact) -> str:
+    data = _data(fact)
+    tell = _TELLERS.get(fact.kind)
+    try:
+        if tell:
+            return tell(fact.attempt, data)
+        return _SENTENCES[fact.kind].format(attempt=fact.attempt, **_readable(data))
+    except KeyError:  # a fact of another version than ours
+        told = ", ".join(f"{name} {value}" for name, value in _readable(data).items())
+        return f"{fact.kind.replace('_', ' ')}: {told}" if told else fact.kind.replace("_", " ")
+
+
+def _run_started(attempt: int, data: dict[str, Any]) -> str:
+    done = data["epochs_done"]
+    resumed = f", goes on after epoch {done}" if done else ""
+    return f"attempt {attempt} started on {data['gpus']}{resumed}"
+
+
+def _asked_to_stop(attempt: int, data: dict[str, Any]) -> str:
+    at = data["stop_at_epoch"]
+    when = f" after epoch {at}" if at is not None else ""
+    return f"attempt {attempt} asked to stop{when}: {data['reason']}"
+
+
+def _run_ended(attempt: int, data: dict[str, Any]) -> str:
+    lost = data.get("lost_work_seconds")
+    cost = f"; {span(lost)} of work lost" if lost else ""
+    reason = f": {data['reason']}" if data["reason"] else ""
+    ran, done = span(data["seconds"]), data["epochs_done"]
+    return f"attempt {attempt} ended after {ran}, {done} epochs done{reason}{cost}"
+
+
+def _memory_learned(_: int, data: dict[str, Any]) -> str:
+    before = data["from_mib"]
+    return f"needs {data['to_mib']} MiB a GPU" + (f", before {before}" if before else ", it shows")
+
+
+def _updated(_: int, data: dict[str, Any]) -> str:
+    held = "held" if data["held"] else "not held"
+    return f"now with priority {data['priority']}, {held}, {data['max_epochs']} epochs"
+
+
+_TELLERS = {
+    "run_started": _run_started,
+    "run_asked_to_stop": _asked_to_stop,
+    "run_ended": _run_ended,
+    "memory_learned": _memory_learned,
+    "job_updated": _updated,
+}
+
+
+def _data(fact: pb.Fact) -> dict[str, Any]:
+    data = json.loads(fact.data_json or "{}")
+    return data if isinstance(data, dict) else {}
+
+
+def _readable(data: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: span(value) if name.endswith("seconds") and value is not None else value
+        for name, value in data.items()
+    }

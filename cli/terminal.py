@@ -1,0 +1,71 @@
+"""What moves on a terminal: a line that is written over, a screen that is redrawn."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TextIO
+
+from cli.render import Screen, cut, printable
+
+_ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"  # a page of its own, no cursor
+_HOME, _REST, _LINE = "\x1b[H", "\x1b[J", "\x1b[K"
+
+
+def screen(stream: TextIO) -> Screen:
+    """What this stream can show. Widths are kept for people; a pipe gets it all."""
+    terminal = stream.isatty()
+    sized = terminal or "COLUMNS" in os.environ
+    return Screen(
+        width=shutil.get_terminal_size().columns if sized else None,
+        colour=terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb",
+        blocks="utf" in (stream.encoding or "").lower(),
+    )
+
+
+class Progress:
+    """One line, always the newest. Nothing at all if nobody is looking."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream if stream.isatty() else None
+
+    def draw(self, line: str) -> None:
+        if self._stream:
+            columns = shutil.get_terminal_size().columns - 1
+            self._stream.write(f"\r{cut(printable(line), columns)}{_LINE}")
+            self._stream.flush()
+
+    def clear(self) -> None:
+        self.draw("")
+
+
+class Page:
+    """Draws whole pages: each over the last one on a terminal, else one below the other."""
+
+    def __init__(self, stream: TextIO, moving: bool) -> None:
+        self._stream, self._moving = stream, moving
+
+    def draw(self, lines: Sequence[str]) -> None:
+        if self._moving:
+            room = shutil.get_terminal_size().lines - 1
+            body = "".join(f"{line}{_LINE}\n" for line in lines[:room])
+            self._stream.write(f"{_HOME}{body}{_REST}")
+        else:
+            self._stream.write("".join(f"{line}\n" for line in lines))
+        self._stream.flush()
+
+
+@contextmanager
+def page(moving: bool) -> Iterator[Page]:
+    """`moving`: a page of its own, and back to where the terminal was, however this ends."""
+    if moving:
+        sys.stdout.write(_ENTER)
+    try:
+        yield Page(sys.stdout, moving)
+    finally:
+        if moving:
+            sys.stdout.write(_LEAVE)
+            sys.stdout.flush()

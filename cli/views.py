@@ -1,0 +1,251 @@
+"""Jobs and GPUs as lines of text: the list, the full record, the cluster. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+from cli import story
+from cli.records import pairs
+from cli.render import Cell, Column, Screen, ago, bar, clock, fields, printable, span, table
+from scheduler.v1 import scheduler_pb2 as pb
+
+SHORT = 8  # characters of an id's end, which are enough to name a job
+ENDED = ("FINISHED", "FAILED", "CANCELED")
+
+_COLOURS = {
+    "HELD": "grey",
+    "QUEUED": "yellow",
+    "STARTING": "cyan",
+    "RUNNING": "green",
+    "STOPPING": "cyan",
+    "UNRESPONSIVE": "magenta",
+    "FAILED": "red",
+    "CANCELED": "grey",
+}
+_COLUMNS = (
+    Column("ID"),
+    Column("USER", least=6),
+    Column("NAME", least=8, keep_end=True),
+    Column("STATE"),
+    Column("EPOCHS", right=True),
+    Column("GPUS", right=True),
+    Column("SUBMITTED", optional=True),
+    Column("", least=14),
+)
+
+
+# --- the list -----------------------------------------------------------------------------------
+
+
+def jobs(messages: Sequence[pb.Job], now: float, screen: Screen, users: bool) -> list[str]:
+    rows = [_row(job, now) for job in messages]
+    columns = list(_COLUMNS)
+    if not users:
+        del columns[1]
+        for row in rows:
+            del row[1]
+    return table(columns, rows, screen) if rows else []
+
+
+def _row(job: pb.Job, now: float) -> list[Cell]:
+    return [
+        Cell(job.id[-SHORT:]),
+        Cell(job.spec.user),
+        Cell(job.spec.name),
+        Cell(job.state, _COLOURS.get(job.state, "")),
+        Cell(f"{job.epochs_done}/{job.max_epochs}"),
+        Cell(str(len(job.shares)) if job.shares else "-"),
+        Cell(ago(job.submitted_at, now)),
+        Cell(_remark(job)),
+    ]
+
+
+def _remark(job: pb.Job) -> str:
+    """The one thing most worth knowing: why not, how much longer, or how it went."""
+    if job.state == "FINISHED":
+        return f"took {span(job.ended_at - job.started_at)}" if job.started_at else job.reason
+    if job.reason:
+        return f"preempted; {job.reason}" if job.preempted else job.reason
+    return f"{span(job.eta_seconds)} left" if job.HasField("eta_seconds") else ""
+
+
+def progress(job: pb.Job) -> str:
+    """One line for one who waits."""
+    epochs = f"epoch {job.epochs_done}/{job.max_epochs}"
+    return ", ".join(filter(None, (f"{job.spec.name}: {job.state}", epochs, _remark(job))))
+
+
+# --- one job ------------------------------------------------------------------------------------
+
+
+def record(reply: pb.GetJobReply, now: float, screen: Screen, extended: bool) -> list[str]:
+    job = reply.job
+    title = f"{printable(job.spec.name)}  {screen.paint(job.state, _COLOURS.get(job.state, ''))}"
+    facts = list(_about(job, now))
+    if extended:
+        facts += _options(job.spec)
+    lines = [title, *fields(facts, screen)]
+    if reply.story:
+        lines.append(f"  {screen.paint('story', 'grey')}")
+        told = [(clock(fact.at, now), story.sentence(fact)) for fact in reply.story]
+        lines += [f"  {line}" for line in fields(told, screen)]
+    return lines
+
+
+def _about(job: pb.Job, now: float) -> Iterator[tuple[str, str]]:
+    spec = job.spec
+    yield "id", job.id
+    if job.reason:
+        yield ("why", f"pending: {job.reason}") if _waits(job) else ("why", job.reason)
+    yield "epochs", _epochs(job)
+    for share in job.shares:
+        yield "on", f"{share.node} {share.gpu}, {share.memory_mib} MiB"
+    if job.attempt:
+        began = f", since {ago(job.run_started_at, now)}" if job.run_started_at else ""
+        heard = f", last heard {ago(job.heard_at, now)}" if job.heard_at else ""
+        yield "attempt", f"{job.attempt}{began}{heard}".replace("since ", "started ")
+    yield (
+        "submitted",
+        f"{clock(job.submitted_at, now)}, {ago(job.submitted_at, now)}, by {spec.user}",
+    )
+    if job.HasField("started_at"):
+        yield "started", f"{clock(job.started_at, now)}, {ago(job.started_at, now)}"
+    if job.HasField("ended_at"):
+        yield "ended", f"{clock(job.ended_at, now)}, {ago(job.ended_at, now)}"
+    yield "wants", gpus_wished(spec, job.memory_mib)
+    if job.priority != 1:
+        yield "priority", str(job.priority)
+    for name, value in (("project", spec.project), ("experiment", spec.experiment)):
+        if value:
+            yield name, value
+    if spec.labels:
+        yield "labels", " ".join(f"{key}={value}" for key, value in pairs(spec.labels).items())
+    yield "runs", _command(spec)
+
+
+def _waits(job: pb.Job) -> bool:
+    return job.state in ("HELD", "QUEUED")
+
+
+def _epochs(job: pb.Job) -> str:
+    told = f"{job.epochs_done} of {job.max_epochs}"
+    if job.HasField("epoch_seconds"):
+        told += f", {span(job.epoch_seconds)} each"
+    if job.HasField("eta_seconds"):
+        told += f", {span(job.eta_seconds)} left"
+    return told
+
+
+def gpus_wished(spec: pb.JobSpec, memory_mib: int = 0) -> str:
+    """`1 to 4 GPUs of 6000 MiB, shared`"""
+    least, most = spec.gpus_min, spec.gpus_max
+    if most == 0:
+        return "no GPU"
+    count = f"{least} to {most}" if least != most else str(least)
+    memory = memory_mib or spec.memory_mib
+    each = f"{memory} MiB" if memory else "a whole card, until its need is measured"
+    alone = ", alone" if spec.disable_gpu_sharing else ""
+    return f"{count} GPU{'s' if most > 1 else ''}, {each}{alone}"
+
+
+def _command(spec: pb.JobSpec) -> str:
+    from shlex import join  # for this alone
+
+    return join([*(spec.command or ["python", spec.script_path]), *spec.args])
+
+
+def _options(spec: pb.JobSpec) -> Iterator[tuple[str, str]]:
+    """Every flag that was given, as it would be given again."""
+    for field, value in spec.ListFields():
+        if field.name in _FLAGS:
+            yield _FLAGS[field.name], str(value).lower() if isinstance(value, bool) else str(value)
+    for name, value in pairs(spec.env).items():
+        yield "--env", f"{name}={value}"
+    if spec.ports:
+        yield "--port_mapping", ",".join(f"{port.host}:{port.container}" for port in spec.ports)
+    if spec.args:
+        yield "--", json.dumps(list(spec.args), ensure_ascii=False)
+
+
+_FLAGS = {
+    "image": "--image",
+    "script_path": "--script_path",
+    "custom_dir": "--custom_dir",
+    "snapshots_dir": "--snapshots_dir",
+    "max_epochs": "--max_epochs",
+    "batch_size": "--batch_size",
+    "training_set_size": "--training_set_size",
+    "gpus_min": "--min_gpus",
+    "gpus_max": "--max_gpus",
+    "memory_mib": "--estimated_memory",
+    "is_single_gpu": "--is_single_gpu",
+    "disable_gpu_sharing": "--disable_gpu_sharing",
+    "priority": "--priority",
+    "held": "--hold",
+    "hours_estimate": "--est_nhours",
+    "retries": "--retries",
+}
+
+
+# --- the cluster --------------------------------------------------------------------------------
+
+
+def cluster(message: pb.Cluster, screen: Screen) -> list[str]:
+    lines = _gpus(message.gpus, screen) or ["no GPU has been seen yet"]
+    if message.users:
+        lines += ["", *_users(message.users, screen)]
+    return lines
+
+
+def _gpus(gpus: Sequence[pb.GpuState], screen: Screen) -> list[str]:
+    several = len({gpu.node for gpu in gpus}) > 1
+    columns = (screen.width or 100) // 4
+    rows = []
+    for gpu in gpus:
+        name = f"{gpu.node}/gpu{gpu.index}" if several else f"gpu{gpu.index}"
+        beside = ", ".join(f"{job.name} {job.memory_mib}" for job in gpu.jobs)
+        rows.append(
+            [
+                Cell(name),
+                Cell(gpu.type),
+                Cell(_bar(gpu, columns, screen)),
+                Cell(f"{gpu.reserved_mib}/{gpu.capacity_mib}"),
+                Cell(beside if gpu.ready else "node not ready", "" if gpu.ready else "red"),
+            ]
+        )
+    titles = (
+        Column("GPU"),
+        Column("TYPE", least=6, optional=True),
+        Column("MEMORY"),
+        Column("MIB", right=True),
+        Column("JOBS", least=10),
+    )
+    return table(titles, rows, screen) if rows else []
+
+
+def _bar(gpu: pb.GpuState, columns: int, screen: Screen) -> str:
+    parts = [job.memory_mib for job in gpu.jobs]
+    others = gpu.reserved_mib - sum(parts)  # of pods that are ending
+    return bar([*parts, others] if others > 0 else parts, gpu.capacity_mib, columns, screen)
+
+
+def _users(users: Sequence[pb.UserTotal], screen: Screen) -> list[str]:
+    columns = (
+        Column("USER", least=8),
+        Column("RUNNING", right=True),
+        Column("WAITING", right=True),
+        Column("GPUS", right=True),
+        Column("MIB", right=True),
+    )
+    rows = [
+        [
+            Cell(total.user),
+            Cell(str(total.running)),
+            Cell(str(total.waiting)),
+            Cell(f"{total.gpus:g}"),
+            Cell(str(total.memory_mib)),
+        ]
+        for total in users
+    ]
+    return table(columns, rows, screen)
