@@ -119,14 +119,14 @@ class Daemon:
 
     def story(self, job_id: str) -> list[scheduler_pb2.Fact]:
         """What the daemon tells of one job, oldest first."""
-        with self._stub() as (stub, metadata):
+        with self.stub() as (stub, metadata):
             request = scheduler_pb2.GetJobRequest(job=job_id, story=True)
             return list(stub.GetJob(request, metadata=metadata, timeout=10).story)
 
     def wait(self, true: Callable[[Jobs], bool], seconds: float = DEADLINE_SECONDS) -> Jobs:
         """The first state, in the stream of all its changes, for which this is so."""
         jobs: Jobs = {}
-        with self._stub() as (stub, metadata):
+        with self.stub() as (stub, metadata):
             request = scheduler_pb2.ListJobsRequest(all_users=True, limit=1000)
             try:
                 for reply in stub.WatchJobs(request, metadata=metadata, timeout=seconds):
@@ -146,7 +146,7 @@ class Daemon:
         )
 
     @contextlib.contextmanager
-    def _stub(
+    def stub(
         self,
     ) -> Iterator[tuple[scheduler_pb2_grpc.SchedulerStub, Sequence[tuple[str, str]]]]:
         with grpc.insecure_channel(self.address) as channel:

@@ -11,6 +11,8 @@ from tests.support import Daemon, Gate
 
 TRAIN = Path(__file__).with_name("train.py")
 Daemons = Callable[..., Daemon]
+Gates = Callable[[str], Gate]
+Train = Callable[..., list[str]]
 
 
 @pytest.fixture
@@ -28,7 +30,7 @@ def daemons(tmp_path: Path) -> Iterator[Daemons]:
 
 
 @pytest.fixture
-def gates(tmp_path: Path) -> Iterator[Callable[[str], Gate]]:
+def gates(tmp_path: Path) -> Iterator[Gates]:
     made: list[Gate] = []
 
     def make(name: str) -> Gate:
@@ -41,7 +43,7 @@ def gates(tmp_path: Path) -> Iterator[Callable[[str], Gate]]:
 
 
 @pytest.fixture
-def train(tmp_path: Path) -> Callable[..., list[str]]:
+def train(tmp_path: Path) -> Train:
     """The flags that submit the training script; `gate` makes it wait before each epoch's end."""
 
     def flags(gate: Gate | None = None, memory: int = 0, **env: str) -> list[str]:

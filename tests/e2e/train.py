@@ -1,10 +1,13 @@
 """A training for the tests: counts its epochs, keeps them in a checkpoint, and waits at a gate."""
 
+import json
 import os
 import sys
 
 from kubernetesdlprofile import kubeprofiler
 
+if "PRINT_ENVIRONMENT" in os.environ:
+    print(json.dumps(dict(os.environ)))
 prof = kubeprofiler.KubeProfiler()
 checkpoint = os.path.join(prof.root_dir, "epochs")
 done = int(open(checkpoint).read()) if os.path.exists(checkpoint) else 0

@@ -1,0 +1,50 @@
+"""S06: a job of higher priority makes another stop at its epoch's end; nothing is lost."""
+
+from tests.e2e.conftest import Daemons, Gates, Train
+
+
+def test_an_urgent_job_stops_another_between_two_epochs(
+    daemons: Daemons, gates: Gates, train: Train
+) -> None:
+    daemon = daemons("4x16384")
+    long, short = gates("long"), gates("short")
+    four = ["--num_gpus", "4", "--estimated_memory", "9000"]
+    job_id = daemon.submit(*train(long), *four, "--max_epochs", "5", "long")
+    daemon.wait_state(long="RUNNING")
+    long.open()
+    daemon.wait(lambda jobs: jobs["long"].epochs_done == 1)
+
+    daemon.submit(*train(short), *four, "--max_epochs", "1", "--priority", "10", "urgent")
+    asked = daemon.wait_state(long="STOPPING")
+    assert "urgent" in asked["long"].reason
+    assert asked["urgent"].state == "QUEUED", "the epoch in progress is not interrupted"
+    long.open()
+    made_room = daemon.wait_state(urgent="RUNNING")["long"]
+    assert (made_room.state, made_room.preempted, made_room.epochs_done) == ("QUEUED", True, 2)
+
+    short.open()
+    daemon.wait_state(urgent="FINISHED", long="RUNNING")
+    long.open(3)
+    daemon.wait_state(long="FINISHED")
+
+    logs = daemon.run("scheduler-get-logs", job_id).stdout.splitlines()
+    assert [line for line in logs if line.startswith("begins")] == [
+        "begins at epoch 0 restarted False epochs done 0",
+        "begins at epoch 2 restarted True epochs done 2",
+    ]
+    assert [line for line in logs if line.endswith("done")] == [
+        f"epoch {n} done" for n in range(1, 6)
+    ]
+
+
+def test_the_last_epoch_is_never_interrupted(daemons: Daemons, gates: Gates, train: Train) -> None:
+    daemon, gate = daemons("1x16384"), gates("last")
+    daemon.submit(*train(gate), "--max_epochs", "2", "last")
+    daemon.wait_state(last="RUNNING")
+    gate.open()
+    daemon.wait(lambda jobs: jobs["last"].epochs_done == 1)
+    daemon.submit(*train(), "--max_epochs", "1", "--priority", "10", "urgent")
+    daemon.wait(lambda jobs: jobs["urgent"].reason != "" and jobs["last"].state == "RUNNING")
+    gate.open()
+    daemon.wait_state(last="FINISHED", urgent="FINISHED")
+    assert daemon.state_of()["jobs"][1]["attempt"] == 1

@@ -1,0 +1,69 @@
+"""S08: the daemon dies, and no training notices; it comes back, and knows what happened."""
+
+import json
+
+from tests.e2e.conftest import Daemons, Gates, Train
+from tests.support import Daemon, eventually
+
+
+def _pids(daemon: Daemon) -> dict[str, int]:
+    return {
+        path.parent.name: json.loads(path.read_text())["pid"]
+        for path in daemon.state.glob("runs/*/started.json")
+    }
+
+
+def test_five_trainings_outlive_a_killed_daemon(
+    daemons: Daemons, gates: Gates, train: Train
+) -> None:
+    daemon = daemons("1x16384")
+    names = [f"j{i}" for i in range(5)]
+    opened = {name: gates(name) for name in names}
+    ids = {
+        name: daemon.submit(
+            *train(opened[name]), "--max_epochs", "4", "--estimated_memory", "2000", name
+        )
+        for name in names
+    }
+    daemon.wait_state(**dict.fromkeys(names, "RUNNING"))
+    for name in names[:3]:
+        opened[name].open()
+    daemon.wait(lambda jobs: all(jobs[name].epochs_done == 1 for name in names[:3]))
+    before = _pids(daemon)
+    assert len(before) == 5
+
+    daemon.kill()
+    down = daemon.run("scheduler-state", "--all_users")
+    assert down.returncode == 3
+    assert f"cannot reach scheduler at {daemon.address}" in down.stderr
+    assert "Traceback" not in down.stderr
+    opened["j0"].open(3)  # one ends while nobody looks, and one gets on
+    opened["j1"].open()
+    checkpoint = daemon.state.parent / "snapshots" / ids["j0"] / "epochs"
+    eventually(lambda: checkpoint.read_text() == "4")
+
+    daemon.start()
+    jobs = daemon.wait_state(j0="FINISHED", **dict.fromkeys(names[1:], "RUNNING"))
+    assert {f"{ids[name]}-1" for name in names[1:]} <= _pids(daemon).keys()
+    assert {run: pid for run, pid in _pids(daemon).items() if before[run] != pid} == {}
+    assert jobs["j0"].epochs_done == 4, "what it could not report, it reported later"
+    for name in names[1:]:
+        opened[name].open(4)
+    ended = daemon.wait_state(**dict.fromkeys(names, "FINISHED"))
+    assert [ended[name].attempt for name in names] == [1] * 5
+    assert [ended[name].epochs_done for name in names] == [4] * 5
+
+
+def test_a_stopped_daemon_leaves_the_trainings_running(
+    daemons: Daemons, gates: Gates, train: Train
+) -> None:
+    daemon, gate = daemons(), gates("j")
+    daemon.submit(*train(gate), "--max_epochs", "2", "j")
+    daemon.wait_state(j="RUNNING")
+    before = _pids(daemon)
+    assert daemon.stop() == 0
+    daemon.start()
+    daemon.wait_state(j="RUNNING")
+    assert _pids(daemon) == before
+    gate.open(2)
+    assert daemon.wait_state(j="FINISHED")["j"].attempt == 1
