@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.e2e.conftest import TRAIN, Daemons, Gates
 
-CONTRACT = [
+CONTRACT = (
     "MASTER_PORT",
     "WORLD_SIZE",
     "MASTER_ADDR",
@@ -27,7 +27,7 @@ CONTRACT = [
     "PYTHONUNBUFFERED",
     "CUDA_VISIBLE_DEVICES",
     "NVIDIA_VISIBLE_DEVICES",
-]
+)
 
 
 def test_a_job_trains_to_its_end(daemons: Daemons, gates: Gates, tmp_path: Path) -> None:

@@ -3,17 +3,18 @@
 import json
 import os
 import sys
+from pathlib import Path
 
 from kubernetesdlprofile import kubeprofiler
 
 if "PRINT_ENVIRONMENT" in os.environ:
     print(json.dumps(dict(os.environ)))
 prof = kubeprofiler.KubeProfiler()
-checkpoint = os.path.join(prof.root_dir, "epochs")
-done = int(open(checkpoint).read()) if os.path.exists(checkpoint) else 0
-print("begins at epoch", done, "restarted", prof.RESTARTED, "epochs done", prof.EPOCHS_DONE)
+checkpoint = Path(prof.root_dir, "epochs")
+done = int(checkpoint.read_text()) if checkpoint.exists() else 0
+print(f"begins at epoch {done} restarted {prof.RESTARTED} epochs done {prof.EPOCHS_DONE}")
 sys.stdout.flush()
-gate = open(os.environ["GATE"], "rb", buffering=0) if os.environ.get("GATE") else None
+gate = Path(os.environ["GATE"]).open("rb", buffering=0) if os.environ.get("GATE") else None
 for epoch in range(done, prof.EPOCHS):
     prof.start_epoch()
     for _ in range(3):
@@ -21,11 +22,10 @@ for epoch in range(done, prof.EPOCHS):
     if gate:
         gate.read(1)
     prof.end_epoch()
-    with open(checkpoint + ".new", "w") as file:
-        file.write(str(epoch + 1))
-    os.replace(checkpoint + ".new", checkpoint)
-    print("epoch", epoch + 1, "done")
-    sys.stdout.flush()
+    fresh = checkpoint.with_suffix(".new")
+    fresh.write_text(str(epoch + 1))
+    fresh.replace(checkpoint)
+    print(f"epoch {epoch + 1} done", flush=True)
 if "FAIL" in os.environ:
     sys.exit(os.environ["FAIL"])
 prof.end()
