@@ -38,16 +38,18 @@ NAMES = ("grid-1", "grid-2", "alone", "urgent")
 
 
 def main() -> int:
-    with tempfile.TemporaryDirectory(prefix="epoch-scheduler-demo-") as folder:
-        with _daemon(Path(folder)) as address, grpc.insecure_channel(address) as channel:
-            stub = scheduler_pb2_grpc.SchedulerStub(channel)
-            demo = _Demo(Path(folder), address, stub)
-            try:
-                return demo.run()
-            except KeyboardInterrupt:
-                return 130
-            finally:
-                demo.cancel_all()
+    with (
+        tempfile.TemporaryDirectory(prefix="epoch-scheduler-demo-") as folder,
+        _daemon(Path(folder)) as address,
+        grpc.insecure_channel(address) as channel,
+    ):
+        demo = _Demo(Path(folder), address, scheduler_pb2_grpc.SchedulerStub(channel))
+        try:
+            return demo.run()
+        except KeyboardInterrupt:
+            return 130
+        finally:
+            demo.cancel_all()
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ epochs start and end, and save before the next one starts.
 
 import hashlib
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -67,4 +66,4 @@ def save(checkpoint: Path, network: list[np.ndarray], epoch: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

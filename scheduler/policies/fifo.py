@@ -79,6 +79,10 @@ class _Planner:
         self.cards = cards(self.view.nodes)
         self.free = free_mib(self.view)  # less, as this plan gives away and claims
         self.unclaimed = dict(self.free)  # the same without the claims
+        # What jobs alike lack: true until something more is given away or claimed.
+        self.lacks: dict[tuple[int, int, bool, int, int], Reason] = {}
+        runs = (job.priority for job in self.view.jobs.values() if job.run)
+        self.lowest = min(runs, default=0)
 
     def plan(self) -> Plan:
         for job in self.view.jobs.values():
@@ -148,22 +152,40 @@ class _Planner:
             return Reason("backoff", f"tries again in {seconds} s, after: {job.reason}")
         if not any(node.ready for node in self.view.nodes):
             return Reason("nodes", "no node is ready")
+        spec = job.spec
+        alike = spec.gpus_min, spec.gpus_max, spec.shareable, job.memory_mib, job.priority
+        if alike in self.lacks:
+            return self.lacks[alike]
+        keys = self._fitting(job)
+        if keys is not None:
+            self._give(job, keys)
+            return None
+        lacks = self._lacks(job)
+        may_claim = self.first_waiting is None or job.priority > self.lowest
+        self.first_waiting = self.first_waiting or job
+        claim = self._claim(job) if may_claim else None
+        vacated = claim and (claim.asked or any(map(self._leaving, claim.awaited)))
+        if claim and (vacated or self.first_waiting is job):
+            self._keep_for(job, claim)
+            return self._waits_for(claim) if vacated else lacks
+        self.lacks[alike] = lacks
+        return lacks
+
+    def _fitting(self, job: Job) -> tuple[GpuKey, ...] | None:
         for count in range(job.spec.gpus_max, job.spec.gpus_min - 1, -1):
             keys = best_fit(job, count, self.cards, self.free, self.rules)
             if keys is not None:
-                self._give(job, keys)
-                return None
-        claim = self._claim(job)
-        vacated = claim and (claim.asked or any(map(self._leaving, claim.awaited)))
-        reason = self._waits_for(claim) if claim and vacated else self._lacks(job)
-        if claim and (vacated or self.first_waiting is None):
-            for key in claim.keys:
-                self.free[key] -= need_mib(job, self.cards[key], self.rules)
-                self.claimants[key] = job
-            for leaver in claim.asked:
-                self._dismiss(leaver, Reason("preempted", f"for {job.spec.name}"))
-        self.first_waiting = self.first_waiting or job
-        return reason
+                return keys
+        return None
+
+    def _keep_for(self, job: Job, claim: _Claim) -> None:
+        """Keep the claimed cards for the job, and ask whoever yields to leave them."""
+        for key in claim.keys:
+            self.free[key] -= need_mib(job, self.cards[key], self.rules)
+            self.claimants[key] = job
+        for leaver in claim.asked:
+            self._dismiss(leaver, Reason("preempted", f"for {job.spec.name}"))
+        self.lacks.clear()
 
     def _lacks(self, job: Job) -> Reason:
         """What it lacks now: cards, memory on them, or only its turn."""
@@ -191,6 +213,7 @@ class _Planner:
     def _take(self, key: GpuKey, mib: int) -> None:
         self.free[key] -= mib
         self.unclaimed[key] -= mib
+        self.lacks.clear()
 
     def _dismiss(self, job: Job, reason: Reason) -> None:
         self.placements.pop(job.id, None)
