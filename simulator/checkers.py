@@ -5,7 +5,7 @@ What rows alone can show is checked by scheduler/invariants.py, in production to
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from scheduler.model import (
     Failure,
@@ -19,11 +19,13 @@ from scheduler.model import (
     Rules,
     Run,
     RunKey,
+    Share,
     Time,
     View,
 )
 from scheduler.packing import cards, need_mib
 from simulator.people import Owner
+from simulator.trainings import Training
 from simulator.world import Witness, World
 
 NOTICE_SLACK_SECONDS = 120.0  # for a daemon that is down, and looks that are lost
@@ -66,21 +68,27 @@ class Capacity(Checker):
     def launched(self, launch: Launch) -> None:
         keys = [share.key for share in launch.shares]
         self.require(len(set(keys)) == len(keys), launch, "has a GPU twice")
-        spec, others = launch.spec, self.world.runs.values()
+        spec = launch.spec
         self.require(spec.gpus_min <= len(keys) <= spec.gpus_max, launch, "has too many or too few")
         for share in launch.shares:
             self.require(share.key in self.capacity and share.memory_mib > 0, "no such", share)
             taken = sum(
                 held.memory_mib
-                for run in others
+                for run in self.world.runs.values()
                 if run.key != (launch.job_id, launch.attempt)
-                for pod in run.pods
-                if pod.alive
-                for held in pod.shares
+                for held in self._promised(run)
                 if held.key == share.key
             )
             free = self.capacity[share.key] - taken
             self.require(share.memory_mib <= free, launch, "given", share, "free", free)
+
+    def _promised(self, run: Training) -> Iterator[Share]:
+        """What it may take as long as it lives: less or more than at first, if it was measured."""
+        job = self.world.stored.get(run.launch.job_id)
+        if job and job.run and job.run.attempt == run.launch.attempt:
+            yield from job.run.shares if run.alive else ()
+        else:
+            yield from (share for pod in run.pods if pod.alive for share in pod.shares)
 
     def stepped(self, before: View, after: View) -> None:
         if before.jobs is after.jobs and before.pods is after.pods:
@@ -319,8 +327,8 @@ class Reasons(Checker):
         self.rules = rules
 
     def stepped(self, before: View, after: View) -> None:
-        if after.planned_at == before.planned_at or after.planned_at != after.at:
-            return
+        if after.planned_at == before.planned_at or after.planned_at != after.at or after.stale:
+            return  # not of this step, or soon to be replaced
         free = _free(after, self.rules)
         for job in after.jobs.values():
             if job.waiting:
@@ -339,8 +347,9 @@ class Reasons(Checker):
                 return job.eligible_at > view.at
             case "nodes":
                 return not any(node.ready for node in view.nodes)
-            case "turn":
-                return fits and any(_startable(other, view.at) for other in others)
+            case "turn":  # what it could have had may have gone to one that delays nobody
+                given = any(other.run and other.run.started_at == view.at for other in others)
+                return (fits or given) and any(_startable(other, view.at) for other in others)
             case "memory" | "gpus":
                 return not fits
             case "stopping":

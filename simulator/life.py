@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from scheduler.errors import InvariantError, Unavailable
 from scheduler.loop import Scheduler
@@ -62,19 +62,20 @@ class Report:
 
 def drawn_options(seed: int, jobs: int, rng: random.Random) -> Options:
     nodes = drawn_nodes(rng)
+    margin_mib = rng.choice([0, 200])
     return Options(
         seed=seed,
         weather=drawn(rng),
         rules=Rules(
             plan_every_seconds=rng.choice([0.0, 1.0, 5.0]),
             stop_grace_seconds=rng.choice([60.0, 300.0]),
-            memory_margin_mib=rng.choice([0, 200]),
+            memory_margin_mib=margin_mib,
             backoff_max_seconds=60.0,
             ageing_seconds=rng.choice([100.0, 1000.0, 21600.0]),
             remember_seconds=rng.choice([0.0, 60.0]),
         ),
         nodes=tuple(nodes),
-        truths=tuple(drawn_jobs(rng, rng.randint(max(1, jobs // 2), jobs), nodes)),
+        truths=tuple(drawn_jobs(rng, rng.randint(max(1, jobs // 2), jobs), nodes, margin_mib)),
         safety_seconds=rng.uniform(100.0, 900.0),
         look_every_seconds=rng.choice([30.0, 60.0, 120.0]),
         lag_seconds=rng.choice([0.0, 0.5, 3.0]),
@@ -230,21 +231,24 @@ def seconds_to_end(options: Options) -> float:
 
 
 def whimsical(policy: Policy, world: World) -> Policy:
-    """In bad weather, now and then any plan at all, or the last one once more."""
+    """In bad weather, now and then any plan at all, or the last one once more.
+
+    As a solver that has run out of time does, these ask to be called again.
+    """
     last = Plan()
 
     def plan(view: View, now: Time) -> Plan:
         nonlocal last
         if world.chance(world.weather.plan_stale):
-            return last
+            return replace(last, optimal=False, replan_at=now + 20.0)
         nonsense = world.chance(world.weather.plan_nonsense)
-        last = any_plan(view, world) if nonsense else policy(view, now)
+        last = any_plan(view, now, world) if nonsense else policy(view, now)
         return last
 
     return plan
 
 
-def any_plan(view: View, world: World) -> Plan:
+def any_plan(view: View, now: Time, world: World) -> Plan:
     """Sensible or not: what must never break may not rest on the policy."""
     rng = world.rng
     gpus = [(node.name, gpu.uuid) for node in world.nodes for gpu in node.gpus]
@@ -260,5 +264,6 @@ def any_plan(view: View, world: World) -> Plan:
             job_id: tuple(share() for _ in range(rng.choice([0, 1, 1, 1, 2, 2, 3])))
             for job_id in job_ids
             if rng.random() < 0.6
-        }
+        },
+        replan_at=now + 20.0,
     )

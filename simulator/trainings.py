@@ -48,7 +48,8 @@ class Training:
         self.epoch = launch.epochs_done
         self.begun = False  # has its memory
         self.working = True  # makes progress
-        self.leaving = False  # asked to go by the cluster
+        self.leaving = False  # on its way out, as the cluster wants it
+        self.evicted = False  # because its node was out of reach, not because we asked
         self.cut_off_at: float | None = None  # since when its node is out of reach
         self._heard: dict[int, bool] = {}  # by rank: whether to stop at the start of this epoch
         self._reports: dict[int, Profile] = {}  # by epoch: not yet acknowledged
@@ -289,7 +290,7 @@ class Training:
     def evict(self) -> None:
         if self.alive and not self.leaving:
             self.world.failures[self.launch.job_id, Failure.LOST] += 1
-            self.leaving = True
+            self.leaving = self.evicted = True
             self._show(PodState.TERMINATING)
 
     def reconnect(self) -> None:
@@ -303,7 +304,7 @@ class Training:
             return
         self.working = False
         if self.world.keeps_dead:
-            self._show(PodState.FAILED, EXIT_TERMINATED)
+            self._show(PodState.FAILED, EXIT_TERMINATED, "lost" if self.evicted else "")
         else:
             self._forget()
 
@@ -314,11 +315,13 @@ class Training:
             self.world.changed()
         self.pods = []
 
-    def _show(self, state: PodState, exit_code: int | None = None) -> None:
+    def _show(self, state: PodState, exit_code: int | None = None, reason: str = "") -> None:
         """The same object for each pod about which nothing has changed."""
         at = self.world.now() if exit_code is not None else None
         self.pods = [
-            replace(pod, state=state, exit_code=exit_code, at=at) if pod.alive else pod
+            replace(pod, state=state, exit_code=exit_code, reason=reason, at=at)
+            if pod.alive
+            else pod
             for pod in self.pods
         ]
         self.world.changed()

@@ -51,9 +51,12 @@ def drawn_nodes(rng: random.Random) -> list[Node]:
     ]
 
 
-def drawn_jobs(rng: random.Random, count: int, nodes: Sequence[Node]) -> list[Truth]:
+def drawn_jobs(
+    rng: random.Random, count: int, nodes: Sequence[Node], margin_mib: int
+) -> list[Truth]:
+    """Each of them could run if it were alone."""
     gpus_most = max(len(node.gpus) for node in nodes)
-    capacity = nodes[0].gpus[0].capacity_mib
+    capacity = nodes[0].gpus[0].capacity_mib - margin_mib
     span = rng.choice([1.0, 200.0, 800.0])  # all at once, or one after another
     return [_drawn(rng, JobId(f"job-{i}"), gpus_most, capacity, span) for i in range(count)]
 

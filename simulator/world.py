@@ -97,8 +97,8 @@ class World:
         self._lives = 0
         self.disk_full = False
         self._look_due = False
-        self._look_seen: Time = -1.0
-        self._looks = self._looks_seen = 0
+        self._looks = 0
+        self._newest_look: tuple[int, Time] = (0, 0.0)  # that was delivered: its number and time
         self._look_every_seconds = look_every_seconds
         self.after(0.0, self._look_again)
         self._every(weather.node_lost_every_seconds, self._lose_node)
@@ -278,15 +278,16 @@ class World:
         if not self.chance(self.weather.look_lost):
             self._looks += 1
             delay = self.span(self.weather.look_delay_seconds_max)
-            self.after(delay, partial(self._deliver, self.observe(), self._looks))
+            self.after(delay, partial(self._deliver, self.observe(), self._looks, self._lives))
 
-    def _deliver(self, look: Observed, number: int) -> None:
-        # A look may be overtaken by a later one; but not if nothing tells the two apart.
-        if look.at == self._look_seen and number < self._looks_seen:
-            return
-        self._look_seen, self._looks_seen = look.at, number
-        if self._up:
-            self._mail.append(look)
+    def _deliver(self, look: Observed, number: int, lives: int) -> None:
+        if lives != self._lives or not self._up:
+            return  # whoever looked is dead
+        newest, newest_at = self._newest_look
+        if number < newest and look.at == newest_at:
+            return  # a later one may overtake it, but not if nothing tells the two apart
+        self._newest_look = max(self._newest_look, (number, look.at))
+        self._mail.append(look)
 
     def _look_again(self) -> None:
         self.after(self._look_every_seconds, self._look_again)
