@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import structlog
 
 from scheduler.config import Log
-from scheduler.model import Fact
+from scheduler.model import Fact, JobId, Profile, Time, View
+from scheduler.ports import Store
 
 Logger = structlog.typing.FilteringBoundLogger
 
@@ -55,7 +56,25 @@ def configure(settings: Log) -> Logger:
     return logger
 
 
-def log_facts(logger: Logger, facts: Iterable[Fact]) -> None:
-    """One line for each: the fact's kind is the event."""
-    for fact in facts:
-        logger.info(fact.kind, job_id=fact.job_id, attempt=fact.attempt, at=fact.at, **fact.data)
+class Told:
+    """A store that also logs what happened, once that is on disk: the fact's kind is the event."""
+
+    def __init__(self, store: Store, logger: Logger) -> None:
+        self._store, self._logger = store, logger
+
+    def load(self) -> View:
+        return self._store.load()
+
+    def commit(
+        self,
+        before: View,
+        after: View,
+        touched: Sequence[JobId],
+        facts: Sequence[Fact],
+        profiles: Sequence[Profile],
+        at: Time,
+    ) -> None:
+        self._store.commit(before, after, touched, facts, profiles, at)
+        for fact in facts:
+            about = {"job_id": fact.job_id, "attempt": fact.attempt, "at": fact.at}
+            self._logger.info(fact.kind, **{**fact.data, **about})

@@ -1,0 +1,257 @@
+"""The composition root: makes the parts, runs the loop, takes them apart. Decides nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import click
+
+from scheduler import log, process
+from scheduler.agent import gpus_here, parse_gpus
+from scheduler.api import Api
+from scheduler.clusters.environment import RESERVED_ENVIRONMENT
+from scheduler.clusters.local import LocalCluster
+from scheduler.config import Config, load
+from scheduler.errors import ConfigError, InvariantError, SchedulerError
+from scheduler.identity import TokenSocket, secret, user_name, user_token
+from scheduler.inbox import QueueInbox
+from scheduler.lookup import Lookup
+from scheduler.loop import Scheduler
+from scheduler.model import JobId, JobSpec, Launch, View
+from scheduler.policies import POLICIES
+from scheduler.ports import Policy
+from scheduler.profiler import Profiler
+from scheduler.reader import Reader
+from scheduler.server import Server
+from scheduler.store import SqliteStore
+
+DONE, TAKEN, WRONG_SETTINGS, OUR_BUG, CANNOT_WRITE = 0, 1, 2, 70, 74  # the last two: sysexits.h
+VERSION = version("epoch-scheduler")
+GRACE_SECONDS = 1.0  # for calls under way, when asked to end
+EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # what a job calls instead
+
+
+# --- the command --------------------------------------------------------------------------------
+
+
+@click.command(
+    context_settings={
+        "token_normalize_func": lambda name: name.replace("-", "_"),
+        "max_content_width": 100,
+    },
+    epilog="""
+    \b
+    examples:
+      scheduler-daemon --gpus 4x16384 --state_dir /tmp/scheduler
+      scheduler-daemon --config /etc/epoch-scheduler.toml --log_level debug
+      SCHEDULER_RULES__PLAN_EVERY_SECONDS=5 scheduler-daemon
+      scheduler-daemon --token_for ada
+
+    \b
+    exit codes:
+      0   asked to end (SIGTERM, SIGINT)
+      1   the port or the state folder is in use
+      2   a wrong flag, setting or file
+      70  a bug of ours, noticed before anything wrong was written
+      74  the database cannot be written
+
+    All settings: docs/operations.md.
+    """,
+)
+@click.option(
+    "--config",
+    "file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Settings. Default: /etc/epoch-scheduler.toml, if there is one.",
+)
+@click.option(
+    "--state_dir",
+    metavar="DIR",
+    help="Where everything is kept. Default: /var/lib/epoch-scheduler; "
+    "not run by root: ~/.local/state/epoch-scheduler.",
+)
+@click.option(
+    "--gpus",
+    metavar="NxMIB",
+    help="Pretend these GPUs, e.g. 4x16384. Default: those that NVML finds.",
+)
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help="Default: 127.0.0.1:7070. Port 0: the one used last time, else any free one.",
+)
+@click.option("--policy", metavar="NAME", help="Who gets what. Default: fifo.")
+@click.option("--log_level", metavar="LEVEL", help="debug, info, warning or error. Default: info.")
+@click.option(
+    "--token_for", metavar="USER", help="Print a token for SCHEDULER_TOKEN elsewhere, and exit."
+)
+@click.version_option(VERSION, message="%(prog)s %(version)s")
+def command(
+    file: Path | None, token_for: str | None, log_level: str | None, **given: str | None
+) -> int:
+    """Run the jobs that people submit on this machine's GPUs.
+
+    Prints one line, `ready HOST:PORT`, on stdout once it serves; its log goes to stderr. Ended by
+    SIGTERM or SIGINT, it leaves the trainings running, and finds them again at the next start.
+    """
+    flags = {**given, "log.level": log_level}
+    config = load(file, os.environ, {key: text for key, text in flags.items() if text is not None})
+    if token_for is not None:
+        return _print_token(config, token_for)
+    return run(config)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    try:
+        code: int = command.main(argv, "scheduler-daemon", standalone_mode=False)
+    except click.ClickException as error:
+        return _complain(error.format_message(), WRONG_SETTINGS)
+    except process.Taken as error:
+        return _complain(str(error), TAKEN)
+    except ConfigError as error:
+        return _complain(str(error), WRONG_SETTINGS)
+    except SchedulerError as error:
+        return _complain(str(error), CANNOT_WRITE)
+    return code
+
+
+def _complain(words: str, code: int) -> int:
+    click.echo(f"scheduler-daemon: {words}", err=True)
+    return code
+
+
+def _print_token(config: Config, user: str) -> int:
+    if not user or not user.isascii() or not user.isprintable() or " " in user:
+        raise ConfigError(f"--token_for {user!r}: is no name of a user")
+    click.echo(user_token(secret(config.state_dir / "secret"), user))
+    return DONE
+
+
+# --- the life of a daemon -----------------------------------------------------------------------
+
+
+def run(config: Config) -> int:
+    """Until a signal comes, or the loop cannot go on."""
+    logger = log.configure(config.log)
+    inbox = QueueInbox()
+    with ExitStack() as parts:
+        stopping = parts.enter_context(process.signals(inbox))
+        scheduler = compose(config, inbox, parts, logger)
+        try:
+            while not stopping.is_set():
+                scheduler.step()
+            logger.info("stopped")
+            return DONE
+        except InvariantError as error:
+            logger.critical("invariant_broken", error=str(error))
+            return OUR_BUG
+        except SchedulerError as error:  # a commit that failed: what is not written is not done
+            logger.critical("cannot_write", error=str(error))
+            return CANNOT_WRITE
+        except Exception:
+            logger.critical("bug", exc_info=True)
+            return OUR_BUG
+        finally:
+            inbox.close("the scheduler has ended: try again in a moment")
+
+
+def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Logger) -> Scheduler:
+    """Make and start all parts. `parts` knows how to stop them, the last one first."""
+    policy = _policy(config)
+    gpus = parse_gpus(config.gpus) if config.gpus else gpus_here()
+    parts.enter_context(process.hold(config.state_dir))
+    key = secret(config.state_dir / "secret")
+    database = config.state_dir / "scheduler.db"
+    store = SqliteStore(database)
+    parts.callback(store.close)
+    reader = Reader(database)
+    parts.callback(reader.close)
+    address = process.address(config.listen, config.state_dir)
+    cluster = LocalCluster(
+        config.state_dir,
+        gpus,
+        inbox.now,
+        _reachable(address),
+        grace_seconds=config.local.stop_grace_seconds,
+        observe_every_seconds=config.local.observe_every_seconds,
+        heartbeat_seconds=config.heartbeat_seconds,
+    )
+    scheduler = Scheduler(inbox, log.Told(store, logger), cluster, policy, config.rules)
+
+    def view() -> View:
+        return scheduler.view
+
+    lookup = Lookup(view, reader, inbox.now, config.heartbeat_seconds)
+    api = Api(
+        inbox,
+        view,
+        lookup,
+        ThisMachine(cluster),
+        cluster.logs,
+        config.rules,
+        key,
+        frozenset(config.admins),
+        config.policy,
+        VERSION,
+    )
+    server = Server(address, api, Profiler(inbox, view))
+    parts.callback(server.stop, GRACE_SECONDS)
+    process.remember_port(config.state_dir, server.port)
+    parts.callback(TokenSocket(server.port, key, VERSION).stop)
+    cluster.start(inbox.put)
+    parts.callback(cluster.stop)
+    server.start()
+    _introduce(config, address, scheduler, cluster, logger)
+    return scheduler
+
+
+def _introduce(
+    config: Config, address: str, scheduler: Scheduler, cluster: LocalCluster, logger: log.Logger
+) -> None:
+    logger.info(
+        "started",
+        version=VERSION,
+        state_dir=str(config.state_dir),
+        takes_jobs_of="everyone" if os.geteuid() == 0 else user_name(os.geteuid()),
+        gpus=", ".join(f"{gpu.type} {gpu.memory_mib} MiB" for gpu in cluster.node.gpus) or "none",
+        jobs=len(scheduler.view.jobs),
+        adopted=sum(pod.alive for pod in cluster.observe().pods),
+    )
+    click.echo(f"ready {address}")
+
+
+def _policy(config: Config) -> Policy:
+    if config.policy not in POLICIES:
+        raise ConfigError(f"policy: {config.policy!r} is none of {', '.join(sorted(POLICIES))}")
+    return POLICIES[config.policy](config.rules)
+
+
+def _reachable(address: str) -> str:
+    """Where a job on this machine finds us."""
+    host, _, port = address.rpartition(":")
+    return f"{EVERYWHERE.get(host, host)}:{port}"
+
+
+@dataclass(frozen=True, slots=True)
+class ThisMachine:
+    """The embedded cluster, as the API asks about it before it takes a job."""
+
+    cluster: LocalCluster
+    reserved: Collection[str] = RESERVED_ENVIRONMENT
+
+    def refuses(self, user: str) -> str | None:
+        return self.cluster.refuses(user)
+
+    def notes(self, spec: JobSpec) -> Sequence[str]:
+        return self.cluster.preview(Launch(JobId(""), 1, spec, (), 0, spec.max_epochs, "")).notes
+
+    def preview(self, launch: Launch) -> tuple[Sequence[str], Mapping[str, str]]:
+        shown = self.cluster.preview(launch)
+        told = {k: v for k, v in shown.environment.items() if k != "KUBEPROFILER_TOKEN"}
+        return shown.command, told

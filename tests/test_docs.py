@@ -1,0 +1,134 @@
+"""What the documents say is so: settings, targets, commands, files, and the generated stubs."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scheduler.config import settings
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")])
+COMMANDS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+BIN = Path(sys.executable).parent
+
+
+def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+def blocks(path: Path, *kinds: str) -> Iterator[str]:
+    """The fenced blocks of these kinds, lines continued by a backslash put together."""
+    for kind, text in re.findall(r"^```(\w+)\n(.*?)^```", path.read_text(), re.S | re.M):
+        if kind in kinds:
+            yield text.replace("\\\n", " ")
+
+
+def shown_commands() -> Iterator[tuple[str, list[str]]]:
+    """Every call of one of our commands in a document: `FILE: LINE` and its words."""
+    for path in DOCUMENTS:
+        lines = [
+            *(line for text in blocks(path, "sh") for line in text.splitlines()),
+            *(
+                line.removeprefix("$ ")
+                for text in blocks(path, "console")
+                for line in text.splitlines()
+                if line.startswith("$ ")
+            ),
+            *re.findall(r"`((?:scheduler-|run-scheduler)[^`]* [^`]*)`", path.read_text()),
+        ]
+        for line in lines:
+            words = shlex.split(line, comments=True)
+            if words and words[0] in COMMANDS:
+                yield f"{path.name}: {line}", words
+
+
+@pytest.mark.parametrize("key", [key for key, _, _ in settings()])
+def test_every_setting_is_documented_with_its_default(key: str) -> None:
+    table = (ROOT / "docs" / "operations.md").read_text()
+    defaults = {name: default for name, _, default in settings()}
+    row = re.search(rf"^\| `{re.escape(key)}` \| (.*?) \|", table, re.M)
+    assert row, f"docs/operations.md has no row for {key}"
+    default = defaults[key]
+    if isinstance(default, float):
+        assert row[1] == f"{default:g}"
+    elif isinstance(default, int | str) and default != "":
+        assert row[1].strip("`") == str(default)
+
+
+def test_no_setting_is_documented_that_there_is_not() -> None:
+    table = (ROOT / "docs" / "operations.md").read_text().partition("| key | default |")[2]
+    documented = re.findall(r"^\| `([\w.]+)` \|", table.partition("\n\n")[0], re.M)
+    assert documented == [key for key, _, _ in settings()]
+
+
+def test_every_make_target_that_a_document_names_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z]+):", makefile, re.M))
+    for path in [*DOCUMENTS, ROOT / ".ci" / "run"]:
+        named = re.findall(r"(?:`|^|step )make ([a-z]+)\b", path.read_text(), re.M)
+        assert set(named) <= targets, path
+
+
+def test_make_alone_lists_every_target_with_what_it_does() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = re.findall(r"^([a-z]+):", makefile, re.M)
+    listed = run("make", "--no-print-directory", "-C", ROOT).stdout
+    assert re.findall(r"^  ([a-z]+) +\S", listed, re.M) == targets
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command: str) -> None:
+    done = run(BIN / command, "--help")
+    assert done.returncode == 0
+    assert "usage:" in done.stdout.lower()
+    assert "examples:" in done.stdout
+    assert "exit codes:" in done.stdout
+
+
+@pytest.mark.parametrize(("flag", "words"), [pytest.param(f, w, id=f) for f, w in shown_commands()])
+def test_every_flag_that_a_document_shows_exists(flag: str, words: list[str]) -> None:
+    known = run(BIN / words[0], "--help").stdout
+    ours = words[: words.index("--")] if "--" in words else words
+    for word in ours:
+        if word.startswith("--"):
+            name = word.partition("=")[0]
+            assert re.search(rf"(^|[\s,]){re.escape(name)}\b", known), f"{flag}: {name}"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_link_to_a_file_leads_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
+        assert (path.parent / target).exists(), f"{path}: {target}"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_module_that_a_document_names_is_there(path: Path) -> None:
+    named = re.findall(r"`((?:scheduler|cli|simulator|tests|deploy)/[\w./-]+)`", path.read_text())
+    for target in named:
+        assert (ROOT / target).exists(), f"{path}: {target}"
+
+
+def test_the_generated_stubs_are_current(tmp_path: Path) -> None:
+    proto = ROOT / "proto"
+    out = [f"--{kind}_out={tmp_path}" for kind in ("python", "pyi", "grpc_python")]
+    done = run(
+        *(sys.executable, "-m", "grpc_tools.protoc", f"--proto_path={proto}", *out),
+        *proto.glob("**/*.proto"),
+    )
+    assert done.returncode == 0, done.stderr
+    fresh = {p.relative_to(tmp_path): p.read_bytes() for p in tmp_path.glob("**/*.py*")}
+    assert fresh
+    assert fresh == {path: (ROOT / path).read_bytes() for path in fresh}, "run `make proto`"
+
+
+def test_no_lock_file_names_a_registry() -> None:
+    for lock in (ROOT / "requirements").glob("*.lock"):
+        assert "://" not in lock.read_text(), lock
