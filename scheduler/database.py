@@ -5,7 +5,6 @@ What is in it is the business of store.py (the writer) and reader.py.
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import os
 import sqlite3
@@ -58,19 +57,6 @@ def open_in_memory() -> sqlite3.Connection:
     db.deserialize(_empty())
     db.execute("pragma foreign_keys = on")
     return db
-
-
-def lock(path: Path) -> int:
-    """Held, as an open file, until it is closed or the process ends, however it ends."""
-    beside = path.with_name(path.name + ".lock")
-    with explained(path):
-        file = os.open(beside, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(file)
-            raise ConfigError(f"{path}: another scheduler-daemon works with it already") from None
-    return file
 
 
 @contextmanager

@@ -44,7 +44,7 @@ def jobs_profiles_facts(db: Database) -> None:
         ) strict
     """)
     db.execute("create index jobs_by_end_of_id on jobs (id_reversed)")
-    db.execute("create index jobs_live on jobs (name) where outcome is null")
+    db.execute("create index jobs_live on jobs (seq) where outcome is null")
     # A listing filters and counts within one of these two, and reads only the rows it shows.
     # They hold ended jobs only: a report about a live one does not touch them.
     listed = "outcome, project, experiment"

@@ -24,7 +24,6 @@ _MATCHING = f"""
         select seq from jobs where id_reversed between ? and ? order by seq desc limit ?
     ) order by seq desc
 """
-_NAMED = f"select {_JOB} from jobs where name = ? and outcome is null order by seq desc"
 _LABELLED = "seq in (select seq from labels where key = ? and value = ?)"
 _STORY = f"select {', '.join(rows.FACT)} from facts where job_id = ? order by seq"
 _PROFILES = f"""
@@ -42,7 +41,6 @@ class Query:
     experiment: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     outcomes: tuple[Outcome, ...] = ()
-    ids: tuple[JobId, ...] = ()
     limit: int = 20
 
 
@@ -71,12 +69,6 @@ class Reader:
             found = db.execute(_BY_ID, (ref,)).fetchall()
             if not found:
                 found = db.execute(_MATCHING, (first, last, MATCHES_MAX)).fetchall()
-        return [rows.job(row) for row in found]
-
-    def named(self, name: str) -> list[Job]:
-        """Live jobs of this name, newest first."""
-        with self._snapshot() as db:
-            found = db.execute(_NAMED, (name,)).fetchall()
         return [rows.job(row) for row in found]
 
     def jobs(self, query: Query) -> tuple[list[Job], int]:
@@ -139,7 +131,8 @@ class Reader:
 
 
 def _matched(query: Query) -> tuple[str, Sequence[object]]:
-    """From where, and on what conditions. The indexes named here hold ended jobs by `seq`."""
+    """From where, on what conditions. The index has the jobs in order and all that is asked for,
+    so that of those which are only counted no row is read."""
     conditions = ["outcome is not null"]
     values: list[object] = []
 
@@ -147,9 +140,10 @@ def _matched(query: Query) -> tuple[str, Sequence[object]]:
         conditions.append(condition)
         values.extend(given)
 
-    for column, wanted in (("id", query.ids), ("user", query.users), ("outcome", query.outcomes)):
-        if wanted:
-            need(f"{column} in ({','.join('?' * len(wanted))})", *wanted)
+    if query.users:
+        need(_among("user", query.users), *query.users)
+    if query.outcomes:
+        need(_among("outcome", query.outcomes), *query.outcomes)
     if query.project:
         need("project = ?", query.project)
     if query.experiment:
@@ -157,5 +151,8 @@ def _matched(query: Query) -> tuple[str, Sequence[object]]:
     for label in query.labels:
         need(_LABELLED, *label)
     index = "jobs_ended_by_user" if len(query.users) == 1 else "jobs_ended"
-    walk = "" if query.ids else f"indexed by {index}"
-    return f"from jobs {walk} where {' and '.join(conditions)}", values
+    return f"from jobs indexed by {index} where {' and '.join(conditions)}", values
+
+
+def _among(column: str, wanted: Sequence[str]) -> str:
+    return f"{column} in ({','.join('?' * len(wanted))})"

@@ -5,7 +5,6 @@ Rows are the truth, facts are the story; both are written together. Reading is r
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -47,12 +46,7 @@ class SqliteStore:
         """`before_write` is called before each statement that writes: tests fail there."""
         self._path = path
         self._before_write = before_write
-        self._lock = None if path is None else database.lock(path)
-        try:
-            self._db = database.open_or_create(path) if path else database.open_in_memory()
-        except BaseException:
-            self._unlock()
-            raise
+        self._db = database.open_or_create(path) if path else database.open_in_memory()
 
     def load(self) -> View:
         with database.explained(self._path):
@@ -99,7 +93,6 @@ class SqliteStore:
 
     def close(self) -> None:
         self._db.close()
-        self._unlock()
 
     def _insert_job(self, job: Job) -> None:
         row = (*rows.job_fixed(job), *rows.job_state(job), job.outcome)
@@ -119,7 +112,3 @@ class SqliteStore:
     def _write(self, sql: str, row: rows.Row = ()) -> sqlite3.Cursor:
         self._before_write()
         return self._db.execute(sql, row)
-
-    def _unlock(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
