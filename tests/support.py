@@ -41,6 +41,7 @@ class Daemon:
                 *("--state_dir", self.state, "--gpus", self.gpus, "--listen", self.address),
                 *self.flags,
             ],
+            env={**os.environ, "SCHEDULER_RULES__PLAN_EVERY_SECONDS": "0.05"},
             stdout=subprocess.PIPE,
             stderr=(self.state.parent / f"{self.state.name}.err").open("ab"),
             text=True,
@@ -64,6 +65,11 @@ class Daemon:
 
     def said(self) -> str:
         return (self.state.parent / f"{self.state.name}.err").read_text()
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
 
     def end(self) -> None:
         """Leave nothing behind: neither the daemon nor what it started."""
