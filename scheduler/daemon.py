@@ -138,6 +138,7 @@ def _print_token(config: Config, user: str) -> int:
 
 def run(config: Config) -> int:
     """Until a signal comes, or the loop cannot go on."""
+    os.umask(0o077)  # rows hold what jobs were given in confidence; a training sets its own
     logger = log.configure(config.log)
     inbox = QueueInbox()
     with ExitStack() as parts:
@@ -238,7 +239,7 @@ def _reachable(address: str) -> str:
     return f"{EVERYWHERE.get(host, host)}:{port}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ThisMachine:
     """The embedded cluster, as the API asks about it before it takes a job."""
 
