@@ -14,22 +14,23 @@ from cli.terminal import screen
 from scheduler.v1 import scheduler_pb2 as pb
 
 ABOUT = """\
-End jobs: at once, or with --graceful at the end of the epoch they are in. JOB is an id, the end
-of one, or the name of a live job. With filters, your live jobs that match are listed first, and
-nothing happens unless you agree. Snapshots, logs and code stay where they are."""
+End jobs: at once, or with --graceful at the end of the epoch they are in. JOB
+is an id, the end of one, or the name of a live job. With filters, your live
+jobs that match are listed, and end if you agree. Their files stay."""
 
 EXAMPLES = """\
   scheduler-cancel-job 60ce2fc7 ce2fc8
   scheduler-cancel-job --graceful demo
   scheduler-cancel-job --experiment sweep-7 --status QUEUED"""
 
+LIMIT = 1000  # the most that the scheduler lists
 _LIVE = ("HELD", "QUEUED", "STARTING", "RUNNING", "STOPPING", "UNRESPONSIVE")
 
 
 def parser() -> Parser:
     this = Parser("scheduler-cancel-job", "JOB.. | FILTER.. [OPTION..]", ABOUT, EXAMPLES)
-    this.add_argument("jobs", metavar="JOB", nargs="*", help="end these")
-    group = this.add_argument_group("which jobs, instead")
+    group = this.add_argument_group("which jobs")
+    group.add_argument("jobs", metavar="JOB", nargs="*", help="these; or all that are")
     state.add_filters(group)
     group = this.add_argument_group("how")
     group.add_argument("--graceful", action="store_true", help="not before the epoch's end")
@@ -61,13 +62,16 @@ def cancel(options: argparse.Namespace) -> int:
 
 def _matching(client: Client, options: argparse.Namespace) -> list[pb.Job]:
     request = pb.ListJobsRequest(
-        limit=command.INT_MAX,
+        limit=LIMIT,
         states=options.status or _LIVE,
         project=options.project,
         experiment=options.experiment,
         labels=[pb.KeyValue(key=key, value=value) for key, value in options.label],
     )
-    return [job for job in client.list_jobs(request).jobs if job.state not in views.ENDED]
+    reply = client.list_jobs(request)
+    if reply.total > len(reply.jobs):
+        note(f"{reply.total} jobs match; these are the newest {len(reply.jobs)}")
+    return [job for job in reply.jobs if job.state not in views.ENDED]
 
 
 def _agreed(jobs: list[pb.Job]) -> bool:

@@ -16,9 +16,10 @@ from scheduler.v1 import scheduler_pb2 as pb
 FOLDER = "assets"
 
 ABOUT = """\
-Print what a job has written to stdout and stderr. JOB is an id, the end of one, or the name of a
-live job. With --download, write it to DIR/ID/attempt-N/rankR.log and print these paths; what was
-downloaded before is not transferred again."""
+Print what a job has written to stdout and stderr. JOB is an id, the end of
+one, or the name of a live job. With --download, write it to files like
+DIR/ID/attempt-1/rank0.log and print their paths; what they hold already is
+not transferred again."""
 
 EXAMPLES = """\
   scheduler-get-logs 60ce2fc7 --tail 100 --follow
@@ -28,8 +29,8 @@ EXAMPLES = """\
 
 def parser() -> Parser:
     this = Parser("scheduler-get-logs", "JOB [OPTION..]", ABOUT, EXAMPLES)
-    this.add_argument("job", metavar="JOB", nargs="?", help="whose output")
-    group = this.add_argument_group("which part")
+    group = this.add_argument_group("what")
+    group.add_argument("job", metavar="JOB", nargs="?", help="whose output")
     group.add_argument(
         "--tail", metavar="N", type=command.whole(0), help="the last N lines; default: all"
     )

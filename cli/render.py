@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 GAP = "  "
+LEAST = 8  # columns that say something yet
 _CODES = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "grey": 90}
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
@@ -81,7 +82,7 @@ def wrapped(text: str, columns: int | None) -> list[str]:
 class Column:
     title: str
     right: bool = False
-    least: int | None = None  # may be cut to this; None: never cut
+    least: int | None = None  # is not cut below this without need; None: never cut
     keep_end: bool = False
     optional: bool = False  # left out when there is no room for it
 
@@ -93,40 +94,40 @@ class Cell:
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], screen: Screen) -> list[str]:
-    """One line a row. Wide columns give way, the widest first; then optional ones go."""
+    """One line a row. Optional columns go, then others are cut, until the line fits."""
     lines = [[Cell(column.title, "grey") for column in columns], *rows]
-    widths = [max(width(line[i].text) for line in lines) for i in range(len(columns))]
-    shown = _fitted(columns, widths, screen.width)
+    shown = {i: max(width(line[i].text) for line in lines) for i in range(len(columns))}
+    if screen.width is not None:
+        _fit(columns, shown, screen.width)
     return [
-        GAP.join(_padded(columns[i], line[i], room, screen) for i, room in shown).rstrip()
+        GAP.join(_padded(columns[i], line[i], room, screen) for i, room in shown.items()).rstrip()
         for line in lines
     ]
 
 
-def _fitted(
-    columns: Sequence[Column], widths: Sequence[int], most: int | None
-) -> list[tuple[int, int]]:
-    """Which columns to show, by index, and how wide."""
-    shown = dict(enumerate(widths))
-    if most is None:
-        return list(shown.items())
-    optional = [index for index, column in enumerate(columns) if column.optional]
-    while True:
-        excess = sum(shown.values()) + len(GAP) * (len(shown) - 1) - most
-        least = {
-            index: wide if (bound := columns[index].least) is None else min(bound, wide)
-            for index, wide in shown.items()
-        }
-        if excess > sum(shown.values()) - sum(least.values()) and optional:
-            del shown[optional.pop()]
-            continue
-        while excess > 0:
-            index = max(shown, key=lambda each: shown[each] - least[each])
-            if shown[index] == least[index]:
-                break
-            shown[index] -= 1
-            excess -= 1
-        return list(shown.items())
+def _fit(columns: Sequence[Column], shown: dict[int, int], most: int) -> None:
+    """Change `shown`, the width of each column by its index."""
+    least = {i: columns[i].least for i in shown}
+    for index in reversed([i for i in shown if columns[i].optional]):
+        if _line({i: min(room, least[i] or room) for i, room in shown.items()}) <= most:
+            break
+        del shown[index]
+    may_give_way = {i: bound for i, bound in least.items() if i in shown and bound is not None}
+    _cut_columns(shown, may_give_way, most)
+    _cut_columns(shown, {i: min(bound, LEAST) for i, bound in may_give_way.items()}, most)
+
+
+def _cut_columns(shown: dict[int, int], least: dict[int, int], most: int) -> None:
+    """The one that has most to give goes first."""
+    while least and _line(shown) > most:
+        index = max(least, key=lambda i: shown[i] - least[i])
+        if shown[index] <= least[index]:
+            return
+        shown[index] -= 1
+
+
+def _line(shown: dict[int, int]) -> int:
+    return sum(shown.values()) + len(GAP) * (len(shown) - 1)
 
 
 def _padded(column: Column, cell: Cell, room: int, screen: Screen) -> str:

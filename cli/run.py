@@ -17,9 +17,9 @@ from cli.terminal import Progress
 from scheduler.v1 import scheduler_pb2 as pb
 
 ABOUT = """\
-Submit a training job. Its id is printed as soon as it is safely on disk.
-With --script_path the words after `--` are the script's arguments; without it they are the
-command itself. Both are passed on as they are, blanks and quotes included."""
+Submit a training job. Its id is printed as soon as the job is safely on disk.
+With --script_path the words after `--` are the script's arguments; without it
+they are the command itself. They are passed on as they are, blanks included."""
 
 EXAMPLES = """\
   run-scheduler --image pytorch --script_path /custom/train.py --custom_dir ~/code \\
@@ -30,7 +30,8 @@ EXAMPLES = """\
 
 def parser() -> Parser:
     this = Parser("run-scheduler", "[OPTION..] JOB_NAME [-- COMMAND|ARGUMENT..]", ABOUT, EXAMPLES)
-    this.add_argument("job_name", metavar="JOB_NAME", help="any name; it need not be unique")
+    group = this.add_argument_group("the job")
+    group.add_argument("job_name", metavar="JOB_NAME", help="any name; need not be unique")
     _add_what(this.add_argument_group("what to run"))
     _add_gpus(this.add_argument_group("on which GPUs"))
     _add_order(this.add_argument_group("when, and under which headings"))

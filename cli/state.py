@@ -22,8 +22,9 @@ LOG_LINES = 100
 REDRAW_SECONDS = 5.0  # "3 min ago" grows old by itself
 
 ABOUT = """\
-List your jobs, newest first; or tell all about some of them: what each waits for, how far it is,
-and what happened to it. JOB is an id, the end of one, or the name of a live job."""
+List your jobs, newest first. Or tell all about some of them: what each waits
+for, how far it is, what happened to it. JOB is an id, the end of one, or the
+name of a live job."""
 
 EXAMPLES = """\
   scheduler-state --all_users --status QUEUE
@@ -36,8 +37,8 @@ _FILTERS = ("status", "project", "experiment", "label", "user", "nlast")
 
 def parser() -> Parser:
     this = Parser("scheduler-state", "[JOB..] [OPTION..]", ABOUT, EXAMPLES)
-    this.add_argument("jobs", metavar="JOB", nargs="*", help="tell all about these")
     group = this.add_argument_group("which jobs")
+    group.add_argument("jobs", metavar="JOB", nargs="*", help="tell all about these")
     group.add_argument("--all_users", action="store_true", help="everybody's")
     group.add_argument(
         "--nlast",
@@ -168,7 +169,7 @@ def _table(listed: pb.ListJobsReply, options: argparse.Namespace, answer: _Answe
         answer.remarks.append(f"no such job{whose}")
     elif listed.total > len(listed.jobs):
         answer.remarks.append(
-            f"{len(listed.jobs)} of {listed.total} jobs; --nlast {listed.total} shows all"
+            f"{len(listed.jobs)} of {listed.total} jobs; --nlast N shows the newest N"
         )
 
 

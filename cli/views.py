@@ -25,13 +25,13 @@ _COLOURS = {
 }
 _COLUMNS = (
     Column("ID"),
-    Column("USER", least=6),
-    Column("NAME", least=8, keep_end=True),
+    Column("USER", least=8),
+    Column("NAME", least=12, keep_end=True),
     Column("STATE"),
     Column("EPOCHS", right=True),
     Column("GPUS", right=True),
     Column("SUBMITTED", optional=True),
-    Column("", least=14),
+    Column("NOTE", least=30),
 )
 
 
@@ -216,10 +216,10 @@ def _gpus(gpus: Sequence[pb.GpuState], screen: Screen) -> list[str]:
         )
     titles = (
         Column("GPU"),
-        Column("TYPE", least=6, optional=True),
+        Column("TYPE", least=12, optional=True),
         Column("MEMORY"),
         Column("MIB", right=True),
-        Column("JOBS", least=10),
+        Column("JOBS", least=20),
     )
     return table(titles, rows, screen) if rows else []
 
