@@ -142,12 +142,16 @@ class Attempts(Checker):
 
 
 class Progress(Checker):
-    """Epochs done never fall, never exceed what is wanted or was really done, and resume there."""
+    """Epochs done never fall, never exceed what is wanted or was really done; none is done twice
+    that was acknowledged, or at whose end a run was stopped."""
 
-    def launched(self, launch: Launch) -> None:
-        known = self.world.epochs_acknowledged.get(launch.job_id, 0)
-        known = min(known, launch.max_epochs)
-        self.require(launch.epochs_done >= known, launch, "loses epochs acknowledged:", known)
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.stopped_at: dict[JobId, int] = {}
+
+    def answered(self, key: RunKey, epoch: int, stop: bool) -> None:
+        if stop:
+            self.stopped_at[key[0]] = max(self.stopped_at.get(key[0], 0), epoch)
 
     def stepped(self, before: View, after: View) -> None:
         for job, old in _changed(before, after):
@@ -155,6 +159,13 @@ class Progress(Checker):
             self.require(job.epochs_done >= old.epochs_done, job, "had done more:", old.epochs_done)
             self.require(job.epochs_done <= job.max_epochs, job, "has done more than it should")
             self.require(job.epochs_done <= done, job, "has really done", done)
+            if job.run and not (old.run and old.run.attempt == job.run.attempt):
+                self._resumed(job, job.run)
+
+    def _resumed(self, job: Job, run: Run) -> None:
+        acknowledged = self.world.epochs_acknowledged.get(job.id, 0)
+        known = max(acknowledged, self.stopped_at.get(job.id, 0))
+        self.require(run.epochs_before >= min(known, job.max_epochs), job, "had done", known)
 
 
 class Outcomes(Checker):

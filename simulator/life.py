@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import random
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 
 from scheduler.errors import InvariantError, Unavailable
 from scheduler.loop import Scheduler
@@ -58,6 +59,7 @@ class Report:
     virtual_seconds: float
     fingerprint: str
     violation: str = ""
+    seconds: float = field(default=0.0, compare=False)  # that it took to simulate
 
 
 def drawn_options(seed: int, jobs: int, rng: random.Random) -> Options:
@@ -85,6 +87,7 @@ def drawn_options(seed: int, jobs: int, rng: random.Random) -> Options:
 
 def live(seed: int, jobs: int = 10, tell: Callable[[str], None] | None = None) -> Report:
     """One whole life. `tell` hears the options first, and then each fact."""
+    started = time.perf_counter()
     rng = random.Random(seed)
     options = drawn_options(seed, jobs, rng)
     if tell:
@@ -96,10 +99,16 @@ def live(seed: int, jobs: int = 10, tell: Callable[[str], None] | None = None) -
         violation = ""
     except (Violation, InvariantError) as error:
         violation = str(error) if isinstance(error, Violation) else f"Invariants: {error}"
-    except ZeroDivisionError as error:  # noqa: BLE001 - whatever ends the daemon is found here
+    except Exception as error:  # noqa: BLE001 - whatever ends the daemon is found here
         violation = f"Exception: {type(error).__name__}: {error}"
     return Report(
-        seed, life.steps, life.crashes, life.world.time, life.fingerprint.hexdigest(), violation
+        seed,
+        life.steps,
+        life.crashes,
+        life.world.time,
+        life.fingerprint.hexdigest(),
+        violation,
+        time.perf_counter() - started,
     )
 
 

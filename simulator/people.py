@@ -51,9 +51,7 @@ class Owner:
                 event = Updated(self.truth.job_id, by, priority=value)
             case _:
                 event = Updated(self.truth.job_id, by, max_epochs=value)
-        self.world.after(
-            max(0.0, at - self.world.time), lambda: self._insist(event, self._change)
-        )
+        self.world.after(max(0.0, at - self.world.time), lambda: self._insist(event, self._change))
 
     def _insist(self, event: Event, then: Callable[[], None]) -> None:
         heard = False

@@ -72,7 +72,7 @@ def drawn(rng: random.Random) -> Weather:
         clock_set_back_every_seconds=rarely(100.0, 1000.0),
         pod_dies=sometimes(0.1),
         deleted_by_hand=sometimes(0.1),
-        node_lost_every_seconds=rarely(100.0, 1500.0),
+        node_lost_every_seconds=rarely(60.0, 600.0),
         launch_ignored=sometimes(0.4),
         removal_seconds_max=rng.choice([2.0, 30.0, 120.0]),
         stop_ignored=sometimes(0.5),

@@ -40,7 +40,7 @@ class Truth:
 
 
 def drawn_nodes(rng: random.Random) -> list[Node]:
-    sizes = rng.choice([[1], [2], [2], [4], [1, 2], [2, 2], [1, 1, 2]])
+    sizes = rng.choice([[1], [1], [2], [2], [1, 1], [1, 2], [4]])
     memory = rng.choice([8192, 16384])
     return [
         Node(
@@ -61,10 +61,8 @@ def drawn_jobs(
     return [_drawn(rng, JobId(f"job-{i}"), gpus_most, capacity, span) for i in range(count)]
 
 
-def _drawn(
-    rng: random.Random, job_id: JobId, gpus_most: int, capacity: int, span: float
-) -> Truth:
-    epochs = rng.choice([1, 2, 3, 3, 4, 6])
+def _drawn(rng: random.Random, job_id: JobId, gpus_most: int, capacity: int, span: float) -> Truth:
+    epochs = rng.choice([1, 2, 3, 4, 6, 8])
     spec, memory = _drawn_spec(rng, job_id, epochs, gpus_most, capacity)
     kind = rng.choices([Kind.LIBRARY, Kind.LEGACY, Kind.SILENT], [0.75, 0.13, 0.12])[0]
     submit_at = rng.uniform(0.0, span)
@@ -72,7 +70,7 @@ def _drawn(
     if spec.held:
         changes.append((submit_at + rng.uniform(0.0, 600.0), "held", 0))
     if rng.random() < 0.2:
-        changes.append((submit_at + rng.uniform(0.0, 600.0), "priority", rng.randint(0, 3)))
+        changes.append((submit_at + rng.uniform(0.0, 600.0), "priority", rng.randint(0, 6)))
     if rng.random() < 0.1:
         changes.append((submit_at + rng.uniform(0.0, 600.0), "max_epochs", rng.randint(1, 6)))
     if rng.random() < 0.1:
@@ -118,7 +116,7 @@ def _drawn_spec(
         gpus_max=gpus_max,
         memory_mib=min(estimate, capacity),
         shareable=rng.random() < 0.8,
-        priority=rng.choice([1, 1, 1, 0, 2, 5]),
+        priority=rng.choice([0, 1, 1, 1, 3, 6]),
         held=rng.random() < 0.08,
         retries=rng.choice([0, 1, 3]),
     )

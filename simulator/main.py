@@ -1,0 +1,95 @@
+"""The command: many lives on all cores, or one of them in every detail."""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+
+import click
+
+from simulator.life import Report, live
+
+PROGRESS_EVERY_SECONDS = 2.0
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--lives", default=1000, type=click.IntRange(1), help="How many lives.")
+@click.option("--first", default=1, type=click.IntRange(0), help="The seed of the first.")
+@click.option("--jobs", default=10, type=click.IntRange(1), help="Jobs in a life, at most.")
+@click.option("--processes", default=2, type=click.IntRange(1), help="How many at a time.")
+@click.option("--seed", type=click.IntRange(0), help="One life only, with this seed.")
+@click.option("--verbose", is_flag=True, help="With --seed: its options, then each fact.")
+@click.option("--until_violation", is_flag=True, help="End at the first violation.")
+def main(
+    lives: int,
+    first: int,
+    jobs: int,
+    processes: int,
+    seed: int | None,
+    verbose: bool,
+    until_violation: bool,
+) -> None:
+    """Let the daemon's own loop live through simulated weather, and hold it against the truth.
+
+    One seed is one life: the same seed is the same life, fact by fact, on every machine. Exits
+    with 1 if something happened that must not.
+    """
+    if verbose and seed is None:
+        raise click.UsageError("--verbose: needs --seed")
+    if seed is not None:
+        reports = [live(seed, jobs, click.echo if verbose else None)]
+    else:
+        seeds = range(first, first + lives)
+        reports = list(_lived(seeds, jobs, processes, until_violation))
+    _summary(reports)
+    sys.exit(any(report.violation for report in reports))
+
+
+def _lived(seeds: range, jobs: int, processes: int, until_violation: bool) -> Iterator[Report]:
+    """Each as soon as it is over; a violation is told at once, and the way at times."""
+    started = told_at = time.monotonic()
+    with multiprocessing.Pool(processes) as pool:
+        done = pool.imap_unordered(partial(live, jobs=jobs), seeds, chunksize=5)
+        for count, report in enumerate(done, 1):
+            yield report
+            if report.violation:
+                click.echo(_complaint(report, jobs))
+                if until_violation:
+                    return
+            now = time.monotonic()
+            if now - told_at > PROGRESS_EVERY_SECONDS:
+                told_at, rate = now, count / (now - started)
+                left = (len(seeds) - count) / rate
+                click.echo(f"{count} of {len(seeds)}, {rate:.0f}/s, {left:.0f} s left", err=True)
+
+
+def _complaint(report: Report, jobs: int) -> str:
+    again = f"python -m simulator.main --jobs {jobs} --seed {report.seed} --verbose"
+    return f"seed {report.seed}: {report.violation}\n  again: {again}"
+
+
+def _summary(reports: list[Report]) -> None:
+    reports.sort(key=lambda report: report.seed)
+    fingerprint = hashlib.sha256()
+    for report in reports:
+        fingerprint.update(report.fingerprint.encode())
+    wrong = [report for report in reports if report.violation]
+    if len(reports) == 1 and wrong:
+        click.echo(wrong[0].violation)
+    seconds = sum(report.seconds for report in reports)
+    click.echo(
+        f"{len(reports)} lives from seed {reports[0].seed}: {len(wrong)} violations,"
+        f" {sum(report.steps for report in reports)} steps,"
+        f" {sum(report.crashes for report in reports)} crashes,"
+        f" {sum(report.virtual_seconds for report in reports) / 3600:.0f} virtual hours,"
+        f" {len(reports) / seconds:.1f} lives per second and core,"
+        f" fingerprint {fingerprint.hexdigest()[:16]}"
+    )
+
+
+if __name__ == "__main__":
+    main()
