@@ -29,28 +29,37 @@ DEADLINE_SECONDS = 60.0
 class Daemon:
     def __init__(self, state: Path, gpus: str = "1x16384", *flags: str) -> None:
         self.state, self.gpus, self.flags = state, gpus, flags
+        self._err = state.parent / f"{state.name}.err"
         self.address = "127.0.0.1:0"
         self.process: subprocess.Popen[str] | None = None
 
     # --- its life ---------------------------------------------------------------------------
 
     def start(self) -> Daemon:
-        self.process = subprocess.Popen(
-            [
-                BIN / "scheduler-daemon",
-                *("--state_dir", self.state, "--gpus", self.gpus, "--listen", self.address),
-                *self.flags,
-            ],
-            env={**os.environ, "SCHEDULER_RULES__PLAN_EVERY_SECONDS": "0.05"},
-            stdout=subprocess.PIPE,
-            stderr=(self.state.parent / f"{self.state.name}.err").open("ab"),
-            text=True,
-        )
+        self.spawn()
+        assert self.process is not None
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line.startswith("ready "), f"the daemon did not start: {line!r} {self.said()}"
         self.address = line.split()[1]
         return self
+
+    def spawn(self) -> None:
+        """Only begin to start it: it serves when it has said that it is ready."""
+        if self.process is not None and self.process.stdout:
+            self.process.stdout.close()
+        with self._err.open("ab") as err:
+            self.process = subprocess.Popen(
+                [
+                    BIN / "scheduler-daemon",
+                    *("--state_dir", self.state, "--gpus", self.gpus, "--listen", self.address),
+                    *self.flags,
+                ],
+                env={**os.environ, "SCHEDULER_RULES__PLAN_EVERY_SECONDS": "0.05"},
+                stdout=subprocess.PIPE,
+                stderr=err,
+                text=True,
+            )
 
     def kill(self) -> None:
         """As a power cut would, for this one process."""
@@ -64,7 +73,7 @@ class Daemon:
         return self.process.wait(DEADLINE_SECONDS)
 
     def said(self) -> str:
-        return (self.state.parent / f"{self.state.name}.err").read_text()
+        return self._err.read_text()
 
     @property
     def pid(self) -> int:

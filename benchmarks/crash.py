@@ -1,0 +1,159 @@
+"""Kill -9 the real daemon at random moments under load: `python -m benchmarks.crash --json`.
+
+Real trainings (crash_train.py) share two pretended GPUs while clients submit more, some of them
+urgent, so that others are stopped and resumed. The daemon is killed again and again, also while
+it starts. In the end every job must have finished, and its own record of what it did is held
+against the daemon's:
+
+    lost         jobs whose submission was acknowledged and that did not finish
+    doubled      runs started twice, or beside another run of the same job
+    epochs_lost  epochs done twice, or done and not counted
+"""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections import Counter
+from pathlib import Path
+
+import grpc
+
+from benchmarks.figures import options, show
+from scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
+from tests.support import Daemon
+
+TRAIN = Path(__file__).with_name("crash_train.py")
+LIVE_MAX = 8
+EPOCHS = 20
+KILLED_WHILE_STARTING = 0.2
+
+
+def main() -> None:
+    given = options(__doc__, kills=100, seed=1)
+    chance = random.Random(given.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        daemon = Daemon(Path(folder) / "state", "2x16384").start()
+        load = _Load(daemon, Path(folder), random.Random(given.seed + 1))
+        try:
+            load.start()
+            started = time.monotonic()
+            for kill in range(given.kills):
+                time.sleep(chance.uniform(0.0, 0.6))
+                daemon.kill()
+                if chance.random() < KILLED_WHILE_STARTING:
+                    daemon.spawn()
+                    time.sleep(chance.uniform(0.0, 0.6))
+                    daemon.kill()
+                daemon.start()
+                _tell(kill + 1, given.kills, started, load)
+            load.stop()
+            daemon.wait(lambda jobs: all(job.ended_at for job in jobs.values()), seconds=600)
+            show(kills=given.kills, **load.verdict())
+        finally:
+            load.stop()
+            daemon.end()
+
+
+class _Load:
+    """A client that submits without end, and keeps what was acknowledged to it."""
+
+    def __init__(self, daemon: Daemon, folder: Path, chance: random.Random) -> None:
+        self._daemon, self._chance = daemon, chance
+        self._truth = folder / "truth"
+        self._truth.mkdir()
+        self._snapshots = folder / "snapshots"
+        self._metadata = [("authorization", f"Bearer {daemon.token('root')}")]
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._submit_on)
+        self.acknowledged: set[str] = set()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def verdict(self) -> dict[str, int]:
+        with sqlite3.connect(self._daemon.state / "scheduler.db") as db:
+            finished = {
+                row[0] for row in db.execute("select id from jobs where outcome='succeeded'")
+            }
+            counted = Counter(
+                row[0] for row in db.execute("select distinct job_id, epoch from profiles")
+            )
+            attempts = dict(db.execute("select id, attempts from jobs"))
+        doubled, epochs_lost = 0, 0
+        for job_id in self.acknowledged:
+            record = self._truth / job_id
+            lines = record.read_text().splitlines() if record.exists() else []
+            starts = Counter(line for line in lines if line.startswith("attempt"))
+            doubled += sum(count - 1 for count in starts.values()) + lines.count("doubled")
+            epochs = Counter(line for line in lines if line.startswith("epoch"))
+            epochs_lost += sum(count - 1 for count in epochs.values()) + EPOCHS - counted[job_id]
+        return {
+            "lost": len(self.acknowledged - finished),
+            "doubled": doubled,
+            "epochs_lost": epochs_lost,
+            "jobs": len(self.acknowledged),
+            "epochs": sum(counted.values()),
+            "resumed": sum(count - 1 for count in attempts.values()),
+        }
+
+    def _submit_on(self) -> None:
+        with grpc.insecure_channel(
+            self._daemon.address, options=[("grpc.max_reconnect_backoff_ms", 200)]
+        ) as channel:
+            stub = scheduler_pb2_grpc.SchedulerStub(channel)
+            while not self._stopped.wait(0.05):
+                if self._live(stub) < LIVE_MAX:
+                    self._submit(stub, str(uuid.uuid4()))
+
+    def _live(self, stub: scheduler_pb2_grpc.SchedulerStub) -> int:
+        request = scheduler_pb2.ListJobsRequest(states=["QUEUE", "STOPPING"], limit=1)
+        try:
+            return int(stub.ListJobs(request, metadata=self._metadata, timeout=2).total)
+        except grpc.RpcError:
+            return LIVE_MAX
+
+    def _submit(self, stub: scheduler_pb2_grpc.SchedulerStub, job_id: str) -> None:
+        """Again and again under the same id, until it is acknowledged."""
+        urgent = self._chance.random() < 0.2
+        env = {"TRUTH": str(self._truth / job_id)}
+        spec = scheduler_pb2.JobSpec(
+            name=job_id,
+            image="none",
+            script_path=str(TRAIN),
+            snapshots_dir=str(self._snapshots),
+            max_epochs=EPOCHS,
+            memory_mib=14_000 if urgent else 5_000,
+            priority=9 if urgent else 1,
+            env=[scheduler_pb2.KeyValue(key=key, value=env[key]) for key in env],
+        )
+        request = scheduler_pb2.SubmitRequest(job_id=job_id, spec=spec)
+        while job_id not in self.acknowledged:
+            try:
+                stub.Submit(request, metadata=self._metadata, timeout=2)
+            except grpc.RpcError:
+                if self._stopped.wait(0.05):
+                    return
+            else:
+                self.acknowledged.add(job_id)
+
+
+def _tell(kill: int, kills: int, started: float, load: _Load) -> None:
+    left = (time.monotonic() - started) / kill * (kills - kill)
+    words = f"\r{kill} of {kills} kills, {len(load.acknowledged)} jobs, {left:.0f} s left "
+    sys.stderr.write(words if sys.stderr.isatty() else words + "\n" if kill % 50 == 0 else "")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    main()
