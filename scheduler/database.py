@@ -154,6 +154,6 @@ def _check(db: sqlite3.Connection, path: Path) -> None:
         raise ConfigError(
             f"{path}: written by a newer epoch-scheduler (it knows {unknown[0]}): install that one"
         )
-    (found,) = db.execute("pragma quick_check(1)").fetchone()
+    (found,) = db.execute("pragma quick_check(jobs)").fetchone()
     if found != "ok":
         raise damaged(path, f"damaged ({found})")
