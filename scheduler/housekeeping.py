@@ -50,8 +50,8 @@ def chores(path: Path, settings: Settings) -> tuple[Chore, ...]:
     kept = settings.backups_kept
     kept_seconds = settings.facts_kept_days * DAY_SECONDS
     return (
-        Chore("prune", night, lambda stop: prune(path, time.time() - kept_seconds, stop)),
         Chore("backup", night, lambda stop: back_up(path, kept, time.time(), stop)),
+        Chore("prune", night, lambda stop: prune(path, time.time() - kept_seconds, stop)),
         Chore("checkpoint", often, lambda _: checkpoint(path)),
     )
 

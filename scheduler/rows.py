@@ -63,7 +63,7 @@ _data = msgspec.json.Decoder(dict[str, str | int | float | bool | None])
 def job_fixed(job: Job) -> Row:
     """The columns JOB_FIXED and JOB_SEARCHED."""
     spec = _text(job.spec)
-    if _spec.decode(spec) != job.spec:  # a NaN, say, which JSON does not have
+    if not _reads_as(spec, job.spec):
         raise InvariantError(f"job {job.id}: its specification cannot be kept: {spec}")
     searched = job.spec.user, job.spec.name, job.spec.project, job.spec.experiment
     return job.id, job.submitted_at, job.token, spec, job.id[::-1], *searched
@@ -104,6 +104,14 @@ def fact(row: Row) -> Fact:
     value = dict(zip(FACT, row, strict=True))
     value["data"] = _data.decode(value["data"])
     return Fact(**value)
+
+
+def _reads_as(text: str, spec: JobSpec) -> bool:
+    """Not so for a NaN, for one, which JSON does not have."""
+    try:
+        return _spec.decode(text) == spec
+    except msgspec.ValidationError:
+        return False
 
 
 def _text(value: object) -> str:
