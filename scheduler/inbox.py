@@ -11,7 +11,7 @@ from scheduler.errors import Busy, Unavailable
 from scheduler.model import Event, Time
 
 BATCH_MAX = 1_000
-GLANCE_SECONDS = 5.0  # within this a wait notices that the wall clock was set forward
+GLANCE_SECONDS = 1.0  # within this a wait notices that the wall clock was set forward
 
 
 class Clock:

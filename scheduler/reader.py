@@ -18,15 +18,15 @@ MATCHES_MAX = 20
 
 _JOB = ", ".join(rows.JOB)
 # Each is as fast as its index (see migrations.py): a test asks SQLite for its plans.
-_BY_ID = f"select {_JOB} from jobs where id = ?"
-_MATCHING = f"""
+BY_ID = f"select {_JOB} from jobs where id = ?"
+MATCHING = f"""
     select {_JOB} from jobs where seq in (
         select seq from jobs where id_reversed between ? and ? order by seq desc limit ?
     ) order by seq desc
 """
 _LABELLED = "seq in (select seq from labels where key = ? and value = ?)"
-_STORY = f"select {', '.join(rows.FACT)} from facts where job_id = ? order by seq"
-_PROFILES = f"""
+STORY = f"select {', '.join(rows.FACT)} from facts where job_id = ? order by seq"
+PROFILES = f"""
     select {", ".join(rows.PROFILE)} from profiles where job_id = ?
     order by attempt desc, epoch desc, rank limit ?
 """
@@ -56,7 +56,7 @@ class Reader:
 
     def job(self, job_id: JobId) -> Job | None:
         with self._snapshot() as db:
-            found = db.execute(_BY_ID, (job_id,)).fetchone()
+            found = db.execute(BY_ID, (job_id,)).fetchone()
         return rows.job(found) if found else None
 
     def matching(self, ref: str) -> list[Job]:
@@ -66,30 +66,29 @@ class Reader:
         first = ref[::-1]
         last = first + chr(0x10FFFF)
         with self._snapshot() as db:
-            found = db.execute(_BY_ID, (ref,)).fetchall()
+            found = db.execute(BY_ID, (ref,)).fetchall()
             if not found:
-                found = db.execute(_MATCHING, (first, last, MATCHES_MAX)).fetchall()
+                found = db.execute(MATCHING, (first, last, MATCHES_MAX)).fetchall()
         return [rows.job(row) for row in found]
 
     def jobs(self, query: Query) -> tuple[list[Job], int]:
         """Ended jobs, newest first, as far as the limit; and how many there are in all."""
-        matched, values = _matched(query)
-        page = f"select {_JOB} {matched} order by seq desc limit ?"
+        page, count, values = listing(query)
         with self._snapshot() as db:
             found = db.execute(page, (*values, query.limit)).fetchall()
-            (total,) = db.execute(f"select count(*) {matched}", values).fetchone()
+            (total,) = db.execute(count, values).fetchone()
         return [rows.job(row) for row in found], total
 
     def story(self, job_id: JobId) -> list[Fact]:
         """Oldest first."""
         with self._snapshot() as db:
-            found = db.execute(_STORY, (job_id,)).fetchall()
+            found = db.execute(STORY, (job_id,)).fetchall()
         return [rows.fact(row) for row in found]
 
     def profiles(self, job_id: JobId, limit: int) -> list[Profile]:
         """Newest first."""
         with self._snapshot() as db:
-            found = db.execute(_PROFILES, (job_id, limit)).fetchall()
+            found = db.execute(PROFILES, (job_id, limit)).fetchall()
         return [rows.profile(row) for row in found]
 
     def newest_epoch(self, job_ids: Iterable[JobId]) -> dict[JobId, Profile]:
@@ -97,7 +96,7 @@ class Reader:
         newest: dict[JobId, Profile] = {}
         with self._snapshot() as db:
             for job_id in job_ids:
-                found = db.execute(_PROFILES, (job_id, 1)).fetchone()
+                found = db.execute(PROFILES, (job_id, 1)).fetchone()
                 if found:
                     newest[job_id] = rows.profile(found)
         return newest
@@ -130,9 +129,9 @@ class Reader:
             return database.connect_readonly(self._path)
 
 
-def _matched(query: Query) -> tuple[str, Sequence[object]]:
-    """From where, on what conditions. The index has the jobs in order and all that is asked for,
-    so that of those which are only counted no row is read."""
+def listing(query: Query) -> tuple[str, str, Sequence[object]]:
+    """What lists them, what counts them, and the values for both. The index has the jobs in their
+    order and all that can be asked for: of jobs that are only counted no row is read."""
     conditions = ["outcome is not null"]
     values: list[object] = []
 
@@ -151,7 +150,9 @@ def _matched(query: Query) -> tuple[str, Sequence[object]]:
     for label in query.labels:
         need(_LABELLED, *label)
     index = "jobs_ended_by_user" if len(query.users) == 1 else "jobs_ended"
-    return f"from jobs indexed by {index} where {' and '.join(conditions)}", values
+    source = f"from jobs indexed by {index} where {' and '.join(conditions)}"
+    page = f"select {_JOB} {source} order by seq desc limit ?"
+    return page, f"select count(*) {source}", values
 
 
 def _among(column: str, wanted: Sequence[str]) -> str:
