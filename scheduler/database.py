@@ -154,6 +154,7 @@ def _check(db: sqlite3.Connection, path: Path) -> None:
         raise ConfigError(
             f"{path}: written by a newer epoch-scheduler (it knows {unknown[0]}): install that one"
         )
+    # Decisions rest on jobs alone. The rest is ten times as much, and read through by each backup.
     (found,) = db.execute("pragma quick_check(jobs)").fetchone()
     if found != "ok":
-        raise damaged(path, f"damaged ({found})")
+        raise damaged(path, f"damaged ({found.splitlines()[-1]})")
