@@ -1,16 +1,11 @@
-"""What one `measure()` costs a training script: python -m benchmarks.measure [--json]"""
+"""What one `measure()` costs a training script, in ns and in calls of an empty method."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
-from timeit import repeat
+from timeit import timeit
 
+from benchmarks import figures
 from kubernetesdlprofile.kubeprofiler import KubeProfiler
-
-CALLS = 20_000
-REPEATS = 200  # the best of many short ones: what the code costs, not the machine's other load
 
 
 class Empty:
@@ -18,24 +13,23 @@ class Empty:
         """The least that a method call can cost."""
 
 
-def nanoseconds(subject: object) -> float:
+def nanoseconds(subject: object, calls: int) -> float:
     """Per call, with the loop around it."""
-    runs = repeat("subject.measure()", globals={"subject": subject}, number=CALLS, repeat=REPEATS)
-    return min(runs) / CALLS * 1e9
+    return timeit("subject.measure()", globals={"subject": subject}, number=calls) / calls * 1e9
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.measure", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args(argv)
-    profiler = KubeProfiler()
+def main() -> None:
+    options = figures.options(__doc__, calls=20_000, repeats=300)
+    profiler, empty = KubeProfiler(), Empty()
     profiler.start_epoch()
-    ns, empty_ns = nanoseconds(profiler), nanoseconds(Empty())
-    result = {"ns": round(ns, 1), "ratio": round(ns / empty_ns, 2)}
-    text = json.dumps(result) if options.json else f"{ns:.0f} ns, {ns / empty_ns:.1f} empty calls"
-    sys.stdout.write(text + "\n")
-    return 0
+    # The best of many short runs, taken in turns, so that what else the machine does counts little.
+    turns = [
+        (nanoseconds(profiler, options.calls), nanoseconds(empty, options.calls))
+        for _ in range(options.repeats)
+    ]
+    ns, empty_ns = (min(runs) for runs in zip(*turns, strict=True))
+    figures.show(ns=round(ns, 1), ratio=round(ns / empty_ns, 2))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -7,10 +7,10 @@ failed round is repeated after a pause that doubles; all messages may be repeate
 question, a farewell and a flush do not wait for the pause to end.
 """
 
-import atexit
 import os
 import random
 import threading
+from multiprocessing.util import Finalize
 from time import monotonic
 from typing import Callable, Dict, Optional, Set
 
@@ -62,6 +62,7 @@ class Courier:
         self._failures = 0  # rounds in a row
         self._closed = False
         self._thread: Optional[threading.Thread] = None
+        self._at_exit: Optional[Finalize] = None
 
         self._retry_at = 0.0
         self._report_at = monotonic() + heartbeat_seconds
@@ -104,16 +105,14 @@ class Courier:
 
     def close(self) -> None:
         """Deliver what can be delivered quickly, then end the thread."""
-        if self.pid != os.getpid():
-            return  # a forked child: the thread is the parent's
         self.flush(EXIT_SECONDS)
         with self._changed:
             self._closed = True
             self._changed.notify_all()
         self._transport.close()
-        if self._thread is not None:
+        if self._thread is not None and self._at_exit is not None:
             self._thread.join(CALL_SECONDS)
-        atexit.unregister(self.close)
+            self._at_exit.cancel()
 
     def _delivered(self) -> bool:
         return self._closed or (not self._epochs and self._farewell is None)
@@ -126,7 +125,9 @@ class Courier:
             # it is not torn down within a call.
             self._thread = threading.Thread(target=self._run, name="kubeprofiler", daemon=True)
             self._thread.start()
-            atexit.register(self.close)
+            # As atexit, but also in a worker that multiprocessing has forked, and not in a child
+            # that was forked behind our back and has no such thread.
+            self._at_exit = Finalize(None, self.close, exitpriority=0)
         if hurry:
             self._hurry = True
             self._changed.notify_all()

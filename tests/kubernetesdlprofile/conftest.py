@@ -1,0 +1,185 @@
+"""The scheduler as the library sees it, and scripts that call the library."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from scheduler.v1 import scheduler_pb2 as pb
+from scheduler.v1 import scheduler_pb2_grpc as rpc
+
+PATIENCE_SECONDS = 30.0  # for conditions that come true at once on an idle machine
+JOB_ID = "123e4567-e89b-12d3-a456-426614174000"
+
+
+class Recorder(rpc.ProfilerServicer):
+    """Hears everything, and answers as it was told."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, Any]] = []  # (method, message), when it was understood
+        self.metadata: list[dict[str, Any]] = []
+        self.stop_at: int | None = None
+        self.refuse: dict[str, grpc.StatusCode] = {}
+        self.answering = threading.Event()  # cleared: nobody gets an answer
+        self.answering.set()
+        self._changed = threading.Condition()
+
+    def StartEpoch(self, request: Any, context: grpc.ServicerContext) -> pb.StartEpochReply:
+        self._hear("StartEpoch", request, context)
+        stop = self.stop_at is not None and request.epoch >= self.stop_at
+        return pb.StartEpochReply(stop=stop, reason="urgent waits" if stop else "")
+
+    def Report(self, request: Any, context: grpc.ServicerContext) -> pb.Ack:
+        self._hear("Report", request, context)
+        return pb.Ack()
+
+    def EndEpoch(self, request: Any, context: grpc.ServicerContext) -> pb.EndEpochReply:
+        self._hear("EndEpoch", request, context)
+        return pb.EndEpochReply(epochs_done=max(profile.epoch for profile in request.profiles))
+
+    def Finish(self, request: Any, context: grpc.ServicerContext) -> pb.Ack:
+        self._hear("Finish", request, context)
+        return pb.Ack()
+
+    def _hear(self, method: str, request: Any, context: grpc.ServicerContext) -> None:
+        with self._changed:
+            self.heard.append((method, request))
+            self.metadata.append({item.key: item.value for item in context.invocation_metadata()})
+            self._changed.notify_all()
+        self.answering.wait(PATIENCE_SECONDS)
+        if method in self.refuse:
+            context.abort(self.refuse[method], "as the test wants it")
+
+    def wait_for(self, method: str, count: int = 1) -> list[Any]:
+        """At least so many calls of a method."""
+        with self._changed:
+            came = self._changed.wait_for(lambda: len(self.of(method)) >= count, PATIENCE_SECONDS)
+        assert came, f"{method} was called {len(self.of(method))} times: {self.heard}"
+        return self.of(method)
+
+    def of(self, method: str) -> list[Any]:
+        return [message for name, message in self.heard if name == method]
+
+    def methods(self) -> list[str]:
+        """What was called, without the signs of life, whose number depends on the time."""
+        return [name for name, _ in self.heard if name != "Report"]
+
+    def epochs(self) -> list[int]:
+        return [p.epoch for message in self.of("EndEpoch") for p in message.profiles]
+
+
+class Place:
+    """An address at which a server may or may not be listening."""
+
+    def __init__(self) -> None:
+        self.recorder = Recorder()
+        self._server: grpc.Server | None = None
+        self._port = 0
+        self.open()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
+    def open(self) -> None:
+        self._server = grpc.server(ThreadPoolExecutor(8))
+        rpc.add_ProfilerServicer_to_server(self.recorder, self._server)
+        self._port = self._server.add_insecure_port(f"127.0.0.1:{self._port}")
+        self._server.start()
+
+    def close(self) -> None:
+        if self._server is not None:
+            self.recorder.answering.set()
+            self._server.stop(grace=0).wait()
+            self._server = None
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    place = Place()
+    yield place
+    place.close()
+
+
+@pytest.fixture
+def recorder(place: Place) -> Recorder:
+    return place.recorder
+
+
+@pytest.fixture
+def bare_environment() -> dict[str, str]:
+    """This process's environment without anything the library would read."""
+    ours = ("KUBEPROFILER_", "JOB_", "EPOCHS_", "BATCH_", "TRAINING_", "NUM_", "NODE", "RANK")
+    ours += ("LOCAL_RANK", "HEARTBEAT_", "RESERVED_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+
+
+@pytest.fixture
+def job_environment(
+    bare_environment: dict[str, str], place: Place, tmp_path: Path
+) -> dict[str, str]:
+    """What the scheduler gives to the first attempt of a job of five epochs."""
+    return {
+        **bare_environment,
+        "KUBEPROFILER_SERVER": place.address,
+        "KUBEPROFILER_TOKEN": "a-token",
+        "KUBEPROFILER_ATTEMPT": "1",
+        "KUBEPROFILER_SNAPSHOTS": str(tmp_path / "snapshots"),
+        "JOB_UUID": JOB_ID,
+        "JOB_RESTARTED": "FALSE",
+        "EPOCHS_DONE": "0",
+        "EPOCHS_TO_BE_DONE": "5",
+        "BATCH_SIZE": "32",
+        "TRAINING_SET_SIZE": "1000",
+        "NUM_GPUS": "2",
+        "NUM_NODES": "1",
+        "NODE_RANK": "0",
+        "NODELIST": "westworld",
+        "HEARTBEAT_FREQ": "3",
+    }
+
+
+@pytest.fixture
+def start_script() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start Python code as a training of its own, with pipes; killed if the test leaves it."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(source: str, environment: dict[str, str], **more: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", source],
+            env={**environment, **more},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def run_script(
+    start_script: Callable[..., subprocess.Popen[str]],
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    def run(
+        source: str, environment: dict[str, str], **more: str
+    ) -> subprocess.CompletedProcess[str]:
+        process = start_script(source, environment, **more)
+        stdout, stderr = process.communicate(timeout=2 * PATIENCE_SECONDS)
+        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+    return run

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import kubernetesdlprofile
+
+PACKAGE = Path(kubernetesdlprofile.__file__).parent
+
+
+def test_the_library_runs_on_the_python_of_old_images() -> None:
+    vermin = Path(sys.executable).with_name("vermin")
+    found = subprocess.run(
+        [vermin, "-t=3.6-", "--violations", "--eval-annotations", "--no-tips", PACKAGE],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stdout
+
+
+def test_the_library_needs_no_other_package() -> None:
+    """In a Python that sees the standard library and nothing else."""
+    source = f"import sys; sys.path.append({str(PACKAGE.parent)!r})\n"
+    source += "from kubernetesdlprofile import kubeprofiler; kubeprofiler.KubeProfiler()"
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", source], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
