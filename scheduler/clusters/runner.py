@@ -12,7 +12,7 @@ and it reads `launch.json`, and `stop`: asked to stop before it began. SIGTERM a
 """
 
 # A runner waits beside every training, so it stays as small as it can: no pathlib.
-# ruff: noqa: PTH
+# ruff: noqa: PTH103, PTH104, PTH110, PTH120, PTH123, PTH208
 
 from __future__ import annotations
 
