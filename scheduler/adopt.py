@@ -109,4 +109,4 @@ def _started(job: Job, wished: tuple[Share, ...], draft: Draft) -> Job:
         epoch_started=job.epochs_done - 1,
     )
     started_at = draft.now if job.started_at is None else job.started_at
-    return replace(job, run=run, attempts=run.attempt, started_at=started_at, reason="")
+    return replace(job, run=run, attempts=run.attempt, started_at=started_at)

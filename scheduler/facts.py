@@ -75,8 +75,9 @@ def _unstarted(job: Job) -> Job:
 
 def _run(old: Job, job: Job, now: Time) -> Iterator[Fact]:
     was, run = old.run, job.run
-    if was and run is None:
+    if was and not (run and run.attempt == was.attempt):
         yield _run_ended(was, job, now)
+        was = None  # the next run may have begun in the same step
     if run is None:
         return
     if was is None:

@@ -21,37 +21,44 @@ def check(before: View, after: View, touched: Iterable[JobId]) -> None:
         old = before.jobs.get(job_id)
         if old is not None:
             _check_change(old, job)
+            _check_replaced(old, job, after)
     if after.held is not before.held:
         _check_capacity(before, after)
 
 
-def _require(holds: bool, words: str) -> None:
-    if not holds:
-        raise InvariantError(words)
+def _require(holds: bool, words: str, *culprits: object) -> None:
+    if not holds:  # spelt out only now: the words for a job cost more than all that is checked
+        raise InvariantError(f"{words}: {' -> '.join(map(str, culprits))}")
 
 
 def _check_job(job: Job) -> None:
     run = job.run
-    _require(0 <= job.epochs_done <= job.max_epochs, f"epochs out of range: {job}")
-    _require(not (run and job.outcome), f"an ended job has a run: {job}")
-    _require((job.outcome is None) == (job.ended_at is None), f"ended without an outcome: {job}")
+    _require(0 <= job.epochs_done <= job.max_epochs, "epochs out of range", job)
+    _require(not (run and job.outcome), "an ended job has a run", job)
+    _require((job.outcome is None) == (job.ended_at is None), "ended without an outcome", job)
     if run:
-        _require(run.attempt == job.attempts, f"a run that is not the newest attempt: {job}")
-        _require(all(share.memory_mib > 0 for share in run.shares), f"an empty share: {job}")
+        _require(run.attempt == job.attempts, "a run that is not the newest attempt", job)
+        _require(all(share.memory_mib > 0 for share in run.shares), "an empty share", job)
         gpus = {share.key for share in run.shares}
-        _require(len(gpus) == len(run.shares), f"one GPU twice: {job}")
+        _require(len(gpus) == len(run.shares), "one GPU twice", job)
 
 
 def _check_change(old: Job, job: Job) -> None:
-    _require(job.spec is old.spec or job.spec == old.spec, f"a spec changed: {old} -> {job}")
-    _require(job.submitted_at == old.submitted_at, f"submitted twice: {old} -> {job}")
-    _require(job.epochs_done >= old.epochs_done, f"epochs went backwards: {old} -> {job}")
-    _require(old.outcome in (None, job.outcome), f"an outcome changed: {old} -> {job}")
-    _require(job.attempts - old.attempts in (0, 1), f"attempts jumped: {old} -> {job}")
-    if old.run and job.run and old.run.attempt != job.run.attempt:
-        _require(False, f"a run was replaced while it lived: {old} -> {job}")
+    _require(job.spec is old.spec or job.spec == old.spec, "a spec changed", old, job)
+    _require(job.submitted_at == old.submitted_at, "submitted twice", old, job)
+    _require(job.epochs_done >= old.epochs_done, "epochs went backwards", old, job)
+    _require(old.outcome in (None, job.outcome), "an outcome changed", old, job)
+    _require(job.attempts - old.attempts in (0, 1), "attempts jumped", old, job)
     new_run = job.run is not None and old.run is None
-    _require(not new_run or job.attempts == old.attempts + 1, f"an attempt twice: {old} -> {job}")
+    _require(not new_run or job.attempts == old.attempts + 1, "an attempt twice", old, job)
+
+
+def _check_replaced(old: Job, job: Job, after: View) -> None:
+    """In one step a run may end and the next one begin, but never beside one that lives."""
+    if old.run and job.run and old.run.attempt != job.run.attempt:
+        pods = after.pods.get((job.id, old.run.attempt), ())
+        lives = bool(pods) and all(pod.alive for pod in pods)
+        _require(not lives, "a run was replaced while it lived", old, job)
 
 
 def _check_capacity(before: View, after: View) -> None:
@@ -64,4 +71,4 @@ def _check_capacity(before: View, after: View) -> None:
             continue
         total, capacity = sum(holders.values()), known[key].capacity_mib
         grown = total > (sum(old.values()) if old else 0)
-        _require(not grown or total <= capacity, f"{total} of {capacity} MiB on {key}: {holders}")
+        _require(not grown or total <= capacity, "more than a card holds", key, holders)

@@ -91,7 +91,7 @@ def job(
 def on(waiting: Job, *shares: Share, phase: RunPhase = RunPhase.RUNNING, **fields: Any) -> Job:
     """The job with a run on these shares, of which we have heard unless `fields` says otherwise."""
     attempt = waiting.attempts + 1
-    values = {
+    values: dict[str, Any] = {  # of a Run's fields
         "started_at": 0.0,
         "phase_at": 0.0,
         "epochs_before": waiting.epochs_done,
