@@ -40,7 +40,7 @@ from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 LISTED = 20  # unless told otherwise
 LISTED_MAX = 1000
 REPLY_BYTES_MAX = 3 * 2**20  # a client takes 4 MiB
-WATCH_SECONDS = 0.5
+WATCH_SECONDS = 0.25
 SILENCE_SECONDS = 5.0  # a job may fall silent without any news
 
 

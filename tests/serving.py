@@ -1,0 +1,179 @@
+"""The API on a real loop, store and inbox, in this process; only the cluster is made up."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+
+from scheduler.api import Api, Host
+from scheduler.clusters import environment
+from scheduler.identity import user_token
+from scheduler.inbox import QueueInbox
+from scheduler.lookup import Lookup
+from scheduler.loop import Scheduler
+from scheduler.model import (
+    Action,
+    Gpu,
+    Job,
+    JobId,
+    JobSpec,
+    Launch,
+    Node,
+    Observed,
+    Pod,
+    PodState,
+    Rules,
+    RunKey,
+)
+from scheduler.policies.fifo import fifo
+from scheduler.profiler import Profiler
+from scheduler.reader import Reader
+from scheduler.server import Server
+from scheduler.store import SqliteStore
+from scheduler.v1 import scheduler_pb2 as pb
+from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
+from tests.support import eventually
+
+SECRET = b"s" * 32
+NODE = Node("westworld", tuple(Gpu(f"gpu{i}", i, "pretended", 16384, 512) for i in range(2)))
+Metadata = Sequence[tuple[str, str]]
+
+
+class Cluster:
+    """Launched is running; it ends when the test says so."""
+
+    reserved = environment.RESERVED_ENVIRONMENT
+
+    def __init__(self, inbox: QueueInbox, nodes: tuple[Node, ...]) -> None:
+        self._inbox, self._nodes = inbox, nodes
+        self._lock = threading.Lock()
+        self._pods: dict[RunKey, Pod] = {}
+
+    def perform(self, action: Action) -> None:
+        key = action.job_id, action.attempt
+        with self._lock:
+            if isinstance(action, Launch):
+                pod = Pod(action.job_id, action.attempt, PodState.RUNNING, action.shares)
+                self._pods.setdefault(key, pod)
+            else:
+                self._pods.pop(key, None)
+        self.show()
+
+    def end(self, job_id: str, attempt: int, exit_code: int = 0) -> None:
+        state = PodState.FAILED if exit_code else PodState.SUCCEEDED
+        with self._lock:
+            pod = self._pods[JobId(job_id), attempt]
+            self._pods[JobId(job_id), attempt] = replace(pod, state=state, exit_code=exit_code)
+        self.show()
+
+    def show(self) -> None:
+        with self._lock:
+            pods = tuple(self._pods.values())
+        self._inbox.put(Observed(self._inbox.now(), self._nodes, pods))
+
+    def refuses(self, user: str) -> str | None:
+        return "mallory may run nothing here" if user == "mallory" else None
+
+    def notes(self, spec: JobSpec) -> Sequence[str]:
+        return environment.notes(spec, environment.Paths())
+
+    def preview(self, launch: Launch) -> tuple[Sequence[str], Mapping[str, str]]:
+        paths = environment.Paths()
+        told = environment.environment(launch, self._nodes[0].gpus, "127.0.0.1:7070", paths)
+        del told["KUBEPROFILER_TOKEN"]
+        return environment.command(launch.spec, paths), told
+
+
+class Serving:
+    def __init__(self, folder: Path, *, look: bool = True, heartbeat_seconds: float = 30.0) -> None:
+        path = folder / "scheduler.db"
+        self.logs = folder / "logs"
+        self.inbox = QueueInbox()
+        self._store = SqliteStore(path)
+        self._reader = Reader(path)
+        self.cluster = Cluster(self.inbox, (NODE,))
+        rules = Rules(plan_every_seconds=0.01)
+        self.scheduler = Scheduler(self.inbox, self._store, self.cluster, fifo(rules), rules)
+        view = lambda: self.scheduler.view  # noqa: E731
+        host: Host = self.cluster
+        api = Api(
+            inbox=self.inbox,
+            view=view,
+            lookup=Lookup(view, self._reader, self.inbox.now, heartbeat_seconds),
+            host=host,
+            logs=self.logs,
+            rules=rules,
+            secret=SECRET,
+            admins=frozenset({"root"}),
+            policy="fifo",
+            version="1.2.3",
+        )
+        self.server = Server("127.0.0.1:0", api, Profiler(self.inbox, view))
+        self._stopped = threading.Event()
+        self._loop = threading.Thread(target=self._run, name="loop")
+        self._loop.start()
+        self.server.start()
+        if look:
+            self.cluster.show()
+            eventually(lambda: self.scheduler.view.observed_at)
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{self.server.port}")
+        self.people = pb_grpc.SchedulerStub(self.channel)
+        self.jobs = pb_grpc.ProfilerStub(self.channel)
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            self.scheduler.step()
+
+    def stop(self) -> None:
+        self.channel.close()
+        self._stopped.set()
+        self.inbox.close("the test is over")
+        self.server.stop(0)
+        self._loop.join()
+        self._reader.close()
+        self._store.close()
+
+    def submit(self, name: str = "demo", user: str = "ada", **spec: object) -> str:
+        request = submission(name, **spec)
+        return self.people.Submit(request, metadata=by(user), timeout=10).job.id
+
+    def job(self, job_id: str) -> Job:
+        return self.scheduler.view.jobs[JobId(job_id)]
+
+    def running(self, name: str = "demo", user: str = "ada", **spec: object) -> Job:
+        """A job that has been submitted and runs."""
+        job_id = self.submit(name, user, **spec)
+        eventually(lambda: self.job(job_id).run)
+        return self.job(job_id)
+
+
+@contextmanager
+def serving(folder: Path, **given: object) -> Iterator[Serving]:
+    made = Serving(folder, **given)  # type: ignore[arg-type]  # passed on as they are
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def by(user: str) -> Metadata:
+    return bearer(user_token(SECRET, user))
+
+
+def of(job: Job) -> Metadata:
+    return bearer(job.token)
+
+
+def bearer(token: str) -> Metadata:
+    return [("authorization", f"Bearer {token}")]
+
+
+def submission(name: str = "demo", **spec: object) -> pb.SubmitRequest:
+    given = {"script_path": "/custom/train.py", "max_epochs": 5, **spec}
+    return pb.SubmitRequest(job_id=str(uuid.uuid4()), spec=pb.JobSpec(name=name, **given))  # type: ignore[arg-type]
