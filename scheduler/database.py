@@ -123,6 +123,12 @@ def _create(path: Path) -> None:
     sync_folder(path.parent)
 
 
+def fault(db: sqlite3.Connection, check: str) -> str | None:
+    """What one of SQLite's checks finds wrong, in a line."""
+    (found,) = db.execute(f"pragma {check}").fetchone()
+    return None if found == "ok" else str(found).splitlines()[-1]
+
+
 def sync_folder(folder: Path) -> None:
     """Names of files are on disk only when their folder is."""
     file = os.open(folder, os.O_RDONLY)
@@ -155,6 +161,6 @@ def _check(db: sqlite3.Connection, path: Path) -> None:
             f"{path}: written by a newer epoch-scheduler (it knows {unknown[0]}): install that one"
         )
     # Decisions rest on jobs alone. The rest is ten times as much, and read through by each backup.
-    (found,) = db.execute("pragma quick_check(jobs)").fetchone()
-    if found != "ok":
-        raise damaged(path, f"damaged ({found.splitlines()[-1]})")
+    found = fault(db, "quick_check(jobs)")
+    if found:
+        raise damaged(path, f"damaged ({found})")

@@ -150,9 +150,9 @@ def _verify(copy: Path, source: Path, stopping: Event) -> None:
     uri = f"{copy.absolute().as_uri()}?mode=ro&immutable=1"  # leaves no files beside it
     with database.explained(source), closing(sqlite3.connect(uri, uri=True)) as db:
         db.set_progress_handler(stopping.is_set, 10_000)
-        (found,) = db.execute("pragma integrity_check(1)").fetchone()
-    if found != "ok":
-        raise database.damaged(source, f"a copy of it is damaged ({found}), so it is itself")
+        fault = database.fault(db, "integrity_check(1)")
+    if fault:
+        raise database.damaged(source, f"a copy of it is damaged ({fault}), so it is itself")
 
 
 def _prune_facts(db: sqlite3.Connection, before: Time, stopping: Event) -> int:
