@@ -91,6 +91,7 @@ class Column:
 class Cell:
     text: str
     colour: str = ""
+    pieces: tuple[tuple[str, str], ...] = ()  # the same text, for one that has several colours
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], screen: Screen) -> list[str]:
@@ -133,7 +134,7 @@ def _line(shown: dict[int, int]) -> int:
 def _padded(column: Column, cell: Cell, room: int, screen: Screen) -> str:
     text = cut(printable(cell.text), room, column.keep_end)
     blank = " " * (room - width(text))
-    painted = screen.paint(text, cell.colour)
+    painted = "".join(screen.paint(*piece) for piece in cell.pieces or [(text, cell.colour)])
     return f"{blank}{painted}" if column.right else f"{painted}{blank}"
 
 
@@ -152,21 +153,21 @@ def fields(pairs: Sequence[tuple[str, str]], screen: Screen) -> list[str]:
 # --- bars ---------------------------------------------------------------------------------------
 
 
-def bar(parts: Sequence[int], whole: int, columns: int, screen: Screen) -> str:
+def bar(parts: Sequence[int], whole: int, columns: int, screen: Screen) -> Cell:
     """Neighbouring parts look different, with or without colours; what is left is dotted.
 
     Each part gets a cell at least, if there are enough, so that nothing that is there looks absent.
     """
     marks = "█▓▒" if screen.blocks else "#=%"
     colours = ("green", "cyan", "blue")
-    drawn, used, total = "", 0, 0
+    pieces, used, total = [("[", "")], 0, 0
     for index, part in enumerate(parts):
         total += part
         end = min(columns, max(used + 1, round(columns * total / whole) if whole else columns))
-        cells = marks[index % len(marks)] * (end - used)
-        drawn += screen.paint(cells, colours[index % len(colours)])
+        pieces.append((marks[index % len(marks)] * (end - used), colours[index % len(colours)]))
         used = end
-    return f"[{drawn}{'.' * (columns - used)}]"
+    pieces.append(("." * (columns - used) + "]", ""))
+    return Cell("".join(text for text, _ in pieces), pieces=tuple(pieces))
 
 
 # --- times --------------------------------------------------------------------------------------

@@ -209,7 +209,7 @@ def _gpus(gpus: Sequence[pb.GpuState], screen: Screen) -> list[str]:
             [
                 Cell(name),
                 Cell(gpu.type),
-                Cell(_bar(gpu, columns, screen)),
+                _bar(gpu, columns, screen),
                 Cell(f"{gpu.reserved_mib}/{gpu.capacity_mib}"),
                 Cell(beside if gpu.ready else "node not ready", "" if gpu.ready else "red"),
             ]
@@ -224,7 +224,7 @@ def _gpus(gpus: Sequence[pb.GpuState], screen: Screen) -> list[str]:
     return table(titles, rows, screen) if rows else []
 
 
-def _bar(gpu: pb.GpuState, columns: int, screen: Screen) -> str:
+def _bar(gpu: pb.GpuState, columns: int, screen: Screen) -> Cell:
     parts = [job.memory_mib for job in gpu.jobs]
     others = gpu.reserved_mib - sum(parts)  # of pods that are ending
     return bar([*parts, others] if others > 0 else parts, gpu.capacity_mib, columns, screen)
