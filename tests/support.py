@@ -55,11 +55,7 @@ class Daemon:
                     *("--state_dir", self.state, "--gpus", self.gpus, "--listen", self.address),
                     *self.flags,
                 ],
-                env={
-                    **os.environ,
-                    "PATH": f"{BIN}:{os.environ['PATH']}",  # as in an activated environment
-                    "SCHEDULER_RULES__PLAN_EVERY_SECONDS": "0.05",
-                },
+                env={**os.environ, "SCHEDULER_RULES__PLAN_EVERY_SECONDS": "0.05"},
                 stdout=subprocess.PIPE,
                 stderr=err,
                 text=True,

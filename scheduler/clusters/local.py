@@ -292,11 +292,12 @@ class Hints:
 
 
 def _login(account: pwd.struct_passwd) -> dict[str, str]:
-    """What every login has, and nothing else of the daemon's own environment. Whoever runs the
-    daemon finds his programs where he found the daemon: in a virtual environment, say."""
+    """What every login has, and nothing else of the daemon's own environment. A bare `python` is
+    the daemon's own, which has the client library, unless the job brings a PATH of its own."""
     own = account.pw_uid == os.geteuid()
+    usual = os.environ.get("PATH", LOGIN_PATH) if own else LOGIN_PATH
     return {
-        "PATH": os.environ.get("PATH", LOGIN_PATH) if own else LOGIN_PATH,
+        "PATH": f"{Path(sys.executable).parent}:{usual}",
         "HOME": account.pw_dir,
         "USER": account.pw_name,
         "LOGNAME": account.pw_name,
