@@ -99,6 +99,21 @@ def damaged(path: Path | None, what: str) -> ConfigError:
     )
 
 
+def fault(db: sqlite3.Connection, check: str) -> str | None:
+    """What one of SQLite's checks finds wrong, in a line."""
+    (found,) = db.execute(f"pragma {check}").fetchone()
+    return None if found == "ok" else str(found).splitlines()[-1]
+
+
+def sync_folder(folder: Path) -> None:
+    """Names of files are on disk only when their folder is."""
+    file = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
 @functools.cache
 def _empty() -> bytes:
     """A database with the whole schema and no rows."""
@@ -123,21 +138,6 @@ def _create(path: Path) -> None:
     sync_folder(path.parent)
 
 
-def fault(db: sqlite3.Connection, check: str) -> str | None:
-    """What one of SQLite's checks finds wrong, in a line."""
-    (found,) = db.execute(f"pragma {check}").fetchone()
-    return None if found == "ok" else str(found).splitlines()[-1]
-
-
-def sync_folder(folder: Path) -> None:
-    """Names of files are on disk only when their folder is."""
-    file = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
-
-
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     return sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}",
@@ -153,13 +153,13 @@ def _check(db: sqlite3.Connection, path: Path) -> None:
     if mark != APPLICATION_ID:
         what = "not a database of epoch-scheduler" if path.stat().st_size else "empty"
         raise damaged(path, what)
-    ours = {step.name for step in migrations.pending(Database(memory=True, execute_plugins=False))}
-    applied = migrations.applied(Database(db, execute_plugins=False))
-    unknown = [step.name for step in applied if step.name not in ours]
-    if unknown:
-        raise ConfigError(
-            f"{path}: written by a newer epoch-scheduler (it knows {unknown[0]}): install that one"
-        )
+    with Database(memory=True, execute_plugins=False) as nothing:
+        ours = {step.name for step in migrations.pending(nothing)}
+    for step in migrations.applied(Database(db, execute_plugins=False)):
+        if step.name not in ours:
+            raise ConfigError(
+                f"{path}: written by a newer epoch-scheduler ({step.name!r}): install that one"
+            )
     # Decisions rest on jobs alone. The rest is ten times as much, and read through by each backup.
     found = fault(db, "quick_check(jobs)")
     if found:

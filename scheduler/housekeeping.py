@@ -77,6 +77,7 @@ class Housekeeping:
     def stop(self) -> None:
         """Returns soon: whatever is being done is given up, and leaves nothing behind."""
         self._stopping.set()
+        self._scheduler.remove_all_jobs()  # what is due just now would find its store gone
         self._scheduler.shutdown(wait=True)
 
     def _do(self, chore: Chore) -> None:
