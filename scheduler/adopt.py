@@ -28,10 +28,12 @@ from scheduler.packing import cards, need_mib
 
 def adopt(view: View, plan: Plan, now: Time, rules: Rules) -> Change:
     draft = Draft(view, now, rules)
+    draft.stale = False
     known = cards(view.nodes)
     for job in view.jobs.values():
         if job.run and job.run.phase is not RunPhase.STOPPING:
             draft.put(_kept_or_stopped(job, job.run, plan, draft, known))
+    resized = draft.stale  # what a run gave back, the next plan may give away
     for job_id, wished in plan.placements.items():
         waiting = draft.jobs.get(job_id)
         if waiting and _startable(waiting, wished, draft, known):
@@ -41,7 +43,7 @@ def adopt(view: View, plan: Plan, now: Time, rules: Rules) -> Change:
         for job_id, reason in plan.why.items()
         if (waits := draft.jobs.get(job_id)) and waits.waiting
     }
-    draft.planned_at, draft.replan_at, draft.stale = now, plan.replan_at, False
+    draft.planned_at, draft.replan_at, draft.stale = now, plan.replan_at, resized
     return draft.done()
 
 

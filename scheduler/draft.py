@@ -140,7 +140,9 @@ class Draft:
 
 def _matters(job: Job) -> tuple[object, ...]:
     """What a plan looks at, the held memory apart."""
-    return job.waiting, job.outcome, job.priority, job.held, job.memory_mib, job.eligible_at
+    speaks = job.run is not None and job.run.heard_at is not None  # only then may it be asked
+    wish = job.priority, job.held, job.max_epochs, job.memory_mib
+    return job.waiting, job.outcome, job.eligible_at, speaks, *wish
 
 
 def _claims(run: Run | None, pods: tuple[Pod, ...]) -> dict[GpuKey, int]:
