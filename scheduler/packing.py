@@ -20,10 +20,16 @@ def takes_whole_card(job: Job) -> bool:
 
 
 def need_mib(job: Job, gpu: Gpu, rules: Rules) -> int:
-    """What the job must hold of this card; may be more than the card has."""
+    """What the job must hold of this card; more than it shares out if the job cannot run there.
+
+    A job alone on its card may have been measured to use what we keep back there for prudence, and
+    so may one with its margin: either takes all there is to share, and must fit there again.
+    """
+    if job.memory_mib > gpu.memory_mib:
+        return job.memory_mib
     if takes_whole_card(job):
-        return max(gpu.capacity_mib, job.memory_mib)
-    return job.memory_mib + rules.memory_margin_mib
+        return gpu.capacity_mib
+    return min(job.memory_mib + rules.memory_margin_mib, gpu.capacity_mib)
 
 
 def free_mib(view: View) -> dict[GpuKey, int]:
