@@ -65,7 +65,7 @@ def evolve(view: View, events: Sequence[Event], now: Time, rules: Rules) -> Chan
     draft.forget()
     # Observations are whole, so of several only the newest is worth a look.
     looks = [event for event in events if isinstance(event, Observed)]
-    newest = max(looks, key=lambda look: look.at, default=None)
+    newest = max(reversed(looks), key=lambda look: look.at, default=None)
     for event in events:
         if not isinstance(event, Observed) or event is newest:
             _apply(event, draft)
@@ -115,6 +115,8 @@ def _(event: Cancelled, draft: Draft) -> None:
         draft.put(_ended(job, Outcome.CANCELLED, by, draft.now))
         return
     run = asked_to_stop(job, by, draft.now, draft.rules)
+    if not job.cancelled:  # whatever it was asked to stop for before, it ends for this
+        run = replace(run, stop_reason=by)
     if not event.graceful:
         # An earlier deadline stays: the clock of a kill is never set back.
         kill_at = draft.now if run.kill_at is None else min(run.kill_at, draft.now)
@@ -133,7 +135,7 @@ def _(event: Updated, draft: Draft) -> None:
         job = replace(job, held=event.held)
     if event.max_epochs is not None:
         job = replace(job, max_epochs=max(event.max_epochs, job.epochs_done))
-    draft.put(job)
+    draft.put(_unless_done(job, draft.now))
 
 
 @_apply.register
@@ -167,7 +169,7 @@ def _(event: EpochEnded, draft: Draft) -> None:
     if done > job.epochs_done:
         kept = tuple(pair for pair in job.failures if pair[0] is not Failure.LOST)
         job = replace(job, epochs_done=done, failures=kept)
-    draft.put(_learned(job, profile.memory_mib))
+    draft.put(_unless_done(_learned(job, profile.memory_mib), draft.now))
 
 
 @_apply.register
@@ -240,6 +242,13 @@ def _over(job: Job, run: Run, pod: Pod | None, draft: Draft) -> Job:
         why = "its pod was lost" if pod is None else "its process was lost"
         return _failed(job, Failure.LOST, rules.lost_max, why, now, rules)
     return _failed(job, Failure.ERROR, job.spec.retries, _words(pod), now, rules)
+
+
+def _unless_done(job: Job, now: Time) -> Job:
+    """A waiting job with no epoch left to do has ended: perhaps its last report came late."""
+    if job.waiting and job.epochs_done >= job.max_epochs:
+        return _ended(job, Outcome.SUCCEEDED, _finished(job, None), now)
+    return job
 
 
 def _finished(job: Job, pod: Pod | None) -> str:
