@@ -54,8 +54,18 @@ def rank(job: Job, now: Time, rules: Rules) -> tuple[float, JobId]:
 class _Exits:
     """Who must leave, for a job to have what it needs."""
 
-    asked: tuple[Job, ...]
-    awaited: tuple[Job, ...]  # they end by themselves, or have been asked already
+    ends: tuple[JobId, ...]  # by themselves, nobody knows when
+    asked: tuple[JobId, ...]  # to leave at the end of an epoch
+    leaving: tuple[JobId, ...]  # have been asked already, or are over but for their pods
+
+    @property
+    def cost(self) -> tuple[int, int, int]:
+        return len(self.ends), len(self.asked), len(self.leaving)
+
+    @property
+    def vacated(self) -> bool:
+        """Whether somebody leaves for it. Nobody is asked as long as it would be for nothing."""
+        return bool(self.leaving or (self.asked and not self.ends))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +82,13 @@ class _Planner:
     rules: Rules
     placements: dict[JobId, tuple[Share, ...]] = field(default_factory=dict)
     why: dict[JobId, Reason] = field(default_factory=dict)
+    given: dict[GpuKey, list[tuple[Job, int]]] = field(default_factory=dict)
     claimants: dict[GpuKey, Job] = field(default_factory=dict)
     first_waiting: Job | None = None
 
     def __post_init__(self) -> None:
         self.cards = cards(self.view.nodes)
+        self.most = max((len(keys) for keys in by_node(self.cards)), default=0)
         self.free = free_mib(self.view)  # less, as this plan gives away and claims
         self.unclaimed = dict(self.free)  # the same without the claims
         # What jobs alike lack: true until something more is given away or claimed.
@@ -104,31 +116,29 @@ class _Planner:
         for key, gpu in self.cards.items():
             holders = self.view.held.get(key, {})
             needs = {run: self._grown(run, key, gpu, mib) for run, mib in holders.items()}
-            missing = sum(needs.values()) - gpu.capacity_mib
+            missing = sum(needs[run] for run in needs if self._runner(run)) - gpu.capacity_mib
             growth = sum(needs.values()) - sum(holders.values())
             if growth:
                 self._take(key, growth)
             for job in self._least_first(holders, key):
                 if missing <= 0:
                     break
-                missing -= needs[job.id, job.attempts]
-                if job.run and job.run.phase is not RunPhase.STOPPING:
-                    detail = f"for neighbours on gpu{gpu.index} that were measured to need more"
+                run = (job.id, job.attempts)
+                missing -= needs[run]
+                if not self._leaving(job):
+                    who = "it was" if needs[run] > holders[run] else "others were"
+                    detail = f"on gpu{gpu.index}, where {who} measured to need more"
                     self._dismiss(job, Reason("made room", detail))
 
     def _grown(self, run: RunKey, key: GpuKey, gpu: Gpu, mib: int) -> int:
-        job = self.view.jobs.get(run[0])
-        if job is None or job.run is None or job.run.attempt != run[1]:
+        job = self._runner(run)
+        if job is None:
             return mib
-        return max(mib, min(need_mib(job, gpu, self.rules), gpu.capacity_mib))
+        return min(max(mib, need_mib(job, gpu, self.rules)), gpu.capacity_mib)
 
     def _least_first(self, holders: Mapping[RunKey, int], key: GpuKey) -> list[Job]:
         """Who leaves first: those leaving anyhow, low priority, not grown, late rank."""
-        jobs = [
-            job
-            for job_id, attempt in holders
-            if (job := self.view.jobs.get(job_id)) and job.run and job.run.attempt == attempt
-        ]
+        jobs = [job for run in holders if (job := self._runner(run))]
 
         def keep(job: Job) -> tuple[bool, int, bool, float]:
             grown = self._grown((job.id, job.attempts), key, self.cards[key], 0)
@@ -162,17 +172,16 @@ class _Planner:
             return None
         lacks = self._lacks(job)
         may_claim = self.first_waiting is None or job.priority > self.lowest
-        self.first_waiting = self.first_waiting or job
         claim = self._claim(job) if may_claim else None
-        vacated = claim and (claim.asked or any(map(self._leaving, claim.awaited)))
-        if claim and (vacated or self.first_waiting is job):
+        if claim and (claim.vacated or self.first_waiting is None):
+            self.first_waiting = self.first_waiting or job
             self._keep_for(job, claim)
-            return self._waits_for(claim) if vacated else lacks
+            return self._waits_for(claim) if claim.vacated else lacks
         self.lacks[alike] = lacks
         return lacks
 
     def _fitting(self, job: Job) -> tuple[GpuKey, ...] | None:
-        for count in range(job.spec.gpus_max, job.spec.gpus_min - 1, -1):
+        for count in range(min(job.spec.gpus_max, self.most), job.spec.gpus_min - 1, -1):
             keys = best_fit(job, count, self.cards, self.free, self.rules)
             if keys is not None:
                 return keys
@@ -183,8 +192,8 @@ class _Planner:
         for key in claim.keys:
             self.free[key] -= need_mib(job, self.cards[key], self.rules)
             self.claimants[key] = job
-        for leaver in claim.asked:
-            self._dismiss(leaver, Reason("preempted", f"for {job.spec.name}"))
+        for job_id in claim.asked if not claim.ends else ():
+            self._dismiss(self.view.jobs[job_id], Reason("preempted", f"for {job.spec.name}"))
         self.lacks.clear()
 
     def _lacks(self, job: Job) -> Reason:
@@ -196,17 +205,20 @@ class _Planner:
         return Reason("turn", f"what is free is kept for {', '.join(names)}")
 
     def _waits_for(self, claim: _Claim) -> Reason:
-        stop = [*claim.asked, *filter(self._leaving, claim.awaited)]
-        end = [job for job in claim.awaited if not self._leaving(job)]
-        parts = [f"{_names(stop)} to stop at the end of an epoch"] if stop else []
-        parts += [f"{_names(end)} to end"] if end else []
-        return Reason("stopping", f"waits for {' and '.join(parts)}")
+        stop = self._names((*claim.asked, *claim.leaving))
+        end = f" and {self._names(claim.ends)} to end" if claim.ends else ""
+        return Reason("stopping", f"waits for {stop} to stop at the end of an epoch{end}")
+
+    def _names(self, ids: Iterable[JobId]) -> str:
+        jobs = self.view.jobs
+        return ", ".join(sorted({jobs[i].spec.name if i in jobs else i for i in ids}))
 
     def _give(self, job: Job, keys: tuple[GpuKey, ...]) -> None:
         given = []
         for key in keys:
             need = need_mib(job, self.cards[key], self.rules)
             self._take(key, need)
+            self.given.setdefault(key, []).append((job, need))
             given.append(Share(*key, need))
         self.placements[job.id] = tuple(sorted(given))
 
@@ -222,47 +234,49 @@ class _Planner:
     # --- claims -----------------------------------------------------------------------------
 
     def _claim(self, job: Job) -> _Claim | None:
-        """The cards of one node where the fewest runs must be asked to leave, and then the fewest
-        must end by themselves. None: not even an empty node could hold it, or all are claimed."""
+        """The cards of one node where the fewest runs must end by themselves, and then the fewest
+        must be asked to leave. None: not even an empty node could hold it, or all are claimed."""
         count = job.spec.gpus_min
         claims = []
         for keys in by_node(self.cards):
             exits = [(key, found) for key in keys if (found := self._exits(job, key))]
-            exits.sort(key=lambda pair: (len(pair[1].asked), len(pair[1].awaited), pair[0]))
+            exits.sort(key=lambda pair: (pair[1].cost, pair[0]))
             if len(exits) >= count:
                 chosen = [found for _, found in exits[:count]]
                 claims.append(
                     _Claim(
                         keys=tuple(key for key, _ in exits[:count]),
+                        ends=_together(found.ends for found in chosen),
                         asked=_together(found.asked for found in chosen),
-                        awaited=_together(found.awaited for found in chosen),
+                        leaving=_together(found.leaving for found in chosen),
                     )
                 )
-        return min(claims, key=lambda c: (len(c.asked), len(c.awaited), c.keys), default=None)
+        return min(claims, key=lambda claim: (claim.cost, claim.keys), default=None)
 
     def _exits(self, job: Job, key: GpuKey) -> _Exits | None:
         """Who must leave this card for the job; None: it is too small, or claimed."""
         missing = need_mib(job, self.cards[key], self.rules) - self.free[key]
-        held = [
-            (self.view.jobs.get(run[0]), mib) for run, mib in self.view.held.get(key, {}).items()
-        ]
-        asked: list[tuple[Job, int]] = []
-        awaited = []
-        for holder, mib in sorted(held, key=lambda pair: self._order_of_exit(job, pair[0])):
+        held = self.view.held.get(key, {})
+        holders = [(run[0], self._runner(run), mib) for run, mib in held.items()]
+        holders += [(given.id, given, mib) for given, mib in self.given.get(key, ())]
+        ends, asked, leaving = [], [], []
+        for job_id, holder, mib in sorted(holders, key=lambda h: self._order_of_exit(job, h[1])):
             if missing <= 0:
                 break
             missing -= mib
-            if holder and not self._leaving(holder) and self._yields(holder, job):
-                asked.append((holder, mib))
-            elif holder:
-                awaited.append(holder)
+            if holder is None or self._leaving(holder):
+                leaving.append(job_id)
+            elif self._yields(holder, job):
+                asked.append((job_id, mib))
+            else:
+                ends.append(job_id)
         if missing > 0:
             return None
         for spared in reversed(asked):  # whom a later, larger one has made superfluous
             if spared[1] <= -missing:
                 asked.remove(spared)
                 missing += spared[1]
-        return _Exits(tuple(holder for holder, _ in asked), tuple(awaited))
+        return _Exits(tuple(ends), tuple(job_id for job_id, _ in asked), tuple(leaving))
 
     def _order_of_exit(self, job: Job, holder: Job | None) -> tuple[int, float]:
         """Pods of nobody and runs that stop already come first, then those that yield, then the
@@ -270,6 +284,11 @@ class _Planner:
         if holder is None or self._leaving(holder):
             return 0, 0.0
         return 1 if self._yields(holder, job) else 2, -rank(holder, self.now, self.rules)[0]
+
+    def _runner(self, run: RunKey) -> Job | None:
+        """The job whose run this is. None: it is over, and its pods are about to go."""
+        job = self.view.jobs.get(run[0])
+        return job if job and job.run and job.run.attempt == run[1] else None
 
     def _leaving(self, job: Job) -> bool:
         return job.id not in self.placements
@@ -294,9 +313,5 @@ class _Planner:
         )
 
 
-def _together(parts: Iterable[tuple[Job, ...]]) -> tuple[Job, ...]:
-    return tuple({job.id: job for part in parts for job in part}.values())
-
-
-def _names(jobs: Iterable[Job]) -> str:
-    return ", ".join(sorted({job.spec.name for job in jobs}))
+def _together(parts: Iterable[tuple[JobId, ...]]) -> tuple[JobId, ...]:
+    return tuple(dict.fromkeys(job_id for part in parts for job_id in part))
