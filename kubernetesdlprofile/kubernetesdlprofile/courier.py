@@ -4,7 +4,8 @@ Theory of operation. Four kinds of messages are kept, each bounded: finished epo
 acknowledged), one question (may the epoch begin?), one sign of life, one farewell. The thread
 works in rounds: it delivers whatever there is, always in that order, until something fails. A
 failed round is repeated after a pause that doubles; all messages may be repeated without harm. A
-question, a farewell and a flush do not wait for the pause to end.
+question, a farewell and a flush do not wait for the pause to end, and while somebody waits for an
+answer the pauses stay short.
 """
 
 import os
@@ -60,6 +61,7 @@ class Courier:
         self._farewell: Optional[bytes] = None
         self._hurry = False  # begin a round now
         self._failures = 0  # rounds in a row
+        self._leaving = False  # somebody waits for all to be delivered
         self._closed = False
         self._thread: Optional[threading.Thread] = None
         self._at_exit: Optional[Finalize] = None
@@ -96,10 +98,12 @@ class Courier:
             self._wake(hurry=True)
 
     def flush(self, seconds: float) -> bool:
-        """Wait until all finished epochs and the farewell are acknowledged, or dropped."""
+        """Wait until all finished epochs and the farewell are acknowledged, or dropped. For when
+        the process leaves."""
         with self._changed:
             if self._delivered():
                 return True
+            self._leaving = True
             self._wake(hurry=True)
             return self._changed.wait_for(self._delivered, seconds)
 
@@ -233,7 +237,9 @@ class Courier:
         with self._changed:
             if self._closed:
                 return
-            seconds = min(PAUSE_SECONDS_MAX, PAUSE_SECONDS * 2 ** min(self._failures, 10))
+            urgent = self._leaving or self._question is not None
+            doublings = 0 if urgent else min(self._failures, 10)
+            seconds = min(PAUSE_SECONDS_MAX, PAUSE_SECONDS * 2**doublings)
             self._failures += 1
             self._retry_at = monotonic() + seconds * random.uniform(0.75, 1.25)
             if self._question is not None:

@@ -168,9 +168,9 @@ class KubeProfiler:
         return self
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        # Models keep the profiler as an attribute and are pickled with it. Whoever unpickles one
-        # is, or makes, the profiler of its own process.
-        return KubeProfiler, (self.jmHostname, self.dbHostname)
+        # Models keep the profiler as an attribute and are pickled with it. Where one is unpickled
+        # it is that process's own, which a later attempt may have told of another server.
+        return KubeProfiler, (self._settings.argument,)
 
     # --- within ---------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ class Settings:
     def __init__(self, environment: Mapping[str, str], server: str = "") -> None:
         """`server`: host[:port], instead of what the environment names."""
         self._environment = environment
+        self.argument = server
         self.problems: List[str] = []
 
         self.job_id = self._matching("JOB_UUID", _JOB_ID, "a job id")

@@ -66,7 +66,7 @@ class GrpcTransport:
             ("grpc.primary_user_agent", "kubernetesdlprofile/" + __version__),
             ("grpc.enable_http_proxy", 0),  # meant for the world outside, not for our server
             ("grpc.initial_reconnect_backoff_ms", 200),
-            ("grpc.max_reconnect_backoff_ms", 5000),
+            ("grpc.max_reconnect_backoff_ms", 1000),  # the courier makes the longer pauses
         )
         return self._grpc.insecure_channel(self._server, options=options)
 

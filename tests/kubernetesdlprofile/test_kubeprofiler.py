@@ -428,7 +428,7 @@ def test_of_two_ranks_both_are_told_to_stop_and_one_speaks(
 
 
 def test_copies_are_the_one_profiler_of_their_process(
-    run_script: Run, job_environment: Environment, recorder: Any
+    run_script: Run, job_environment: Environment
 ) -> None:
     done = run_script(
         TRAIN
@@ -442,25 +442,27 @@ assert copy.copy(api) is api
 assert pickle.loads(pickle.dumps(model)).profiler is api
 assert kubeprofiler.KubeProfiler() is api
 assert api.epoch == 5 and api.iterations == 20
-open(api.root_dir + "/model", "wb").write(pickle.dumps(api))
 """,
         job_environment,
     )
     assert done.returncode == 0, done.stderr
-    other = run_script(
-        """
-import os, pickle
+
+
+def test_a_profiler_unpickled_by_a_later_attempt_speaks_to_the_server_of_that_attempt(
+    run_script: Run, job_environment: Environment, recorder: Any
+) -> None:
+    source = BEGIN + "import pickle; print(pickle.dumps(api).hex())"
+    old = run_script(source, job_environment, KUBEPROFILER_SERVER="127.0.0.1:1")
+    source = f"""
+import pickle
 from kubernetesdlprofile import kubeprofiler
-path = os.environ["KUBEPROFILER_SNAPSHOTS"] + "/" + os.environ["JOB_UUID"] + "/model"
-api = pickle.load(open(path, "rb"))
+api = pickle.loads(bytes.fromhex({old.stdout.strip()!r}))
 assert api is kubeprofiler.KubeProfiler()
-assert api.epoch == 0
 api.start_epoch()
-""",
-        job_environment,
-    )
-    assert other.returncode == 0, other.stderr
-    assert len(recorder.of("StartEpoch")) == 6
+"""
+    new = run_script(source, job_environment)
+    assert new.returncode == 0, new.stderr
+    assert len(recorder.of("StartEpoch")) == 1
 
 
 def test_a_forked_child_speaks_for_itself(
