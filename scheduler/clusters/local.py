@@ -8,25 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pwd
 import re
 import shutil
 import socket
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from scheduler import logs
-from scheduler.clusters import environment, runner
-from scheduler.clusters.environment import Paths
+from scheduler.clusters import accounts, environment
+from scheduler.clusters.accounts import account_of
+from scheduler.clusters.hints import Hints
 from scheduler.clusters.runs import LocalRun
 from scheduler.errors import (
     Busy,
     ConfigError,
-    Forbidden,
-    Impossible,
     Rejected,
     SchedulerError,
     Unavailable,
@@ -34,7 +31,6 @@ from scheduler.errors import (
 from scheduler.model import (
     Action,
     Gpu,
-    JobSpec,
     Launch,
     Node,
     Observed,
@@ -46,8 +42,6 @@ from scheduler.model import (
 )
 from scheduler.ports import Put
 
-LOGIN_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-GATHER_SECONDS = 0.02  # hints come in swarms: one look answers them all
 BUSY_SECONDS = 0.2
 
 _RUN_FOLDER = re.compile(r"[0-9a-fA-F-]{36}-[1-9][0-9]*", re.ASCII)
@@ -97,7 +91,7 @@ class LocalCluster:
         try:
             self._find()
         except OSError as error:
-            raise ConfigError(f"state_dir: {_words(error)}") from error
+            raise ConfigError(f"state_dir {self._state_dir}: {error.strerror}") from error
 
     # -- Cluster ---------------------------------------------------------------------------------
 
@@ -124,7 +118,10 @@ class LocalCluster:
 
     def start(self, put: Put) -> None:
         """Post what is seen: after each change, at each hint of a runner, and now and then."""
-        self._hints = hints = Hints(self._state_dir)
+        try:
+            self._hints = hints = Hints(self._state_dir)
+        except OSError as error:
+            raise ConfigError(f"state_dir {self._state_dir}: {error.strerror}") from error
         self._thread = threading.Thread(
             target=self._watch, args=(put, hints), name="local-cluster", daemon=True
         )
@@ -152,16 +149,16 @@ class LocalCluster:
     def refuses(self, user: str) -> str | None:
         """Why no job of this user can run here, in one line. None: it can."""
         try:
-            self._account(user)
+            account_of(user)
         except Rejected as error:
             return str(error)
         return None
 
     def preview(self, launch: Launch) -> Preview:
         """What a launch would come to. Raises Rejected if it would come to nothing."""
-        spec, account = launch.spec, self._account(launch.spec.user)
-        login = _login(account)
-        paths = _paths(spec, account, dict(spec.env).get("PATH", login["PATH"]))
+        spec, account = launch.spec, account_of(launch.spec.user)
+        login = accounts.login(account)
+        paths = accounts.paths(spec, account, dict(spec.env).get("PATH", login["PATH"]))
         own = environment.environment(
             launch,
             self.node.gpus,
@@ -170,11 +167,10 @@ class LocalCluster:
             node=self.node.name,
             heartbeat_seconds=self._heartbeat_seconds,
         )
-        home = account.pw_dir if Path(account.pw_dir).is_dir() else "/"
         return Preview(
             command=environment.command(spec, paths),
             environment=login | own,
-            directory=spec.custom_dir or home,
+            directory=accounts.directory(spec, account),
             notes=environment.notes(spec, paths),
         )
 
@@ -222,7 +218,7 @@ class LocalCluster:
     def _recorded(self, launch: Launch) -> dict[str, object]:
         """All that a runner must know; it knows nothing else."""
         log = logs.log_path(self.logs, launch.job_id, launch.attempt, rank=0)
-        account = self._account(launch.spec.user)
+        account = account_of(launch.spec.user)
         preview = self.preview(launch)
         root = os.geteuid() == 0
         return {
@@ -231,91 +227,13 @@ class LocalCluster:
             "directory": preview.directory,
             "snapshots": preview.environment["KUBEPROFILER_SNAPSHOTS"],
             "snapshots_wanted": bool(launch.spec.snapshots_dir),
-            "user": account.pw_name,
-            "uid": account.pw_uid if root else None,
-            "gid": account.pw_gid if root else None,
+            "user": account.name,
+            "uid": account.uid if root else None,
+            "gid": account.gid if root else None,
             "log": str(log),
             "grace_seconds": self._grace_seconds,
             "shares": [(share.node, share.gpu, share.memory_mib) for share in launch.shares],
         }
-
-    def _account(self, user: str) -> pwd.struct_passwd:
-        try:
-            account = pwd.getpwnam(user)
-        except (KeyError, ValueError):
-            raise Impossible(f"user {user!r} does not exist on {self.node.name}") from None
-        if os.geteuid() not in (0, account.pw_uid):
-            me = pwd.getpwuid(os.geteuid()).pw_name
-            raise Forbidden(
-                f"this daemon is run by {me} and takes jobs of {me} only, not of {user}"
-            )
-        return account
-
-
-class Hints:
-    """That something has changed. A runner drops a datagram here; the daemon wakes itself too."""
-
-    def __init__(self, folder: Path) -> None:
-        self.ended = False
-        self._ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._mouth = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._mouth.setblocking(False)
-        (folder / runner.HINTS).unlink(missing_ok=True)
-        opened = os.open(folder, os.O_RDONLY)
-        try:
-            short = f"/proc/self/fd/{opened}/{runner.HINTS}"  # a socket's path has 108 bytes
-            self._ear.bind(short)
-            self._mouth.connect(short)
-        finally:
-            os.close(opened)
-
-    def give(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # full: then there is hint enough
-            self._mouth.send(b"look")
-
-    def wait(self, seconds: float) -> None:
-        """Until a hint comes, and those that come with it."""
-        self._ear.settimeout(seconds)
-        with contextlib.suppress(TimeoutError):
-            self._ear.recv(16)
-            self._ear.settimeout(GATHER_SECONDS)
-            while not self.ended:
-                self._ear.recv(16)
-
-    def end(self) -> None:
-        self.ended = True
-        self.give()
-
-    def close(self) -> None:
-        self._ear.close()
-        self._mouth.close()
-
-
-def _login(account: pwd.struct_passwd) -> dict[str, str]:
-    """What every login has, and nothing else of the daemon's own environment. A bare `python` is
-    the daemon's own, which has the client library, unless the job brings a PATH of its own."""
-    own = account.pw_uid == os.geteuid()
-    usual = os.environ.get("PATH", LOGIN_PATH) if own else LOGIN_PATH
-    return {
-        "PATH": f"{Path(sys.executable).parent}:{usual}",
-        "HOME": account.pw_dir,
-        "USER": account.pw_name,
-        "LOGNAME": account.pw_name,
-        "SHELL": account.pw_shell or "/bin/sh",
-        "LANG": os.environ.get("LANG", "C.UTF-8"),
-    }
-
-
-def _paths(spec: JobSpec, account: pwd.struct_passwd, path: str) -> Paths:
-    """What a container would mount. A real /data stays itself, unless there is ~/datasets."""
-    home = Path(account.pw_dir)
-    data = home / "datasets"
-    return Paths(
-        custom=os.path.normpath(spec.custom_dir) if spec.custom_dir else "",
-        snapshots=os.path.normpath(spec.snapshots_dir or home / ".epoch-scheduler/snapshots"),
-        data="/data" if Path("/data").is_dir() and not data.is_dir() else str(data),
-        python="python" if shutil.which("python", path=path) else sys.executable,
-    )
 
 
 def _words(error: OSError) -> str:
