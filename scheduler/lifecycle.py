@@ -144,7 +144,10 @@ def _(event: EpochStarted, draft: Draft) -> None:
     if job and (run := _heard(job, event.attempt, draft.now)):
         # Never past the last epoch: a hostile number must not postpone a stop for ever.
         epoch = min(max(run.epoch_started, event.epoch), job.max_epochs)
-        draft.put(replace(job, run=replace(run, epoch_started=epoch)))
+        job = replace(job, run=replace(run, epoch_started=epoch))
+        # Whoever asks for an epoch has finished those before it. So nothing is lost when a run
+        # stops here whose last report never comes. To *end* a job it takes a report.
+        draft.put(_progressed(job, min(event.epoch, job.max_epochs - 1)))
 
 
 @_apply.register
@@ -164,11 +167,7 @@ def _(event: EpochEnded, draft: Draft) -> None:
         # Whoever has finished an epoch was let into it, even if we were not asked.
         started = max(run.epoch_started, min(profile.epoch, job.max_epochs) - 1)
         job = replace(job, run=replace(run, epoch_started=started))
-    # Epoch numbers are absolute, so a late, lost or repeated report does no harm.
-    done = min(max(job.epochs_done, profile.epoch), job.max_epochs)
-    if done > job.epochs_done:
-        kept = tuple(pair for pair in job.failures if pair[0] is not Failure.LOST)
-        job = replace(job, epochs_done=done, failures=kept)
+    job = _progressed(job, min(profile.epoch, job.max_epochs))
     draft.put(_unless_done(_learned(job, profile.memory_mib), draft.now))
 
 
@@ -323,6 +322,14 @@ def _heard(job: Job, attempt: int, now: Time) -> Run | None:
     if run.phase is RunPhase.STARTING:
         run = replace(run, phase=RunPhase.RUNNING, phase_at=now)
     return replace(run, heard_at=now)
+
+
+def _progressed(job: Job, epochs: int) -> Job:
+    """Epoch numbers are absolute, so a late, lost or repeated report does no harm."""
+    if epochs <= job.epochs_done:
+        return job
+    kept = tuple(pair for pair in job.failures if pair[0] is not Failure.LOST)
+    return replace(job, epochs_done=epochs, failures=kept)
 
 
 def _learned(job: Job, memory_mib: int) -> Job:
