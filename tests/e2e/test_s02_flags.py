@@ -8,7 +8,7 @@ from tests.e2e.conftest import Daemons
 
 REFUSED = [
     ("--image img:new --is_single_gpu False --disable_gpu_sharing x", "'x'"),
-    ("--image img:new --script_path /custom/t.py", "job_name"),
+    ("--image img:new --script_path /custom/t.py", "JOB_NAME"),
     ("--image img:new --script_path /t.py --est_nhours 0.5 j", "must be > 1"),
     ("--image img:new --script_path /t.py --port_mapping 31346-6006 j", "31346-6006"),
     ("--image img:new --script_path /t.py --batch_size 0 j", "--batch_size"),

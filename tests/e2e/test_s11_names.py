@@ -10,7 +10,7 @@ from tests.support import Daemon
 
 
 def _submit_as(daemon: Daemon, job_id: str, name: str) -> None:
-    spec = scheduler_pb2.JobSpec(name=name, image="i", command=["true"], held=True)
+    spec = scheduler_pb2.JobSpec(name=name, image="i", command=["true"], held=True, gpus_min=0)
     with daemon.stub() as (stub, metadata):
         request = scheduler_pb2.SubmitRequest(job_id=job_id, spec=spec)
         stub.Submit(request, metadata=metadata, timeout=10)

@@ -1,5 +1,7 @@
 """S12: a job is ended by its owner, at once or at its epoch's end, and nobody else's is touched."""
 
+from pathlib import Path
+
 from tests.e2e.conftest import Daemons, Gates, Train
 
 
@@ -34,8 +36,10 @@ def test_a_graceful_end_waits_for_the_epoch(daemons: Daemons, gates: Gates, trai
     assert daemon.wait_state(kind="CANCELED")["kind"].epochs_done == 2
 
 
-def test_only_the_owner_may(daemons: Daemons, gates: Gates, train: Train) -> None:
-    daemon, gate = daemons("1x16384", "--admins", "daemon"), gates("g")
+def test_only_the_owner_may(daemons: Daemons, gates: Gates, train: Train, tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text('admins = ["daemon"]\n')
+    daemon, gate = daemons("1x16384", "--config", config), gates("g")
     job_id = daemon.submit(*train(gate), "--max_epochs", "2", "mine")
     daemon.wait_state(mine="RUNNING")
     refused = daemon.run("scheduler-cancel-job", job_id, user="nobody")
@@ -49,15 +53,15 @@ def test_filters_ask_first_and_one_bad_id_spoils_only_itself(
     daemons: Daemons, train: Train
 ) -> None:
     daemon = daemons("0")
-    for name in ("a", "b"):
-        daemon.submit(*train(), "--hold", "--num_gpus", "0", "--experiment", "X", name)
+    flags = ("--hold", "--num_gpus", "0", "--experiment", "X")
+    first, _ = [daemon.submit(*train(), *flags, name) for name in ("a", "b")]
     no = daemon.run("scheduler-cancel-job", "--experiment", "X", "--status", "HELD", answer="\n")
     assert "a" in no.stdout + no.stderr
     assert {job["state"] for job in daemon.state_of()["jobs"]} == {"HELD"}
     mixed = daemon.run("scheduler-cancel-job", "a", "nosuchjob")
     assert mixed.returncode == 1
     assert "nosuchjob" in mixed.stderr
-    assert daemon.state_of("a")["jobs"][0]["state"] == "CANCELED"
+    assert daemon.state_of(first)["jobs"][0]["state"] == "CANCELED"
     yes = daemon.run("scheduler-cancel-job", "--experiment", "X", "--yes")
     assert yes.returncode == 0, yes.stderr
     assert {job["state"] for job in daemon.state_of()["jobs"]} == {"CANCELED"}

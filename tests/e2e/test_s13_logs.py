@@ -46,15 +46,12 @@ def test_following_ends_with_the_job(daemons: Daemons, gates: Gates, train: Trai
     waiting = daemon.run("scheduler-get-logs", "waits")
     assert waiting.returncode == 0
     assert "no output yet" in waiting.stdout + waiting.stderr
-    follower = subprocess.Popen(
-        [BIN / "scheduler-get-logs", "--server", daemon.address, "--follow", job_id],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert follower.stdout is not None
-    assert follower.stdout.readline().startswith("begins")
-    gate.open()
-    assert follower.stdout.readline() == "epoch 1 done\n"
-    gate.open()
-    assert follower.stdout.read() == "epoch 2 done\n"
-    assert follower.wait() == 0
+    command = [BIN / "scheduler-get-logs", "--server", daemon.address, "--follow", job_id]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as follower:
+        assert follower.stdout is not None
+        assert follower.stdout.readline().startswith("begins")
+        gate.open()
+        assert follower.stdout.readline() == "epoch 1 done\n"
+        gate.open()
+        assert follower.stdout.read() == "epoch 2 done\n"
+        assert follower.wait() == 0
