@@ -24,7 +24,6 @@ from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 
 from scheduler import database
-from scheduler.config import Housekeeping as Settings
 from scheduler.model import Time
 
 DAY_SECONDS = 86_400.0
@@ -42,15 +41,21 @@ class Chore:
     work: Callable[[Event], object]  # the event is set when it is to stop half-way
 
 
-def chores(path: Path, settings: Settings) -> tuple[Chore, ...]:
-    """What there is to do about a database, and when. The night's hour is that of the machine's
-    clock as it is set when the daemon starts."""
-    night = CronTrigger(hour=settings.backup_hour, timezone=datetime.now(UTC).astimezone().tzinfo)
-    often = IntervalTrigger(seconds=settings.checkpoint_every_seconds, timezone=UTC)
-    kept = settings.backups_kept
-    kept_seconds = settings.facts_kept_days * DAY_SECONDS
+def chores(
+    path: Path,
+    *,
+    backup_hour: int,
+    backups_kept: int,
+    facts_kept_days: int,
+    checkpoint_every_seconds: float,
+) -> tuple[Chore, ...]:
+    """What there is to do about a database, and when. The hour is local time, as it was told when
+    the daemon started."""
+    night = CronTrigger(hour=backup_hour, timezone=datetime.now(UTC).astimezone().tzinfo)
+    often = IntervalTrigger(seconds=checkpoint_every_seconds, timezone=UTC)
+    kept_seconds = facts_kept_days * DAY_SECONDS
     return (
-        Chore("backup", night, lambda stop: back_up(path, kept, time.time(), stop)),
+        Chore("backup", night, lambda stop: back_up(path, backups_kept, time.time(), stop)),
         Chore("prune", night, lambda stop: prune(path, time.time() - kept_seconds, stop)),
         Chore("checkpoint", often, lambda _: checkpoint(path)),
     )

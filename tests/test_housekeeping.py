@@ -5,7 +5,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from queue import Queue
 from threading import Event
@@ -277,7 +277,7 @@ def test_stopping_gives_up_what_is_being_done_and_complains_of_nothing() -> None
 
 def test_the_settings_say_when_and_how_much(path: Path, store: SqliteStore) -> None:
     settings = Settings(backup_hour=5, backups_kept=1, checkpoint_every_seconds=60.0)
-    found = {chore.name: chore for chore in chores(path, settings)}
+    found = {chore.name: chore for chore in chores(path, **asdict(settings))}
     assert "hour='5'" in str(found["backup"].trigger)
     assert "hour='5'" in str(found["prune"].trigger)
     assert "0:01:00" in str(found["checkpoint"].trigger)
