@@ -102,7 +102,7 @@ def news(draw: st.DrawFn, view: View) -> tuple[list[Fact], list[Profile]]:
 
 
 @KINDS
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(data=st.data())
 def test_what_was_committed_is_what_is_loaded(kind: str, data: st.DataObject) -> None:
     view = View()
@@ -116,7 +116,7 @@ def test_what_was_committed_is_what_is_loaded(kind: str, data: st.DataObject) ->
 
 
 @KINDS
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(data=st.data())
 def test_a_crash_at_any_statement_leaves_all_or_nothing(kind: str, data: st.DataObject) -> None:
     before, touched = data.draw(next_views(View()))
