@@ -138,15 +138,16 @@ def _padded(column: Column, cell: Cell, room: int, screen: Screen) -> str:
     return f"{blank}{painted}" if column.right else f"{painted}{blank}"
 
 
-def fields(pairs: Sequence[tuple[str, str]], screen: Screen) -> list[str]:
+def fields(pairs: Sequence[tuple[str, str]], screen: Screen, indent: int = 2) -> list[str]:
     """`name  value` lines; long values go on below themselves."""
+    margin = " " * indent
     room = max((len(name) for name, _ in pairs), default=0) + len(GAP)
-    columns = None if screen.width is None else max(20, screen.width - room - len(GAP))
+    columns = None if screen.width is None else max(20, screen.width - room - indent)
     lines = []
     for name, value in pairs:
         first, *rest = wrapped(printable(value), columns)
-        lines.append(f"{GAP}{screen.paint(name, 'grey')}{' ' * (room - len(name))}{first}")
-        lines += [f"{GAP}{' ' * room}{line}" for line in rest]
+        lines.append(f"{margin}{screen.paint(name, 'grey')}{' ' * (room - len(name))}{first}")
+        lines += [f"{margin}{' ' * room}{line}" for line in rest]
     return lines
 
 
@@ -191,7 +192,10 @@ def span(seconds: float) -> str:
 
 
 def ago(moment: float, now: float) -> str:
-    return "just now" if now - moment < 1 else f"{span(now - moment)} ago".replace(".0 s", " s")
+    seconds = max(0, int(now - moment))
+    if seconds == 0:
+        return "just now"
+    return f"{seconds} s ago" if seconds < _MINUTE else f"{span(seconds)} ago"
 
 
 def clock(moment: float, now: float) -> str:

@@ -10,10 +10,10 @@ from scheduler.v1 import scheduler_pb2 as pb
 
 _SENTENCES = {
     "job_submitted": "submitted by {user}",
-    "run_running": "attempt {attempt} lives, after {seconds}",
+    "run_running": "attempt {attempt} runs, after {seconds}",
     "run_resized": "its run now holds {to_mib} MiB, before {from_mib}",
     "epochs_beyond_max": "reported epoch {reported} of {max_epochs}",
-    "job_finished": "FINISHED: {reason}",
+    "job_finished": "FINISHED",
     "job_failed": "FAILED: {reason}",
     "job_cancelled": "CANCELED: {reason}",
 }
@@ -34,7 +34,8 @@ def sentence(fact: pb.Fact) -> str:
 def _run_started(attempt: int, data: dict[str, Any]) -> str:
     done = data["epochs_done"]
     resumed = f", goes on after epoch {done}" if done else ""
-    return f"attempt {attempt} started on {data['gpus']}{resumed}"
+    where = f"on {data['gpus']}" if data["gpus"] != "none" else "without a GPU"
+    return f"attempt {attempt} started {where}{resumed}"
 
 
 def _asked_to_stop(attempt: int, data: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from scheduler.v1 import scheduler_pb2 as pb
 
 SHORT = 8  # characters of an id's end, which are enough to name a job
 ENDED = ("FINISHED", "FAILED", "CANCELED")
+_WAITING = ("HELD", "QUEUED")
 
 _COLOURS = {
     "HELD": "grey",
@@ -29,9 +30,9 @@ _COLUMNS = (
     Column("NAME", least=12, keep_end=True),
     Column("STATE"),
     Column("EPOCHS", right=True),
-    Column("GPUS", right=True),
+    Column("GPUS", right=True, optional=True),
     Column("SUBMITTED", optional=True),
-    Column("NOTE", least=30),
+    Column("NOTE", least=26),
 )
 
 
@@ -89,22 +90,22 @@ def record(reply: pb.GetJobReply, now: float, screen: Screen, extended: bool) ->
     if reply.story:
         lines.append(f"  {screen.paint('story', 'grey')}")
         told = [(clock(fact.at, now), story.sentence(fact)) for fact in reply.story]
-        lines += [f"  {line}" for line in fields(told, screen)]
+        lines += fields(told, screen, indent=4)
     return lines
 
 
 def _about(job: pb.Job, now: float) -> Iterator[tuple[str, str]]:
     spec = job.spec
     yield "id", job.id
-    if job.reason:
-        yield ("why", f"pending: {job.reason}") if _waits(job) else ("why", job.reason)
+    if job.reason and job.reason != "finished":
+        yield "why", f"pending: {job.reason}" if job.state in _WAITING else job.reason
     yield "epochs", _epochs(job)
     for share in job.shares:
         yield "on", f"{share.node} {share.gpu}, {share.memory_mib} MiB"
     if job.attempt:
-        began = f", since {ago(job.run_started_at, now)}" if job.run_started_at else ""
+        began = f", started {ago(job.run_started_at, now)}" if job.run_started_at else ""
         heard = f", last heard {ago(job.heard_at, now)}" if job.heard_at else ""
-        yield "attempt", f"{job.attempt}{began}{heard}".replace("since ", "started ")
+        yield "attempt", f"{job.attempt}{began}{heard}"
     yield (
         "submitted",
         f"{clock(job.submitted_at, now)}, {ago(job.submitted_at, now)}, by {spec.user}",
@@ -112,7 +113,8 @@ def _about(job: pb.Job, now: float) -> Iterator[tuple[str, str]]:
     if job.HasField("started_at"):
         yield "started", f"{clock(job.started_at, now)}, {ago(job.started_at, now)}"
     if job.HasField("ended_at"):
-        yield "ended", f"{clock(job.ended_at, now)}, {ago(job.ended_at, now)}"
+        took = f", after {span(job.ended_at - job.started_at)}" if job.started_at else ""
+        yield "ended", f"{clock(job.ended_at, now)}, {ago(job.ended_at, now)}{took}"
     yield "wants", gpus_wished(spec, job.memory_mib)
     if job.priority != 1:
         yield "priority", str(job.priority)
@@ -122,10 +124,6 @@ def _about(job: pb.Job, now: float) -> Iterator[tuple[str, str]]:
     if spec.labels:
         yield "labels", " ".join(f"{key}={value}" for key, value in pairs(spec.labels).items())
     yield "runs", _command(spec)
-
-
-def _waits(job: pb.Job) -> bool:
-    return job.state in ("HELD", "QUEUED")
 
 
 def _epochs(job: pb.Job) -> str:
@@ -243,7 +241,7 @@ def _users(users: Sequence[pb.UserTotal], screen: Screen) -> list[str]:
             Cell(total.user),
             Cell(str(total.running)),
             Cell(str(total.waiting)),
-            Cell(f"{total.gpus:g}"),
+            Cell(f"{total.gpus:.1f}"),
             Cell(str(total.memory_mib)),
         ]
         for total in users

@@ -1,0 +1,51 @@
+"""The commands in this process, against the real API on a loop and a store of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from cli import cancel, logs, run, state
+from scheduler.identity import user_token
+from tests.serving import SECRET, Serving, serving
+
+MAINS = {
+    "run-scheduler": run.main,
+    "scheduler-state": state.main,
+    "scheduler-cancel-job": cancel.main,
+    "scheduler-get-logs": logs.main,
+}
+
+
+@dataclass(frozen=True)
+class Done:
+    exit_code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Done]
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Run one of ours: `command("scheduler-state", "--nlast", "3", user="ada")`."""
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def call(name: str, *words: str, user: str = "ada") -> Done:
+        monkeypatch.setenv("SCHEDULER_TOKEN", user_token(SECRET, user))
+        capsys.readouterr()
+        exit_code = MAINS[name](list(words))
+        return Done(exit_code, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
+    with serving(tmp_path) as made:
+        monkeypatch.setenv("SCHEDULER_SERVER", f"127.0.0.1:{made.server.port}")
+        yield made

@@ -1,0 +1,173 @@
+"""Jobs and a cluster to draw, and the drawings as they should be: `python -m tests.cli.samples`."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from cli import views
+from cli.render import Screen
+from scheduler.v1 import scheduler_pb2 as pb
+
+NOW = 1_700_000_000.0  # 2023-11-14 22:13:20 UTC
+GOLDEN = Path(__file__).with_name("golden")
+WIDTHS = (60, 80, 140)
+
+
+def job(end: str, name: str, state: str, user: str = "ada", **given: Any) -> pb.Job:
+    asked: dict[str, Any] = {"gpus_min": 1, "gpus_max": 1, "priority": 1, "max_epochs": 30}
+    spec = pb.JobSpec(
+        name=name, user=user, script_path="/custom/train.py", **(asked | given.pop("spec", {}))
+    )
+    given = {"max_epochs": 30, "priority": 1, **given}
+    return pb.Job(id=f"0f3c0e8e-56d5-4a6a-9a3e-0000{end}", spec=spec, state=state, **given)
+
+
+JOBS = (
+    job(
+        "60ce2fc7",
+        "demo",
+        "RUNNING",
+        epochs_done=3,
+        submitted_at=NOW - 200,
+        started_at=NOW - 190,
+        run_started_at=NOW - 190,
+        heard_at=NOW - 12,
+        attempt=1,
+        epoch_seconds=41,
+        eta_seconds=1107,
+        memory_mib=6000,
+        shares=[pb.Share(node="westworld", gpu="gpu0", memory_mib=6000)],
+    ),
+    job(
+        "99ce2fc7",
+        "resnet50-imagenet-lr0.1-seed7",
+        "QUEUED",
+        submitted_at=NOW - 60,
+        reason="memory (needs 4000, free 2872 on gpu0)",
+        memory_mib=4000,
+        spec={
+            "memory_mib": 4000,
+            "image": "pytorch:2",
+            "args": ["--note", "a b"],
+            "project": "vision",
+            "experiment": "e1",
+            "labels": [pb.KeyValue(key="sweep", value="7")],
+            "env": [pb.KeyValue(key="LR", value="0.1")],
+            "ports": [pb.PortMapping(host=31346, container=6006)],
+        },
+    ),
+    job(
+        "12345678",
+        "grid-2",
+        "QUEUED",
+        epochs_done=3,
+        attempt=1,
+        submitted_at=NOW - 4000,
+        started_at=NOW - 3000,
+        preempted=True,
+        reason="turn (what is free is kept for urgent)",
+    ),
+    job(
+        "abcdef01",
+        "vit",
+        "UNRESPONSIVE",
+        user="bartholomew",
+        epochs_done=12,
+        attempt=2,
+        submitted_at=NOW - 90_000,
+        started_at=NOW - 80_000,
+        shares=[pb.Share(node="westworld", gpu=f"gpu{i}", memory_mib=15872) for i in range(4)],
+        reason="nothing heard from it for more than two heartbeats",
+    ),
+    job(
+        "0000beef",
+        "好的名字",
+        "FAILED",
+        attempt=3,
+        submitted_at=NOW - 400_000,
+        started_at=NOW - 300_000,
+        ended_at=NOW - 200_000,
+        reason="exit code 1, 3 times",
+    ),
+    job(
+        "0000bee0",
+        "old",
+        "FINISHED",
+        epochs_done=30,
+        attempt=1,
+        submitted_at=NOW - 400_000,
+        started_at=NOW - 300_000,
+        ended_at=NOW - 200_000,
+        reason="finished",
+    ),
+)
+
+CLUSTER = pb.Cluster(
+    gpus=[
+        pb.GpuState(
+            node="westworld",
+            gpu=f"gpu{index}",
+            index=index,
+            type=kind,
+            memory_mib=16384,
+            capacity_mib=15872,
+            reserved_mib=sum(mib for _, mib in held),
+            ready=True,
+            jobs=[pb.GpuJob(name=name, user="ada", memory_mib=mib) for name, mib in held],
+        )
+        for index, (kind, held) in enumerate(
+            (
+                ("pretended", [("demo", 6000), ("grid-2", 7000)]),
+                ("Tesla V100-SXM2-16GB", [("vit", 15872)]),
+                ("pretended", []),
+            )
+        )
+    ],
+    users=[
+        pb.UserTotal(user="ada", running=2, waiting=2, gpus=0.819, memory_mib=13000),
+        pb.UserTotal(user="bartholomew", running=1, gpus=1, memory_mib=15872),
+    ],
+)
+
+
+def fact(age: float, kind: str, attempt: int = 0, **data: Any) -> pb.Fact:
+    return pb.Fact(at=NOW - age, kind=kind, attempt=attempt, data_json=json.dumps(data))
+
+
+PREEMPTED = "preempted (for urgent)"
+STORY = (
+    fact(90_000, "job_submitted", name="demo", user="ada"),
+    fact(190, "run_started", 1, gpus="gpu0 (6000 MiB)", epochs_done=0),
+    fact(187, "run_running", 1, seconds=3.2),
+    fact(150, "memory_learned", 1, from_mib=6000, to_mib=7100),
+    fact(120, "run_asked_to_stop", 1, reason=PREEMPTED, stop_at_epoch=3),
+    fact(99, "run_ended", 1, reason=f"{PREEMPTED}, after epoch 3", epochs_done=3, seconds=91.0),
+    fact(50, "run_started", 2, gpus="gpu1 (7100 MiB)", epochs_done=3),
+    fact(3, "job_finished", 2, reason="finished", epochs_done=30),
+)
+
+
+def drawn(columns: int) -> Iterator[str]:
+    """Everything there is to see, on a terminal so wide."""
+    screen = Screen(columns)
+    yield from views.jobs(JOBS, NOW, screen, users=False)
+    yield ""
+    yield from views.jobs(JOBS, NOW, screen, users=True)
+    yield ""
+    yield from views.cluster(CLUSTER, screen)
+    yield ""
+    yield from views.record(pb.GetJobReply(job=JOBS[0], story=STORY), NOW, screen, extended=False)
+    yield ""
+    yield from views.record(pb.GetJobReply(job=JOBS[1]), NOW, screen, extended=True)
+
+
+if __name__ == "__main__":
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    for columns in WIDTHS:
+        (GOLDEN / f"{columns}.txt").write_text("\n".join(drawn(columns)) + "\n")

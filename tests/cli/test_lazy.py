@@ -1,0 +1,59 @@
+"""In interpreters of their own: what is imported is imported once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+
+def python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_what_is_postponed_is_executed_when_it_is_used() -> None:
+    code = """
+import sys
+from cli.lazy import postponed
+with postponed(["colorsys"]):
+    import colorsys
+print("ONE_THIRD" in object.__getattribute__(colorsys, "__dict__"), colorsys.ONE_THIRD)
+"""
+    assert python(code) == "False 0.3333333333333333"
+
+
+def test_a_module_that_is_not_there_is_missed_as_ever() -> None:
+    code = """
+from cli.lazy import postponed
+with postponed(["no_such_module"]):
+    try:
+        import no_such_module
+    except ModuleNotFoundError as error:
+        print(error)
+"""
+    assert python(code) == "No module named 'no_such_module'"
+
+
+def test_the_client_leaves_asyncio_alone_and_yet_it_works() -> None:
+    code = """
+import sys
+import cli.client
+print("asyncio.events" in sys.modules)
+import asyncio, grpc.aio
+async def answer():
+    async with grpc.aio.insecure_channel("127.0.0.1:1"):
+        return 42
+print(asyncio.run(answer()), "asyncio.events" in sys.modules)
+"""
+    assert python(code).split("\n") == ["False", "42 True"]
+
+
+def test_nothing_stays_behind_when_the_imports_are_done() -> None:
+    code = """
+import gc, sys
+before = list(sys.meta_path)
+import cli.client
+print(sys.meta_path == before, gc.isenabled())
+"""
+    assert python(code) == "True True"

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cli.story import sentence
+from tests.cli.samples import fact
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "told"),
+    [
+        ("job_submitted", {"name": "demo", "user": "ada"}, "submitted by ada"),
+        ("run_started", {"gpus": "none", "epochs_done": 0}, "attempt 2 started without a GPU"),
+        (
+            "run_started",
+            {"gpus": "gpu0 (6000 MiB)", "epochs_done": 4},
+            "attempt 2 started on gpu0 (6000 MiB), goes on after epoch 4",
+        ),
+        ("run_running", {"seconds": 3.21}, "attempt 2 runs, after 3.2 s"),
+        ("memory_learned", {"from_mib": 0, "to_mib": 9}, "needs 9 MiB a GPU, it shows"),
+        ("memory_learned", {"from_mib": 7, "to_mib": 9}, "needs 9 MiB a GPU, before 7"),
+        (
+            "job_updated",
+            {"priority": 5, "held": False, "max_epochs": 9},
+            "now with priority 5, not held, 9 epochs",
+        ),
+        (
+            "run_asked_to_stop",
+            {"reason": "cancelled by ada", "stop_at_epoch": None},
+            "attempt 2 asked to stop: cancelled by ada",
+        ),
+        ("run_resized", {"from_mib": 7, "to_mib": 9}, "its run now holds 9 MiB, before 7"),
+        (
+            "run_ended",
+            {"reason": "killed", "epochs_done": 3, "seconds": 200, "lost_work_seconds": 40.0},
+            "attempt 2 ended after 3 min, 3 epochs done: killed; 40 s of work lost",
+        ),
+        ("epochs_beyond_max", {"reported": 6, "max_epochs": 5}, "reported epoch 6 of 5"),
+        ("job_finished", {"reason": "finished", "epochs_done": 3}, "FINISHED"),
+        ("job_failed", {"reason": "exit code 1", "epochs_done": 3}, "FAILED: exit code 1"),
+        ("job_cancelled", {"reason": "by ada", "epochs_done": 3}, "CANCELED: by ada"),
+    ],
+)
+def test_a_fact_is_told_in_a_sentence(kind: str, data: dict[str, Any], told: str) -> None:
+    assert sentence(fact(0, kind, 2, **data)) == told
+
+
+def test_a_fact_of_a_newer_scheduler_is_told_by_its_data() -> None:
+    assert sentence(fact(0, "node_moved", node="n2", took_seconds=100)) == (
+        "node moved: node n2, took_seconds 2 min"
+    )
+    assert sentence(fact(0, "run_started", 1)) == "run started"

@@ -1,0 +1,112 @@
+"""What is drawn, compared with drawings that a person has looked at: see samples.py."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from cli import views
+from cli.render import Screen, width
+from scheduler.v1 import scheduler_pb2 as pb
+from tests.cli.samples import CLUSTER, GOLDEN, JOBS, NOW, WIDTHS, drawn, job
+
+
+@pytest.fixture(autouse=True)
+def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize("columns", WIDTHS)
+def test_everything_is_drawn_as_it_was_looked_at(columns: int) -> None:
+    golden = (GOLDEN / f"{columns}.txt").read_text().splitlines()
+    assert list(drawn(columns)) == golden
+
+
+@pytest.mark.parametrize("columns", range(60, 200, 7))
+def test_no_line_is_wider_than_the_terminal(columns: int) -> None:
+    assert max(width(line) for line in drawn(columns)) <= columns
+
+
+@pytest.mark.parametrize("columns", [20, 60, 80, 140, None])
+def test_ids_and_states_are_never_cut(columns: int | None) -> None:
+    lines = views.jobs(JOBS, NOW, Screen(columns), users=True)
+    for shown, line in zip(JOBS, lines[1:], strict=True):
+        assert line.startswith(shown.id[-8:])
+        assert shown.state in line
+
+
+def test_a_pipe_gets_names_and_reasons_whole() -> None:
+    lines = "\n".join(views.jobs(JOBS, NOW, Screen(None), users=True))
+    assert "resnet50-imagenet-lr0.1-seed7" in lines
+    assert "preempted; turn (what is free is kept for urgent)" in lines
+
+
+def test_without_colours_there_is_no_escape() -> None:
+    assert "\x1b" not in "\n".join(drawn(80))
+
+
+def test_colours_do_not_move_anything() -> None:
+    def coloured(columns: int) -> list[str]:
+        screen = Screen(columns, colour=True)
+        lines = views.jobs(JOBS, NOW, screen, users=True) + views.cluster(CLUSTER, screen)
+        assert any("\x1b[32m" in line for line in lines)
+        return [re.sub(r"\x1b\[\d+m", "", line).rstrip() for line in lines]
+
+    plain = Screen(80)
+    assert coloured(80) == views.jobs(JOBS, NOW, plain, users=True) + views.cluster(CLUSTER, plain)
+
+
+def test_a_name_cannot_steer_the_terminal() -> None:
+    evil = job("00000bad", "\x1b]0;owned\x07", "FAILED", reason="line\nbreak\x1b[2J", attempt=1)
+    story = [pb.Fact(at=NOW, kind="job_failed", data_json='{"reason": "\\u001b[2J"}')]
+    lines = [
+        *views.jobs([evil], NOW, Screen(80), users=True),
+        *views.record(pb.GetJobReply(job=evil, story=story), NOW, Screen(80), extended=True),
+    ]
+    assert not [line for line in lines if not line.isprintable()]
+
+
+def test_a_waiting_job_says_why_in_full() -> None:
+    lines = views.record(pb.GetJobReply(job=JOBS[1]), NOW, Screen(None), extended=False)
+    assert "  why         pending: memory (needs 4000, free 2872 on gpu0)" in lines
+
+
+def test_gpus_of_several_nodes_are_told_apart() -> None:
+    cluster = pb.Cluster(gpus=[*CLUSTER.gpus, pb.GpuState(node="n2", index=0, type="T4")])
+    lines = views.cluster(cluster, Screen(None))
+    assert [line.split()[0] for line in lines[1:]] == [
+        *("westworld/gpu0", "westworld/gpu1", "westworld/gpu2", "n2/gpu0")
+    ]
+    assert "node not ready" in lines[4]
+
+
+def test_memory_of_a_pod_that_is_ending_fills_the_bar_too() -> None:
+    gpu = pb.GpuState(index=0, capacity_mib=1000, reserved_mib=1000, ready=True)
+    gpu.jobs.add(name="demo", memory_mib=500)
+    assert "[██████████▓▓▓▓▓▓▓▓▓▓]" in views.cluster(pb.Cluster(gpus=[gpu]), Screen(80))[1]
+
+
+def test_a_cluster_that_nobody_has_seen_says_so() -> None:
+    assert views.cluster(pb.Cluster(), Screen(80)) == ["no GPU has been seen yet"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (pb.JobSpec(gpus_min=0, gpus_max=0), "no GPU"),
+        (pb.JobSpec(gpus_min=1, gpus_max=1, memory_mib=400), "1 GPU, 400 MiB"),
+        (
+            pb.JobSpec(gpus_min=1, gpus_max=4, disable_gpu_sharing=True),
+            "1 to 4 GPUs, a whole card, until its need is measured, alone",
+        ),
+    ],
+)
+def test_the_wish_for_gpus_reads_as_a_sentence(asked: pb.JobSpec, told: str) -> None:
+    assert views.gpus_wished(asked) == told
