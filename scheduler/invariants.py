@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from scheduler.errors import InvariantError
-from scheduler.model import Job, JobId, View
+from scheduler.model import Job, JobId, RunKey, View
 from scheduler.packing import cards
 
 
@@ -62,13 +62,20 @@ def _check_replaced(old: Job, job: Job, after: View) -> None:
 
 
 def _check_capacity(before: View, after: View) -> None:
-    """No step may add to a card beyond its capacity. (A card may shrink under what it holds:
-    that is the world's doing.)"""
+    """No step may grant what a card does not have. (That a card shrinks under what it holds, or
+    pods show up there that nobody believes in, is the world's doing.)"""
     known = cards(after.nodes)
     for key, holders in after.held.items():
-        old = before.held.get(key)
+        old = before.held.get(key, {})
         if holders is old or key not in known:
             continue
-        total, capacity = sum(holders.values()), known[key].capacity_mib
-        grown = total > (sum(old.values()) if old else 0)
-        _require(not grown or total <= capacity, "more than a card holds", key, holders)
+        granted = any(
+            mib > old.get(run, 0) and _believed(run, after) for run, mib in holders.items()
+        )
+        fits = sum(holders.values()) <= known[key].capacity_mib
+        _require(fits or not granted, "more than a card holds", key, holders)
+
+
+def _believed(run: RunKey, view: View) -> bool:
+    job = view.jobs.get(run[0])
+    return job is not None and job.run is not None and job.run.attempt == run[1]
