@@ -42,7 +42,7 @@ class Picture:
             self._live.stop()
 
     def say(self, line: str) -> None:
-        self._console.print(line, highlight=False, markup=False)
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def draw(self, cluster: scheduler_pb2.Cluster, jobs: Sequence[scheduler_pb2.Job]) -> None:
         if self._live:
