@@ -19,9 +19,10 @@ Hearing from a run (an epoch started or ended, a sign of life) is as good as see
     RUNNING                absent    -        -        -            exited     exited
     STOPPING               absent    -        -        -            exited     exited
 
-*absent* means lost, or stopped, only if the run was seen before, or if the look began after the
-run came into its phase: an older look may have begun before its pods were created. A STARTING run
-that was never seen is simply asked for again, under the same name (reconcile.py).
+*absent* means lost, or stopped, only if the look began after the run came into its phase: an older
+look may have begun before its pods were created. A STARTING run that was never seen is simply
+asked for again, under the same name (reconcile.py); it comes into its phase anew, because a look
+that began before that, and arrives after a newer one, may miss what is created now.
 
 One honest line: a gang of which one pod has failed is over, although its other pods may live for
 a while; they hold their GPUs as pods of a run nobody believes in, and are removed as such.
@@ -194,10 +195,12 @@ def _(event: Observed, draft: Draft) -> None:
         pods = draft.pods.get(key, ())
         if pods:
             draft.put(_confronted(job, job.run, pods, draft))
-        elif key in seen_before or (
-            job.run.phase is not RunPhase.STARTING and event.at > job.run.phase_at
+        elif event.at > job.run.phase_at and (
+            key in seen_before or job.run.phase is not RunPhase.STARTING
         ):
             draft.put(_over(job, job.run, None, draft))
+        elif job.run.phase is RunPhase.STARTING:  # asked for once more, from now on
+            draft.put(replace(job, run=replace(job.run, phase_at=draft.now)))
 
 
 def _by_run(pods: tuple[Pod, ...]) -> dict[RunKey, tuple[Pod, ...]]:
