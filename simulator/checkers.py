@@ -42,9 +42,8 @@ def said(word: object) -> str:
     if not isinstance(word, Job):
         return str(word)
     parts = [f"{word.id} {word.epochs_done}/{word.max_epochs}"]
-    for name in ("priority", "memory_mib", "attempts", "failures", "eligible_at", "run", "reason"):
-        if value := getattr(word, name):
-            parts.append(f"{name}={value}")
+    names = ("priority", "memory_mib", "attempts", "failures", "eligible_at", "run", "reason")
+    parts += [f"{name}={value}" for name in names if (value := getattr(word, name))]
     parts += [name for name in ("held", "cancelled") if getattr(word, name)]
     return f"[{', '.join(parts)}, {word.outcome or 'live'}]"
 
@@ -311,14 +310,12 @@ class Economy(Checker):
             self.require(why, job, "was stopped for nothing")
 
     def _wanted(self, job: Job, view: View) -> bool:
-        """Whether a job of higher priority waits that does not fit into what is free."""
+        """Whether a job of higher priority waits that cannot have what is free: because it does not
+        fit there, or because that is kept for somebody who needs more."""
         free = _free(view, self.rules)
-        return any(
-            _startable(other, view.at)
-            and other.priority > job.priority
-            and not _fits(other, free, view, self.rules)
-            for other in view.jobs.values()
-        )
+        waiting = [other for other in view.jobs.values() if _startable(other, view.at)]
+        unfit = [other for other in waiting if not _fits(other, free, view, self.rules)]
+        return bool(unfit) and any(other.priority > job.priority for other in waiting)
 
     def _grown(self, run: Run, view: View) -> bool:
         """Whether those on one of its GPUs need more than there is."""

@@ -1,4 +1,4 @@
-"""What a run does on its nodes: it starts, asks, trains, reports, stops, dies. As the truth says."""
+"""What a run does on its nodes: it starts, asks, trains, reports, stops and dies, by the truth."""
 
 from __future__ import annotations
 
