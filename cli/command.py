@@ -53,6 +53,12 @@ class _Help(argparse.RawDescriptionHelpFormatter):
         return f"{', '.join(action.option_strings)} {value}"
 
 
+class _PrintHelp(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        say(parser.format_help().rstrip())  # argparse would hide that a disk is full
+        parser.exit()
+
+
 class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         from importlib.metadata import version  # slow, and for this alone
@@ -104,7 +110,7 @@ class Parser(argparse.ArgumentParser):
         )
         group.add_argument("--debug", action="store_true", help="show where an error comes from")
         group.add_argument("--version", nargs=0, action=_Version, help="print the version")
-        group.add_argument("-h", "--help", action="help", help="print this")
+        group.add_argument("-h", "--help", nargs=0, action=_PrintHelp, help="print this")
 
     def read(self, argv: Sequence[str]) -> argparse.Namespace:
         """What follows the first `--` is not looked at, and becomes `words`."""
@@ -231,15 +237,17 @@ def _outcome(parser: Parser, body: Callable[[argparse.Namespace], int], argv: Se
         return 130
     except BrokenPipeError:  # the reader has seen enough
         return 1
-    except CommandError as error:
-        problem, exit_code = str(error), error.exit_code
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        problem, exit_code = f"{where}{error.strerror or error}", 1
     except Exception as error:  # noqa: BLE001 - a person sees one line, whatever happens
-        problem = f"a bug of ours, {type(error).__name__}: {error} (--debug shows where)"
-        exit_code = 1
-    if options.debug:
-        traceback.print_exc()
-    note(f"{parser.prog}: {problem}")
-    return exit_code
+        if options.debug:
+            traceback.print_exc()
+        note(f"{parser.prog}: {_in_a_line(error)}")
+        return error.exit_code if isinstance(error, CommandError) else 1
+
+
+def _in_a_line(error: Exception) -> str:
+    if isinstance(error, CommandError):
+        return str(error)
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror or error}"
+    return f"a bug of ours, {type(error).__name__}: {error} (--debug shows where)"
