@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -18,6 +19,11 @@ from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as rpc
 
 PATIENCE_SECONDS = 30.0  # for conditions that come true at once on an idle machine
+PATIENCE = f"""
+from kubernetesdlprofile import courier, kubeprofiler
+kubeprofiler.ANSWER_SECONDS = kubeprofiler.LEAVE_SECONDS = {PATIENCE_SECONDS}
+courier.CALL_SECONDS = courier.EXIT_SECONDS = {PATIENCE_SECONDS}
+"""
 JOB_ID = "123e4567-e89b-12d3-a456-426614174000"
 
 
@@ -53,7 +59,7 @@ class Recorder(rpc.ProfilerServicer):
     def _hear(self, method: str, request: Any, context: grpc.ServicerContext) -> None:
         with self._changed:
             self.heard.append((method, request))
-            self.metadata.append({item.key: item.value for item in context.invocation_metadata()})
+            self.metadata.append(dict(context.invocation_metadata()))
             self._changed.notify_all()
         self.answering.wait(PATIENCE_SECONDS)
         if method in self.refuse:
@@ -61,10 +67,15 @@ class Recorder(rpc.ProfilerServicer):
 
     def wait_for(self, method: str, count: int = 1) -> list[Any]:
         """At least so many calls of a method."""
-        with self._changed:
-            came = self._changed.wait_for(lambda: len(self.of(method)) >= count, PATIENCE_SECONDS)
-        assert came, f"{method} was called {len(self.of(method))} times: {self.heard}"
+        self._wait(lambda: len(self.of(method)) >= count)
         return self.of(method)
+
+    def wait_for_epoch(self, epoch: int) -> None:
+        self._wait(lambda: epoch in self.epochs())
+
+    def _wait(self, condition: Callable[[], bool]) -> None:
+        with self._changed:
+            assert self._changed.wait_for(condition, PATIENCE_SECONDS), f"heard {self.heard}"
 
     def of(self, method: str) -> list[Any]:
         return [message for name, message in self.heard if name == method]
@@ -92,7 +103,7 @@ class Place:
 
     def open(self) -> None:
         self._server = grpc.server(ThreadPoolExecutor(8))
-        rpc.add_ProfilerServicer_to_server(self.recorder, self._server)
+        rpc.add_ProfilerServicer_to_server(self.recorder, self._server)  # type: ignore[no-untyped-call]  # generated
         self._port = self._server.add_insecure_port(f"127.0.0.1:{self._port}")
         self._server.start()
 
@@ -118,9 +129,10 @@ def recorder(place: Place) -> Recorder:
 @pytest.fixture
 def bare_environment() -> dict[str, str]:
     """This process's environment without anything the library would read."""
-    ours = ("KUBEPROFILER_", "JOB_", "EPOCHS_", "BATCH_", "TRAINING_", "NUM_", "NODE", "RANK")
-    ours += ("LOCAL_RANK", "HEARTBEAT_", "RESERVED_")
-    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    ours = re.compile(
+        "KUBEPROFILER_|JOB_|EPOCHS_|BATCH_|TRAINING_|NUM_|NODE|(LOCAL_)?RANK|RESERVED_"
+    )
+    return {name: value for name, value in os.environ.items() if not ours.match(name)}
 
 
 @pytest.fixture
@@ -150,12 +162,17 @@ def job_environment(
 
 @pytest.fixture
 def start_script() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Start Python code as a training of its own, with pipes; killed if the test leaves it."""
+    """Start Python code as a training of its own, with pipes; killed if the test leaves it.
+
+    It is more patient with the scheduler than usual, so that a busy machine changes nothing, unless
+    its patience is what the test is about."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(source: str, environment: dict[str, str], **more: str) -> subprocess.Popen[str]:
+    def start(
+        source: str, environment: dict[str, str], patient: bool = True, **more: str
+    ) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-c", source],
+            [sys.executable, "-c", PATIENCE + source if patient else source],
             env={**environment, **more},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -175,11 +192,13 @@ def start_script() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 def run_script(
     start_script: Callable[..., subprocess.Popen[str]],
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The same, until it ends by itself."""
+
     def run(
-        source: str, environment: dict[str, str], **more: str
+        source: str, environment: dict[str, str], patient: bool = True, **more: str
     ) -> subprocess.CompletedProcess[str]:
-        process = start_script(source, environment, **more)
-        stdout, stderr = process.communicate(timeout=2 * PATIENCE_SECONDS)
+        process = start_script(source, environment, patient, **more)
+        stdout, stderr = process.communicate(timeout=4 * PATIENCE_SECONDS)
         return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
     return run

@@ -44,6 +44,23 @@ class Training:
         self.stopped.set()
 
 
+def ask_in_vain(training: Training) -> None:
+    """While the server is away. Whatever is sent afterwards was posted before or is sent with it:
+    the round that was under way has failed."""
+    training.courier.ask(0, question(0), LONG)
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine is no scheduler that does not answer."""
+    monkeypatch.setattr(module, "CALL_SECONDS", LONG)
+
+
+@pytest.fixture
+def _no_patience(monkeypatch: pytest.MonkeyPatch, _patience: None) -> None:
+    monkeypatch.setattr(module, "CALL_SECONDS", 0.5)
+
+
 @pytest.fixture
 def training(place: Any) -> Iterator[Training]:
     training = Training(place.address)
@@ -68,9 +85,10 @@ def test_epochs_that_gathered_while_the_scheduler_was_away_come_in_one_message(
 ) -> None:
     place.close()
     training.courier.post_epoch(profile(1))
-    training.courier.ask(1, question(1), LONG)  # returns when the first try has failed
+    ask_in_vain(training)
     for epoch in (2, 3):
         training.courier.post_epoch(profile(epoch))
+    ask_in_vain(training)
     place.open()
     assert training.courier.flush(LONG)
     assert [[p.epoch for p in message.profiles] for message in recorder.of("EndEpoch")] == [
@@ -78,6 +96,7 @@ def test_epochs_that_gathered_while_the_scheduler_was_away_come_in_one_message(
     ]
 
 
+@pytest.mark.usefixtures("_no_patience")
 def test_an_epoch_whose_acknowledgement_is_lost_is_sent_again(
     training: Training, recorder: Any
 ) -> None:
@@ -125,8 +144,8 @@ def test_an_outage_is_told_once(
     training: Training, place: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     place.close()
-    for epoch in range(3):
-        training.courier.ask(epoch, question(epoch), LONG)
+    for _ in range(3):
+        ask_in_vain(training)
     (record,) = caplog.records
     assert "no answer from the scheduler (UNAVAILABLE: " in record.getMessage()
 
@@ -136,8 +155,8 @@ def test_epochs_come_before_the_question_and_the_farewell_comes_last(
 ) -> None:
     place.close()
     training.courier.post_farewell(wire.finish("job", 1, 0, True))
-    training.courier.ask(2, question(2), LONG)
     training.courier.post_epoch(profile(2))
+    ask_in_vain(training)
     place.open()
     assert training.courier.flush(LONG)
     assert recorder.methods() == ["EndEpoch", "StartEpoch", "Finish"]
@@ -150,6 +169,7 @@ def test_of_very_many_epochs_the_newest_are_kept(
     place.close()
     for epoch in range(1, EPOCHS_MAX + 100):
         training.courier.post_epoch(profile(epoch))
+    ask_in_vain(training)
     place.open()
     assert training.courier.flush(LONG)
     assert recorder.epochs() == list(range(100, EPOCHS_MAX + 100))
@@ -184,11 +204,11 @@ def test_an_answer_that_is_nonsense_stops_nothing(
     place: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = grpc.server(ThreadPoolExecutor(1))
-    nonsense = grpc.unary_unary_rpc_method_handler(lambda request, context: b"\xff")
-    handlers = {"StartEpoch": nonsense}
-    server.add_generic_rpc_handlers(
-        [grpc.method_handlers_generic_handler("scheduler.v1.Profiler", handlers)]
-    )
+    handlers: dict[str, Any] = {
+        "StartEpoch": grpc.unary_unary_rpc_method_handler(lambda request, context: b"\xff")
+    }
+    service = grpc.method_handlers_generic_handler("scheduler.v1.Profiler", handlers)
+    server.add_generic_rpc_handlers([service])
     training = Training(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
     server.start()
     training.courier.ask(1, question(1), LONG)
@@ -208,6 +228,7 @@ def test_signs_of_life_are_sent_when_something_moved(place: Any) -> None:
     assert len(place.recorder.of("Report")) == 2
 
 
+@pytest.mark.usefixtures("_no_patience")
 def test_a_sign_of_life_that_was_not_heard_is_sent_again(training: Training, recorder: Any) -> None:
     recorder.answering.clear()
     training.news = [profile(1)]
@@ -218,8 +239,8 @@ def test_a_sign_of_life_that_was_not_heard_is_sent_again(training: Training, rec
 def test_a_bug_in_the_probe_does_not_end_the_reports(
     training: Training, recorder: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    training.news = [None]  # type: ignore[list-item]  # what `profiles` cannot take
-    training.news[0] = object()  # type: ignore[call-overload]
+    not_a_profile: Any = object()
+    training.news = [not_a_profile]
     training.courier.post_report()
     training.courier.ask(1, question(1), LONG)
     training.courier.post_epoch(profile(1))

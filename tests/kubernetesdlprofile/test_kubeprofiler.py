@@ -274,7 +274,7 @@ def test_training_begins_while_the_answer_is_late_and_the_late_answer_is_obeyed(
     recorder.answering.clear()
     recorder.stop_at = 0
     source = "api.start_epoch()\nprint('training', flush=True)\nwhile True: api.measure()"
-    script = start_script(BEGIN + source, job_environment)
+    script = start_script(BEGIN + source, job_environment, patient=False)
     read_until(script, "training")
     recorder.answering.set()
     assert script.wait() == 85
@@ -288,7 +288,7 @@ def test_an_answer_for_an_epoch_that_is_over_is_void(
     recorder.stop_at = 0
     source = "api.start_epoch(); api.end_epoch(); print('over', flush=True)\n"
     source += "sys.stdin.readline(); api.measure(); print(api.should_stop, flush=True)"
-    script = start_script(BEGIN + source, job_environment)
+    script = start_script(BEGIN + source, job_environment, patient=False)
     read_until(script, "over")
     recorder.answering.set()
     recorder.wait_for("EndEpoch")  # which comes after the answer
@@ -312,18 +312,17 @@ def test_a_scheduler_that_dies_and_returns_misses_no_epoch(
         say(script, "")
         read_until(script, f"epoch {epoch}")
     place.open()
-    recorder.wait_for("EndEpoch", 2)
-    assert recorder.epochs() == [1, 2, 3, 4]
+    recorder.wait_for_epoch(4)
     say(script, "")
     assert script.wait() == 0
-    assert recorder.epochs() == [1, 2, 3, 4, 5]
+    assert set(recorder.epochs()) == {1, 2, 3, 4, 5}  # some perhaps twice
 
 
 def test_a_script_ends_although_nobody_answers(
     run_script: Run, job_environment: Environment, recorder: Any
 ) -> None:
     recorder.answering.clear()
-    done = run_script(TRAIN + "api.end()", job_environment, EPOCHS_TO_BE_DONE="1")
+    done = run_script(TRAIN + "api.end()", job_environment, patient=False, EPOCHS_TO_BE_DONE="1")
     assert done.returncode == 0
     assert len(warnings(done)) == 1
 
@@ -516,7 +515,7 @@ def test_the_number_of_threads_does_not_grow(
     source += "for step in range(200): api.measure(); api.send_profiling()\n"
     source += "for epoch in range(200): api.end_epoch()\n"
     source += "print(threading.active_count() - before)"
-    done = run_script(source, job_environment)
+    done = run_script(source, job_environment, patient=False)
     assert done.stdout.split() == ["0"]
 
 

@@ -20,11 +20,15 @@ def test_the_library_runs_on_the_python_of_old_images() -> None:
     assert found.returncode == 0, found.stdout
 
 
-def test_the_library_needs_no_other_package() -> None:
+def test_the_library_needs_no_other_package(tmp_path: Path) -> None:
     """In a Python that sees the standard library and nothing else."""
     source = f"import sys; sys.path.append({str(PACKAGE.parent)!r})\n"
     source += "from kubernetesdlprofile import kubeprofiler; kubeprofiler.KubeProfiler()"
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", source], capture_output=True, text=True, check=False
+        [sys.executable, "-I", "-S", "-c", source],
+        env={"TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
