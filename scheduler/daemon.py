@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from scheduler.clusters.environment import RESERVED_ENVIRONMENT
 from scheduler.clusters.local import LocalCluster
 from scheduler.config import Config, load
 from scheduler.errors import ConfigError, InvariantError, SchedulerError
+from scheduler.housekeeping import Housekeeping, chores
 from scheduler.identity import TokenSocket, secret, user_name, user_token
 from scheduler.inbox import QueueInbox
 from scheduler.lookup import Lookup
@@ -207,6 +208,9 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     parts.callback(TokenSocket(server.port, key, VERSION).stop)
     cluster.start(inbox.put)
     parts.callback(cluster.stop)
+    housekeeping = _housekeeping(config, database, logger)
+    housekeeping.start()
+    parts.callback(housekeeping.stop)
     server.start()
     _introduce(config, address, scheduler, cluster, logger)
     return scheduler
@@ -225,6 +229,14 @@ def _introduce(
         adopted=sum(pod.alive for pod in cluster.observe().pods),
     )
     click.echo(f"ready {address}")
+
+
+def _housekeeping(config: Config, database: Path, logger: log.Logger) -> Housekeeping:
+    def failed(chore: str, error: Exception) -> None:
+        expected = isinstance(error, SchedulerError)
+        logger.error("chore_failed", chore=chore, error=str(error), exc_info=not expected)
+
+    return Housekeeping(chores(database, **asdict(config.housekeeping)), failed)
 
 
 def _policy(config: Config) -> Policy:
