@@ -253,9 +253,9 @@ def test_finished_is_not_taken_back() -> None:
 
 def test_a_gang_is_over_with_its_first_failed_pod() -> None:
     gang = on(job("a", gpus=2), share(), share(gpu=1))
-    shares = [{"rank": i, "shares": (share(gpu=i),)} for i in range(2)]
-    failed = pod(gang, PodState.FAILED, exit_code=7, **shares[1])
-    seen = after(view(gang, nodes=[node(2)]), look(pod(gang, **shares[0]), failed, nodes=[node(2)]))
+    works = pod(gang, shares=(share(),))
+    failed = pod(gang, PodState.FAILED, exit_code=7, rank=1, shares=(share(gpu=1),))
+    seen = after(view(gang, nodes=[node(2)]), look(works, failed, nodes=[node(2)]))
     assert seen.jobs[A].reason == "exit code 7"
     assert seen.held == {("n1", "gpu0"): {(A, 1): CAPACITY}}, "the other pod still holds its GPU"
 

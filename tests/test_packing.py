@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import pytest
+
+from scheduler.model import Gpu, Job, Rules
+from scheduler.packing import best_fit, by_node, cards, free_mib, lacking, need_mib
+from tests.core import CAPACITY, RULES, card, job, node, on, pod, share, view
+
+
+def test_cards_of_nodes_that_are_not_ready_are_not_to_be_had() -> None:
+    known = cards([node(2), node(name="n2", ready=False), node(name="n3")])
+    assert list(known) == [("n1", "gpu0"), ("n1", "gpu1"), ("n3", "gpu0")]
+
+
+@pytest.mark.parametrize(
+    ("total", "reserved", "capacity"),
+    [
+        (16384, 512, 15872),
+        (4096, 0, 3840),  # 256 at least
+        (81920, 0, 79463),  # 3 % at least
+        (100, 512, 0),
+    ],
+)
+def test_some_of_each_card_is_kept_back(total: int, reserved: int, capacity: int) -> None:
+    assert Gpu("gpu0", 0, "t4", total, reserved).capacity_mib == capacity
+
+
+@pytest.mark.parametrize(
+    ("wants", "margin", "needs"),
+    [
+        (job("a", 4000), 0, 4000),
+        (job("a", 4000), 200, 4200),
+        (job("a", 0), 200, CAPACITY),  # nobody knows
+        (job("a", 100, shareable=False), 200, CAPACITY),
+        (job("a", 15800), 200, CAPACITY),  # its margin does not keep it from a card it fits on
+        (job("a", 16000), 0, CAPACITY),  # measured to use what we keep back: it gets all
+        (job("a", 16000, shareable=False), 0, CAPACITY),
+        (job("a", 20000), 0, 20000),
+        (job("a", 20000, shareable=False), 0, 20000),
+    ],
+)
+def test_what_a_job_needs_of_a_card(wants: Job, margin: int, needs: int) -> None:
+    assert need_mib(wants, card(), Rules(memory_margin_mib=margin)) == needs
+
+
+def test_what_runs_and_leftover_pods_hold_is_not_free() -> None:
+    ghost = pod(on(job("ghost"), share(1000, 1)))
+    seen = view(on(job("a", 4000), share(4000)), nodes=[node(3)], pods=[ghost])
+    assert list(free_mib(seen).values()) == [CAPACITY - 4000, CAPACITY - 1000, CAPACITY]
+
+
+def test_best_fit_leaves_the_least() -> None:
+    known = cards([node(3)])
+    free = dict(zip(known, (9000, 5000, 6000), strict=True))
+    assert best_fit(job("a", 5500), 1, known, free, RULES) == (("n1", "gpu2"),)
+
+
+def test_best_fit_of_equal_cards_is_the_first() -> None:
+    known = cards([node(2), node(2, name="n0")])
+    free = dict.fromkeys(known, 9000)
+    assert best_fit(job("a", 5500), 1, known, free, RULES) == (("n0", "gpu0"),)
+
+
+def test_all_cards_of_a_job_are_on_one_node() -> None:
+    known = cards([node(1), node(2, name="n2"), node(1, name="n3")])
+    free = dict.fromkeys(known, CAPACITY)
+    chosen = best_fit(job("a", gpus=2), 2, known, free, RULES)
+    assert chosen == (("n2", "gpu0"), ("n2", "gpu1"))
+    assert best_fit(job("a", gpus=3), 3, known, free, RULES) is None
+
+
+def test_a_job_without_gpus_fits_anywhere_even_where_there_are_none() -> None:
+    assert best_fit(job("a", gpus=0), 0, {}, {}, RULES) == ()
+
+
+def test_cards_are_grouped_by_their_node() -> None:
+    assert [len(keys) for keys in by_node(cards([node(3), node(1, name="n2")]))] == [3, 1]
+
+
+@pytest.mark.parametrize(
+    ("wants", "free", "words"),
+    [
+        (job("c", 4000), (2872, 100), "memory (needs 4000, free 2872 on gpu0)"),
+        (job("c", 4000), (100, 2872), "memory (needs 4000, free 2872 on gpu1)"),
+        (
+            job("c", 4000, shareable=False),
+            (9000, 9000),
+            "gpus (needs a whole GPU, as it shares with nobody; none is empty)",
+        ),
+        (
+            job("c"),
+            (9000, 9000),
+            "gpus (needs a whole GPU, as it has no known memory need; none is empty)",
+        ),
+        (
+            job("c", 4000, gpus=2),
+            (9000, 100),
+            "gpus (needs 2 GPUs with 4000 MiB free on one node; now at most 1)",
+        ),
+        (job("c", gpus=2), (0, 0), "gpus (needs 2 GPUs empty on one node; now at most 0)"),
+    ],
+)
+def test_what_a_job_lacks_is_said_in_numbers(wants: Job, free: tuple[int, int], words: str) -> None:
+    known = cards([node(2)])
+    assert str(lacking(wants, known, dict(zip(known, free, strict=True)), RULES)) == words
+
+
+def test_a_card_is_named_with_its_node_where_there_are_several() -> None:
+    known = cards([node(1), node(1, name="n2")])
+    free = dict(zip(known, (5, 7), strict=True))
+    assert str(lacking(job("a", 9), known, free, RULES)) == "memory (needs 9, free 7 on n2/gpu0)"
+
+
+def test_without_any_gpu_that_is_what_lacks() -> None:
+    assert str(lacking(job("a"), {}, {}, RULES)) == "gpus (there is no GPU)"
