@@ -28,7 +28,8 @@ from simulator.people import Owner
 from simulator.trainings import Training
 from simulator.world import Witness, World
 
-NOTICE_SLACK_SECONDS = 120.0  # for a daemon that is down, and looks that are lost
+SLACK_SECONDS = 10.0  # a deadline is met as soon as the daemon has done what it is at
+SLACK_AFTER_RESTART_SECONDS = 600.0
 
 
 class Violation(Exception):
@@ -148,6 +149,11 @@ class Progress(Checker):
         super().__init__(world)
         self.stopped_at: dict[JobId, int] = {}
 
+    def launched(self, launch: Launch) -> None:
+        run = self.world.stored[launch.job_id].run
+        resumes = run is not None and launch.epochs_done == run.epochs_before
+        self.require(resumes, launch, "after", launch.epochs_done, "epochs, but", run)
+
     def answered(self, key: RunKey, epoch: int, stop: bool) -> None:
         if stop:
             self.stopped_at[key[0]] = max(self.stopped_at.get(key[0], 0), epoch)
@@ -165,6 +171,16 @@ class Progress(Checker):
         acknowledged = self.world.epochs_acknowledged.get(job.id, 0)
         known = max(acknowledged, self.stopped_at.get(job.id, 0))
         self.require(run.epochs_before >= min(known, job.max_epochs), job, "had done", known)
+
+
+class Memory(Checker):
+    """What a job was measured to need, and this acknowledged, is known and never forgotten."""
+
+    def stepped(self, before: View, after: View) -> None:
+        for job, old in _changed(before, after):
+            measured = self.world.memory_acknowledged.get(job.id, 0)
+            known = old.outcome or job.memory_mib >= measured
+            self.require(bool(known), job, "was measured to need", measured)
 
 
 class Outcomes(Checker):
@@ -243,6 +259,13 @@ class Wishes(Checker):
 class Notice(Checker):
     """A run is let to the end of its epoch, but no run outlives its notice."""
 
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.restarted_at: Time = 0.0
+
+    def restarted(self, loaded: View) -> None:
+        self.restarted_at = self.world.now()
+
     def removed(self, remove: Remove) -> None:
         run = self.world.runs.get((remove.job_id, remove.attempt))
         job = self.world.stored.get(remove.job_id)
@@ -263,7 +286,10 @@ class Notice(Checker):
             if run is None or not run.working or run.leaving:
                 continue
             late = self.world.now() - job.run.kill_at
-            self.require(late <= NOTICE_SLACK_SECONDS, job, "outlives its notice by", late)
+            # A daemon that was away has to look first, and may not see much.
+            away = self.restarted_at > job.run.kill_at - SLACK_SECONDS
+            most = SLACK_AFTER_RESTART_SECONDS if away else SLACK_SECONDS
+            self.require(late <= most, job, "outlives its notice by", late)
 
 
 class Belief(Checker):
@@ -425,6 +451,7 @@ def checkers(
         Capacity(world),
         Attempts(world),
         Progress(world),
+        Memory(world),
         Outcomes(world, owners),
         Durability(world),
         Wishes(world),

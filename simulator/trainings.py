@@ -191,9 +191,11 @@ class Training:
             self.world.after(REPORT_AGAIN_SECONDS, partial(self._report, epoch))
 
     def _acknowledged(self, epoch: int) -> None:
-        self._reports.pop(epoch, None)
-        known = self.world.epochs_acknowledged
-        known[self.launch.job_id] = max(known.get(self.launch.job_id, 0), epoch)
+        report = self._reports.pop(epoch, None)
+        job_id, world = self.launch.job_id, self.world
+        world.epochs_acknowledged[job_id] = max(world.epochs_acknowledged.get(job_id, 0), epoch)
+        if report and report.memory_mib:
+            world.memory_acknowledged[job_id] = report.memory_mib
 
     def _heartbeat(self) -> None:
         if self.working and self.cut_off_at is None:

@@ -82,6 +82,7 @@ class World:
         # The truth, to hold beliefs against.
         self.acknowledged: set[JobId] = set()
         self.epochs_acknowledged: dict[JobId, int] = {}
+        self.memory_acknowledged: dict[JobId, int] = {}
         self.epochs_done: dict[JobId, int] = {}
         self.ended_well: set[JobId] = set()
         self.failures: Counter[tuple[JobId, Failure]] = Counter()
