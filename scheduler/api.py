@@ -47,7 +47,9 @@ SILENCE_SECONDS = 5.0  # a job may fall silent without any news
 class Host(Protocol):
     """What is asked of the cluster before it is given a job."""
 
-    reserved: Collection[str]  # the variables that it sets itself
+    @property
+    def reserved(self) -> Collection[str]:
+        """The variables that it sets itself."""
 
     def refuses(self, user: str) -> str | None:
         """Why no job of this user can run here."""

@@ -13,6 +13,7 @@ import secrets
 import socket
 import struct
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -147,4 +148,5 @@ class TokenSocket:
                 "token": user_token(self._secret, user),
                 "version": self._version,
             }
-            peer.sendall(json.dumps(answer).encode() + b"\n")
+            with suppress(OSError):  # who leaves before the answer needs none
+                peer.sendall(json.dumps(answer).encode() + b"\n")

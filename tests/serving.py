@@ -11,7 +11,7 @@ from pathlib import Path
 
 import grpc
 
-from scheduler.api import Api, Host
+from scheduler.api import Api
 from scheduler.clusters import environment
 from scheduler.identity import user_token
 from scheduler.inbox import QueueInbox
@@ -101,12 +101,11 @@ class Serving:
         rules = Rules(plan_every_seconds=0.01)
         self.scheduler = Scheduler(self.inbox, self._store, self.cluster, fifo(rules), rules)
         view = lambda: self.scheduler.view  # noqa: E731
-        host: Host = self.cluster
         api = Api(
             inbox=self.inbox,
             view=view,
             lookup=Lookup(view, self._reader, self.inbox.now, heartbeat_seconds),
-            host=host,
+            host=self.cluster,
             logs=self.logs,
             rules=rules,
             secret=SECRET,
@@ -123,8 +122,8 @@ class Serving:
             self.cluster.show()
             eventually(lambda: self.scheduler.view.observed_at)
         self.channel = grpc.insecure_channel(f"127.0.0.1:{self.server.port}")
-        self.people = pb_grpc.SchedulerStub(self.channel)
-        self.jobs = pb_grpc.ProfilerStub(self.channel)
+        self.people = pb_grpc.SchedulerStub(self.channel)  # type: ignore[no-untyped-call]  # generated
+        self.jobs = pb_grpc.ProfilerStub(self.channel)  # type: ignore[no-untyped-call]  # generated
 
     def _run(self) -> None:
         while not self._stopped.is_set():
@@ -141,7 +140,8 @@ class Serving:
 
     def submit(self, name: str = "demo", user: str = "ada", **spec: object) -> str:
         request = submission(name, **spec)
-        return self.people.Submit(request, metadata=by(user), timeout=10).job.id
+        reply: pb.SubmitReply = self.people.Submit(request, metadata=by(user), timeout=10)
+        return reply.job.id
 
     def job(self, job_id: str) -> Job:
         return self.scheduler.view.jobs[JobId(job_id)]
