@@ -1,7 +1,4 @@
-"""The scheduler's API as the commands see it: address, token, deadlines, errors in a line.
-
-Import this before anything else that imports grpc or protobuf: it sees to it that they are quick.
-"""
+"""The scheduler's API as the commands see it: address, token, deadlines, errors in a line."""
 
 from __future__ import annotations
 
@@ -12,14 +9,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
+import grpc
+from google.protobuf.message import Message
+
 from cli.command import CommandError, UsageError
-from cli.lazy import postponed
-
-with postponed():
-    import grpc
-    from google.protobuf.message import Message
-
-    from scheduler.v1 import scheduler_pb2 as pb
+from scheduler.v1 import scheduler_pb2 as pb
 
 DEADLINE_SECONDS = 15.0  # the daemon gives up after 10, and says more
 PAUSES_SECONDS = (0.2, 0.5, 1.0)  # between tries to submit
@@ -190,8 +184,10 @@ def _local_token(host: str, port: int) -> str | None:
 
 def _is_here(host: str) -> bool:
     """An address is this machine's if one can listen there."""
+    # A str would be taken through IDNA, whose tables take longer to load than all this.
+    name = host.encode() if host.isascii() else host
     try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(name, 0, type=socket.SOCK_STREAM)
         for family, kind, protocol, _, where in found:
             with socket.socket(family, kind, protocol) as probe:
                 probe.bind(where)

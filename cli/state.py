@@ -7,7 +7,6 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from threading import Thread
 
@@ -100,11 +99,11 @@ def show(options: argparse.Namespace) -> int:
 # --- what there is to see -----------------------------------------------------------------------
 
 
-@dataclass(slots=True)
 class _Answer:
-    lines: list[str] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)  # beside the result: to stderr
-    exit_code: int = 0
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.remarks: list[str] = []  # beside the result: to stderr
+        self.exit_code = 0
 
 
 def _ask(client: Client, options: argparse.Namespace) -> _Answer:
