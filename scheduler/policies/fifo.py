@@ -3,7 +3,7 @@
 Order. A waiting job's rank is the moment of its submission, moved back by `ageing_seconds` for
 each step of priority and forward by the time it has run. Two waiting jobs never change places, so
 nobody starves: a job can only be overtaken by those submitted within (difference in priority) x
-`ageing_seconds` after it.
+`ageing_seconds`, and the time it has run, after it.
 
 Who may run. Running jobs stay. Waiting jobs are placed in order of rank, best fit: on the card
 that is left with the least. The first that does not fit is given a *claim* on the cards where the
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from scheduler.adopt import stoppable
 from scheduler.model import (
@@ -36,6 +37,8 @@ from scheduler.model import (
 )
 from scheduler.packing import best_fit, by_node, cards, free_mib, lacking, need_mib
 from scheduler.ports import Policy
+
+_Key = TypeVar("_Key", JobId, RunKey)
 
 
 def fifo(rules: Rules) -> Policy:
@@ -56,7 +59,7 @@ class _Exits:
 
     ends: tuple[JobId, ...]  # by themselves, nobody knows when
     asked: tuple[JobId, ...]  # to leave at the end of an epoch
-    leaving: tuple[JobId, ...]  # have been asked already, or are over but for their pods
+    leaving: tuple[RunKey, ...]  # have been asked already, or are over but for their pods
 
     @property
     def cost(self) -> tuple[int, int, int]:
@@ -205,9 +208,17 @@ class _Planner:
         return Reason("turn", f"what is free is kept for {', '.join(names)}")
 
     def _waits_for(self, claim: _Claim) -> Reason:
-        stop = self._names((*claim.asked, *claim.leaving))
-        end = f" and {self._names(claim.ends)} to end" if claim.ends else ""
-        return Reason("stopping", f"waits for {stop} to stop at the end of an epoch{end}")
+        stop, gone = list(claim.asked), list[JobId]()
+        for run in claim.leaving:
+            job = self._runner(run)
+            (stop if job and not job.cancelled else gone).append(run[0])
+        parts = (
+            (stop, "to stop at the end of an epoch"),
+            (gone, "to be gone"),
+            (claim.ends, "to end"),
+        )
+        words = " and ".join(f"{self._names(ids)} {what}" for ids, what in parts if ids)
+        return Reason("stopping", f"waits for {words}")
 
     def _names(self, ids: Iterable[JobId]) -> str:
         jobs = self.view.jobs
@@ -257,19 +268,19 @@ class _Planner:
         """Who must leave this card for the job; None: it is too small, or claimed."""
         missing = need_mib(job, self.cards[key], self.rules) - self.free[key]
         held = self.view.held.get(key, {})
-        holders = [(run[0], self._runner(run), mib) for run, mib in held.items()]
-        holders += [(given.id, given, mib) for given, mib in self.given.get(key, ())]
+        holders = [(run, self._runner(run), mib) for run, mib in held.items()]
+        holders += [((new.id, new.attempts), new, mib) for new, mib in self.given.get(key, ())]
         ends, asked, leaving = [], [], []
-        for job_id, holder, mib in sorted(holders, key=lambda h: self._order_of_exit(job, h[1])):
+        for run, holder, mib in sorted(holders, key=lambda h: self._order_of_exit(job, h[1])):
             if missing <= 0:
                 break
             missing -= mib
             if holder is None or self._leaving(holder):
-                leaving.append(job_id)
+                leaving.append(run)
             elif self._yields(holder, job):
-                asked.append((job_id, mib))
+                asked.append((holder.id, mib))
             else:
-                ends.append(job_id)
+                ends.append(holder.id)
         if missing > 0:
             return None
         for spared in reversed(asked):  # whom a later, larger one has made superfluous
@@ -313,5 +324,5 @@ class _Planner:
         )
 
 
-def _together(parts: Iterable[tuple[JobId, ...]]) -> tuple[JobId, ...]:
-    return tuple(dict.fromkeys(job_id for part in parts for job_id in part))
+def _together(parts: Iterable[tuple[_Key, ...]]) -> tuple[_Key, ...]:
+    return tuple(dict.fromkeys(key for part in parts for key in part))
