@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -54,7 +55,7 @@ class Client:
         self.server = server
         self._channel = grpc.insecure_channel(f"{host}:{port}", options=_OPTIONS)
         token = _given_token() or _local_token(host.strip("[]"), port)
-        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        self.metadata = (("authorization", f"Bearer {token}"),) if token else ()
 
     # --- the calls ------------------------------------------------------------------------------
 
@@ -88,7 +89,10 @@ class Client:
         return self._stream("GetLogs", request, pb.LogChunk)
 
     def watch_jobs(
-        self, request: pb.ListJobsRequest, lost: Callable[[], None]
+        self,
+        request: pb.ListJobsRequest,
+        lost: Callable[[], None],
+        pause: float = PAUSES_SECONDS[-1],
     ) -> Iterator[pb.ListJobsReply]:
         """Without end. A daemon that goes away is told to `lost` and waited for; one that was
         never there is an error."""
@@ -102,7 +106,7 @@ class Client:
                 if not met or error.status != "UNAVAILABLE":
                     raise
             lost()
-            time.sleep(PAUSES_SECONDS[-1])
+            time.sleep(pause)
 
     # --- how they are made ----------------------------------------------------------------------
 
@@ -113,7 +117,7 @@ class Client:
             response_deserializer=reply.FromString,
         )
         try:
-            answer: Reply = call(request, timeout=DEADLINE_SECONDS, metadata=self._metadata)
+            answer: Reply = call(request, timeout=DEADLINE_SECONDS, metadata=self.metadata)
         except grpc.RpcError as error:
             raise self._told(error) from error
         return answer
@@ -125,7 +129,7 @@ class Client:
             f"/scheduler.v1.Scheduler/{method}",
             request_serializer=type(request).SerializeToString,
             response_deserializer=reply.FromString,
-        )(request, metadata=self._metadata, wait_for_ready=wait)
+        )(request, metadata=self.metadata, wait_for_ready=wait)
         try:
             yield from call
         except grpc.RpcError as error:
@@ -147,7 +151,7 @@ class Client:
 
 def address(server: str) -> tuple[str, int]:
     host, colon, port = server.rpartition(":")
-    if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+    if not (colon and host and re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) < 65536):
         raise UsageError(f"--server {server!r} must read HOST:PORT")
     if "/" in host or (":" in host and not host.startswith("[")):
         raise UsageError(f"--server {server!r} must read HOST:PORT, or [HOST]:PORT for IPv6")

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 DEFAULT_SERVER = "127.0.0.1:7070"
 INT_MAX = 2**31 - 1  # what the wire can carry
+SAID_MAX = 300  # characters of a complaint that quotes what was given
 
 EXIT_CODES = """\
 exit codes:
@@ -131,7 +132,8 @@ class Parser(argparse.ArgumentParser):
             message = f"{names} is missing"
         elif unknown:
             message = self._about_unknown(rest.split()[0])
-        raise UsageError(message.removeprefix("argument "))
+        message = message.removeprefix("argument ")
+        raise UsageError(message if len(message) <= SAID_MAX else f"{message[:SAID_MAX]}...")
 
     def _about_unknown(self, word: str) -> str:
         if not word.startswith("-"):

@@ -127,6 +127,12 @@ def test_what_is_wrong_is_named_in_one_line(
     assert str(refused.value) == complaint
 
 
+def test_a_complaint_about_a_long_value_is_short() -> None:
+    with pytest.raises(UsageError) as refused:
+        state.parser().read(["--nlast", "9" * 100_000])
+    assert len(str(refused.value)) < 400
+
+
 @pytest.mark.parametrize("parser", PARSERS)
 @pytest.mark.parametrize("columns", [80, 60])
 def test_help_fits_the_terminal_and_teaches(
