@@ -279,7 +279,8 @@ def _out_of_memory(job: Job, run: Run, now: Time, draft: Draft) -> Job:
     """Once, a job may try again with more memory than it had, if there is a card with more."""
     had = max((share.memory_mib for share in run.shares), default=0)
     largest = max((gpu.capacity_mib for node in draft.nodes for gpu in node.gpus), default=0)
-    wanted = min(int(had * draft.rules.out_of_memory_factor), max(largest, had))
+    more = min(int(had * draft.rules.out_of_memory_factor), max(largest, had))
+    wanted = max(more, job.memory_mib)  # it may have been measured to need more than it was given
     why = f"out of GPU memory with {had} MiB"
     if job.failed(Failure.OUT_OF_MEMORY) or wanted <= had:
         return _ended(job, Outcome.FAILED, why, now)
