@@ -56,8 +56,8 @@ class Server:
             options=_OPTIONS,
             maximum_concurrent_rpcs=WAITING_MAX,
         )
-        pb_grpc.add_SchedulerServicer_to_server(scheduler, self._server)  # type: ignore[no-untyped-call]  # generated
-        pb_grpc.add_ProfilerServicer_to_server(profiler, self._server)  # type: ignore[no-untyped-call]  # generated
+        pb_grpc.add_SchedulerServicer_to_server(scheduler, self._server)
+        pb_grpc.add_ProfilerServicer_to_server(profiler, self._server)
         self._health = health.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [service.full_name for service in pb.DESCRIPTOR.services_by_name.values()]

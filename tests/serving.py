@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import grpc
+import pytest
 
 from scheduler.api import Api
 from scheduler.clusters import environment
@@ -42,7 +43,7 @@ from tests.support import eventually
 
 SECRET = b"s" * 32
 NODE = Node("westworld", tuple(Gpu(f"gpu{i}", i, "pretended", 16384, 512) for i in range(2)))
-Metadata = Sequence[tuple[str, str]]
+Metadata = tuple[tuple[str, str | bytes], ...]
 
 
 class Cluster:
@@ -96,7 +97,7 @@ class Serving:
         self.logs = folder / "logs"
         self.inbox = QueueInbox()
         self._store = SqliteStore(path)
-        self._reader = Reader(path)
+        self.reader = Reader(path)
         self.cluster = Cluster(self.inbox, (NODE,))
         rules = Rules(plan_every_seconds=0.01)
         self.scheduler = Scheduler(self.inbox, self._store, self.cluster, fifo(rules), rules)
@@ -104,7 +105,7 @@ class Serving:
         api = Api(
             inbox=self.inbox,
             view=view,
-            lookup=Lookup(view, self._reader, self.inbox.now, heartbeat_seconds),
+            lookup=Lookup(view, self.reader, self.inbox.now, heartbeat_seconds),
             host=self.cluster,
             logs=self.logs,
             rules=rules,
@@ -122,8 +123,8 @@ class Serving:
             self.cluster.show()
             eventually(lambda: self.scheduler.view.observed_at)
         self.channel = grpc.insecure_channel(f"127.0.0.1:{self.server.port}")
-        self.people = pb_grpc.SchedulerStub(self.channel)  # type: ignore[no-untyped-call]  # generated
-        self.jobs = pb_grpc.ProfilerStub(self.channel)  # type: ignore[no-untyped-call]  # generated
+        self.people = pb_grpc.SchedulerStub(self.channel)
+        self.jobs = pb_grpc.ProfilerStub(self.channel)
 
     def _run(self) -> None:
         while not self._stopped.is_set():
@@ -135,7 +136,7 @@ class Serving:
         self.inbox.close("the test is over")
         self.server.stop(0)
         self._loop.join()
-        self._reader.close()
+        self.reader.close()
         self._store.close()
 
     def submit(self, name: str = "demo", user: str = "ada", **spec: object) -> str:
@@ -171,9 +172,18 @@ def of(job: Job) -> Metadata:
 
 
 def bearer(token: str) -> Metadata:
-    return [("authorization", f"Bearer {token}")]
+    return (("authorization", f"Bearer {token}"),)
 
 
 def submission(name: str = "demo", **spec: object) -> pb.SubmitRequest:
     given = {"script_path": "/custom/train.py", "max_epochs": 5, **spec}
     return pb.SubmitRequest(job_id=str(uuid.uuid4()), spec=pb.JobSpec(name=name, **given))  # type: ignore[arg-type]
+
+
+@contextmanager
+def refused(status: grpc.StatusCode, words: str) -> Iterator[None]:
+    with pytest.raises(grpc.RpcError) as error:
+        yield
+    assert (error.value.code(), words in (error.value.details() or "")) == (status, True), (
+        error.value
+    )
