@@ -270,26 +270,31 @@ class Notice(Checker):
         run = self.world.runs.get((remove.job_id, remove.attempt))
         job = self.world.stored.get(remove.job_id)
         believed = job.run if job else None
-        if run is None or not (run.working and run.alive) or believed is None:
+        if run is None or not (run.working and run.alive) or run.leaving or believed is None:
             return
         if believed.attempt == remove.attempt:
             kill_at = believed.kill_at
             due = kill_at is not None and self.world.now() >= kill_at
             self.require(due, remove, "before its notice was over:", believed)
+            self._in_time(believed)
 
     def stepped(self, before: View, after: View) -> None:
         for job_id in after.stopping:
             job = after.jobs[job_id]
-            if job.run is None or job.run.kill_at is None:
+            if job.run is None:
                 continue
             run = self.world.runs.get((job_id, job.run.attempt))
-            if run is None or not run.working or run.leaving:
-                continue
-            late = self.world.now() - job.run.kill_at
-            # A daemon that was away has to look first, and may not see much.
-            away = self.restarted_at > job.run.kill_at - SLACK_SECONDS
-            most = SLACK_AFTER_RESTART_SECONDS if away else SLACK_SECONDS
-            self.require(late <= most, job, "outlives its notice by", late)
+            if run is not None and run.working and not run.leaving:
+                self._in_time(job.run)
+
+    def _in_time(self, run: Run) -> None:
+        if run.kill_at is None:
+            return
+        late = self.world.now() - run.kill_at
+        # A daemon that was away has to look first, and may not see much.
+        away = self.restarted_at > run.kill_at - SLACK_SECONDS
+        most = SLACK_AFTER_RESTART_SECONDS if away else SLACK_SECONDS
+        self.require(late <= most, run, "outlives its notice by", late)
 
 
 class Belief(Checker):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from scheduler.errors import InvariantError, Unavailable
 from scheduler.loop import Scheduler
 from scheduler.model import Fact, Job, JobId, Node, Plan, Profile, Rules, Share, Time, View
+from scheduler.packing import cards, need_mib
 from scheduler.policies.fifo import fifo
 from scheduler.ports import Policy
 from scheduler.store import SqliteStore
@@ -133,7 +134,7 @@ class Life:
         honest = options.weather.honest
         self.policy = fifo(options.rules)
         if not honest:
-            self.policy = whimsical(self.policy, self.world)
+            self.policy = whimsical(self.policy, self.world, options.rules)
         self.store = Recorder(self.world, self._record)
         self.scheduler = self._new_scheduler()
         self.world.read = lambda: self.scheduler.view
@@ -239,7 +240,7 @@ def seconds_to_end(options: Options) -> float:
     return 3.0 * sum(each) + 2000.0
 
 
-def whimsical(policy: Policy, world: World) -> Policy:
+def whimsical(policy: Policy, world: World, rules: Rules) -> Policy:
     """In bad weather, now and then any plan at all, or the last one once more.
 
     As a solver that has run out of time does, these ask to be called again.
@@ -251,28 +252,28 @@ def whimsical(policy: Policy, world: World) -> Policy:
         if world.chance(world.weather.plan_stale):
             return replace(last, optimal=False, replan_at=now + 20.0)
         nonsense = world.chance(world.weather.plan_nonsense)
-        last = any_plan(view, now, world) if nonsense else policy(view, now)
+        last = any_plan(view, now, world, rules) if nonsense else policy(view, now)
         return last
 
     return plan
 
 
-def any_plan(view: View, now: Time, world: World) -> Plan:
-    """Sensible or not: what must never break may not rest on the policy."""
-    rng = world.rng
-    gpus = [(node.name, gpu.uuid) for node in world.nodes for gpu in node.gpus]
-    gpus += [("no-such-node", "gpu0"), (world.nodes[0].name, "no-such-gpu")]
+def any_plan(view: View, now: Time, world: World, rules: Rules) -> Plan:
+    """Sensible or not: what must never break may not rest on the policy. Often it nearly fits."""
+    rng, known = world.rng, cards(world.nodes)
+    gpus = [*known, ("no-such-node", "gpu0"), (world.nodes[0].name, "no-such-gpu")]
 
-    def share() -> Share:
-        node, gpu = rng.choice(gpus)
-        return Share(node, gpu, rng.choice([-1, 0, 1, 1000, 3000, 5000, 7900, 15872, 10**9]))
+    def share(job: Job | None) -> Share:
+        key = rng.choice(gpus)
+        if job and key in known and rng.random() < 0.7:
+            return Share(*key, need_mib(job, known[key], rules))
+        return Share(*key, rng.choice([-1, 0, 1, 1000, 5000, 7900, 15872, 10**9]))
 
-    job_ids = [*view.jobs, JobId("nobody")]
     return Plan(
         {
-            job_id: tuple(share() for _ in range(rng.choice([0, 1, 1, 1, 2, 2, 3])))
-            for job_id in job_ids
-            if rng.random() < 0.6
+            job_id: tuple(share(view.jobs.get(job_id)) for _ in range(rng.choice([0, 1, 1, 2, 3])))
+            for job_id in [*view.jobs, JobId("nobody")]
+            if rng.random() < 0.7
         },
         replan_at=now + 20.0,
     )

@@ -64,7 +64,10 @@ class Training:
             )
             for rank, node in enumerate(nodes)
         ]
-        world.after(world.rng.uniform(0.5, 10.0), self._begin)
+        begins_after = world.rng.choice([1.0, 5.0, 10.0, 60.0])  # an image may have to be fetched
+        world.after(world.rng.uniform(0.5, begins_after), self._begin)
+        if world.chance(world.weather.deleted_by_hand):
+            world.after(world.rng.uniform(0.0, begins_after), self._deleted_by_hand)
 
     @property
     def alive(self) -> bool:
@@ -165,7 +168,7 @@ class Training:
                 *self.key,
                 self.epoch,
                 epoch_seconds=seconds,
-                memory_mib=truth.memory_mib if truth.measures_memory else 0,
+                memory_mib=self._measured_mib(),
                 at=world.now(),
             )
             self._report(self.epoch)
@@ -199,8 +202,11 @@ class Training:
 
     def _heartbeat(self) -> None:
         if self.working and self.cut_off_at is None:
-            memory = self.truth.memory_mib if self.truth.measures_memory else 0
-            self.world.post(Reported(*self.key, memory), lost=self.world.weather.report_lost)
+            report = Reported(*self.key, self._measured_mib())
+            self.world.post(report, lost=self.world.weather.report_lost)
+
+    def _measured_mib(self) -> int:
+        return self.truth.memory_mib if self.world.chance(self.truth.measures_memory) else 0
 
     # -- its end ----------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ class Truth:
     memory_mib: int  # what it really takes of each GPU
     ranks: int  # how many processes ask at each epoch's start
     says_finished: bool
-    measures_memory: bool
+    measures_memory: float  # how often it does
     deaf_to_term: bool  # works on until it is killed
     deaf_to_stop: bool  # never does what it is told at an epoch's start
     fails_at: int | None  # exits with 1 in this epoch,
@@ -85,7 +85,7 @@ def _drawn(rng: random.Random, job_id: JobId, gpus_most: int, capacity: int, spa
         memory_mib=memory,
         ranks=2 if rng.random() < 0.25 else 1,
         says_finished=kind is Kind.LIBRARY and rng.random() < 0.7,
-        measures_memory=rng.random() < 0.8,
+        measures_memory=rng.choice([1.0, 1.0, 0.5, 0.0]),
         deaf_to_term=rng.random() < 0.2,
         deaf_to_stop=rng.random() < 0.08,
         fails_at=rng.randrange(epochs) if rng.random() < 0.15 else None,
