@@ -160,7 +160,7 @@ def _command(spec: JobSpec) -> None:
         _word("command", word)
     if spec.command and not spec.command[0].strip():
         raise Rejected("command: its first word must name a program")
-    if not (spec.command or spec.script_path or spec.image):
+    if not (spec.command or spec.script_path):
         raise Rejected("nothing to run: give --script_path, or a command after `--`")
 
 

@@ -189,7 +189,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     def view() -> View:
         return scheduler.view
 
-    lookup = Lookup(view, reader, inbox.now, config.heartbeat_seconds)
+    lookup = Lookup(view, reader, inbox.now, config.heartbeat_seconds, inbox.now())
     api = Api(
         inbox,
         view,

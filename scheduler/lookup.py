@@ -53,6 +53,7 @@ class Lookup:
     reader: Reader
     now: Callable[[], Time]
     heartbeat_seconds: float
+    since: Time = 0.0  # before, we were not there to hear anybody
 
     def job(self, job_id: JobId) -> Job | None:
         return self.view().jobs.get(job_id) or self.reader.job(job_id)
@@ -68,16 +69,16 @@ class Lookup:
         if not found:
             raise NotFound(f"no job matches {shown(ref)}")
         if len(found) > 1:
-            raise Rejected(f"{shown(ref)} is the name of several jobs:\n{self._each(found)}")
+            raise Rejected(f"{shown(ref)} matches several jobs:\n{self._each(found)}")
         return found[0]
 
     def newest(self, wanted: Filter, limit: int) -> tuple[list[Job], int]:
         """The jobs that were submitted last, newest first; and how many there are in all."""
-        now, beat = self.now(), self.heartbeat_seconds
+        due = self._due()
         live = [
             job
             for job in self.view().jobs.values()
-            if job.outcome is None and wanted.takes(job, state(job, now, beat))
+            if job.outcome is None and wanted.takes(job, state(job, due))
         ]
         ended, total = self._ended(wanted, limit)
         jobs = {job.id: job for job in (*live, *ended)}
@@ -89,17 +90,23 @@ class Lookup:
         return _newest_first(taken)[:limit], len(taken)
 
     def state(self, job: Job) -> State:
-        return state(job, self.now(), self.heartbeat_seconds)
+        return state(job, self._due())
 
     def message(self, job: Job, private: bool) -> pb.Job:
         return self.messages([job], lambda _: private)[0]
 
     def messages(self, jobs: Sequence[Job], private: Callable[[Job], bool]) -> list[pb.Job]:
         """As people are told of them. `private`: whether the asker may see a job's variables."""
-        view, now = self.view(), self.now()
+        view, due = self.view(), self._due()
         epochs = self.reader.newest_epoch(job.id for job in jobs if job.epochs_done)
-        told = (status(job, view, epochs.get(job.id), now, self.heartbeat_seconds) for job in jobs)
+        told = (status(job, view, epochs.get(job.id), due) for job in jobs)
         return [wire.job_message(job, of, private(job)) for job, of in zip(jobs, told, strict=True)]
+
+    def _due(self) -> Time:
+        """Who has not been heard since then is unresponsive: one lost or late report is no cause
+        for alarm, two in a row are. After a start, everybody has that long to be heard."""
+        due_at = self.now() - 2 * self.heartbeat_seconds
+        return due_at if due_at > self.since else 0.0
 
     def _ended(self, wanted: Filter, limit: int) -> tuple[list[Job], int]:
         if not wanted.outcomes:

@@ -59,12 +59,10 @@ class Status:
     eta_seconds: float | None = None
 
 
-def status(
-    job: Job, view: View, newest: Profile | None, now: Time, heartbeat_seconds: float
-) -> Status:
-    """`newest`: the job's last measured epoch, if there is one."""
+def status(job: Job, view: View, newest: Profile | None, due_at: Time) -> Status:
+    """`newest`: the job's last measured epoch, if there is one; `due_at`: see `state`."""
     epoch_seconds = (newest.epoch_seconds if newest else 0.0) or None
-    now_in = state(job, now, heartbeat_seconds)
+    now_in = state(job, due_at)
     eta = None
     if now_in is State.RUNNING:
         eta = eta_seconds(job, epoch_seconds)
@@ -72,7 +70,8 @@ def status(
     return Status(now_in, reason(job, view, now_in), preempted, epoch_seconds, eta)
 
 
-def state(job: Job, now: Time, heartbeat_seconds: float) -> State:
+def state(job: Job, due_at: Time) -> State:
+    """`due_at`: a run that has spoken to us should have done so again since then."""
     if job.outcome:
         return ENDED[job.outcome]
     run = job.run
@@ -80,11 +79,8 @@ def state(job: Job, now: Time, heartbeat_seconds: float) -> State:
         return State.HELD if job.held else State.QUEUED
     if job.cancelled:
         return State.STOPPING
-    if run.phase is RunPhase.RUNNING and run.heard_at is not None:
-        # One lost or late report is no cause for alarm; two in a row are.
-        silent = now - run.heard_at > 2 * heartbeat_seconds
-        return State.UNRESPONSIVE if silent else State.RUNNING
-    return _PHASES[run.phase]
+    silent = run.heard_at is not None and run.heard_at < due_at
+    return State.UNRESPONSIVE if silent and run.phase is RunPhase.RUNNING else _PHASES[run.phase]
 
 
 def reason(job: Job, view: View, now_in: State) -> str:

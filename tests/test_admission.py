@@ -74,7 +74,7 @@ def test_what_cannot_be_is_named_as_people_spell_it(fields: dict[str, Any], word
         {"env": (("PATH", "/bin"), ("_x", ""), ("A", "ü\n"))},
         {"labels": (("team", "vision"), ("example.org/kind", "a.b_c-d"), ("empty", ""))},
         {"ports": ((31346, 6006), (33000, 3000))},
-        {"script_path": "", "image": "registry:5000/a/b:1.0@sha256:00"},
+        {"image": "registry:5000/a/b:1.0@sha256:00"},
         {"script_path": "", "command": ("nvidia-smi",)},
     ],
 )
