@@ -95,6 +95,11 @@ def test_a_job_does_not_start(waiting: Job, shares: list[Share]) -> None:
     assert after.jobs is before.jobs
 
 
+def test_a_job_does_not_start_on_a_card_that_has_nothing_to_share() -> None:
+    before = view(job("a"), nodes=[node(memory_mib=100)])
+    assert adopted(before, {"a": (share(0),)}).jobs is before.jobs
+
+
 def test_a_cancelled_job_does_not_start() -> None:
     before = view(job("a", 4000, cancelled=True))
     assert adopted(before, {"a": (share(4000),)}).jobs is before.jobs

@@ -63,6 +63,7 @@ def test_a_removal_asked_for_is_repeated_only_upon_news() -> None:
     run = stopping(NOW - 5)
     shown = view(run, pods=[pod(run)])
     assert asked(shown, looked=False) == []
+    assert asked(shown, looked=False, since=NOW - 5) == [], "asked for in the step of that moment"
     assert asked(shown, looked=True) == [Remove(A, 1)]
     assert asked(shown, touched=[A], looked=False) == [Remove(A, 1)]
 

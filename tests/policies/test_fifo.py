@@ -444,11 +444,19 @@ def test_growth_asks_nobody_to_leave_where_old_pods_are_about_to_go() -> None:
     assert set(planned(*runs, pods=[ghost]).placements) == {"a", "b"}
 
 
-def test_a_growing_run_is_not_given_away_to_a_job_that_waits() -> None:
-    made = town(1, ("a", {"memory_mib": 9000}), ("b", {"memory_mib": 8000}))
-    made.end_epoch("a", 12000)
-    made.submit("small", 5000)
-    assert (made.running(), made.run("a").shares) == ({"a"}, (share(12000),))
+def test_of_the_neighbours_of_a_growing_run_whoever_waited_least_leaves() -> None:
+    grown = on(job("grown", 9000), share(5000))
+    patient = on(job("patient", 5000), share(5000), started_at=100.0)
+    lucky = on(job("lucky", 5000), share(5000), started_at=0.0)
+    for runs in ([grown, patient, lucky], [lucky, grown, patient]):
+        assert set(planned(*runs).placements) == {"grown", "patient"}
+
+
+def test_what_a_run_grows_into_is_not_given_to_a_job_that_waits() -> None:
+    grown, small = on(job("a", 12000), share(4000)), job("small", 5000)
+    plan = planned(grown, small)
+    assert set(plan.placements) == {"a"}
+    assert why(plan, "small") == "memory (needs 5000, free 3872 on gpu0)"
 
 
 def test_what_a_run_was_measured_not_to_need_is_given_to_others() -> None:
