@@ -8,12 +8,13 @@ question, a farewell and a flush do not wait for the pause to end, and while som
 answer the pauses stay short.
 """
 
+import json
 import os
 import random
 import threading
 from multiprocessing.util import Finalize
 from time import monotonic
-from typing import Callable, Dict, Optional, Set
+from typing import Callable, Dict, List, Optional, Set
 
 from kubernetesdlprofile import wire
 from kubernetesdlprofile.log import warn
@@ -46,14 +47,17 @@ class Courier:
         heartbeat_seconds: float,
         sign_of_life: Callable[[], Optional[wire.Profile]],
         on_stop: Callable[[int, str], None],
+        last_words: str = "",
     ) -> None:
         """The courier's thread calls `sign_of_life`, which answers None if nothing has moved since
-        it was last called, and `on_stop(epoch, reason)`."""
+        it was last called, and `on_stop(epoch, reason)`. `last_words` is a file for the epochs that
+        could not be delivered before the process ended: the scheduler reads it when it is back."""
         self.pid = os.getpid()
         self._transport = transport
         self._heartbeat_seconds = heartbeat_seconds
         self._sign_of_life = sign_of_life
         self._on_stop = on_stop
+        self._last_words = last_words
 
         self._changed = threading.Condition()  # guards what follows
         self._epochs: Dict[int, wire.Profile] = {}
@@ -108,15 +112,25 @@ class Courier:
             return self._changed.wait_for(self._delivered, seconds)
 
     def close(self) -> None:
-        """Deliver what can be delivered quickly, then end the thread."""
+        """Deliver what can be delivered quickly, write down what cannot, end the thread."""
         self.flush(EXIT_SECONDS)
         with self._changed:
+            left = list(self._epochs.values())
             self._closed = True
             self._changed.notify_all()
+        if left:
+            self._write_down(left)
         self._transport.close()
         if self._thread is not None and self._at_exit is not None:
             self._thread.join(CALL_SECONDS)
             self._at_exit.cancel()
+
+    def _write_down(self, profiles: List[wire.Profile]) -> None:
+        try:
+            with open(self._last_words, "w", encoding="utf-8") as file:
+                json.dump([profile._asdict() for profile in profiles], file)
+        except OSError:  # there may be no such file, outside the scheduler's own machines
+            warn(f"finished epochs that nobody has acknowledged at the end: {len(profiles)}")
 
     def _delivered(self) -> bool:
         return self._closed or (not self._epochs and self._farewell is None)

@@ -189,7 +189,13 @@ class KubeProfiler:
         if transport is None:
             warn("grpcio is not installed, so nothing is reported (pip install grpcio)")
             return None
-        return Courier(transport, settings.heartbeat_seconds, self._sign_of_life, self._stop)
+        return Courier(
+            transport,
+            settings.heartbeat_seconds,
+            self._sign_of_life,
+            self._stop,
+            settings.last_words,
+        )
 
     def _own_courier(self) -> Optional[Courier]:
         if self._courier is not None and self._courier.pid != os.getpid():

@@ -33,6 +33,7 @@ class Settings:
             self.server = self._address("KUBEPROFILER_SERVER", given) if given else ""
         self.token = self._matching("KUBEPROFILER_TOKEN", _TOKEN, "a token", secret=True)
         self.heartbeat_seconds = self._seconds("KUBEPROFILER_HEARTBEAT_SECONDS", 30.0)
+        self.last_words = environment.get("KUBEPROFILER_LAST_WORDS", "")
         self.snapshots = environment.get("KUBEPROFILER_SNAPSHOTS", "")
         self.stop_exit_code = self._integer(
             "KUBEPROFILER_STOP_EXIT_CODE", STOP_EXIT_CODE, 0, maximum=255

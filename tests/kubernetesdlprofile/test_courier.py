@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -265,3 +267,34 @@ def test_a_closed_courier_takes_messages_and_keeps_none(training: Training) -> N
     training.courier.post_epoch(profile(1))
     training.courier.ask(1, question(1), wait_seconds=0)
     assert training.courier.flush(LONG)
+
+
+def test_epochs_that_could_not_be_delivered_at_the_end_are_written_down(
+    training: Training, place: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "EXIT_SECONDS", 0.0)
+    words = tmp_path / "last_words"
+    place.close()
+    courier = Courier(
+        GrpcTransport(grpc, place.address, ""), 3600.0, lambda: None, lambda *_: None, str(words)
+    )
+    for epoch in (1, 2):
+        courier.post_epoch(profile(epoch))
+    courier.close()
+    assert [wire.Profile(**said) for said in json.loads(words.read_text())] == [
+        profile(1),
+        profile(2),
+    ]
+
+
+def test_nothing_is_written_down_when_all_is_delivered(
+    recorder: Any, place: Any, tmp_path: Path
+) -> None:
+    words = tmp_path / "last_words"
+    courier = Courier(
+        GrpcTransport(grpc, place.address, ""), 3600.0, lambda: None, lambda *_: None, str(words)
+    )
+    courier.post_epoch(profile(1))
+    courier.close()
+    assert recorder.epochs() == [1]
+    assert not words.exists()

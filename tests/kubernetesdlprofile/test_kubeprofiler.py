@@ -324,7 +324,7 @@ def test_a_script_ends_although_nobody_answers(
     recorder.answering.clear()
     done = run_script(TRAIN + "api.end()", job_environment, patient=False, EPOCHS_TO_BE_DONE="1")
     assert done.returncode == 0
-    assert len(warnings(done)) == 1
+    assert len(warnings(done)) == 2
 
 
 def test_a_script_that_fails_reports_its_epochs_and_no_end(
