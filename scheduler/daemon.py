@@ -80,7 +80,7 @@ EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # what a job calls inste
 @click.option(
     "--gpus",
     metavar="NxMIB",
-    help="Pretend these GPUs, e.g. 4x16384. Default: those that NVML finds.",
+    help="Pretend these GPUs, e.g. 4x16384; 0: none. Default: those that NVML finds.",
 )
 @click.option(
     "--listen",
