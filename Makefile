@@ -1,7 +1,7 @@
 # Every command a person needs. On a fresh machine: Python 3.11 or newer, make, and nothing else.
 
 N ?= 1000
-SEED ?= 1
+FIRST ?= 1
 BENCHMARKS := reports submissions cli measure crash
 
 PYTHON := $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -43,8 +43,8 @@ check: $(READY)  ## style, types, who may import whom, fast tests: under a minut
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest --numprocesses 2 --quiet -m 'not slow'
 
-lives: $(READY)  ## N simulated lives of the daemon, from seed SEED on
-	$(BIN)/python -m simulator.life --lives $(N) --seed $(SEED)
+lives: $(READY)  ## N simulated lives of the daemon (N=1000), from seed FIRST on
+	$(BIN)/python -m simulator.main --lives $(N) --first $(FIRST)
 
 mutants: $(READY)  ## plant each known bug, and see that some life notices
 	$(BIN)/python -m tests.lives.mutants
