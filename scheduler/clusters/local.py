@@ -30,12 +30,14 @@ from scheduler.errors import (
 )
 from scheduler.model import (
     Action,
+    EpochEnded,
     Gpu,
     Launch,
     Node,
     Observed,
     Pod,
     PodState,
+    Profile,
     Remove,
     RunKey,
     Time,
@@ -139,10 +141,20 @@ class LocalCluster:
     def _watch(self, put: Put, hints: Hints) -> None:
         while not hints.ended:
             try:
-                put(self.observe())
+                look = self.observe()
+                for profile in self._last_words(look):  # before the look that ends the run
+                    put(EpochEnded(profile))
+                put(look)
                 hints.wait(self._observe_every_seconds)
             except (Busy, Unavailable):
                 hints.wait(BUSY_SECONDS)
+
+    def _last_words(self, look: Observed) -> list[Profile]:
+        with self._lock:
+            ended = [
+                self._runs.get((pod.job_id, pod.attempt)) for pod in look.pods if not pod.alive
+            ]
+            return [profile for run in ended if run for profile in run.last_words()]
 
     # -- for the API -----------------------------------------------------------------------------
 

@@ -8,7 +8,8 @@ may be replaced while a training runs. Into its run folder it writes
     started.json  before the training's first instruction: who runs, so that it can be found
     ended.json    when nothing of the training is left; there is never a second start
 
-and it reads `launch.json`, and `stop`: asked to stop before it began. SIGTERM asks for it later.
+the training itself may leave there, in `last_words.json`, what it could report to nobody (see the
+client library), and the runner reads `launch.json`, and `stop`: asked to stop before it began. SIGTERM asks for it later.
 """
 
 # A runner waits beside every training, so it stays as small as it can: no pathlib.
@@ -30,6 +31,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 LAUNCH, STARTED, ENDED, STOP, LOCK = "launch.json", "started.json", "ended.json", "stop", "lock"
+LAST_WORDS = "last_words.json"
 HINTS = "hints.sock"
 CANNOT_START = 100  # an exit code from here on is this plus an errno
 ROOM_BYTES = 4096  # kept for ended.json, so that a disk filled meanwhile does not lose it
@@ -70,7 +72,10 @@ def run() -> None:
     # Orphans of the training become our children, even those that left its process group: none
     # can outlive it unseen, on a GPU that is thought to be free.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    pid, go, failure = fork(launch, log)
+    words = os.open(LAST_WORDS, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+    if launch["uid"] is not None:
+        os.fchown(words, launch["uid"], launch["gid"])
+    pid, go, failure = fork(launch, log, words)
     write(STARTED, {"runner": os.getpid(), **identity(pid), "at": time.time()})
     hint()
     how: dict[str, Any]
@@ -81,13 +86,13 @@ def run() -> None:
     else:
         os.write(go, b"!")
         how = keep(pid, launch["grace_seconds"])
-        if words := os.read(failure, ROOM_BYTES):  # all who could write are gone: never blocks
-            how["reason"] = words.decode(errors="replace")[:500]
+        if why := os.read(failure, ROOM_BYTES):  # all who could write are gone: never blocks
+            how["reason"] = why.decode(errors="replace")[:500]
     write(ENDED, {**how, "at": time.time()})
     hint()
 
 
-def fork(launch: dict[str, Any], log: int) -> tuple[int, int, int]:
+def fork(launch: dict[str, Any], log: int, words: int) -> tuple[int, int, int]:
     """A child that waits for a byte through `go`; through `failure` comes why it did not start."""
     wait, go = os.pipe()
     failure, fail = os.pipe()
@@ -97,13 +102,13 @@ def fork(launch: dict[str, Any], log: int) -> tuple[int, int, int]:
             os.setsid()
             os.close(go)
             if os.read(wait, 1):
-                become(launch, log)
+                become(launch, log, words)
         except (OSError, ValueError) as error:
             culprit = getattr(error, "filename", None) or launch["command"][0]
             why = getattr(error, "strerror", None) or error
-            words = f"cannot start: {culprit}: {why}".encode(errors="replace")
-            os.write(fail, words)
-            os.write(log, b"[epoch-scheduler] " + words + b"\n")
+            said = f"cannot start: {culprit}: {why}".encode(errors="replace")
+            os.write(fail, said)
+            os.write(log, b"[epoch-scheduler] " + said + b"\n")
         finally:
             os._exit(127)
     os.close(wait)
@@ -111,7 +116,7 @@ def fork(launch: dict[str, Any], log: int) -> tuple[int, int, int]:
     return pid, go, failure
 
 
-def become(launch: dict[str, Any], log: int) -> None:
+def become(launch: dict[str, Any], log: int, words: int) -> None:
     """Turn into the training. Nothing of the job is touched before this process is its user's."""
     if launch["uid"] is not None:
         os.initgroups(launch["user"], launch["gid"])
@@ -133,6 +138,9 @@ def become(launch: dict[str, Any], log: int) -> None:
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    # Nobody but root may enter the run folder, so what the training leaves there it is handed open.
+    os.set_inheritable(words, True)
+    launch["environment"]["KUBEPROFILER_LAST_WORDS"] = f"/proc/{os.getpid()}/fd/{words}"
     os.execvpe(launch["command"][0], launch["command"], launch["environment"])
 
 

@@ -16,13 +16,31 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from scheduler import logs
 from scheduler.clusters import runner
-from scheduler.model import Failure, JobId, Pod, PodState, RunKey, Share, Time
+from scheduler.model import Failure, JobId, Pod, PodState, Profile, RunKey, Share, Time
 
 EXIT_STOPPED = 85  # the client library's: it left because it was asked to
+
+
+Seconds = Annotated[float, msgspec.Meta(ge=0.0)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+WORDS_BYTES_MAX = 2**20
+
+
+class _Said(msgspec.Struct):
+    """One epoch as the client library writes it down."""
+
+    epoch: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+    step_seconds: Seconds = 0.0
+    epoch_seconds: Seconds = 0.0
+    samples_per_second: Seconds = 0.0
+    memory_mib: Count = 0
+    gpu_util: Seconds = 0.0
 
 
 class LocalRun:
@@ -79,6 +97,18 @@ class LocalRun:
     def reaped(self) -> bool:
         """Whether no zombie is left of the runner, if it is a child of ours."""
         return self._runner is None or self._runner.poll() is not None
+
+    def last_words(self) -> tuple[Profile, ...]:
+        """The epochs that it had finished and could report to nobody when it ended. Believed as
+        far as a report would be, because whoever holds the job's token could as well report."""
+        if self._pod.alive:
+            return ()
+        try:
+            with (self.folder / runner.LAST_WORDS).open("rb") as file:
+                said = msgspec.json.decode(file.read(WORDS_BYTES_MAX) or b"[]", type=list[_Said])
+        except (OSError, msgspec.MsgspecError):
+            return ()
+        return tuple(Profile(*self.key, **msgspec.structs.asdict(epoch)) for epoch in said)
 
     def forget(self) -> None:
         """Only the log stays."""
