@@ -62,14 +62,16 @@ class Lookup:
         """By id, by an end that only one id has, by a name that only one live job has."""
         view = self.view()
         found: list[Job] = []
+        what = "end of several ids"
         if _END_OF_ID.fullmatch(ref):
             found = [view.jobs.get(job.id, job) for job in self.reader.matching(ref)]
         if not found:
+            what = "name of several jobs"
             found = [j for j in view.jobs.values() if j.spec.name == ref and j.outcome is None]
         if not found:
             raise NotFound(f"no job matches {shown(ref)}")
         if len(found) > 1:
-            raise Rejected(f"{shown(ref)} matches several jobs:\n{self._each(found)}")
+            raise Rejected(f"{shown(ref)} is the {what}:\n{self._each(found)}")
         return found[0]
 
     def newest(self, wanted: Filter, limit: int) -> tuple[list[Job], int]:

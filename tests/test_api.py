@@ -194,7 +194,7 @@ def test_a_job_is_found_by_id_by_end_and_by_name(served: Serving) -> None:
         _got(served, "ce2fc7")
     assert doubt.value.code() is INVALID
     title, *candidates = (doubt.value.details() or "").splitlines()
-    assert title == "'ce2fc7' matches several jobs:"
+    assert title == "'ce2fc7' is the end of several ids:"
     assert sorted(candidates) == ["  60ce2fc7  one  ada  HELD", "  99ce2fc7  two  bob  HELD"]
 
 
@@ -223,7 +223,7 @@ def test_a_name_finds_live_jobs_only_an_id_all(served: Serving) -> None:
     new = served.submit("demo", held=True)
     assert _got(served, "demo").id == new
     served.submit("demo", "bob", held=True)
-    with refused(INVALID, "'demo' matches several jobs:"):
+    with refused(INVALID, "'demo' is the name of several jobs:"):
         _got(served, "demo")
 
 
