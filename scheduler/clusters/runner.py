@@ -8,8 +8,9 @@ may be replaced while a training runs. Into its run folder it writes
     started.json  before the training's first instruction: who runs, so that it can be found
     ended.json    when nothing of the training is left; there is never a second start
 
-the training itself may leave there, in `last_words.json`, what it could report to nobody (see the
-client library), and the runner reads `launch.json`, and `stop`: asked to stop before it began. SIGTERM asks for it later.
+and the training itself may leave there, in `last_words.json`, what it could report to nobody (see
+the client library). The runner reads `launch.json`, and `stop`: asked to stop before it began.
+SIGTERM asks for it later.
 """
 
 # A runner waits beside every training, so it stays as small as it can: no pathlib.
