@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -33,6 +34,9 @@ from scheduler.store import SqliteStore
 
 DONE, TAKEN, WRONG_SETTINGS, OUR_BUG, CANNOT_WRITE = 0, 1, 2, 70, 74  # the last two: sysexits.h
 VERSION = version("epoch-scheduler")
+DATABASE = "scheduler.db"
+JOB_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+STORY_MAX = 20  # facts of a job, in the log line that tells of our bug
 GRACE_SECONDS = 1.0  # for calls under way, when asked to end
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # what a job calls instead
 
@@ -152,6 +156,7 @@ def run(config: Config) -> int:
             return DONE
         except InvariantError as error:
             logger.critical("invariant_broken", error=str(error))
+            logger.critical("invariant_story", story=_story(config, str(error)))
             return OUR_BUG
         except SchedulerError as error:  # a commit that failed: what is not written is not done
             logger.critical("cannot_write", error=str(error))
@@ -163,13 +168,21 @@ def run(config: Config) -> int:
             inbox.close("the scheduler has ended: try again in a moment")
 
 
+def _story(config: Config, words: str) -> list[str]:
+    """What had happened to the jobs that an error names."""
+    reader = Reader(config.state_dir / DATABASE)
+    named = sorted(set(JOB_ID.findall(words)))
+    told = [fact for job_id in named for fact in reader.story(JobId(job_id))[-STORY_MAX:]]
+    return [f"{fact.job_id} {fact.attempt} {fact.kind} {dict(fact.data)}" for fact in told]
+
+
 def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Logger) -> Scheduler:
     """Make and start all parts. `parts` knows how to stop them, the last one first."""
     policy = _policy(config)
     gpus = parse_gpus(config.gpus) if config.gpus else gpus_here()
     parts.enter_context(process.hold(config.state_dir))
     key = secret(config.state_dir / "secret")
-    database = config.state_dir / "scheduler.db"
+    database = config.state_dir / DATABASE
     store = SqliteStore(database)
     parts.callback(store.close)
     reader = Reader(database)

@@ -20,6 +20,8 @@ import pytest
 
 from tests.support import DEADLINE_SECONDS, Daemon, eventually
 
+pytestmark = pytest.mark.slow
+
 COMMAND = Path(sys.executable).parent / "scheduler-daemon"
 SLEEPER = ("--num_gpus", "1", "--estimated_memory", "1000", "sleeper", "--", "sleep", "1000")
 
@@ -287,7 +289,9 @@ def test_a_row_that_must_not_be_ends_it_before_anything_is_written(daemon: Daemo
     done = daemon.run("scheduler-cancel-job", job_id)
     assert done.returncode != 0
     assert daemon.process.wait(DEADLINE_SECONDS) == 70
-    assert "epochs out of range" in daemon.said()
+    broken, story = map(json.loads, daemon.said().splitlines()[-2:])
+    assert "epochs out of range" in broken["error"]
+    assert any("job_submitted" in line for line in story["story"])
     database = sqlite3.connect(daemon.state / "scheduler.db")
     (outcome,) = database.execute("select outcome from jobs where id = ?", (job_id,)).fetchone()
     database.close()
