@@ -44,10 +44,10 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def main(folder: str) -> int:
-    os.chdir(folder)
     os.umask(0o077)
     signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
     try:
+        os.chdir(folder)
         lock = os.open(LOCK, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,0 +1,135 @@
+"""A machine of two pretended cards and real processes, that a daemon may come to and leave."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from scheduler.agent import parse_gpus
+from scheduler.clusters.local import LocalCluster
+from scheduler.clusters.runner import children, stat_of
+from scheduler.identity import user_name
+from scheduler.model import JobId, JobSpec, Launch, Pod, Remove, RunKey, Share
+from tests.support import eventually
+
+ME = user_name(os.geteuid())
+SHARE = Share("here", "gpu0", 4000)
+SNAPSHOTS = "snapshots"
+
+
+class Machine:
+    """The state folder and what runs. `cluster` is what the present daemon has."""
+
+    def __init__(self, state: Path, **settings: Any) -> None:
+        self.state = state
+        self._settings = {"grace_seconds": 0.5, "name": "here", **settings}
+        self._clusters: list[LocalCluster] = []
+        self.come()
+
+    def come(self) -> None:
+        """A daemon starts. The one before it was not asked to stop: it is no more."""
+        self.cluster = LocalCluster(
+            self.state, parse_gpus("2x16384"), time.time, "127.0.0.1:7070", **self._settings
+        )
+        self._clusters.append(self.cluster)
+
+    def launch(self, *command: str, **fields: Any) -> RunKey:
+        launch = launch_of(self.state.parent, *command, **fields)
+        self.cluster.perform(launch)
+        return launch.job_id, launch.attempt
+
+    def script(self, text: str, *arguments: str, **fields: Any) -> RunKey:
+        return self.launch(sys.executable, "-c", text, *arguments, **fields)
+
+    def pod(self, key: RunKey) -> Pod | None:
+        pods = [pod for pod in self.cluster.observe().pods if (pod.job_id, pod.attempt) == key]
+        assert len(pods) <= 1
+        return pods[0] if pods else None
+
+    def until(self, key: RunKey, true: Callable[[Pod], object]) -> Pod:
+        seen: list[Pod] = []
+
+        def shown() -> bool:
+            seen[:] = [pod] if (pod := self.pod(key)) else []
+            return bool(seen and true(seen[0]))
+
+        eventually(shown)
+        return seen[0]
+
+    def over(self, key: RunKey) -> Pod:
+        return self.until(key, lambda pod: not pod.alive)
+
+    def said(self, key: RunKey) -> str:
+        log = self.cluster.logs / key[0] / f"attempt-{key[1]}" / "rank0.log"
+        return log.read_text() if log.exists() else ""
+
+    def says(self, key: RunKey, words: str) -> None:
+        """Wait until the training has written this."""
+        eventually(lambda: words in self.said(key))
+
+    def folder(self, key: RunKey) -> Path:
+        return self.state / "runs" / f"{key[0]}-{key[1]}"
+
+    def started(self, key: RunKey) -> dict[str, Any]:
+        eventually((self.folder(key) / "started.json").exists)
+        return dict(json.loads((self.folder(key) / "started.json").read_text()))
+
+    def leave(self) -> None:
+        """Nothing of a test outlives it, whatever the test has done to it."""
+        for started in self.state.glob("runs/*/started.json"):
+            who = json.loads(started.read_text() or "{}")
+            for pid in (who.get("runner"), who.get("pid")):
+                with suppress(ProcessLookupError, TypeError):
+                    os.kill(pid, signal.SIGKILL)
+                    os.killpg(pid, signal.SIGKILL)
+        for cluster in self._clusters:
+            cluster.stop()
+            for pod in cluster.observe().pods:
+                cluster.perform(Remove(pod.job_id, pod.attempt))
+        eventually(lambda: [c.observe() for c in self._clusters] and not runners())
+
+
+@contextmanager
+def machine(state: Path, **settings: Any) -> Iterator[Machine]:
+    made = Machine(state, **settings)
+    try:
+        yield made
+    finally:
+        made.leave()
+
+
+def launch_of(folder: Path, *command: str, **fields: Any) -> Launch:
+    """Of a job of its own. What is no field of a launch is one of its spec."""
+    told = {
+        "job_id": JobId(str(uuid.uuid4())),
+        "attempt": 1,
+        "shares": (SHARE,),
+        "epochs_done": 0,
+        "max_epochs": 3,
+        "token": "secret-of-the-job",
+    }
+    told |= {name: fields.pop(name) for name in list(fields) if name in told}
+    spec = {"name": "j", "user": ME, "snapshots_dir": str(folder / SNAPSHOTS), "command": command}
+    return Launch(spec=JobSpec(**(spec | fields)), **told)
+
+
+def runners() -> list[int]:
+    """Children of this process that keep a training, or have and were not reaped."""
+    return [pid for pid in children() if not alive(pid) or b"runner.py" in _words_of(pid)]
+
+
+def alive(pid: int) -> bool:
+    stat = stat_of(pid)
+    return stat is not None and stat.alive
+
+
+def _words_of(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()  # a child of ours is there until we reap it
