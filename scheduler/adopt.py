@@ -6,6 +6,7 @@ and the ledger as they are; what cannot be is left out, and wished for again by 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from scheduler.draft import Change, Draft
@@ -15,9 +16,11 @@ from scheduler.model import (
     GpuKey,
     Job,
     Plan,
+    Pod,
     Reason,
     Rules,
     Run,
+    RunKey,
     RunPhase,
     Share,
     Time,
@@ -53,6 +56,12 @@ def stoppable(job: Job, run: Run) -> bool:
     return max(run.epoch_started, run.epochs_before) + 1 < job.max_epochs - 1
 
 
+def lingers(job: Job, pods: Mapping[RunKey, tuple[Pod, ...]]) -> bool:
+    """Whether its last run is over, but not all of its pods: those of a gang that outlive the one
+    that failed. Until they are gone the next run would be a second one."""
+    return job.waiting and any(pod.alive for pod in pods.get((job.id, job.attempts), ()))
+
+
 def _kept_or_stopped(job: Job, run: Run, plan: Plan, draft: Draft, known: dict[GpuKey, Gpu]) -> Job:
     wished = plan.placements.get(job.id)
     if wished is not None and {s.key for s in wished} == {s.key for s in run.shares}:
@@ -84,6 +93,8 @@ def _resized(job: Job, run: Run, draft: Draft, known: dict[GpuKey, Gpu]) -> Job:
 
 def _startable(job: Job, wished: tuple[Share, ...], draft: Draft, known: dict[GpuKey, Gpu]) -> bool:
     if not job.waiting or job.held or job.cancelled or job.eligible_at > draft.now:
+        return False
+    if lingers(job, draft.pods):
         return False
     if not job.spec.gpus_min <= len(wished) <= job.spec.gpus_max:
         return False

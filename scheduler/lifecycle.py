@@ -25,7 +25,8 @@ asked for again, under the same name (reconcile.py); it comes into its phase ane
 that began before that, and arrives after a newer one, may miss what is created now.
 
 One honest line: a gang of which one pod has failed is over, although its other pods may live for
-a while; they hold their GPUs as pods of a run nobody believes in, and are removed as such.
+a while; they hold their GPUs as pods of a run nobody believes in, and are removed as such. The
+next run does not start before they are gone (adopt.py).
 """
 
 from __future__ import annotations

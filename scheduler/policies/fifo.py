@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from scheduler.adopt import stoppable
+from scheduler.adopt import lingers, stoppable
 from scheduler.model import (
     Gpu,
     GpuKey,
@@ -163,6 +163,8 @@ class _Planner:
         if job.eligible_at > self.now:
             seconds = round(job.eligible_at - self.now)
             return Reason("backoff", f"tries again in {seconds} s, after: {job.reason}")
+        if lingers(job, self.view.pods):
+            return Reason("stopping", "waits for the rest of its last run to be gone")
         if not any(node.ready for node in self.view.nodes):
             return Reason("nodes", "no node is ready")
         spec = job.spec
