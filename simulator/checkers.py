@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from scheduler.adopt import lingers
 from scheduler.model import (
     Failure,
     Gpu,
@@ -228,9 +229,8 @@ class Durability(Checker):
 
     def restarted(self, loaded: View) -> None:
         stored = {id: job for id, job in self.world.stored.items() if job.outcome is None}
-        live = {id: job for id, job in loaded.jobs.items() if job.outcome is None}
-        for job_id in stored | live:
-            old, new = stored.get(job_id), live.get(job_id)
+        for job_id in stored | dict(loaded.jobs):
+            old, new = stored.get(job_id), loaded.jobs.get(job_id)
             self.require(old == new, "stored", old, "loaded", new)
         self._all_there()
 
@@ -346,7 +346,9 @@ class Economy(Checker):
         free = _free(view, self.rules)
         waiting = [other for other in view.jobs.values() if _startable(other, view.at)]
         unfit = [other for other in waiting if not _fits(other, free, view, self.rules)]
-        return bool(unfit) and any(other.priority > job.priority for other in waiting)
+        # When a run has just given back what it does not need, the plan did not know it yet.
+        kept = bool(unfit) or view.stale
+        return kept and any(other.priority > job.priority for other in waiting)
 
     def _grown(self, run: Run, view: View) -> bool:
         """Whether those on one of its GPUs need more than there is."""
@@ -392,7 +394,7 @@ class Reasons(Checker):
             case "memory" | "gpus":
                 return not fits
             case "stopping":
-                return bool(view.stopping) or not fits
+                return bool(view.stopping) or not fits or lingers(job, view.pods)
         return False
 
 

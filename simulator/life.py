@@ -263,15 +263,17 @@ def any_plan(view: View, now: Time, world: World, rules: Rules) -> Plan:
     rng, known = world.rng, cards(world.nodes)
     gpus = [*known, ("no-such-node", "gpu0"), (world.nodes[0].name, "no-such-gpu")]
 
-    def share(job: Job | None) -> Share:
-        key = rng.choice(gpus)
-        if job and key in known and rng.random() < 0.7:
-            return Share(*key, need_mib(job, known[key], rules))
-        return Share(*key, rng.choice([-1, 0, 1, 1000, 5000, 7900, 15872, 10**9]))
+    def shares(job: Job | None) -> tuple[Share, ...]:
+        if job and len(known) >= job.spec.gpus_min and rng.random() < 0.6:
+            count = rng.randint(job.spec.gpus_min, min(job.spec.gpus_max, len(known)))
+            chosen = rng.sample(list(known), count)
+            return tuple(Share(*key, need_mib(job, known[key], rules)) for key in chosen)
+        mib = rng.choice([-1, 0, 1, 1000, 5000, 7900, 15872, 10**9])
+        return tuple(Share(*rng.choice(gpus), mib) for _ in range(rng.choice([0, 1, 2, 3])))
 
     return Plan(
         {
-            job_id: tuple(share(view.jobs.get(job_id)) for _ in range(rng.choice([0, 1, 1, 2, 3])))
+            job_id: shares(view.jobs.get(job_id))
             for job_id in [*view.jobs, JobId("nobody")]
             if rng.random() < 0.7
         },

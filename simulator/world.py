@@ -204,12 +204,18 @@ class World:
     def _arrive(self, event: Event, heard: Callable[[], None] | None) -> None:
         if not self._up:
             return
-        if heard is not None:
-            if self._nothing_to_do(event):  # as the API finds by a look into the store
-                self._answer(heard)
-                return
-            self._asking.append(heard)
-        self._mail.append(event)
+        if heard is not None and self._nothing_to_do(event):  # as the API finds in the store
+            self._answer(heard)
+        elif delay := self.span(self.lag_seconds):  # its threads take their time
+            self.after(delay, partial(self._put, event, heard, self._lives))
+        else:
+            self._put(event, heard, self._lives)
+
+    def _put(self, event: Event, heard: Callable[[], None] | None, lives: int) -> None:
+        if lives == self._lives:
+            self._mail.append(event)
+            if heard is not None:
+                self._asking.append(heard)
 
     def _nothing_to_do(self, event: Event) -> bool:
         match event:
