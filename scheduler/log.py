@@ -42,6 +42,8 @@ def configure(settings: Log) -> Logger:
     handler.setFormatter(formatter)
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("scheduler").setLevel(settings.level.upper())
+    # A caller's header that is no UTF-8 is no error of ours.
+    logging.getLogger("grpc._cython").setLevel(logging.CRITICAL)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
