@@ -132,7 +132,9 @@ class TokenSocket:
             try:
                 peer, _ = self._socket.accept()
             except OSError:
-                return  # stopped
+                if self._stopped.wait(_PAUSE_SECONDS):
+                    return
+                continue  # too many files are open: they will not be for ever
             try:
                 self._answer(peer)
             except Exception:
