@@ -124,6 +124,11 @@ def whole(flag: str, value: int, least: int, most: int) -> int:
     return value
 
 
+def few(flag: str, values: Sequence[object], most: int = WORDS_MAX) -> None:
+    if len(values) > most:
+        raise Rejected(f"{flag}: {len(values)} values given, {most} at most")
+
+
 def text(flag: str, value: str, least: int = 0, most: int = NAME_MAX) -> None:
     """One line that can be printed: no control characters, no blanks around it."""
     if len(value) < least:
@@ -155,7 +160,7 @@ def _path(flag: str, path: str) -> None:
 
 def _command(spec: JobSpec) -> None:
     words = (*spec.command, *spec.args)
-    _few("command", words)
+    few("command", words)
     for word in words:
         _word("command", word)
     if spec.command and not spec.command[0].strip():
@@ -165,7 +170,7 @@ def _command(spec: JobSpec) -> None:
 
 
 def _ports(ports: Sequence[tuple[int, int]]) -> None:
-    _few("--port_mapping", ports)
+    few("--port_mapping", ports)
     for host, container in ports:
         if not (1 <= host <= 65535 and 1 <= container <= 65535):
             raise Rejected(f"--port_mapping {host}:{container}: ports go from 1 to 65535")
@@ -173,7 +178,7 @@ def _ports(ports: Sequence[tuple[int, int]]) -> None:
 
 
 def _environment(env: Sequence[tuple[str, str]], reserved: Collection[str]) -> None:
-    _few("--env", env)
+    few("--env", env)
     for name, value in env:
         if not _VARIABLE.fullmatch(name):
             raise Rejected(f"--env {shown(name)}: is not a name of a variable")
@@ -184,7 +189,7 @@ def _environment(env: Sequence[tuple[str, str]], reserved: Collection[str]) -> N
 
 
 def _labels(labels: Sequence[tuple[str, str]]) -> None:
-    _few("--label", labels)
+    few("--label", labels)
     rule = "letters, digits, '-', '_' and '.', 63 at most, a letter or digit at both ends"
     for key, value in labels:
         if not _LABEL_KEY.fullmatch(key):
@@ -192,11 +197,6 @@ def _labels(labels: Sequence[tuple[str, str]]) -> None:
         if not _LABEL_VALUE.fullmatch(value):
             raise Rejected(f"--label {key}={shown(value)}: a value has {rule}")
     _once("--label", (key for key, _ in labels), "{} is given twice")
-
-
-def _few(flag: str, values: Sequence[object]) -> None:
-    if len(values) > WORDS_MAX:
-        raise Rejected(f"{flag}: {len(values)} values given, {WORDS_MAX} at most")
 
 
 def _word(flag: str, word: str) -> None:

@@ -39,6 +39,7 @@ from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 
 LISTED = 20  # unless told otherwise
 LISTED_MAX = 1000
+FILTERS_MAX = 100  # of one kind: SQLite takes no endless conditions
 REPLY_BYTES_MAX = 3 * 2**20  # a client takes 4 MiB
 WATCH_SECONDS = 0.25
 SILENCE_SECONDS = 5.0  # a job may fall silent without any news
@@ -151,6 +152,7 @@ class Api(pb_grpc.SchedulerServicer):
         self, request: pb.ListJobsRequest, context: grpc.ServicerContext
     ) -> Iterator[pb.ListJobsReply]:
         user = self._user(context)
+        admission.few("jobs", request.jobs)
         # A name is looked up once: it is lost with the end of the job that one has come to watch.
         request.jobs[:] = [self.lookup.find(ref).id for ref in request.jobs]
         gone = _gone(context)
@@ -242,6 +244,9 @@ class Api(pb_grpc.SchedulerServicer):
     def _listed(self, request: pb.ListJobsRequest, user: str) -> pb.ListJobsReply:
         limit = request.limit if request.HasField("limit") else LISTED
         admission.whole("--nlast", limit, 1, LISTED_MAX)
+        admission.few("jobs", request.jobs)
+        admission.few("--label", request.labels, FILTERS_MAX)
+        admission.few("--status", request.states, FILTERS_MAX)
         wanted = Filter(
             user=request.user or ("" if request.all_users or request.jobs else user),
             project=request.project,
