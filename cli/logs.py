@@ -108,7 +108,7 @@ def _download(client: Client, options: argparse.Namespace) -> int:
         if chunk.note:
             note(chunk.note)
         if chunk.data:
-            _append(folder / _inside(chunk.file), chunk.data)
+            _append(folder / inside(chunk.file), chunk.data)
             received += len(chunk.data)
     paths = [folder / file for file, _ in _present(folder)]
     if options.output == "json":
@@ -125,7 +125,7 @@ def _present(folder: Path) -> Iterator[tuple[PurePosixPath, int]]:
         yield PurePosixPath(path.relative_to(folder)), path.stat().st_size
 
 
-def _inside(file: str) -> PurePosixPath:
+def inside(file: str) -> PurePosixPath:
     """Whatever the server says, nothing is written outside the job's folder."""
     path = PurePosixPath(file)
     if path.is_absolute() or ".." in path.parts or not path.name:

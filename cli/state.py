@@ -195,6 +195,8 @@ def _log(client: Client, job_id: str) -> list[str]:
 
 def _watch(client: Client, options: argparse.Namespace) -> None:
     """Until interrupted."""
+    # A name is a live job's: it is lost with the end of the job that one has come to watch.
+    options.jobs = [client.get_job(job).job.id for job in options.jobs]
     moving = sys.stdout.isatty() and options.output == "table"
     answer, met = _Answer(), False
     with page(moving) as canvas:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -75,6 +76,7 @@ class Page:
 def page(moving: bool) -> Iterator[Page]:
     """`moving`: a page of its own, and back to where the terminal was, however this ends."""
     if moving:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         sys.stdout.write(_ENTER)
     try:
         yield Page(sys.stdout, moving)
