@@ -1,0 +1,384 @@
+"""Bugs planted on purpose, each in a copy of the packages. The lives must catch every one.
+
+A mutant is a replacement of text that occurs exactly once; when the code has moved on and it does
+not, that is an error here. `python -m tests.lives.mutants` tells which seed caught each, and how.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import click
+
+ROOT = Path(__file__).resolve().parents[2]
+SECONDS_MAX = 300.0
+
+
+@dataclass(frozen=True)
+class Mutant:
+    name: str
+    changes: tuple[tuple[str, str, str], ...]  # (file, what it says, what it shall say)
+
+
+def mutant(name: str, file: str, old: str, new: str) -> Mutant:
+    return Mutant(name, ((file, old, new),))
+
+
+LIFECYCLE, ADOPT, DRAFT = "scheduler/lifecycle.py", "scheduler/adopt.py", "scheduler/draft.py"
+RECONCILE, DECIDE, LOOP = "scheduler/reconcile.py", "scheduler/decide.py", "scheduler/loop.py"
+STORE, ROWS, FIFO = "scheduler/store.py", "scheduler/rows.py", "scheduler/policies/fifo.py"
+INVARIANTS, PACKING, MODEL = "scheduler/invariants.py", "scheduler/packing.py", "scheduler/model.py"
+
+MUTANTS = (
+    # --- how a view changes ---
+    mutant(
+        "an old look is believed",
+        LIFECYCLE,
+        "if draft.observed_at is not None and event.at < draft.observed_at:",
+        "if False:",
+    ),
+    mutant(
+        "a look misses what was asked for since",
+        LIFECYCLE,
+        "draft.put(replace(job, run=replace(job.run, phase_at=draft.now)))",
+        "pass",
+    ),
+    mutant(
+        "a vanished run is never noticed",
+        LIFECYCLE,
+        "elif event.at > job.run.phase_at and (",
+        "elif False and (",
+    ),
+    mutant(
+        "a submission sent twice is two",
+        LIFECYCLE,
+        "if event.job_id in draft.jobs:  # a client that lost our answer sends again",
+        "if False:",
+    ),
+    mutant(
+        "reports are counted, not read",
+        LIFECYCLE,
+        "return replace(job, epochs_done=epochs, failures=kept)",
+        "return replace(job, epochs_done=job.epochs_done + 1, failures=kept)",
+    ),
+    mutant(
+        "a late report sets progress back",
+        LIFECYCLE,
+        "if epochs <= job.epochs_done:",
+        "if epochs == job.epochs_done:",
+    ),
+    mutant(
+        "an epoch that starts says nothing of those before",
+        LIFECYCLE,
+        "draft.put(_progressed(job, min(event.epoch, job.max_epochs - 1)))",
+        "draft.put(job)",
+    ),
+    mutant(
+        "a stop that was heeded is a failure",
+        LIFECYCLE,
+        "stopped = run.phase is RunPhase.STOPPING and (",
+        "stopped = False and (",
+    ),
+    mutant(
+        "whoever exits with 0 when stopped has finished",
+        LIFECYCLE,
+        "(exited_well and not stopped and not job.cancelled)",
+        "(exited_well and not job.cancelled)",
+    ),
+    mutant(
+        "a run is stopped at the epoch that it is in",
+        LIFECYCLE,
+        "stop_at_epoch=max(run.epoch_started, run.epochs_before) + 1,",
+        "stop_at_epoch=max(run.epoch_started, run.epochs_before),",
+    ),
+    mutant(
+        "to be told is to be past the epoch",
+        MODEL,
+        "self.epoch_started >= self.stop_at_epoch",
+        "self.epoch_started > self.stop_at_epoch",
+    ),
+    mutant(
+        "failing has no end",
+        LIFECYCLE,
+        "    if count > budget:",
+        "    if count > budget + 1000:",
+    ),
+    mutant(
+        "measured memory is not learned",
+        LIFECYCLE,
+        "if memory_mib > job.memory_mib else job",
+        "if False else job",
+    ),
+    mutant(
+        "a measured 0 is believed",
+        LIFECYCLE,
+        "if memory_mib > job.memory_mib else job",
+        "if memory_mib != job.memory_mib else job",
+    ),
+    mutant(
+        "pods that go have let go",
+        DRAFT,
+        "(s for pod in pods if pod.alive for s in pod.shares)",
+        '(s for pod in pods if pod.state == "running" for s in pod.shares)',
+    ),
+    mutant(
+        "the ledger counts a run and its pods",
+        DRAFT,
+        "if old != new and not believed:",
+        "if old != new:",
+    ),
+    # --- plans ---
+    mutant(
+        "a plan's word on memory is enough",
+        ADOPT,
+        "return share.memory_mib <= free",
+        "return True",
+    ),
+    mutant(
+        "a plan may start what is held",
+        ADOPT,
+        "if not job.waiting or job.held or",
+        "if not job.waiting or",
+    ),
+    mutant(
+        "an attempt's number is used again",
+        ADOPT,
+        "attempt=job.attempts + 1,",
+        "attempt=max(1, job.attempts),",
+    ),
+    mutant(
+        "a run grows over its neighbours",
+        ADOPT,
+        "if wanted > gpu.capacity_mib - others:",
+        "if False:",
+    ),
+    mutant(
+        "what a run gave back is forgotten",
+        ADOPT,
+        "resized = draft.stale",
+        "resized = False",
+    ),
+    mutant(
+        "running jobs are stopped for nothing",
+        FIFO,
+        "if job.run and job.run.phase is not RunPhase.STOPPING:\n                self.placements",
+        "if job.run and job.run.phase is RunPhase.STARTING:\n                self.placements",
+    ),
+    mutant(
+        "equals stop each other",
+        FIFO,
+        "job.priority > holder.priority",
+        "job.priority >= holder.priority",
+    ),
+    mutant(
+        "what a plan gives away stays free",
+        FIFO,
+        "        self.free[key] -= mib\n        self.unclaimed[key] -= mib\n",
+        "",
+    ),
+    mutant(
+        "a plan does not know of back-off",
+        FIFO,
+        "if job.eligible_at > self.now:",
+        "if False:",
+    ),
+    mutant(
+        "a plan shares out what the driver keeps",
+        PACKING,
+        "key: gpu.capacity_mib - sum(view.held.get(key, {}).values())",
+        "key: gpu.memory_mib - sum(view.held.get(key, {}).values())",
+    ),
+    # --- what is asked of the cluster ---
+    mutant(
+        "a launch is asked for once",
+        RECONCILE,
+        "run.phase is not RunPhase.STARTING or",
+        "run.started_at != view.at or",
+    ),
+    mutant(
+        "no notice ever ends",
+        RECONCILE,
+        "run.kill_at is not None and run.kill_at <= now:",
+        "run.kill_at is not None and run.kill_at + 1e9 <= now:",
+    ),
+    mutant(
+        "to be asked to stop is to be killed",
+        RECONCILE,
+        "run.kill_at is not None and run.kill_at <= now:",
+        "run.kill_at is not None:",
+    ),
+    mutant(
+        "what is over stays in the cluster",
+        RECONCILE,
+        "if key in view.pods and not _believed(key, view)",
+        "if False and not _believed(key, view)",
+    ),
+    mutant(
+        "every attempt begins anew",
+        RECONCILE,
+        "epochs_done=run.epochs_before,",
+        "epochs_done=0,",
+    ),
+    mutant(
+        "nothing wakes the loop when a notice is over",
+        DECIDE,
+        "if run and run.kill_at is not None and run.kill_at > now:",
+        "if False:",
+    ),
+    # --- loop and store ---
+    mutant(
+        "act, then commit",
+        LOOP,
+        """        self._store.commit(before, made.view, made.touched, told, made.profiles, now)
+        self.view, self._wake_at = made.view, made.wake_at
+        for action in made.actions:
+            self._cluster.perform(action)
+""",
+        """        for action in made.actions:
+            self._cluster.perform(action)
+        self._store.commit(before, made.view, made.touched, told, made.profiles, now)
+        self.view, self._wake_at = made.view, made.wake_at
+""",
+    ),
+    mutant(
+        "half a step is kept", STORE, 'self._db.execute("rollback")', 'self._db.execute("commit")'
+    ),
+    Mutant(
+        "each statement is a transaction",
+        (
+            (STORE, 'self._write("begin immediate")', 'self._write("select 1")'),
+            (STORE, 'self._write("commit")', 'self._write("select 1")'),
+        ),
+    ),
+    mutant("runs are not stored", ROWS, "_text(job.failures), run", "_text(job.failures), None"),
+    mutant("failures are not stored", ROWS, "_text(job.failures), run", '"[]", run'),
+    mutant(
+        "ended jobs are loaded", STORE, "from jobs where outcome is null order", "from jobs order"
+    ),
+    # --- invariants: too strict is a daemon that ends, too lax is noticed beside another bug ---
+    mutant(
+        "a run may not follow another in a step",
+        INVARIANTS,
+        "lives = bool(pods) and all(pod.alive for pod in pods)",
+        "lives = True",
+    ),
+    mutant(
+        "nobody may do all epochs",
+        INVARIANTS,
+        "0 <= job.epochs_done <= job.max_epochs",
+        "0 <= job.epochs_done < job.max_epochs",
+    ),
+    Mutant(
+        "a plan's word is enough, and the invariant sleeps",
+        (
+            (ADOPT, "return share.memory_mib <= free", "return True"),
+            (INVARIANTS, "if after.held is not before.held:", "if False:"),
+        ),
+    ),
+)
+
+# One life after the other, until one is not as it should be.
+PROGRAM = """
+import json, sys
+from simulator.life import live
+for seed in range(1, int(sys.argv[1]) + 1):
+    if violation := live(seed).violation:
+        print(json.dumps({"seed": seed, "violation": violation}))
+        break
+"""
+
+
+@dataclass(frozen=True)
+class Result:
+    mutant: Mutant
+    seed: int | None
+    words: str
+    seconds: float
+
+
+def hunt(planted: Mutant, seeds_max: int) -> Result:
+    started = time.monotonic()
+    with copied(planted) as folder:
+        seed, words = _caught(folder, seeds_max)
+    return Result(planted, seed, words, time.monotonic() - started)
+
+
+@contextmanager
+def copied(planted: Mutant) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="mutant-") as name:
+        folder = Path(name)
+        for package in ("scheduler", "simulator"):
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / package, folder / package, ignore=ignored)
+        for file, old, new in planted.changes:
+            path = folder / file
+            text = path.read_text()
+            if text.count(old) != 1:
+                raise click.ClickException(
+                    f"mutant {planted.name!r}: {file} must say once, and says {text.count(old)}"
+                    f" times: {old!r}"
+                )
+            path.write_text(text.replace(old, new))
+        yield folder
+
+
+def _caught(folder: Path, seeds_max: int) -> tuple[int | None, str]:
+    command = [sys.executable, "-c", PROGRAM, str(seeds_max)]
+    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_MAX,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return None, f"not caught in {SECONDS_MAX:.0f} s"
+    if done.returncode:
+        raise click.ClickException(done.stderr)
+    if not done.stdout:
+        return None, f"not caught by {seeds_max} seeds"
+    found = json.loads(done.stdout)
+    return found["seed"], found["violation"]
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--only", help="Those whose name contains this.")
+@click.option("--processes", default=2, type=click.IntRange(1), help="How many at a time.")
+@click.option("--seeds_max", default=400, type=click.IntRange(1), help="How many lives for each.")
+def main(only: str | None, processes: int, seeds_max: int) -> None:
+    """Plant each bug in a copy of the packages, and let lives find it; exit with 1 if one hides."""
+    chosen = [planted for planted in MUTANTS if only is None or only in planted.name]
+    if not chosen:
+        raise click.UsageError(f"--only {only}: no mutant is called so")
+    with ThreadPoolExecutor(processes) as pool:
+        results = []
+        for result in pool.map(partial(hunt, seeds_max=seeds_max), chosen):
+            results.append(result)
+            seed = "-" if result.seed is None else str(result.seed)
+            click.echo(
+                f"{result.mutant.name:52} seed {seed:>4} {result.seconds:5.1f} s"
+                f"  {result.words[:60]}"
+            )
+    caught = [result.seed for result in results if result.seed is not None]
+    click.echo(f"{len(caught)} of {len(results)} caught; most seeds: {max(caught, default=0)}")
+    sys.exit(len(caught) != len(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Lives of the daemon's own loop: all that ever failed, and a fixed share of the others."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from simulator.life import live
+from simulator.main import main
+from tests.lives.mutants import MUTANTS, copied
+
+ROOT = Path(__file__).resolve().parents[2]
+SEEDS = [
+    int(line.split()[0])
+    for line in (Path(__file__).parent / "seeds.txt").read_text().splitlines()
+    if not line.startswith("#")
+]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_life_that_failed_once_ends_well(seed: int) -> None:
+    assert live(seed).violation == ""
+
+
+@pytest.mark.parametrize("first", range(10_000, 10_060, 10))
+def test_lives_end_well(first: int) -> None:
+    violations = [report for seed in range(first, first + 10) if (report := live(seed)).violation]
+    assert violations == []
+
+
+def test_a_seed_is_a_life() -> None:
+    assert live(5) == live(5)
+    assert live(5).fingerprint != live(6).fingerprint
+
+
+def test_a_life_does_not_hang_on_the_order_of_sets() -> None:
+    told = set()
+    for hash_seed in ("0", "12345"):
+        done = subprocess.run(
+            [sys.executable, "-m", "simulator.main", "--lives", "12", "--processes", "1"],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        told.add(done.stdout.split("fingerprint ")[1])
+    assert len(told) == 1
+
+
+def test_one_life_is_told_in_detail() -> None:
+    done = CliRunner().invoke(main, ["--seed", "5", "--verbose"])
+    assert done.exit_code == 0
+    first, *rest = done.stdout.splitlines()
+    assert first == "seed 5"
+    assert any(line.startswith("Weather: ") for line in rest)
+    assert any("job_submitted" in line for line in rest)
+    assert "0 violations" in rest[-1]
+
+
+def test_details_need_a_seed() -> None:
+    done = CliRunner().invoke(main, ["--verbose"])
+    assert done.exit_code == 2
+    assert "--verbose: needs --seed" in done.stderr
+
+
+def test_every_mutant_can_be_planted() -> None:
+    names = [planted.name for planted in MUTANTS]
+    assert len(set(names)) == len(names) >= 25
+    for planted in MUTANTS:
+        with copied(planted) as folder:
+            for file, old, _ in planted.changes:
+                assert (folder / file).read_text() != (ROOT / file).read_text(), old
