@@ -57,7 +57,7 @@ class Flaky(pb_grpc.SchedulerServicer):
 def flaky(monkeypatch: pytest.MonkeyPatch) -> Iterator[Flaky]:
     servicer = Flaky()
     server = grpc.server(ThreadPoolExecutor(2))
-    pb_grpc.add_SchedulerServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
+    pb_grpc.add_SchedulerServicer_to_server(servicer, server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     monkeypatch.setenv("SCHEDULER_SERVER", f"127.0.0.1:{port}")

@@ -31,7 +31,7 @@ def names(table: str) -> list[str]:
 @pytest.fixture
 def jobs(server: Serving) -> dict[str, str]:
     """Ids by name: one that runs, one that waits for memory, one held, and one of eve's."""
-    ids = {"big": server.running("big", memory_mib=15000, project="vision").id}
+    ids: dict[str, str] = {"big": server.running("big", memory_mib=15000, project="vision").id}
     ids["other"] = server.running("other", memory_mib=15000, user="eve").id
     labels = [pb.KeyValue(key="sweep", value="7")]
     ids["small"] = server.submit("small", memory_mib=4000, labels=labels)
