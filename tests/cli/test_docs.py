@@ -1,0 +1,80 @@
+"""docs/commands.md, example after example, on a real daemon."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.support import BIN, Daemon
+
+LOOKS = ("scheduler-state", "scheduler-get-logs")
+PATIENCE_SECONDS = 20.0
+DOCUMENT = Path(__file__).parents[2] / "docs" / "commands.md"
+
+
+def examples() -> Iterator[tuple[str, str]]:
+    """Each command and what it is said to print, in order."""
+    for block in re.findall(r"^```console\n(.*?)^```", DOCUMENT.read_text(), re.S | re.M):
+        for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
+            command, _, printed = part.partition("\n")
+            yield command, printed
+
+
+def pattern(printed: str) -> re.Pattern[str]:
+    """`...` is anything; the width of a column may be another."""
+    words = [r"[\s\S]*?" if word == "..." else re.escape(word) for word in _words(printed)]
+    return re.compile(r"\s*".join(words) + r"\s*")
+
+
+def _words(printed: str) -> list[str]:
+    return re.findall(r"\.\.\.|[^\s.]+|\.", printed)
+
+
+def test_every_example_prints_what_is_said(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path / "state", "2x16384").start()
+    environment = {
+        **os.environ,
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "SCHEDULER_SERVER": daemon.address,
+        "COLUMNS": "80",
+    }
+    environment.pop("SCHEDULER_TOKEN", None)
+
+    def run(command: str) -> str:
+        return subprocess.run(
+            ["bash", "-c", command],
+            env=environment,
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        ).stdout
+
+    try:
+        for command, printed in examples():
+            seen = _first_as_said(run, command, printed)
+            assert pattern(printed).fullmatch(seen), f"$ {command}\n{seen}\ninstead of\n{printed}"
+    finally:
+        daemon.end()
+
+
+def _first_as_said(run: Callable[[str], str], command: str, printed: str) -> str:
+    """What one looks at may take a moment to become so; what one does is done once."""
+    seen = run(command)
+    until = time.monotonic() + PATIENCE_SECONDS
+    while command.startswith(LOOKS) and not pattern(printed).fullmatch(seen):
+        if time.monotonic() > until:
+            break
+        seen = run(command)
+    return seen
+
+
+def test_there_are_examples_of_every_command() -> None:
+    shown = " ".join(command for command, _ in examples())
+    for name in ("run-scheduler", "scheduler-state", "scheduler-cancel-job", "scheduler-get-logs"):
+        assert name in shown
