@@ -1,0 +1,40 @@
+"""A world in fair weather, with one card, where every job is the same."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+
+from scheduler.model import JobId, JobSpec, Launch, Share
+from simulator.weather import FAIR, Weather
+from simulator.workload import Kind, Truth
+from simulator.world import World
+from tests import core
+
+JOB = JobId("j")
+SPEC = JobSpec("j", "ann", max_epochs=2)
+LAUNCH = Launch(JOB, 1, SPEC, (Share("n1", "gpu0", 1000),), 0, 2, "token")
+TRUTH = Truth(
+    job_id=JOB,
+    spec=SPEC,
+    submit_at=0.0,
+    kind=Kind.LIBRARY,
+    epoch_seconds=50.0,
+    memory_mib=1000,
+    ranks=1,
+    says_finished=True,
+    measures_memory=1.0,
+    deaf_to_term=False,
+    deaf_to_stop=False,
+    fails_at=None,
+    fails_always=False,
+    ends_early_at=None,
+    cancel_at=None,
+    cancel_gracefully=False,
+    changes=(),
+)
+
+
+def world(weather: Weather = FAIR, truth: Truth = TRUTH) -> World:
+    truths: dict[JobId, Truth] = defaultdict(lambda: truth)
+    return World(random.Random(1), weather, [core.node()], truths)

@@ -1,0 +1,139 @@
+"""The simulated world keeps the promises that the lives are built on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from scheduler.model import (
+    EpochEnded,
+    EpochStarted,
+    Event,
+    JobId,
+    Observed,
+    PodState,
+    Remove,
+    Submitted,
+)
+from simulator.weather import Crash, DiskFull, Weather
+from simulator.world import World
+from tests import core
+from tests.simulator.calm import JOB, LAUNCH, SPEC, TRUTH, world
+
+
+def news(of: World, until: float) -> list[Event]:
+    """All that arrives until then, but for looks."""
+    events: list[Event] = []
+    while of.now() < until:
+        events += [event for event in of.wait(until) if not isinstance(event, Observed)]
+    return events
+
+
+def test_time_jumps_to_the_deadline_when_nothing_happens() -> None:
+    here = world()
+    here.wait(None)  # its first look
+    assert here.wait(20.0) == []
+    assert here.now() == 20.0
+
+
+def test_a_clock_that_is_set_back_stands() -> None:
+    here = world(Weather(clock_set_back_every_seconds=5.0))
+    moments = []
+    for _ in range(100):
+        here.wait(here.now() + 1.0)
+        moments.append(here.now())
+    assert moments == sorted(moments)
+    assert here.time > here.now()
+
+
+def test_whoever_asks_is_answered_when_their_batch_was_committed() -> None:
+    here, heard = world(), []
+    here.wait(None)
+    here.post(Submitted(JOB, SPEC), lambda: heard.append(here.now()))
+    assert here.wait(10.0) == [Submitted(JOB, SPEC)]
+    assert heard == []
+    here.wait(here.now() + 1.0)
+    assert len(heard) == 1
+
+
+def test_a_crash_before_the_next_wait_answers_nobody() -> None:
+    here, heard = world(), []
+    here.wait(None)
+    here.post(Submitted(JOB, SPEC), lambda: heard.append(here.now()))
+    here.wait(10.0)
+    here.kill_daemon()
+    here.start_daemon()
+    here.wait(here.now() + 30.0)
+    assert heard == []
+
+
+def test_what_is_stored_is_answered_without_an_event() -> None:
+    here, heard = world(), []
+    here.wait(None)
+    here.stored = {JOB: core.job("j")}
+    here.post(Submitted(JOB, SPEC), lambda: heard.append(True))
+    assert news(here, 10.0) == []
+    assert heard == [True]
+
+
+def test_a_training_asks_trains_reports_and_ends() -> None:
+    here = world()
+    here.read = lambda: core.view(core.on(core.job("j", max_epochs=2), *LAUNCH.shares))
+    here.perform(LAUNCH)
+    events = news(here, 150.0)
+    assert [event.epoch for event in events if isinstance(event, EpochStarted)] == [0, 1]
+    ended = [event.profile.epoch for event in events if isinstance(event, EpochEnded)]
+    assert list(dict.fromkeys(ended)) == [1, 2]
+    (pod,) = here.observe().pods
+    assert (pod.state, pod.exit_code) == (PodState.SUCCEEDED, 0)
+    assert here.epochs_done == {JOB: 2}
+
+
+def test_a_training_that_is_told_to_stop_does() -> None:
+    here = world()
+    stopping = core.on(core.job("j", max_epochs=5), *LAUNCH.shares, stop_at_epoch=1)
+    here.read = lambda: core.view(stopping)
+    here.perform(replace(LAUNCH, max_epochs=5))
+    news(here, 300.0)
+    (pod,) = here.observe().pods
+    assert (pod.state, pod.exit_code) == (PodState.FAILED, 85)
+    assert here.epochs_done == {JOB: 1}
+
+
+def test_two_that_take_more_than_the_card_has_cannot_both_live() -> None:
+    here = world(truth=replace(TRUTH, memory_mib=9000))
+    here.perform(LAUNCH)
+    here.perform(replace(LAUNCH, job_id=JobId("k")))
+    news(here, 70.0)
+    reasons = sorted(pod.reason for pod in here.observe().pods)
+    assert reasons == ["", "out_of_memory"]
+
+
+def test_what_is_removed_is_shown_until_it_is_gone() -> None:
+    here = world(Weather(removal_seconds_max=30.0))
+    here.perform(LAUNCH)
+    here.perform(Remove(JOB, 1))
+    assert [pod.state for pod in here.observe().pods] == [PodState.TERMINATING]
+    news(here, 60.0)
+    assert here.observe().pods == ()
+
+
+@pytest.mark.parametrize(
+    ("weather", "error", "happens"),
+    [
+        (Weather(crash=1.0), Crash, lambda here: here.perform(LAUNCH)),
+        (Weather(crash=1.0), Crash, World.before_write),
+        (Weather(disk_full_every_seconds=1.0), DiskFull, World.before_write),
+    ],
+)
+def test_bad_weather_is_felt(
+    weather: Weather, error: type[Exception], happens: Callable[[World], None]
+) -> None:
+    here = world(weather)
+    news(here, 50.0)
+    with pytest.raises(error):
+        happens(here)
+    here.heal()
+    happens(here)
