@@ -18,7 +18,9 @@ import pytest
 
 from scheduler.identity import user_name
 from scheduler.model import Action, JobId, JobSpec, Launch, Observed, Pod, Remove, Share
+from simulator.world import World
 from tests.clusters.machine import Machine, machine
+from tests.simulator.calm import world
 from tests.support import eventually
 
 
@@ -44,7 +46,22 @@ def local(folder: Path) -> Iterator[Adapter]:
         yield Local(made)
 
 
-ADAPTERS: dict[str, Callable[[Path], AbstractContextManager[Adapter]]] = {"local": local}
+class Simulated:
+    def __init__(self, made: World) -> None:
+        self.perform = made.perform
+        self.observe = made.observe
+        self.let = made.pass_time
+
+
+@contextmanager
+def simulated(folder: Path) -> Iterator[Adapter]:
+    yield Simulated(world())
+
+
+ADAPTERS: dict[str, Callable[[Path], AbstractContextManager[Adapter]]] = {
+    "local": local,
+    "simulated": simulated,
+}
 
 
 @pytest.fixture(params=ADAPTERS)
