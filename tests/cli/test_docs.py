@@ -13,6 +13,7 @@ from tests.support import BIN, Daemon
 
 LOOKS = ("scheduler-state", "scheduler-get-logs")
 PATIENCE_SECONDS = 20.0
+END = "-- the end of one example --"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "commands.md"
 
 
@@ -34,6 +35,36 @@ def _words(printed: str) -> list[str]:
     return re.findall(r"\.\.\.|[^\s.]+|\.", printed)
 
 
+class Shell:
+    """One bash for all examples, so that variables and `$?` are those of the command before."""
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self.process = subprocess.Popen(
+            ["bash"],
+            env=environment,
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, command: str) -> str:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"(exit ${{last:-0}})\n{command}\nlast=$?\nprintf '\\n{END}\\n'\n")
+        self.process.stdin.flush()
+        seen = ""
+        while not seen.endswith(f"\n{END}\n"):
+            line = self.process.stdout.readline()
+            assert line, f"bash has gone: {seen}"
+            seen += line
+        return seen.removesuffix(f"\n{END}\n")
+
+    def close(self) -> None:
+        self.process.communicate()
+
+
 def test_every_example_prints_what_is_said(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path / "state", "2x16384").start()
     environment = {
@@ -43,23 +74,13 @@ def test_every_example_prints_what_is_said(tmp_path: Path) -> None:
         "COLUMNS": "80",
     }
     environment.pop("SCHEDULER_TOKEN", None)
-
-    def run(command: str) -> str:
-        return subprocess.run(
-            ["bash", "-c", command],
-            env=environment,
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        ).stdout
-
+    shell = Shell(tmp_path, environment)
     try:
         for command, printed in examples():
-            seen = _first_as_said(run, command, printed)
+            seen = _first_as_said(shell.run, command, printed)
             assert pattern(printed).fullmatch(seen), f"$ {command}\n{seen}\ninstead of\n{printed}"
     finally:
+        shell.close()
         daemon.end()
 
 
