@@ -1,30 +1,27 @@
 """What must always hold, held against the truth of the world: one class, one property.
 
 What rows alone can show is checked by scheduler/invariants.py, in production too. These know more.
+What is asked of a policy is in fairness.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from scheduler.adopt import lingers
 from scheduler.model import (
     Failure,
-    Gpu,
     GpuKey,
     Job,
     JobId,
     Launch,
     Outcome,
     Remove,
-    Rules,
     Run,
     RunKey,
     Share,
     Time,
     View,
 )
-from scheduler.packing import cards, need_mib
 from simulator.people import Owner
 from simulator.trainings import Training
 from simulator.world import Witness, World
@@ -137,7 +134,7 @@ class Attempts(Checker):
         self.removed_runs.add((remove.job_id, remove.attempt))
 
     def stepped(self, before: View, after: View) -> None:
-        for job, old in _changed(before, after):
+        for job, old in changed(before, after):
             self.require(job.attempts >= old.attempts, job, "had more attempts before")
             self.require(job.run is None or job.run.attempt == job.attempts, job)
 
@@ -160,7 +157,7 @@ class Progress(Checker):
             self.stopped_at[key[0]] = max(self.stopped_at.get(key[0], 0), epoch)
 
     def stepped(self, before: View, after: View) -> None:
-        for job, old in _changed(before, after):
+        for job, old in changed(before, after):
             done = self.world.epochs_done.get(job.id, 0)
             self.require(job.epochs_done >= old.epochs_done, job, "had done more:", old.epochs_done)
             self.require(job.epochs_done <= job.max_epochs, job, "has done more than it should")
@@ -178,7 +175,7 @@ class Memory(Checker):
     """What a job was measured to need, and this acknowledged, is known and never forgotten."""
 
     def stepped(self, before: View, after: View) -> None:
-        for job, old in _changed(before, after):
+        for job, old in changed(before, after):
             measured = self.world.memory_acknowledged.get(job.id, 0)
             known = old.outcome or job.memory_mib >= measured
             self.require(bool(known), job, "was measured to need", measured)
@@ -192,7 +189,7 @@ class Outcomes(Checker):
         self.owners = owners
 
     def stepped(self, before: View, after: View) -> None:
-        for job, old in _changed(before, after):
+        for job, old in changed(before, after):
             self.require(old.outcome in (None, job.outcome), job, "was", old.outcome)
             self.require(not (job.run and job.outcome), job, "has ended and runs")
             for failure in Failure:
@@ -250,7 +247,7 @@ class Wishes(Checker):
         self.require(not job.cancelled, launch, "although cancelled")
 
     def stepped(self, before: View, after: View) -> None:
-        for job, old in _changed(before, after):
+        for job, old in changed(before, after):
             if job.run and not old.run:
                 self.require(not (old.held and job.held), job, "was started although held")
                 self.require(job.eligible_at <= after.at, job, "was started before its time")
@@ -301,7 +298,7 @@ class Belief(Checker):
     """A run that lives, and that nobody harms, is never given up."""
 
     def stepped(self, before: View, after: View) -> None:
-        for job, old in _changed(before, after):
+        for job, old in changed(before, after):
             if old.run is None or (job.run and job.run.attempt == old.run.attempt):
                 continue
             run = self.world.runs.get((job.id, old.run.attempt))
@@ -324,113 +321,7 @@ class Agreement(Checker):
             self.require(epoch < last, key, "was stopped at the start of its last epoch", epoch)
 
 
-class Economy(Checker):
-    """No run is stopped for nothing. Asked of an honest policy only."""
-
-    def __init__(self, world: World, rules: Rules) -> None:
-        super().__init__(world)
-        self.rules = rules
-
-    def stepped(self, before: View, after: View) -> None:
-        for job_id in sorted(after.stopping - before.stopping):
-            job = after.jobs[job_id]
-            old = before.jobs.get(job_id)
-            if job.cancelled or job.held or job.run is None or (old and old.run is None):
-                continue
-            why = self._wanted(job, after) or self._grown(job.run, after)
-            self.require(why, job, "was stopped for nothing")
-
-    def _wanted(self, job: Job, view: View) -> bool:
-        """Whether a job of higher priority waits that cannot have what is free: because it does not
-        fit there, or because that is kept for somebody who needs more."""
-        free = _free(view, self.rules)
-        waiting = [other for other in view.jobs.values() if _startable(other, view.at)]
-        unfit = [other for other in waiting if not _fits(other, free, view, self.rules)]
-        # When a run has just given back what it does not need, the plan did not know it yet.
-        kept = bool(unfit) or view.stale
-        return kept and any(other.priority > job.priority for other in waiting)
-
-    def _grown(self, run: Run, view: View) -> bool:
-        """Whether those on one of its GPUs need more than there is."""
-        known = cards(view.nodes)
-        return any(
-            sum(_needs(view, key, known[key], self.rules)) > known[key].capacity_mib
-            for key in (share.key for share in run.shares)
-            if key in known
-        )
-
-
-class Reasons(Checker):
-    """Every job that waits is told why, and it is true. Asked of an honest policy only."""
-
-    def __init__(self, world: World, rules: Rules) -> None:
-        super().__init__(world)
-        self.rules = rules
-
-    def stepped(self, before: View, after: View) -> None:
-        if after.planned_at == before.planned_at or after.planned_at != after.at or after.stale:
-            return  # not of this step, or soon to be replaced
-        free = _free(after, self.rules)
-        for job in after.jobs.values():
-            if job.waiting:
-                why = after.why.get(job.id)
-                self.require(why is not None, job, "is not told why it waits")
-                if why is not None:
-                    self.require(self._true(job, why.kind, free, after), job, "waits for", why)
-
-    def _true(self, job: Job, kind: str, free: Mapping[GpuKey, int], view: View) -> bool:
-        fits = _fits(job, free, view, self.rules)
-        others = [other for other in view.jobs.values() if other is not job]
-        match kind:
-            case "held":
-                return job.held
-            case "backoff":
-                return job.eligible_at > view.at
-            case "nodes":
-                return not any(node.ready for node in view.nodes)
-            case "turn":  # what it could have had may have gone to one that delays nobody
-                given = any(other.run and other.run.started_at == view.at for other in others)
-                return (fits or given) and any(_startable(other, view.at) for other in others)
-            case "memory" | "gpus":
-                return not fits
-            case "stopping":
-                return bool(view.stopping) or not fits or lingers(job, view.pods)
-        return False
-
-
-def _startable(job: Job, now: Time) -> bool:
-    return job.waiting and not job.held and job.eligible_at <= now
-
-
-def _needs(view: View, key: GpuKey, gpu: Gpu, rules: Rules) -> list[int]:
-    """What each holder of a GPU takes of it, or was measured to need."""
-    needs = []
-    for (job_id, attempt), mib in view.held.get(key, {}).items():
-        job = view.jobs.get(job_id)
-        if job and job.run and job.run.attempt == attempt:
-            mib = max(mib, min(need_mib(job, gpu, rules), gpu.capacity_mib))
-        needs.append(mib)
-    return needs
-
-
-def _free(view: View, rules: Rules) -> dict[GpuKey, int]:
-    return {
-        key: gpu.capacity_mib - sum(_needs(view, key, gpu, rules))
-        for key, gpu in cards(view.nodes).items()
-    }
-
-
-def _fits(job: Job, free: Mapping[GpuKey, int], view: View, rules: Rules) -> bool:
-    """Whether some node has room for it as it is."""
-    known = cards(view.nodes)
-    room: dict[str, int] = {}
-    for key, mib in free.items():
-        if need_mib(job, known[key], rules) <= mib:
-            room[key[0]] = room.get(key[0], 0) + 1
-    return job.spec.gpus_min <= max(room.values(), default=0)
-
-
-def _changed(before: View, after: View) -> Sequence[tuple[Job, Job]]:
+def changed(before: View, after: View) -> Sequence[tuple[Job, Job]]:
     """Each job that a step has changed, as it is and as it was."""
     if before.jobs is after.jobs:
         return ()
@@ -451,10 +342,8 @@ def unfinished(jobs: Collection[JobId], world: World) -> list[str]:
     return lines + [f"{key}: its pods are still there" for key in world.runs]
 
 
-def checkers(
-    world: World, owners: Mapping[JobId, Owner], rules: Rules, honest: bool
-) -> list[Witness]:
-    always: list[Witness] = [
+def checkers(world: World, owners: Mapping[JobId, Owner]) -> list[Witness]:
+    return [
         Capacity(world),
         Attempts(world),
         Progress(world),
@@ -466,4 +355,3 @@ def checkers(
         Belief(world),
         Agreement(world),
     ]
-    return always + ([Economy(world, rules), Reasons(world, rules)] if honest else [])

@@ -16,6 +16,7 @@ from scheduler.policies.fifo import fifo
 from scheduler.ports import Policy
 from scheduler.store import SqliteStore
 from simulator.checkers import Violation, checkers, unfinished
+from simulator.fairness import Economy, Reasons
 from simulator.people import Owner
 from simulator.weather import FAIR, Crash, Weather, drawn
 from simulator.workload import Truth, drawn_jobs, drawn_nodes
@@ -138,7 +139,10 @@ class Life:
         self.store = Recorder(self.world, self._record)
         self.scheduler = self._new_scheduler()
         self.world.read = lambda: self.scheduler.view
-        self.world.witnesses = checkers(self.world, self.owners, options.rules, honest)
+        self.world.witnesses = checkers(self.world, self.owners)
+        if honest:
+            fair = [Economy(self.world, options.rules), Reasons(self.world, options.rules)]
+            self.world.witnesses += fair
 
     def run(self) -> None:
         self.world.after(self.options.safety_seconds, self.world.heal)

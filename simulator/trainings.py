@@ -12,13 +12,12 @@ from scheduler.model import (
     Failure,
     Finished,
     Job,
-    JobId,
     Launch,
     Pod,
     PodState,
     Profile,
     Reported,
-    View,
+    Run,
 )
 from simulator.workload import Kind, Truth
 
@@ -30,12 +29,9 @@ EXIT_TERMINATED = 143
 REPORT_AGAIN_SECONDS = 10.0
 
 
-def told_to_stop(view: View, job_id: JobId, attempt: int, epoch: int) -> bool | None:
-    """What the API answers a rank, from the last committed view. None: an error."""
-    job: Job | None = view.jobs.get(job_id)
-    if job is None or job.run is None or job.run.attempt != attempt:
-        return None
-    stop_at = job.run.stop_at_epoch
+def told_to_stop(job: Job, run: Run, epoch: int) -> bool:
+    """What the API answers a rank of this run, from the last committed view."""
+    stop_at = run.stop_at_epoch
     return stop_at is not None and epoch >= stop_at and epoch < job.max_epochs - 1
 
 
@@ -126,11 +122,16 @@ class Training:
         self.world.after(self.world.rng.uniform(3.0, 10.0), partial(self._go, rank, epoch, False))
 
     def _told(self, rank: int, epoch: int) -> None:
-        stop = told_to_stop(self.world.read(), *self.key, epoch)
-        if stop is not None:
-            for witness in self.world.witnesses:
-                witness.answered(self.key, epoch, stop)
-            self._go(rank, epoch, stop)
+        job = self.world.read().jobs.get(self.launch.job_id)
+        if job is None:
+            return  # nobody knows it any more: an error, and no answer
+        if job.run is None or job.run.attempt != self.launch.attempt:
+            self._go(rank, epoch, True)  # this attempt is over
+            return
+        stop = told_to_stop(job, job.run, epoch)
+        for witness in self.world.witnesses:
+            witness.answered(self.key, epoch, stop)
+        self._go(rank, epoch, stop)
 
     def _go(self, rank: int, epoch: int, stop: bool) -> None:
         """Into the epoch, or out of the door, as soon as each rank knows."""
