@@ -10,7 +10,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import TextIO
@@ -49,8 +49,8 @@ def hold(state_dir: Path) -> TextIO:
         file.close()
         raise Taken(f"another scheduler-daemon (pid {pid}) uses {state_dir}") from None
     file.truncate(0)
-    file.write(f"{os.getpid()}\n")
-    file.flush()
+    with suppress(OSError):  # a full disk: the lock holds, it merely says less
+        os.write(file.fileno(), b"%d\n" % os.getpid())
     return file
 
 
@@ -73,6 +73,8 @@ def address(listen: str, state_dir: Path) -> str:
 
 def remember_port(state_dir: Path, port: int) -> None:
     """So that trainings which outlive us find the next daemon."""
+    if _last_port(state_dir) == port:
+        return  # it is not put at risk: on a full disk it could not be written again
     try:
         (state_dir / PORT).write_text(f"{port}\n", encoding="ascii")
     except OSError as error:
