@@ -26,6 +26,7 @@ _OPTIONS = (
     ("grpc.max_receive_message_length", -1),  # a long list is ours to have asked for
     ("grpc.max_reconnect_backoff_ms", 2_000),  # a daemon that restarts is back soon
 )
+_NO_CONNECTION = ("failed to connect", "errors resolving")  # so begins what grpc says of it
 _AGAIN = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED")
 _EXIT_CODES = {
     "INVALID_ARGUMENT": 2,
@@ -142,8 +143,9 @@ class Client:
         if status == "DEADLINE_EXCEEDED":
             details = f"cannot reach scheduler at {self.server}: no answer in time"
         elif status == "UNAVAILABLE":
-            # What grpc says of a failed connection nests from the general to the cause.
-            details = f"cannot reach scheduler at {self.server}: {details.split(': ')[-1]}"
+            if details.startswith(_NO_CONNECTION):
+                details = details.split(": ")[-1].rstrip("]")  # the cause comes last
+            details = f"cannot reach scheduler at {self.server}: {details}"
         elif status == "UNIMPLEMENTED":
             details = f"the scheduler at {self.server} is of another version: {details}"
         return CallError(details or status, status)

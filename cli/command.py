@@ -81,6 +81,8 @@ class _Completion(argparse.Action):
 class Parser(argparse.ArgumentParser):
     """Speaks in one line, takes `-` for `_` in flags, and flags between positional words."""
 
+    takes_command = False  # whether words may follow a `--`
+
     def __init__(self, prog: str, usage: str, about: str, examples: str) -> None:
         super().__init__(
             prog,
@@ -114,13 +116,15 @@ class Parser(argparse.ArgumentParser):
         group.add_argument("-h", "--help", nargs=0, action=_PrintHelp, help="print this")
 
     def read(self, argv: Sequence[str]) -> argparse.Namespace:
-        """What follows the first `--` is not looked at, and becomes `words`."""
+        """What follows the first `--` is not looked at: it becomes `command`."""
         for word in argv:
             if not _encodable(word):
                 raise UsageError(f"{word!a} is not valid UTF-8")
         end = argv.index("--") if "--" in argv else len(argv)
         options = self.parse_intermixed_args([underscored(word) for word in argv[:end]])
-        options.words = list(argv[end + 1 :])
+        options.command = list(argv[end + 1 :])
+        if options.command and not self.takes_command:
+            raise UsageError(f"{options.command[0]!r}: nothing may follow `--` here")
         return options
 
     def error(self, message: str) -> NoReturn:

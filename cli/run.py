@@ -30,6 +30,7 @@ EXAMPLES = """\
 
 def parser() -> Parser:
     this = Parser("run-scheduler", "[OPTION..] JOB_NAME [-- COMMAND|ARGUMENT..]", ABOUT, EXAMPLES)
+    this.takes_command = True
     group = this.add_argument_group("the job")
     group.add_argument("job_name", metavar="JOB_NAME", help="any name; need not be unique")
     _add_what(this.add_argument_group("what to run"))
@@ -149,7 +150,7 @@ def submit(options: argparse.Namespace) -> int:
 
 
 def spec(options: argparse.Namespace) -> pb.JobSpec:
-    words = options.words
+    words = options.command
     if not (options.script_path or words):
         raise UsageError("nothing to run: give --script_path PATH, or a command after `--`")
     if options.num_gpus is not None and (options.min_gpus, options.max_gpus) != (None, None):
@@ -253,6 +254,17 @@ def _compact(words: list[str]) -> str:
 def _wait(client: Client, job_id: str) -> int:
     """Until it ends. ^C ends the waiting, not the job."""
     shown = Progress(sys.stderr)
+    try:
+        job = _ended(client, job_id, shown)
+    finally:
+        shown.clear()
+    if job.state == "FINISHED":
+        return 0
+    note(f"run-scheduler: {job.spec.name}: {job.state}: {job.reason}")
+    return 1
+
+
+def _ended(client: Client, job_id: str, shown: Progress) -> pb.Job:
 
     def lost() -> None:
         shown.clear()
@@ -263,8 +275,5 @@ def _wait(client: Client, job_id: str) -> int:
         for job in reply.jobs:
             shown.draw(views.progress(job))
             if job.HasField("ended_at"):
-                shown.clear()
-                if job.state != "FINISHED":
-                    note(f"run-scheduler: {job.spec.name}: {job.state}: {job.reason}")
-                return 0 if job.state == "FINISHED" else 1
+                return job
     raise AssertionError("a watch has no end")

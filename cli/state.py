@@ -87,7 +87,7 @@ def show(options: argparse.Namespace) -> int:
         raise UsageError(f"{given[0]} chooses among all jobs: leave out {options.jobs[0]!r}")
     client = Client(options.server)
     if options.watch:
-        _watch(client, options)
+        _watch(client, options)  # until ^C
     answer = _ask(client, options)
     for line in answer.lines:
         command.say(line)
@@ -164,8 +164,8 @@ def _table(listed: pb.ListJobsReply, options: argparse.Namespace, answer: _Answe
     users = options.all_users or bool(options.user)
     answer.lines += views.jobs(listed.jobs, time.time(), screen(sys.stdout), users)
     if not listed.jobs:
-        whose = "" if users else " of yours; --all_users shows everybody's"
-        answer.remarks.append(f"no such job{whose}")
+        whose = "" if users else " among yours; --all_users shows everybody's"
+        answer.remarks.append(f"no job to list{whose}")
     elif listed.total > len(listed.jobs):
         answer.remarks.append(
             f"{len(listed.jobs)} of {listed.total} jobs; --nlast N shows the newest N"
@@ -194,7 +194,6 @@ def _log(client: Client, job_id: str) -> list[str]:
 
 
 def _watch(client: Client, options: argparse.Namespace) -> None:
-    """Until interrupted."""
     # A name is a live job's: it is lost with the end of the job that one has come to watch.
     options.jobs = [client.get_job(job).job.id for job in options.jobs]
     moving = sys.stdout.isatty() and options.output == "table"

@@ -136,7 +136,7 @@ def _epochs(job: pb.Job) -> str:
 
 
 def gpus_wished(spec: pb.JobSpec, memory_mib: int = 0) -> str:
-    """`1 to 4 GPUs of 6000 MiB, shared`"""
+    """`1 to 4 GPUs, 6000 MiB, alone`: the memory is of each."""
     least, most = spec.gpus_min, spec.gpus_max
     if most == 0:
         return "no GPU"
@@ -154,7 +154,7 @@ def _command(spec: pb.JobSpec) -> str:
 
 
 def _options(spec: pb.JobSpec) -> Iterator[tuple[str, str]]:
-    """Every flag that was given, as it would be given again."""
+    """The flags that would ask for the same again."""
     for field, value in spec.ListFields():
         if field.name in _FLAGS:
             yield _FLAGS[field.name], str(value).lower() if isinstance(value, bool) else str(value)

@@ -145,6 +145,12 @@ def test_each_status_has_its_exit_code(
     assert failed.value.exit_code == exit_code
 
 
+def test_what_an_unavailable_scheduler_says_is_passed_on(flaky: Flaky) -> None:
+    flaky.failures = [grpc.StatusCode.UNAVAILABLE]
+    with pytest.raises(CallError, match=r"cannot reach scheduler at 127.0.0.1:\d+: not now$"):
+        client().list_jobs(pb.ListJobsRequest())
+
+
 def test_a_submission_is_repeated_under_the_same_id(flaky: Flaky) -> None:
     flaky.failures = [
         grpc.StatusCode.UNAVAILABLE,

@@ -92,7 +92,7 @@ def test_what_is_no_pair_is_refused(text: str) -> None:
 def test_words_after_two_hyphens_are_not_looked_at() -> None:
     argv = ["job", "--hold", "--", "--max-epochs", "a b", "--", "--help"]
     options = run.parser().read(argv)
-    assert options.words == ["--max-epochs", "a b", "--", "--help"]
+    assert options.command == ["--max-epochs", "a b", "--", "--help"]
     assert options.hold
 
 
@@ -115,6 +115,7 @@ def test_flags_may_stand_between_jobs() -> None:
         (run.parser, ["a", "--env", "B"], "--env: 'B' must read KEY=VALUE"),
         (run.parser, ["a\udc80"], "'a\\udc80' is not valid UTF-8"),
         (logs.parser, ["a", "b"], "'b' is one word too many"),
+        (state.parser, ["--", "a"], "'a': nothing may follow `--` here"),
         (logs.parser, ["a", "--attempt", "x"], "--attempt: 'x' is not a whole number"),
         (cancel.parser, ["--graceful=x"], "--graceful: ignored explicit argument 'x'"),
     ],

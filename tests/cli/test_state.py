@@ -87,7 +87,7 @@ def test_a_list_that_is_cut_says_so_beside_it(jobs: dict[str, str], command: Com
 def test_an_empty_list_is_no_error(server: Serving, command: Command) -> None:
     done = command("scheduler-state")
     assert (done.exit_code, done.out) == (0, "")
-    assert done.err == "no such job of yours; --all_users shows everybody's\n"
+    assert done.err == "no job to list among yours; --all_users shows everybody's\n"
 
 
 @pytest.mark.parametrize(
