@@ -57,3 +57,17 @@ import cli.client
 print(sys.meta_path == before, gc.isenabled())
 """
     assert python(code) == "True True"
+
+
+def test_a_look_at_the_state_imports_nothing_slow() -> None:
+    """Each of these took its share of the 120 ms that `scheduler-state` may cost."""
+    code = """
+import sys
+from cli import state
+from cli.client import Client
+Client("127.0.0.1:1")
+slow = ("asyncio.events", "click", "dataclasses", "dis", "encodings.idna", "importlib.metadata",
+        "importlib.resources", "pathlib", "rich", "shutil", "google.protobuf.text_format")
+print([name for name in slow if name in sys.modules])
+"""
+    assert python(code) == "[]"
