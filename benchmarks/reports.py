@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable
 from multiprocessing.queues import Queue
 from pathlib import Path
+from typing import TypeAlias
 
 import grpc
 import psutil
@@ -38,7 +39,7 @@ METHOD = "/scheduler.v1.Profiler/EndEpoch"
 UNDER_WAY = 16  # epochs of one training that are not acknowledged yet
 FIRST_EPOCH = 1_000_000  # of the second round: past all of the first
 Job = tuple[str, str]  # id, token
-Answers = "Queue[tuple[float, float, list[float]]]"  # start, end, seconds to each acknowledgement
+Answers: TypeAlias = "Queue[tuple[float, float, list[float]]]"  # start, end, seconds to each answer
 
 
 def main() -> None:
@@ -133,7 +134,7 @@ def _caller(address: str, jobs: list[Job], seconds: float, answers: Answers) -> 
     latencies: list[float] = []
     ended = threading.Semaphore(0)
     with grpc.insecure_channel(address) as channel:
-        method = channel.unary_unary(METHOD, request_serializer=None, response_deserializer=None)
+        method: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(METHOD)
         grpc.channel_ready_future(channel).result()
         start = time.time()
 
@@ -147,7 +148,7 @@ def _caller(address: str, jobs: list[Job], seconds: float, answers: Answers) -> 
             call = method.future(request, metadata=metadata, timeout=30)
             call.add_done_callback(lambda done: acknowledged(done, job, epoch, sent))
 
-        def acknowledged(call: grpc.Future, job: Job, epoch: int, sent: float) -> None:
+        def acknowledged(call: grpc.Future[bytes], job: Job, epoch: int, sent: float) -> None:
             call.result()  # raises if it was refused
             latencies.append(time.perf_counter() - sent)
             if time.time() < start + seconds:

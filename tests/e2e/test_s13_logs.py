@@ -46,7 +46,7 @@ def test_following_ends_with_the_job(daemons: Daemons, gates: Gates, train: Trai
     waiting = daemon.run("scheduler-get-logs", "waits")
     assert waiting.returncode == 0
     assert "no output yet" in waiting.stdout + waiting.stderr
-    command = [BIN / "scheduler-get-logs", "--server", daemon.address, "--follow", job_id]
+    command = [str(BIN / "scheduler-get-logs"), "--server", daemon.address, "--follow", job_id]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as follower:
         assert follower.stdout is not None
         assert follower.stdout.readline().startswith("begins")
