@@ -129,8 +129,8 @@ def become(launch: dict[str, Any], log: int, words: int) -> None:
     except OSError as error:
         if launch["snapshots_wanted"]:
             raise
-        words = f"[epoch-scheduler] no place for snapshots: {error.filename}: {error.strerror}\n"
-        os.write(log, words.encode(errors="replace"))
+        said = f"[epoch-scheduler] no place for snapshots: {error.filename}: {error.strerror}\n"
+        os.write(log, said.encode(errors="replace"))
     os.chdir(launch["directory"])
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(log, 1)
