@@ -93,6 +93,8 @@ def user_name(uid: int) -> str:
     try:
         name = pwd.getpwuid(uid).pw_name
     except KeyError:
+        # Nobody is found either when no file can be opened, and no name is better than a wrong one.
+        Path(os.devnull).open().close()
         return f"uid-{uid}"
     return name if name.isascii() and name.isprintable() and " " not in name else f"uid-{uid}"
 
