@@ -34,7 +34,8 @@ METHODS = {
 }
 LOOKS = ("GetJob", "ListJobs", "WatchJobs", "GetLogs", "GetCluster")
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-SETTINGS = bytes.fromhex("000000040000000000")
+HEADERS, SETTINGS, GOAWAY = 1, 4, 7
+END = 4 | 1  # of the headers, and of the stream: no message follows
 NUMBERS = (-(2**31), -1, 0, 1, 7, 2**31 - 1)
 FRACTIONS = (float("nan"), float("inf"), float("-inf"), -1.0, -0.0, 1e308, 5e-324)
 TEXTS = (
@@ -42,6 +43,19 @@ TEXTS = (
     "-", "----", "0000", "f" * 36, "QUEUE", "authorization", "x" * 10_000, "\U0010ffff" * 300,
 )  # fmt: skip
 NO_TOKENS = (None, ".", "root", "root." + "0" * 64, ". . .", "A" * 5_000)
+
+
+def frame(kind: int, flags: int, stream: int, content: bytes) -> bytes:
+    """Of HTTP/2 (RFC 9113, section 4.1)."""
+    return struct.pack(">I", len(content))[1:] + struct.pack(">BBI", kind, flags, stream) + content
+
+
+GREETING = PREFACE + frame(SETTINGS, 0, 0, b"")
+# POST, http, and as literals (RFC 7541, section 6.2.2) the path and what makes it a call.
+CALL = (
+    b"\x83\x86\0\x05:path\x22/scheduler.v1.Scheduler/GetCluster"
+    b"\0\x0a:authority\x01x\0\x02te\x08trailers\0\x0ccontent-type\x10application/grpc"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,27 +102,27 @@ class Attacker:
 
     def attack(self, requests: int) -> Counter[str]:
         """How they ended: by the status of a call, or as a mere connection."""
-        ended: Counter[str] = Counter()
+        ended: list[str] = []
         window = threading.Semaphore(UNDER_WAY)
 
         def end(call: Any) -> None:
-            ended[call.code().name] += 1  # in grpc's one thread for this channel
+            ended.append(call.code().name)
             window.release()
 
         for _ in range(requests):
             kind = self._chance.random()
             if kind < 0.04:
                 self._connect(socket.AF_INET, self._tcp)
-                ended["connection"] += 1
+                ended.append("connection")
             elif kind < 0.06:
                 self._connect(socket.AF_UNIX, self._unix)
-                ended["connection"] += 1
+                ended.append("connection")
             else:
                 window.acquire()
                 self._call(self.request(kind), end)
         for _ in range(UNDER_WAY):
             window.acquire()
-        return ended
+        return Counter(ended)
 
     # --- garbage ----------------------------------------------------------------------------
 
@@ -116,8 +130,8 @@ class Attacker:
         """Say something, or nothing; then stay, leave, or slam the door."""
         raw = socket.socket(family, socket.SOCK_STREAM)
         raw.settimeout(SECONDS)
-        raw.connect(address)
-        with suppress(ConnectionError):
+        with suppress(ConnectionError, BlockingIOError):  # too many of us knock at that door
+            raw.connect(address)
             raw.sendall(self._garbage())
         manner = self._chance.choice(("stay", "leave", "slam"))
         if manner == "stay":
@@ -130,17 +144,21 @@ class Attacker:
         raw.close()
 
     def _garbage(self) -> bytes:
-        noise = self._chance.randbytes(self._chance.randrange(2_000))
-        frame = struct.pack(">I", len(noise))[1:] + self._chance.randbytes(6)
-        return self._chance.choice(
+        chance = self._chance
+        noise = chance.randbytes(chance.randrange(2_000))
+        anything = frame(chance.randrange(16), chance.randrange(256), chance.randrange(9), noise)
+        header = b"\0\x0dauthorization\x0c" + b"Bearer " + chance.randbytes(5)
+        return chance.choice(
             (
                 b"",
                 noise,
                 b"GET / HTTP/1.1\r\nHost: scheduler\r\n\r\n",
-                b"\x16\x03\x01" + noise,
-                PREFACE[: self._chance.randrange(len(PREFACE))],
+                b"\x16\x03\x01" + noise,  # TLS
+                PREFACE[: chance.randrange(len(PREFACE))],
                 PREFACE + noise,
-                PREFACE + SETTINGS + frame + noise,
+                GREETING + anything,
+                GREETING + frame(HEADERS, END, 1, CALL + header),
+                GREETING + frame(GOAWAY, 0, 0, bytes(8) + b"\n" + noise),
             )
         )
 

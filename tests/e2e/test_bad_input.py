@@ -1,0 +1,237 @@
+"""Bad input over the wire: each has a clear answer, nothing changes, and others are served."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import socket
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import psutil
+import pytest
+
+from benchmarks.hostile import OUR_FAULT, Honest, bearer, errors, prepare, rows
+from benchmarks.malformed import GOAWAY, GREETING, HUGE, Attacker, Target, frame
+from scheduler.identity import socket_name, user_name
+from scheduler.v1 import scheduler_pb2 as pb
+from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
+from tests.support import Daemon, eventually
+
+DENIED, UNKNOWN_CALLER = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED
+WRONG, TOO_MUCH = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED
+
+ME = user_name(os.geteuid())
+
+
+@dataclass(frozen=True)
+class Attacked:
+    daemon: Daemon
+    target: Target
+    people: pb_grpc.SchedulerStub
+    jobs: pb_grpc.ProfilerStub
+
+    @property
+    def port(self) -> int:
+        return int(self.target.address.rpartition(":")[2])
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Attacked, Honest]]:
+    daemon = Daemon(tmp_path_factory.mktemp("attacked") / "state", "2x16384").start()
+    try:
+        honest, target = prepare(daemon)
+        with grpc.insecure_channel(daemon.address) as channel:
+            people, jobs = pb_grpc.SchedulerStub(channel), pb_grpc.ProfilerStub(channel)
+            yield Attacked(daemon, target, people, jobs), honest
+    finally:
+        daemon.end()
+
+
+@pytest.fixture
+def attacked(prepared: tuple[Attacked, Honest]) -> Iterator[Attacked]:
+    """Whatever a test does to it: nothing changes, and the next good request is answered."""
+    attacked, honest = prepared
+    before = rows(attacked.daemon)
+    yield attacked
+    honest.ask()
+    assert honest.answered == honest.asked
+    assert rows(attacked.daemon) == before
+    assert errors(attacked.daemon) == []
+
+
+def refusal(call: Callable[[], object]) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.RpcError) as caught:
+        call()
+    return caught.value.code(), caught.value.details() or ""
+
+
+# --- tokens -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("token", "status"),
+    [
+        ("nonsense", UNKNOWN_CALLER),
+        ("root." + "0" * 64, UNKNOWN_CALLER),
+        ("", UNKNOWN_CALLER),
+        ("of a job", UNKNOWN_CALLER),
+        ("of another user", DENIED),
+    ],
+)
+def test_a_user_needs_their_own_token(
+    attacked: Attacked, token: str, status: grpc.StatusCode
+) -> None:
+    victim, of_victim = attacked.target.jobs[0]
+    token = {"of a job": of_victim, "of another user": attacked.target.nobody}.get(token, token)
+    sent = bearer(token) if token else ()
+    for call in (
+        lambda: attacked.people.CancelJob(pb.CancelJobRequest(job=victim), metadata=sent),
+        lambda: attacked.people.UpdateJob(
+            pb.UpdateJobRequest(job=victim, priority=9), metadata=sent
+        ),
+    ):
+        assert refusal(call)[0] == status
+
+
+def test_a_job_needs_its_own_token(attacked: Attacked) -> None:
+    victim, _ = attacked.target.jobs[0]
+    profile = pb.Profile(job_id=victim, attempt=1, epoch=6)
+    reports: list[Callable[[Any], object]] = [
+        lambda sent: attacked.jobs.StartEpoch(
+            pb.StartEpochRequest(job_id=victim, attempt=1, epoch=6), metadata=sent
+        ),
+        lambda sent: attacked.jobs.Report(pb.ReportRequest(profiles=[profile]), metadata=sent),
+        lambda sent: attacked.jobs.EndEpoch(pb.EndEpochRequest(profiles=[profile]), metadata=sent),
+        lambda sent: attacked.jobs.Finish(
+            pb.FinishRequest(job_id=victim, attempt=1), metadata=sent
+        ),
+    ]
+    for report in reports:
+        for token in (attacked.target.stranger, attacked.target.jobs[1][1], attacked.target.owner):
+            status, words = refusal(lambda: report(bearer(token)))  # noqa: B023 - called at once
+            assert (status, words) == (DENIED, f"this token is not of job {victim}")
+        assert refusal(lambda: report(()))[0] == UNKNOWN_CALLER  # noqa: B023 - likewise
+
+
+# --- values -------------------------------------------------------------------------------------
+
+
+def test_epochs_that_go_backwards_do_no_harm(attacked: Attacked) -> None:
+    victim, token = attacked.target.jobs[0]
+    for epoch in (4, 1):
+        profile = pb.Profile(job_id=victim, attempt=1, epoch=epoch)
+        reply = attacked.jobs.EndEpoch(
+            pb.EndEpochRequest(profiles=[profile]), metadata=bearer(token)
+        )
+        assert reply.epochs_done == 5
+    for epoch in (0, -1, -(2**31)):
+        profile = pb.Profile(job_id=victim, attempt=1, epoch=epoch)
+        request = pb.EndEpochRequest(profiles=[profile])
+        call = lambda: attacked.jobs.EndEpoch(request, metadata=bearer(token))  # noqa: E731, B023
+        assert refusal(call) == (WRONG, f"epoch {epoch}: must be at least 1")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
+@pytest.mark.parametrize("field", ["step_seconds", "epoch_seconds", "samples_per_second"])
+def test_what_is_no_measure_is_refused(attacked: Attacked, field: str, value: float) -> None:
+    victim, token = attacked.target.jobs[0]
+    profile = pb.Profile(job_id=victim, attempt=1, epoch=6)
+    setattr(profile, field, value)
+    for call in (
+        lambda: attacked.jobs.EndEpoch(
+            pb.EndEpochRequest(profiles=[profile]), metadata=bearer(token)
+        ),
+        lambda: attacked.jobs.Report(pb.ReportRequest(profiles=[profile]), metadata=bearer(token)),
+    ):
+        assert refusal(call) == (WRONG, f"{field} {value}: must be a number, 0 or greater")
+
+
+def test_a_name_of_ten_megabytes_is_refused(attacked: Attacked) -> None:
+    def submit(name: str) -> object:
+        spec = pb.JobSpec(name=name, image="img")
+        request = pb.SubmitRequest(job_id=str(uuid.uuid4()), spec=spec)
+        return attacked.people.Submit(request, metadata=bearer(attacked.target.owner))
+
+    assert refusal(lambda: submit(HUGE))[0] == TOO_MUCH  # by grpc, before it is read
+    status, words = refusal(lambda: submit("x" * 1_000_000))
+    assert status == WRONG
+    assert words == f"job_name '{'x' * 60}...': has 1000000 characters, 253 at most"
+
+
+def test_a_line_break_in_an_image_is_refused_in_one_line(attacked: Attacked) -> None:
+    flags = ("--image_name", "img\nevil", "--script_path", "/custom/train.py")
+    done = attacked.daemon.run("run-scheduler", *flags, "name")
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert "--image_name 'img\\nevil': must be one line" in line
+
+
+def test_a_filter_has_an_end(attacked: Attacked) -> None:
+    """Else one request of a megabyte keeps a thread busy for seconds."""
+    label, victim = pb.KeyValue(key="a", value="b"), attacked.target.jobs[0][0]
+    for request, words in (
+        (pb.ListJobsRequest(labels=[label] * 1_000), "--label: 1000 values given, 100 at most"),
+        (pb.ListJobsRequest(states=["QUEUE"] * 1_000), "--status: 1000 values given, 100 at most"),
+        (pb.ListJobsRequest(jobs=[victim] * 20_000), "jobs: 20000 values given, 1000 at most"),
+    ):
+        sent = bearer(attacked.target.owner)
+        for call in (
+            lambda: attacked.people.ListJobs(request, metadata=sent),  # noqa: B023 - called at once
+            lambda: next(attacked.people.WatchJobs(request, metadata=sent)),  # noqa: B023
+        ):
+            assert refusal(call) == (WRONG, words)
+
+
+# --- garbage ------------------------------------------------------------------------------------
+
+
+def test_two_thousand_hostile_requests_change_nothing(attacked: Attacked) -> None:
+    """A share of `python -m benchmarks.hostile`: of each kind, on both sockets."""
+    with Attacker(attacked.target, seed=7) as attacker:
+        ended = attacker.attack(2_000)
+    assert ended.total() == 2_000
+    assert {status: ended[status] for status in OUR_FAULT} == dict.fromkeys(OUR_FAULT, 0)
+    assert ended["connection"] > 0
+    assert ended["OK"] > 0, "some are well formed, and merely useless"
+
+
+def test_a_stranger_writes_no_line_of_the_log(attacked: Attacked) -> None:
+    before = attacked.daemon.said()
+    words = b'bye\n{"event": "job_finished", "level": "info"}\n\xff\x1b[2J'
+    with socket.create_connection(("127.0.0.1", attacked.port), timeout=10) as raw:
+        raw.sendall(GREETING + frame(GOAWAY, 0, 0, bytes(8) + words))
+        raw.shutdown(socket.SHUT_WR)
+        while raw.recv(4096):
+            pass  # until it has read all of ours, and left
+    assert attacked.daemon.said() == before
+
+
+def test_a_flood_of_connections_takes_nobodys_name_or_token(attacked: Attacked) -> None:
+    """Until the daemon has no file descriptor left, for neither of its two doors."""
+    process = psutil.Process(attacked.daemon.pid)
+    before = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+    limit = process.num_fds() + 20
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (limit, before[1]))
+    flood = [socket.create_connection(("127.0.0.1", attacked.port)) for _ in range(40)]
+    eventually(lambda: process.num_fds() >= limit - 1)  # grpc leaves one
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.settimeout(10)
+        asking.connect(socket_name(attacked.port))
+        while flood:
+            flood.pop().close()
+        assert user_in(asking.recv(4096)) in (None, ME), "it may have to go without an answer"
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, before)
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.settimeout(10)
+        asking.connect(socket_name(attacked.port))
+        assert user_in(asking.recv(4096)) == ME
+
+
+def user_in(answer: bytes) -> str | None:
+    """Whose token it is that was given out."""
+    return json.loads(answer)["user"] if answer else None
