@@ -133,3 +133,13 @@ def test_the_generated_stubs_are_current(tmp_path: Path) -> None:
 def test_no_lock_file_names_a_registry() -> None:
     for lock in (ROOT / "requirements").glob("*.lock"):
         assert "://" not in lock.read_text(), lock
+
+
+def test_make_bench_runs_every_benchmark() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    named = re.search(r"^BENCHMARKS := (.*)$", makefile, re.M)
+    programs = [
+        path.stem for path in ROOT.glob("benchmarks/*.py") if "__main__" in path.read_text()
+    ]
+    assert named
+    assert sorted(named[1].split()) == sorted(programs)
