@@ -105,7 +105,9 @@ def fork(launch: dict[str, Any], log: int, words: int) -> tuple[int, int, int]:
             if os.read(wait, 1):
                 become(launch, log, words)
         except (OSError, ValueError) as error:
-            culprit = getattr(error, "filename", None) or launch["command"][0]
+            culprit = getattr(error, "filename", None)
+            if not isinstance(culprit, str):  # bytes: where on the PATH a program was not found
+                culprit = launch["command"][0]
             why = getattr(error, "strerror", None) or error
             said = f"cannot start: {culprit}: {why}".encode(errors="replace")
             os.write(fail, said)

@@ -32,6 +32,7 @@ class Machine:
         self.state = state
         self._settings = {"grace_seconds": 0.5, "name": "here", **settings}
         self._clusters: list[LocalCluster] = []
+        self._others = set(children())
         self.come()
 
     def come(self) -> None:
@@ -85,16 +86,21 @@ class Machine:
     def leave(self) -> None:
         """Nothing of a test outlives it, whatever the test has done to it."""
         for started in self.state.glob("runs/*/started.json"):
-            who = json.loads(started.read_text() or "{}")
-            for pid in (who.get("runner"), who.get("pid")):
-                with suppress(ProcessLookupError, TypeError):
-                    os.kill(pid, signal.SIGKILL)
-                    os.killpg(pid, signal.SIGKILL)
+            with suppress(ValueError, TypeError, ProcessLookupError):
+                who = json.loads(started.read_text())
+                os.kill(who["runner"], signal.SIGKILL)
+                os.killpg(who["pid"], signal.SIGKILL)
         for cluster in self._clusters:
             cluster.stop()
             for pod in cluster.observe().pods:
                 cluster.perform(Remove(pod.job_id, pod.attempt))
-        eventually(lambda: [c.observe() for c in self._clusters] and not runners())
+        eventually(self.reaped)
+
+    def reaped(self) -> bool:
+        """Whether no runner is left as a child of this process, be it as a zombie."""
+        for cluster in self._clusters:
+            cluster.observe()
+        return self._others.issuperset(children())
 
 
 @contextmanager
@@ -121,15 +127,6 @@ def launch_of(folder: Path, *command: str, **fields: Any) -> Launch:
     return Launch(spec=JobSpec(**(spec | fields)), **told)
 
 
-def runners() -> list[int]:
-    """Children of this process that keep a training, or have and were not reaped."""
-    return [pid for pid in children() if not alive(pid) or b"runner.py" in _words_of(pid)]
-
-
 def alive(pid: int) -> bool:
     stat = stat_of(pid)
     return stat is not None and stat.alive
-
-
-def _words_of(pid: int) -> bytes:
-    return Path(f"/proc/{pid}/cmdline").read_bytes()  # a child of ours is there until we reap it
