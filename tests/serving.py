@@ -31,6 +31,7 @@ from scheduler.model import (
     PodState,
     Rules,
     RunKey,
+    RunPhase,
 )
 from scheduler.policies.fifo import fifo
 from scheduler.profiler import Profiler
@@ -148,9 +149,9 @@ class Serving:
         return self.scheduler.view.jobs[JobId(job_id)]
 
     def running(self, name: str = "demo", user: str = "ada", **spec: object) -> Job:
-        """A job that has been submitted and runs."""
+        """A job that has been submitted and is seen to run."""
         job_id = self.submit(name, user, **spec)
-        eventually(lambda: self.job(job_id).run)
+        eventually(lambda: (run := self.job(job_id).run) and run.phase is RunPhase.RUNNING)
         return self.job(job_id)
 
 
