@@ -282,15 +282,14 @@ class Training:
         self.working = False
         self.world.failures[self.launch.job_id, Failure.LOST] += 1
         here = [bool(pod.shares) and pod.shares[0].node == node for pod in self.pods]
-        if self.world.rng.random() < 0.5:
-            self.pods = [pod for pod, lost in zip(self.pods, here, strict=True) if not lost]
-            if not self.pods:
-                self._forget()
-        else:
-            self.pods = [
-                replace(pod, state=PodState.FAILED, reason="lost") if lost and pod.alive else pod
-                for pod, lost in zip(self.pods, here, strict=True)
-            ]
+        if len(self.pods) == 1 and self.world.rng.random() < 0.5:
+            self._forget()
+            return
+        # Of a gang, what is missing is shown: else nobody could tell that it is not whole.
+        self.pods = [
+            replace(pod, state=PodState.FAILED, reason="lost") if lost and pod.alive else pod
+            for pod, lost in zip(self.pods, here, strict=True)
+        ]
 
     def cut_off(self, node: str) -> None:
         """It works on, unheard, and shown as it was."""
