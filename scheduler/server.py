@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,12 +18,13 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from scheduler.errors import Busy, ConfigError, Rejected, SchedulerError
+from scheduler.errors import Busy, ConfigError, NotFound, Rejected, SchedulerError
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 
 REQUEST_BYTES_MAX = 2**20
 STREAMS_MAX = 32  # a stream holds a thread for as long as somebody watches
+ANONYMOUS_MAX = 8  # streams of health and reflection, which ask for no token
 CALLS_MAX = 32  # threads that streams can never take
 WAITING_MAX = 1000  # calls accepted and not answered yet
 _DETAILS_MAX = 2000  # characters; details travel in a header, and headers are small
@@ -49,18 +50,19 @@ class Server:
         scheduler: pb_grpc.SchedulerServicer,
         profiler: pb_grpc.ProfilerServicer,
     ) -> None:
-        self._pool = ThreadPoolExecutor(CALLS_MAX + STREAMS_MAX, thread_name_prefix="rpc")
+        threads = CALLS_MAX + STREAMS_MAX + ANONYMOUS_MAX
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="rpc")
         self._server = grpc.server(
             self._pool,
-            interceptors=[Guard(STREAMS_MAX)],
+            interceptors=[Guard(STREAMS_MAX, ANONYMOUS_MAX)],
             options=_OPTIONS,
             maximum_concurrent_rpcs=WAITING_MAX,
         )
         pb_grpc.add_SchedulerServicer_to_server(scheduler, self._server)
         pb_grpc.add_ProfilerServicer_to_server(profiler, self._server)
-        self._health = health.HealthServicer()
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [service.full_name for service in pb.DESCRIPTOR.services_by_name.values()]
+        self._health = _Health(("", *names))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection(
             (*names, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server
         )
@@ -97,9 +99,9 @@ def token_of(context: grpc.ServicerContext) -> str | None:
 class Guard(grpc.ServerInterceptor):
     """The entry of every thread that serves a call: the one place where errors become statuses."""
 
-    def __init__(self, streams_max: int) -> None:
-        self._streams_max = streams_max
-        self._streams = threading.BoundedSemaphore(streams_max)
+    def __init__(self, streams_max: int, anonymous_max: int) -> None:
+        self._streams = _Seats(streams_max)
+        self._anonymous = _Seats(anonymous_max)
         self._guarded: dict[str, Any] = {}  # by method, so that a call costs one look-up
 
     def intercept_service(
@@ -110,34 +112,63 @@ class Guard(grpc.ServerInterceptor):
             handler = continuation(handler_call_details)
             if handler is None:
                 return None  # no such method; not remembered, for names are without number
-            self._guarded[method] = self._guard(handler)
+            seats = self._anonymous if method.startswith("/grpc.") else self._streams
+            self._guarded[method] = _guard(handler, seats)
         return self._guarded[method]
 
-    def _guard(self, handler: Any) -> Any:
-        """A handler that parses the request itself: to grpc, garbage is an internal error."""
-        if handler.request_streaming:  # reflection only
-            return handler._replace(stream_stream=self._stream(handler.stream_stream, None))
-        parse = handler.request_deserializer
-        if handler.unary_unary:
-            answer = _call(handler.unary_unary, parse)
-            return handler._replace(request_deserializer=None, unary_unary=answer)
-        if getattr(handler.unary_stream, "experimental_non_blocking", False):
-            return handler  # health's Watch, which holds no thread
-        answer = self._stream(handler.unary_stream, parse)
-        return handler._replace(request_deserializer=None, unary_stream=answer)
 
-    def _stream(self, behaviour: Any, parse: Callable[[bytes], Any] | None) -> Any:
-        def answer(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
-            if not self._streams.acquire(blocking=False):
-                _abort(context, Busy(f"too many watchers: {self._streams_max} at a time"))
-            try:
+class _Seats:
+    """For streams, each of which holds a thread as long as it lasts."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._free = most, threading.BoundedSemaphore(most)
+
+    def __enter__(self) -> None:
+        if not self._free.acquire(blocking=False):
+            raise Busy(f"too many watchers: {self._most} at a time")
+
+    def __exit__(self, *_: object) -> None:
+        self._free.release()
+
+
+class _Health(health.HealthServicer):
+    """Of what is here alone: the name of whatever is watched is remembered for ever."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        super().__init__(experimental_non_blocking=False)  # else nothing bounds their number
+        self._names = names
+
+    def Watch(self, request: Any, context: Any, send_response_callback: Any = None) -> Any:
+        if request.service not in self._names:
+            raise NotFound("no service of that name is here")
+        return super().Watch(request, context, send_response_callback)
+
+
+def _guard(handler: Any, seats: _Seats) -> Any:
+    """A handler that parses the request itself: to grpc, garbage is an internal error."""
+    parse = handler.request_deserializer
+    bare = handler._replace(request_deserializer=None)
+    if handler.unary_unary:
+        return bare._replace(unary_unary=_call(handler.unary_unary, parse))
+    if handler.unary_stream:
+        return bare._replace(unary_stream=_stream(handler.unary_stream, parse, seats))
+
+    def parse_each(requests: Iterator[bytes]) -> Iterator[Any]:
+        return (_parsed(parse, request) for request in requests)
+
+    # Reflection: nothing of ours is sent a stream.
+    return bare._replace(stream_stream=_stream(handler.stream_stream, parse_each, seats))
+
+
+def _stream(behaviour: Any, parse: Callable[[Any], Any], seats: _Seats) -> Any:
+    def answer(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+        try:
+            with seats:
                 yield from behaviour(_parsed(parse, request), context)
-            except Exception as error:  # noqa: BLE001 - a thread's entry
-                _abort(context, error)
-            finally:
-                self._streams.release()
+        except Exception as error:  # noqa: BLE001 - a thread's entry
+            _abort(context, error)
 
-        return answer
+    return answer
 
 
 def _call(behaviour: Any, parse: Callable[[bytes], Any]) -> Any:
@@ -150,9 +181,7 @@ def _call(behaviour: Any, parse: Callable[[bytes], Any]) -> Any:
     return answer
 
 
-def _parsed(parse: Callable[[bytes], Any] | None, request: Any) -> Any:
-    if parse is None:
-        return request
+def _parsed(parse: Callable[[Any], Any], request: Any) -> Any:
     try:
         return parse(request)
     except DecodeError as error:
