@@ -90,13 +90,14 @@ def prove_job(job: Job, token: str | None) -> None:
 
 def user_name(uid: int) -> str:
     """Fit for a header: a name that is not plain ASCII is told by its number."""
-    try:
-        name = pwd.getpwuid(uid).pw_name
-    except KeyError:
-        # Nobody is found either when no file can be opened, and no name is better than a wrong one.
+    for _ in range(2):
+        with suppress(KeyError):
+            name = pwd.getpwuid(uid).pw_name
+            plain = name.isascii() and name.isprintable() and " " not in name
+            return name if plain else f"uid-{uid}"
+        # Nobody is found, either, while no file can be opened; no name is better than a wrong one.
         Path(os.devnull).open().close()
-        return f"uid-{uid}"
-    return name if name.isascii() and name.isprintable() and " " not in name else f"uid-{uid}"
+    return f"uid-{uid}"
 
 
 def socket_name(port: int) -> str:
