@@ -7,6 +7,8 @@ two processes at once, while an honest client looks at a job and reports its epo
     rss_growth_mib   of the daemon, since the first 2,000 requests filled its buffers and caches
     internal_errors  calls that ended as INTERNAL or UNKNOWN, and errors in the daemon's log
     changed          jobs that are not what they were before, the honest one's epochs apart
+
+How the requests ended is told on stderr.
 """
 
 from __future__ import annotations

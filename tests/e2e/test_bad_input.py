@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import socket
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,10 +15,12 @@ from typing import Any
 import grpc
 import psutil
 import pytest
+from grpc_health.v1 import health_pb2
 
 from benchmarks.hostile import OUR_FAULT, Honest, bearer, errors, prepare, rows
 from benchmarks.malformed import GOAWAY, GREETING, HUGE, Attacker, Target, frame
 from scheduler.identity import socket_name, user_name
+from scheduler.server import ANONYMOUS_MAX
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 from tests.support import Daemon, eventually
@@ -25,6 +28,7 @@ from tests.support import Daemon, eventually
 DENIED, UNKNOWN_CALLER = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED
 WRONG, TOO_MUCH = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED
 
+REFLECTION = "reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 ME = user_name(os.geteuid())
 
 
@@ -32,6 +36,7 @@ ME = user_name(os.geteuid())
 class Attacked:
     daemon: Daemon
     target: Target
+    channel: grpc.Channel
     people: pb_grpc.SchedulerStub
     jobs: pb_grpc.ProfilerStub
 
@@ -47,7 +52,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Attacke
         honest, target = prepare(daemon)
         with grpc.insecure_channel(daemon.address) as channel:
             people, jobs = pb_grpc.SchedulerStub(channel), pb_grpc.ProfilerStub(channel)
-            yield Attacked(daemon, target, people, jobs), honest
+            yield Attacked(daemon, target, channel, people, jobs), honest
     finally:
         daemon.end()
 
@@ -198,6 +203,37 @@ def test_two_thousand_hostile_requests_change_nothing(attacked: Attacked) -> Non
     assert {status: ended[status] for status in OUR_FAULT} == dict.fromkeys(OUR_FAULT, 0)
     assert ended["connection"] > 0
     assert ended["OK"] > 0, "some are well formed, and merely useless"
+
+
+@pytest.mark.parametrize("method", ["health.v1.Health/Check", "health.v1.Health/Watch", REFLECTION])
+def test_garbage_for_the_services_around_ours_is_the_callers_fault(
+    attacked: Attacked, method: str
+) -> None:
+    stream: Any = attacked.channel.stream_stream(f"/grpc.{method}", None, None)
+    for garbage in (b"\xff\xff", b"\x0a\x02\xff\xfe\x1a\x02\xff\xfe"):
+        status, words = refusal(lambda: list(stream(iter([garbage]), timeout=10)))  # noqa: B023
+        assert (status, "not the protobuf message" in words) == (WRONG, True)
+
+
+def test_a_service_that_is_not_here_cannot_be_watched(attacked: Attacked) -> None:
+    watch: Any = attacked.channel.unary_stream("/grpc.health.v1.Health/Watch", None, None)
+    request = health_pb2.HealthCheckRequest(service="x" * 100_000).SerializeToString()
+    assert refusal(lambda: next(watch(request, timeout=10)))[0] == grpc.StatusCode.NOT_FOUND
+
+
+def test_strangers_who_watch_take_nobodys_seat(attacked: Attacked) -> None:
+    watch: Any = attacked.channel.unary_stream("/grpc.health.v1.Health/Watch", None, None)
+    ask: Any = attacked.channel.stream_stream(f"/grpc.{REFLECTION}", None, None)
+    silent = threading.Event()
+    streams = [watch(b"") for _ in range(ANONYMOUS_MAX)]
+    for stream in streams:
+        next(stream)
+    assert refusal(lambda: next(watch(b"", timeout=10)))[0] == TOO_MUCH
+    assert refusal(lambda: next(ask(iter(silent.wait, True), timeout=10)))[0] == TOO_MUCH
+    attacked.daemon.wait_state(honest="RUNNING")  # by a stream of ours
+    silent.set()
+    for stream in streams:
+        stream.cancel()
 
 
 def test_a_stranger_writes_no_line_of_the_log(attacked: Attacked) -> None:
