@@ -169,5 +169,6 @@ def test_folders_are_the_users_unless_the_job_says_so(tmp_path: Path) -> None:
         sys.executable,
     )
     spec = JobSpec("j", "ada", custom_dir="/x/tests/", snapshots_dir="/x//snap/")
-    said = paths(spec, account, str(Path(sys.executable).parent))
+    (tmp_path / "python").touch(mode=0o755)
+    said = paths(spec, account, str(tmp_path))
     assert (said.custom, said.snapshots, said.python) == ("/x/tests", "/x/snap", "python")

@@ -84,7 +84,7 @@ def test_an_end_is_told(here: Machine, text: str, state: str, exit_code: int, re
 def test_what_cannot_be_executed_is_named_in_the_log_and_in_the_reason(
     here: Machine, command: str, code: int, trouble: str
 ) -> None:
-    key = here.launch(command)
+    key = here.launch(command, env=(("PATH", "/usr/bin:/bin"),))
     pod = here.over(key)
     assert (pod.state, pod.exit_code) == ("failed", code)
     assert pod.reason == f"cannot start: {command}: {trouble}".replace(
