@@ -25,11 +25,10 @@ from scheduler.clusters import runner
 from scheduler.model import Failure, JobId, Pod, PodState, Profile, RunKey, Share, Time
 
 EXIT_STOPPED = 85  # the client library's: it left because it was asked to
-
+WORDS_BYTES_MAX = 2**20
 
 Seconds = Annotated[float, msgspec.Meta(ge=0.0)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
-WORDS_BYTES_MAX = 2**20
 
 
 class _Said(msgspec.Struct):
@@ -60,7 +59,7 @@ class LocalRun:
 
     @classmethod
     def create(cls, folder: Path, launch: Mapping[str, Any]) -> LocalRun:
-        """The folder appears whole, or not at all."""
+        """The folder appears whole, or not at all: then the launch is asked for again."""
         unfinished = folder.with_name(f".{folder.name}")
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(mode=0o700)
@@ -71,7 +70,6 @@ class LocalRun:
             file.flush()
             os.fsync(file.fileno())
         unfinished.rename(folder)
-        _sync(folder.parent)
         return cls(folder)
 
     def look(self, now: Time) -> Pod:
@@ -238,11 +236,3 @@ def _signal(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def _sync(folder: Path) -> None:
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
