@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-SLOW = [HERE / "e2e", HERE / "lives"]
+SLOW = ["e2e", "lives", "contracts", "clusters/test_local.py", "cli/test_docs.py"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if any(folder in item.path.parents for folder in SLOW):
+        if any(item.path.is_relative_to(HERE / name) for name in SLOW):
             item.add_marker(pytest.mark.slow)
