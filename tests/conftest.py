@@ -1,11 +1,24 @@
-"""For all tests: no property fails because the machine was busy, and in CI each run is the same."""
+"""For all tests: which ones `make check` leaves out, and how properties are tried."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
+# Real daemons and many lives take their time.
+HERE = Path(__file__).parent
+SLOW = ["e2e", "lives", "contracts", "clusters/test_local.py", "cli/test_docs.py"]
+
+# No property fails because the machine was busy, and in CI each run is the same.
 settings.register_profile("here", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if any(item.path.is_relative_to(HERE / name) for name in SLOW):
+            item.add_marker(pytest.mark.slow)

@@ -13,6 +13,7 @@ import os
 import random
 import threading
 from multiprocessing.util import Finalize
+from pathlib import Path
 from time import monotonic
 from typing import Callable, Dict, List, Optional, Set
 
@@ -127,7 +128,7 @@ class Courier:
 
     def _write_down(self, profiles: List[wire.Profile]) -> None:
         try:
-            with open(self._last_words, "w", encoding="utf-8") as file:
+            with Path(self._last_words).open("w", encoding="utf-8") as file:
                 json.dump([profile._asdict() for profile in profiles], file)
         except OSError:  # there may be no such file, outside the scheduler's own machines
             warn(f"finished epochs that nobody has acknowledged at the end: {len(profiles)}")

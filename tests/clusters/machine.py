@@ -114,7 +114,7 @@ def machine(state: Path, **settings: Any) -> Iterator[Machine]:
 
 def launch_of(folder: Path, *command: str, **fields: Any) -> Launch:
     """Of a job of its own. What is no field of a launch is one of its spec."""
-    told = {
+    told: dict[str, Any] = {
         "job_id": JobId(str(uuid.uuid4())),
         "attempt": 1,
         "shares": (SHARE,),

@@ -23,7 +23,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
     """A disk of half a MiB."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", disk]
+    command = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(disk)]
     if os.geteuid() != 0 or not shutil.which("mount") or subprocess.run(command).returncode:
         pytest.skip("cannot mount a small disk here")
     yield disk

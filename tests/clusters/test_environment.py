@@ -37,7 +37,9 @@ WITHOUT = replace(LAUNCH, shares=())
 ON_TWO_NODES = replace(LAUNCH, shares=(Share("n2", "gpu0", 5000), Share("n1", "gpu0", 5000)))
 
 
-def told(launch: Launch = LAUNCH, gpus: tuple[Gpu, ...] = PRETENDED, rank: int = 0) -> dict:
+def told(
+    launch: Launch = LAUNCH, gpus: tuple[Gpu, ...] = PRETENDED, rank: int = 0
+) -> dict[str, str]:
     return environment(launch, gpus, "127.0.0.1:7070", PATHS, node="w", rank=rank)
 
 

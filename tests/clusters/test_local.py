@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -184,7 +185,7 @@ def test_what_holds_a_token_is_for_the_daemon_alone(here: Machine) -> None:
 
 def test_a_second_runner_goes_at_once(here: Machine) -> None:
     key = up(here)
-    command = [sys.executable, "-I", "-S", "scheduler/clusters/runner.py", here.folder(key)]
+    command = [sys.executable, "-I", "-S", "scheduler/clusters/runner.py", str(here.folder(key))]
     first = here.started(key)
     assert subprocess.run(command).returncode == 0
     remove(here, key)
@@ -428,7 +429,7 @@ def test_a_state_folder_that_cannot_be_is_named(tmp_path: Path) -> None:
 
 def test_news_is_posted_when_there_is_some(tmp_path: Path) -> None:
     with machine(tmp_path / ("a" * 60) / ("b" * 60), observe_every_seconds=1000.0) as here:
-        news: queue.Queue[Observed] = queue.Queue()
+        news: queue.Queue[Any] = queue.Queue()  # looks only: nothing else is to be told
         here.cluster.start(news.put)
         assert news.get(timeout=60).pods == ()
         key = here.launch("true")
@@ -472,10 +473,10 @@ def test_last_words_that_make_no_sense_are_no_words(here: Machine, words: str) -
 
 
 def test_a_full_inbox_is_tried_again(here: Machine) -> None:
-    asked: queue.Queue[Observed] = queue.Queue()
+    asked: queue.Queue[Any] = queue.Queue()
     left = [Busy("full")] * 2
 
-    def put(event: Observed) -> None:
+    def put(event: Event) -> None:
         if left:
             raise left.pop()
         asked.put(event)

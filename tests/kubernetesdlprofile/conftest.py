@@ -103,7 +103,7 @@ class Place:
 
     def open(self) -> None:
         self._server = grpc.server(ThreadPoolExecutor(8))
-        rpc.add_ProfilerServicer_to_server(self.recorder, self._server)  # type: ignore[no-untyped-call]  # generated
+        rpc.add_ProfilerServicer_to_server(self.recorder, self._server)
         self._port = self._server.add_insecure_port(f"127.0.0.1:{self._port}")
         self._server.start()
 
