@@ -26,6 +26,8 @@ SYSTEM_FILE = Path("/etc/epoch-scheduler.toml")
 PREFIX = "SCHEDULER_"
 OF_THE_COMMANDS = {"SCHEDULER_SERVER", "SCHEDULER_TOKEN"}  # read by run-scheduler and its like
 
+LEAST = {"rules.out_of_memory_factor": 1}  # else a job that had too little would be given less
+
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -164,9 +166,10 @@ def _convert(given: Given, hint: Any, *, strict: bool) -> Any:
     except msgspec.ValidationError as error:
         wanted = _wanted(hint, error)
         raise ConfigError(f"{given.source}: {given.key} = {value!r}: {wanted}") from error
-    if isinstance(result, int | float) and not (math.isfinite(result) and result >= 0):
+    least = LEAST.get(given.key, 0)
+    if isinstance(result, int | float) and not (math.isfinite(result) and result >= least):
         raise ConfigError(
-            f"{given.source}: {given.key} = {value!r}: expected a number, 0 or greater"
+            f"{given.source}: {given.key} = {value!r}: expected a number, {least} or greater"
         )
     return result
 

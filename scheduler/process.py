@@ -83,9 +83,10 @@ def remember_port(state_dir: Path, port: int) -> None:
 
 def _last_port(state_dir: Path) -> int | None:
     try:
-        return int((state_dir / PORT).read_text(encoding="ascii"))
+        port = int((state_dir / PORT).read_text(encoding="ascii"))
     except (OSError, ValueError):
         return None
+    return port if 0 < port < 2**16 else None
 
 
 def _is_free(host: str, port: int) -> bool:

@@ -58,6 +58,7 @@ def test_paths_are_made_absolute(file: Path) -> None:
         ('[rules]\nlost_max = "ten"', "rules.lost_max = 'ten': expected int, got str"),
         ("[rules]\nlost_max = 1.5", "rules.lost_max = 1.5: expected int, got float"),
         ("[rules]\nlost_max = -1", "rules.lost_max = -1: expected a number, 0 or greater"),
+        ("[rules]\nout_of_memory_factor = 0.5", "expected a number, 1 or greater"),
         ("[rules]\nbackoff_seconds = nan", "expected a number, 0 or greater"),
         ("[rules]\nbackoff_seconds = inf", "expected a number, 0 or greater"),
         ("heartbeat_seconds = 0", "heartbeat_seconds = 0: expected int >= 1"),

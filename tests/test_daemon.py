@@ -189,10 +189,10 @@ def test_port_0_is_another_one_if_that_is_taken(daemon: Daemon) -> None:
     assert "port_lost" in daemon.said()
 
 
-def test_a_useless_note_of_the_port_is_ignored(daemon: Daemon) -> None:
-    daemon.start()
-    daemon.stop()
-    (daemon.state / "port").write_bytes(b"\xff\xff")
+@pytest.mark.parametrize("note", [b"", b"\xff\xff", b"99999\n", b"-1\n"])
+def test_a_useless_note_of_the_port_is_ignored(daemon: Daemon, note: bytes) -> None:
+    daemon.state.mkdir()
+    (daemon.state / "port").write_bytes(note)
     daemon.address = "127.0.0.1:0"
     daemon.start()
 
