@@ -40,7 +40,7 @@ def adopt(view: View, plan: Plan, now: Time, rules: Rules) -> Change:
     for job_id, wished in plan.placements.items():
         waiting = draft.jobs.get(job_id)
         if waiting and _startable(waiting, wished, draft, known):
-            draft.put(_started(waiting, wished, draft))
+            draft.put(_started(waiting, wished, draft, known))
     draft.why = {
         job_id: reason
         for job_id, reason in plan.why.items()
@@ -111,10 +111,12 @@ def _fits(job: Job, share: Share, draft: Draft, known: dict[GpuKey, Gpu]) -> boo
     return share.memory_mib <= free
 
 
-def _started(job: Job, wished: tuple[Share, ...], draft: Draft) -> Job:
+def _started(job: Job, wished: tuple[Share, ...], draft: Draft, known: dict[GpuKey, Gpu]) -> Job:
+    # What it needs and no more, as `_resized` would have it: a plan may give too much.
+    needed = (replace(s, memory_mib=need_mib(job, known[s.key], draft.rules)) for s in wished)
     run = Run(
         attempt=job.attempts + 1,
-        shares=tuple(sorted(wished)),
+        shares=tuple(sorted(needed)),
         phase=RunPhase.STARTING,
         started_at=draft.now,
         phase_at=draft.now,
