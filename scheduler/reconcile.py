@@ -45,6 +45,8 @@ def _launch(job: Job, view: View) -> Launch | None:
     run = job.run
     if run is None or run.phase is not RunPhase.STARTING or (job.id, run.attempt) in view.pods:
         return None
+    if run.phase_at != view.at:  # a look that misses it says when it is asked for again
+        return None
     return Launch(
         job_id=job.id,
         attempt=run.attempt,

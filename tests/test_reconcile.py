@@ -17,8 +17,9 @@ def asked(
     return list(reconcile(of, touched, looked, since, NOW))
 
 
-def starting(epochs_done: int = 0) -> Job:
-    return on(job("a", token="secret", epochs_done=epochs_done), share(), phase=RunPhase.STARTING)
+def starting(epochs_done: int = 0, phase_at: float = NOW) -> Job:
+    waiting = job("a", token="secret", epochs_done=epochs_done)
+    return on(waiting, share(), phase=RunPhase.STARTING, phase_at=phase_at)
 
 
 def stopping(kill_at: float) -> Job:
@@ -32,7 +33,13 @@ def test_a_run_that_just_began_is_launched_with_all_it_needs_to_know() -> None:
 
 
 def test_a_launch_is_asked_for_again_after_a_look_that_does_not_show_it() -> None:
+    """Such a look lets the run come into its phase anew (lifecycle.py)."""
     assert [type(action) for action in asked(view(starting()))] == [Launch]
+
+
+def test_a_launch_is_not_asked_for_again_for_any_other_reason() -> None:
+    """Or a look begun before could show it missing when it is there."""
+    assert asked(view(starting(phase_at=NOW - 5)), touched=[A], looked=False) == []
 
 
 @pytest.mark.parametrize("state", list(PodState))
