@@ -10,7 +10,14 @@ from hypothesis import settings
 
 # Real daemons and many lives take their time.
 HERE = Path(__file__).parent
-SLOW = ["e2e", "lives", "contracts", "clusters/test_local.py", "cli/test_docs.py"]
+SLOW = [
+    "cli/test_docs.py",
+    "clusters/test_local.py",
+    "contracts",
+    "e2e",
+    "kubernetesdlprofile/test_kubeprofiler.py",
+    "lives",
+]
 
 # No property fails because the machine was busy, and in CI each run is the same.
 settings.register_profile("here", deadline=None)
