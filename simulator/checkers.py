@@ -311,14 +311,14 @@ class Agreement(Checker):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self.told: dict[tuple[RunKey, int], bool] = {}
+        self.told: dict[tuple[RunKey, int, int], bool] = {}
 
     def answered(self, key: RunKey, epoch: int, stop: bool) -> None:
-        before = self.told.setdefault((key, epoch), stop)
+        # Which epoch is the last may be changed by the job's owner between two questions.
+        epochs = self.world.read().jobs[key[0]].max_epochs
+        before = self.told.setdefault((key, epoch, epochs), stop)
         self.require(before == stop, key, "epoch", epoch, "told", before, "and", stop)
-        if stop:
-            last = self.world.read().jobs[key[0]].max_epochs - 1
-            self.require(epoch < last, key, "was stopped at the start of its last epoch", epoch)
+        self.require(not stop or epoch < epochs - 1, key, "was stopped in its last epoch", epoch)
 
 
 def changed(before: View, after: View) -> Sequence[tuple[Job, Job]]:
