@@ -84,8 +84,10 @@ class Training:
         self.begun = True
         for share in self.launch.shares:
             while self.world.taken_mib(share.key) > self.world.memory_mib(share.key):
-                victim = self.world.rng.choice(self.world.on_gpu(share.key))
-                victim.die(Failure.OUT_OF_MEMORY, 1)
+                asking = [run for run in self.world.on_gpu(share.key) if run.working]
+                if not asking:  # what is left of gangs holds memory, but asks for no more
+                    break
+                self.world.rng.choice(asking).die(Failure.OUT_OF_MEMORY, 1)
         if self.working:
             self._enter_epoch()
 
