@@ -29,14 +29,27 @@ from scheduler.model import (
 from scheduler.packing import cards, need_mib
 
 
+def resized(view: View, now: Time, rules: Rules) -> Change:
+    """Let the shares of runs follow what their jobs were measured to need, where there is room.
+
+    Before a plan is made, so that it may give away at once what a run gave back.
+    """
+    draft = Draft(view, now, rules)
+    known = cards(view.nodes)
+    running = [id for id, job in view.jobs.items() if job.run]
+    for job_id in running * 2:  # whoever shrinks makes room for those who grow
+        job = draft.jobs[job_id]
+        if job.run and job.run.phase is not RunPhase.STOPPING:
+            draft.put(_resized(job, job.run, draft, known))
+    return draft.done()
+
+
 def adopt(view: View, plan: Plan, now: Time, rules: Rules) -> Change:
     draft = Draft(view, now, rules)
-    draft.stale = False
     known = cards(view.nodes)
     for job in view.jobs.values():
         if job.run and job.run.phase is not RunPhase.STOPPING:
-            draft.put(_kept_or_stopped(job, job.run, plan, draft, known))
-    resized = draft.stale  # what a run gave back, the next plan may give away
+            draft.put(_kept_or_stopped(job, job.run, plan, draft))
     for job_id, wished in plan.placements.items():
         waiting = draft.jobs.get(job_id)
         if waiting and _startable(waiting, wished, draft, known):
@@ -46,14 +59,14 @@ def adopt(view: View, plan: Plan, now: Time, rules: Rules) -> Change:
         for job_id, reason in plan.why.items()
         if (waits := draft.jobs.get(job_id)) and waits.waiting
     }
-    draft.planned_at, draft.replan_at, draft.stale = now, plan.replan_at, resized
+    draft.planned_at, draft.replan_at, draft.stale = now, plan.replan_at, False
     return draft.done()
 
 
-def stoppable(job: Job, run: Run) -> bool:
+def stoppable(run: Run) -> bool:
     """The last epoch is never interrupted, and neither is the first of a run (see
     `asked_to_stop`): where both leave no epoch to stop at, the run is left to its end."""
-    return max(run.epoch_started, run.epochs_before) + 1 < job.max_epochs - 1
+    return max(run.epoch_started, run.epochs_before) + 1 < run.max_epochs - 1
 
 
 def lingers(job: Job, pods: Mapping[RunKey, tuple[Pod, ...]]) -> bool:
@@ -62,13 +75,13 @@ def lingers(job: Job, pods: Mapping[RunKey, tuple[Pod, ...]]) -> bool:
     return job.waiting and any(pod.alive for pod in pods.get((job.id, job.attempts), ()))
 
 
-def _kept_or_stopped(job: Job, run: Run, plan: Plan, draft: Draft, known: dict[GpuKey, Gpu]) -> Job:
+def _kept_or_stopped(job: Job, run: Run, plan: Plan, draft: Draft) -> Job:
     wished = plan.placements.get(job.id)
     if wished is not None and {s.key for s in wished} == {s.key for s in run.shares}:
-        return _resized(job, run, draft, known)
+        return job
     # A move may not follow a move without a finished epoch in between.
     moved_in_vain = wished is not None and job.epochs_done <= run.epochs_before
-    if moved_in_vain or not stoppable(job, run):
+    if moved_in_vain or not stoppable(run):
         return job
     reason = plan.why.get(job.id, Reason("moved" if wished else "stopped", "by the plan"))
     why = f"{reason.kind} {reason.detail}"
@@ -76,7 +89,6 @@ def _kept_or_stopped(job: Job, run: Run, plan: Plan, draft: Draft, known: dict[G
 
 
 def _resized(job: Job, run: Run, draft: Draft, known: dict[GpuKey, Gpu]) -> Job:
-    """Let a run's shares follow what the job was measured to need, once there is room for it."""
     key = (job.id, run.attempt)
     resized = []
     for share in run.shares:
@@ -120,6 +132,7 @@ def _started(job: Job, wished: tuple[Share, ...], draft: Draft, known: dict[GpuK
         phase=RunPhase.STARTING,
         started_at=draft.now,
         phase_at=draft.now,
+        max_epochs=job.max_epochs,
         epochs_before=job.epochs_done,
         epoch_started=job.epochs_done - 1,
     )

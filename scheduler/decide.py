@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from scheduler.adopt import adopt
+from scheduler.adopt import adopt, resized
+from scheduler.draft import Change
 from scheduler.lifecycle import evolve
 from scheduler.model import Action, EpochEnded, Event, JobId, Observed, Profile, Rules, Time, View
 from scheduler.ports import Policy
@@ -27,8 +28,9 @@ def decide(
     change = evolve(view, events, now, rules)
     after, touched = change.view, change.touched
     if _plan_is_due(after, now, rules):
-        change = adopt(after, policy(after, now), now, rules)
-        after, touched = change.view, tuple(dict.fromkeys((*touched, *change.touched)))
+        for change in _replanned(after, policy, now, rules):
+            after, touched = change.view, (*touched, *change.touched)
+        touched = tuple(dict.fromkeys(touched))
     looked = any(isinstance(event, Observed) for event in events)
     return Decision(
         view=replace(after, number=view.number + 1),
@@ -37,6 +39,11 @@ def decide(
         actions=tuple(reconcile(after, touched, looked, view.at, now)),
         wake_at=min(_alarms(after, now, rules), default=None),
     )
+
+
+def _replanned(view: View, policy: Policy, now: Time, rules: Rules) -> tuple[Change, Change]:
+    fitted = resized(view, now, rules)
+    return fitted, adopt(fitted.view, policy(fitted.view, now), now, rules)
 
 
 def _plan_is_due(view: View, now: Time, rules: Rules) -> bool:

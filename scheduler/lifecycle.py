@@ -228,18 +228,19 @@ def _over(job: Job, run: Run, pod: Pod | None, draft: Draft) -> Job:
     """A run has ended as `pod` shows (None: it has vanished): an outcome, or waiting again."""
     now, rules = draft.now, draft.rules
     exited_well = pod is not None and pod.state is PodState.SUCCEEDED
-    done = run.finished or job.epochs_done >= job.max_epochs
+    wanted_more = run.max_epochs <= job.epochs_done < job.max_epochs  # since it was launched
+    done = job.epochs_done >= job.max_epochs or (run.finished and not wanted_more)
     killed = run.kill_at is not None and now >= run.kill_at
     stopped = run.phase is RunPhase.STOPPING and (run.told_to_stop or killed or pod is None)
     job = replace(job, run=None, ran_seconds=job.ran_seconds + max(0.0, now - run.started_at))
-    if done or (exited_well and not stopped and not job.cancelled):
+    if done or (exited_well and not (stopped or job.cancelled or wanted_more)):
         return _ended(job, Outcome.SUCCEEDED, _finished(job, pod), now)
     if job.cancelled:
         return _ended(job, Outcome.CANCELLED, run.stop_reason, now)
     if pod is not None and pod.reason == Failure.OUT_OF_MEMORY:
         return _out_of_memory(job, run, now, draft)
     if exited_well or stopped or (pod and pod.exit_code == EXIT_STOPPED and run.stop_reason):
-        said = run.stop_reason or "stopped"
+        said = run.stop_reason or ("more epochs are wanted" if wanted_more else "stopped")
         return replace(job, reason=f"{said}, after epoch {job.epochs_done}")
     if pod is None or pod.reason == Failure.LOST:
         why = "its pod was lost" if pod is None else "its process was lost"

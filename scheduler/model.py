@@ -116,6 +116,7 @@ class Run:
     phase: RunPhase
     started_at: Time
     phase_at: Time  # since when it is in this phase
+    max_epochs: int  # as it was told at its launch: the job's may be changed since
     epochs_before: int = 0  # epochs done when it was launched
     epoch_started: int = -1  # the highest epoch (from 0) that any rank was let into; -1: none
     heard_at: Time | None = None  # its last report; None: it never spoke to us

@@ -106,7 +106,7 @@ def _may_start(job: Job, attempt: int, epoch: int) -> pb.StartEpochReply:
     if run is None or run.attempt != attempt:
         return pb.StartEpochReply(stop=True, reason=f"attempt {attempt} is over")
     asked = run.stop_at_epoch is not None and epoch >= run.stop_at_epoch
-    if asked and epoch < job.max_epochs - 1:  # the last epoch is never interrupted
+    if asked and epoch < run.max_epochs - 1:  # the last epoch is never interrupted
         return pb.StartEpochReply(stop=True, reason=run.stop_reason)
     return pb.StartEpochReply(stop=False)
 

@@ -53,7 +53,7 @@ def _launch(job: Job, view: View) -> Launch | None:
         spec=job.spec,
         shares=run.shares,
         epochs_done=run.epochs_before,
-        max_epochs=job.max_epochs,
+        max_epochs=run.max_epochs,
         token=job.token,
     )
 

@@ -33,9 +33,7 @@ class Economy(Checker):
         free = _free(view, self.rules)
         waiting = [other for other in view.jobs.values() if _startable(other, view.at)]
         unfit = [other for other in waiting if not _fits(other, free, view, self.rules)]
-        # When a run has just given back what it does not need, the plan did not know it yet.
-        kept = bool(unfit) or view.stale
-        return kept and any(other.priority > job.priority for other in waiting)
+        return bool(unfit) and any(other.priority > job.priority for other in waiting)
 
     def _grown(self, run: Run, view: View) -> bool:
         """Whether those on one of its GPUs need more than there is."""

@@ -11,7 +11,6 @@ from scheduler.model import (
     EpochStarted,
     Failure,
     Finished,
-    Job,
     Launch,
     Pod,
     PodState,
@@ -29,10 +28,10 @@ EXIT_TERMINATED = 143
 REPORT_AGAIN_SECONDS = 10.0
 
 
-def told_to_stop(job: Job, run: Run, epoch: int) -> bool:
+def told_to_stop(run: Run, epoch: int) -> bool:
     """What the API answers a rank of this run, from the last committed view."""
     stop_at = run.stop_at_epoch
-    return stop_at is not None and epoch >= stop_at and epoch < job.max_epochs - 1
+    return stop_at is not None and epoch >= stop_at and epoch < run.max_epochs - 1
 
 
 class Training:
@@ -130,7 +129,7 @@ class Training:
         if job.run is None or job.run.attempt != self.launch.attempt:
             self._go(rank, epoch, True)  # this attempt is over
             return
-        stop = told_to_stop(job, job.run, epoch)
+        stop = told_to_stop(job.run, epoch)
         for witness in self.world.witnesses:
             witness.answered(self.key, epoch, stop)
         self._go(rank, epoch, stop)

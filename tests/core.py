@@ -94,6 +94,7 @@ def on(waiting: Job, *shares: Share, phase: RunPhase = RunPhase.RUNNING, **field
     values: dict[str, Any] = {  # of a Run's fields
         "started_at": 0.0,
         "phase_at": 0.0,
+        "max_epochs": waiting.max_epochs,
         "epochs_before": waiting.epochs_done,
         "epoch_started": waiting.epochs_done - (phase is RunPhase.STARTING),
         "heard_at": None if phase is RunPhase.STARTING else 0.0,

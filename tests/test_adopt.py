@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.adopt import adopt, stoppable
+from scheduler.adopt import adopt, resized, stoppable
 from scheduler.invariants import check
 from scheduler.model import (
     Job,
@@ -35,6 +35,12 @@ def adopted(
     reasons = {JobId(name): reason for name, reason in (why or {}).items()}
     plan = Plan({JobId(name): shares for name, shares in placements.items()}, reasons)
     change = adopt(before, plan, NOW, rules)
+    check(before, change.view, change.touched)
+    return change.view
+
+
+def fitted(before: View) -> View:
+    change = resized(before, NOW, RULES)
     check(before, change.view, change.touched)
     return change.view
 
@@ -183,7 +189,7 @@ def test_the_last_epoch_is_never_interrupted(
         epochs_before=epochs_before,
     )
     assert before.run
-    assert stoppable(before, before.run) is may
+    assert stoppable(before.run) is may
     assert (run_of(adopted(view(before), {})).phase is RunPhase.STOPPING) is may
 
 
@@ -216,35 +222,24 @@ def test_a_runs_share_follows_what_it_needs_if_there_is_room(
     runs = [on(job("a", needs), share(has))]
     if neighbour:
         runs.append(on(job("b", neighbour), share(neighbour)))
-    wish = {str(one.id): one.run.shares for one in runs if one.run}
-    assert run_of(adopted(view(*runs), wish)).shares == (share(gets),)
+    assert run_of(fitted(view(*runs))).shares == (share(gets),)
 
 
 def test_a_gang_is_resized_on_all_its_cards_or_on_none() -> None:
     gang = on(job("a", 6000, gpus=2), share(4000), share(4000, 1))
     crowd = on(job("b", 11000), share(11000, 1))
     before = view(gang, crowd, nodes=[node(2)])
-    wish = {"a": gang.run.shares if gang.run else (), "b": (share(11000, 1),)}
-    assert adopted(before, wish).jobs is before.jobs
+    assert fitted(before).jobs is before.jobs
 
 
-def test_what_a_run_gives_back_calls_for_another_plan() -> None:
-    before = view(on(job("a", 3000), share()))
-    resized = adopted(before, {"a": (share(),)})
-    assert resized.stale
-    assert not adopted(resized, {"a": (share(3000),)}).stale
-
-
-def test_a_run_shrinks_and_another_grows_within_two_plans() -> None:
+def test_a_run_grows_into_what_another_gives_back() -> None:
     before = view(on(job("a", 9000), share(4000)), on(job("b", 3000), share(11000)))
-    wish = {"a": (share(4000),), "b": (share(11000),)}
-    twice = adopted(adopted(before, wish), wish)
-    assert twice.held == {("n1", "gpu0"): {(A, 1): 9000, (B, 1): 3000}}
+    assert fitted(before).held == {("n1", "gpu0"): {(A, 1): 9000, (B, 1): 3000}}
 
 
 def test_a_run_on_a_card_that_shrank_follows_it() -> None:
     small = [node(memory_mib=8192)]
-    shrunk = adopted(view(on(job("a"), share()), nodes=small), {"a": (share(),)})
+    shrunk = fitted(view(on(job("a"), share()), nodes=small))
     assert run_of(shrunk).shares[0].memory_mib == small[0].gpus[0].capacity_mib
 
 

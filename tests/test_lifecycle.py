@@ -183,6 +183,13 @@ def test_exit_code_0_without_a_stop_is_success_however_few_epochs_it_did() -> No
     )
 
 
+def test_epochs_wanted_since_its_launch_are_left_to_another_run() -> None:
+    for said_so in (False, True):
+        did_its_five = on(job("a", epochs_done=5), share(), max_epochs=5, finished=said_so)
+        waits = exited(did_its_five, 0).jobs[A]
+        assert (became(waits), waits.reason) == (WAITS, "more epochs are wanted, after epoch 5")
+
+
 def test_exit_code_0_after_being_told_to_stop_is_no_success() -> None:
     told = on(job("a", epochs_done=2), share(), phase=STOPPING, epoch_started=3)
     stopped = exited(told, 0).jobs[A]

@@ -28,7 +28,7 @@ from scheduler.store import SqliteStore
 
 JOB = Job(JobId("job-1"), JobSpec(name="n", user="u", labels=(("a", "b"),)), submitted_at=1.0)
 RUNNING = replace(
-    JOB, run=Run(1, (Share("node", "gpu0", 4_000),), RunPhase.RUNNING, 2.0, 2.5), attempts=1
+    JOB, run=Run(1, (Share("node", "gpu0", 4_000),), RunPhase.RUNNING, 2.0, 2.5, 1), attempts=1
 )
 ENDED = replace(RUNNING, run=None, outcome=Outcome.SUCCEEDED, ended_at=9.0)
 

@@ -322,7 +322,7 @@ class _Planner:
             and run.phase is RunPhase.RUNNING
             and run.heard_at is not None
             and job.id in self.placements
-            and stoppable(job, run)
+            and stoppable(run)
         )
 
 

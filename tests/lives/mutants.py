@@ -94,8 +94,8 @@ MUTANTS = (
     mutant(
         "whoever exits with 0 when stopped has finished",
         LIFECYCLE,
-        "(exited_well and not stopped and not job.cancelled)",
-        "(exited_well and not job.cancelled)",
+        "not (stopped or job.cancelled or wanted_more)",
+        "not (job.cancelled or wanted_more)",
     ),
     mutant(
         "a run is stopped at the epoch that it is in",
@@ -165,10 +165,10 @@ MUTANTS = (
         "if False:",
     ),
     mutant(
-        "what a run gave back is forgotten",
-        ADOPT,
-        "resized = draft.stale",
-        "resized = False",
+        "what a run gave back is not planned with",
+        DECIDE,
+        "policy(fitted.view, now)",
+        "policy(view, now)",
     ),
     mutant(
         "running jobs are stopped for nothing",

@@ -7,6 +7,7 @@ import pytest
 
 from scheduler.model import (
     Cancelled,
+    EpochEnded,
     Failure,
     Job,
     JobId,
@@ -14,6 +15,7 @@ from scheduler.model import (
     Plan,
     Pod,
     PodState,
+    Profile,
     Rules,
     RunPhase,
     Submitted,
@@ -313,7 +315,11 @@ def test_a_run_in_its_last_epoch_is_waited_for() -> None:
     assert made.why("urgent").startswith("gpus (")
     made.step(Updated(JobId("low"), max_epochs=9))
     made.step()
-    assert made.run("low").phase is STOPPING, "now there is an epoch to stop at"
+    assert made.run("low").phase is RunPhase.RUNNING, "it knows nothing of the other seven"
+    made.step(EpochEnded(Profile(JobId("low"), 1, 2)))
+    made.exit("low")
+    assert made.running() == {"urgent"}
+    assert made.why("low").startswith("gpus (")
 
 
 def test_no_more_are_asked_to_leave_than_need_be() -> None:
