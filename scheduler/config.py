@@ -65,7 +65,7 @@ class Config:
     listen: str = "127.0.0.1:7070"
     state_dir: Path = field(default_factory=default_state_dir)
     gpus: str = ""
-    policy: str = "fifo"
+    policy: str = "fifo_sharing"
     admins: tuple[str, ...] = ()
     heartbeat_seconds: Count = 30
     rules: Rules = field(default_factory=Rules)

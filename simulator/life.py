@@ -12,7 +12,7 @@ from scheduler.errors import InvariantError, Unavailable
 from scheduler.loop import Scheduler
 from scheduler.model import Fact, Job, JobId, Node, Plan, Profile, Rules, Share, Time, View
 from scheduler.packing import cards, need_mib
-from scheduler.policies.fifo import fifo
+from scheduler.policies.fifo_sharing import fifo_sharing
 from scheduler.ports import Policy
 from scheduler.store import SqliteStore
 from simulator.checkers import Violation, checkers, unfinished
@@ -133,7 +133,7 @@ class Life:
         self.fingerprint = hashlib.sha256()
         self.steps = self.crashes = 0
         honest = options.weather.honest
-        self.policy = fifo(options.rules)
+        self.policy = fifo_sharing(options.rules)
         if not honest:
             self.policy = whimsical(self.policy, self.world, options.rules)
         self.store = Recorder(self.world, self._record)

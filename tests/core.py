@@ -33,7 +33,7 @@ from scheduler.model import (
     Time,
     View,
 )
-from scheduler.policies.fifo import fifo
+from scheduler.policies.fifo_sharing import fifo_sharing
 from scheduler.ports import Policy
 
 RULES = Rules()
@@ -150,7 +150,7 @@ class Town:
 
     def __init__(self, *nodes: Node, rules: Rules = RULES, policy: Policy | None = None) -> None:
         self.rules, self.nodes = rules, nodes or (node(),)
-        self.policy = policy or fifo(rules)
+        self.policy = policy or fifo_sharing(rules)
         self.now = NOW
         self.view = View()
         self.pods: dict[RunKey, Pod] = {}

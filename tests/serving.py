@@ -33,7 +33,7 @@ from scheduler.model import (
     RunKey,
     RunPhase,
 )
-from scheduler.policies.fifo import fifo
+from scheduler.policies.fifo_sharing import fifo_sharing
 from scheduler.profiler import Profiler
 from scheduler.reader import Reader
 from scheduler.server import Server
@@ -101,7 +101,9 @@ class Serving:
         self.reader = Reader(path)
         self.cluster = Cluster(self.inbox, (NODE,))
         rules = Rules(plan_every_seconds=0.01)
-        self.scheduler = Scheduler(self.inbox, self._store, self.cluster, fifo(rules), rules)
+        self.scheduler = Scheduler(
+            self.inbox, self._store, self.cluster, fifo_sharing(rules), rules
+        )
         view = lambda: self.scheduler.view  # noqa: E731
         api = Api(
             inbox=self.inbox,
@@ -112,7 +114,7 @@ class Serving:
             rules=rules,
             secret=SECRET,
             admins=frozenset({"root"}),
-            policy="fifo",
+            policy="fifo_sharing",
             version="1.2.3",
         )
         self.server = Server("127.0.0.1:0", api, Profiler(self.inbox, view))

@@ -435,7 +435,7 @@ def test_the_cluster_tells_what_each_gpu_holds_and_each_user_has(served: Serving
     assert (totals["ada"].running, totals["ada"].waiting) == (1, 0)
     assert (totals["bob"].running, totals["bob"].waiting) == (1, 1)
     assert totals["ada"].gpus + totals["bob"].gpus == pytest.approx(1.0)
-    assert (told.policy, told.version) == ("fifo", "1.2.3")
+    assert (told.policy, told.version) == ("fifo_sharing", "1.2.3")
     assert told.observed_at > 0
 
 

@@ -24,7 +24,7 @@ from scheduler.model import (
     Updated,
     View,
 )
-from scheduler.policies.fifo import fifo
+from scheduler.policies.fifo_sharing import fifo_sharing
 from tests.core import (
     NOW,
     RULES,
@@ -144,7 +144,7 @@ def test_the_same_input_gives_the_same_output_and_is_left_as_it_was() -> None:
     before = view(running, job("b", 4000), job("c"), pods=[pod(running)], nodes=[node(2)])
     events = (epoch_ended(running, 1, 5000), Cancelled(JobId("c")), look(nodes=[node(2)], at=NOW))
     untouched = copy.deepcopy(before)
-    once, twice = (decide(before, events, NOW, fifo(RULES), RULES) for _ in range(2))
+    once, twice = (decide(before, events, NOW, fifo_sharing(RULES), RULES) for _ in range(2))
     assert once == twice
     assert before == untouched
 
@@ -152,14 +152,14 @@ def test_the_same_input_gives_the_same_output_and_is_left_as_it_was() -> None:
 def test_a_batch_that_changes_nothing_asks_for_nothing() -> None:
     running = on(job("a", 4000), share(4000))
     before = view(running, pods=[pod(running)])
-    made = decide(before, [look(pod(running))], NOW, fifo(RULES), RULES)
+    made = decide(before, [look(pod(running))], NOW, fifo_sharing(RULES), RULES)
     assert (made.touched, made.actions, made.profiles, made.wake_at) == ((), (), (), None)
     assert made.view.jobs is before.jobs
     assert made.view.number == before.number + 1
 
 
 def test_a_job_is_launched_in_the_step_that_hears_of_it() -> None:
-    made = decide(view(), [submitted("a")], NOW, fifo(RULES), RULES)
+    made = decide(view(), [submitted("a")], NOW, fifo_sharing(RULES), RULES)
     assert [(type(action), action.job_id) for action in made.actions] == [(Launch, A)]
     assert made.touched == ("a",)
 

@@ -19,7 +19,7 @@ from scheduler.model import (
     Updated,
     View,
 )
-from scheduler.policies.fifo import fifo
+from scheduler.policies.fifo_sharing import fifo_sharing
 from scheduler.ports import Policy
 from tests.core import NOW, RULES, job, look, on, share, spec
 
@@ -65,7 +65,7 @@ class World:
 
 
 def scheduler(world: World, policy: Policy | None = None) -> Scheduler:
-    return Scheduler(world, world, world, policy or fifo(RULES), RULES)
+    return Scheduler(world, world, world, policy or fifo_sharing(RULES), RULES)
 
 
 NEW = Submitted(A, spec("a"))

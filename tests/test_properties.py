@@ -37,7 +37,7 @@ from scheduler.model import (
     View,
 )
 from scheduler.packing import cards
-from scheduler.policies.fifo import fifo
+from scheduler.policies.fifo_sharing import fifo_sharing
 from tests import core
 
 # Nothing is forgotten: what has ended is not submitted again, as the API sees to it.
@@ -199,7 +199,7 @@ def test_no_news_whatsoever_breaks_what_must_hold(view: View, batches: list[list
 
 @given(views(), batches)
 def test_to_decide_is_safe_and_always_the_same(view: View, batches: list[list[Event]]) -> None:
-    policy = fifo(RULES)
+    policy = fifo_sharing(RULES)
     for seconds, batch in enumerate(batches):
         now = core.NOW + 20.0 * seconds
         made = decide(view, batch, now, policy, RULES)
@@ -210,7 +210,7 @@ def test_to_decide_is_safe_and_always_the_same(view: View, batches: list[list[Ev
 
 @given(views())
 def test_where_nothing_changes_nothing_is_decided(view: View) -> None:
-    policy = fifo(RULES)
+    policy = fifo_sharing(RULES)
     for _ in range(3):  # what runs give back may be given away once more
         view = decide(view, (), core.NOW, policy, RULES).view
     again = decide(view, (), core.NOW, policy, RULES)

@@ -38,7 +38,7 @@ def mutant(name: str, file: str, old: str, new: str) -> Mutant:
 
 LIFECYCLE, ADOPT, DRAFT = "scheduler/lifecycle.py", "scheduler/adopt.py", "scheduler/draft.py"
 RECONCILE, DECIDE, LOOP = "scheduler/reconcile.py", "scheduler/decide.py", "scheduler/loop.py"
-STORE, ROWS, FIFO = "scheduler/store.py", "scheduler/rows.py", "scheduler/policies/fifo.py"
+STORE, ROWS, FIFO = "scheduler/store.py", "scheduler/rows.py", "scheduler/policies/fifo_sharing.py"
 INVARIANTS, PACKING, MODEL = "scheduler/invariants.py", "scheduler/packing.py", "scheduler/model.py"
 
 MUTANTS = (

@@ -22,7 +22,7 @@ from scheduler.model import (
     Updated,
 )
 from scheduler.policies import POLICIES
-from scheduler.policies.fifo import fifo, rank
+from scheduler.policies.fifo_sharing import fifo_sharing, rank
 from tests.core import CAPACITY, NOW, RULES, Town, job, node, on, pod, share, spec, view
 
 STOPPING = RunPhase.STOPPING
@@ -32,7 +32,7 @@ HOUR = 3600.0
 def planned(
     *jobs: Job, nodes: Sequence[Node] = (), pods: Sequence[Pod] = (), now: float = NOW
 ) -> Plan:
-    return fifo(RULES)(view(*jobs, nodes=nodes, pods=pods), now)
+    return fifo_sharing(RULES)(view(*jobs, nodes=nodes, pods=pods), now)
 
 
 def started(plan: Plan, *jobs: Job) -> set[str]:
@@ -499,4 +499,4 @@ def test_a_job_whose_runs_failed_waits_its_pause_and_others_go_first() -> None:
 
 
 def test_the_policy_goes_by_its_name() -> None:
-    assert POLICIES["fifo"] is fifo
+    assert POLICIES["fifo_sharing"] is fifo_sharing

@@ -41,7 +41,7 @@ from scheduler.ports import Policy
 _Key = TypeVar("_Key", JobId, RunKey)
 
 
-def fifo(rules: Rules) -> Policy:
+def fifo_sharing(rules: Rules) -> Policy:
     def plan(view: View, now: Time) -> Plan:
         return _Planner(view, now, rules).plan()
 
