@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,11 @@ SLOW = [
     "kubernetesdlprofile/test_kubeprofiler.py",
     "lives",
 ]
+
+# A shell that starts us in the background has us ignore Ctrl-C, and a process that we start would
+# inherit that: commands under test could not be interrupted.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No property fails because the machine was busy, and in CI each run is the same.
 settings.register_profile("here", deadline=None)

@@ -6,6 +6,7 @@ import pty
 import select
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -282,8 +283,10 @@ def terminal() -> Iterator[tuple[int, int]]:
 
 def read_until(ours: int, text: str) -> str:
     seen = b""
+    until = time.monotonic() + 30  # a page that is drawn again and again never falls silent
     while text.encode() not in seen:
-        assert select.select([ours], [], [], 30)[0], f"{text!r} never came: {seen!r}"
+        left = max(0.0, until - time.monotonic())
+        assert select.select([ours], [], [], left)[0], f"{text!r} never came: {seen!r}"
         seen += os.read(ours, 4096)
     return seen.decode(errors="replace")
 
