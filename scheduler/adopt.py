@@ -26,7 +26,7 @@ from scheduler.model import (
     Time,
     View,
 )
-from scheduler.packing import cards, need_mib
+from scheduler.packing import cards, need_mib, placement
 
 
 def resized(view: View, now: Time, rules: Rules) -> Change:
@@ -133,6 +133,7 @@ def _started(job: Job, wished: tuple[Share, ...], draft: Draft, known: dict[GpuK
         started_at=draft.now,
         phase_at=draft.now,
         max_epochs=job.max_epochs,
+        placement=placement(wished, known),
         epochs_before=job.epochs_done,
         epoch_started=job.epochs_done - 1,
     )

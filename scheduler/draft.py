@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from scheduler import learning
 from scheduler.model import (
     GpuKey,
     Job,
     JobId,
+    Kind,
     Node,
     Pod,
     Reason,
@@ -21,6 +23,7 @@ from scheduler.model import (
     RunKey,
     RunPhase,
     Time,
+    Used,
     View,
 )
 
@@ -40,6 +43,9 @@ class Draft:
         self.nodes: tuple[Node, ...] = view.nodes
         self.held: Mapping[GpuKey, Mapping[RunKey, int]] = view.held
         self.stopping = view.stopping
+        self.disturbed: Mapping[GpuKey, Time] = view.disturbed
+        self.kinds: Mapping[str, Kind] = view.kinds
+        self.used: Mapping[str, Used] = view.used
         self.ended: Mapping[JobId, Time] = view.ended
         self.observed_at = view.observed_at
         self.planned_at, self.replan_at = view.planned_at, view.replan_at
@@ -47,6 +53,7 @@ class Draft:
         self.why: Mapping[JobId, Reason] = view.why
         self._own_jobs: dict[JobId, Job] | None = None
         self._own_held: dict[GpuKey, Mapping[RunKey, int]] | None = None
+        self._own_disturbed: dict[GpuKey, Time] | None = None
         self._touched: dict[JobId, None] = {}
 
     def put(self, job: Job) -> None:
@@ -64,6 +71,7 @@ class Draft:
             self.stopping ^= {job.id}
         if job.outcome and not (old and old.outcome):
             self.ended = {**self.ended, job.id: self.now}
+            self.learn(job)
         if old is None or _matters(old) != _matters(job):
             self.stale = True
 
@@ -93,6 +101,28 @@ class Draft:
             self.jobs = self._own_jobs = {k: v for k, v in self.jobs.items() if k not in set(old)}
             self.ended = {k: v for k, v in self.ended.items() if k in self.jobs}
 
+    def disturb(self, run: Run) -> None:
+        """Somebody begins to train on these GPUs, or ceases to."""
+        if self._own_disturbed is None:
+            self.disturbed = self._own_disturbed = dict(self.disturbed)
+        for share in run.shares:
+            self._own_disturbed[share.key] = self.now
+
+    def use(self, user: str, gpu_seconds: float) -> None:
+        half_life = self.rules.fairness_half_life_seconds
+        had = self.used.get(user, Used())
+        self.used = {**self.used, user: learning.used(had, gpu_seconds, self.now, half_life)}
+
+    def learn(self, job: Job) -> None:
+        """What an ended job has shown outlives it, as its kind's."""
+        if not job.measured:
+            return
+        name = learning.kind_of(job.spec)
+        others = {other for shown in job.measured for other in shown.beside}
+        names = {o: learning.kind_of(self.jobs[o].spec) for o in others if o in self.jobs}
+        kind = learning.kind_with(self.kinds.get(name, Kind()), job, names)
+        self.kinds = {**self.kinds, name: kind}
+
     def done(self) -> Change:
         view = replace(
             self._before,
@@ -101,6 +131,9 @@ class Draft:
             nodes=self.nodes,
             held=self.held,
             stopping=self.stopping,
+            disturbed=self.disturbed,
+            kinds=self.kinds,
+            used=self.used,
             ended=self.ended,
             observed_at=self.observed_at,
             planned_at=self.planned_at,
@@ -117,7 +150,10 @@ class Draft:
             same = new if new and new.attempt == old.attempt else None
             pods = self.pods.get(key, ())
             self._hold(key, _claims(old, pods), _claims(same, pods))
-        if new and not (old and old.attempt == new.attempt):
+        same_run = old is not None and new is not None and old.attempt == new.attempt
+        if old and (not same_run or (new and _begun(new) and not _begun(old))):
+            self.disturb(old)
+        if new and not same_run:
             key = (job_id, new.attempt)
             pods = self.pods.get(key, ())
             self._hold(key, _claims(None, pods), _claims(new, pods))
@@ -136,6 +172,10 @@ class Draft:
                 self._own_held[gpu] = holders
             else:
                 self._own_held.pop(gpu, None)
+
+
+def _begun(run: Run) -> bool:
+    return run.phase is not RunPhase.STARTING
 
 
 def _matters(job: Job) -> tuple[object, ...]:

@@ -31,10 +31,11 @@ next run does not start before they are gone (adopt.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import singledispatch
 
+from scheduler import learning
 from scheduler.draft import Change, Draft
 from scheduler.model import (
     Cancelled,
@@ -48,6 +49,7 @@ from scheduler.model import (
     Outcome,
     Pod,
     PodState,
+    Profile,
     Reported,
     Rules,
     Run,
@@ -74,10 +76,10 @@ def evolve(view: View, events: Sequence[Event], now: Time, rules: Rules) -> Chan
     return draft.done()
 
 
-def restored(jobs: Iterable[Job]) -> View:
+def restored(loaded: View) -> View:
     """The view of a daemon that has just started: rows, and no idea yet of the cluster."""
-    draft = Draft(View(), 0.0, Rules())
-    for job in jobs:
+    draft = Draft(replace(loaded, jobs={}), 0.0, Rules())
+    for job in loaded.jobs.values():
         draft.put(job)
     return draft.done().view
 
@@ -146,7 +148,14 @@ def _(event: EpochStarted, draft: Draft) -> None:
     if job and (run := _heard(job, event.attempt, draft.now)):
         # Never past the last epoch: a hostile number must not postpone a stop for ever.
         epoch = min(max(run.epoch_started, event.epoch), job.max_epochs)
-        job = replace(job, run=replace(run, epoch_started=epoch))
+        if epoch > run.epoch_started:
+            if run.epoch_started < run.epochs_before:
+                job = learning.restarted(job, draft.now - run.started_at)
+                draft.disturb(run)
+            run = replace(
+                run, epoch_started=epoch, epoch_at=draft.now, epoch_before_at=run.epoch_at
+            )
+        job = replace(job, run=run)
         # Whoever asks for an epoch has finished those before it. So nothing is lost when a run
         # stops here whose last report never comes. To *end* a job it takes a report.
         draft.put(_progressed(job, min(event.epoch, job.max_epochs - 1)))
@@ -168,6 +177,11 @@ def _(event: EpochEnded, draft: Draft) -> None:
     if run := _heard(job, profile.attempt, draft.now):
         # Whoever has finished an epoch was let into it, even if we were not asked.
         started = max(run.epoch_started, min(profile.epoch, job.max_epochs) - 1)
+        if profile.epoch > run.epoch_measured:
+            job = _measured(job, run, profile, draft)
+            run = replace(run, epoch_measured=min(profile.epoch, job.max_epochs))
+        if profile.epoch > run.epoch_started:  # an image that does not ask begins the next one now
+            run = replace(run, epoch_at=draft.now)
         job = replace(job, run=replace(run, epoch_started=started))
     job = _progressed(job, min(profile.epoch, job.max_epochs))
     draft.put(_unless_done(_learned(job, profile.memory_mib), draft.now))
@@ -232,7 +246,9 @@ def _over(job: Job, run: Run, pod: Pod | None, draft: Draft) -> Job:
     done = job.epochs_done >= job.max_epochs or (run.finished and not wanted_more)
     killed = run.kill_at is not None and now >= run.kill_at
     stopped = run.phase is RunPhase.STOPPING and (run.told_to_stop or killed or pod is None)
-    job = replace(job, run=None, ran_seconds=job.ran_seconds + max(0.0, now - run.started_at))
+    seconds = max(0.0, now - run.started_at)
+    draft.use(job.spec.user, seconds * len(run.shares))
+    job = replace(job, run=None, ran_seconds=job.ran_seconds + seconds)
     if done or (exited_well and not (stopped or job.cancelled or wanted_more)):
         return _ended(job, Outcome.SUCCEEDED, _finished(job, pod), now)
     if job.cancelled:
@@ -318,6 +334,19 @@ def asked_to_stop(job: Job, why: str, now: Time, rules: Rules) -> Run:
         stop_reason=why,
         kill_at=now + rules.stop_grace_seconds,
     )
+
+
+def _measured(job: Job, run: Run, profile: Profile, draft: Draft) -> Job:
+    """What the epoch just ended teaches, of where its run is and beside whom."""
+    keys = [share.key for share in run.shares]
+    others = {other for key in keys for other, _ in draft.held.get(key, ())} - {job.id}
+    beside = tuple(sorted(other for other in others if _trains(draft.jobs.get(other))))
+    quiet_since = max((draft.disturbed.get(key, 0.0) for key in keys), default=0.0)
+    return learning.measured(job, run, profile, beside, quiet_since, draft.now)
+
+
+def _trains(job: Job | None) -> bool:
+    return bool(job and job.run and job.run.phase is not RunPhase.STARTING)
 
 
 def _heard(job: Job, attempt: int, now: Time) -> Run | None:

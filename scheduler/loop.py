@@ -16,7 +16,7 @@ class Scheduler:
     ) -> None:
         self._inbox, self._store, self._cluster = inbox, store, cluster
         self._policy, self._rules = policy, rules
-        self.view = restored(store.load().jobs.values())  # read it from any thread
+        self.view = restored(store.load())  # read it from any thread
         self._wake_at: Time | None = inbox.now()  # deadlines may have passed meanwhile
 
     def step(self) -> None:

@@ -89,3 +89,23 @@ def jobs_profiles_facts(db: Database) -> None:
         ) strict
     """)
     db.execute("create index facts_by_job on facts (job_id) where job_id is not null")
+
+
+@migrations()
+def what_was_learned(db: Database) -> None:
+    db.execute("alter table jobs add column gpu_util real not null default 0.0")
+    db.execute("alter table jobs add column restart_seconds real not null default 0.0")
+    db.execute("alter table jobs add column measured text not null default '[]'")
+    # Until now a run did not know what it was told.
+    db.execute("""
+        update jobs set run = json_set(run, '$.max_epochs', max_epochs)
+        where outcome is null and run is not null
+    """)
+    db.execute("""
+        create table learned (
+            about text not null,
+            name text not null,
+            data text not null,
+            primary key (about, name)
+        ) strict, without rowid
+    """)

@@ -118,7 +118,11 @@ class Run:
     phase_at: Time  # since when it is in this phase
     max_epochs: int  # as it was told at its launch: the job's may be changed since
     epochs_before: int = 0  # epochs done when it was launched
+    placement: str = "cpu"  # which GPUs these are, as the key of a speed: see `packing.placement`
     epoch_started: int = -1  # the highest epoch (from 0) that any rank was let into; -1: none
+    epoch_at: Time | None = None  # since when it is in that epoch, if we were told
+    epoch_before_at: Time | None = None  # the same of the epoch before: its report may come late
+    epoch_measured: int = 0  # the newest epoch (from 1) whose report has been heard
     heard_at: Time | None = None  # its last report; None: it never spoke to us
     finished: bool = False  # it said so itself
     stop_at_epoch: int | None = None  # every rank is told to stop at the start of this epoch
@@ -129,6 +133,35 @@ class Run:
     def told_to_stop(self) -> bool:
         """Whether some rank has been answered `stop`. Before that, an exit is the job's own."""
         return self.stop_at_epoch is not None and self.epoch_started >= self.stop_at_epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """How long an epoch took in one situation: on these GPUs, beside these jobs."""
+
+    placement: str  # "t4x2"; on several nodes "t4x8/2"
+    beside: tuple[JobId, ...]  # sorted; (): alone
+    seconds: float  # per epoch: a mean that forgets slowly
+    epochs: int  # how many it is made of; 0: only the first of a run, with its warm-up
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What the jobs of one project, image, script and batch size have shown that are over."""
+
+    jobs: int = 0  # how many it is made of
+    measured: tuple[Measured, ...] = ()  # `beside`: kinds; `seconds`: per sample of a training set
+    memory_mib: int = 0  # the most that one of them was measured to need
+    gpu_util: float = 0.0
+    epochs: float = 0.0  # that one of them does
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """GPU-seconds that a user has had, old ones counting less and less."""
+
+    gpu_seconds: float = 0.0
+    at: Time = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +184,9 @@ class Job:
     ran_seconds: float = 0.0  # in runs that are over: time in which it did not wait
     started_at: Time | None = None  # of its first run
     ended_at: Time | None = None
+    measured: tuple[Measured, ...] = ()  # the situations that it was in, the newest last
+    gpu_util: float = 0.0  # how busy it keeps a GPU alone, 0 to 1; 0: not known
+    restart_seconds: float = 0.0  # from a launch to the first epoch; 0: not known
     run: Run | None = None
     outcome: Outcome | None = None
     reason: str = ""  # why it ended, or why its last run did
@@ -203,7 +239,7 @@ class Profile:
     epoch_seconds: float = 0.0
     samples_per_second: float = 0.0
     memory_mib: int = 0  # 0: not known
-    gpu_util: float = 0.0
+    gpu_util: float = 0.0  # 0 to 1; 0: not known
     at: Time = 0.0
 
 
@@ -353,6 +389,11 @@ class View:
     # Memory taken on each GPU: by runs we believe in, and by pods not yet seen gone.
     held: Mapping[GpuKey, Mapping[RunKey, int]] = field(default_factory=dict)
     stopping: frozenset[JobId] = frozenset()  # whose run has been asked to stop
+    # When somebody last began or ceased to train on a GPU: what was measured across that moment
+    # says nothing of either side of it.
+    disturbed: Mapping[GpuKey, Time] = field(default_factory=dict)
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    used: Mapping[str, Used] = field(default_factory=dict)  # by user
     ended: Mapping[JobId, Time] = field(default_factory=dict)  # oldest first, until forgotten
     observed_at: Time | None = None  # None until the first look at the cluster after a start
     planned_at: Time | None = None
@@ -373,4 +414,6 @@ class Rules:
     backoff_seconds: float = 5.0  # before the second try; doubles, up to
     backoff_max_seconds: float = 300.0
     ageing_seconds: float = 6 * 3600.0  # waiting this long is worth one step of priority
+    restart_seconds: float = 20.0  # what a restart costs a job that has not shown it yet
+    fairness_half_life_seconds: float = 7 * 86400.0  # used GPU time counts half after so long
     remember_seconds: float = 60.0  # an ended job stays in the view so long, for late callers

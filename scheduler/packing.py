@@ -3,10 +3,11 @@ what is lacking. Pure. Policies wish with these functions; adopt.py checks with 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
-from scheduler.model import Gpu, GpuKey, Job, Node, Reason, Rules, View
+from scheduler.model import Gpu, GpuKey, Job, Node, Reason, Rules, Share, View
 
 
 def cards(nodes: Iterable[Node]) -> dict[GpuKey, Gpu]:
@@ -38,6 +39,17 @@ def free_mib(view: View) -> dict[GpuKey, int]:
         key: gpu.capacity_mib - sum(view.held.get(key, {}).values())
         for key, gpu in cards(view.nodes).items()
     }
+
+
+def placement(shares: Sequence[Share], known: Mapping[GpuKey, Gpu]) -> str:
+    """The key of a speed: which types of GPU, how many of each, and over how many nodes if not one:
+    `t4x2`, `t4x8/2`, or `cpu`."""
+    if not shares:
+        return "cpu"
+    types = Counter(known[share.key].type for share in shares if share.key in known)
+    nodes = len({share.node for share in shares})
+    key = "+".join(f"{type}x{count}" for type, count in sorted(types.items()))
+    return f"{key}/{nodes}" if nodes > 1 else key
 
 
 def by_node(known: Iterable[GpuKey]) -> list[list[GpuKey]]:

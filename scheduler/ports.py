@@ -27,7 +27,8 @@ class Inbox(Protocol):
 
 class Store(Protocol):
     def load(self) -> View:
-        """The jobs that have not ended, in the order of their submission; no nodes, no pods."""
+        """The jobs that have not ended, in the order of their submission, and what was learned of
+        others; no nodes, no pods."""
 
     def commit(
         self,

@@ -6,7 +6,6 @@ late one does no harm, so a job whose answer was lost simply sends again.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -26,7 +25,6 @@ from scheduler.model import (
     Profile,
     Reported,
     Run,
-    Share,
     View,
 )
 from scheduler.server import token_of
@@ -117,18 +115,7 @@ def _located(profile: Profile, view: View) -> Profile:
     run = job.run if job else None
     if run is None or run.attempt != profile.attempt:
         return profile
-    where, beside = placement(run.shares, view), _beside(profile.job_id, run, view)
-    return replace(profile, placement=where, beside=beside)
-
-
-def placement(shares: Sequence[Share], view: View) -> str:
-    """The key of a speed: which types of GPU, and how many of each: `t4x2`, or `cpu`."""
-    if not shares:
-        return "cpu"
-    keys, names = {share.key for share in shares}, {share.node for share in shares}
-    nodes = [node for node in view.nodes if node.name in names]
-    types = Counter(g.type for node in nodes for g in node.gpus if (node.name, g.uuid) in keys)
-    return "+".join(f"{type}x{count}" for type, count in sorted(types.items()))
+    return replace(profile, placement=run.placement, beside=_beside(profile.job_id, run, view))
 
 
 def _beside(job_id: JobId, run: Run, view: View) -> tuple[JobId, ...]:

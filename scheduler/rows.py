@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from scheduler.errors import InvariantError
-from scheduler.model import Fact, Failure, Job, JobId, JobSpec, Outcome, Profile, Run
+from scheduler.model import (
+    Fact,
+    Failure,
+    Job,
+    JobId,
+    JobSpec,
+    Kind,
+    Measured,
+    Outcome,
+    Profile,
+    Run,
+    Used,
+    View,
+)
 
 Row = tuple[Any, ...]  # as SQLite gives it: the schema alone knows the types of its columns
 
@@ -25,8 +39,10 @@ _JOB_PLAIN = (
     "started_at",
     "ended_at",
     "reason",
+    "gpu_util",
+    "restart_seconds",
 )
-JOB_STATE = (*_JOB_PLAIN, "failures", "run")  # what changes as long as a job lives
+JOB_STATE = (*_JOB_PLAIN, "failures", "measured", "run")  # what changes as long as a job lives
 JOB_END = "outcome"
 JOB_FIXED = ("id", "submitted_at", "token", "spec")
 JOB_SEARCHED = ("id_reversed", "user", "name", "project", "experiment")  # copies, for indexes
@@ -47,6 +63,8 @@ _PROFILE_PLAIN = (
 )
 PROFILE = (*_PROFILE_PLAIN, "beside")
 
+LEARNED = ("about", "name", "data")
+
 FACT = ("at", "kind", "job_id", "attempt", "data")
 
 _job_plain = attrgetter(*_JOB_PLAIN)
@@ -56,6 +74,9 @@ _json = msgspec.json.Encoder()
 _spec = msgspec.json.Decoder(JobSpec)
 _run = msgspec.json.Decoder(Run)
 _failures = msgspec.json.Decoder(tuple[tuple[Failure, int], ...])
+_measured = msgspec.json.Decoder(tuple[Measured, ...])
+_kind = msgspec.json.Decoder(Kind)
+_used = msgspec.json.Decoder(Used)
 _beside = msgspec.json.Decoder(tuple[JobId, ...])
 _data = msgspec.json.Decoder(dict[str, str | int | float | bool | None])
 
@@ -71,7 +92,7 @@ def job_fixed(job: Job) -> Row:
 
 def job_state(job: Job) -> Row:
     run = None if job.run is None else _text(job.run)
-    return *_job_plain(job), _text(job.failures), run
+    return *_job_plain(job), _text(job.failures), _text(job.measured), run
 
 
 def job(row: Row) -> Job:
@@ -81,6 +102,7 @@ def job(row: Row) -> Job:
     value["held"] = bool(value["held"])
     value["cancelled"] = bool(value["cancelled"])
     value["failures"] = _failures.decode(value["failures"])
+    value["measured"] = _measured.decode(value["measured"])
     value["run"] = value["run"] and _run.decode(value["run"])
     value["outcome"] = value["outcome"] and Outcome(value["outcome"])
     return Job(**value)
@@ -94,6 +116,24 @@ def profile(row: Row) -> Profile:
     value = dict(zip(PROFILE, row, strict=True))
     value["beside"] = _beside.decode(value["beside"])
     return Profile(**value)
+
+
+def learned_rows(before: View, after: View) -> list[Row]:
+    """The columns LEARNED, of what a step has taught beyond a job's own life."""
+    found: list[Row] = []
+    for about, old, new in (
+        ("kind", before.kinds, after.kinds),
+        ("user", before.used, after.used),
+    ):
+        if new is not old:
+            changed = ((name, value) for name, value in new.items() if value is not old.get(name))
+            found += ((about, name, _text(value)) for name, value in changed)
+    return found
+
+
+def learned(found: Sequence[Row]) -> tuple[dict[str, Kind], dict[str, Used]]:
+    kinds = {name: _kind.decode(data) for about, name, data in found if about == "kind"}
+    return kinds, {name: _used.decode(data) for about, name, data in found if about == "user"}
 
 
 def fact_row(fact: Fact) -> Row:

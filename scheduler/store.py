@@ -27,6 +27,7 @@ def _update_live_job(columns: Sequence[str]) -> str:
 
 
 _LOAD = f"select {', '.join(rows.JOB)} from jobs where outcome is null order by seq"
+_LOAD_LEARNED = f"select {', '.join(rows.LEARNED)} from learned order by about, name"
 _NEW_JOB = _insert("jobs", (*rows.JOB_FIXED, *rows.JOB_SEARCHED, *rows.JOB_STATE, rows.JOB_END))
 _LABEL = _insert("labels", ("key", "value", "seq"), "on conflict do nothing")
 # How a job ended is never changed. As long as it lives its outcome is not even assigned: SQLite
@@ -34,6 +35,7 @@ _LABEL = _insert("labels", ("key", "value", "seq"), "on conflict do nothing")
 _CHANGE_JOB = _update_live_job(rows.JOB_STATE)
 _END_JOB = _update_live_job((*rows.JOB_STATE, rows.JOB_END))
 _PROFILE = _insert("profiles", rows.PROFILE, "on conflict do nothing")  # sent twice, kept once
+_LEARNED = _insert("learned", rows.LEARNED, "on conflict do update set data = excluded.data")
 _FACT = _insert("facts", rows.FACT)
 
 
@@ -51,11 +53,13 @@ class SqliteStore:
     def load(self) -> View:
         with database.explained(self._path):
             found = self._db.execute(_LOAD).fetchall()
+            learned = self._db.execute(_LOAD_LEARNED).fetchall()
         try:
             jobs = map(rows.job, found)
-            return View(jobs={job.id: job for job in jobs})
+            kinds, used = rows.learned(learned)
+            return View(jobs={job.id: job for job in jobs}, kinds=kinds, used=used)
         except (msgspec.MsgspecError, ValueError) as error:
-            raise database.damaged(self._path, f"a job cannot be read ({error})") from error
+            raise database.damaged(self._path, f"a row cannot be read ({error})") from error
 
     def commit(
         self,
@@ -72,7 +76,8 @@ class SqliteStore:
             old, job = before.jobs.get(job_id), after.jobs.get(job_id)
             if job is not None and job is not old:
                 (new if old is None else changed).append(job)
-        if not (new or changed or facts or profiles):
+        learned = rows.learned_rows(before, after)
+        if not (new or changed or facts or profiles or learned):
             return
         with database.explained(self._path):
             self._write("begin immediate")
@@ -83,6 +88,8 @@ class SqliteStore:
                     self._update_job(job)
                 for profile in profiles:
                     self._write(_PROFILE, rows.profile_row(profile))
+                for row in learned:
+                    self._write(_LEARNED, row)
                 for fact in facts:
                     self._write(_FACT, rows.fact_row(fact))
                 self._write("commit")

@@ -114,7 +114,7 @@ def test_a_job_that_makes_no_sense_is_refused(filled: Path) -> None:
     with closing(sqlite3.connect(filled)) as db:
         db.execute("update jobs set spec = '{}' where seq = 7")
         db.commit()
-    assert "a job cannot be read" in refusal(filled)
+    assert "a row cannot be read" in refusal(filled)
 
 
 def test_a_database_of_a_newer_program_is_refused(filled: Path) -> None:

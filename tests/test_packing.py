@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.model import Gpu, Job, Rules
-from scheduler.packing import best_fit, by_node, cards, free_mib, lacking, need_mib
+from scheduler.model import Gpu, Job, Rules, Share
+from scheduler.packing import best_fit, by_node, cards, free_mib, lacking, need_mib, placement
 from tests.core import CAPACITY, RULES, card, job, node, on, pod, share, view
 
 
@@ -113,3 +113,11 @@ def test_a_card_is_named_with_its_node_where_there_are_several() -> None:
 
 def test_without_any_gpu_that_is_what_lacks() -> None:
     assert str(lacking(job("a"), {}, {}, RULES)) == "gpus (there is no GPU)"
+
+
+def test_a_placement_is_told_by_types_counts_and_nodes() -> None:
+    known = cards([node(4), node(name="n2")])
+    assert placement((), known) == "cpu"
+    assert placement((share(gpu=0), share(gpu=3)), known) == "pretendedx2"
+    assert placement((share(), share(node="n2")), known) == "pretendedx2/2"
+    assert placement((Share("gone", "gpu0", 1),), known) == ""

@@ -10,8 +10,8 @@ from typing import Any
 import grpc
 import pytest
 
-from scheduler.model import JobId, Node, RunPhase, Share, View
-from scheduler.profiler import PROFILES_MAX, placement
+from scheduler.model import JobId, RunPhase
+from scheduler.profiler import PROFILES_MAX
 from scheduler.v1 import scheduler_pb2 as pb
 from tests import core
 from tests.serving import Serving, bearer, by, of, refused, serving
@@ -181,15 +181,6 @@ def test_a_token_of_another_kind_is_none(served: Serving) -> None:
     assert served.jobs.EndEpoch(_ended(job.id, 1), metadata=lower, timeout=10).epochs_done == 1
     with refused(grpc.StatusCode.PERMISSION_DENIED, "this token"):
         served.jobs.EndEpoch(_ended(job.id, 1), metadata=bearer(""), timeout=10)
-
-
-def test_a_placement_is_told_by_types_and_counts() -> None:
-    mixed = Node("n2", (core.card(0),))
-    view = View(nodes=(core.node(4), mixed))
-    assert placement((), view) == "cpu"
-    assert placement((core.share(gpu=0), core.share(gpu=3)), view) == "pretendedx2"
-    assert placement((core.share(), core.share(node="n2")), view) == "pretendedx2"
-    assert placement((Share("gone", "gpu0", 1),), view) == ""
 
 
 def test_the_ids_of_jobs_are_text(served: Serving) -> None:
