@@ -499,4 +499,4 @@ def test_a_job_whose_runs_failed_waits_its_pause_and_others_go_first() -> None:
 
 
 def test_the_policy_goes_by_its_name() -> None:
-    assert POLICIES["fifo_sharing"] is fifo_sharing
+    assert "fifo_sharing" in POLICIES

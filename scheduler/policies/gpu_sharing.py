@@ -1,0 +1,122 @@
+"""Ours: how many GPUs of which type each job has, and beside whom, so that people wait less.
+
+Who comes first. Jobs are in classes, by priority; a class has all it can use before the next one
+has anything. Waiting lifts a job by one class for each `ageing_seconds`, so that nobody starves: in
+the end it is above all that come after it. Within a class what a job gets is weighed by how little
+it has left to do (worth.py), and by how little its user has had of late.
+
+What each gets. The menu of a class is priced and chosen from (prices.py), single GPUs are shared
+where two get more out of one than one does (pairing.py), and the choice is placed on cards
+(placing.py). A run is moved only if what it gains pays for the restart, and never before it has
+finished an epoch where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from scheduler.adopt import lingers
+from scheduler.learning import worth_now
+from scheduler.model import (
+    Job,
+    JobId,
+    Plan,
+    Reason,
+    Rules,
+    RunPhase,
+    Share,
+    Time,
+    View,
+)
+from scheduler.packing import cards, free_mib, lacking
+from scheduler.placing import Unit, may_leave, placed
+from scheduler.policies.fifo_sharing import rank
+from scheduler.ports import Policy
+from scheduler.prices import chosen, priced
+from scheduler.worth import Offer, offered, stocks
+
+MOVES_MAX = 4  # of others, at most, so that one is on fewer nodes: in one plan
+
+
+def gpu_sharing(rules: Rules) -> Policy:
+    def plan(view: View, now: Time) -> Plan:
+        return _Planner(view, now, rules).plan()
+
+    return plan
+
+
+@dataclass
+class _Planner:
+    view: View
+    now: Time
+    rules: Rules
+    why: dict[JobId, Reason] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.known = cards(self.view.nodes)
+        self.stocks = stocks(self.known)
+
+    def plan(self) -> Plan:
+        jobs = [job for job in self.view.jobs.values() if self._takes_part(job)]
+        without = [job for job in jobs if job.spec.gpus_max == 0]
+        units = [Unit((job,), "", 0) for job in without]
+        taken = {stock.type: 0 for stock in self.stocks}
+        for members in self._classes([job for job in jobs if job.spec.gpus_max]):
+            units += self._chosen(members, taken)
+        done = placed(units, self.view, self.rules, MOVES_MAX)
+        self._explain(jobs, done.placements)
+        eligible = [j.eligible_at for j in self.view.jobs.values() if j.eligible_at > self.now]
+        return Plan(done.placements, self.why, replan_at=min(eligible, default=None))
+
+    def _takes_part(self, job: Job) -> bool:
+        if job.outcome or job.cancelled:
+            return False
+        if job.held and (job.run is None or may_leave(job)):
+            self.why[job.id] = Reason("held", "by request" if job.run else "until it is released")
+            return False
+        if job.run is None and job.eligible_at > self.now:
+            seconds = round(job.eligible_at - self.now)
+            self.why[job.id] = Reason("backoff", f"tries again in {seconds} s, after: {job.reason}")
+            return False
+        if lingers(job, self.view.pods):
+            self.why[job.id] = Reason("stopping", "waits for the rest of its last run to be gone")
+            return False
+        return True
+
+    def _classes(self, jobs: Sequence[Job]) -> list[list[Job]]:
+        """The first to be served first. Runs that cannot be asked to leave are in the first."""
+        found: dict[float, list[Job]] = {}
+        for job in jobs:
+            number = -(rank(job, self.now, self.rules)[0] - self.now) // self.rules.ageing_seconds
+            stays = job.run and job.run.phase is not RunPhase.STOPPING and not may_leave(job)
+            found.setdefault(float("inf") if stays else number, []).append(job)
+        ordered = [found[number] for number in sorted(found, reverse=True)]
+        if float("inf") in found and len(ordered) > 1:
+            ordered[1] = ordered[0] + ordered[1]
+            del ordered[0]
+        return ordered
+
+    def _chosen(self, jobs: Sequence[Job], taken: dict[str, int]) -> list[Unit]:
+        offer = offered(jobs, self.stocks, self.known, self.view.kinds, self._shares(), self.rules)
+        menu = offer.menu(taken)
+        choice = chosen(menu, priced(menu))
+        units = []
+        for job, column in zip(offer.jobs, choice.tolist(), strict=True):
+            if column >= 0:
+                config = offer.configs[column]
+                taken[config.type] += config.count
+                units.append(Unit((job,), config.type, config.count))
+        return units
+
+    def _shares(self) -> dict[str, float]:
+        half_life = self.rules.fairness_half_life_seconds
+        had = {user: worth_now(u, self.now, half_life) for user, u in self.view.used.items()}
+        usual = sum(had.values()) / len(had) if had else 0.0
+        return {user: max(0.25, min(4.0, s / usual)) for user, s in had.items()} if usual else {}
+
+    def _explain(self, jobs: Sequence[Job], placements: dict[JobId, tuple[Share, ...]]) -> None:
+        free = free_mib(self.view)
+        for job in jobs:
+            if job.waiting and job.id not in placements:
+                self.why[job.id] = lacking(job, self.known, free, self.rules)
