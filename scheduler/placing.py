@@ -1,0 +1,337 @@
+"""From wishes to cards: which GPUs each unit gets, when so many of a type are wished for it. Pure.
+
+The answer is a whole wish of its own: the cards that each unit is to have in the end. Some of them
+may still be held by runs that leave, and a unit that is to move must itself stop first. So a wish
+may take a few epochs to come true, and is made anew by each plan meanwhile. It comes out the same:
+who has its wish stays, and cards that are being vacated are kept (`claims`) for whom they are for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from scheduler.adopt import stoppable
+from scheduler.model import GpuKey, Job, JobId, Node, Rules, RunPhase, Share, View
+from scheduler.packing import cards, need_mib
+from scheduler.sites import Part, Pool, Site
+
+EMPTIED_MAX = 12  # nodes that are looked at, to make room on one
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What is placed as one: a job, or jobs that share all of their cards."""
+
+    jobs: tuple[Job, ...]
+    type: str
+    count: int
+    nodes_max: int | None = None  # None: as few as can be, however many that are
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    placements: dict[JobId, tuple[Share, ...]]  # a plan's
+    claims: dict[JobId, tuple[GpuKey, ...]]  # cards kept for those who cannot start there yet
+    left_out: tuple[Unit, ...]  # for whom there was no room
+
+
+def may_leave(job: Job) -> bool:
+    """Whether its run loses nothing if it is asked to stop. One that never spoke to us would be
+    killed in the end, and its work be lost."""
+    run = job.run
+    return bool(
+        run and run.phase is RunPhase.RUNNING and run.heard_at is not None and stoppable(run)
+    )
+
+
+def may_move(job: Job) -> bool:
+    """A move may not follow a move without a finished epoch in between (see adopt.py)."""
+    return may_leave(job) and job.run is not None and job.epochs_done > job.run.epochs_before
+
+
+def placed(units: Sequence[Unit], view: View, rules: Rules, moves_max: int = 0) -> Placed:
+    """Cards for as many of the units as there is room for; at each count the first come first.
+
+    Runs that may not leave stay where they are, wished for or not. `moves_max`: so many units, at
+    most, may be moved elsewhere for others to be on fewer nodes.
+    """
+    placing = _Placing(units, view, rules, moves_max)
+    placing.settle()
+    placing.place_the_rest()
+    return placing.dealt()
+
+
+def _running(job: Job) -> bool:
+    return job.run is not None and job.run.phase is not RunPhase.STOPPING
+
+
+def _keys(job: Job) -> tuple[GpuKey, ...]:
+    return tuple(share.key for share in job.run.shares) if job.run else ()
+
+
+class _Placing:
+    def __init__(self, units: Sequence[Unit], view: View, rules: Rules, moves_max: int) -> None:
+        self.units, self.view, self.rules = list(units), view, rules
+        self.moves_left = moves_max
+        self.known = cards(view.nodes)
+        self.where: dict[int, tuple[GpuKey, ...]] = {}  # of each unit, by its number
+        self.result = Placed({}, {}, ())
+        self.occupied = set[GpuKey]()
+        self.sites: dict[tuple[str, str], Site] = {}  # by type and node
+        self.pools: dict[str, Pool] = {}
+
+    # --- who stays --------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Leave where they are those who have their wish, and those who may not leave."""
+        wished = {job.id: number for number, unit in enumerate(self.units) for job in unit.jobs}
+        for job in self.view.jobs.values():
+            if not _running(job):
+                continue
+            number = wished.get(job.id)
+            if number is None:
+                if not may_leave(job):
+                    self._stay(job)
+            elif not may_move(job) and not self._anchor(job, number, self.where.get(number)):
+                self._leave_behind(job, number)
+        for number, unit in enumerate(self.units):
+            if number not in self.where:
+                any(self._anchor(job, number, None) for job in unit.jobs if _running(job))
+
+    def _stay(self, job: Job) -> None:
+        assert job.run is not None, "only a run can stay"
+        self.result.placements[job.id] = job.run.shares
+        self.occupied.update(_keys(job))
+
+    def _anchor(self, job: Job, number: int, where: tuple[GpuKey, ...] | None) -> bool:
+        """Let the unit be where this one of its jobs runs, if that is what is wished for it. Cards
+        that another unit has can only be had by a job that may not leave them."""
+        unit, keys = self.units[number], _keys(job)
+        if where is not None and where != keys:
+            return False
+        if len(keys) != unit.count or (may_move(job) and not self.occupied.isdisjoint(keys)):
+            return False
+        for key in keys:
+            gpu = self.known.get(key)
+            if gpu is None or gpu.type != unit.type:
+                return False
+        self.where[number] = keys
+        self.occupied.update(keys)
+        return True
+
+    def _leave_behind(self, job: Job, number: int) -> None:
+        """What is wished for it cannot be; the others of its unit are placed without it."""
+        self._stay(job)
+        unit = self.units[number]
+        others = tuple(other for other in unit.jobs if other is not job)
+        self.units[number] = replace(unit, jobs=others)
+
+    # --- who is placed ----------------------------------------------------------------------
+
+    def place_the_rest(self) -> None:
+        units = enumerate(self.units)
+        rest = [number for number, unit in units if number not in self.where and unit.jobs]
+        if not rest:
+            return
+        self._find_what_is_free()
+        # The largest first, as they find room last. Of the same size, those that can start now
+        # before those that must stop somewhere else first: what is idle is for them.
+        rest.sort(key=lambda n: (-self.units[n].count, not _startable(self.units[n])))
+        left_out = []
+        for number in rest:
+            keys = self._place(self.units[number])
+            if keys is None:
+                left_out.append(number)
+            else:
+                self.where[number] = keys
+        self.result = replace(
+            self.result, left_out=tuple(self.units[number] for number in sorted(left_out))
+        )
+
+    def _find_what_is_free(self) -> None:
+        sizes: dict[str, int] = {}
+        by_type: dict[str, list[Site]] = {}
+        for node in self.view.nodes:
+            for type, site, size in self._sites_of(node):
+                self.sites[type, node.name] = site
+                by_type.setdefault(type, []).append(site)
+                sizes[type] = max(size, sizes.get(type, 0))
+        self.pools = {type: Pool(sizes[type], sites) for type, sites in by_type.items()}
+
+    def _sites_of(self, node: Node) -> Iterator[tuple[str, Site, int]]:
+        """Each type on the node, what is free of it, and how many there are in all."""
+        if not node.ready:
+            return
+        for type, size in Counter(gpu.type for gpu in node.gpus).items():
+            gpus = [gpu for gpu in node.gpus if gpu.type == type]
+            site = Site(node.name, min(gpus, key=lambda gpu: gpu.capacity_mib))
+            for gpu in gpus:
+                key = (node.name, gpu.uuid)
+                if key not in self.occupied:
+                    (site.leaving if self.view.held.get(key) else site.idle).append(key)
+            yield type, site, size
+
+    def _place(self, unit: Unit) -> tuple[GpuKey, ...] | None:
+        if unit.count == 0:
+            return ()
+        pool = self.pools.get(unit.type)
+        if pool is None:
+            return None
+        parts = self._parts(unit, pool)
+        least = -(-unit.count // pool.size)
+        if self.moves_left and (parts is None or len(parts) > least):
+            self._make_room(unit, pool)
+            parts = self._parts(unit, pool)
+        if parts is None or len(parts) > (unit.nodes_max or len(parts)):
+            return None
+        own = [key for job in unit.jobs for key in _keys(job)]
+        return tuple(key for part in parts for key in pool.take(part, own))
+
+    def _parts(self, unit: Unit, pool: Pool) -> list[Part] | None:
+        """How many cards of which sites: on few nodes, and if that is no matter, now."""
+        holds = self._holds(unit)
+        soon = pool.spread(unit.count, True, holds)
+        if _startable(unit):
+            now = pool.spread(unit.count, False, holds)
+            return now if now and soon and len(now) <= len(soon) else soon
+        # Cards that it vacates itself keep nobody waiting.
+        for site in self._own(unit):
+            if site.free(soon=True) >= unit.count and holds(site):
+                return [(site, unit.count)]
+        return soon
+
+    def _own(self, unit: Unit) -> Iterator[Site]:
+        """Where it is already."""
+        nodes = dict.fromkeys(node for job in unit.jobs for node, _ in _keys(job))
+        return (site for node in nodes if (site := self.sites.get((unit.type, node))))
+
+    def _holds(self, unit: Unit) -> Callable[[Site], bool]:
+        """Whether the memory of a site's cards is enough for it."""
+
+        def holds(site: Site) -> bool:
+            gpu = site.smallest
+            return sum(need_mib(job, gpu, self.rules) for job in unit.jobs) <= gpu.capacity_mib
+
+        return holds
+
+    # --- who moves for others ---------------------------------------------------------------
+
+    def _make_room(self, unit: Unit, pool: Pool) -> None:
+        """Move small units away, so that this one needs as few nodes as can be."""
+        by_node = defaultdict[str, list[int]](list)
+        for number, keys in self.where.items():
+            nodes = {node for node, _ in keys}
+            other = self.units[number]
+            if len(nodes) == 1 and other.type == unit.type and all(map(may_move, other.jobs)):
+                by_node[nodes.pop()].append(number)
+        holds = self._holds(unit)
+        whole, rest = divmod(unit.count, pool.size)
+        used: list[Site] = []
+        for count in [pool.size] * whole + [rest] * (rest > 0):
+            site = pool.fit(count, True, holds, used)
+            site = site or self._emptied(unit, pool, count, used, by_node)
+            if site is None:
+                return
+            used.append(site)
+
+    def _emptied(
+        self,
+        unit: Unit,
+        pool: Pool,
+        count: int,
+        used: Sequence[Site],
+        by_node: dict[str, list[int]],
+    ) -> Site | None:
+        """Make so many cards of one node free, as cheaply as can be; None: it cannot be done."""
+        found = []
+        holds = self._holds(unit)
+        candidates = (s for s in pool.emptiest_first(True) if s not in used and holds(s))
+        for order, site in zip(range(EMPTIED_MAX), candidates, strict=False):
+            movers = self._cheapest(by_node.get(site.node, ()), count, site.free(True))
+            if movers is not None:
+                found.append((sum(self._cost(n) for n in movers), order, site, movers))
+        for _, _, site, movers in sorted(found, key=lambda f: f[:2]):
+            refuges = self._refuges(pool, movers, (*used, site))
+            if len(movers) <= self.moves_left and refuges is not None:
+                for number, refuge in zip(movers, refuges, strict=True):
+                    pool.vacate(site, self.where[number])
+                    taken = pool.take((refuge, self.units[number].count))
+                    self.where[number] = tuple(taken)
+                    by_node[site.node].remove(number)
+                self.moves_left -= len(movers)
+                return site
+        return None
+
+    def _cheapest(self, numbers: Sequence[int], count: int, free: int) -> list[int] | None:
+        movers = []
+        for number in sorted(numbers, key=lambda n: self._cost(n) / self.units[n].count):
+            if free >= count:
+                break
+            if self.units[number].count < count:
+                movers.append(number)
+                free += self.units[number].count
+        return movers if free >= count else None
+
+    def _cost(self, number: int) -> float:
+        """What restarting it costs, in GPU-seconds."""
+        unit = self.units[number]
+        each = (job.restart_seconds or self.rules.restart_seconds for job in unit.jobs)
+        return sum(each) * unit.count
+
+    def _refuges(
+        self, pool: Pool, movers: Sequence[int], used: Sequence[Site]
+    ) -> list[Site] | None:
+        """Where else there is room for each of them."""
+        taken = Counter[str]()
+        refuges = []
+        for number in movers:
+            unit = self.units[number]
+            holds = self._holds(unit)
+            for other in pool.fullest_first(unit.count, True):
+                free = other.free(True) - taken[other.node]
+                if other not in used and free >= unit.count and holds(other):
+                    taken[other.node] += unit.count
+                    refuges.append(other)
+                    break
+            else:
+                return None
+        return refuges
+
+    # --- what is asked for ------------------------------------------------------------------
+
+    def dealt(self) -> Placed:
+        placements, claims = self.result.placements, self.result.claims
+        for number, keys in self.where.items():
+            unit = self.units[number]
+            given: dict[GpuKey, int] = {}
+            for job in unit.jobs:
+                if job.run and _keys(job) == keys and _running(job):
+                    placements[job.id] = job.run.shares
+                    continue
+                shares = [Share(*key, need_mib(job, self.known[key], self.rules)) for key in keys]
+                if _running(job) or (not job.run and self._free_now(unit, shares, given)):
+                    placements[job.id] = tuple(sorted(shares))
+                if job.id not in placements or _running(job):
+                    claims[job.id] = keys
+        return self.result
+
+    def _free_now(self, unit: Unit, shares: Sequence[Share], given: dict[GpuKey, int]) -> bool:
+        """Whether nobody but its own unit holds anything of the cards, and there is room."""
+        own = {job.id for job in unit.jobs}
+        for share in shares:
+            held = self.view.held.get(share.key, {})
+            taken = sum(held.values()) + given.get(share.key, 0)
+            if any(job_id not in own for job_id, _ in held):
+                return False
+            if taken + share.memory_mib > self.known[share.key].capacity_mib:
+                return False
+        for share in shares:
+            given[share.key] = given.get(share.key, 0) + share.memory_mib
+        return True
+
+
+def _startable(unit: Unit) -> bool:
+    """Whether one of its jobs could start now, if there is room."""
+    return any(job.run is None for job in unit.jobs)
