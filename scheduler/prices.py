@@ -1,0 +1,200 @@
+"""GPUs as goods: a price for each type at which the jobs would choose what all of them together
+can have, and their choice made to fit. Arrays only: what a configuration is worth, others say.
+
+To give each job at most one configuration, within the GPUs of each type, is a knapsack problem
+with one row per type. Its Lagrangian dual has one variable per type, a price, and is minimised by
+cutting planes (Kelley 1960). At its minimum the jobs' own best choices almost fit: all but about
+as many jobs as there are types, and those are put right one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import linprog
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+
+ITERATIONS_MAX = 60
+TOLERANCE = 1e-5  # of the bound
+TRUST = 0.15  # how far prices are first thought to have moved from those given, relative
+CANDIDATES_MAX = 2_000  # for what is left over, each time round
+ROUNDS_MAX = 5  # of giving away what is left over
+
+
+@dataclass(frozen=True, slots=True)
+class Menu:
+    """What each job could have, and what that would be worth. Nothing is worth 0."""
+
+    worth: Floats  # [jobs, configs]; -inf: not possible
+    count: Ints  # [configs] GPUs
+    type: Ints  # [configs] index of their type
+    capacity: Ints  # [types] GPUs
+
+    def used(self, choice: Ints) -> Ints:
+        """GPUs of each type."""
+        taken = choice[choice >= 0]
+        used = np.bincount(self.type[taken], self.count[taken], minlength=len(self.capacity))
+        return used.astype(np.intp)
+
+    def value(self, choice: Ints) -> float:
+        return float(self.of(choice).sum())
+
+    def of(self, choice: Ints) -> Floats:
+        """What each job has of it."""
+        worth = self.worth[np.arange(len(choice)), choice]
+        return np.where(choice >= 0, worth, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    per_gpu: Floats  # [types]
+    bound: float  # no choice that fits is worth more
+
+
+def priced(menu: Menu, start: Floats | None = None) -> Prices:
+    """The prices that keep the bound lowest; sooner found if those of a like menu are given."""
+    if not menu.worth.size:
+        return Prices(np.zeros(len(menu.capacity)), 0.0)
+    ceiling = _ceiling(menu)
+    low, high = np.zeros_like(ceiling), ceiling
+    best = Prices(low, np.inf)
+    prices = low
+    if start is not None:
+        prices = np.clip(start, low, ceiling)
+        low, high = _box(prices, ceiling)
+    slopes = list[Ints]()
+    heights = list[float]()
+    for turn in range(ITERATIONS_MAX):
+        choice, surplus = responded(menu, prices)
+        bound = float(surplus.sum() + prices @ menu.capacity)
+        if bound < best.bound:
+            best = Prices(prices, bound)
+        slope = menu.capacity - menu.used(choice)
+        slopes.append(slope)
+        heights.append(bound - float(slope @ prices))
+        lowest, floor = _lowest(slopes, heights, low, high)
+        if best.bound - floor <= TOLERANCE * abs(best.bound):
+            stuck = ((lowest <= low) & (low > 0)) | ((lowest >= high) & (high < ceiling))
+            if not stuck.any():
+                break
+            low = np.where(stuck, 0.0, low)
+            high = np.where(stuck, ceiling, high)
+        # Half way back to the best so far: the lowest point of few cuts is an extreme one.
+        prices = lowest if turn % 2 else (lowest + best.per_gpu) / 2
+    return best
+
+
+def responded(menu: Menu, prices: Floats) -> tuple[Ints, Floats]:
+    """What each job would buy for itself, and what it is worth beyond its price."""
+    net = menu.worth - prices[menu.type] * menu.count
+    choice = net.argmax(axis=1)
+    surplus = net[np.arange(len(net)), choice]
+    return np.where(surplus > 0, choice, -1), np.maximum(surplus, 0.0)
+
+
+def chosen(menu: Menu, prices: Prices) -> Ints:
+    """The configuration of each job, -1 for none; all together within the capacity."""
+    if not menu.worth.size:
+        return np.full(len(menu.worth), -1)
+    choice, _ = responded(menu, prices.per_gpu)
+    return filled(menu, prices, lowered(menu, choice))
+
+
+def _ceiling(menu: Menu) -> Floats:
+    """For each type a price that nobody would pay."""
+    per_gpu = np.maximum(menu.worth.max(axis=0), 0.0) / menu.count
+    ceiling = np.zeros(len(menu.capacity))
+    np.maximum.at(ceiling, menu.type, per_gpu)
+    return ceiling
+
+
+def _box(prices: Floats, ceiling: Floats) -> tuple[Floats, Floats]:
+    return prices * (1 - TRUST), np.minimum(prices * (1 + TRUST) + 1e-3 * ceiling, ceiling)
+
+
+def _lowest(
+    slopes: list[Ints], heights: list[float], low: Floats, high: Floats
+) -> tuple[Floats, float]:
+    """Where the highest of the cuts is lowest, and how high it is there."""
+    cuts = np.array(slopes, dtype=float)
+    result = linprog(
+        np.append(np.zeros(len(low)), 1.0),
+        A_ub=np.column_stack([cuts, -np.ones(len(cuts))]),
+        b_ub=-np.array(heights),
+        bounds=[*zip(low, high, strict=True), (0, None)],
+    )
+    return result.x[:-1], result.fun
+
+
+def lowered(menu: Menu, choice: Ints) -> Ints:
+    """The choice, made to fit by what gives up the least worth per GPU."""
+    choice = choice.copy()
+    for type in range(len(menu.capacity)):
+        columns = np.flatnonzero(menu.type == type)
+        while (over := menu.used(choice)[type] - menu.capacity[type]) > 0:
+            jobs = np.flatnonzero((choice >= 0) & (menu.type[choice] == type))
+            has = menu.count[choice[jobs]]
+            # Fewer GPUs of the same type, or none at all, which is the last column.
+            worth = np.column_stack([menu.worth[np.ix_(jobs, columns)], np.zeros(len(jobs))])
+            freed = has[:, None] - np.append(menu.count[columns], 0)
+            loss = np.where(freed > 0, menu.of(choice)[jobs, None] - worth, np.inf)
+            loss /= np.maximum(freed, 1)
+            to = loss.argmin(axis=1)
+            at = np.arange(len(jobs))
+            order = np.argsort(loss[at, to], kind="stable")
+            enough = int(np.searchsorted(np.cumsum(freed[at, to][order]), over)) + 1
+            leave = order[:enough]
+            choice[jobs[leave]] = np.append(columns, -1)[to[leave]]
+    return choice
+
+
+def filled(menu: Menu, prices: Prices, choice: Ints) -> Ints:
+    """The choice, and what is left over given to whoever gains most by it for each GPU."""
+    choice = choice.copy()
+    left = menu.capacity - menu.used(choice)
+    for _ in range(ROUNDS_MAX):
+        jobs, columns = _upgrades(menu, prices, choice, left)
+        moved = set[int]()
+        for job, column in zip(jobs.tolist(), columns.tolist(), strict=True):
+            before = choice[job]
+            if job in moved or _need(menu, before, column) > left[menu.type[column]]:
+                continue
+            moved.add(job)
+            choice[job] = column
+            left[menu.type[column]] -= menu.count[column]
+            if before >= 0:
+                left[menu.type[before]] += menu.count[before]
+        if not moved:
+            break
+    return choice
+
+
+def _need(menu: Menu, before: int, column: int) -> int:
+    """GPUs of the new type that the job does not have yet."""
+    same = before >= 0 and menu.type[before] == menu.type[column]
+    return int(menu.count[column] - (menu.count[before] if same else 0))
+
+
+def _upgrades(menu: Menu, prices: Prices, choice: Ints, left: Ints) -> tuple[Ints, Ints]:
+    """Jobs and what they could have instead, the best first."""
+    worth = menu.of(choice)
+    type = np.where(choice >= 0, menu.type[choice], -1)
+    count = np.where(choice >= 0, menu.count[choice], 0)
+    refund = np.where(choice >= 0, prices.per_gpu[type] * count, 0.0)
+    found: list[tuple[Floats, Ints, Ints]] = []
+    for column in np.flatnonzero(left[menu.type] > 0):
+        same = type == menu.type[column]
+        need = menu.count[column] - np.where(same, count, 0)
+        gain = menu.worth[:, column] - worth
+        jobs = np.flatnonzero((gain > 0) & (need <= left[menu.type[column]]))
+        rate = (gain[jobs] + np.where(same[jobs], 0.0, refund[jobs])) / np.maximum(need[jobs], 0.5)
+        found.append((rate, jobs, np.full(len(jobs), column)))
+    if not found:
+        return np.zeros(0, np.intp), np.zeros(0, np.intp)
+    rates, jobs, columns = (np.concatenate(part) for part in zip(*found, strict=True))
+    order = np.argsort(-rates, kind="stable")[:CANDIDATES_MAX]
+    return jobs[order], columns[order]
