@@ -157,8 +157,9 @@ def _(event: EpochStarted, draft: Draft) -> None:
             )
         job = replace(job, run=run)
         # Whoever asks for an epoch has finished those before it. So nothing is lost when a run
-        # stops here whose last report never comes. To *end* a job it takes a report.
-        draft.put(_progressed(job, min(event.epoch, job.max_epochs - 1)))
+        # stops here whose last report never comes. To end a run it takes a report.
+        done = min(event.epoch, run.max_epochs - 1, job.max_epochs)
+        draft.put(_progressed(job, done))
 
 
 @_apply.register
