@@ -272,6 +272,10 @@ class _Placing:
             if self.units[number].count < count:
                 movers.append(number)
                 free += self.units[number].count
+        for number in list(movers):  # whom a later, larger one has made superfluous
+            if free - self.units[number].count >= count:
+                movers.remove(number)
+                free -= self.units[number].count
         return movers if free >= count else None
 
     def _cost(self, number: int) -> float:
