@@ -1,0 +1,130 @@
+"""One trace under one policy: the daemon's own loop, in the world of a trace, to the last job."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+
+from scheduler import admission
+from scheduler.errors import Impossible
+from scheduler.loop import Scheduler
+from scheduler.model import Fact, JobId, Node, Profile, Rules, Time, View
+from scheduler.ports import Policy
+from simulator.outcome import Result, Tally
+from simulator.traffic import Traffic
+from simulator.truths import TraceJob
+
+STEPS_IN_VAIN_MAX = 1000  # of a scheduler in a world where nothing happens of itself
+GATHER_SECONDS_MAX = 4.0  # what is heard later than scheduler/learning.py allows teaches nothing
+
+Listener = Callable[[View, Sequence[JobId], Sequence[Fact], Sequence[Profile], Time], None]
+
+
+class NullStore:
+    """Keeps nothing, and tells a listener what it was given to keep."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+
+    def load(self) -> View:
+        return View()
+
+    def commit(
+        self,
+        before: View,
+        after: View,
+        touched: Sequence[JobId],
+        facts: Sequence[Fact],
+        profiles: Sequence[Profile],
+        at: Time,
+    ) -> None:
+        self.listener(after, touched, facts, profiles, at)
+
+
+class Trial:
+    def __init__(
+        self,
+        jobs: Sequence[TraceJob],
+        nodes: Sequence[Node],
+        policy: Policy,
+        rules: Rules,
+        *,
+        restart_seconds: float = 20.0,
+        gather_seconds: float | None = None,
+        listener: Listener | None = None,
+    ) -> None:
+        """`gather_seconds`: None: so little that it hardly matters."""
+        self.refused, possible = sorted_out(jobs, nodes, rules)
+        self.gpus = sum(len(node.gpus) for node in nodes)
+        self.listener = listener
+        self.submitted, self.ended = len(possible), 0
+        if gather_seconds is None:
+            gather_seconds = min(rules.plan_every_seconds / 10, GATHER_SECONDS_MAX)
+        self.tally = Tally()
+        self.traffic = Traffic(possible, nodes, self.tally, restart_seconds, gather_seconds)
+        store = NullStore(self._committed)
+        self.scheduler = Scheduler(self.traffic, store, self.traffic, policy, rules)
+        self.traffic.read = lambda: self.scheduler.view
+
+    def run(self, progress: Callable[[float], None] | None = None) -> Result:
+        """To the last job's end; or to where no policy would get on, with jobs left over.
+
+        `progress` hears now and then which share of the jobs has ended.
+        """
+        began, steps, in_vain = time.process_time(), 0, 0
+        while self.ended < self.submitted and in_vain < STEPS_IN_VAIN_MAX:
+            self.scheduler.step()
+            steps += 1
+            in_vain = in_vain + 1 if self.traffic.still else 0
+            if progress and steps % 100 == 0:
+                progress(self.ended / self.submitted)
+        cpu_seconds = time.process_time() - began
+        return self.tally.result(self.gpus, self.refused, steps, cpu_seconds)
+
+    def _committed(
+        self,
+        after: View,
+        touched: Sequence[JobId],
+        facts: Sequence[Fact],
+        profiles: Sequence[Profile],
+        at: Time,
+    ) -> None:
+        for job_id in touched:
+            outcome = after.jobs[job_id].outcome
+            if outcome and self.tally.jobs[job_id].outcome is None:
+                self.tally.ended(job_id, outcome, at)
+                self.ended += 1
+        if self.listener:
+            self.listener(after, touched, facts, profiles, at)
+
+
+def sorted_out(
+    jobs: Sequence[TraceJob], nodes: Sequence[Node], rules: Rules
+) -> tuple[list[str], list[TraceJob]]:
+    """Why each job that could never run here is refused; and the others."""
+    refused, possible = [], []
+    for number, job in enumerate(jobs, 1):
+        try:
+            _possible(job, nodes, rules)
+        except Impossible as why:
+            refused.append(f"job {number} ({job.spec.name}): {why}")
+        else:
+            possible.append(job)
+    return refused, possible
+
+
+def _possible(job: TraceJob, nodes: Sequence[Node], rules: Rules) -> None:
+    """As the daemon says at its submission, and as it is in truth."""
+    admission.possible(job.spec, nodes, rules)
+    if job.spec.gpus_max == 0:
+        return
+    gpus = [gpu for node in nodes for gpu in node.gpus]
+    largest = max(gpu.memory_mib for gpu in gpus)
+    if job.truth.memory_mib > largest:
+        takes = f"takes {job.truth.memory_mib} MiB of each GPU"
+        raise Impossible(f"{takes}; the largest has {largest} MiB")
+    types = sorted({gpu.type for gpu in gpus if gpu.memory_mib >= job.truth.memory_mib})
+    counts = range(job.spec.gpus_min, min(job.spec.gpus_max, len(gpus)) + 1)
+    if all(math.isinf(job.truth.epoch_seconds(type, n, 1)) for type in types for n in counts):
+        raise Impossible(f"cannot train on {' or '.join(types)}")
