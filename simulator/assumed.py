@@ -15,8 +15,10 @@ EPOCH_SECONDS_MAX = 1800.0
 # The nodes of Philly held up to eight GPUs, so a job that asked for more had several.
 PHILLY_NODE_GPUS = 8
 
-# Philly's jobs are drawn to scale as one of Sia's applications did on GPUs eight to a node.
+# Philly's jobs are drawn to scale as one of Sia's applications did on GPUs eight to a node, if a
+# second GPU left at most this part of its time: nobody asks for GPUs that do not help.
 LAW_TYPES = ("azure", "rtx", "a100")
+LAW_SECOND_GPU = 0.75
 
 
 @dataclass(frozen=True, slots=True)

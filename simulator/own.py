@@ -31,9 +31,10 @@ import csv
 from collections.abc import Iterable
 from pathlib import Path
 
+from scheduler.admission import PRIORITIES
 from scheduler.model import JobSpec
 from simulator.assumed import estimate_mib
-from simulator.rows import Row, with_header
+from simulator.rows import GPUS_MAX, SECONDS_MAX, Row, with_header
 from simulator.truths import SerialTruth, TraceJob
 
 NEEDED = "submit_at", "name", "gpus_min", "gpus_max", "memory_mib", "epochs", "epoch_seconds"
@@ -49,7 +50,6 @@ DEFAULTS = {
     "shareable": "1",
     "hours_estimate": "0",
 }
-PRIORITY_MAX = 100
 
 
 def read(path: Path) -> list[TraceJob]:
@@ -57,7 +57,7 @@ def read(path: Path) -> list[TraceJob]:
 
 
 def _job(row: Row) -> TraceJob:
-    memory, gpus_min = row.whole("memory_mib", 1), row.whole("gpus_min", 1)
+    memory, gpus_min = row.whole("memory_mib", 1), row.whole("gpus_min", 1, GPUS_MAX)
     estimated = row.values["estimate_mib"].strip()
     spec = JobSpec(
         name=row.text("name"),
@@ -67,16 +67,16 @@ def _job(row: Row) -> TraceJob:
         batch_size=row.whole("batch_size", 1),
         training_set_size=row.whole("training_set_size", 1),
         gpus_min=gpus_min,
-        gpus_max=row.whole("gpus_max", gpus_min),
+        gpus_max=row.whole("gpus_max", gpus_min, GPUS_MAX),
         memory_mib=row.whole("estimate_mib") if estimated else estimate_mib(memory),
         shareable=row.flag("shareable"),
-        priority=row.whole("priority", 0, PRIORITY_MAX),
+        priority=row.whole("priority", *PRIORITIES),
         hours_estimate=row.number("hours_estimate"),
     )
     truth = SerialTruth(
         memory_mib=memory,
         gpu_util=row.number("gpu_util", 0.0, 1.0),
-        seconds=row.positive("epoch_seconds"),
+        seconds=row.positive("epoch_seconds", SECONDS_MAX),
         serial=row.number("scaling", 0.0, 1.0),
     )
     return TraceJob(row.number("submit_at"), spec, truth)

@@ -4,7 +4,7 @@ than the simulator has to know, `assumed.py` states what is taken instead."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -12,18 +12,20 @@ from pathlib import Path
 
 import numpy as np
 
+from scheduler.admission import INT_MAX
 from scheduler.model import Gpu, JobSpec
 from simulator.assumed import (
     APPLICATIONS,
     GAVEL_LENGTH_TYPE,
     GAVEL_MEMORY_MIB,
+    LAW_SECOND_GPU,
     LAW_TYPES,
     MIB_STEP,
     PHILLY_NODE_GPUS,
     epochs_of,
     estimate_mib,
 )
-from simulator.rows import Row, TraceError, with_header, without_header
+from simulator.rows import GPUS_MAX, SECONDS_MAX, Row, TraceError, with_header, without_header
 from simulator.tables import (
     LikeTimes,
     Profiled,
@@ -37,7 +39,6 @@ from simulator.tables import (
 from simulator.truths import MeasuredTruth, Pairs, SlicedTruth, TraceJob
 
 USER = "trace"  # whose the jobs are, where a trace does not say
-GPUS_MAX = 1024
 
 HEADERS = {
     "sia": ("name", "time", "application", "num_replicas", "batch_size"),
@@ -131,18 +132,18 @@ def philly(path: Path, options: Options) -> list[TraceJob]:
 
 def _laws(fitting: Sequence[Profiled], options: Options) -> dict[str, tuple[StepTimes, str]]:
     """How each model scales: as one of Sia's applications on one type of GPU, drawn for it."""
-    choices = [
+    laws = [
         (times, type)
         for name, application in APPLICATIONS.items()
         for times in [StepTimes(options.data, name, application.batch, 1.0)]
         for type in LAW_TYPES
-        if math.isfinite(times.seconds(type, 2, 2))
+        if times.seconds(type, 2, 1) <= LAW_SECOND_GPU * times.seconds(type, 1, 1) < math.inf
     ]
-    if not choices:
-        raise TraceError(f"{options.data}: no application was measured on two nodes")
+    if not laws:
+        raise TraceError(f"{options.data}: no application that scales was measured")
     projects = sorted({profile.project for profile in fitting})
-    drawn = options.chance.integers(len(choices), size=len(projects))
-    return {project: choices[k] for project, k in zip(projects, drawn, strict=True)}
+    drawn = options.chance.integers(len(laws), size=len(projects))
+    return {project: laws[k] for project, k in zip(projects, drawn, strict=True)}
 
 
 def _moment(row: Row) -> float:
@@ -156,7 +157,7 @@ def _moment(row: Row) -> float:
 def _philly_job(
     row: Row, at: float, profile: Profiled, law: tuple[StepTimes, str], options: Options
 ) -> TraceJob:
-    gpus, seconds = row.whole("num_gpus", 1, GPUS_MAX), row.positive("duration")
+    gpus, seconds = row.whole("num_gpus", 1, GPUS_MAX), row.positive("duration", SECONDS_MAX)
     epochs = epochs_of(seconds)
     nodes = math.ceil(gpus / PHILLY_NODE_GPUS)
     times = LikeTimes(seconds / epochs, (gpus, nodes), *law)
@@ -164,12 +165,12 @@ def _philly_job(
     # sample, whatever their lengths, as they would be in life.
     samples = seconds / epochs * profile.samples_per_second * times.relative(1, 1)
     spec = JobSpec(
-        name=f"philly-{row.where.rpartition(':')[2]}",
+        name=f"philly-{row.line}",
         user=row.text("cluster"),
         project=profile.project,
         max_epochs=epochs,
         batch_size=profile.batch,
-        training_set_size=max(1, round(samples)),
+        training_set_size=min(max(1, round(samples)), INT_MAX),
         gpus_min=1 if options.elastic else gpus,
         gpus_max=gpus,
         memory_mib=estimate_mib(profile.memory_mib),
@@ -184,17 +185,14 @@ def _philly_job(
 
 def gavel(path: Path, options: Options) -> list[TraceJob]:
     """Jobs of so many steps on P100s or K80s, with a fixed batch per GPU."""
-    return list(_by_steps(path, "gavel", options))
+    rows = without_header(path, COLUMNS["gavel"])
+    return [_gavel_job(row, f"gavel-{row.line}", options) for row in rows]
 
 
 def shockwave(path: Path, options: Options) -> list[TraceJob]:
     """As Gavel's. That they change their batch size in mid-training is left out."""
-    return list(_by_steps(path, "shockwave", options))
-
-
-def _by_steps(path: Path, format: str, options: Options) -> Iterator[TraceJob]:
-    for number, row in enumerate(without_header(path, COLUMNS[format])):
-        yield _gavel_job(row, f"{format}-{number}", options)
+    rows = without_header(path, COLUMNS["shockwave"])
+    return [_gavel_job(row, f"shockwave-{row.line}", options) for row in rows]
 
 
 def _gavel_job(row: Row, name: str, options: Options) -> TraceJob:

@@ -9,9 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from scheduler.admission import INT_MAX
 from scheduler.errors import Rejected
 
-WHOLE_MAX = 2**53  # beyond this a float, as some tables write their counts, is no longer exact
+ENCODING = "utf-8-sig"  # with or without the mark that spreadsheets put first
+GPUS_MAX = 1024  # of one job
+SECONDS_MAX = 10 * 365 * 86_400.0  # of one job or epoch: what is said to be longer is a mistake
 
 
 class TraceError(Rejected):
@@ -20,7 +23,8 @@ class TraceError(Rejected):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    where: str  # "file:line"
+    path: Path
+    line: int  # from 1
     values: Mapping[str, str]
 
     def text(self, column: str) -> str:
@@ -42,13 +46,13 @@ class Row:
             raise self.wrong(column, f"{value} is not {bounds}")
         return number
 
-    def positive(self, column: str) -> float:
-        number = self.number(column)
+    def positive(self, column: str, most: float = math.inf) -> float:
+        number = self.number(column, 0.0, most)
         if number == 0.0:
             raise self.wrong(column, "is 0, expected more")
         return number
 
-    def whole(self, column: str, least: int = 0, most: int = WHOLE_MAX) -> int:
+    def whole(self, column: str, least: int = 0, most: int = INT_MAX) -> int:
         number = self.number(column, least, most)
         if number != int(number):
             raise self.wrong(column, f"{self.values[column]} is no whole number")
@@ -58,11 +62,11 @@ class Row:
         return self.whole(column, 0, 1) == 1
 
     def wrong(self, column: str, what: str) -> TraceError:
-        return TraceError(f"{self.where}: {column}: {what}")
+        return TraceError(f"{self.path}:{self.line}: {column}: {what}")
 
 
 def first_line(path: Path) -> str:
-    with _told(path), path.open(encoding="utf-8", newline="") as file:
+    with _told(path), path.open(encoding=ENCODING, newline="") as file:
         return file.readline().rstrip("\r\n")
 
 
@@ -72,34 +76,36 @@ def with_header(
     """The rows of a table that names its columns in its first line. What has a default may be left
     out or empty."""
     lines = _lines(path, ",")
-    where, columns = next(lines, (f"{path}:1", []))
+    line, columns = next(lines, (1, []))
     if missing := [column for column in needed if column not in columns]:
-        raise TraceError(f"{where}: no column {', '.join(missing)}")
+        raise TraceError(f"{path}:{line}: no column {', '.join(missing)}")
     defaults = defaults or {}
-    for row in _rows(lines, columns):
-        empty = [column for column in defaults if not row.values.get(column)]
-        yield Row(row.where, {**row.values, **{c: defaults[c] for c in empty}}) if empty else row
+    for row in _rows(path, lines, columns):
+        empty = {c: value for c, value in defaults.items() if not row.values.get(c)}
+        yield Row(path, row.line, {**row.values, **empty}) if empty else row
 
 
 def without_header(path: Path, columns: Sequence[str]) -> Iterator[Row]:
     """The rows of a table of tabs, whose columns are known."""
-    yield from _rows(_lines(path, "\t"), columns)
+    return _rows(path, _lines(path, "\t"), columns)
 
 
-def _rows(lines: Iterator[tuple[str, list[str]]], columns: Sequence[str]) -> Iterator[Row]:
-    for where, values in lines:
+def _rows(
+    path: Path, lines: Iterator[tuple[int, list[str]]], columns: Sequence[str]
+) -> Iterator[Row]:
+    for line, values in lines:
         if len(values) != len(columns):
-            raise TraceError(f"{where}: {len(values)} columns, expected {len(columns)}")
-        yield Row(where, dict(zip(columns, values, strict=True)))
+            raise TraceError(f"{path}:{line}: {len(values)} columns, expected {len(columns)}")
+        yield Row(path, line, dict(zip(columns, values, strict=True)))
 
 
-def _lines(path: Path, delimiter: str) -> Iterator[tuple[str, list[str]]]:
-    """Each line that is not blank, split, and where it is."""
-    with _told(path), path.open(encoding="utf-8", newline="") as file:
+def _lines(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Each line that is not blank, split, with its number."""
+    with _told(path), path.open(encoding=ENCODING, newline="") as file:
         reader = csv.reader(file, delimiter=delimiter)
         for values in reader:
             if values:
-                yield f"{path}:{reader.line_num}", values
+                yield reader.line_num, values
 
 
 @contextmanager

@@ -46,15 +46,15 @@ class StepTable:
     def seconds(self, count: int, nodes: int, batch: float) -> float:
         """Of one step of `batch` samples, over all GPUs together.
 
-        Interpolated in the number of GPUs on so many nodes, then in the number of nodes. What was
-        measured on one node only cannot run on more.
+        Interpolated in the number of GPUs on so many nodes, then in the number of nodes. More nodes
+        than were measured are as slow as the most that were, but what was measured on one node only
+        cannot run on several.
         """
         known = sorted({nodes for nodes, _ in self.points})
-        if nodes in known:
-            return self._on(nodes, count, batch / count)
-        if len(known) == 1:
+        if nodes > 1 and known == [1]:
             return math.inf
-        return on_line(known, [self._on(n, count, batch / count) for n in known], nodes)
+        around = [n for n in known if n <= nodes][-1:] + [n for n in known if n >= nodes][:1]
+        return on_line(around, [self._on(n, count, batch / count) for n in around], nodes)
 
     def _on(self, nodes: int, count: int, local: float) -> float:
         counts = sorted(count for n, count in self.points if n == nodes)
@@ -75,11 +75,13 @@ def _step_seconds(points: Sequence[Point], local: float) -> float:
 
 
 def on_line(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
-    """Straight between neighbours; beyond the last along the last slope, unless that falls."""
+    """Straight between neighbours, and as the first before it. Beyond the last along the slope of
+    the last doubling, because that of two neighbours is noise; but never downwards."""
     if x <= xs[0] or len(xs) == 1:
         return ys[0]
     if x > xs[-1]:
-        slope = (ys[-1] - ys[-2]) / (xs[-1] - xs[-2])
+        half = next(i for i, known in enumerate(xs) if 2 * known >= xs[-1] or i == len(xs) - 2)
+        slope = (ys[-1] - ys[half]) / (xs[-1] - xs[half])
         return ys[-1] + max(slope, 0.0) * (x - xs[-1])
     right = next(i for i, known in enumerate(xs) if x <= known)
     part = (x - xs[right - 1]) / (xs[right] - xs[right - 1])

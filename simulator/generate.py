@@ -1,0 +1,104 @@
+"""Jobs drawn at random, for a trace of our own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduler.model import Gpu, JobSpec
+from simulator.assumed import estimate_mib
+from simulator.truths import SerialTruth, TraceJob
+
+KINDS = 12  # of training; jobs of one kind differ in length and size only
+SIZES = (1, 2, 4, 8), (0.70, 0.12, 0.10, 0.08)  # GPUs, and how often so many are asked for
+USERS = 5
+LENGTH_SECONDS = 1800.0, 1.4  # lognormal: median, and the deviation of the logarithm
+LENGTH_SECONDS_BOUNDS = 60.0, 5 * 86_400.0
+EPOCH_SECONDS = 240.0, 0.8
+EPOCH_SECONDS_BOUNDS = 30.0, 1800.0
+MEMORY_MIB = 5000.0, 0.6
+MEMORY_MIB_LEAST = 1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What jobs of one project have in common."""
+
+    project: str
+    batch_size: int
+    training_set_size: int
+    truth: SerialTruth
+
+
+def generated(
+    count: int,
+    *,
+    seed: int,
+    load: float = 0.8,
+    gpus: int = 64,
+    elastic: float = 0.5,
+    card_mib: int = 16_384,
+) -> list[TraceJob]:
+    """So many jobs. They come independently of each other, at a constant rate.
+
+    load      what they ask for, as a part of what `gpus` GPUs can do in the time they come in
+    elastic   the part of the jobs for several GPUs that can also run on fewer
+    card_mib  each fits a card of this size
+    """
+    chance = np.random.default_rng(seed)
+    kinds = [_kind(chance, f"kind-{i}", Gpu("", 0, "", card_mib)) for i in range(KINDS)]
+    specs = [_spec(chance, i, kinds, elastic) for i in range(count)]
+    wanted = sum(_gpu_seconds(spec, kind) for spec, kind in specs)
+    gap = wanted / max(count, 1) / (load * gpus)
+    arrivals = np.cumsum(chance.exponential(gap, count))
+    return [
+        TraceJob(round(float(at), 3), spec, kind.truth)
+        for at, (spec, kind) in zip(arrivals, specs, strict=True)
+    ]
+
+
+def _kind(chance: np.random.Generator, project: str, card: Gpu) -> Kind:
+    truth = SerialTruth(
+        memory_mib=int(_drawn(chance, MEMORY_MIB, (MEMORY_MIB_LEAST, 0.9 * card.capacity_mib))),
+        gpu_util=round(float(chance.uniform(0.2, 1.0)), 3),
+        seconds=round(_drawn(chance, EPOCH_SECONDS, EPOCH_SECONDS_BOUNDS), 3),
+        serial=round(float(chance.uniform(0.01, 0.2)), 3),
+    )
+    batch_size = 2 ** int(chance.integers(5, 10))
+    return Kind(project, batch_size, batch_size * int(chance.integers(100, 5000)), truth)
+
+
+def _spec(
+    chance: np.random.Generator, number: int, kinds: list[Kind], elastic: float
+) -> tuple[JobSpec, Kind]:
+    """Its length is drawn for the GPUs that it asks for."""
+    kind = kinds[int(chance.integers(len(kinds)))]
+    gpus = int(chance.choice(SIZES[0], p=SIZES[1]))
+    seconds = _drawn(chance, LENGTH_SECONDS, LENGTH_SECONDS_BOUNDS)
+    epochs = max(1, round(seconds / kind.truth.epoch_seconds("", gpus, 1)))
+    spec = JobSpec(
+        name=f"job-{number}",
+        user=f"user-{chance.integers(USERS)}",
+        project=kind.project,
+        max_epochs=epochs,
+        batch_size=kind.batch_size,
+        training_set_size=kind.training_set_size,
+        gpus_min=1 if chance.random() < elastic else gpus,
+        gpus_max=gpus,
+        memory_mib=estimate_mib(kind.truth.memory_mib),
+    )
+    return spec, kind
+
+
+def _gpu_seconds(spec: JobSpec, kind: Kind) -> float:
+    gpus = spec.gpus_max
+    return spec.max_epochs * kind.truth.epoch_seconds("", gpus, 1) * gpus
+
+
+def _drawn(
+    chance: np.random.Generator, lognormal: tuple[float, float], bounds: tuple[float, float]
+) -> float:
+    median, deviation = lognormal
+    drawn = median * float(np.exp(deviation * chance.standard_normal()))
+    return min(max(drawn, bounds[0]), bounds[1])
