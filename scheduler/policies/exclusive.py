@@ -1,0 +1,190 @@
+"""What the policies have in common that give whole cards: who may hold some, how many, of which
+type, and why the others wait. Each of them only decides who comes before whom.
+
+A job has as many cards as it can make use of (`gpus_max`), or as there are of one type, if that is
+enough for it (`gpus_min`): none of these policies changes the number while it runs. None knows how
+fast a type is; the smallest cards that hold a job are for it, so that larger ones are left to those
+that need them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from scheduler.adopt import lingers
+from scheduler.model import GpuKey, Job, JobId, Plan, Reason, Rules, RunPhase, Time, View
+from scheduler.packing import cards
+from scheduler.placing import Placed, Unit, may_leave, placed
+
+
+def not_now(job: Job, view: View, now: Time) -> Reason | None:
+    """Why it may not hold cards, whatever is free; None: it may."""
+    if job.held:
+        return Reason("held", "by request" if job.run else "until it is released")
+    if job.run is None and job.eligible_at > now:
+        seconds = round(job.eligible_at - now)
+        return Reason("backoff", f"tries again in {seconds} s, after: {job.reason}")
+    if lingers(job, view.pods):
+        return Reason("stopping", "waits for the rest of its last run to be gone")
+    if job.run is None and not any(node.ready for node in view.nodes):
+        return Reason("nodes", "no node is ready")
+    return None
+
+
+def running(job: Job) -> bool:
+    return job.run is not None and job.run.phase is not RunPhase.STOPPING
+
+
+@dataclass
+class Round:
+    """One plan in the making: cards are given to one job after the other, until there are none."""
+
+    view: View
+    now: Time
+    rules: Rules
+    preempts: bool = False  # whether runs may be asked to leave
+    units: list[Unit] = field(default_factory=list)
+    why: dict[JobId, Reason] = field(default_factory=dict)
+    passed: list[Job] = field(default_factory=list)  # waiting jobs, in the order they were refused
+
+    def __post_init__(self) -> None:
+        self.known = cards(self.view.nodes)
+        self.left = Counter(gpu.type for gpu in self.known.values())  # not given to anybody
+        unheld = [gpu for key, gpu in self.known.items() if not self.view.held.get(key)]
+        self.idle = Counter(gpu.type for gpu in unheld)  # of these, those that nobody holds
+        self._sizes = Counter((gpu.memory_mib, gpu.type) for gpu in self.known.values())
+        self._fitting: dict[int, dict[str, int]] = {}
+        self.candidates: list[Job] = []
+        for job in self.view.jobs.values():
+            if job.outcome or job.cancelled:
+                continue
+            reason = not_now(job, self.view, self.now)
+            if running(job) and not (may_leave(job) and (reason or self.preempts)):
+                self._keep(job)
+            elif reason:
+                self.why[job.id] = reason
+            else:
+                self.candidates.append(job)
+
+    def _keep(self, job: Job) -> None:
+        assert job.run is not None, "only a run can be kept"
+        types = {self.known[share.key].type for share in job.run.shares if share.key in self.known}
+        if len(types) == 1:
+            self._give(job, types.pop(), len(job.run.shares))
+
+    def _give(self, job: Job, type: str, count: int) -> None:
+        self.left[type] -= count
+        self.units.append(Unit((job,), type, count))
+
+    def fitting(self, job: Job) -> dict[str, int]:
+        """How many cards could hold it if nobody else was there; the type with the smallest ones
+        first."""
+        found = self._fitting.get(job.memory_mib)
+        if found is None:
+            found = self._fitting[job.memory_mib] = _counted(self._sizes, job.memory_mib)
+        return found
+
+    def wanted(self, job: Job) -> int | None:
+        """How many cards it is to have; None: not even the fewest are there."""
+        if running(job) and job.run:
+            return len(job.run.shares)
+        count = min(job.spec.gpus_max, max(self.fitting(job).values(), default=0))
+        return count if count >= job.spec.gpus_min else None
+
+    def give(self, job: Job) -> bool:
+        """Whether what those before it have left is enough for it."""
+        count = self.wanted(job)
+        type = "" if count == 0 else self._type_for(job, count) if count else None
+        if count is None or type is None:
+            self.refuse(job)
+            return False
+        self._give(job, type, count)
+        if job.waiting:
+            self.idle[type] -= count
+        return True
+
+    def refuse(self, job: Job) -> None:
+        if job.waiting:
+            self.passed.append(job)
+
+    def _type_for(self, job: Job, count: int) -> str | None:
+        """The one where it runs. Else that with the smallest cards, but before it one of which
+        enough are idle."""
+        if running(job) and job.run:
+            type = self.known[job.run.shares[0].key].type
+            return type if self.left[type] >= count else None
+        enough = [type for type in self.fitting(job) if self.left[type] >= count]
+        return min(enough, key=lambda type: self.idle[type] < count, default=None)
+
+    # --- the plan ---------------------------------------------------------------------------
+
+    def plan(self, replan_at: Time | None = None) -> Plan:
+        made = placed(self.units, self.view, self.rules)
+        self._explain_waiting(made)
+        claimants = {key: id for id, keys in made.claims.items() for key in keys}
+        for job in self.candidates:
+            if running(job) and job.id not in made.placements:
+                self.why[job.id] = self._preempted(job, claimants)
+        moments = [j.eligible_at for j in self.view.jobs.values() if j.eligible_at > self.now]
+        moments += [] if replan_at is None else [replan_at]
+        return Plan(made.placements, self.why, replan_at=min(moments, default=None))
+
+    def _explain_waiting(self, made: Placed) -> None:
+        for id, keys in made.claims.items():
+            if self.view.jobs[id].waiting:
+                self.why[id] = self._vacating(keys)
+        taken = {share.key for shares in made.placements.values() for share in shares}
+        taken.update(key for keys in made.claims.values() for key in keys)
+        free = Counter(
+            (gpu.memory_mib, gpu.type)
+            for key, gpu in self.known.items()
+            if not self.view.held.get(key) and key not in taken
+        )
+        left_out = [unit.jobs[0] for unit in made.left_out if unit.jobs[0].waiting]
+        alike: dict[tuple[int, int, int], Reason] = {}
+        for job in (*self.passed, *left_out):
+            needs = job.memory_mib, job.spec.gpus_min, job.spec.gpus_max
+            if needs not in alike:
+                alike[needs] = self._lacking(job, free)
+            self.why[job.id] = alike[needs]
+
+    def _lacking(self, job: Job, free: Counter[tuple[int, str]]) -> Reason:
+        count = self.wanted(job)
+        what = f"free GPUs with {job.memory_mib} MiB" if job.memory_mib else "free GPUs"
+        if count is None:
+            most = max(self.fitting(job).values(), default=0)
+            return Reason("gpus", f"needs {job.spec.gpus_min} {what}; there are {most} in all")
+        now = max(_counted(free, job.memory_mib).values(), default=0)
+        if now < count:
+            return Reason("gpus", f"needs {count} {what}; now {now}")
+        first = next((other.spec.name for other in self.passed if self.wanted(other)), "another")
+        return Reason("turn", f"{first} comes first")
+
+    def _vacating(self, keys: Iterable[GpuKey]) -> Reason:
+        stop, gone = set[str](), set[str]()
+        for id, attempt in {run for key in keys for run in self.view.held.get(key, {})}:
+            job = self.view.jobs.get(id)
+            believed = job is not None and job.run is not None and job.run.attempt == attempt
+            (stop if believed and job and not job.cancelled else gone).add(
+                job.spec.name if job else id
+            )
+        parts = (stop, "to stop at the end of an epoch"), (gone, "to be gone")
+        words = " and ".join(f"{', '.join(sorted(names))} {what}" for names, what in parts if names)
+        return Reason("stopping", f"waits for {words}")
+
+    def _preempted(self, job: Job, claimants: dict[GpuKey, JobId]) -> Reason:
+        shares = job.run.shares if job.run else ()
+        ids = dict.fromkeys(claimants[s.key] for s in shares if s.key in claimants)
+        names = ", ".join(self.view.jobs[id].spec.name for id in ids)
+        return Reason("preempted", f"for {names or 'jobs that come first'}")
+
+
+def _counted(sizes: Counter[tuple[int, str]], memory_mib: int) -> dict[str, int]:
+    """Of each type, how many cards have so much memory."""
+    found: dict[str, int] = {}
+    for (size_mib, type), count in sorted(sizes.items()):
+        if memory_mib <= size_mib:
+            found[type] = found.get(type, 0) + count
+    return found
