@@ -196,5 +196,8 @@ def _upgrades(menu: Menu, prices: Prices, choice: Ints, left: Ints) -> tuple[Int
     if not found:
         return np.zeros(0, np.intp), np.zeros(0, np.intp)
     rates, jobs, columns = (np.concatenate(part) for part in zip(*found, strict=True))
-    order = np.argsort(-rates, kind="stable")[:CANDIDATES_MAX]
+    if len(rates) > CANDIDATES_MAX:
+        first = np.sort(np.argpartition(-rates, CANDIDATES_MAX)[:CANDIDATES_MAX])
+        rates, jobs, columns = rates[first], jobs[first], columns[first]
+    order = np.argsort(-rates, kind="stable")
     return jobs[order], columns[order]
