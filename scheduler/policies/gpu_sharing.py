@@ -25,15 +25,15 @@ from scheduler.model import (
     Reason,
     Rules,
     RunPhase,
-    Share,
     Time,
     View,
 )
-from scheduler.packing import cards, free_mib, lacking
-from scheduler.placing import Unit, may_leave, placed
+from scheduler.packing import cards
+from scheduler.placing import Placed, Unit, may_leave, placed
 from scheduler.policies.fifo_sharing import rank
 from scheduler.ports import Policy
 from scheduler.prices import chosen, priced
+from scheduler.reasons import explained
 from scheduler.worth import Offer, offered, stocks
 
 MOVES_MAX = 4  # of others, at most, so that one is on fewer nodes: in one plan
@@ -65,7 +65,7 @@ class _Planner:
         for members in self._classes([job for job in jobs if job.spec.gpus_max]):
             units += self._chosen(members, taken)
         done = placed(units, self.view, self.rules, MOVES_MAX)
-        self._explain(jobs, done.placements)
+        self._explain(jobs, done)
         eligible = [j.eligible_at for j in self.view.jobs.values() if j.eligible_at > self.now]
         return Plan(done.placements, self.why, replan_at=min(eligible, default=None))
 
@@ -115,8 +115,6 @@ class _Planner:
         usual = sum(had.values()) / len(had) if had else 0.0
         return {user: max(0.25, min(4.0, s / usual)) for user, s in had.items()} if usual else {}
 
-    def _explain(self, jobs: Sequence[Job], placements: dict[JobId, tuple[Share, ...]]) -> None:
-        free = free_mib(self.view)
-        for job in jobs:
-            if job.waiting and job.id not in placements:
-                self.why[job.id] = lacking(job, self.known, free, self.rules)
+    def _explain(self, jobs: Sequence[Job], done: Placed) -> None:
+        served = sorted(jobs, key=lambda job: rank(job, self.now, self.rules))
+        self.why |= explained(served, done, self.view, self.rules)

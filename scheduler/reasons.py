@@ -1,0 +1,150 @@
+"""Why jobs do not have what they want, as far as a plan can tell: one true reason for each. Pure.
+
+What would change it is found out when somebody asks: remedies.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from scheduler.model import Gpu, GpuKey, Job, JobId, Reason, Rules, RunKey, RunPhase, Share, View
+from scheduler.packing import cards, need_mib, placement, takes_whole_card
+from scheduler.placing import Placed
+
+NAMES_MAX = 3  # more are counted
+
+
+def explained(
+    jobs: Sequence[Job], done: Placed, view: View, rules: Rules
+) -> Mapping[JobId, Reason]:
+    """For those of the jobs that wait on, and for the runs that are to leave where they are. In the
+    order of `jobs`, which is that in which they are served."""
+    telling = _Telling(done, view, rules)
+    why = {}
+    for job in jobs:
+        if reason := telling.of(job):
+            why[job.id] = reason
+    return why
+
+
+class _Telling:
+    def __init__(self, done: Placed, view: View, rules: Rules) -> None:
+        self.done, self.view, self.rules = done, view, rules
+        self.known = cards(view.nodes)
+        self.idle = [key for key in self.known if not view.held.get(key)]
+        self.heirs: dict[GpuKey, list[JobId]] = {}  # who is to have each card, and has it not yet
+        for job_id, keys in done.claims.items():
+            self._inherit(job_id, keys)
+        for job_id, shares in done.placements.items():
+            if job_id not in done.claims and view.jobs[job_id].run is None:
+                self._inherit(job_id, (share.key for share in shares))
+        self._lacks: dict[tuple[int, int, bool], Reason] = {}
+
+    def _inherit(self, job_id: JobId, keys: Iterable[GpuKey]) -> None:
+        for key in keys:
+            self.heirs.setdefault(key, []).append(job_id)
+
+    def of(self, job: Job) -> Reason | None:
+        placed = self.done.placements.get(job.id)
+        if job.waiting:
+            return self._waits(job) if placed is None else None
+        if job.run is None or job.run.phase is RunPhase.STOPPING:
+            return None
+        if placed is None:
+            return self._preempted(job.run.shares)
+        if {s.key for s in placed} != {s.key for s in job.run.shares}:
+            return self._moved(job.run.shares, placed)
+        return None
+
+    # --- waiting ----------------------------------------------------------------------------
+
+    def _waits(self, job: Job) -> Reason:
+        if keys := self.done.claims.get(job.id):
+            return self._waits_for(job, keys)
+        alike = job.spec.gpus_min, job.memory_mib, job.spec.shareable
+        if alike not in self._lacks:
+            self._lacks[alike] = self._lacking(job)
+        return self._lacks[alike]
+
+    def _waits_for(self, job: Job, keys: Sequence[GpuKey]) -> Reason:
+        """Cards are kept for it, and somebody is on them still."""
+        runs = dict.fromkeys(run for key in keys for run in self.view.held.get(key, {}))
+        stop = [run for run in runs if self._lives(run)]
+        gone = [run for run in runs if run not in stop]
+        parts = ((stop, "to stop at the end of an epoch"), (gone, "to be gone"))
+        words = [f"{self._names(id for id, _ in part)} {what}" for part, what in parts if part]
+        return Reason("stopping", f"waits for {' and '.join(words) or 'its GPUs'}")
+
+    def _lives(self, run: RunKey) -> bool:
+        job = self.view.jobs.get(run[0])
+        return bool(job and job.run and job.run.attempt == run[1] and not job.cancelled)
+
+    def _lacking(self, job: Job) -> Reason:
+        if not any(node.ready for node in self.view.nodes):
+            return Reason("nodes", "no node is ready")
+        count = job.spec.gpus_min
+        able = self._by_type(job, self.known)
+        if max(able.values(), default=0) < count:
+            return Reason("gpus", f"needs {_gpus(job, '', self.rules)}; there are {_most(able)}")
+        free = self._by_type(job, self.idle)
+        if max(free.values(), default=0) < count:
+            what = _gpus(job, "free ", self.rules)
+            return Reason("gpus", f"needs {what}; free now: {_most(free)}")
+        heirs = (heir for key in self.idle for heir in self.heirs.get(key, ()))
+        names = self._names(heirs)
+        return Reason("turn", f"what is free is kept for {names}" if names else "others come first")
+
+    def _by_type(self, job: Job, keys: Iterable[GpuKey]) -> dict[str, int]:
+        """How many of these cards are large enough."""
+        counts: dict[str, int] = {}
+        for key in keys:
+            gpu = self.known[key]
+            if _holds(job, gpu, self.rules):
+                counts[gpu.type] = counts.get(gpu.type, 0) + 1
+        return counts
+
+    # --- running ----------------------------------------------------------------------------
+
+    def _preempted(self, shares: Sequence[Share]) -> Reason:
+        names = self._names(heir for share in shares for heir in self.heirs.get(share.key, ()))
+        return Reason("preempted", f"for {names}" if names else "others make more of its GPUs")
+
+    def _moved(self, old: Sequence[Share], new: Sequence[Share]) -> Reason:
+        before, after = placement(old, self.known), placement(new, self.known)
+        if before == after:
+            names = self._names(heir for share in old for heir in self.heirs.get(share.key, ()))
+            return Reason("moved", f"for {names}" if names else "to other GPUs of the same type")
+        return Reason("moved", f"from {before} to {after}")
+
+    def _names(self, ids: Iterable[JobId]) -> str:
+        jobs = self.view.jobs
+        return listed(dict.fromkeys(jobs[id].spec.name if id in jobs else id for id in ids))
+
+
+def listed(names: Iterable[str]) -> str:
+    """`a`, `a and b`, `a, b and 3 others`."""
+    named = list(names)
+    if len(named) > NAMES_MAX:
+        rest = len(named) - NAMES_MAX + 1
+        named[NAMES_MAX - 1 :] = [f"{rest} others"]
+    return " and ".join(filter(None, (", ".join(named[:-1]), *named[-1:])))
+
+
+def _gpus(job: Job, state: str, rules: Rules) -> str:
+    """`a free GPU with 12,000 MiB`"""
+    count = job.spec.gpus_min
+    gpus = f"{count} {state}GPUs" if count > 1 else f"a {state}GPU"
+    if takes_whole_card(job):
+        return gpus
+    return f"{gpus} with {job.memory_mib + rules.memory_margin_mib:,} MiB"
+
+
+def _holds(job: Job, gpu: Gpu, rules: Rules) -> bool:
+    return need_mib(job, gpu, rules) <= gpu.capacity_mib
+
+
+def _most(counts: Mapping[str, int]) -> str:
+    """`2`, or where there are several types, `2 t4, 1 a100`: they are not mixed in one run."""
+    if len(counts) < 2:
+        return str(max(counts.values(), default=0))
+    return ", ".join(f"{count} {type}" for type, count in sorted(counts.items()))
