@@ -1,0 +1,148 @@
+"""How the time of an epoch shrinks with the number of GPUs: the law, and its fit to measurements.
+
+Of a job on GPUs of one type we believe that an epoch takes
+
+    T(n, nodes) = T(1) · (1/n + a·r + m·(b·r + c·log2(nodes))),    r = (n - 1)/n
+
+with m = 1 on several nodes, else 0. No parameter is negative, so nothing scales better than
+perfectly. (spec/optimizer.md, section 4, for a batch that stays as it is when GPUs are added. One
+that grows with them fits as well: its a is near 0.) All are fitted at once, by a linear maximum a
+posteriori estimate in closed form. What is expected of a job before it has shown it is what others
+of its kind have shown, then what all have on that type of GPU, then a fixed guess.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.measurements import Floats, Integers
+
+# The fixed guess, of (1, a, b, c), and how wrong it may be: between a batch that grows with the
+# GPUs (measured: a near 0.06, b near 0.05) and one that stays (0.9 and 0.9).
+GUESS = np.array([1.0, 0.3, 0.4, 0.02])
+GUESS_SD = np.array([0.2, 0.4, 0.6, 0.05])
+# How far a job may be from others on its type of GPU: a part of what they show, and a little.
+SPREAD, SPREAD_LEAST = 0.7, np.array([0.1, 0.1, 0.15, 0.03])
+
+NOISE = 0.04  # of a measured epoch, and of the law: relative
+NOISE_KIND = 0.1  # of what a job's likes say of it
+NOISE_TYPE = 0.25  # of what any others say
+KIND_WEIGHT_MAX = 10.0  # its likes never count for more measurements than that
+OUTLIER = 20.0  # what is so many times off the guess bends no law
+FIRST_LEAST = 0.05  # of T(1), that the fit may make of it
+
+_PASSES = 3  # between the scale of each and the shape of all; a fourth changes next to nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Measurements by owner and type (a line), and by count and nodes (a column)."""
+
+    owner: Integers  # [line]
+    type: Integers  # [line]
+    kind: Integers  # [line]: lines of one kind and one type are alike
+    columns: Floats  # [column, parameter]: their terms
+    seconds: Floats  # [line, column]; 1 where nothing was measured
+    weight: Floats  # [line, column]: 1 for a measurement to rely on, 0 for none
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """The fitted laws. A shape is (1, a, b, c): the law of an epoch of one second on one GPU."""
+
+    first: Floats  # [line] seconds on one GPU
+    line: Floats  # [line, parameter]
+    precision: Floats  # [line, parameter, parameter]: how sure that is
+    kind: Floats  # [kind, parameter]
+    type: Floats  # [type, parameter]
+
+
+def terms(count: npt.ArrayLike, nodes: npt.ArrayLike) -> Floats:
+    """[situation, parameter] of the law."""
+    n, over = np.asarray(count, dtype=np.float64), np.asarray(nodes, dtype=np.float64)
+    rest = (n - 1.0) / n
+    return np.stack([1.0 / n, rest, rest * (over > 1), np.log2(over)], axis=-1)
+
+
+def spread(shape: Floats) -> Floats:
+    """Standard deviations of a job's shape, about that of the jobs on the same type of GPU."""
+    sd: Floats = SPREAD * shape + SPREAD_LEAST
+    return sd
+
+
+def fit(grid: Grid, types: int) -> Shapes:
+    """The shape of each line, of each kind on a type, and of each type."""
+    one_of_kind = np.unique(grid.kind, return_index=True)[1]
+    tells = (grid.weight > 0.5).sum(axis=1, keepdims=True) >= 2  # else it tells but its scale
+    by_type = np.tile(GUESS, (types, 1))
+    for _ in range(_PASSES):
+        guess = by_type[grid.type]
+        shown = np.where(tells, _shown(grid, guess, _scale(grid, guess)), 0.0)
+        present, sums = _summed(shown, grid.type)
+        shape = _posterior(sums / NOISE_TYPE**2, grid.columns, GUESS, GUESS_SD)[0]
+        by_type[present] = _unit(shape)
+    guess = by_type[grid.type]
+    likes = _limited(_summed(shown, grid.kind)[1])
+    by_kind = _posterior(likes, grid.columns, guess[one_of_kind], spread(guess[one_of_kind]))[0]
+    scale = _scale(grid, _unit(by_kind)[grid.kind])
+    own = _shown(grid, guess, scale)
+    told = np.where(tells, own, 0.0)
+    likes = _limited(_summed(told, grid.kind)[1][:, grid.kind] - told)
+    shape, precision = _posterior(likes + own / NOISE**2, grid.columns, guess, spread(guess))
+    return Shapes(scale * shape[:, 0], _unit(shape), precision, _unit(by_kind), by_type)
+
+
+def _scale(grid: Grid, shape: Floats) -> Floats:
+    """[line] seconds on one GPU, if the line has this shape.
+
+    What was measured on few GPUs says most of it, because the shape matters least there.
+    """
+    law = shape @ grid.columns.T
+    doubt = spread(shape)[:, 1:] ** 2 @ grid.columns[:, 1:].T ** 2
+    weight = grid.weight / (NOISE**2 + doubt / law**2)
+    log_scale = (weight * np.log(grid.seconds / law)).sum(axis=1) / weight.sum(axis=1)
+    scale: Floats = np.exp(log_scale)
+    return scale
+
+
+def _shown(grid: Grid, shape: Floats, scale: Floats) -> Floats:
+    """[3, line, column] What each measurement says of its shape, for sums of them: normal
+    equations' left and right side, and how much it counts."""
+    law = shape @ grid.columns.T
+    relative = np.clip(grid.seconds / scale[:, None], law / OUTLIER, law * OUTLIER)
+    return np.stack([grid.weight / relative**2, grid.weight / relative, grid.weight])
+
+
+def _summed(shown: Floats, key: Integers) -> tuple[Integers, Floats]:
+    """The keys there are, and for each the sum over its lines."""
+    order = np.argsort(key, kind="stable")
+    keys, starts = np.unique(key[order], return_index=True)
+    return keys, np.add.reduceat(shown[:, order], starts, axis=1)
+
+
+def _limited(likes: Floats) -> Floats:
+    """However many they are, they are not the job itself."""
+    count = likes[2].sum(axis=1, keepdims=True)
+    limited: Floats = likes * np.minimum(1.0, KIND_WEIGHT_MAX / np.maximum(count, 1.0))
+    return limited / NOISE_KIND**2
+
+
+def _posterior(shown: Floats, columns: Floats, guess: Floats, sd: Floats) -> tuple[Floats, Floats]:
+    """[line, parameter] the likeliest shapes, none negative, and their precisions."""
+    lines, parameters = shown.shape[1], columns.shape[1]
+    squares = (columns[:, :, None] * columns[:, None, :]).reshape(-1, parameters**2)
+    precision = (shown[0] @ squares).reshape(lines, parameters, parameters)
+    weight = np.broadcast_to(1.0 / sd**2, (lines, parameters))
+    diagonal = np.arange(parameters)
+    precision[:, diagonal, diagonal] += weight
+    right = shown[1] @ columns + weight * guess
+    shape = np.maximum(np.linalg.solve(precision, right[..., None])[..., 0], 0.0)
+    shape[:, 0] = np.maximum(shape[:, 0], FIRST_LEAST)
+    return shape, precision
+
+
+def _unit(shape: Floats) -> Floats:
+    return shape / shape[:, :1]
