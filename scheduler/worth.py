@@ -2,33 +2,37 @@
 
 The sum of completion times falls by as much as the jobs that are soon done are done sooner: a
 second saved on a job is saved for all that end after it. So a job's weight is its *rank*, the one
-with the most work left having 1, and only the order of what is left has to be known, not how much
-it is. Worth grows with speed, but ever less (Sia's exponent), so that many get something before
-one gets a lot. A configuration that needs a restart is worth what is left of its speed when the
-time for the restart has been paid out of the work that remains.
+with the most work left having the least, and only the order of what is left has to be known, not
+how much it is. Worth grows with speed, but ever less (Sia's exponent), so that many get something
+before one gets a lot. A configuration that needs a restart is worth what is left of its speed when
+the time for the restart has been paid out of the work that remains.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from scheduler.interference import Interference
 from scheduler.learning import kind_of
 from scheduler.model import Gpu, GpuKey, Job, Kind, Rules, RunPhase
-from scheduler.packing import need_mib
+from scheduler.packing import need_mib, takes_whole_card
+from scheduler.pairing import Neighbours
 from scheduler.placing import may_move
-from scheduler.prices import Menu
-from scheduler.speed import Config, estimate
+from scheduler.prices import Floats, Ints, Menu
+from scheduler.speed import Config, Speeds
 
-Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 NOTHING = 1.5  # what having nothing costs; having the slowest configuration costs 1
 EXPONENT = 0.5
-GAIN_MIN = 0.05  # a move must save this part of what is left, and the restart
+GAIN_MIN = 0.05  # a move must save this part of what is left, beyond the restart
+STAYS = 100.0  # times the most that anything is worth: to a run that cannot be moved
+MOVE_SPEED = 0.9  # what is left of a pair's speeds if one of the two must move to the other
+APART_SPEED = 0.95  # the same if a job must leave the neighbour that it has
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +42,20 @@ class Stock:
     type: str
     gpus: int
     node_size: int  # of the largest node
-    capacity_mib: int  # of the smallest card
+    smallest: Gpu
 
 
 def stocks(known: Mapping[GpuKey, Gpu]) -> list[Stock]:
-    found: dict[str, list[tuple[str, int]]] = {}
+    found: dict[str, list[tuple[str, Gpu]]] = {}
     for (node, _), gpu in known.items():
-        found.setdefault(gpu.type, []).append((node, gpu.capacity_mib))
+        found.setdefault(gpu.type, []).append((node, gpu))
     made = []
     for type, cards in sorted(found.items()):
-        nodes = [node for node, _ in cards]
-        largest = max(nodes.count(node) for node in set(nodes))
-        made.append(Stock(type, len(cards), largest, min(mib for _, mib in cards)))
+        on: dict[str, int] = {}
+        for node, _ in cards:
+            on[node] = on.get(node, 0) + 1
+        smallest = min((gpu for _, gpu in cards), key=lambda gpu: gpu.capacity_mib)
+        made.append(Stock(type, len(cards), max(on.values()), smallest))
     return made
 
 
@@ -80,9 +86,11 @@ class Offer:
     seconds: Floats  # [jobs, configs] per epoch, alone
     left: Floats  # [jobs] epochs
     possible: Bools  # [jobs, configs]
-    now: npt.NDArray[np.intp]  # [jobs] the configuration that it has; -1: none
-    weight: Floats  # [jobs]
+    now: Ints  # [jobs] the configuration that it has; -1: none
+    where: Ints  # [jobs] the card, of those that have but one; -1: none
     restart: Floats  # [jobs] seconds
+    weight: Floats  # [jobs]
+    bonus: Floats  # [jobs] for having anything at all
 
     def worth(self, rows: npt.ArrayLike, columns: npt.ArrayLike, speed: npt.ArrayLike) -> Floats:
         """Of a configuration in which the job is slowed to `speed` by others, 1 being alone."""
@@ -91,9 +99,10 @@ class Offer:
         remaining = self.left[rows] * self.seconds[rows, columns] / speed
         paid = np.where(self.now[rows] == columns, 0.0, self.restart[rows])
         pace = slowest[rows] / self.seconds[rows, columns] * speed * remaining / (remaining + paid)
-        return np.asarray(self.weight[rows] * (NOTHING - pace**-EXPONENT))
+        return np.asarray(self.weight[rows] * (NOTHING - pace**-EXPONENT) + self.bonus[rows])
 
     def menu(self, taken: Mapping[str, int]) -> Menu:
+        """`taken`: GPUs of each type that are not to be had."""
         rows, columns = np.nonzero(self.possible)
         worth = np.full(self.possible.shape, -np.inf)
         worth[rows, columns] = self.worth(rows, columns, 1.0)
@@ -102,8 +111,51 @@ class Offer:
             worth=worth,
             count=np.array([config.count for config in self.configs], np.intp),
             type=np.array([index[config.type] for config in self.configs], np.intp),
-            capacity=np.array([stock.gpus - taken[stock.type] for stock in self.stocks], np.intp),
+            capacity=np.array([s.gpus - taken.get(s.type, 0) for s in self.stocks], np.intp),
         )
+
+    def neighbours(self, kinds: Mapping[str, Kind], rules: Rules) -> Neighbours:
+        single = [self._single(stock.type) for stock in self.stocks]
+        slowed = [Interference(self.jobs, kinds, stock.type) for stock in self.stocks]
+        mates = self._mates()
+        stay = np.array([not may_move(job) for job in self.jobs]) & (self.where >= 0)
+
+        def speeds(a: Ints, b: Ints, type: int) -> Floats:
+            here = self.where[a][:, None]
+            there = self.where[b]
+            conflict = (here >= 0) & (there >= 0) & (here != there)
+            parted = (mates[a][:, None] >= 0) & (mates[a][:, None] != b)
+            factor = np.where(conflict, MOVE_SPEED, 1.0) * np.where(parted, APART_SPEED, 1.0)
+            factor = np.where(conflict & stay[a][:, None] & stay[b], 0.01, factor)
+            return np.asarray(slowed[type].speeds(a, b) * factor)
+
+        def worth(rows: Ints, type: int, speed: Floats) -> Floats:
+            return self.worth(rows, single[type], speed)
+
+        return Neighbours(
+            shareable=np.array([not takes_whole_card(job) for job in self.jobs], bool),
+            memory=np.array([j.memory_mib + rules.memory_margin_mib for j in self.jobs], float),
+            capacity=np.array([stock.smallest.capacity_mib for stock in self.stocks], float),
+            speeds=speeds,
+            worth=worth,
+        )
+
+    def _single(self, type: str) -> int:
+        return next(
+            (at for at, c in enumerate(self.configs) if c.type == type and c.count == 1), -1
+        )
+
+    def _mates(self) -> Ints:
+        """[jobs] one of those on the same card; -1: nobody."""
+        on: dict[int, list[int]] = {}
+        for row, card in enumerate(self.where.tolist()):
+            if card >= 0:
+                on.setdefault(card, []).append(row)
+        mates = np.full(len(self.jobs), -1, np.intp)
+        for rows in on.values():
+            for row, mate in zip(rows, rows[1:] + rows[:1], strict=True):
+                mates[row] = mate if mate != row else -1
+        return mates
 
 
 def offered(
@@ -111,29 +163,28 @@ def offered(
     stocks: Sequence[Stock],
     known: Mapping[GpuKey, Gpu],
     kinds: Mapping[str, Kind],
-    shares: Mapping[str, float],
+    had: Callable[[str], float],
     rules: Rules,
 ) -> Offer:
-    """`shares`: of each user, so many times the usual GPU time of late; 1 if left out."""
+    """`had`: how many times the usual GPU time a user has had of late."""
     choices = configs(jobs, stocks)
-    seconds = estimate(jobs, kinds, choices)
+    seconds = Speeds(jobs, kinds).estimate(choices)
     left = np.array([max(1, job.max_epochs - job.epochs_done) for job in jobs], float)
     now = np.array([_now(job, choices, known) for job in jobs], np.intp)
     restart = np.array([job.restart_seconds or rules.restart_seconds for job in jobs], float)
-    possible = _possible(jobs, choices, stocks, known, rules)
+    possible = _possible(jobs, choices, stocks, rules)
+    count = np.array([config.count for config in choices])
+    remaining = left[:, None] * seconds
+    stays = np.array([not may_move(job) for job in jobs]) & (now >= 0)
+    possible = _worth_a_move(possible, remaining, count, now, restart, stays)
     for row, job in enumerate(jobs):
-        if now[row] >= 0:
-            current = np.arange(len(choices)) == now[row]
-            if may_move(job):
-                saved = left[row] * (seconds[row, now[row]] - seconds[row])
-                pays = saved > restart[row] + GAIN_MIN * left[row] * seconds[row, now[row]]
-                count = np.array([config.count for config in choices])
-                possible[row] &= current | pays | (count < count[now[row]])
-                possible[row, now[row]] = True
-            else:
-                possible[row] = current
-        elif not job.measured:
-            possible[row] = _informative(job, choices, possible[row], kinds)
+        if now[row] < 0 and not job.measured and kind_of(job.spec) not in kinds:
+            # Nobody knows yet how such a job scales: it begins with the fewest GPUs.
+            least = np.where(possible[row], count, count.max() + 1).min()
+            possible[row] &= count == least
+    cards = {key: at for at, key in enumerate(known)}
+    weight = _weights(count, remaining, possible)
+    weight /= np.array([had(job.spec.user) for job in jobs])
     return Offer(
         jobs=tuple(jobs),
         stocks=tuple(stocks),
@@ -142,66 +193,67 @@ def offered(
         left=left,
         possible=possible,
         now=now,
-        weight=_weights(jobs, choices, seconds * left[:, None], possible, shares),
+        where=np.array([_card(job, cards) for job in jobs], np.intp),
         restart=restart,
+        weight=weight,
+        bonus=np.where(stays, STAYS, 0.0),
     )
 
 
+def _runs(job: Job) -> bool:
+    return job.run is not None and job.run.phase is not RunPhase.STOPPING
+
+
 def _now(job: Job, choices: Sequence[Config], known: Mapping[GpuKey, Gpu]) -> int:
-    run = job.run
-    if run is None or run.phase is RunPhase.STOPPING or not run.shares:
+    if not (_runs(job) and job.run and job.run.shares):
         return -1
-    gpu = known.get(run.shares[0].key)
-    has = (gpu.type if gpu else "", len(run.shares))
+    gpu = known.get(job.run.shares[0].key)
+    has = (gpu.type if gpu else "", len(job.run.shares))
     return next((at for at, config in enumerate(choices) if (config.type, config.count) == has), -1)
 
 
+def _card(job: Job, cards: Mapping[GpuKey, int]) -> int:
+    if not (_runs(job) and job.run and len(job.run.shares) == 1):
+        return -1
+    return cards.get(job.run.shares[0].key, -1)
+
+
 def _possible(
-    jobs: Sequence[Job],
-    choices: Sequence[Config],
-    stocks: Sequence[Stock],
-    known: Mapping[GpuKey, Gpu],
-    rules: Rules,
+    jobs: Sequence[Job], choices: Sequence[Config], stocks: Sequence[Stock], rules: Rules
 ) -> Bools:
     count = np.array([config.count for config in choices])
     least = np.array([job.spec.gpus_min for job in jobs])
     most = np.array([job.spec.gpus_max for job in jobs])
     in_range = (least[:, None] <= count) & (count <= most[:, None])
-    smallest = {stock.type: _smallest(stock, known) for stock in stocks}
     holds = {
-        type: np.array([need_mib(job, gpu, rules) <= gpu.capacity_mib for job in jobs])
-        for type, gpu in smallest.items()
+        stock.type: np.array(
+            [need_mib(job, stock.smallest, rules) <= stock.smallest.capacity_mib for job in jobs]
+        )
+        for stock in stocks
     }
     return np.asarray(in_range & np.column_stack([holds[config.type] for config in choices]))
 
 
-def _smallest(stock: Stock, known: Mapping[GpuKey, Gpu]) -> Gpu:
-    return min(
-        (gpu for gpu in known.values() if gpu.type == stock.type), key=lambda gpu: gpu.capacity_mib
-    )
-
-
-def _informative(
-    job: Job, choices: Sequence[Config], possible: Bools, kinds: Mapping[str, Kind]
+def _worth_a_move(
+    possible: Bools, remaining: Floats, count: Ints, now: Ints, restart: Floats, stays: Bools
 ) -> Bools:
-    """Nobody knows yet how such a job scales: it begins with the fewest GPUs."""
-    if kind_of(job.spec) in kinds or not possible.any():
-        return possible
-    count = np.array([config.count for config in choices])
-    return np.asarray(possible & (count == count[possible].min()))
+    """A run may have fewer GPUs for the sake of others; more, or others, only if it is done sooner
+    for it by more than the restart takes."""
+    rows = np.flatnonzero(now >= 0)
+    here = remaining[rows, now[rows]]
+    saved = here[:, None] - remaining[rows]
+    pays = saved > (restart[rows] + GAIN_MIN * here)[:, None]
+    allowed = (pays | (count < count[now[rows]][:, None])) & ~stays[rows][:, None]
+    possible = possible.copy()
+    possible[rows] &= allowed
+    possible[rows, now[rows]] = True
+    return possible
 
 
-def _weights(
-    jobs: Sequence[Job],
-    choices: Sequence[Config],
-    remaining: Floats,
-    possible: Bools,
-    shares: Mapping[str, float],
-) -> Floats:
-    """By rank of the work that is left, from 1 (most) down; more for whoever had less than usual."""
-    count = np.array([config.count for config in choices])
-    work = np.where(possible, remaining * count, np.inf).min(axis=1)
+def _weights(count: Ints, remaining: Floats, possible: Bools) -> Floats:
+    """By rank of the work that is left: near 0 for the most, 1 for the least."""
+    work = np.where(possible, remaining * count, np.inf).min(axis=1, initial=np.inf)
     order = np.argsort(-work, kind="stable")
-    rank = np.empty(len(jobs))
-    rank[order] = np.arange(1, len(jobs) + 1) / max(1, len(jobs))
-    return rank / np.array([shares.get(job.spec.user, 1.0) for job in jobs])
+    rank = np.empty(len(work))
+    rank[order] = np.arange(1, len(work) + 1) / max(1, len(work))
+    return rank

@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from scheduler.adopt import lingers
 from scheduler.learning import worth_now
 from scheduler.model import (
@@ -29,13 +31,17 @@ from scheduler.model import (
     View,
 )
 from scheduler.packing import cards
+from scheduler.pairing import Allotment, Limits, shared
 from scheduler.placing import Placed, Unit, may_leave, placed
 from scheduler.policies.fifo_sharing import rank
 from scheduler.ports import Policy
-from scheduler.prices import chosen, priced
+from scheduler.prices import Menu, priced
 from scheduler.reasons import explained
 from scheduler.worth import Offer, offered, stocks
 
+FAIR_MAX = 4.0  # times more, or less, a job is worth for what its user has had
+MATCHED_WHOLE = 600  # jobs; of more, only so many blocks are matched anew by one plan
+BLOCKS = 60
 MOVES_MAX = 4  # of others, at most, so that one is on fewer nodes: in one plan
 
 
@@ -56,6 +62,10 @@ class _Planner:
     def __post_init__(self) -> None:
         self.known = cards(self.view.nodes)
         self.stocks = stocks(self.known)
+        half_life = self.rules.fairness_half_life_seconds
+        used = self.view.used.items()
+        self.used = {user: worth_now(had, self.now, half_life) for user, had in used}
+        self.usual = sum(self.used.values()) / max(1, len(self.used))
 
     def plan(self) -> Plan:
         jobs = [job for job in self.view.jobs.values() if self._takes_part(job)]
@@ -98,22 +108,40 @@ class _Planner:
         return ordered
 
     def _chosen(self, jobs: Sequence[Job], taken: dict[str, int]) -> list[Unit]:
-        offer = offered(jobs, self.stocks, self.known, self.view.kinds, self._shares(), self.rules)
-        menu = offer.menu(taken)
-        choice = chosen(menu, priced(menu))
+        offer = offered(jobs, self.stocks, self.known, self.view.kinds, self.had, self.rules)
+        allotted = self._allotted(offer, offer.menu(taken))
+        grouped = {row for group in allotted.groups for row in group}
+        alone = [(row,) for row, at in enumerate(allotted.choice.tolist()) if at >= 0]
         units = []
-        for job, column in zip(offer.jobs, choice.tolist(), strict=True):
-            if column >= 0:
-                config = offer.configs[column]
-                taken[config.type] += config.count
-                units.append(Unit((job,), config.type, config.count))
+        for rows in (*allotted.groups, *(rows for rows in alone if rows[0] not in grouped)):
+            config = offer.configs[allotted.choice[rows[0]]]
+            taken[config.type] += config.count
+            members = tuple(offer.jobs[row] for row in rows)
+            units.append(Unit(members, config.type, config.count))
         return units
 
-    def _shares(self) -> dict[str, float]:
-        half_life = self.rules.fairness_half_life_seconds
-        had = {user: worth_now(u, self.now, half_life) for user, u in self.view.used.items()}
-        usual = sum(had.values()) / len(had) if had else 0.0
-        return {user: max(0.25, min(4.0, s / usual)) for user, s in had.items()} if usual else {}
+    def _allotted(self, offer: Offer, menu: Menu) -> Allotment:
+        """As it is, made better: a plan from nothing would have everybody move."""
+        neighbours = offer.neighbours(self.view.kinds, self.rules)
+        seed = int(self.now)
+        if not (offer.now >= 0).any():
+            return shared(menu, neighbours, seed)
+        together: dict[int, list[int]] = {}
+        for row, card in enumerate(offer.where.tolist()):
+            if card >= 0:
+                together.setdefault(card, []).append(row)
+        groups = tuple(tuple(rows) for rows in together.values() if len(rows) > 1)
+        incumbent = Allotment(offer.now, groups, 0.0, priced(menu).per_gpu)
+        limits = None
+        if len(offer.jobs) > MATCHED_WHOLE:
+            limits = Limits(np.flatnonzero(offer.now < 0), BLOCKS)
+        return shared(menu, neighbours, seed, incumbent, limits)
+
+    def had(self, user: str) -> float:
+        """How many times the usual GPU time, of late."""
+        if not self.usual:
+            return 1.0
+        return min(max(self.used.get(user, self.usual) / self.usual, 1 / FAIR_MAX), FAIR_MAX)
 
     def _explain(self, jobs: Sequence[Job], done: Placed) -> None:
         served = sorted(jobs, key=lambda job: rank(job, self.now, self.rules))
