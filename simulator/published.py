@@ -137,13 +137,18 @@ def _laws(fitting: Sequence[Profiled], options: Options) -> dict[str, tuple[Step
         for name, application in APPLICATIONS.items()
         for times in [StepTimes(options.data, name, application.batch, 1.0)]
         for type in LAW_TYPES
-        if times.seconds(type, 2, 1) <= LAW_SECOND_GPU * times.seconds(type, 1, 1) < math.inf
+        if _scales(times, type)
     ]
     if not laws:
         raise TraceError(f"{options.data}: no application that scales was measured")
     projects = sorted({profile.project for profile in fitting})
     drawn = options.chance.integers(len(laws), size=len(projects))
     return {project: laws[k] for project, k in zip(projects, drawn, strict=True)}
+
+
+def _scales(times: StepTimes, type: str) -> bool:
+    one, two = times.seconds(type, 1, 1), times.seconds(type, 2, 1)
+    return math.isfinite(times.seconds(type, 2, 2)) and two <= LAW_SECOND_GPU * one
 
 
 def _moment(row: Row) -> float:

@@ -93,7 +93,7 @@ def step_table(data: Path, application: str, cluster: str) -> StepTable | None:
     """None: nobody measured this application there."""
     folder = data / "scaling" / application
     placements = folder / f"placements-{cluster}.csv"
-    if folder.is_dir() and not placements.exists():
+    if not placements.exists():
         return None
     points = _points(placements, ("placement",))
     scalability = folder / f"scalability-{cluster}.csv"

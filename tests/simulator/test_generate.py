@@ -1,0 +1,62 @@
+"""Jobs of our own: drawn alike from one seed, and written so that they can be read again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from simulator import own
+from simulator.generate import generated
+from simulator.own import DEFAULTS, NEEDED, read, write
+from simulator.tables import StepTimes
+from simulator.truths import MeasuredTruth, Pairs, TraceJob
+
+
+def test_the_same_seed_draws_the_same_jobs() -> None:
+    assert generated(50, seed=3) == generated(50, seed=3)
+    assert generated(50, seed=3) != generated(50, seed=4)
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    jobs = generated(200, seed=5)
+    write(tmp_path / "own.csv", jobs)
+    assert read(tmp_path / "own.csv") == jobs
+
+
+@pytest.mark.parametrize("load", [0.5, 1.2])
+def test_jobs_ask_for_as_much_as_the_load_says(load: float) -> None:
+    jobs = generated(3000, seed=1, load=load, gpus=32)
+    wanted = sum(
+        job.spec.max_epochs * job.truth.epoch_seconds("", gpus, 1) * gpus
+        for job in jobs
+        for gpus in [job.spec.gpus_max]
+    )
+    assert wanted / (32 * jobs[-1].submit_at) == pytest.approx(load, rel=0.1)
+
+
+def test_every_job_fits_the_card_and_its_kind_is_told_by_its_project() -> None:
+    jobs = generated(500, seed=2, card_mib=8192)
+    assert max(job.spec.memory_mib for job in jobs) <= 8192 * 0.97
+    truths = {job.spec.project: job.truth for job in jobs}
+    assert all(job.truth == truths[job.spec.project] for job in jobs)
+    assert {job.spec.gpus_max for job in jobs} == {1, 2, 4, 8}
+
+
+def test_how_many_jobs_are_elastic_can_be_set() -> None:
+    assert all(job.spec.gpus_min == job.spec.gpus_max for job in generated(99, seed=1, elastic=0))
+    assert all(job.spec.gpus_min == 1 for job in generated(99, seed=1, elastic=1))
+
+
+def test_a_job_whose_scaling_was_measured_cannot_be_written(tmp_path: Path) -> None:
+    (job,) = generated(1, seed=1)
+    times = StepTimes(tmp_path, "cifar10", 200, 1.0)
+    measured = TraceJob(0.0, job.spec, MeasuredTruth("cifar10", 1000, 1.0, times, Pairs({})))
+    with pytest.raises(ValueError, match="job-0: its scaling was measured"):
+        write(tmp_path / "own.csv", [measured])
+
+
+def test_every_column_is_explained() -> None:
+    assert own.__doc__ is not None
+    explained = {line.split()[0] for line in own.__doc__.splitlines() if line.startswith("    ")}
+    assert explained >= {*NEEDED, *DEFAULTS}
