@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import structlog
 
 from scheduler.config import Log
-from scheduler.model import Fact, JobId, Profile, Time, View
+from scheduler.model import Action, Event, Fact, JobId, Profile, Time, View
 from scheduler.ports import Store
 
 Logger = structlog.typing.FilteringBoundLogger
@@ -75,8 +75,13 @@ class Told:
         facts: Sequence[Fact],
         profiles: Sequence[Profile],
         at: Time,
+        *,
+        events: Sequence[Event] = (),
+        actions: Sequence[Action] = (),
     ) -> None:
-        self._store.commit(before, after, touched, facts, profiles, at)
+        self._store.commit(
+            before, after, touched, facts, profiles, at, events=events, actions=actions
+        )
         for fact in facts:
             about = {"job_id": fact.job_id, "attempt": fact.attempt, "at": fact.at}
             self._logger.info(fact.kind, **{**fact.data, **about})

@@ -26,7 +26,11 @@ class Scheduler:
         made = decide(before, events, now, self._policy, self._rules)
         check(before, made.view, made.touched)
         told = facts(before, made.view, made.touched, events, now)
-        self._store.commit(before, made.view, made.touched, told, made.profiles, now)
+        self._store.commit(
+            *(before, made.view, made.touched, told, made.profiles, now),
+            events=events,
+            actions=made.actions,
+        )
         self.view, self._wake_at = made.view, made.wake_at
         for action in made.actions:
             self._cluster.perform(action)

@@ -109,3 +109,26 @@ def what_was_learned(db: Database) -> None:
             primary key (about, name)
         ) strict, without rowid
     """)
+
+
+@migrations()
+def what_was_heard(db: Database) -> None:
+    db.execute("""
+        create table starts (
+            start integer primary key,
+            number integer not null,
+            at real not null,
+            decider blob not null,
+            view blob not null
+        ) strict
+    """)
+    db.execute("""
+        create table steps (
+            start integer not null references starts,
+            number integer not null,
+            at real not null,
+            events blob not null,
+            digest blob not null,
+            primary key (start, number)
+        ) strict, without rowid
+    """)

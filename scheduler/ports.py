@@ -38,12 +38,18 @@ class Store(Protocol):
         facts: Sequence[Fact],
         profiles: Sequence[Profile],
         at: Time,
+        *,
+        events: Sequence[Event] = (),
+        actions: Sequence[Action] = (),
     ) -> None:
         """All of it is on disk, or none of it and an error. Nothing to write costs nothing.
 
         `touched` names every job that may differ between the two views, new ones in the order of
         their submission. Of jobs that do not differ, and of those which `after` has merely
         forgotten, nothing is written. A job that had ended is never written again.
+
+        `events` and `actions` are what the step heard, and what it is about to ask for: a store
+        may keep them, so that the step can be decided once more.
         """
 
 

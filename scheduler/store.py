@@ -11,9 +11,10 @@ from pathlib import Path
 
 import msgspec
 
-from scheduler import database, rows
+from scheduler import database, journal, rows
 from scheduler.errors import InvariantError
-from scheduler.model import Fact, Job, JobId, Profile, Time, View
+from scheduler.journal import Decider, Journal
+from scheduler.model import Action, Event, Fact, Job, JobId, Profile, Time, View
 
 
 def _insert(table: str, columns: Sequence[str], conflict: str = "") -> str:
@@ -37,23 +38,36 @@ _END_JOB = _update_live_job((*rows.JOB_STATE, rows.JOB_END))
 _PROFILE = _insert("profiles", rows.PROFILE, "on conflict do nothing")  # sent twice, kept once
 _LEARNED = _insert("learned", rows.LEARNED, "on conflict do update set data = excluded.data")
 _FACT = _insert("facts", rows.FACT)
+_LOAD_START = "select coalesce(max(start), 0) from starts"
+_START = _insert("starts", journal.START)
+_STEP = _insert("steps", journal.STEP)
 
 
 class SqliteStore:
     """In a file, or in memory for the simulator. Used by one thread at a time."""
 
     def __init__(
-        self, path: Path | None = None, before_write: Callable[[], None] = lambda: None
+        self,
+        path: Path | None = None,
+        before_write: Callable[[], None] = lambda: None,
+        decider: Decider | None = None,
     ) -> None:
-        """`before_write` is called before each statement that writes: tests fail there."""
+        """`before_write` is called before each statement that writes: tests fail there.
+
+        `decider`: whose steps are kept, to be replayed; None: they are not.
+        """
         self._path = path
         self._before_write = before_write
+        self._decider = decider
+        self._journal: Journal | None = None
         self._db = database.open_or_create(path) if path else database.open_in_memory()
 
     def load(self) -> View:
         with database.explained(self._path):
             found = self._db.execute(_LOAD).fetchall()
             learned = self._db.execute(_LOAD_LEARNED).fetchall()
+            (start,) = self._db.execute(_LOAD_START).fetchone()
+        self._journal = Journal(self._decider, start) if self._decider else None
         try:
             jobs = map(rows.job, found)
             kinds, used = rows.learned(learned)
@@ -69,6 +83,9 @@ class SqliteStore:
         facts: Sequence[Fact],
         profiles: Sequence[Profile],
         at: Time,
+        *,
+        events: Sequence[Event] = (),
+        actions: Sequence[Action] = (),
     ) -> None:
         new: list[Job] = []
         changed: list[Job] = []
@@ -77,7 +94,11 @@ class SqliteStore:
             if job is not None and job is not old:
                 (new if old is None else changed).append(job)
         learned = rows.learned_rows(before, after)
-        if not (new or changed or facts or profiles or learned):
+        steps = self._journal
+        if steps:
+            steps = steps.with_step(before, after, touched, events, actions, at)
+        if not (new or changed or facts or profiles or learned or (steps and steps.full)):
+            self._journal = steps
             return
         with database.explained(self._path):
             self._write("begin immediate")
@@ -92,11 +113,14 @@ class SqliteStore:
                     self._write(_LEARNED, row)
                 for fact in facts:
                     self._write(_FACT, rows.fact_row(fact))
+                if steps:
+                    self._write_journal(steps)
                 self._write("commit")
             except BaseException:
                 if self._db.in_transaction:  # SQLite ends it itself when the disk is full
                     self._db.execute("rollback")
                 raise
+        self._journal = steps and steps.emptied()
 
     def close(self) -> None:
         self._db.close()
@@ -115,6 +139,12 @@ class SqliteStore:
             written = self._write(_END_JOB, (*state, job.outcome, job.id))
         if written.rowcount != 1:
             raise InvariantError(f"job {job.id}: it has ended, or never was, and cannot change")
+
+    def _write_journal(self, steps: Journal) -> None:
+        for row in steps.starts:
+            self._write(_START, row)
+        for row in steps.steps:
+            self._write(_STEP, row)
 
     def _write(self, sql: str, row: rows.Row = ()) -> sqlite3.Cursor:
         self._before_write()

@@ -10,7 +10,20 @@ from dataclasses import dataclass, field, fields, replace
 
 from scheduler.errors import InvariantError, Unavailable
 from scheduler.loop import Scheduler
-from scheduler.model import Fact, Job, JobId, Node, Plan, Profile, Rules, Share, Time, View
+from scheduler.model import (
+    Action,
+    Event,
+    Fact,
+    Job,
+    JobId,
+    Node,
+    Plan,
+    Profile,
+    Rules,
+    Share,
+    Time,
+    View,
+)
 from scheduler.packing import cards, need_mib
 from scheduler.policies.fifo_sharing import fifo_sharing
 from scheduler.ports import Policy
@@ -222,9 +235,14 @@ class Recorder:
         facts: Sequence[Fact],
         profiles: Sequence[Profile],
         at: Time,
+        *,
+        events: Sequence[Event] = (),
+        actions: Sequence[Action] = (),
     ) -> None:
         self.world.maybe_crash()
-        self.inner.commit(before, after, touched, facts, profiles, at)
+        self.inner.commit(
+            before, after, touched, facts, profiles, at, events=events, actions=actions
+        )
         for job_id, job in after.jobs.items():
             self.jobs[job_id] = job
         self.record(facts)

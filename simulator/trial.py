@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from scheduler import admission
 from scheduler.errors import Impossible
 from scheduler.loop import Scheduler
-from scheduler.model import Fact, JobId, Node, Profile, Rules, Time, View
+from scheduler.model import Action, Event, Fact, JobId, Node, Profile, Rules, Time, View
 from scheduler.ports import Policy
 from simulator.outcome import Result, Tally
 from simulator.traffic import Traffic
@@ -38,6 +38,9 @@ class NullStore:
         facts: Sequence[Fact],
         profiles: Sequence[Profile],
         at: Time,
+        *,
+        events: Sequence[Event] = (),
+        actions: Sequence[Action] = (),
     ) -> None:
         self.listener(after, touched, facts, profiles, at)
 

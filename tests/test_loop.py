@@ -54,6 +54,9 @@ class World:
         facts: Sequence[Fact],
         profiles: Sequence[Profile],
         at: Time,
+        *,
+        events: Sequence[Event] = (),
+        actions: Sequence[Action] = (),
     ) -> None:
         if self.full:
             raise Unavailable("the disk is full")
