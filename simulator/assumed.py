@@ -36,7 +36,7 @@ class Application:
 
 # Passes are those of Sia's own simulator (`max_epochs`); it stops a training earlier when a target
 # is reached, we do not. With these sizes a training alone on one T4 takes: cifar10 1 h (the paper's
-# "small", up to 1 GPU-hour), bert 4 h and deepspeech2 6 h ("medium", 1 to 10), yolov3 9 h on one
+# "small", up to 1 GPU-hour), bert 4 h and deepspeech2 6 h ("medium", 1 to 10), yolov3 8 h on one
 # and more GPU-hours on several ("large", from 10), imagenet 150 h ("extra large", from 100).
 # Memory is what we think the batch per GPU of the traces takes, less than the 11 GB of the RTX
 # 2080 Ti, on which all of them ran. Utilisation is that of the twin where there is one.
