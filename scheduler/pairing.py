@@ -22,6 +22,7 @@ Bools = npt.NDArray[np.bool_]
 
 SMALL, MEDIUM = 2_000, 20_000  # jobs
 ROUNDS, ROUNDS_LARGE = 4, 2
+TOLERANCE = 1e-4  # of prices for groups that are not the last ones
 BLOCK_SMALL, BLOCK_LARGE = 256, 64
 STRIP = 32  # pairs whose speeds are asked for at once
 
@@ -68,25 +69,40 @@ def shared(
     """The best found, or the incumbent if nothing better was."""
     pairing = _Pairing(menu, neighbours, seed)
     before = incumbent and pairing.still(incumbent)
-    groups = pairing.groups(before.groups if before else ())
-    prices = before.prices if before else priced(menu).per_gpu
+    groups = before.groups if before else pairing.no_groups
+    prices = before.prices if before else priced(menu, tolerance=TOLERANCE).per_gpu
     limits = limits if before else None
     rounds = 1 if limits else ROUNDS if len(menu.worth) <= MEDIUM else ROUNDS_LARGE
-    found = list[Allotment]()
+    found = list[_Plan]()
     for _ in range(rounds):
         groups = pairing.rematched(groups, prices, limits)
-        found.append(pairing.allotted(groups, prices))
+        found.append(pairing.planned(groups, prices))
         prices = (prices + found[-1].prices) / 2
-    best = pairing.joined(max(found, key=lambda allotment: allotment.worth), limits)
-    return before if before and before.worth >= best.worth else best
+    best = pairing.joined(max(found, key=lambda plan: plan.worth), limits)
+    if before and before.worth >= best.worth:
+        best = before
+    rows = best.groups.members.tolist()
+    members = tuple(tuple(job for job in row if job >= 0) for row in rows)
+    return Allotment(best.choice, members, best.worth, best.prices)
 
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """Jobs that could have one GPU together."""
+    """Jobs that have, or could have, one GPU together."""
 
     members: Ints  # [groups, members_max] -1: nobody
     worth: Floats  # [groups, types] of all together, -inf: not possible
+
+    def of(self, which: npt.NDArray[np.generic]) -> _Groups:
+        return _Groups(self.members[which], self.worth[which])
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    choice: Ints  # [jobs] configuration, -1: none
+    groups: _Groups  # that have a GPU
+    prices: Floats
+    worth: float
 
 
 class _Pairing:
@@ -104,6 +120,8 @@ class _Pairing:
             menu.worth[:, self.single],
             -np.inf,
         )
+        nobody = np.zeros((0, neighbours.members_max), np.intp)
+        self.no_groups = _Groups(nobody, np.zeros((0, len(self.single))))
 
     # --- matching ---------------------------------------------------------------------------
 
@@ -111,18 +129,17 @@ class _Pairing:
         """Pairs that are worth more than their members apart; groups out of reach stay."""
         _, surplus = responded(self.menu, prices)
         kept, blocks = self._blocks(groups, surplus, limits)
-        members, worth = [groups.members[kept]], [groups.worth[kept]]
+        found = [groups.of(kept)]
         for jobs in blocks:
             offers = self._pairs(jobs)
             gain = (offers - prices[:, None, None]).max(axis=0)
             gain -= surplus[jobs][:, None] + surplus[jobs]
             np.fill_diagonal(gain, 0.0)
             first, second = _matching(np.maximum(gain, 0.0))
-            pairs = np.full((len(first), groups.members.shape[1]), -1)
-            pairs[:, 0], pairs[:, 1] = jobs[first], jobs[second]
-            members.append(pairs)
-            worth.append(offers[:, first, second].T)
-        return _Groups(np.concatenate(members), np.concatenate(worth))
+            pairs = self._rows(jobs[first])
+            pairs[:, 1] = jobs[second]
+            found.append(_Groups(pairs, offers[:, first, second].T))
+        return _all(found)
 
     def _blocks(
         self, groups: _Groups, surplus: Floats, limits: Limits | None
@@ -131,8 +148,7 @@ class _Pairing:
         # Who would pay more than one GPU is worth to it has no use for half of one.
         open = self.alone.max(axis=1, initial=-np.inf) > surplus
         # A group is drawn as a whole, so that it can be found again.
-        drawn = np.full((len(open), groups.members.shape[1]), -1)
-        drawn[:, 0] = np.arange(len(open))
+        drawn = self._rows(np.arange(len(open)))
         drawn[groups.members[:, 0]] = groups.members
         open[groups.members[:, 1:][groups.members[:, 1:] >= 0]] = False
         leads = self.generator.permutation(np.flatnonzero(open))
@@ -162,7 +178,7 @@ class _Pairing:
 
     # --- what is chosen ---------------------------------------------------------------------
 
-    def allotted(self, groups: _Groups, start: Floats) -> Allotment:
+    def planned(self, groups: _Groups, start: Floats) -> _Plan:
         """Choose among the groups, and for jobs in none, and for each job of a group alone."""
         menu, members = self.menu, groups.members
         present = members >= 0
@@ -173,7 +189,7 @@ class _Pairing:
         either = apart.max(axis=1, initial=-np.inf)
         either[:, self.single] = np.maximum(either[:, self.single], groups.worth)
         short = replace(menu, worth=np.concatenate([menu.worth[rows], either]))
-        prices = priced(short, start)
+        prices = priced(short, start, TOLERANCE)
         picked = chosen(short, prices)
 
         choice = np.full(len(menu.worth), -1)
@@ -188,44 +204,49 @@ class _Pairing:
         for slot in range(members.shape[1]):
             sharing = together & present[on, slot]
             choice[members[on[sharing], slot]] = column[sharing]
-        return self._counted(choice, members[on[together]], prices.per_gpu)
+        return self._plan(choice, groups.of(on[together]), prices.per_gpu)
 
-    def joined(self, allotment: Allotment, limits: Limits | None) -> Allotment:
+    def joined(self, plan: _Plan, limits: Limits | None) -> _Plan:
         """Whoever has nothing may join others on a GPU."""
-        near, choice = self.neighbours, allotment.choice.copy()
-        grouped = self._padded(allotment.groups)
-        lone = near.shareable & (choice >= 0)
-        lone[grouped[grouped >= 0]] = False
-        done = [grouped]
-        for type in np.argsort(-allotment.prices, kind="stable").tolist():
-            if self.single[type] < 0:
-                continue
-            hosts = self._padded(
-                np.flatnonzero(lone & (choice == self.single[type]))[:, None].tolist()
-            )
-            here = grouped[choice[grouped[:, 0]] == self.single[type]]
-            hosts = np.concatenate([hosts, here[here[:, -1] < 0]])
-            idle = np.flatnonzero((choice < 0) & (self.alone[:, type] > -np.inf))
-            if not len(hosts) or not len(idle):
-                continue
-            idle = idle[np.argsort(-self.alone[idle, type], kind="stable")][: 2 * len(hosts)]
-            hosts, idle = self.generator.permutation(hosts), self.generator.permutation(idle)
-            count = -(-len(hosts) // self.block)
-            limit = limits.blocks if limits else count
-            blocks = zip(np.array_split(hosts, count), np.array_split(idle, count), strict=True)
-            for some, others in list(blocks)[:limit]:
-                gain = self._gain_of_joining(some, others, type)
-                host, guest = linear_sum_assignment(gain, maximize=True)
-                pays = gain[host, guest] > 0
-                host, guest = host[pays], guest[pays]
-                joint = some[host]
-                joint[np.arange(len(host)), (joint >= 0).sum(axis=1)] = others[guest]
-                choice[others[guest]] = self.single[type]
-                done.append(joint)
-        members = np.concatenate(done)
-        # Of a group that has been joined, only the larger one counts: it comes later.
-        last = {row[0]: at for at, row in enumerate(members.tolist())}
-        return self._counted(choice, members[sorted(last.values())], allotment.prices)
+        choice, groups = plan.choice.copy(), plan.groups
+        for type in np.argsort(-plan.prices, kind="stable").tolist():
+            if self.single[type] >= 0:
+                for hosts, guests in self._visits(choice, groups, type, limits):
+                    gain = self._gain_of_joining(hosts, guests, type)
+                    host, guest = linear_sum_assignment(gain, maximize=True)
+                    pays = gain[host, guest] > 0
+                    host, guest = host[pays], guest[pays]
+                    members = hosts[host]
+                    members[np.arange(len(host)), (members >= 0).sum(axis=1)] = guests[guest]
+                    choice[guests[guest]] = self.single[type]
+                    rest = groups.of(~np.isin(groups.members[:, 0], members[:, 0]))
+                    groups = _all([rest, self._on(members, np.full(len(members), type))])
+        return self._plan(choice, groups, plan.prices)
+
+    def _visits(
+        self, choice: Ints, groups: _Groups, type: int, limits: Limits | None
+    ) -> list[tuple[Ints, Ints]]:
+        """Some that have a GPU and room on it, and some that have none, again and again."""
+        here = choice == self.single[type]
+        lone = here & self.neighbours.shareable
+        lone[groups.members[groups.members >= 0]] = False
+        room = groups.members[here[groups.members[:, 0]] & (groups.members[:, -1] < 0)]
+        hosts = np.concatenate([self._rows(np.flatnonzero(lone)), room])
+        guests = np.flatnonzero((choice < 0) & (self.alone[:, type] > -np.inf))
+        # More than two to choose from would be of little use.
+        best = np.argsort(-self.alone[guests, type], kind="stable")[: 2 * len(hosts)]
+        guests = self.generator.permutation(guests[best])
+        hosts = self.generator.permutation(hosts)
+        count = -(-len(hosts) // self.block)
+        if not count or not len(guests):
+            return []
+        blocks = zip(np.array_split(hosts, count), np.array_split(guests, count), strict=True)
+        return list(blocks)[: limits.blocks if limits else None]
+
+    def _rows(self, jobs: Ints) -> Ints:
+        members = np.full((len(jobs), self.neighbours.members_max), -1)
+        members[:, 0] = jobs
+        return members
 
     def _gain_of_joining(self, hosts: Ints, guests: Ints, type: int) -> Floats:
         """[hosts, guests] by which all on a GPU are worth more with the guest than without."""
@@ -247,46 +268,37 @@ class _Pairing:
 
     # --- groups -----------------------------------------------------------------------------
 
-    def groups(self, groups: tuple[tuple[int, ...], ...]) -> _Groups:
-        members = self._padded(groups)
-        worth = np.full((len(members), len(self.single)), -np.inf)
-        for type in self.types:
-            worth[:, type] = self._together(members, type)
-        return _Groups(members, worth)
-
-    def still(self, incumbent: Allotment) -> Allotment | None:
+    def still(self, incumbent: Allotment) -> _Plan | None:
         """The incumbent, without what has become impossible; None if it is too much altogether."""
-        choice = incumbent.choice.copy()
-        choice[self.menu.of(choice) == -np.inf] = -1
-        groups = []
-        for group in incumbent.groups:
-            type = self.menu.type[choice[group[0]]]
-            same = len({int(choice[job]) for job in group}) == 1 and choice[group[0]] >= 0
-            if same and self._together(self._padded([group]), type)[0] > -np.inf:
-                groups.append(group)
-            else:
-                choice[list(group)] = -1
-        found = self._counted(choice, self._padded(groups), incumbent.prices)
-        used = self.menu.used(choice)
-        for group in groups:
-            used[self.menu.type[choice[group[0]]]] -= len(group) - 1
-        return found if (used <= self.menu.capacity).all() else None
-
-    def _counted(self, choice: Ints, members: Ints, prices: Floats) -> Allotment:
-        worth = self.menu.of(choice)
-        worth[members[members >= 0]] = 0.0
-        total = worth.sum()
-        for type in self.types:
-            here = members[choice[members[:, 0]] == self.single[type]]
-            total += self._together(here, type).sum()
-        groups = tuple(tuple(job for job in row if job >= 0) for row in members.tolist())
-        return Allotment(choice, groups, float(total), prices)
-
-    def _padded(self, groups: Sequence[Sequence[int]]) -> Ints:
-        members = np.full((len(groups), self.neighbours.members_max), -1)
-        for row, group in zip(members, groups, strict=True):
+        menu, choice = self.menu, incumbent.choice.copy()
+        choice[menu.of(choice) == -np.inf] = -1
+        members = np.full((len(incumbent.groups), self.neighbours.members_max), -1)
+        for row, group in zip(members, incumbent.groups, strict=True):
             row[: len(group)] = group
-        return members
+        groups = self._on(members, menu.type[choice[members[:, 0]]])
+        same = (choice[members] == choice[members[:, :1]]) | (members < 0)
+        stays = same.all(axis=1) & (groups.worth.max(axis=1) > -np.inf)
+        gone = members[~stays]
+        choice[gone[gone >= 0]] = -1
+        plan = self._plan(choice, groups.of(stays), incumbent.prices)
+        others = choice.copy()
+        others[plan.groups.members[:, 1:][plan.groups.members[:, 1:] >= 0]] = -1
+        return plan if (menu.used(others) <= menu.capacity).all() else None
+
+    def _plan(self, choice: Ints, groups: _Groups, prices: Floats) -> _Plan:
+        worth = self.menu.of(choice)
+        worth[groups.members[groups.members >= 0]] = 0.0
+        type = self.menu.type[choice[groups.members[:, 0]]]
+        total = worth.sum() + groups.worth[np.arange(len(type)), type].sum()
+        return _Plan(choice, groups, prices, float(total))
+
+    def _on(self, members: Ints, type: Ints) -> _Groups:
+        """These groups on the types where they are; on others they are not."""
+        worth = np.full((len(members), len(self.single)), -np.inf)
+        for each in self.types:
+            here = np.flatnonzero(type == each)
+            worth[here, each] = self._together(members[here], each)
+        return _Groups(members, worth)
 
     def _together(self, members: Ints, type: int) -> Floats:
         """[groups] What all are worth on one GPU; -inf: not possible."""
@@ -307,6 +319,27 @@ class _Pairing:
                 beside = self.neighbours.speeds(members[at, a], members[at, b], type)
                 speed[at, a] *= beside.diagonal()
         return speed
+
+
+def _all(parts: Sequence[_Groups]) -> _Groups:
+    return _Groups(
+        np.concatenate([part.members for part in parts]),
+        np.concatenate([part.worth for part in parts]),
+    )
+
+
+def _all(parts: Sequence[_Groups]) -> _Groups:
+    return _Groups(
+        np.concatenate([part.members for part in parts]),
+        np.concatenate([part.worth for part in parts]),
+    )
+
+
+def _all(parts: Sequence[_Groups]) -> _Groups:
+    return _Groups(
+        np.concatenate([part.members for part in parts]),
+        np.concatenate([part.worth for part in parts]),
+    )
 
 
 def _matching(gain: Floats) -> tuple[Ints, Ints]:

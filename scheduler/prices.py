@@ -22,7 +22,7 @@ ITERATIONS_MAX = 60
 TOLERANCE = 1e-5  # of the bound
 TRUST = 0.15  # how far prices are first thought to have moved from those given, relative
 CANDIDATES_MAX = 2_000  # for what is left over, each time round
-ROUNDS_MAX = 5  # of giving away what is left over
+ROUNDS_MAX = 12  # of giving away what is left over
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Prices:
     bound: float  # no choice that fits is worth more
 
 
-def priced(menu: Menu, start: Floats | None = None) -> Prices:
+def priced(menu: Menu, start: Floats | None = None, tolerance: float = TOLERANCE) -> Prices:
     """The prices that keep the bound lowest; sooner found if those of a like menu are given."""
     if not menu.worth.size:
         return Prices(np.zeros(len(menu.capacity)), 0.0)
@@ -77,7 +77,7 @@ def priced(menu: Menu, start: Floats | None = None) -> Prices:
         slopes.append(slope)
         heights.append(bound - float(slope @ prices))
         lowest, floor = _lowest(slopes, heights, low, high)
-        if best.bound - floor <= TOLERANCE * abs(best.bound):
+        if best.bound - floor <= tolerance * abs(best.bound):
             stuck = ((lowest <= low) & (low > 0)) | ((lowest >= high) & (high < ceiling))
             if not stuck.any():
                 break
@@ -101,7 +101,7 @@ def chosen(menu: Menu, prices: Prices) -> Ints:
     if not menu.worth.size:
         return np.full(len(menu.worth), -1)
     choice, _ = responded(menu, prices.per_gpu)
-    return filled(menu, prices, lowered(menu, choice))
+    return filled(menu, prices, lowered(menu, prices, choice))
 
 
 def _ceiling(menu: Menu) -> Floats:
@@ -130,26 +130,35 @@ def _lowest(
     return result.x[:-1], result.fun
 
 
-def lowered(menu: Menu, choice: Ints) -> Ints:
+def lowered(menu: Menu, prices: Prices, choice: Ints) -> Ints:
     """The choice, made to fit by what gives up the least worth per GPU."""
     choice = choice.copy()
-    for type in range(len(menu.capacity)):
-        columns = np.flatnonzero(menu.type == type)
-        while (over := menu.used(choice)[type] - menu.capacity[type]) > 0:
-            jobs = np.flatnonzero((choice >= 0) & (menu.type[choice] == type))
-            has = menu.count[choice[jobs]]
-            # Fewer GPUs of the same type, or none at all, which is the last column.
-            worth = np.column_stack([menu.worth[np.ix_(jobs, columns)], np.zeros(len(jobs))])
-            freed = has[:, None] - np.append(menu.count[columns], 0)
-            loss = np.where(freed > 0, menu.of(choice)[jobs, None] - worth, np.inf)
-            loss /= np.maximum(freed, 1)
-            to = loss.argmin(axis=1)
-            at = np.arange(len(jobs))
-            order = np.argsort(loss[at, to], kind="stable")
-            enough = int(np.searchsorted(np.cumsum(freed[at, to][order]), over)) + 1
-            leave = order[:enough]
-            choice[jobs[leave]] = np.append(columns, -1)[to[leave]]
+    left = menu.capacity - menu.used(choice)
+    while len(over := np.flatnonzero(left < 0)):
+        jobs, columns = _leavers(menu, prices, choice, left, over[0])
+        for job, column in zip(jobs.tolist(), columns.tolist(), strict=True):
+            if left[over[0]] >= 0:
+                break
+            if column < 0 or _need(menu, choice[job], column) <= left[menu.type[column]]:
+                _move(menu, choice, left, job, column)
     return choice
+
+
+def _leavers(menu: Menu, prices: Prices, choice: Ints, left: Ints, type: int) -> tuple[Ints, Ints]:
+    """Jobs on a type and what they could do with less of it, the least loss per GPU first."""
+    jobs = np.flatnonzero((choice >= 0) & (menu.type[choice] == type))
+    has = menu.count[choice[jobs]]
+    same = menu.type == type
+    # Fewer GPUs of the type, or some of another that are free, or, in the last column, nothing.
+    columns = np.append(np.flatnonzero(same | (menu.count <= left[menu.type])), -1)
+    worth = np.column_stack([menu.worth[np.ix_(jobs, columns[:-1])], np.zeros(len(jobs))])
+    charge = np.where(same, 0.0, prices.per_gpu[menu.type] * menu.count)
+    freed = has[:, None] - np.append(np.where(same, menu.count, 0)[columns[:-1]], 0)
+    loss = menu.of(choice)[jobs, None] - worth + np.append(charge[columns[:-1]], 0.0)
+    loss = np.where(freed > 0, loss, np.inf) / np.maximum(freed, 1)
+    best = loss.argmin(axis=1)
+    order = np.argsort(loss[np.arange(len(jobs)), best], kind="stable")
+    return jobs[order], columns[best[order]]
 
 
 def filled(menu: Menu, prices: Prices, choice: Ints) -> Ints:
@@ -160,14 +169,10 @@ def filled(menu: Menu, prices: Prices, choice: Ints) -> Ints:
         jobs, columns = _upgrades(menu, prices, choice, left)
         moved = set[int]()
         for job, column in zip(jobs.tolist(), columns.tolist(), strict=True):
-            before = choice[job]
-            if job in moved or _need(menu, before, column) > left[menu.type[column]]:
-                continue
-            moved.add(job)
-            choice[job] = column
-            left[menu.type[column]] -= menu.count[column]
-            if before >= 0:
-                left[menu.type[before]] += menu.count[before]
+            fits = _need(menu, choice[job], column) <= left[menu.type[column]]
+            if fits and job not in moved:
+                moved.add(job)
+                _move(menu, choice, left, job, column)
         if not moved:
             break
     return choice
@@ -177,6 +182,14 @@ def _need(menu: Menu, before: int, column: int) -> int:
     """GPUs of the new type that the job does not have yet."""
     same = before >= 0 and menu.type[before] == menu.type[column]
     return int(menu.count[column] - (menu.count[before] if same else 0))
+
+
+def _move(menu: Menu, choice: Ints, left: Ints, job: int, column: int) -> None:
+    if choice[job] >= 0:
+        left[menu.type[choice[job]]] += menu.count[choice[job]]
+    if column >= 0:
+        left[menu.type[column]] -= menu.count[column]
+    choice[job] = column
 
 
 def _upgrades(menu: Menu, prices: Prices, choice: Ints, left: Ints) -> tuple[Ints, Ints]:
