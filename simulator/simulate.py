@@ -1,0 +1,275 @@
+"""The command scheduler-simulate: one trace, on one cluster, under any of the policies."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+from scheduler.errors import Impossible, Rejected
+from scheduler.model import Gpu, Node, Rules
+from scheduler.policies import POLICIES
+from simulator import report
+from simulator.progress import Bar
+from simulator.report import Study
+from simulator.study import Died, Task, studied
+from simulator.trial import sorted_out
+from simulator.truths import TraceJob
+
+_Value = TypeVar("_Value")
+
+ABOUT = """\
+Play a trace of jobs through the daemon's own loop in virtual time, once for each
+policy and seed, and tell what came of it. The same words give the same result."""
+
+EPILOG = """\
+traces:
+  CSV files of our own, and those of Sia, Philly, Gavel, Shockwave and Alibaba;
+  which of them a file is, its first line tells (docs/simulator.md)
+
+examples:
+  scheduler-simulate --trace workload-1.csv --cluster 16x4x16384:t4 --policy fifo,srtf
+  scheduler-simulate --trace week.csv --cluster 56x8x16384:v100 --policy gpu_sharing \\
+      --seed 1,2,3 --plan_every 300 --skip_impossible --report html --output week.html
+
+exit codes:
+  0  done
+  1  it failed, by no fault of what was given
+  2  wrong usage, or a trace that cannot be read
+  4  refused: a job that no node can hold
+  130  interrupted"""
+
+REPORTS = {"text": report.text, "json": report.as_json}
+DATA = "EPOCH_SCHEDULER_DATA"
+
+_GROUP = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,3})x([1-9]\d{0,7}):([A-Za-z][\w.-]*)", re.ASCII)
+_SECONDS_MAX = 1e6
+
+
+class UsageError(Exception):
+    """Ends the command with one line."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Complains in one line, and takes `-` for `_` in flags."""
+
+    def read(self, argv: Sequence[str]) -> argparse.Namespace:
+        return self.parse_args([_underscored(word) for word in argv])
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message.removeprefix("argument "))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    # One thread each: several are slower on problems so small, and add up in another order.
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(variable, "1")
+    try:
+        options = parser().read(sys.argv[1:] if argv is None else argv)
+        _simulate(options)
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader has seen enough
+        return 1
+    except Impossible as error:
+        return _complain(str(error), 4)
+    except (UsageError, Rejected) as error:
+        return _complain(str(error), 2)
+    except (Died, OSError) as error:
+        return _complain(str(error), 1)
+
+
+def parser() -> Parser:
+    this = Parser(
+        "scheduler-simulate",
+        description=ABOUT,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    this.add_argument("--trace", metavar="FILE", type=Path, required=True, help="the jobs")
+    this.add_argument(
+        "--cluster",
+        metavar="NODESxGPUSxMIB:TYPE,..",
+        type=_cluster,
+        required=True,
+        help="so many nodes of so many GPUs of so much memory and of this type",
+    )
+    this.add_argument(
+        "--policy",
+        metavar="POLICY,..",
+        type=_policies,
+        required=True,
+        help=f"one or more of {', '.join(POLICIES)}",
+    )
+    this.add_argument(
+        "--seed",
+        metavar="N,..",
+        type=_seeds,
+        default=[0],
+        help="decides what the trace leaves open, such as models; of several, means are told; 0",
+    )
+    this.add_argument("--report", choices=REPORTS, default="text", help="in which form; text")
+    this.add_argument("--output", metavar="FILE", type=Path, help="where to; stdout")
+    this.add_argument(
+        "--data",
+        metavar="DIR",
+        type=Path,
+        default=Path(os.environ.get(DATA) or "../shared/data"),
+        help=f"the folder of measured tables; ${DATA}, else ../shared/data",
+    )
+    this.add_argument(
+        "--plan_every", metavar="S", type=_seconds, default=60.0, help="plan no more often; 60"
+    )
+    this.add_argument(
+        "--restart_seconds",
+        metavar="S",
+        type=_seconds,
+        default=20.0,
+        help="from each launch to the first epoch, the first one too; 20",
+    )
+    this.add_argument("--limit", metavar="N", type=_whole, help="the first N jobs only")
+    this.add_argument(
+        "--processes",
+        metavar="K",
+        type=_whole,
+        default=os.cpu_count() or 1,
+        help="how many at a time; as many as there are processors",
+    )
+    this.add_argument(
+        "--skip_impossible",
+        action="store_true",
+        help="leave out, and tell, the jobs that no node can hold",
+    )
+    this.add_argument("--timing", action="store_true", help="tell steps and CPU seconds, too")
+    return this
+
+
+# --- values -------------------------------------------------------------------------------------
+
+
+def _underscored(word: str) -> str:
+    if not word.startswith("--"):
+        return word
+    flag, equals, value = word[2:].partition("=")
+    return f"--{flag.replace('-', '_')}{equals}{value}"
+
+
+def _cluster(text: str) -> list[Node]:
+    """Nodes are named after their type, and numbered."""
+    nodes: list[Node] = []
+    counts: Counter[str] = Counter()
+    for part in text.split(","):
+        group = _GROUP.fullmatch(part)
+        if group is None:
+            raise argparse.ArgumentTypeError(f"{part!r} must read NODESxGPUSxMIB:TYPE")
+        count, gpus, mib = (int(number) for number in group.groups()[:3])
+        kind = group[4]
+        cards = tuple(Gpu(f"gpu{index}", index, kind, mib) for index in range(gpus))
+        for _ in range(count):
+            nodes.append(Node(f"{kind}-{counts[kind]:03}", cards))
+            counts[kind] += 1
+    return nodes
+
+
+def _policies(text: str) -> list[str]:
+    names = text.split(",")
+    for name in names:
+        if name not in POLICIES:
+            known = ", ".join(POLICIES)
+            raise argparse.ArgumentTypeError(f"no policy is called {name!r}; known: {known}")
+    return _once(names)
+
+
+def _seeds(text: str) -> list[int]:
+    return _once([_number(part) for part in text.split(",")])
+
+
+def _once(values: list[_Value]) -> list[_Value]:
+    if len(set(values)) < len(values):
+        raise argparse.ArgumentTypeError("the same is given twice")
+    return values
+
+
+def _whole(text: str) -> int:
+    if (value := _number(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text} must be at least 1")
+    return value
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 9):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    if not 0.0 <= value <= _SECONDS_MAX:
+        raise argparse.ArgumentTypeError(f"{text} must be from 0 to {_SECONDS_MAX:.0f}")
+    return value
+
+
+# --- the study ----------------------------------------------------------------------------------
+
+
+def _simulate(options: argparse.Namespace) -> None:
+    nodes, rules = options.cluster, Rules(plan_every_seconds=options.plan_every)
+    if options.output and not options.output.parent.is_dir():
+        raise UsageError(f"--output {options.output}: there is no such folder")
+    traces = {seed: _trace(options, seed, nodes, rules) for seed in options.seed}
+    tasks = [
+        Task(policy, seed, traces[seed], nodes, rules, options.restart_seconds)
+        for policy in options.policy
+        for seed in options.seed
+    ]
+    bar = Bar([f"{task.policy} {task.seed}" for task in tasks], sys.stderr)
+    try:
+        entries = studied(tasks, options.processes, bar.heard)
+    finally:
+        bar.clear()
+    study = Study(
+        trace=options.trace.name,
+        nodes=nodes,
+        plan_every_seconds=options.plan_every,
+        restart_seconds=options.restart_seconds,
+        entries=entries,
+    )
+    said = REPORTS[options.report](study, options.timing)
+    if options.output:
+        options.output.write_text(said, encoding="utf-8")
+    else:
+        sys.stdout.write(said)
+        sys.stdout.flush()
+
+
+def _trace(
+    options: argparse.Namespace, seed: int, nodes: Sequence[Node], rules: Rules
+) -> list[TraceJob]:
+    from simulator.trace import load  # imports numpy, which takes longer than all the rest
+
+    smallest = min(gpu.memory_mib for node in nodes for gpu in node.gpus)
+    jobs = load(options.trace, data=options.data, seed=seed, card_mib=smallest)[: options.limit]
+    refused, _ = sorted_out(jobs, nodes, rules)
+    if refused and not options.skip_impossible:
+        others = f" (and {len(refused) - 1} others)" if len(refused) > 1 else ""
+        raise Impossible(f"{refused[0]}{others}; --skip_impossible leaves out such jobs")
+    return jobs
+
+
+def _complain(message: str, code: int) -> int:
+    sys.stderr.write(f"scheduler-simulate: {message}\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
