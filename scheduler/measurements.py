@@ -21,6 +21,7 @@ from scheduler.model import Job, JobId, Kind, Measured
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 # Outside of these a duration, of an epoch or of a sample, is a broken clock.
 SECONDS_MIN, SECONDS_MAX = 1e-9, 1e9
@@ -39,6 +40,28 @@ class Rows:
     seconds: Floats
     epochs: Floats
 
+    def at(self, chosen: Bools, seconds: Floats) -> Rows:
+        """Some of them, with other seconds."""
+        owner, type, count, nodes = self.owner, self.type, self.count, self.nodes
+        return Rows(
+            owner[chosen],
+            type[chosen],
+            count[chosen],
+            nodes[chosen],
+            seconds[chosen],
+            self.epochs[chosen],
+        )
+
+    def with_rows(self, more: Rows) -> Rows:
+        return Rows(
+            np.append(self.owner, more.owner),
+            np.append(self.type, more.type),
+            np.append(self.count, more.count),
+            np.append(self.nodes, more.nodes),
+            np.append(self.seconds, more.seconds),
+            np.append(self.epochs, more.epochs),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
@@ -47,12 +70,11 @@ class Measurements:
     kinds: int  # how many there are, with those of live jobs
     kind: Integers  # of each owner
     size: Floats  # of each owner's training set; 1 for a kind
-    util: Floats  # of each owner, 0 to 1; 0: not known
     alone: Rows
     beside: Rows
     neighbour_row: Integers  # for each neighbour, the row of `beside` that it belongs to,
     neighbour: Integers  # and which owner it is; who is gone has a number past all owners
-    neighbours: int  # how many numbers these may be
+    util: Floats  # [neighbour] 0 to 1: its own, else its kind's; NaN: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,18 +109,18 @@ def read(jobs: Sequence[Job], kinds: Mapping[str, Kind], memo: Memo | None = Non
     code = np.array([rank[name] for name in memo.types], dtype=np.int64)
     numbers = {name: number for number, name in enumerate(dict.fromkeys(o.kind for o in owners))}
     row, neighbour, total = _neighbours(jobs, kinds, owners)
+    kind = np.array([numbers[o.kind] for o in owners], dtype=np.int64)
     return Measurements(
         jobs=len(jobs),
         types=types,
         kinds=len(numbers),
-        kind=np.array([numbers[o.kind] for o in owners], dtype=np.int64),
+        kind=kind,
         size=np.array([o.size for o in owners], dtype=np.float64),
-        util=np.array([o.util for o in owners], dtype=np.float64),
         alone=_rows([o.alone for o in owners], code),
         beside=_rows([o.beside for o in owners], code),
         neighbour_row=row,
         neighbour=neighbour,
-        neighbours=total,
+        util=_utils(np.array([o.util for o in owners]), kind, total),
     )
 
 
@@ -148,6 +170,14 @@ def parse(placement: str) -> tuple[str, int, int] | None:
         return None
     type, count, nodes = match[1], int(match[2]), int(match[3] or 1)
     return (type, count, nodes) if 1 <= nodes <= count <= COUNT_MAX else None
+
+
+def _utils(own: Floats, kind: Integers, total: int) -> Floats:
+    util = np.full(total, np.nan)
+    sums, known = np.bincount(kind, own), np.bincount(kind, own > 0.0)
+    of_kind = np.divide(sums, known, out=np.full(len(sums), np.nan), where=known > 0)
+    util[: len(own)] = np.where(own > 0.0, own, of_kind[kind])
+    return util
 
 
 def _rows(parts: Sequence[bytes], code: Integers) -> Rows:

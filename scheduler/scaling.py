@@ -2,11 +2,11 @@
 
 Of a job on GPUs of one type we believe that an epoch takes
 
-    T(n, nodes) = T(1) · (1/n + a·r + m·(b·r + c·log2(nodes))),    r = (n - 1)/n
+    T(n, nodes) = T(1) · (1/n + a·r + m·(b·r + c·r/n)),    r = (n - 1)/n
 
 with m = 1 on several nodes, else 0. No parameter is negative, so nothing scales better than
-perfectly. (spec/optimizer.md, section 4, for a batch that stays as it is when GPUs are added. One
-that grows with them fits as well: its a is near 0.) All are fitted at once, by a linear maximum a
+perfectly. (After spec/optimizer.md, section 4. Measured, a batch that grows with the GPUs has an a
+near 0 and a c; one that stays has an a and a b.) All are fitted at once, by a linear maximum a
 posteriori estimate in closed form. What is expected of a job before it has shown it is what others
 of its kind have shown, then what all have on that type of GPU, then a fixed guess.
 """
@@ -21,11 +21,11 @@ import numpy.typing as npt
 from scheduler.measurements import Floats, Integers
 
 # The fixed guess, of (1, a, b, c), and how wrong it may be: between a batch that grows with the
-# GPUs (measured: a near 0.06, b near 0.05) and one that stays (0.9 and 0.9).
-GUESS = np.array([1.0, 0.3, 0.4, 0.02])
-GUESS_SD = np.array([0.2, 0.4, 0.6, 0.05])
+# GPUs (measured: an a near 0.06) and one that stays (0.9).
+GUESS = np.array([1.0, 0.2, 0.15, 0.5])
+GUESS_SD = np.array([0.2, 0.4, 0.5, 0.6])
 # How far a job may be from others on its type of GPU: a part of what they show, and a little.
-SPREAD, SPREAD_LEAST = 0.7, np.array([0.1, 0.1, 0.15, 0.03])
+SPREAD, SPREAD_LEAST = 0.7, np.array([0.1, 0.1, 0.1, 0.15])
 
 NOISE = 0.04  # of a measured epoch, and of the law: relative
 NOISE_KIND = 0.1  # of what a job's likes say of it
@@ -64,7 +64,7 @@ def terms(count: npt.ArrayLike, nodes: npt.ArrayLike) -> Floats:
     """[situation, parameter] of the law."""
     n, over = np.asarray(count, dtype=np.float64), np.asarray(nodes, dtype=np.float64)
     rest = (n - 1.0) / n
-    return np.stack([1.0 / n, rest, rest * (over > 1), np.log2(over)], axis=-1)
+    return np.stack([1.0 / n, rest, rest * (over > 1), rest / n * (over > 1)], axis=-1)
 
 
 def spread(shape: Floats) -> Floats:
@@ -88,8 +88,8 @@ def fit(grid: Grid, types: int) -> Shapes:
     likes = _limited(_summed(shown, grid.kind)[1])
     by_kind = _posterior(likes, grid.columns, guess[one_of_kind], spread(guess[one_of_kind]))[0]
     scale = _scale(grid, _unit(by_kind)[grid.kind])
-    own = _shown(grid, guess, scale)
-    told = np.where(tells, own, 0.0)
+    own = _shown(grid, guess, scale, own=True)
+    told = np.where(tells, _shown(grid, guess, scale), 0.0)
     likes = _limited(_summed(told, grid.kind)[1][:, grid.kind] - told)
     shape, precision = _posterior(likes + own / NOISE**2, grid.columns, guess, spread(guess))
     return Shapes(scale * shape[:, 0], _unit(shape), precision, _unit(by_kind), by_type)
@@ -108,12 +108,14 @@ def _scale(grid: Grid, shape: Floats) -> Floats:
     return scale
 
 
-def _shown(grid: Grid, shape: Floats, scale: Floats) -> Floats:
+def _shown(grid: Grid, shape: Floats, scale: Floats, own: bool = False) -> Floats:
     """[3, line, column] What each measurement says of its shape, for sums of them: normal
     equations' left and right side, and how much it counts."""
     law = shape @ grid.columns.T
     relative = np.clip(grid.seconds / scale[:, None], law / OUTLIER, law * OUTLIER)
-    return np.stack([grid.weight / relative**2, grid.weight / relative, grid.weight])
+    yard = relative if own else law
+    weight = grid.weight / yard**2
+    return np.stack([weight, weight * relative, grid.weight])
 
 
 def _summed(shown: Floats, key: Integers) -> tuple[Integers, Floats]:

@@ -3,40 +3,28 @@ predicted. Not: what neighbours on a GPU cost (see interference.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from scheduler import scaling
-from scheduler.measurements import COUNT_MAX, Floats, Integers, Measurements, Memo, read
+from scheduler import baseline, scaling
+from scheduler.measurements import COUNT_MAX, Bools, Floats, Integers, Measurements, Memo, read
 from scheduler.model import Job, Kind
 
-Bools = npt.NDArray[np.bool_]
+# Relative standard deviations: of a measured epoch, of seconds on one GPU by measurements on more,
+# by a first epoch with its warm-up, and by epochs beside others, less what these may have cost.
+SD_MEASURED, SD_ELSEWHERE, SD_WARM_UP, SD_BESIDE = 0.02, 0.1, 0.3, 0.25
+WEIGHT_WEAK_MAX = 0.25  # of all that is not to be relied on in one situation, in measured epochs
 
-SECONDS_UNKNOWN = 600.0  # an epoch of a job of which nothing at all is known
-SECONDS_LEAST, SECONDS_MOST = 1e-9, 1e12  # of what is predicted
-
-# How much a measurement counts that is not to be relied on.
-WEIGHT_WARM_UP = (scaling.NOISE / 0.3) ** 2  # a first epoch
-WEIGHT_BESIDE = (scaling.NOISE / 0.2) ** 2  # one beside others, less their cost
-SITUATION = COUNT_MAX + 1  # a situation is count * SITUATION + nodes, as one number
-WEIGHT_WEAK_MAX = 0.25  # all such of one situation together
+# What a measured situation was off the law, those near it are too.
+NEARNESS = 1.0  # in doublings of the GPUs, and half that in doublings of the nodes
+NEARNESS_RIDGE = 0.3
 
 SLOWDOWN = 0.38  # of two jobs that keep the GPU busy: spec/optimizer.md, section 5
 UTIL_UNKNOWN = 0.75
 
-# What a measured situation was off the law, those near it are too.
-NEARNESS = 1.0  # in doublings of the GPUs, or half of that of the nodes
-NEARNESS_RIDGE = 0.64
-
-# Of the seconds on one GPU, in logarithms: how sure they are by where they come from.
-SD_MEASURED = 0.02
-SD_OTHER_TYPE = 0.25
-SD_KIND = 0.2
-SD_HOURS = 0.7
-SD_UNKNOWN = 1.2
+SITUATION = COUNT_MAX + 1  # count * SITUATION + nodes is one number for both
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -65,72 +53,132 @@ def uncertainty(
     return Speeds(jobs, kinds).uncertainty(configs)
 
 
+def expected_speed(util: Floats, beside: Floats) -> Floats:
+    """Relative to alone, before anything is learned; NaN: not known."""
+    mine, theirs = (np.where(np.isnan(one), UTIL_UNKNOWN, one) for one in (util, beside))
+    speed: Floats = 1.0 / (1.0 + SLOWDOWN * mine * theirs)
+    return speed
+
+
 class Speeds:
     """What all measurements together say. Made anew for each plan; a `Memo` makes that cheap."""
 
     def __init__(
         self, jobs: Sequence[Job], kinds: Mapping[str, Kind], memo: Memo | None = None
     ) -> None:
+        self._jobs = jobs
         self.measured = measured = read(jobs, kinds, memo)
         self._known = known = _known(measured)
         self._shapes = shapes = scaling.fit(known.grid, len(measured.types))
-        self._first, self._first_sd = _firsts(jobs, measured, known.grid, shapes)
-        self._shape, _ = _spread_out(measured, known.grid, shapes)
+        self._shape = _spread_out(measured, known.grid, shapes)
+        self._first, self._first_sd = self._baseline(np.ones(len(known.sd), dtype=np.bool_))
+        owner, type = known.grid.owner[known.relied], known.grid.type[known.relied]
+        self._first[owner, type] = shapes.first[known.relied]
+        self._first_sd[owner, type] = known.sd[known.relied]
+
+    def _baseline(self, lines: Bools) -> tuple[Floats, Floats]:
+        """Of all types, by these lines."""
+        grid, known = self._known.grid, self._known
+        firsts = baseline.Firsts(
+            grid.owner[lines], grid.type[lines], self._shapes.first[lines], known.sd[lines]
+        )
+        return baseline.fit(self._jobs, self.measured, firsts)
+
+    def number(self, type: str) -> int:
+        """Of the type, among those that somebody was measured on; -1 stands for all others."""
+        types = self.measured.types
+        return types.index(type) if type in types else -1
 
     def estimate(self, configs: Sequence[Config]) -> Floats:
         """[job, config] seconds per epoch, alone. Always positive and finite."""
-        return self.of_owners(configs)[0][: self.measured.jobs]
+        jobs = self.measured.jobs
+        seconds = np.empty((jobs, len(configs)))
+        for type, columns, counts, nodes in _by_type(configs):
+            seconds[:, columns] = self._seconds(self.number(type), counts, nodes)[:jobs]
+        return seconds
 
     def uncertainty(self, configs: Sequence[Config]) -> Floats:
         """[job, config] relative standard deviation of what `estimate` says."""
-        return self.of_owners(configs)[1][: self.measured.jobs]
+        jobs = self.measured.jobs
+        sd = np.empty((jobs, len(configs)))
+        for type, columns, counts, nodes in _by_type(configs):
+            sd[:, columns] = self._doubt(self.number(type), counts, nodes)[:jobs]
+        return sd
 
-    def of_owners(self, configs: Sequence[Config]) -> tuple[Floats, Floats]:
-        """[owner, config] of both: an epoch of a job, a sample of a kind."""
-        owners = len(self.measured.kind)
-        seconds, sd = np.empty((owners, len(configs))), np.empty((owners, len(configs)))
-        number = {name: index for index, name in enumerate(self.measured.types)}
-        for name in dict.fromkeys(config.type for config in configs):
-            columns = [c for c, config in enumerate(configs) if config.type == name]
-            counts = [configs[c].count for c in columns]
-            nodes = [configs[c].nodes for c in columns]
-            found = self._of_type(number.get(name, -1), np.array(counts), np.array(nodes))
-            seconds[:, columns], sd[:, columns] = found
-        return seconds, sd
+    def alone_on_one(self, type: str) -> tuple[Floats, Floats]:
+        """[owner] seconds on one GPU and their relative standard deviations, not counting what was
+        measured beside others."""
+        number, known = self.number(type), self._known
+        seconds, sd = self._baseline(~known.aside)
+        here = known.relied & (known.grid.type == number)
+        owner = known.grid.owner[here]
+        one = np.ones(1, dtype=np.int64)
+        seconds[owner, number] = self._seconds(number, one, one)[owner, 0]
+        sd[owner, number] = known.sd[here]
+        return seconds[:, number], sd[:, number]
 
-    def _of_type(self, type: int, counts: Integers, nodes: Integers) -> tuple[Floats, Floats]:
-        wanted, grid, known = scaling.terms(counts, nodes), self._known.grid, self._known
-        relative = self._shape[:, type] @ wanted.T
-        seconds = self._first[:, type, None] * relative
-        sd = np.sqrt(
-            self._first_sd[:, type, None] ** 2
-            + scaling.spread(self._shape[:, type])[:, 1:] ** 2 @ wanted[:, 1:].T ** 2 / relative**2
+    def _seconds(self, type: int, counts: Integers, nodes: Integers) -> Floats:
+        """[owner, situation]"""
+        grid, known = self._known.grid, self._known
+        seconds = self._first[:, type, None] * (
+            self._shape[:, type] @ scaling.terms(counts, nodes).T
         )
-        lines = np.flatnonzero(grid.type == type)
-        if len(lines):
-            owners = grid.owner[lines]
-            solid, measured = known.solid[lines], grid.seconds[lines]
-            law = self._shapes.first[lines, None] * (self._shapes.line[lines] @ grid.columns.T)
-            off = np.where(solid, np.log(measured / law), 0.0)
-            near = _nearness(known.count, known.nodes, counts, nodes)
-            seconds[owners] *= np.exp(off @ near / (solid @ near + NEARNESS_RIDGE))
-            covariance = np.linalg.inv(self._shapes.precision[lines])
-            variance = np.einsum("cp,lpq,cq->lc", wanted, covariance, wanted)
-            sd[owners] = np.sqrt(variance) / relative[owners]
-            for column in range(len(counts)):
-                same = (known.count == counts[column]) & (known.nodes == nodes[column])
-                for there in np.flatnonzero(same):
-                    kept = solid[:, there]
-                    seconds[owners[kept], column] = measured[kept, there]
-                    sd[owners[kept], column] = SD_MEASURED
-        return np.clip(seconds, SECONDS_LEAST, SECONDS_MOST), sd
+        lines = np.flatnonzero(known.relied & (grid.type == type))
+        owner, solid, measured = grid.owner[lines], known.solid[lines], grid.seconds[lines]
+        law = self._shapes.first[lines, None] * (self._shapes.line[lines] @ grid.columns.T)
+        off = np.where(solid, np.log(measured / law), 0.0)
+        near = _nearness(known.count, known.nodes, counts, nodes)
+        seconds[owner] *= np.exp(off @ near / (solid @ near + NEARNESS_RIDGE))
+        for column, there in known.places(counts, nodes):
+            kept = solid[:, there]
+            seconds[owner[kept], column] = measured[kept, there]
+        return np.clip(seconds, baseline.SECONDS_LEAST, baseline.SECONDS_MOST)
+
+    def _doubt(self, type: int, counts: Integers, nodes: Integers) -> Floats:
+        """[owner, situation] relative standard deviations."""
+        grid, known, wanted = self._known.grid, self._known, scaling.terms(counts, nodes)
+        law = self._shape[:, type] @ wanted.T
+        of_shape = scaling.spread(self._shape[:, type])[:, 1:] ** 2 @ wanted[:, 1:].T ** 2
+        sd = np.sqrt(self._first_sd[:, type, None] ** 2 + of_shape / law**2)
+        lines = np.flatnonzero(known.relied & (grid.type == type))
+        owner = grid.owner[lines]
+        covariance = np.linalg.inv(self._shapes.precision[lines])
+        variance = np.einsum("cp,lpq,cq->lc", wanted, covariance, wanted)
+        sd[owner] = np.sqrt(variance / law[owner] ** 2)
+        for column, there in known.places(counts, nodes):
+            sd[owner[known.solid[lines, there]], column] = SD_MEASURED
+        return sd
 
 
-def _nearness(count: Integers, nodes: Integers, counts: Integers, other: Integers) -> Floats:
+def _by_type(
+    configs: Sequence[Config],
+) -> Iterator[tuple[str, list[int], Integers, Integers]]:
+    for type in dict.fromkeys(config.type for config in configs):
+        columns = [column for column, config in enumerate(configs) if config.type == type]
+        counts = np.array([configs[column].count for column in columns])
+        yield type, columns, counts, np.array([configs[column].nodes for column in columns])
+
+
+def _nearness(count: Integers, nodes: Integers, counts: Integers, others: Integers) -> Floats:
     gpus = np.log2(count)[:, None] - np.log2(counts)
-    spans = 2.0 * (np.log2(nodes)[:, None] - np.log2(other))
+    spans = 2.0 * (np.log2(nodes)[:, None] - np.log2(others))
     near: Floats = np.exp(-(gpus**2 + spans**2) / (2.0 * NEARNESS**2))
     return near
+
+
+def _spread_out(measured: Measurements, grid: scaling.Grid, shapes: scaling.Shapes) -> Floats:
+    """[owner, type, parameter] the shapes, also of those not measured on the type; the last type
+    is any that nobody was measured on."""
+    owners, types = len(measured.kind), len(measured.types) + 1
+    shape = np.empty((owners, types, len(scaling.GUESS)))
+    shape[:] = np.vstack([shapes.type, scaling.GUESS])
+    number = np.full((measured.kinds, types), -1)
+    number[measured.kind[grid.owner], grid.type] = grid.kind
+    of_owner = number[measured.kind]
+    known = of_owner >= 0
+    shape[known] = shapes.kind[of_owner[known]]
+    shape[grid.owner, grid.type] = shapes.line
+    return shape
 
 
 # --- what was measured, as a grid ---------------------------------------------------------------
@@ -141,142 +189,64 @@ class _Known:
     grid: scaling.Grid
     count: Integers  # [column]
     nodes: Integers  # [column]
-    solid: Bools  # [line, column]: measured alone, and not only once with a warm-up
+    solid: Bools  # [line, column]: measured alone, and not only in a first epoch
+    relied: Bools  # [line]: solid anywhere
+    aside: Bools  # [line]: measured only beside others
+    sd: Floats  # [line] of the seconds on one GPU
+
+    def places(self, counts: Integers, nodes: Integers) -> Iterator[tuple[int, int]]:
+        """Which of these situations is which column, where there is one."""
+        column = {key: at for at, key in enumerate(zip(self.count, self.nodes, strict=True))}
+        for situation, key in enumerate(zip(counts, nodes, strict=True)):
+            if key in column:
+                yield situation, column[key]
 
 
 def _known(measured: Measurements) -> _Known:
-    alone, types = measured.alone, len(measured.types)
+    """Epochs beside others are used, for want of better, where nothing else says how long one
+    takes alone."""
+    types = max(1, len(measured.types))
+    alone, beside = measured.alone, measured.beside
     solid = alone.epochs >= 1
     shown = np.unique((alone.owner * types + alone.type)[solid])
-    beside = measured.beside
     needed = ~np.isin(beside.owner * types + beside.type, shown)
-    expected = beside.seconds * expected_speeds(measured)
-
-    def both(name: str) -> npt.NDArray[np.int64]:
-        return np.concatenate([getattr(alone, name), getattr(beside, name)[needed]])
-
-    weight = np.concatenate(
-        [np.where(solid, 1.0, WEIGHT_WARM_UP), np.full(needed.sum(), WEIGHT_BESIDE)]
-    )
-    seconds = np.concatenate([alone.seconds, expected[needed]])
-    solid = np.concatenate([solid, np.zeros(needed.sum(), dtype=np.bool_)])
-    situations, column = np.unique(both("count") * SITUATION + both("nodes"), return_inverse=True)
-    keys, line = np.unique(both("owner") * types + both("type"), return_inverse=True)
+    rows = alone.with_rows(beside.at(needed, beside.seconds * _expected_speeds(measured)))
+    solid = np.append(solid, np.zeros(needed.sum(), dtype=np.bool_))
+    aside = np.arange(len(solid)) >= len(alone.owner)
+    sd = np.where(aside, SD_BESIDE, np.where(solid, scaling.NOISE, SD_WARM_UP))
+    situations, column = np.unique(rows.count * SITUATION + rows.nodes, return_inverse=True)
+    keys, line = np.unique(rows.owner * types + rows.type, return_inverse=True)
     shape = len(keys), len(situations)
-    cell = line * shape[1] + column
 
-    def summed(values: Floats) -> Floats:
-        return np.bincount(cell, values, shape[0] * shape[1]).reshape(shape)
+    def summed(values: Floats | Bools) -> Floats:
+        sums = np.bincount(line * shape[1] + column, values, shape[0] * shape[1])
+        return sums.astype(np.float64).reshape(shape)
 
-    total, reliable = summed(weight), summed(solid.astype(np.float64)) > 0.0
-    some = total > 0.0
+    weight = (scaling.NOISE / sd) ** 2
+    total, reliable = summed(weight), summed(solid) > 0.0
+    seconds = np.divide(summed(weight * rows.seconds), total, out=np.ones(shape), where=total > 0.0)
+    owner, type = np.divmod(keys, types)
     count, nodes = np.divmod(situations, SITUATION)
-    owner, type = np.divmod(keys, max(types, 1))
     grid = scaling.Grid(
         owner=owner,
         type=type,
         kind=np.unique(measured.kind[owner] * types + type, return_inverse=True)[1],
         columns=scaling.terms(count, nodes),
-        seconds=np.where(some, summed(weight * seconds) / np.where(some, total, 1.0), 1.0),
+        seconds=seconds,
         weight=np.where(reliable, 1.0, np.minimum(total, WEIGHT_WEAK_MAX)),
     )
-    return _Known(grid, count, nodes, reliable)
+    relied: Bools = np.any(reliable, axis=1)
+    on_one = (reliable & (count == 1)).any(axis=1)
+    only_beside = np.bincount(line, ~aside, len(keys)) == 0
+    of_line = np.where(on_one, SD_MEASURED, np.where(relied, SD_ELSEWHERE, SD_WARM_UP))
+    of_line = np.where(only_beside, SD_BESIDE, of_line)
+    return _Known(grid, count, nodes, reliable, relied, only_beside, of_line)
 
 
-def expected_speeds(measured: Measurements) -> Floats:
-    """[row of `beside`] how fast its owner was, by what is expected before anything is learned."""
-    rows = measured.beside
-    util = np.where(measured.util > 0.0, measured.util, UTIL_UNKNOWN)
-    util = np.append(util, np.full(measured.neighbours - len(util), UTIL_UNKNOWN))
-    product = util[rows.owner[measured.neighbour_row]] * util[measured.neighbour]
-    lost = np.log1p(SLOWDOWN * product)
-    speeds: Floats = np.exp(-np.bincount(measured.neighbour_row, lost, len(rows.owner)))
+def _expected_speeds(measured: Measurements) -> Floats:
+    """[row of `beside`] how fast its owner was, beside all its neighbours there."""
+    owner = measured.beside.owner[measured.neighbour_row]
+    speed = expected_speed(measured.util[owner], measured.util[measured.neighbour])
+    lost = np.bincount(measured.neighbour_row, np.log(speed), len(measured.beside.owner))
+    speeds: Floats = np.exp(lost.astype(np.float64))
     return speeds
-
-
-# --- seconds on one GPU, for whom they were not measured ----------------------------------------
-
-
-def _firsts(
-    jobs: Sequence[Job], measured: Measurements, grid: scaling.Grid, shapes: scaling.Shapes
-) -> tuple[Floats, Floats]:
-    """[owner, type] seconds on one GPU, and their relative standard deviation. The last type is
-    one that nobody was measured on."""
-    types, owners = len(measured.types), len(measured.kind)
-    size = np.log(measured.size)
-    weight = grid.weight.max(axis=1, initial=0.0)
-    first = np.log(shapes.first)
-    kind = measured.kind[grid.owner]
-
-    # A kind's seconds per sample are x + f(type) + g(kind, type), in logarithms.
-    keys, key = np.unique(kind * types + grid.type, return_inverse=True)
-    of_kind, of_type = np.divmod(keys, max(types, 1))
-    total = np.bincount(key, weight, len(keys))
-    mean = np.bincount(key, weight * (first - size[grid.owner]), len(keys)) / total
-    f = _ratios(of_kind, of_type, mean, measured.kinds, types)
-    count = np.bincount(of_kind, total, measured.kinds)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        x = np.bincount(of_kind, total * (mean - f[of_type]), measured.kinds) / count
-    own = np.zeros((measured.kinds, types + 1))
-    own[of_kind, of_type] = (mean - x[of_kind] - f[of_type]) * total / (total + 0.5)
-
-    scale = x[measured.kind] + size
-    sd = np.full((owners, types + 1), SD_KIND + SD_OTHER_TYPE)
-    lines = np.bincount(grid.owner, weight, owners)
-    offset = f[grid.type] + own[kind, grid.type]
-    shown = lines > 0.0
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mine = np.bincount(grid.owner, weight * (first - offset), owners) / lines
-    scale = np.where(shown, mine, scale)
-    known = mine[: len(jobs)][shown[: len(jobs)]]
-    typical = float(np.median(known)) if len(known) else float(np.log(SECONDS_UNKNOWN))
-    sd[shown] = SD_OTHER_TYPE
-    for number in np.flatnonzero(np.isnan(scale)).tolist():
-        said = _said(jobs[number]) if number < len(jobs) else None
-        scale[number] = typical if said is None else said
-        sd[number] = SD_UNKNOWN if said is None else SD_HOURS
-    seconds = scale[:, None] + f + own[measured.kind]
-    seconds[grid.owner, grid.type] = first
-    sd[grid.owner, grid.type] = SD_MEASURED
-    return np.exp(np.clip(seconds, np.log(SECONDS_LEAST), np.log(SECONDS_MOST))), sd
-
-
-def _ratios(kind: Integers, type: Integers, mean: Floats, kinds: int, types: int) -> Floats:
-    """[type + 1] how much longer it takes on a type, in logarithms, from kinds that were measured
-    on several."""
-    f = np.zeros(types + 1)
-    several = np.bincount(kind, minlength=kinds)[kind] > 1
-    kind, type, mean = kind[several], type[several], mean[several]
-    if len(kind) == 0:
-        return f
-    lines = np.maximum(np.bincount(kind, minlength=kinds), 1)
-    shown = np.bincount(type, minlength=types) + 0.1
-    for _ in range(20):
-        x = np.bincount(kind, mean - f[type], kinds) / lines
-        f[:types] = np.bincount(type, mean - x[kind], types) / shown
-    return f
-
-
-def _said(job: Job) -> float | None:
-    """What its owner said, as the logarithm of an epoch's seconds on one GPU."""
-    seconds = job.spec.hours_estimate * 3600.0 / max(1, job.max_epochs)
-    if not SECONDS_LEAST < seconds < SECONDS_MOST:
-        return None
-    gpus = scaling.terms(max(1, job.spec.gpus_min), 1) @ scaling.GUESS
-    return float(np.log(seconds / gpus))
-
-
-def _spread_out(
-    measured: Measurements, grid: scaling.Grid, shapes: scaling.Shapes
-) -> tuple[Floats, Integers]:
-    """[owner, type, parameter] the shapes, also of those not measured on the type; the last type
-    is one that nobody was measured on."""
-    types, owners = len(measured.types), len(measured.kind)
-    shape = np.empty((owners, types + 1, len(scaling.GUESS)))
-    shape[:] = np.vstack([shapes.type, scaling.GUESS])
-    of_kind = np.full((measured.kinds, types + 1), -1)
-    of_kind[measured.kind[grid.owner], grid.type] = grid.kind
-    known = of_kind[measured.kind] >= 0
-    shape[known] = shapes.kind[of_kind[measured.kind][known]]
-    shape[grid.owner, grid.type] = shapes.line
-    return shape, of_kind
