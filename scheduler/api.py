@@ -138,10 +138,15 @@ class Api(pb_grpc.SchedulerServicer):
         user = self._user(context)
         job = self.lookup.find(request.job)
         story = self.lookup.reader.story(job.id) if request.story else []
-        return pb.GetJobReply(
-            job=self.lookup.message(job, self._may_change(job, user)),
-            story=[wire.fact_message(fact) for fact in story],
-        )
+        reply = pb.GetJobReply(story=[wire.fact_message(fact) for fact in story])
+        private = self._may_change(job, user)
+        if request.outlook:
+            message, learned = self.lookup.told(job, private)
+            reply.learned.CopyFrom(learned)
+        else:
+            message = self.lookup.message(job, private)
+        reply.job.CopyFrom(message)
+        return reply
 
     def ListJobs(
         self, request: pb.ListJobsRequest, context: grpc.ServicerContext

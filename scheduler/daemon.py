@@ -25,6 +25,7 @@ from scheduler.inbox import QueueInbox
 from scheduler.lookup import Lookup
 from scheduler.loop import Scheduler
 from scheduler.model import JobId, JobSpec, Launch, View
+from scheduler.outlook import Outlook
 from scheduler.policies import POLICIES
 from scheduler.ports import Policy
 from scheduler.profiler import Profiler
@@ -202,7 +203,8 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     def view() -> View:
         return scheduler.view
 
-    lookup = Lookup(view, reader, inbox.now, config.heartbeat_seconds, inbox.now())
+    outlook = Outlook(_policy(config), config.rules, config.policy == "fifo_sharing")
+    lookup = Lookup(view, reader, inbox.now, config.heartbeat_seconds, outlook, inbox.now())
     api = Api(
         inbox,
         view,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from scheduler.model import Job, JobId, Rules, Run, RunPhase, Time, View
+from scheduler.model import Job, JobId, Rules, Run, RunPhase, Time
 from scheduler.paces import DOUBT_MAX, Paces
 from scheduler.queueing import Queueing, Start
 from scheduler.speed import Config
@@ -37,25 +37,23 @@ class Forecast:
 
     starts_at: Interval | None = None  # its next run, if it waits
     ends_at: Interval | None = None
+    leaves_at: Time | None = None  # its GPUs, if it has some
     epoch_seconds: float | None = None  # that this was made with
 
 
 def forecast(
-    view: View, now: Time, rules: Rules, by_memory: bool = False
+    paces: Paces, now: Time, rules: Rules, by_memory: bool = False
 ) -> Mapping[JobId, Forecast]:
     """`by_memory`: whether the policy puts jobs on a card for as long as there is memory."""
-    paces = Paces(view)
-    making = _Making(view, now, rules, paces, Queueing(view, now, rules, by_memory))
+    making = _Making(paces, now, rules, Queueing(paces.view, now, rules, by_memory))
     making.let_runs_end()
     making.let_the_others_start()
     return making.made
 
 
 class _Making:
-    def __init__(
-        self, view: View, now: Time, rules: Rules, paces: Paces, queueing: Queueing
-    ) -> None:
-        self.view, self.now, self.rules, self.paces = view, now, rules, paces
+    def __init__(self, paces: Paces, now: Time, rules: Rules, queueing: Queueing) -> None:
+        self.view, self.now, self.rules, self.paces = paces.view, now, rules, paces
         self.queueing = queueing
         self.made: dict[JobId, Forecast] = {}
 
@@ -81,7 +79,7 @@ class _Making:
             leaves = self.now + pace.seconds - into
             left += self._restart(job)
         ends = _interval(self.now, left, RUNS) if known else None
-        self.made[job.id] = Forecast(None, ends, pace.seconds if known else None)
+        self.made[job.id] = Forecast(None, ends, leaves, pace.seconds if known else None)
         return leaves, known or run.phase is RunPhase.STOPPING
 
     def _restart(self, job: Job) -> float:
@@ -119,7 +117,7 @@ class _Making:
         wait = max(0.0, max(start.at, job.eligible_at) - self.now)
         starts = _interval(self.now, wait, WAITS) if start.known else None
         ends = _interval(self.now, wait + left, WAITS) if start.known and known else None
-        self.made[job.id] = Forecast(starts, ends, seconds if known else None)
+        self.made[job.id] = Forecast(starts, ends, None, seconds if known else None)
 
 
 def _interval(now: Time, seconds: float, spread: tuple[float, float, float]) -> Interval:

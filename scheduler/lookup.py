@@ -14,6 +14,7 @@ from scheduler import wire
 from scheduler.admission import shown
 from scheduler.errors import NotFound, Rejected
 from scheduler.model import Job, JobId, Outcome, Time, View
+from scheduler.outlook import Outlook
 from scheduler.reader import Query, Reader
 from scheduler.status import ENDED, State, state, status
 from scheduler.v1 import scheduler_pb2 as pb
@@ -53,6 +54,7 @@ class Lookup:
     reader: Reader
     now: Callable[[], Time]
     heartbeat_seconds: float
+    outlook: Outlook
     since: Time = 0.0  # before, we were not there to hear anybody
 
     def job(self, job_id: JobId) -> Job | None:
@@ -96,6 +98,15 @@ class Lookup:
 
     def message(self, job: Job, private: bool) -> pb.Job:
         return self.messages([job], lambda _: private)[0]
+
+    def told(self, job: Job, private: bool) -> tuple[pb.Job, pb.Learned]:
+        """With what is to be expected of it, and what has been learned."""
+        view = self.view()
+        job = view.jobs.get(job.id, job)
+        prospect = self.outlook.of(job, view, self.now())
+        message = self.message(job, private)
+        wire.look_ahead(message, prospect, view)
+        return message, wire.learned_message(job, prospect, view)
 
     def messages(self, jobs: Sequence[Job], private: Callable[[Job], bool]) -> list[pb.Job]:
         """As people are told of them. `private`: whether the asker may see a job's variables."""

@@ -3,16 +3,20 @@ expected. Pure. For what people are told; plans ask speed.py and interference.py
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from scheduler.interference import Interference
-from scheduler.measurements import parse
+from scheduler.measurements import Floats, parse
 from scheduler.model import Job, JobId, Run, RunPhase, View
-from scheduler.speed import SD_HOURS, SD_MEASURED, SD_UNKNOWN, SECONDS_UNKNOWN, Config, Speeds
+from scheduler.speed import Config, Speeds
 
-DOUBT_MAX = 1.0  # relative; beyond it nobody has seen the like of a job
+# Standard deviations, relative.
+DOUBT_MEASURED, DOUBT_SAID = 0.02, 0.7
+DOUBT_MAX = 1.0  # beyond it nobody has seen the like of a job
+SECONDS_UNKNOWN, DOUBT_UNKNOWN = 600.0, 1.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +44,23 @@ class Paces:
         self.row = {job.id: row for row, job in enumerate(self.jobs)}
         self.speeds = Speeds(self.jobs, view.kinds)
         self._slowed: dict[str, Interference] = {}  # by type
-        runs = dict.fromkeys(job.run.placement for job in self.jobs if job.run)
-        places = [place for place in map(parse, runs) if place]
-        self._column = {place: column for column, place in enumerate(places)}
+        self._expected: dict[Config, tuple[Floats, Floats]] = {}
+        self._expect(job.run.placement for job in self.jobs if job.run)
+
+    def _expect(self, placements: Iterable[str]) -> None:
+        places = dict.fromkeys(place for place in map(parse, placements) if place)
         configs = [Config(*place) for place in places]
-        self._seconds = self.speeds.estimate(configs)
-        self._doubt = self.speeds.uncertainty(configs)
+        seconds, doubt = self.speeds.estimate(configs), self.speeds.uncertainty(configs)
+        for column, config in enumerate(configs):
+            self._expected[config] = seconds[:, column], doubt[:, column]
 
     def of(self, job: Job, run: Run) -> Pace:
         here = {m.beside: m.seconds for m in job.measured if m.placement == run.placement}
-        alone, doubt = self._alone(job, run)
+        alone, doubt = self.alone(job, run.placement)
         alone = here.get((), alone)
         beside = neighbours(job, run, self.view)
         if beside in here:
-            return Pace(here[beside], alone, beside, True, SD_MEASURED)
+            return Pace(here[beside], alone, beside, True, DOUBT_MEASURED)
         seconds = alone
         for other in beside:
             seconds /= self.speed_beside(job, other, run)
@@ -70,16 +77,18 @@ class Paces:
         pair = np.array([self.row[job.id]]), np.array([self.row[other]])
         return float(self._slowed[type].speeds(*pair)[0, 0])
 
-    def _alone(self, job: Job, run: Run) -> tuple[float, float]:
-        """Seconds, and the doubt about them."""
-        place = parse(run.placement)
-        if place:
-            at = self.row[job.id], self._column[place]
-            return float(self._seconds[at]), float(self._doubt[at])
+    def alone(self, job: Job, placement: str) -> tuple[float, float]:
+        """Seconds per epoch, and the doubt about them."""
+        if place := parse(placement):
+            config = Config(*place)
+            if config not in self._expected:
+                self._expect([placement])
+            seconds, doubt = self._expected[config]
+            return float(seconds[self.row[job.id]]), float(doubt[self.row[job.id]])
         # Without GPUs, or with those of several types, there is no law: only its owner's word.
         if job.spec.hours_estimate:
-            return job.spec.hours_estimate * 3600 / max(1, job.max_epochs), SD_HOURS
-        return SECONDS_UNKNOWN, SD_UNKNOWN
+            return job.spec.hours_estimate * 3600 / max(1, job.max_epochs), DOUBT_SAID
+        return SECONDS_UNKNOWN, DOUBT_UNKNOWN
 
 
 def neighbours(job: Job, run: Run, view: View) -> tuple[JobId, ...]:

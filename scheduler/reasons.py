@@ -31,18 +31,13 @@ class _Telling:
     def __init__(self, done: Placed, view: View, rules: Rules) -> None:
         self.done, self.view, self.rules = done, view, rules
         self.known = cards(view.nodes)
-        self.idle = [key for key in self.known if not view.held.get(key)]
-        self.heirs: dict[GpuKey, list[JobId]] = {}  # who is to have each card, and has it not yet
+        given = {share.key for shares in done.placements.values() for share in shares}
+        self.free = [key for key in self.known if not view.held.get(key) and key not in given]
+        self.heirs: dict[GpuKey, list[JobId]] = {}  # who is to have each card, and cannot yet
         for job_id, keys in done.claims.items():
-            self._inherit(job_id, keys)
-        for job_id, shares in done.placements.items():
-            if job_id not in done.claims and view.jobs[job_id].run is None:
-                self._inherit(job_id, (share.key for share in shares))
+            for key in keys:
+                self.heirs.setdefault(key, []).append(job_id)
         self._lacks: dict[tuple[int, int, bool], Reason] = {}
-
-    def _inherit(self, job_id: JobId, keys: Iterable[GpuKey]) -> None:
-        for key in keys:
-            self.heirs.setdefault(key, []).append(job_id)
 
     def of(self, job: Job) -> Reason | None:
         placed = self.done.placements.get(job.id)
@@ -86,11 +81,11 @@ class _Telling:
         able = self._by_type(job, self.known)
         if max(able.values(), default=0) < count:
             return Reason("gpus", f"needs {_gpus(job, '', self.rules)}; there are {_most(able)}")
-        free = self._by_type(job, self.idle)
+        free = self._by_type(job, self.free)
         if max(free.values(), default=0) < count:
             what = _gpus(job, "free ", self.rules)
             return Reason("gpus", f"needs {what}; free now: {_most(free)}")
-        heirs = (heir for key in self.idle for heir in self.heirs.get(key, ()))
+        heirs = (heir for key in self.free for heir in self.heirs.get(key, ()))
         names = self._names(heirs)
         return Reason("turn", f"what is free is kept for {names}" if names else "others come first")
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from scheduler.admission import shown
 from scheduler.errors import Rejected
-from scheduler.model import Job, Outcome, Profile, RunPhase, Time, View
+from scheduler.model import Job, Outcome, Profile, Reason, RunPhase, Time, View
 
 MADE_ROOM = ("preempted", "made room")  # how the reason of such a run's end begins
 
@@ -53,7 +53,9 @@ _ALIASES = {
 @dataclass(frozen=True, slots=True)
 class Status:
     state: State
-    reason: str = ""
+    reason: str = ""  # in a line
+    why: Reason | None = None  # the same in parts, if it is about now
+    last_run: str = ""  # why that ended, of a job that waits for its next one
     preempted: bool = False
     epoch_seconds: float | None = None
     eta_seconds: float | None = None
@@ -67,7 +69,16 @@ def status(job: Job, view: View, newest: Profile | None, due_at: Time) -> Status
     if now_in is State.RUNNING:
         eta = eta_seconds(job, epoch_seconds)
     preempted = now_in is State.QUEUED and job.reason.startswith(MADE_ROOM)
-    return Status(now_in, reason(job, view, now_in), preempted, epoch_seconds, eta)
+    why = _why(job, view, now_in)
+    return Status(
+        now_in,
+        job.reason if job.outcome else _line(job, why),
+        why,
+        job.reason if job.waiting else "",
+        preempted,
+        epoch_seconds,
+        eta,
+    )
 
 
 def state(job: Job, due_at: Time) -> State:
@@ -83,20 +94,27 @@ def state(job: Job, due_at: Time) -> State:
     return State.UNRESPONSIVE if silent and run.phase is RunPhase.RUNNING else _PHASES[run.phase]
 
 
-def reason(job: Job, view: View, now_in: State) -> str:
+def _why(job: Job, view: View, now_in: State) -> Reason | None:
     if job.outcome:
-        return job.reason
+        return None
     if job.run:
         if now_in is State.UNRESPONSIVE:
-            return "nothing heard from it for more than two heartbeats"
-        return job.run.stop_reason
+            return Reason("silent", "nothing heard from it for more than two heartbeats")
+        return Reason("stopping", job.run.stop_reason) if job.run.stop_reason else None
     if why := view.why.get(job.id):
-        return str(why)
+        return why
     if now_in is State.HELD:
-        return "held (until it is released)"
+        return Reason("held", "until it is released")
     if view.observed_at is None:
-        return "waiting for the first look at the cluster"
-    return "to be planned in a moment"
+        return Reason("planning", "waiting for the first look at the cluster")
+    return Reason("planning", "to be planned in a moment")
+
+
+def _line(job: Job, why: Reason | None) -> str:
+    """The kind is for programs where the detail says it all."""
+    if why is None:
+        return ""
+    return why.detail if job.run or why.kind == "planning" else str(why)
 
 
 def eta_seconds(job: Job, epoch_seconds: float | None) -> float | None:

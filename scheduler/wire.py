@@ -13,7 +13,8 @@ from collections.abc import Iterable
 
 from scheduler import admission
 from scheduler.errors import Rejected
-from scheduler.model import Fact, Job, JobId, JobSpec, Profile, Share
+from scheduler.model import Fact, Job, JobId, JobSpec, Profile, Share, View
+from scheduler.outlook import Prospect
 from scheduler.status import Status
 from scheduler.v1 import scheduler_pb2 as pb
 
@@ -127,7 +128,55 @@ def job_message(job: Job, status: Status, private: bool = True) -> pb.Job:
         eta_seconds=status.eta_seconds,
         run_started_at=run.started_at if run else None,
         heard_at=run.heard_at if run else None,
+        why=pb.Why(kind=status.why.kind, detail=status.why.detail) if status.why else None,
+        last_run=status.last_run,
     )
+
+
+def look_ahead(message: pb.Job, prospect: Prospect, view: View) -> None:
+    """Add to what is told of a job what is to be expected of it."""
+    if prospect.slowed and not message.HasField("why"):
+        message.why.CopyFrom(pb.Why(kind=prospect.slowed.kind, detail=prospect.slowed.detail))
+    remedy, forecast = prospect.remedy, prospect.forecast
+    if remedy.until or remedy.ahead or remedy.instead:
+        message.why.until.extend(name_messages(remedy.until, view))
+        message.why.ahead.extend(name_messages(remedy.ahead, view))
+        message.why.instead = remedy.instead
+    starts = forecast.starts_at if forecast else None
+    ends = forecast.ends_at if forecast else None
+    if starts:
+        message.eta.starts_at = starts.middle
+        message.eta.starts_low, message.eta.starts_high = starts.low, starts.high
+    if ends:
+        message.eta.ends_at = ends.middle
+        message.eta.ends_low, message.eta.ends_high = ends.low, ends.high
+
+
+def learned_message(job: Job, prospect: Prospect, view: View) -> pb.Learned:
+    return pb.Learned(
+        speeds=[
+            pb.Speed(gpus=on.gpus, measured_seconds=on.measured, predicted_seconds=on.predicted)
+            for on in prospect.speeds
+        ],
+        beside=[
+            pb.Beside(
+                jobs=name_messages(beside.jobs, view),
+                gpus=beside.gpus,
+                speed=beside.speed,
+                measured=beside.measured,
+            )
+            for beside in prospect.beside
+        ],
+        memory_asked_mib=job.spec.memory_mib,
+        memory_mib=job.memory_mib,
+        gpu_util=job.gpu_util or None,
+        restart_seconds=job.restart_seconds or None,
+    )
+
+
+def name_messages(ids: Iterable[JobId], view: View) -> list[pb.JobName]:
+    jobs = view.jobs
+    return [pb.JobName(id=id, name=jobs[id].spec.name if id in jobs else "") for id in ids]
 
 
 def spec_message(spec: JobSpec, private: bool = True) -> pb.JobSpec:

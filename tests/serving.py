@@ -33,6 +33,7 @@ from scheduler.model import (
     RunKey,
     RunPhase,
 )
+from scheduler.outlook import Outlook
 from scheduler.policies.fifo_sharing import fifo_sharing
 from scheduler.profiler import Profiler
 from scheduler.reader import Reader
@@ -108,7 +109,13 @@ class Serving:
         api = Api(
             inbox=self.inbox,
             view=view,
-            lookup=Lookup(view, self.reader, self.inbox.now, heartbeat_seconds),
+            lookup=Lookup(
+                view,
+                self.reader,
+                self.inbox.now,
+                heartbeat_seconds,
+                Outlook(fifo_sharing(rules), rules, by_memory=True),
+            ),
             host=self.cluster,
             logs=self.logs,
             rules=rules,

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from scheduler.lookup import Lookup
 from scheduler.model import View
+from scheduler.outlook import Outlook
+from scheduler.policies.fifo_sharing import fifo_sharing
 from scheduler.reader import Reader
 from scheduler.status import State
 from tests import core
@@ -14,7 +16,8 @@ RUNNING = core.on(core.job("demo"), core.share(), heard_at=1000.0)
 
 
 def _state(folder: Path, now: float, since: float) -> State:
-    lookup = Lookup(View, Reader(folder / "scheduler.db"), lambda: now, 30.0, since)
+    outlook = Outlook(fifo_sharing(core.RULES), core.RULES)
+    lookup = Lookup(View, Reader(folder / "scheduler.db"), lambda: now, 30.0, outlook, since)
     return lookup.state(RUNNING)
 
 

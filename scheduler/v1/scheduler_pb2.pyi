@@ -87,7 +87,7 @@ class Share(_message.Message):
     def __init__(self, node: _Optional[str] = ..., gpu: _Optional[str] = ..., memory_mib: _Optional[int] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "spec", "state", "epochs_done", "max_epochs", "submitted_at", "started_at", "ended_at", "attempt", "shares", "reason", "priority", "preempted", "memory_mib", "epoch_seconds", "eta_seconds", "run_started_at", "heard_at")
+    __slots__ = ("id", "spec", "state", "epochs_done", "max_epochs", "submitted_at", "started_at", "ended_at", "attempt", "shares", "reason", "priority", "preempted", "memory_mib", "epoch_seconds", "eta_seconds", "run_started_at", "heard_at", "why", "eta", "last_run")
     ID_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -106,6 +106,9 @@ class Job(_message.Message):
     ETA_SECONDS_FIELD_NUMBER: _ClassVar[int]
     RUN_STARTED_AT_FIELD_NUMBER: _ClassVar[int]
     HEARD_AT_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    ETA_FIELD_NUMBER: _ClassVar[int]
+    LAST_RUN_FIELD_NUMBER: _ClassVar[int]
     id: str
     spec: JobSpec
     state: str
@@ -124,7 +127,86 @@ class Job(_message.Message):
     eta_seconds: float
     run_started_at: float
     heard_at: float
-    def __init__(self, id: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., state: _Optional[str] = ..., epochs_done: _Optional[int] = ..., max_epochs: _Optional[int] = ..., submitted_at: _Optional[float] = ..., started_at: _Optional[float] = ..., ended_at: _Optional[float] = ..., attempt: _Optional[int] = ..., shares: _Optional[_Iterable[_Union[Share, _Mapping]]] = ..., reason: _Optional[str] = ..., priority: _Optional[int] = ..., preempted: _Optional[bool] = ..., memory_mib: _Optional[int] = ..., epoch_seconds: _Optional[float] = ..., eta_seconds: _Optional[float] = ..., run_started_at: _Optional[float] = ..., heard_at: _Optional[float] = ...) -> None: ...
+    why: Why
+    eta: Eta
+    last_run: str
+    def __init__(self, id: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., state: _Optional[str] = ..., epochs_done: _Optional[int] = ..., max_epochs: _Optional[int] = ..., submitted_at: _Optional[float] = ..., started_at: _Optional[float] = ..., ended_at: _Optional[float] = ..., attempt: _Optional[int] = ..., shares: _Optional[_Iterable[_Union[Share, _Mapping]]] = ..., reason: _Optional[str] = ..., priority: _Optional[int] = ..., preempted: _Optional[bool] = ..., memory_mib: _Optional[int] = ..., epoch_seconds: _Optional[float] = ..., eta_seconds: _Optional[float] = ..., run_started_at: _Optional[float] = ..., heard_at: _Optional[float] = ..., why: _Optional[_Union[Why, _Mapping]] = ..., eta: _Optional[_Union[Eta, _Mapping]] = ..., last_run: _Optional[str] = ...) -> None: ...
+
+class Why(_message.Message):
+    __slots__ = ("kind", "detail", "until", "ahead", "instead")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    AHEAD_FIELD_NUMBER: _ClassVar[int]
+    INSTEAD_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    detail: str
+    until: _containers.RepeatedCompositeFieldContainer[JobName]
+    ahead: _containers.RepeatedCompositeFieldContainer[JobName]
+    instead: str
+    def __init__(self, kind: _Optional[str] = ..., detail: _Optional[str] = ..., until: _Optional[_Iterable[_Union[JobName, _Mapping]]] = ..., ahead: _Optional[_Iterable[_Union[JobName, _Mapping]]] = ..., instead: _Optional[str] = ...) -> None: ...
+
+class JobName(_message.Message):
+    __slots__ = ("id", "name")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    name: str
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class Eta(_message.Message):
+    __slots__ = ("starts_at", "starts_low", "starts_high", "ends_at", "ends_low", "ends_high")
+    STARTS_AT_FIELD_NUMBER: _ClassVar[int]
+    STARTS_LOW_FIELD_NUMBER: _ClassVar[int]
+    STARTS_HIGH_FIELD_NUMBER: _ClassVar[int]
+    ENDS_AT_FIELD_NUMBER: _ClassVar[int]
+    ENDS_LOW_FIELD_NUMBER: _ClassVar[int]
+    ENDS_HIGH_FIELD_NUMBER: _ClassVar[int]
+    starts_at: float
+    starts_low: float
+    starts_high: float
+    ends_at: float
+    ends_low: float
+    ends_high: float
+    def __init__(self, starts_at: _Optional[float] = ..., starts_low: _Optional[float] = ..., starts_high: _Optional[float] = ..., ends_at: _Optional[float] = ..., ends_low: _Optional[float] = ..., ends_high: _Optional[float] = ...) -> None: ...
+
+class Speed(_message.Message):
+    __slots__ = ("gpus", "measured_seconds", "predicted_seconds")
+    GPUS_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PREDICTED_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    gpus: str
+    measured_seconds: float
+    predicted_seconds: float
+    def __init__(self, gpus: _Optional[str] = ..., measured_seconds: _Optional[float] = ..., predicted_seconds: _Optional[float] = ...) -> None: ...
+
+class Beside(_message.Message):
+    __slots__ = ("jobs", "gpus", "speed", "measured")
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    GPUS_FIELD_NUMBER: _ClassVar[int]
+    SPEED_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[JobName]
+    gpus: str
+    speed: float
+    measured: bool
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobName, _Mapping]]] = ..., gpus: _Optional[str] = ..., speed: _Optional[float] = ..., measured: _Optional[bool] = ...) -> None: ...
+
+class Learned(_message.Message):
+    __slots__ = ("speeds", "beside", "memory_asked_mib", "memory_mib", "gpu_util", "restart_seconds")
+    SPEEDS_FIELD_NUMBER: _ClassVar[int]
+    BESIDE_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_ASKED_MIB_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_MIB_FIELD_NUMBER: _ClassVar[int]
+    GPU_UTIL_FIELD_NUMBER: _ClassVar[int]
+    RESTART_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    speeds: _containers.RepeatedCompositeFieldContainer[Speed]
+    beside: _containers.RepeatedCompositeFieldContainer[Beside]
+    memory_asked_mib: int
+    memory_mib: int
+    gpu_util: float
+    restart_seconds: float
+    def __init__(self, speeds: _Optional[_Iterable[_Union[Speed, _Mapping]]] = ..., beside: _Optional[_Iterable[_Union[Beside, _Mapping]]] = ..., memory_asked_mib: _Optional[int] = ..., memory_mib: _Optional[int] = ..., gpu_util: _Optional[float] = ..., restart_seconds: _Optional[float] = ...) -> None: ...
 
 class Fact(_message.Message):
     __slots__ = ("at", "kind", "job_id", "attempt", "data_json")
@@ -163,20 +245,24 @@ class SubmitReply(_message.Message):
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ...) -> None: ...
 
 class GetJobRequest(_message.Message):
-    __slots__ = ("job", "story")
+    __slots__ = ("job", "story", "outlook")
     JOB_FIELD_NUMBER: _ClassVar[int]
     STORY_FIELD_NUMBER: _ClassVar[int]
+    OUTLOOK_FIELD_NUMBER: _ClassVar[int]
     job: str
     story: bool
-    def __init__(self, job: _Optional[str] = ..., story: _Optional[bool] = ...) -> None: ...
+    outlook: bool
+    def __init__(self, job: _Optional[str] = ..., story: _Optional[bool] = ..., outlook: _Optional[bool] = ...) -> None: ...
 
 class GetJobReply(_message.Message):
-    __slots__ = ("job", "story")
+    __slots__ = ("job", "story", "learned")
     JOB_FIELD_NUMBER: _ClassVar[int]
     STORY_FIELD_NUMBER: _ClassVar[int]
+    LEARNED_FIELD_NUMBER: _ClassVar[int]
     job: Job
     story: _containers.RepeatedCompositeFieldContainer[Fact]
-    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., story: _Optional[_Iterable[_Union[Fact, _Mapping]]] = ...) -> None: ...
+    learned: Learned
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., story: _Optional[_Iterable[_Union[Fact, _Mapping]]] = ..., learned: _Optional[_Union[Learned, _Mapping]] = ...) -> None: ...
 
 class ListJobsRequest(_message.Message):
     __slots__ = ("jobs", "all_users", "limit", "states", "project", "experiment", "labels", "user")

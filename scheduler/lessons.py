@@ -1,0 +1,104 @@
+"""What one job has taught so far, and what is expected of it elsewhere: for its owner. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from scheduler.measurements import parse
+from scheduler.model import Job, JobId, Measured, Reason, View
+from scheduler.paces import DOUBT_MAX, Paces
+from scheduler.packing import cards
+from scheduler.reasons import listed
+from scheduler.speed import Config
+
+CONFIGS_MAX = 8  # of each type of GPU
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedOn:
+    """Seconds of an epoch, alone; None: not measured, or nothing to predict from."""
+
+    gpus: str  # the key of a placement
+    measured: float | None
+    predicted: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedBeside:
+    jobs: tuple[JobId, ...]
+    gpus: str
+    speed: float  # relative to alone
+    measured: bool
+
+
+def speeds_on(job: Job, view: View, paces: Paces) -> list[SpeedOn]:
+    """Wherever it has been alone, and on as many GPUs as it may have here."""
+    alone = {m.placement: m.seconds for m in job.measured if not m.beside}
+    configs = {config.key: config for config in _possible(job, view)}
+    for key in alone:
+        if place := parse(key):
+            configs.setdefault(key, Config(*place))
+    found = {key: SpeedOn(key, seconds, None) for key, seconds in alone.items()}
+    if job.id in paces.row:
+        row = paces.row[job.id]
+        chosen = sorted(configs.values())
+        predicted, doubt = paces.speeds.estimate(chosen)[row], paces.speeds.uncertainty(chosen)[row]
+        for config, seconds, sd in zip(chosen, predicted.tolist(), doubt.tolist(), strict=True):
+            told = seconds if sd < DOUBT_MAX else None
+            found[config.key] = SpeedOn(config.key, alone.get(config.key), told)
+    return sorted(found.values(), key=lambda on: _order(on.gpus))
+
+
+def _order(key: str) -> tuple[str, int, int]:
+    return parse(key) or (key, 0, 0)
+
+
+def _possible(job: Job, view: View) -> Iterator[Config]:
+    """The fewest, the most, and powers of two between."""
+    sizes: dict[str, dict[str, int]] = {}
+    for (node, _), gpu in cards(view.nodes).items():
+        of_type = sizes.setdefault(gpu.type, {})
+        of_type[node] = of_type.get(node, 0) + 1
+    least, most = job.spec.gpus_min, job.spec.gpus_max
+    for type, nodes in sorted(sizes.items()):
+        between = [2**n for n in range(12) if least < 2**n < most]
+        counts = [count for count in (least, *between, most) if 0 < count <= sum(nodes.values())]
+        size = max(nodes.values())
+        for count in list(dict.fromkeys(counts))[:CONFIGS_MAX]:
+            yield Config(type, count, -(-count // size))
+
+
+def speeds_beside(job: Job, paces: Paces) -> list[SpeedBeside]:
+    """Whoever it was measured beside, and those that it is beside now."""
+    found = []
+    for measured in job.measured:
+        alone = _alone(job.measured, measured.placement)
+        if measured.beside and alone is None and job.id in paces.row:
+            alone = paces.alone(job, measured.placement)[0]
+        if measured.beside and alone is not None:
+            speed = min(1.0, alone / measured.seconds)
+            found.append(SpeedBeside(measured.beside, measured.placement, speed, True))
+    if job.run and job.id in paces.row:
+        pace = paces.of(job, job.run)
+        if pace.beside and not pace.measured:
+            now = SpeedBeside(pace.beside, job.run.placement, pace.speed, False)
+            found.append(now)
+    return found
+
+
+def _alone(measured: Sequence[Measured], placement: str) -> float | None:
+    here = (m.seconds for m in measured if m.placement == placement and not m.beside)
+    return next(here, None)
+
+
+def slowed(job: Job, view: View, paces: Paces) -> Reason | None:
+    """Why a run is slower than it might be: by how much, and by whom."""
+    if job.run is None or job.id not in paces.row:
+        return None
+    pace = paces.of(job, job.run)
+    if not pace.beside:
+        return None
+    names = listed(view.jobs[other].spec.name for other in pace.beside)
+    how = "" if pace.measured else ", it is expected"
+    return Reason("slowed", f"{pace.speed:.2f} of its speed alone, beside {names}{how}")
