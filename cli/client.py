@@ -73,8 +73,10 @@ class Client:
             time.sleep(pause)
         return self._unary("Submit", request, pb.SubmitReply)
 
-    def get_job(self, job: str, story: bool = False) -> pb.GetJobReply:
-        return self._unary("GetJob", pb.GetJobRequest(job=job, story=story), pb.GetJobReply)
+    def get_job(self, job: str, in_full: bool = False) -> pb.GetJobReply:
+        """`in_full`: with its story, and what is to be expected of it."""
+        request = pb.GetJobRequest(job=job, story=in_full, outlook=in_full)
+        return self._unary("GetJob", request, pb.GetJobReply)
 
     def list_jobs(self, request: pb.ListJobsRequest) -> pb.ListJobsReply:
         return self._unary("ListJobs", request, pb.ListJobsReply)

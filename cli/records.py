@@ -33,6 +33,9 @@ def job(message: pb.Job) -> Record:
         "labels": pairs(spec.labels),
         "state": message.state,
         "reason": message.reason,
+        "why": why(message.why) if message.HasField("why") else None,
+        "eta": eta(message.eta) if message.HasField("eta") else None,
+        "last_run": message.last_run,
         "priority": message.priority,
         "preempted": message.preempted,
         "epochs_done": message.epochs_done,
@@ -52,6 +55,51 @@ def job(message: pb.Job) -> Record:
         ],
         "spec": spec_of(spec),
     }
+
+
+def why(message: pb.Why) -> Record:
+    return {
+        "kind": message.kind,
+        "detail": message.detail,
+        "until": names(message.until),
+        "ahead": names(message.ahead),
+        "instead": message.instead,
+    }
+
+
+def eta(message: pb.Eta) -> Record:
+    moments = ("starts_at", "starts_low", "starts_high", "ends_at", "ends_low", "ends_high")
+    return {name: _said(message, name) for name in moments}
+
+
+def learned(message: pb.Learned) -> Record:
+    return {
+        "epoch_seconds": [
+            {
+                "gpus": speed.gpus,
+                "measured": _said(speed, "measured_seconds"),
+                "predicted": _said(speed, "predicted_seconds"),
+            }
+            for speed in message.speeds
+        ],
+        "beside": [
+            {
+                "jobs": names(beside.jobs),
+                "gpus": beside.gpus,
+                "speed": beside.speed,
+                "measured": beside.measured,
+            }
+            for beside in message.beside
+        ],
+        "memory_asked_mib": message.memory_asked_mib,
+        "memory_mib": message.memory_mib,
+        "gpu_util": _said(message, "gpu_util"),
+        "restart_seconds": _said(message, "restart_seconds"),
+    }
+
+
+def names(messages: Iterable[pb.JobName]) -> list[Record]:
+    return [{"id": each.id, "name": each.name} for each in messages]
 
 
 def spec_of(spec: pb.JobSpec) -> Record:
@@ -124,5 +172,5 @@ def pairs(messages: Iterable[pb.KeyValue]) -> dict[str, str]:
     return {pair.key: pair.value for pair in messages}
 
 
-def _said(message: pb.Job | pb.JobSpec, field: str) -> Any:
+def _said(message: pb.Job | pb.JobSpec | pb.Eta | pb.Speed | pb.Learned, field: str) -> Any:
     return getattr(message, field) if message.HasField(field) else None

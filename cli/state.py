@@ -50,7 +50,7 @@ def parser() -> Parser:
     add_filters(group)
     group.add_argument("--user", metavar="USER", help="of this user")
     group = this.add_argument_group("what to show")
-    group.add_argument("--extended", action="store_true", help="each option that was submitted")
+    group.add_argument("--extended", action="store_true", help="each option, and what was learned")
     group.add_argument("--cluster", action="store_true", help="GPUs and totals by user first")
     group.add_argument("--watch", action="store_true", help="again when it changes, until ^C (130)")
     this.add_common()
@@ -115,6 +115,7 @@ def _ask(client: Client, options: argparse.Namespace) -> _Answer:
         record = records.state(listed, cluster)
         for job, reply in zip(record["jobs"], found or [], strict=False):
             job["story"] = [records.fact(fact) for fact in reply.story]
+            job["learned"] = records.learned(reply.learned)
         answer.lines = [json.dumps(record)]
         return answer
     if cluster:
@@ -143,11 +144,11 @@ def request(options: argparse.Namespace) -> pb.ListJobsRequest:
 def _found(client: Client, options: argparse.Namespace, answer: _Answer) -> list[pb.GetJobReply]:
     """Of several, those that can be found; the others are told beside them."""
     if len(options.jobs) == 1:
-        return [client.get_job(options.jobs[0], story=True)]
+        return [client.get_job(options.jobs[0], in_full=True)]
     found = []
     for job in options.jobs:
         try:
-            found.append(client.get_job(job, story=True))
+            found.append(client.get_job(job, in_full=True))
         except CommandError as error:
             if error.exit_code == 3:
                 raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
-from cli import story
+from cli import outlook, story
 from cli.records import pairs
 from cli.render import Cell, Column, Screen, ago, bar, clock, fields, printable, span, table
 from scheduler.v1 import scheduler_pb2 as pb
@@ -86,6 +86,8 @@ def record(reply: pb.GetJobReply, now: float, screen: Screen, extended: bool) ->
     facts = list(_about(job, now))
     if extended:
         facts += _options(job.spec)
+    if extended and reply.HasField("learned"):
+        facts += outlook.learned(reply.learned)
     lines = [title, *fields(facts, screen)]
     if reply.story:
         lines.append(f"  {screen.paint('story', 'grey')}")
@@ -99,7 +101,15 @@ def _about(job: pb.Job, now: float) -> Iterator[tuple[str, str]]:
     yield "id", job.id
     if job.reason and job.reason != "finished":
         yield "why", f"pending: {job.reason}" if job.state in _WAITING else job.reason
+    elif job.why.kind == "slowed":
+        yield "slowed", job.why.detail
+    if job.last_run:
+        yield "last run", job.last_run
+    if starts := outlook.starts(job, now):
+        yield "starts", starts
     yield "epochs", _epochs(job)
+    if ends := outlook.ends(job, now):
+        yield "ends", ends
     for share in job.shares:
         yield "on", f"{share.node} {share.gpu}, {share.memory_mib} MiB"
     if job.attempt:
@@ -130,7 +140,7 @@ def _epochs(job: pb.Job) -> str:
     told = f"{job.epochs_done} of {job.max_epochs}"
     if job.HasField("epoch_seconds"):
         told += f", {span(job.epoch_seconds)} each"
-    if job.HasField("eta_seconds"):
+    if job.HasField("eta_seconds") and not job.eta.HasField("ends_at"):
         told += f", {span(job.eta_seconds)} left"
     return told
 

@@ -84,7 +84,9 @@ class _Telling:
         free = self._by_type(job, self.free)
         if max(free.values(), default=0) < count:
             what = _gpus(job, "free ", self.rules)
-            return Reason("gpus", f"needs {what}; free now: {_most(free)}")
+            shares = count == 1 and not takes_whole_card(job)
+            none = ", and none is better shared with it" if shares else ""
+            return Reason("gpus", f"needs {what}; free now: {_most(free)}{none}")
         heirs = (heir for key in self.free for heir in self.heirs.get(key, ()))
         names = self._names(heirs)
         return Reason("turn", f"what is free is kept for {names}" if names else "others come first")
@@ -129,9 +131,10 @@ def _gpus(job: Job, state: str, rules: Rules) -> str:
     """`a free GPU with 12,000 MiB`"""
     count = job.spec.gpus_min
     gpus = f"{count} {state}GPUs" if count > 1 else f"a {state}GPU"
-    if takes_whole_card(job):
-        return gpus
-    return f"{gpus} with {job.memory_mib + rules.memory_margin_mib:,} MiB"
+    if not takes_whole_card(job):
+        return f"{gpus} with {job.memory_mib + rules.memory_margin_mib:,} MiB"
+    alone = "shares with nobody" if not job.spec.shareable else "has no known memory need"
+    return f"{gpus}, as it {alone}"
 
 
 def _holds(job: Job, gpu: Gpu, rules: Rules) -> bool:

@@ -1,0 +1,84 @@
+"""What is to be expected of a job, and what has been learned of it, in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from cli.render import clock, span
+from scheduler.v1 import scheduler_pb2 as pb
+
+NAMES_MAX = 3
+SHORT = 8
+
+
+def starts(job: pb.Job, now: float) -> str:
+    """`when grid-3 ends, in about 41 min (80 %: 30 to 55 min), or now with --num_gpus 1`"""
+    parts = []
+    if job.why.until:
+        verb = "ends" if len(job.why.until) == 1 else "end"
+        parts.append(f"when {_listed(job.why.until)} {verb}")
+    if job.why.ahead:
+        joined = "and " if parts else ""
+        parts.append(f"{joined}after {_listed(job.why.ahead)}, who come first")
+    eta = job.eta
+    if eta.HasField("starts_at") and eta.starts_at > now:
+        parts.append(_about(eta.starts_at, eta.starts_low, eta.starts_high, now))
+    told = ", ".join(parts).replace(", and ", " and ")
+    if job.why.instead:
+        told += f"{', or now ' if told else 'now '}{job.why.instead}"
+    return told
+
+
+def ends(job: pb.Job, now: float) -> str:
+    eta = job.eta
+    if not eta.HasField("ends_at"):
+        return ""
+    return f"{_about(eta.ends_at, eta.ends_low, eta.ends_high, now)}, at {clock(eta.ends_at, now)}"
+
+
+def _about(at: float, low: float, high: float, now: float) -> str:
+    """Four of five such forecasts come true."""
+    least, most = span(low - now), span(high - now)
+    unit = most.rpartition(" ")[2]
+    if least.count(" ") == most.count(" ") == 1:
+        least = least.removesuffix(f" {unit}")
+    return f"in about {span(at - now)} (80 %: {least} to {most})"
+
+
+def _listed(names: Sequence[pb.JobName]) -> str:
+    """`a`, `a and b`, `a, b and 7 others`"""
+    shown = [name.name or name.id[-SHORT:] for name in names]
+    if len(shown) > NAMES_MAX:
+        rest = len(shown) - NAMES_MAX + 1
+        shown[NAMES_MAX - 1 :] = [f"{rest} others"]
+    return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
+
+
+def learned(message: pb.Learned) -> Iterator[tuple[str, str]]:
+    for speed in message.speeds:
+        yield f"on {speed.gpus}", _seconds(speed)
+    for beside in message.beside:
+        how = "measured" if beside.measured else "expected"
+        yield (
+            "beside",
+            f"{_listed(beside.jobs)} on {beside.gpus}: {beside.speed:.2f} of its speed, {how}",
+        )
+    asked, needed = message.memory_asked_mib, message.memory_mib
+    if asked or needed:
+        told = f"{needed} MiB" if needed else "not known yet"
+        yield (
+            "memory",
+            f"{told}; asked for {asked} MiB" if asked else f"{told}; nothing was asked for",
+        )
+    if message.HasField("gpu_util"):
+        yield "busy", f"{message.gpu_util:.0%} of the time"
+    if message.HasField("restart_seconds"):
+        yield "restart", f"{span(message.restart_seconds)} from a launch to the first epoch"
+
+
+def _seconds(speed: pb.Speed) -> str:
+    if speed.HasField("measured_seconds"):
+        return f"{span(speed.measured_seconds)} an epoch, measured"
+    if speed.HasField("predicted_seconds"):
+        return f"{span(speed.predicted_seconds)} an epoch, predicted"
+    return "not known"
