@@ -63,6 +63,9 @@ class Study:
         grouped = groupby(self.entries, key=lambda entry: entry.policy)
         return [(policy, list(entries)) for policy, entries in grouped]
 
+    def seeds(self) -> list[int]:
+        return list(dict.fromkeys(entry.seed for entry in self.entries))
+
 
 def mean(summaries: Sequence[Summary]) -> dict[str, float]:
     """Of several seeds, figure by figure."""
@@ -73,7 +76,7 @@ def mean(summaries: Sequence[Summary]) -> dict[str, float]:
 
 
 def text(study: Study, timing: bool = False) -> str:
-    columns = shown(study) | (TIMING if timing else {})
+    columns = shown(study, timing)
     rows = [["policy", "seed", *(heading for heading, _ in columns.values())]]
     for policy, entries in study.policies():
         summaries = [entry.result.summary() for entry in entries]
@@ -88,11 +91,11 @@ def text(study: Study, timing: bool = False) -> str:
     return "\n".join(line for part in parts for line in part) + "\n"
 
 
-def shown(study: Study) -> dict[str, tuple[str, str]]:
+def shown(study: Study, timing: bool) -> dict[str, tuple[str, str]]:
+    """The columns of a table, by their key in a summary."""
     summaries = [entry.result.summary() for entry in study.entries]
-    return COLUMNS | {
-        key: column for key, column in MISHAPS.items() if any(s[key] for s in summaries)
-    }
+    mishaps = {key: column for key, column in MISHAPS.items() if any(s[key] for s in summaries)}
+    return COLUMNS | mishaps | (TIMING if timing else {})
 
 
 def _heading(study: Study) -> str:

@@ -15,6 +15,7 @@ from scheduler.errors import Impossible, Rejected
 from scheduler.model import Gpu, Node, Rules
 from scheduler.policies import POLICIES
 from simulator import report
+from simulator.page import page
 from simulator.progress import Bar
 from simulator.report import Study
 from simulator.study import Died, Task, studied
@@ -44,7 +45,7 @@ exit codes:
   4  refused: a job that no node can hold
   130  interrupted"""
 
-REPORTS = {"text": report.text, "json": report.as_json}
+REPORTS = {"text": report.text, "json": report.as_json, "html": page}
 DATA = "EPOCH_SCHEDULER_DATA"
 
 _GROUP = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,3})x([1-9]\d{0,7}):([A-Za-z][\w.-]*)", re.ASCII)
