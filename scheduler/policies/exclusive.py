@@ -2,15 +2,15 @@
 type, and why the others wait. Each of them only decides who comes before whom.
 
 A job has as many cards as it can make use of (`gpus_max`), or as there are of one type, if that is
-enough for it (`gpus_min`): none of these policies changes the number while it runs. None knows how
-fast a type is; the smallest cards that hold a job are for it, so that larger ones are left to those
-that need them.
+enough for it (`gpus_min`), and keeps that number while it runs; only elastic.py decides otherwise.
+Who does not know how fast a type is, takes the smallest cards that hold the job: larger ones are
+left to those that need them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from scheduler.adopt import lingers
@@ -44,7 +44,8 @@ class Round:
     view: View
     now: Time
     rules: Rules
-    preempts: bool = False  # whether runs may be asked to leave
+    preempts: bool = False  # whether runs may be asked to leave,
+    elastic: bool = False  # or to come back with another number of cards
     units: list[Unit] = field(default_factory=list)
     why: dict[JobId, Reason] = field(default_factory=dict)
     passed: list[Job] = field(default_factory=list)  # waiting jobs, in the order they were refused
@@ -69,13 +70,18 @@ class Round:
                 self.candidates.append(job)
 
     def _keep(self, job: Job) -> None:
-        assert job.run is not None, "only a run can be kept"
-        types = {self.known[share.key].type for share in job.run.shares if share.key in self.known}
-        if len(types) == 1:
-            self._give(job, types.pop(), len(job.run.shares))
+        if (type := self.type_of(job)) is not None and job.run:
+            self.assign(job, type, len(job.run.shares))
 
-    def _give(self, job: Job, type: str, count: int) -> None:
+    def type_of(self, job: Job) -> str | None:
+        """On which it runs; None: nowhere, or on cards that are not there now."""
+        found = [self.known.get(share.key) for share in job.run.shares] if job.run else []
+        return found[0].type if found and found[0] else None
+
+    def assign(self, job: Job, type: str, count: int) -> None:
         self.left[type] -= count
+        if job.waiting:
+            self.idle[type] -= count
         self.units.append(Unit((job,), type, count))
 
     def fitting(self, job: Job) -> dict[str, int]:
@@ -87,11 +93,12 @@ class Round:
         return found
 
     def wanted(self, job: Job) -> int | None:
-        """How many cards it is to have; None: not even the fewest are there."""
+        """How many cards it is to have, at least; None: not even the fewest are there."""
         if running(job) and job.run:
             return len(job.run.shares)
-        count = min(job.spec.gpus_max, max(self.fitting(job).values(), default=0))
-        return count if count >= job.spec.gpus_min else None
+        least, most = job.spec.gpus_min, job.spec.gpus_max
+        count = min(least if self.elastic else most, max(self.fitting(job).values(), default=0))
+        return count if count >= least else None
 
     def give(self, job: Job) -> bool:
         """Whether what those before it have left is enough for it."""
@@ -100,9 +107,7 @@ class Round:
         if count is None or type is None:
             self.refuse(job)
             return False
-        self._give(job, type, count)
-        if job.waiting:
-            self.idle[type] -= count
+        self.assign(job, type, count)
         return True
 
     def refuse(self, job: Job) -> None:
@@ -112,21 +117,23 @@ class Round:
     def _type_for(self, job: Job, count: int) -> str | None:
         """The one where it runs. Else that with the smallest cards, but before it one of which
         enough are idle."""
-        if running(job) and job.run:
-            type = self.known[job.run.shares[0].key].type
-            return type if self.left[type] >= count else None
+        if running(job):
+            type = self.type_of(job)
+            return type if type is not None and self.left[type] >= count else None
         enough = [type for type in self.fitting(job) if self.left[type] >= count]
         return min(enough, key=lambda type: self.idle[type] < count, default=None)
 
     # --- the plan ---------------------------------------------------------------------------
 
-    def plan(self, replan_at: Time | None = None) -> Plan:
-        made = placed(self.units, self.view, self.rules)
+    def plan(self, replan_at: Time | None = None, moves_max: int = 0) -> Plan:
+        made = placed(self.units, self.view, self.rules, moves_max)
         self._explain_waiting(made)
         claimants = {key: id for id, keys in made.claims.items() for key in keys}
         for job in self.candidates:
             if running(job) and job.id not in made.placements:
                 self.why[job.id] = self._preempted(job, claimants)
+            elif running(job) and job.id in made.claims:
+                self.why[job.id] = _moved(job, made.claims[job.id])
         moments = [j.eligible_at for j in self.view.jobs.values() if j.eligible_at > self.now]
         moments += [] if replan_at is None else [replan_at]
         return Plan(made.placements, self.why, replan_at=min(moments, default=None))
@@ -179,6 +186,11 @@ class Round:
         ids = dict.fromkeys(claimants[s.key] for s in shares if s.key in claimants)
         names = ", ".join(self.view.jobs[id].spec.name for id in ids)
         return Reason("preempted", f"for {names or 'jobs that come first'}")
+
+
+def _moved(job: Job, keys: Sequence[GpuKey]) -> Reason:
+    had, has = len(job.run.shares) if job.run else 0, len(keys)
+    return Reason("moved", f"from {had} to {has} GPUs" if had != has else "to other GPUs")
 
 
 def _counted(sizes: Counter[tuple[int, str]], memory_mib: int) -> dict[str, int]:

@@ -1,0 +1,147 @@
+"""Elastic jobs on whole cards: how many GPUs of which type each has, by Sia's objective.
+
+Source: Jayaram Subramanya et al., "Sia: Heterogeneity-aware, goodput-optimized ML-cluster
+scheduling", SOSP 2023, and its artifact. Each job j can have one configuration c, so many GPUs of
+one type: a power of two on one node, or whole nodes (a rigid job only its own number). Chosen is
+what minimises the sum of (r_j G_jc)^p, or 1.1 for a job that gets nothing, within the GPUs of each
+type (there by an integer program, here by prices.py, which comes within 0.1 % of it). G_jc is the
+speed relative to the job's slowest configuration; p = -0.5; and what would need a restart is
+discounted by
+
+    r_j = (age - restarts * S) / (age + S),    S seconds being what a restart costs the job,
+
+and by 0.01 for the change itself. All jobs weigh the same: what is left of them does not matter.
+
+Here batch sizes are the user's, so goodput is the throughput; a run moves at the end of an epoch,
+not each minute. It knows of a job what we know ourselves: seconds per epoch at each configuration,
+measured or predicted from jobs alike (the paper profiles each job on one GPU of each type, and
+learns the rest from at most twice as many GPUs each time). Not used: how many epochs are left.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.model import Job, Plan, Rules, Time, View
+from scheduler.placing import may_move
+from scheduler.policies.exclusive import Round, running
+from scheduler.ports import Policy
+from scheduler.prices import Menu, chosen, priced
+from scheduler.speed import Config, estimate
+
+Floats = npt.NDArray[np.float64]
+
+EXPONENT = -0.5
+NOTHING = 1.1  # what it costs to have no GPU
+CHANGE = 0.01  # and what to have others than now
+DISCOUNT_MIN = 0.01
+MOVES_MAX = 8  # small ones that are moved, in one plan, so that others are on one node
+
+
+def elastic(rules: Rules) -> Policy:
+    def plan(view: View, now: Time) -> Plan:
+        round = Round(view, now, rules, preempts=True, elastic=True)
+        choosing = []
+        for job in round.candidates:
+            if job.spec.gpus_max == 0 or (running(job) and not may_move(job)):
+                round.give(job)
+            elif round.wanted(job) is None:
+                round.refuse(job)
+            else:
+                choosing.append(job)
+        _choose(choosing, round)
+        return round.plan(moves_max=MOVES_MAX)
+
+    return plan
+
+
+def _choose(jobs: Sequence[Job], round: Round) -> None:
+    sizes = _node_sizes(round)
+    configs = _configs(jobs, round, sizes)
+    if not jobs or not configs:
+        return
+    types = sorted(sizes)
+    menu = Menu(
+        worth=_worth(jobs, configs, round, sizes),
+        count=np.array([config.count for config in configs], np.intp),
+        type=np.array([types.index(config.type) for config in configs], np.intp),
+        capacity=np.array([max(0, round.left[type]) for type in types], np.intp),
+    )
+    for job, column in zip(jobs, chosen(menu, priced(menu)).tolist(), strict=True):
+        if column >= 0:
+            round.assign(job, configs[column].type, configs[column].count)
+        else:
+            round.refuse(job)
+
+
+def _node_sizes(round: Round) -> dict[str, int]:
+    """Of each type, the cards on the largest node."""
+    sizes: dict[str, int] = {}
+    for (type, _), size in Counter((gpu.type, key[0]) for key, gpu in round.known.items()).items():
+        sizes[type] = max(size, sizes.get(type, 0))
+    return sizes
+
+
+def _configs(jobs: Sequence[Job], round: Round, sizes: Mapping[str, int]) -> list[Config]:
+    """Powers of two on one node, whole nodes, and the least that jobs ask for."""
+    made = []
+    asked = {job.spec.gpus_min for job in jobs}
+    most = max((job.spec.gpus_max for job in jobs), default=0)
+    there_are = Counter(gpu.type for gpu in round.known.values())
+    for type, size in sorted(sizes.items()):
+        counts = {1 << k for k in range(size.bit_length())} | set(range(size, most + 1, size))
+        made += [
+            Config(type, count, -(-count // size))
+            for count in sorted(counts | asked)
+            if count <= there_are[type]
+        ]
+    return made
+
+
+def _worth(
+    jobs: Sequence[Job], configs: Sequence[Config], round: Round, sizes: Mapping[str, int]
+) -> Floats:
+    """[jobs, configs]; -inf: not possible."""
+    has = np.array([_has(job, configs, round) for job in jobs])
+    possible = _possible(jobs, configs, round, sizes)
+    possible[np.flatnonzero(has >= 0), has[has >= 0]] = True
+    pace = 1.0 / estimate(jobs, round.view.kinds, configs)
+    slowest = np.where(possible, pace, np.inf).min(axis=1, keepdims=True)
+    restarts = (has[:, None] >= 0) & (has[:, None] != np.arange(len(configs)))
+    discount = np.array([[_discount(job, round)] for job in jobs])
+    pace = pace / slowest * np.where(restarts, discount, 1.0)
+    return np.where(possible, NOTHING - pace**EXPONENT - CHANGE * restarts, -np.inf)
+
+
+def _possible(
+    jobs: Sequence[Job], configs: Sequence[Config], round: Round, sizes: Mapping[str, int]
+) -> npt.NDArray[np.bool_]:
+    count = np.array([config.count for config in configs])
+    size = np.array([sizes[config.type] for config in configs])
+    regular = (count % size == 0) | ((count < size) & (count & (count - 1) == 0))
+    least = np.array([[job.spec.gpus_min] for job in jobs])
+    most = np.array([[job.spec.gpus_max] for job in jobs])
+    fitting = [round.fitting(job) for job in jobs]
+    there_are = np.array([[fits.get(config.type, 0) for config in configs] for fits in fitting])
+    in_range = (least <= count) & (count <= np.minimum(most, there_are))
+    return np.asarray(in_range & (regular | (count == least)))
+
+
+def _has(job: Job, configs: Sequence[Config], round: Round) -> int:
+    """Which configuration it runs with; -1: none of these."""
+    if not running(job) or job.run is None:
+        return -1
+    now = round.type_of(job), len(job.run.shares)
+    return next((at for at, config in enumerate(configs) if (config.type, config.count) == now), -1)
+
+
+def _discount(job: Job, round: Round) -> float:
+    age = round.now - job.submitted_at
+    restart = job.restart_seconds or round.rules.restart_seconds
+    if age < restart:
+        return 1.0
+    return max(DISCOUNT_MIN, (age - (job.attempts - 1) * restart) / (age + restart))
