@@ -72,9 +72,11 @@ class _Planner:
         without = [job for job in jobs if job.spec.gpus_max == 0]
         units = [Unit((job,), "", 0) for job in without]
         taken = {stock.type: 0 for stock in self.stocks}
-        for members in self._classes([job for job in jobs if job.spec.gpus_max]):
+        for members in self._classes([j for j in jobs if j.spec.gpus_max and self.stocks]):
             units += self._chosen(members, taken)
         done = placed(units, self.view, self.rules, MOVES_MAX)
+        if not self.stocks:  # nobody is stopped for GPUs that are not to be seen for a while
+            done.placements.update({job.id: job.run.shares for job in jobs if job.run})
         self._explain(jobs, done)
         eligible = [j.eligible_at for j in self.view.jobs.values() if j.eligible_at > self.now]
         return Plan(done.placements, self.why, replan_at=min(eligible, default=None))
