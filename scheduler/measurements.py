@@ -11,13 +11,12 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
 from scheduler.learning import kind_of
-from scheduler.model import Job, JobId, Kind, Measured
+from scheduler.model import Job, Kind, Measured
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -26,7 +25,9 @@ Bools = npt.NDArray[np.bool_]
 # Outside of these a duration, of an epoch or of a sample, is a broken clock.
 SECONDS_MIN, SECONDS_MAX = 1e-9, 1e9
 COUNT_MAX = 65536
-COLUMNS = 5  # of a row: type, count, nodes, seconds, epochs
+UTIL_UNKNOWN = 0.75  # spec/optimizer.md, section 5
+COLUMNS = 6  # of what was read: type, count, nodes, seconds, epochs, how many neighbours
+NAMES_MAX = 10_000  # that a memo keeps of jobs, besides those that there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,69 +75,84 @@ class Measurements:
     beside: Rows
     neighbour_row: Integers  # for each neighbour, the row of `beside` that it belongs to,
     neighbour: Integers  # and which owner it is; who is gone has a number past all owners
-    util: Floats  # [neighbour] 0 to 1: its own, else its kind's; NaN: not known
+    util: Floats  # [neighbour] 0 to 1: its own, else its kind's, else UTIL_UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What was read of one owner; the rows as the bytes of floats, which are quickest to join."""
+    """What was read of one owner, as the bytes of floats, which are quickest to join."""
 
     source: Job | Kind
-    kind: str
-    size: float
-    util: float
+    head: bytes  # the number of its name, that of its kind, its training set's size, utilisation
     alone: bytes
     beside: bytes
-    neighbours: tuple[tuple[str, ...], ...]  # of each row of `beside`
+    neighbours: bytes  # the numbers of their names, in the order of `beside`
 
 
 @dataclass(slots=True)
 class Memo:
-    """What was read of the owners of the last reading. Forgetting it costs time, nothing else."""
+    """What was read in the last reading. To forget it costs time, and changes nothing else."""
 
-    jobs: dict[JobId, _Read] = field(default_factory=dict)
+    jobs: dict[str, _Read] = field(default_factory=dict)
     kinds: dict[str, _Read] = field(default_factory=dict)
-    types: dict[str, int] = field(default_factory=dict)  # in the order in which they were met
+    # Numbers of names, as they were met: of jobs, of kinds, of types of GPU.
+    job_names: dict[str, int] = field(default_factory=dict)
+    kind_names: dict[str, int] = field(default_factory=dict)
+    types: dict[str, int] = field(default_factory=dict)
 
 
 def read(jobs: Sequence[Job], kinds: Mapping[str, Kind], memo: Memo | None = None) -> Measurements:
     memo = memo or Memo()
-    memo.jobs = {job.id: _of_job(job, memo) for job in jobs}
-    memo.kinds = {name: _of_kind(name, kind, memo) for name, kind in kinds.items()}
-    owners = [*map(memo.jobs.__getitem__, (job.id for job in jobs)), *memo.kinds.values()]
-    types = tuple(sorted(memo.types))
-    rank = {name: number for number, name in enumerate(types)}
-    code = np.array([rank[name] for name in memo.types], dtype=np.int64)
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(o.kind for o in owners))}
-    row, neighbour, total = _neighbours(jobs, kinds, owners)
-    kind = np.array([numbers[o.kind] for o in owners], dtype=np.int64)
+    if len(memo.job_names) > NAMES_MAX + 10 * len(jobs):  # nearly all are long gone
+        memo.jobs, memo.kinds, memo.job_names, memo.kind_names = {}, {}, {}, {}
+    known = memo.jobs
+    of_jobs = [
+        found if (found := known.get(job.id)) and found.source is job else _of_job(job, memo)
+        for job in jobs
+    ]
+    of_kinds = [_of_kind(name, kind, memo) for name, kind in kinds.items()]
+    memo.jobs = dict(zip([job.id for job in jobs], of_jobs, strict=True))
+    memo.kinds = dict(zip(kinds, of_kinds, strict=True))
+    owners = of_jobs + of_kinds
+    name, kind_name, size, util = _table([one.head for one in owners], 4).T
+    kind = _by_appearance(kind_name)
+    alone = _table([one.alone for one in owners], COLUMNS)
+    beside = _table([one.beside for one in owners], COLUMNS)
+    types, rank = _types(memo.types, np.concatenate([alone[:, 0], beside[:, 0]]))
+    neighbour, everyone = _neighbours(of_jobs, of_kinds, name.astype(np.int64), memo)
     return Measurements(
         jobs=len(jobs),
         types=types,
-        kinds=len(numbers),
+        kinds=int(kind.max(initial=-1)) + 1,
         kind=kind,
-        size=np.array([o.size for o in owners], dtype=np.float64),
-        alone=_rows([o.alone for o in owners], code),
-        beside=_rows([o.beside for o in owners], code),
-        neighbour_row=row,
+        size=size,
+        alone=_rows(alone, [len(one.alone) for one in owners], rank),
+        beside=_rows(beside, [len(one.beside) for one in owners], rank),
+        neighbour_row=np.repeat(np.arange(len(beside)), beside[:, 5].astype(np.int64)),
         neighbour=neighbour,
-        util=_utils(np.array([o.util for o in owners]), kind, total),
+        util=_utils(util, kind, everyone),
     )
 
 
 def _of_job(job: Job, memo: Memo) -> _Read:
-    known = memo.jobs.get(job.id)
-    if known is not None and known.source is job:
-        return known
-    size = float(max(1, job.spec.training_set_size))
-    return _Read(job, kind_of(job.spec), size, _util(job.gpu_util), *_split(job.measured, memo))
+    name = _number(job.id, memo.job_names)
+    kind = _number(kind_of(job.spec), memo.kind_names)
+    size = max(1, job.spec.training_set_size)
+    head = array("d", (name, kind, size, _util(job.gpu_util))).tobytes()
+    return _Read(job, head, *_split(job.measured, memo.job_names, memo.types))
 
 
 def _of_kind(name: str, kind: Kind, memo: Memo) -> _Read:
     known = memo.kinds.get(name)
     if known is not None and known.source is kind:
         return known
-    return _Read(kind, name, 1.0, _util(kind.gpu_util), *_split(kind.measured, memo))
+    number = _number(name, memo.kind_names)
+    head = array("d", (number, number, 1, _util(kind.gpu_util))).tobytes()
+    return _Read(kind, head, *_split(kind.measured, memo.kind_names, memo.types))
+
+
+def _number(name: str, names: dict[str, int]) -> int:
+    return names.setdefault(name, len(names))
 
 
 def _util(value: float) -> float:
@@ -144,27 +160,26 @@ def _util(value: float) -> float:
 
 
 def _split(
-    measured: Iterable[Measured], memo: Memo
-) -> tuple[bytes, bytes, tuple[tuple[str, ...], ...]]:
-    alone, beside, neighbours = array("d"), array("d"), []
+    measured: Iterable[Measured], names: dict[str, int], types: dict[str, int]
+) -> tuple[bytes, bytes, bytes]:
+    alone, beside, neighbours = array("d"), array("d"), array("d")
     for one in measured:
         where = parse(one.placement)
         if where is None or not SECONDS_MIN < one.seconds < SECONDS_MAX:
             continue
         type, count, nodes = where
-        code = memo.types.setdefault(type, len(memo.types))
-        row = (code, count, nodes, one.seconds, max(0, one.epochs))
-        if one.beside:
-            beside.extend(row)
-            neighbours.append(one.beside)
-        else:
-            alone.extend(row)
-    return alone.tobytes(), beside.tobytes(), tuple(neighbours)
+        epochs, together = max(0, one.epochs), len(one.beside)
+        row = (_number(type, types), count, nodes, one.seconds, epochs, together)
+        (beside if together else alone).extend(row)
+        neighbours.extend(_number(other, names) for other in one.beside)
+    return alone.tobytes(), beside.tobytes(), neighbours.tobytes()
 
 
 @lru_cache(maxsize=4096)
 def parse(placement: str) -> tuple[str, int, int] | None:
-    """The GPUs' type, their count, the nodes they are on; None for no GPU, or several types."""
+    """The GPUs' type, their count, the nodes they are on; None: of several types, or nonsense."""
+    if placement == "cpu":
+        return placement, 0, 1
     match = re.fullmatch(r"(.+)x(\d{1,5})(?:/(\d{1,5}))?", placement)
     if match is None or re.search(r"x\d+\+", placement):
         return None
@@ -172,45 +187,63 @@ def parse(placement: str) -> tuple[str, int, int] | None:
     return (type, count, nodes) if 1 <= nodes <= count <= COUNT_MAX else None
 
 
-def _utils(own: Floats, kind: Integers, total: int) -> Floats:
-    util = np.full(total, np.nan)
-    sums, known = np.bincount(kind, own), np.bincount(kind, own > 0.0)
-    of_kind = np.divide(sums, known, out=np.full(len(sums), np.nan), where=known > 0)
-    util[: len(own)] = np.where(own > 0.0, own, of_kind[kind])
-    return util
+# --- arrays of what was read --------------------------------------------------------------------
 
 
-def _rows(parts: Sequence[bytes], code: Integers) -> Rows:
-    table = np.frombuffer(b"".join(parts), dtype=np.float64).reshape(-1, COLUMNS)
-    lengths = np.fromiter(map(len, parts), np.int64, len(parts)) // (8 * COLUMNS)
+def _table(parts: Sequence[bytes], columns: int) -> Floats:
+    return np.frombuffer(b"".join(parts), dtype=np.float64).reshape(-1, columns)
+
+
+def _rows(table: Floats, lengths: Sequence[int], rank: Integers) -> Rows:
+    """`lengths`: in bytes, of each owner's part."""
+    owner = np.repeat(np.arange(len(lengths)), np.array(lengths, dtype=np.int64) // (8 * COLUMNS))
     type, count, nodes = table[:, :3].astype(np.int64).T
-    return Rows(
-        owner=np.repeat(np.arange(len(parts)), lengths),
-        type=code[type],
-        count=count,
-        nodes=nodes,
-        seconds=table[:, 3],
-        epochs=table[:, 4],
-    )
+    return Rows(owner, rank[type], count, nodes, table[:, 3], table[:, 4])
+
+
+def _types(known: Iterable[str], met: Floats) -> tuple[tuple[str, ...], Integers]:
+    """Those that were met, and for each known its place among them."""
+    names = list(known)
+    order = sorted(np.unique(met).astype(np.int64).tolist(), key=names.__getitem__)
+    rank = np.full(len(names), -1)
+    rank[order] = np.arange(len(order))
+    return tuple(names[number] for number in order), rank
+
+
+def _by_appearance(numbers: Floats | Integers) -> Integers:
+    """Numbered anew, as they come: what a memo has met before must make no difference."""
+    _, first, inverse = np.unique(numbers, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    found: Integers = rank[inverse]
+    return found
 
 
 def _neighbours(
-    jobs: Sequence[Job], kinds: Mapping[str, Kind], owners: Sequence[_Read]
-) -> tuple[Integers, Integers, int]:
-    """Jobs name jobs, kinds name kinds: each is looked up among its like."""
-    of_jobs = list(chain.from_iterable(o.neighbours for o in owners[: len(jobs)]))
-    of_kinds = list(chain.from_iterable(o.neighbours for o in owners[len(jobs) :]))
-    by_id: dict[str, int] = {job.id: number for number, job in enumerate(jobs)}
-    by_name = {name: number for number, name in enumerate(kinds, len(jobs))}
-    numbers: list[int] = []
-    gone = len(owners)
-    for names, numbered in ((of_jobs, by_id), (of_kinds, by_name)):
-        for name in chain.from_iterable(names):
-            number = numbered.get(name)
-            if number is None:
-                number = numbered[name] = gone
-                gone += 1
-            numbers.append(number)
-    lengths = list(map(len, chain(of_jobs, of_kinds)))
-    row = np.repeat(np.arange(len(lengths)), np.array(lengths, dtype=np.int64))
-    return row, np.array(numbers, dtype=np.int64), gone
+    of_jobs: Sequence[_Read], of_kinds: Sequence[_Read], name: Integers, memo: Memo
+) -> tuple[Integers, int]:
+    """Who they are, and how many numbers these may be. Jobs name jobs, kinds name kinds."""
+    found, gone = [], len(name)
+    jobs = len(of_jobs)
+    for reads, names, own, first in (
+        (of_jobs, memo.job_names, name[:jobs], 0),
+        (of_kinds, memo.kind_names, name[jobs:], jobs),
+    ):
+        named = _table([one.neighbours for one in reads], 1)[:, 0].astype(np.int64)
+        owner = np.full(len(names), -1)
+        owner[own] = np.arange(first, first + len(own))
+        missing = owner[named] < 0
+        numbers = _by_appearance(named[missing])
+        neighbours = owner[named]
+        neighbours[missing] = gone + numbers
+        gone += int(numbers.max(initial=-1)) + 1
+        found.append(neighbours)
+    return np.concatenate(found), gone
+
+
+def _utils(own: Floats, kind: Integers, everyone: int) -> Floats:
+    util = np.full(everyone, UTIL_UNKNOWN)
+    sums, known = np.bincount(kind, own), np.bincount(kind, own > 0.0)
+    of_kind = np.divide(sums, known, out=np.full(len(sums), UTIL_UNKNOWN), where=known > 0)
+    util[: len(own)] = np.where(own > 0.0, own, of_kind[kind])
+    return util

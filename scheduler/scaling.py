@@ -34,7 +34,7 @@ KIND_WEIGHT_MAX = 10.0  # its likes never count for more measurements than that
 OUTLIER = 20.0  # what is so many times off the guess bends no law
 FIRST_LEAST = 0.05  # of T(1), that the fit may make of it
 
-_PASSES = 3  # between the scale of each and the shape of all; a fourth changes next to nothing
+_PASSES = 2  # between the scale of each and the shape of all; more change next to nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,8 @@ class Shapes:
 
 def terms(count: npt.ArrayLike, nodes: npt.ArrayLike) -> Floats:
     """[situation, parameter] of the law."""
-    n, over = np.asarray(count, dtype=np.float64), np.asarray(nodes, dtype=np.float64)
+    n = np.maximum(np.asarray(count, dtype=np.float64), 1.0)  # without a GPU it is as on one
+    over = np.asarray(nodes, dtype=np.float64)
     rest = (n - 1.0) / n
     return np.stack([1.0 / n, rest, rest * (over > 1), rest / n * (over > 1)], axis=-1)
 

@@ -5,11 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from scheduler import baseline, scaling
-from scheduler.measurements import COUNT_MAX, Bools, Floats, Integers, Measurements, Memo, read
+from scheduler.measurements import (
+    COUNT_MAX,
+    Bools,
+    Floats,
+    Integers,
+    Measurements,
+    Memo,
+    parse,
+    read,
+)
 from scheduler.model import Job, Kind
 
 # Relative standard deviations: of a measured epoch, of seconds on one GPU by measurements on more,
@@ -17,19 +27,24 @@ from scheduler.model import Job, Kind
 SD_MEASURED, SD_ELSEWHERE, SD_WARM_UP, SD_BESIDE = 0.02, 0.1, 0.3, 0.25
 WEIGHT_WEAK_MAX = 0.25  # of all that is not to be relied on in one situation, in measured epochs
 
+# What no fit of the law explains, by the tables it was tried on: on one node, and on several.
+SD_LAW, SD_LAW_NODES = 0.12, 0.25
+
 # What a measured situation was off the law, those near it are too.
 NEARNESS = 1.0  # in doublings of the GPUs, and half that in doublings of the nodes
 NEARNESS_RIDGE = 0.3
 
+MARGIN = 0.05  # by which nothing is predicted to scale better than perfectly from what was measured
+GAIN_MIN = 0.01  # of the mean relative variance, for a situation to be worth a try
+
 SLOWDOWN = 0.38  # of two jobs that keep the GPU busy: spec/optimizer.md, section 5
-UTIL_UNKNOWN = 0.75
 
 SITUATION = COUNT_MAX + 1  # count * SITUATION + nodes is one number for both
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Config:
-    """So many GPUs of one type, on so many nodes."""
+    """So many GPUs of one type, on so many nodes. `Config("cpu", 0)`: none."""
 
     type: str
     count: int
@@ -38,6 +53,8 @@ class Config:
     @property
     def key(self) -> str:
         """As `packing.placement` says it."""
+        if self.count == 0:
+            return self.type
         return f"{self.type}x{self.count}" + (f"/{self.nodes}" if self.nodes > 1 else "")
 
 
@@ -53,10 +70,41 @@ def uncertainty(
     return Speeds(jobs, kinds).uncertainty(configs)
 
 
+def informative(job: Job, configs: Sequence[Config]) -> Config | None:
+    """Where an epoch of the job, alone, would tell most of its epochs in all these configurations.
+
+    None: nowhere much that its own measurements do not tell already.
+    """
+    alone = [one.placement for one in job.measured if one.epochs >= 1 and not one.beside]
+    best, most = None, GAIN_MIN
+    for type, columns, counts, nodes in _by_type(configs):
+        known = [where[1:] for where in map(parse, alone) if where and where[0] == type]
+        for column, gain in zip(columns, _gains(counts, nodes, known), strict=True):
+            if gain > most:
+                best, most = configs[column], gain
+    return best
+
+
+def _gains(counts: Integers, nodes: Integers, known: Sequence[tuple[int, int]]) -> list[float]:
+    """[situation] by how much to measure there would lower the mean relative variance."""
+    places = [*zip(counts.tolist(), nodes.tolist(), strict=True), *known]
+    terms = scaling.terms(*np.array(places).T)
+    relative = terms / (terms @ scaling.GUESS)[:, None]
+    scale = baseline.SD_USUAL**2 * np.outer(scaling.GUESS, scaling.GUESS)
+    covariance = relative @ (np.diag(scaling.GUESS_SD**2) + scale) @ relative.T
+    for one in range(len(counts), len(places)):
+        told = covariance[one] / (covariance[one, one] + scaling.NOISE**2)
+        covariance = covariance - np.outer(told, covariance[one])
+    wanted = covariance[: len(counts), : len(counts)]
+    gains = (wanted**2).mean(axis=0) / (wanted.diagonal() + scaling.NOISE**2)
+    return [
+        0.0 if place in known else float(gain) for place, gain in zip(places, gains, strict=False)
+    ]
+
+
 def expected_speed(util: Floats, beside: Floats) -> Floats:
-    """Relative to alone, before anything is learned; NaN: not known."""
-    mine, theirs = (np.where(np.isnan(one), UTIL_UNKNOWN, one) for one in (util, beside))
-    speed: Floats = 1.0 / (1.0 + SLOWDOWN * mine * theirs)
+    """Of two on a GPU, relative to alone, before anything is learned."""
+    speed: Floats = 1.0 / (1.0 + SLOWDOWN * util * beside)
     return speed
 
 
@@ -109,13 +157,17 @@ class Speeds:
         """[owner] seconds on one GPU and their relative standard deviations, not counting what was
         measured beside others."""
         number, known = self.number(type), self._known
-        seconds, sd = self._baseline(~known.aside)
+        seconds, sd = (found[:, number].copy() for found in self._without_neighbours)
         here = known.relied & (known.grid.type == number)
         owner = known.grid.owner[here]
         one = np.ones(1, dtype=np.int64)
-        seconds[owner, number] = self._seconds(number, one, one)[owner, 0]
-        sd[owner, number] = known.sd[here]
-        return seconds[:, number], sd[:, number]
+        seconds[owner] = self._seconds(number, one, one)[owner, 0]
+        sd[owner] = known.sd[here]
+        return seconds, sd
+
+    @cached_property
+    def _without_neighbours(self) -> tuple[Floats, Floats]:
+        return self._baseline(~self._known.aside)
 
     def _seconds(self, type: int, counts: Integers, nodes: Integers) -> Floats:
         """[owner, situation]"""
@@ -128,7 +180,13 @@ class Speeds:
         law = self._shapes.first[lines, None] * (self._shapes.line[lines] @ grid.columns.T)
         off = np.where(solid, np.log(measured / law), 0.0)
         near = _nearness(known.count, known.nodes, counts, nodes)
-        seconds[owner] *= np.exp(off @ near / (solid @ near + NEARNESS_RIDGE))
+        predicted = seconds[owner] * np.exp(off @ near / (solid @ near + NEARNESS_RIDGE))
+        work = np.where(solid, measured * np.maximum(known.count, 1), 0.0)  # GPU-seconds
+        for column, (count, over) in enumerate(zip(counts, nodes, strict=True)):
+            fewer = (known.count <= count) & (known.nodes <= over)
+            least = work[:, fewer].max(axis=1, initial=0.0) / (max(count, 1) * (1.0 + MARGIN))
+            predicted[:, column] = np.maximum(predicted[:, column], least)
+        seconds[owner] = predicted
         for column, there in known.places(counts, nodes):
             kept = solid[:, there]
             seconds[owner[kept], column] = measured[kept, there]
@@ -145,6 +203,8 @@ class Speeds:
         covariance = np.linalg.inv(self._shapes.precision[lines])
         variance = np.einsum("cp,lpq,cq->lc", wanted, covariance, wanted)
         sd[owner] = np.sqrt(variance / law[owner] ** 2)
+        unexplained = np.where(counts > 1, np.where(nodes > 1, SD_LAW_NODES, SD_LAW), 0.0)
+        sd = np.hypot(sd, unexplained)
         for column, there in known.places(counts, nodes):
             sd[owner[known.solid[lines, there]], column] = SD_MEASURED
         return sd
@@ -160,7 +220,7 @@ def _by_type(
 
 
 def _nearness(count: Integers, nodes: Integers, counts: Integers, others: Integers) -> Floats:
-    gpus = np.log2(count)[:, None] - np.log2(counts)
+    gpus = np.log2(np.maximum(count, 1))[:, None] - np.log2(np.maximum(counts, 1))
     spans = 2.0 * (np.log2(nodes)[:, None] - np.log2(others))
     near: Floats = np.exp(-(gpus**2 + spans**2) / (2.0 * NEARNESS**2))
     return near
