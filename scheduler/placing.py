@@ -28,6 +28,7 @@ class Unit:
     type: str
     count: int
     nodes_max: int | None = None  # None: as few as can be, however many that are
+    stays: bool = False  # whoever of it runs is not to be moved, nor asked to leave for others
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,9 @@ class _Placing:
             if number is None:
                 if not may_leave(job):
                     self._stay(job)
-            elif not may_move(job) and not self._anchor(job, number, self.where.get(number)):
+                continue
+            stays = self.units[number].stays or not may_move(job)
+            if stays and not self._anchor(job, number, self.where.get(number)):
                 self._leave_behind(job, number)
         for number, unit in enumerate(self.units):
             if number not in self.where:
@@ -224,7 +227,8 @@ class _Placing:
         for number, keys in self.where.items():
             nodes = {node for node, _ in keys}
             other = self.units[number]
-            if len(nodes) == 1 and other.type == unit.type and all(map(may_move, other.jobs)):
+            movable = not other.stays and all(map(may_move, other.jobs))
+            if len(nodes) == 1 and other.type == unit.type and movable:
                 by_node[nodes.pop()].append(number)
         holds = self._holds(unit)
         whole, rest = divmod(unit.count, pool.size)

@@ -47,12 +47,11 @@ def elastic(rules: Rules) -> Policy:
         round = Round(view, now, rules, preempts=True, elastic=True)
         choosing = []
         for job in round.candidates:
-            if job.spec.gpus_max == 0 or (running(job) and not may_move(job)):
-                round.give(job)
-            elif round.wanted(job) is None:
-                round.refuse(job)
-            else:
+            as_is = job.spec.gpus_max == 0 or (running(job) and not may_move(job))
+            if not as_is and round.wanted(job) is not None:
                 choosing.append(job)
+            elif not round.give(job):
+                round.refused.append(job)
         _choose(choosing, round)
         return round.plan(moves_max=MOVES_MAX)
 
@@ -75,7 +74,7 @@ def _choose(jobs: Sequence[Job], round: Round) -> None:
         if column >= 0:
             round.assign(job, configs[column].type, configs[column].count)
         else:
-            round.refuse(job)
+            round.refused.append(job)
 
 
 def _node_sizes(round: Round) -> dict[str, int]:

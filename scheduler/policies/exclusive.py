@@ -10,13 +10,13 @@ left to those that need them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from scheduler.adopt import lingers
 from scheduler.model import GpuKey, Job, JobId, Plan, Reason, Rules, RunPhase, Time, View
 from scheduler.packing import cards
 from scheduler.placing import Placed, Unit, may_leave, placed
+from scheduler.reasons import explained
 
 
 def not_now(job: Job, view: View, now: Time) -> Reason | None:
@@ -48,7 +48,7 @@ class Round:
     elastic: bool = False  # or to come back with another number of cards
     units: list[Unit] = field(default_factory=list)
     why: dict[JobId, Reason] = field(default_factory=dict)
-    passed: list[Job] = field(default_factory=list)  # waiting jobs, in the order they were refused
+    refused: list[Job] = field(default_factory=list)  # in the order in which they were
 
     def __post_init__(self) -> None:
         self.known = cards(self.view.nodes)
@@ -58,31 +58,29 @@ class Round:
         self._sizes = Counter((gpu.memory_mib, gpu.type) for gpu in self.known.values())
         self._fitting: dict[int, dict[str, int]] = {}
         self.candidates: list[Job] = []
+        kept = set[GpuKey]()
         for job in self.view.jobs.values():
             if job.outcome or job.cancelled:
                 continue
             reason = not_now(job, self.view, self.now)
             if running(job) and not (may_leave(job) and (reason or self.preempts)):
-                self._keep(job)
+                self._keep(job, kept)
             elif reason:
                 self.why[job.id] = reason
             else:
                 self.candidates.append(job)
 
-    def _keep(self, job: Job) -> None:
-        if (type := self.type_of(job)) is not None and job.run:
-            self.assign(job, type, len(job.run.shares))
+    def _keep(self, job: Job, kept: set[GpuKey]) -> None:
+        """Where it runs, even if it was found there beside others."""
+        keys = {share.key for share in job.run.shares} if job.run else set()
+        self.left.subtract(self.known[key].type for key in keys - kept if key in self.known)
+        kept |= keys
+        self.units.append(Unit((job,), self.type_of(job) or "", len(keys), stays=True))
 
     def type_of(self, job: Job) -> str | None:
         """On which it runs; None: nowhere, or on cards that are not there now."""
         found = [self.known.get(share.key) for share in job.run.shares] if job.run else []
         return found[0].type if found and found[0] else None
-
-    def assign(self, job: Job, type: str, count: int) -> None:
-        self.left[type] -= count
-        if job.waiting:
-            self.idle[type] -= count
-        self.units.append(Unit((job,), type, count))
 
     def fitting(self, job: Job) -> dict[str, int]:
         """How many cards could hold it if nobody else was there; the type with the smallest ones
@@ -101,18 +99,19 @@ class Round:
         return count if count >= least else None
 
     def give(self, job: Job) -> bool:
-        """Whether what those before it have left is enough for it."""
+        """Cards for it, if those before it have left enough."""
         count = self.wanted(job)
         type = "" if count == 0 else self._type_for(job, count) if count else None
         if count is None or type is None:
-            self.refuse(job)
             return False
         self.assign(job, type, count)
         return True
 
-    def refuse(self, job: Job) -> None:
+    def assign(self, job: Job, type: str, count: int) -> None:
+        self.left[type] -= count
         if job.waiting:
-            self.passed.append(job)
+            self.idle[type] -= count
+        self.units.append(Unit((job,), type, count))
 
     def _type_for(self, job: Job, count: int) -> str | None:
         """The one where it runs. Else that with the smallest cards, but before it one of which
@@ -127,21 +126,16 @@ class Round:
 
     def plan(self, replan_at: Time | None = None, moves_max: int = 0) -> Plan:
         made = placed(self.units, self.view, self.rules, moves_max)
-        self._explain_waiting(made)
-        claimants = {key: id for id, keys in made.claims.items() for key in keys}
-        for job in self.candidates:
-            if running(job) and job.id not in made.placements:
-                self.why[job.id] = self._preempted(job, claimants)
-            elif running(job) and job.id in made.claims:
-                self.why[job.id] = _moved(job, made.claims[job.id])
+        waits = {job.id: job for job in self.refused if job.waiting}
+        waits |= {unit.jobs[0].id: unit.jobs[0] for unit in made.left_out if unit.jobs[0].waiting}
+        others = [job for job in self.candidates if job.id not in waits]
+        why = {**self.why, **explained(others, made, self.view, self.rules)}
+        self._explain(list(waits.values()), made, why)
         moments = [j.eligible_at for j in self.view.jobs.values() if j.eligible_at > self.now]
         moments += [] if replan_at is None else [replan_at]
-        return Plan(made.placements, self.why, replan_at=min(moments, default=None))
+        return Plan(made.placements, why, replan_at=min(moments, default=None))
 
-    def _explain_waiting(self, made: Placed) -> None:
-        for id, keys in made.claims.items():
-            if self.view.jobs[id].waiting:
-                self.why[id] = self._vacating(keys)
+    def _explain(self, waits: list[Job], made: Placed, why: dict[JobId, Reason]) -> None:
         taken = {share.key for shares in made.placements.values() for share in shares}
         taken.update(key for keys in made.claims.values() for key in keys)
         free = Counter(
@@ -149,48 +143,28 @@ class Round:
             for key, gpu in self.known.items()
             if not self.view.held.get(key) and key not in taken
         )
-        left_out = [unit.jobs[0] for unit in made.left_out if unit.jobs[0].waiting]
         alike: dict[tuple[int, int, int], Reason] = {}
-        for job in (*self.passed, *left_out):
+        for job in waits:
             needs = job.memory_mib, job.spec.gpus_min, job.spec.gpus_max
             if needs not in alike:
                 alike[needs] = self._lacking(job, free)
-            self.why[job.id] = alike[needs]
+            why[job.id] = alike[needs]
 
     def _lacking(self, job: Job, free: Counter[tuple[int, str]]) -> Reason:
         count = self.wanted(job)
-        what = f"free GPUs with {job.memory_mib} MiB" if job.memory_mib else "free GPUs"
+        size = f" with {job.memory_mib:,} MiB" if job.memory_mib else ""
         if count is None:
             most = max(self.fitting(job).values(), default=0)
-            return Reason("gpus", f"needs {job.spec.gpus_min} {what}; there are {most} in all")
+            return Reason("gpus", f"needs {_gpus(job.spec.gpus_min)}{size}; there are {most}")
         now = max(_counted(free, job.memory_mib).values(), default=0)
         if now < count:
-            return Reason("gpus", f"needs {count} {what}; now {now}")
-        first = next((other.spec.name for other in self.passed if self.wanted(other)), "another")
+            return Reason("gpus", f"needs {_gpus(count, 'free ')}{size}; free now: {now}")
+        first = next((other.spec.name for other in self.refused if self.wanted(other)), "another")
         return Reason("turn", f"{first} comes first")
 
-    def _vacating(self, keys: Iterable[GpuKey]) -> Reason:
-        stop, gone = set[str](), set[str]()
-        for id, attempt in {run for key in keys for run in self.view.held.get(key, {})}:
-            job = self.view.jobs.get(id)
-            believed = job is not None and job.run is not None and job.run.attempt == attempt
-            (stop if believed and job and not job.cancelled else gone).add(
-                job.spec.name if job else id
-            )
-        parts = (stop, "to stop at the end of an epoch"), (gone, "to be gone")
-        words = " and ".join(f"{', '.join(sorted(names))} {what}" for names, what in parts if names)
-        return Reason("stopping", f"waits for {words}")
 
-    def _preempted(self, job: Job, claimants: dict[GpuKey, JobId]) -> Reason:
-        shares = job.run.shares if job.run else ()
-        ids = dict.fromkeys(claimants[s.key] for s in shares if s.key in claimants)
-        names = ", ".join(self.view.jobs[id].spec.name for id in ids)
-        return Reason("preempted", f"for {names or 'jobs that come first'}")
-
-
-def _moved(job: Job, keys: Sequence[GpuKey]) -> Reason:
-    had, has = len(job.run.shares) if job.run else 0, len(keys)
-    return Reason("moved", f"from {had} to {has} GPUs" if had != has else "to other GPUs")
+def _gpus(count: int, state: str = "") -> str:
+    return f"{count} {state}GPUs" if count != 1 else f"a {state}GPU"
 
 
 def _counted(sizes: Counter[tuple[int, str]], memory_mib: int) -> dict[str, int]:

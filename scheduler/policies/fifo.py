@@ -22,11 +22,10 @@ def fifo(rules: Rules) -> Policy:
         round = Round(view, now, rules)
         blocked = False
         for job in sorted(round.candidates, key=_order):
-            if blocked and job.spec.gpus_max:
-                round.refuse(job)
-            elif not round.give(job):
+            if (blocked and job.spec.gpus_max) or not round.give(job):
+                round.refused.append(job)
                 # One that needs more than there is does not keep the others waiting.
-                blocked = round.wanted(job) is not None
+                blocked = blocked or round.wanted(job) is not None
         return round.plan()
 
     return plan

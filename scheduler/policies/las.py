@@ -35,8 +35,9 @@ def las(rules: Rules) -> Policy:
             return -job.priority, demoted, job.submitted_at, job.id
 
         for job in sorted(round.candidates, key=order):
-            round.give(job)
-        return round.plan(_next_demotion(round) if round.passed else None)
+            if not round.give(job):
+                round.refused.append(job)
+        return round.plan(_next_demotion(round) if round.refused else None)
 
     return plan
 

@@ -22,7 +22,8 @@ def srtf(rules: Rules) -> Policy:
     def plan(view: View, now: Time) -> Plan:
         round = Round(view, now, rules, preempts=True)
         for job in sorted(round.candidates, key=_order):
-            round.give(job)
+            if not round.give(job):
+                round.refused.append(job)
         return round.plan()
 
     return plan
