@@ -7,7 +7,7 @@ import json
 import sys
 
 
-def options(description: str | None, **defaults: float) -> argparse.Namespace:
+def options(description: str | None, **defaults: float | str) -> argparse.Namespace:
     """`--json`, and a flag for each default, of its type."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
