@@ -10,7 +10,7 @@ from importlib import import_module
 from scheduler.model import Rules
 from scheduler.ports import Policy
 
-NAMES = ("gpu_sharing", "fifo_sharing", "fifo", "srtf", "las", "elastic", "packing")
+NAMES = ("gpu_sharing", "fifo_sharing", "fifo", "srtf", "las", "elastic", "packing", "gavel")
 
 
 def _made(name: str, rules: Rules) -> Policy:
