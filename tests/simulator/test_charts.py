@@ -1,0 +1,69 @@
+"""Axes begin at zero and have round figures; lines and blocks are where they belong."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.charts import Axis, Block, Frame, gantt, lines, steps
+
+
+@given(st.floats(1e-3, 1e7), st.integers(2, 10))
+def test_ticks_begin_at_zero_and_are_round_and_few(most: float, count: int) -> None:
+    ticks = Axis("", most).ticks(count)
+    assert ticks[0] == 0.0
+    assert 2 <= len(ticks) <= count + 1
+    assert ticks[-1] <= most * (1 + 1e-9)
+    assert f"{ticks[1]:e}"[0] in "125"
+
+
+def test_an_axis_of_nothing_has_a_zero() -> None:
+    assert Axis("", 0.0).ticks(5) == [0.0]
+
+
+def test_figures_are_written_as_people_do() -> None:
+    assert [Axis("", 2000.0).words(value) for value in (0.0, 0.5, 2000.0)] == ["0", "0.5", "2,000"]
+    assert Axis("", 1.0, percent=True).words(0.25) == "25%"
+
+
+def test_zero_is_in_the_corner_and_the_most_at_the_other_end() -> None:
+    frame = Frame(Axis("x", 10.0), Axis("y", 5.0), 600.0, 320.0)
+    (left, bottom), (right, top) = frame.at(0.0, 0.0), frame.at(10.0, 5.0)
+    assert 0.0 < left < right < 600.0
+    assert 0.0 < top < bottom < 320.0
+    drawn = lines(frame, {"a": [(0.0, 0.0), (10.0, 5.0)]}, "label")
+    assert f'd="M{left:g} {bottom:g}L{right:g} {top:g}"' in drawn
+
+
+def test_steps_stay_until_the_next_and_end_with_the_axis() -> None:
+    assert steps([(0.0, 1.0), (2.0, 3.0)], 5.0) == [(0.0, 1.0), (2.0, 1.0), (2.0, 3.0), (5.0, 3.0)]
+    assert steps([(0.0, 1.0), (2.0, 3.0)], 1.0) == [(0.0, 1.0), (1.0, 1.0)]
+    assert steps([], 1.0) == []
+
+
+def blocks(*spans: tuple[float, float], shade: str = "g1") -> list[Block]:
+    return [Block(0, 0.0, 1.0, shade, left, right) for left, right in spans]
+
+
+def pieces(drawn: str) -> int:
+    return sum(path.count("z") for path in re.findall(r'class="g[^"]*" d="([^"]*)"', drawn))
+
+
+def test_blocks_between_which_nobody_could_see_a_gap_are_one() -> None:
+    x = Axis("hours", 100.0)
+    apart = gantt(x, 1, {0: "n0"}, blocks((0.0, 10.0), (20.0, 30.0)), 1200.0, "")
+    together = gantt(x, 1, {0: "n0"}, blocks((0.0, 10.0), (10.001, 30.0)), 1200.0, "")
+    other = blocks((0.0, 10.0)) + blocks((10.0, 30.0), shade="g2")
+    assert (pieces(apart), pieces(together)) == (2, 1)
+    assert pieces(gantt(x, 1, {0: "n0"}, other, 1200.0, "")) == 2
+
+
+def test_names_of_parts_do_not_overlap() -> None:
+    names = {row: f"n{row}" for row in range(0, 400, 2)}
+    drawn = gantt(Axis("hours", 10.0), 400, names, [], 1200.0, "")
+    heights = [float(y) for y in re.findall(r'y="([\d.]+)" text-anchor="end">n', drawn)]
+    assert len(heights) > 10
+    assert all(after - before >= 11.9 for before, after in pairwise(heights))
