@@ -31,7 +31,8 @@ class _Telling:
     def __init__(self, done: Placed, view: View, rules: Rules) -> None:
         self.done, self.view, self.rules = done, view, rules
         self.known = cards(view.nodes)
-        given = {share.key for shares in done.placements.values() for share in shares}
+        new = (id for id in done.placements if view.jobs[id].run is None)
+        given = {share.key for id in new for share in done.placements[id]}
         self.free = [key for key in self.known if not view.held.get(key) and key not in given]
         self.heirs: dict[GpuKey, list[JobId]] = {}  # who is to have each card, and cannot yet
         for job_id, keys in done.claims.items():
@@ -55,24 +56,31 @@ class _Telling:
 
     def _waits(self, job: Job) -> Reason:
         if keys := self.done.claims.get(job.id):
-            return self._waits_for(job, keys)
+            return self._waits_for(keys)
         alike = job.spec.gpus_min, job.memory_mib, job.spec.shareable
         if alike not in self._lacks:
             self._lacks[alike] = self._lacking(job)
         return self._lacks[alike]
 
-    def _waits_for(self, job: Job, keys: Sequence[GpuKey]) -> Reason:
+    def _waits_for(self, keys: Sequence[GpuKey]) -> Reason:
         """Cards are kept for it, and somebody is on them still."""
         runs = dict.fromkeys(run for key in keys for run in self.view.held.get(key, {}))
-        stop = [run for run in runs if self._lives(run)]
-        gone = [run for run in runs if run not in stop]
+        stop, gone, stay = list[JobId](), list[JobId](), list[JobId]()
+        for run in runs:
+            (stay if self._stays(run) else stop if self._lives(run) else gone).append(run[0])
         parts = ((stop, "to stop at the end of an epoch"), (gone, "to be gone"))
-        words = [f"{self._names(id for id, _ in part)} {what}" for part, what in parts if part]
-        return Reason("stopping", f"waits for {' and '.join(words) or 'its GPUs'}")
+        words = [f"{self._names(ids)} {what}" for ids, what in parts if ids]
+        if words:
+            return Reason("stopping", f"waits for {' and '.join(words)}")
+        return Reason("turn", f"is to share with {self._names(stay)}, when there is room")
 
     def _lives(self, run: RunKey) -> bool:
         job = self.view.jobs.get(run[0])
         return bool(job and job.run and job.run.attempt == run[1] and not job.cancelled)
+
+    def _stays(self, run: RunKey) -> bool:
+        job, placed = self.view.jobs.get(run[0]), self.done.placements.get(run[0])
+        return bool(job and job.run and self._lives(run) and placed == job.run.shares)
 
     def _lacking(self, job: Job) -> Reason:
         if not any(node.ready for node in self.view.nodes):

@@ -54,6 +54,14 @@ def startable(job: Job, now: Time) -> bool:
     return job.waiting and not (job.held or job.cancelled or job.eligible_at > now)
 
 
+def starts(job_id: JobId, view: View, now: Time, policy: Policy, rules: Rules) -> bool:
+    """Whether it would, were a plan made of this."""
+    plan = policy(view, now)
+    if job_id not in plan.placements:
+        return False
+    return adopt(view, plan, now, rules).view.jobs[job_id].run is not None
+
+
 def without(view: View, gone: Iterable[JobId], but: JobId) -> View:
     """As if these had never been; of `but` only what is left of its last run goes."""
     ids = frozenset(gone)
@@ -85,10 +93,7 @@ class _Trial:
         if not self.plans_left:
             return False
         self.plans_left -= 1
-        plan = self.policy(view, self.now)
-        if self.job.id not in plan.placements:
-            return False
-        return adopt(view, plan, self.now, self.rules).view.jobs[self.job.id].run is not None
+        return starts(self.job.id, view, self.now, self.policy, self.rules)
 
 
 def _holders(view: View, leaving: Iterable[JobId]) -> Iterator[JobId]:
