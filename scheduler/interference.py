@@ -20,9 +20,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scheduler.grid import expected_speed
 from scheduler.measurements import Floats, Integers, Measurements
 from scheduler.model import Job, Kind
-from scheduler.speed import Speeds, expected_speed
+from scheduler.speed import Speeds
 
 SPEED_LEAST = 0.05
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from scheduler.grid import SD_EPOCH, Grid
 from scheduler.measurements import Floats, Integers
 
 # The fixed guess, of (1, a, b, c), and how wrong it may be: between a batch that grows with the
@@ -27,26 +28,14 @@ GUESS_SD = np.array([0.2, 0.4, 0.5, 0.6])
 # How far a job may be from others on its type of GPU: a part of what they show, and a little.
 SPREAD, SPREAD_LEAST = 0.7, np.array([0.1, 0.1, 0.1, 0.15])
 
-NOISE = 0.04  # of a measured epoch, and of the law: relative
-NOISE_KIND = 0.1  # of what a job's likes say of it
-NOISE_TYPE = 0.25  # of what any others say
+# Relative standard deviations.
+SD_KIND = 0.1  # of what a job's likes say of it
+SD_TYPE = 0.25  # of what any others say
 KIND_WEIGHT_MAX = 10.0  # its likes never count for more measurements than that
 OUTLIER = 20.0  # what is so many times off the guess bends no law
 FIRST_LEAST = 0.05  # of T(1), that the fit may make of it
 
 _PASSES = 2  # between the scale of each and the shape of all; more change next to nothing
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """Measurements by owner and type (a line), and by count and nodes (a column)."""
-
-    owner: Integers  # [line]
-    type: Integers  # [line]
-    kind: Integers  # [line]: lines of one kind and one type are alike
-    columns: Floats  # [column, parameter]: their terms
-    seconds: Floats  # [line, column]; 1 where nothing was measured
-    weight: Floats  # [line, column]: 1 for a measurement to rely on, 0 for none
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,47 +65,54 @@ def spread(shape: Floats) -> Floats:
 
 def fit(grid: Grid, types: int) -> Shapes:
     """The shape of each line, of each kind on a type, and of each type."""
-    one_of_kind = np.unique(grid.kind, return_index=True)[1]
-    tells = (grid.weight > 0.5).sum(axis=1, keepdims=True) >= 2  # else it tells but its scale
+    columns = terms(grid.count, grid.nodes)
+    solid = grid.solid.sum(axis=1)
+    tells = solid >= 2  # of its shape; who was measured but once tells of its scale only
     by_type = np.tile(GUESS, (types, 1))
     for _ in range(_PASSES):
         guess = by_type[grid.type]
-        shown = np.where(tells, _shown(grid, guess, _scale(grid, guess)), 0.0)
-        present, sums = _summed(shown, grid.type)
-        shape = _posterior(sums / NOISE_TYPE**2, grid.columns, GUESS, GUESS_SD)[0]
-        by_type[present] = _unit(shape)
+        told = _shown(grid, columns, guess, _scale(grid, columns, guess)) * tells[:, None]
+        present, sums = _summed(told, grid.type)
+        by_type[present] = _unit(_posterior(sums / SD_TYPE**2, columns, GUESS, GUESS_SD)[0])
+
     guess = by_type[grid.type]
-    likes = _limited(_summed(shown, grid.kind)[1])
-    by_kind = _posterior(likes, grid.columns, guess[one_of_kind], spread(guess[one_of_kind]))[0]
-    scale = _scale(grid, _unit(by_kind)[grid.kind])
-    own = _shown(grid, guess, scale, own=True)
-    told = np.where(tells, _shown(grid, guess, scale), 0.0)
-    likes = _limited(_summed(told, grid.kind)[1][:, grid.kind] - told)
-    shape, precision = _posterior(likes + own / NOISE**2, grid.columns, guess, spread(guess))
-    return Shapes(scale * shape[:, 0], _unit(shape), precision, _unit(by_kind), by_type)
+    count: Floats = np.bincount(grid.kind, solid * tells).astype(np.float64)
+    likes = _limited(_summed(told, grid.kind)[1], count)
+    usual = guess[np.unique(grid.kind, return_index=True)[1]]
+    by_kind = _unit(_posterior(likes, columns, usual, spread(usual))[0])
+
+    scale = _scale(grid, columns, by_kind[grid.kind])
+    told = _shown(grid, columns, guess, scale) * tells[:, None]
+    others = _summed(told, grid.kind)[1][:, grid.kind] - told
+    likes = _limited(others, count[grid.kind] - solid * tells)
+    own = _shown(grid, columns, guess, scale, own=True) / SD_EPOCH**2
+    shape, precision = _posterior(likes + own, columns, guess, spread(guess))
+    return Shapes(scale * shape[:, 0], _unit(shape), precision, by_kind, by_type)
 
 
-def _scale(grid: Grid, shape: Floats) -> Floats:
+def _scale(grid: Grid, columns: Floats, shape: Floats) -> Floats:
     """[line] seconds on one GPU, if the line has this shape.
 
     What was measured on few GPUs says most of it, because the shape matters least there.
     """
-    law = shape @ grid.columns.T
-    doubt = spread(shape)[:, 1:] ** 2 @ grid.columns[:, 1:].T ** 2
-    weight = grid.weight / (NOISE**2 + doubt / law**2)
+    law = shape @ columns.T
+    doubt = spread(shape)[:, 1:] ** 2 @ columns[:, 1:].T ** 2
+    weight = grid.weight / (SD_EPOCH**2 + doubt / law**2)
     log_scale = (weight * np.log(grid.seconds / law)).sum(axis=1) / weight.sum(axis=1)
     scale: Floats = np.exp(log_scale)
     return scale
 
 
-def _shown(grid: Grid, shape: Floats, scale: Floats, own: bool = False) -> Floats:
-    """[3, line, column] What each measurement says of its shape, for sums of them: normal
-    equations' left and right side, and how much it counts."""
-    law = shape @ grid.columns.T
+def _shown(grid: Grid, columns: Floats, shape: Floats, scale: Floats, own: bool = False) -> Floats:
+    """[2, line, column] what each measurement adds to the two sides of the normal equations.
+
+    Errors are relative to what was measured if it is a line's `own`. For others they are relative
+    to what was guessed: else those who scale well would count for more than those who do not.
+    """
+    law = shape @ columns.T
     relative = np.clip(grid.seconds / scale[:, None], law / OUTLIER, law * OUTLIER)
-    yard = relative if own else law
-    weight = grid.weight / yard**2
-    return np.stack([weight, weight * relative, grid.weight])
+    weight = grid.weight / (relative if own else law) ** 2
+    return np.stack([weight, weight * relative])
 
 
 def _summed(shown: Floats, key: Integers) -> tuple[Integers, Floats]:
@@ -126,11 +122,10 @@ def _summed(shown: Floats, key: Integers) -> tuple[Integers, Floats]:
     return keys, np.add.reduceat(shown[:, order], starts, axis=1)
 
 
-def _limited(likes: Floats) -> Floats:
+def _limited(likes: Floats, count: Floats) -> Floats:
     """However many they are, they are not the job itself."""
-    count = likes[2].sum(axis=1, keepdims=True)
-    limited: Floats = likes * np.minimum(1.0, KIND_WEIGHT_MAX / np.maximum(count, 1.0))
-    return limited / NOISE_KIND**2
+    limited: Floats = likes * np.minimum(1.0, KIND_WEIGHT_MAX / np.maximum(count, 1.0))[:, None]
+    return limited / SD_KIND**2
 
 
 def _posterior(shown: Floats, columns: Floats, guess: Floats, sd: Floats) -> tuple[Floats, Floats]:

@@ -10,22 +10,9 @@ from functools import cached_property
 import numpy as np
 
 from scheduler import baseline, scaling
-from scheduler.measurements import (
-    COUNT_MAX,
-    Bools,
-    Floats,
-    Integers,
-    Measurements,
-    Memo,
-    parse,
-    read,
-)
+from scheduler.grid import SD_EPOCH, SD_ON_ONE, Grid, grid
+from scheduler.measurements import Bools, Floats, Integers, Measurements, Memo, parse, read
 from scheduler.model import Job, Kind
-
-# Relative standard deviations: of a measured epoch, of seconds on one GPU by measurements on more,
-# by a first epoch with its warm-up, and by epochs beside others, less what these may have cost.
-SD_MEASURED, SD_ELSEWHERE, SD_WARM_UP, SD_BESIDE = 0.02, 0.1, 0.3, 0.25
-WEIGHT_WEAK_MAX = 0.25  # of all that is not to be relied on in one situation, in measured epochs
 
 # What no fit of the law explains, by the tables it was tried on: on one node, and on several.
 SD_LAW, SD_LAW_NODES = 0.12, 0.25
@@ -36,10 +23,6 @@ NEARNESS_RIDGE = 0.3
 
 MARGIN = 0.05  # by which nothing is predicted to scale better than perfectly from what was measured
 GAIN_MIN = 0.01  # of the mean relative variance, for a situation to be worth a try
-
-SLOWDOWN = 0.38  # of two jobs that keep the GPU busy: spec/optimizer.md, section 5
-
-SITUATION = COUNT_MAX + 1  # count * SITUATION + nodes is one number for both
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -93,19 +76,13 @@ def _gains(counts: Integers, nodes: Integers, known: Sequence[tuple[int, int]]) 
     scale = baseline.SD_USUAL**2 * np.outer(scaling.GUESS, scaling.GUESS)
     covariance = relative @ (np.diag(scaling.GUESS_SD**2) + scale) @ relative.T
     for one in range(len(counts), len(places)):
-        told = covariance[one] / (covariance[one, one] + scaling.NOISE**2)
+        told = covariance[one] / (covariance[one, one] + SD_EPOCH**2)
         covariance = covariance - np.outer(told, covariance[one])
     wanted = covariance[: len(counts), : len(counts)]
-    gains = (wanted**2).mean(axis=0) / (wanted.diagonal() + scaling.NOISE**2)
+    gains = (wanted**2).mean(axis=0) / (wanted.diagonal() + SD_EPOCH**2)
     return [
         0.0 if place in known else float(gain) for place, gain in zip(places, gains, strict=False)
     ]
-
-
-def expected_speed(util: Floats, beside: Floats) -> Floats:
-    """Of two on a GPU, relative to alone, before anything is learned."""
-    speed: Floats = 1.0 / (1.0 + SLOWDOWN * util * beside)
-    return speed
 
 
 class Speeds:
@@ -116,19 +93,19 @@ class Speeds:
     ) -> None:
         self._jobs = jobs
         self.measured = measured = read(jobs, kinds, memo)
-        self._known = known = _known(measured)
-        self._shapes = shapes = scaling.fit(known.grid, len(measured.types))
-        self._shape = _spread_out(measured, known.grid, shapes)
+        self._grid = known = grid(measured)
+        self._shapes = shapes = scaling.fit(known, len(measured.types))
+        self._shape = _spread_out(measured, known, shapes)
         self._first, self._first_sd = self._baseline(np.ones(len(known.sd), dtype=np.bool_))
-        owner, type = known.grid.owner[known.relied], known.grid.type[known.relied]
+        owner, type = known.owner[known.relied], known.type[known.relied]
         self._first[owner, type] = shapes.first[known.relied]
         self._first_sd[owner, type] = known.sd[known.relied]
 
     def _baseline(self, lines: Bools) -> tuple[Floats, Floats]:
         """Of all types, by these lines."""
-        grid, known = self._known.grid, self._known
+        known = self._grid
         firsts = baseline.Firsts(
-            grid.owner[lines], grid.type[lines], self._shapes.first[lines], known.sd[lines]
+            known.owner[lines], known.type[lines], self._shapes.first[lines], known.sd[lines]
         )
         return baseline.fit(self._jobs, self.measured, firsts)
 
@@ -156,10 +133,10 @@ class Speeds:
     def alone_on_one(self, type: str) -> tuple[Floats, Floats]:
         """[owner] seconds on one GPU and their relative standard deviations, not counting what was
         measured beside others."""
-        number, known = self.number(type), self._known
+        number, known = self.number(type), self._grid
         seconds, sd = (found[:, number].copy() for found in self._without_neighbours)
-        here = known.relied & (known.grid.type == number)
-        owner = known.grid.owner[here]
+        here = known.relied & (known.type == number)
+        owner = known.owner[here]
         one = np.ones(1, dtype=np.int64)
         seconds[owner] = self._seconds(number, one, one)[owner, 0]
         sd[owner] = known.sd[here]
@@ -167,17 +144,16 @@ class Speeds:
 
     @cached_property
     def _without_neighbours(self) -> tuple[Floats, Floats]:
-        return self._baseline(~self._known.aside)
+        return self._baseline(~self._grid.aside)
 
     def _seconds(self, type: int, counts: Integers, nodes: Integers) -> Floats:
         """[owner, situation]"""
-        grid, known = self._known.grid, self._known
-        seconds = self._first[:, type, None] * (
-            self._shape[:, type] @ scaling.terms(counts, nodes).T
-        )
-        lines = np.flatnonzero(known.relied & (grid.type == type))
-        owner, solid, measured = grid.owner[lines], known.solid[lines], grid.seconds[lines]
-        law = self._shapes.first[lines, None] * (self._shapes.line[lines] @ grid.columns.T)
+        known, wanted = self._grid, scaling.terms(counts, nodes)
+        seconds = self._first[:, type, None] * (self._shape[:, type] @ wanted.T)
+        lines = np.flatnonzero(known.relied & (known.type == type))
+        owner, solid, measured = known.owner[lines], known.solid[lines], known.seconds[lines]
+        columns = scaling.terms(known.count, known.nodes)
+        law = self._shapes.first[lines, None] * (self._shapes.line[lines] @ columns.T)
         off = np.where(solid, np.log(measured / law), 0.0)
         near = _nearness(known.count, known.nodes, counts, nodes)
         predicted = seconds[owner] * np.exp(off @ near / (solid @ near + NEARNESS_RIDGE))
@@ -194,19 +170,19 @@ class Speeds:
 
     def _doubt(self, type: int, counts: Integers, nodes: Integers) -> Floats:
         """[owner, situation] relative standard deviations."""
-        grid, known, wanted = self._known.grid, self._known, scaling.terms(counts, nodes)
+        known, wanted = self._grid, scaling.terms(counts, nodes)
         law = self._shape[:, type] @ wanted.T
         of_shape = scaling.spread(self._shape[:, type])[:, 1:] ** 2 @ wanted[:, 1:].T ** 2
         sd = np.sqrt(self._first_sd[:, type, None] ** 2 + of_shape / law**2)
-        lines = np.flatnonzero(known.relied & (grid.type == type))
-        owner = grid.owner[lines]
+        lines = np.flatnonzero(known.relied & (known.type == type))
+        owner = known.owner[lines]
         covariance = np.linalg.inv(self._shapes.precision[lines])
         variance = np.einsum("cp,lpq,cq->lc", wanted, covariance, wanted)
         sd[owner] = np.sqrt(variance / law[owner] ** 2)
         unexplained = np.where(counts > 1, np.where(nodes > 1, SD_LAW_NODES, SD_LAW), 0.0)
         sd = np.hypot(sd, unexplained)
         for column, there in known.places(counts, nodes):
-            sd[owner[known.solid[lines, there]], column] = SD_MEASURED
+            sd[owner[known.solid[lines, there]], column] = SD_ON_ONE
         return sd
 
 
@@ -226,87 +202,16 @@ def _nearness(count: Integers, nodes: Integers, counts: Integers, others: Intege
     return near
 
 
-def _spread_out(measured: Measurements, grid: scaling.Grid, shapes: scaling.Shapes) -> Floats:
+def _spread_out(measured: Measurements, known: Grid, shapes: scaling.Shapes) -> Floats:
     """[owner, type, parameter] the shapes, also of those not measured on the type; the last type
     is any that nobody was measured on."""
     owners, types = len(measured.kind), len(measured.types) + 1
     shape = np.empty((owners, types, len(scaling.GUESS)))
     shape[:] = np.vstack([shapes.type, scaling.GUESS])
     number = np.full((measured.kinds, types), -1)
-    number[measured.kind[grid.owner], grid.type] = grid.kind
+    number[measured.kind[known.owner], known.type] = known.kind
     of_owner = number[measured.kind]
-    known = of_owner >= 0
-    shape[known] = shapes.kind[of_owner[known]]
-    shape[grid.owner, grid.type] = shapes.line
+    shown = of_owner >= 0
+    shape[shown] = shapes.kind[of_owner[shown]]
+    shape[known.owner, known.type] = shapes.line
     return shape
-
-
-# --- what was measured, as a grid ---------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    grid: scaling.Grid
-    count: Integers  # [column]
-    nodes: Integers  # [column]
-    solid: Bools  # [line, column]: measured alone, and not only in a first epoch
-    relied: Bools  # [line]: solid anywhere
-    aside: Bools  # [line]: measured only beside others
-    sd: Floats  # [line] of the seconds on one GPU
-
-    def places(self, counts: Integers, nodes: Integers) -> Iterator[tuple[int, int]]:
-        """Which of these situations is which column, where there is one."""
-        column = {key: at for at, key in enumerate(zip(self.count, self.nodes, strict=True))}
-        for situation, key in enumerate(zip(counts, nodes, strict=True)):
-            if key in column:
-                yield situation, column[key]
-
-
-def _known(measured: Measurements) -> _Known:
-    """Epochs beside others are used, for want of better, where nothing else says how long one
-    takes alone."""
-    types = max(1, len(measured.types))
-    alone, beside = measured.alone, measured.beside
-    solid = alone.epochs >= 1
-    shown = np.unique((alone.owner * types + alone.type)[solid])
-    needed = ~np.isin(beside.owner * types + beside.type, shown)
-    rows = alone.with_rows(beside.at(needed, beside.seconds * _expected_speeds(measured)))
-    solid = np.append(solid, np.zeros(needed.sum(), dtype=np.bool_))
-    aside = np.arange(len(solid)) >= len(alone.owner)
-    sd = np.where(aside, SD_BESIDE, np.where(solid, scaling.NOISE, SD_WARM_UP))
-    situations, column = np.unique(rows.count * SITUATION + rows.nodes, return_inverse=True)
-    keys, line = np.unique(rows.owner * types + rows.type, return_inverse=True)
-    shape = len(keys), len(situations)
-
-    def summed(values: Floats | Bools) -> Floats:
-        sums = np.bincount(line * shape[1] + column, values, shape[0] * shape[1])
-        return sums.astype(np.float64).reshape(shape)
-
-    weight = (scaling.NOISE / sd) ** 2
-    total, reliable = summed(weight), summed(solid) > 0.0
-    seconds = np.divide(summed(weight * rows.seconds), total, out=np.ones(shape), where=total > 0.0)
-    owner, type = np.divmod(keys, types)
-    count, nodes = np.divmod(situations, SITUATION)
-    grid = scaling.Grid(
-        owner=owner,
-        type=type,
-        kind=np.unique(measured.kind[owner] * types + type, return_inverse=True)[1],
-        columns=scaling.terms(count, nodes),
-        seconds=seconds,
-        weight=np.where(reliable, 1.0, np.minimum(total, WEIGHT_WEAK_MAX)),
-    )
-    relied: Bools = np.any(reliable, axis=1)
-    on_one = (reliable & (count == 1)).any(axis=1)
-    only_beside = np.bincount(line, ~aside, len(keys)) == 0
-    of_line = np.where(on_one, SD_MEASURED, np.where(relied, SD_ELSEWHERE, SD_WARM_UP))
-    of_line = np.where(only_beside, SD_BESIDE, of_line)
-    return _Known(grid, count, nodes, reliable, relied, only_beside, of_line)
-
-
-def _expected_speeds(measured: Measurements) -> Floats:
-    """[row of `beside`] how fast its owner was, beside all its neighbours there."""
-    owner = measured.beside.owner[measured.neighbour_row]
-    speed = expected_speed(measured.util[owner], measured.util[measured.neighbour])
-    lost = np.bincount(measured.neighbour_row, np.log(speed), len(measured.beside.owner))
-    speeds: Floats = np.exp(lost.astype(np.float64))
-    return speeds
