@@ -32,7 +32,7 @@ SD_USUAL = 1.2
 
 RIDGE_TYPE = 0.1  # of f, in kinds
 RIDGE_JOBS = 0.5  # of g, in jobs
-_SWEEPS = 20
+_SWEEPS = 8
 
 
 @dataclass(frozen=True, slots=True)

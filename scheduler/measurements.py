@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler.learning import kind_of
-from scheduler.model import Job, Kind, Measured
+from scheduler.model import Job, Kind
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -26,8 +26,9 @@ Bools = npt.NDArray[np.bool_]
 SECONDS_MIN, SECONDS_MAX = 1e-9, 1e9
 COUNT_MAX = 65536
 UTIL_UNKNOWN = 0.75  # spec/optimizer.md, section 5
+HEAD = 6  # of what was read: numbers of its name and kind, size, utilisation, rows of either sort
 COLUMNS = 6  # of what was read: type, count, nodes, seconds, epochs, how many neighbours
-NAMES_MAX = 10_000  # that a memo keeps of jobs, besides those that there are
+GONE_MAX = 1_000  # owners that a memo keeps besides twice as many as there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class _Read:
     """What was read of one owner, as the bytes of floats, which are quickest to join."""
 
     source: Job | Kind
-    head: bytes  # the number of its name, that of its kind, its training set's size, utilisation
+    head: bytes  # see HEAD
     alone: bytes
     beside: bytes
     neighbours: bytes  # the numbers of their names, in the order of `beside`
@@ -91,7 +92,7 @@ class _Read:
 
 @dataclass(slots=True)
 class Memo:
-    """What was read in the last reading. To forget it costs time, and changes nothing else."""
+    """What was read before. To forget it costs time, and changes nothing else."""
 
     jobs: dict[str, _Read] = field(default_factory=dict)
     kinds: dict[str, _Read] = field(default_factory=dict)
@@ -103,18 +104,19 @@ class Memo:
 
 def read(jobs: Sequence[Job], kinds: Mapping[str, Kind], memo: Memo | None = None) -> Measurements:
     memo = memo or Memo()
-    if len(memo.job_names) > NAMES_MAX + 10 * len(jobs):  # nearly all are long gone
+    if len(memo.jobs) + len(memo.kinds) > 2 * (len(jobs) + len(kinds)) + GONE_MAX:
         memo.jobs, memo.kinds, memo.job_names, memo.kind_names = {}, {}, {}, {}
-    known = memo.jobs
+    known, kept = memo.jobs, memo.kinds
     of_jobs = [
-        found if (found := known.get(job.id)) and found.source is job else _of_job(job, memo)
+        one if (one := known.get(job.id)) and one.source is job else _of_job(job, memo)
         for job in jobs
     ]
-    of_kinds = [_of_kind(name, kind, memo) for name, kind in kinds.items()]
-    memo.jobs = dict(zip([job.id for job in jobs], of_jobs, strict=True))
-    memo.kinds = dict(zip(kinds, of_kinds, strict=True))
+    of_kinds = [
+        one if (one := kept.get(name)) and one.source is kind else _of_kind(name, kind, memo)
+        for name, kind in kinds.items()
+    ]
     owners = of_jobs + of_kinds
-    name, kind_name, size, util = _table([one.head for one in owners], 4).T
+    name, kind_name, size, util, alones, besides = _table([one.head for one in owners], HEAD).T
     kind = _by_appearance(kind_name)
     alone = _table([one.alone for one in owners], COLUMNS)
     beside = _table([one.beside for one in owners], COLUMNS)
@@ -126,8 +128,8 @@ def read(jobs: Sequence[Job], kinds: Mapping[str, Kind], memo: Memo | None = Non
         kinds=int(kind.max(initial=-1)) + 1,
         kind=kind,
         size=size,
-        alone=_rows(alone, [len(one.alone) for one in owners], rank),
-        beside=_rows(beside, [len(one.beside) for one in owners], rank),
+        alone=_rows(alone, alones, rank),
+        beside=_rows(beside, besides, rank),
         neighbour_row=np.repeat(np.arange(len(beside)), beside[:, 5].astype(np.int64)),
         neighbour=neighbour,
         util=_utils(util, kind, everyone),
@@ -137,18 +139,16 @@ def read(jobs: Sequence[Job], kinds: Mapping[str, Kind], memo: Memo | None = Non
 def _of_job(job: Job, memo: Memo) -> _Read:
     name = _number(job.id, memo.job_names)
     kind = _number(kind_of(job.spec), memo.kind_names)
-    size = max(1, job.spec.training_set_size)
-    head = array("d", (name, kind, size, _util(job.gpu_util))).tobytes()
-    return _Read(job, head, *_split(job.measured, memo.job_names, memo.types))
+    head = name, kind, max(1, job.spec.training_set_size), _util(job.gpu_util)
+    found = memo.jobs[job.id] = _bytes(job, head, memo.job_names, memo.types)
+    return found
 
 
 def _of_kind(name: str, kind: Kind, memo: Memo) -> _Read:
-    known = memo.kinds.get(name)
-    if known is not None and known.source is kind:
-        return known
     number = _number(name, memo.kind_names)
-    head = array("d", (number, number, 1, _util(kind.gpu_util))).tobytes()
-    return _Read(kind, head, *_split(kind.measured, memo.kind_names, memo.types))
+    head = number, number, 1, _util(kind.gpu_util)
+    found = memo.kinds[name] = _bytes(kind, head, memo.kind_names, memo.types)
+    return found
 
 
 def _number(name: str, names: dict[str, int]) -> int:
@@ -159,11 +159,14 @@ def _util(value: float) -> float:
     return min(value, 1.0) if value > 0.0 else 0.0
 
 
-def _split(
-    measured: Iterable[Measured], names: dict[str, int], types: dict[str, int]
-) -> tuple[bytes, bytes, bytes]:
+def _bytes(
+    source: Job | Kind,
+    head: tuple[float, ...],
+    names: dict[str, int],
+    types: dict[str, int],
+) -> _Read:
     alone, beside, neighbours = array("d"), array("d"), array("d")
-    for one in measured:
+    for one in source.measured:
         where = parse(one.placement)
         if where is None or not SECONDS_MIN < one.seconds < SECONDS_MAX:
             continue
@@ -172,7 +175,9 @@ def _split(
         row = (_number(type, types), count, nodes, one.seconds, epochs, together)
         (beside if together else alone).extend(row)
         neighbours.extend(_number(other, names) for other in one.beside)
-    return alone.tobytes(), beside.tobytes(), neighbours.tobytes()
+    rows = len(alone) // COLUMNS, len(beside) // COLUMNS
+    parts = array("d", (*head, *rows)), alone, beside, neighbours
+    return _Read(source, *(part.tobytes() for part in parts))
 
 
 @lru_cache(maxsize=4096)
@@ -194,9 +199,9 @@ def _table(parts: Sequence[bytes], columns: int) -> Floats:
     return np.frombuffer(b"".join(parts), dtype=np.float64).reshape(-1, columns)
 
 
-def _rows(table: Floats, lengths: Sequence[int], rank: Integers) -> Rows:
-    """`lengths`: in bytes, of each owner's part."""
-    owner = np.repeat(np.arange(len(lengths)), np.array(lengths, dtype=np.int64) // (8 * COLUMNS))
+def _rows(table: Floats, lengths: Floats, rank: Integers) -> Rows:
+    """`lengths`: of each owner's part."""
+    owner = np.repeat(np.arange(len(lengths)), lengths.astype(np.int64))
     type, count, nodes = table[:, :3].astype(np.int64).T
     return Rows(owner, rank[type], count, nodes, table[:, 3], table[:, 4])
 

@@ -68,22 +68,23 @@ def fit(grid: Grid, types: int) -> Shapes:
     columns = terms(grid.count, grid.nodes)
     solid = grid.solid.sum(axis=1)
     tells = solid >= 2  # of its shape; who was measured but once tells of its scale only
+    lines_of_type, lines_of_kind = _Lines.of(grid.type), _Lines.of(grid.kind)
     by_type = np.tile(GUESS, (types, 1))
     for _ in range(_PASSES):
         guess = by_type[grid.type]
         told = _shown(grid, columns, guess, _scale(grid, columns, guess)) * tells[:, None]
-        present, sums = _summed(told, grid.type)
-        by_type[present] = _unit(_posterior(sums / SD_TYPE**2, columns, GUESS, GUESS_SD)[0])
+        sums = lines_of_type.summed(told) / SD_TYPE**2
+        by_type[lines_of_type.key] = _unit(_posterior(sums, columns, GUESS, GUESS_SD)[0])
 
     guess = by_type[grid.type]
     count: Floats = np.bincount(grid.kind, solid * tells).astype(np.float64)
-    likes = _limited(_summed(told, grid.kind)[1], count)
-    usual = guess[np.unique(grid.kind, return_index=True)[1]]
+    likes = _limited(lines_of_kind.summed(told), count)
+    usual = guess[lines_of_kind.first]
     by_kind = _unit(_posterior(likes, columns, usual, spread(usual))[0])
 
     scale = _scale(grid, columns, by_kind[grid.kind])
     told = _shown(grid, columns, guess, scale) * tells[:, None]
-    others = _summed(told, grid.kind)[1][:, grid.kind] - told
+    others = lines_of_kind.summed(told)[:, grid.kind] - told
     likes = _limited(others, count[grid.kind] - solid * tells)
     own = _shown(grid, columns, guess, scale, own=True) / SD_EPOCH**2
     shape, precision = _posterior(likes + own, columns, guess, spread(guess))
@@ -115,11 +116,30 @@ def _shown(grid: Grid, columns: Floats, shape: Floats, scale: Floats, own: bool 
     return np.stack([weight, weight * relative])
 
 
-def _summed(shown: Floats, key: Integers) -> tuple[Integers, Floats]:
-    """The keys there are, and for each the sum over its lines."""
-    order = np.argsort(key, kind="stable")
-    keys, starts = np.unique(key[order], return_index=True)
-    return keys, np.add.reduceat(shown[:, order], starts, axis=1)
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """Lines by a key that they have."""
+
+    key: Integers  # those that there are
+    order: Integers  # of the lines, so that those of a key are together
+    start: Integers  # of each key there
+
+    @classmethod
+    def of(cls, key: Integers) -> _Lines:
+        order = np.argsort(key, kind="stable")
+        found, start = np.unique(key[order], return_index=True)
+        return cls(found, order, start)
+
+    @property
+    def first(self) -> Integers:
+        """[key] the first line of it."""
+        line: Integers = self.order[self.start]
+        return line
+
+    def summed(self, values: Floats) -> Floats:
+        """[..., key, column] over lines."""
+        sums: Floats = np.add.reduceat(values[:, self.order], self.start, axis=1)
+        return sums
 
 
 def _limited(likes: Floats, count: Floats) -> Floats:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.learning import kind_of
-from scheduler.measurements import Memo
+from scheduler.measurements import GONE_MAX, Memo, read
 from scheduler.model import Job, JobId, JobSpec, Kind, Measured
 from scheduler.packing import placement
 from scheduler.speed import MARGIN, Config, Speeds, estimate, informative, uncertainty
@@ -222,6 +222,16 @@ def test_a_memo_changes_nothing_but_the_time_it_takes() -> None:
     with_memo, without = Speeds(changed, {}, memo), Speeds(changed, {})
     assert (with_memo.estimate(configs) == without.estimate(configs)).all()
     assert (with_memo.uncertainty(configs) == without.uncertainty(configs)).all()
+
+
+def test_a_memo_forgets_jobs_that_are_long_gone() -> None:
+    memo, jobs = Memo(), history([0.1, 0.4])
+    for number in range(2 * GONE_MAX):
+        passing = job(f"passing-{number}", ("t4x1", 5.0))
+        read([passing, *jobs], {}, memo)
+    assert len(memo.jobs) < 1.5 * GONE_MAX
+    found = Speeds([passing, *jobs], {}, memo).estimate(T4)
+    assert (found == estimate([passing, *jobs], {}, T4)).all()
 
 
 def test_placements_of_several_types_and_nonsense_teach_nothing() -> None:
