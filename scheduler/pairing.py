@@ -16,13 +16,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import linear_sum_assignment
 
-from scheduler.prices import Floats, Ints, Menu, chosen, priced, responded
+from scheduler import exact
+from scheduler.menu import Bools, Floats, Ints, Menu
+from scheduler.prices import chosen, priced, responded
 
-Bools = npt.NDArray[np.bool_]
-
-SMALL, MEDIUM = 2_000, 20_000  # jobs
+TINY, SMALL, MEDIUM = 100, 2_000, 20_000  # jobs
 ROUNDS, ROUNDS_LARGE = 4, 2
 TOLERANCE = 1e-4  # of prices for groups that are not the last ones
+FEW, POLISHING = 6, 20
 BLOCK_SMALL, BLOCK_LARGE = 256, 64
 STRIP = 32  # pairs whose speeds are asked for at once
 
@@ -67,18 +68,20 @@ def shared(
     limits: Limits | None = None,
 ) -> Allotment:
     """The best found, or the incumbent if nothing better was."""
+    if not menu.worth.size:
+        return Allotment(np.full(len(menu.worth), -1), (), 0.0, np.zeros(len(menu.capacity)))
     pairing = _Pairing(menu, neighbours, seed)
     before = incumbent and pairing.still(incumbent)
     groups = before.groups if before else pairing.no_groups
     prices = before.prices if before else priced(menu, tolerance=TOLERANCE).per_gpu
     limits = limits if before else None
-    rounds = 1 if limits else ROUNDS if len(menu.worth) <= MEDIUM else ROUNDS_LARGE
-    found = list[_Plan]()
-    for _ in range(rounds):
-        groups = pairing.rematched(groups, prices, limits)
-        found.append(pairing.planned(groups, prices))
-        prices = (prices + found[-1].prices) / 2
-    best = pairing.joined(max(found, key=lambda plan: plan.worth), limits)
+    if exact.small(menu, pairing.sharing):
+        best = pairing.best(prices)
+    else:
+        best = pairing.good(groups, prices, limits)
+        if len(menu.worth) <= TINY:
+            best = pairing.polished(best)
+    best = pairing.joined(best, limits)
     if before and before.worth >= best.worth:
         best = before
     rows = best.groups.members.tolist()
@@ -120,8 +123,59 @@ class _Pairing:
             menu.worth[:, self.single],
             -np.inf,
         )
+        self.sharing = np.flatnonzero((self.alone > -np.inf).any(axis=1))
         nobody = np.zeros((0, neighbours.members_max), np.intp)
         self.no_groups = _Groups(nobody, np.zeros((0, len(self.single))))
+
+    def best(self, prices: Floats) -> _Plan:
+        """The best there is with pairs: where there are few jobs."""
+        nobody = _Plan(np.full(len(self.menu.worth), -1), self.no_groups, prices, 0.0)
+        return self._best_of(np.arange(len(self.menu.worth)), nobody) or nobody
+
+    def polished(self, plan: _Plan) -> _Plan:
+        """Again and again a few jobs take the best of what they have together and what is left."""
+        for _ in range(POLISHING):
+            drawn = self._drawn(plan.groups)
+            leads = np.setdiff1d(drawn[:, 0], plan.groups.members[:, 1:])
+            few = drawn[self.generator.permutation(leads)[:FEW]]
+            plan = self._best_of(few[few >= 0], plan) or plan
+        return plan
+
+    def _best_of(self, jobs: Ints, plan: _Plan) -> _Plan | None:
+        """The plan, better for these jobs, and the same for others; None if it is not better."""
+        choice = plan.choice.copy()
+        choice[jobs] = -1
+        groups = plan.groups.of(~np.isin(plan.groups.members[:, 0], jobs))
+        left = self.menu.capacity - self._used(choice, groups)
+        menu = replace(self.menu, worth=self.menu.worth[jobs], capacity=left)
+        sharing = np.flatnonzero(np.isin(jobs, self.sharing))
+        if not exact.small(menu, sharing):
+            return None
+        own, found = exact.best(menu, sharing, self._pairs(jobs[sharing]))
+        choice[jobs] = own
+        pairs = self._rows(jobs[np.array([first for first, _, _ in found], np.intp)])
+        pairs[:, 1] = jobs[np.array([second for _, second, _ in found], np.intp)]
+        types = np.array([type for _, _, type in found], np.intp)
+        choice[pairs[:, :2]] = self.single[types][:, None]
+        better = self._plan(choice, _all([groups, self._on(pairs, types)]), plan.prices)
+        return better if better.worth > plan.worth else None
+
+    def _used(self, choice: Ints, groups: _Groups) -> Ints:
+        """GPUs of each type."""
+        firsts = choice.copy()
+        others = groups.members[:, 1:]
+        firsts[others[others >= 0]] = -1
+        return self.menu.used(firsts)
+
+    def good(self, groups: _Groups, prices: Floats, limits: Limits | None) -> _Plan:
+        """Of those that share in pairs: by prices, matching, better prices, and so on."""
+        rounds = 1 if limits else ROUNDS if len(self.menu.worth) <= MEDIUM else ROUNDS_LARGE
+        found = list[_Plan]()
+        for _ in range(rounds):
+            groups = self.rematched(groups, prices, limits)
+            found.append(self.planned(groups, prices))
+            prices = (prices + found[-1].prices) / 2
+        return max(found, key=lambda plan: plan.worth)
 
     # --- matching ---------------------------------------------------------------------------
 
@@ -148,8 +202,7 @@ class _Pairing:
         # Who would pay more than one GPU is worth to it has no use for half of one.
         open = self.alone.max(axis=1, initial=-np.inf) > surplus
         # A group is drawn as a whole, so that it can be found again.
-        drawn = self._rows(np.arange(len(open)))
-        drawn[groups.members[:, 0]] = groups.members
+        drawn = self._drawn(groups)
         open[groups.members[:, 1:][groups.members[:, 1:] >= 0]] = False
         leads = self.generator.permutation(np.flatnonzero(open))
         if limits:
@@ -243,6 +296,12 @@ class _Pairing:
         blocks = zip(np.array_split(hosts, count), np.array_split(guests, count), strict=True)
         return list(blocks)[: limits.blocks if limits else None]
 
+    def _drawn(self, groups: _Groups) -> Ints:
+        """[jobs, members_max] Each alone, or as the first of its group."""
+        drawn = self._rows(np.arange(len(self.menu.worth)))
+        drawn[groups.members[:, 0]] = groups.members
+        return drawn
+
     def _rows(self, jobs: Ints) -> Ints:
         members = np.full((len(jobs), self.neighbours.members_max), -1)
         members[:, 0] = jobs
@@ -255,12 +314,12 @@ class _Pairing:
         own = np.ones((len(hosts), len(guests)))
         lost = np.zeros((len(hosts), len(guests)))
         for slot in range(hosts.shape[1] - 1):
-            present = hosts[:, slot, None] >= 0
-            jobs = hosts[:, slot]
-            speed = now[:, slot, None] * near.speeds(jobs, guests, type)
-            worth = near.worth(jobs[:, None], type, now[:, slot, None])
-            lost += np.where(present, worth - near.worth(jobs[:, None], type, speed), 0.0)
-            own *= np.where(present, near.speeds(guests, jobs, type).T, 1.0)
+            at = np.flatnonzero(hosts[:, slot] >= 0)
+            jobs, before = hosts[at, slot], now[at, slot, None]
+            after = before * near.speeds(jobs, guests, type)
+            worth = near.worth(jobs[:, None], type, np.hstack([before, after]))
+            lost[at] += worth[:, :1] - worth[:, 1:]
+            own[at] *= near.speeds(guests, jobs, type).T
         memory = np.where(hosts >= 0, near.memory[hosts], 0.0).sum(axis=1)
         fits = memory[:, None] + near.memory[guests] <= near.capacity[type]
         gain = near.worth(guests, type, own) - lost
@@ -281,9 +340,7 @@ class _Pairing:
         gone = members[~stays]
         choice[gone[gone >= 0]] = -1
         plan = self._plan(choice, groups.of(stays), incumbent.prices)
-        others = choice.copy()
-        others[plan.groups.members[:, 1:][plan.groups.members[:, 1:] >= 0]] = -1
-        return plan if (menu.used(others) <= menu.capacity).all() else None
+        return plan if (self._used(choice, plan.groups) <= menu.capacity).all() else None
 
     def _plan(self, choice: Ints, groups: _Groups, prices: Floats) -> _Plan:
         worth = self.menu.of(choice)
@@ -319,20 +376,6 @@ class _Pairing:
                 beside = self.neighbours.speeds(members[at, a], members[at, b], type)
                 speed[at, a] *= beside.diagonal()
         return speed
-
-
-def _all(parts: Sequence[_Groups]) -> _Groups:
-    return _Groups(
-        np.concatenate([part.members for part in parts]),
-        np.concatenate([part.worth for part in parts]),
-    )
-
-
-def _all(parts: Sequence[_Groups]) -> _Groups:
-    return _Groups(
-        np.concatenate([part.members for part in parts]),
-        np.concatenate([part.worth for part in parts]),
-    )
 
 
 def _all(parts: Sequence[_Groups]) -> _Groups:

@@ -12,41 +12,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import linprog
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
+from scheduler import exact
+from scheduler.menu import Floats, Ints, Menu
+
+__all__ = ["Floats", "Ints", "Menu", "Prices", "chosen", "priced", "responded"]
 
 ITERATIONS_MAX = 60
 TOLERANCE = 1e-5  # of the bound
 TRUST = 0.15  # how far prices are first thought to have moved from those given, relative
 CANDIDATES_MAX = 2_000  # for what is left over, each time round
 ROUNDS_MAX = 12  # of giving away what is left over
-
-
-@dataclass(frozen=True, slots=True)
-class Menu:
-    """What each job could have, and what that would be worth. Nothing is worth 0."""
-
-    worth: Floats  # [jobs, configs]; -inf: not possible
-    count: Ints  # [configs] GPUs
-    type: Ints  # [configs] index of their type
-    capacity: Ints  # [types] GPUs
-
-    def used(self, choice: Ints) -> Ints:
-        """GPUs of each type."""
-        taken = choice[choice >= 0]
-        used = np.bincount(self.type[taken], self.count[taken], minlength=len(self.capacity))
-        return used.astype(np.intp)
-
-    def value(self, choice: Ints) -> float:
-        return float(self.of(choice).sum())
-
-    def of(self, choice: Ints) -> Floats:
-        """What each job has of it."""
-        worth = self.worth[np.arange(len(choice)), choice]
-        return np.where(choice >= 0, worth, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +77,9 @@ def chosen(menu: Menu, prices: Prices) -> Ints:
     """The configuration of each job, -1 for none; all together within the capacity."""
     if not menu.worth.size:
         return np.full(len(menu.worth), -1)
+    nobody = np.zeros(0, np.intp)
+    if exact.small(menu, nobody):
+        return exact.best(menu, nobody, np.zeros((len(menu.capacity), 0, 0)))[0]
     choice, _ = responded(menu, prices.per_gpu)
     return filled(menu, prices, lowered(menu, prices, choice))
 
@@ -139,7 +119,8 @@ def lowered(menu: Menu, prices: Prices, choice: Ints) -> Ints:
         for job, column in zip(jobs.tolist(), columns.tolist(), strict=True):
             if left[over[0]] >= 0:
                 break
-            if column < 0 or _need(menu, choice[job], column) <= left[menu.type[column]]:
+            need = _need(menu, choice[job], column) if column >= 0 else 0
+            if need <= max(0, left[menu.type[column]]):
                 _move(menu, choice, left, job, column)
     return choice
 

@@ -1,0 +1,36 @@
+"""What each job could have, and what it would be worth: what prices and pairs are made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class Menu:
+    """Nothing is worth 0. A configuration is so many GPUs of one type."""
+
+    worth: Floats  # [jobs, configurations]; -inf: not possible
+    count: Ints  # [configurations] GPUs
+    type: Ints  # [configurations] index of their type
+    capacity: Ints  # [types] GPUs
+
+    def used(self, choice: Ints) -> Ints:
+        """GPUs of each type; `choice` has the configuration of each job, -1 for none."""
+        taken = choice[choice >= 0]
+        used = np.bincount(self.type[taken], self.count[taken], minlength=len(self.capacity))
+        return used.astype(np.intp)
+
+    def of(self, choice: Ints) -> Floats:
+        """What each job has of it."""
+        worth = self.worth[np.arange(len(choice)), choice]
+        return np.where(choice >= 0, worth, 0.0)
+
+    def value(self, choice: Ints) -> float:
+        return float(self.of(choice).sum())
