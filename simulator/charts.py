@@ -13,8 +13,10 @@ from html import escape
 Points = Sequence[tuple[float, float]]
 
 FONT = 12  # pixels; a chart is shown about as large as it is drawn
+NAME_MAX = 14  # letters of a node's name
 ROWS_HEIGHT, ROW_MIN, ROW_MAX = 420.0, 1.2, 12.0  # of a Gantt
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 16.0, 24.0, 38.0  # margins, for figures and titles
+_LETTER = 7.5  # pixels, a wide one
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +48,12 @@ class Frame:
     y: Axis
     width: float
     height: float
+    left: float = _LEFT  # the margin for what is written beside the axis
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        across = (self.width - _LEFT - _RIGHT) * (x / self.x.most if self.x.most else 0.0)
+        across = (self.width - self.left - _RIGHT) * (x / self.x.most if self.x.most else 0.0)
         up = (self.height - _TOP - _BOTTOM) * (y / self.y.most if self.y.most else 0.0)
-        return _LEFT + across, self.height - _BOTTOM - up
+        return self.left + across, self.height - _BOTTOM - up
 
     def drawn(self) -> Iterator[str]:
         """Grid, figures and titles."""
@@ -58,13 +61,13 @@ class Frame:
         bottom = self.height - _BOTTOM
         for value in self.y.ticks(5):
             _, y = self.at(0.0, value)
-            yield f'<path class="grid" d="M{_n(_LEFT)} {_n(y)}H{_n(right)}"/>'
-            yield _text(_LEFT - 6, y + FONT / 3, self.y.words(value), "end")
+            yield f'<path class="grid" d="M{_n(self.left)} {_n(y)}H{_n(right)}"/>'
+            yield _text(self.left - 6, y + FONT / 3, self.y.words(value), "end")
         for value in self.x.ticks(5 if self.width < 500 else 8):
             x, _ = self.at(value, 0.0)
             yield f'<path class="grid" d="M{_n(x)} {_n(bottom)}V{_n(bottom + 4)}"/>'
             yield _text(x, bottom + FONT + 6, self.x.words(value), "middle")
-        yield f'<path class="axis" d="M{_n(_LEFT)} {_n(top)}V{_n(bottom)}H{_n(right)}"/>'
+        yield f'<path class="axis" d="M{_n(self.left)} {_n(top)}V{_n(bottom)}H{_n(right)}"/>'
         yield _text(4, FONT, self.y.title, "start")
         yield _text(right, self.height - 4, self.x.title, "end")
 
@@ -111,7 +114,9 @@ def gantt(
     """So many rows, the first on top; `names` says which row begins a part, and its name."""
     each = max(ROW_MIN, min(ROW_MAX, ROWS_HEIGHT / max(1, count)))
     height = _TOP + each * count + _BOTTOM
-    frame = Frame(x, Axis("", 1.0), width, height)
+    names = {row: _cut(name) for row, name in names.items()}
+    longest = max((len(name) for name in names.values()), default=0)
+    frame = Frame(x, Axis("", 1.0), width, height, max(_LEFT, longest * _LETTER + 6.0))
     parts = [*_named(frame, names, each)]
     filled = each * 0.85 if each >= 4.0 else each
     paths: dict[str, list[str]] = {}
@@ -136,12 +141,16 @@ def _named(frame: Frame, names: Mapping[int, str], each: float) -> Iterator[str]
         yield _text(x, bottom + FONT + 6, frame.x.words(value), "middle")
     for row, name in names.items():
         top = _TOP + each * row
-        yield f'<path class="grid" d="M{_n(_LEFT)} {_n(top)}H{_n(right)}"/>'
+        yield f'<path class="grid" d="M{_n(frame.left)} {_n(top)}H{_n(right)}"/>'
         if top - lowest >= FONT:
             lowest = top
-            yield _text(_LEFT - 4, top + FONT * 0.8, name, "end")
-    yield f'<path class="axis" d="M{_n(_LEFT)} {_n(_TOP)}V{_n(bottom)}H{_n(right)}"/>'
+            yield _text(frame.left - 4, top + FONT * 0.8, name, "end")
+    yield f'<path class="axis" d="M{_n(frame.left)} {_n(_TOP)}V{_n(bottom)}H{_n(right)}"/>'
     yield _text(right, frame.height - 4, frame.x.title, "end")
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= NAME_MAX else f"{name[: NAME_MAX - 2]}.."
 
 
 def _merged(blocks: Iterable[Block], least: float) -> Iterator[Block]:

@@ -79,7 +79,7 @@ def _table(study: Study, columns: Mapping[str, tuple[str, str]]) -> str:
                 said = f"<strong>{said}</strong>"
             if len(summaries) > 1:
                 least, most = (form.format(f(s[key] for s in summaries)) for f in (min, max))
-                said += f"<small>{least} to {most}</small>"
+                said += f"<small>{least} to {most}</small>" if least != most else ""
             cells.append(f'<td data-label="{escape(head)}"><span>{said}</span></td>')
         rows.append(f"<tr>{''.join(cells)}</tr>")
     return (

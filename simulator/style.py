@@ -59,11 +59,13 @@ svg text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, "Liberation 
   .wide { display: none; }
   .narrow { display: block; }
   thead { display: none; }
-  tr { display: grid; grid-template-columns: 1fr 1fr; border-bottom: 1px solid var(--rule);
-    padding: 8px 0; }
+  tr { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); padding: 8px 0;
+    border-bottom: 1px solid var(--rule); }
   tr > :first-child { grid-column: 1 / -1; }
   td { display: flex; justify-content: space-between; gap: 8px; border: 0; padding: .15em .5em; }
-  td::before { content: attr(data-label); color: var(--faint); }
+  td::before { content: attr(data-label); color: var(--faint); white-space: nowrap; }
+  tbody:has(small) tr { grid-template-columns: minmax(0, 1fr); }
+  td small { display: inline; margin-left: .6em; }
   td:first-child::before { content: none; }
 }
 @media print { body { font-size: 11px; } figure, tr { break-inside: avoid; } }

@@ -67,3 +67,10 @@ def test_names_of_parts_do_not_overlap() -> None:
     heights = [float(y) for y in re.findall(r'y="([\d.]+)" text-anchor="end">n', drawn)]
     assert len(heights) > 10
     assert all(after - before >= 11.9 for before, after in pairwise(heights))
+
+
+def test_names_are_written_whole_or_cut_but_never_clipped() -> None:
+    for name, written in (("n0", "n0"), ("v100-000", "v100-000"), ("m" * 40, f"{'m' * 12}..")):
+        drawn = gantt(Axis("hours", 10.0), 1, {0: name}, [], 350.0, "")
+        ends = {words: float(x) for x, words in re.findall(r'x="([\d.]+)"[^>]*>([^<]*)<', drawn)}
+        assert ends[written] >= 7.0 * len(written)
