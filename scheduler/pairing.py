@@ -17,6 +17,7 @@ import numpy.typing as npt
 from scipy.optimize import linear_sum_assignment
 
 from scheduler import exact
+from scheduler.matching import matched
 from scheduler.menu import Bools, Floats, Ints, Menu
 from scheduler.prices import chosen, priced, responded
 
@@ -189,7 +190,7 @@ class _Pairing:
             gain = (offers - prices[:, None, None]).max(axis=0)
             gain -= surplus[jobs][:, None] + surplus[jobs]
             np.fill_diagonal(gain, 0.0)
-            first, second = _matching(np.maximum(gain, 0.0))
+            first, second = matched(np.maximum(gain, 0.0))
             pairs = self._rows(jobs[first])
             pairs[:, 1] = jobs[second]
             found.append(_Groups(pairs, offers[:, first, second].T))
@@ -221,12 +222,12 @@ class _Pairing:
         """[types, jobs, jobs] What two are worth together; -inf: not possible."""
         near = self.neighbours
         worth = np.full((len(self.single), len(jobs), len(jobs)), -np.inf)
-        memory = near.memory[jobs][:, None] + near.memory[jobs]
         for type in self.types:
-            here = self.alone[jobs, type] > -np.inf
-            each = near.worth(jobs[:, None], type, near.speeds(jobs, jobs, type))
-            possible = here[:, None] & here & (memory <= near.capacity[type])
-            worth[type] = np.where(possible, each + each.T, -np.inf)
+            at = np.flatnonzero(self.alone[jobs, type] > -np.inf)
+            here = jobs[at]
+            each = near.worth(here[:, None], type, near.speeds(here, here, type))
+            fits = near.memory[here][:, None] + near.memory[here] <= near.capacity[type]
+            worth[type][np.ix_(at, at)] = np.where(fits, each + each.T, -np.inf)
         return worth
 
     # --- what is chosen ---------------------------------------------------------------------
@@ -331,8 +332,12 @@ class _Pairing:
         """The incumbent, without what has become impossible; None if it is too much altogether."""
         menu, choice = self.menu, incumbent.choice.copy()
         choice[menu.of(choice) == -np.inf] = -1
-        members = np.full((len(incumbent.groups), self.neighbours.members_max), -1)
-        for row, group in zip(members, incumbent.groups, strict=True):
+        most = self.neighbours.members_max
+        for group in incumbent.groups:
+            choice[list(group[most:])] = -1
+        known = [group[:most] for group in incumbent.groups]
+        members = self._rows(np.array([group[0] for group in known], np.intp))
+        for row, group in zip(members, known, strict=True):
             row[: len(group)] = group
         groups = self._on(members, menu.type[choice[members[:, 0]]])
         same = (choice[members] == choice[members[:, :1]]) | (members < 0)
@@ -360,11 +365,15 @@ class _Pairing:
     def _together(self, members: Ints, type: int) -> Floats:
         """[groups] What all are worth on one GPU; -inf: not possible."""
         near, present = self.neighbours, members >= 0
-        worth = near.worth(members, type, self._speeds(members, type))
         memory = np.where(present, near.memory[members], 0.0).sum(axis=1)
         here = (~present | (self.alone[members, type] > -np.inf)).all(axis=1)
-        possible = here & (memory <= near.capacity[type])
-        return np.where(possible, np.where(present, worth, 0.0).sum(axis=1), -np.inf)
+        at = np.flatnonzero(here & (memory <= near.capacity[type]))
+        some = members[at]
+        # Nobody is as good as the first, for the while.
+        each = near.worth(np.where(present[at], some, some[:, :1]), type, self._speeds(some, type))
+        worth = np.full(len(members), -np.inf)
+        worth[at] = np.where(present[at], each, 0.0).sum(axis=1)
+        return worth
 
     def _speeds(self, members: Ints, type: int) -> Floats:
         """[groups, members] The speed of each beside the others of its group."""
@@ -383,35 +392,3 @@ def _all(parts: Sequence[_Groups]) -> _Groups:
         np.concatenate([part.members for part in parts]),
         np.concatenate([part.worth for part in parts]),
     )
-
-
-def _matching(gain: Floats) -> tuple[Ints, Ints]:
-    """Pairs of rows of a symmetric matrix, each row in at most one, that gain almost the most."""
-    _, beside = linear_sum_assignment(gain, maximize=True)
-    rows = np.arange(len(gain))
-    mutual = (beside[beside] == rows) & (rows < beside) & (gain[rows, beside] > 0)
-    pairs = list(zip(rows[mutual].tolist(), beside[mutual].tolist(), strict=True))
-    seen = beside[beside] == rows
-    for start in np.flatnonzero(~seen).tolist():
-        cycle = list[int]()
-        at = start
-        while not seen[at]:
-            seen[at] = True
-            cycle.append(at)
-            at = int(beside[at])
-        if cycle:
-            pairs += _cut(cycle, gain)
-    array = np.array(pairs, np.intp).reshape(-1, 2)
-    return array[:, 0], array[:, 1]
-
-
-def _cut(cycle: list[int], gain: Floats) -> list[tuple[int, int]]:
-    """Every other edge of a cycle, beginning where that gains most."""
-    best, most = list[tuple[int, int]](), 0.0
-    for shift in range(len(cycle) if len(cycle) % 2 else 2):
-        turned = cycle[shift:] + cycle[:shift]
-        edges = [(a, b) for a, b in zip(turned[::2], turned[1::2], strict=False) if gain[a, b] > 0]
-        total = sum(float(gain[edge]) for edge in edges)
-        if total > most:
-            best, most = edges, total
-    return best
