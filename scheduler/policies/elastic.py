@@ -5,12 +5,14 @@ scheduling", SOSP 2023, and its artifact. Each job j can have one configuration 
 one type: a power of two on one node, or whole nodes (a rigid job only its own number). Chosen is
 what minimises the sum of (r_j G_jc)^p, or 1.1 for a job that gets nothing, within the GPUs of each
 type (there by an integer program, here by prices.py, which comes within 0.1 % of it). G_jc is the
-speed relative to the job's slowest configuration; p = -0.5; and what would need a restart is
-discounted by
+speed relative to the job's slowest configuration, times the GPUs that it needs at least; p = -0.5;
+r_j is 1 but for what would need a restart, there
 
-    r_j = (age - restarts * S) / (age + S),    S seconds being what a restart costs the job,
+    r_j = (age - restarts * S) / (age + S),    S seconds being what a restart costs the job.
 
-and by 0.01 for the change itself. All jobs weigh the same: what is left of them does not matter.
+All jobs weigh the same, what is left of them does not matter, and with 1.1 the sum is often least
+when some jobs have several GPUs and others none. Between equals, who has its GPUs keeps them: else
+jobs alike would take turns in each other's place.
 
 Here batch sizes are the user's, so goodput is the throughput; a run moves at the end of an epoch,
 not each minute. It knows of a job what we know ourselves: seconds per epoch at each configuration,
@@ -37,7 +39,7 @@ Floats = npt.NDArray[np.float64]
 
 EXPONENT = -0.5
 NOTHING = 1.1  # what it costs to have no GPU
-CHANGE = 0.01  # and what to have others than now
+CHANGE = 0.01  # and what to have others than now: the artifact's lambda_a
 DISCOUNT_MIN = 0.01
 MOVES_MAX = 8  # small ones that are moved, in one plan, so that others are on one node
 
@@ -110,10 +112,11 @@ def _worth(
     possible[np.flatnonzero(has >= 0), has[has >= 0]] = True
     pace = 1.0 / estimate(jobs, round.view.kinds, configs)
     slowest = np.where(possible, pace, np.inf).min(axis=1, keepdims=True)
-    restarts = (has[:, None] >= 0) & (has[:, None] != np.arange(len(configs)))
+    least = np.array([[job.spec.gpus_min] for job in jobs])
+    changes = has[:, None] != np.arange(len(configs))
     discount = np.array([[_discount(job, round)] for job in jobs])
-    pace = pace / slowest * np.where(restarts, discount, 1.0)
-    return np.where(possible, NOTHING - pace**EXPONENT - CHANGE * restarts, -np.inf)
+    pace = pace / slowest * least * np.where(changes & (has[:, None] >= 0), discount, 1.0)
+    return np.where(possible, NOTHING - pace**EXPONENT - CHANGE * changes, -np.inf)
 
 
 def _possible(

@@ -62,7 +62,7 @@ def _slice(jobs: Sequence[Job], round: Round, began_at: Time) -> None:
     """Give this round's GPUs to those furthest behind their part of them."""
     types = sorted(type for type, left in round.left.items() if left > 0)
     entitled = _entitled(jobs, types, round)
-    had = np.array([[_had(job, type, round, began_at) for type in types] for job in jobs])
+    had = np.array([[_had(job, type, types, round, began_at) for type in types] for job in jobs])
     behind = entitled / (had / had.sum(axis=0)) if jobs else entitled
     turns = sorted(
         (-job.priority, job.submitted_at >= began_at, -behind[row, column], row, type)
@@ -133,14 +133,14 @@ def _fairest(worth: Floats, scale: Floats, capacity: Floats) -> Floats:
     return np.asarray(found.x[:-1].reshape(jobs, types))
 
 
-def _had(job: Job, type: str, round: Round, until: Time) -> float:
-    """Seconds that it had on this type."""
+def _had(job: Job, type: str, types: Sequence[str], round: Round, until: Time) -> float:
+    """Seconds that it had on this one of the types."""
     by_type: dict[str, float] = {}
     for found in job.measured:
         where = found.placement.rpartition("x")[0]
         by_type[where] = by_type.get(where, 0.0) + found.seconds * max(1, found.epochs)
     total = sum(by_type.values())
-    part = by_type.get(type, 0.0) / total if total else float(type == round.type_of(job))
+    part = by_type.get(type, 0.0) / total if total else 1.0 / len(types)
     current = 0.0
     if job.run and type == round.type_of(job):
         current = max(0.0, until - job.run.started_at)
