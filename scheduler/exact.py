@@ -10,11 +10,14 @@ import numpy as np
 
 from scheduler.menu import Floats, Ints, Menu
 
+JOBS_MAX = 200
 STEPS_MAX = 1_000_000  # some 10 ms
 
 
 def small(menu: Menu, sharing: Ints) -> bool:
     """Whether `best` is soon done."""
+    if len(menu.worth) > JOBS_MAX:
+        return False
     states = prod((_useful(menu) + 1).tolist())
     options = len(menu.count) + len(sharing) * len(menu.capacity)
     masks = 2 ** len(sharing) + len(menu.worth) - len(sharing)

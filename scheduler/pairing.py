@@ -264,17 +264,20 @@ class _Pairing:
         """Whoever has nothing may join others on a GPU."""
         choice, groups = plan.choice.copy(), plan.groups
         for type in np.argsort(-plan.prices, kind="stable").tolist():
-            if self.single[type] >= 0:
-                for hosts, guests in self._visits(choice, groups, type, limits):
-                    gain = self._gain_of_joining(hosts, guests, type)
-                    host, guest = linear_sum_assignment(gain, maximize=True)
-                    pays = gain[host, guest] > 0
-                    host, guest = host[pays], guest[pays]
-                    members = hosts[host]
-                    members[np.arange(len(host)), (members >= 0).sum(axis=1)] = guests[guest]
-                    choice[guests[guest]] = self.single[type]
-                    rest = groups.of(~np.isin(groups.members[:, 0], members[:, 0]))
-                    groups = _all([rest, self._on(members, np.full(len(members), type))])
+            visits = self._visits(choice, groups, type, limits) if self.single[type] >= 0 else []
+            joined = [self.no_groups.members]
+            for hosts, guests in visits:
+                gain = self._gain_of_joining(hosts, guests, type)
+                host, guest = linear_sum_assignment(gain, maximize=True)
+                pays = gain[host, guest] > 0
+                host, guest = host[pays], guest[pays]
+                members = hosts[host]
+                members[np.arange(len(host)), (members >= 0).sum(axis=1)] = guests[guest]
+                choice[guests[guest]] = self.single[type]
+                joined.append(members)
+            members = np.concatenate(joined)
+            rest = groups.of(~np.isin(groups.members[:, 0], members[:, 0]))
+            groups = _all([rest, self._on(members, np.full(len(members), type))])
         return self._plan(choice, groups, plan.prices)
 
     def _visits(

@@ -20,9 +20,10 @@ from scheduler.menu import Floats, Ints, Menu
 __all__ = ["Floats", "Ints", "Menu", "Prices", "chosen", "priced", "responded"]
 
 ITERATIONS_MAX = 60
+PARTS = 8
 TOLERANCE = 1e-5  # of the bound
 TRUST = 0.15  # how far prices are first thought to have moved from those given, relative
-CANDIDATES_MAX = 2_000  # for what is left over, each time round
+CANDIDATES = 4  # for each GPU that is left over, each time round
 ROUNDS_MAX = 12  # of giving away what is left over
 
 
@@ -43,17 +44,12 @@ def priced(menu: Menu, start: Floats | None = None, tolerance: float = TOLERANCE
     if start is not None:
         prices = np.clip(start, low, ceiling)
         low, high = _box(prices, ceiling)
-    slopes = list[Ints]()
-    heights = list[float]()
+    cuts = _Cuts(menu, ceiling)
     for turn in range(ITERATIONS_MAX):
-        choice, surplus = responded(menu, prices)
-        bound = float(surplus.sum() + prices @ menu.capacity)
+        bound = cuts.add(prices)
         if bound < best.bound:
             best = Prices(prices, bound)
-        slope = menu.capacity - menu.used(choice)
-        slopes.append(slope)
-        heights.append(bound - float(slope @ prices))
-        lowest, floor = _lowest(slopes, heights, low, high)
+        lowest, floor = cuts.lowest(low, high)
         if best.bound - floor <= tolerance * abs(best.bound):
             stuck = ((lowest <= low) & (low > 0)) | ((lowest >= high) & (high < ceiling))
             if not stuck.any():
@@ -96,18 +92,39 @@ def _box(prices: Floats, ceiling: Floats) -> tuple[Floats, Floats]:
     return prices * (1 - TRUST), np.minimum(prices * (1 + TRUST) + 1e-3 * ceiling, ceiling)
 
 
-def _lowest(
-    slopes: list[Ints], heights: list[float], low: Floats, high: Floats
-) -> tuple[Floats, float]:
-    """Where the highest of the cuts is lowest, and how high it is there."""
-    cuts = np.array(slopes, dtype=float)
-    result = linprog(
-        np.append(np.zeros(len(low)), 1.0),
-        A_ub=np.column_stack([cuts, -np.ones(len(cuts))]),
-        b_ub=-np.array(heights),
-        bounds=[*zip(low, high, strict=True), (0, None)],
-    )
-    return result.x[:-1], result.fun
+class _Cuts:
+    """Planes below what jobs have beyond the prices, as a function of the prices. A part of the
+    jobs has planes of its own: that tells more than one plane for them all."""
+
+    def __init__(self, menu: Menu, ceiling: Floats) -> None:
+        self.menu = menu
+        self.unit = max(float(ceiling.max()), 1e-300)  # of prices, so that no figure is extreme
+        self.part = np.arange(len(menu.worth)) % PARTS
+        self.planes, self.heights = list[Floats](), list[Floats]()
+
+    def add(self, prices: Floats) -> float:
+        """The planes that touch at these prices; and the bound there."""
+        menu, types = self.menu, len(prices)
+        choice, surplus = responded(menu, prices)
+        on = choice >= 0
+        cell = self.part[on] * types + menu.type[choice[on]]
+        used = np.bincount(cell, menu.count[choice[on]], minlength=PARTS * types)
+        used = used.reshape(PARTS, types)
+        have = np.bincount(self.part, surplus, minlength=PARTS) / self.unit
+        self.planes.append(np.hstack([-used, -np.eye(PARTS)]))
+        self.heights.append(-have - used @ (prices / self.unit))
+        return float(surplus.sum() + prices @ menu.capacity)
+
+    def lowest(self, low: Floats, high: Floats) -> tuple[Floats, float]:
+        """The prices where the bound could be lowest, by these planes, and how low."""
+        bounds = [*zip(low / self.unit, high / self.unit, strict=True), *[(0, None)] * PARTS]
+        result = linprog(
+            np.append(self.menu.capacity, np.ones(PARTS)),
+            A_ub=np.vstack(self.planes),
+            b_ub=np.concatenate(self.heights),
+            bounds=bounds,
+        )
+        return result.x[: len(low)] * self.unit, result.fun * self.unit
 
 
 def lowered(menu: Menu, prices: Prices, choice: Ints) -> Ints:
@@ -190,8 +207,9 @@ def _upgrades(menu: Menu, prices: Prices, choice: Ints, left: Ints) -> tuple[Int
     if not found:
         return np.zeros(0, np.intp), np.zeros(0, np.intp)
     rates, jobs, columns = (np.concatenate(part) for part in zip(*found, strict=True))
-    if len(rates) > CANDIDATES_MAX:
-        first = np.sort(np.argpartition(-rates, CANDIDATES_MAX)[:CANDIDATES_MAX])
+    most = CANDIDATES * int(left.sum())
+    if len(rates) > most:
+        first = np.sort(np.argpartition(-rates, most)[:most])
         rates, jobs, columns = rates[first], jobs[first], columns[first]
     order = np.argsort(-rates, kind="stable")
     return jobs[order], columns[order]
