@@ -51,6 +51,7 @@ class Housekeeping:
     backup_hour: Annotated[int, msgspec.Meta(ge=0, le=23)] = 3
     backups_kept: Count = 7
     facts_kept_days: Count = 90
+    journal_kept_days: Annotated[int, msgspec.Meta(ge=0)] = 7
     checkpoint_every_seconds: Positive = 300.0
 
 

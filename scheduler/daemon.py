@@ -22,6 +22,7 @@ from scheduler.errors import ConfigError, InvariantError, SchedulerError
 from scheduler.housekeeping import Housekeeping, chores
 from scheduler.identity import TokenSocket, secret, user_name, user_token
 from scheduler.inbox import QueueInbox
+from scheduler.journal import Decider
 from scheduler.lookup import Lookup
 from scheduler.loop import Scheduler
 from scheduler.model import JobId, JobSpec, Launch, View
@@ -184,7 +185,9 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     parts.enter_context(process.hold(config.state_dir))
     key = secret(config.state_dir / "secret")
     database = config.state_dir / DATABASE
-    store = SqliteStore(database)
+    kept = config.housekeeping.journal_kept_days > 0
+    decider = Decider(config.policy, config.rules) if kept else None
+    store = SqliteStore(database, decider=decider)
     parts.callback(store.close)
     reader = Reader(database)
     parts.callback(reader.close)

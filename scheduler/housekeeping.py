@@ -7,6 +7,7 @@ the two writers wait for each other (database.BUSY_SECONDS).
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 import time
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -47,6 +49,7 @@ def chores(
     backup_hour: int,
     backups_kept: int,
     facts_kept_days: int,
+    journal_kept_days: int,
     checkpoint_every_seconds: float,
 ) -> tuple[Chore, ...]:
     """What there is to do about a database, and when. The hour is local time, as it was told when
@@ -54,9 +57,16 @@ def chores(
     night = CronTrigger(hour=backup_hour, timezone=datetime.now(UTC).astimezone().tzinfo)
     often = IntervalTrigger(seconds=checkpoint_every_seconds, timezone=UTC)
     kept_seconds = facts_kept_days * DAY_SECONDS
+    # Where it is no longer kept, nobody writes to the newest start either.
+    journal_seconds = journal_kept_days * DAY_SECONDS or -math.inf
     return (
         Chore("backup", night, lambda stop: back_up(path, backups_kept, time.time(), stop)),
         Chore("prune", night, lambda stop: prune(path, time.time() - kept_seconds, stop)),
+        Chore(
+            "prune_journal",
+            night,
+            lambda stop: prune_journal(path, time.time() - journal_seconds, stop),
+        ),
         Chore("checkpoint", often, lambda _: checkpoint(path)),
     )
 
@@ -127,6 +137,14 @@ def prune(path: Path, before: Time, stopping: Event) -> int:
         return _prune_facts(db, before, stopping) + _prune_profiles(db, before, stopping)
 
 
+def prune_journal(path: Path, before: Time, stopping: Event) -> int:
+    """Delete the starts that another one followed before this moment, each with all its steps: a
+    replay needs both. The newest is over at infinity."""
+    with database.explained(path), closing(database.connect(path)) as db:
+        db.execute("pragma synchronous = normal")
+        return sum(_delete_start(db, start, stopping) for start in _starts_over(db, before))
+
+
 def checkpoint(path: Path) -> None:
     """Empty the write-ahead log. If readers are in the way, next time."""
     with database.explained(path), closing(database.connect(path)) as db:
@@ -191,6 +209,26 @@ def _prune_profiles(db: sqlite3.Connection, before: Time, stopping: Event) -> in
         if stopping.is_set():
             break
         deleted += _delete(db, "delete from profiles where job_id = ?", [job_id])
+    return deleted
+
+
+def _starts_over(db: sqlite3.Connection, before: Time) -> list[int]:
+    found = db.execute("select start, at from starts order by start").fetchall()
+    return [
+        start for (start, _), (_, over_at) in pairwise([*found, (0, math.inf)]) if over_at <= before
+    ]
+
+
+def _delete_start(db: sqlite3.Connection, start: int, stopping: Event) -> int:
+    """Its steps, the last ones first, so that what is left if it is given up is whole; then it."""
+    deleted = 0
+    while not stopping.is_set():
+        page = "select start, number from steps where start = ? order by number desc limit ?"
+        due = db.execute(page, (start, DELETE_MAX)).fetchall()
+        if not due:
+            _delete(db, "delete from starts where start = ?", [(start,)])
+            break
+        deleted += _delete(db, "delete from steps where start = ? and number = ?", due)
     return deleted
 
 

@@ -12,7 +12,7 @@ wait are lost in a crash, as if the daemon had ended a little earlier.
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from hashlib import blake2b
@@ -29,7 +29,6 @@ from scheduler.model import (
     Event,
     Finished,
     Job,
-    JobId,
     Node,
     Observed,
     Pod,
@@ -41,11 +40,12 @@ from scheduler.model import (
     Updated,
     View,
 )
+from scheduler.rows import Row
 
 START_EVERY_SECONDS = 86_400.0
 WAITING_MAX = 100  # steps; an idle daemon looks at its cluster every few seconds
 
-Row = tuple[Any, ...]
+Changed = Sequence[tuple[Job, Row]]  # as `rows.changed_jobs` finds them
 START = ("start", "number", "at", "decider", "view")
 STEP = ("start", "number", "at", "events", "digest")
 
@@ -77,14 +77,14 @@ class Journal:
         self,
         before: View,
         after: View,
-        touched: Iterable[JobId],
+        changed: Changed,
         events: Sequence[Event],
         actions: Sequence[Action],
         at: Time,
     ) -> Journal:
         begun = self._begun(before, at)
         heard, looked = written(events, begun.looked)
-        row = (begun.start, after.number, at, heard, digest(after, touched, actions))
+        row = (begun.start, after.number, at, heard, digest(after, changed, actions))
         return replace(begun, looked=looked, steps=(*begun.steps, row))
 
     def emptied(self) -> Journal:
@@ -211,13 +211,10 @@ def _completed(values: msgspec.Raw, before: Observed | None) -> Observed:
 
 # --- what was decided ---------------------------------------------------------------------------
 
-# All of a job but what was asked for: that never changes, may be long, and is in its launches.
-_job = attrgetter(*(field.name for field in fields(Job) if field.name != "spec"))
 
-
-def digest(after: View, touched: Iterable[JobId], actions: Sequence[Action]) -> bytes:
-    """Of the jobs a step touched, as they are now, the actions, and the plan if there was one."""
-    jobs = [_job(job) for job_id in touched if (job := after.jobs.get(job_id))]
+def digest(after: View, changed: Changed, actions: Sequence[Action]) -> bytes:
+    """Of the rows a step writes, the actions, and the plan if there was one."""
+    jobs = [(job.id, job.outcome, state) for job, state in changed]
     asked = [(type(action).__name__, action) for action in actions]
     planned = after.why if after.planned_at == after.at else None
     made = jobs, asked, after.stale, after.planned_at, after.replan_at, planned

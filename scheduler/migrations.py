@@ -124,7 +124,7 @@ def what_was_heard(db: Database) -> None:
     """)
     db.execute("""
         create table steps (
-            start integer not null references starts,
+            start integer not null,
             number integer not null,
             at real not null,
             events blob not null,

@@ -95,6 +95,16 @@ def job_state(job: Job) -> Row:
     return *_job_plain(job), _text(job.failures), _text(job.measured), run
 
 
+def changed_jobs(before: View, after: View, touched: Sequence[JobId]) -> list[tuple[Job, Row]]:
+    """Those to be written, in their order, each with its columns JOB_STATE."""
+    found = (
+        job
+        for job_id in touched
+        if (job := after.jobs.get(job_id)) and job is not before.jobs.get(job_id)
+    )
+    return [(job, job_state(job)) for job in found]
+
+
 def job(row: Row) -> Job:
     """From the columns JOB."""
     value = dict(zip(JOB, row, strict=True))

@@ -87,26 +87,22 @@ class SqliteStore:
         events: Sequence[Event] = (),
         actions: Sequence[Action] = (),
     ) -> None:
-        new: list[Job] = []
-        changed: list[Job] = []
-        for job_id in touched:
-            old, job = before.jobs.get(job_id), after.jobs.get(job_id)
-            if job is not None and job is not old:
-                (new if old is None else changed).append(job)
+        changed = rows.changed_jobs(before, after, touched)
         learned = rows.learned_rows(before, after)
         steps = self._journal
         if steps:
-            steps = steps.with_step(before, after, touched, events, actions, at)
-        if not (new or changed or facts or profiles or learned or (steps and steps.full)):
+            steps = steps.with_step(before, after, changed, events, actions, at)
+        if not (changed or facts or profiles or learned or (steps and steps.full)):
             self._journal = steps
             return
         with database.explained(self._path):
             self._write("begin immediate")
             try:
-                for job in new:
-                    self._insert_job(job)
-                for job in changed:
-                    self._update_job(job)
+                for job, state in changed:
+                    if job.id in before.jobs:
+                        self._update_job(job, state)
+                    else:
+                        self._insert_job(job, state)
                 for profile in profiles:
                     self._write(_PROFILE, rows.profile_row(profile))
                 for row in learned:
@@ -125,14 +121,13 @@ class SqliteStore:
     def close(self) -> None:
         self._db.close()
 
-    def _insert_job(self, job: Job) -> None:
-        row = (*rows.job_fixed(job), *rows.job_state(job), job.outcome)
+    def _insert_job(self, job: Job, state: rows.Row) -> None:
+        row = (*rows.job_fixed(job), *state, job.outcome)
         seq = self._write(_NEW_JOB, row).lastrowid
         for key, value in job.spec.labels:
             self._write(_LABEL, (key, value, seq))
 
-    def _update_job(self, job: Job) -> None:
-        state = rows.job_state(job)
+    def _update_job(self, job: Job, state: rows.Row) -> None:
         if job.outcome is None:
             written = self._write(_CHANGE_JOB, (*state, job.id))
         else:

@@ -25,8 +25,10 @@ from scheduler.housekeeping import (
     checkpoint,
     chores,
     prune,
+    prune_journal,
 )
-from scheduler.model import Fact, Job, JobId, JobSpec, Outcome, Profile, View
+from scheduler.journal import Decider
+from scheduler.model import Fact, Job, JobId, JobSpec, Outcome, Profile, Rules, View
 from scheduler.reader import Reader
 from scheduler.store import SqliteStore
 
@@ -206,6 +208,58 @@ def test_jobs_are_committed_while_stories_are_pruned(path: Path, store: SqliteSt
     assert len(store.load().jobs) == number - 200
 
 
+DECIDER = Decider("fifo_sharing", Rules())
+
+
+def record(path: Path, steps: int, at: float) -> None:
+    """A daemon that starts at this moment, and takes so many steps."""
+    with closing(SqliteStore(path, decider=DECIDER)) as store:
+        view = store.load()
+        for number in range(steps):
+            one = replace(job(int(at) + number), submitted_at=at)
+            after = View(number + 1, jobs={one.id: one})
+            store.commit(view, after, [one.id], [], [], at)
+            view = View(number + 1)
+
+
+def recorded(path: Path) -> list[tuple[int, int]]:
+    """How many steps there are of each start."""
+    with closing(database.connect_readonly(path)) as db:
+        return db.execute(
+            "select start, (select count(*) from steps where steps.start = starts.start)"
+            " from starts order by start"
+        ).fetchall()
+
+
+def test_the_journal_is_pruned_by_whole_starts_and_never_the_newest(path: Path) -> None:
+    for at in (100.0, 200.0, 300.0):
+        record(path, 3, at)
+    assert prune_journal(path, 200.0, NEVER) == 3, "the first was over at 200"
+    assert recorded(path) == [(2, 3), (3, 3)]
+    assert prune_journal(path, 1e9, NEVER) == 3
+    assert recorded(path) == [(3, 3)]
+    record(path, 1, 400.0)
+    assert recorded(path) == [(3, 3), (4, 1)], "numbers are not given again"
+
+
+def test_pruning_of_the_journal_ends_when_the_daemon_does(path: Path) -> None:
+    record(path, 3, 100.0)
+    record(path, 3, 200.0)
+    stopping = Event()
+    stopping.set()
+    assert prune_journal(path, 1e9, stopping) == 0
+    assert recorded(path) == [(1, 3), (2, 3)]
+
+
+def test_a_journal_that_is_no_longer_kept_goes_as_a_whole(path: Path) -> None:
+    record(path, DELETE_MAX + 1, 100.0)
+    for days, left in ((1, [(1, DELETE_MAX + 1)]), (0, [])):
+        settings = Settings(journal_kept_days=days)
+        found = {chore.name: chore for chore in chores(path, **asdict(settings))}
+        found["prune_journal"].work(NEVER)
+        assert recorded(path) == left
+
+
 # --- checkpoints ----------------------------------------------------------------------------------
 
 
@@ -280,6 +334,7 @@ def test_the_settings_say_when_and_how_much(path: Path, store: SqliteStore) -> N
     found = {chore.name: chore for chore in chores(path, **asdict(settings))}
     assert "hour='5'" in str(found["backup"].trigger)
     assert "hour='5'" in str(found["prune"].trigger)
+    assert "hour='5'" in str(found["prune_journal"].trigger)
     assert "0:01:00" in str(found["checkpoint"].trigger)
     add(store, job(1), job(2, ended_at=2.0))
     for chore in found.values():

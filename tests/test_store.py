@@ -10,14 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from scheduler import database
 from scheduler.errors import InvariantError, Unavailable
+from scheduler.journal import WAITING_MAX, Decider
 from scheduler.model import (
+    Cancelled,
     Fact,
     Job,
     JobId,
     JobSpec,
     Outcome,
     Profile,
+    Rules,
     Run,
     RunPhase,
     Share,
@@ -120,6 +124,78 @@ def test_a_full_disk_takes_nothing_and_the_store_goes_on_when_there_is_room(
     store.commit(view(JOB), view(RUNNING), [JOB.id], facts, [], 2.0)
     assert reader.story(JOB.id) == facts
     assert reader.job(JOB.id) == RUNNING
+
+
+# --- the journal ----------------------------------------------------------------------------------
+
+DECIDER = Decider("fifo_sharing", Rules())
+
+
+def step(store: SqliteStore, number: int, *jobs: Job, at: float = 1.0) -> None:
+    """One that changes these jobs, and hears of another one."""
+    heard = [Cancelled(JobId("other"))]
+    before, after = View(number - 1), replace(view(*jobs), number=number)
+    store.commit(before, after, [job.id for job in jobs], [], [], at, events=heard)
+
+
+def kept(path: Path) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """The starts and the steps that a replay would find."""
+    with closing(database.connect_readonly(path / "scheduler.db")) as db:
+        starts = db.execute("select start, number from starts order by start").fetchall()
+        return starts, db.execute("select start, number from steps order by 1, 2").fetchall()
+
+
+def recording(path: Path) -> SqliteStore:
+    store = SqliteStore(path / "scheduler.db", decider=DECIDER)
+    store.load()
+    return store
+
+
+def test_nothing_is_recorded_for_a_store_that_knows_no_decider(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    store.load()
+    step(store, 1, JOB)
+    assert kept(tmp_path) == ([], [])
+
+
+def test_a_step_that_changes_nothing_is_written_with_the_next_that_does(tmp_path: Path) -> None:
+    with closing(recording(tmp_path)) as store:
+        step(store, 1)
+        step(store, 2)
+        assert kept(tmp_path) == ([], [])
+        step(store, 3, JOB)
+        assert kept(tmp_path) == ([(1, 0)], [(1, 1), (1, 2), (1, 3)])
+
+
+def test_steps_do_not_wait_for_ever(tmp_path: Path) -> None:
+    with closing(recording(tmp_path)) as store:
+        for number in range(1, WAITING_MAX + 1):
+            step(store, number)
+        assert len(kept(tmp_path)[1]) == WAITING_MAX
+
+
+def test_each_start_is_recorded_and_steps_that_waited_are_lost_with_the_daemon(
+    tmp_path: Path,
+) -> None:
+    with closing(recording(tmp_path)) as store:
+        step(store, 1, JOB)
+        step(store, 2)
+    with closing(recording(tmp_path)) as store:
+        step(store, 1, replace(JOB, id=JobId("job-2")))
+    assert kept(tmp_path) == ([(1, 0), (2, 0)], [(1, 1), (2, 1)])
+
+
+def test_a_step_that_could_not_be_committed_is_not_recorded_and_those_before_it_are(
+    tmp_path: Path,
+) -> None:
+    with closing(recording(tmp_path)) as store:
+        step(store, 1)
+        with no_file_grows_beyond(1_000), pytest.raises(Unavailable):
+            step(store, 2, JOB)
+        assert kept(tmp_path) == ([], [])
+        step(store, 2, JOB)
+        assert kept(tmp_path) == ([(1, 0)], [(1, 1), (1, 2)])
 
 
 @contextmanager

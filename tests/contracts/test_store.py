@@ -16,10 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.errors import InvariantError
-from scheduler.model import Fact, Job, JobId, JobSpec, Outcome, Profile, View
+from scheduler.journal import Decider
+from scheduler.model import Fact, Job, JobId, JobSpec, Outcome, Profile, Rules, View
 from scheduler.store import SqliteStore
 from tests.strategies import values
 
+DECIDER = Decider("fifo_sharing", Rules())  # so that steps are recorded too
 KINDS = pytest.mark.parametrize("kind", ["file", "memory"])
 
 
@@ -39,8 +41,9 @@ class Disk:
     def restart(self) -> None:
         """Without closing what was open. Memory is there as long as its process."""
         if self._path or not self._stores:
-            self._stores.append(SqliteStore(self._path, self._before_write))
+            self._stores.append(SqliteStore(self._path, self._before_write, DECIDER))
         self.store = self._stores[-1]
+        self.store.load()  # as whoever begins to use one does
 
     def close(self) -> None:
         for store in self._stores:
@@ -89,7 +92,7 @@ def next_views(draw: st.DrawFn, view: View) -> tuple[View, tuple[JobId, ...]]:
         if job.id not in jobs:
             jobs[job.id] = job
             touched.append(job.id)
-    return replace(view, jobs=jobs), tuple(touched)
+    return replace(view, number=view.number + 1, jobs=jobs), tuple(touched)
 
 
 @st.composite
