@@ -20,6 +20,6 @@ def options(description: str | None, **defaults: float | str) -> argparse.Namesp
     return parser.parse_args()
 
 
-def show(**figures: float | str) -> None:
+def show(**figures: float | str | None) -> None:
     indent = None if "--json" in sys.argv else 2
     sys.stdout.write(json.dumps(figures, indent=indent) + "\n")

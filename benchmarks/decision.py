@@ -1,0 +1,114 @@
+"""What it costs to decide who has how many GPUs and beside whom: `python -m benchmarks.decision`.
+
+Jobs drawn at random on GPUs of up to four types (workload.py); CPU seconds, on one thread.
+
+    cpu_seconds    the first decision, with nothing running: the least of three, as the machine has
+                   other things to do
+    gap            how much less it is worth than the bound (bounds.py): both with two jobs on a GPU
+                   at most, as there is no bound for three; null: for the largest the bound is not
+                   to be had
+    milp_gap       the same to the best there is, up to 64 GPUs, where that can be found
+    sharing_gain   how much more it is worth than the best found if nobody shares
+    third_gain     how much more again if three may share
+    tick_seconds   a decision after 1 % of the jobs have been replaced: the median of five, each
+                   after the other
+    tick_gap       how much less the last of them is worth than a first decision would be
+    rss_mib        the most memory that all this took
+"""
+
+from __future__ import annotations
+
+import os
+
+# One thread: numpy reads this when it is imported.
+os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+
+from benchmarks.bounds import relaxed
+from benchmarks.figures import options, show
+from benchmarks.workload import Workload, drawn
+from scheduler.menu import Ints
+from scheduler.pairing import Allotment, Limits, shared
+from scheduler.prices import chosen, priced
+from tests.milp import best
+
+BOUND_MAX = 20_000  # jobs: the matrix of gains of more does not fit in memory
+MILP_MAX = 64  # GPUs
+MILP_GAP = 1e-4
+TICKS, REPLACED, BLOCKS = 5, 0.01, 16
+Result = TypeVar("Result")
+
+
+def main() -> None:
+    given = options(__doc__, gpus=4_096, jobs=10_000, seed=0)
+    workload = drawn(given.gpus, given.jobs, given.seed)
+    nobody = np.full(given.jobs, -1)
+    menu = workload.menu(nobody)
+    two, three = (workload.neighbours(nobody, most) for most in (2, 3))
+    runs = [_timed(partial(shared, menu, three, given.seed)) for _ in range(3)]
+    first = runs[0][1]
+    ticks, tick_gap = _ticks(workload, first, given.gpus, given.seed)
+    rss_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+    pairs = shared(menu, two, given.seed)
+    apart = menu.value(chosen(menu, priced(menu)))
+    bound = relaxed(menu, two, pairs.prices) if given.jobs <= BOUND_MAX else None
+    most = best(menu, two, MILP_GAP) if given.gpus <= MILP_MAX else None
+    show(
+        cpu_seconds=round(min(seconds for seconds, _ in runs), 3),
+        gap=bound and _less(pairs.worth, bound),
+        milp_gap=most and _less(pairs.worth, most),
+        sharing_gain=-_less(pairs.worth, apart),
+        third_gain=-_less(first.worth, pairs.worth),
+        tick_seconds=round(statistics.median(ticks), 3),
+        tick_gap=tick_gap,
+        rss_mib=round(rss_mib),
+    )
+
+
+def _timed(work: Callable[[], Result]) -> tuple[float, Result]:
+    begun = time.process_time()
+    result = work()
+    return time.process_time() - begun, result
+
+
+def _less(worth: float, than: float) -> float:
+    return round(1 - worth / than, 5)
+
+
+def _ticks(workload: Workload, plan: Allotment, gpus: int, seed: int) -> tuple[list[float], float]:
+    """Each with some jobs gone and as many come, of which none is running yet."""
+    chance = np.random.default_rng(seed)
+    jobs = len(plan.choice)
+    seconds = list[float]()
+    for tick in range(TICKS):
+        rows = np.sort(chance.choice(jobs, max(1, int(REPLACED * jobs)), replace=False))
+        other = drawn(gpus, jobs, seed + 1 + tick)
+        workload = workload.with_new(rows, other)
+        plan = _without(plan, rows)
+        menu, neighbours = workload.menu(plan.choice), workload.neighbours(plan.choice, 3)
+        limits = Limits(rows, BLOCKS)
+        spent, plan = _timed(partial(shared, menu, neighbours, seed + tick, plan, limits))
+        seconds.append(spent)
+    return seconds, _less(plan.worth, shared(menu, neighbours, seed).worth)
+
+
+def _without(plan: Allotment, rows: Ints) -> Allotment:
+    choice = plan.choice.copy()
+    choice[rows] = -1
+    gone = set(rows.tolist())
+    rest = [tuple(job for job in group if job not in gone) for group in plan.groups]
+    groups = tuple(group for group in rest if len(group) > 1)
+    return Allotment(choice, groups, plan.worth, plan.prices)
+
+
+if __name__ == "__main__":
+    main()
