@@ -7,7 +7,6 @@ and the ledger as they are; what cannot be is left out, and wished for again by 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from scheduler.draft import Change, Draft
 from scheduler.lifecycle import asked_to_stop
@@ -27,6 +26,7 @@ from scheduler.model import (
     View,
 )
 from scheduler.packing import cards, need_mib, placement
+from scheduler.values import replace
 
 
 def resized(view: View, now: Time, rules: Rules) -> Change:
@@ -95,12 +95,16 @@ def _resized(job: Job, run: Run, draft: Draft, known: dict[GpuKey, Gpu]) -> Job:
         gpu = known.get(share.key)
         if gpu is None:
             return job
+        if share.memory_mib == need_mib(job, gpu, draft.rules):
+            resized.append(share)
+            continue
         others = sum(mib for k, mib in draft.held.get(share.key, {}).items() if k != key)
         wanted = min(need_mib(job, gpu, draft.rules), gpu.capacity_mib)
         if wanted > gpu.capacity_mib - others:
             return job
         resized.append(replace(share, memory_mib=wanted))
-    return replace(job, run=replace(run, shares=tuple(resized)))
+    shares = tuple(resized)
+    return job if shares == run.shares else replace(job, run=replace(run, shares=shares))
 
 
 def _startable(job: Job, wished: tuple[Share, ...], draft: Draft, known: dict[GpuKey, Gpu]) -> bool:

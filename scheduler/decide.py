@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from scheduler.adopt import adopt, resized
 from scheduler.draft import Change
@@ -11,6 +11,7 @@ from scheduler.lifecycle import evolve
 from scheduler.model import Action, EpochEnded, Event, JobId, Observed, Profile, Rules, Time, View
 from scheduler.ports import Policy
 from scheduler.reconcile import reconcile
+from scheduler.values import replace
 
 
 @dataclass(frozen=True, slots=True)

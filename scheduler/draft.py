@@ -7,7 +7,7 @@ to the next: what was touched is part of its result.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from scheduler import learning
 from scheduler.model import (
@@ -26,6 +26,7 @@ from scheduler.model import (
     Used,
     View,
 )
+from scheduler.values import replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 
 from scheduler.model import Job, JobId, JobSpec, Kind, Measured, Profile, Run, Time, Used
+from scheduler.values import replace
 
 SITUATIONS_MAX = 16  # of a job; the one longest not met is forgotten
 KIND_SITUATIONS_MAX = 64

@@ -32,7 +32,6 @@ next run does not start before they are gone (adopt.py).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import singledispatch
 
 from scheduler import learning
@@ -60,6 +59,7 @@ from scheduler.model import (
     Updated,
     View,
 )
+from scheduler.values import replace
 
 EXIT_STOPPED = 85  # the client library's: it stopped because it was asked to
 
@@ -177,13 +177,18 @@ def _(event: EpochEnded, draft: Draft) -> None:
         return
     if run := _heard(job, profile.attempt, draft.now):
         # Whoever has finished an epoch was let into it, even if we were not asked.
-        started = max(run.epoch_started, min(profile.epoch, job.max_epochs) - 1)
-        if profile.epoch > run.epoch_measured:
+        epoch = min(profile.epoch, job.max_epochs)
+        if epoch > run.epoch_measured:
             job = _measured(job, run, profile, draft)
-            run = replace(run, epoch_measured=min(profile.epoch, job.max_epochs))
-        if profile.epoch > run.epoch_started:  # an image that does not ask begins the next one now
-            run = replace(run, epoch_at=draft.now)
-        job = replace(job, run=replace(run, epoch_started=started))
+        # An image that does not ask begins the next one now.
+        began_at = draft.now if profile.epoch > run.epoch_started else run.epoch_at
+        run = replace(
+            run,
+            epoch_started=max(run.epoch_started, epoch - 1),
+            epoch_at=began_at,
+            epoch_measured=max(run.epoch_measured, epoch),
+        )
+        job = replace(job, run=run)
     job = _progressed(job, min(profile.epoch, job.max_epochs))
     draft.put(_unless_done(_learned(job, profile.memory_mib), draft.now))
 

@@ -7,7 +7,7 @@ late one does no harm, so a job whose answer was lost simply sends again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import grpc
 
@@ -30,6 +30,7 @@ from scheduler.model import (
 from scheduler.server import token_of
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
+from scheduler.values import replace
 
 PROFILES_MAX = 1000  # in one request
 
