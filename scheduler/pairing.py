@@ -22,9 +22,9 @@ from scheduler.menu import Bools, Floats, Ints, Menu
 from scheduler.prices import chosen, priced, responded
 
 TINY, SMALL, MEDIUM = 100, 2_000, 20_000  # jobs
-ROUNDS, ROUNDS_LARGE = 4, 2
+ROUNDS, ROUNDS_FEW = 4, 2
 TOLERANCE = 1e-4  # of prices for groups that are not the last ones
-FEW, POLISHING = 6, 20
+FEW, POLISHING = 8, 20
 BLOCK_SMALL, BLOCK_LARGE = 256, 64
 STRIP = 32  # pairs whose speeds are asked for at once
 
@@ -71,7 +71,8 @@ def shared(
     """The best found, or the incumbent if nothing better was."""
     if not menu.worth.size:
         return Allotment(np.full(len(menu.worth), -1), (), 0.0, np.zeros(len(menu.capacity)))
-    pairing = _Pairing(menu, neighbours, seed)
+    block = BLOCK_SMALL if len(menu.worth) <= SMALL and not limits else BLOCK_LARGE
+    pairing = _Pairing(menu, neighbours, seed, block)
     before = incumbent and pairing.still(incumbent)
     groups = before.groups if before else pairing.no_groups
     prices = before.prices if before else priced(menu, tolerance=TOLERANCE).per_gpu
@@ -79,7 +80,8 @@ def shared(
     if exact.small(menu, pairing.sharing):
         best = pairing.best(prices)
     else:
-        best = pairing.good(groups, prices, limits)
+        rounds = 1 if limits else ROUNDS if len(menu.worth) <= MEDIUM and not before else ROUNDS_FEW
+        best = pairing.good(groups, prices, rounds, limits)
         if len(menu.worth) <= TINY:
             best = pairing.polished(best)
     best = pairing.joined(best, limits)
@@ -110,10 +112,9 @@ class _Plan:
 
 
 class _Pairing:
-    def __init__(self, menu: Menu, neighbours: Neighbours, seed: int) -> None:
-        self.menu, self.neighbours = menu, neighbours
+    def __init__(self, menu: Menu, neighbours: Neighbours, seed: int, block: int) -> None:
+        self.menu, self.neighbours, self.block = menu, neighbours, block
         self.generator = np.random.default_rng(seed)
-        self.block = BLOCK_SMALL if len(menu.worth) <= SMALL else BLOCK_LARGE
         self.single = np.full(len(menu.capacity), -1)  # [types] its configuration of one GPU
         columns = np.flatnonzero(menu.count == 1)
         self.single[menu.type[columns]] = columns
@@ -168,9 +169,8 @@ class _Pairing:
         firsts[others[others >= 0]] = -1
         return self.menu.used(firsts)
 
-    def good(self, groups: _Groups, prices: Floats, limits: Limits | None) -> _Plan:
+    def good(self, groups: _Groups, prices: Floats, rounds: int, limits: Limits | None) -> _Plan:
         """Of those that share in pairs: by prices, matching, better prices, and so on."""
-        rounds = 1 if limits else ROUNDS if len(self.menu.worth) <= MEDIUM else ROUNDS_LARGE
         found = list[_Plan]()
         for _ in range(rounds):
             groups = self.rematched(groups, prices, limits)
