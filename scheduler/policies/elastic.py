@@ -14,10 +14,12 @@ All jobs weigh the same, what is left of them does not matter, and with 1.1 the 
 when some jobs have several GPUs and others none. Between equals, who has its GPUs keeps them: else
 jobs alike would take turns in each other's place.
 
-Here batch sizes are the user's, so goodput is the throughput; a run moves at the end of an epoch,
-not each minute. It knows of a job what we know ourselves: seconds per epoch at each configuration,
-measured or predicted from jobs alike (the paper profiles each job on one GPU of each type, and
-learns the rest from at most twice as many GPUs each time). Not used: how many epochs are left.
+What it knows of a job: the seconds per epoch at each configuration that it, or an earlier job of
+its kind, was measured in. What is not known yet of more GPUs is expected to scale perfectly, and at
+most twice as many as ever before are tried, so that it is soon known: so does the artifact, where
+each job learns for itself, after a profile on one GPU of each type; here that first knowledge is a
+prediction (speed.py). Batch sizes are the user's, so goodput is throughput, and a run moves at the
+end of an epoch, not each minute.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.model import Job, Plan, Rules, Time, View
+from scheduler.learning import kind_of
+from scheduler.model import Job, Kind, Plan, Rules, Time, View
 from scheduler.placing import may_move
 from scheduler.policies.exclusive import Round, running
 from scheduler.ports import Policy
@@ -40,6 +43,7 @@ Floats = npt.NDArray[np.float64]
 EXPONENT = -0.5
 NOTHING = 1.1  # what it costs to have no GPU
 CHANGE = 0.01  # and what to have others than now: the artifact's lambda_a
+GROWTH_MAX = 2  # times the GPUs that were tried before; 1 is as good as tried
 DISCOUNT_MIN = 0.01
 MOVES_MAX = 8  # small ones that are moved, in one plan, so that others are on one node
 
@@ -108,9 +112,10 @@ def _worth(
 ) -> Floats:
     """[jobs, configs]; -inf: not possible."""
     has = np.array([_has(job, configs, round) for job in jobs])
-    possible = _possible(jobs, configs, round, sizes)
+    seconds, tried = _hoped(jobs, configs, round)
+    possible = _possible(jobs, configs, round, sizes, tried)
     possible[np.flatnonzero(has >= 0), has[has >= 0]] = True
-    pace = 1.0 / estimate(jobs, round.view.kinds, configs)
+    pace = 1.0 / seconds
     slowest = np.where(possible, pace, np.inf).min(axis=1, keepdims=True)
     least = np.array([[job.spec.gpus_min] for job in jobs])
     changes = has[:, None] != np.arange(len(configs))
@@ -119,8 +124,44 @@ def _worth(
     return np.where(possible, NOTHING - pace**EXPONENT - CHANGE * changes, -np.inf)
 
 
+def _hoped(jobs: Sequence[Job], configs: Sequence[Config], round: Round) -> tuple[Floats, Floats]:
+    """[jobs, configs] seconds per epoch; and [jobs, 1] the most GPUs that were tried."""
+    seconds = estimate(jobs, round.view.kinds, configs)
+    known = _known(jobs, configs, round.view.kinds)
+    most = np.ones((len(jobs), 1))
+    for type in dict.fromkeys(config.type for config in configs):
+        columns = [c for c, config in enumerate(configs) if config.type == type]
+        count, last = np.zeros(len(jobs)), np.zeros(len(jobs))
+        for column in columns:  # the fewest GPUs first
+            perfect = last * count / configs[column].count
+            hoped = ~known[:, column] & (count > 0)
+            seconds[hoped, column] = perfect[hoped]
+            count = np.where(known[:, column], configs[column].count, count)
+            last = np.where(known[:, column], seconds[:, column], last)
+        most = np.maximum(most, count[:, None])
+    return seconds, most
+
+
+def _known(
+    jobs: Sequence[Job], configs: Sequence[Config], kinds: Mapping[str, Kind]
+) -> npt.NDArray[np.bool_]:
+    """[jobs, configs] whether the job or its kind was measured so."""
+    column = {config.key: c for c, config in enumerate(configs)}
+    known = np.zeros((len(jobs), len(configs)), bool)
+    of_kind = {name: [m.placement for m in kind.measured] for name, kind in kinds.items()}
+    for row, job in enumerate(jobs):
+        own = [m.placement for m in job.measured]
+        places = (*own, *of_kind.get(kind_of(job.spec), ()))
+        known[row, [column[place] for place in places if place in column]] = True
+    return known
+
+
 def _possible(
-    jobs: Sequence[Job], configs: Sequence[Config], round: Round, sizes: Mapping[str, int]
+    jobs: Sequence[Job],
+    configs: Sequence[Config],
+    round: Round,
+    sizes: Mapping[str, int],
+    tried: Floats,
 ) -> npt.NDArray[np.bool_]:
     count = np.array([config.count for config in configs])
     size = np.array([sizes[config.type] for config in configs])
@@ -130,7 +171,8 @@ def _possible(
     fitting = [round.fitting(job) for job in jobs]
     there_are = np.array([[fits.get(config.type, 0) for config in configs] for fits in fitting])
     in_range = (least <= count) & (count <= np.minimum(most, there_are))
-    return np.asarray(in_range & (regular | (count == least)))
+    sensible = regular & (count <= GROWTH_MAX * tried)
+    return np.asarray(in_range & (sensible | (count == least)))
 
 
 def _has(job: Job, configs: Sequence[Config], round: Round) -> int:
