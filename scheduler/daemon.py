@@ -19,7 +19,7 @@ from scheduler.clusters.environment import RESERVED_ENVIRONMENT
 from scheduler.clusters.local import LocalCluster
 from scheduler.config import Config, load
 from scheduler.errors import ConfigError, InvariantError, SchedulerError
-from scheduler.housekeeping import Housekeeping, chores
+from scheduler.housekeeping import Chore, Housekeeping, chores, every
 from scheduler.identity import TokenSocket, secret, user_name, user_token
 from scheduler.inbox import QueueInbox
 from scheduler.journal import Decider
@@ -39,6 +39,7 @@ VERSION = version("epoch-scheduler")
 DATABASE = "scheduler.db"
 JOB_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 STORY_MAX = 20  # facts of a job, in the log line that tells of our bug
+LOOK_AHEAD_SECONDS = 300.0  # between guesses, which are later compared with what came
 GRACE_SECONDS = 1.0  # for calls under way, when asked to end
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # what a job calls instead
 
@@ -206,7 +207,11 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     def view() -> View:
         return scheduler.view
 
-    outlook = Outlook(_policy(config), config.rules, config.policy == "fifo_sharing")
+    def look() -> None:
+        outlook.look(view(), inbox.now())
+
+    by_memory = config.policy == "fifo_sharing"
+    outlook = Outlook(_policy(config), config.rules, reader.job, by_memory)
     lookup = Lookup(view, reader, inbox.now, config.heartbeat_seconds, outlook, inbox.now())
     api = Api(
         inbox,
@@ -226,7 +231,8 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     parts.callback(TokenSocket(server.port, key, VERSION).stop)
     cluster.start(inbox.put)
     parts.callback(cluster.stop)
-    housekeeping = _housekeeping(config, database, logger)
+    look_ahead = Chore("look_ahead", every(LOOK_AHEAD_SECONDS), lambda _: look())
+    housekeeping = _housekeeping(config, database, logger, look_ahead)
     housekeeping.start()
     parts.callback(housekeeping.stop)
     server.start()
@@ -249,12 +255,14 @@ def _introduce(
     click.echo(f"ready {address}")
 
 
-def _housekeeping(config: Config, database: Path, logger: log.Logger) -> Housekeeping:
+def _housekeeping(
+    config: Config, database: Path, logger: log.Logger, *others: Chore
+) -> Housekeeping:
     def failed(chore: str, error: Exception) -> None:
         expected = isinstance(error, SchedulerError)
         logger.error("chore_failed", chore=chore, error=str(error), exc_info=not expected)
 
-    return Housekeeping(chores(database, **asdict(config.housekeeping)), failed)
+    return Housekeeping((*chores(database, **asdict(config.housekeeping)), *others), failed)
 
 
 def _policy(config: Config) -> Policy:

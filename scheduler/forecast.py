@@ -1,49 +1,51 @@
 """When jobs start and end, as far as one can tell: for people who ask, never for a plan. Pure.
 
-Runs go on as they are. Waiting jobs start in the order in which the policy serves them, each as
-soon as what ends before leaves it the fewest GPUs that it takes, and keep those. It will not come
-like that: runs are moved, others come and go. So each moment is told with an interval in which four
-of five such forecasts have come true (benchmarks/eta.py).
+Runs go on as they are, but for those that are about to have as many GPUs as is fair. Waiting jobs
+start in the order in which the policy serves them, each as soon as what ends before leaves it the
+GPUs. It will not come like that: runs are moved, others come and go. How far off such guesses have
+been, calibration.py knows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from scheduler.model import Job, JobId, Rules, Run, RunPhase, Time
-from scheduler.paces import DOUBT_MAX, Paces
+from scheduler.paces import DOUBT_MAX, Pace, Paces
 from scheduler.queueing import Queueing, Start
 from scheduler.speed import Config
 
-# A span that was forecast comes out so many times as long, in one of ten cases, in half of them,
-# and in nine of ten: of what is left of a run, and of what is left of a job that waits.
-RUNS = (0.7, 1.0, 1.5)
-WAITS = (0.4, 1.0, 2.5)
+FAIR_ENOUGH = 0.75  # of its fair number of GPUs: a run that has so many is not expected to get more
+NEXT = 5  # waiting jobs are soon served
+
+
+class Situation(StrEnum):
+    """What a guess was made in: guesses in different ones are wrong in different ways."""
+
+    SETTLED = "settled"  # it runs, and this has been measured
+    NEW = "new"  # it runs, and has not been measured as it runs now
+    MOVES = "moves"  # it runs, and is about to run elsewhere
+    ROOM = "room"  # it waits, and there is room
+    NEXT = "next"
+    QUEUED = "queued"
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """Of moments: in four of five cases it is one between low and high."""
-
-    low: Time
-    middle: Time
-    high: Time
-
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
+class Guess:
     """What cannot be said is None: nobody has seen the like of the job, or of one before it."""
 
-    starts_at: Interval | None = None  # its next run, if it waits
-    ends_at: Interval | None = None
+    situation: Situation
+    starts_at: Time | None = None  # its next run, if it waits
+    ends_at: Time | None = None
     leaves_at: Time | None = None  # its GPUs, if it has some
     epoch_seconds: float | None = None  # that this was made with
 
 
-def forecast(
+def guesses(
     paces: Paces, now: Time, rules: Rules, by_memory: bool = False
-) -> Mapping[JobId, Forecast]:
+) -> Mapping[JobId, Guess]:
     """`by_memory`: whether the policy puts jobs on a card for as long as there is memory."""
     making = _Making(paces, now, rules, Queueing(paces.view, now, rules, by_memory))
     making.let_runs_end()
@@ -55,7 +57,27 @@ class _Making:
     def __init__(self, paces: Paces, now: Time, rules: Rules, queueing: Queueing) -> None:
         self.view, self.now, self.rules, self.paces = paces.view, now, rules, paces
         self.queueing = queueing
-        self.made: dict[JobId, Forecast] = {}
+        self.made: dict[JobId, Guess] = {}
+        self.waiting = [
+            job
+            for job_id in dict.fromkeys((*self.view.why, *paces.row))
+            if (job := self.view.jobs.get(job_id)) and job.waiting and not job.held
+        ]
+        running = [job for job in paces.jobs if job.run]
+        level = _level([*running, *self.waiting], len(queueing.capacity))
+        self.fair = {job.id: _clamped(level, job) for job in (*running, *self.waiting)}
+        self.column: dict[tuple[str, int], int] = {}
+        configs: list[Config] = []
+        counts = {n for job in self.waiting for n in (job.spec.gpus_min, self.fair[job.id]) if n}
+        counts |= {self.fair[job.id] for job in running if self.fair[job.id]}
+        for type in queueing.types:
+            for count in sorted(counts):
+                self.column[type, count] = len(configs)
+                configs.append(Config(type, count, -(-count // queueing.node_size[type])))
+        self.seconds = paces.speeds.estimate(configs)
+        self.doubt = paces.speeds.uncertainty(configs)
+
+    # --- runs -------------------------------------------------------------------------------
 
     def let_runs_end(self) -> None:
         leaves: dict[JobId, tuple[Time, bool]] = {}
@@ -66,60 +88,84 @@ class _Making:
 
     def _run(self, job: Job, run: Run) -> tuple[Time, bool]:
         """When it leaves its GPUs, and whether we know."""
+        if job.cancelled:
+            return self.now, True
         pace = self.paces.of(job, run)
         known = pace.doubt < DOUBT_MAX
         into = 0.0 if run.epoch_at is None else min(self.now - run.epoch_at, pace.seconds)
         if run.phase is RunPhase.STARTING:
             into -= max(0.0, self._restart(job) - (self.now - run.started_at))
-        left = max(0, job.max_epochs - job.epochs_done) * pace.seconds - into
-        if job.cancelled:
-            return self.now, True
+        epochs = max(0, job.max_epochs - job.epochs_done)
+        left = epochs * pace.seconds - into
         leaves = self.now + left
+        situation = Situation.SETTLED if pace.measured else Situation.NEW
         if run.phase is RunPhase.STOPPING:
             leaves = self.now + pace.seconds - into
-            left += self._restart(job)
-        ends = _interval(self.now, left, RUNS) if known else None
-        self.made[job.id] = Forecast(None, ends, leaves, pace.seconds if known else None)
+        if (later := self._elsewhere(job, run, pace)) is not None:
+            situation = Situation.MOVES
+            left = pace.seconds - into + self._restart(job) + max(0, epochs - 1) * later
+        ends = self.now + max(0.0, left) if known else None
+        self.made[job.id] = Guess(situation, None, ends, leaves, pace.seconds if known else None)
         return leaves, known or run.phase is RunPhase.STOPPING
+
+    def _elsewhere(self, job: Job, run: Run, pace: Pace) -> float | None:
+        """Seconds of an epoch where it will be when this one has ended; None: it stays."""
+        fair = self.fair[job.id]
+        short = len(run.shares) < FAIR_ENOUGH * fair
+        if run.phase is not RunPhase.STOPPING and not short:
+            return None
+        columns = [self.column[type, fair] for type in self.queueing.types if fair]
+        there = min((self.seconds[self.paces.row[job.id], at] for at in columns), default=None)
+        return pace.seconds if there is None else float(there)
 
     def _restart(self, job: Job) -> float:
         return job.restart_seconds or self.rules.restart_seconds
 
-    def let_the_others_start(self) -> None:
-        waiting = [
-            job
-            for job_id in dict.fromkeys((*self.view.why, *self.paces.row))
-            if (job := self.view.jobs.get(job_id)) and job.waiting and not job.held
-        ]
-        counts = sorted({job.spec.gpus_min for job in waiting if job.spec.gpus_min})
-        configs = [
-            Config(type, count, -(-count // self.queueing.node_size[type]))
-            for type in self.queueing.types
-            for count in counts
-        ]
-        column = {(config.type, config.count): at for at, config in enumerate(configs)}
-        seconds = self.paces.speeds.estimate(configs)
-        doubt = self.paces.speeds.uncertainty(configs)
-        for job in waiting:
-            row, count = self.paces.row[job.id], job.spec.gpus_min
-            if count == 0:
-                continue
-            columns = {type: column[type, count] for type in self.queueing.types}
-            best_first = sorted(columns, key=lambda type: seconds[row, columns[type]])
-            start = self.queueing.start(job, best_first)
-            if start:
-                at = row, columns[start.type]
-                self._wait(job, start, float(seconds[at]), bool(doubt[at] < DOUBT_MAX))
+    # --- the others -------------------------------------------------------------------------
 
-    def _wait(self, job: Job, start: Start, seconds: float, known: bool) -> None:
+    def let_the_others_start(self) -> None:
+        for place, job in enumerate(self.waiting):
+            if job.spec.gpus_min == 0:
+                continue
+            start = self._start(job)
+            if start:
+                first = Situation.NEXT if place < NEXT else Situation.QUEUED
+                room = start.at <= self.now and job.eligible_at <= self.now
+                self._wait(job, start, Situation.ROOM if room else first)
+
+    def _start(self, job: Job) -> Start | None:
+        row, least, fair = self.paces.row[job.id], job.spec.gpus_min, self.fair[job.id]
+        types = self.queueing.types
+        best_first = sorted(types, key=lambda type: self.seconds[row, self.column[type, least]])
+        return self.queueing.start(job, least, fair, best_first)
+
+    def _wait(self, job: Job, start: Start, situation: Situation) -> None:
+        at = self.paces.row[job.id], self.column[start.type, len(start.places)]
+        seconds, known = float(self.seconds[at]), bool(self.doubt[at] < DOUBT_MAX)
         left = self._restart(job) + max(0, job.max_epochs - job.epochs_done) * seconds
         self.queueing.take(start.places, start.mib, start.at + left, known)
-        wait = max(0.0, max(start.at, job.eligible_at) - self.now)
-        starts = _interval(self.now, wait, WAITS) if start.known else None
-        ends = _interval(self.now, wait + left, WAITS) if start.known and known else None
-        self.made[job.id] = Forecast(starts, ends, None, seconds if known else None)
+        starts = max(start.at, job.eligible_at)
+        self.made[job.id] = Guess(
+            situation,
+            starts if start.known else None,
+            starts + left if start.known and known else None,
+            None,
+            seconds if known else None,
+        )
 
 
-def _interval(now: Time, seconds: float, spread: tuple[float, float, float]) -> Interval:
-    low, middle, high = (now + max(0.0, seconds) * factor for factor in spread)
-    return Interval(low, middle, high)
+def _level(jobs: Sequence[Job], cards: int) -> float:
+    """So many GPUs each are fair: all together, nobody having fewer or more than it takes, then
+    have all there are."""
+    low, high = 0.0, float(cards)
+    for _ in range(20):
+        level = (low + high) / 2
+        if sum(_clamped(level, job) for job in jobs) <= cards:
+            low = level
+        else:
+            high = level
+    return low
+
+
+def _clamped(level: float, job: Job) -> int:
+    return max(job.spec.gpus_min, min(job.spec.gpus_max, int(level)))

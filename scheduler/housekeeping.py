@@ -55,7 +55,7 @@ def chores(
     """What there is to do about a database, and when. The hour is local time, as it was told when
     the daemon started."""
     night = CronTrigger(hour=backup_hour, timezone=datetime.now(UTC).astimezone().tzinfo)
-    often = IntervalTrigger(seconds=checkpoint_every_seconds, timezone=UTC)
+    often = every(checkpoint_every_seconds)
     kept_seconds = facts_kept_days * DAY_SECONDS
     # Where it is no longer kept, nobody writes to the newest start either.
     journal_seconds = journal_kept_days * DAY_SECONDS or -math.inf
@@ -69,6 +69,11 @@ def chores(
         ),
         Chore("checkpoint", often, lambda _: checkpoint(path)),
     )
+
+
+def every(seconds: float) -> Any:
+    """The trigger of a chore."""
+    return IntervalTrigger(seconds=seconds, timezone=UTC)
 
 
 class Housekeeping:

@@ -4,7 +4,7 @@ the asker's thread; kept for as long as that view is the newest."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,8 @@ from scheduler.ports import Policy
 from scheduler.remedies import Remedy, remedy
 
 if TYPE_CHECKING:  # with numpy, which a daemon needs not before it is asked
-    from scheduler.forecast import Forecast
+    from scheduler.calibration import Calibration, Forecast
+    from scheduler.forecast import Guess
     from scheduler.lessons import SpeedBeside, SpeedOn
     from scheduler.paces import Paces
 
@@ -32,49 +33,75 @@ class Prospect:
 
 
 @dataclass(slots=True)
-class _Kept:
-    number: int
-    forecasts: Mapping[JobId, Forecast]
+class _Look:
+    """At one view."""
+
+    view: View
+    guesses: Mapping[JobId, Guess]
     paces: Paces
     prospects: dict[JobId, Prospect] = field(default_factory=dict)
 
 
 class Outlook:
-    def __init__(self, policy: Policy, rules: Rules, by_memory: bool = False) -> None:
-        """`policy`: one of our own, as the loop's is in use. `by_memory`: see forecast.py."""
-        self._policy, self._rules, self._by_memory = policy, rules, by_memory
+    def __init__(
+        self,
+        policy: Policy,
+        rules: Rules,
+        ended: Callable[[JobId], Job | None],
+        by_memory: bool = False,
+    ) -> None:
+        """`policy`: not the loop's own object, which is in use. `ended`: finds a job that is no
+        longer in the view. `by_memory`: see forecast.py."""
+        self._policy, self._rules, self._ended, self._by_memory = policy, rules, ended, by_memory
         self._lock = threading.Lock()  # one asker at a time: the loop wants to get on
-        self._kept: _Kept | None = None
+        self._calibration: Calibration | None = None
+        self._last: _Look | None = None
+
+    def look(self, view: View, now: Time) -> None:
+        """To be called now and then, for guesses to be compared with what came."""
+        if any(job.outcome is None for job in view.jobs.values()):
+            with self._lock:
+                self._looked(view, now)
 
     def of(self, job: Job, view: View, now: Time) -> Prospect:
         with self._lock:
-            if self._kept is None or self._kept.number != view.number:
-                self._kept = self._looked_ahead(view, now)
-            found = self._kept.prospects
-            if job.id not in found:
-                found[job.id] = self._prospect(job, view, now, self._kept)
-            return found[job.id]
+            look = self._looked(view, now)
+            if job.id not in look.prospects:
+                look.prospects[job.id] = self._prospect(job, look, now)
+            return look.prospects[job.id]
 
-    def _looked_ahead(self, view: View, now: Time) -> _Kept:
-        from scheduler.forecast import forecast
+    def _looked(self, view: View, now: Time) -> _Look:
+        from scheduler.calibration import Calibration
+        from scheduler.forecast import guesses
         from scheduler.paces import Paces
 
-        paces = Paces(view)
-        made = forecast(paces, now, self._rules, self._by_memory)
-        return _Kept(view.number, made, paces)
+        if self._last is None or self._last.view.number != view.number:
+            paces = Paces(view)
+            made = guesses(paces, now, self._rules, self._by_memory)
+            self._calibration = self._calibration or Calibration()
+            self._calibration.note(made, now, lambda id: view.jobs.get(id) or self._ended(id))
+            self._last = _Look(view, made, paces)
+        return self._last
 
-    def _prospect(self, job: Job, view: View, now: Time, kept: _Kept) -> Prospect:
+    def _prospect(self, job: Job, look: _Look, now: Time) -> Prospect:
         from scheduler.lessons import slowed, speeds_beside, speeds_on
 
-        found = Remedy()
-        if len(view.jobs) <= REMEDY_JOBS_MAX and view.observed_at is not None:
-            leaves = {id: of.leaves_at for id, of in kept.forecasts.items()}
-            leaving = sorted(leaves, key=lambda id: (leaves[id] or now, id))
-            found = remedy(job, view, now, self._policy, self._rules, leaving)
         return Prospect(
-            kept.forecasts.get(job.id),
-            found,
-            slowed(job, view, kept.paces),
-            tuple(speeds_on(job, view, kept.paces)),
-            tuple(speeds_beside(job, kept.paces)),
+            self._forecast(job, look, now),
+            self._remedy(job, look, now),
+            slowed(job, look.view, look.paces),
+            tuple(speeds_on(job, look.view, look.paces)),
+            tuple(speeds_beside(job, look.paces)),
         )
+
+    def _forecast(self, job: Job, look: _Look, now: Time) -> Forecast | None:
+        guess = look.guesses.get(job.id)
+        return self._calibration.forecast(guess, now) if guess and self._calibration else None
+
+    def _remedy(self, job: Job, look: _Look, now: Time) -> Remedy:
+        view = look.view
+        if len(view.jobs) > REMEDY_JOBS_MAX or view.observed_at is None:
+            return Remedy()
+        leaves = {id: guess.leaves_at for id, guess in look.guesses.items()}
+        leaving = sorted(leaves, key=lambda id: (leaves[id] or now, id))
+        return remedy(job, view, now, self._policy, self._rules, leaving)

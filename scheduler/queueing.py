@@ -79,16 +79,17 @@ class Queueing:
         np.subtract.at(self.free, places, mib)
         heapq.heappush(self._ends, _End(until, next(self._number), places, mib, known))
 
-    def start(self, job: Job, types: Iterable[str]) -> Start | None:
-        """The earliest, not before that of those who came first; None: never. `types`: of GPUs,
-        the best for it first."""
-        need, count = self._need(job), job.spec.gpus_min
-        types = [type for type in types if (need <= self.capacity)[self.types[type]].sum() >= count]
+    def start(self, job: Job, least: int, most: int, types: Iterable[str]) -> Start | None:
+        """The earliest, not before that of those who came first; None: never. With `most` GPUs, if
+        so many are free then, else with `least`. `types`: of GPUs, the best for it first."""
+        need = self._need(job)
+        types = [type for type in types if (need <= self.capacity)[self.types[type]].sum() >= least]
         while types:
             for type in types:
-                first = self.types[type].start
-                places = first + np.flatnonzero((need <= self.free)[self.types[type]])[:count]
-                if len(places) == count:
+                fitting = np.flatnonzero((need <= self.free)[self.types[type]])
+                if len(fitting) >= least:
+                    count = most if len(fitting) >= most else least
+                    places = self.types[type].start + fitting[:count]
                     mib = (need if self.by_memory else self.free)[places]
                     return Start(self.now, bool(self.known[places].all()), type, places, mib)
             self._wait()

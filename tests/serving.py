@@ -114,7 +114,7 @@ class Serving:
                 self.reader,
                 self.inbox.now,
                 heartbeat_seconds,
-                Outlook(fifo_sharing(rules), rules, by_memory=True),
+                Outlook(fifo_sharing(rules), rules, self.reader.job, by_memory=True),
             ),
             host=self.cluster,
             logs=self.logs,

@@ -16,7 +16,7 @@ RUNNING = core.on(core.job("demo"), core.share(), heard_at=1000.0)
 
 
 def _state(folder: Path, now: float, since: float) -> State:
-    outlook = Outlook(fifo_sharing(core.RULES), core.RULES)
+    outlook = Outlook(fifo_sharing(core.RULES), core.RULES, lambda _: None)
     lookup = Lookup(View, Reader(folder / "scheduler.db"), lambda: now, 30.0, outlook, since)
     return lookup.state(RUNNING)
 

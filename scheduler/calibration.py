@@ -1,0 +1,117 @@
+"""How wrong guesses have been, and so how far to trust the next one.
+
+A guess is kept until what it was about has come; what it was wrong by, as a factor, joins the last
+few hundred of its situation. An interval is made of their quantiles, so four of five moments come
+to be inside it, on whatever cluster and with whatever trainings it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from scheduler.forecast import Guess, Situation
+from scheduler.model import Job, JobId, Outcome, Time
+
+KEPT = 200  # of each situation
+PRIOR = 20  # count as so many
+GUESSES_MAX = 6  # that are kept of a job
+OFFSET_SECONDS = 30.0  # no span is guessed better than that
+INSIDE = 0.8  # of what comes
+
+# Before anything has come, for ends and for starts: the deviation of the logarithm.
+DEVIATION = {
+    Situation.SETTLED: 0.15,
+    Situation.NEW: 0.5,
+    Situation.MOVES: 0.6,
+    Situation.ROOM: 0.6,
+    Situation.NEXT: 0.6,
+    Situation.QUEUED: 0.8,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Of moments. In four of five cases it is between low and high, in half before the middle."""
+
+    low: Time
+    middle: Time
+    high: Time
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What cannot be said is None."""
+
+    starts_at: Interval | None = None
+    ends_at: Interval | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    at: Time
+    guess: Guess
+
+
+class Calibration:
+    def __init__(self) -> None:
+        self._ends = {each: _prior(sd) for each, sd in DEVIATION.items()}
+        self._starts = {each: _prior(sd) for each, sd in DEVIATION.items()}
+        self._said: dict[JobId, list[_Said]] = {}
+
+    def forecast(self, guess: Guess, now: Time) -> Forecast:
+        return Forecast(
+            _interval(now, guess.starts_at, self._starts[guess.situation]),
+            _interval(now, guess.ends_at, self._ends[guess.situation]),
+        )
+
+    def note(
+        self,
+        guesses: Mapping[JobId, Guess],
+        now: Time,
+        ended: Callable[[JobId], Job | None],
+    ) -> None:
+        """What is guessed now; and what has come of what was guessed before of jobs that ended."""
+        for job_id in [id for id in self._said if id not in guesses]:
+            if (job := ended(job_id)) and job.outcome:
+                self._come(self._said.pop(job_id), job)
+        for job_id, guess in guesses.items():
+            said = self._said.setdefault(job_id, [])
+            said.append(_Said(now, guess))
+            if len(said) > GUESSES_MAX:
+                del said[1::2]
+
+    def _come(self, said: list[_Said], job: Job) -> None:
+        for each in said:
+            guess = each.guess
+            if guess.ends_at and job.ended_at and job.outcome is Outcome.SUCCEEDED:
+                off = _off(each.at, guess.ends_at, job.ended_at)
+                self._ends[guess.situation].append(off)
+            if guess.starts_at and job.started_at and job.started_at >= each.at:
+                off = _off(each.at, guess.starts_at, job.started_at)
+                self._starts[guess.situation].append(off)
+
+
+def _off(now: Time, guessed: Time, came: Time) -> float:
+    return math.log((came - now + OFFSET_SECONDS) / (guessed - now + OFFSET_SECONDS))
+
+
+def _interval(now: Time, at: Time | None, offs: deque[float]) -> Interval | None:
+    if at is None:
+        return None
+    ordered = sorted(offs)
+    span = at - now + OFFSET_SECONDS
+    moments = []
+    for share in ((1 - INSIDE) / 2, 0.5, (1 + INSIDE) / 2):
+        factor = math.exp(ordered[min(len(ordered) - 1, int(share * len(ordered)))])
+        moments.append(max(now, now + span * factor - OFFSET_SECONDS))
+    return Interval(*moments)
+
+
+def _prior(deviation: float) -> deque[float]:
+    normal = NormalDist(0.0, deviation)
+    quantiles = (normal.inv_cdf((number + 0.5) / PRIOR) for number in range(PRIOR))
+    return deque(quantiles, KEPT)
