@@ -52,7 +52,8 @@ class SqliteStore:
         before_write: Callable[[], None] = lambda: None,
         decider: Decider | None = None,
     ) -> None:
-        """`before_write` is called before each statement that writes: tests fail there.
+        """`before_write` is called before each statement that writes what a decision rests on, and
+        before each commit: tests fail there.
 
         `decider`: whose steps are kept, to be replayed; None: they are not.
         """
@@ -110,13 +111,18 @@ class SqliteStore:
                 for fact in facts:
                     self._write(_FACT, rows.fact_row(fact))
                 if steps:
-                    self._write_journal(steps)
+                    self._db.executemany(_START, steps.starts)
+                    self._db.executemany(_STEP, steps.steps)
                 self._write("commit")
             except BaseException:
                 if self._db.in_transaction:  # SQLite ends it itself when the disk is full
                     self._db.execute("rollback")
                 raise
         self._journal = steps and steps.emptied()
+
+    def content(self) -> bytes:
+        """All of it, as a file would have it."""
+        return self._db.serialize()
 
     def close(self) -> None:
         self._db.close()
@@ -134,12 +140,6 @@ class SqliteStore:
             written = self._write(_END_JOB, (*state, job.outcome, job.id))
         if written.rowcount != 1:
             raise InvariantError(f"job {job.id}: it has ended, or never was, and cannot change")
-
-    def _write_journal(self, steps: Journal) -> None:
-        for row in steps.starts:
-            self._write(_START, row)
-        for row in steps.steps:
-            self._write(_STEP, row)
 
     def _write(self, sql: str, row: rows.Row = ()) -> sqlite3.Cursor:
         self._before_write()

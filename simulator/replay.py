@@ -1,0 +1,204 @@
+"""Decide once more what a daemon has decided, from its journal, and name the first difference.
+
+`decide` is pure, so there is none as long as the code, the policy and the rules are the same. One
+that there is, is either a bug, found at the step where it began to matter, or what a change of code
+would have changed.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from scheduler import database, journal, rows
+from scheduler.decide import Decision, decide
+from scheduler.errors import ConfigError
+from scheduler.facts import facts
+from scheduler.model import Action, Event, Fact, JobId, Observed, Rules, Time, View
+from scheduler.policies import POLICIES
+from scheduler.ports import Policy
+
+_STARTS = f"select {', '.join(journal.START)} from starts where start >= ? order by start"
+_STEPS = f"select {', '.join(journal.STEP)} from steps where start = ? order by number"
+_FACTS = f"select {', '.join(rows.FACT)} from facts where at = ? order by seq"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A view that a replay may begin with, and who decided from there on."""
+
+    start: int
+    at: Time
+    decider: journal.Decider
+    view: View
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    number: int
+    at: Time
+    events: Sequence[Event]
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first step that was decided otherwise."""
+
+    start: int
+    number: int
+    at: Time
+    recorded: tuple[Fact, ...]  # what is known to have happened at that moment
+    decided: tuple[Fact, ...]  # what would have happened now
+    jobs: tuple[JobId, ...]  # that are touched now
+    actions: tuple[Action, ...]  # that are asked for now
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    starts: int
+    steps: int
+    difference: Difference | None = None
+
+
+def replay(
+    path: Path,
+    policy: Policy | None = None,
+    rules: Rules | None = None,
+    from_start: int | None = None,
+) -> Replayed:
+    """Until the first difference. ConfigError: there is nothing that can be replayed.
+
+    policy, rules  other ones than recorded
+    from_start     the first start to begin with; None: the newest
+    """
+    with opened(path) as db:
+        count = steps = 0
+        for start in starts(db, from_start):
+            count += 1
+            by_rules = rules or start.decider.rules
+            by_policy = policy or _policy(start.decider.policy, by_rules)
+            view = start.view
+            for step in steps_of(db, start):
+                made = decide(view, step.events, step.at, by_policy, by_rules)
+                if _digest(view, made) != step.digest:
+                    return Replayed(count, steps, _difference(db, start, step, view, made))
+                view, steps = made.view, steps + 1
+        return Replayed(count, steps)
+
+
+def _policy(name: str, rules: Rules) -> Policy:
+    if name not in POLICIES:
+        raise ConfigError(f"{name!r} decided, which is none of the policies {', '.join(POLICIES)}")
+    return POLICIES[name](rules)
+
+
+def _digest(before: View, made: Decision) -> bytes:
+    changed = rows.changed_jobs(before, made.view, made.touched)
+    return journal.digest(made.view, changed, made.actions)
+
+
+def _difference(
+    db: sqlite3.Connection, start: Start, step: Step, before: View, made: Decision
+) -> Difference:
+    return Difference(
+        start.start,
+        step.number,
+        step.at,
+        recorded=tuple(map(rows.fact, db.execute(_FACTS, (step.at,)))),
+        decided=facts(before, made.view, made.touched, step.events, step.at),
+        jobs=made.touched,
+        actions=made.actions,
+    )
+
+
+# --- the journal --------------------------------------------------------------------------------
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """The database as it is now, whoever goes on writing to it."""
+    if not path.is_file():
+        raise ConfigError(f"{path}: there is no such file")
+    with database.explained(path), closing(database.connect_readonly(path)) as db:
+        db.execute("begin")
+        if not db.execute("select 1 from sqlite_schema where name = 'starts'").fetchone():
+            raise ConfigError(f"{path}: not a database of a scheduler that keeps a journal")
+        yield db
+
+
+def starts(db: sqlite3.Connection, first: int | None = None) -> Iterator[Start]:
+    """From this one on; None: the newest only."""
+    (newest,) = db.execute("select max(start) from starts").fetchone()
+    wanted = newest if first is None else first
+    if newest is None or wanted > newest:
+        known = f"the newest start is {newest}" if newest else "nothing is recorded in it"
+        raise ConfigError(f"no start {wanted}: {known}" if newest else known)
+    for start, _, at, decider, view in db.execute(_STARTS, (wanted,)).fetchall():
+        yield Start(start, at, journal.decider(decider), journal.view(view))
+
+
+def steps_of(db: sqlite3.Connection, start: Start) -> Iterator[Step]:
+    looked: Observed | None = None
+    expected = start.view.number
+    for _, number, at, heard, digest in db.execute(_STEPS, (start.start,)):
+        expected += 1
+        if number != expected:
+            raise ConfigError(f"start {start.start}: step {expected} is missing")
+        events, looked = journal.read(heard, looked)
+        yield Step(number, at, events, digest)
+
+
+# --- what is said of it -------------------------------------------------------------------------
+
+
+def as_text(done: Replayed) -> str:
+    difference = done.difference
+    if difference is None:
+        return f"{done.steps} steps from {done.starts} start(s): no difference\n"
+    moment = datetime.fromtimestamp(difference.at, UTC).isoformat(timespec="milliseconds")
+    lines = [
+        f"{done.steps} steps without a difference; decided otherwise: step {difference.number}"
+        f" of start {difference.start}, {moment}",
+        "recorded:",
+        *_told(difference.recorded),
+        "decided now:",
+        *_told(difference.decided),
+        f"jobs touched now: {', '.join(difference.jobs) or 'none'}",
+        f"asked for now: {', '.join(map(_asked, difference.actions)) or 'nothing'}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def as_json(done: Replayed) -> str:
+    said: dict[str, Any] = {"starts": done.starts, "steps": done.steps, "difference": None}
+    if (difference := done.difference) is not None:
+        said["difference"] = {
+            "start": difference.start,
+            "number": difference.number,
+            "at": difference.at,
+            "recorded": msgspec.to_builtins(difference.recorded),
+            "decided": msgspec.to_builtins(difference.decided),
+            "jobs": list(difference.jobs),
+            "actions": [_asked(action) for action in difference.actions],
+        }
+    return json.dumps(said) + "\n"
+
+
+def _told(told: Sequence[Fact]) -> list[str]:
+    return [
+        " ".join(["  " + fact.kind, fact.job_id or "", *(f"{k}={v}" for k, v in fact.data.items())])
+        for fact in told
+    ] or ["  no fact"]
+
+
+def _asked(action: Action) -> str:
+    return f"{type(action).__name__} {action.job_id} {action.attempt}"
