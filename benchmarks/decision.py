@@ -59,8 +59,10 @@ def main() -> None:
     rss_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
     pairs = shared(menu, two, given.seed)
-    apart = menu.value(chosen(menu, priced(menu)))
-    bound = relaxed(menu, two, pairs.prices) if given.jobs <= BOUND_MAX else None
+    prices = priced(menu)
+    apart = menu.value(chosen(menu, prices))
+    lowest = prices.per_gpu if pairs.prices is None else pairs.prices
+    bound = relaxed(menu, two, lowest) if given.jobs <= BOUND_MAX else None
     most = best(menu, two, MILP_GAP) if given.gpus <= MILP_MAX else None
     show(
         cpu_seconds=round(min(seconds for seconds, _ in runs), 3),
