@@ -8,7 +8,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 
+import msgspec
+
 from scheduler.errors import InvariantError, Unavailable
+from scheduler.journal import Decider
 from scheduler.loop import Scheduler
 from scheduler.model import (
     Action,
@@ -148,8 +151,9 @@ class Life:
         honest = options.weather.honest
         self.policy = fifo_sharing(options.rules)
         if not honest:
-            self.policy = whimsical(self.policy, self.world, options.rules)
-        self.store = Recorder(self.world, self._record)
+            self.policy = Whims(self.policy, self.world, options.rules)
+        decider = Decider("fifo_sharing", options.rules)
+        self.store = Recorder(self.world, self._record, decider)
         self.scheduler = self._new_scheduler()
         self.world.read = lambda: self.scheduler.view
         self.world.witnesses = checkers(self.world, self.owners)
@@ -218,9 +222,11 @@ class Life:
 class Recorder:
     """The real store, dying now and then, and the truth about what it was given."""
 
-    def __init__(self, world: World, record: Callable[[Sequence[Fact]], None]) -> None:
+    def __init__(
+        self, world: World, record: Callable[[Sequence[Fact]], None], decider: Decider
+    ) -> None:
         self.world, self.record = world, record
-        self.inner = SqliteStore(None, world.before_write)
+        self.inner = SqliteStore(None, world.before_write, decider)
         self.jobs: dict[JobId, Job] = {}
         world.stored = self.jobs
 
@@ -262,22 +268,38 @@ def seconds_to_end(options: Options) -> float:
     return 3.0 * sum(each) + 2000.0
 
 
-def whimsical(policy: Policy, world: World, rules: Rules) -> Policy:
+class Whims:
     """In bad weather, now and then any plan at all, or the last one once more.
 
     As a solver that has run out of time does, these ask to be called again.
     """
-    last = Plan()
 
-    def plan(view: View, now: Time) -> Plan:
-        nonlocal last
-        if world.chance(world.weather.plan_stale):
-            return replace(last, optimal=False, replan_at=now + 20.0)
-        nonsense = world.chance(world.weather.plan_nonsense)
-        last = any_plan(view, now, world, rules) if nonsense else policy(view, now)
-        return last
+    def __init__(self, policy: Policy, world: World, rules: Rules) -> None:
+        self.policy, self.world, self.rules = policy, world, rules
+        self.last = Plan()
+        self._made: dict[bytes, Plan] = {}
 
-    return plan
+    def __call__(self, view: View, now: Time) -> Plan:
+        plan = self._made[_moment(view, now)] = self._plan(view, now)
+        return plan
+
+    def again(self, view: View, now: Time) -> Plan:
+        """What it planned there and then: a replay has no chance of coming to that."""
+        return self._made[_moment(view, now)]
+
+    def _plan(self, view: View, now: Time) -> Plan:
+        weather = self.world.weather
+        if self.world.chance(weather.plan_stale):
+            return replace(self.last, optimal=False, replan_at=now + 20.0)
+        if self.world.chance(weather.plan_nonsense):
+            self.last = any_plan(view, now, self.world, self.rules)
+        else:
+            self.last = self.policy(view, now)
+        return self.last
+
+
+def _moment(view: View, now: Time) -> bytes:
+    return msgspec.msgpack.encode((view, now))
 
 
 def any_plan(view: View, now: Time, world: World, rules: Rules) -> Plan:
