@@ -72,7 +72,7 @@ class _Telling:
         words = [f"{self._names(ids)} {what}" for ids, what in parts if ids]
         if words:
             return Reason("stopping", f"waits for {' and '.join(words)}")
-        return Reason("turn", f"is to share with {self._names(stay)}, when there is room")
+        return Reason("memory", f"is to share with {self._names(stay)}, where there is no room yet")
 
     def _lives(self, run: RunKey) -> bool:
         job = self.view.jobs.get(run[0])
