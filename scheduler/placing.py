@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from scheduler.adopt import stoppable
-from scheduler.model import GpuKey, Job, JobId, Node, Rules, RunPhase, Share, View
+from scheduler.model import Gpu, GpuKey, Job, JobId, Node, Rules, RunPhase, Share, View
 from scheduler.packing import cards, need_mib
 from scheduler.sites import Part, Pool, Site
 
@@ -157,24 +157,20 @@ class _Placing:
         sizes: dict[str, int] = {}
         by_type: dict[str, list[Site]] = {}
         for node in self.view.nodes:
-            for type, site, size in self._sites_of(node):
-                self.sites[type, node.name] = site
-                by_type.setdefault(type, []).append(site)
-                sizes[type] = max(size, sizes.get(type, 0))
+            for type, gpus in _by_type(node).items():
+                sites = by_type.setdefault(type, [])
+                self.sites[type, node.name] = self._site(len(sites), node.name, gpus)
+                sites.append(self.sites[type, node.name])
+                sizes[type] = max(len(gpus), sizes.get(type, 0))
         self.pools = {type: Pool(sizes[type], sites) for type, sites in by_type.items()}
 
-    def _sites_of(self, node: Node) -> Iterator[tuple[str, Site, int]]:
-        """Each type on the node, what is free of it, and how many there are in all."""
-        if not node.ready:
-            return
-        for type, size in Counter(gpu.type for gpu in node.gpus).items():
-            gpus = [gpu for gpu in node.gpus if gpu.type == type]
-            site = Site(node.name, min(gpus, key=lambda gpu: gpu.capacity_mib))
-            for gpu in gpus:
-                key = (node.name, gpu.uuid)
-                if key not in self.occupied:
-                    (site.leaving if self.view.held.get(key) else site.idle).append(key)
-            yield type, site, size
+    def _site(self, number: int, node: str, gpus: Sequence[Gpu]) -> Site:
+        site = Site(number, node, min(gpus, key=lambda gpu: gpu.memory_mib))
+        for gpu in gpus:
+            key = (node, gpu.uuid)
+            if key not in self.occupied:
+                (site.leaving if self.view.held.get(key) else site.idle).append(key)
+        return site
 
     def _place(self, unit: Unit) -> tuple[GpuKey, ...] | None:
         if unit.count == 0:
@@ -338,6 +334,14 @@ class _Placing:
         for share in shares:
             given[share.key] = given.get(share.key, 0) + share.memory_mib
         return True
+
+
+def _by_type(node: Node) -> dict[str, list[Gpu]]:
+    """The cards that may be used now."""
+    found: dict[str, list[Gpu]] = {}
+    for gpu in node.gpus if node.ready else ():
+        found.setdefault(gpu.type, []).append(gpu)
+    return found
 
 
 def _startable(unit: Unit) -> bool:

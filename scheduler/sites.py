@@ -3,6 +3,7 @@ on which nodes so many of them are best taken. Pure. Used by placing.py."""
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -13,6 +14,7 @@ from scheduler.model import Gpu, GpuKey
 class Site:
     """Those of one node."""
 
+    number: int  # among those of its type: of equals, the first is taken
     node: str
     smallest: Gpu
     idle: list[GpuKey] = field(default_factory=list)  # nobody holds anything of them
@@ -30,7 +32,7 @@ class Pool:
 
     def __init__(self, size: int, sites: Sequence[Site]) -> None:
         self.size = size  # cards on the largest node
-        self._by_free = tuple([dict[Site, None]() for _ in range(size + 1)] for _ in range(2))
+        self._by_free = tuple([list[Site]() for _ in range(size + 1)] for _ in range(2))
         for site in sites:
             self._enter(site)
 
@@ -94,8 +96,13 @@ class Pool:
 
     def _enter(self, site: Site) -> None:
         for soon in (False, True):
-            self._by_free[soon][site.free(soon)][site] = None
+            insort(self._by_free[soon][site.free(soon)], site, key=_number)
 
     def _leave(self, site: Site) -> None:
         for soon in (False, True):
-            del self._by_free[soon][site.free(soon)][site]
+            sites = self._by_free[soon][site.free(soon)]
+            del sites[bisect_left(sites, site.number, key=_number)]
+
+
+def _number(site: Site) -> int:
+    return site.number
