@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -68,6 +68,24 @@ class Calibration:
             _interval(now, guess.ends_at, self._ends[guess.situation]),
         )
 
+    def after(self, forecast: Forecast, others: Sequence[Guess | None], now: Time) -> Forecast:
+        """The same, for one that starts when these have let go of their GPUs."""
+        ends = [self.forecast(guess, now).ends_at for guess in others if guess and _stays(guess)]
+        known = [end for end in ends if end]
+        if len(known) < len(others) or forecast.starts_at is None:
+            return forecast
+        starts = Interval(
+            max(end.low for end in known),
+            max(end.middle for end in known),
+            max(end.high for end in known),
+        )
+        later = starts.middle - forecast.starts_at.middle
+        ends_at = forecast.ends_at
+        if ends_at:
+            moved = (max(now, at + later) for at in (ends_at.low, ends_at.middle, ends_at.high))
+            ends_at = Interval(*moved)
+        return Forecast(starts, ends_at)
+
     def note(
         self,
         guesses: Mapping[JobId, Guess],
@@ -93,6 +111,11 @@ class Calibration:
             if guess.starts_at and job.started_at and job.started_at >= each.at:
                 off = _off(each.at, guess.starts_at, job.started_at)
                 self._starts[guess.situation].append(off)
+
+
+def _stays(guess: Guess) -> bool:
+    """Whether it has its GPUs until it ends."""
+    return guess.leaves_at is not None and guess.leaves_at == guess.ends_at
 
 
 def _off(now: Time, guessed: Time, came: Time) -> float:

@@ -8,6 +8,7 @@ been, calibration.py knows.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -111,7 +112,7 @@ class _Making:
     def _elsewhere(self, job: Job, run: Run, pace: Pace) -> float | None:
         """Seconds of an epoch where it will be when this one has ended; None: it stays."""
         fair = self.fair[job.id]
-        short = len(run.shares) < FAIR_ENOUGH * fair
+        short = not self.queueing.by_memory and len(run.shares) < FAIR_ENOUGH * fair
         if run.phase is not RunPhase.STOPPING and not short:
             return None
         columns = [self.column[type, fair] for type in self.queueing.types if fair]
@@ -154,18 +155,15 @@ class _Making:
         )
 
 
-def _level(jobs: Sequence[Job], cards: int) -> float:
-    """So many GPUs each are fair: all together, nobody having fewer or more than it takes, then
-    have all there are."""
-    low, high = 0.0, float(cards)
-    for _ in range(20):
-        level = (low + high) / 2
-        if sum(_clamped(level, job) for job in jobs) <= cards:
-            low = level
-        else:
-            high = level
-    return low
+def _level(jobs: Sequence[Job], cards: int) -> int:
+    """So many GPUs each are fair: nobody having fewer or more than it takes, all together have no
+    more than there are."""
+
+    def too_many(level: int) -> bool:
+        return sum(_clamped(level, job) for job in jobs) > cards
+
+    return max(0, bisect_left(range(cards + 1), True, key=too_many) - 1)
 
 
-def _clamped(level: float, job: Job) -> int:
-    return max(job.spec.gpus_min, min(job.spec.gpus_max, int(level)))
+def _clamped(level: int, job: Job) -> int:
+    return max(job.spec.gpus_min, min(job.spec.gpus_max, level))

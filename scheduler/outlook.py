@@ -86,17 +86,25 @@ class Outlook:
     def _prospect(self, job: Job, look: _Look, now: Time) -> Prospect:
         from scheduler.lessons import slowed, speeds_beside, speeds_on
 
+        found = self._remedy(job, look, now)
         return Prospect(
-            self._forecast(job, look, now),
-            self._remedy(job, look, now),
+            self._forecast(job, found, look, now),
+            found,
             slowed(job, look.view, look.paces),
             tuple(speeds_on(job, look.view, look.paces)),
             tuple(speeds_beside(job, look.paces)),
         )
 
-    def _forecast(self, job: Job, look: _Look, now: Time) -> Forecast | None:
+    def _forecast(self, job: Job, found: Remedy, look: _Look, now: Time) -> Forecast | None:
         guess = look.guesses.get(job.id)
-        return self._calibration.forecast(guess, now) if guess and self._calibration else None
+        if guess is None or self._calibration is None:
+            return None
+        forecast = self._calibration.forecast(guess, now)
+        if found.until and not found.ahead:
+            others = [look.guesses.get(other) for other in found.until]
+            # They are known by name, so it is told as well of the job as it is told of them.
+            return self._calibration.after(forecast, others, now)
+        return forecast
 
     def _remedy(self, job: Job, look: _Look, now: Time) -> Remedy:
         view = look.view
