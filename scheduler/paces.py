@@ -73,7 +73,7 @@ class Paces:
             return 1.0
         type = place[0]
         if type not in self._slowed:
-            self._slowed[type] = Interference(self.jobs, self.view.kinds, type)
+            self._slowed[type] = Interference(self.jobs, self.view.kinds, type, self.speeds)
         pair = np.array([self.row[job.id]]), np.array([self.row[other]])
         return float(self._slowed[type].speeds(*pair)[0, 0])
 
