@@ -1,11 +1,11 @@
 """What each configuration of GPUs would be worth to each job: the menu that a plan chooses from.
 
-The sum of completion times falls by as much as the jobs that are soon done are done sooner: a
-second saved on a job is saved for all that end after it. So a job's weight is its *rank*, the one
-with the most work left having the least, and only the order of what is left has to be known, not
-how much it is. Worth grows with speed, but ever less (Sia's exponent), so that many get something
-before one gets a lot. A configuration that needs a restart is worth what is left of its speed when
-the time for the restart has been paid out of the work that remains.
+A second saved on a job is saved for all that end after it. So a job's weight is its *rank*, the one
+with the most work left having the least: only the order of what is left has to be known, not how
+much it is. It is worth its pace, in GPUs of the slowest type that would be as fast by themselves;
+a little less than in proportion, so that many get something before one gets a lot. (With equal
+laws of scaling, to weigh pace by rank is the optimum: Berg et al., "heSRPT", 2020.) A configuration
+that needs a restart is worth what is left of its pace when the time for that has been paid.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from scheduler.interference import Interference
 from scheduler.learning import kind_of
+from scheduler.measurements import Memo
 from scheduler.model import Gpu, GpuKey, Job, Kind, Rules, RunPhase
 from scheduler.packing import need_mib, takes_whole_card
 from scheduler.pairing import Neighbours
@@ -27,12 +28,12 @@ from scheduler.speed import Config, Speeds
 
 Bools = npt.NDArray[np.bool_]
 
-NOTHING = 1.5  # what having nothing costs; having the slowest configuration costs 1
-EXPONENT = 0.5
+EXPONENT = 0.9  # of pace: less than 1, so that many get something before one gets a lot
+KEEP = 1.3  # times as much is worth what a run has already: no two jobs take turns on a whim
 GAIN_MIN = 0.05  # a move must save this part of what is left, beyond the restart
 STAYS = 100.0  # times the most that anything is worth: to a run that cannot be moved
-MOVE_SPEED = 0.9  # what is left of a pair's speeds if one of the two must move to the other
-APART_SPEED = 0.95  # the same if a job must leave the neighbour that it has
+MOVE_SPEED = 0.5  # what is left of a pair's speeds if one of the two must move to the other
+APART_SPEED = 0.99  # the same if a job must leave the neighbour that it has
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +84,13 @@ class Offer:
     jobs: tuple[Job, ...]
     stocks: tuple[Stock, ...]
     configs: tuple[Config, ...]
+    speeds: Speeds
     seconds: Floats  # [jobs, configs] per epoch, alone
     left: Floats  # [jobs] epochs
+    one: Floats  # [jobs] seconds per epoch on one GPU, of the slowest type
     possible: Bools  # [jobs, configs]
     now: Ints  # [jobs] the configuration that it has; -1: none
-    where: Ints  # [jobs] the card, of those that have but one; -1: none
+    where: Ints  # [jobs] the card that it has, a gang the first of its; -1: none
     restart: Floats  # [jobs] seconds
     weight: Floats  # [jobs]
     bonus: Floats  # [jobs] for having anything at all
@@ -95,11 +98,11 @@ class Offer:
     def worth(self, rows: npt.ArrayLike, columns: npt.ArrayLike, speed: npt.ArrayLike) -> Floats:
         """Of a configuration in which the job is slowed to `speed` by others, 1 being alone."""
         rows, columns = np.asarray(rows), np.asarray(columns)
-        slowest = np.where(self.possible, self.seconds, 0.0).max(axis=1)
         remaining = self.left[rows] * self.seconds[rows, columns] / speed
         paid = np.where(self.now[rows] == columns, 0.0, self.restart[rows])
-        pace = slowest[rows] / self.seconds[rows, columns] * speed * remaining / (remaining + paid)
-        return np.asarray(self.weight[rows] * (NOTHING - pace**-EXPONENT) + self.bonus[rows])
+        pace = self.one[rows] / self.seconds[rows, columns] * speed * remaining / (remaining + paid)
+        kept = np.where(self.now[rows] == columns, KEEP, 1.0)
+        return np.asarray(self.weight[rows] * kept * pace**EXPONENT + self.bonus[rows])
 
     def menu(self, taken: Mapping[str, int]) -> Menu:
         """`taken`: GPUs of each type that are not to be had."""
@@ -111,13 +114,15 @@ class Offer:
             worth=worth,
             count=np.array([config.count for config in self.configs], np.intp),
             type=np.array([index[config.type] for config in self.configs], np.intp),
-            capacity=np.array([s.gpus - taken.get(s.type, 0) for s in self.stocks], np.intp),
+            capacity=np.array([max(0, s.gpus - taken.get(s.type, 0)) for s in self.stocks]),
         )
 
     def neighbours(self, kinds: Mapping[str, Kind], rules: Rules) -> Neighbours:
         single = [self._single(stock.type) for stock in self.stocks]
-        slowed = [Interference(self.jobs, kinds, stock.type) for stock in self.stocks]
+        slowed = [Interference(self.jobs, kinds, s.type, self.speeds) for s in self.stocks]
         mates = self._mates()
+        length = self.left * self.one
+        move = np.maximum(MOVE_SPEED, length / (length + self.restart + self.one))
         stay = np.array([not may_move(job) for job in self.jobs]) & (self.where >= 0)
 
         def speeds(a: Ints, b: Ints, type: int) -> Floats:
@@ -125,7 +130,8 @@ class Offer:
             there = self.where[b]
             conflict = (here >= 0) & (there >= 0) & (here != there)
             parted = (mates[a][:, None] >= 0) & (mates[a][:, None] != b)
-            factor = np.where(conflict, MOVE_SPEED, 1.0) * np.where(parted, APART_SPEED, 1.0)
+            moved = np.maximum(move[a][:, None], move[b])
+            factor = np.where(conflict, moved, 1.0) * np.where(parted, APART_SPEED, 1.0)
             factor = np.where(conflict & stay[a][:, None] & stay[b], 0.01, factor)
             return np.asarray(slowed[type].speeds(a, b) * factor)
 
@@ -165,10 +171,12 @@ def offered(
     kinds: Mapping[str, Kind],
     had: Callable[[str], float],
     rules: Rules,
+    memo: Memo,
 ) -> Offer:
     """`had`: how many times the usual GPU time a user has had of late."""
     choices = configs(jobs, stocks)
-    seconds = Speeds(jobs, kinds).estimate(choices)
+    speeds = Speeds(jobs, kinds, memo)
+    seconds = speeds.estimate(choices)
     left = np.array([max(1, job.max_epochs - job.epochs_done) for job in jobs], float)
     now = np.array([_now(job, choices, known) for job in jobs], np.intp)
     restart = np.array([job.restart_seconds or rules.restart_seconds for job in jobs], float)
@@ -177,8 +185,9 @@ def offered(
     remaining = left[:, None] * seconds
     stays = np.array([not may_move(job) for job in jobs]) & (now >= 0)
     possible = _worth_a_move(possible, remaining, count, now, restart, stays)
+    seen = {*kinds, *(kind_of(job.spec) for job in jobs if job.measured)}
     for row, job in enumerate(jobs):
-        if now[row] < 0 and not job.measured and kind_of(job.spec) not in kinds:
+        if now[row] < 0 and kind_of(job.spec) not in seen:
             # Nobody knows yet how such a job scales: it begins with the fewest GPUs.
             least = np.where(possible[row], count, count.max() + 1).min()
             possible[row] &= count == least
@@ -189,8 +198,10 @@ def offered(
         jobs=tuple(jobs),
         stocks=tuple(stocks),
         configs=tuple(choices),
+        speeds=speeds,
         seconds=seconds,
         left=left,
+        one=seconds[:, count == 1].max(axis=1),
         possible=possible,
         now=now,
         where=np.array([_card(job, cards) for job in jobs], np.intp),
@@ -213,9 +224,9 @@ def _now(job: Job, choices: Sequence[Config], known: Mapping[GpuKey, Gpu]) -> in
 
 
 def _card(job: Job, cards: Mapping[GpuKey, int]) -> int:
-    if not (_runs(job) and job.run and len(job.run.shares) == 1):
+    if not (_runs(job) and job.run and job.run.shares):
         return -1
-    return cards.get(job.run.shares[0].key, -1)
+    return cards.get(min(share.key for share in job.run.shares), -1)
 
 
 def _possible(

@@ -19,7 +19,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from scheduler.adopt import lingers
+from scheduler.company import Neighbours
+from scheduler.joining import guests, joined
 from scheduler.learning import worth_now
+from scheduler.measurements import Memo
 from scheduler.model import (
     Job,
     JobId,
@@ -39,6 +42,7 @@ from scheduler.prices import Menu, priced
 from scheduler.reasons import explained
 from scheduler.worth import Offer, offered, stocks
 
+PATIENCE = 8  # times `ageing_seconds`: waiting so long is worth a class
 FAIR_MAX = 4.0  # times more, or less, a job is worth for what its user has had
 MATCHED_WHOLE = 600  # jobs; of more, only so many blocks are matched anew by one plan
 BLOCKS = 60
@@ -46,8 +50,10 @@ MOVES_MAX = 4  # of others, at most, so that one is on fewer nodes: in one plan
 
 
 def gpu_sharing(rules: Rules) -> Policy:
+    memo = Memo()  # of what has been read of jobs: plans are the same without it, but take longer
+
     def plan(view: View, now: Time) -> Plan:
-        return _Planner(view, now, rules).plan()
+        return _Planner(view, now, rules, memo).plan()
 
     return plan
 
@@ -57,6 +63,7 @@ class _Planner:
     view: View
     now: Time
     rules: Rules
+    memo: Memo
     why: dict[JobId, Reason] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -100,7 +107,10 @@ class _Planner:
         """The first to be served first. Runs that cannot be asked to leave are in the first."""
         found: dict[float, list[Job]] = {}
         for job in jobs:
-            number = -(rank(job, self.now, self.rules)[0] - self.now) // self.rules.ageing_seconds
+            waited = self.now - job.submitted_at - job.ran_seconds
+            if job.run:
+                waited -= self.now - job.run.started_at
+            number = job.priority + waited // (PATIENCE * self.rules.ageing_seconds)
             stays = job.run and job.run.phase is not RunPhase.STOPPING and not may_leave(job)
             found.setdefault(float("inf") if stays else number, []).append(job)
         ordered = [found[number] for number in sorted(found, reverse=True)]
@@ -110,27 +120,32 @@ class _Planner:
         return ordered
 
     def _chosen(self, jobs: Sequence[Job], taken: dict[str, int]) -> list[Unit]:
-        offer = offered(jobs, self.stocks, self.known, self.view.kinds, self.had, self.rules)
-        allotted = self._allotted(offer, offer.menu(taken))
-        grouped = {row for group in allotted.groups for row in group}
+        offer = offered(
+            jobs, self.stocks, self.known, self.view.kinds, self.had, self.rules, self.memo
+        )
+        menu = offer.menu(taken)
+        menu.worth[guests(offer.jobs)] = -np.inf
+        neighbours = offer.neighbours(self.view.kinds, self.rules)
+        allotted = self._allotted(offer, menu, neighbours)
+        together = (*allotted.groups, *joined(offer, neighbours, allotted.choice))
+        grouped = {row for group in together for row in group}
         alone = [(row,) for row, at in enumerate(allotted.choice.tolist()) if at >= 0]
         units = []
-        for rows in (*allotted.groups, *(rows for rows in alone if rows[0] not in grouped)):
+        for rows in (*together, *(rows for rows in alone if rows[0] not in grouped)):
             config = offer.configs[allotted.choice[rows[0]]]
             taken[config.type] += config.count
             members = tuple(offer.jobs[row] for row in rows)
             units.append(Unit(members, config.type, config.count))
         return units
 
-    def _allotted(self, offer: Offer, menu: Menu) -> Allotment:
+    def _allotted(self, offer: Offer, menu: Menu, neighbours: Neighbours) -> Allotment:
         """As it is, made better: a plan from nothing would have everybody move."""
-        neighbours = offer.neighbours(self.view.kinds, self.rules)
         seed = int(self.now)
         if not (offer.now >= 0).any():
             return shared(menu, neighbours, seed)
         together: dict[int, list[int]] = {}
         for row, card in enumerate(offer.where.tolist()):
-            if card >= 0:
+            if card >= 0 and offer.configs[offer.now[row]].count == 1:
                 together.setdefault(card, []).append(row)
         groups = tuple(tuple(rows) for rows in together.values() if len(rows) > 1)
         incumbent = Allotment(offer.now, groups, 0.0, priced(menu).per_gpu)
