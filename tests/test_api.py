@@ -236,6 +236,24 @@ def test_a_story_is_told(served: Serving) -> None:
     assert json.loads(reply.story[0].data_json) == {"name": "demo", "user": "ada"}
 
 
+def test_what_is_to_be_expected_is_told_to_who_asks(served: Serving) -> None:
+    for number in range(2):
+        served.running(f"demo{number}")
+    waits = served.submit("third")
+    eventually(lambda: _got(served, waits).why.kind == "gpus")
+    plain = served.people.GetJob(pb.GetJobRequest(job=waits), metadata=by("ada"), timeout=10)
+    assert not plain.job.why.until
+    assert not plain.HasField("learned")
+    request = pb.GetJobRequest(job=waits, outlook=True)
+    reply = served.people.GetJob(request, metadata=by("bob"), timeout=10)
+    assert (
+        reply.job.reason
+        == "gpus (needs a whole GPU, as it has no known memory need; none is empty)"
+    )
+    assert [each.name for each in reply.job.why.until] in (["demo0"], ["demo1"])
+    assert [speed.gpus for speed in reply.learned.speeds] == ["pretendedx1"]
+
+
 def test_others_see_all_of_a_job_but_what_its_variables_hold(served: Serving) -> None:
     secret = pb.KeyValue(key="API_KEY", value="s3cret")
     job_id = served.submit(env=[secret])

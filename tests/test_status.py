@@ -72,6 +72,23 @@ def test_a_stopping_run_and_an_ended_job_say_why() -> None:
     assert told(failed).reason == "exit code 3"
 
 
+def test_why_is_told_in_parts_too() -> None:
+    assert told(WAITING).why == Reason("planning", "to be planned in a moment")
+    assert told(replace(WAITING, held=True)).why == Reason("held", "until it is released")
+    why = {JobId("demo"): Reason("memory", "needs 4000, free 2872 on gpu0")}
+    assert told(WAITING, replace(core.view(WAITING), why=why)).why == why[JobId("demo")]
+    stopping = core.on(WAITING, core.share(), phase=RunPhase.STOPPING, stop_reason="preempted")
+    assert told(stopping).why == Reason("stopping", "preempted")
+    assert told(RUNNING).why is None
+    assert told(replace(WAITING, outcome=Outcome.FAILED, reason="exit code 3")).why is None
+
+
+def test_who_waits_again_says_why_its_last_run_ended() -> None:
+    assert told(replace(WAITING, reason="preempted for b")).last_run == "preempted for b"
+    assert told(replace(RUNNING, reason="preempted for b")).last_run == ""
+    assert told(replace(WAITING, outcome=Outcome.FAILED, reason="exit code 3")).last_run == ""
+
+
 def test_who_made_room_and_waits_is_preempted() -> None:
     made_room = replace(WAITING, attempts=1, reason="preempted for urgent, after epoch 2")
     assert told(made_room).preempted

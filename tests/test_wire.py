@@ -13,10 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler import admission, wire
+from scheduler.calibration import Forecast, Interval
 from scheduler.errors import Rejected
-from scheduler.model import Fact, Job, JobId, JobSpec, Profile, Run, Share
+from scheduler.lessons import SpeedBeside, SpeedOn
+from scheduler.model import Fact, Job, JobId, JobSpec, Profile, Reason, Run, Share
+from scheduler.outlook import Prospect
+from scheduler.remedies import Remedy
 from scheduler.status import State, Status
 from scheduler.v1 import scheduler_pb2 as pb
+from tests import core
 from tests.strategies import values
 
 TOKEN = "a token that nobody is told"
@@ -101,6 +106,56 @@ def test_every_job_can_be_told(job: Job, status: Status) -> None:
     assert told.attempt == (job.run.attempt if job.run else job.attempts)
     assert len(told.shares) == (len(job.run.shares) if job.run else 0)
     assert TOKEN.encode() not in told.SerializeToString()
+
+
+def test_a_reason_is_told_in_parts_too() -> None:
+    view = core.view(core.job("a"), core.job("b"))
+    told = wire.job_message(core.job("b"), Status(State.QUEUED, why=Reason("gpus", "needs 2")))
+    ids = JobId("a"), JobId("gone")
+    remedy = Remedy(until=ids, ahead=ids[:1], instead="with --num_gpus 1")
+    moments = Interval(1.0, 2.0, 3.0)
+    wire.look_ahead(told, Prospect(Forecast(moments, None), remedy), view)
+    assert (told.why.kind, told.why.detail) == ("gpus", "needs 2")
+    assert [(each.id, each.name) for each in told.why.until] == [("a", "a"), ("gone", "")]
+    assert [each.name for each in told.why.ahead] == ["a"]
+    assert told.why.instead == "with --num_gpus 1"
+    eta = told.eta
+    assert (eta.starts_low, eta.starts_at, eta.starts_high) == (1.0, 2.0, 3.0)
+    assert not eta.HasField("ends_at")
+
+
+def test_what_slows_a_run_is_told_unless_there_is_something_worse() -> None:
+    slowed = Prospect(slowed=Reason("slowed", "0.8 of its speed alone, beside a"))
+    told = wire.job_message(core.job("b"), Status(State.RUNNING))
+    wire.look_ahead(told, slowed, core.view())
+    assert told.why.kind == "slowed"
+    told = wire.job_message(core.job("b"), Status(State.STOPPING, why=Reason("stopping", "x")))
+    wire.look_ahead(told, slowed, core.view())
+    assert told.why.kind == "stopping"
+
+
+def test_what_is_not_known_is_not_told() -> None:
+    told = wire.job_message(core.job("b"), Status(State.RUNNING))
+    wire.look_ahead(told, Prospect(), core.view())
+    assert not told.HasField("why")
+    assert not told.HasField("eta")
+    learned = wire.learned_message(core.job("b"), Prospect(), core.view())
+    assert not learned.HasField("gpu_util")
+    assert not learned.HasField("restart_seconds")
+
+
+def test_what_was_learned_is_told() -> None:
+    job = replace(core.job("b", 4000), memory_mib=5000, gpu_util=0.5, restart_seconds=7.0)
+    prospect = Prospect(
+        speeds=(SpeedOn("t4x2", 30.0, 31.0), SpeedOn("t4x4", None, 20.0)),
+        beside=(SpeedBeside((JobId("a"),), "t4x1", 0.8, True),),
+    )
+    told = wire.learned_message(job, prospect, core.view(core.job("a")))
+    assert [speed.gpus for speed in told.speeds] == ["t4x2", "t4x4"]
+    assert not told.speeds[1].HasField("measured_seconds")
+    assert (told.beside[0].jobs[0].name, told.beside[0].speed) == ("a", 0.8)
+    assert (told.memory_asked_mib, told.memory_mib) == (4000, 5000)
+    assert (told.gpu_util, told.restart_seconds) == (0.5, 7.0)
 
 
 def test_what_is_not_said_has_a_default() -> None:
