@@ -18,22 +18,21 @@ def starts(job: pb.Job, now: float) -> str:
         verb = "ends" if len(job.why.until) == 1 else "end"
         parts.append(f"when {_listed(job.why.until)} {verb}")
     if job.why.ahead:
-        joined = "and " if parts else ""
-        parts.append(f"{joined}after {_listed(job.why.ahead)}, who come first")
+        parts.append(f"after {_listed(job.why.ahead)}")
     eta = job.eta
     if eta.HasField("starts_at") and eta.starts_at > now:
         parts.append(_about(eta.starts_at, eta.starts_low, eta.starts_high, now))
-    told = ", ".join(parts).replace(", and ", " and ")
     if job.why.instead:
-        told += f"{', or now ' if told else 'now '}{job.why.instead}"
-    return told
+        parts.append(f"{'or ' if parts else ''}now {job.why.instead}")
+    return ", ".join(parts)
 
 
 def ends(job: pb.Job, now: float) -> str:
     eta = job.eta
     if not eta.HasField("ends_at"):
         return ""
-    return f"{_about(eta.ends_at, eta.ends_low, eta.ends_high, now)}, at {clock(eta.ends_at, now)}"
+    minute = clock(eta.ends_at, now).rpartition(":")[0]
+    return f"{_about(eta.ends_at, eta.ends_low, eta.ends_high, now)}, at {minute}"
 
 
 def _about(at: float, low: float, high: float, now: float) -> str:

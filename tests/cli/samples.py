@@ -135,6 +135,47 @@ CLUSTER = pb.Cluster(
 )
 
 
+def foreseen() -> Iterator[tuple[pb.Job, pb.Learned]]:
+    """A run that is slowed, and a job that waits."""
+    runs = pb.Job()
+    runs.CopyFrom(JOBS[0])
+    runs.why.CopyFrom(pb.Why(kind="slowed", detail="0.78 of its speed alone, beside grid-2"))
+    runs.eta.CopyFrom(pb.Eta(ends_low=NOW + 900, ends_at=NOW + 1150, ends_high=NOW + 1900))
+    yield (
+        runs,
+        pb.Learned(
+            speeds=[
+                pb.Speed(gpus="t4x1", measured_seconds=32, predicted_seconds=32),
+                pb.Speed(gpus="t4x2", predicted_seconds=19),
+                pb.Speed(gpus="t4x16/4"),
+            ],
+            beside=[
+                pb.Beside(jobs=[pb.JobName(name="grid-2")], gpus="t4x1", speed=0.78, measured=True),
+                pb.Beside(jobs=[pb.JobName(id="0000beef")], gpus="t4x1", speed=0.9),
+            ],
+            memory_asked_mib=6000,
+            memory_mib=7100,
+            gpu_util=0.83,
+            restart_seconds=12.5,
+        ),
+    )
+    waits = pb.Job()
+    waits.CopyFrom(JOBS[2])
+    waits.last_run = PREEMPTED
+    waits.why.CopyFrom(
+        pb.Why(
+            kind="turn",
+            until=[pb.JobName(name=f"grid-{number}") for number in (3, 4, 5, 6)],
+            ahead=[pb.JobName(name="urgent")],
+            instead="with --min_gpus 1",
+        )
+    )
+    eta = pb.Eta(starts_low=NOW + 1800, starts_at=NOW + 2460, starts_high=NOW + 3300)
+    eta.MergeFrom(pb.Eta(ends_low=NOW + 9000, ends_at=NOW + 12_000, ends_high=NOW + 100_000))
+    waits.eta.CopyFrom(eta)
+    yield waits, pb.Learned()
+
+
 def fact(age: float, kind: str, attempt: int = 0, **data: Any) -> pb.Fact:
     return pb.Fact(at=NOW - age, kind=kind, attempt=attempt, data_json=json.dumps(data))
 
@@ -164,6 +205,11 @@ def drawn(columns: int) -> Iterator[str]:
     yield from views.record(pb.GetJobReply(job=JOBS[0], story=STORY), NOW, screen, extended=False)
     yield ""
     yield from views.record(pb.GetJobReply(job=JOBS[1]), NOW, screen, extended=True)
+    for told, learned in foreseen():
+        yield ""
+        yield from views.record(
+            pb.GetJobReply(job=told, learned=learned), NOW, screen, extended=True
+        )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,59 @@
+"""What is to be expected, in words. (How it looks: test_views.py.)"""
+
+from __future__ import annotations
+
+import pytest
+
+from cli import outlook
+from scheduler.v1 import scheduler_pb2 as pb
+
+NOW = 1000.0
+ETA = pb.Eta(starts_low=NOW + 1800, starts_at=NOW + 2460, starts_high=NOW + 3300)
+
+
+def names(*given: str) -> list[pb.JobName]:
+    return [pb.JobName(name=name) for name in given]
+
+
+@pytest.mark.parametrize(
+    ("why", "eta", "words"),
+    [
+        (pb.Why(), pb.Eta(), ""),
+        (pb.Why(until=names("a")), pb.Eta(), "when a ends"),
+        (pb.Why(until=names("a", "b")), pb.Eta(), "when a and b end"),
+        (pb.Why(until=names(*"abcdef")), pb.Eta(), "when a, b and 4 others end"),
+        (pb.Why(ahead=names("a")), pb.Eta(), "after a"),
+        (pb.Why(until=names("a"), ahead=names("b")), pb.Eta(), "when a ends, after b"),
+        (pb.Why(instead="with --num_gpus 1"), pb.Eta(), "now with --num_gpus 1"),
+        (pb.Why(), ETA, "in about 41 min (80 %: 30 to 55 min)"),
+        (
+            pb.Why(until=names("grid-3"), instead="with --num_gpus 1"),
+            ETA,
+            "when grid-3 ends, in about 41 min (80 %: 30 to 55 min), or now with --num_gpus 1",
+        ),
+    ],
+)
+def test_a_start_reads_as_a_sentence(why: pb.Why, eta: pb.Eta, words: str) -> None:
+    assert outlook.starts(pb.Job(why=why, eta=eta), NOW) == words
+
+
+def test_a_start_that_is_due_is_not_announced() -> None:
+    eta = pb.Eta(starts_low=NOW - 9, starts_at=NOW - 5, starts_high=NOW + 5)
+    assert outlook.starts(pb.Job(eta=eta), NOW) == ""
+
+
+def test_units_are_told_once_where_they_are_the_same() -> None:
+    def told(low: float, high: float) -> str:
+        eta = pb.Eta(ends_low=NOW + low, ends_at=NOW + low, ends_high=NOW + high)
+        return outlook.ends(pb.Job(eta=eta), NOW).partition("%: ")[2].partition(")")[0]
+
+    assert told(1800, 3300) == "30 to 55 min"
+    assert told(30, 3300) == "30 s to 55 min"
+    assert told(7200, 40_000) == "2 to 11 h"
+    assert told(9000, 40_000) == "2 h 30 min to 11 h"
+    assert told(-5, 8) == "0.0 to 8.0 s"
+
+
+def test_a_job_that_nobody_knows_is_named_by_its_id() -> None:
+    why = pb.Why(until=[pb.JobName(id="0f3c0e8e-56d5-4a6a-9a3e-00000000beef")])
+    assert outlook.starts(pb.Job(why=why), NOW) == "when 0000beef ends"
