@@ -186,7 +186,8 @@ class _Placing:
         if parts is None or len(parts) > (unit.nodes_max or len(parts)):
             return None
         own = [key for job in unit.jobs for key in _keys(job)]
-        return tuple(key for part in parts for key in pool.take(part, own))
+        at_once = _startable(unit)
+        return tuple(key for part in parts for key in pool.take(part, at_once, own))
 
     def _parts(self, unit: Unit, pool: Pool) -> list[Part] | None:
         """How many cards of which sites: on few nodes, and if that is no matter, now."""
@@ -257,7 +258,7 @@ class _Placing:
             if len(movers) <= self.moves_left and refuges is not None:
                 for number, refuge in zip(movers, refuges, strict=True):
                     pool.vacate(site, self.where[number])
-                    taken = pool.take((refuge, self.units[number].count))
+                    taken = pool.take((refuge, self.units[number].count), at_once=False)
                     self.where[number] = tuple(taken)
                     by_node[site.node].remove(number)
                 self.moves_left -= len(movers)

@@ -78,12 +78,12 @@ class Pool:
         for free in range(self.size, -1, -1):
             yield from self._by_free[soon][free]
 
-    def take(self, part: Part, first: Collection[GpuKey] = ()) -> list[GpuKey]:
-        """Cards that are in `first` before others; then those that are free now."""
+    def take(self, part: Part, at_once: bool, own: Collection[GpuKey] = ()) -> list[GpuKey]:
+        """Its own cards before others; then those that are free now, if that is of use to it."""
         site, count = part
         self._leave(site)
-        order = sorted((*site.idle, *site.leaving), key=lambda key: key not in first)
-        taken = order[:count]
+        keys = [*site.idle, *site.leaving] if at_once else [*site.leaving, *site.idle]
+        taken = sorted(keys, key=lambda key: key not in own)[:count]
         site.idle = [key for key in site.idle if key not in taken]
         site.leaving = [key for key in site.leaving if key not in taken]
         self._enter(site)
