@@ -71,13 +71,13 @@ class Replayed:
 
 def replay(
     path: Path,
-    policy: Policy | None = None,
+    policy: Policy | str | None = None,
     rules: Rules | None = None,
     from_start: int | None = None,
 ) -> Replayed:
     """Until the first difference. ConfigError: there is nothing that can be replayed.
 
-    policy, rules  other ones than recorded
+    policy, rules  other ones than recorded; a policy may be named
     from_start     the first start to begin with; None: the newest
     """
     with opened(path) as db:
@@ -85,7 +85,8 @@ def replay(
         for start in starts(db, from_start):
             count += 1
             by_rules = rules or start.decider.rules
-            by_policy = policy or _policy(start.decider.policy, by_rules)
+            by = policy or start.decider.policy
+            by_policy = _policy(by, by_rules) if isinstance(by, str) else by
             view = start.view
             for step in steps_of(db, start):
                 made = decide(view, step.events, step.at, by_policy, by_rules)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from scheduler.errors import Impossible, Rejected
+from scheduler.errors import ConfigError, Impossible, Rejected, Unavailable
 from scheduler.model import Gpu, Node, Rules
 from scheduler.policies import POLICIES
 from simulator import report
@@ -26,7 +26,8 @@ _Value = TypeVar("_Value")
 
 ABOUT = """\
 Play a trace of jobs through the daemon's own loop in virtual time, once for each
-policy and seed, and tell what came of it. The same words give the same result."""
+policy and seed, and tell what came of it. Or decide once more what a daemon has
+decided, and tell what would have been. The same words give the same result."""
 
 EPILOG = """\
 traces:
@@ -37,10 +38,12 @@ examples:
   scheduler-simulate --trace workload-1.csv --cluster 16x4x16384:t4 --policy fifo,srtf
   scheduler-simulate --trace week.csv --cluster 56x8x16384:v100 --policy gpu_sharing \\
       --seed 1,2,3 --plan_every 300 --skip_impossible --report html --output week.html
+  scheduler-simulate --replay /var/lib/epoch-scheduler/scheduler.db
+  scheduler-simulate --replay scheduler.db --what_if gpus+4
 
 exit codes:
   0  done
-  1  it failed, by no fault of what was given
+  1  it failed, by no fault of what was given; or a replay found a difference
   2  wrong usage, or a trace that cannot be read
   4  refused: a job that no node can hold
   130  interrupted"""
@@ -72,17 +75,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.environ.setdefault(variable, "1")
     try:
         options = parser().read(sys.argv[1:] if argv is None else argv)
-        _simulate(options)
-        return 0
+        return _replay(options) if options.replay else _simulate(options)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader has seen enough
         return 1
     except Impossible as error:
         return _complain(str(error), 4)
-    except (UsageError, Rejected) as error:
+    except (UsageError, Rejected, ConfigError) as error:
         return _complain(str(error), 2)
-    except (Died, OSError) as error:
+    except (Died, Unavailable, OSError) as error:
         return _complain(str(error), 1)
 
 
@@ -94,19 +96,17 @@ def parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    this.add_argument("--trace", metavar="FILE", type=Path, required=True, help="the jobs")
+    this.add_argument("--trace", metavar="FILE", type=Path, help="the jobs")
     this.add_argument(
         "--cluster",
         metavar="NODESxGPUSxMIB:TYPE,..",
         type=_cluster,
-        required=True,
         help="so many nodes of so many GPUs of so much memory and of this type",
     )
     this.add_argument(
         "--policy",
         metavar="POLICY,..",
         type=_policies,
-        required=True,
         help=f"one or more of {', '.join(POLICIES)}",
     )
     this.add_argument(
@@ -149,6 +149,26 @@ def parser() -> Parser:
         help="leave out, and tell, the jobs that no node can hold",
     )
     this.add_argument("--timing", action="store_true", help="tell steps and CPU seconds, too")
+    recorded = this.add_argument_group("what a daemon has recorded, instead of a trace")
+    recorded.add_argument(
+        "--replay",
+        metavar="STATE_DB",
+        type=Path,
+        help="decide it all once more, and name the first step that is decided otherwise:"
+        " by other code than then, or by another --policy",
+    )
+    recorded.add_argument(
+        "--what_if",
+        metavar="CHANGE",
+        help="with --replay: what would have been with gpus+N, gpus-N, policy=NAME,"
+        " 'without JOB', 'memory JOB=MIB' or 'priority JOB=N'",
+    )
+    recorded.add_argument(
+        "--from_start",
+        metavar="N",
+        type=_whole,
+        help="begin with this start of the daemon; the newest, with --what_if the oldest kept",
+    )
     return this
 
 
@@ -223,7 +243,12 @@ def _seconds(text: str) -> float:
 # --- the study ----------------------------------------------------------------------------------
 
 
-def _simulate(options: argparse.Namespace) -> None:
+def _simulate(options: argparse.Namespace) -> int:
+    needed = ("trace", "cluster", "policy")
+    if missing := [f"--{flag}" for flag in needed if getattr(options, flag) is None]:
+        raise UsageError(f"the following arguments are required: {', '.join(missing)}")
+    if options.what_if or options.from_start:
+        raise UsageError("--what_if and --from_start: need --replay")
     nodes, rules = options.cluster, Rules(plan_every_seconds=options.plan_every)
     if options.output and not options.output.parent.is_dir():
         raise UsageError(f"--output {options.output}: there is no such folder")
@@ -245,7 +270,11 @@ def _simulate(options: argparse.Namespace) -> None:
         restart_seconds=options.restart_seconds,
         entries=entries,
     )
-    said = REPORTS[options.report](study, options.timing)
+    _tell(REPORTS[options.report](study, options.timing), options)
+    return 0
+
+
+def _tell(said: str, options: argparse.Namespace) -> None:
     if options.output:
         options.output.write_text(said, encoding="utf-8")
     else:
@@ -265,6 +294,40 @@ def _trace(
         others = f" (and {len(refused) - 1} others)" if len(refused) > 1 else ""
         raise Impossible(f"{refused[0]}{others}; --skip_impossible leaves out such jobs")
     return jobs
+
+
+# --- what was recorded --------------------------------------------------------------------------
+
+
+def _replay(options: argparse.Namespace) -> int:
+    if options.trace or options.cluster:
+        raise UsageError("--replay: takes no --trace and no --cluster: it has its own")
+    if options.report == "html":
+        raise UsageError("--report html: is of a trace; text or json here")
+    if options.what_if:
+        return _what_if(options)
+    from simulator import replay
+
+    if options.policy and len(options.policy) > 1:
+        raise UsageError("--replay: by one --policy at a time")
+    name = options.policy[0] if options.policy else None
+    done = replay.replay(options.replay, name, from_start=options.from_start)
+    _tell(replay.as_json(done) if options.report == "json" else replay.as_text(done), options)
+    return 1 if done.difference else 0
+
+
+def _what_if(options: argparse.Namespace) -> int:
+    from simulator import what_if  # imports numpy
+
+    if options.policy:
+        raise UsageError(f"--policy: here that is --what_if policy={options.policy[0]}")
+    bar = Bar(["as it is", options.what_if], sys.stderr)
+    try:
+        answer = what_if.what_if(options.replay, options.what_if, options.from_start, bar.heard)
+    finally:
+        bar.clear()
+    _tell(what_if.as_json(answer) if options.report == "json" else what_if.as_text(answer), options)
+    return 0
 
 
 def _complain(message: str, code: int) -> int:

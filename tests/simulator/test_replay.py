@@ -35,6 +35,7 @@ from scheduler.store import SqliteStore
 from simulator.checkers import Violation
 from simulator.life import Life, Whims, drawn_options
 from simulator.replay import Difference, as_json, as_text, replay
+from simulator.simulate import main
 from tests.core import NOW, epoch_ended, node, spec
 
 RULES = Rules(plan_every_seconds=0.0)
@@ -47,8 +48,8 @@ A, B = JobId("a"), JobId("b")
 class World:
     """Hands over what it is told, a second apart; the cluster shows each run that was launched."""
 
-    def __init__(self) -> None:
-        self.time: Time = NOW
+    def __init__(self, time: Time) -> None:
+        self.time = time
         self.batch: Sequence[Event] = ()
         self.asked: list[Action] = []
 
@@ -72,7 +73,7 @@ def record(path: Path, starts: int = 1, decider: Decider = DECIDER) -> None:
     """So many daemons, one after the other; each hears of two jobs, then does these six steps."""
     with closing(SqliteStore(path, decider=decider)) as store:
         for start in range(starts):
-            world = World()
+            world = World(NOW + 100.0 * start)
             loop = Scheduler(world, store, world, fifo_sharing(decider.rules), decider.rules)
 
             def step(*events: Event, world: World = world, loop: Scheduler = loop) -> None:
@@ -201,6 +202,52 @@ def test_a_start_a_file_or_a_policy_that_there_is_not_is_said(path: Path) -> Non
     path.write_text("no database, but long enough that it might be one " * 20)
     with pytest.raises(ConfigError, match="not a database"):
         replay(path)
+
+
+# --- the command --------------------------------------------------------------------------------
+
+
+def test_the_command_tells_of_a_difference_by_its_exit_code(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(path, starts=2)
+    assert main(["--replay", str(path)]) == 0
+    assert capsys.readouterr().out == "6 steps from 1 start(s): no difference\n"
+    assert main(["--replay", str(path), "--from_start", "1", "--report", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["steps"] == 12
+    assert main(["--replay", str(path), "--policy", "fifo", "--from_start", "1"]) == 1
+    assert "decided otherwise: step 6 of start 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--from_start", "9"], "no start 9: the newest start is 1"),
+        (["--cluster", "1x1x16384:t4"], "--replay: takes no --trace and no --cluster"),
+        (["--report", "html"], "--report html: is of a trace"),
+        (["--policy", "fifo,las"], "--replay: by one --policy at a time"),
+        (["--policy", "fifo", "--what_if", "gpus+1"], "--policy: here that is --what_if policy="),
+        (["--what_if", "more gpus"], "--what_if 'more gpus': none of gpus+N, gpus-N, policy=NAME,"),
+    ],
+)
+def test_bad_words_are_named_in_one_line(
+    path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], complaint: str
+) -> None:
+    record(path)
+    assert main(["--replay", str(path), *flags]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"scheduler-simulate: {complaint}")
+    assert said.count("\n") == 1
+
+
+def test_without_a_trace_or_a_record_there_is_nothing_to_do(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main([]) == 2
+    assert "required: --trace, --cluster, --policy" in capsys.readouterr().err
+    line = ["--trace=t", "--cluster=1x1x16384:t4", "--policy=fifo", "--what_if=gpus+1"]
+    assert main(line) == 2
+    assert "--what_if and --from_start: need --replay" in capsys.readouterr().err
 
 
 # --- lives --------------------------------------------------------------------------------------

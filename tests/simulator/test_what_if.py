@@ -13,28 +13,27 @@ from scheduler.errors import ConfigError, Rejected
 from scheduler.journal import Decider
 from scheduler.loop import Scheduler
 from scheduler.model import Rules, Time
-from scheduler.policies import POLICIES
+from scheduler.policies.fifo_sharing import fifo_sharing
 from scheduler.store import SqliteStore
 from simulator.outcome import Tally
+from simulator.simulate import main, parser
 from simulator.traffic import Traffic
 from simulator.truths import TraceJob
-from simulator.what_if import Answer, as_json, as_text, what_if
+from simulator.what_if import CHANGES, Answer, as_json, as_text, what_if
 from tests.simulator.little import Plain, job, nodes
 
 RULES = Rules(plan_every_seconds=0.0)
 
 
-def record(
-    path: Path,
-    jobs: Sequence[TraceJob],
-    gpus: int = 1,
-    until: Time = 1e9,
-    policy: str = "fifo_sharing",
-) -> None:
+def record(path: Path, jobs: Sequence[TraceJob], gpus: int = 1, until: Time = 1e9) -> None:
     """What a daemon would have kept of these jobs, up to a moment or to their end."""
-    world = Traffic(jobs, nodes(gpus), Tally())
-    with closing(SqliteStore(path, decider=Decider(policy, RULES))) as store:
-        loop = Scheduler(world, store, world, POLICIES[policy](RULES), RULES)
+    schedule(path, Traffic(jobs, nodes(gpus), Tally()), until)
+
+
+def schedule(path: Path, world: Traffic, until: Time = 1e9) -> None:
+    """The life of one daemon in a world that may have known others."""
+    with closing(SqliteStore(path, decider=Decider("fifo_sharing", RULES))) as store:
+        loop = Scheduler(world, store, world, fifo_sharing(RULES), RULES)
         world.read = lambda: loop.view
         while not world.still and world.now() < until:
             loop.step()
@@ -136,15 +135,9 @@ def test_jobs_that_are_not_over_are_played_to_their_end(path: Path) -> None:
 def test_jobs_that_had_begun_when_the_journal_begins_have_left_what_they_had_left(
     path: Path,
 ) -> None:
-    jobs = long_and_short()
-    world = Traffic(jobs, nodes(1), Tally())
-    for until in (2000.0, 1e9):
-        with closing(SqliteStore(path, decider=Decider("fifo_sharing", RULES))) as store:
-            loop = Scheduler(world, store, world, POLICIES["fifo_sharing"](RULES), RULES)
-            world.read = lambda loop=loop: loop.view  # type: ignore[misc]  # no lambda is typed so
-            while not world.still and world.now() < until:
-                loop.step()
-            world._look_due = True
+    world = Traffic(long_and_short(), nodes(1), Tally())
+    schedule(path, world, until=2000.0)
+    schedule(path, world)
     assert hours(what_if(path, "gpus+1"), "long")[0] == pytest.approx(1.12, abs=0.02)
     assert hours(what_if(path, "gpus+1", from_start=2), "long")[0] == pytest.approx(0.58, abs=0.02)
 
@@ -179,6 +172,19 @@ def test_where_nothing_was_recorded_nothing_is_answered(path: Path) -> None:
     record(path, [])
     with pytest.raises(ConfigError, match="no job that ran or is to run"):
         what_if(path, "gpus+1")
+
+
+def test_the_command_answers(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record(path, long_and_short())
+    assert main(["--replay", str(path), "--what_if", "gpus+2"]) == 0
+    assert capsys.readouterr().out == as_text(what_if(path, "gpus+2"))
+    assert main(["--replay", str(path), "--what_if", "gpus+2", "--report", "json"]) == 0
+    assert capsys.readouterr().out == as_json(what_if(path, "gpus+2"))
+
+
+def test_the_commands_help_names_every_change() -> None:
+    told = " ".join(parser().format_help().split())
+    assert all(change in told for change in CHANGES)
 
 
 def test_the_answer_as_text_and_as_json(path: Path) -> None:
