@@ -5,11 +5,13 @@ What would change it is found out when somebody asks: remedies.py.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from scheduler.model import Gpu, GpuKey, Job, JobId, Reason, Rules, RunKey, RunPhase, Share, View
 from scheduler.packing import cards, need_mib, placement, takes_whole_card
 from scheduler.placing import Placed
+from scheduler.values import replace
 
 NAMES_MAX = 3  # more are counted
 
@@ -34,6 +36,7 @@ class _Telling:
         new = (id for id in done.placements if view.jobs[id].run is None)
         given = {share.key for id in new for share in done.placements[id]}
         self.free = [key for key in self.known if not view.held.get(key) and key not in given]
+        self.cards_alike, self.free_alike = self._alike(self.known), self._alike(self.free)
         self.heirs: dict[GpuKey, list[JobId]] = {}  # who is to have each card, and cannot yet
         for job_id, keys in done.claims.items():
             for key in keys:
@@ -86,10 +89,10 @@ class _Telling:
         if not any(node.ready for node in self.view.nodes):
             return Reason("nodes", "no node is ready")
         count = job.spec.gpus_min
-        able = self._by_type(job, self.known)
+        able = self._by_type(job, self.cards_alike)
         if max(able.values(), default=0) < count:
             return Reason("gpus", f"needs {_gpus(job, '', self.rules)}; there are {_most(able)}")
-        free = self._by_type(job, self.free)
+        free = self._by_type(job, self.free_alike)
         if max(free.values(), default=0) < count:
             what = _gpus(job, "free ", self.rules)
             shares = count == 1 and not takes_whole_card(job)
@@ -99,14 +102,17 @@ class _Telling:
         names = self._names(heirs)
         return Reason("turn", f"what is free is kept for {names}" if names else "others come first")
 
-    def _by_type(self, job: Job, keys: Iterable[GpuKey]) -> dict[str, int]:
+    def _by_type(self, job: Job, alike: Mapping[Gpu, int]) -> dict[str, int]:
         """How many of these cards are large enough."""
         counts: dict[str, int] = {}
-        for key in keys:
-            gpu = self.known[key]
+        for gpu, count in alike.items():
             if _holds(job, gpu, self.rules):
-                counts[gpu.type] = counts.get(gpu.type, 0) + 1
+                counts[gpu.type] = counts.get(gpu.type, 0) + count
         return counts
+
+    def _alike(self, keys: Iterable[GpuKey]) -> Mapping[Gpu, int]:
+        """How many there are of each make."""
+        return Counter(replace(self.known[key], uuid="", index=0) for key in keys)
 
     # --- running ----------------------------------------------------------------------------
 
