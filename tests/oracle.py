@@ -44,7 +44,7 @@ class Oracle:
             _Job(number, job, min(job.spec.gpus_max, sum(nodes)), job.spec.max_epochs)
             for number, job in enumerate(jobs)
         ]
-        self.now, self.planned_at, self.plan_at, self.seconds = 0.0, -inf, inf, 0.0
+        self.now, self.planned_at, self.plan_at, self.seconds = 0.0, -inf, 0.0, 0.0
         self.heap = [(job.trace.submit_at, job.number, "come") for job in self.jobs]
 
     def mean_seconds(self) -> float:
