@@ -95,11 +95,15 @@ class _Pairing:
 
     def polished(self, plan: _Plan) -> _Plan:
         """Again and again a few jobs take the best of what they have together and what is left."""
+        most = self.menu.worth.max(axis=1)
         for _ in range(POLISHING):
             drawn = self.company.everyone(plan.groups)
             leads = np.setdiff1d(drawn[:, 0], plan.groups.members[:, 1:])
-            few = drawn[self.generator.permutation(leads)[:FEW]]
-            plan = self._better(plan, few) or plan
+            served, idle = leads[plan.choice[leads] >= 0], leads[plan.choice[leads] < 0]
+            # Of those that have nothing, the last are no more than a hindrance.
+            idle = idle[np.argsort(-most[idle], kind="stable")][: len(served) + FEW]
+            few = self.generator.permutation(np.concatenate([served, idle]))[:FEW]
+            plan = self._better(plan, drawn[few]) or plan
         return plan
 
     def _better(self, plan: _Plan, few: Ints) -> _Plan | None:

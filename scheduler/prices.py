@@ -51,7 +51,9 @@ def priced(menu: Menu, start: Floats | None = None, tolerance: float = TOLERANCE
             best = Prices(prices, bound)
         lowest, floor = cuts.lowest(low, high)
         if best.bound - floor <= tolerance * abs(best.bound):
-            stuck = ((lowest <= low) & (low > 0)) | ((lowest >= high) & (high < ceiling))
+            near = 1e-6 * (high - low)
+            stuck = (lowest <= low + near) & (low > 0)
+            stuck |= (lowest >= high - near) & (high < ceiling)
             if not stuck.any():
                 break
             low = np.where(stuck, 0.0, low)
