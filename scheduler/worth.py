@@ -32,8 +32,8 @@ EXPONENT = 0.9  # of pace: less than 1, so that many get something before one ge
 KEEP = 1.3  # times as much is worth what a run has already: no two jobs take turns on a whim
 GAIN_MIN = 0.05  # a move must save this part of what is left, beyond the restart
 STAYS = 100.0  # times the most that anything is worth: to a run that cannot be moved
-MOVE_SPEED = 0.5  # what is left of a pair's speeds if one of the two must move to the other
-APART_SPEED = 0.99  # the same if a job must leave the neighbour that it has
+MOVE_SPEED = 0.88  # what is left of a pair's speeds if one of the two must move to the other
+APART_SPEED = 0.95  # the same if a job must leave the neighbour that it has
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +121,6 @@ class Offer:
         single = [self._single(stock.type) for stock in self.stocks]
         slowed = [Interference(self.jobs, kinds, s.type, self.speeds) for s in self.stocks]
         mates = self._mates()
-        length = self.left * self.one
-        move = np.maximum(MOVE_SPEED, length / (length + self.restart + self.one))
         stay = np.array([not may_move(job) for job in self.jobs]) & (self.where >= 0)
 
         def speeds(a: Ints, b: Ints, type: int) -> Floats:
@@ -130,8 +128,7 @@ class Offer:
             there = self.where[b]
             conflict = (here >= 0) & (there >= 0) & (here != there)
             parted = (mates[a][:, None] >= 0) & (mates[a][:, None] != b)
-            moved = np.maximum(move[a][:, None], move[b])
-            factor = np.where(conflict, moved, 1.0) * np.where(parted, APART_SPEED, 1.0)
+            factor = np.where(conflict, MOVE_SPEED, 1.0) * np.where(parted, APART_SPEED, 1.0)
             factor = np.where(conflict & stay[a][:, None] & stay[b], 0.01, factor)
             return np.asarray(slowed[type].speeds(a, b) * factor)
 
