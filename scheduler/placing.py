@@ -79,7 +79,7 @@ class _Placing:
         self.known = cards(view.nodes)
         self.where: dict[int, tuple[GpuKey, ...]] = {}  # of each unit, by its number
         self.result = Placed({}, {}, ())
-        self.occupied = set[GpuKey]()
+        self.occupied = Counter[GpuKey]()  # by how many units and runs of none
         self.sites: dict[tuple[str, str], Site] = {}  # by type and node
         self.pools: dict[str, Pool] = {}
 
@@ -102,6 +102,8 @@ class _Placing:
         for number, unit in enumerate(self.units):
             if number not in self.where:
                 any(self._anchor(job, number, None) for job in unit.jobs if _running(job))
+        for number in list(self.where):
+            self._part_from_strangers(number)
 
     def _stay(self, job: Job) -> None:
         assert job.run is not None, "only a run can stay"
@@ -114,14 +116,15 @@ class _Placing:
         unit, keys = self.units[number], _keys(job)
         if where is not None and where != keys:
             return False
-        if len(keys) != unit.count or (may_move(job) and not self.occupied.isdisjoint(keys)):
+        if len(keys) != unit.count or (may_move(job) and any(key in self.occupied for key in keys)):
             return False
         for key in keys:
             gpu = self.known.get(key)
             if gpu is None or gpu.type != unit.type:
                 return False
+        if number not in self.where:
+            self.occupied.update(keys)
         self.where[number] = keys
-        self.occupied.update(keys)
         return True
 
     def _leave_behind(self, job: Job, number: int) -> None:
@@ -130,6 +133,16 @@ class _Placing:
         unit = self.units[number]
         others = tuple(other for other in unit.jobs if other is not job)
         self.units[number] = replace(unit, jobs=others)
+
+    def _part_from_strangers(self, number: int) -> None:
+        """Where others stay that it should be without, its waiting jobs are placed apart from it:
+        there may be cards that nobody is on."""
+        unit = self.units[number]
+        there = tuple(job for job in unit.jobs if _running(job))
+        if all(self.occupied[key] == 1 for key in self.where[number]) or there == unit.jobs:
+            return
+        self.units[number] = replace(unit, jobs=there)
+        self.units += [replace(unit, jobs=(job,)) for job in unit.jobs if not _running(job)]
 
     # --- who is placed ----------------------------------------------------------------------
 

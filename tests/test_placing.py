@@ -181,6 +181,13 @@ def test_of_two_that_are_to_share_no_longer_one_moves() -> None:
     assert (where(made, "a"), where(made, "b")) == (["n1/gpu0"], ["n1/gpu1"])
 
 
+def test_a_waiting_job_does_not_wait_beside_strangers_for_a_place_while_a_card_is_idle() -> None:
+    a, b = on(job("a", 1000), share(1000)), on(job("b", 6000), share(6000))
+    made = asked([unit(a, job("c", 9000)), unit(b)], nodes=[node(2)])
+    assert where(made, "a") == where(made, "b") == ["n1/gpu0"]
+    assert where(made, "c") == ["n1/gpu1"]
+
+
 def test_two_new_ones_start_together_if_both_fit() -> None:
     made = asked([unit(job("a", 6000), job("b", 5000))], nodes=[node(2)])
     assert where(made, "a") == where(made, "b") == ["n1/gpu0"]
