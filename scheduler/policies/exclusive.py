@@ -10,13 +10,14 @@ left to those that need them.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from scheduler.adopt import lingers
 from scheduler.model import GpuKey, Job, JobId, Plan, Reason, Rules, RunPhase, Time, View
 from scheduler.packing import cards
 from scheduler.placing import Placed, Unit, may_leave, placed
-from scheduler.reasons import explained
+from scheduler.reasons import explained, listed
 
 
 def not_now(job: Job, view: View, now: Time) -> Reason | None:
@@ -137,30 +138,31 @@ class Round:
 
     def _explain(self, waits: list[Job], made: Placed, why: dict[JobId, Reason]) -> None:
         taken = {share.key for shares in made.placements.values() for share in shares}
-        taken.update(key for keys in made.claims.values() for key in keys)
-        free = Counter(
-            (gpu.memory_mib, gpu.type)
-            for key, gpu in self.known.items()
-            if not self.view.held.get(key) and key not in taken
-        )
+        free = [key for key in self.known if not self.view.held.get(key) and key not in taken]
+        heirs = {key: self.view.jobs[id] for id, keys in made.claims.items() for key in keys}
+        sizes = Counter((self.known[key].memory_mib, self.known[key].type) for key in free)
+        first = [heirs[key] for key in free if key in heirs]
+        first += [job for job in self.refused if self.wanted(job)][:1]
         alike: dict[tuple[int, int, int], Reason] = {}
         for job in waits:
             needs = job.memory_mib, job.spec.gpus_min, job.spec.gpus_max
             if needs not in alike:
-                alike[needs] = self._lacking(job, free)
+                alike[needs] = self._lacking(job, sizes, first)
             why[job.id] = alike[needs]
 
-    def _lacking(self, job: Job, free: Counter[tuple[int, str]]) -> Reason:
-        count = self.wanted(job)
+    def _lacking(self, job: Job, free: Counter[tuple[int, str]], first: Sequence[Job]) -> Reason:
+        count, least = self.wanted(job), job.spec.gpus_min
         size = f" with {job.memory_mib:,} MiB" if job.memory_mib else ""
         if count is None:
             most = max(self.fitting(job).values(), default=0)
-            return Reason("gpus", f"needs {_gpus(job.spec.gpus_min)}{size}; there are {most}")
+            return Reason("gpus", f"needs {_gpus(least)}{size}; there are {most}")
         now = max(_counted(free, job.memory_mib).values(), default=0)
         if now < count:
-            return Reason("gpus", f"needs {_gpus(count, 'free ')}{size}; free now: {now}")
-        first = next((other.spec.name for other in self.refused if self.wanted(other)), "another")
-        return Reason("turn", f"{first} comes first")
+            all_of_them = ", as many as it can use" if count > least else ""
+            what = f"{_gpus(count, 'free ')}{size}{all_of_them}"
+            return Reason("gpus", f"needs {what}; free now: {now}")
+        names = listed(dict.fromkeys(other.spec.name for other in first if other is not job))
+        return Reason("turn", f"what is free is kept for {names or 'others'}")
 
 
 def _gpus(count: int, state: str = "") -> str:

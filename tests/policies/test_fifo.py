@@ -34,7 +34,7 @@ def test_nobody_overtakes_the_first_even_where_nobody_would_be_delayed() -> None
     plan = planned(runs, job("b", gpus=2), job("c", submitted_at=1.0), nodes=(node(2),))
     assert set(plan.placements) == {"a"}
     assert why(plan, "b") == "gpus (needs 2 free GPUs; free now: 1)"
-    assert why(plan, "c") == "turn (b comes first)"
+    assert why(plan, "c") == "turn (what is free is kept for b)"
 
 
 def test_a_job_has_as_many_cards_as_it_can_use() -> None:
