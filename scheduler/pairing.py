@@ -23,10 +23,10 @@ from scheduler.prices import chosen, priced, responded
 __all__ = ["Allotment", "Limits", "Neighbours", "shared"]
 
 TINY, SMALL, MEDIUM = 100, 2_000, 20_000  # jobs
-ROUNDS, ROUNDS_FEW = 4, 2
-TOLERANCE = 1e-4  # of prices for groups that are not the last ones
-FEW, POLISHING = 8, 20
-BLOCK_SMALL, BLOCK_LARGE = 256, 64
+ROUNDS, ROUNDS_FEW = 4, 2  # the latter for very many jobs, and where a plan is there already
+BLOCK_LARGE, BLOCK = 256, 64  # jobs that are matched at once; large ones cost more, find more
+TOLERANCE = 1e-4  # of prices: the pairs that they are for are not the last
+FEW, POLISHING = 8, 20  # jobs (or groups), times
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,11 @@ def shared(
     """The best found, or the incumbent if nothing better was."""
     if not menu.worth.size:
         return Allotment(np.full(len(menu.worth), -1), ())
-    block = BLOCK_SMALL if len(menu.worth) <= SMALL and not limits else BLOCK_LARGE
-    pairing = _Pairing(menu, neighbours, seed, block)
+    pairing = _Pairing(menu, neighbours, seed)
     before = pairing.still(incumbent) if incumbent else None
     limits = limits if before else None
+    if len(menu.worth) <= SMALL and not limits:
+        pairing.block = BLOCK_LARGE
     if exact.small(menu, pairing.company.sharing):
         best = pairing.best()
     else:
@@ -82,8 +83,8 @@ class _Plan:
 
 
 class _Pairing:
-    def __init__(self, menu: Menu, neighbours: Neighbours, seed: int, block: int) -> None:
-        self.menu, self.neighbours, self.block = menu, neighbours, block
+    def __init__(self, menu: Menu, neighbours: Neighbours, seed: int) -> None:
+        self.menu, self.neighbours, self.block = menu, neighbours, BLOCK
         self.company = Company(menu, neighbours)
         self.generator = np.random.default_rng(seed)
 
