@@ -132,13 +132,14 @@ def _gathered(
 
 def _pairs(known: Speeds, type: str) -> _Pairs:
     measured, rows = known.measured, known.measured.beside
-    alone, sd = known.alone_on_one(type)
     two = np.bincount(measured.neighbour_row, minlength=len(rows.owner)) == 1
-    here = (rows.type == known.number(type)) & (rows.count == 1)
-    chosen = np.flatnonzero(two & here & (sd[rows.owner] <= SD_ALONE_MAX))
+    here = np.flatnonzero(two & (rows.type == known.number(type)) & (rows.count >= 1))
+    alone, sd = known.alone_at(type, rows.owner[here], rows.count[here], rows.nodes[here])
+    sure = sd <= SD_ALONE_MAX
+    chosen, alone, sd = here[sure], alone[sure], sd[sure]
     owner, epochs = rows.owner[chosen], rows.epochs[chosen]
-    speed = np.clip(alone[owner] / rows.seconds[chosen], SPEED_LEAST, 1.0)
-    variance = (speed * sd[owner]) ** 2 + SD_MEASURED**2 / np.maximum(epochs, 1.0)
+    speed = np.clip(alone / rows.seconds[chosen], SPEED_LEAST, 1.0)
+    variance = (speed * sd) ** 2 + SD_MEASURED**2 / np.maximum(epochs, 1.0)
     variance += np.where(epochs < 1, SD_WARM_UP**2, 0.0)
     return _Pairs(
         owner=owner,

@@ -142,6 +142,15 @@ class Speeds:
         sd[owner] = known.sd[here]
         return seconds, sd
 
+    def alone_at(
+        self, type: str, owner: Integers, count: Integers, nodes: Integers
+    ) -> tuple[Floats, Floats]:
+        """[row] the same for owners in situations of their own: what one GPU takes, and the law."""
+        seconds, sd = self.alone_on_one(type)
+        places, which = np.unique(np.stack([count, nodes]), axis=1, return_inverse=True)
+        law = self._seconds(self.number(type), *np.insert(places, 0, 1, axis=1))
+        return seconds[owner] * law[owner, which + 1] / law[owner, 0], sd[owner]
+
     @cached_property
     def _without_neighbours(self) -> tuple[Floats, Floats]:
         return self._baseline(~self._grid.aside)

@@ -111,10 +111,16 @@ def test_a_first_epoch_says_less_than_a_second() -> None:
     assert found[0] > found[1] >= found[2] > 0.35
 
 
-def test_only_two_on_one_gpu_are_a_pair() -> None:
+def test_only_two_are_a_pair() -> None:
     three = Measured("t4x1", (JobId("b"), JobId("c")), 900.0, 5)
-    jobs = job("a", ALONE, three, beside("b", 0.1, on="t4x2")), job("b"), job("c")
+    jobs = job("a", ALONE, three), job("b"), job("c")
     assert table(*jobs)[0, 1] == pytest.approx(1 / (1 + 0.38 * 0.75**2))
+
+
+def test_two_gangs_on_the_same_gpus_are_a_pair() -> None:
+    alone, slowed = Measured("t4x2", (), 60.0, 5), Measured("t4x2", (JobId("b"),), 120.0, 5)
+    jobs = job("a", ALONE, alone, slowed), job("b")
+    assert table(*jobs)[0, 1] == pytest.approx(0.5, abs=0.03)
 
 
 def test_neighbours_long_gone_still_tell_who_is_sensitive() -> None:
