@@ -100,7 +100,7 @@ def parser() -> Parser:
     this.add_argument(
         "--cluster",
         metavar="NODESxGPUSxMIB:TYPE,..",
-        type=_cluster,
+        type=cluster,
         help="so many nodes of so many GPUs of so much memory and of this type",
     )
     this.add_argument(
@@ -182,7 +182,7 @@ def _underscored(word: str) -> str:
     return f"--{flag.replace('-', '_')}{equals}{value}"
 
 
-def _cluster(text: str) -> list[Node]:
+def cluster(text: str) -> list[Node]:
     """Nodes are named after their type, and numbered."""
     nodes: list[Node] = []
     counts: Counter[str] = Counter()
