@@ -7,8 +7,21 @@ from collections.abc import Mapping
 from scheduler.adopt import lingers
 from scheduler.model import Gpu, GpuKey, Job, Rules, Run, Time, View
 from scheduler.packing import cards, need_mib
+from scheduler.policies import POLICIES
+from scheduler.ports import Policy
+from scheduler.remedies import remedy, startable, starts, without
 from simulator.checkers import Checker
 from simulator.world import World
+
+REMEDIES_EVERY = 10  # steps, as many plans are made for one answer
+
+
+def fairness(world: World, policy: str, rules: Rules) -> list[Checker]:
+    reasons = Reasons(world, rules, by_memory=policy == "fifo_sharing")
+    remedies = Remedies(world, POLICIES[policy](rules), rules)
+    if policy == "fifo_sharing":
+        return [Economy(world, rules), reasons, remedies]
+    return [reasons, remedies]
 
 
 class Economy(Checker):
@@ -48,13 +61,15 @@ class Economy(Checker):
 class Reasons(Checker):
     """Every job that waits is told why, and it is true."""
 
-    def __init__(self, world: World, rules: Rules) -> None:
+    def __init__(self, world: World, rules: Rules, by_memory: bool) -> None:
+        """`by_memory`: whether the policy has jobs share cards as long as there is memory; else
+        it may well have reasons not to."""
         super().__init__(world)
-        self.rules = rules
+        self.rules, self.by_memory = rules, by_memory
 
     def stepped(self, before: View, after: View) -> None:
-        if after.planned_at == before.planned_at or after.planned_at != after.at or after.stale:
-            return  # not of this step, or soon to be replaced
+        if not _planned(before, after):
+            return
         free = _free(after, self.rules)
         for job in after.jobs.values():
             if job.waiting:
@@ -64,7 +79,10 @@ class Reasons(Checker):
                     self.require(self._true(job, why.kind, free, after), job, "waits for", why)
 
     def _true(self, job: Job, kind: str, free: Mapping[GpuKey, int], view: View) -> bool:
-        fits = _fits(job, free, view, self.rules)
+        if self.by_memory:
+            fits = _fits(job, free, view, self.rules)
+        else:
+            fits = _fits_alone(job, view, self.rules)
         others = [other for other in view.jobs.values() if other is not job]
         match kind:
             case "held":
@@ -75,12 +93,50 @@ class Reasons(Checker):
                 return not any(node.ready for node in view.nodes)
             case "turn":  # what it could have had may have gone to one that delays nobody
                 given = any(other.run and other.run.started_at == view.at for other in others)
-                return (fits or given) and any(_startable(other, view.at) for other in others)
+                return (fits or given) and any(self._first(other, view.at) for other in others)
             case "memory" | "gpus":
                 return not fits
             case "stopping":
                 return bool(view.stopping) or not fits or lingers(job, view.pods)
         return False
+
+    def _first(self, other: Job, now: Time) -> bool:
+        """Whether something may be kept for this one: also for a run that is to be elsewhere."""
+        return _startable(other, now) or (not self.by_memory and other.outcome is None)
+
+
+class Remedies(Checker):
+    """There is something that would let a waiting job start, and what is told of it is true."""
+
+    def __init__(self, world: World, policy: Policy, rules: Rules) -> None:
+        super().__init__(world)
+        self.policy, self.rules = policy, rules
+
+    def stepped(self, before: View, after: View) -> None:
+        if not _planned(before, after) or after.number % REMEDIES_EVERY:
+            return
+        waiting = [job for job in after.jobs.values() if startable(job, after.at)]
+        if waiting:
+            self._check(waiting[after.number // REMEDIES_EVERY % len(waiting)], after)
+
+    def _check(self, job: Job, view: View) -> None:
+        told = remedy(job, view, view.at, self.policy, self.rules, ())
+        gone = told.until + told.ahead
+        if gone:
+            self.require(
+                self._starts(job, without(view, gone, job.id)), job, "waits, but for", told
+            )
+        elif not self._starts(job, view):
+            alone = without(view, view.jobs, job.id)
+            self.require(not self._starts(job, alone), job, "is told nothing, but", view.why)
+
+    def _starts(self, job: Job, view: View) -> bool:
+        return starts(job.id, view, view.at, self.policy, self.rules)
+
+
+def _planned(before: View, after: View) -> bool:
+    """Whether there are reasons of this step, not soon to be replaced."""
+    return after.planned_at == after.at != before.planned_at and not after.stale
 
 
 def _startable(job: Job, now: Time) -> bool:
@@ -103,6 +159,15 @@ def _free(view: View, rules: Rules) -> dict[GpuKey, int]:
         key: gpu.capacity_mib - sum(_needs(view, key, gpu, rules))
         for key, gpu in cards(view.nodes).items()
     }
+
+
+def _fits_alone(job: Job, view: View, rules: Rules) -> bool:
+    """Whether there are as many cards of one type as it needs, and nobody on them."""
+    free: dict[str, int] = {}
+    for key, gpu in cards(view.nodes).items():
+        if not view.held.get(key) and need_mib(job, gpu, rules) <= gpu.capacity_mib:
+            free[gpu.type] = free.get(gpu.type, 0) + 1
+    return job.spec.gpus_min <= max(free.values(), default=0)
 
 
 def _fits(job: Job, free: Mapping[GpuKey, int], view: View, rules: Rules) -> bool:

@@ -28,16 +28,17 @@ from scheduler.model import (
     View,
 )
 from scheduler.packing import cards, need_mib
-from scheduler.policies.fifo_sharing import fifo_sharing
+from scheduler.policies import POLICIES
 from scheduler.ports import Policy
 from scheduler.store import SqliteStore
 from simulator.checkers import Violation, checkers, unfinished
-from simulator.fairness import Economy, Reasons
+from simulator.fairness import fairness
 from simulator.people import Owner
 from simulator.weather import FAIR, Crash, Weather, drawn
 from simulator.workload import Truth, drawn_jobs, drawn_nodes
 from simulator.world import World
 
+LIVED_UNDER = ("fifo_sharing", "gpu_sharing")  # policies
 STEPS_MAX = 20_000  # far more than any life needs that gets on
 
 
@@ -54,6 +55,7 @@ class Options:
     look_every_seconds: float
     lag_seconds: float
     keeps_dead: bool
+    policy: str
 
     def lines(self) -> list[str]:
         lines = [f"seed {self.seed}"]
@@ -64,7 +66,7 @@ class Options:
         lines += [str(truth) for truth in self.truths]
         lines.append(
             f"safety_seconds={self.safety_seconds} look_every_seconds={self.look_every_seconds}"
-            f" lag_seconds={self.lag_seconds} keeps_dead={self.keeps_dead}"
+            f" lag_seconds={self.lag_seconds} keeps_dead={self.keeps_dead} policy={self.policy}"
         )
         return lines
 
@@ -80,7 +82,7 @@ class Report:
     seconds: float = field(default=0.0, compare=False)  # that it took to simulate
 
 
-def drawn_options(seed: int, jobs: int, rng: random.Random) -> Options:
+def drawn_options(seed: int, jobs: int, rng: random.Random, policy: str | None = None) -> Options:
     nodes = drawn_nodes(rng)
     margin_mib = rng.choice([0, 200])
     return Options(
@@ -100,14 +102,21 @@ def drawn_options(seed: int, jobs: int, rng: random.Random) -> Options:
         look_every_seconds=rng.choice([30.0, 60.0, 120.0]),
         lag_seconds=rng.choice([0.0, 0.5, 3.0]),
         keeps_dead=rng.random() < 0.5,
+        # Of a chance of its own, so that all else is as it was before there was a choice.
+        policy=policy or random.Random(f"policy {seed}").choice(LIVED_UNDER),
     )
 
 
-def live(seed: int, jobs: int = 10, tell: Callable[[str], None] | None = None) -> Report:
-    """One whole life. `tell` hears the options first, and then each fact."""
+def live(
+    seed: int,
+    jobs: int = 10,
+    tell: Callable[[str], None] | None = None,
+    policy: str | None = None,
+) -> Report:
+    """One whole life. `tell` hears the options first, and then each fact. `policy`: None: drawn."""
     started = time.perf_counter()
     rng = random.Random(seed)
-    options = drawn_options(seed, jobs, rng)
+    options = drawn_options(seed, jobs, rng, policy)
     if tell:
         for line in options.lines():
             tell(line)
@@ -149,17 +158,16 @@ class Life:
         self.fingerprint = hashlib.sha256()
         self.steps = self.crashes = 0
         honest = options.weather.honest
-        self.policy = fifo_sharing(options.rules)
+        self.policy = POLICIES[options.policy](options.rules)
         if not honest:
             self.policy = Whims(self.policy, self.world, options.rules)
-        decider = Decider("fifo_sharing", options.rules)
+        decider = Decider(options.policy, options.rules)
         self.store = Recorder(self.world, self._record, decider)
         self.scheduler = self._new_scheduler()
         self.world.read = lambda: self.scheduler.view
         self.world.witnesses = checkers(self.world, self.owners)
         if honest:
-            fair = [Economy(self.world, options.rules), Reasons(self.world, options.rules)]
-            self.world.witnesses += fair
+            self.world.witnesses += fairness(self.world, options.policy, options.rules)
 
     def run(self) -> None:
         self.world.after(self.options.safety_seconds, self.world.heal)

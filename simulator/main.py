@@ -11,7 +11,7 @@ from functools import partial
 
 import click
 
-from simulator.life import Report, live
+from simulator.life import LIVED_UNDER, Report, live
 
 PROGRESS_EVERY_SECONDS = 2.0
 
@@ -22,6 +22,7 @@ PROGRESS_EVERY_SECONDS = 2.0
 @click.option("--jobs", default=10, type=click.IntRange(1), help="Jobs in a life, at most.")
 @click.option("--processes", default=2, type=click.IntRange(1), help="How many at a time.")
 @click.option("--seed", type=click.IntRange(0), help="One life only, with this seed.")
+@click.option("--policy", type=click.Choice(LIVED_UNDER), help="Of all; default: drawn.")
 @click.option("--verbose", is_flag=True, help="With --seed: its options, then each fact.")
 @click.option("--until_violation", is_flag=True, help="End at the first violation.")
 def main(
@@ -30,6 +31,7 @@ def main(
     jobs: int,
     processes: int,
     seed: int | None,
+    policy: str | None,
     verbose: bool,
     until_violation: bool,
 ) -> None:
@@ -41,23 +43,25 @@ def main(
     if verbose and seed is None:
         raise click.UsageError("--verbose: needs --seed")
     if seed is not None:
-        reports = [live(seed, jobs, click.echo if verbose else None)]
+        reports = [live(seed, jobs, click.echo if verbose else None, policy)]
     else:
         seeds = range(first, first + lives)
-        reports = list(_lived(seeds, jobs, processes, until_violation))
+        reports = list(_lived(seeds, jobs, processes, policy, until_violation))
     _summary(reports)
     sys.exit(any(report.violation for report in reports))
 
 
-def _lived(seeds: range, jobs: int, processes: int, until_violation: bool) -> Iterator[Report]:
+def _lived(
+    seeds: range, jobs: int, processes: int, policy: str | None, until_violation: bool
+) -> Iterator[Report]:
     """Each as soon as it is over; a violation is told at once, and the way at times."""
     started = told_at = time.monotonic()
     with multiprocessing.Pool(processes) as pool:
-        done = pool.imap_unordered(partial(live, jobs=jobs), seeds, chunksize=5)
+        done = pool.imap_unordered(partial(live, jobs=jobs, policy=policy), seeds, chunksize=5)
         for count, report in enumerate(done, 1):
             yield report
             if report.violation:
-                click.echo(_complaint(report, jobs))
+                click.echo(_complaint(report, jobs, policy))
                 if until_violation:
                     return
             now = time.monotonic()
@@ -67,8 +71,9 @@ def _lived(seeds: range, jobs: int, processes: int, until_violation: bool) -> It
                 click.echo(f"{count} of {len(seeds)}, {rate:.0f}/s, {left:.0f} s left", err=True)
 
 
-def _complaint(report: Report, jobs: int) -> str:
-    again = f"python -m simulator.main --jobs {jobs} --seed {report.seed} --verbose"
+def _complaint(report: Report, jobs: int, policy: str | None) -> str:
+    under = f" --policy {policy}" if policy else ""
+    again = f"python -m simulator.main --jobs {jobs} --seed {report.seed}{under} --verbose"
     return f"seed {report.seed}: {report.violation}\n  again: {again}"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from simulator.life import live
+from simulator.life import LIVED_UNDER, live
 from simulator.main import main
 from tests.lives.mutants import MUTANTS, copied
 
@@ -22,9 +22,10 @@ SEEDS = [
 ]
 
 
+@pytest.mark.parametrize("policy", LIVED_UNDER)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_life_that_failed_once_ends_well(seed: int) -> None:
-    assert live(seed).violation == ""
+def test_a_life_that_failed_once_ends_well(seed: int, policy: str) -> None:
+    assert live(seed, policy=policy).violation == ""
 
 
 @pytest.mark.parametrize("first", range(10_000, 10_060, 10))
