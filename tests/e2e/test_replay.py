@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from scheduler.model import Plan, Rules
 from simulator.replay import replay
+from simulator.what_if import what_if
 from tests.e2e.conftest import Daemons, Gates, Train
 
 
@@ -38,5 +37,10 @@ def test_a_daemons_journal_is_replayed_without_a_difference(
     assert "run_started" in {fact.kind for fact in planted.recorded}
     assert "run_started" not in {fact.kind for fact in planted.decided}
 
-    hasty = replace(Rules(plan_every_seconds=0.05), plan_every_seconds=3600.0)
-    assert replay(database, rules=hasty, from_start=1).difference is not None
+    seldom = Rules(plan_every_seconds=3600.0)
+    assert replay(database, rules=seldom, from_start=1).difference is not None
+
+    answer = what_if(database, "without long")
+    assert {job.spec.name for job in answer.jobs} == {"short", "waits"}
+    assert {"long", "short", "waits"} == {job.spec.name for job in answer.site.jobs}
+    assert answer.before.case.gpus == 2
