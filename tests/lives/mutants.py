@@ -82,7 +82,7 @@ MUTANTS = (
     mutant(
         "an epoch that starts says nothing of those before",
         LIFECYCLE,
-        "draft.put(_progressed(job, min(event.epoch, job.max_epochs - 1)))",
+        "draft.put(_progressed(job, done))",
         "draft.put(job)",
     ),
     mutant(
