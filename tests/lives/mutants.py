@@ -241,14 +241,22 @@ MUTANTS = (
     mutant(
         "act, then commit",
         LOOP,
-        """        self._store.commit(before, made.view, made.touched, told, made.profiles, now)
+        """        self._store.commit(
+            *(before, made.view, made.touched, told, made.profiles, now),
+            events=events,
+            actions=made.actions,
+        )
         self.view, self._wake_at = made.view, made.wake_at
         for action in made.actions:
             self._cluster.perform(action)
 """,
         """        for action in made.actions:
             self._cluster.perform(action)
-        self._store.commit(before, made.view, made.touched, told, made.profiles, now)
+        self._store.commit(
+            *(before, made.view, made.touched, told, made.profiles, now),
+            events=events,
+            actions=made.actions,
+        )
         self.view, self._wake_at = made.view, made.wake_at
 """,
     ),
@@ -262,8 +270,8 @@ MUTANTS = (
             (STORE, 'self._write("commit")', 'self._write("select 1")'),
         ),
     ),
-    mutant("runs are not stored", ROWS, "_text(job.failures), run", "_text(job.failures), None"),
-    mutant("failures are not stored", ROWS, "_text(job.failures), run", '"[]", run'),
+    mutant("runs are not stored", ROWS, "_text(job.measured), run", "_text(job.measured), None"),
+    mutant("failures are not stored", ROWS, "_text(job.failures), _text", '"[]", _text'),
     mutant(
         "ended jobs are loaded", STORE, "from jobs where outcome is null order", "from jobs order"
     ),
