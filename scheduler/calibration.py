@@ -15,6 +15,7 @@ from statistics import NormalDist
 
 from scheduler.forecast import Guess, Situation
 from scheduler.model import Job, JobId, Outcome, Time
+from scheduler.prospect import Forecast, Interval
 
 KEPT = 200  # of each situation
 PRIOR = 20  # count as so many
@@ -31,23 +32,6 @@ DEVIATION = {
     Situation.NEXT: 0.6,
     Situation.QUEUED: 0.8,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """Of moments. In four of five cases it is between low and high, in half before the middle."""
-
-    low: Time
-    middle: Time
-    high: Time
-
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """What cannot be said is None."""
-
-    starts_at: Interval | None = None
-    ends_at: Interval | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from scheduler.measurements import parse
-from scheduler.model import Job, JobId, Measured, Reason, View
+from scheduler.model import Job, Measured, Reason, View
 from scheduler.paces import DOUBT_MAX, Paces
 from scheduler.packing import cards
+from scheduler.prospect import SpeedBeside, SpeedOn
 from scheduler.reasons import listed
 from scheduler.speed import Config
 
 CONFIGS_MAX = 8  # of each type of GPU
-
-
-@dataclass(frozen=True, slots=True)
-class SpeedOn:
-    """Seconds of an epoch, alone; None: not measured, or nothing to predict from."""
-
-    gpus: str  # the key of a placement
-    measured: float | None
-    predicted: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class SpeedBeside:
-    jobs: tuple[JobId, ...]
-    gpus: str
-    speed: float  # relative to alone
-    measured: bool
 
 
 def speeds_on(job: Job, view: View, paces: Paces) -> list[SpeedOn]:

@@ -14,7 +14,7 @@ from scheduler import wire
 from scheduler.admission import shown
 from scheduler.errors import NotFound, Rejected
 from scheduler.model import Job, JobId, Outcome, Time, View
-from scheduler.outlook import Outlook
+from scheduler.prospect import Foresight
 from scheduler.reader import Query, Reader
 from scheduler.status import ENDED, State, state, status
 from scheduler.v1 import scheduler_pb2 as pb
@@ -54,7 +54,7 @@ class Lookup:
     reader: Reader
     now: Callable[[], Time]
     heartbeat_seconds: float
-    outlook: Outlook
+    outlook: Foresight
     since: Time = 0.0  # before, we were not there to hear anybody
 
     def job(self, job_id: JobId) -> Job | None:

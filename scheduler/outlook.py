@@ -8,28 +8,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from scheduler.model import Job, JobId, Reason, Rules, Time, View
+from scheduler.model import Job, JobId, Rules, Time, View
 from scheduler.ports import Policy
-from scheduler.remedies import Remedy, remedy
+from scheduler.prospect import NO_REMEDY, Forecast, Prospect, Remedy
+from scheduler.remedies import remedy
 
 if TYPE_CHECKING:  # with numpy, which a daemon needs not before it is asked
-    from scheduler.calibration import Calibration, Forecast
+    from scheduler.calibration import Calibration
     from scheduler.forecast import Guess
-    from scheduler.lessons import SpeedBeside, SpeedOn
     from scheduler.paces import Paces
 
 REMEDY_JOBS_MAX = 1000  # with more live jobs the policy is not asked again and again for one
-
-
-@dataclass(frozen=True, slots=True)
-class Prospect:
-    """Of one job."""
-
-    forecast: Forecast | None = None
-    remedy: Remedy = field(default_factory=Remedy)
-    slowed: Reason | None = None
-    speeds: tuple[SpeedOn, ...] = ()
-    beside: tuple[SpeedBeside, ...] = ()
 
 
 @dataclass(slots=True)
@@ -109,7 +98,7 @@ class Outlook:
     def _remedy(self, job: Job, look: _Look, now: Time) -> Remedy:
         view = look.view
         if len(view.jobs) > REMEDY_JOBS_MAX or view.observed_at is None:
-            return Remedy()
+            return NO_REMEDY
         leaves = {id: guess.leaves_at for id, guess in look.guesses.items()}
         leaving = sorted(leaves, key=lambda id: (leaves[id] or now, id))
         return remedy(job, view, now, self._policy, self._rules, leaving)

@@ -6,25 +6,17 @@ So what is told is what would be done, whatever the policy; and a policy need no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from scheduler.adopt import adopt
 from scheduler.model import Job, JobId, JobSpec, Rules, Time, View
 from scheduler.packing import free_mib, takes_whole_card
 from scheduler.ports import Policy
+from scheduler.prospect import NO_REMEDY, Remedy
 
 PLANS_MAX = 40  # are made for one answer
 LESS_MEMORY_MIN = 0.5  # of what was asked for: with less than that it would be another job
 MIB_STEP = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Remedy:
-    """The job would start now if all these were gone; or else with another wish."""
-
-    until: tuple[JobId, ...] = ()  # they hold GPUs
-    ahead: tuple[JobId, ...] = ()  # they wait, and come first
-    instead: str = ""  # "with --num_gpus 1"
 
 
 def remedy(
@@ -32,10 +24,10 @@ def remedy(
 ) -> Remedy:
     """`leaving`: who holds GPUs, in the order in which they are expected to let go of them."""
     if not startable(job, now):
-        return Remedy()
+        return NO_REMEDY
     trial = _Trial(job, now, policy, rules)
     if trial.starts(view):
-        return Remedy()
+        return NO_REMEDY
     wishes = _wishes(job, view, rules)
     instead = (said for said, spec in wishes if trial.starts(wishing(view, job, spec)))
     said = next(instead, "")

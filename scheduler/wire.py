@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from scheduler import admission
 from scheduler.errors import Rejected
 from scheduler.model import Fact, Job, JobId, JobSpec, Profile, Share, View
-from scheduler.outlook import Prospect
+from scheduler.prospect import Prospect
 from scheduler.status import Status
 from scheduler.v1 import scheduler_pb2 as pb
 

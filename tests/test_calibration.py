@@ -9,9 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.calibration import Calibration, Interval
+from scheduler.calibration import Calibration
 from scheduler.forecast import Guess, Situation
 from scheduler.model import Job, JobId, Outcome
+from scheduler.prospect import Interval
 from tests import core
 
 SPAN = 10_000.0

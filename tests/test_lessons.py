@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.lessons import SpeedBeside, slowed, speeds_beside, speeds_on
+from scheduler.lessons import slowed, speeds_beside, speeds_on
 from scheduler.model import Job, JobId, Measured, RunPhase, View
 from scheduler.paces import Paces
+from scheduler.prospect import SpeedBeside
 from tests import core
 
 KEY = "pretendedx1"

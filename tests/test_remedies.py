@@ -11,7 +11,8 @@ from scheduler.adopt import adopt
 from scheduler.model import Job, JobId, Plan, Reason, Time, View
 from scheduler.policies.fifo_sharing import fifo_sharing
 from scheduler.ports import Policy
-from scheduler.remedies import Remedy, remedy, starts, without
+from scheduler.prospect import Remedy
+from scheduler.remedies import remedy, starts, without
 from tests import core
 
 NOW = core.NOW

@@ -13,12 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler import admission, wire
-from scheduler.calibration import Forecast, Interval
 from scheduler.errors import Rejected
-from scheduler.lessons import SpeedBeside, SpeedOn
 from scheduler.model import Fact, Job, JobId, JobSpec, Profile, Reason, Run, Share
-from scheduler.outlook import Prospect
-from scheduler.remedies import Remedy
+from scheduler.prospect import Forecast, Interval, Prospect, Remedy, SpeedBeside, SpeedOn
 from scheduler.status import State, Status
 from scheduler.v1 import scheduler_pb2 as pb
 from tests import core
