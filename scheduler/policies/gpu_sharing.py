@@ -36,7 +36,6 @@ from scheduler.model import (
 from scheduler.packing import cards
 from scheduler.pairing import Allotment, Limits, shared
 from scheduler.placing import Placed, Unit, may_leave, placed
-from scheduler.policies.fifo_sharing import rank
 from scheduler.ports import Policy
 from scheduler.prices import Menu, priced
 from scheduler.reasons import explained
@@ -65,6 +64,7 @@ class _Planner:
     rules: Rules
     memo: Memo
     why: dict[JobId, Reason] = field(default_factory=dict)
+    served: list[Job] = field(default_factory=list)  # class by class, who weighs most first
 
     def __post_init__(self) -> None:
         self.known = cards(self.view.nodes)
@@ -123,6 +123,7 @@ class _Planner:
         offer = offered(
             jobs, self.stocks, self.known, self.view.kinds, self.had, self.rules, self.memo
         )
+        self.served += [offer.jobs[row] for row in np.argsort(-offer.weight, kind="stable")]
         menu = offer.menu(taken)
         menu.worth[guests(offer.jobs)] = -np.inf
         neighbours = offer.neighbours(self.view.kinds, self.rules)
@@ -161,5 +162,5 @@ class _Planner:
         return min(max(self.used.get(user, self.usual) / self.usual, 1 / FAIR_MAX), FAIR_MAX)
 
     def _explain(self, jobs: Sequence[Job], done: Placed) -> None:
-        served = sorted(jobs, key=lambda job: rank(job, self.now, self.rules))
-        self.why |= explained(served, done, self.view, self.rules)
+        served = {job.id: job for job in (*self.served, *jobs)}
+        self.why |= explained(list(served.values()), done, self.view, self.rules)
