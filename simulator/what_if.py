@@ -168,7 +168,9 @@ def _place(ref: str, jobs: Sequence[Job]) -> int:
     if not found:
         raise Rejected(f"--what_if: no recorded job has the name {ref!r}, or an id that ends so")
     if len(found) > 1:
-        raise Rejected(f"--what_if: {ref!r} may be {', '.join(jobs[n].id for n in found)}")
+        shown = ", ".join(jobs[place].id for place in found[:SHOWN_MAX])
+        others = f" or {len(found) - SHOWN_MAX} others" if len(found) > SHOWN_MAX else ""
+        raise Rejected(f"--what_if: {ref!r} may be {shown}{others}")
     return found[0]
 
 
