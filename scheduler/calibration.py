@@ -18,7 +18,7 @@ from scheduler.model import Job, JobId, Outcome, Time
 from scheduler.prospect import Forecast, Interval
 
 KEPT = 200  # of each situation
-PRIOR = 20  # count as so many
+PRIOR = 6  # guesses: what is thought before any has come counts as so many
 GUESSES_MAX = 6  # that are kept of a job
 OFFSET_SECONDS = 30.0  # no span is guessed better than that
 INSIDE = 0.8  # of what comes
@@ -52,23 +52,26 @@ class Calibration:
             _interval(now, guess.ends_at, self._ends[guess.situation]),
         )
 
-    def after(self, forecast: Forecast, others: Sequence[Guess | None], now: Time) -> Forecast:
-        """The same, for one that starts when these have let go of their GPUs."""
-        ends = [self.forecast(guess, now).ends_at for guess in others if guess and _stays(guess)]
+    def after(self, guess: Guess, others: Sequence[Guess | None], now: Time) -> Forecast:
+        """Of one that starts when these have let go of their GPUs: it starts when the last of them
+        has, and then takes as long as new runs do."""
+        ends = [self.forecast(other, now).ends_at for other in others if other and _stays(other)]
         known = [end for end in ends if end]
-        if len(known) < len(others) or forecast.starts_at is None:
-            return forecast
+        if len(known) < len(others) or guess.starts_at is None:
+            return self.forecast(guess, now)
         starts = Interval(
             max(end.low for end in known),
             max(end.middle for end in known),
             max(end.high for end in known),
         )
-        later = starts.middle - forecast.starts_at.middle
-        ends_at = forecast.ends_at
-        if ends_at:
-            moved = (max(now, at + later) for at in (ends_at.low, ends_at.middle, ends_at.high))
-            ends_at = Interval(*moved)
-        return Forecast(starts, ends_at)
+        if guess.ends_at is None:
+            return Forecast(starts)
+        run = _interval(0.0, guess.ends_at - guess.starts_at, self._ends[Situation.NEW])
+        assert run is not None, "it has a length"
+        return Forecast(
+            starts,
+            Interval(starts.low + run.low, starts.middle + run.middle, starts.high + run.high),
+        )
 
     def note(
         self,

@@ -88,12 +88,10 @@ class Outlook:
         guess = look.guesses.get(job.id)
         if guess is None or self._calibration is None:
             return None
-        forecast = self._calibration.forecast(guess, now)
         if found.until and not found.ahead:
             others = [look.guesses.get(other) for other in found.until]
-            # They are known by name, so it is told as well of the job as it is told of them.
-            return self._calibration.after(forecast, others, now)
-        return forecast
+            return self._calibration.after(guess, others, now)
+        return self._calibration.forecast(guess, now)
 
     def _remedy(self, job: Job, look: _Look, now: Time) -> Remedy:
         view = look.view

@@ -116,11 +116,15 @@ def test_what_cannot_be_guessed_is_not_told() -> None:
 
 def test_who_waits_for_others_by_name_starts_when_they_have_ended() -> None:
     calibration = Calibration()
-    waits = calibration.forecast(Guess(Situation.NEXT, starts_at=10.0, ends_at=500.0), 0.0)
-    after = calibration.after(waits, [GUESS, replace(GUESS, ends_at=5.0, leaves_at=5.0)], 0.0)
+    waits = Guess(Situation.NEXT, starts_at=10.0, ends_at=500.0)
+    early = replace(GUESS, ends_at=5.0, leaves_at=5.0)
+    after = calibration.after(waits, [GUESS, early], 0.0)
     assert after.starts_at == ends(calibration)
-    assert waits.ends_at is not None
+    assert after.starts_at is not None
     assert after.ends_at is not None
-    assert after.ends_at.middle > waits.ends_at.middle
+    assert after.ends_at.middle - after.starts_at.middle == pytest.approx(490.0, rel=0.1)
+    assert after.ends_at.low > after.starts_at.low + 200
+    unseen = replace(waits, ends_at=None)
+    assert calibration.after(unseen, [GUESS], 0.0).ends_at is None
     moves = replace(GUESS, situation=Situation.MOVES, leaves_at=60.0)
-    assert calibration.after(waits, [moves], 0.0) == waits
+    assert calibration.after(waits, [moves], 0.0) == calibration.forecast(waits, 0.0)
