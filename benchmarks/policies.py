@@ -4,8 +4,8 @@
 Each trace with each policy: mean, median and 99th percentile of the completion times and the
 makespan, all in hours; the share of GPUs in use; restarts for each job. Restarts cost 20 s for all.
 Philly's jobs have their models drawn from Lucid's tables, so they are run with `--seeds` draws, and
-the mean of each figure is printed. `--only TEXT` runs the traces with this in their name, `--policies
-A,B` only these. With `--output FILE` the table is written as it gets on.
+the mean of each figure is printed. `--only TEXT` runs the traces with this in their name,
+`--policies A,B` only these. With `--output FILE` the table is written as it gets on.
 """
 
 from __future__ import annotations
@@ -65,9 +65,7 @@ def main() -> None:
     show(**{name: json.dumps(table) for name, table in found.items()})
 
 
-def _of(
-    case: Case, data: Path, seeds: int, policies: Sequence[str]
-) -> dict[str, dict[str, float]]:
+def _of(case: Case, data: Path, seeds: int, policies: Sequence[str]) -> dict[str, dict[str, float]]:
     rules = Rules(plan_every_seconds=case.plan_every_seconds)
     nodes = cluster(case.cluster)
     tasks = []

@@ -67,7 +67,7 @@ class Workload:
             type=self.type,
             capacity=self.capacity,
             restart=mixed(self.restart, other.restart),
-            shareable=mixed(self.shareable, other.shareable).astype(bool),
+            shareable=mixed(self.shareable.astype(float), other.shareable.astype(float)) > 0.0,
             memory=mixed(self.memory, other.memory),
             card=self.card,
             sensitivity=mixed(self.sensitivity, other.sensitivity),

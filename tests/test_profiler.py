@@ -13,7 +13,6 @@ import pytest
 from scheduler.model import JobId, RunPhase
 from scheduler.profiler import PROFILES_MAX
 from scheduler.v1 import scheduler_pb2 as pb
-from tests import core
 from tests.serving import Serving, bearer, by, of, refused, serving
 from tests.support import eventually
 
