@@ -116,9 +116,16 @@ def _interval(now: Time, at: Time | None, offs: deque[float]) -> Interval | None
     span = at - now + OFFSET_SECONDS
     moments = []
     for share in ((1 - INSIDE) / 2, 0.5, (1 + INSIDE) / 2):
-        factor = math.exp(ordered[min(len(ordered) - 1, int(share * len(ordered)))])
+        factor = math.exp(_quantile(ordered, share))
         moments.append(max(now, now + span * factor - OFFSET_SECONDS))
     return Interval(*moments)
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    place = share * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
 
 def _prior(deviation: float) -> deque[float]:

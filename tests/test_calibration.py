@@ -82,12 +82,11 @@ def test_a_job_that_is_not_found_yet_is_waited_for() -> None:
 
 
 def test_of_a_long_job_old_and_new_guesses_are_kept_and_not_all() -> None:
-    calibration = Calibration()
+    calibration = taught(lambda: 1.0, times=20)
     for at in range(1000):
         calibration.note({JobId("a"): replace(GUESS, ends_at=SPAN + at)}, float(at), ended(0.0))
     calibration.note({}, SPAN, ended(3 * SPAN))
-    untaught = ends(Calibration()).middle
-    assert ends(calibration).middle == pytest.approx(untaught, rel=0.1), "it is but one job"
+    assert ends(calibration).middle == pytest.approx(SPAN, rel=0.01), "it is but one job"
 
 
 def test_starts_are_learned_from_too() -> None:
