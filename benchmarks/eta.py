@@ -126,8 +126,7 @@ def starts(telling: Telling) -> Iterator[tuple[Told, Interval, Time]]:
 
 
 def inside(came: Sequence[tuple[Told, Interval, Time]]) -> float:
-    """Within a second: moments are of steps of the loop."""
-    hits = sum(span.low - 1.0 <= at <= span.high + 1.0 for _, span, at in came)
+    hits = sum(span.low <= at <= span.high for _, span, at in came)
     return round(hits / max(1, len(came)), 3)
 
 
@@ -146,7 +145,7 @@ def traces(data: Path) -> Iterator[tuple[str, Sequence[TraceJob], list[Node]]]:
     t4 = nodes((16, 4, 16_384, "t4"))
     mixed = nodes((6, 4, 16_384, "t4"), (3, 8, 11_264, "rtx"), (2, 8, 40_960, "a100"))
     for seed, load_factor in ((1, 0.9), (2, 1.3)):
-        yield f"generated_{seed}", generated(300, seed=seed, load=load_factor), t4
+        yield f"generated_{seed}", generated(200, seed=seed, load=load_factor), t4
     if not (data / "traces").is_dir():
         return
     found = data / "traces"
