@@ -39,6 +39,7 @@ from simulator.workload import Truth, drawn_jobs, drawn_nodes
 from simulator.world import World
 
 LIVED_UNDER = ("fifo_sharing", "gpu_sharing")  # policies
+LIVES = (5, 1)  # of each: one of the second takes as long as thirty of the first
 STEPS_MAX = 20_000  # far more than any life needs that gets on
 
 
@@ -103,7 +104,7 @@ def drawn_options(seed: int, jobs: int, rng: random.Random, policy: str | None =
         lag_seconds=rng.choice([0.0, 0.5, 3.0]),
         keeps_dead=rng.random() < 0.5,
         # Of a chance of its own, so that all else is as it was before there was a choice.
-        policy=policy or random.Random(f"policy {seed}").choice(LIVED_UNDER),
+        policy=policy or random.Random(f"policy {seed}").choices(LIVED_UNDER, LIVES)[0],
     )
 
 
