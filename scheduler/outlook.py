@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # with numpy, which a daemon needs not before it is asked
     from scheduler.forecast import Guess
     from scheduler.paces import Paces
 
-REMEDY_JOBS_MAX = 1000  # with more live jobs the policy is not asked again and again for one
+REMEDY_JOBS_MAX = 1000  # with more live jobs the policy is not asked again for one of them
 
 
 @dataclass(slots=True)

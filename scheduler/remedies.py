@@ -10,11 +10,13 @@ from dataclasses import replace
 
 from scheduler.adopt import adopt
 from scheduler.model import Job, JobId, JobSpec, Rules, Time, View
-from scheduler.packing import free_mib, takes_whole_card
+from scheduler.packing import cards, free_mib, need_mib, takes_whole_card
 from scheduler.ports import Policy
 from scheduler.prospect import NO_REMEDY, Remedy
 
-PLANS_MAX = 40  # are made for one answer
+# So many plans are made for one answer, where few jobs live and where many do.
+PLANS_MAX, FEW = 40, 40
+PLANS_MAX_OF_MANY = 12
 LESS_MEMORY_MIN = 0.5  # of what was asked for: with less than that it would be another job
 MIB_STEP = 100
 
@@ -23,20 +25,26 @@ def remedy(
     job: Job, view: View, now: Time, policy: Policy, rules: Rules, leaving: Iterable[JobId]
 ) -> Remedy:
     """`leaving`: who holds GPUs, in the order in which they are expected to let go of them."""
-    if not startable(job, now):
+    if job.id not in view.jobs or not startable(job, now):
         return NO_REMEDY
-    trial = _Trial(job, now, policy, rules)
+    plans = PLANS_MAX if len(view.jobs) <= FEW else PLANS_MAX_OF_MANY
+    trial = _Trial(job, now, policy, rules, plans)
     if trial.starts(view):
         return NO_REMEDY
+
+    def starts_without(ids: Sequence[JobId]) -> bool:
+        return trial.starts(without(view, ids, job.id))
+
+    blocks = _in_the_way(job, view, now, rules, leaving)
+    enough = _enough(blocks, starts_without)
     wishes = _wishes(job, view, rules)
     instead = (said for said, spec in wishes if trial.starts(wishing(view, job, spec)))
     said = next(instead, "")
-    holders = list(_holders(view, leaving))
-    waiting = [other for other in _served(view) if other != job.id]
-    gone = set(_least([*holders, *waiting], lambda ids: trial.starts(without(view, ids, job.id))))
+    gone = _least(enough, starts_without)
+    holders = {run[0] for on in view.held.values() for run in on}
     return Remedy(
-        until=tuple(id for id in holders if id in gone),
-        ahead=tuple(id for id in waiting if id in gone),
+        until=tuple(id for id in gone if id in holders),
+        ahead=tuple(id for id in gone if id not in holders),
         instead=said,
     )
 
@@ -77,9 +85,9 @@ def wishing(view: View, job: Job, spec: JobSpec) -> View:
 
 
 class _Trial:
-    def __init__(self, job: Job, now: Time, policy: Policy, rules: Rules) -> None:
+    def __init__(self, job: Job, now: Time, policy: Policy, rules: Rules, plans: int) -> None:
         self.job, self.now, self.policy, self.rules = job, now, policy, rules
-        self.plans_left = PLANS_MAX
+        self.plans_left = plans
 
     def starts(self, view: View) -> bool:
         if not self.plans_left:
@@ -88,43 +96,72 @@ class _Trial:
         return starts(self.job.id, view, self.now, self.policy, self.rules)
 
 
-def _holders(view: View, leaving: Iterable[JobId]) -> Iterator[JobId]:
-    """Those of whom only pods are left go first."""
-    held = {run[0] for holders in view.held.values() for run in holders}
-    running = {id for id in held if (job := view.jobs.get(id)) and job.run}
-    yield from sorted(held - running)
-    yield from dict.fromkeys((*(id for id in leaving if id in running), *sorted(running)))
+def _in_the_way(
+    job: Job, view: View, now: Time, rules: Rules, leaving: Iterable[JobId]
+) -> Iterator[list[JobId]]:
+    """Who might be, the likeliest first: who holds the cards that are the first to be free, who
+    waits and is served before, who holds other cards, and everybody else."""
+    holders = list(_holders(job, view, rules, leaving))
+    served = [id for id in dict.fromkeys((*view.why, *view.jobs)) if id in view.jobs]
+    place = served.index(job.id)
+    ahead = [id for id in served[:place] if startable(view.jobs[id], now)]
+    others = served[:place] + served[place + 1 :]
+    first = max(1, job.spec.gpus_min)
+    told = set[JobId]()
+    for block in (holders[:first], [ahead], *_doubling(holders[first:]), [others]):
+        new = [id for ids in block for id in ids if id not in told]
+        told.update(new)
+        yield list(dict.fromkeys(new))
 
 
-def _served(view: View) -> Iterator[JobId]:
-    """Who waits, in the order of the newest plan."""
-    for job_id in dict.fromkeys((*view.why, *view.jobs)):
-        if job_id in view.jobs and view.jobs[job_id].waiting:
-            yield job_id
+def _holders(job: Job, view: View, rules: Rules, leaving: Iterable[JobId]) -> Iterator[list[JobId]]:
+    """Of each card that is large enough, the first to be free first. Those of whom only pods are
+    left go before all others."""
+    order = {job_id: number for number, job_id in enumerate(leaving)}
+    found = []
+    for key, gpu in cards(view.nodes).items():
+        runs = view.held.get(key, {})
+        if runs and need_mib(job, gpu, rules) <= gpu.capacity_mib:
+            live = [run[0] for run in runs if (at := view.jobs.get(run[0])) and at.run]
+            last = max((order.get(id, len(order)) for id in live), default=-1)
+            found.append((last, key, sorted({run[0] for run in runs})))
+    yield from (ids for _, _, ids in sorted(found))
 
 
-def _least(ids: Sequence[JobId], starts: Callable[[Sequence[JobId]], bool]) -> Sequence[JobId]:
-    """The first so many of these without whom it starts, and of those only whom it must be without.
-    Nobody, if it would not start without any of them either."""
-    if not starts(ids):
-        return ()
-    few, many = 0, len(ids)  # without the first few it does not start, without so many it does
-    while many - few > 1:
-        middle = (few + many) // 2
-        few, many = (few, middle) if starts(ids[:middle]) else (middle, many)
-    kept = list(ids[:many])
-    size = max(1, len(kept) // 2)
-    while True:
-        at = 0
-        while at < len(kept):
+def _doubling(found: Sequence[list[JobId]]) -> Iterator[Sequence[list[JobId]]]:
+    size = 1
+    while found:
+        yield found[:size]
+        found, size = found[size:], 2 * size
+
+
+def _enough(
+    blocks: Iterable[list[JobId]], starts_without: Callable[[Sequence[JobId]], bool]
+) -> Sequence[JobId]:
+    """So many of them, from the first on, that it starts without them; nobody, if it does not."""
+    gone: list[JobId] = []
+    for block in blocks:
+        if block:
+            gone += block
+            if starts_without(gone):
+                return gone
+    return ()
+
+
+def _least(
+    ids: Sequence[JobId], starts_without: Callable[[Sequence[JobId]], bool]
+) -> Sequence[JobId]:
+    """Those of them whom it cannot do with, as far as there are plans left to find out. The last
+    are spared first."""
+    kept = list(ids)
+    size = len(kept)
+    while size > 1:
+        size = (size + 1) // 2
+        for at in reversed(range(0, len(kept), size)):
             fewer = kept[:at] + kept[at + size :]
-            if fewer and starts(fewer):
+            if fewer and starts_without(fewer):
                 kept = fewer
-            else:
-                at += size
-        if size == 1:
-            return kept
-        size //= 2
+    return kept
 
 
 def _wishes(job: Job, view: View, rules: Rules) -> Iterator[tuple[str, JobSpec]]:

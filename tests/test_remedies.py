@@ -132,7 +132,7 @@ def test_a_policy_that_never_starts_it_is_not_asked_for_ever() -> None:
 
     view = core.view(*(runs(f"a{n}", 100) for n in range(100)), core.job("b", gpus=8))
     assert told(view, "b", policy=refuses) == Remedy()
-    assert asked < 10
+    assert asked < 15
 
 
 def test_an_answer_costs_a_few_dozen_plans_at_most_and_is_true_all_the_same() -> None:
