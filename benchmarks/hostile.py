@@ -184,8 +184,9 @@ def rows(daemon: Daemon) -> dict[str, str]:
         run = json.loads(row["run"] or "{}")
         run.pop("heard_at", None)
         if row["name"] == "honest":
-            row.pop("epochs_done")
-            run.pop("epoch_started")
+            for told in ("epochs_done", "measured", "restart_seconds"):
+                row.pop(told)
+            run = {name: value for name, value in run.items() if not name.startswith("epoch")}
         row["run"] = run
     return {row["id"]: json.dumps(row, sort_keys=True) for row in kept}
 
