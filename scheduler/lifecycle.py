@@ -180,14 +180,10 @@ def _(event: EpochEnded, draft: Draft) -> None:
         epoch = min(profile.epoch, job.max_epochs)
         if epoch > run.epoch_measured:
             job = _measured(job, run, profile, draft)
-        # An image that does not ask begins the next one now.
-        began_at = draft.now if profile.epoch > run.epoch_started else run.epoch_at
-        run = replace(
-            run,
-            epoch_started=max(run.epoch_started, epoch - 1),
-            epoch_at=began_at,
-            epoch_measured=max(run.epoch_measured, epoch),
-        )
+            # An image that does not ask begins the next one now.
+            began_at = draft.now if epoch > run.epoch_started else run.epoch_at
+            started = max(run.epoch_started, epoch - 1)
+            run = replace(run, epoch_started=started, epoch_at=began_at, epoch_measured=epoch)
         job = replace(job, run=run)
     job = _progressed(job, min(profile.epoch, job.max_epochs))
     draft.put(_unless_done(_learned(job, profile.memory_mib), draft.now))
