@@ -39,9 +39,11 @@ def trusted(profile: Profile, run: Run, now: Time) -> bool:
 
 def _began_at(profile: Profile, run: Run) -> Time | None:
     """When the epoch began that the profile is of, if we know. The next may have begun since."""
-    if profile.epoch == run.epoch_started + 1:
-        return run.epoch_at
-    return run.epoch_before_at if profile.epoch == run.epoch_started else None
+    if profile.epoch == run.epoch_started:
+        return run.epoch_before_at
+    # Where an image does not ask, an epoch begins with the report of the one before.
+    asked = profile.epoch == run.epoch_started + 1
+    return run.epoch_at if asked or profile.epoch == run.epoch_measured + 1 else None
 
 
 def measured(
