@@ -12,6 +12,7 @@ from sqlite_utils import Database, Migrations
 
 from scheduler import database
 from scheduler.errors import ConfigError, InvariantError, Unavailable
+from scheduler.migrations import migrations
 from scheduler.model import Job, JobId, JobSpec, View
 from scheduler.store import SqliteStore
 
@@ -205,3 +206,30 @@ def test_what_sqlite_says_is_told_in_our_words(
     ):
         trouble(db)
     assert str(caught.value).startswith(f"{path}: ")
+
+
+# --- growing --------------------------------------------------------------------------------------
+
+
+def test_a_file_of_the_first_version_is_read_with_its_running_job(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        first = Database(db, execute_plugins=False)
+        migrations.apply(first, stop_before="what_was_learned")
+        first.table("jobs").insert(
+            {
+                **dict.fromkeys(("id", "name", "user"), "job-1"),
+                **dict.fromkeys(("id_reversed", "project", "experiment", "token", "reason"), ""),
+                **dict.fromkeys(("priority", "held", "cancelled", "memory_mib", "epochs_done"), 0),
+                **dict.fromkeys(("eligible_at", "ran_seconds", "submitted_at"), 0.0),
+                "max_epochs": 7,
+                "attempts": 1,
+                "failures": "[]",
+                "run": '{"attempt": 1, "shares": [], "phase": "running", "started_at": 1.0,'
+                ' "phase_at": 1.0}',
+                "spec": '{"name": "job-1", "user": "ada"}',
+            }
+        )
+        db.commit()
+    job = load(path).jobs[JobId("job-1")]
+    assert job.run
+    assert (job.run.max_epochs, job.measured, job.gpu_util) == (7, (), 0.0)
