@@ -1,4 +1,7 @@
-"""The nouns: frozen values. No I/O, no clock, no chance, no behaviour beyond their own fields."""
+"""The nouns: frozen values. No I/O, no clock, no chance, no behaviour beyond their own fields.
+
+Longer than other modules, so that all words are found in one place.
+"""
 
 from __future__ import annotations
 
