@@ -60,8 +60,8 @@ def spec(
     **fields: Any,  # any field of JobSpec
 ) -> JobSpec:
     least, most = (gpus, gpus) if isinstance(gpus, int) else gpus
-    fields = {"max_epochs": 10, "gpus_min": least, "gpus_max": most, **fields}
-    return JobSpec(name=name, user="ann", **fields)
+    usual = {"user": "ann", "max_epochs": 10, "gpus_min": least, "gpus_max": most}
+    return JobSpec(name=name, **{**usual, **fields})
 
 
 def job(

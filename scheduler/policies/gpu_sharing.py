@@ -2,13 +2,13 @@
 
 Who comes first. Jobs are in classes, by priority; a class has all it can use before the next one
 has anything. Waiting lifts a job by one class for each eight `ageing_seconds`, so that nobody
-starves: in the end it is above all that come after it. Within a class what a job gets is weighed by how little
-it has left to do (worth.py), and by how little its user has had of late.
+starves: in the end it is above all that come after it. Within a class what a job gets is weighed by
+how little it has left to do (worth.py), and by how little its user has had of late.
 
 What each gets. The menu of a class is priced and chosen from (prices.py), single GPUs are shared
 where two get more out of one than one does (pairing.py), gangs that are left over join others of
-their size (joining.py), and the choice is placed on cards (placing.py). A run is moved only if what it gains pays for the restart, and never before it has
-finished an epoch where it is.
+their size (joining.py), and the choice is placed on cards (placing.py). A run is moved only if what
+it gains pays for the restart, and never before it has finished an epoch where it is.
 """
 
 from __future__ import annotations
@@ -72,6 +72,12 @@ class _Planner:
         half_life = self.rules.fairness_half_life_seconds
         used = self.view.used.items()
         self.used = {user: worth_now(had, self.now, half_life) for user, had in used}
+        for job in self.view.jobs.values():
+            if job.run:
+                held = len(job.run.shares) * max(0.0, self.now - job.run.started_at)
+                self.used[job.spec.user] = self.used.get(job.spec.user, 0.0) + held
+            elif job.waiting:
+                self.used.setdefault(job.spec.user, 0.0)
         self.usual = sum(self.used.values()) / max(1, len(self.used))
 
     def plan(self) -> Plan:

@@ -1,0 +1,104 @@
+"""What `gpu_sharing` makes of a town: counts, neighbours, and who comes first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scheduler.model import EpochEnded, EpochStarted, JobId, Profile, Rules, RunPhase
+from scheduler.policies.gpu_sharing import gpu_sharing
+from tests.core import Town, node
+
+RULES = Rules(plan_every_seconds=0.0, restart_seconds=20.0)
+
+
+def town(gpus: int, *jobs: tuple[str, dict[str, Any]]) -> Town:
+    made = Town(node(gpus), rules=RULES, policy=gpu_sharing(RULES))
+    made.look()
+    for name, wish in jobs:
+        made.submit(name, **wish)
+    return made
+
+
+def cards_of(made: Town, name: str) -> set[str]:
+    return {share.gpu for share in made.run(name).shares}
+
+
+def trains(made: Town, name: str, seconds: float) -> None:
+    """One epoch, and the beginning of the next one, or the end that it was asked for."""
+    job_id, run = JobId(name), made.run(name)
+    made.now += seconds
+    number = made.view.jobs[job_id].epochs_done + 1
+    made.step(EpochEnded(Profile(job_id, run.attempt, number, epoch_seconds=seconds)))
+    made.step(EpochStarted(job_id, run.attempt, number))
+    if made.run(name).told_to_stop:
+        made.exit(name)
+
+
+def test_nobody_shares_while_a_card_is_free() -> None:
+    made = town(2, ("a", {"memory_mib": 2000}), ("b", {"memory_mib": 2000}))
+    assert cards_of(made, "a").isdisjoint(cards_of(made, "b"))
+
+
+def test_two_share_the_only_card() -> None:
+    made = town(1, ("a", {"memory_mib": 6000}), ("b", {"memory_mib": 7000}))
+    assert made.running() == {"a", "b"}
+
+
+def test_what_does_not_fit_beside_another_waits_and_says_so() -> None:
+    made = town(1, ("a", {"memory_mib": 9000}), ("b", {"memory_mib": 9000}))
+    assert made.running() == {"a"}
+    assert made.why("b").startswith("gpus (")
+
+
+def test_who_shares_with_nobody_is_alone() -> None:
+    made = town(1, ("a", {"memory_mib": 2000, "shareable": False}), ("b", {"memory_mib": 2000}))
+    assert made.running() == {"a"}
+
+
+def test_a_job_alone_gets_more_gpus_once_it_is_known_and_gives_way_to_another_user() -> None:
+    wish = {"gpus_min": 1, "gpus_max": 4, "max_epochs": 50, "memory_mib": 9000}
+    made = town(4, ("a", {**wish, "user": "ada"}))
+    assert len(cards_of(made, "a")) == 1, "nobody knows yet how it scales"
+    for _ in range(3):
+        trains(made, "a", 600.0)
+    assert len(cards_of(made, "a")) == 4
+    for _ in range(2):
+        trains(made, "a", 150.0)
+    made.submit("b", **wish, user="bob")
+    trains(made, "a", 150.0)
+    assert "b" in made.running(), "whose user has had nothing yet"
+
+
+def test_a_run_is_not_moved_before_it_has_finished_an_epoch() -> None:
+    wish = {"gpus_min": 1, "gpus_max": 4, "max_epochs": 50, "memory_mib": 9000}
+    made = town(4, ("a", wish))
+    made.now += 10_000.0
+    made.step()
+    assert made.run("a").phase is RunPhase.RUNNING
+
+
+def test_a_short_job_starts_although_its_restart_takes_longer_than_its_work() -> None:
+    made = town(1, ("a", {"memory_mib": 2000, "max_epochs": 1, "hours_estimate": 0.0001}))
+    assert made.running() == {"a"}
+
+
+def test_the_higher_priority_has_what_it_needs_first() -> None:
+    made = town(1, ("low", {"memory_mib": 12000, "max_epochs": 9}))
+    trains(made, "low", 60.0)
+    made.submit("high", memory_mib=12000, priority=5)
+    assert made.run("low").phase is RunPhase.STOPPING
+    trains(made, "low", 60.0)
+    assert made.running() == {"high"}
+    assert made.view.jobs[JobId("low")].epochs_done == 2
+
+
+def test_gangs_of_a_size_share_their_cards() -> None:
+    wish = {"gpus_min": 2, "gpus_max": 2, "memory_mib": 3000, "max_epochs": 9}
+    made = town(2, ("a", wish), ("b", wish))
+    assert made.running() == {"a", "b"}
+    assert cards_of(made, "a") == cards_of(made, "b")
+
+
+def test_a_job_without_gpus_runs_beside_everything() -> None:
+    made = town(1, ("a", {"shareable": False}), ("cpu", {"gpus_min": 0, "gpus_max": 0}))
+    assert made.running() == {"a", "cpu"}
