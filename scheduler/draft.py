@@ -183,9 +183,7 @@ def _matters(job: Job) -> tuple[object, ...]:
     """What a plan looks at, the held memory apart."""
     speaks = job.run is not None and job.run.heard_at is not None  # only then may it be asked
     wish = job.priority, job.held, job.max_epochs, job.memory_mib
-    # How fast it is in a situation is news once: when it was there first, and after its warm-up.
-    known = tuple((m.placement, m.beside, m.epochs > 0) for m in job.measured)
-    return job.waiting, job.outcome, job.eligible_at, speaks, known, *wish
+    return job.waiting, job.outcome, job.eligible_at, speaks, *wish
 
 
 def _claims(run: Run | None, pods: tuple[Pod, ...]) -> dict[GpuKey, int]:

@@ -45,6 +45,7 @@ PATIENCE = 8  # times `ageing_seconds`: waiting so long is worth a class
 FAIR_MAX = 4.0  # times more, or less, a job is worth for what its user has had
 MATCHED_WHOLE = 600  # jobs; of more, only so many blocks are matched anew by one plan
 BLOCKS = 60
+AGAIN_SECONDS = 60.0  # while there are elastic runs, whose speeds are being learned
 MOVES_MAX = 4  # of others, at most, so that one is on fewer nodes: in one plan
 
 
@@ -91,8 +92,10 @@ class _Planner:
         if not self.stocks:  # nobody is stopped for GPUs that are not to be seen for a while
             done.placements.update({job.id: job.run.shares for job in jobs if job.run})
         self._explain(jobs, done)
-        eligible = [j.eligible_at for j in self.view.jobs.values() if j.eligible_at > self.now]
-        return Plan(done.placements, self.why, replan_at=min(eligible, default=None))
+        again = [j.eligible_at for j in self.view.jobs.values() if j.eligible_at > self.now]
+        if any(job.run and job.spec.gpus_min < job.spec.gpus_max for job in jobs):
+            again.append(self.now + AGAIN_SECONDS)
+        return Plan(done.placements, self.why, replan_at=min(again, default=None))
 
     def _takes_part(self, job: Job) -> bool:
         if job.outcome or job.cancelled:
