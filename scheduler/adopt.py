@@ -95,11 +95,12 @@ def _resized(job: Job, run: Run, draft: Draft, known: dict[GpuKey, Gpu]) -> Job:
         gpu = known.get(share.key)
         if gpu is None:
             return job
-        if share.memory_mib == need_mib(job, gpu, draft.rules):
+        need = need_mib(job, gpu, draft.rules)
+        if share.memory_mib == need:
             resized.append(share)
             continue
         others = sum(mib for k, mib in draft.held.get(share.key, {}).items() if k != key)
-        wanted = min(need_mib(job, gpu, draft.rules), gpu.capacity_mib)
+        wanted = min(need, gpu.capacity_mib)
         if wanted > gpu.capacity_mib - others:
             return job
         resized.append(replace(share, memory_mib=wanted))

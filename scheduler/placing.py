@@ -64,7 +64,8 @@ def placed(units: Sequence[Unit], view: View, rules: Rules, moves_max: int = 0) 
     return placing.dealt()
 
 
-def _running(job: Job) -> bool:
+def running(job: Job) -> bool:
+    """And not asked to stop: it is where it is to be, as far as anybody knows."""
     return job.run is not None and job.run.phase is not RunPhase.STOPPING
 
 
@@ -89,7 +90,7 @@ class _Placing:
         """Leave where they are those who have their wish, and those who may not leave."""
         wished = {job.id: number for number, unit in enumerate(self.units) for job in unit.jobs}
         for job in self.view.jobs.values():
-            if not _running(job):
+            if not running(job):
                 continue
             number = wished.get(job.id)
             if number is None:
@@ -101,7 +102,7 @@ class _Placing:
                 self._leave_behind(job, number)
         for number, unit in enumerate(self.units):
             if number not in self.where:
-                any(self._anchor(job, number, None) for job in unit.jobs if _running(job))
+                any(self._anchor(job, number, None) for job in unit.jobs if running(job))
         for number in list(self.where):
             self._part_from_strangers(number)
 
@@ -138,11 +139,11 @@ class _Placing:
         """Where others stay that it should be without, its waiting jobs are placed apart from it:
         there may be cards that nobody is on."""
         unit = self.units[number]
-        there = tuple(job for job in unit.jobs if _running(job))
+        there = tuple(job for job in unit.jobs if running(job))
         if all(self.occupied[key] == 1 for key in self.where[number]) or there == unit.jobs:
             return
         self.units[number] = replace(unit, jobs=there)
-        self.units += [replace(unit, jobs=(job,)) for job in unit.jobs if not _running(job)]
+        self.units += [replace(unit, jobs=(job,)) for job in unit.jobs if not running(job)]
 
     # --- who is placed ----------------------------------------------------------------------
 
@@ -325,13 +326,13 @@ class _Placing:
             unit = self.units[number]
             given: dict[GpuKey, int] = {}
             for job in unit.jobs:
-                if job.run and _keys(job) == keys and _running(job):
+                if job.run and _keys(job) == keys and running(job):
                     placements[job.id] = job.run.shares
                     continue
                 shares = [Share(*key, need_mib(job, self.known[key], self.rules)) for key in keys]
-                if _running(job) or (not job.run and self._free_now(unit, shares, given)):
+                if running(job) or (not job.run and self._free_now(unit, shares, given)):
                     placements[job.id] = tuple(sorted(shares))
-                if job.id not in placements or _running(job):
+                if job.id not in placements or running(job):
                     claims[job.id] = keys
         return self.result
 

@@ -19,10 +19,10 @@ import numpy.typing as npt
 from scheduler.interference import Interference
 from scheduler.learning import kind_of
 from scheduler.measurements import Memo
-from scheduler.model import Gpu, GpuKey, Job, Kind, Rules, RunPhase
+from scheduler.model import Gpu, GpuKey, Job, Kind, Rules
 from scheduler.packing import need_mib, takes_whole_card
 from scheduler.pairing import Neighbours
-from scheduler.placing import may_move
+from scheduler.placing import may_move, running
 from scheduler.prices import Floats, Ints, Menu
 from scheduler.speed import Config, Speeds
 
@@ -208,12 +208,8 @@ def offered(
     )
 
 
-def _runs(job: Job) -> bool:
-    return job.run is not None and job.run.phase is not RunPhase.STOPPING
-
-
 def _now(job: Job, choices: Sequence[Config], known: Mapping[GpuKey, Gpu]) -> int:
-    if not (_runs(job) and job.run and job.run.shares):
+    if not (running(job) and job.run and job.run.shares):
         return -1
     gpu = known.get(job.run.shares[0].key)
     has = (gpu.type if gpu else "", len(job.run.shares))
@@ -221,7 +217,7 @@ def _now(job: Job, choices: Sequence[Config], known: Mapping[GpuKey, Gpu]) -> in
 
 
 def _card(job: Job, cards: Mapping[GpuKey, int]) -> int:
-    if not (_runs(job) and job.run and job.run.shares):
+    if not (running(job) and job.run and job.run.shares):
         return -1
     return cards.get(min(share.key for share in job.run.shares), -1)
 

@@ -32,8 +32,8 @@ import numpy.typing as npt
 
 from scheduler.learning import kind_of
 from scheduler.model import Job, Kind, Plan, Rules, Time, View
-from scheduler.placing import may_move
-from scheduler.policies.exclusive import Round, running
+from scheduler.placing import may_move, running
+from scheduler.policies.exclusive import Round
 from scheduler.ports import Policy
 from scheduler.prices import Menu, chosen, priced
 from scheduler.speed import Config, estimate

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from scheduler.adopt import lingers
-from scheduler.model import GpuKey, Job, JobId, Plan, Reason, Rules, RunPhase, Time, View
+from scheduler.model import GpuKey, Job, JobId, Plan, Reason, Rules, Time, View
 from scheduler.packing import cards
-from scheduler.placing import Placed, Unit, may_leave, placed
+from scheduler.placing import Placed, Unit, may_leave, placed, running
 from scheduler.reasons import explained, listed
 
 
@@ -32,10 +32,6 @@ def not_now(job: Job, view: View, now: Time) -> Reason | None:
     if job.run is None and not any(node.ready for node in view.nodes):
         return Reason("nodes", "no node is ready")
     return None
-
-
-def running(job: Job) -> bool:
-    return job.run is not None and job.run.phase is not RunPhase.STOPPING
 
 
 @dataclass

@@ -30,8 +30,8 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from scheduler.model import Job, Plan, Rules, Time, View
-from scheduler.placing import may_move
-from scheduler.policies.exclusive import Round, running
+from scheduler.placing import may_move, running
+from scheduler.policies.exclusive import Round
 from scheduler.ports import Policy
 from scheduler.speed import Config, estimate
 

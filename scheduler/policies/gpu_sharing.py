@@ -29,13 +29,12 @@ from scheduler.model import (
     Plan,
     Reason,
     Rules,
-    RunPhase,
     Time,
     View,
 )
 from scheduler.packing import cards
 from scheduler.pairing import Allotment, Limits, shared
-from scheduler.placing import Placed, Unit, may_leave, placed
+from scheduler.placing import Placed, Unit, may_leave, placed, running
 from scheduler.ports import Policy
 from scheduler.prices import Menu, priced
 from scheduler.reasons import explained
@@ -120,7 +119,7 @@ class _Planner:
             if job.run:
                 waited -= self.now - job.run.started_at
             number = job.priority + waited // (PATIENCE * self.rules.ageing_seconds)
-            stays = job.run and job.run.phase is not RunPhase.STOPPING and not may_leave(job)
+            stays = running(job) and not may_leave(job)
             found.setdefault(float("inf") if stays else number, []).append(job)
         ordered = [found[number] for number in sorted(found, reverse=True)]
         if float("inf") in found and len(ordered) > 1:

@@ -18,7 +18,8 @@ Knows of a job: how many GPUs it asks for, and how long it has had them. Not how
 from __future__ import annotations
 
 from scheduler.model import Job, JobId, Plan, Rules, Time, View
-from scheduler.policies.exclusive import Round, running
+from scheduler.placing import running
+from scheduler.policies.exclusive import Round
 from scheduler.ports import Policy
 
 THRESHOLD_GPU_SECONDS = 18_000.0

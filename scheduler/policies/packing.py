@@ -29,7 +29,8 @@ import numpy as np
 from scheduler.learning import kind_of
 from scheduler.model import Gpu, Job, JobId, Plan, Rules, Time, View
 from scheduler.packing import need_mib, takes_whole_card
-from scheduler.policies.exclusive import Round, running
+from scheduler.placing import running
+from scheduler.policies.exclusive import Round
 from scheduler.ports import Policy
 from scheduler.speed import Config, estimate
 
