@@ -1,6 +1,7 @@
-"""Charts as SVG, drawn to the pixel for one width: axes from zero, lines, and bars of a Gantt.
+"""Charts as SVG, drawn to the pixel for one width: axes from zero, lines, bars, and Gantts.
 
-Colours are classes of the page's style sheet, so that a chart fits a light and a dark page.
+Colours are classes of a style sheet, so that a chart fits a light and a dark page: of the page that
+it is part of, or of its own where it is a file.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 
+from simulator.style import PLOT_STYLE
+
 Points = Sequence[tuple[float, float]]
 
 FONT = 12  # pixels; a chart is shown about as large as it is drawn
@@ -17,6 +20,8 @@ NAME_MAX = 14  # letters of a node's name
 ROWS_HEIGHT, ROW_MIN, ROW_MAX = 420.0, 1.2, 12.0  # of a Gantt
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 16.0, 24.0, 38.0  # margins, for figures and titles
 _LETTER = 7.5  # pixels, a wide one
+_ALONE = ' xmlns="http://www.w3.org/2000/svg"'  # what a drawing needs that is a file of its own
+BAR, PANELS_ACROSS, PANEL_WIDTH = 16.0, 3, 290.0  # of `compared`: pixels a row, and of its panels
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +173,53 @@ def _merged(blocks: Iterable[Block], least: float) -> Iterator[Block]:
     yield from open_at.values()
 
 
+def compared(table: Mapping[str, Mapping[str, float]], title: str) -> str:
+    """A file of its own: a panel for each trace, a bar for each policy, by what the first one has.
+
+    `table` has a figure for each trace and policy, of which less is better. All panels have one
+    axis, from zero, so that bars may be compared between them; a rule stands at one.
+    """
+    relative = {
+        trace: {policy: figure / next(iter(row.values())) for policy, figure in row.items()}
+        for trace, row in table.items()
+    }
+    policies = {policy: None for row in relative.values() for policy in row}
+    most = max(ratio for row in relative.values() for ratio in row.values())
+    left = max(map(len, policies)) * _LETTER + 6.0
+    unit = (PANEL_WIDTH - left - 5 * _LETTER) / most  # at the end of the longest its figure is seen
+    each = 2 * BAR + BAR * len(policies) + BAR / 2
+    down = math.ceil(len(relative) / PANELS_ACROSS)
+    parts = [f"<style>{PLOT_STYLE}</style>", f"<title>{escape(title)}</title>"]
+    parts += ['<rect class="paper" width="100%" height="100%"/>', _text(8, 20, title, "start")]
+    for number, (trace, row) in enumerate(relative.items()):
+        x, y = number % PANELS_ACROSS * PANEL_WIDTH, 32 + number // PANELS_ACROSS * each
+        panel = "".join(_panel(trace, row, left, unit))
+        parts.append(f'<g transform="translate({_n(x)} {_n(y)})">{panel}</g>')
+    return _svg(PANELS_ACROSS * PANEL_WIDTH, 32 + down * each, title, parts, _ALONE)
+
+
+def _panel(name: str, row: Mapping[str, float], left: float, unit: float) -> Iterator[str]:
+    yield f'<g class="name">{_text(left, BAR, name, "start")}</g>'
+    for place, (policy, ratio) in enumerate(row.items()):
+        top = (place + 1.5) * BAR
+        yield _text(left - 5, top + BAR * 0.75, policy, "end")
+        shade = "other" if place else "first"
+        size = f'width="{_n(ratio * unit)}" height="{_n(BAR * 0.75)}"'
+        yield f'<rect class="{shade}" x="{_n(left)}" y="{_n(top + BAR / 8)}" {size}/>'
+        yield _text(left + ratio * unit + 4, top + BAR * 0.75, f"{ratio:.2f}", "start")
+    bottom = (len(row) + 1.5) * BAR
+    yield f'<path class="axis" d="M{_n(left)} {_n(1.5 * BAR)}V{_n(bottom)}"/>'
+    yield f'<path class="one" d="M{_n(left + unit)} {_n(1.5 * BAR)}V{_n(bottom)}"/>'
+
+
 # --- SVG ----------------------------------------------------------------------------------------
 
 
-def _svg(width: float, height: float, label: str, parts: Iterable[str]) -> str:
+def _svg(
+    width: float, height: float, label: str, parts: Iterable[str], attributes: str = ""
+) -> str:
     size = f'viewBox="0 0 {_n(width)} {_n(height)}"'
-    return f'<svg {size} role="img" aria-label="{escape(label)}">{"".join(parts)}</svg>'
+    return f'<svg{attributes} {size} role="img" aria-label="{escape(label)}">{"".join(parts)}</svg>'
 
 
 def _text(x: float, y: float, words: str, anchor: str) -> str:

@@ -1,4 +1,4 @@
-"""The style sheet of a report: light and dark, wide and narrow, and colours told apart by all."""
+"""The style sheets of a report and of a plot: light and dark, with colours told apart by all."""
 
 # Lines are in the colours of Okabe and Ito (2008), which the colour-blind tell apart, lighter on a
 # dark page; and no two of them have both the same dashes and a similar colour.
@@ -69,4 +69,22 @@ svg text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, "Liberation 
   td:first-child::before { content: none; }
 }
 @media print { body { font-size: 11px; } figure, tr { break-inside: avoid; } }
+"""
+
+# Of a plot that is a file. In a page it is shown by the page's scheme where the browser tells it,
+# else light; so it has a ground of its own.
+PLOT_STYLE = """\
+:root { color-scheme: light dark;
+  --page: #fff; --ink: #1b1f24; --faint: #57606a; --first: #0072b2; --other: #aab4bf; }
+@media (prefers-color-scheme: dark) {
+  :root { --page: #14171b; --ink: #e6e9ed; --faint: #a3abb5; --first: #4aa8e0; --other: #59636e; }
+}
+text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", sans-serif;
+  fill: var(--ink); }
+.name text { font-weight: 600; }
+.paper { fill: var(--page); }
+.axis { stroke: var(--faint); fill: none; }
+.one { stroke: var(--ink); stroke-dasharray: 2 3; fill: none; }
+.first { fill: var(--first); }
+.other { fill: var(--other); }
 """

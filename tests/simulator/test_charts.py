@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
+from xml.etree import ElementTree
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.charts import Axis, Block, Frame, gantt, lines, steps
+from simulator.charts import Axis, Block, Frame, compared, gantt, lines, steps
 
 
 @given(st.floats(1e-3, 1e7), st.integers(3, 10))
@@ -74,3 +75,31 @@ def test_names_are_written_whole_or_cut_but_never_clipped() -> None:
         drawn = gantt(Axis("hours", 10.0), 1, {0: name}, [], 350.0, "")
         ends = {words: float(x) for x, words in re.findall(r'x="([\d.]+)"[^>]*>([^<]*)<', drawn)}
         assert ends[written] >= 7.0 * len(written)
+
+
+TABLE = {
+    "one & two": {"gpu_sharing": 2.0, "fifo": 7.0},
+    "three": {"gpu_sharing": 4.0, "fifo": 4.0},
+}
+
+
+def test_a_plot_has_a_bar_from_zero_for_each_figure_by_the_first() -> None:
+    drawing = ElementTree.fromstring(compared(TABLE, "a < b"))
+    bars = [rect for rect in drawing.findall(".//{*}rect") if rect.attrib["class"] != "paper"]
+    widths = [float(bar.attrib["width"]) for bar in bars]
+    assert [round(width / widths[0], 1) for width in widths] == [1.0, 3.5, 1.0, 1.0]
+    assert len({bar.attrib["x"] for bar in bars}) == 1
+    said = [text.text for text in drawing.findall(".//{*}text")]
+    assert said[:6] == ["a < b", "one & two", "gpu_sharing", "1.00", "fifo", "3.50"]
+
+
+def test_a_plot_needs_nothing_else_and_nothing_in_it_is_clipped() -> None:
+    said = compared(TABLE, "plot")
+    assert not re.search(r"url\(|@import|href|<script", said)
+    texts = ElementTree.fromstring(said).findall(".//{*}text")
+    assert len(texts) == 1 + 2 * 5
+    for text in texts:
+        x, reach = float(text.attrib["x"]), 7.0 * len(text.text or "")
+        begins = x - reach if text.attrib["text-anchor"] == "end" else x
+        assert begins >= 0.0
+        assert begins + reach <= 290.0, "the width of a panel"
