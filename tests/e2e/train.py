@@ -3,9 +3,18 @@
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
-from kubernetesdlprofile import kubeprofiler
+# "1:4 2:2": on one GPU an epoch takes 4 s, on two 2 s. By a clock of its own, so that it takes just
+# that however busy the machine is, and nobody has to wait for it.
+SECONDS = dict(pair.split(":") for pair in os.environ.get("EPOCH_SECONDS", "").split())
+now = 0.0
+if SECONDS:
+    time.perf_counter = lambda: now
+STEPS = 3
+
+from kubernetesdlprofile import kubeprofiler  # noqa: E402  # it looks for its clock just once
 
 if "PRINT_ENVIRONMENT" in os.environ:
     print(json.dumps(dict(os.environ)))
@@ -13,11 +22,14 @@ prof = kubeprofiler.KubeProfiler()
 checkpoint = Path(prof.root_dir, "epochs")
 done = int(checkpoint.read_text()) if checkpoint.exists() else 0
 print(f"begins at epoch {done} restarted {prof.RESTARTED} epochs done {prof.EPOCHS_DONE}")
+if SECONDS:
+    print(f"on {prof.NUM_GPUS} GPUs")
 sys.stdout.flush()
 gate = os.open(os.environ["GATE"], os.O_RDONLY) if os.environ.get("GATE") else None
 for epoch in range(done, prof.EPOCHS):
     prof.start_epoch()
-    for _ in range(3):
+    for _ in range(STEPS):
+        now += float(SECONDS.get(str(prof.NUM_GPUS), 0)) / STEPS
         prof.measure()
     if gate is not None:
         os.read(gate, 1)
