@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from scheduler.errors import Impossible, Rejected
-from scheduler.model import JobSpec, Node, Rules
+from scheduler.model import Gpu, JobSpec, Node, Rules
 
 INT_MAX = 2**31 - 1  # what the wire can carry
 MEMORY_MIB_MAX = 2**24  # 16 TiB
@@ -92,28 +92,37 @@ def estimated_hours(hours: float | None) -> float:
 
 
 def possible(spec: JobSpec, nodes: Sequence[Node], rules: Rules) -> None:
-    """Raise Impossible if no node, were it empty, could take the job.
+    """Raise Impossible if all nodes together, were they empty, could not take the job: a gang may
+    be on several of them, but on GPUs of one type.
 
     Without nodes nothing is known yet, and everything is possible.
     """
     if not nodes or spec.gpus_min == 0:
         return
-    counts = [len(node.gpus) for node in nodes]
-    if not any(counts):
+    gpus = [gpu for node in nodes for gpu in node.gpus]
+    if not gpus:
         raise Impossible("no node has a GPU; a job that needs none says --num_gpus 0")
-    if spec.gpus_min > max(counts):
-        raise Impossible(f"no node has {spec.gpus_min} GPUs; the largest has {max(counts)}")
+    _enough(spec, gpus, len(nodes))
     if spec.memory_mib == 0:
         return
     needed = spec.memory_mib + rules.memory_margin_mib
-    largest = max(gpu.capacity_mib for node in nodes for gpu in node.gpus)
+    largest = max(gpu.capacity_mib for gpu in gpus)
     if needed > largest:
         raise Impossible(f"no GPU can hold {needed} MiB; the largest holds {largest} MiB")
-    fitting = max(sum(gpu.capacity_mib >= needed for gpu in node.gpus) for node in nodes)
-    if spec.gpus_min > fitting:
-        raise Impossible(
-            f"no node has {spec.gpus_min} GPUs that hold {needed} MiB each; the best has {fitting}"
-        )
+    holding = [gpu for gpu in gpus if gpu.capacity_mib >= needed]
+    _enough(spec, holding, len(nodes), f" that hold {needed} MiB each")
+
+
+def _enough(spec: JobSpec, gpus: Sequence[Gpu], nodes: int, which: str = "") -> None:
+    """Whether so many of these are of one type."""
+    counts = Counter(gpu.type for gpu in gpus)
+    most = max(counts.values())
+    if spec.gpus_min <= most:
+        return
+    words = f"{spec.gpus_min} GPUs{' of one type' if len(counts) > 1 else ''}{which}"
+    if nodes == 1:
+        raise Impossible(f"no node has {words}; the {'best' if which else 'largest'} has {most}")
+    raise Impossible(f"no nodes together have {words}; at most there are {most}")
 
 
 def whole(flag: str, value: int, least: int, most: int) -> int:

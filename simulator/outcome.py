@@ -76,7 +76,7 @@ class Result:
 
     gpus: int
     jobs: tuple[JobTimes, ...]
-    refused: tuple[str, ...]  # a line for each job that no node could hold
+    refused: tuple[str, ...]  # a line for each job that the nodes could not hold
     busy_gpu_seconds: float  # with at least one job that trains
     effective_gpu_seconds: float  # the same, times the sum of the speeds of those that do
     series: tuple[Sample, ...]

@@ -52,7 +52,7 @@ def _what(study: Study) -> str:
         f"from a launch to its first epoch it takes {study.restart_seconds:g} s.",
     ]
     if first.refused:
-        words.append(f"{len(first.refused)} jobs were refused, as no node can hold them.")
+        words.append(f"{len(first.refused)} jobs were refused, as the nodes cannot hold them.")
     if len(seeds) > 1:
         said = ", ".join(map(str, seeds))
         words.append(f"Seeds {said}: means, and below them the least and the most.")

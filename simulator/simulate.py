@@ -45,7 +45,7 @@ exit codes:
   0  done
   1  it failed, by no fault of what was given; or a replay found a difference
   2  wrong usage, or a trace that cannot be read
-  4  refused: a job that no node can hold
+  4  refused: a job that the nodes cannot hold
   130  interrupted"""
 
 REPORTS = {"text": report.text, "json": report.as_json, "html": page}
@@ -146,7 +146,7 @@ def parser() -> Parser:
     this.add_argument(
         "--skip_impossible",
         action="store_true",
-        help="leave out, and tell, the jobs that no node can hold",
+        help="leave out, and tell, the jobs that the nodes cannot hold",
     )
     this.add_argument("--timing", action="store_true", help="tell steps and CPU seconds, too")
     recorded = this.add_argument_group("what a daemon has recorded, instead of a trace")

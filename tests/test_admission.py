@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from scheduler import admission
 from scheduler.errors import Impossible, Rejected
-from scheduler.model import JobSpec, Rules
+from scheduler.model import JobSpec, Node, Rules
 from tests import core
 from tests.strategies import values
 
@@ -163,23 +164,48 @@ def test_memory_is_at_least_one_mib() -> None:
 
 
 TWO_AND_FOUR = (core.node(2, "a"), core.node(4, "b", 8192))
+MIXED = replace(core.node(3), gpus=(*core.node(2).gpus, replace(core.card(2), type="a100")))
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
+    ("nodes", "fields", "words"),
     [
-        ({"memory_mib": 20000}, "no GPU can hold 20000 MiB; the largest holds 15872 MiB"),
-        ({"gpus_min": 6}, "no node has 6 GPUs; the largest has 4"),
         (
+            TWO_AND_FOUR,
+            {"memory_mib": 20000},
+            "no GPU can hold 20000 MiB; the largest holds 15872 MiB",
+        ),
+        (TWO_AND_FOUR, {"gpus_min": 7}, "no nodes together have 7 GPUs; at most there are 6"),
+        (
+            TWO_AND_FOUR,
             {"gpus_min": 3, "memory_mib": 9000},
-            "no node has 3 GPUs that hold 9000 MiB each; the best has 2",
+            "no nodes together have 3 GPUs that hold 9000 MiB each; at most there are 2",
+        ),
+        ((core.node(4),), {"gpus_min": 6}, "no node has 6 GPUs; the largest has 4"),
+        (
+            (replace(core.node(), gpus=(core.card(0), core.card(1, 8192))),),
+            {"gpus_min": 2, "memory_mib": 9000},
+            "no node has 2 GPUs that hold 9000 MiB each; the best has 1",
+        ),
+        ((MIXED,), {"gpus_min": 3}, "no node has 3 GPUs of one type; the largest has 2"),
+        (
+            (MIXED, replace(MIXED, name="n2")),
+            {"gpus_min": 5},
+            "no nodes together have 5 GPUs of one type; at most there are 4",
         ),
     ],
 )
-def test_what_no_node_could_ever_run_is_refused(fields: dict[str, Any], words: str) -> None:
+def test_what_all_nodes_together_could_never_run_is_refused(
+    nodes: Sequence[Node], fields: dict[str, Any], words: str
+) -> None:
     with pytest.raises(Impossible) as refusal:
-        admission.possible(replace(GOOD, **fields), TWO_AND_FOUR, Rules())
+        admission.possible(replace(GOOD, **fields), nodes, Rules())
     assert str(refusal.value) == words
+
+
+def test_a_gang_may_be_on_several_nodes() -> None:
+    admission.possible(replace(GOOD, gpus_min=6, gpus_max=6), TWO_AND_FOUR, Rules())
+    admission.possible(replace(GOOD, gpus_min=4), (MIXED, replace(MIXED, name="n2")), Rules())
 
 
 def test_the_margin_counts() -> None:

@@ -16,7 +16,7 @@ from tests.simulator.little import RULES, Plain, job, nodes, told, trial
 @pytest.mark.parametrize(
     ("impossible", "why"),
     [
-        (job("wide", gpus=3), "no node has 3 GPUs; the largest has 2"),
+        (job("wide", gpus=5), "no nodes together have 5 GPUs; at most there are 4"),
         (job("said", memory_mib=20000), "no GPU can hold 20000 MiB; the largest holds 15893 MiB"),
         (
             job("true", truth=Plain(memory_mib=20000), memory_mib=100),
