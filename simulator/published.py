@@ -222,7 +222,7 @@ def _gavel_job(row: Row, name: str, options: Options) -> TraceJob:
     truth = MeasuredTruth(
         model=model,
         memory_mib=GAVEL_MEMORY_MIB[model],
-        gpu_util=_util(model, pairs),
+        gpu_util=gavel_util(model, pairs),
         times=RateTimes(gavel_rates(options.data), model, steps / epochs),
         pairs=pairs,
     )
@@ -235,7 +235,7 @@ def _batch(model: str) -> int:
     return int(size) if size.isdecimal() else 1
 
 
-def _util(model: str, pairs: Pairs) -> float:
+def gavel_util(model: str, pairs: Pairs) -> float:
     """Not measured. Beside its twin, a job that keeps a GPU busy for u of the time would have a
     speed of 1 / max(1, 2 u); one that did not even fit twice is taken for busy all the time."""
     beside_twin = pairs.speed(model, model, GAVEL_LENGTH_TYPE)
