@@ -1,0 +1,284 @@
+"""What is lost by not knowing how jobs slow each other down, and how soon that is learned.
+
+`python -m benchmarks.interference --json [--data DIR]`.
+The truth is a matrix that the scheduler does not know. Jobs, each of a kind of its own, are alone
+once in the daemon's own loop and then beside `--partners` others, an epoch or two with each. Then
+half as many GPUs as jobs are shared out anew by pairing.py, by what has been learned, and by an
+oracle (tests/milp.py) that is told the matrix. What counts is the total of the true speeds, 1 being
+that of a job alone; *regret* is by how much it is less than the oracle's, relative to that.
+
+Means over `--draws` draws of each truth: `drawn`, of 40 jobs that neither utilisation nor anything
+else explains, and where there is data (`--data`; the default is EPOCH_SCHEDULER_DATA or
+../shared/data) what was measured of 40 of Lucid's and of the about 26 of Gavel's models.
+
+    regret_TRUTH           after all partners
+    regret_TRUTH_worst     the most in one draw
+    regret_TRUTH_K         after K partners; 0 is by utilisation alone
+    regret_TRUTH_random    of pairs drawn at random
+    regret_TRUTH_policy    of the plan that `gpu_sharing` makes after all partners. It weighs jobs
+                           by what they have left to do, so it wants something else
+    error_TRUTH            mean absolute error of the speeds of pairs that never met
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.figures import options, show
+from scheduler.interference import Interference
+from scheduler.measurements import Bools, Floats, Integers
+from scheduler.menu import Menu
+from scheduler.model import Gpu, Job, JobId, JobSpec, Node, Plan, Rules, Share, Time, View
+from scheduler.packing import cards
+from scheduler.pairing import Neighbours, shared
+from scheduler.policies.gpu_sharing import gpu_sharing
+from simulator import tables
+from simulator.published import gavel_util
+from simulator.trial import Trial
+from simulator.truths import Pairs, TraceJob, Truth, speed_by_utilisation
+from tests import milp
+
+EPOCH_SECONDS = 100.0
+EPOCHS_MAX = 10_000  # more than anybody gets to
+MEMORY_MIB = 2_000
+LOOK_EVERY_SECONDS = EPOCH_SECONDS / 2
+JOBS = 40
+EFFECT, OWN = 1.0, 0.5  # deviations of logarithms: of what a job does to all, and a pair to itself
+RULES = Rules(plan_every_seconds=1.0)
+
+Matrix = tuple[Floats, Floats]  # utilisations, and [job, beside] the speeds
+
+
+@dataclass(frozen=True)
+class Slowed:
+    """One row of the matrix."""
+
+    number: int
+    gpu_util: float
+    speeds: Floats
+    memory_mib: int = MEMORY_MIB
+
+    def epoch_seconds(self, type: str, count: int, nodes: int) -> float:
+        return EPOCH_SECONDS / count
+
+    def speed_beside(self, other: Truth, type: str) -> float:
+        assert isinstance(other, Slowed), "all are rows of one matrix"
+        return float(self.speeds[self.number, other.number])
+
+
+def drawn(seed: int) -> Matrix:
+    """Somewhat like the law by utilisation, but harsher; and a job is more or less sensitive than
+    that says, presses more or less on others, and has its friends and foes."""
+    draw = np.random.default_rng(seed)
+    util = draw.uniform(0.2, 1.0, JOBS)
+    sensitivity, pressure = util * draw.lognormal(0.0, EFFECT, (2, JOBS))
+    own = draw.lognormal(0.0, OWN, (JOBS, JOBS))
+    return util, 1.0 / (1.0 + np.outer(sensitivity, pressure) * own)
+
+
+def measured(pairs: Pairs, type: str, utils: Mapping[str, float], seed: int) -> Matrix:
+    """Of models that were measured on this type, drawn: no more than JOBS, an even number."""
+    models = sorted({model for on, model, _ in pairs.speeds if on == (pairs.type or type)})
+    count = min(JOBS, len(models) // 2 * 2)
+    order = np.random.default_rng(seed).permutation(len(models))[:count]
+    chosen = [models[number] for number in order.tolist()]
+    util = [utils[model] for model in chosen]
+
+    def speed(a: int, b: int) -> float:
+        said = pairs.speed(chosen[a], chosen[b], type)
+        # A pair that did not fit is as its utilisation says.
+        return speed_by_utilisation(util[a], util[b]) if said is None else said
+
+    return np.array(util), np.array([[speed(a, b) for b in range(count)] for a in range(count)])
+
+
+def truths(data: Path) -> dict[str, Callable[[int], Matrix]]:
+    """How a matrix is drawn from a seed, by name."""
+    found: dict[str, Callable[[int], Matrix]] = {"drawn": drawn}
+    if (data / "colocation").is_dir():
+        utils = {profile.model: profile.gpu_util for profile in tables.lucid_profiles(data)}
+        found["lucid"] = partial(measured, tables.lucid_pairs(data), "", utils)
+        pairs = tables.gavel_pairs(data)
+        utils = {model: gavel_util(model, pairs) for _, model, _ in pairs.speeds}
+        for type in ("v100", "p100", "k80"):
+            found[type] = partial(measured, pairs, type, utils)
+    return found
+
+
+class Tour:
+    """A policy that has everybody meet others: alone first, then beside one after the other."""
+
+    def __init__(self, jobs: int) -> None:
+        self.jobs, self.round = jobs, 0
+        self.ids = [JobId(f"job-{number:05}") for number in range(jobs)]
+
+    def partner(self, number: int) -> int:
+        """In the rounds of a tournament, in which everybody meets everybody once."""
+        last = self.jobs - 1
+        if number == last:
+            return next(n for n in range(last) if 2 * n % last == self.round % last)
+        other = (self.round - number) % last
+        return last if other == number else other
+
+    def __call__(self, view: View, now: Time) -> Plan:
+        if len(view.jobs) == self.jobs and all(self._has_met(n, view) for n in range(self.jobs)):
+            self.round += 1
+        known = list(cards(view.nodes))
+        where = [
+            min(number, self.partner(number)) if self.round else number
+            for number in range(self.jobs)
+        ]
+        placements = {
+            job_id: (Share(*known[at], MEMORY_MIB),)
+            for job_id, at in zip(self.ids, where, strict=True)
+        }
+        return Plan(placements, replan_at=now + LOOK_EVERY_SECONDS)
+
+    def _has_met(self, number: int, view: View) -> bool:
+        beside = (self.ids[self.partner(number)],) if self.round else ()
+        measured = view.jobs[self.ids[number]].measured
+        return any(one.beside == beside and one.epochs >= 1 for one in measured)
+
+
+def toured(util: Floats, speeds: Floats, partners: int) -> Iterator[View]:
+    """What is known after 0, 1, … partners."""
+    jobs = [_job(number, each, speeds) for number, each in enumerate(util.tolist())]
+    nodes = [Node("n0", tuple(Gpu(f"gpu{n}", n, "t4", 16_384) for n in range(len(jobs))))]
+    tour = Tour(len(jobs))
+    trial = Trial(jobs, nodes, tour, RULES)
+    for round in range(partners + 1):
+        while tour.round == round:
+            trial.scheduler.step()
+        yield trial.scheduler.view
+
+
+def _job(number: int, util: float, speeds: Floats) -> TraceJob:
+    spec = JobSpec(
+        name=f"j{number}",
+        user="ann",
+        project=f"j{number}",
+        max_epochs=EPOCHS_MAX,
+        training_set_size=1000,
+        memory_mib=MEMORY_MIB,
+    )
+    return TraceJob(0.0, spec, Slowed(number, util, speeds))
+
+
+# --- what is chosen -----------------------------------------------------------------------------
+
+
+def menu(jobs: int) -> Menu:
+    """One GPU, or none; half as many as jobs."""
+    one = np.array([1])
+    return Menu(np.ones((jobs, 1)), count=one, type=one - 1, capacity=one * (jobs // 2))
+
+
+def neighbours(speeds: Floats) -> Neighbours:
+    """For whom a job is worth what its speed is."""
+    jobs = len(speeds)
+
+    def beside(a: Integers, b: Integers, type: int) -> Floats:
+        found: Floats = speeds[np.ix_(a, b)]
+        return found
+
+    return Neighbours(
+        shareable=np.ones(jobs, dtype=np.bool_),
+        memory=np.full(jobs, float(MEMORY_MIB)),
+        capacity=np.array([15_000.0]),
+        speeds=beside,
+        worth=lambda rows, type, speed: np.asarray(speed),
+        members_max=2,
+    )
+
+
+def learned(view: View) -> Floats:
+    """[job, beside] the speeds as they are expected."""
+    jobs = list(view.jobs.values())
+    everyone = np.arange(len(jobs))
+    return Interference(jobs, view.kinds, "t4").speeds(everyone, everyone)
+
+
+def total(choice: Integers, groups: Sequence[Sequence[int]], speeds: Floats) -> float:
+    """Of the true speeds."""
+    together = {job for group in groups for job in group}
+    alone = sum(1.0 for job in np.flatnonzero(choice >= 0).tolist() if job not in together)
+    return alone + sum(_speed(job, group, speeds) for group in groups for job in group)
+
+
+def _speed(job: int, group: Sequence[int], speeds: Floats) -> float:
+    return float(np.prod([speeds[job, other] for other in group if other != job]))
+
+
+def planned(view: View, speeds: Floats) -> float:
+    """The total of the plan that the policy makes for these jobs, were none of them running."""
+    half = replace(view.nodes[0], gpus=view.nodes[0].gpus[: len(view.jobs) // 2])
+    jobs = {job.id: _waiting(job) for job in view.jobs.values()}
+    empty = replace(view, jobs=jobs, nodes=(half,), held={}, pods={}, stopping=frozenset())
+    plan = gpu_sharing(RULES)(empty, view.at)
+    on: dict[str, list[int]] = {}
+    for number, job_id in enumerate(jobs):
+        for share in plan.placements.get(job_id, ()):
+            on.setdefault(share.gpu, []).append(number)
+    return sum(_speed(job, tuple(group), speeds) for group in on.values() for job in group)
+
+
+def _waiting(job: Job) -> Job:
+    return replace(job, run=None)
+
+
+def regrets(matrix: Matrix, partners: int, seed: int) -> dict[str, float]:
+    """By what it is the regret of; and the error."""
+    util, speeds = matrix
+    jobs = len(util)
+    best = milp.best(menu(jobs), neighbours(speeds))
+    order = np.random.default_rng(seed).permutation(jobs).reshape(-1, 2).tolist()
+    everyone = np.zeros(jobs, dtype=np.int64)
+    found = {"_random": 1.0 - total(everyone, [(a, b) for a, b in order], speeds) / best}
+    for met, view in enumerate(toured(util, speeds, partners)):
+        expected = learned(view)
+        chosen = shared(menu(jobs), neighbours(expected), seed)
+        found[f"_{met}" * (met < partners)] = (
+            1.0 - total(chosen.choice, chosen.groups, speeds) / best
+        )
+    found["_policy"] = 1.0 - planned(view, speeds) / best
+    found["error"] = float(np.abs(expected - speeds)[strangers(view)].mean())
+    return found
+
+
+def strangers(view: View) -> Bools:
+    """[job, other] whether they have not met."""
+    number = {job_id: number for number, job_id in enumerate(view.jobs)}
+    found = ~np.eye(len(number), dtype=np.bool_)
+    for job_id, job in view.jobs.items():
+        found[number[job_id], [number[other] for one in job.measured for other in one.beside]] = 0
+    return found
+
+
+def figures(name: str, found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Of all draws of one truth."""
+    means = {key: statistics.mean(each[key] for each in found) for key in found[0]}
+    error = means.pop("error")
+    told = {f"regret_{name}{key}": means[key] for key in sorted(means)}
+    told[f"regret_{name}_worst"] = max(each[""] for each in found)
+    return {key: round(value, 4) for key, value in {**told, f"error_{name}": error}.items()}
+
+
+def main() -> None:
+    data = os.environ.get("EPOCH_SCHEDULER_DATA", "../shared/data")
+    given = options(__doc__, partners=3, draws=5, data=data)
+    told: dict[str, float] = {}
+    for name, draw in truths(Path(given.data)).items():
+        seeds = range(1, given.draws + 1)
+        told |= figures(name, [regrets(draw(seed), given.partners, seed) for seed in seeds])
+    show(**told)
+
+
+if __name__ == "__main__":
+    main()
