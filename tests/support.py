@@ -32,6 +32,7 @@ class Daemon:
         self._err = state.parent / f"{state.name}.err"
         self.address = "127.0.0.1:0"
         self.process: subprocess.Popen[str] | None = None
+        self._tokens: dict[str, str] = {}
 
     # --- its life ---------------------------------------------------------------------------
 
@@ -55,7 +56,7 @@ class Daemon:
                     *("--state_dir", self.state, "--gpus", self.gpus, "--listen", self.address),
                     *self.flags,
                 ],
-                env={**os.environ, "SCHEDULER_RULES__PLAN_EVERY_SECONDS": "0.05"},
+                env={"SCHEDULER_RULES__PLAN_EVERY_SECONDS": "0.05", **os.environ},
                 stdout=subprocess.PIPE,
                 stderr=err,
                 text=True,
@@ -96,13 +97,15 @@ class Daemon:
     # --- asking it --------------------------------------------------------------------------
 
     def token(self, user: str) -> str:
-        made = subprocess.run(
-            [BIN / "scheduler-daemon", "--state_dir", self.state, "--token_for", user],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return made.stdout.strip()
+        if user not in self._tokens:
+            made = subprocess.run(
+                [BIN / "scheduler-daemon", "--state_dir", self.state, "--token_for", user],
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            self._tokens[user] = made.stdout.strip()
+        return self._tokens[user]
 
     def run(
         self, *words: str | Path, user: str | None = None, answer: str = ""
