@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import accumulate
 
 from scheduler.model import Gpu, GpuKey, Job, Node, Reason, Rules, Share, View
 
@@ -52,27 +52,61 @@ def placement(shares: Sequence[Share], known: Mapping[GpuKey, Gpu]) -> str:
     return f"{key}/{nodes}" if nodes > 1 else key
 
 
-def by_node(known: Iterable[GpuKey]) -> list[list[GpuKey]]:
-    """The cards of each node together; `known` has them side by side, as `cards` gives them."""
-    return [list(keys) for _, keys in groupby(known, key=lambda key: key[0])]
+def by_type(known: Mapping[GpuKey, Gpu]) -> list[list[list[GpuKey]]]:
+    """The cards of each type, those of each node together."""
+    found: dict[str, dict[str, list[GpuKey]]] = {}
+    for key, gpu in known.items():
+        found.setdefault(gpu.type, {}).setdefault(key[0], []).append(key)
+    return [list(nodes.values()) for nodes in found.values()]
+
+
+def fewest_nodes(sizes: Iterable[int], count: int) -> int:
+    """How few nodes of these sizes have so many cards together; 0: not even all of them."""
+    together = accumulate(sorted(sizes, reverse=True))
+    return next((nodes for nodes, have in enumerate(together, 1) if have >= count), 0)
 
 
 def best_fit(
-    job: Job, count: int, known: Mapping[GpuKey, Gpu], free: Mapping[GpuKey, int], rules: Rules
+    job: Job, most: int, known: Mapping[GpuKey, Gpu], free: Mapping[GpuKey, int], rules: Rules
 ) -> tuple[GpuKey, ...] | None:
-    """The cards, all of one node, that would be left with the least memory; None: nowhere."""
-    if count == 0:
+    """On the fewest nodes that have what the job needs at least, as many cards as it can use, up to
+    `most`: those that would be left with the least memory. None: no type has so many."""
+    if most == 0:
         return ()
     fits = []
-    for keys in by_node(known):
-        left = sorted(
-            (free[key] - need, key)
-            for key in keys
-            if (need := need_mib(job, known[key], rules)) <= free[key]
-        )[:count]
-        if len(left) == count:
-            fits.append((sum(mib for mib, _ in left), tuple(key for _, key in left)))
-    return min(fits, default=(0, None))[1]
+    for nodes in by_type(known):
+        room = [_room(job, keys, known, free, rules) for keys in nodes]
+        room.sort(key=lambda cards: (-len(cards), cards))
+        if fewest := fewest_nodes(map(len, room), job.spec.gpus_min):
+            whole = [card for cards in room[: fewest - 1] for card in cards]
+            missing = min(most - len(whole), len(room[fewest - 1]))
+            last = min(
+                (cards[:missing] for cards in room[fewest - 1 :] if len(cards) >= missing),
+                key=_left,
+            )
+            chosen = whole + last
+            fits.append((fewest, -len(chosen), _left(chosen), tuple(key for _, key in chosen)))
+    return min(fits)[-1] if fits else None
+
+
+def _room(
+    job: Job,
+    keys: Iterable[GpuKey],
+    known: Mapping[GpuKey, Gpu],
+    free: Mapping[GpuKey, int],
+    rules: Rules,
+) -> list[tuple[int, GpuKey]]:
+    """The cards of these that have room for it, and how much memory each would be left with; the
+    least first."""
+    return sorted(
+        (free[key] - need, key)
+        for key in keys
+        if (need := need_mib(job, known[key], rules)) <= free[key]
+    )
+
+
+def _left(cards: Sequence[tuple[int, GpuKey]]) -> tuple[int, Sequence[tuple[int, GpuKey]]]:
+    return sum(mib for mib, _ in cards), cards
 
 
 def lacking(
@@ -87,15 +121,22 @@ def lacking(
         key = max(known, key=lambda key: free[key])
         need = need_mib(job, known[key], rules)
         return Reason("memory", f"needs {need}, free {free[key]} on {_name(key, known)}")
-    fitting = max(
-        sum(free[key] >= need_mib(job, known[key], rules) for key in keys)
-        for keys in by_node(known)
-    )
     if count == 1:
         why = "shares with nobody" if not job.spec.shareable else "has no known memory need"
         return Reason("gpus", f"needs a whole GPU, as it {why}; none is empty")
+    fitting = max(
+        sum(len(_room(job, keys, known, free, rules)) for keys in nodes) for nodes in by_type(known)
+    )
     what = "empty" if whole else f"with {job.memory_mib + rules.memory_margin_mib} MiB free"
-    return Reason("gpus", f"needs {count} GPUs {what} on one node; now at most {fitting}")
+    where = " on one node" if len({node for node, _ in known}) == 1 else over_nodes(count, known)
+    return Reason("gpus", f"needs {count} GPUs {what}{where}; now at most {fitting}")
+
+
+def over_nodes(count: int, known: Mapping[GpuKey, Gpu]) -> str:
+    """` on 2 or more nodes`, where one never has so many cards of a type."""
+    nodes = [fewest_nodes(map(len, nodes), count) for nodes in by_type(known)]
+    fewest = min(filter(None, nodes), default=0)
+    return f" on {fewest} or more nodes" if fewest > 1 else ""
 
 
 def _name(key: GpuKey, known: Mapping[GpuKey, Gpu]) -> str:

@@ -1,9 +1,20 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from scheduler.model import Gpu, Job, Rules, Share
-from scheduler.packing import best_fit, by_node, cards, free_mib, lacking, need_mib, placement
+from scheduler.packing import (
+    best_fit,
+    by_type,
+    cards,
+    fewest_nodes,
+    free_mib,
+    lacking,
+    need_mib,
+    placement,
+)
 from tests.core import CAPACITY, RULES, card, job, node, on, pod, share, view
 
 
@@ -61,20 +72,52 @@ def test_best_fit_of_equal_cards_is_the_first() -> None:
     assert best_fit(job("a", 5500), 1, known, free, RULES) == (("n0", "gpu0"),)
 
 
-def test_all_cards_of_a_job_are_on_one_node() -> None:
+def test_a_gang_is_on_one_node_where_one_has_room_for_it() -> None:
     known = cards([node(1), node(2, name="n2"), node(1, name="n3")])
     free = dict.fromkeys(known, CAPACITY)
-    chosen = best_fit(job("a", gpus=2), 2, known, free, RULES)
-    assert chosen == (("n2", "gpu0"), ("n2", "gpu1"))
-    assert best_fit(job("a", gpus=3), 3, known, free, RULES) is None
+    assert best_fit(job("a", gpus=2), 2, known, free, RULES) == (("n2", "gpu0"), ("n2", "gpu1"))
+    assert best_fit(job("a", gpus=(1, 4)), 4, known, free, RULES) == (
+        ("n2", "gpu0"),
+        ("n2", "gpu1"),
+    )
+
+
+def test_a_gang_is_on_as_few_nodes_as_have_room_for_the_fewest_cards_it_needs() -> None:
+    known = cards([node(1), node(2, name="n2"), node(3, name="n3")])
+    free = dict.fromkeys(known, CAPACITY)
+    four = best_fit(job("a", gpus=4), 4, known, free, RULES)
+    assert four == (("n3", "gpu0"), ("n3", "gpu1"), ("n3", "gpu2"), ("n1", "gpu0"))
+    five = best_fit(job("a", gpus=(4, 9)), 9, known, free, RULES)
+    assert five is not None
+    assert sorted(five) == sorted(key for key in known if key[0] != "n1")
+    assert best_fit(job("a", gpus=7), 7, known, free, RULES) is None
+
+
+def test_a_gang_is_on_cards_of_one_type() -> None:
+    other = replace(node(2, name="n2"), gpus=tuple(replace(card(i), type="a100") for i in (0, 1)))
+    known = cards([node(2), other, node(1, name="n3")])
+    free = dict.fromkeys(known, CAPACITY)
+    three = best_fit(job("a", gpus=3), 3, known, free, RULES)
+    assert three == (("n1", "gpu0"), ("n1", "gpu1"), ("n3", "gpu0"))
+    assert best_fit(job("a", gpus=4), 4, known, free, RULES) is None
+
+
+def test_so_few_nodes_can_have_so_many_cards() -> None:
+    assert [fewest_nodes([1, 4, 2], count) for count in (0, 1, 4, 5, 6, 7, 8)] == [
+        *(1, 1, 1),
+        *(2, 2, 3),
+        0,
+    ]
 
 
 def test_a_job_without_gpus_fits_anywhere_even_where_there_are_none() -> None:
     assert best_fit(job("a", gpus=0), 0, {}, {}, RULES) == ()
 
 
-def test_cards_are_grouped_by_their_node() -> None:
-    assert [len(keys) for keys in by_node(cards([node(3), node(1, name="n2")]))] == [3, 1]
+def test_cards_are_grouped_by_their_type_and_node() -> None:
+    mixed = replace(node(2, name="n2"), gpus=(card(0), replace(card(1), type="a100")))
+    groups = by_type(cards([node(3), mixed]))
+    assert [[len(keys) for keys in nodes] for nodes in groups] == [[3, 1], [1]]
 
 
 @pytest.mark.parametrize(
@@ -103,6 +146,22 @@ def test_cards_are_grouped_by_their_node() -> None:
 def test_what_a_job_lacks_is_said_in_numbers(wants: Job, free: tuple[int, int], words: str) -> None:
     known = cards([node(2)])
     assert str(lacking(wants, known, dict(zip(known, free, strict=True)), RULES)) == words
+
+
+def test_what_a_gang_over_nodes_lacks_is_said_with_how_many_it_takes() -> None:
+    known = cards([node(2), node(2, name="n2"), node(1, name="n3")])
+    free = dict(zip(known, (CAPACITY, 0, CAPACITY, CAPACITY, 0), strict=True))
+    words = "gpus (needs 4 GPUs empty on 2 or more nodes; now at most 3)"
+    assert str(lacking(job("a", gpus=4), known, free, RULES)) == words
+    words = "gpus (needs 2 GPUs with 9000 MiB free; now at most 1)"
+    assert (
+        str(
+            lacking(
+                job("a", 9000, gpus=2), known, free | {("n2", "gpu1"): 0, ("n1", "gpu0"): 0}, RULES
+            )
+        )
+        == words
+    )
 
 
 def test_a_card_is_named_with_its_node_where_there_are_several() -> None:

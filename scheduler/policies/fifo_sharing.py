@@ -6,17 +6,20 @@ nobody starves: a job can only be overtaken by those submitted within (differenc
 `ageing_seconds`, and the time it has run, after it.
 
 Who may run. Running jobs stay. Waiting jobs are placed in order of rank, best fit: on the card
-that is left with the least. The first that does not fit is given a *claim* on the cards where the
-fewest runs must end first; later jobs may use what no claim covers (backfilling), so none of them
-can delay it. A job of higher priority claims cards of lower ones, which are asked to stop at the
-end of their epoch, if they speak with us: a run that does not would only lose its work.
+that is left with the least, a gang on as few nodes as have room for it now, of one type. The first
+that does not fit is given a *claim* on the cards where the fewest runs must end first; later jobs
+may use what no claim covers (backfilling), so none of them can delay it. A job of higher priority
+claims cards of lower ones, which are asked to stop at the end of their epoch, if they speak with
+us: a run that does not would only lose its work.
 
 Growth. Where a measured need no longer fits beside its neighbours, the least of them leaves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -35,7 +38,7 @@ from scheduler.model import (
     Time,
     View,
 )
-from scheduler.packing import best_fit, by_node, cards, free_mib, lacking, need_mib
+from scheduler.packing import best_fit, by_type, cards, free_mib, lacking, need_mib
 from scheduler.ports import Policy
 
 _Key = TypeVar("_Key", JobId, RunKey)
@@ -77,6 +80,10 @@ class _Claim(_Exits):
 
     keys: tuple[GpuKey, ...]
 
+    @property
+    def nodes(self) -> int:
+        return len({node for node, _ in self.keys})
+
 
 @dataclass
 class _Planner:
@@ -91,7 +98,6 @@ class _Planner:
 
     def __post_init__(self) -> None:
         self.cards = cards(self.view.nodes)
-        self.most = max((len(keys) for keys in by_node(self.cards)), default=0)
         self.free = free_mib(self.view)  # less, as this plan gives away and claims
         self.unclaimed = dict(self.free)  # the same without the claims
         # What jobs alike lack: true until something more is given away or claimed.
@@ -171,7 +177,7 @@ class _Planner:
         alike = spec.gpus_min, spec.gpus_max, spec.shareable, job.memory_mib, job.priority
         if alike in self.lacks:
             return self.lacks[alike]
-        keys = self._fitting(job)
+        keys = best_fit(job, spec.gpus_max, self.cards, self.free, self.rules)
         if keys is not None:
             self._give(job, keys)
             return None
@@ -184,13 +190,6 @@ class _Planner:
             return self._waits_for(claim) if claim.vacated else lacks
         self.lacks[alike] = lacks
         return lacks
-
-    def _fitting(self, job: Job) -> tuple[GpuKey, ...] | None:
-        for count in range(min(job.spec.gpus_max, self.most), job.spec.gpus_min - 1, -1):
-            keys = best_fit(job, count, self.cards, self.free, self.rules)
-            if keys is not None:
-                return keys
-        return None
 
     def _keep_for(self, job: Job, claim: _Claim) -> None:
         """Keep the claimed cards for the job, and ask whoever yields to leave them."""
@@ -247,24 +246,17 @@ class _Planner:
     # --- claims -----------------------------------------------------------------------------
 
     def _claim(self, job: Job) -> _Claim | None:
-        """The cards of one node where the fewest runs must end by themselves, and then the fewest
-        must be asked to leave. None: not even an empty node could hold it, or all are claimed."""
-        count = job.spec.gpus_min
-        claims = []
-        for keys in by_node(self.cards):
-            exits = [(key, found) for key in keys if (found := self._exits(job, key))]
-            exits.sort(key=lambda pair: (pair[1].cost, pair[0]))
-            if len(exits) >= count:
-                chosen = [found for _, found in exits[:count]]
-                claims.append(
-                    _Claim(
-                        keys=tuple(key for key, _ in exits[:count]),
-                        ends=_together(found.ends for found in chosen),
-                        asked=_together(found.asked for found in chosen),
-                        leaving=_together(found.leaving for found in chosen),
-                    )
-                )
-        return min(claims, key=lambda claim: (claim.cost, claim.keys), default=None)
+        """The cards of one type where the fewest runs must end by themselves, and then the fewest
+        must be asked to leave; on one node before several. None: not even empty nodes could hold
+        it, or all are claimed."""
+        count, claims = job.spec.gpus_min, list[_Claim]()
+        for nodes in by_type(self.cards):
+            exits = [[(k, found) for k in keys if (found := self._exits(job, k))] for keys in nodes]
+            together = [list(itertools.chain(*exits))] if count > 1 < len(nodes) else []
+            claims += [
+                _cheapest(vacated, count) for vacated in exits + together if len(vacated) >= count
+            ]
+        return min(claims, key=lambda claim: (claim.cost, claim.nodes, claim.keys), default=None)
 
     def _exits(self, job: Job, key: GpuKey) -> _Exits | None:
         """Who must leave this card for the job; None: it is too small, or claimed."""
@@ -328,3 +320,20 @@ class _Planner:
 
 def _together(parts: Iterable[tuple[_Key, ...]]) -> tuple[_Key, ...]:
     return tuple(dict.fromkeys(key for part in parts for key in part))
+
+
+def _cheapest(vacated: Sequence[tuple[GpuKey, _Exits]], count: int) -> _Claim:
+    """So many cards. Of those that cost as much, first those that are vacated by the same runs."""
+    alike = Counter(exits for _, exits in vacated)
+
+    def order(card: tuple[GpuKey, _Exits]) -> tuple[object, ...]:
+        key, exits = card
+        return exits.cost, -alike[exits], exits.ends, exits.asked, exits.leaving, key
+
+    keys, chosen = zip(*sorted(vacated, key=order)[:count], strict=True)
+    return _Claim(
+        keys=keys,
+        ends=_together(exits.ends for exits in chosen),
+        asked=_together(exits.asked for exits in chosen),
+        leaving=_together(exits.leaving for exits in chosen),
+    )

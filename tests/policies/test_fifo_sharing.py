@@ -84,11 +84,37 @@ def test_a_job_of_unknown_need_gets_a_whole_card() -> None:
     assert planned(job("a")).placements == {"a": (share(CAPACITY),)}
 
 
-def test_the_cards_of_a_job_are_on_one_node() -> None:
+def test_the_cards_of_a_job_are_on_one_node_if_that_can_be() -> None:
     pair = job("pair", gpus=2)
-    assert planned(pair, nodes=[node(), node(name="n2")]).placements == {}
     both = planned(pair, nodes=[node(), node(2, name="n2")]).placements[JobId("pair")]
     assert {one.node for one in both} == {"n2"}
+    both = planned(pair, nodes=[node(), node(name="n2")]).placements[JobId("pair")]
+    assert [one.node for one in both] == ["n1", "n2"]
+
+
+def test_a_gang_over_nodes_waits_for_all_of_its_cards() -> None:
+    nodes = [node(2), node(2, "n2"), node(2, "n3")]
+    there = on(job("a"), share(gpu=1)), on(job("b"), share(node="n2"), share(gpu=1, node="n2"))
+    gang, late = job("gang", gpus=4, submitted_at=1.0), job("late", gpus=2, submitted_at=2.0)
+    plan = planned(*there, gang, late, job("one", submitted_at=3.0), nodes=nodes)
+    assert set(plan.placements) == {"a", "b"}
+    assert why(plan, "gang") == "gpus (needs 4 GPUs empty on 2 or more nodes; now at most 3)"
+    assert why(plan, "late") == "turn (what is free is kept for gang)"
+    assert why(plan, "one") == "turn (what is free is kept for gang)"
+    plan = planned(there[1], gang, late, nodes=nodes)
+    assert [one.node for one in plan.placements[JobId("gang")]] == ["n1", "n1", "n3", "n3"]
+
+
+def test_for_an_urgent_gang_over_nodes_the_fewest_runs_leave() -> None:
+    made = Town(node(2), node(2, "n2"))
+    made.look()
+    for name, wish in (("a", {"gpus": 2}), ("b", {}), ("c", {}), ("gang", {"gpus": 3})):
+        made.submit(name, priority=10 if name == "gang" else 1, **wish)
+    assert {name for name in "abc" if made.run(name).phase is STOPPING} == {"a", "b"}
+    made.end_epoch("b")
+    assert made.running() == {"a", "c"}
+    made.end_epoch("a")
+    assert made.running() == {"c", "gang"}
 
 
 @pytest.mark.parametrize(("gpus", "gets"), [((1, 2), 2), ((1, 4), 3), ((3, 9), 3), ((4, 4), 0)])
