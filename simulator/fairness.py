@@ -171,10 +171,10 @@ def _fits_alone(job: Job, view: View, rules: Rules) -> bool:
 
 
 def _fits(job: Job, free: Mapping[GpuKey, int], view: View, rules: Rules) -> bool:
-    """Whether some node has room for it as it is."""
+    """Whether there is room for it as it is, on cards of one type."""
     known = cards(view.nodes)
     room: dict[str, int] = {}
     for key, mib in free.items():
         if need_mib(job, known[key], rules) <= mib:
-            room[key[0]] = room.get(key[0], 0) + 1
+            room[known[key].type] = room.get(known[key].type, 0) + 1
     return job.spec.gpus_min <= max(room.values(), default=0)
