@@ -80,6 +80,11 @@ def _with(old: Measured, seconds: float) -> Measured:
     )
 
 
+def met(job: Job) -> frozenset[tuple[str, tuple[JobId, ...], bool]]:
+    """The company that it has been in, and whether longer than for a first epoch."""
+    return frozenset((m.placement, m.beside, m.epochs > 0) for m in job.measured if m.beside)
+
+
 def restarted(job: Job, seconds: float) -> Job:
     """From the launch to the first epoch it took so long."""
     return replace(job, restart_seconds=_blended(job.restart_seconds, seconds, RESTARTS_REMEMBERED))

@@ -344,7 +344,10 @@ def _measured(job: Job, run: Run, profile: Profile, draft: Draft) -> Job:
     others = {other for key in keys for other, _ in draft.held.get(key, ())} - {job.id}
     beside = tuple(sorted(other for other in others if _trains(draft.jobs.get(other))))
     quiet_since = max((draft.disturbed.get(key, 0.0) for key in keys), default=0.0)
-    return learning.measured(job, run, profile, beside, quiet_since, draft.now)
+    taught = learning.measured(job, run, profile, beside, quiet_since, draft.now)
+    if beside and learning.met(taught) != learning.met(job):
+        draft.stale = True  # neighbours that harm each other are to be parted soon
+    return taught
 
 
 def _trains(job: Job | None) -> bool:

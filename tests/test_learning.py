@@ -81,6 +81,16 @@ def test_an_epoch_across_a_change_of_neighbours_teaches_nothing() -> None:
     assert beside.jobs[A].measured[-1] == Measured(PLACE, (B,), 85.0, 1)
 
 
+def test_a_first_epoch_beside_somebody_calls_for_a_plan_and_so_does_a_second() -> None:
+    seen = view(running(), running("b"))
+    stale = []
+    for number in (1, 2, 3):
+        seen = epochs(replace(seen, stale=False), 85.0, first=number)
+        stale.append(seen.stale)
+    assert seen.jobs[A].measured[-1].beside == (B,)
+    assert stale == [True, True, False]
+
+
 def test_a_report_that_comes_after_the_next_epoch_began_still_teaches() -> None:
     before = epochs(view(running()), 90.0, 60.0)
     began = after(before, EpochStarted(A, 1, 3), now=before.at + 60.0)
