@@ -7,6 +7,7 @@ What is asked of a policy is in fairness.py.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from scheduler.model import (
     Failure,
@@ -62,6 +63,7 @@ class Capacity(Checker):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.capacity = {(n.name, g.uuid): g.capacity_mib for n in world.nodes for g in n.gpus}
+        self.promised: dict[RunKey, dict[GpuKey, int]] = {}  # of each run: the last that it was
 
     def launched(self, launch: Launch) -> None:
         keys = [share.key for share in launch.shares]
@@ -86,16 +88,28 @@ class Capacity(Checker):
         if job and job.run and job.run.attempt == run.launch.attempt:
             yield from job.run.shares if run.alive else ()
         else:
-            yield from (share for pod in run.pods if pod.alive for share in pod.shares)
+            pods = (pod for pod in run.pods if pod.alive)
+            for share in (share for pod in pods for share in pod.shares):
+                yield replace(share, memory_mib=self._last(run.key, share.key, share.memory_mib))
+
+    def _last(self, run: RunKey, key: GpuKey, launched_mib: int) -> int:
+        """The pods of a gang that outlive it show what they were launched with, and take no more
+        than it was measured to need."""
+        return min(launched_mib, self.promised.get(run, {}).get(key, launched_mib))
 
     def stepped(self, before: View, after: View) -> None:
         if before.jobs is after.jobs and before.pods is after.pods:
             return
+        for job in after.jobs.values():
+            if job.run:
+                shares = {share.key: share.memory_mib for share in job.run.shares}
+                self.promised[job.id, job.run.attempt] = shares
         held = _held(after)
         self.require(held == after.held, "ledger", after.held, "should be", held)
         for key, holders in held.items():
             most = self.capacity.get(key, 0)
-            self.require(sum(holders.values()) <= most, key, holders, "of", most)
+            taken = sum(self._last(run, key, mib) for run, mib in holders.items())
+            self.require(taken <= most, key, holders, "of", most)
 
 
 def _held(view: View) -> dict[GpuKey, dict[RunKey, int]]:
