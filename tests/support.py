@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -173,19 +174,30 @@ class Daemon:
 
 
 class Gate:
-    """A training that reads from it does one epoch for each time it is opened."""
+    """A training that reads from it does one epoch for each time it is opened. It has a bell."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        os.mkfifo(path, 0o666)
-        path.chmod(0o666)
-        self._file = os.open(path, os.O_RDWR)  # both ends, so that nobody ever sees it closed
+        self._file, self._bell = _pipe(path), _pipe(path.with_name(f"{path.name}.bell"))
 
     def open(self, epochs: int = 1) -> None:
         os.write(self._file, b"." * epochs)
 
+    def await_ring(self, seconds: float = DEADLINE_SECONDS) -> None:
+        """Until a training stands before it: once for each epoch."""
+        rung, _, _ = select.select([self._bell], [], [], seconds)
+        assert rung, "nobody comes"
+        os.read(self._bell, 1)
+
     def close(self) -> None:
         os.close(self._file)
+        os.close(self._bell)
+
+
+def _pipe(path: Path) -> int:
+    os.mkfifo(path, 0o666)
+    path.chmod(0o666)
+    return os.open(path, os.O_RDWR)  # both ends, so that nobody ever sees it closed
 
 
 def eventually(true: Callable[[], object], seconds: float = DEADLINE_SECONDS) -> None:

@@ -1,4 +1,5 @@
-"""A training for the tests: counts its epochs, keeps them in a checkpoint, and waits at a gate."""
+"""A training for the tests: counts its epochs, keeps them in a checkpoint, rings the bell of a
+gate, and waits before it."""
 
 import json
 import os
@@ -26,12 +27,14 @@ if SECONDS:
     print(f"on {prof.NUM_GPUS} GPUs")
 sys.stdout.flush()
 gate = os.open(os.environ["GATE"], os.O_RDONLY) if os.environ.get("GATE") else None
+bell = os.open(f"{os.environ['GATE']}.bell", os.O_WRONLY) if gate is not None else None
 for epoch in range(done, prof.EPOCHS):
     prof.start_epoch()
     for _ in range(STEPS):
         now += float(SECONDS.get(str(prof.NUM_GPUS), 0)) / STEPS
         prof.measure()
-    if gate is not None:
+    if gate is not None and bell is not None:
+        os.write(bell, b".")
         os.read(gate, 1)
     prof.end_epoch()
     fresh = checkpoint.with_suffix(".new")

@@ -1,0 +1,181 @@
+"""S05: a job has as many GPUs as make it faster while it is alone, and gives back what others need.
+
+An epoch takes what EPOCH_SECONDS says by the training's own clock, so that what is learned is the
+same on any machine, and a gate holds each epoch's end until the test has seen what it waits for.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import Daemons, Gates, Train
+from tests.support import Daemon, Gate
+
+LINEAR = "1:4 2:2 3:1.4 4:1"
+LONG = ("--max_epochs", "500", "--estimated_memory", "3000")
+ONE_TO_FOUR = ("--min_gpus", "1", "--max_gpus", "4")
+TWO = ("--num_gpus", "2", "--disable_gpu_sharing", "--estimated_memory", "3000")
+# Of root's daemon people are told apart; anybody else's takes only that person's jobs.
+USER2 = "nobody" if os.geteuid() == 0 else None
+
+
+class Elastic:
+    """A job that is led from epoch to epoch."""
+
+    def __init__(self, daemon: Daemon, gate: Gate, *words: str) -> None:
+        self.daemon, self.gate = daemon, gate
+        self.id = daemon.submit(*words, "elastic")
+        self.epochs = self.attempts = self.plans = 0
+        self.runs_on(1)
+
+    def runs_on(self, gpus: int) -> None:
+        """Anew, and it is in an epoch."""
+        self.attempts += 1
+        self.gate.await_ring()
+        job = self.daemon.wait_state(elastic="RUNNING")["elastic"]
+        assert (job.attempt, len(job.shares)) == (self.attempts, gpus)
+
+    def does_epochs(self, count: int = 1) -> None:
+        """And is in the next."""
+        for _ in range(count):
+            self.does_one_and_leaves()
+            self.gate.await_ring()
+
+    def does_one_and_leaves(self) -> None:
+        self.gate.open()
+        self.epochs += 1
+        self.daemon.wait(lambda jobs: jobs["elastic"].epochs_done >= self.epochs)
+
+    def is_planned_anew(self) -> str:
+        """Whatever happens calls for a plan; else there is one each minute. The state after it."""
+        self.plans += 1
+        news = f"news {self.plans}"
+        self.daemon.submit("--num_gpus", "0", news, "--", "true")
+        return self.daemon.wait(lambda jobs: jobs[news].state != "QUEUED")["elastic"].state
+
+    def told(self) -> dict[str, Any]:
+        done = self.daemon.run("scheduler-state", self.id, "--output", "json")
+        (job,) = json.loads(done.stdout)["jobs"]
+        found: dict[str, Any] = job
+        return found
+
+    def measured(self) -> dict[str, float]:
+        speeds = self.told()["learned"]["epoch_seconds"]
+        return {s["gpus"].removeprefix("pretended"): s["measured"] for s in speeds if s["measured"]}
+
+    def begins(self) -> list[str]:
+        """What each of its runs said at its start."""
+        logs = self.daemon.run("scheduler-get-logs", self.id).stdout.splitlines()
+        return [f"{line}, {after}" for line, after in pairwise(logs) if line.startswith("begins")]
+
+    def grows_to_four(self) -> None:
+        self.does_epochs(2)
+        assert self.is_planned_anew() == "STOPPING"
+        self.does_one_and_leaves()
+        self.runs_on(4)
+
+
+Make = Callable[..., Elastic]
+
+
+@pytest.fixture
+def elastic(daemons: Daemons, gates: Gates, train: Train) -> Make:
+    """Submit it to an empty cluster of four GPUs, with what its epochs take."""
+
+    def make(seconds: str, *words: str) -> Elastic:
+        daemon, gate = daemons("4x16384", "--policy", "gpu_sharing"), gates("elastic")
+        asked = words or ONE_TO_FOUR
+        return Elastic(daemon, gate, *train(gate, EPOCH_SECONDS=seconds), *LONG, *asked)
+
+    return make
+
+
+def test_alone_it_gets_all_gpus_at_the_end_of_an_epoch_and_loses_nothing(elastic: Make) -> None:
+    job = elastic(LINEAR)
+    job.grows_to_four()
+    (asked,) = [fact for fact in job.daemon.story(job.id) if fact.kind == "run_asked_to_stop"]
+    assert json.loads(asked.data_json)["stop_at_epoch"] == 3, "the epoch in progress is finished"
+    job.does_epochs(2)
+
+    assert job.begins() == [
+        "begins at epoch 0 restarted False epochs done 0, on 1 GPUs",
+        "begins at epoch 3 restarted True epochs done 3, on 4 GPUs",
+    ]
+    assert job.measured() == pytest.approx({"x1": 4.0, "x4": 1.0})
+    shown = job.daemon.run("scheduler-state", job.id, "--extended").stdout
+    assert "  on pretendedx1       4.0 s an epoch, measured\n" in shown
+    assert "  on pretendedx4       1.0 s an epoch, measured\n" in shown
+
+
+def test_it_gives_back_what_another_user_needs_and_keeps_the_rest(elastic: Make) -> None:
+    job = elastic(LINEAR)
+    daemon = job.daemon
+    job.grows_to_four()
+    job.does_epochs(2)
+
+    second = daemon.submit(*TWO, "second", "--", "sleep", "1000", user=USER2)
+    waits = daemon.wait_state(elastic="STOPPING")
+    assert waits["second"].reason == "stopping (waits for elastic to stop at the end of an epoch)"
+    job.does_one_and_leaves()
+    daemon.wait_state(second="RUNNING")
+    job.runs_on(2)
+    job.does_epochs(2)
+    assert job.measured() == pytest.approx({"x1": 4.0, "x2": 2.0, "x4": 1.0})
+
+    assert daemon.run("scheduler-cancel-job", second, user=USER2).returncode == 0
+    daemon.wait_state(second="CANCELED", elastic="STOPPING")
+    job.does_one_and_leaves()
+    job.runs_on(4)
+    assert job.begins()[2:] == [
+        "begins at epoch 6 restarted True epochs done 6, on 2 GPUs",
+        "begins at epoch 9 restarted True epochs done 9, on 4 GPUs",
+    ]
+
+
+def test_who_wants_a_single_gpu_keeps_it(elastic: Make) -> None:
+    job = elastic(LINEAR, "--max_gpus", "4", "--is_single_gpu", "true")
+    job.does_epochs(3)
+    assert job.is_planned_anew() == "RUNNING"
+    job.does_epochs()
+    assert job.begins() == ["begins at epoch 0 restarted False epochs done 0, on 1 GPUs"]
+
+
+def test_who_is_not_faster_on_four_gpus_than_on_two_is_left_on_two(elastic: Make) -> None:
+    job = elastic("1:4 2:2.2 3:2.2 4:2.2")
+    daemon = job.daemon
+    job.grows_to_four()
+    job.does_epochs(2)
+    second = daemon.submit(*TWO, "second", "--", "sleep", "1000", user=USER2)
+    daemon.wait_state(elastic="STOPPING")
+    job.does_one_and_leaves()
+    job.runs_on(2)
+    job.does_epochs(2)
+    assert job.measured() == pytest.approx({"x1": 4.0, "x2": 2.2, "x4": 2.2})
+
+    assert daemon.run("scheduler-cancel-job", second, user=USER2).returncode == 0
+    daemon.wait_state(second="CANCELED")
+    assert job.is_planned_anew() == "RUNNING", "four are free, and of no use to it"
+    job.does_epochs()
+    assert job.begins()[-1].endswith("on 2 GPUs")
+
+
+def test_a_move_that_does_not_pay_for_the_restart_is_not_made(elastic: Make) -> None:
+    job = elastic("1:0.0002 2:0.0001 3:0.00007 4:0.00005")
+    job.does_epochs(3)
+    assert job.is_planned_anew() == "RUNNING", "0.1 s are left, and a restart takes longer"
+
+
+def test_it_is_not_moved_twice_without_a_finished_epoch_between(elastic: Make) -> None:
+    job = elastic(LINEAR)
+    job.grows_to_four()
+    job.daemon.submit(*TWO, "second", "--", "sleep", "1000", user=USER2)
+    assert job.is_planned_anew() == "RUNNING", "it has not finished an epoch on four yet"
+    job.does_epochs()
+    assert job.is_planned_anew() == "STOPPING"
+    job.does_one_and_leaves()
+    job.daemon.wait_state(second="RUNNING")
+    job.runs_on(2)
