@@ -25,7 +25,7 @@ class Neighbours:
     speeds: Callable[[Ints, Ints, int], Floats]
     # Jobs, type, speeds that broadcast: what they are worth on one GPU at these speeds.
     worth: Callable[[Ints, int, Floats], Floats]
-    members_max: int = 3  # on one GPU; at least 2
+    members_max: int = 8  # on one GPU; at least 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,10 @@ Bools = npt.NDArray[np.bool_]
 SECONDS_MIN, SECONDS_MAX = 1e-9, 1e9
 COUNT_MAX = 65536
 UTIL_UNKNOWN = 0.75  # spec/optimizer.md, section 5
-HEAD = 6  # of what was read: numbers of its name and kind, size, utilisation, rows of either sort
+SMALL_MIB = 3_000  # who takes less is expected to keep a GPU less busy, as in Lucid's table
+# Of what was read: numbers of its name and kind, size, utilisation, as measured and as expected,
+# rows of either sort.
+HEAD = 7
 COLUMNS = 6  # of what was read: type, count, nodes, seconds, epochs, how many neighbours
 GONE_MAX = 1_000  # owners that a memo keeps besides twice as many as there are
 
@@ -76,7 +79,7 @@ class Measurements:
     beside: Rows
     neighbour_row: Integers  # for each neighbour, the row of `beside` that it belongs to,
     neighbour: Integers  # and which owner it is; who is gone has a number past all owners
-    util: Floats  # [neighbour] 0 to 1: its own, else its kind's, else UTIL_UNKNOWN
+    util: Floats  # [neighbour] 0 to 1: its own, else its kind's, else as expected of its memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,8 @@ def read(jobs: Sequence[Job], kinds: Mapping[str, Kind], memo: Memo | None = Non
         for name, kind in kinds.items()
     ]
     owners = of_jobs + of_kinds
-    name, kind_name, size, util, alones, besides = _table([one.head for one in owners], HEAD).T
+    heads = _table([one.head for one in owners], HEAD)
+    name, kind_name, size, util, expected, alones, besides = heads.T
     kind = _by_appearance(kind_name)
     alone = _table([one.alone for one in owners], COLUMNS)
     beside = _table([one.beside for one in owners], COLUMNS)
@@ -132,21 +136,22 @@ def read(jobs: Sequence[Job], kinds: Mapping[str, Kind], memo: Memo | None = Non
         beside=_rows(beside, besides, rank),
         neighbour_row=np.repeat(np.arange(len(beside)), beside[:, 5].astype(np.int64)),
         neighbour=neighbour,
-        util=_utils(util, kind, everyone),
+        util=_utils(util, expected, kind, everyone),
     )
 
 
 def _of_job(job: Job, memo: Memo) -> _Read:
     name = _number(job.id, memo.job_names)
     kind = _number(kind_of(job.spec), memo.kind_names)
-    head = name, kind, max(1, job.spec.training_set_size), _util(job.gpu_util)
+    size = max(1, job.spec.training_set_size)
+    head = name, kind, size, _util(job.gpu_util), _expected(job.memory_mib)
     found = memo.jobs[job.id] = _bytes(job, head, memo.job_names, memo.types)
     return found
 
 
 def _of_kind(name: str, kind: Kind, memo: Memo) -> _Read:
     number = _number(name, memo.kind_names)
-    head = number, number, 1, _util(kind.gpu_util)
+    head = number, number, 1, _util(kind.gpu_util), _expected(kind.memory_mib)
     found = memo.kinds[name] = _bytes(kind, head, memo.kind_names, memo.types)
     return found
 
@@ -157,6 +162,10 @@ def _number(name: str, names: dict[str, int]) -> int:
 
 def _util(value: float) -> float:
     return min(value, 1.0) if value > 0.0 else 0.0
+
+
+def _expected(memory_mib: int) -> float:
+    return UTIL_UNKNOWN * min(1.0, memory_mib / SMALL_MIB) if memory_mib else UTIL_UNKNOWN
 
 
 def _bytes(
@@ -246,9 +255,9 @@ def _neighbours(
     return np.concatenate(found), gone
 
 
-def _utils(own: Floats, kind: Integers, everyone: int) -> Floats:
+def _utils(own: Floats, expected: Floats, kind: Integers, everyone: int) -> Floats:
     util = np.full(everyone, UTIL_UNKNOWN)
-    sums, known = np.bincount(kind, own), np.bincount(kind, own > 0.0)
-    of_kind = np.divide(sums, known, out=np.full(len(sums), UTIL_UNKNOWN), where=known > 0)
-    util[: len(own)] = np.where(own > 0.0, own, of_kind[kind])
+    sums, known = np.bincount(kind, own), np.bincount(kind, own > 0.0)[kind]
+    of_kind = np.divide(sums[kind], known, out=expected.copy(), where=known > 0)
+    util[: len(own)] = np.where(own > 0.0, own, of_kind)
     return util

@@ -1,4 +1,4 @@
-"""Who shares a GPU with whom: pairs by price, and a third job where one more pays.
+"""Who shares a GPU with whom: pairs by price, and more jobs where one more pays.
 
 At given prices two jobs are worth putting together if both on one GPU leave more than each does by
 itself. All such pairs at once are a matching; it is made in blocks of jobs drawn at random, each by
@@ -224,7 +224,14 @@ class _Pairing:
         return plan, prices.per_gpu
 
     def joined(self, plan: _Plan, limits: Limits | None) -> _Plan:
-        """Whoever has nothing may join others on a GPU."""
+        """Whoever has nothing may join others on a GPU, one after the other."""
+        for _ in range(self.neighbours.members_max - 1):
+            idle, plan = plan.choice < 0, self._visited(plan, limits)
+            if (idle == (plan.choice < 0)).all():
+                break
+        return plan
+
+    def _visited(self, plan: _Plan, limits: Limits | None) -> _Plan:
         choice, groups = plan.choice.copy(), plan.groups
         for type in self.company.types:
             visits = self._visits(choice, groups, type, limits)

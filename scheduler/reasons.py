@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from scheduler.model import Gpu, GpuKey, Job, JobId, Reason, Rules, RunKey, RunPhase, Share, View
-from scheduler.packing import cards, need_mib, placement, takes_whole_card
+from scheduler.packing import cards, free_mib, lacking, need_mib, placement, takes_whole_card
 from scheduler.placing import Placed
 from scheduler.values import replace
 
@@ -33,10 +33,13 @@ class _Telling:
     def __init__(self, done: Placed, view: View, rules: Rules) -> None:
         self.done, self.view, self.rules = done, view, rules
         self.known = cards(view.nodes)
-        new = (id for id in done.placements if view.jobs[id].run is None)
+        new = [id for id in done.placements if view.jobs[id].run is None]
         given = {share.key for id in new for share in done.placements[id]}
         self.free = [key for key in self.known if not view.held.get(key) and key not in given]
         self.cards_alike, self.free_alike = self._alike(self.known), self._alike(self.free)
+        self.room = free_mib(view)
+        for share in (share for id in new for share in done.placements[id]):
+            self.room[share.key] -= share.memory_mib
         self.heirs: dict[GpuKey, list[JobId]] = {}  # who is to have each card, and cannot yet
         for job_id, keys in done.claims.items():
             for key in keys:
@@ -94,13 +97,21 @@ class _Telling:
             return Reason("gpus", f"needs {_gpus(job, '', self.rules)}; there are {_most(able)}")
         free = self._by_type(job, self.free_alike)
         if max(free.values(), default=0) < count:
-            what = _gpus(job, "free ", self.rules)
             shares = count == 1 and not takes_whole_card(job)
+            if shares and not self._has_room(job):
+                return lacking(job, self.known, self.room, self.rules)
+            what = _gpus(job, "free ", self.rules)
             none = ", and none is better shared with it" if shares else ""
             return Reason("gpus", f"needs {what}; free now: {_most(free)}{none}")
         heirs = (heir for key in self.free for heir in self.heirs.get(key, ()))
         names = self._names(heirs)
         return Reason("turn", f"what is free is kept for {names}" if names else "others come first")
+
+    def _has_room(self, job: Job) -> bool:
+        """Whether there is a card, shared or not, with as much memory."""
+        return any(
+            need_mib(job, self.known[key], self.rules) <= room for key, room in self.room.items()
+        )
 
     def _by_type(self, job: Job, alike: Mapping[Gpu, int]) -> dict[str, int]:
         """How many of these cards are large enough."""

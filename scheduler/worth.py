@@ -31,7 +31,8 @@ Bools = npt.NDArray[np.bool_]
 EXPONENT = 0.9  # of pace: less than 1, so that many get something before one gets a lot
 KEEP = 1.3  # times as much is worth what a run has already: no two jobs take turns on a whim
 GAIN_MIN = 0.05  # a move must save this part of what is left, beyond the restart
-STAYS = 100.0  # times the most that anything is worth: to a run that cannot be moved
+STAYS = 100.0  # for each GPU, far more than one is worth: to a run that cannot be moved
+ENTITLED = 10.0  # for each GPU, more than one is worth: to one job of each user
 MOVE_SPEED = 0.88  # what is left of a pair's speeds if one of the two must move to the other
 APART_SPEED = 0.95  # the same if a job must leave the neighbour that it has
 
@@ -204,8 +205,19 @@ def offered(
         where=np.array([_card(job, cards) for job in jobs], np.intp),
         restart=restart,
         weight=weight,
-        bonus=np.where(stays, STAYS, 0.0),
+        bonus=_bonus(jobs, stays, now, weight),
     )
+
+
+def _bonus(jobs: Sequence[Job], stays: Bools, now: Ints, weight: Floats) -> Floats:
+    """So that who has work in a class has a job of it served before anybody has a second one: the
+    one that runs, or else the one with the most weight."""
+    entitled: dict[str, int] = {}
+    for row in np.lexsort((-weight, now < 0)).tolist():
+        entitled.setdefault(jobs[row].spec.user, row)
+    each = np.where(stays, STAYS, 0.0)
+    each[list(entitled.values())] += ENTITLED
+    return each * np.maximum(1, [job.spec.gpus_min for job in jobs])
 
 
 def _now(job: Job, choices: Sequence[Config], known: Mapping[GpuKey, Gpu]) -> int:
@@ -255,9 +267,10 @@ def _worth_a_move(
 
 
 def _weights(count: Ints, remaining: Floats, possible: Bools) -> Floats:
-    """By rank of the work that is left: near 0 for the most, 1 for the least."""
+    """By rank of the work that is left: near 0 for the most, 1 for the least. Where as much is left
+    the rank is the same."""
     work = np.where(possible, remaining * count, np.inf).min(axis=1, initial=np.inf)
-    order = np.argsort(-work, kind="stable")
-    rank = np.empty(len(work))
-    rank[order] = np.arange(1, len(work) + 1) / max(1, len(work))
+    _, place, alike = np.unique(-work, return_inverse=True, return_counts=True)
+    last = np.cumsum(alike)
+    rank: Floats = (last - (alike - 1) / 2)[place] / max(1, len(work))
     return rank

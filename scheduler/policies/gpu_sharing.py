@@ -42,6 +42,7 @@ from scheduler.worth import Offer, offered, stocks
 
 PATIENCE = 8  # times `ageing_seconds`: waiting so long is worth a class
 FAIR_MAX = 4.0  # times more, or less, a job is worth for what its user has had
+LITTLE = 3600.0  # GPU-seconds, that make no great difference between users
 MATCHED_WHOLE = 600  # jobs; of more, only so many blocks are matched anew by one plan
 BLOCKS = 60
 AGAIN_SECONDS = 60.0  # while there are elastic runs, whose speeds are being learned
@@ -165,9 +166,8 @@ class _Planner:
 
     def had(self, user: str) -> float:
         """How many times the usual GPU time, of late."""
-        if not self.usual:
-            return 1.0
-        return min(max(self.used.get(user, self.usual) / self.usual, 1 / FAIR_MAX), FAIR_MAX)
+        times = (self.used.get(user, self.usual) + LITTLE) / (self.usual + LITTLE)
+        return min(max(times, 1 / FAIR_MAX), FAIR_MAX)
 
     def _explain(self, jobs: Sequence[Job], done: Placed) -> None:
         served = {job.id: job for job in (*self.served, *jobs)}
