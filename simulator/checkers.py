@@ -243,6 +243,8 @@ class Durability(Checker):
         for job_id in stored | dict(loaded.jobs):
             old, new = stored.get(job_id), loaded.jobs.get(job_id)
             self.require(old == new, "stored", old, "loaded", new)
+        learned = loaded.kinds, loaded.used
+        self.require(learned == self.world.learned, "stored", self.world.learned, "loaded", learned)
         self._all_there()
 
     def ended(self) -> None:

@@ -33,6 +33,7 @@ from scheduler.ports import Policy
 from scheduler.store import SqliteStore
 from simulator.checkers import Violation, checkers, unfinished
 from simulator.fairness import fairness
+from simulator.lessons import Accounts, Lessons
 from simulator.people import Owner
 from simulator.weather import FAIR, Crash, Weather, drawn
 from simulator.workload import Truth, drawn_jobs, drawn_nodes
@@ -94,8 +95,9 @@ def drawn_options(seed: int, jobs: int, rng: random.Random, policy: str | None =
             stop_grace_seconds=rng.choice([60.0, 300.0]),
             memory_margin_mib=margin_mib,
             backoff_max_seconds=60.0,
-            ageing_seconds=rng.choice([100.0, 1000.0, 21600.0]),
+            ageing_seconds=rng.choice([10.0, 100.0, 1000.0, 21600.0]),
             remember_seconds=rng.choice([0.0, 60.0]),
+            fairness_half_life_seconds=rng.choice([300.0, 3600.0, 7 * 86400.0]),
         ),
         nodes=tuple(nodes),
         truths=tuple(drawn_jobs(rng, rng.randint(max(1, jobs // 2), jobs), nodes, margin_mib)),
@@ -167,6 +169,7 @@ class Life:
         self.scheduler = self._new_scheduler()
         self.world.read = lambda: self.scheduler.view
         self.world.witnesses = checkers(self.world, self.owners)
+        self.world.witnesses += [Lessons(self.world), Accounts(self.world, options.rules)]
         if honest:
             self.world.witnesses += fairness(self.world, options.policy, options.rules)
 
@@ -258,8 +261,8 @@ class Recorder:
         self.inner.commit(
             before, after, touched, facts, profiles, at, events=events, actions=actions
         )
-        for job_id, job in after.jobs.items():
-            self.jobs[job_id] = job
+        self.jobs.update(after.jobs)
+        self.world.learned = after.kinds, after.used
         self.record(facts)
         self.world.maybe_crash()
 

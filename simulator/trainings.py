@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 EXIT_STOPPED = 85
 EXIT_TERMINATED = 143
 REPORT_AGAIN_SECONDS = 10.0
+ABSURD = (0.0, -1.0, float("inf"), 1e12)  # seconds of an epoch; no API lets a NaN through
 
 
 def told_to_stop(run: Run, epoch: int) -> bool:
@@ -48,6 +49,13 @@ class Training:
         self.cut_off_at: float | None = None  # since when its node is out of reach
         self._heard: dict[int, bool] = {}  # by rank: whether to stop at the start of this epoch
         self._reports: dict[int, Profile] = {}  # by epoch: not yet acknowledged
+        self.training = False  # keeps its GPUs busy, and so is in the way of others there
+        self._in_epoch = False
+        self._epoch_at = 0.0  # since when it is in it,
+        self._paced_at = 0.0  # and goes at this pace:
+        self._slowness = 1.0  # times the seconds that an epoch takes alone
+        self._left = 0.0  # of those seconds, when it began to
+        self._turns = 0  # how often its pace has changed
         nodes = dict.fromkeys(share.node for share in launch.shares) or {"": None}
         self.pods = [
             Pod(
@@ -149,7 +157,9 @@ class Training:
 
     def _work(self) -> None:
         world = self.world
-        seconds = self.truth.epoch_seconds / max(1, len(self.launch.shares)) ** 0.8
+        seconds = self.truth.seconds(len(self.launch.shares), ())
+        if self.epoch == self.launch.epochs_done:
+            seconds += self.truth.warm_up_seconds
         if world.chance(world.weather.pod_dies):
             cause = world.rng.choice([Failure.ERROR, Failure.LOST])
             world.after(world.rng.uniform(0, seconds), partial(self.die, cause, 139))
@@ -157,20 +167,50 @@ class Training:
             world.after(world.rng.uniform(0, seconds), self._deleted_by_hand)
         if self.truth.kind is Kind.LIBRARY and world.rng.random() < 0.2:
             world.after(seconds / 2, self._heartbeat)
-        world.after(seconds, partial(self._end_epoch, seconds))
+        self._epoch_at = self._paced_at = world.time
+        self._left, self._slowness, self._in_epoch = seconds, 1.0, True
+        self.pace()
+        if not self.training:
+            self.training = True
+            self._pace_the_others()
 
-    def _end_epoch(self, seconds: float) -> None:
-        if not self.working:
+    def pace(self) -> None:
+        """From now on as fast as its neighbours let it be."""
+        if not self._in_epoch:
             return
+        world, gpus = self.world, len(self.launch.shares)
+        self._left -= (world.time - self._paced_at) / self._slowness
+        beside = [run.truth for run in world.beside(self)]
+        self._slowness = self.truth.seconds(gpus, beside) / self.truth.seconds(gpus, ())
+        self._paced_at, self._turns = world.time, self._turns + 1
+        world.after(max(0.0, self._left) * self._slowness, partial(self._end_epoch, self._turns))
+
+    def _pace_the_others(self) -> None:
+        for run in self.world.beside(self):
+            run.pace()
+
+    def _cease(self) -> None:
+        self.working = self._in_epoch = False
+        if self.training:
+            self.training = False
+            self._pace_the_others()
+
+    def _end_epoch(self, turn: int) -> None:
+        if not self.working or turn != self._turns:
+            return
+        self._in_epoch = False
+        seconds = self.world.time - self._epoch_at
         self.epoch += 1
         job_id, truth, world = self.launch.job_id, self.truth, self.world
         world.epochs_done[job_id] = max(world.epochs_done.get(job_id, 0), self.epoch)
         if truth.kind is not Kind.SILENT:
+            absurd = world.chance(truth.absurd)
             self._reports[self.epoch] = Profile(
                 *self.key,
                 self.epoch,
-                epoch_seconds=seconds,
+                epoch_seconds=world.rng.choice(ABSURD) if absurd else seconds,
                 memory_mib=self._measured_mib(),
+                gpu_util=truth.gpu_util,
                 at=world.now(),
             )
             self._report(self.epoch)
@@ -237,7 +277,7 @@ class Training:
     def _exit(self, code: int) -> None:
         if not self.working:
             return
-        self.working = False
+        self._cease()
         if self.leaving:
             self._gone()
         else:
@@ -247,7 +287,7 @@ class Training:
         """One of its processes does, rather; the others hang until they are removed."""
         if not self.working:
             return
-        self.working = False
+        self._cease()
         if self.leaving:
             self._gone()
             return
@@ -272,7 +312,8 @@ class Training:
         elif not self.leaving:
             self.leaving = True
             self._show(PodState.TERMINATING)
-            self.working = self.working and self.truth.deaf_to_term
+            if not self.truth.deaf_to_term:
+                self._cease()
             seconds = self.world.rng.uniform(0.3, self.world.weather.removal_seconds_max)
             self.world.after(seconds, self._gone)
 
@@ -280,7 +321,7 @@ class Training:
         """The node is gone and what ran on it; its pods are shown as failed, or no longer."""
         if not self.alive:
             return
-        self.working = False
+        self._cease()
         self.world.failures[self.launch.job_id, Failure.LOST] += 1
         here = [bool(pod.shares) and pod.shares[0].node == node for pod in self.pods]
         if len(self.pods) == 1 and self.world.rng.random() < 0.5:
@@ -311,14 +352,14 @@ class Training:
     def _gone(self) -> None:
         if self.cut_off_at is not None:  # nobody can say; its node will, when it is back
             return
-        self.working = False
+        self._cease()
         if self.world.keeps_dead:
             self._show(PodState.FAILED, EXIT_TERMINATED, "lost" if self.evicted else "")
         else:
             self._forget()
 
     def _forget(self) -> None:
-        self.working = False
+        self._cease()
         if self.world.runs.get(self.key) is self:
             del self.world.runs[self.key]
             self.world.changed()

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from scheduler.model import Gpu, JobId, JobSpec, Node
+
+# How much slower a training is beside another, both keeping a GPU busy all the time: so much that
+# it shows, and so little that several on one GPU are never slower than one after the other.
+SLOWED = 0.6
+SCALING = 0.8  # twice as many GPUs are so many doublings faster
 
 
 class Kind(StrEnum):
@@ -37,6 +43,14 @@ class Truth:
     cancel_at: float | None
     cancel_gracefully: bool
     changes: tuple[tuple[float, str, int], ...]  # (when, which field, its new value)
+    gpu_util: float = 0.0  # how busy it keeps a GPU, and so how much it is in the way of others
+    warm_up_seconds: float = 0.0  # more, that the first epoch of a run takes
+    absurd: float = 0.0  # how often what it says of an epoch's length is nonsense
+
+    def seconds(self, gpus: int, beside: Iterable[Truth]) -> float:
+        """Of an epoch, on so many GPUs and beside these all the while."""
+        slowed = 1.0 + SLOWED * self.gpu_util * sum(other.gpu_util for other in beside)
+        return self.epoch_seconds / math.pow(max(1, gpus), SCALING) * slowed
 
 
 def drawn_nodes(rng: random.Random) -> list[Node]:
@@ -96,6 +110,9 @@ def _drawn(
         cancel_at=submit_at + rng.uniform(0.0, 500.0) if rng.random() < 0.2 else None,
         cancel_gracefully=rng.random() < 0.5,
         changes=tuple(changes),
+        gpu_util=rng.choice([0.1, 0.4, 0.7, 1.0]),
+        warm_up_seconds=rng.choice([0.0, 5.0, 20.0]),
+        absurd=rng.choice([0.0, 0.0, 0.0, 0.3]),
     )
 
 
@@ -114,6 +131,7 @@ def _drawn_spec(
     spec = JobSpec(
         name=job_id,
         user=rng.choice(["ada", "bob"]),
+        image=rng.choice(["resnet", "bert", "gpt"]),
         max_epochs=epochs,
         gpus_min=gpus_min,
         gpus_max=gpus_max,

@@ -21,6 +21,7 @@ from scheduler.model import (
     GpuKey,
     Job,
     JobId,
+    Kind,
     Launch,
     Node,
     Observed,
@@ -28,11 +29,14 @@ from scheduler.model import (
     RunKey,
     Submitted,
     Time,
+    Used,
     View,
 )
 from simulator.trainings import Training
 from simulator.weather import FAIR, Crash, DiskFull, Weather
 from simulator.workload import Truth
+
+Learned = tuple[Mapping[str, Kind], Mapping[str, Used]]  # by kind, by user
 
 EVICTED_AFTER_SECONDS = 120.0  # a node unreachable for longer ends its pods when it is back
 
@@ -77,6 +81,7 @@ class World:
         self.keeps_dead = keeps_dead  # the cluster shows a removed pod until it is told to forget
         self.runs: dict[RunKey, Training] = {}  # what the cluster shows
         self.stored: Mapping[JobId, Job] = {}  # what is on disk: what the API's readers see
+        self.learned: Learned = ({}, {})  # and so is this
         self.read: Callable[[], View] = View  # the daemon's last committed view
         self.witnesses: list[Witness] = []
         # The truth, to hold beliefs against.
@@ -86,6 +91,7 @@ class World:
         self.epochs_done: dict[JobId, int] = {}
         self.ended_well: set[JobId] = set()
         self.failures: Counter[tuple[JobId, Failure]] = Counter()
+        self.healed_at: Time | None = None  # None: faults are still to be expected
 
         self._heap: list[tuple[Time, int, Callable[[], None]]] = []
         self._sequence = 0
@@ -181,7 +187,7 @@ class World:
 
     def heal(self) -> None:
         """Faults end. What remains must now come to a good end."""
-        self.weather = FAIR
+        self.weather, self.healed_at = FAIR, self.time
         self.disk_full = False
         for index in range(len(self.nodes)):
             self._restore_node(index)
@@ -349,6 +355,17 @@ class World:
             run
             for run in self.runs.values()
             if run.begun and run.alive and any(share.key == gpu for share in run.launch.shares)
+        ]
+
+    def beside(self, training: Training) -> list[Training]:
+        """Those that are in its way: whoever trains on one of its GPUs."""
+        gpus = {share.key for share in training.launch.shares}
+        return [
+            run
+            for run in self.runs.values()
+            if run is not training
+            and run.training
+            and any(share.key in gpus for share in run.launch.shares)
         ]
 
     def memory_mib(self, gpu: GpuKey) -> int:
