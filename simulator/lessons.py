@@ -60,12 +60,15 @@ class Accounts(Checker):
         self.had: dict[str, tuple[float, Time]] = {}
 
     def stepped(self, before: View, after: View) -> None:
+        users = set[str]()
         for job, old in changed(before, after):
             if old.run and not (job.run and job.run.attempt == old.run.attempt):
                 seconds = (after.at - old.run.started_at) * len(old.run.shares)
                 had = self._had(job.spec.user, after.at)
                 self.had[job.spec.user] = (had + seconds, after.at)
-                self._charged(job.spec.user, after)
+                users.add(job.spec.user)
+        for user in sorted(users):
+            self._charged(user, after)
 
     def _charged(self, user: str, view: View) -> None:
         used, had = view.used.get(user, Used()), self._had(user, view.at)
