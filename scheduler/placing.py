@@ -8,16 +8,15 @@ who has its wish stays, and cards that are being vacated are kept (`claims`) for
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from scheduler.adopt import stoppable
 from scheduler.model import Gpu, GpuKey, Job, JobId, Node, Rules, RunPhase, Share, View
+from scheduler.moving import Mover, make_room, undo
 from scheduler.packing import cards, need_mib
-from scheduler.sites import Part, Pool, Site
-
-EMPTIED_MAX = 12  # nodes that are looked at, to make room on one
+from scheduler.sites import Holds, Part, Pool, Site
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,6 @@ class Unit:
     jobs: tuple[Job, ...]
     type: str
     count: int
-    nodes_max: int | None = None  # None: as few as can be, however many that are
     stays: bool = False  # whoever of it runs is not to be moved, nor asked to leave for others
 
 
@@ -168,20 +166,19 @@ class _Placing:
         )
 
     def _find_what_is_free(self) -> None:
-        sizes: dict[str, int] = {}
         by_type: dict[str, list[Site]] = {}
         for node in self.view.nodes:
             for type, gpus in _by_type(node).items():
                 sites = by_type.setdefault(type, [])
                 self.sites[type, node.name] = self._site(len(sites), node.name, gpus)
                 sites.append(self.sites[type, node.name])
-                sizes[type] = max(len(gpus), sizes.get(type, 0))
-        self.pools = {type: Pool(sizes[type], sites) for type, sites in by_type.items()}
+        held = {key for key, holders in self.view.held.items() if holders}
+        self.pools = {type: Pool(sites, held) for type, sites in by_type.items()}
 
     def _site(self, number: int, node: str, gpus: Sequence[Gpu]) -> Site:
-        site = Site(number, node, min(gpus, key=lambda gpu: gpu.memory_mib))
-        for gpu in gpus:
-            key = (node, gpu.uuid)
+        smallest_first = sorted(gpus, key=lambda gpu: gpu.capacity_mib)
+        site = Site(number, node, {(node, gpu.uuid): gpu for gpu in smallest_first})
+        for key in site.gpus:
             if key not in self.occupied:
                 (site.leaving if self.view.held.get(key) else site.idle).append(key)
         return site
@@ -192,16 +189,15 @@ class _Placing:
         pool = self.pools.get(unit.type)
         if pool is None:
             return None
-        parts = self._parts(unit, pool)
-        least = -(-unit.count // pool.size)
-        if self.moves_left and (parts is None or len(parts) > least):
-            self._make_room(unit, pool)
-            parts = self._parts(unit, pool)
-        if parts is None or len(parts) > (unit.nodes_max or len(parts)):
+        parts, holds = self._parts(unit, pool), self._holds(unit)
+        fewest = pool.fewest_nodes(unit.count, holds)
+        if self.moves_left and fewest and (parts is None or len(parts) > fewest):
+            parts = self._with_room_made(unit, pool, parts)
+        if parts is None:
             return None
-        own = [key for job in unit.jobs for key in _keys(job)]
+        own = {key for job in unit.jobs for key in _keys(job)}
         at_once = _startable(unit)
-        return tuple(key for part in parts for key in pool.take(part, at_once, own))
+        return tuple(key for part in parts for key in pool.take(part, at_once, holds, own))
 
     def _parts(self, unit: Unit, pool: Pool) -> list[Part] | None:
         """How many cards of which sites: on few nodes, and if that is no matter, now."""
@@ -212,7 +208,7 @@ class _Placing:
             return now if now and soon and len(now) <= len(soon) else soon
         # Cards that it vacates itself keep nobody waiting.
         for site in self._own(unit):
-            if site.free(soon=True) >= unit.count and holds(site):
+            if site.room(True, holds) >= unit.count:
                 return [(site, unit.count)]
         return soon
 
@@ -221,102 +217,48 @@ class _Placing:
         nodes = dict.fromkeys(node for job in unit.jobs for node, _ in _keys(job))
         return (site for node in nodes if (site := self.sites.get((unit.type, node))))
 
-    def _holds(self, unit: Unit) -> Callable[[Site], bool]:
-        """Whether the memory of a site's cards is enough for it."""
+    def _holds(self, unit: Unit) -> Holds:
+        """Whether the memory of a card is enough for all of it."""
 
-        def holds(site: Site) -> bool:
-            gpu = site.smallest
+        def holds(gpu: Gpu) -> bool:
             return sum(need_mib(job, gpu, self.rules) for job in unit.jobs) <= gpu.capacity_mib
 
         return holds
 
     # --- who moves for others ---------------------------------------------------------------
 
-    def _make_room(self, unit: Unit, pool: Pool) -> None:
-        """Move small units away, so that this one needs as few nodes as can be."""
-        by_node = defaultdict[str, list[int]](list)
+    def _with_room_made(
+        self, unit: Unit, pool: Pool, parts: list[Part] | None
+    ) -> list[Part] | None:
+        """Move others away; but nobody, if this one is not on fewer nodes for it."""
+        moves = make_room(
+            pool, unit.count, self._holds(unit), self._movers(unit.type), self.moves_left
+        )
+        better = self._parts(unit, pool) if moves else None
+        if better is None or (parts is not None and len(better) >= len(parts)):
+            undo(pool, moves)
+            return parts
+        for move in moves:
+            self.where[move.mover.number] = move.keys
+        self.moves_left -= len(moves)
+        return better
+
+    def _movers(self, type: str) -> dict[str, list[Mover]]:
+        """Who may move, by his node."""
+        found: dict[str, list[Mover]] = {}
         for number, keys in self.where.items():
+            unit = self.units[number]
             nodes = {node for node, _ in keys}
-            other = self.units[number]
-            movable = not other.stays and all(map(may_move, other.jobs))
-            if len(nodes) == 1 and other.type == unit.type and movable:
-                by_node[nodes.pop()].append(number)
-        holds = self._holds(unit)
-        whole, rest = divmod(unit.count, pool.size)
-        used: list[Site] = []
-        for count in [pool.size] * whole + [rest] * (rest > 0):
-            site = pool.fit(count, True, holds, used)
-            site = site or self._emptied(unit, pool, count, used, by_node)
-            if site is None:
-                return
-            used.append(site)
+            movable = not unit.stays and all(map(may_move, unit.jobs))
+            if len(nodes) == 1 and unit.type == type and movable:
+                mover = Mover(number, keys, self._cost(unit), self._holds(unit))
+                found.setdefault(nodes.pop(), []).append(mover)
+        return found
 
-    def _emptied(
-        self,
-        unit: Unit,
-        pool: Pool,
-        count: int,
-        used: Sequence[Site],
-        by_node: dict[str, list[int]],
-    ) -> Site | None:
-        """Make so many cards of one node free, as cheaply as can be; None: it cannot be done."""
-        found = []
-        holds = self._holds(unit)
-        candidates = (s for s in pool.emptiest_first(True) if s not in used and holds(s))
-        for order, site in zip(range(EMPTIED_MAX), candidates, strict=False):
-            movers = self._cheapest(by_node.get(site.node, ()), count, site.free(True))
-            if movers is not None:
-                found.append((sum(self._cost(n) for n in movers), order, site, movers))
-        for _, _, site, movers in sorted(found, key=lambda f: f[:2]):
-            refuges = self._refuges(pool, movers, (*used, site))
-            if len(movers) <= self.moves_left and refuges is not None:
-                for number, refuge in zip(movers, refuges, strict=True):
-                    pool.vacate(site, self.where[number])
-                    taken = pool.take((refuge, self.units[number].count), at_once=False)
-                    self.where[number] = tuple(taken)
-                    by_node[site.node].remove(number)
-                self.moves_left -= len(movers)
-                return site
-        return None
-
-    def _cheapest(self, numbers: Sequence[int], count: int, free: int) -> list[int] | None:
-        movers = []
-        for number in sorted(numbers, key=lambda n: self._cost(n) / self.units[n].count):
-            if free >= count:
-                break
-            if self.units[number].count < count:
-                movers.append(number)
-                free += self.units[number].count
-        for number in list(movers):  # whom a later, larger one has made superfluous
-            if free - self.units[number].count >= count:
-                movers.remove(number)
-                free -= self.units[number].count
-        return movers if free >= count else None
-
-    def _cost(self, number: int) -> float:
+    def _cost(self, unit: Unit) -> float:
         """What restarting it costs, in GPU-seconds."""
-        unit = self.units[number]
         each = (job.restart_seconds or self.rules.restart_seconds for job in unit.jobs)
         return sum(each) * unit.count
-
-    def _refuges(
-        self, pool: Pool, movers: Sequence[int], used: Sequence[Site]
-    ) -> list[Site] | None:
-        """Where else there is room for each of them."""
-        taken = Counter[str]()
-        refuges = []
-        for number in movers:
-            unit = self.units[number]
-            holds = self._holds(unit)
-            for other in pool.fullest_first(unit.count, True):
-                free = other.free(True) - taken[other.node]
-                if other not in used and free >= unit.count and holds(other):
-                    taken[other.node] += unit.count
-                    refuges.append(other)
-                    break
-            else:
-                return None
-        return refuges
 
     # --- what is asked for ------------------------------------------------------------------
 

@@ -15,8 +15,8 @@ from tests.core import CAPACITY, NOW, RULES, job, node, on, pod, share, view
 TYPE = "pretended"
 
 
-def unit(*jobs: Job, count: int = 1, nodes_max: int | None = None) -> Unit:
-    return Unit(jobs, TYPE, count, nodes_max)
+def unit(*jobs: Job, count: int = 1) -> Unit:
+    return Unit(jobs, TYPE, count)
 
 
 def settled(waiting: Job, *keys: tuple[str, int], mib: int = CAPACITY, done: int = 3) -> Job:
@@ -107,9 +107,6 @@ def test_a_gang_is_spread_only_where_no_node_has_room() -> None:
     stay = [unit(other, count=k) for k, other in enumerate(others, 1)]
     spread = asked([*stay, unit(job("a", gpus=4), count=4)], nodes=nodes(3))
     assert on_nodes(spread, "a") == {"n1": 3, "n3": 1}
-    waits = asked([*stay, unit(job("a", gpus=4), count=4, nodes_max=1)], nodes=nodes(3))
-    assert [unit.jobs[0].id for unit in waits.left_out] == ["a"]
-    assert "a" not in waits.placements
 
 
 def test_a_gang_is_all_or_nothing() -> None:
@@ -330,10 +327,7 @@ def situations(draw: st.DrawFn) -> tuple[View, list[Unit]]:
             one = replace(one, epochs_done=draw(st.integers(0, 9)))
         jobs.append(one)
     wished = draw(st.permutations(jobs))[: draw(st.integers(0, len(jobs)))]
-    units = [
-        Unit((one,), TYPE, draw(st.integers(1, 6)), draw(st.sampled_from([None, 1, 2])))
-        for one in wished
-    ]
+    units = [Unit((one,), TYPE, draw(st.integers(1, 10))) for one in wished]
     return view(*jobs, nodes=NODES), units
 
 
