@@ -66,7 +66,7 @@ class Config:
     listen: str = "127.0.0.1:7070"
     state_dir: Path = field(default_factory=default_state_dir)
     gpus: str = ""
-    policy: str = "fifo_sharing"
+    policy: str = "gpu_sharing"
     admins: tuple[str, ...] = ()
     heartbeat_seconds: Count = 30
     rules: Rules = field(default_factory=Rules)

@@ -94,7 +94,7 @@ EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # what a job calls inste
     metavar="HOST:PORT",
     help="Default: 127.0.0.1:7070. Port 0: the one used last time, else any free one.",
 )
-@click.option("--policy", metavar="NAME", help="Who gets what. Default: fifo_sharing.")
+@click.option("--policy", metavar="NAME", help="Who gets what. Default: gpu_sharing.")
 @click.option("--log_level", metavar="LEVEL", help="debug, info, warning or error. Default: info.")
 @click.option(
     "--token_for", metavar="USER", help="Print a token for SCHEDULER_TOKEN elsewhere, and exit."
