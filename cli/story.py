@@ -13,6 +13,7 @@ _SENTENCES = {
     "run_running": "attempt {attempt} runs, after {seconds}",
     "run_resized": "its run now holds {to_mib} MiB, before {from_mib}",
     "epochs_beyond_max": "reported epoch {reported} of {max_epochs}",
+    "profiles_ignored": "reported what cannot be, and is not learned from; so far {ignored}",
     "job_finished": "FINISHED",
     "job_failed": "FAILED: {reason}",
     "job_cancelled": "CANCELED: {reason}",
@@ -54,7 +55,9 @@ def _run_ended(attempt: int, data: dict[str, Any]) -> str:
 
 def _memory_learned(_: int, data: dict[str, Any]) -> str:
     before = data["from_mib"]
-    return f"needs {data['to_mib']} MiB a GPU" + (f", before {before}" if before else ", it shows")
+    if not before:
+        return f"needs {data['to_mib']} MiB a GPU, it shows"
+    return f"reservation {before}->{data['to_mib']} MiB a GPU"
 
 
 def _updated(_: int, data: dict[str, Any]) -> str:

@@ -256,7 +256,7 @@ def _over(job: Job, run: Run, pod: Pod | None, draft: Draft) -> Job:
     if job.cancelled:
         return _ended(job, Outcome.CANCELLED, run.stop_reason, now)
     if pod is not None and pod.reason == Failure.OUT_OF_MEMORY:
-        return _out_of_memory(job, run, now, draft)
+        return _out_of_memory(job, run, pod.said, now, draft)
     if exited_well or stopped or (pod and pod.exit_code == EXIT_STOPPED and run.stop_reason):
         said = run.stop_reason or ("more epochs are wanted" if wanted_more else "stopped")
         return replace(job, reason=f"{said}, after epoch {job.epochs_done}")
@@ -295,7 +295,7 @@ def _failed(job: Job, failure: Failure, budget: int, why: str, now: Time, rules:
     return replace(job, eligible_at=now + pause, reason=why)
 
 
-def _out_of_memory(job: Job, run: Run, now: Time, draft: Draft) -> Job:
+def _out_of_memory(job: Job, run: Run, said: str, now: Time, draft: Draft) -> Job:
     """Once, a job may try again with more memory than it had, if there is a card with more."""
     had = max((share.memory_mib for share in run.shares), default=0)
     largest = max((gpu.capacity_mib for node in draft.nodes for gpu in node.gpus), default=0)
@@ -303,7 +303,7 @@ def _out_of_memory(job: Job, run: Run, now: Time, draft: Draft) -> Job:
     wanted = max(more, job.memory_mib)  # it may have been measured to need more than it was given
     why = f"out of GPU memory with {had} MiB"
     if job.failed(Failure.OUT_OF_MEMORY) or wanted <= had:
-        return _ended(job, Outcome.FAILED, why, now)
+        return _ended(job, Outcome.FAILED, f"{why}: {said}" if said else why, now)
     failures = _counted(job, Failure.OUT_OF_MEMORY, 1)
     return replace(
         job, failures=failures, memory_mib=wanted, reason=f"{why}: tried again with {wanted} MiB"

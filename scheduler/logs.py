@@ -14,6 +14,7 @@ from scheduler.errors import NotFound
 from scheduler.model import JobId
 
 CHUNK_BYTES = 64 * 1024
+LINE_MAX = 200  # characters of a line that is quoted
 FOLLOW_SECONDS = 0.2
 
 _JOB_ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
@@ -118,14 +119,17 @@ def follow(
             return
 
 
-def out_of_memory(path: Path) -> bool:
-    """Whether the end of this output says that a GPU's memory did not suffice."""
+def out_of_memory(path: Path) -> str:
+    """The last line that says that a GPU's memory did not suffice; empty if the end of this output
+    has none."""
     try:
         with path.open("rb") as stream:
             stream.seek(max(0, stream.seek(0, os.SEEK_END) - CHUNK_BYTES))
-            return _OUT_OF_MEMORY.search(stream.read(CHUNK_BYTES)) is not None
+            lines = stream.read(CHUNK_BYTES).splitlines()
     except OSError:
-        return False
+        return ""
+    said = next((line for line in reversed(lines) if _OUT_OF_MEMORY.search(line)), b"")
+    return said.decode(errors="replace").strip()[:LINE_MAX]
 
 
 def _folder(root: Path, job_id: JobId) -> Path:

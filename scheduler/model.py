@@ -221,6 +221,7 @@ class Pod:
     rank: int = 0
     exit_code: int | None = None
     reason: str = ""  # "out_of_memory", "lost", or words for a person
+    said: str = ""  # the line of its output that tells of it, if one does
     at: Time | None = None  # when it ended, if the cluster knows
 
     @property

@@ -54,10 +54,10 @@ def became(of: Job) -> RunPhase | Outcome | str:
     return of.run.phase if of.run else of.outcome or WAITS
 
 
-def exited(of: Job, code: int = 1, reason: str = "") -> View:
+def exited(of: Job, code: int = 1, reason: str = "", said: str = "") -> View:
     """A look later its only pod has ended with this code."""
     state = PodState.FAILED if code else PodState.SUCCEEDED
-    shown = pod(of, state, exit_code=code, reason=reason)
+    shown = pod(of, state, exit_code=code, reason=reason, said=said)
     return after(view(of, pods=[pod(of)]), look(shown, at=NOW + 1), now=NOW + 1)
 
 
@@ -321,10 +321,10 @@ def test_out_of_memory_is_tried_again_once_with_more() -> None:
     first = exited(on(job("a", 4000), share(4000)), 1, "out_of_memory").jobs[A]
     assert (became(first), first.memory_mib) == (WAITS, 6000)
     assert first.reason == "out of GPU memory with 4000 MiB: tried again with 6000 MiB"
-    second = exited(on(first, share(6000)), 1, "out_of_memory").jobs[A]
+    second = exited(on(first, share(6000)), 1, "out_of_memory", said="CUDA out of memory.").jobs[A]
     assert (second.outcome, second.reason) == (
         Outcome.FAILED,
-        "out of GPU memory with 6000 MiB",
+        "out of GPU memory with 6000 MiB: CUDA out of memory.",
     )
 
 

@@ -187,7 +187,16 @@ def test_the_end_of_an_output_tells_whether_a_gpu_was_too_small(
     write: Write, said: str, so: bool
 ) -> None:
     path = write("epoch 1\n" * 20_000 + said + "\n" + "at line 1\n" * 1000)
-    assert logs.out_of_memory(path) is so
+    assert logs.out_of_memory(path) == (said if so else "")
+
+
+def test_of_several_such_lines_the_last_is_told_and_not_more_of_it_than_one_reads(
+    write: Write,
+) -> None:
+    path = write("  CUDA out of memory, smaller batch\nCUDA out of memory. \xff" + "!" * 999 + "\n")
+    said = logs.out_of_memory(path)
+    assert said.startswith("CUDA out of memory. ")
+    assert len(said) == logs.LINE_MAX
 
 
 def test_what_it_survived_long_ago_does_not_count(write: Write) -> None:

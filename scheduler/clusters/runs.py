@@ -175,7 +175,8 @@ class LocalRun:
         if code is not None and code < 0:
             code = 128 - code  # as shells and Kubernetes tell a signal
         state, reason = self._verdict(ended)
-        return self._shown(state, exit_code=code, reason=reason, at=ended.get("at"))
+        said = logs.out_of_memory(self.log) if reason == Failure.OUT_OF_MEMORY else ""
+        return self._shown(state, exit_code=code, reason=reason, said=said, at=ended.get("at"))
 
     def _verdict(self, ended: Mapping[str, Any]) -> tuple[PodState, str]:
         code = ended.get("exit_code")

@@ -20,7 +20,7 @@ from tests.cli.samples import fact
         ),
         ("run_running", {"seconds": 3.21}, "attempt 2 runs, after 3.2 s"),
         ("memory_learned", {"from_mib": 0, "to_mib": 9}, "needs 9 MiB a GPU, it shows"),
-        ("memory_learned", {"from_mib": 7, "to_mib": 9}, "needs 9 MiB a GPU, before 7"),
+        ("memory_learned", {"from_mib": 7, "to_mib": 9}, "reservation 7->9 MiB a GPU"),
         (
             "job_updated",
             {"priority": 5, "held": False, "max_epochs": 9},

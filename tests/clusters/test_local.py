@@ -69,6 +69,7 @@ def test_an_end_is_told(here: Machine, text: str, state: str, exit_code: int, re
     before = time.time()
     pod = here.over(here.script(text))
     assert (pod.state, pod.exit_code, pod.reason) == (state, exit_code, reason)
+    assert pod.said == ("CUDA out of memory. Tried ..." if reason == "out_of_memory" else "")
     assert pod.at is not None
     assert before <= pod.at <= time.time()
 

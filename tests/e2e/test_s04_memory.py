@@ -1,0 +1,115 @@
+"""S04: how much memory a job needs is measured, whatever it said, and what follows from that."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import Daemons, Gates, Train
+from tests.support import Daemon
+
+POLICY = ("--policy", "gpu_sharing")
+EPOCHS = ("--max_epochs", "6")
+OUT_OF_MEMORY = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB"
+
+
+def told(daemon: Daemon, name: str) -> dict[str, Any]:
+    done = daemon.run("scheduler-state", name, "--output", "json")
+    (job,) = json.loads(done.stdout)["jobs"]
+    found: dict[str, Any] = job
+    return found
+
+
+def test_who_needs_more_than_it_said_gets_it_and_its_neighbour_makes_room(
+    daemons: Daemons, gates: Gates, train: Train
+) -> None:
+    daemon, modest, other = daemons("1x16384", *POLICY), gates("modest"), gates("other")
+    measures = train(modest, memory=9000, EPOCH_SECONDS="1:4")
+    daemon.submit(*measures, *EPOCHS, "--estimated_memory", "2000", "modest")
+    modest.await_ring()
+    asks = train(other, EPOCH_SECONDS="1:4")
+    daemon.submit(*asks, "--max_epochs", "20", "--estimated_memory", "10000", "other")
+    other.await_ring()
+    other.open()
+    other.await_ring()
+    (gpu,) = daemon.state_of("--cluster")["gpus"]
+    assert gpu["reserved_mib"] == 12000, "they share"
+
+    modest.open()
+    modest.await_ring()
+    jobs = daemon.wait_state(other="STOPPING")
+    assert jobs["other"].epochs_done == 1, "the epoch in progress is not interrupted"
+    other.open()
+    jobs = daemon.wait_state(other="QUEUED", modest="RUNNING")
+    assert (jobs["other"].epochs_done, jobs["other"].preempted) == (2, True)
+    assert jobs["other"].reason == "memory (needs 10000, free 6872 on gpu0)"
+    (gpu,) = daemon.state_of("--cluster")["gpus"]
+    assert [(job["name"], job["memory_mib"]) for job in gpu["jobs"]] == [("modest", 9000)]
+
+    shown = daemon.run("scheduler-state", "modest", "--extended").stdout
+    assert "  reservation 2000->9000 MiB a GPU\n" in shown
+    assert "  memory               9000 MiB; asked for 2000 MiB\n" in shown
+    learned = told(daemon, "modest")["learned"]
+    assert (learned["memory_asked_mib"], learned["memory_mib"]) == (2000, 9000)
+
+    modest.open(5)
+    daemon.wait_state(modest="FINISHED", other="RUNNING")
+    other.open(18)
+    daemon.wait_state(other="FINISHED")
+
+
+def test_what_an_epoch_took_is_measured_alone_and_beside_another(
+    daemons: Daemons, gates: Gates, train: Train
+) -> None:
+    daemon, first, second = daemons("1x16384", *POLICY), gates("first"), gates("second")
+    epochs = ("--max_epochs", "50", "--estimated_memory", "6000")
+    daemon.submit(*train(first, EPOCH_SECONDS="1:3"), *epochs, "first")
+    for _ in range(3):
+        first.await_ring()
+        first.open()
+    first.await_ring()
+    daemon.wait(lambda jobs: jobs["first"].epochs_done == 3)
+    speeds = told(daemon, "first")["learned"]["epoch_seconds"]
+    assert [(at["gpus"], at["measured"]) for at in speeds] == [("pretendedx1", pytest.approx(3.0))]
+
+    daemon.submit(*train(second, EPOCH_SECONDS="1:4"), *epochs, "second")
+    for _ in range(3):
+        second.await_ring()
+        second.open()
+    second.await_ring()
+    daemon.wait(lambda jobs: jobs["second"].epochs_done == 3)
+    (beside,) = told(daemon, "second")["learned"]["beside"]
+    assert [job["name"] for job in beside["jobs"]] == ["first"]
+    assert (
+        "beside               first on pretendedx1: "
+        in daemon.run("scheduler-state", "second", "--extended").stdout
+    )
+
+
+def test_a_death_for_want_of_memory_is_tried_again_once_with_half_as_much_again(
+    daemons: Daemons,
+) -> None:
+    daemon = daemons("1x16384", *POLICY)
+    script = f"echo '{OUT_OF_MEMORY}' >&2; exit 1"
+    ref = daemon.submit("--estimated_memory", "4000", "greedy", "--", "sh", "-c", script)
+    job = daemon.wait_state(greedy="FAILED")["greedy"]
+    assert job.attempt == 2
+    assert job.reason == f"out of GPU memory with 6000 MiB: {OUT_OF_MEMORY}"
+    shown = daemon.run("scheduler-state", ref).stdout
+    assert "  reservation 4000->6000 MiB a GPU\n" in shown
+    assert "out of GPU memory with 4000 MiB: tried again with 6000 MiB\n" in shown
+
+
+@pytest.mark.parametrize("measured", [0, 500])
+def test_what_is_measured_never_lowers_what_is_reserved(
+    daemons: Daemons, gates: Gates, train: Train, measured: int
+) -> None:
+    daemon, gate = daemons("1x16384", *POLICY), gates("g")
+    words = train(gate, memory=measured)
+    daemon.submit(*words, "--max_epochs", "2", "--estimated_memory", "2000", "job")
+    gate.await_ring()
+    gate.open()
+    gate.await_ring()
+    assert daemon.wait(lambda jobs: jobs["job"].epochs_done == 1)["job"].memory_mib == 2000
+    (gpu,) = daemon.state_of("--cluster")["gpus"]
+    assert gpu["reserved_mib"] == 2000
