@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 
 from scheduler import learning
 from scheduler.model import (
@@ -60,7 +61,7 @@ class Draft:
     def put(self, job: Job) -> None:
         """Replace, or add, one job. Does nothing if it is equal to what is there."""
         old = self.jobs.get(job.id)
-        if old == job:
+        if old is job or old == job:
             return
         if self._own_jobs is None:
             self.jobs = self._own_jobs = dict(self.jobs)
@@ -85,22 +86,21 @@ class Draft:
         before, self.pods = self.pods, pods
         for key in dict.fromkeys((*before, *pods)):
             old, new = before.get(key, ()), pods.get(key, ())
+            if old == new:
+                continue
             job = self.jobs.get(key[0])
-            believed = job is not None and job.run is not None and job.run.attempt == key[1]
-            if old != new and not believed:
+            if job is None or job.run is None or job.run.attempt != key[1]:
                 self._hold(key, _claims(None, old), _claims(None, new))
 
     def forget(self) -> None:
         """Drop the ended jobs that nobody is likely to ask about any more."""
         due = self.now - self.rules.remember_seconds
-        old = []
-        for job_id, at in self.ended.items():
-            if at > due:
-                break
-            old.append(job_id)
+        old = list(takewhile(lambda job_id: self.ended[job_id] <= due, self.ended))
         if old:
-            self.jobs = self._own_jobs = {k: v for k, v in self.jobs.items() if k not in set(old)}
-            self.ended = {k: v for k, v in self.ended.items() if k in self.jobs}
+            jobs, ended = dict(self.jobs), dict(self.ended)
+            for job_id in old:
+                del jobs[job_id], ended[job_id]
+            self.jobs, self._own_jobs, self.ended = jobs, jobs, ended
 
     def disturb(self, run: Run) -> None:
         """Somebody begins to train on these GPUs, or ceases to."""

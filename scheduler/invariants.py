@@ -64,11 +64,13 @@ def _check_replaced(old: Job, job: Job, after: View) -> None:
 def _check_capacity(before: View, after: View) -> None:
     """No step may grant what a card does not have. (That a card shrinks under what it holds, or
     pods show up there that nobody believes in, is the world's doing.)"""
-    known = cards(after.nodes)
-    for key, holders in after.held.items():
-        old = before.held.get(key, {})
-        if holders is old or key not in known:
+    changed = [key for key, now in after.held.items() if now is not before.held.get(key)]
+    nodes = {node for node, _ in changed}
+    known = cards(node for node in after.nodes if node.name in nodes)
+    for key in changed:
+        if key not in known:
             continue
+        old, holders = before.held.get(key, {}), after.held[key]
         granted = any(
             mib > old.get(run, 0) and _believed(run, after) for run, mib in holders.items()
         )

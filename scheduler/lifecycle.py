@@ -33,6 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import singledispatch
+from operator import attrgetter
 
 from scheduler import learning
 from scheduler.draft import Change, Draft
@@ -222,7 +223,7 @@ def _(event: Observed, draft: Draft) -> None:
 
 def _by_run(pods: tuple[Pod, ...]) -> dict[RunKey, tuple[Pod, ...]]:
     runs: dict[RunKey, tuple[Pod, ...]] = {}
-    for pod in sorted(pods, key=lambda pod: pod.rank):
+    for pod in sorted(pods, key=attrgetter("rank")):
         key = (pod.job_id, pod.attempt)
         runs[key] = (*runs.get(key, ()), pod)
     return runs
@@ -230,10 +231,10 @@ def _by_run(pods: tuple[Pod, ...]) -> dict[RunKey, tuple[Pod, ...]]:
 
 def _confronted(job: Job, run: Run, pods: tuple[Pod, ...], draft: Draft) -> Job:
     """What we believe about a run against the pods the cluster shows: the table on top."""
-    states = {pod.state for pod in pods}
+    states = [pod.state for pod in pods]
     if PodState.FAILED in states:
         return _over(job, run, next(p for p in pods if p.state is PodState.FAILED), draft)
-    if states == {PodState.SUCCEEDED}:
+    if states.count(PodState.SUCCEEDED) == len(states):
         return _over(job, run, pods[0], draft)
     if run.phase is RunPhase.STARTING and PodState.RUNNING in states:
         return replace(job, run=replace(run, phase=RunPhase.RUNNING, phase_at=draft.now))

@@ -5,13 +5,11 @@ What would change it is found out when somebody asks: remedies.py.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from scheduler.model import Gpu, GpuKey, Job, JobId, Reason, Rules, RunKey, RunPhase, Share, View
 from scheduler.packing import cards, free_mib, lacking, need_mib, placement, takes_whole_card
 from scheduler.placing import Placed
-from scheduler.values import replace
 
 NAMES_MAX = 3  # more are counted
 
@@ -113,17 +111,20 @@ class _Telling:
             need_mib(job, self.known[key], self.rules) <= room for key, room in self.room.items()
         )
 
-    def _by_type(self, job: Job, alike: Mapping[Gpu, int]) -> dict[str, int]:
+    def _by_type(self, job: Job, alike: Iterable[tuple[Gpu, int]]) -> dict[str, int]:
         """How many of these cards are large enough."""
         counts: dict[str, int] = {}
-        for gpu, count in alike.items():
+        for gpu, count in alike:
             if _holds(job, gpu, self.rules):
                 counts[gpu.type] = counts.get(gpu.type, 0) + count
         return counts
 
-    def _alike(self, keys: Iterable[GpuKey]) -> Mapping[Gpu, int]:
-        """How many there are of each make."""
-        return Counter(replace(self.known[key], uuid="", index=0) for key in keys)
+    def _alike(self, keys: Iterable[GpuKey]) -> list[tuple[Gpu, int]]:
+        """One of each make, and how many there are of it."""
+        makes: dict[tuple[str, int, int], list[Gpu]] = {}
+        for gpu in map(self.known.__getitem__, keys):
+            makes.setdefault((gpu.type, gpu.memory_mib, gpu.reserved_mib), []).append(gpu)
+        return [(gpus[0], len(gpus)) for gpus in makes.values()]
 
     # --- running ----------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from scheduler.model import (
     Launch,
     PodState,
     Remove,
+    Run,
     RunKey,
     RunPhase,
     Time,
@@ -27,7 +28,7 @@ def reconcile(
     """
     touched = [job_id for job_id in touched if job_id in view.jobs]
     for job in view.jobs.values() if looked else (view.jobs[job_id] for job_id in touched):
-        if (launch := _launch(job, view)) is not None:
+        if job.run and (launch := _launch(job, job.run, view)):
             yield launch
     for job_id in sorted(view.stopping):
         run = view.jobs[job_id].run
@@ -41,9 +42,8 @@ def reconcile(
             yield Remove(*key)
 
 
-def _launch(job: Job, view: View) -> Launch | None:
-    run = job.run
-    if run is None or run.phase is not RunPhase.STARTING or (job.id, run.attempt) in view.pods:
+def _launch(job: Job, run: Run, view: View) -> Launch | None:
+    if run.phase is not RunPhase.STARTING or (job.id, run.attempt) in view.pods:
         return None
     if run.phase_at != view.at:  # a look that misses it says when it is asked for again
         return None

@@ -1,4 +1,4 @@
-"""`dataclasses.replace`, twice as fast: half of what a report costs is made of it.
+"""`dataclasses.replace`, several times as fast: much of what a report costs is made of it.
 
 For frozen dataclasses with slots only, as all of model.py's are, and without their `__init__`.
 """
@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dataclasses import replace
 else:
+    from dataclasses import make_dataclass
     from functools import cache
     from operator import attrgetter
 
     @cache
-    def _slots(kind):
+    def _thawed(kind):
+        """The same slots in a class whose fields may be set, which is quick; and how to read them.
+        As the slots are the same, one of it can become one of the kind."""
         names = kind.__slots__
-        setters = tuple(getattr(kind, name).__set__ for name in names)
-        return {name: at for at, name in enumerate(names)}, attrgetter(*names), setters
+        return make_dataclass(kind.__name__, names, slots=True), attrgetter(*names)
 
     def replace(value, /, **changes):
-        """A copy of the value with these fields changed. Another name than a field's: KeyError."""
+        """A copy of the value with these fields changed. Not a field's name: AttributeError."""
         kind = type(value)
-        place, fields, setters = _slots(kind)
-        values = list(fields(value))
+        thawed, fields = _thawed(kind)
+        new = thawed(*fields(value))
         for name, changed in changes.items():
-            values[place[name]] = changed
-        new = object.__new__(kind)
-        for set, field in zip(setters, values, strict=True):
-            set(new, field)
+            setattr(new, name, changed)
+        new.__class__ = kind
         return new
 
 
