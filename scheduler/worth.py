@@ -10,8 +10,10 @@ that needs a restart is worth what is left of its pace when the time for that ha
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +22,12 @@ from scheduler.interference import Interference
 from scheduler.learning import kind_of
 from scheduler.measurements import Memo
 from scheduler.model import Gpu, GpuKey, Job, Kind, Rules
-from scheduler.packing import need_mib, takes_whole_card
+from scheduler.packing import fewest_nodes, need_mib, takes_whole_card
 from scheduler.pairing import Neighbours
 from scheduler.placing import may_move, running
 from scheduler.prices import Floats, Ints, Menu
 from scheduler.speed import Config, Speeds
+from scheduler.values import replace
 
 Bools = npt.NDArray[np.bool_]
 
@@ -43,8 +46,16 @@ class Stock:
 
     type: str
     gpus: int
-    node_size: int  # of the largest node
-    smallest: Gpu
+    node_sizes: tuple[int, ...]  # the cards of each node, the most first
+    makes: tuple[tuple[Gpu, int], ...]  # one of each size, and how many there are; smallest first
+
+    @property
+    def smallest(self) -> Gpu:
+        return self.makes[0][0]
+
+    def hold(self, job: Job, rules: Rules) -> int:
+        """How many of them have enough memory for it."""
+        return sum(n for gpu, n in self.makes if need_mib(job, gpu, rules) <= gpu.capacity_mib)
 
 
 def stocks(known: Mapping[GpuKey, Gpu]) -> list[Stock]:
@@ -53,11 +64,11 @@ def stocks(known: Mapping[GpuKey, Gpu]) -> list[Stock]:
         found.setdefault(gpu.type, []).append((node, gpu))
     made = []
     for type, cards in sorted(found.items()):
-        on: dict[str, int] = {}
-        for node, _ in cards:
-            on[node] = on.get(node, 0) + 1
-        smallest = min((gpu for _, gpu in cards), key=lambda gpu: gpu.capacity_mib)
-        made.append(Stock(type, len(cards), max(on.values()), smallest))
+        on = Counter(node for node, _ in cards)
+        makes = Counter(replace(gpu, uuid="", index=0) for _, gpu in cards)
+        smallest_first = sorted(makes.items(), key=lambda make: make[0].capacity_mib)
+        sizes = tuple(sorted(on.values(), reverse=True))
+        made.append(Stock(type, len(cards), sizes, tuple(smallest_first)))
     return made
 
 
@@ -67,11 +78,11 @@ def configs(jobs: Sequence[Job], stocks: Sequence[Stock]) -> list[Config]:
     most = max(asked, default=1)
     made = []
     for stock in stocks:
-        size = stock.node_size
-        counts = {n for n in (*range(1, size + 1), *range(size, most + 1, size)) if n <= most}
-        counts |= {n for n in asked if n > size}
+        largest = stock.node_sizes[0]
+        counts = {*range(1, largest + 1), *accumulate(stock.node_sizes)}
+        counts = {n for n in counts if n <= most} | {n for n in asked if n > largest}
         made += [
-            Config(stock.type, count, -(-count // size))
+            Config(stock.type, count, fewest_nodes(stock.node_sizes, count))
             for count in sorted(counts)
             if count <= stock.gpus
         ]
@@ -241,13 +252,9 @@ def _possible(
     least = np.array([job.spec.gpus_min for job in jobs])
     most = np.array([job.spec.gpus_max for job in jobs])
     in_range = (least[:, None] <= count) & (count <= most[:, None])
-    holds = {
-        stock.type: np.array(
-            [need_mib(job, stock.smallest, rules) <= stock.smallest.capacity_mib for job in jobs]
-        )
-        for stock in stocks
-    }
-    return np.asarray(in_range & np.column_stack([holds[config.type] for config in choices]))
+    there_are = {stock.type: np.array([stock.hold(job, rules) for job in jobs]) for stock in stocks}
+    enough = np.column_stack([there_are[config.type] for config in choices]) >= count
+    return np.asarray(in_range & enough)
 
 
 def _worth_a_move(
