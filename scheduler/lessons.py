@@ -61,7 +61,8 @@ def speeds_beside(job: Job, paces: Paces) -> list[SpeedBeside]:
             alone = paces.alone(job, measured.placement)[0]
         if measured.beside and alone is not None:
             speed = min(1.0, alone / measured.seconds)
-            found.append(SpeedBeside(measured.beside, measured.placement, speed, True))
+            known = _alone(job.measured, measured.placement) is not None
+            found.append(SpeedBeside(measured.beside, measured.placement, speed, known))
     if job.run and job.id in paces.row:
         pace = paces.of(job, job.run)
         if pace.beside and not pace.measured:
@@ -80,8 +81,10 @@ def slowed(job: Job, view: View, paces: Paces) -> Reason | None:
     if job.run is None or job.id not in paces.row:
         return None
     pace = paces.of(job, job.run)
-    if not pace.beside:
+    speed = f"{pace.speed:.2f}"
+    if not pace.beside or speed == "1.00":
         return None
     names = listed(view.jobs[other].spec.name for other in pace.beside)
-    how = "" if pace.measured else ", it is expected"
-    return Reason("slowed", f"{pace.speed:.2f} of its speed alone, beside {names}{how}")
+    both = pace.measured and _alone(job.measured, job.run.placement) is not None
+    how = "measured" if both else "expected"
+    return Reason("slowed", f"{speed} of its speed alone, {how} beside {names}")

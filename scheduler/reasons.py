@@ -5,10 +5,11 @@ What would change it is found out when somebody asks: remedies.py.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from scheduler.model import Gpu, GpuKey, Job, JobId, Reason, Rules, RunKey, RunPhase, Share, View
-from scheduler.packing import cards, free_mib, lacking, need_mib, placement, takes_whole_card
+from scheduler.packing import cards, free_mib, lacking, need_mib, takes_whole_card
 from scheduler.placing import Placed
 
 NAMES_MAX = 3  # more are counted
@@ -51,7 +52,7 @@ class _Telling:
         if job.run is None or job.run.phase is RunPhase.STOPPING:
             return None
         if placed is None:
-            return self._preempted(job.run.shares)
+            return self._preempted(job, job.run.shares)
         if {s.key for s in placed} != {s.key for s in job.run.shares}:
             return self._moved(job.run.shares, placed)
         return None
@@ -101,8 +102,7 @@ class _Telling:
             what = _gpus(job, "free ", self.rules)
             none = ", and none is better shared with it" if shares else ""
             return Reason("gpus", f"needs {what}; free now: {_most(free)}{none}")
-        heirs = (heir for key in self.free for heir in self.heirs.get(key, ()))
-        names = self._names(heirs)
+        names = self._heirs(self.free)
         return Reason("turn", f"what is free is kept for {names}" if names else "others come first")
 
     def _has_room(self, job: Job) -> bool:
@@ -128,16 +128,45 @@ class _Telling:
 
     # --- running ----------------------------------------------------------------------------
 
-    def _preempted(self, shares: Sequence[Share]) -> Reason:
-        names = self._names(heir for share in shares for heir in self.heirs.get(share.key, ()))
-        return Reason("preempted", f"for {names}" if names else "others make more of its GPUs")
+    def _preempted(self, job: Job, shares: Sequence[Share]) -> Reason:
+        if names := self._heirs(share.key for share in shares):
+            return Reason("preempted", f"for {names}")
+        beside: dict[JobId, None] = {}
+        for share in shares:
+            stay = [run[0] for run in self.view.held.get(share.key, {}) if self._stays(run)]
+            gpu = self.known.get(share.key)
+            if gpu is None or not stay:
+                continue
+            beside |= dict.fromkeys(stay)
+            need = need_mib(job, gpu, self.rules)
+            others = (need_mib(self.view.jobs[id], gpu, self.rules) for id in stay)
+            free = max(0, gpu.capacity_mib - sum(others))
+            if free < need:
+                room = f"no room beside {self._names(stay)} on gpu{gpu.index}"
+                return Reason("preempted", f"{room}: needs {need}, free {free}")
+        names = self._names(beside)
+        return Reason("preempted", f"for {names}, slowed by it" if names else "for others")
 
     def _moved(self, old: Sequence[Share], new: Sequence[Share]) -> Reason:
-        before, after = placement(old, self.known), placement(new, self.known)
-        if before == after:
-            names = self._names(heir for share in old for heir in self.heirs.get(share.key, ()))
-            return Reason("moved", f"for {names}" if names else "to other GPUs of the same type")
-        return Reason("moved", f"from {before} to {after}")
+        lost = {share.key for share in old} - {share.key for share in new}
+        names = self._heirs(share.key for share in old if share.key in lost)
+        before, after = self._types(old), self._types(new)
+        if before.keys() != after.keys():
+            return Reason("moved", f"from {_each(before)} to {_each(after)}")
+        if len(new) != len(old):
+            gpus = "GPUs" if len(old) > 1 else "GPU"
+            gain = f", for {names}" if names and len(new) < len(old) else ""
+            return Reason("moved", f"from {len(old)} {gpus} to {len(new)}{gain}")
+        nodes = len({share.node for share in old}), len({share.node for share in new})
+        if nodes[0] > nodes[1]:
+            return Reason("moved", f"from {nodes[0]} nodes to {nodes[1]}")
+        return Reason("moved", f"for {names}" if names else "to other GPUs of the same type")
+
+    def _types(self, shares: Sequence[Share]) -> Counter[str]:
+        return Counter(self.known[share.key].type for share in shares if share.key in self.known)
+
+    def _heirs(self, keys: Iterable[GpuKey]) -> str:
+        return self._names(heir for key in keys for heir in self.heirs.get(key, ()))
 
     def _names(self, ids: Iterable[JobId]) -> str:
         jobs = self.view.jobs
@@ -169,6 +198,8 @@ def _holds(job: Job, gpu: Gpu, rules: Rules) -> bool:
 
 def _most(counts: Mapping[str, int]) -> str:
     """`2`, or where there are several types, `2 t4, 1 a100`: they are not mixed in one run."""
-    if len(counts) < 2:
-        return str(max(counts.values(), default=0))
+    return _each(counts) if len(counts) > 1 else str(max(counts.values(), default=0))
+
+
+def _each(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {type}" for type, count in sorted(counts.items()))

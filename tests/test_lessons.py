@@ -75,10 +75,25 @@ def test_a_slowed_run_is_told_by_whom() -> None:
     a = runs("a", alone(60.0), beside("b", seconds=80.0))
     view = core.view(a, runs("b"))
     told = slowed(a, view, Paces(view))
-    assert str(told) == "slowed (0.75 of its speed alone, beside b)"
+    assert str(told) == "slowed (0.75 of its speed alone, measured beside b)"
     expected = slowed(view.jobs[JobId("b")], view, Paces(view))
     assert expected is not None
-    assert expected.detail.endswith("of its speed alone, beside a, it is expected")
+    assert expected.detail.endswith("of its speed alone, expected beside a")
+
+
+def test_what_is_known_beside_others_only_is_no_measured_loss() -> None:
+    job = runs("a", beside("b", seconds=80.0))
+    view = core.view(job, runs("b", alone(30.0)))
+    assert [at.measured for at in lessons(view, "a")] == [False]
+    told = slowed(job, view, Paces(view))
+    assert told is not None
+    assert told.detail.endswith("of its speed alone, expected beside b")
+
+
+def test_who_loses_nothing_is_not_slowed() -> None:
+    job = runs("a", alone(60.0), beside("b", seconds=60.1))
+    view = core.view(job, runs("b"))
+    assert slowed(job, view, Paces(view)) is None
 
 
 def test_a_run_that_is_alone_or_beside_one_that_only_starts_is_not_slowed() -> None:

@@ -93,7 +93,40 @@ def test_who_is_to_share_a_card_that_is_full_lacks_memory() -> None:
 def test_a_run_that_moves_is_told_from_where_to_where() -> None:
     both = (core.share(gpu=0), core.share(gpu=1))
     told = why(core.view(A, nodes=TWO), {A.id: both}, {A.id: (("n1", "gpu0"), ("n1", "gpu1"))})
-    assert told == {"a": "moved (from pretendedx1 to pretendedx2)"}
+    assert told == {"a": "moved (from 1 GPU to 2)"}
+    other = core.node(1, "n2")
+    other = replace(other, gpus=(replace(other.gpus[0], type="a100"),))
+    there = (replace(core.share(), node="n2"),)
+    told = why(core.view(A, nodes=(*TWO, other)), {A.id: there}, {A.id: (("n2", "gpu0"),)})
+    assert told == {"a": "moved (from 1 pretended to 1 a100)"}
+
+
+def test_a_run_that_is_brought_together_is_told_so() -> None:
+    nodes = core.node(2), core.node(2, "n2")
+    apart = core.on(core.job("a", gpus=2), core.share(), replace(core.share(), node="n2"))
+    told = why(core.view(apart, nodes=nodes), {A.id: (core.share(), core.share(gpu=1))})
+    assert told == {"a": "moved (from 2 nodes to 1)"}
+
+
+def test_a_run_that_shrinks_is_told_for_whom() -> None:
+    wide = core.on(core.job("a", 6000, gpus=(1, 2)), core.share(6000), core.share(6000, gpu=1))
+    claims = {A.id: (("n1", "gpu0"),), JobId("b"): (("n1", "gpu1"),)}
+    view = core.view(wide, core.job("b"), nodes=TWO)
+    told = why(view, {A.id: (core.share(6000),)}, claims)
+    assert told["a"] == "moved (from 2 GPUs to 1, for b)"
+
+
+def test_who_has_no_room_any_more_beside_one_that_grew_is_told_how_much_it_lacks() -> None:
+    grown = replace(A, memory_mib=9000)
+    b = core.on(core.job("b", 7000), core.share(7000))
+    told = why(core.view(grown, b), stays(grown))
+    assert told == {"b": "preempted (no room beside a on gpu0: needs 7000, free 6872)"}
+
+
+def test_who_is_parted_from_one_that_it_slows_is_told_so() -> None:
+    b = core.on(core.job("b", 7000), core.share(7000))
+    assert why(core.view(A, b), stays(A)) == {"b": "preempted (for a, slowed by it)"}
+    assert why(core.view(b)) == {"b": "preempted (for others)"}
 
 
 def test_a_run_that_makes_room_is_told_for_whom() -> None:
