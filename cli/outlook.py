@@ -69,10 +69,17 @@ def learned(message: pb.Learned) -> Iterator[tuple[str, str]]:
             "memory",
             f"{told}; asked for {asked} MiB" if asked else f"{told}; nothing was asked for",
         )
+    for peak in message.peaks:
+        gpus = "1 GPU" if peak.gpus == 1 else f"each of {peak.gpus} GPUs"
+        yield "memory", f"{peak.memory_mib} MiB of {gpus}, measured"
     if message.HasField("gpu_util"):
         yield "busy", f"{message.gpu_util:.0%} of the time"
     if message.HasField("restart_seconds"):
         yield "restart", f"{span(message.restart_seconds)} from a launch to the first epoch"
+    if message.profiles_ignored:
+        count = message.profiles_ignored
+        reports = "1 report" if count == 1 else f"{count} reports"
+        yield "ignored", f"{reports} of what cannot be"
 
 
 def _seconds(speed: pb.Speed) -> str:

@@ -95,6 +95,8 @@ def learned(message: pb.Learned) -> Record:
         "memory_mib": message.memory_mib,
         "gpu_util": _said(message, "gpu_util"),
         "restart_seconds": _said(message, "restart_seconds"),
+        "peaks": [{"gpus": peak.gpus, "memory_mib": peak.memory_mib} for peak in message.peaks],
+        "profiles_ignored": message.profiles_ignored,
     }
 
 

@@ -95,7 +95,7 @@ def _resized(job: Job, run: Run, draft: Draft, known: dict[GpuKey, Gpu]) -> Job:
         gpu = known.get(share.key)
         if gpu is None:
             return job
-        need = need_mib(job, gpu, draft.rules)
+        need = need_mib(job, gpu, draft.rules, len(run.shares))
         if share.memory_mib == need:
             resized.append(share)
             continue
@@ -117,12 +117,12 @@ def _startable(job: Job, wished: tuple[Share, ...], draft: Draft, known: dict[Gp
         return False
     if len({share.key for share in wished}) != len(wished):
         return False
-    return all(_fits(job, share, draft, known) for share in wished)
+    return all(_fits(job, share, len(wished), draft, known) for share in wished)
 
 
-def _fits(job: Job, share: Share, draft: Draft, known: dict[GpuKey, Gpu]) -> bool:
+def _fits(job: Job, share: Share, gpus: int, draft: Draft, known: dict[GpuKey, Gpu]) -> bool:
     gpu = known.get(share.key)
-    if gpu is None or share.memory_mib < need_mib(job, gpu, draft.rules) or share.memory_mib <= 0:
+    if gpu is None or share.memory_mib < max(1, need_mib(job, gpu, draft.rules, gpus)):
         return False
     free = gpu.capacity_mib - sum(draft.held.get(share.key, {}).values())
     return share.memory_mib <= free
@@ -130,7 +130,8 @@ def _fits(job: Job, share: Share, draft: Draft, known: dict[GpuKey, Gpu]) -> boo
 
 def _started(job: Job, wished: tuple[Share, ...], draft: Draft, known: dict[GpuKey, Gpu]) -> Job:
     # What it needs and no more, as `_resized` would have it: a plan may give too much.
-    needed = (replace(s, memory_mib=need_mib(job, known[s.key], draft.rules)) for s in wished)
+    count, rules = len(wished), draft.rules
+    needed = (replace(s, memory_mib=need_mib(job, known[s.key], rules, count)) for s in wished)
     run = Run(
         attempt=job.attempts + 1,
         shares=tuple(sorted(needed)),

@@ -51,6 +51,9 @@ def _job(old: Job | None, job: Job, now: Time) -> Iterator[Fact]:
     if job.memory_mib != old.memory_mib:
         learned = {"from_mib": old.memory_mib, "to_mib": job.memory_mib}
         yield Fact(now, "memory_learned", job.id, attempt, learned)
+    if job.profiles_ignored.bit_length() > old.profiles_ignored.bit_length():
+        # Told at the first, and each time there are twice as many: some have nothing else to say.
+        yield _fact(now, "profiles_ignored", job, attempt, ignored=job.profiles_ignored)
     asked = {"priority": job.priority, "held": job.held, "max_epochs": job.max_epochs}
     if (job.priority, job.held, job.max_epochs) != (old.priority, old.held, old.max_epochs):
         yield Fact(now, "job_updated", job.id, None, asked)

@@ -16,6 +16,7 @@ SITUATIONS_MAX = 16  # of a job; the one longest not met is forgotten
 KIND_SITUATIONS_MAX = 64
 EPOCHS_REMEMBERED = 10  # a mean forgets like one over so many
 RESTARTS_REMEMBERED = 3
+EPOCH_SECONDS_MAX = 1e8  # three years
 SLACK_SECONDS = 5.0  # what an epoch may have taken longer than we saw it take
 
 
@@ -31,7 +32,7 @@ def trusted(profile: Profile, run: Run, now: Time) -> bool:
     """Whether an epoch can have taken so long: what is zero, not a number or absurd is not learned
     from."""
     seconds = profile.epoch_seconds
-    if not (math.isfinite(seconds) and seconds > 0.0):
+    if not 0.0 < seconds < EPOCH_SECONDS_MAX:  # nor is it then NaN
         return False
     began_at = _began_at(profile, run)
     return began_at is None or seconds <= now - began_at + SLACK_SECONDS
@@ -53,10 +54,12 @@ def measured(
 
     `quiet_since`: when its neighbours last changed. An epoch that began before that is no measure.
     """
-    began_at = _began_at(profile, run)
-    if profile.rank or began_at is None or began_at < quiet_since:
+    if profile.rank:
         return job
     if not trusted(profile, run, now):
+        return ignored(job, 1)
+    began_at = _began_at(profile, run)
+    if began_at is None or began_at < quiet_since:
         return job
     warm = profile.epoch > run.epochs_before + 1
     found = [m for m in job.measured if (m.placement, m.beside) == (run.placement, beside)]
@@ -78,6 +81,19 @@ def _with(old: Measured, seconds: float) -> Measured:
     return replace(
         old, seconds=old.seconds + weight * (seconds - old.seconds), epochs=old.epochs + 1
     )
+
+
+def ignored(job: Job, profiles: int) -> Job:
+    """Nothing is learned from these."""
+    return replace(job, profiles_ignored=job.profiles_ignored + profiles) if profiles else job
+
+
+def peaked(job: Job, gpus: int, memory_mib: int) -> Job:
+    """With so many GPUs each was seen to hold so much for it."""
+    known = dict(job.peaks)
+    if not gpus or memory_mib <= known.get(gpus, 0):
+        return job
+    return replace(job, peaks=tuple(sorted({**known, gpus: memory_mib}.items())))
 
 
 def met(job: Job) -> frozenset[tuple[str, tuple[JobId, ...], bool]]:

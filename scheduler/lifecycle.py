@@ -167,7 +167,9 @@ def _(event: EpochStarted, draft: Draft) -> None:
 def _(event: Reported, draft: Draft) -> None:
     job = draft.jobs.get(event.job_id)
     if job and (run := _heard(job, event.attempt, draft.now)):
-        draft.put(_learned(replace(job, run=run), event.memory_mib))
+        job = learning.ignored(replace(job, run=run), event.ignored)
+        job = learning.peaked(job, len(run.shares), event.memory_mib)
+        draft.put(_learned(job, event.memory_mib))
 
 
 @_apply.register
@@ -185,7 +187,7 @@ def _(event: EpochEnded, draft: Draft) -> None:
             began_at = draft.now if epoch > run.epoch_started else run.epoch_at
             started = max(run.epoch_started, epoch - 1)
             run = replace(run, epoch_started=started, epoch_at=began_at, epoch_measured=epoch)
-        job = replace(job, run=run)
+        job = learning.peaked(replace(job, run=run), len(run.shares), profile.memory_mib)
     job = _progressed(job, min(profile.epoch, job.max_epochs))
     draft.put(_unless_done(_learned(job, profile.memory_mib), draft.now))
 
@@ -306,6 +308,7 @@ def _out_of_memory(job: Job, run: Run, said: str, now: Time, draft: Draft) -> Jo
     if job.failed(Failure.OUT_OF_MEMORY) or wanted <= had:
         return _ended(job, Outcome.FAILED, f"{why}: {said}" if said else why, now)
     failures = _counted(job, Failure.OUT_OF_MEMORY, 1)
+    job = learning.peaked(job, len(run.shares), wanted)
     return replace(
         job, failures=failures, memory_mib=wanted, reason=f"{why}: tried again with {wanted} MiB"
     )

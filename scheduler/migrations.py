@@ -132,3 +132,9 @@ def what_was_heard(db: Database) -> None:
             primary key (start, number)
         ) strict, without rowid
     """)
+
+
+@migrations()
+def what_memory_was_seen(db: Database) -> None:
+    db.execute("alter table jobs add column peaks text not null default '[]'")
+    db.execute("alter table jobs add column profiles_ignored integer not null default 0")

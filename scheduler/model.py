@@ -179,7 +179,10 @@ class Job:
     held: bool = False
     cancelled: bool = False  # asked for; becomes an outcome when its run is gone
     max_epochs: int = 1
-    memory_mib: int = 0  # what a GPU must hold for it, as learned so far; 0: not known
+    memory_mib: int = 0  # the most that a GPU must hold for it, as learned so far; 0: not known
+    # How much each GPU was seen to hold, at most, when it had so many: (GPUs, MiB), the fewest
+    # first. With more of them it may be less: a batch is shared out.
+    peaks: tuple[tuple[int, int], ...] = ()
     epochs_done: int = 0
     attempts: int = 0
     failures: tuple[tuple[Failure, int], ...] = ()
@@ -188,6 +191,7 @@ class Job:
     started_at: Time | None = None  # of its first run
     ended_at: Time | None = None
     measured: tuple[Measured, ...] = ()  # the situations that it was in, the newest last
+    profiles_ignored: int = 0  # because no epoch can have taken as long as they say
     gpu_util: float = 0.0  # how busy it keeps a GPU alone, 0 to 1; 0: not known
     restart_seconds: float = 0.0  # from a launch to the first epoch; 0: not known
     run: Run | None = None
@@ -291,6 +295,7 @@ class Reported:
     job_id: JobId
     attempt: int
     memory_mib: int = 0
+    ignored: int = 0  # profiles of it that were refused, as they held what is no measure
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,17 +20,26 @@ def takes_whole_card(job: Job) -> bool:
     return not job.spec.shareable or job.memory_mib <= 0
 
 
-def need_mib(job: Job, gpu: Gpu, rules: Rules) -> int:
-    """What the job must hold of this card; more than it shares out if the job cannot run there.
+def known_mib(job: Job, gpus: int = 0) -> int:
+    """What it is known to take of each of so many: what it was seen to take there, but no less than
+    was asked for; or where it never had so many, the most that is known. 0: nothing is."""
+    seen = dict(job.peaks).get(gpus, 0)
+    return max(seen, job.spec.memory_mib) if seen else job.memory_mib
+
+
+def need_mib(job: Job, gpu: Gpu, rules: Rules, gpus: int = 0) -> int:
+    """What the job must hold of this card, as one of so many (0: however many); more than the card
+    shares out if the job cannot run there.
 
     A job alone on its card may have been measured to use what we keep back there for prudence, and
     so may one with its margin: either takes all there is to share, and must fit there again.
     """
-    if job.memory_mib > gpu.memory_mib:
-        return job.memory_mib
+    known = known_mib(job, gpus)
+    if known > gpu.memory_mib:
+        return known
     if takes_whole_card(job):
         return gpu.capacity_mib
-    return min(job.memory_mib + rules.memory_margin_mib, gpu.capacity_mib)
+    return min(known + rules.memory_margin_mib, gpu.capacity_mib)
 
 
 def free_mib(view: View) -> dict[GpuKey, int]:

@@ -90,7 +90,15 @@ class Profiler(pb_grpc.ProfilerServicer):
             raise Rejected(f"profiles: {len(messages)} of them, expected 1 to {PROFILES_MAX}")
         for job_id, attempt in {(m.job_id, m.attempt): None for m in messages}:
             self._job(job_id, attempt, context)
-        return [wire.profile(message) for message in messages]
+        return [self._profile(message) for message in messages]
+
+    def _profile(self, message: pb.Profile) -> Profile:
+        """What is no measure is refused, and this counted where the job's owner sees it."""
+        try:
+            return wire.profile(message)
+        except Rejected:
+            self.inbox.put(Reported(JobId(message.job_id), message.attempt, ignored=1))
+            raise
 
     def _ask(self, events: Sequence[Event]) -> None:
         """Events keep their order, so the last one's answer is that of all."""

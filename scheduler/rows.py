@@ -41,8 +41,15 @@ _JOB_PLAIN = (
     "reason",
     "gpu_util",
     "restart_seconds",
+    "profiles_ignored",
 )
-JOB_STATE = (*_JOB_PLAIN, "failures", "measured", "run")  # what changes as long as a job lives
+JOB_STATE = (
+    *_JOB_PLAIN,
+    "failures",
+    "measured",
+    "peaks",
+    "run",
+)  # what changes as long as a job lives
 JOB_END = "outcome"
 JOB_FIXED = ("id", "submitted_at", "token", "spec")
 JOB_SEARCHED = ("id_reversed", "user", "name", "project", "experiment")  # copies, for indexes
@@ -75,6 +82,7 @@ _spec = msgspec.json.Decoder(JobSpec)
 _run = msgspec.json.Decoder(Run)
 _failures = msgspec.json.Decoder(tuple[tuple[Failure, int], ...])
 _measured = msgspec.json.Decoder(tuple[Measured, ...])
+_peaks = msgspec.json.Decoder(tuple[tuple[int, int], ...])
 _kind = msgspec.json.Decoder(Kind)
 _used = msgspec.json.Decoder(Used)
 _beside = msgspec.json.Decoder(tuple[JobId, ...])
@@ -92,7 +100,7 @@ def job_fixed(job: Job) -> Row:
 
 def job_state(job: Job) -> Row:
     run = None if job.run is None else _text(job.run)
-    return *_job_plain(job), _text(job.failures), _text(job.measured), run
+    return *_job_plain(job), _text(job.failures), _text(job.measured), _text(job.peaks), run
 
 
 def changed_jobs(before: View, after: View, touched: Sequence[JobId]) -> list[tuple[Job, Row]]:
@@ -113,6 +121,7 @@ def job(row: Row) -> Job:
     value["cancelled"] = bool(value["cancelled"])
     value["failures"] = _failures.decode(value["failures"])
     value["measured"] = _measured.decode(value["measured"])
+    value["peaks"] = _peaks.decode(value["peaks"])
     value["run"] = value["run"] and _run.decode(value["run"])
     value["outcome"] = value["outcome"] and Outcome(value["outcome"])
     return Job(**value)

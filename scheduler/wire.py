@@ -171,6 +171,8 @@ def learned_message(job: Job, prospect: Prospect, view: View) -> pb.Learned:
         memory_mib=job.memory_mib,
         gpu_util=job.gpu_util or None,
         restart_seconds=job.restart_seconds or None,
+        peaks=[pb.Peak(gpus=gpus, memory_mib=mib) for gpus, mib in job.peaks],
+        profiles_ignored=job.profiles_ignored,
     )
 
 

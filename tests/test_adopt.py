@@ -232,6 +232,17 @@ def test_a_gang_is_resized_on_all_its_cards_or_on_none() -> None:
     assert fitted(before).jobs is before.jobs
 
 
+def test_a_gang_holds_what_it_was_seen_to_take_on_as_many_cards() -> None:
+    waiting = job("a", 9000, gpus=(1, 2), peaks=((1, 9000), (2, 4000)))
+    waiting = replace(waiting, spec=replace(waiting.spec, memory_mib=2000))
+    pair = share(4000), share(4000, 1)
+    held = on(waiting, share(9000), share(9000, 1))
+    assert run_of(fitted(view(held, nodes=[node(2)]))).shares == pair
+    crowded = view(waiting, on(job("b", 11000), share(11000)), nodes=[node(2)])
+    assert run_of(adopted(crowded, {"a": pair})).shares == pair
+    assert adopted(crowded, {"a": (share(4000, 1),)}).jobs[A].waiting, "alone it takes more"
+
+
 def test_a_run_grows_into_what_another_gives_back() -> None:
     before = view(on(job("a", 9000), share(4000)), on(job("b", 3000), share(11000)))
     assert fitted(before).held == {("n1", "gpu0"): {(A, 1): 9000, (B, 1): 3000}}

@@ -233,3 +233,4 @@ def test_a_file_of_the_first_version_is_read_with_its_running_job(path: Path) ->
     job = load(path).jobs[JobId("job-1")]
     assert job.run
     assert (job.run.max_epochs, job.measured, job.gpu_util) == (7, (), 0.0)
+    assert (job.peaks, job.profiles_ignored) == ((), 0)

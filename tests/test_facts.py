@@ -39,6 +39,7 @@ def run_of_shares(of: Job, *shares: Share) -> Job:
             {"priority": 5, "held": False, "max_epochs": 10},
         ),
         (job("a"), STARTING, "memory_learned", 1, {"from_mib": 0, "to_mib": 4000}),
+        (job("a"), job("a", profiles_ignored=1), "profiles_ignored", None, {"ignored": 1}),
         (
             job("a", 4000),
             STARTING,

@@ -17,11 +17,13 @@ from scheduler.model import (
     JobId,
     Kind,
     Measured,
+    PodState,
     Profile,
+    Reported,
     Used,
     View,
 )
-from tests.core import NOW, Town, after, job, node, on, share, spec, view
+from tests.core import NOW, Town, after, epoch_ended, job, look, node, on, pod, share, spec, view
 
 A, B = JobId("a"), JobId("b")
 PLACE = "pretendedx1"
@@ -67,6 +69,42 @@ def test_an_epoch_that_cannot_have_taken_so_long_teaches_nothing(seconds: float)
     seen = after(before, told, now=before.at + 60.0)
     assert seen.jobs[A].measured == before.jobs[A].measured
     assert seen.jobs[A].epochs_done == 3, "the epoch itself counts"
+    assert seen.jobs[A].profiles_ignored == 1
+    again = after(seen, told, now=before.at + 61.0)
+    assert again.jobs[A].profiles_ignored == 1, "nor is it counted twice"
+
+
+def test_a_report_that_was_refused_is_counted() -> None:
+    told = Reported(A, 1, ignored=1), Reported(A, 7, ignored=1)
+    assert after(view(running()), *told).jobs[A].profiles_ignored == 1, "of this run only"
+
+
+def test_memory_is_known_by_how_many_gpus_there_are() -> None:
+    four = on(job("a", 2000, gpus=(1, 4)), *(share(6000, gpu) for gpu in range(4)))
+    seen = after(view(four, nodes=[node(4)]), epoch_ended(four, 1, 3000))
+    seen = after(seen, Reported(A, 1, 3500), Reported(A, 1, 0), Reported(A, 1, 3200))
+    assert (seen.jobs[A].peaks, seen.jobs[A].memory_mib) == (((4, 3500),), 3500)
+    one = on(replace(seen.jobs[A], run=None), share(6000))
+    seen = after(view(one, nodes=[node(4)]), epoch_ended(one, 2, 9000), epoch_ended(one, 1, 9500))
+    assert (seen.jobs[A].peaks, seen.jobs[A].memory_mib) == (((1, 9500), (4, 3500)), 9500)
+
+
+def test_who_died_for_want_of_memory_needs_more_on_as_many_gpus_whatever_is_measured_there() -> (
+    None
+):
+    two = on(job("a", 2000, gpus=2), share(4000), share(4000, 1), phase_at=NOW - 9)
+    died = pod(two, PodState.FAILED, exit_code=1, reason="out_of_memory")
+    seen = after(view(two, nodes=[node(2)]), look(died, nodes=[node(2)])).jobs[A]
+    assert (seen.peaks, seen.memory_mib) == (((2, 6000),), 6000)
+    again = on(seen, share(6000), share(6000, 1))
+    seen = after(view(again, nodes=[node(2)]), epoch_ended(again, 1, 5000)).jobs[A]
+    assert (seen.peaks, seen.memory_mib) == (((2, 6000),), 6000)
+
+
+def test_what_an_older_run_reports_is_not_known_of_as_many_gpus() -> None:
+    one = on(replace(job("a", 2000), attempts=1), share(6000))
+    seen = after(view(one), epoch_ended(one, 1, 9000, attempt=1))
+    assert (seen.jobs[A].peaks, seen.jobs[A].memory_mib) == ((), 9000)
 
 
 def test_an_epoch_across_a_change_of_neighbours_teaches_nothing() -> None:

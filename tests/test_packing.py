@@ -54,6 +54,18 @@ def test_what_a_job_needs_of_a_card(wants: Job, margin: int, needs: int) -> None
     assert need_mib(wants, card(), Rules(memory_margin_mib=margin)) == needs
 
 
+def test_what_a_job_needs_of_each_of_many_cards_is_what_it_was_seen_to_take_there() -> None:
+    known = job("a", 2000, gpus=(1, 8))
+    known = replace(known, memory_mib=9000, peaks=((1, 9000), (4, 3000), (8, 1500)))
+    needs = {gpus: need_mib(known, card(), RULES, gpus) for gpus in (0, 1, 2, 4, 8)}
+    assert needs == {0: 9000, 1: 9000, 2: 9000, 4: 3000, 8: 2000}, "no less than was asked for"
+    large = replace(known, memory_mib=20000, peaks=((1, 20000), (4, 3000)))
+    assert need_mib(large, card(), Rules(memory_margin_mib=500), 4) == 3500
+    assert (
+        need_mib(replace(large, spec=job("a", shareable=False).spec), card(), RULES, 4) == CAPACITY
+    )
+
+
 def test_what_runs_and_leftover_pods_hold_is_not_free() -> None:
     ghost = pod(on(job("ghost"), share(1000, 1)))
     seen = view(on(job("a", 4000), share(4000)), nodes=[node(3)], pods=[ghost])

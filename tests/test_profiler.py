@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,19 @@ def test_a_report_of_nonsense_is_refused_by_name(
     with refused(grpc.StatusCode.INVALID_ARGUMENT, words):
         served.jobs.EndEpoch(_ended(job.id, **{"epoch": 1, **fields}), metadata=of(job), timeout=10)
     assert served.job(job.id).epochs_done == 0
+
+
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, -1.0, 0.0, 1e300])
+def test_an_epoch_that_cannot_have_taken_so_long_is_counted(
+    served: Serving, seconds: float
+) -> None:
+    job = served.running()
+    with suppress(grpc.RpcError):  # what is no number is refused besides
+        request = _ended(job.id, 1, epoch_seconds=seconds)
+        served.jobs.EndEpoch(request, metadata=of(job), timeout=10)
+    eventually(lambda: served.job(job.id).profiles_ignored == 1)
+    assert "profiles_ignored" in [fact.kind for fact in served.reader.story(job.id)]
+    assert served.job(job.id).measured == ()
 
 
 def test_an_empty_and_an_endless_report_are_refused(served: Serving) -> None:

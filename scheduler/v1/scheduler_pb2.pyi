@@ -193,20 +193,32 @@ class Beside(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[JobName, _Mapping]]] = ..., gpus: _Optional[str] = ..., speed: _Optional[float] = ..., measured: _Optional[bool] = ...) -> None: ...
 
 class Learned(_message.Message):
-    __slots__ = ("speeds", "beside", "memory_asked_mib", "memory_mib", "gpu_util", "restart_seconds")
+    __slots__ = ("speeds", "beside", "memory_asked_mib", "memory_mib", "gpu_util", "restart_seconds", "peaks", "profiles_ignored")
     SPEEDS_FIELD_NUMBER: _ClassVar[int]
     BESIDE_FIELD_NUMBER: _ClassVar[int]
     MEMORY_ASKED_MIB_FIELD_NUMBER: _ClassVar[int]
     MEMORY_MIB_FIELD_NUMBER: _ClassVar[int]
     GPU_UTIL_FIELD_NUMBER: _ClassVar[int]
     RESTART_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PEAKS_FIELD_NUMBER: _ClassVar[int]
+    PROFILES_IGNORED_FIELD_NUMBER: _ClassVar[int]
     speeds: _containers.RepeatedCompositeFieldContainer[Speed]
     beside: _containers.RepeatedCompositeFieldContainer[Beside]
     memory_asked_mib: int
     memory_mib: int
     gpu_util: float
     restart_seconds: float
-    def __init__(self, speeds: _Optional[_Iterable[_Union[Speed, _Mapping]]] = ..., beside: _Optional[_Iterable[_Union[Beside, _Mapping]]] = ..., memory_asked_mib: _Optional[int] = ..., memory_mib: _Optional[int] = ..., gpu_util: _Optional[float] = ..., restart_seconds: _Optional[float] = ...) -> None: ...
+    peaks: _containers.RepeatedCompositeFieldContainer[Peak]
+    profiles_ignored: int
+    def __init__(self, speeds: _Optional[_Iterable[_Union[Speed, _Mapping]]] = ..., beside: _Optional[_Iterable[_Union[Beside, _Mapping]]] = ..., memory_asked_mib: _Optional[int] = ..., memory_mib: _Optional[int] = ..., gpu_util: _Optional[float] = ..., restart_seconds: _Optional[float] = ..., peaks: _Optional[_Iterable[_Union[Peak, _Mapping]]] = ..., profiles_ignored: _Optional[int] = ...) -> None: ...
+
+class Peak(_message.Message):
+    __slots__ = ("gpus", "memory_mib")
+    GPUS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_MIB_FIELD_NUMBER: _ClassVar[int]
+    gpus: int
+    memory_mib: int
+    def __init__(self, gpus: _Optional[int] = ..., memory_mib: _Optional[int] = ...) -> None: ...
 
 class Fact(_message.Message):
     __slots__ = ("at", "kind", "job_id", "attempt", "data_json")

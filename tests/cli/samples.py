@@ -157,6 +157,8 @@ def foreseen() -> Iterator[tuple[pb.Job, pb.Learned]]:
             memory_mib=7100,
             gpu_util=0.83,
             restart_seconds=12.5,
+            peaks=[pb.Peak(gpus=1, memory_mib=7100), pb.Peak(gpus=4, memory_mib=2900)],
+            profiles_ignored=2,
         ),
     )
     waits = pb.Job()
