@@ -9,13 +9,17 @@ from scheduler.v1 import scheduler_pb2 as pb
 
 NAMES_MAX = 3
 SHORT = 8
+STOPPING = "stopping"  # it waits for runs that have been asked to stop, and go on elsewhere
 
 
 def starts(job: pb.Job, now: float) -> str:
     """`when grid-3 ends, in about 41 min (80 %: 30 to 55 min), or now with --num_gpus 1`"""
     parts = []
     if job.why.until:
-        verb = "ends" if len(job.why.until) == 1 else "end"
+        one = len(job.why.until) == 1
+        verb = "ends" if one else "end"
+        if job.why.kind == STOPPING:
+            verb = "leaves its GPUs" if one else "leave their GPUs"
         parts.append(f"when {_listed(job.why.until)} {verb}")
     if job.why.ahead:
         parts.append(f"after {_listed(job.why.ahead)}")
@@ -37,7 +41,7 @@ def ends(job: pb.Job, now: float) -> str:
 
 def _about(at: float, low: float, high: float, now: float) -> str:
     """Four of five such forecasts come true."""
-    least, most = span(low - now), span(high - now)
+    least, most = span(low - now) if low >= now + 0.05 else "0 s", span(high - now)
     unit = most.rpartition(" ")[2]
     if least.count(" ") == most.count(" ") == 1:
         least = least.removesuffix(f" {unit}")

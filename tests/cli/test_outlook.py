@@ -22,6 +22,8 @@ def names(*given: str) -> list[pb.JobName]:
         (pb.Why(until=names("a")), pb.Eta(), "when a ends"),
         (pb.Why(until=names("a", "b")), pb.Eta(), "when a and b end"),
         (pb.Why(until=names(*"abcdef")), pb.Eta(), "when a, b and 4 others end"),
+        (pb.Why(until=names("a"), kind="stopping"), pb.Eta(), "when a leaves its GPUs"),
+        (pb.Why(until=names("a", "b"), kind="stopping"), pb.Eta(), "when a and b leave their GPUs"),
         (pb.Why(ahead=names("a")), pb.Eta(), "after a"),
         (pb.Why(until=names("a"), ahead=names("b")), pb.Eta(), "when a ends, after b"),
         (pb.Why(instead="with --num_gpus 1"), pb.Eta(), "now with --num_gpus 1"),
@@ -51,7 +53,8 @@ def test_units_are_told_once_where_they_are_the_same() -> None:
     assert told(30, 3300) == "30 s to 55 min"
     assert told(7200, 40_000) == "2 to 11 h"
     assert told(9000, 40_000) == "2 h 30 min to 11 h"
-    assert told(-5, 8) == "0.0 to 8.0 s"
+    assert told(-5, 8) == "0 to 8.0 s"
+    assert told(0.01, 100) == "0 s to 2 min"
 
 
 def test_a_job_that_nobody_knows_is_named_by_its_id() -> None:
