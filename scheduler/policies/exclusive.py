@@ -116,7 +116,8 @@ class Round:
         if running(job):
             type = self.type_of(job)
             return type if type is not None and self.left[type] >= count else None
-        enough = [type for type in self.fitting(job) if self.left[type] >= count]
+        fitting = self.fitting(job).items()
+        enough = [type for type, fit in fitting if min(fit, self.left[type]) >= count]
         return min(enough, key=lambda type: self.idle[type] < count, default=None)
 
     # --- the plan ---------------------------------------------------------------------------
