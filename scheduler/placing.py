@@ -92,7 +92,8 @@ class _Placing:
                 continue
             number = wished.get(job.id)
             if number is None:
-                if not may_leave(job):
+                unseen = any(key not in self.known for key in _keys(job))
+                if unseen or not may_leave(job):
                     self._stay(job)
                 continue
             stays = self.units[number].stays or not may_move(job)

@@ -13,7 +13,8 @@ it gains pays for the restart, and never before it has finished an epoch where i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +25,7 @@ from scheduler.joining import guests, joined
 from scheduler.learning import worth_now
 from scheduler.measurements import Memo
 from scheduler.model import (
+    GpuKey,
     Job,
     JobId,
     Plan,
@@ -58,6 +60,10 @@ def gpu_sharing(rules: Rules) -> Policy:
     return plan
 
 
+def _keys(job: Job) -> tuple[GpuKey, ...]:
+    return tuple(share.key for share in job.run.shares) if job.run else ()
+
+
 @dataclass
 class _Planner:
     view: View
@@ -86,11 +92,14 @@ class _Planner:
         without = [job for job in jobs if job.spec.gpus_max == 0]
         units = [Unit((job,), "", 0) for job in without]
         taken = {stock.type: 0 for stock in self.stocks}
-        for members in self._classes([j for j in jobs if j.spec.gpus_max and self.stocks]):
-            units += self._chosen(members, taken)
+        unseen = [job for job in jobs if not self._seen(job)]
+        classes = self._classes([j for j in jobs if j.spec.gpus_max and self._seen(j)])
+        for number, members in enumerate(classes):
+            later = [job for jobs in classes[number + 1 :] for job in jobs if not may_leave(job)]
+            units += self._chosen(members, taken, self._kept(members, later + unseen))
         done = placed(units, self.view, self.rules, MOVES_MAX)
-        if not self.stocks:  # nobody is stopped for GPUs that are not to be seen for a while
-            done.placements.update({job.id: job.run.shares for job in jobs if job.run})
+        # Nobody is stopped for GPUs that are not to be seen for a while.
+        done.placements.update({job.id: job.run.shares for job in unseen if job.run})
         self._explain(jobs, done)
         again = [j.eligible_at for j in self.view.jobs.values() if j.eligible_at > self.now]
         if any(job.run and job.spec.gpus_min < job.spec.gpus_max for job in jobs):
@@ -110,30 +119,41 @@ class _Planner:
         if lingers(job, self.view.pods):
             self.why[job.id] = Reason("stopping", "waits for the rest of its last run to be gone")
             return False
+        if job.run is None and not any(node.ready for node in self.view.nodes):
+            self.why[job.id] = Reason("nodes", "no node is ready")
+            return False
         return True
 
+    def _seen(self, job: Job) -> bool:
+        """Whether the cards that it has, if any, are there."""
+        return bool(self.stocks) and all(key in self.known for key in _keys(job))
+
     def _classes(self, jobs: Sequence[Job]) -> list[list[Job]]:
-        """The first to be served first. Runs that cannot be asked to leave are in the first."""
+        """The first to be served first."""
         found: dict[float, list[Job]] = {}
         for job in jobs:
             waited = self.now - job.submitted_at - job.ran_seconds
             if job.run:
                 waited -= self.now - job.run.started_at
             number = job.priority + waited // (PATIENCE * self.rules.ageing_seconds)
-            stays = running(job) and not may_leave(job)
-            found.setdefault(float("inf") if stays else number, []).append(job)
-        ordered = [found[number] for number in sorted(found, reverse=True)]
-        if float("inf") in found and len(ordered) > 1:
-            ordered[1] = ordered[0] + ordered[1]
-            del ordered[0]
-        return ordered
+            found.setdefault(number, []).append(job)
+        return [found[number] for number in sorted(found, reverse=True)]
 
-    def _chosen(self, jobs: Sequence[Job], taken: dict[str, int]) -> list[Unit]:
+    def _kept(self, jobs: Sequence[Job], others: Sequence[Job]) -> Mapping[str, int]:
+        """Cards of each type that these cannot have, as others cannot be asked to leave them. (But
+        where they are themselves, they stay.)"""
+        stays = {key for job in others if running(job) for key in _keys(job)}
+        own = {key for job in jobs if running(job) for key in _keys(job)}
+        return Counter(self.known[key].type for key in stays - own if key in self.known)
+
+    def _chosen(
+        self, jobs: Sequence[Job], taken: dict[str, int], kept: Mapping[str, int]
+    ) -> list[Unit]:
         offer = offered(
             jobs, self.stocks, self.known, self.view.kinds, self.had, self.rules, self.memo
         )
         self.served += [offer.jobs[row] for row in np.argsort(-offer.weight, kind="stable")]
-        menu = offer.menu(taken)
+        menu = offer.menu({type: count + kept.get(type, 0) for type, count in taken.items()})
         menu.worth[guests(offer.jobs)] = -np.inf
         neighbours = offer.neighbours(self.view.kinds, self.rules)
         allotted = self._allotted(offer, menu, neighbours)

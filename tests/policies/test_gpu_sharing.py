@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from scheduler.model import EpochEnded, EpochStarted, JobId, Profile, Rules, RunPhase
@@ -102,3 +103,34 @@ def test_gangs_of_a_size_share_their_cards() -> None:
 def test_a_job_without_gpus_runs_beside_everything() -> None:
     made = town(1, ("a", {"shareable": False}), ("cpu", {"gpus_min": 0, "gpus_max": 0}))
     assert made.running() == {"a", "cpu"}
+
+
+def test_a_run_that_can_be_asked_to_leave_keeps_its_neighbour_that_cannot() -> None:
+    made = town(2, ("first", {"memory_mib": 12000, "max_epochs": 9, "priority": 5}))
+    trains(made, "first", 60.0)
+    for name, epochs in (("long", 9), ("last", 2)):
+        made.submit(name, memory_mib=3000, max_epochs=epochs)
+    for name in ("long", "last"):
+        trains(made, name, 60.0)
+    assert made.run("long").phase is made.run("last").phase is RunPhase.RUNNING
+    assert cards_of(made, "long") == cards_of(made, "last")
+
+
+def test_a_job_without_gpus_waits_for_a_node() -> None:
+    made = Town(node(1, ready=False), rules=RULES, policy=gpu_sharing(RULES))
+    made.look()
+    made.submit("cpu", gpus_min=0, gpus_max=0)
+    assert made.why("cpu") == "nodes (no node is ready)"
+
+
+def test_who_runs_on_a_node_that_is_away_is_not_in_the_way_of_others() -> None:
+    made = Town(node(1, name="here"), node(1, name="away"), rules=RULES, policy=gpu_sharing(RULES))
+    made.look()
+    for name in ("a", "b"):
+        made.submit(name, shareable=False, max_epochs=9)
+        trains(made, name, 60.0)
+    away = next(name for name in ("a", "b") if made.run(name).shares[0].node == "away")
+    here = "b" if away == "a" else "a"
+    made.nodes = [made.nodes[0], replace(made.nodes[1], ready=False)]
+    made.look()
+    assert made.run(away).phase is made.run(here).phase is RunPhase.RUNNING
