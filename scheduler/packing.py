@@ -61,12 +61,18 @@ def placement(shares: Sequence[Share], known: Mapping[GpuKey, Gpu]) -> str:
     return f"{key}/{nodes}" if nodes > 1 else key
 
 
-def by_type(known: Mapping[GpuKey, Gpu]) -> list[list[list[GpuKey]]]:
+def by_type(known: Mapping[GpuKey, Gpu]) -> dict[str, list[list[GpuKey]]]:
     """The cards of each type, those of each node together."""
     found: dict[str, dict[str, list[GpuKey]]] = {}
     for key, gpu in known.items():
         found.setdefault(gpu.type, {}).setdefault(key[0], []).append(key)
-    return [list(nodes.values()) for nodes in found.values()]
+    return {type: list(nodes.values()) for type, nodes in found.items()}
+
+
+def node_sizes(known: Mapping[GpuKey, Gpu]) -> dict[str, list[int]]:
+    """Of each type, how many cards each node has; the most first."""
+    by_node = by_type(known).items()
+    return {type: sorted(map(len, nodes), reverse=True) for type, nodes in by_node}
 
 
 def fewest_nodes(sizes: Iterable[int], count: int) -> int:
@@ -83,7 +89,7 @@ def best_fit(
     if most == 0:
         return ()
     fits = []
-    for nodes in by_type(known):
+    for nodes in by_type(known).values():
         room = [_room(job, keys, known, free, rules) for keys in nodes]
         room.sort(key=lambda cards: (-len(cards), cards))
         if fewest := fewest_nodes(map(len, room), job.spec.gpus_min):
@@ -134,17 +140,19 @@ def lacking(
         why = "shares with nobody" if not job.spec.shareable else "has no known memory need"
         return Reason("gpus", f"needs a whole GPU, as it {why}; none is empty")
     fitting = max(
-        sum(len(_room(job, keys, known, free, rules)) for keys in nodes) for nodes in by_type(known)
+        sum(len(_room(job, keys, known, free, rules)) for keys in nodes)
+        for nodes in by_type(known).values()
     )
     what = "empty" if whole else f"with {job.memory_mib + rules.memory_margin_mib} MiB free"
-    where = " on one node" if len({node for node, _ in known}) == 1 else over_nodes(count, known)
+    alone = len({node for node, _ in known}) == 1
+    where = " on one node" if alone else over_nodes(count, node_sizes(known).values())
     return Reason("gpus", f"needs {count} GPUs {what}{where}; now at most {fitting}")
 
 
-def over_nodes(count: int, known: Mapping[GpuKey, Gpu]) -> str:
-    """` on 2 or more nodes`, where one never has so many cards of a type."""
-    nodes = [fewest_nodes(map(len, nodes), count) for nodes in by_type(known)]
-    fewest = min(filter(None, nodes), default=0)
+def over_nodes(count: int, sizes: Iterable[Sequence[int]]) -> str:
+    """` on 2 or more nodes`, where none has so many cards of a type. `sizes`: of the nodes, by
+    type."""
+    fewest = min(filter(None, (fewest_nodes(nodes, count) for nodes in sizes)), default=0)
     return f" on {fewest} or more nodes" if fewest > 1 else ""
 
 

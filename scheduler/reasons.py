@@ -9,7 +9,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from scheduler.model import Gpu, GpuKey, Job, JobId, Reason, Rules, RunKey, RunPhase, Share, View
-from scheduler.packing import cards, free_mib, lacking, need_mib, takes_whole_card
+from scheduler.packing import (
+    cards,
+    free_mib,
+    lacking,
+    need_mib,
+    node_sizes,
+    over_nodes,
+    takes_whole_card,
+)
 from scheduler.placing import Placed
 
 NAMES_MAX = 3  # more are counted
@@ -36,6 +44,7 @@ class _Telling:
         given = {share.key for id in new for share in done.placements[id]}
         self.free = [key for key in self.known if not view.held.get(key) and key not in given]
         self.cards_alike, self.free_alike = self._alike(self.known), self._alike(self.free)
+        self.node_sizes = node_sizes(self.known)
         self.room = free_mib(view)
         for share in (share for id in new for share in done.placements[id]):
             self.room[share.key] -= share.memory_mib
@@ -99,7 +108,7 @@ class _Telling:
             shares = count == 1 and not takes_whole_card(job)
             if shares and not self._has_room(job):
                 return lacking(job, self.known, self.room, self.rules)
-            what = _gpus(job, "free ", self.rules)
+            what = _gpus(job, "free ", self.rules, over_nodes(count, self.node_sizes.values()))
             none = ", and none is better shared with it" if shares else ""
             return Reason("gpus", f"needs {what}; free now: {_most(free)}{none}")
         names = self._heirs(self.free)
@@ -182,14 +191,14 @@ def listed(names: Iterable[str]) -> str:
     return " and ".join(filter(None, (", ".join(named[:-1]), *named[-1:])))
 
 
-def _gpus(job: Job, state: str, rules: Rules) -> str:
-    """`a free GPU with 12,000 MiB`"""
+def _gpus(job: Job, state: str, rules: Rules, where: str = "") -> str:
+    """`a free GPU with 12,000 MiB`, `16 free GPUs on 2 or more nodes, as it shares with nobody`"""
     count = job.spec.gpus_min
     gpus = f"{count} {state}GPUs" if count > 1 else f"a {state}GPU"
     if not takes_whole_card(job):
-        return f"{gpus} with {job.memory_mib + rules.memory_margin_mib:,} MiB"
+        return f"{gpus} with {job.memory_mib + rules.memory_margin_mib:,} MiB{where}"
     alone = "shares with nobody" if not job.spec.shareable else "has no known memory need"
-    return f"{gpus}, as it {alone}"
+    return f"{gpus}{where}, as it {alone}"
 
 
 def _holds(job: Job, gpu: Gpu, rules: Rules) -> bool:

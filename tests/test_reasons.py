@@ -54,6 +54,26 @@ def test_a_waiting_job_is_told_what_it_needs_and_what_there_is(job: Job, words: 
     assert why(core.view(A, job, nodes=TWO), stays(A))["b"] == words
 
 
+@pytest.mark.parametrize(
+    ("gang", "words"),
+    [
+        (
+            core.job("b", 12_000, gpus=3),
+            "gpus (needs 3 free GPUs with 12,000 MiB on 2 or more nodes; free now: 2)",
+        ),
+        (
+            core.job("b", gpus=3),
+            "gpus (needs 3 free GPUs on 2 or more nodes, as it has no known memory need;"
+            " free now: 2)",
+        ),
+        (core.job("b", 500, gpus=5), "gpus (needs 5 GPUs with 500 MiB; there are 3)"),
+    ],
+)
+def test_a_gang_over_nodes_is_told_how_many_it_takes(gang: Job, words: str) -> None:
+    view = core.view(A, gang, nodes=[core.node(2), core.node(1, "n2")])
+    assert why(view, stays(A))["b"] == words
+
+
 def test_one_that_could_share_is_told_why_it_does_not() -> None:
     words = "gpus (needs a free GPU with 500 MiB; free now: 0, and none is better shared with it)"
     assert why(core.view(A, core.job("b", 500)), stays(A))["b"] == words

@@ -62,6 +62,15 @@ def test_who_waits_and_comes_first_is_named_apart() -> None:
     assert told(view, "c") == Remedy(until=(JobId("a"),), ahead=(JobId("b"),))
 
 
+def test_a_gang_over_nodes_is_told_whom_it_waits_for_and_what_would_do() -> None:
+    there = [core.on(core.job(n), core.share(node=f"n{k}")) for n, k in (("a", 1), ("b", 2))]
+    nodes = [core.node(2), core.node(2, "n2")]
+    view = core.view(*there, core.job("gang", gpus=3), nodes=nodes)
+    view = adopt(view, POLICY(view, NOW), NOW, core.RULES).view
+    found = told(view, "gang", "b", "a")
+    assert (found.until, found.instead) == (("b",), "with --num_gpus 1")
+
+
 def test_pods_that_are_left_of_an_ended_job_are_in_the_way_too() -> None:
     over = core.on(core.job("old"), core.share())
     view = core.view(core.job("b"), pods=[core.pod(over)])

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from scheduler.adopt import lingers
 from scheduler.model import GpuKey, Job, JobId, Plan, Reason, Rules, Time, View
-from scheduler.packing import cards
+from scheduler.packing import cards, node_sizes, over_nodes
 from scheduler.placing import Placed, Unit, may_leave, placed, running
 from scheduler.reasons import explained, listed
 
@@ -49,6 +49,7 @@ class Round:
 
     def __post_init__(self) -> None:
         self.known = cards(self.view.nodes)
+        self.node_sizes = node_sizes(self.known)
         self.left = Counter(gpu.type for gpu in self.known.values())  # not given to anybody
         unheld = [gpu for key, gpu in self.known.items() if not self.view.held.get(key)]
         self.idle = Counter(gpu.type for gpu in unheld)  # of these, those that nobody holds
@@ -156,7 +157,8 @@ class Round:
         now = max(_counted(free, job.memory_mib).values(), default=0)
         if now < count:
             all_of_them = ", as many as it can use" if count > least else ""
-            what = f"{_gpus(count, 'free ')}{size}{all_of_them}"
+            where = over_nodes(count, self.node_sizes.values())
+            what = f"{_gpus(count, 'free ')}{size}{where}{all_of_them}"
             return Reason("gpus", f"needs {what}; free now: {now}")
         names = listed(dict.fromkeys(other.spec.name for other in first if other is not job))
         return Reason("turn", f"what is free is kept for {names or 'others'}")

@@ -250,7 +250,7 @@ class _Planner:
         must be asked to leave; on one node before several. None: not even empty nodes could hold
         it, or all are claimed."""
         count, claims = job.spec.gpus_min, list[_Claim]()
-        for nodes in by_type(self.cards):
+        for nodes in by_type(self.cards).values():
             exits = [[(k, found) for k in keys if (found := self._exits(job, k))] for keys in nodes]
             together = [list(itertools.chain(*exits))] if count > 1 < len(nodes) else []
             claims += [

@@ -58,6 +58,16 @@ def test_a_gang_larger_than_a_node_is_on_several() -> None:
     assert [share.node for share in plan.placements[JobId("a")]] == ["n1"] * 4 + ["n2"] * 2
 
 
+def test_a_gang_larger_than_a_node_is_told_on_how_many_it_must_be() -> None:
+    nodes = node(4), node(4, "n2"), node(2, "n3")
+    runs = on(job("a", gpus=3), *(share(gpu=n) for n in range(3)))
+    waits = job("b", 1000, gpus=9), job("c", submitted_at=1.0)
+    plan = planned(runs, *waits, nodes=nodes)
+    words = "gpus (needs 9 free GPUs with 1,000 MiB on 3 or more nodes; free now: 7)"
+    assert why(plan, "b") == words
+    assert why(plan, "c") == "turn (what is free is kept for b)"
+
+
 def test_who_runs_beside_others_is_left_there() -> None:
     """As a policy that shares GPUs has left them."""
     a, b = (on(job(name, 4000), share(4000), epoch_started=3) for name in "ab")
