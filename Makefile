@@ -2,6 +2,7 @@
 
 N ?= 1000
 FIRST ?= 1
+LONG ?=
 BENCHMARKS := reports submissions cli measure crash hostile decision whole_step fit simulate \
 	policies eta oracle interference
 
@@ -12,7 +13,7 @@ BIN := .venv/bin
 READY := .venv/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check lives mutants bench proto lock clean
+.PHONY: help venv demo test check lives mutants bench figures proto lock clean
 
 help:  ## what there is
 	@echo 'make TARGET, where TARGET is one of'
@@ -50,8 +51,11 @@ lives: $(READY)  ## N simulated lives of the daemon (N=1000), from seed FIRST on
 mutants: $(READY)  ## plant each known bug, and see that some life notices
 	$(BIN)/python -m tests.lives.mutants
 
-bench: $(READY)  ## every figure that the documents publish
-	@for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$name || exit 1; done
+bench: $(READY)  ## every figure that the documents publish, in build/bench.json: an hour (LONG=--long)
+	$(BIN)/python -m benchmarks $(LONG) $(BENCHMARKS)
+
+figures: $(READY)  ## write the tables and plots of the documents from build/bench.json
+	$(BIN)/python -m benchmarks --publish
 
 proto: $(READY)  ## generate scheduler/v1 from proto/
 	$(BIN)/python -m grpc_tools.protoc --proto_path proto --python_out . --pyi_out . \

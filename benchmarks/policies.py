@@ -3,32 +3,43 @@
 `python -m benchmarks.policies --json --data DIR`.
 Each trace with each policy: mean, median and 99th percentile of the completion times and the
 makespan, all in hours; the share of GPUs in use; restarts for each job. Restarts cost 20 s for all.
-Philly's jobs have their models drawn from Lucid's tables, so they are run with `--seeds` draws, and
-the mean of each figure is printed. `--only TEXT` runs the traces with this in their name,
-`--policies A,B` only these. With `--output FILE` the table is written as it gets on.
+
+Philly's jobs have their models drawn from Lucid's table, those that fit a card of 16 GiB, so a
+figure is the mean over three draws (`seeds`), for the long week of one; `--long` draws three times
+for the week as well, `--seeds N` N times for both. `cpu_seconds` of a trial: the mean. `unfinished`
+and `refused` count jobs that are in none of the figures.
+
+`--only A,B` runs the traces with one of these in their names, `--policies A,B` only these. With
+`--output FILE` each trial is written there when it has ended, and trials that FILE has already, if
+they were made by the same programs, are not run again: what was interrupted goes on.
 """
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.figures import options, show
+from benchmarks.figures import PUBLISHED, Left, measured, options, show, sources, write
 from scheduler.model import Rules
-from scheduler.policies import NAMES
+from scheduler.policies import NAMES, POLICIES
 from simulator.simulate import cluster
-from simulator.study import Task, studied
-from simulator.trace import load
-from simulator.trial import sorted_out
+from simulator.trace import TraceError, load
+from simulator.trial import Trial
 
 FIGURES = ("mean_h", "median_h", "p99_h", "makespan_h", "utilisation", "restarts_per_job")
+ASIDE = ("unfinished", "refused", "cpu_seconds")
+RESTART_SECONDS = 20.0
 T4 = "16x4x16384:t4"
 MIXED = "6x4x16384:t4,3x8x11264:rtx,2x8x40960:a100"
 P100 = "8x4x16384:p100"
+
+Figures = dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,54 +47,144 @@ class Case:
     name: str
     trace: str
     cluster: str
-    plan_every_seconds: float
-    drawn: bool = False  # whether its jobs depend on the seed
-    long: bool = False  # left out unless it is asked for by name
+    plan_every_seconds: float = 60.0
+    seeds: int = 1  # more where something is drawn
+    seeds_long: int = 1
 
 
-CASES = (
-    *(Case(f"sia-{n}-t4", f"sia/workload-{n}.csv", T4, 60.0) for n in range(1, 5)),
-    *(Case(f"sia-{n}-mixed", f"sia/workload-{n}.csv", MIXED, 60.0) for n in range(1, 5)),
-    Case("gavel-fairness", "gavel/max_min_fairness.trace", P100, 60.0),
-    Case("gavel-makespan", "gavel/minimize_makespan.trace", P100, 60.0),
-    Case("shockwave", "shockwave/120.trace", P100, 60.0),
-    Case("philly-vc", "philly/vc-ee9e8c.csv", "16x8x16384:t4", 300.0, drawn=True),
-    Case("philly-week", "philly/week-2017-10-09.csv", "56x8x16384:t4", 300.0, True, True),
-)
-
-
-def main() -> None:
-    given = options(
-        __doc__, data="../shared/data", seeds=1, only="", policies=",".join(NAMES), output=""
+CASES = {
+    case.name: case
+    for case in (
+        *(Case(f"sia-{n}-t4", f"sia/workload-{n}.csv", T4) for n in range(1, 5)),
+        *(Case(f"sia-{n}-mixed", f"sia/workload-{n}.csv", MIXED) for n in range(1, 5)),
+        Case("gavel-fairness", "gavel/max_min_fairness.trace", P100),
+        Case("gavel-makespan", "gavel/minimize_makespan.trace", P100),
+        Case("shockwave", "shockwave/120.trace", P100),
+        Case("philly-vc", "philly/vc-ee9e8c.csv", "16x8x16384:t4", 300.0, 3, 3),
+        Case("philly-week", "philly/week-2017-10-09.csv", "56x8x16384:t4", 300.0, 1, 3),
     )
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    for case in CASES:
-        if given.only in case.name if given.only else not case.long:
-            found[case.name] = _of(case, Path(given.data), given.seeds, given.policies.split(","))
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One trace under one policy with one draw."""
+
+    case: Case
+    policy: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.case.name}/{self.policy}/{self.seed}"
+
+    def done(self, data: Path) -> Figures:
+        rules = Rules(plan_every_seconds=self.case.plan_every_seconds)
+        jobs = load(data / "traces" / self.case.trace, data=data, seed=self.seed)
+        policy, nodes = POLICIES[self.policy](rules), cluster(self.case.cluster)
+        trial = Trial(jobs, nodes, policy, rules, restart_seconds=RESTART_SECONDS)
+        summary = trial.run().summary()
+        return {name: summary[name] for name in (*FIGURES, *ASIDE)}
+
+
+def main() -> int:
+    given = options(
+        __doc__,
+        data=measured(),
+        seeds=0,
+        only="",
+        policies=",".join(NAMES),
+        output="",
+        processes=2,
+        long=False,
+    )
+    policies = given.policies.split(",")
+    runs = [
+        Run(case, policy, seed)
+        for case in CASES.values()
+        if any(part in case.name for part in given.only.split(","))
+        for policy in policies
+        for seed in range(1, 1 + _draws(case, given.seeds, given.long))
+    ]
+    digest = sources()
+    kept = _kept(Path(given.output), digest) if given.output else {}
+    figures = {run.name: kept[run.name] for run in runs if run.name in kept}
+    missing = [run for run in runs if run.name not in kept]
+    try:
+        for run, found in _made(missing, Path(given.data), given.processes):
+            figures[run.name] = kept[run.name] = found
             if given.output:
-                Path(given.output).write_text(json.dumps(found, indent=1) + "\n")
-    show(**{name: json.dumps(table) for name, table in found.items()})
+                write(Path(given.output), {"sources": digest, "trials": kept})
+    except TraceError as error:
+        sys.stderr.write(f"policies: {error}\n")
+        return 2
+    show(**tabled(runs, figures))
+    return 0
 
 
-def _of(case: Case, data: Path, seeds: int, policies: Sequence[str]) -> dict[str, dict[str, float]]:
-    rules = Rules(plan_every_seconds=case.plan_every_seconds)
-    nodes = cluster(case.cluster)
-    tasks = []
-    for seed in range(1, 1 + (seeds if case.drawn else 1)):
-        jobs = load(data / "traces" / case.trace, data=data, seed=seed)
-        _, possible = sorted_out(jobs, nodes, rules)
-        tasks += [Task(policy, seed, possible, nodes, rules, 20.0) for policy in policies]
-    entries = studied(tasks, 2, lambda task, share: None)
-    table = {}
-    for policy in policies:
-        summaries = [e.result.summary() for e in entries if e.policy == policy]
-        table[policy] = {
-            name: round(statistics.mean(s[name] for s in summaries), 3) for name in FIGURES
+def _draws(case: Case, seeds: int, long: bool) -> int:
+    if case.seeds_long == 1:
+        return 1
+    return seeds or (case.seeds_long if long else case.seeds)
+
+
+def _kept(path: Path, digest: str) -> dict[str, Figures]:
+    if not path.exists():
+        return {}
+    content = json.loads(path.read_text())
+    kept: dict[str, Figures] = content["trials"]
+    return kept if content["sources"] == digest else {}
+
+
+def _made(runs: Sequence[Run], data: Path, processes: int) -> Iterator[tuple[Run, Figures]]:
+    """As they come; the longest begin first, so that none is left alone at the end."""
+    expected = _expected(runs)
+    runs = sorted(runs, key=lambda run: -(expected[run.name] or 0.0))
+    left = Left(expected)
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        futures = {pool.submit(run.done, data): run for run in runs}
+        try:
+            for future in as_completed(futures):
+                run, found = futures[future], future.result()
+                left.ended(run.name)
+                sys.stderr.write(f"{run.name}: {found['mean_h']:.2f} h; {left.words()}\n")
+                yield run, found
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _expected(runs: Iterable[Run]) -> dict[str, float | None]:
+    """CPU seconds, as they were published last."""
+    published = json.loads(PUBLISHED.read_text()) if PUBLISHED.exists() else {}
+    table = published.get("figures", {}).get("policies", {})
+    return {
+        run.name: table.get(run.case.name, {}).get(run.policy, {}).get("cpu_seconds")
+        for run in runs
+    }
+
+
+def tabled(
+    runs: Iterable[Run], figures: Mapping[str, Figures]
+) -> dict[str, dict[str, dict[str, float]]]:
+    """By trace and policy: the mean over the seeds."""
+    rows: dict[str, dict[str, list[Figures]]] = {}
+    for run in runs:
+        row = rows.setdefault(run.case.name, {})
+        row.setdefault(run.policy, []).append(figures[run.name])
+    return {
+        case: {
+            policy: {
+                **{
+                    name: round(statistics.fmean(found[name] for found in draws), 3)
+                    for name in (*FIGURES, *ASIDE)
+                },
+                "seeds": len(draws),
+            }
+            for policy, draws in row.items()
         }
-        line = " ".join(f"{name} {value}" for name, value in table[policy].items())
-        sys.stderr.write(f"{case.name} {policy}: {line}\n")
-    return table
+        for case, row in rows.items()
+    }
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,0 +1,199 @@
+"""Which figures are published, in which words, and what each should be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+MB = 1e6 / 2**20  # in MiB
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    part: str  # of `make bench`
+    key: str
+    what: str
+    words: str = "{:,.3g}"
+    least: float | None = None
+    most: float | None = None
+    command: str = ""  # unless it is that of the part
+
+    def found(self, figures: Mapping[str, Mapping[str, Any]]) -> float | None:
+        """Any: a benchmark prints other things than figures as well."""
+        found: float | None = figures.get(self.part, {}).get(self.key)
+        return found
+
+    def met(self, value: float) -> bool:
+        enough = self.least is None or value >= self.least
+        return enough and (self.most is None or value <= self.most)
+
+    def wanted(self) -> str:
+        least, most = (
+            None if limit is None else self.words.format(limit) for limit in (self.least, self.most)
+        )
+        if least and most:
+            return f"{least} to {most}"
+        return f"at least {least}" if least else f"at most {most}" if most else ""
+
+    def called(self) -> str:
+        return self.command or f"python -m benchmarks.{self.part} --json"
+
+
+PER_CENT, SECONDS, COUNT = "{:.2%}", "{:.3g} s", "{:,.0f}"
+SMALL = "python -m benchmarks.decision --gpus 64 --jobs 160 --json"
+LARGE = "python -m benchmarks.decision --gpus 20000 --jobs 50000 --json"
+
+DAEMON = (
+    Figure(
+        "reports",
+        "reports_per_second",
+        "durable epoch reports of 8 trainings, per second",
+        COUNT,
+        least=3_000,
+    ),
+    Figure("reports", "p99_ms", "the 99th percentile of their latency", "{:.0f} ms", most=100),
+    Figure("reports", "rss_mib", "the daemon's memory meanwhile", "{:.0f} MiB", most=150 * MB),
+    Figure(
+        "reports", "calls_per_second", "the same with one report in each call, per second", COUNT
+    ),
+    Figure(
+        "submissions",
+        "submissions_per_second",
+        "durable submissions of 4 clients, one by one, per second",
+        COUNT,
+        least=200,
+    ),
+    Figure(
+        "submissions",
+        "state_cpu_seconds",
+        "CPU of `scheduler-state` among 100,000 ended jobs",
+        SECONDS,
+        most=0.3,
+    ),
+    Figure("submissions", "state_daemon_cpu_seconds", "the daemon's CPU for that", SECONDS),
+    Figure("cli", "cpu_ms", "CPU of `scheduler-state`", "{:.0f} ms", most=120),
+    Figure("cli", "ratio", "the same by that of `python -c pass`", "{:.1f}"),
+    Figure("measure", "ns", "one `measure()`", "{:.0f} ns", most=150),
+    Figure("measure", "ratio", "the same by an empty method call", "{:.1f}"),
+    Figure("crash", "kills", "`kill -9` of the daemon under load, times", COUNT),
+    Figure("crash", "lost", "jobs lost by that", COUNT, most=0),
+    Figure("crash", "doubled", "runs doubled", COUNT, most=0),
+    Figure("crash", "epochs_lost", "epochs lost", COUNT, most=0),
+    Figure("crash", "epochs", "of so many", COUNT),
+    Figure(
+        "hostile",
+        "rss_growth_mib",
+        "100,000 malformed requests: growth of the daemon's memory",
+        "{:.0f} MiB",
+        most=30 * MB,
+    ),
+    Figure("hostile", "internal_errors", "internal errors", COUNT, most=0),
+)
+
+OPTIMIZER = (
+    Figure(
+        "decision_64",
+        "cpu_seconds",
+        "a decision with sharing from nothing, 64 GPUs and 160 jobs: CPU",
+        SECONDS,
+        most=0.1,
+        command=SMALL,
+    ),
+    Figure(
+        "decision_64",
+        "milp_gap",
+        "how much less it is worth than what `scipy.optimize.milp` finds, two on a GPU at most",
+        PER_CENT,
+        most=0.01,
+        command=SMALL,
+    ),
+    Figure(
+        "decision_64",
+        "gap",
+        "how much less than the bound",
+        PER_CENT,
+        command=SMALL,
+    ),
+    Figure(
+        "decision",
+        "cpu_seconds",
+        "a decision for 4,096 GPUs and 10,000 jobs: CPU",
+        SECONDS,
+        most=1.0,
+    ),
+    Figure("decision", "gap", "how much less it is worth than the bound", PER_CENT, most=0.008),
+    Figure(
+        "decision",
+        "tick_seconds",
+        "a decision when 1 % of these jobs have changed: CPU",
+        SECONDS,
+        most=0.1,
+    ),
+    Figure("decision", "rss_mib", "the most memory of all this", "{:,.0f} MiB"),
+    Figure(
+        "decision_20000",
+        "cpu_seconds",
+        "a decision for 20,000 GPUs and 50,000 jobs: CPU",
+        SECONDS,
+        most=2.5,
+        command=LARGE,
+    ),
+    Figure(
+        "whole_step",
+        "cold_seconds",
+        "a whole step of the loop, 4,096 GPUs and 10,000 jobs, from nothing",
+        SECONDS,
+        most=1.5,
+    ),
+    Figure(
+        "whole_step", "tick_seconds", "a step that plans when little has changed", SECONDS, most=0.3
+    ),
+    Figure(
+        "whole_step", "report_seconds", "a step that only hears of epochs", "{:.2g} s", most=0.001
+    ),
+    Figure(
+        "fit",
+        "cpu_seconds",
+        "learning speeds and interference of 10,000 jobs, a round: CPU",
+        SECONDS,
+        most=0.05,
+    ),
+    Figure(
+        "simulate",
+        "cpu_seconds",
+        "Philly's week, 12,751 jobs, under `gpu_sharing`: CPU",
+        SECONDS,
+        most=150.0,
+    ),
+    Figure("simulate", "fifo_cpu_seconds", "the same under `fifo`", SECONDS, most=40.0),
+    Figure("simulate", "jobs_per_second", "jobs per second under `gpu_sharing`", COUNT),
+    Figure(
+        "oracle",
+        "worst",
+        "FIFO, SRTF and LAS against an oracle, all traces: largest difference of the mean",
+        "{:.4%}",
+        most=0.005,
+    ),
+    Figure(
+        "eta",
+        "inside",
+        "completions inside the interval of 80 %",
+        "{:.3f}",
+        least=0.7,
+        most=0.9,
+    ),
+    Figure("eta", "inside_running", "of jobs that ran when it was told", "{:.3f}"),
+    Figure("eta", "inside_waiting", "of jobs that waited", "{:.3f}"),
+    Figure("eta", "starts_inside", "starts inside theirs", "{:.3f}"),
+    Figure("eta", "told", "how often there was a forecast", "{:.3f}"),
+    Figure(
+        "interference",
+        "regret_drawn",
+        "regret of pairs after 3 partners each, slowdowns drawn at random",
+        PER_CENT,
+        most=0.1,
+    ),
+    Figure("interference", "regret_lucid", "the same, as Lucid measured", PER_CENT, most=0.1),
+    Figure("interference", "regret_gavel", "the same, as Gavel measured", PER_CENT, most=0.1),
+)
