@@ -37,6 +37,7 @@ GAIN_MIN = 0.05  # a move must save this part of what is left, beyond the restar
 STAYS = 100.0  # for each GPU, far more than one is worth: to a run that cannot be moved
 ENTITLED = 10.0  # for each GPU, more than one is worth: to one job of each user
 MOVE_SPEED = 0.88  # what is left of a pair's speeds if one of the two must move to the other
+NEVER = 1e-6  # the same if neither can be moved to the other
 APART_SPEED = 0.95  # the same if a job must leave the neighbour that it has
 
 
@@ -114,7 +115,8 @@ class Offer:
         paid = np.where(self.now[rows] == columns, 0.0, self.restart[rows])
         pace = self.one[rows] / self.seconds[rows, columns] * speed * remaining / (remaining + paid)
         kept = np.where(self.now[rows] == columns, KEEP, 1.0)
-        return np.asarray(self.weight[rows] * kept * pace**EXPONENT + self.bonus[rows])
+        bonus = np.where(np.asarray(speed) > NEVER, self.bonus[rows], 0.0)
+        return np.asarray(self.weight[rows] * kept * pace**EXPONENT + bonus)
 
     def menu(self, taken: Mapping[str, int]) -> Menu:
         """`taken`: GPUs of each type that are not to be had."""
@@ -141,7 +143,7 @@ class Offer:
             conflict = (here >= 0) & (there >= 0) & (here != there)
             parted = (mates[a][:, None] >= 0) & (mates[a][:, None] != b)
             factor = np.where(conflict, MOVE_SPEED, 1.0) * np.where(parted, APART_SPEED, 1.0)
-            factor = np.where(conflict & stay[a][:, None] & stay[b], 0.01, factor)
+            factor = np.where(conflict & stay[a][:, None] & stay[b], NEVER, factor)
             return np.asarray(slowed[type].speeds(a, b) * factor)
 
         def worth(rows: Ints, type: int, speed: Floats) -> Floats:
