@@ -6,6 +6,7 @@ and the ledger as they are; what cannot be is left out, and wished for again by 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from scheduler.draft import Change, Draft
@@ -53,7 +54,8 @@ def adopt(view: View, plan: Plan, now: Time, rules: Rules) -> Change:
     for job_id, wished in plan.placements.items():
         waiting = draft.jobs.get(job_id)
         if waiting and _startable(waiting, wished, draft, known):
-            draft.put(_started(waiting, wished, draft, known))
+            expected = plan.expected.get(job_id, 0.0)
+            draft.put(_started(waiting, wished, expected, draft, known))
     draft.why = {
         job_id: reason
         for job_id, reason in plan.why.items()
@@ -128,7 +130,13 @@ def _fits(job: Job, share: Share, gpus: int, draft: Draft, known: dict[GpuKey, G
     return share.memory_mib <= free
 
 
-def _started(job: Job, wished: tuple[Share, ...], draft: Draft, known: dict[GpuKey, Gpu]) -> Job:
+def _started(
+    job: Job,
+    wished: tuple[Share, ...],
+    expected_seconds: float,
+    draft: Draft,
+    known: dict[GpuKey, Gpu],
+) -> Job:
     # What it needs and no more, as `_resized` would have it: a plan may give too much.
     count, rules = len(wished), draft.rules
     needed = (replace(s, memory_mib=need_mib(job, known[s.key], rules, count)) for s in wished)
@@ -141,6 +149,7 @@ def _started(job: Job, wished: tuple[Share, ...], draft: Draft, known: dict[GpuK
         max_epochs=job.max_epochs,
         placement=placement(wished, known),
         epochs_before=job.epochs_done,
+        expected_seconds=expected_seconds if 0.0 < expected_seconds < math.inf else 0.0,
         epoch_started=job.epochs_done - 1,
     )
     started_at = draft.now if job.started_at is None else job.started_at

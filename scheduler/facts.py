@@ -86,7 +86,10 @@ def _run(old: Job, job: Job, now: Time) -> Iterator[Fact]:
     if was is None:
         gpus = ", ".join(f"{share.gpu} ({share.memory_mib} MiB)" for share in run.shares)
         done = run.epochs_before
-        yield _fact(now, "run_started", job, run.attempt, gpus=gpus or "none", epochs_done=done)
+        told: dict[str, Value] = {"gpus": gpus or "none", "epochs_done": done}
+        if run.expected_seconds:
+            told |= {"placement": run.placement, "expected_seconds": run.expected_seconds}
+        yield Fact(now, "run_started", job.id, run.attempt, told)
         return
     if was.phase is RunPhase.STARTING and run.phase is not RunPhase.STARTING:
         yield _fact(now, "run_running", job, run.attempt, seconds=now - was.started_at)
@@ -109,9 +112,19 @@ def _run_ended(was: Run, job: Job, now: Time) -> Fact:
         "epochs_done": job.epochs_done,
         "seconds": now - was.started_at,
     }
+    data |= _came_to(was, job)
     if was.kill_at is not None and was.kill_at <= now and was.heard_at is not None:
         data["lost_work_seconds"] = max(0.0, was.kill_at - was.heard_at)
     return Fact(now, "run_ended", job.id, was.attempt, data)
+
+
+def _came_to(was: Run, job: Job) -> dict[str, Value]:
+    """What its epochs took alone, to be compared with what was expected of it."""
+    learned = job.epochs_done > was.epochs_before + 1  # the first, with its warm-up, does not count
+    for shown in job.measured if learned else ():
+        if (shown.placement, shown.beside) == (was.placement, ()) and shown.epochs:
+            return {"placement": was.placement, "measured_seconds": shown.seconds}
+    return {}
 
 
 def _epochs_over(before: View, events: Sequence[Event], now: Time) -> Iterator[Fact]:

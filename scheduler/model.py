@@ -121,6 +121,7 @@ class Run:
     phase_at: Time  # since when it is in this phase
     max_epochs: int  # as it was told at its launch: the job's may be changed since
     epochs_before: int = 0  # epochs done when it was launched
+    expected_seconds: float = 0.0  # per epoch, were it alone, as its plan had it; 0: not said
     placement: str = "cpu"  # which GPUs these are, as the key of a speed: see `packing.placement`
     epoch_started: int = -1  # the highest epoch (from 0) that any rank was let into; -1: none
     epoch_at: Time | None = None  # since when it is in that epoch, if we were told
@@ -371,6 +372,8 @@ class Plan:
 
     placements: Mapping[JobId, tuple[Share, ...]] = field(default_factory=dict)
     why: Mapping[JobId, Reason] = field(default_factory=dict)
+    # Seconds per epoch, were it alone on what is wished for it: for the story, and nothing else.
+    expected: Mapping[JobId, float] = field(default_factory=dict)
     optimal: bool = True
     replan_at: Time | None = None
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -255,6 +256,14 @@ def test_a_run_on_a_card_that_shrank_follows_it() -> None:
 
 
 # --- the plan's own fields ----------------------------------------------------------------------
+
+
+def test_what_a_plan_expects_of_a_run_is_kept_with_it() -> None:
+    wished = {A: (share(4000),)}
+    for said, kept in ((60.0, 60.0), (-1.0, 0.0), (math.nan, 0.0), (math.inf, 0.0)):
+        plan = Plan(wished, expected={A: said, B: 1.0})
+        run = run_of(adopt(view(job("a", 4000)), plan, NOW, RULES).view)
+        assert run.expected_seconds == kept
 
 
 def test_only_reasons_of_jobs_that_wait_are_kept() -> None:

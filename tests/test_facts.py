@@ -5,12 +5,14 @@ from dataclasses import replace
 import pytest
 
 from scheduler.facts import facts
-from scheduler.model import Event, Fact, Job, JobId, Outcome, RunPhase, Share, View
+from scheduler.model import Event, Fact, Job, JobId, Measured, Outcome, RunPhase, Share, View
 from tests.core import NOW, epoch_ended, job, node, on, share, view
 
 A = JobId("a")
 RUNNING = on(job("a", 4000), share(4000))
 STARTING = on(job("a", 4000), share(4000), phase=RunPhase.STARTING, started_at=NOW - 8)
+RUN = on(job("a", 4000), share(4000), phase=RunPhase.STARTING).run
+assert RUN
 STOPPING = on(job("a", 4000), share(4000), phase=RunPhase.STOPPING)
 
 
@@ -46,6 +48,31 @@ def run_of_shares(of: Job, *shares: Share) -> Job:
             "run_started",
             1,
             {"gpus": "gpu0 (4000 MiB)", "epochs_done": 0},
+        ),
+        (
+            job("a", 4000),
+            replace(STARTING, run=replace(RUN, expected_seconds=60.0)),
+            "run_started",
+            1,
+            {
+                "gpus": "gpu0 (4000 MiB)",
+                "epochs_done": 0,
+                "placement": "cpu",
+                "expected_seconds": 60.0,
+            },
+        ),
+        (
+            RUNNING,
+            replace(RUNNING, run=None, epochs_done=2, measured=(Measured("cpu", (), 61.0, 1),)),
+            "run_ended",
+            1,
+            {
+                "reason": "",
+                "epochs_done": 2,
+                "seconds": NOW,
+                "placement": "cpu",
+                "measured_seconds": 61.0,
+            },
         ),
         (STARTING, RUNNING, "run_running", 1, {"seconds": 8.0}),
         (

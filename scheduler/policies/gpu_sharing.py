@@ -71,6 +71,7 @@ class _Planner:
     rules: Rules
     memo: Memo
     why: dict[JobId, Reason] = field(default_factory=dict)
+    expected: dict[JobId, float] = field(default_factory=dict)
     served: list[Job] = field(default_factory=list)  # class by class, who weighs most first
 
     def __post_init__(self) -> None:
@@ -104,7 +105,7 @@ class _Planner:
         again = [j.eligible_at for j in self.view.jobs.values() if j.eligible_at > self.now]
         if any(job.run and job.spec.gpus_min < job.spec.gpus_max for job in jobs):
             again.append(self.now + AGAIN_SECONDS)
-        return Plan(done.placements, self.why, replan_at=min(again, default=None))
+        return Plan(done.placements, self.why, self.expected, replan_at=min(again, default=None))
 
     def _takes_part(self, job: Job) -> bool:
         if job.outcome or job.cancelled:
@@ -158,6 +159,11 @@ class _Planner:
         neighbours = offer.neighbours(self.view.kinds, self.rules)
         allotted = self._allotted(offer, menu, neighbours)
         together = (*allotted.groups, *joined(offer, neighbours, allotted.choice))
+        served = np.flatnonzero(allotted.choice >= 0)
+        seconds = offer.seconds[served, allotted.choice[served]].tolist()
+        self.expected |= {
+            offer.jobs[row].id: each for row, each in zip(served, seconds, strict=True)
+        }
         grouped = {row for group in together for row in group}
         alone = [(row,) for row, at in enumerate(allotted.choice.tolist()) if at >= 0]
         units = []
