@@ -86,7 +86,7 @@ class Company:
         now = self._speeds(hosts, type)
         own = np.ones((len(hosts), len(guests)))
         lost = np.zeros((len(hosts), len(guests)))
-        for slot in range(hosts.shape[1] - 1):
+        for slot in range(_most(hosts)):
             at = np.flatnonzero(hosts[:, slot] >= 0)
             jobs, before = hosts[at, slot], now[at, slot, None]
             after = before * near.speeds(jobs, guests, type)
@@ -122,7 +122,7 @@ class Company:
     def _speeds(self, members: Ints, type: int) -> Floats:
         """[groups, members] The speed of each beside the others of its group."""
         speed = np.ones(members.shape)
-        slots = range(members.shape[1])
+        slots = range(_most(members))
         for a, b in ((a, b) for a in slots for b in slots if a != b):
             both = np.flatnonzero((members[:, a] >= 0) & (members[:, b] >= 0))
             for at in np.array_split(both, -(-len(both) // STRIP)) if len(both) else ():
@@ -140,3 +140,8 @@ class Company:
         members = np.full((len(jobs), self.neighbours.members_max), -1)
         members[:, 0] = jobs
         return members
+
+
+def _most(members: Ints) -> int:
+    """In one of these groups: of slots beyond that nothing has to be asked."""
+    return int((members >= 0).sum(axis=1).max(initial=0))
