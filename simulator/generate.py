@@ -1,24 +1,44 @@
-"""Jobs drawn at random, for a trace of our own."""
+"""Jobs drawn at random, for a trace of our own: `python -m simulator.generate --help`."""
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from scheduler.model import Gpu, JobSpec
+from simulator import own
 from simulator.assumed import estimate_mib
 from simulator.truths import SerialTruth, TraceJob
 
 KINDS = 12  # of training; jobs of one kind differ in length and size only
-SIZES = (1, 2, 4, 8), (0.70, 0.12, 0.10, 0.08)  # GPUs, and how often so many are asked for
 USERS = 5
-LENGTH_SECONDS = 1800.0, 1.4  # lognormal: median, and the deviation of the logarithm
 LENGTH_SECONDS_BOUNDS = 60.0, 5 * 86_400.0
 EPOCH_SECONDS = 240.0, 0.8
 EPOCH_SECONDS_BOUNDS = 30.0, 1800.0
 MEMORY_MIB = 5000.0, 0.6
 MEMORY_MIB_LEAST = 1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What jobs ask for, and how they come."""
+
+    sizes: Sequence[tuple[int, float]]  # GPUs, and how often so many are asked for
+    length_seconds: tuple[float, float]  # lognormal: median, and the deviation of the logarithm
+    burst: float = 1.0  # variance of the gaps between them by their squared mean: 1 is Poisson's
+
+
+SHAPES = {
+    "usual": Shape(((1, 0.70), (2, 0.12), (4, 0.10), (8, 0.08)), (1800.0, 1.4)),
+    # Much as in Philly's traces: most jobs are small and short, a few take days, and they come in
+    # bursts. (There, the deviation of logarithms of lengths is 1.5 to 2.9, and that of the gaps 2.7
+    # to 3.3 times their mean.)
+    "philly": Shape(((1, 0.82), (2, 0.06), (4, 0.12)), (1600.0, 2.0), burst=9.0),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +59,22 @@ def generated(
     gpus: int = 64,
     elastic: float = 0.5,
     card_mib: int = 16_384,
+    shape: str = "usual",
 ) -> list[TraceJob]:
-    """So many jobs. They come independently of each other, at a constant rate.
+    """So many jobs. They come independently of each other.
 
     load      what they ask for, as a part of what `gpus` GPUs can do in the time they come in
     elastic   the part of the jobs for several GPUs that can also run on fewer
     card_mib  each fits a card of this size
+    shape     one of SHAPES
     """
+    drawn = SHAPES[shape]
     chance = np.random.default_rng(seed)
     kinds = [_kind(chance, f"kind-{i}", Gpu("", 0, "", card_mib)) for i in range(KINDS)]
-    specs = [_spec(chance, i, kinds, elastic) for i in range(count)]
+    specs = [_spec(chance, i, kinds, elastic, drawn) for i in range(count)]
     wanted = sum(_gpu_seconds(spec, kind) for spec, kind in specs)
     gap = wanted / max(count, 1) / (load * gpus)
-    arrivals = np.cumsum(chance.exponential(gap, count))
+    arrivals = np.cumsum(chance.gamma(1.0 / drawn.burst, gap * drawn.burst, count))
     return [
         TraceJob(round(float(at), 3), spec, kind.truth)
         for at, (spec, kind) in zip(arrivals, specs, strict=True)
@@ -70,12 +93,13 @@ def _kind(chance: np.random.Generator, project: str, card: Gpu) -> Kind:
 
 
 def _spec(
-    chance: np.random.Generator, number: int, kinds: list[Kind], elastic: float
+    chance: np.random.Generator, number: int, kinds: list[Kind], elastic: float, shape: Shape
 ) -> tuple[JobSpec, Kind]:
     """Its length is drawn for the GPUs that it asks for."""
     kind = kinds[int(chance.integers(len(kinds)))]
-    gpus = int(chance.choice(SIZES[0], p=SIZES[1]))
-    seconds = _drawn(chance, LENGTH_SECONDS, LENGTH_SECONDS_BOUNDS)
+    sizes, often = zip(*shape.sizes, strict=True)
+    gpus = int(chance.choice(sizes, p=often))
+    seconds = _drawn(chance, shape.length_seconds, LENGTH_SECONDS_BOUNDS)
     epochs = max(1, round(seconds / kind.truth.epoch_seconds("", gpus, 1)))
     spec = JobSpec(
         name=f"job-{number}",
@@ -102,3 +126,22 @@ def _drawn(
     median, deviation = lognormal
     drawn = median * float(np.exp(deviation * chance.standard_normal()))
     return min(max(drawn, bounds[0]), bounds[1])
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    this = argparse.ArgumentParser("python -m simulator.generate", description=__doc__)
+    this.add_argument("file", metavar="FILE", type=Path, help="the trace to write")
+    this.add_argument("--jobs", metavar="N", type=int, default=200, help="200")
+    this.add_argument("--seed", metavar="N", type=int, default=1, help="1")
+    this.add_argument("--gpus", metavar="N", type=int, default=64, help="of the cluster; 64")
+    this.add_argument("--load", metavar="X", type=float, default=0.8, help="of its GPUs; 0.8")
+    this.add_argument("--shape", choices=SHAPES, default="usual", help="usual")
+    given = this.parse_args(argv)
+    jobs = generated(
+        given.jobs, seed=given.seed, load=given.load, gpus=given.gpus, shape=given.shape
+    )
+    own.write(given.file, jobs)
+
+
+if __name__ == "__main__":
+    main()

@@ -50,8 +50,12 @@ exit codes:
 
 REPORTS = {"text": report.text, "json": report.as_json, "html": page}
 DATA = "EPOCH_SCHEDULER_DATA"
+TYPE = "gpu"  # where none is said
+OTHER_NAMES = {"fifo_exclusive": "fifo"}  # of policies
 
-_GROUP = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,3})x([1-9]\d{0,7}):([A-Za-z][\w.-]*)", re.ASCII)
+_GROUP = re.compile(
+    r"([1-9]\d{0,4})x([1-9]\d{0,3})x([1-9]\d{0,7})(?::([A-Za-z][\w.-]*))?", re.ASCII
+)
 _SECONDS_MAX = 1e6
 
 
@@ -99,9 +103,9 @@ def parser() -> Parser:
     this.add_argument("--trace", metavar="FILE", type=Path, help="the jobs")
     this.add_argument(
         "--cluster",
-        metavar="NODESxGPUSxMIB:TYPE,..",
+        metavar="NODESxGPUSxMIB[:TYPE],..",
         type=cluster,
-        help="so many nodes of so many GPUs of so much memory and of this type",
+        help="so many nodes of so many GPUs of so much memory and of this type, if it matters",
     )
     this.add_argument(
         "--policy",
@@ -189,9 +193,11 @@ def cluster(text: str) -> list[Node]:
     for part in text.split(","):
         group = _GROUP.fullmatch(part)
         if group is None:
-            raise argparse.ArgumentTypeError(f"{part!r} must read NODESxGPUSxMIB:TYPE")
+            raise argparse.ArgumentTypeError(
+                f"{part!r} must read NODESxGPUSxMIB or NODESxGPUSxMIB:TYPE"
+            )
         count, gpus, mib = (int(number) for number in group.groups()[:3])
-        kind = group[4]
+        kind = group[4] or TYPE
         cards = tuple(Gpu(f"gpu{index}", index, kind, mib) for index in range(gpus))
         for _ in range(count):
             nodes.append(Node(f"{kind}-{counts[kind]:03}", cards))
@@ -200,7 +206,7 @@ def cluster(text: str) -> list[Node]:
 
 
 def _policies(text: str) -> list[str]:
-    names = text.split(",")
+    names = [OTHER_NAMES.get(name, name) for name in text.split(",")]
     for name in names:
         if name not in POLICIES:
             known = ", ".join(POLICIES)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from itertools import pairwise
 from pathlib import Path
+from statistics import mean, stdev
 
 import pytest
 
 from simulator import own
-from simulator.generate import generated
+from simulator.generate import generated, main
 from simulator.own import DEFAULTS, NEEDED, read, write
 from simulator.tables import StepTimes
 from simulator.truths import MeasuredTruth, Pairs, TraceJob
+
+ROOT = Path(__file__).parent.parent.parent
+SHIPPED = ROOT / "tests" / "traces" / "philly_200.csv"
 
 
 def test_the_same_seed_draws_the_same_jobs() -> None:
@@ -54,6 +60,27 @@ def test_a_job_whose_scaling_was_measured_cannot_be_written(tmp_path: Path) -> N
     measured = TraceJob(0.0, job.spec, MeasuredTruth("cifar10", 1000, 1.0, times, Pairs({})))
     with pytest.raises(ValueError, match="job-0: its scaling was measured"):
         write(tmp_path / "own.csv", [measured])
+
+
+def test_jobs_in_the_shape_of_philly_are_short_or_very_long_and_come_in_bursts() -> None:
+    jobs = generated(3000, seed=4, gpus=4, shape="philly")
+    seconds = sorted(
+        job.spec.max_epochs * job.truth.epoch_seconds("", job.spec.gpus_max, 1) for job in jobs
+    )
+    assert seconds[2970] > 40 * seconds[1500], "one in a hundred"
+    gaps = [after.submit_at - before.submit_at for before, after in pairwise(jobs)]
+    assert 2.5 < stdev(gaps) / mean(gaps) < 3.5
+    assert {job.spec.gpus_max for job in jobs} == {1, 2, 4}
+
+
+def test_the_trace_that_is_shipped_is_made_by_the_command_that_is_documented(
+    tmp_path: Path,
+) -> None:
+    document = (ROOT / "docs" / "simulator.md").read_text()
+    command = "python -m simulator.generate tests/traces/philly_200.csv"
+    (flags,) = re.findall(rf"{re.escape(command)} ([^`\n]*)", document)
+    main([str(tmp_path / "made.csv"), *flags.split()])
+    assert (tmp_path / "made.csv").read_bytes() == SHIPPED.read_bytes()
 
 
 def test_every_column_is_explained() -> None:

@@ -55,6 +55,20 @@ def test_flags_are_spelt_with_either_line(trace: Path) -> None:
     assert (options.plan_every, options.restart_seconds) == (5.0, 7.0)
 
 
+def test_a_cluster_needs_no_type() -> None:
+    line = ["--trace=t", "--policy=fifo", "--cluster=2x4x16384"]
+    nodes = parser().read(line).cluster
+    assert [(node.name, node.gpus[0].type) for node in nodes] == [
+        ("gpu-000", "gpu"),
+        ("gpu-001", "gpu"),
+    ]
+
+
+def test_fifo_goes_by_its_other_name_too() -> None:
+    line = ["--trace=t", "--cluster=2x4x16384", "--policy=las,fifo_exclusive"]
+    assert parser().read(line).policy == ["las", "fifo"]
+
+
 def test_nodes_are_named_by_type_and_numbered_on() -> None:
     line = ["--trace=t", "--policy=fifo", "--cluster=1x2x16384:t4,1x8x81920:a100,1x4x16384:t4"]
     nodes = parser().read(line).cluster
@@ -70,7 +84,7 @@ def test_nodes_are_named_by_type_and_numbered_on() -> None:
     [
         ("policy", "best", "--policy: no policy is called 'best'; known: gpu_sharing,"),
         ("policy", "fifo,fifo", "--policy: the same is given twice"),
-        ("cluster", "16x4:t4", "--cluster: '16x4:t4' must read NODESxGPUSxMIB:TYPE"),
+        ("cluster", "16x4:t4", "--cluster: '16x4:t4' must read NODESxGPUSxMIB or NODES"),
         ("cluster", "0x4x16384:t4", "--cluster: '0x4x16384:t4' must read"),
         ("seed", "1,x", "--seed: 'x' is not a whole number"),
         ("seed", "", "--seed: '' is not a whole number"),
