@@ -1,0 +1,161 @@
+"""S03: whoever waits is told one true reason, when that will be over, and what would change it.
+
+What is told to help is then done, and does help.
+"""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import Daemons, Gates, Train
+from tests.support import Daemon, Gate
+
+POLICY = ("--policy", "gpu_sharing")
+LONG = ("--max_epochs", "1000")
+LONGER = ("--max_epochs", "4000")
+IN_AN_HOUR = r"in about [\dhmin ]+ \(80 %: [\dhmin ]+ to [\dhmin ]+\)"
+
+
+def shown(daemon: Daemon, name: str, label: str) -> str:
+    """What stands beside a word, its lines joined."""
+    lines = iter(daemon.run("scheduler-state", name).stdout.splitlines())
+    found = next((line for line in lines if line.startswith(f"  {label}  ")), "")
+    told = found.removeprefix(f"  {label}").lstrip()
+    margin = " " * (len(found) - len(told))
+    while told and (line := next(lines, "")).startswith(f"{margin}") and line[len(margin)] != " ":
+        told += f" {line.strip()}"
+    return told
+
+
+def as_json(daemon: Daemon, name: str) -> dict[str, Any]:
+    done = daemon.run("scheduler-state", name, "--output", "json")
+    (job,) = json.loads(done.stdout)["jobs"]
+    found: dict[str, Any] = job
+    return found
+
+
+def led(gate: Gate, epochs: int) -> None:
+    """Through so many epochs, and into the next."""
+    gate.await_ring()
+    for _ in range(epochs):
+        gate.open()
+        gate.await_ring()
+
+
+@pytest.fixture
+def shared(daemons: Daemons, gates: Gates, train: Train) -> Daemon:
+    """One GPU that A and B share, as long as they may."""
+    daemon = daemons("1x16384", *POLICY)
+    for name, memory in (("A", "6000"), ("B", "7000")):
+        gate = gates(name)
+        words = train(gate, EPOCH_SECONDS="1:4")
+        daemon.submit(*words, *LONG, "--estimated_memory", memory, name)
+        led(gate, 2)
+    return daemon
+
+
+def test_who_lacks_memory_is_told_how_much_and_starts_when_the_named_one_is_gone(
+    shared: Daemon, train: Train
+) -> None:
+    shared.submit(*train(), *LONGER, "--estimated_memory", "4000", "C")
+    waits = shared.wait(lambda jobs: jobs["C"].why.kind == "memory")
+    assert waits["C"].reason == "memory (needs 4000, free 2872 on gpu0)"
+    assert shown(shared, "C", "why") == "pending: memory (needs 4000, free 2872 on gpu0)"
+    match = re.fullmatch(rf"when ([AB]) ends, {IN_AN_HOUR}", shown(shared, "C", "starts"))
+    assert match
+    told = as_json(shared, "C")
+    assert told["why"]["detail"] == "needs 4000, free 2872 on gpu0"
+    assert [job["name"] for job in told["why"]["until"]] == [match[1]]
+    assert told["eta"]["starts_low"] < told["eta"]["starts_at"] < told["eta"]["starts_high"]
+    assert told["eta"]["starts_at"] < told["eta"]["ends_at"]
+
+    assert shared.run("scheduler-cancel-job", match[1]).returncode == 0
+    shared.wait_state(C="RUNNING")
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="it is expected to be a little faster than A, and for that alone has twice A's rank",
+)
+def test_a_newcomer_like_those_that_run_pushes_nobody_out(shared: Daemon, train: Train) -> None:
+    shared.submit(*train(), *LONG, "--estimated_memory", "4000", "C")
+    planned = shared.wait(lambda jobs: jobs["C"].why.kind not in ("", "planning"))
+    assert (planned["A"].state, planned["B"].state) == ("RUNNING", "RUNNING")
+
+
+def test_who_shares_with_nobody_is_told_so_and_may_start_now_if_it_did(
+    shared: Daemon, train: Train
+) -> None:
+    asked = (*train(), *LONG, "--estimated_memory", "1000")
+    shared.submit(*asked, "--disable_gpu_sharing", "true", "D")
+    waits = shared.wait(lambda jobs: jobs["D"].why.kind == "gpus")
+    assert waits["D"].why.detail == "needs a free GPU, as it shares with nobody; free now: 0"
+    starts = shown(shared, "D", "starts")
+    assert re.fullmatch(rf"when (A and B|B and A) end, {IN_AN_HOUR}.*", starts)
+    if starts.endswith(", or now without --disable_gpu_sharing"):
+        shared.submit(*asked, "E")
+        shared.wait_state(E="RUNNING", D="QUEUED")
+
+
+def test_a_gang_is_told_how_many_are_free_and_may_have_fewer_at_once(
+    daemons: Daemons, gates: Gates, train: Train
+) -> None:
+    daemon, gate = daemons("2x16384", *POLICY), gates("grid-3")
+    words = train(gate, EPOCH_SECONDS="1:4")
+    daemon.submit(*words, *LONG, "--estimated_memory", "9000", "grid-3")
+    led(gate, 2)
+    asked = (*train(), *LONG, "--estimated_memory", "12000")
+    daemon.submit(*asked, "--num_gpus", "2", "pair")
+    daemon.wait(lambda jobs: jobs["pair"].why.kind == "gpus")
+    assert shown(daemon, "pair", "why") == (
+        "pending: gpus (needs 2 free GPUs with 12,000 MiB; free now: 1)"
+    )
+    assert re.fullmatch(
+        rf"when grid-3 ends, {IN_AN_HOUR}, or now with --num_gpus 1",
+        shown(daemon, "pair", "starts"),
+    )
+    daemon.submit(*asked, "--num_gpus", "1", "single")
+    daemon.wait_state(single="RUNNING", pair="QUEUED")
+
+
+def test_who_makes_room_is_told_for_whom_and_when_it_goes_on(
+    daemons: Daemons, gates: Gates, train: Train
+) -> None:
+    daemon, gate = daemons("1x16384", *POLICY), gates("long")
+    words = train(gate, EPOCH_SECONDS="1:4")
+    daemon.submit(*words, *LONG, "--estimated_memory", "9000", "long")
+    led(gate, 2)
+    daemon.submit(*train(), *LONG, "--priority", "10", "urgent")
+    daemon.wait_state(long="STOPPING")
+    assert shown(daemon, "long", "why") == "preempted for urgent"
+    assert shown(daemon, "urgent", "why") == (
+        "pending: stopping (waits for long to stop at the end of an epoch)"
+    )
+    assert shown(daemon, "urgent", "starts").startswith("when long leaves its GPUs")
+    gate.open()
+    daemon.wait_state(urgent="RUNNING", long="QUEUED")
+    assert shown(daemon, "long", "last run") == "preempted for urgent, after epoch 3"
+    assert shown(daemon, "long", "starts").startswith("when urgent ends")
+    told = as_json(daemon, "long")
+    assert told["preempted"]
+    assert told["reason"] == "memory (needs 9000, free 0 on gpu0)"
+
+
+def test_who_is_slowed_is_told_by_whom_and_whether_that_was_measured(
+    daemons: Daemons, gates: Gates, train: Train
+) -> None:
+    daemon, first, second = daemons("1x16384", *POLICY), gates("first"), gates("second")
+    asked = (*LONG, "--estimated_memory", "6000")
+    daemon.submit(*train(first, EPOCH_SECONDS="1:3"), *asked, "first")
+    led(first, 3)
+    assert as_json(daemon, "first")["why"] is None
+    assert re.fullmatch(rf"{IN_AN_HOUR}, at .*", shown(daemon, "first", "ends"))
+    daemon.submit(*train(second, EPOCH_SECONDS="1:3"), *asked, "second")
+    led(second, 1)
+    slowed = as_json(daemon, "first")["why"]
+    assert slowed["kind"] == "slowed"
+    assert re.fullmatch(
+        r"0\.\d\d of its speed alone, expected beside second", shown(daemon, "first", "slowed")
+    )
