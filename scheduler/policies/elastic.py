@@ -24,7 +24,6 @@ end of an epoch, not each minute.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -32,6 +31,7 @@ import numpy.typing as npt
 
 from scheduler.learning import kind_of
 from scheduler.model import Job, Kind, Plan, Rules, Time, View
+from scheduler.packing import fewest_nodes
 from scheduler.placing import may_move, running
 from scheduler.policies.exclusive import Round
 from scheduler.ports import Policy
@@ -65,13 +65,12 @@ def elastic(rules: Rules) -> Policy:
 
 
 def _choose(jobs: Sequence[Job], round: Round) -> None:
-    sizes = _node_sizes(round)
-    configs = _configs(jobs, round, sizes)
+    configs = _configs(jobs, round)
     if not jobs or not configs:
         return
-    types = sorted(sizes)
+    types = sorted(round.node_sizes)
     menu = Menu(
-        worth=_worth(jobs, configs, round, sizes),
+        worth=_worth(jobs, configs, round),
         count=np.array([config.count for config in configs], np.intp),
         type=np.array([types.index(config.type) for config in configs], np.intp),
         capacity=np.array([max(0, round.left[type]) for type in types], np.intp),
@@ -83,37 +82,27 @@ def _choose(jobs: Sequence[Job], round: Round) -> None:
             round.refused.append(job)
 
 
-def _node_sizes(round: Round) -> dict[str, int]:
-    """Of each type, the cards on the largest node."""
-    sizes: dict[str, int] = {}
-    for (type, _), size in Counter((gpu.type, key[0]) for key, gpu in round.known.items()).items():
-        sizes[type] = max(size, sizes.get(type, 0))
-    return sizes
-
-
-def _configs(jobs: Sequence[Job], round: Round, sizes: Mapping[str, int]) -> list[Config]:
+def _configs(jobs: Sequence[Job], round: Round) -> list[Config]:
     """Powers of two on one node, whole nodes, and the least that jobs ask for."""
-    made = []
     asked = {job.spec.gpus_min for job in jobs}
     most = max((job.spec.gpus_max for job in jobs), default=0)
-    there_are = Counter(gpu.type for gpu in round.known.values())
-    for type, size in sorted(sizes.items()):
+    made = []
+    for type, sizes in sorted(round.node_sizes.items()):
+        size = sizes[0]
         counts = {1 << k for k in range(size.bit_length())} | set(range(size, most + 1, size))
         made += [
-            Config(type, count, -(-count // size))
+            Config(type, count, fewest_nodes(sizes, count))
             for count in sorted(counts | asked)
-            if count <= there_are[type]
+            if count <= sum(sizes)
         ]
     return made
 
 
-def _worth(
-    jobs: Sequence[Job], configs: Sequence[Config], round: Round, sizes: Mapping[str, int]
-) -> Floats:
+def _worth(jobs: Sequence[Job], configs: Sequence[Config], round: Round) -> Floats:
     """[jobs, configs]; -inf: not possible."""
     has = np.array([_has(job, configs, round) for job in jobs])
     seconds, tried = _hoped(jobs, configs, round)
-    possible = _possible(jobs, configs, round, sizes, tried)
+    possible = _possible(jobs, configs, round, tried)
     possible[np.flatnonzero(has >= 0), has[has >= 0]] = True
     pace = 1.0 / seconds
     slowest = np.where(possible, pace, np.inf).min(axis=1, keepdims=True)
@@ -157,14 +146,10 @@ def _known(
 
 
 def _possible(
-    jobs: Sequence[Job],
-    configs: Sequence[Config],
-    round: Round,
-    sizes: Mapping[str, int],
-    tried: Floats,
+    jobs: Sequence[Job], configs: Sequence[Config], round: Round, tried: Floats
 ) -> npt.NDArray[np.bool_]:
     count = np.array([config.count for config in configs])
-    size = np.array([sizes[config.type] for config in configs])
+    size = np.array([round.node_sizes[config.type][0] for config in configs])
     regular = (count % size == 0) | ((count < size) & (count & (count - 1) == 0))
     least = np.array([[job.spec.gpus_min] for job in jobs])
     most = np.array([[job.spec.gpus_max] for job in jobs])

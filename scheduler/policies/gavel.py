@@ -30,6 +30,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from scheduler.model import Job, Plan, Rules, Time, View
+from scheduler.packing import fewest_nodes
 from scheduler.placing import may_move, running
 from scheduler.policies.exclusive import Round
 from scheduler.ports import Policy
@@ -105,7 +106,11 @@ def _relative_pace(
 ) -> Floats:
     """[jobs, types] to what it would be with an equal part of each type."""
     counts = sorted({int(count) for count in scale})
-    configs = [Config(type, count) for type in types for count in counts]
+    configs = [
+        Config(type, count, max(1, fewest_nodes(round.node_sizes[type], count)))
+        for type in types
+        for count in counts
+    ]
     seconds = estimate(jobs, round.view.kinds, configs)
     column = np.searchsorted(counts, scale)[:, None] + np.arange(len(types)) * len(counts)
     pace = 1.0 / seconds[np.arange(len(jobs))[:, None], column]

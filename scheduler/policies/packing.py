@@ -28,8 +28,8 @@ import numpy as np
 
 from scheduler.learning import kind_of
 from scheduler.model import Gpu, Job, JobId, Plan, Rules, Time, View
-from scheduler.packing import need_mib, takes_whole_card
-from scheduler.placing import running
+from scheduler.packing import fewest_nodes, need_mib, takes_whole_card
+from scheduler.placing import Unit, running
 from scheduler.policies.exclusive import Round
 from scheduler.ports import Policy
 from scheduler.speed import Config, estimate
@@ -85,14 +85,19 @@ class _Packer:
         unit = self.round.units[number]
         job = unit.jobs[0]
         score = self._score(job)
-        shares = job.run.shares if running(job) and job.run else ()
-        on_nodes = {share.node for share in shares}
-        if score is None or takes_whole_card(job) or len(on_nodes) > 1 or not unit.count:
+        if score is None or takes_whole_card(job) or not unit.count:
             return
-        if unit.type in self.smallest:
+        if unit.type in self.smallest and self._nodes(unit) == 1:
             host = _Host(job, number, self.smallest[unit.type])
             self.hosts.setdefault((unit.count, score), []).append(host)
             self.in_vain.clear()
+
+    def _nodes(self, unit: Unit) -> int:
+        """On how many it is, or must be."""
+        run = unit.jobs[0].run
+        if running(unit.jobs[0]) and run:
+            return len({share.node for share in run.shares})
+        return fewest_nodes(self.round.node_sizes[unit.type], unit.count)
 
     def join(self, job: Job) -> bool:
         """Put it beside one that has cards, and all of them for itself."""
@@ -151,5 +156,5 @@ def _config(job: Job, round: Round) -> Config:
     if running(job) and job.run and job.run.shares:
         nodes = len({share.node for share in job.run.shares})
         return Config(round.type_of(job) or "", len(job.run.shares), nodes)
-    fitting = round.fitting(job)
-    return Config(next(iter(fitting), ""), round.wanted(job) or 1)
+    type, count = next(iter(round.fitting(job)), ""), round.wanted(job) or 1
+    return Config(type, count, max(1, fewest_nodes(round.node_sizes.get(type, ()), count)))

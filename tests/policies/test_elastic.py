@@ -50,7 +50,7 @@ def test_who_makes_more_of_it_has_more() -> None:
 def test_a_run_shrinks_for_one_that_waits() -> None:
     plan = planned(runs(scaling("a", 40, 38), 0, 1), scaling("b", 40, 38), nodes=(node(2),))
     assert counts(plan) == {"a": 1}
-    assert str(plan.why[JobId("a")]) == "moved (from pretendedx2 to pretendedx1)"
+    assert str(plan.why[JobId("a")]) == "moved (from 2 GPUs to 1, for b)"
     assert str(plan.why[JobId("b")]).startswith("stopping (waits for a to stop")
 
 

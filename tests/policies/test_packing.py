@@ -83,6 +83,15 @@ def test_gangs_join_gangs_of_the_same_size() -> None:
     assert "c" not in plan.placements
 
 
+def test_nobody_joins_a_gang_over_nodes() -> None:
+    """Neither one that runs nor one that the same plan starts."""
+    here = [share(4000, gpu, name) for name in ("n1", "n2") for gpu in (0, 1)]
+    there = on(known("a", 0.1, gpus=4), *here, placement="pretendedx4/2")
+    for host in (there, known("a", 0.1, seconds=1.0, gpus=4)):
+        plan = planned(host, known("b", 0.1, gpus=4), nodes=(node(2), node(2, "n2")))
+        assert set(plan.placements) == {"a"}
+
+
 def test_the_least_work_comes_first_and_gangs_are_more() -> None:
     jobs = known("a", 0.9), known("b", 0.9, seconds=50.0), known("c", 0.9, seconds=30.0, gpus=2)
     assert set(planned(*jobs, nodes=(node(1),)).placements) == {"b"}
