@@ -24,7 +24,7 @@ from scheduler.measurements import Memo
 from scheduler.model import Gpu, GpuKey, Job, Kind, Rules
 from scheduler.packing import fewest_nodes, need_mib, takes_whole_card
 from scheduler.pairing import Neighbours
-from scheduler.placing import may_move, running
+from scheduler.placing import may_leave, may_move, running
 from scheduler.prices import Floats, Ints, Menu
 from scheduler.speed import Config, Speeds
 from scheduler.values import replace
@@ -35,6 +35,7 @@ EXPONENT = 0.9  # of pace: less than 1, so that many get something before one ge
 KEEP = 1.3  # times as much is worth what a run has already: no two jobs take turns on a whim
 GAIN_MIN = 0.05  # a move must save this part of what is left, beyond the restart
 STAYS = 100.0  # for each GPU, far more than one is worth: to a run that cannot be moved
+STAYS_BOUND = 10 * STAYS  # the same to a run that cannot even be asked to leave
 ENTITLED = 10.0  # for each GPU, more than one is worth: to one job of each user
 MOVE_SPEED = 0.88  # what is left of a pair's speeds if one of the two must move to the other
 NEVER = 1e-6  # the same if neither can be moved to the other
@@ -107,6 +108,7 @@ class Offer:
     restart: Floats  # [jobs] seconds
     weight: Floats  # [jobs]
     bonus: Floats  # [jobs] for having anything at all
+    stuck: Bools  # [jobs] is on a card with another, and neither can be moved
 
     def worth(self, rows: npt.ArrayLike, columns: npt.ArrayLike, speed: npt.ArrayLike) -> Floats:
         """Of a configuration in which the job is slowed to `speed` by others, 1 being alone."""
@@ -123,6 +125,7 @@ class Offer:
         rows, columns = np.nonzero(self.possible)
         worth = np.full(self.possible.shape, -np.inf)
         worth[rows, columns] = self.worth(rows, columns, 1.0)
+        worth[self.stuck] -= self.bonus[self.stuck, None] / 2  # they have no use for two cards
         index = {stock.type: at for at, stock in enumerate(self.stocks)}
         return Menu(
             worth=worth,
@@ -205,6 +208,7 @@ def offered(
     cards = {key: at for at, key in enumerate(known)}
     weight = _weights(count, remaining, possible)
     weight /= np.array([had(job.spec.user) for job in jobs])
+    where = np.array([_card(job, cards) for job in jobs], np.intp)
     return Offer(
         jobs=tuple(jobs),
         stocks=tuple(stocks),
@@ -215,10 +219,11 @@ def offered(
         one=seconds[:, count == 1].max(axis=1),
         possible=possible,
         now=now,
-        where=np.array([_card(job, cards) for job in jobs], np.intp),
+        where=where,
         restart=restart,
         weight=weight,
         bonus=_bonus(jobs, stays, now, weight),
+        stuck=_stuck(stays, where),
     )
 
 
@@ -228,9 +233,15 @@ def _bonus(jobs: Sequence[Job], stays: Bools, now: Ints, weight: Floats) -> Floa
     entitled: dict[str, int] = {}
     for row in np.lexsort((-weight, now < 0)).tolist():
         entitled.setdefault(jobs[row].spec.user, row)
-    each = np.where(stays, STAYS, 0.0)
+    bound = np.array([not may_leave(job) for job in jobs]) & stays
+    each = np.where(bound, STAYS_BOUND, np.where(stays, STAYS, 0.0))
     each[list(entitled.values())] += ENTITLED
     return each * np.maximum(1, [job.spec.gpus_min for job in jobs])
+
+
+def _stuck(stays: Bools, where: Ints) -> Bools:
+    on = Counter(where[stays & (where >= 0)].tolist())
+    return np.array([stays[row] and on[card] > 1 for row, card in enumerate(where.tolist())], bool)
 
 
 def _now(job: Job, choices: Sequence[Config], known: Mapping[GpuKey, Gpu]) -> int:
