@@ -1,13 +1,14 @@
 """The jobs of a daemon's database as a trace: what was asked for, and how long it took, as learned.
 
 The trace begins with the oldest start that the journal keeps. Jobs that had begun then have left to
-do what they had left. What a job was not measured at is what the scheduler expects of it.
+do what they had left. What a job was not measured at is what the scheduler expects of it; but all
+of it is as much longer or shorter as the job's epochs were in truth, taken together, than expected.
 """
 
 from __future__ import annotations
 
+import math
 import sqlite3
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,9 +20,11 @@ from scheduler import rows
 from scheduler.errors import ConfigError
 from scheduler.interference import Interference
 from scheduler.journal import Decider
+from scheduler.measurements import parse
 from scheduler.model import Job, Kind, Node, Observed, Outcome, Time, View
 from scheduler.speed import Config, Speeds
 from simulator.replay import Start, opened, starts, steps_of
+from simulator.reported import Reports, Situation, reports
 from simulator.truths import TraceJob, Truth
 
 _JOBS = f"""
@@ -40,7 +43,7 @@ class Site:
     jobs: tuple[Job, ...]  # as they are now
     trace: tuple[TraceJob, ...]  # of the same jobs; each has its id for a name
     kinds: Mapping[str, Kind]  # that were known when the trace began
-    restart_seconds: float
+    restart_seconds: float  # what a run takes besides its epochs
 
 
 def site(path: Path, from_start: int | None = None) -> Site:
@@ -51,17 +54,18 @@ def site(path: Path, from_start: int | None = None) -> Site:
         nodes = _last_seen(db, known)
         jobs = [rows.job(row) for row in db.execute(_JOBS, (first.at,))]
         kinds, _ = rows.learned(db.execute(_LEARNED).fetchall())
+        told = reports(db, first.at)
     wishes = [(job, left) for job in jobs if (left := _epochs_left(job, first.view)) > 0]
     if not wishes:
         raise ConfigError(f"{path}: no job that ran or is to run since its journal begins")
     kept = tuple(job for job, _ in wishes)
-    learned = Learned(kept, kinds)
+    truths = Learned(kept, kinds).truths(told)
     trace = [
-        _wish(job, left, first.at, LearnedTruth(learned, number, job.memory_mib, job.gpu_util))
-        for number, (job, left) in enumerate(wishes)
+        _wish(job, left, first.at, truth) for (job, left), truth in zip(wishes, truths, strict=True)
     ]
-    restarts = [job.restart_seconds for job in kept if job.restart_seconds]
-    usual = statistics.median(restarts) if restarts else now.decider.rules.restart_seconds
+    usual = told.besides_epochs
+    if usual is None:
+        usual = now.decider.rules.restart_seconds
     return Site(first.at, now.decider, nodes, kept, tuple(trace), first.view.kinds, usual)
 
 
@@ -106,6 +110,7 @@ class Learned:
 
     def __init__(self, jobs: Sequence[Job], kinds: Mapping[str, Kind]) -> None:
         self.jobs, self.kinds = jobs, kinds
+        self._number = {job.id: number for number, job in enumerate(jobs)}
         self._seconds: dict[Config, list[float]] = {}
         self._beside: dict[str, Interference] = {}
         self._speeds: dict[tuple[str, int, int], float] = {}
@@ -113,6 +118,34 @@ class Learned:
     @cached_property
     def _known(self) -> Speeds:
         return Speeds(self.jobs, self.kinds)
+
+    def truths(self, told: Reports) -> list[LearnedTruth]:
+        return [
+            LearnedTruth(
+                self,
+                number,
+                job.memory_mib,
+                job.gpu_util,
+                self._pace(number, told.situations.get(job.id, ())),
+                told.pauses.get(job.id, 0.0),
+            )
+            for number, job in enumerate(self.jobs)
+        ]
+
+    def _pace(self, number: int, situations: Sequence[Situation]) -> float:
+        taken = expected = 0.0
+        for situation in situations:
+            if place := parse(situation.placement):
+                config = Config(*place)
+                others = [
+                    self._number[other] for other in situation.beside if other in self._number
+                ]
+                speeds = [self.speed(number, other, config.type) for other in others]
+                # Who shares which of a gang's GPUs was not kept: taken as one on each.
+                speed = math.prod(speeds) if config.count == 1 else min(speeds, default=1.0)
+                taken += situation.seconds
+                expected += situation.epochs * self.seconds(number, config) / speed
+        return taken / expected if expected else 1.0
 
     def seconds(self, number: int, config: Config) -> float:
         if config not in self._seconds:
@@ -137,10 +170,12 @@ class LearnedTruth:
     number: int  # among the jobs
     memory_mib: int
     gpu_util: float
+    pace: float  # its epochs took so many times what was learned
+    pause_seconds: float  # after each of them
 
     def epoch_seconds(self, type: str, count: int, nodes: int) -> float:
         config = Config(type, count, nodes) if count else Config("cpu", 0)
-        return self.learned.seconds(self.number, config)
+        return self.pace * self.learned.seconds(self.number, config) + self.pause_seconds
 
     def speed_beside(self, other: Truth, type: str) -> float:
         if not isinstance(other, LearnedTruth):

@@ -1,0 +1,83 @@
+"""What the reports of runs say that the scheduler does not learn: how long all of it took.
+
+Only of runs that are over, and whose reports are plausible.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from scheduler.model import JobId, Time
+
+_HELD = "json_extract(f.data, '$.seconds')"
+_RUNS = f"""
+    select p.job_id, count(*), sum(p.epoch_seconds), max(p.at) - min(p.at - p.epoch_seconds),
+        {_HELD}
+    from profiles p join facts f using (job_id, attempt)
+    where p.rank = 0 and f.kind = 'run_ended' and f.at > ?
+    group by job_id, attempt having max(p.epoch) - min(p.epoch) + 1 = count(*)
+"""
+_SITUATIONS = f"""
+    select p.job_id, p.placement, p.beside, count(*), sum(p.epoch_seconds)
+    from profiles p join facts f using (job_id, attempt)
+    where p.rank = 0 and f.kind = 'run_ended' and f.at > ?
+        and p.epoch_seconds > 0.0 and p.epoch_seconds <= {_HELD}
+    group by job_id, placement, beside
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One that reported its epochs, none missing."""
+
+    job_id: JobId
+    epochs: int
+    epoch_seconds: float  # of all of them
+    span_seconds: float  # from the beginning of the first to the report of the last
+    held_seconds: float  # from its launch until it was seen gone
+
+    @property
+    def plausible(self) -> bool:
+        return self.epoch_seconds > 0.0 and self.span_seconds <= self.held_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """All epochs of a job that ended on such GPUs, beside these jobs."""
+
+    placement: str
+    beside: tuple[JobId, ...]
+    epochs: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    pauses: Mapping[JobId, float]  # seconds from an epoch's end to the beginning of the next
+    besides_epochs: float | None  # seconds of a run before its first and after its last; None: none
+    situations: Mapping[JobId, Sequence[Situation]]
+
+
+def reports(db: sqlite3.Connection, since: Time) -> Reports:
+    runs = [run for row in db.execute(_RUNS, (since,)) if (run := Run(*row)).plausible]
+    besides = [run.held_seconds - run.span_seconds for run in runs]
+    situations: dict[JobId, list[Situation]] = {}
+    for job_id, placement, beside, epochs, seconds in db.execute(_SITUATIONS, (since,)):
+        others = msgspec.json.decode(beside, type=tuple[JobId, ...])
+        situations.setdefault(job_id, []).append(Situation(placement, others, epochs, seconds))
+    return Reports(_pauses(runs), statistics.fmean(besides) if besides else None, situations)
+
+
+def _pauses(runs: Sequence[Run]) -> dict[JobId, float]:
+    seconds: defaultdict[JobId, float] = defaultdict(float)
+    count: defaultdict[JobId, int] = defaultdict(int)
+    for run in runs:
+        seconds[run.job_id] += run.span_seconds - run.epoch_seconds
+        count[run.job_id] += run.epochs - 1
+    return {job_id: max(0.0, seconds[job_id]) / n for job_id, n in count.items() if n}
