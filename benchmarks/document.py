@@ -36,6 +36,7 @@ def written(run: Run) -> dict[Path, str]:
         bars = {
             trace: {policy: figures[key] for policy, figures in _ours_first(row).items()}
             for trace, row in table.items()
+            if OURS in row
         }
         texts[ROOT / "docs" / "plots" / f"{key}.svg"] = compared(bars, title)
     return texts

@@ -1,6 +1,7 @@
 """How often what was forecast came within the interval that was told: it should in 80 of 100 cases.
 
-Jobs of several traces run in virtual time. At each job's submission, at its first start, and when
+Jobs of all traces of policies.py run in virtual time, of Philly's the first ones, two processes at
+a time. At each job's submission, at its first start, and when
 it is half an hour old, one hour, two, four and so on, the forecast is taken as a person would be
 told it then: with what had been learned up to that moment, and nothing from another trace.
 
@@ -13,30 +14,31 @@ told it then: with what had been learned up to that moment, and nothing from ano
   high_to_low      how many times the shortest the longest time told is: median
   seconds_10000    CPU seconds of a forecast for 10,000 jobs, 4,096 GPUs: of 2 types, all in use
   TRACE            inside, forecasts
+`--only A,B`: the traces with one of these in their names.
 """
 
 from __future__ import annotations
 
-import os
+import multiprocessing
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
 from benchmarks import figures
+from benchmarks.policies import CASES, T4, Case
 from scheduler.calibration import Calibration
 from scheduler.draft import Draft
 from scheduler.forecast import guesses
 from scheduler.model import (
     Fact,
-    Gpu,
     Job,
     JobId,
     JobSpec,
     Measured,
-    Node,
     Outcome,
     Profile,
     Rules,
@@ -50,14 +52,15 @@ from scheduler.paces import Paces
 from scheduler.policies import POLICIES
 from scheduler.prospect import Forecast, Interval
 from simulator.generate import generated
+from simulator.simulate import cluster
 from simulator.trace import load
-from simulator.trial import Trial, sorted_out
-from simulator.truths import TraceJob
+from simulator.trial import Trial
 
 LOOK_SECONDS = 300.0  # without being asked, as the daemon does
 TELL_SECONDS = 1800.0
-PHILLY_JOBS = 400  # the first ones; all take ten times as long
+FIRST = {"philly-vc": 400, "philly-week": 1_000}  # jobs; all take ten times as long
 RULES = Rules(plan_every_seconds=60.0)
+GENERATED = {"generated_1": (1, 0.9), "generated_2": (2, 1.3)}  # seed, load
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,8 @@ class Told:
 class Telling:
     """Listens to a trial."""
 
-    def __init__(self) -> None:
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
         self.told: list[Told] = []
         self.ended: dict[JobId, Job] = {}
         self.started: dict[JobId, Time] = {}
@@ -105,7 +109,7 @@ class Telling:
         self._look(view, at, of)
 
     def _look(self, view: View, at: Time, of: set[JobId | None]) -> None:
-        made = guesses(Paces(view), at, RULES)
+        made = guesses(Paces(view), at, self.rules)
         for job_id, job in view.jobs.items():
             if job_id in of and job.outcome is None:
                 guess = made.get(job_id)
@@ -138,36 +142,43 @@ def inside(came: Sequence[tuple[Told, Interval, Time]]) -> float:
 # --- what runs where ----------------------------------------------------------------------------
 
 
-def nodes(*groups: tuple[int, int, int, str]) -> list[Node]:
+@dataclass(frozen=True, slots=True)
+class Came:
+    """What came of the forecasts of one trace."""
+
+    ends: Sequence[tuple[Told, Interval, Time]]
+    starts: Sequence[tuple[Told, Interval, Time]]
+    told: int
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A trace, and how much of it."""
+
+    name: str
+    policy: str
+    data: Path
+
+    def came(self) -> Came:
+        if self.name in GENERATED:
+            seed, load_factor = GENERATED[self.name]
+            case, jobs = Case(self.name, "", T4), generated(200, seed=seed, load=load_factor)
+        else:
+            case = CASES[self.name]
+            jobs = load(self.data / "traces" / case.trace, data=self.data, seed=1)
+            jobs = jobs[: FIRST.get(self.name)]
+        on, rules = cluster(case.cluster), Rules(plan_every_seconds=case.plan_every_seconds)
+        telling = Telling(rules)
+        policy = POLICIES[self.policy](rules)
+        Trial(jobs, on, policy, rules, listener=telling.hear).run()
+        return Came(list(ends(telling)), list(starts(telling)), len(telling.told))
+
+
+def names(data: Path, only: str) -> list[str]:
+    published = CASES if (data / "traces").is_dir() else ()
     return [
-        Node(f"{type}-{number}", tuple(Gpu(f"gpu{k}", k, type, mib) for k in range(gpus)))
-        for count, gpus, mib, type in groups
-        for number in range(count)
+        name for name in (*GENERATED, *published) if any(part in name for part in only.split(","))
     ]
-
-
-def traces(data: Path) -> Iterator[tuple[str, Sequence[TraceJob], list[Node]]]:
-    t4 = nodes((16, 4, 16_384, "t4"))
-    mixed = nodes((6, 4, 16_384, "t4"), (3, 8, 11_264, "rtx"), (2, 8, 40_960, "a100"))
-    for seed, load_factor in ((1, 0.9), (2, 1.3)):
-        yield f"generated_{seed}", generated(200, seed=seed, load=load_factor), t4
-    if not (data / "traces").is_dir():
-        return
-    found = data / "traces"
-    for number in (1, 2, 3, 4):
-        path = found / "sia" / f"workload-{number}.csv"
-        yield f"sia_{number}", load(path, data=data, seed=0), t4 if number % 2 else mixed
-    philly = load(found / "philly/vc-ee9e8c.csv", data=data, seed=0)
-    yield "philly", philly[:PHILLY_JOBS], nodes((8, 8, 16_384, "t4"))
-    p100 = nodes((8, 4, 16_384, "p100"))
-    yield "shockwave", load(found / "shockwave/120.trace", data=data, seed=0), p100
-
-
-def run(jobs: Sequence[TraceJob], on: list[Node], policy: str) -> Telling:
-    telling = Telling()
-    possible = sorted_out(jobs, on, RULES)[1]
-    Trial(possible, on, POLICIES[policy](RULES), RULES, listener=telling.hear).run()
-    return telling
 
 
 # --- what it costs ------------------------------------------------------------------------------
@@ -175,8 +186,7 @@ def run(jobs: Sequence[TraceJob], on: list[Node], policy: str) -> Telling:
 
 def crowd(jobs: int, gpus: int) -> View:
     """All cards are in use, by jobs that have been measured; the others wait."""
-    types = ("t4", "a100")
-    on = nodes(*((gpus // 16, 8, 16_384, type) for type in types))
+    on = cluster(f"{gpus // 16}x8x16384:t4,{gpus // 16}x8x16384:a100")
     free = iter([(node.name, gpu) for node in on for gpu in node.gpus])
     draft = Draft(View(), 0.0, RULES)
     for number in range(jobs):
@@ -200,24 +210,30 @@ def seconds(view: View) -> float:
 
 
 def main() -> None:
-    options = figures.options(
-        __doc__,
-        data=os.environ.get("EPOCH_SCHEDULER_DATA") or "../shared/data",
-        policy="gpu_sharing",
-        only="",
+    options = figures.options(__doc__, data=figures.measured(), policy="gpu_sharing", only="")
+    heard = [
+        Heard(name, options.policy, Path(options.data))
+        for name in names(Path(options.data), options.only)
+    ]
+    left = figures.Left({each.name: None for each in heard})
+    came: dict[str, Came] = {}
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        futures = {pool.submit(each.came): each.name for each in heard}
+        for future in as_completed(futures):
+            name = futures[future]
+            came[name] = future.result()
+            left.ended(name)
+            sys.stderr.write(f"{name}: {inside(came[name].ends)}; {left.words()}\n")
+    figures.show(
+        **_figures({each.name: came[each.name] for each in heard}),
+        seconds_10000=round(seconds(crowd(10_000, 4096)), 2),
     )
-    tellings: dict[str, Telling] = {}
-    for name, jobs, on in traces(Path(options.data)):
-        if options.only in name:
-            tellings[name] = run(jobs, on, options.policy)
-            sys.stderr.write(f"{name}: {inside(list(ends(tellings[name])))}\n")
-    figures.show(**_figures(tellings), seconds_10000=round(seconds(crowd(10_000, 4096)), 2))
 
 
-def _figures(tellings: Mapping[str, Telling]) -> dict[str, float | str]:
-    came = [each for telling in tellings.values() for each in ends(telling)]
-    began = [each for telling in tellings.values() for each in starts(telling)]
-    told = sum(len(telling.told) for telling in tellings.values())
+def _figures(found: Mapping[str, Came]) -> dict[str, float | str]:
+    came = [each for one in found.values() for each in one.ends]
+    began = [each for one in found.values() for each in one.starts]
+    told = sum(one.told for one in found.values())
     left = [(told, span, at) for told, span, at in came if at > told.at + 60.0]
     return {
         "inside": inside(came),
@@ -229,10 +245,7 @@ def _figures(tellings: Mapping[str, Telling]) -> dict[str, float | str]:
         "high_to_low": round(
             median((s.high - t.at) / max(1.0, s.low - t.at) for t, s, _ in left), 2
         ),
-        **{
-            name: f"{inside(list(ends(telling)))}, {len(list(ends(telling)))}"
-            for name, telling in tellings.items()
-        },
+        **{name: f"{inside(one.ends)}, {len(one.ends)}" for name, one in found.items()},
     }
 
 

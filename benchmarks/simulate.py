@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.figures import options, show
+from benchmarks.figures import measured, options, show
 from scheduler.model import Rules
 from scheduler.policies import POLICIES
 from simulator.simulate import cluster
@@ -20,7 +20,7 @@ PLAN_EVERY_SECONDS = 300.0
 
 
 def main() -> None:
-    given = options(__doc__, data="../shared/data", cluster="56x8x16384:t4", limit=0)
+    given = options(__doc__, data=measured(), cluster="56x8x16384:t4", limit=0)
     trace = Path(given.data) / "traces" / "philly" / "week-2017-10-09.csv"
     jobs = load(trace, data=Path(given.data), seed=1)[: given.limit or None]
     rules = Rules(plan_every_seconds=PLAN_EVERY_SECONDS)
