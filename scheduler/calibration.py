@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -41,10 +41,25 @@ class _Said:
 
 
 class Calibration:
-    def __init__(self) -> None:
+    def __init__(self, offs: Mapping[str, Sequence[float]] | None = None) -> None:
+        """`offs`: what another one had come to."""
         self._ends = {each: _prior(sd) for each, sd in DEVIATION.items()}
         self._starts = {each: _prior(sd) for each, sd in DEVIATION.items()}
         self._said: dict[JobId, list[_Said]] = {}
+        for about, known in self._each():
+            if offs and (came := offs.get(about)):
+                known.clear()
+                known.extend(came)
+
+    @property
+    def offs(self) -> Mapping[str, list[float]]:
+        """How wrong guesses have been, by what they were about."""
+        return {about: list(known) for about, known in self._each()}
+
+    def _each(self) -> Iterator[tuple[str, deque[float]]]:
+        for what, by_situation in (("starts", self._starts), ("ends", self._ends)):
+            for situation, known in by_situation.items():
+                yield f"{what} {situation}", known
 
     def forecast(self, guess: Guess, now: Time) -> Forecast:
         return Forecast(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from scheduler import log, process
+from scheduler import experience, log, process
 from scheduler.agent import gpus_here, parse_gpus
 from scheduler.api import Api
 from scheduler.clusters.environment import RESERVED_ENVIRONMENT
@@ -211,7 +211,8 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         outlook.look(view(), inbox.now())
 
     by_memory = config.policy == "fifo_sharing"
-    outlook = Outlook(_policy(config), config.rules, reader.job, by_memory)
+    forecasts = config.state_dir / experience.FILE
+    outlook = Outlook(_policy(config), config.rules, reader.job, by_memory, forecasts)
     lookup = Lookup(view, reader, inbox.now, config.heartbeat_seconds, outlook, inbox.now())
     api = Api(
         inbox,

@@ -6,8 +6,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scheduler import experience
 from scheduler.model import Job, JobId, Rules, Time, View
 from scheduler.ports import Policy
 from scheduler.prospect import NO_REMEDY, Forecast, Prospect, Remedy
@@ -38,19 +40,25 @@ class Outlook:
         rules: Rules,
         ended: Callable[[JobId], Job | None],
         by_memory: bool = False,
+        kept: Path | None = None,
     ) -> None:
         """`policy`: not the loop's own object, which is in use. `ended`: finds a job that is no
-        longer in the view. `by_memory`: see forecast.py."""
+        longer in the view. `by_memory`: see forecast.py. `kept`: see experience.py."""
         self._policy, self._rules, self._ended, self._by_memory = policy, rules, ended, by_memory
+        self._kept = kept
         self._lock = threading.Lock()  # one asker at a time: the loop wants to get on
         self._calibration: Calibration | None = None
         self._last: _Look | None = None
 
     def look(self, view: View, now: Time) -> None:
-        """To be called now and then, for guesses to be compared with what came."""
-        if any(job.outcome is None for job in view.jobs.values()):
+        """To be called now and then, for guesses to be compared with what came. Keeps what was
+        learned of that."""
+        if self._calibration or any(job.outcome is None for job in view.jobs.values()):
             with self._lock:
                 self._looked(view, now)
+                offs = self._calibration.offs if self._calibration else {}
+            if self._kept:
+                experience.save(self._kept, offs)
 
     def of(self, job: Job, view: View, now: Time) -> Prospect:
         with self._lock:
@@ -67,7 +75,8 @@ class Outlook:
         if self._last is None or self._last.view.number != view.number:
             paces = Paces(view)
             made = guesses(paces, now, self._rules, self._by_memory)
-            self._calibration = self._calibration or Calibration()
+            if self._calibration is None:
+                self._calibration = Calibration(experience.load(self._kept) if self._kept else {})
             self._calibration.note(made, now, lambda id: view.jobs.get(id) or self._ended(id))
             self._last = _Look(view, made, paces)
         return self._last

@@ -56,6 +56,13 @@ def test_who_is_always_late_is_expected_late() -> None:
     assert interval.middle == pytest.approx(1.5 * SPAN, rel=0.01)
 
 
+def test_another_one_goes_on_where_it_was() -> None:
+    late = taught(lambda: 1.5)
+    again = Calibration(late.offs)
+    assert ends(again) == ends(late)
+    assert again.offs == late.offs
+
+
 def test_each_situation_learns_for_itself() -> None:
     late = taught(lambda: 1.5)
     fresh = Calibration()

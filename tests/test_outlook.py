@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 from scheduler.model import Job, JobId, Measured, Outcome, Plan, Time, View
 from scheduler.outlook import Outlook
@@ -79,6 +80,25 @@ def test_what_came_is_compared_with_what_was_guessed() -> None:
     assert told is not None
     assert told.ends_at is not None
     assert told.ends_at.middle > core.NOW + 2000, "they have always taken ten times as long"
+
+
+def test_what_was_learned_of_guesses_outlives_the_daemon(tmp_path: Path) -> None:
+    def begun() -> Outlook:
+        return Outlook(POLICY, core.RULES, lambda _: None, kept=tmp_path / "kept.json")
+
+    def high(asked: Outlook) -> Time:
+        view = replace(core.view(runs("z")), number=1000)
+        told = asked.of(view.jobs[JobId("z")], view, core.NOW).forecast
+        assert told is not None
+        assert told.ends_at is not None
+        return told.ends_at.high
+
+    before = begun()
+    for number in range(0, 20, 2):
+        before.look(replace(core.view(runs("a")), number=number), core.NOW)
+        late = replace(core.job("a"), ended_at=core.NOW + 3000.0, outcome=Outcome.SUCCEEDED)
+        before.look(replace(core.view(late), number=number + 1), core.NOW)
+    assert high(begun()) == high(before) > high(outlook())
 
 
 def test_a_daemon_starts_without_what_only_askers_need() -> None:
