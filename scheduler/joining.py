@@ -13,6 +13,7 @@ from scipy.optimize import linear_sum_assignment
 
 from scheduler.company import Neighbours
 from scheduler.model import Job, RunPhase
+from scheduler.placing import may_leave
 from scheduler.prices import Floats, Ints
 from scheduler.worth import Offer
 
@@ -22,7 +23,8 @@ def guests(jobs: Sequence[Job]) -> list[int]:
     their own, so they do not take part in the choice of cards."""
     on: dict[frozenset[tuple[str, str]], int] = {}
     found = []
-    for row, job in enumerate(jobs):
+    # Who cannot be asked to leave is first, so that it is for the other to make room.
+    for row, job in sorted(enumerate(jobs), key=lambda numbered: may_leave(numbered[1])):
         run = job.run
         if run is None or run.phase is RunPhase.STOPPING or len(run.shares) < 2:
             continue

@@ -223,7 +223,7 @@ def offered(
         restart=restart,
         weight=weight,
         bonus=_bonus(jobs, stays, now, weight),
-        stuck=_stuck(stays, where),
+        stuck=_stuck(stays & (np.append(count, 0)[now] == 1), where),
     )
 
 
@@ -240,8 +240,8 @@ def _bonus(jobs: Sequence[Job], stays: Bools, now: Ints, weight: Floats) -> Floa
 
 
 def _stuck(stays: Bools, where: Ints) -> Bools:
-    on = Counter(where[stays & (where >= 0)].tolist())
-    return np.array([stays[row] and on[card] > 1 for row, card in enumerate(where.tolist())], bool)
+    on = Counter(where[stays].tolist())
+    return np.asarray(stays & np.array([on[card] > 1 for card in where.tolist()], bool))
 
 
 def _now(job: Job, choices: Sequence[Config], known: Mapping[GpuKey, Gpu]) -> int:
