@@ -68,7 +68,7 @@ class Reasons(Checker):
         self.rules, self.by_memory = rules, by_memory
 
     def stepped(self, before: View, after: View) -> None:
-        if not _planned(before, after):
+        if not planned(before, after):
             return
         free = _free(after, self.rules)
         for job in after.jobs.values():
@@ -113,7 +113,7 @@ class Remedies(Checker):
         self.policy, self.rules = policy, rules
 
     def stepped(self, before: View, after: View) -> None:
-        if not _planned(before, after) or after.number % REMEDIES_EVERY:
+        if not planned(before, after) or after.number % REMEDIES_EVERY:
             return
         waiting = [job for job in after.jobs.values() if startable(job, after.at)]
         if waiting:
@@ -134,9 +134,14 @@ class Remedies(Checker):
         return starts(job.id, view, view.at, self.policy, self.rules)
 
 
-def _planned(before: View, after: View) -> bool:
+def planned(before: View, after: View) -> bool:
     """Whether there are reasons of this step, not soon to be replaced."""
     return after.planned_at == after.at != before.planned_at and not after.stale
+
+
+def startable_now(job: Job, view: View) -> bool:
+    """Whether it is for want of GPUs that it waits."""
+    return startable(job, view.at) and not lingers(job, view.pods)
 
 
 def _startable(job: Job, now: Time) -> bool:

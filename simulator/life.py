@@ -35,6 +35,7 @@ from simulator.checkers import Violation, checkers, unfinished
 from simulator.fairness import fairness
 from simulator.lessons import Accounts, Lessons
 from simulator.people import Owner
+from simulator.sharing import sharing
 from simulator.weather import FAIR, Crash, Weather, drawn
 from simulator.workload import Truth, drawn_jobs, drawn_nodes
 from simulator.world import World
@@ -172,6 +173,8 @@ class Life:
         self.world.witnesses += [Lessons(self.world), Accounts(self.world, options.rules)]
         if honest:
             self.world.witnesses += fairness(self.world, options.policy, options.rules)
+            if options.policy == "gpu_sharing":
+                self.world.witnesses += sharing(self.world, options.rules)
 
     def run(self) -> None:
         self.world.after(self.options.safety_seconds, self.world.heal)
