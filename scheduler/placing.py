@@ -8,6 +8,7 @@ who has its wish stays, and cards that are being vacated are kept (`claims`) for
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -138,6 +139,8 @@ class _Placing:
         """Where others stay that it should be without, its waiting jobs are placed apart from it:
         there may be cards that nobody is on."""
         unit = self.units[number]
+        if len(unit.jobs) == 1:
+            return
         there = tuple(job for job in unit.jobs if running(job))
         if all(self.occupied[key] == 1 for key in self.where[number]) or there == unit.jobs:
             return
@@ -191,8 +194,8 @@ class _Placing:
         if pool is None:
             return None
         parts, holds = self._parts(unit, pool), self._holds(unit)
-        fewest = pool.fewest_nodes(unit.count, holds)
-        if self.moves_left and fewest and (parts is None or len(parts) > fewest):
+        on = math.inf if parts is None else len(parts)
+        if self.moves_left and on > 1 and 0 < pool.fewest_nodes(unit.count, holds) < on:
             parts = self._with_room_made(unit, pool, parts)
         if parts is None:
             return None
