@@ -318,7 +318,7 @@ def situations(draw: st.DrawFn) -> tuple[View, list[Unit]]:
     free, jobs = list(KEYS), []
     for number in range(draw(st.integers(0, 7))):
         count = draw(st.sampled_from([1, 1, 2, 3, 5]))
-        one = job(f"j{number}", draw(st.sampled_from([0, 4000])), gpus=(1, 8))
+        one = job(f"j{number}", draw(st.sampled_from([0, 4000])), gpus=(1, 10))
         kind = draw(st.sampled_from(["waiting", *RunPhase]))
         if kind != "waiting" and count <= len(free):
             taken = [free.pop(draw(st.integers(0, len(free) - 1))) for _ in range(count)]
