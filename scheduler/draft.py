@@ -74,8 +74,8 @@ class Draft:
         if job.outcome and not (old and old.outcome):
             self.ended = {**self.ended, job.id: self.now}
             self.learn(job)
-        if old is None or _matters(old) != _matters(job):
-            self.stale = True
+        if not self.stale:
+            self.stale = old is None or _matters(old) != _matters(job)
 
     def see(self, nodes: tuple[Node, ...], pods: Mapping[RunKey, tuple[Pod, ...]]) -> None:
         """Take a whole observation as what there is."""

@@ -71,7 +71,9 @@ class Round:
     def _keep(self, job: Job, kept: set[GpuKey]) -> None:
         """Where it runs, even if it was found there beside others."""
         keys = {share.key for share in job.run.shares} if job.run else set()
-        self.left.subtract(self.known[key].type for key in keys - kept if key in self.known)
+        for key in keys - kept:
+            if key in self.known:
+                self.left[self.known[key].type] -= 1
         kept |= keys
         self.units.append(Unit((job,), self.type_of(job) or "", len(keys), stays=True))
 
