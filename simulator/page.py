@@ -9,7 +9,7 @@ from itertools import groupby, pairwise
 
 from scheduler.model import GpuKey
 from simulator.charts import Axis, Block, Frame, Points, gantt, lines, steps
-from simulator.outcome import Bar, Result, quantile
+from simulator.outcome import Bar, Result, Sample, quantile
 from simulator.report import LEGEND, Study, mean, shown
 from simulator.style import STYLE
 
@@ -126,13 +126,15 @@ def _cumulated(times: Sequence[float], count: int, unit: float, most: float) -> 
 def _over_time(study: Study) -> Iterator[str]:
     seconds, unit = _unit(_end(study))
     x = Axis(f"{unit} since the trace began", _end(study) / seconds)
-    results = {policy: entries[0].result for policy, entries in study.policies()}
-    queued = {
-        p: steps([(s.at / seconds, s.queued) for s in r.series], x.most) for p, r in results.items()
-    }
-    busy = {
-        p: steps([(s.at / seconds, s.busy) for s in r.series], x.most) for p, r in results.items()
-    }
+    queued: dict[str, Points] = {}
+    busy: dict[str, Points] = {}
+    for policy, entries in study.policies():
+        series = entries[0].result.series
+        stuck = sum(job.outcome is None for job in entries[0].result.jobs)
+        after = [Sample(2 * series[-1].at - series[-2].at, stuck, 0.0)] if series else []
+        levels = [*series, *after]
+        queued[policy] = steps([(s.at / seconds, s.queued) for s in levels], x.most)
+        busy[policy] = steps([(s.at / seconds, s.busy) for s in levels], x.most)
     means = f"Each level is the mean over a 240th of the policy's own time{_of_seed(study)}."
     most = max((y for points in queued.values() for _, y in points), default=0.0)
     yield _chart("Queue", f"Jobs that wait. {means}", x, Axis("jobs", most or 1.0), queued)

@@ -8,7 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from simulator.page import page
+from simulator.charts import Axis, Frame
+from simulator.page import WIDE, page
 from simulator.report import Study
 from simulator.study import Task, studied
 from tests.simulator.little import job, nodes
@@ -100,6 +101,20 @@ def test_each_policy_has_a_row_a_line_and_a_gantt() -> None:
         assert f"<h2>GPUs under {policy}</h2>" in said
     assert said.count('class="line c1"') == 4 * 3  # wide, narrow, and in the legend
     assert "Seeds 0, 1: means" in said
+
+
+def test_who_is_done_before_others_uses_no_gpus_from_then_on() -> None:
+    ends = [entry.result.makespan_seconds for entry in study().entries]
+    first, last = sorted(range(2), key=ends.__getitem__)
+    assert ends[first] < ends[last]
+    chart = re.findall(r'<svg[^>]*aria-label="GPUs in use".*?</svg>', page(study()), re.S)[0]
+    frame = Frame(Axis("", ends[last]), Axis("", 3.0), *WIDE)
+    (path,) = re.findall(rf'class="line c{first}" d="M([^"]*)"', chart)
+    points = [tuple(map(float, point.split())) for point in path.split("L")]
+    assert points[-2:] == [
+        pytest.approx(frame.at(ends[first], 0.0), abs=0.2),
+        pytest.approx(frame.at(ends[last], 0.0), abs=0.2),
+    ]
 
 
 def test_the_least_of_a_column_is_bold() -> None:
