@@ -199,17 +199,19 @@ def compared(table: Mapping[str, Mapping[str, float]], title: str) -> str:
 
 
 def _panel(name: str, row: Mapping[str, float], left: float, unit: float) -> Iterator[str]:
-    yield f'<g class="name">{_text(left, BAR, name, "start")}</g>'
-    for place, (policy, ratio) in enumerate(row.items()):
-        top = (place + 1.5) * BAR
-        yield _text(left - 5, top + BAR * 0.75, policy, "end")
+    for place, ratio in enumerate(row.values()):
         shade = "other" if place else "first"
         size = f'width="{_n(ratio * unit)}" height="{_n(BAR * 0.75)}"'
-        yield f'<rect class="{shade}" x="{_n(left)}" y="{_n(top + BAR / 8)}" {size}/>'
-        yield _text(left + ratio * unit + 4, top + BAR * 0.75, f"{ratio:.2f}", "start")
+        y = (place + 1.5) * BAR + BAR / 8
+        yield f'<rect class="{shade}" x="{_n(left)}" y="{_n(y)}" {size}/>'
     bottom = (len(row) + 1.5) * BAR
     yield f'<path class="axis" d="M{_n(left)} {_n(1.5 * BAR)}V{_n(bottom)}"/>'
     yield f'<path class="one" d="M{_n(left + unit)} {_n(1.5 * BAR)}V{_n(bottom)}"/>'
+    yield f'<g class="name">{_text(left, BAR, name, "start")}</g>'
+    for place, (policy, ratio) in enumerate(row.items()):
+        y = (place + 2.25) * BAR
+        yield _text(left - 5, y, policy, "end")
+        yield _text(left + ratio * unit + 4, y, f"{ratio:.2f}", "start")  # over the rule at one
 
 
 # --- SVG ----------------------------------------------------------------------------------------

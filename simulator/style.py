@@ -80,7 +80,7 @@ PLOT_STYLE = """\
   :root { --page: #14171b; --ink: #e6e9ed; --faint: #a3abb5; --first: #4aa8e0; --other: #59636e; }
 }
 text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", sans-serif;
-  fill: var(--ink); }
+  fill: var(--ink); stroke: var(--page); stroke-width: 3px; paint-order: stroke; }
 .name text { font-weight: 600; }
 .paper { fill: var(--page); }
 .axis { stroke: var(--faint); fill: none; }
