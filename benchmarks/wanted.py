@@ -196,4 +196,23 @@ OPTIMIZER = (
     ),
     Figure("interference", "regret_lucid", "the same, as Lucid measured", PER_CENT, most=0.1),
     Figure("interference", "regret_gavel", "the same, as Gavel measured", PER_CENT, most=0.1),
+    Figure(
+        "elasticity",
+        "share_as_predicted",
+        "moves to more or other GPUs that gain at least what was predicted",
+        PER_CENT,
+        least=0.8,
+    ),
+    Figure("elasticity", "restarts_per_job_hour", "restarts of a job in an hour with GPUs"),
+    Figure(
+        "real",
+        "gpu_sharing.mean",
+        "30 real jobs played by the simulator: their mean completion time, by the real one",
+        "{:+.1%}",
+        least=-0.1,
+        most=0.1,
+    ),
+    Figure("real", "gpu_sharing.makespan", "their makespan", "{:+.1%}", least=-0.1, most=0.1),
+    Figure("real", "fifo_sharing.mean", "the mean under `fifo_sharing`", "{:+.1%}", -0.1, 0.1),
+    Figure("real", "fifo_sharing.makespan", "the makespan", "{:+.1%}", least=-0.1, most=0.1),
 )
