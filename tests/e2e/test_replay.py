@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
+
 from scheduler.model import Plan, Rules
 from simulator.replay import replay
 from simulator.what_if import what_if
 from tests.e2e.conftest import Daemons, Gates, Train
 
 
+@pytest.mark.parametrize("policy", ["gpu_sharing", "fifo_sharing"])
 def test_a_daemons_journal_is_replayed_without_a_difference(
-    daemons: Daemons, gates: Gates, train: Train
+    daemons: Daemons, gates: Gates, train: Train, policy: str
 ) -> None:
-    daemon, gate = daemons("2x16384"), gates("long")
+    daemon, gate = daemons("2x16384", "--policy", policy), gates("long")
     memory = ["--estimated_memory", "9000"]
     daemon.submit(*train(gate), *memory, "--max_epochs", "4", "long")
     for name in ("short", "waits"):
