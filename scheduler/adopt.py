@@ -126,8 +126,20 @@ def _fits(job: Job, share: Share, gpus: int, draft: Draft, known: dict[GpuKey, G
     gpu = known.get(share.key)
     if gpu is None or share.memory_mib < max(1, need_mib(job, gpu, draft.rules, gpus)):
         return False
-    free = gpu.capacity_mib - sum(draft.held.get(share.key, {}).values())
+    free = gpu.capacity_mib - _taken(share.key, gpu, draft)
     return share.memory_mib <= free
+
+
+def _taken(key: GpuKey, gpu: Gpu, draft: Draft) -> int:
+    """What runs hold of the card, or are known to need: one that was measured to take more than it
+    holds, and found no room for it, takes it all the same."""
+    taken = 0
+    for (job_id, attempt), mib in draft.held.get(key, {}).items():
+        job = draft.jobs.get(job_id)
+        if job and job.run and job.run.attempt == attempt:
+            mib = max(mib, need_mib(job, gpu, draft.rules, len(job.run.shares)))
+        taken += mib
+    return taken
 
 
 def _started(

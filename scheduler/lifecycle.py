@@ -308,7 +308,6 @@ def _out_of_memory(job: Job, run: Run, said: str, now: Time, draft: Draft) -> Jo
     if job.failed(Failure.OUT_OF_MEMORY) or wanted <= had:
         return _ended(job, Outcome.FAILED, f"{why}: {said}" if said else why, now)
     failures = _counted(job, Failure.OUT_OF_MEMORY, 1)
-    job = learning.peaked(job, len(run.shares), wanted)
     return replace(
         job, failures=failures, memory_mib=wanted, reason=f"{why}: tried again with {wanted} MiB"
     )

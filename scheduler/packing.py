@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
-from scheduler.model import Gpu, GpuKey, Job, Node, Reason, Rules, Share, View
+from scheduler.model import Failure, Gpu, GpuKey, Job, Node, Reason, Rules, Share, View
 
 
 def cards(nodes: Iterable[Node]) -> dict[GpuKey, Gpu]:
@@ -22,8 +22,9 @@ def takes_whole_card(job: Job) -> bool:
 
 def known_mib(job: Job, gpus: int = 0) -> int:
     """What it is known to take of each of so many: what it was seen to take there, but no less than
-    was asked for; or where it never had so many, the most that is known. 0: nothing is."""
-    seen = dict(job.peaks).get(gpus, 0)
+    was asked for. Where it never had so many, or what was seen was not all, as it has died for want
+    of memory: the most that is known. 0: nothing is."""
+    seen = 0 if job.failed(Failure.OUT_OF_MEMORY) else dict(job.peaks).get(gpus, 0)
     return max(seen, job.spec.memory_mib) if seen else job.memory_mib
 
 

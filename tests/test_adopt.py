@@ -244,6 +244,13 @@ def test_a_gang_holds_what_it_was_seen_to_take_on_as_many_cards() -> None:
     assert adopted(crowded, {"a": (share(4000, 1),)}).jobs[A].waiting, "alone it takes more"
 
 
+def test_nobody_starts_where_a_run_takes_more_than_it_could_be_given() -> None:
+    grown = on(job("a", 9000), share(4000))
+    before = view(grown, on(job("b", 8000), share(8000)), job("c", 3000))
+    assert fitted(before).jobs is before.jobs, "there is no room for it to grow"
+    assert adopted(before, {"c": (share(3000),)}).jobs[JobId("c")].waiting
+
+
 def test_a_run_grows_into_what_another_gives_back() -> None:
     before = view(on(job("a", 9000), share(4000)), on(job("b", 3000), share(11000)))
     assert fitted(before).held == {("n1", "gpu0"): {(A, 1): 9000, (B, 1): 3000}}

@@ -1,0 +1,214 @@
+"""Whether jobs that share a GPU fit on it: `python -m benchmarks.memory --json`.
+
+Jobs of 1 to 4 GPUs come, train and leave on 64 cards of 16 GiB, in the daemon's own loop, under
+`fifo_sharing` and `gpu_sharing`. What they truly take of each card is drawn; a part of it is less
+where they have more GPUs, as for a batch that is shared out. What is asked for is nothing, half as
+much, as much, or more. A plan leaves out every third run, at random, so that jobs are placed again
+and again. A *placement* is a run on one card, beside others, after the first epoch: each job on the
+card has ended an epoch on as many GPUs as it has now.
+
+    placements_POLICY   so many, of `--placements` in all: few by gpu_sharing, which takes longer
+    overflows_POLICY    of them, where the jobs on the card truly take more than it has: to be 0
+    early_POLICY        the same among all other placements beside others: not known yet is not safe
+    deaths_POLICY       for want of memory
+    planted             deaths, requeues and outcome of a job that says it needs half of what it
+                        takes, and so dies beside another: to be "1 1 succeeded"
+    planted_mib         what it was given before and after
+    cpu_seconds
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from benchmarks.figures import options, show
+from scheduler.loop import Scheduler
+from scheduler.model import (
+    Fact,
+    Failure,
+    GpuKey,
+    Job,
+    JobId,
+    JobSpec,
+    Launch,
+    Node,
+    Plan,
+    Profile,
+    Rules,
+    RunPhase,
+    Time,
+    View,
+)
+from scheduler.packing import cards
+from scheduler.policies import POLICIES
+from scheduler.ports import Policy
+from simulator.outcome import Tally
+from simulator.simulate import cluster
+from simulator.traffic import Traffic
+from simulator.trial import NullStore
+from simulator.truths import SerialTruth, TraceJob
+
+CARDS = "16x4x16384:t4"
+RULES = Rules(plan_every_seconds=60.0)
+GATHER_SECONDS = 4.0
+JOBS, EVERY_SECONDS, EPOCHS = 20_000, 25.0, 60
+EPOCH_SECONDS = 60.0
+SHARE_OF_GPU_SHARING = 0.1  # of all placements
+LEFT_OUT = 1 / 3
+
+
+@dataclass(frozen=True, slots=True)
+class Batch(SerialTruth):
+    """Takes less of each card where there are more."""
+
+    fixed_mib: int = 0
+
+    def on(self, gpus: int) -> Batch:
+        shared = (self.memory_mib - self.fixed_mib) // max(1, gpus)
+        return replace(self, memory_mib=self.fixed_mib + shared)
+
+
+class Cluster(Traffic):
+    """Where memory depends on the number of GPUs."""
+
+    def _launch(self, launch: Launch) -> None:
+        super()._launch(launch)
+        run = self.runs[launch.job_id, launch.attempt]
+        assert isinstance(run.truth, Batch), "all jobs are such"
+        run.truth = run.truth.on(len(launch.shares))
+
+
+def drawn(count: int, seed: int) -> Iterator[TraceJob]:
+    draw = np.random.default_rng(seed)
+    for number in range(count):
+        fixed, batch = (int(mib) for mib in draw.integers((300, 500), (3_000, 7_000)))
+        asked = int((fixed + batch) * draw.choice([0.0, 0.5, 1.0, 1.0, 1.3]))
+        spec = JobSpec(
+            name=f"j{number}",
+            user=f"u{number % 7}",
+            project=f"p{number % 40}",
+            max_epochs=EPOCHS,
+            gpus_max=int(draw.choice([1, 1, 2, 4])),
+            memory_mib=asked,
+            training_set_size=1_000,
+        )
+        util, serial = draw.uniform(0.2, 0.9), draw.uniform(0.05, 0.3)
+        truth = Batch(fixed + batch, util, EPOCH_SECONDS, serial, fixed_mib=fixed)
+        yield TraceJob(number * EVERY_SECONDS, spec, truth)
+
+
+def restless(policy: Policy, seed: int) -> Policy:
+    """Leaves out some of those that run, so that they are placed anew."""
+    draw = np.random.default_rng(seed)
+
+    def plan(view: View, now: Time) -> Plan:
+        made = policy(view, now)
+        running = [
+            job_id
+            for job_id in made.placements
+            if (run := view.jobs[job_id].run) and run.phase is RunPhase.RUNNING
+        ]
+        out = {job_id for job_id in running if draw.random() < LEFT_OUT}
+        kept = {job_id: shares for job_id, shares in made.placements.items() if job_id not in out}
+        return replace(made, placements=kept, replan_at=now + RULES.plan_every_seconds)
+
+    return plan
+
+
+@dataclass
+class Count:
+    """Of placements, as they are committed."""
+
+    truths: dict[JobId, Batch]
+    memory: dict[GpuKey, int]
+    seen: Counter[str] = field(default_factory=Counter)
+    measured: set[tuple[JobId, str]] = field(default_factory=set)  # and where
+
+    def __call__(
+        self,
+        view: View,
+        touched: Sequence[JobId],
+        facts: Sequence[Fact],
+        profiles: Sequence[Profile],
+        at: Time,
+    ) -> None:
+        self.measured |= {(profile.job_id, profile.placement) for profile in profiles}
+        for fact in facts:
+            if fact.kind == "run_started" and fact.job_id:
+                self._placed(view.jobs[fact.job_id], view)
+            elif fact.kind == "run_ended" and "out of GPU memory" in str(fact.data["reason"]):
+                self.seen["deaths"] += 1
+
+    def _placed(self, job: Job, view: View) -> None:
+        for share in job.run.shares if job.run else ():
+            together = [view.jobs[job_id] for job_id, _ in view.held[share.key]]
+            if len(together) < 2:
+                continue
+            truly = sum(self.truths[each.id].on(_gpus(each)).memory_mib for each in together)
+            known = all(self._known(each) for each in together)
+            self.seen["placements"] += known
+            if truly > self.memory[share.key]:
+                self.seen["overflows" if known else "early"] += 1
+
+    def _known(self, job: Job) -> bool:
+        return job.run is not None and (job.id, job.run.placement) in self.measured
+
+
+def _gpus(job: Job) -> int:
+    return len(job.run.shares) if job.run else 0
+
+
+def world(
+    jobs: Sequence[TraceJob], nodes: Sequence[Node], policy: Policy
+) -> tuple[Scheduler, Count]:
+    truths = {JobId(f"job-{number:05}"): job.truth for number, job in enumerate(jobs)}
+    memory = {key: gpu.memory_mib for key, gpu in cards(nodes).items()}
+    count = Count({id: truth for id, truth in truths.items() if isinstance(truth, Batch)}, memory)
+    traffic = Cluster(jobs, nodes, Tally(), gather_seconds=GATHER_SECONDS)
+    scheduler = Scheduler(traffic, NullStore(count), traffic, policy, RULES)
+    traffic.read = lambda: scheduler.view
+    return scheduler, count
+
+
+def counted(policy: str, placements: int, seed: int = 1) -> dict[str, float]:
+    jobs = list(drawn(JOBS, seed))
+    scheduler, count = world(jobs, cluster(CARDS), restless(POLICIES[policy](RULES), seed))
+    while count.seen["placements"] < placements:
+        scheduler.step()
+    keys = "placements", "overflows", "early", "deaths"
+    return {f"{key}_{policy}": count.seen[key] for key in keys}
+
+
+def planted(policy: str) -> dict[str, str]:
+    """What becomes of a job that says it needs half of what it takes, beside another."""
+    first, second = Batch(10_000, 0.5, 60.0, 0.1), Batch(8_000, 0.5, 60.0, 0.1)
+    said = JobSpec("first", "ann", max_epochs=5, memory_mib=10_000, training_set_size=1_000)
+    half = replace(said, name="second", memory_mib=4_000)
+    jobs = [TraceJob(0.0, said, first), TraceJob(200.0, half, second)]
+    scheduler, _ = world(jobs, cluster("1x1x16384:t4"), POLICIES[policy](RULES))
+    job_id = JobId("job-00001")
+    while not ((job := scheduler.view.jobs.get(job_id)) and job.outcome):
+        scheduler.step()
+    deaths = job.failed(Failure.OUT_OF_MEMORY)
+    return {
+        "planted": f"{deaths} {job.attempts - 1} {job.outcome}",
+        "planted_mib": f"{half.memory_mib} {job.memory_mib}",
+    }
+
+
+def main() -> None:
+    given = options(__doc__, placements=100_000)
+    began = time.process_time()
+    few = int(given.placements * SHARE_OF_GPU_SHARING)
+    told = counted("gpu_sharing", few) | counted("fifo_sharing", given.placements - few)
+    cpu_seconds = round(time.process_time() - began, 1)
+    show(**told, **planted("fifo_sharing"), cpu_seconds=cpu_seconds)
+
+
+if __name__ == "__main__":
+    main()
