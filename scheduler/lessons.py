@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from scheduler.measurements import parse
-from scheduler.model import Job, Measured, Reason, View
+from scheduler.model import Job, Measured, Reason, Run, View
 from scheduler.paces import DOUBT_MAX, Paces
 from scheduler.packing import cards
 from scheduler.prospect import SpeedBeside, SpeedOn
 from scheduler.reasons import listed
 from scheduler.speed import Config
 
+WORTH_TELLING = 0.95  # of the time that it takes now
 CONFIGS_MAX = 8  # of each type of GPU
 
 
@@ -78,13 +79,36 @@ def _alone(measured: Sequence[Measured], placement: str) -> float | None:
 
 def slowed(job: Job, view: View, paces: Paces) -> Reason | None:
     """Why a run is slower than it might be: by how much, and by whom."""
-    if job.run is None or job.id not in paces.row:
+    run = job.run
+    if run is None or job.id not in paces.row:
         return None
-    pace = paces.of(job, job.run)
+    pace = paces.of(job, run)
     speed = f"{pace.speed:.2f}"
     if not pace.beside or speed == "1.00":
-        return None
+        return _has_fewer(job, run, pace.seconds, view, paces)
     names = listed(view.jobs[other].spec.name for other in pace.beside)
-    both = pace.measured and _alone(job.measured, job.run.placement) is not None
+    both = pace.measured and _alone(job.measured, run.placement) is not None
     how = "measured" if both else "expected"
     return Reason("slowed", f"{speed} of its speed alone, {how} beside {names}")
+
+
+def _has_fewer(job: Job, run: Run, seconds: float, view: View, paces: Paces) -> Reason | None:
+    """It may have more GPUs, would be faster on them, and others are there."""
+    place = parse(run.placement)
+    alike = [config for config in _possible(job, view) if place and config.type == place[0]]
+    config = max(alike, key=lambda config: config.count, default=None)
+    if config is None or config.count <= len(run.shares):
+        return None
+    there, doubt = paces.alone(job, config.key)
+    if doubt >= DOUBT_MAX or there > WORTH_TELLING * seconds:
+        return None
+    own = {share.key for share in run.shares}
+    others = dict.fromkeys(
+        view.jobs[other].spec.name
+        for key, gpu in cards(view.nodes).items()
+        if gpu.type == config.type and key not in own
+        for other, _ in view.held.get(key, {})
+        if other in view.jobs
+    )
+    whose = f", where {listed(others)} {'is' if len(others) == 1 else 'are'}" if others else ""
+    return Reason("slowed", f"{there / seconds:.2f} of its speed on {config.count} GPUs{whose}")

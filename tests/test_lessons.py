@@ -102,6 +102,29 @@ def test_a_run_that_is_alone_or_beside_one_that_only_starts_is_not_slowed() -> N
         assert slowed(a, view, Paces(view)) is None
 
 
+def has_one_of_two(*measured: Measured) -> Job:
+    job = replace(core.job("a", 6000, gpus=(1, 2)), measured=measured)
+    return core.on(job, core.share(6000), placement=KEY, epoch_at=core.NOW)
+
+
+def test_who_would_be_faster_on_more_gpus_is_told_who_has_them() -> None:
+    two = (core.node(2),)
+    a = has_one_of_two(alone(60.0), alone(36.0, "pretendedx2"))
+    b = core.on(core.job("b"), core.share(gpu=1))
+    view = core.view(a, b, nodes=two)
+    told = slowed(a, view, Paces(view))
+    assert str(told) == "slowed (0.60 of its speed on 2 GPUs, where b is)"
+    view = core.view(a, nodes=two)
+    assert str(slowed(a, view, Paces(view))) == "slowed (0.60 of its speed on 2 GPUs)"
+
+
+def test_who_would_not_be_faster_on_more_gpus_misses_none() -> None:
+    a = has_one_of_two(alone(60.0), alone(59.0, "pretendedx2"))
+    for nodes in ((core.node(2),), (core.node(1),)):
+        view = core.view(a, nodes=nodes)
+        assert slowed(a, view, Paces(view)) is None
+
+
 def test_who_needs_no_gpu_is_measured_as_any_other() -> None:
     job = replace(core.job("a", gpus=0), measured=(alone(5.0, "cpu"),))
     view = core.view(core.on(job, placement="cpu"))

@@ -119,12 +119,14 @@ def test_it_gives_back_what_another_user_needs_and_keeps_the_rest(elastic: Make)
 
     second = daemon.submit(*TWO, "second", "--", "sleep", "1000", user=USER2)
     waits = daemon.wait_state(elastic="STOPPING")
+    assert waits["elastic"].reason == "moved from 4 GPUs to 2, for second"
     assert waits["second"].reason == "stopping (waits for elastic to stop at the end of an epoch)"
     job.does_one_and_leaves()
     daemon.wait_state(second="RUNNING")
     job.runs_on(2)
     job.does_epochs(2)
     assert job.measured() == pytest.approx({"x1": 4.0, "x2": 2.0, "x4": 1.0})
+    assert job.told()["why"]["detail"] == "0.50 of its speed on 4 GPUs, where second is"
 
     assert daemon.run("scheduler-cancel-job", second, user=USER2).returncode == 0
     daemon.wait_state(second="CANCELED", elastic="STOPPING")
