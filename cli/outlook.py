@@ -9,7 +9,6 @@ from scheduler.v1 import scheduler_pb2 as pb
 
 NAMES_MAX = 3
 SHORT = 8
-STOPPING = "stopping"  # it waits for runs that have been asked to stop, and go on elsewhere
 
 
 def starts(job: pb.Job, now: float) -> str:
@@ -18,7 +17,7 @@ def starts(job: pb.Job, now: float) -> str:
     if job.why.until:
         one = len(job.why.until) == 1
         verb = "ends" if one else "end"
-        if job.why.kind == STOPPING:
+        if any(name.stopping for name in job.why.until):
             verb = "leaves its GPUs" if one else "leave their GPUs"
         parts.append(f"when {_listed(job.why.until)} {verb}")
     if job.why.ahead:

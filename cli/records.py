@@ -101,7 +101,7 @@ def learned(message: pb.Learned) -> Record:
 
 
 def names(messages: Iterable[pb.JobName]) -> list[Record]:
-    return [{"id": each.id, "name": each.name} for each in messages]
+    return [{"id": each.id, "name": each.name, "stopping": each.stopping} for each in messages]
 
 
 def spec_of(spec: pb.JobSpec) -> Record:

@@ -177,8 +177,15 @@ def learned_message(job: Job, prospect: Prospect, view: View) -> pb.Learned:
 
 
 def name_messages(ids: Iterable[JobId], view: View) -> list[pb.JobName]:
-    jobs = view.jobs
-    return [pb.JobName(id=id, name=jobs[id].spec.name if id in jobs else "") for id in ids]
+    return [_name_message(id, view) for id in ids]
+
+
+def _name_message(job_id: JobId, view: View) -> pb.JobName:
+    job = view.jobs.get(job_id)
+    if job is None:
+        return pb.JobName(id=job_id)
+    stopping = job_id in view.stopping and not job.cancelled
+    return pb.JobName(id=job_id, name=job.spec.name, stopping=stopping)
 
 
 def spec_message(spec: JobSpec, private: bool = True) -> pb.JobSpec:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from scheduler import admission, wire
 from scheduler.errors import Rejected
-from scheduler.model import Fact, Job, JobId, JobSpec, Profile, Reason, Run, Share
+from scheduler.model import Fact, Job, JobId, JobSpec, Profile, Reason, Run, RunPhase, Share
 from scheduler.prospect import Forecast, Interval, Prospect, Remedy, SpeedBeside, SpeedOn
 from scheduler.status import State, Status
 from scheduler.v1 import scheduler_pb2 as pb
@@ -119,6 +119,14 @@ def test_a_reason_is_told_in_parts_too() -> None:
     eta = told.eta
     assert (eta.starts_low, eta.starts_at, eta.starts_high) == (1.0, 2.0, 3.0)
     assert not eta.HasField("ends_at")
+
+
+def test_who_was_asked_to_stop_is_told_from_who_goes_on_and_from_who_is_cancelled() -> None:
+    moves = core.on(core.job("a"), core.share(), phase=RunPhase.STOPPING)
+    ends = core.on(core.job("b", cancelled=True), core.share(gpu=1), phase=RunPhase.STOPPING)
+    view = core.view(moves, ends, core.on(core.job("c"), core.share(gpu=2)))
+    told = wire.name_messages([JobId("a"), JobId("b"), JobId("c")], view)
+    assert [each.stopping for each in told] == [True, False, False]
 
 
 def test_what_slows_a_run_is_told_unless_there_is_something_worse() -> None:

@@ -147,12 +147,14 @@ class Why(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., detail: _Optional[str] = ..., until: _Optional[_Iterable[_Union[JobName, _Mapping]]] = ..., ahead: _Optional[_Iterable[_Union[JobName, _Mapping]]] = ..., instead: _Optional[str] = ...) -> None: ...
 
 class JobName(_message.Message):
-    __slots__ = ("id", "name")
+    __slots__ = ("id", "name", "stopping")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    STOPPING_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+    stopping: bool
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., stopping: _Optional[bool] = ...) -> None: ...
 
 class Eta(_message.Message):
     __slots__ = ("starts_at", "starts_low", "starts_high", "ends_at", "ends_low", "ends_high")

@@ -10,6 +10,8 @@ from scheduler.v1 import scheduler_pb2 as pb
 NOW = 1000.0
 ETA = pb.Eta(starts_low=NOW + 1800, starts_at=NOW + 2460, starts_high=NOW + 3300)
 
+STOPS = pb.JobName(name="c", stopping=True)
+
 
 def names(*given: str) -> list[pb.JobName]:
     return [pb.JobName(name=name) for name in given]
@@ -22,8 +24,8 @@ def names(*given: str) -> list[pb.JobName]:
         (pb.Why(until=names("a")), pb.Eta(), "when a ends"),
         (pb.Why(until=names("a", "b")), pb.Eta(), "when a and b end"),
         (pb.Why(until=names(*"abcdef")), pb.Eta(), "when a, b and 4 others end"),
-        (pb.Why(until=names("a"), kind="stopping"), pb.Eta(), "when a leaves its GPUs"),
-        (pb.Why(until=names("a", "b"), kind="stopping"), pb.Eta(), "when a and b leave their GPUs"),
+        (pb.Why(until=[STOPS]), pb.Eta(), "when c leaves its GPUs"),
+        (pb.Why(until=[*names("a"), STOPS]), pb.Eta(), "when a and c leave their GPUs"),
         (pb.Why(ahead=names("a")), pb.Eta(), "after a"),
         (pb.Why(until=names("a"), ahead=names("b")), pb.Eta(), "when a ends, after b"),
         (pb.Why(instead="with --num_gpus 1"), pb.Eta(), "now with --num_gpus 1"),
