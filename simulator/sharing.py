@@ -6,9 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from scheduler.adopt import stoppable
+from scheduler.adopt import lingers, stoppable
 from scheduler.measurements import parse
-from scheduler.model import Gpu, GpuKey, Job, JobId, Rules, Run, RunPhase, Time, View
+from scheduler.model import Gpu, GpuKey, Job, JobId, Reason, Rules, Run, RunPhase, Time, View
 from scheduler.packing import cards, need_mib
 from scheduler.speed import Config, estimate
 from simulator.checkers import Checker
@@ -17,6 +17,12 @@ from simulator.lessons import SETTLED_SECONDS
 from simulator.world import World
 
 PATIENCE = 8  # times `ageing_seconds`: waiting so long is worth a class
+NAME = re.compile(r"job-\d+")
+ASKED, GONE = (
+    re.compile(r"waits for (.*) to stop at"),
+    re.compile(r"(?:waits for|and) (.*) to be gone"),
+)
+COUNTED, FREE = re.compile(r"there are (\d+)"), re.compile(r"free now: (\d+)")
 MOVED = re.compile(r"moved from (\d+) GPUs? to (\d+)")
 
 
@@ -27,6 +33,69 @@ def sharing(world: World, rules: Rules) -> list[Checker]:
         Room(world, rules),
         Starvation(world, rules),
     ]
+
+
+class Words(Checker):
+    """What is told of why a job waits is true in its words: its names and its numbers."""
+
+    def __init__(self, world: World, rules: Rules) -> None:
+        super().__init__(world)
+        self.rules = rules
+
+    def stepped(self, before: View, after: View) -> None:
+        if not planned(before, after):
+            return
+        known = cards(after.nodes)
+        for job in after.jobs.values():
+            if job.waiting and (why := after.why.get(job.id)):
+                true = job.held == (why.kind == "held") and self._true(job, why, after, known)
+                self.require(true, job, "is told:", why)
+
+    def _true(self, job: Job, why: Reason, view: View, known: dict[GpuKey, Gpu]) -> bool:
+        words = why.detail
+        large = [key for key, gpu in known.items() if self._need(job, gpu) <= gpu.capacity_mib]
+        match why.kind:
+            case "turn":
+                named = [view.jobs.get(name) for name in _named(NAME, words)]
+                return bool(named) and all(other and not other.outcome for other in named)
+            case "stopping":
+                asked, gone = _named(ASKED, words), _named(GONE, words)
+                left = bool(asked or gone) or lingers(job, view.pods)
+                return left and asked <= view.stopping and all(_over(id, view) for id in gone)
+            case "gpus" if found := COUNTED.search(words):
+                return len(large) == int(found[1]) < job.spec.gpus_min
+            case "gpus" if found := FREE.search(words):
+                free = [key for key in large if not view.held.get(key)]
+                return len(free) == int(found[1]) < job.spec.gpus_min
+            case "memory":
+                there = {key for name in _named(NAME, words) for key in _keys(view.jobs.get(name))}
+                return not any(self._fits(job, key, view, known) for key in there or known)
+        return True
+
+    def _need(self, job: Job, gpu: Gpu) -> int:
+        return need_mib(job, gpu, self.rules)
+
+    def _fits(self, job: Job, key: GpuKey, view: View, known: dict[GpuKey, Gpu]) -> bool:
+        gpu = known.get(key)
+        held = sum(view.held.get(key, {}).values())
+        return gpu is not None and self._need(job, gpu) <= gpu.capacity_mib - held
+
+
+def _named(where: re.Pattern[str], words: str) -> set[JobId]:
+    return {JobId(name) for part in where.findall(words) for name in NAME.findall(part)}
+
+
+def _keys(job: Job | None) -> set[GpuKey]:
+    return {share.key for share in job.run.shares} if job and job.run else set()
+
+
+def _over(job_id: JobId, view: View) -> bool:
+    """Whether what is left of it on cards is about to go."""
+    job = view.jobs.get(job_id)
+    if job is None or job.cancelled:
+        return True
+    runs = {run for held in view.held.values() for run in held if run[0] == job_id}
+    return any(not (job.run and job.run.attempt == attempt) for _, attempt in runs)
 
 
 class Classes(Checker):
@@ -129,9 +198,7 @@ def _jobs(view: View) -> Iterator[Job]:
 
 def _share(job: Job, other: Job) -> bool:
     """Whether they run on a card together: one may be faster without the other."""
-    if job.run is None or other.run is None:
-        return False
-    return not {s.key for s in job.run.shares}.isdisjoint(s.key for s in other.run.shares)
+    return not _keys(job).isdisjoint(_keys(other))
 
 
 def _wants(job: Job, view: View) -> bool:
