@@ -21,6 +21,11 @@ LAW_TYPES = ("azure", "rtx", "a100")
 LAW_SECOND_GPU = 0.75
 
 
+# Who was measured on one node of a type only ("quad") is taken to be slowed by several as on this
+# one: a gang that a policy has to spread is slow, and does not die of it.
+SPREAD_LIKE = "rtx"
+
+
 @dataclass(frozen=True, slots=True)
 class Application:
     """One of Sia's. Its traces and tables say how long a step takes, and no more."""

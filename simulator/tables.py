@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from simulator.assumed import SPREAD_LIKE
 from simulator.rows import Row, with_header
 from simulator.truths import Pairs
 
@@ -47,14 +48,16 @@ class StepTable:
         """Of one step of `batch` samples, over all GPUs together.
 
         Interpolated in the number of GPUs on so many nodes, then in the number of nodes. More nodes
-        than were measured are as slow as the most that were, but what was measured on one node only
-        cannot run on several.
+        than were measured are as slow as the most that were.
         """
         known = sorted({nodes for nodes, _ in self.points})
-        if nodes > 1 and known == [1]:
-            return math.inf
         around = [n for n in known if n <= nodes][-1:] + [n for n in known if n >= nodes][:1]
         return on_line(around, [self._on(n, count, batch / count) for n in around], nodes)
+
+    @property
+    def on_one_node(self) -> bool:
+        """Whether nobody measured it on several."""
+        return {nodes for nodes, _ in self.points} == {1}
 
     def _on(self, nodes: int, count: int, local: float) -> float:
         counts = sorted(count for n, count in self.points if n == nodes)
@@ -150,9 +153,24 @@ class StepTimes:
         return seconds
 
     def _seconds(self, type: str, count: int, nodes: int) -> float:
+        table = self._table(type)
+        if table is None:
+            return math.inf
+        if nodes > 1 and table.on_one_node:
+            return self.steps * table.seconds(count, 1, self.batch) * self._spread(count, nodes)
+        return self.steps * table.seconds(count, nodes, self.batch)
+
+    def _spread(self, count: int, nodes: int) -> float:
+        """How many times as long it takes on several nodes as it would on one."""
+        like = self._table(SPREAD_LIKE)
+        if like is None:
+            return 1.0
+        on_one = like.seconds(count, 1, self.batch)
+        return max(1.0, like.seconds(count, nodes, self.batch) / on_one)
+
+    def _table(self, type: str) -> StepTable | None:
         cluster = CLUSTERS.get(type)
-        table = step_table(self.data, self.application, cluster) if cluster else None
-        return self.steps * table.seconds(count, nodes, self.batch) if table else math.inf
+        return step_table(self.data, self.application, cluster) if cluster else None
 
 
 @dataclass(frozen=True)
@@ -185,8 +203,11 @@ class Rates:
     points: Mapping[tuple[str, bool, str], Sequence[tuple[int, float]]]
 
     def rate(self, type: str, model: str, count: int, nodes: int) -> float:
-        """0: it cannot run so, that is, nobody measured it on one GPU and on several there."""
+        """0: it cannot run so, that is, nobody measured it on one GPU and on several there. Who was
+        not measured on several nodes is as fast there as on one, as almost all others are."""
         points = self.points.get((type, nodes == 1, model), ())
+        if len(points) < 2:
+            points = self.points.get((type, True, model), ())
         counts, rates = [point[0] for point in points], [point[1] for point in points]
         if count in counts:
             return rates[counts.index(count)]

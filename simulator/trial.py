@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 
 from scheduler import admission
 from scheduler.errors import Impossible
 from scheduler.loop import Scheduler
-from scheduler.model import Action, Event, Fact, JobId, Node, Profile, Rules, Time, View
+from scheduler.model import (
+    Action,
+    Event,
+    Fact,
+    JobId,
+    Node,
+    Profile,
+    Rules,
+    Time,
+    View,
+)
+from scheduler.packing import cards, fewest_nodes, node_sizes
 from scheduler.ports import Policy
 from simulator.outcome import Result, Tally
 from simulator.traffic import Traffic
@@ -107,9 +119,16 @@ def sorted_out(
 ) -> tuple[list[str], list[TraceJob]]:
     """Why each job that could never run here is refused; and the others."""
     refused, possible = [], []
+    known = cards(nodes)
+
+    @cache
+    def sizes(mib: int) -> dict[str, list[int]]:
+        return node_sizes({key: gpu for key, gpu in known.items() if gpu.memory_mib >= mib})
+
     for number, job in enumerate(jobs, 1):
         try:
-            _possible(job, nodes, rules)
+            admission.possible(job.spec, nodes, rules)
+            _possible(job, nodes, sizes(job.truth.memory_mib))
         except Impossible as why:
             refused.append(f"job {number} ({job.spec.name}): {why}")
         else:
@@ -117,17 +136,20 @@ def sorted_out(
     return refused, possible
 
 
-def _possible(job: TraceJob, nodes: Sequence[Node], rules: Rules) -> None:
-    """As the daemon says at its submission, and as it is in truth."""
-    admission.possible(job.spec, nodes, rules)
+def _possible(job: TraceJob, nodes: Sequence[Node], sizes: Mapping[str, Sequence[int]]) -> None:
+    """As it is in truth. `sizes`: by type, how many cards with so much memory each node has."""
     if job.spec.gpus_max == 0:
         return
-    gpus = [gpu for node in nodes for gpu in node.gpus]
-    largest = max(gpu.memory_mib for gpu in gpus)
-    if job.truth.memory_mib > largest:
+    if not sizes:
+        largest = max(gpu.memory_mib for node in nodes for gpu in node.gpus)
         takes = f"takes {job.truth.memory_mib} MiB of each GPU"
         raise Impossible(f"{takes}; the largest has {largest} MiB")
-    types = sorted({gpu.type for gpu in gpus if gpu.memory_mib >= job.truth.memory_mib})
-    counts = range(job.spec.gpus_min, min(job.spec.gpus_max, len(gpus)) + 1)
-    if all(math.isinf(job.truth.epoch_seconds(type, n, 1)) for type in types for n in counts):
-        raise Impossible(f"cannot train on {' or '.join(types)}")
+    if all(map(math.isinf, _paces(job, sizes))):
+        raise Impossible(f"cannot train on {' or '.join(sorted(sizes))}")
+
+
+def _paces(job: TraceJob, sizes: Mapping[str, Sequence[int]]) -> Iterator[float]:
+    """Seconds of an epoch, wherever it may be placed."""
+    for type, on_nodes in sizes.items():
+        for count in range(job.spec.gpus_min, min(job.spec.gpus_max, sum(on_nodes)) + 1):
+            yield job.truth.epoch_seconds(type, count, fewest_nodes(on_nodes, count))

@@ -69,9 +69,11 @@ def test_more_nodes_than_were_measured_are_as_slow_as_the_most_that_were() -> No
     assert step_seconds(800, 8, 8) == pytest.approx(0.40)
 
 
-def test_what_was_measured_on_one_node_only_cannot_run_on_two() -> None:
+def test_what_was_measured_on_one_node_only_is_slowed_by_two_as_on_the_rtx() -> None:
     assert step_seconds(2000, 2, 1, "quad") == pytest.approx(1.1)
-    assert step_seconds(2000, 2, 2, "quad") == math.inf
+    slower = step_seconds(2000, 2, 2, "rtx") / step_seconds(2000, 2, 1, "rtx")
+    assert slower > 1.0
+    assert step_seconds(2000, 2, 2, "quad") == pytest.approx(1.1 * slower)
 
 
 def test_on_a_type_that_nobody_measured_it_cannot_run() -> None:
