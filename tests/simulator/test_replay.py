@@ -253,10 +253,10 @@ def test_without_a_trace_or_a_record_there_is_nothing_to_do(
 # --- lives --------------------------------------------------------------------------------------
 
 
-def replayed(seed: int, jobs: int, path: Path) -> int:
+def replayed(seed: int, jobs: int, path: Path, policy: str | None = None) -> int:
     """So many steps of a life, from all the starts of its daemons, without a difference."""
     rng = random.Random(seed)
-    life = Life(drawn_options(seed, jobs, rng), rng, None)
+    life = Life(drawn_options(seed, jobs, rng, policy), rng, None)
     with suppress(Violation):  # whether it ends well is asked elsewhere
         life.run()
     path.write_bytes(life.store.inner.content())
@@ -275,7 +275,10 @@ def test_a_life_is_decided_again_as_it_was_lived(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("policy", ["fifo_sharing", "gpu_sharing"])
 @pytest.mark.parametrize("first", range(20_000, 20_100, 10))
-def test_a_hundred_lives_are_decided_again_as_they_were_lived(first: int, path: Path) -> None:
+def test_a_hundred_lives_are_decided_again_as_they_were_lived(
+    first: int, policy: str, path: Path
+) -> None:
     for seed in range(first, first + 10):
-        replayed(seed, 10, path)
+        replayed(seed, 10, path, policy)
