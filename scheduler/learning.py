@@ -50,12 +50,10 @@ def _began_at(profile: Profile, run: Run) -> Time | None:
 def measured(
     job: Job, run: Run, profile: Profile, beside: tuple[JobId, ...], quiet_since: Time, now: Time
 ) -> Job:
-    """The job, with what the epoch that its run has just ended teaches of its speed.
+    """The job, with what the epoch that its run has just ended, by rank 0, teaches of its speed.
 
     `quiet_since`: when its neighbours last changed. An epoch that began before that is no measure.
     """
-    if profile.rank:
-        return job
     if not trusted(profile, run, now):
         return ignored(job, 1)
     began_at = _began_at(profile, run)

@@ -179,14 +179,14 @@ def _(event: EpochEnded, draft: Draft) -> None:
     if job is None or job.outcome:
         return
     if run := _heard(job, profile.attempt, draft.now):
-        # Whoever has finished an epoch was let into it, even if we were not asked.
         epoch = min(profile.epoch, job.max_epochs)
-        if epoch > run.epoch_measured:
+        if epoch > run.epoch_measured and profile.rank == 0:  # one clock for all ranks
             job = _measured(job, run, profile, draft)
             # An image that does not ask begins the next one now.
             began_at = draft.now if epoch > run.epoch_started else run.epoch_at
-            started = max(run.epoch_started, epoch - 1)
-            run = replace(run, epoch_started=started, epoch_at=began_at, epoch_measured=epoch)
+            run = replace(run, epoch_at=began_at, epoch_measured=epoch)
+        # Whoever has finished an epoch was let into it, even if we were not asked.
+        run = replace(run, epoch_started=max(run.epoch_started, epoch - 1))
         job = learning.peaked(replace(job, run=run), len(run.shares), profile.memory_mib)
     job = _progressed(job, min(profile.epoch, job.max_epochs))
     draft.put(_unless_done(_learned(job, profile.memory_mib), draft.now))

@@ -141,10 +141,15 @@ def test_a_report_heard_twice_counts_once() -> None:
     assert after(before, told, now=before.at + 1.0).jobs[A].measured == before.jobs[A].measured
 
 
-def test_only_one_rank_is_measured() -> None:
+def test_only_one_rank_is_measured_whichever_reports_first() -> None:
     before = epochs(view(running()), 90.0, 60.0)
-    other = EpochEnded(Profile(A, 1, 3, rank=1, epoch_seconds=60.0))
-    assert after(before, other, now=before.at + 60.0).jobs[A].measured == before.jobs[A].measured
+    ended = [EpochEnded(Profile(A, 1, 3, rank=rank, epoch_seconds=60.0)) for rank in (0, 1)]
+    other = after(before, ended[1], now=before.at + 60.0)
+    assert other.jobs[A].measured == before.jobs[A].measured
+    assert other.jobs[A].epochs_done == 3
+    learned = after(other, ended[0], now=before.at + 61.0).jobs[A]
+    assert learned.measured == (Measured(PLACE, (), 60.0, 2),)
+    assert after(before, *ended, now=before.at + 60.0).jobs[A].measured == learned.measured
 
 
 def test_an_image_that_does_not_ask_is_measured_from_its_second_epoch() -> None:
