@@ -1,0 +1,154 @@
+"""How far the simulator is from a real daemon: `python -m benchmarks.real --json`.
+
+Under each policy, a daemon with the default rules runs real trainings (real_train.py) on four
+pretended GPUs, on which they keep each other waiting. The simulator then plays the same jobs from
+what the daemon recorded: when they came, how long their epochs and pauses took, and what a run took
+besides (simulator/recorded.py). A plan hangs on moments, so they are played `--plays` times, with
+what a run takes besides its epochs from 0.9 to 1.1 of what was measured.
+
+  POLICY.mean            mean completion time when played, by the real one, less 1: on average over
+                         the plays; wanted: within 0.1
+  POLICY.mean_least, _most        the same of single plays
+  POLICY.makespan, _least, _most  the same of the time from the first submission to the last end
+  POLICY.real_mean_seconds, .real_makespan_seconds, .besides_seconds (of a run, its epochs)
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.figures import options, show
+from scheduler.model import Rules
+from scheduler.policies import POLICIES
+from scheduler.v1 import scheduler_pb2
+from simulator.recorded import Site, site
+from simulator.trial import Trial
+from tests.support import Daemon
+
+TRAIN = Path(__file__).with_name("real_train.py")
+GPUS = "4x16384"
+SIZES = (1, 1, 1, 2, 2, 4)  # the most GPUs that a job asks for
+EPOCHS = 10, 60
+
+Times = Sequence[tuple[float, float]]  # of each job: when it came and when it ended
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Jobs of one project."""
+
+    project: str
+    epoch_seconds: float  # on one GPU
+    serial: float  # the part of that which no second GPU shortens
+    util: float  # the part of that in which a GPU is needed
+    memory_mib: int
+
+
+KINDS = (
+    Kind("images", 0.2, 0.05, 0.9, 7000),
+    Kind("words", 0.3, 0.2, 0.6, 5000),
+    Kind("ratings", 0.15, 0.5, 0.2, 3000),
+)
+
+
+def main() -> None:
+    given = options(
+        __doc__, jobs=30, seconds=20.0, seed=1, plays=9, policies="gpu_sharing,fifo_sharing"
+    )
+    os.environ["SCHEDULER_RULES__PLAN_EVERY_SECONDS"] = str(Rules().plan_every_seconds)
+    figures: dict[str, float] = {}
+    for policy in given.policies.split(","):
+        with tempfile.TemporaryDirectory() as folder:
+            chance = random.Random(given.seed)
+            here = _lived(policy, Path(folder), given.jobs, given.seconds, chance)
+        found = _compared(here, given.plays)
+        figures |= {f"{policy}.{name}": round(value, 3) for name, value in found.items()}
+    show(**figures)
+
+
+def _compared(here: Site, plays: int) -> dict[str, float]:
+    real = [(job.submitted_at, job.ended_at or 0.0) for job in here.jobs]
+    played = [_played(here, 0.9 + 0.2 * (play + 0.5) / plays) for play in range(plays)]
+    found = {"besides_seconds": here.restart_seconds}
+    for name, figure in (("mean", _mean), ("makespan", _makespan)):
+        off = [figure(times) / figure(real) - 1.0 for times in played]
+        found[f"real_{name}_seconds"] = figure(real)
+        found |= {name: statistics.fmean(off), f"{name}_least": min(off), f"{name}_most": max(off)}
+    return found
+
+
+def _played(here: Site, factor: float) -> Times:
+    rules, seconds = here.decider.rules, here.restart_seconds * factor
+    policy = POLICIES[here.decider.policy](rules)
+    jobs = Trial(here.trace, here.nodes, policy, rules, restart_seconds=seconds).run().jobs
+    return [(job.submitted_at, job.submitted_at + job.seconds) for job in jobs]
+
+
+def _mean(times: Times) -> float:
+    return statistics.fmean(ended - came for came, ended in times)
+
+
+def _makespan(times: Times) -> float:
+    return max(ended for _, ended in times) - min(came for came, _ in times)
+
+
+# --- a real day ---------------------------------------------------------------------------------
+
+
+def _lived(policy: str, folder: Path, jobs: int, seconds: float, chance: random.Random) -> Site:
+    """What a daemon recorded of so many jobs, which come within so many seconds."""
+    (folder / "locks").mkdir()
+    daemon = Daemon(folder / "state", GPUS, "--policy", policy).start()
+    try:
+        began = time.monotonic()
+        with daemon.stub() as (stub, metadata):
+            for at, request in _requests(jobs, seconds, chance, folder):
+                time.sleep(max(0.0, began + at - time.monotonic()))
+                stub.Submit(request, metadata=metadata, timeout=10)
+        sys.stderr.write(f"{jobs} jobs are submitted under {policy}\n")
+        ended = daemon.wait(lambda jobs: all(job.ended_at for job in jobs.values()), seconds=600)
+        assert {job.state for job in ended.values()} == {"FINISHED"}, ended
+        assert daemon.stop() == 0
+        return site(folder / "state" / "scheduler.db")
+    finally:
+        daemon.end()
+
+
+def _requests(
+    jobs: int, seconds: float, chance: random.Random, folder: Path
+) -> Iterator[tuple[float, scheduler_pb2.SubmitRequest]]:
+    for number, at in enumerate(sorted(chance.uniform(0.0, seconds) for _ in range(jobs))):
+        kind = chance.choice(KINDS)
+        env = {
+            "GPU_LOCKS": folder / "locks",
+            "EPOCH_SECONDS": kind.epoch_seconds,
+            "SERIAL": kind.serial,
+            "UTIL": kind.util,
+        }
+        spec = scheduler_pb2.JobSpec(
+            name=f"job-{number}",
+            project=kind.project,
+            image="none",
+            script_path=str(TRAIN),
+            snapshots_dir=str(folder / "snapshots"),
+            max_epochs=chance.randint(*EPOCHS),
+            gpus_min=1,
+            gpus_max=chance.choice(SIZES),
+            memory_mib=kind.memory_mib,
+            env=[scheduler_pb2.KeyValue(key=key, value=str(env[key])) for key in env],
+        )
+        job_id = str(uuid.UUID(int=chance.getrandbits(128), version=4))
+        yield at, scheduler_pb2.SubmitRequest(job_id=job_id, spec=spec)
+
+
+if __name__ == "__main__":
+    main()
