@@ -45,5 +45,4 @@ def main() -> None:
     prof.end()
 
 
-if __name__ == "__main__":
-    main()
+main()
