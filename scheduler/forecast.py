@@ -15,6 +15,7 @@ from enum import StrEnum
 
 from scheduler.model import Job, JobId, Rules, Run, RunPhase, Time
 from scheduler.paces import DOUBT_MAX, Pace, Paces
+from scheduler.packing import fewest_nodes
 from scheduler.queueing import Queueing, Start
 from scheduler.speed import Config
 
@@ -74,7 +75,8 @@ class _Making:
         for type in queueing.types:
             for count in sorted(counts):
                 self.column[type, count] = len(configs)
-                configs.append(Config(type, count, -(-count // queueing.node_size[type])))
+                nodes = max(1, fewest_nodes(queueing.node_sizes[type], count))
+                configs.append(Config(type, count, nodes))
         self.seconds = paces.speeds.estimate(configs)
         self.doubt = paces.speeds.uncertainty(configs)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from scheduler.measurements import parse
 from scheduler.model import Job, Measured, Reason, Run, View
 from scheduler.paces import DOUBT_MAX, Paces
-from scheduler.packing import cards
+from scheduler.packing import cards, fewest_nodes, node_sizes
 from scheduler.prospect import SpeedBeside, SpeedOn
 from scheduler.reasons import listed
 from scheduler.speed import Config
@@ -40,17 +40,12 @@ def _order(key: str) -> tuple[str, int, int]:
 
 def _possible(job: Job, view: View) -> Iterator[Config]:
     """The fewest, the most, and powers of two between."""
-    sizes: dict[str, dict[str, int]] = {}
-    for (node, _), gpu in cards(view.nodes).items():
-        of_type = sizes.setdefault(gpu.type, {})
-        of_type[node] = of_type.get(node, 0) + 1
     least, most = job.spec.gpus_min, job.spec.gpus_max
-    for type, nodes in sorted(sizes.items()):
+    for type, sizes in sorted(node_sizes(cards(view.nodes)).items()):
         between = [2**n for n in range(12) if least < 2**n < most]
-        counts = [count for count in (least, *between, most) if 0 < count <= sum(nodes.values())]
-        size = max(nodes.values())
+        counts = [count for count in (least, *between, most) if 0 < count <= sum(sizes)]
         for count in list(dict.fromkeys(counts))[:CONFIGS_MAX]:
-            yield Config(type, count, -(-count // size))
+            yield Config(type, count, fewest_nodes(sizes, count))
 
 
 def speeds_beside(job: Job, paces: Paces) -> list[SpeedBeside]:

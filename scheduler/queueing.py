@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler.model import Job, JobId, Rules, Time, View
-from scheduler.packing import cards, takes_whole_card
+from scheduler.packing import cards, node_sizes, takes_whole_card
 
 Ints = npt.NDArray[np.int64]
 
@@ -50,8 +50,7 @@ class Queueing:
         for type, count in Counter(gpu.type for _, gpu in known).items():
             first = max((of.stop for of in self.types.values()), default=0)
             self.types[type] = slice(first, first + count)
-        on = Counter((gpu.type, node) for (node, _), gpu in known)
-        self.node_size = {t: max(n for (type, _), n in on.items() if type == t) for t in self.types}
+        self.node_sizes = node_sizes(dict(known))
         self.free = self.capacity.copy()
         self.known = np.ones(len(known), np.bool_)  # whether we know since when that is free
         self._ends: list[_End] = []  # a heap
