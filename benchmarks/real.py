@@ -62,7 +62,7 @@ KINDS = (
 
 def main() -> None:
     given = options(
-        __doc__, jobs=30, seconds=20.0, seed=1, plays=9, policies="gpu_sharing,fifo_sharing"
+        __doc__, jobs=30, seconds=20.0, seed=1, plays=5, policies="gpu_sharing,fifo_sharing"
     )
     os.environ["SCHEDULER_RULES__PLAN_EVERY_SECONDS"] = str(Rules().plan_every_seconds)
     figures: dict[str, float] = {}
