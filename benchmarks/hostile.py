@@ -184,7 +184,7 @@ def rows(daemon: Daemon) -> dict[str, str]:
         run = json.loads(row["run"] or "{}")
         run.pop("heard_at", None)
         if row["name"] == "honest":
-            for told in ("epochs_done", "measured", "restart_seconds"):
+            for told in ("epochs_done", "measured", "restart_seconds", "profiles_ignored"):
                 row.pop(told)
             run = {name: value for name, value in run.items() if not name.startswith("epoch")}
         row["run"] = run

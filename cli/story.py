@@ -13,6 +13,7 @@ _SENTENCES = {
     "run_running": "attempt {attempt} runs, after {seconds}",
     "run_resized": "its run now holds {to_mib} MiB, before {from_mib}",
     "epochs_beyond_max": "reported epoch {reported} of {max_epochs}",
+    "report_refused": "a report was refused: it held what is no measure",
     "profiles_ignored": "reported what cannot be, and is not learned from; so far {ignored}",
     "job_finished": "FINISHED",
     "job_failed": "FAILED: {reason}",

@@ -15,6 +15,7 @@ from scheduler.model import (
     Job,
     JobId,
     Outcome,
+    Reported,
     Run,
     RunPhase,
     Time,
@@ -33,7 +34,7 @@ _OUTCOMES = {
 def facts(
     before: View, after: View, touched: Iterable[JobId], events: Sequence[Event], now: Time
 ) -> tuple[Fact, ...]:
-    told = [*_nodes(before, after, now), *_epochs_over(before, events, now)]
+    told = [*_nodes(before, after, now), *_reports(before, events, now)]
     for job_id in touched:
         told += _job(before.jobs.get(job_id), after.jobs[job_id], now)
     return tuple(told)
@@ -127,9 +128,11 @@ def _came_to(was: Run, job: Job) -> dict[str, Value]:
     return {}
 
 
-def _epochs_over(before: View, events: Sequence[Event], now: Time) -> Iterator[Fact]:
-    """A script that runs longer than it said spoils every estimate: say so."""
+def _reports(before: View, events: Sequence[Event], now: Time) -> Iterator[Fact]:
+    """A script that runs longer than it said, or says nonsense, spoils every estimate: say so."""
     for event in events:
+        if isinstance(event, Reported) and event.refused:
+            yield Fact(now, "report_refused", event.job_id, event.attempt)
         if isinstance(event, EpochEnded) and (job := before.jobs.get(event.profile.job_id)):
             reported = event.profile.epoch
             if reported > job.max_epochs:

@@ -55,7 +55,7 @@ def measured(
     `quiet_since`: when its neighbours last changed. An epoch that began before that is no measure.
     """
     if not trusted(profile, run, now):
-        return ignored(job, 1)
+        return replace(job, profiles_ignored=job.profiles_ignored + 1)
     began_at = _began_at(profile, run)
     if began_at is None or began_at < quiet_since:
         return job
@@ -79,11 +79,6 @@ def _with(old: Measured, seconds: float) -> Measured:
     return replace(
         old, seconds=old.seconds + weight * (seconds - old.seconds), epochs=old.epochs + 1
     )
-
-
-def ignored(job: Job, profiles: int) -> Job:
-    """Nothing is learned from these."""
-    return replace(job, profiles_ignored=job.profiles_ignored + profiles) if profiles else job
 
 
 def peaked(job: Job, gpus: int, memory_mib: int) -> Job:

@@ -166,9 +166,8 @@ def _(event: EpochStarted, draft: Draft) -> None:
 @_apply.register
 def _(event: Reported, draft: Draft) -> None:
     job = draft.jobs.get(event.job_id)
-    if job and (run := _heard(job, event.attempt, draft.now)):
-        job = learning.ignored(replace(job, run=run), event.ignored)
-        job = learning.peaked(job, len(run.shares), event.memory_mib)
+    if job and not event.refused and (run := _heard(job, event.attempt, draft.now)):
+        job = learning.peaked(replace(job, run=run), len(run.shares), event.memory_mib)
         draft.put(_learned(job, event.memory_mib))
 
 

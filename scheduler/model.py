@@ -296,7 +296,7 @@ class Reported:
     job_id: JobId
     attempt: int
     memory_mib: int = 0
-    ignored: int = 0  # profiles of it that were refused, as they held what is no measure
+    refused: bool = False  # what it said is no measure: told as a fact, and nothing else
 
 
 @dataclass(frozen=True, slots=True)

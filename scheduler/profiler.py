@@ -93,11 +93,11 @@ class Profiler(pb_grpc.ProfilerServicer):
         return [self._profile(message) for message in messages]
 
     def _profile(self, message: pb.Profile) -> Profile:
-        """What is no measure is refused, and this counted where the job's owner sees it."""
+        """What is no measure is refused, and this told where the job's owner sees it."""
         try:
             return wire.profile(message)
         except Rejected:
-            self.inbox.put(Reported(JobId(message.job_id), message.attempt, ignored=1))
+            self.inbox.put(Reported(JobId(message.job_id), message.attempt, refused=True))
             raise
 
     def _ask(self, events: Sequence[Event]) -> None:

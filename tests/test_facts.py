@@ -5,8 +5,20 @@ from dataclasses import replace
 import pytest
 
 from scheduler.facts import facts
-from scheduler.model import Event, Fact, Job, JobId, Measured, Outcome, RunPhase, Share, View
-from tests.core import NOW, epoch_ended, job, node, on, share, view
+from scheduler.lifecycle import evolve
+from scheduler.model import (
+    Event,
+    Fact,
+    Job,
+    JobId,
+    Measured,
+    Outcome,
+    Reported,
+    RunPhase,
+    Share,
+    View,
+)
+from tests.core import NOW, RULES, epoch_ended, job, node, on, share, view
 
 A = JobId("a")
 RUNNING = on(job("a", 4000), share(4000))
@@ -174,6 +186,14 @@ def test_more_epochs_than_there_should_be_are_told() -> None:
     (fact,) = told(RUNNING, RUNNING, epoch_ended(RUNNING, 10), epoch_ended(RUNNING, 11))
     assert (fact.kind, fact.attempt) == ("epochs_beyond_max", 1)
     assert fact.data == {"reported": 11, "max_epochs": 10}
+
+
+def test_a_report_that_was_refused_is_told_and_changes_nothing() -> None:
+    before, refused = view(RUNNING), Reported(A, 1, refused=True)
+    change = evolve(before, [refused], NOW, RULES)
+    assert change.view.jobs is before.jobs
+    (fact,) = facts(before, change.view, change.touched, [refused], NOW)
+    assert (fact.kind, fact.job_id, fact.attempt) == ("report_refused", A, 1)
 
 
 def test_nodes_that_come_and_go_are_told() -> None:

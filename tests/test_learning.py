@@ -75,11 +75,6 @@ def test_an_epoch_that_cannot_have_taken_so_long_teaches_nothing(seconds: float)
     assert again.jobs[A].profiles_ignored == 1, "nor is it counted twice"
 
 
-def test_a_report_that_was_refused_is_counted() -> None:
-    told = Reported(A, 1, ignored=1), Reported(A, 7, ignored=1)
-    assert after(view(running()), *told).jobs[A].profiles_ignored == 1, "of this run only"
-
-
 def test_memory_is_known_by_how_many_gpus_there_are() -> None:
     four = on(job("a", 2000, gpus=(1, 4)), *(share(6000, gpu) for gpu in range(4)))
     seen = after(view(four, nodes=[node(4)]), epoch_ended(four, 1, 3000))
