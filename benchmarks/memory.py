@@ -11,9 +11,9 @@ card has ended an epoch on as many GPUs as it has now.
     overflows_POLICY    of them, where the jobs on the card truly take more than it has: to be 0
     early_POLICY        the same among all other placements beside others: not known yet is not safe
     deaths_POLICY       for want of memory
-    planted             deaths, requeues and outcome of a job that says it needs half of what it
-                        takes, and so dies beside another: to be "1 1 succeeded"
-    planted_mib         what it was given before and after
+    planted_requeues    of a job that says it needs half of what it takes, and so dies once beside
+                        another: to be 1, with more memory: planted_from_mib, planted_to_mib
+    planted_finished    1: it did in the end
     cpu_seconds
 """
 
@@ -37,6 +37,7 @@ from scheduler.model import (
     JobSpec,
     Launch,
     Node,
+    Outcome,
     Plan,
     Profile,
     Rules,
@@ -184,7 +185,7 @@ def counted(policy: str, placements: int, seed: int = 1) -> dict[str, float]:
     return {f"{key}_{policy}": count.seen[key] for key in keys}
 
 
-def planted(policy: str) -> dict[str, str]:
+def planted(policy: str) -> dict[str, int]:
     """What becomes of a job that says it needs half of what it takes, beside another."""
     first, second = Batch(10_000, 0.5, 60.0, 0.1), Batch(8_000, 0.5, 60.0, 0.1)
     said = JobSpec("first", "ann", max_epochs=5, memory_mib=10_000, training_set_size=1_000)
@@ -194,10 +195,12 @@ def planted(policy: str) -> dict[str, str]:
     job_id = JobId("job-00001")
     while not ((job := scheduler.view.jobs.get(job_id)) and job.outcome):
         scheduler.step()
-    deaths = job.failed(Failure.OUT_OF_MEMORY)
+    died_once = job.failed(Failure.OUT_OF_MEMORY) == 1
     return {
-        "planted": f"{deaths} {job.attempts - 1} {job.outcome}",
-        "planted_mib": f"{half.memory_mib} {job.memory_mib}",
+        "planted_requeues": job.attempts - 1,
+        "planted_finished": int(died_once and job.outcome is Outcome.SUCCEEDED),
+        "planted_from_mib": half.memory_mib,
+        "planted_to_mib": job.memory_mib,
     }
 
 
