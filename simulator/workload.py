@@ -69,15 +69,13 @@ def drawn_jobs(
     rng: random.Random, count: int, nodes: Sequence[Node], margin_mib: int
 ) -> list[Truth]:
     """Each of them could run if it were alone."""
-    gpus_most = max(len(node.gpus) for node in nodes), sum(len(node.gpus) for node in nodes)
+    gpus_most = sum(len(node.gpus) for node in nodes)
     capacity = nodes[0].gpus[0].capacity_mib - margin_mib
     span = rng.choice([1.0, 200.0, 800.0])  # all at once, or one after another
     return [_drawn(rng, JobId(f"job-{i}"), gpus_most, capacity, span) for i in range(count)]
 
 
-def _drawn(
-    rng: random.Random, job_id: JobId, gpus_most: tuple[int, int], capacity: int, span: float
-) -> Truth:
+def _drawn(rng: random.Random, job_id: JobId, gpus_most: int, capacity: int, span: float) -> Truth:
     epochs = rng.choice([1, 2, 3, 4, 6, 8])
     spec, memory = _drawn_spec(rng, job_id, epochs, gpus_most, capacity)
     kind = rng.choices([Kind.LIBRARY, Kind.LEGACY, Kind.SILENT], [0.75, 0.13, 0.12])[0]
@@ -117,12 +115,11 @@ def _drawn(
 
 
 def _drawn_spec(
-    rng: random.Random, job_id: JobId, epochs: int, gpus_most: tuple[int, int], capacity: int
+    rng: random.Random, job_id: JobId, epochs: int, gpus_most: int, capacity: int
 ) -> tuple[JobSpec, int]:
     """A wish, and the memory that the job will really take."""
-    on_one_node, in_all = gpus_most
-    gpus_max = rng.randint(1, in_all) if rng.random() < 0.5 else 1
-    gpus_min = rng.randint(1, min(gpus_max, on_one_node))
+    gpus_max = rng.randint(1, gpus_most) if rng.random() < 0.5 else 1
+    gpus_min = rng.randint(1, gpus_max)
     if rng.random() < 0.06:
         gpus_min = gpus_max = 0
     memory = int(capacity * rng.choice([0.1, 0.2, 0.3, 0.45, 0.6, 0.95]))
