@@ -169,6 +169,52 @@ OPTIMIZER = (
     Figure("simulate", "fifo_cpu_seconds", "the same under `fifo`", SECONDS, most=40.0),
     Figure("simulate", "jobs_per_second", "jobs per second under `gpu_sharing`", COUNT),
     Figure(
+        "interference",
+        "regret_drawn",
+        "total speed of pairs after 3 partners each, less than an oracle's: drawn slowdowns",
+        PER_CENT,
+        most=0.1,
+    ),
+    Figure("interference", "regret_drawn_random", "the same of random pairs", PER_CENT),
+    Figure("interference", "regret_lucid", "the same by Lucid's table", PER_CENT, most=0.1),
+    Figure("interference", "regret_v100", "by Gavel's, on V100", PER_CENT, most=0.1),
+    Figure("interference", "regret_p100", "on P100", PER_CENT, most=0.1),
+    Figure("interference", "regret_k80", "on K80", PER_CENT, most=0.1),
+    Figure(
+        "memory", "placements_fifo_sharing", "placements beside others under `fifo_sharing`", COUNT
+    ),
+    Figure(
+        "memory", "overflows_fifo_sharing", "of these, on GPUs too small for them", COUNT, most=0
+    ),
+    Figure("memory", "placements_gpu_sharing", "placements under `gpu_sharing`", COUNT),
+    Figure(
+        "memory", "overflows_gpu_sharing", "of these, on GPUs too small for them", COUNT, most=0
+    ),
+    Figure(
+        "memory",
+        "planted_requeues",
+        "requeues, with more, after one death for want of memory",
+        COUNT,
+        least=1,
+        most=1,
+    ),
+    Figure("memory", "planted_finished", "whether that job finished", COUNT, least=1),
+    Figure(
+        "elasticity",
+        "share_as_predicted_t4",
+        "share of the moves on 64 T4 that gained what was predicted",
+        "{:.3f}",
+        least=0.8,
+    ),
+    Figure("elasticity", "moves_t4", "so many moves", COUNT),
+    Figure("elasticity", "share_as_predicted_mixed", "the same on 64 GPUs of 3 types", least=0.8),
+    Figure("elasticity", "moves_mixed", "so many moves", COUNT),
+    Figure("elasticity", "restarts_per_job_hour_t4", "restarts per job and hour on T4"),
+    Figure("elasticity", "restarts_per_job_hour_mixed", "the same on 3 types"),
+    Figure(
+        "elasticity", "epochs_least_t4", "epochs between two restarts, at least", COUNT, least=1
+    ),
+    Figure(
         "oracle",
         "worst",
         "FIFO, SRTF and LAS against an oracle, all traces: largest difference of the mean",
@@ -187,23 +233,6 @@ OPTIMIZER = (
     Figure("eta", "inside_waiting", "of jobs that waited", "{:.3f}"),
     Figure("eta", "starts_inside", "starts inside theirs", "{:.3f}"),
     Figure("eta", "told", "how often there was a forecast", "{:.3f}"),
-    Figure(
-        "interference",
-        "regret_drawn",
-        "regret of pairs after 3 partners each, slowdowns drawn at random",
-        PER_CENT,
-        most=0.1,
-    ),
-    Figure("interference", "regret_lucid", "the same, as Lucid measured", PER_CENT, most=0.1),
-    Figure("interference", "regret_gavel", "the same, as Gavel measured", PER_CENT, most=0.1),
-    Figure(
-        "elasticity",
-        "share_as_predicted",
-        "moves to more or other GPUs that gain at least what was predicted",
-        PER_CENT,
-        least=0.8,
-    ),
-    Figure("elasticity", "restarts_per_job_hour", "restarts of a job in an hour with GPUs"),
     Figure(
         "real",
         "gpu_sharing.mean",
