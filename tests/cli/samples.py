@@ -139,7 +139,8 @@ def foreseen() -> Iterator[tuple[pb.Job, pb.Learned]]:
     """A run that is slowed, and a job that waits."""
     runs = pb.Job()
     runs.CopyFrom(JOBS[0])
-    runs.why.CopyFrom(pb.Why(kind="slowed", detail="0.78 of its speed alone, measured beside grid-2"))
+    slowed = "0.78 of its speed alone, measured beside grid-2"
+    runs.why.CopyFrom(pb.Why(kind="slowed", detail=slowed))
     runs.eta.CopyFrom(pb.Eta(ends_low=NOW + 900, ends_at=NOW + 1150, ends_high=NOW + 1900))
     yield (
         runs,

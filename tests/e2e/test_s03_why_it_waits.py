@@ -31,6 +31,7 @@ def shown(daemon: Daemon, name: str, label: str) -> str:
 
 def as_json(daemon: Daemon, name: str) -> dict[str, Any]:
     done = daemon.run("scheduler-state", name, "--output", "json")
+    assert done.returncode == 0, done.stderr
     (job,) = json.loads(done.stdout)["jobs"]
     found: dict[str, Any] = job
     return found

@@ -15,6 +15,7 @@ OUT_OF_MEMORY = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to alloc
 
 def told(daemon: Daemon, name: str) -> dict[str, Any]:
     done = daemon.run("scheduler-state", name, "--output", "json")
+    assert done.returncode == 0, done.stderr
     (job,) = json.loads(done.stdout)["jobs"]
     found: dict[str, Any] = job
     return found

@@ -59,6 +59,7 @@ class Elastic:
 
     def told(self) -> dict[str, Any]:
         done = self.daemon.run("scheduler-state", self.id, "--output", "json")
+        assert done.returncode == 0, done.stderr
         (job,) = json.loads(done.stdout)["jobs"]
         found: dict[str, Any] = job
         return found
