@@ -18,16 +18,14 @@ from simulator.world import World
 
 PATIENCE = 8  # times `ageing_seconds`: waiting so long is worth a class
 NAME = re.compile(r"job-\d+")
-ASKED, GONE = (
-    re.compile(r"waits for (.*) to stop at"),
-    re.compile(r"(?:waits for|and) (.*) to be gone"),
-)
+ASKED = "to stop at the end of an epoch"
 COUNTED, FREE = re.compile(r"there are (\d+)"), re.compile(r"free now: (\d+)")
 MOVED = re.compile(r"moved from (\d+) GPUs? to (\d+)")
 
 
 def sharing(world: World, rules: Rules) -> list[Checker]:
     return [
+        Words(world, rules),
         Classes(world, rules),
         Moves(world, rules),
         Room(world, rules),
@@ -56,10 +54,11 @@ class Words(Checker):
         large = [key for key, gpu in known.items() if self._need(job, gpu) <= gpu.capacity_mib]
         match why.kind:
             case "turn":
-                named = [view.jobs.get(name) for name in _named(NAME, words)]
+                named = [view.jobs.get(name) for name in _named(words)]
                 return bool(named) and all(other and not other.outcome for other in named)
             case "stopping":
-                asked, gone = _named(ASKED, words), _named(GONE, words)
+                first, _, rest = words.rpartition(ASKED)
+                asked, gone = _named(first), _named(rest)
                 left = bool(asked or gone) or lingers(job, view.pods)
                 return left and asked <= view.stopping and all(_over(id, view) for id in gone)
             case "gpus" if found := COUNTED.search(words):
@@ -68,7 +67,7 @@ class Words(Checker):
                 free = [key for key in large if not view.held.get(key)]
                 return len(free) == int(found[1]) < job.spec.gpus_min
             case "memory":
-                there = {key for name in _named(NAME, words) for key in _keys(view.jobs.get(name))}
+                there = {key for name in _named(words) for key in _keys(view.jobs.get(name))}
                 return not any(self._fits(job, key, view, known) for key in there or known)
         return True
 
@@ -81,8 +80,8 @@ class Words(Checker):
         return gpu is not None and self._need(job, gpu) <= gpu.capacity_mib - held
 
 
-def _named(where: re.Pattern[str], words: str) -> set[JobId]:
-    return {JobId(name) for part in where.findall(words) for name in NAME.findall(part)}
+def _named(words: str) -> set[JobId]:
+    return {JobId(name) for name in NAME.findall(words)}
 
 
 def _keys(job: Job | None) -> set[GpuKey]:
