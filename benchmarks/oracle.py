@@ -22,7 +22,7 @@ from time import process_time
 from benchmarks import figures
 from scheduler.model import Gpu, Node, Rules
 from scheduler.policies import POLICIES
-from simulator.trace import load
+from simulator.trace import TraceError, load
 from simulator.trial import Trial, sorted_out
 from tests.oracle import Oracle
 
@@ -82,7 +82,7 @@ class Held:
         return mean / oracle.mean_seconds() - 1.0, process_time() - began
 
 
-def main() -> None:
+def main() -> int:
     options = figures.options(__doc__, data=figures.measured(), jobs=0, every=300.0)
     all_held = {
         held.name: held
@@ -97,14 +97,20 @@ def main() -> None:
         futures = {pool.submit(held.against): name for name, held in all_held.items()}
         for future in as_completed(futures):
             name = futures[future]
-            off, spent = future.result()
+            try:
+                off, spent = future.result()
+            except TraceError as error:
+                pool.shutdown(cancel_futures=True)
+                sys.stderr.write(f"oracle: {error}\n")
+                return 2
             found[name], seconds = round(off, 6), seconds + spent
             left.ended(name)
             sys.stderr.write(f"{name}: {off:+.4%}; {left.words()}\n")
     worst = max(map(abs, found.values()))
     in_order = {name: found[name] for name in all_held}
     figures.show(**in_order, worst=worst, cpu_seconds=round(seconds, 1))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -99,6 +99,9 @@ def main() -> int:
         long=False,
     )
     policies = given.policies.split(",")
+    if unknown := sorted(set(policies) - set(NAMES)):
+        sys.stderr.write(f"policies: unknown: {', '.join(unknown)}; known: {', '.join(NAMES)}\n")
+        return 2
     runs = [
         Run(case, policy, seed)
         for case in CASES.values()
@@ -106,6 +109,9 @@ def main() -> int:
         for policy in policies
         for seed in range(1, 1 + _draws(case, given.seeds, given.long))
     ]
+    if not runs:
+        sys.stderr.write(f"policies: no trace like {given.only}; there are {', '.join(CASES)}\n")
+        return 2
     digest = sources()
     kept = _kept(Path(given.output), digest) if given.output else {}
     figures = {run.name: kept[run.name] for run in runs if run.name in kept}
