@@ -100,7 +100,7 @@ def job_fixed(job: Job) -> Row:
 
 def job_state(job: Job) -> Row:
     run = None if job.run is None else _text(job.run)
-    return *_job_plain(job), _text(job.failures), _text(job.measured), _text(job.peaks), run
+    return *_job_plain(job), _text(job.failures), _text(job.peaks), _text(job.measured), run
 
 
 def changed_jobs(before: View, after: View, touched: Sequence[JobId]) -> list[tuple[Job, Row]]:
