@@ -46,8 +46,8 @@ _JOB_PLAIN = (
 JOB_STATE = (
     *_JOB_PLAIN,
     "failures",
-    "measured",
     "peaks",
+    "measured",
     "run",
 )  # what changes as long as a job lives
 JOB_END = "outcome"
