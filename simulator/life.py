@@ -41,7 +41,7 @@ from simulator.workload import Truth, drawn_jobs, drawn_nodes
 from simulator.world import World
 
 LIVED_UNDER = ("fifo_sharing", "gpu_sharing")  # policies
-LIVES = (5, 1)  # of each: one of the second takes as long as thirty of the first
+LIVES = (3, 2)  # of each: one of the second takes as long as twelve of the first
 STEPS_MAX = 20_000  # far more than any life needs that gets on
 
 

@@ -30,15 +30,23 @@ SECONDS_MAX = 300.0
 class Mutant:
     name: str
     changes: tuple[tuple[str, str, str], ...]  # (file, what it says, what it shall say)
+    policy: str = "fifo_sharing"  # of the lives that are to find it: a life under it is short
 
 
-def mutant(name: str, file: str, old: str, new: str) -> Mutant:
-    return Mutant(name, ((file, old, new),))
+def mutant(name: str, file: str, old: str, new: str, policy: str = "fifo_sharing") -> Mutant:
+    return Mutant(name, ((file, old, new),), policy)
+
+
+def sharing(name: str, file: str, old: str, new: str) -> Mutant:
+    return mutant(name, file, old, new, "gpu_sharing")
 
 
 LIFECYCLE, ADOPT, DRAFT = "scheduler/lifecycle.py", "scheduler/adopt.py", "scheduler/draft.py"
 RECONCILE, DECIDE, LOOP = "scheduler/reconcile.py", "scheduler/decide.py", "scheduler/loop.py"
 STORE, ROWS, FIFO = "scheduler/store.py", "scheduler/rows.py", "scheduler/policies/fifo_sharing.py"
+LEARNING, PLACING, WORTH = "scheduler/learning.py", "scheduler/placing.py", "scheduler/worth.py"
+REASONS, REMEDIES, JOINING = "scheduler/reasons.py", "scheduler/remedies.py", "scheduler/joining.py"
+COMPANY, SHARING = "scheduler/company.py", "scheduler/policies/gpu_sharing.py"
 INVARIANTS, PACKING, MODEL = "scheduler/invariants.py", "scheduler/packing.py", "scheduler/model.py"
 
 MUTANTS = (
@@ -200,6 +208,131 @@ MUTANTS = (
         "key: gpu.capacity_mib - sum(view.held.get(key, {}).values())",
         "key: gpu.memory_mib - sum(view.held.get(key, {}).values())",
     ),
+    # --- what is learned ---
+    mutant(
+        "epochs count that straddled a change of neighbours",
+        LEARNING,
+        "if began_at is None or began_at < quiet_since:",
+        "if began_at is None:",
+    ),
+    mutant(
+        "the first epoch counts with its warm-up",
+        LEARNING,
+        "warm = profile.epoch > run.epochs_before + 1",
+        "warm = True",
+    ),
+    mutant(
+        "epochs count however long they are said to be",
+        LEARNING,
+        "if not trusted(profile, run, now):",
+        "if False:",
+    ),
+    mutant(
+        "who was beside is not noted",
+        LIFECYCLE,
+        "beside = tuple(sorted(other for other in others if _trains(draft.jobs.get(other))))",
+        "beside = ()",
+    ),
+    mutant(
+        "GPU time is not charged", LIFECYCLE, "draft.use(job.spec.user, seconds * len(", "str(("
+    ),
+    mutant(
+        "GPU time is never forgotten",
+        LEARNING,
+        "math.exp2(-max(0.0, now - before.at) / half_life_seconds)",
+        "1.0",
+    ),
+    mutant("what kinds have shown is not stored", ROWS, "if new is not old:", "if False:"),
+    # --- gpu_sharing: who comes first ---
+    sharing(
+        "the last class is served first", SHARING, "sorted(found, reverse=True)", "sorted(found)"
+    ),
+    sharing(
+        "waiting counts for nothing",
+        SHARING,
+        "job.priority + waited // (PATIENCE * self.rules.ageing_seconds)",
+        "job.priority",
+    ),
+    sharing(
+        "cards are counted on that nobody can be asked to leave",
+        SHARING,
+        "if key in self.known)",
+        "if False)",
+    ),
+    sharing(
+        "a held job is planned for",
+        SHARING,
+        "if job.held and (job.run is None or may_leave(job)):",
+        "if False:",
+    ),
+    # --- gpu_sharing: what is moved, and where to ---
+    Mutant(
+        "a move need not pay",
+        (
+            (
+                WORTH,
+                "pays = saved > (restart[rows] + GAIN_MIN * here)[:, None]",
+                "pays = saved > -np.inf",
+            ),
+            (
+                WORTH,
+                "paid = np.where(self.now[rows] == columns, 0.0, self.restart[rows])",
+                "paid = 0.0",
+            ),
+            (WORTH, "KEEP = 1.3", "KEEP = 1.0"),
+        ),
+        "gpu_sharing",
+    ),
+    Mutant(
+        "a move follows a move without an epoch",
+        (
+            (ADOPT, "moved_in_vain = wished is not None and job", "moved_in_vain = False and job"),
+            (
+                PLACING,
+                "job.epochs_done > job.run.epochs_before",
+                "job.epochs_done >= job.run.epochs_before",
+            ),
+        ),
+        "gpu_sharing",
+    ),
+    sharing(
+        "jobs share a card whatever they need of it",
+        COMPANY,
+        "at = np.flatnonzero(here & (memory <= near.capacity[type]))",
+        "at = np.flatnonzero(here)",
+    ),
+    Mutant(
+        "half a gang is enough",
+        (
+            (ADOPT, "if not job.spec.gpus_min <= len(wished) <= job.spec.gpus_max:", "if False:"),
+            (
+                PLACING,
+                "placements[job.id] = tuple(sorted(shares))",
+                "placements[job.id] = tuple(sorted(shares))[: -(-len(shares) // 2)]",
+            ),
+        ),
+        "gpu_sharing",
+    ),
+    sharing("claims are forgotten", PLACING, "claims[job.id] = keys", "pass"),
+    # --- what people are told ---
+    sharing(
+        "what is free is counted too high",
+        REASONS,
+        "free now: {_most(free)}",
+        "free now: {_most(able)}",
+    ),
+    sharing(
+        "who stops is taken for who is gone",
+        REASONS,
+        "stop if self._lives(run) else gone)",
+        "gone if self._lives(run) else stop)",
+    ),
+    sharing(
+        "what would let a job start is not tried",
+        REMEDIES,
+        "if fewer and starts_without(fewer):",
+        "if fewer:",
+    ),
     # --- what is asked of the cluster ---
     mutant(
         "a launch is asked for once",
@@ -302,7 +435,7 @@ PROGRAM = """
 import json, sys
 from simulator.life import live
 for seed in range(1, int(sys.argv[1]) + 1):
-    if violation := live(seed).violation:
+    if violation := live(seed, policy=sys.argv[2]).violation:
         print(json.dumps({"seed": seed, "violation": violation}))
         break
 """
@@ -319,7 +452,7 @@ class Result:
 def hunt(planted: Mutant, seeds_max: int) -> Result:
     started = time.monotonic()
     with copied(planted) as folder:
-        seed, words = _caught(folder, seeds_max)
+        seed, words = _caught(folder, planted.policy, seeds_max)
     return Result(planted, seed, words, time.monotonic() - started)
 
 
@@ -342,8 +475,8 @@ def copied(planted: Mutant) -> Iterator[Path]:
         yield folder
 
 
-def _caught(folder: Path, seeds_max: int) -> tuple[int | None, str]:
-    command = [sys.executable, "-c", PROGRAM, str(seeds_max)]
+def _caught(folder: Path, policy: str, seeds_max: int) -> tuple[int | None, str]:
+    command = [sys.executable, "-c", PROGRAM, str(seeds_max), policy]
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         done = subprocess.run(
