@@ -35,6 +35,16 @@ def test_both_agree_on_a_trace(policy: str, seed: int, every: float) -> None:
     assert mean_seconds(jobs, policy, every, SIZES) == pytest.approx(oracle, rel=0.005)
 
 
+@pytest.mark.parametrize("policy", ["fifo", "srtf", "las"])
+def test_both_agree_on_gangs_that_only_several_nodes_can_hold(policy: str) -> None:
+    sizes = (4, 4, 4)
+    jobs = generated(60, seed=5, gpus=sum(sizes), load=1.1, elastic=0.0)
+    jobs = [replace(one, truth=_Slower(one.truth.epoch_seconds("t4", 1, 1))) for one in jobs]
+    assert max(one.spec.gpus_min for one in jobs) > max(sizes)
+    oracle = Oracle(jobs, sizes, "t4", policy, 60.0).mean_seconds()
+    assert mean_seconds(jobs, policy, 60.0, sizes) == pytest.approx(oracle, rel=0.005)
+
+
 class _Slower(Plain):
     """The more nodes, the slower: so it matters who is where."""
 
