@@ -193,6 +193,7 @@ def neighbours(speeds: Floats) -> Neighbours:
         memory=np.full(jobs, float(MEMORY_MIB)),
         capacity=np.array([15_000.0]),
         speeds=beside,
+        each=lambda a, b, type: np.asarray(speeds[a, b]),
         worth=lambda rows, type, speed: np.asarray(speed),
         members_max=2,
     )

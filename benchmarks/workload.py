@@ -43,14 +43,16 @@ class Workload:
         single = [int(np.flatnonzero(menu.type == t)[0]) for t in range(len(menu.capacity))]
 
         def speeds(a: Ints, b: Ints, type: int) -> Floats:
-            slowed = 1 / (1 + 0.9 * self.sensitivity[a][:, None] * self.pressure[b])
-            return np.maximum(slowed, 0.5)
+            return each(a[:, None], b, type)
+
+        def each(a: Ints, b: Ints, type: int) -> Floats:
+            return np.maximum(1 / (1 + 0.9 * self.sensitivity[a] * self.pressure[b]), 0.5)
 
         def worth(jobs: Ints, type: int, speed: Floats) -> Floats:
             return np.asarray(menu.worth[jobs, single[type]] * speed**EXPONENT)
 
         return Neighbours(
-            self.shareable, self.memory, USABLE * self.card, speeds, worth, members_max
+            self.shareable, self.memory, USABLE * self.card, speeds, each, worth, members_max
         )
 
     def with_new(self, rows: Ints, other: Workload) -> Workload:

@@ -9,8 +9,6 @@ import numpy as np
 
 from scheduler.menu import Bools, Floats, Ints, Menu
 
-STRIP = 32  # pairs whose speeds are asked for at once
-
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
@@ -23,6 +21,7 @@ class Neighbours:
     # Jobs [a], jobs [b], type: the speed of each a beside each b [a, b], 1 being alone; for several
     # they multiply. That one of two would have to move to the other is to be taken off here.
     speeds: Callable[[Ints, Ints, int], Floats]
+    each: Callable[[Ints, Ints, int], Floats]  # the same of each a beside the b in its place [a]
     # Jobs, type, speeds that broadcast: what they are worth on one GPU at these speeds.
     worth: Callable[[Ints, int, Floats], Floats]
     members_max: int = 8  # on one GPU; at least 2
@@ -125,9 +124,7 @@ class Company:
         slots = range(_most(members))
         for a, b in ((a, b) for a in slots for b in slots if a != b):
             both = np.flatnonzero((members[:, a] >= 0) & (members[:, b] >= 0))
-            for at in np.array_split(both, -(-len(both) // STRIP)) if len(both) else ():
-                beside = self.neighbours.speeds(members[at, a], members[at, b], type)
-                speed[at, a] *= beside.diagonal()
+            speed[both, a] *= self.neighbours.each(members[both, a], members[both, b], type)
         return speed
 
     def everyone(self, groups: Groups) -> Ints:

@@ -77,6 +77,15 @@ class Interference:
         self._of_jobs.add_to(speeds, a, b)
         return np.clip(speeds, SPEED_LEAST, 1.0, out=speeds)
 
+    def each(self, a: Integers, b: Integers) -> Floats:
+        """How fast each job of `a` is beside the one of `b` in its place."""
+        speeds = expected_speed(self._util[a], self._util[b])
+        speeds += self._sensitivity[a]
+        speeds += self._pressure[b]
+        speeds += self._of_kinds.at(self._kind[a], self._kind[b])
+        speeds += self._of_jobs.at(a, b)
+        return np.clip(speeds, SPEED_LEAST, 1.0, out=speeds)
+
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
@@ -96,7 +105,7 @@ class _Pairs:
 
 @dataclass(frozen=True, slots=True)
 class _Sparse:
-    """A matrix that is 0 but in a few places, each named once."""
+    """A matrix that is 0 but in a few places, each named once, row by row."""
 
     row: Integers
     column: Integers
@@ -107,6 +116,15 @@ class _Sparse:
         row, column = _places(self.row, rows), _places(self.column, columns)
         inside = (row >= 0) & (column >= 0)
         block[row[inside], column[inside]] += self.value[inside]
+
+    def at(self, rows: Integers, columns: Integers) -> Floats:
+        """The value at each of these places."""
+        width = max(self.column.max(initial=0), columns.max(initial=0)) + 1
+        known, wanted = self.row * width + self.column, rows * width + columns
+        place = np.searchsorted(known, wanted)
+        found = np.append(known, -1)[place] == wanted
+        values: Floats = np.where(found, np.append(self.value, 0.0)[place], 0.0)
+        return values
 
 
 def _places(of: Integers, among: Integers) -> Integers:

@@ -140,14 +140,19 @@ class Offer:
         mates = self._mates()
         stay = np.array([not may_move(job) for job in self.jobs]) & (self.where >= 0)
 
-        def speeds(a: Ints, b: Ints, type: int) -> Floats:
-            here = self.where[a][:, None]
-            there = self.where[b]
+        def moved(a: Ints, b: Ints) -> Floats:
+            """What is left of the speed of each a, if it is to be with b. They broadcast."""
+            here, there = self.where[a], self.where[b]
             conflict = (here >= 0) & (there >= 0) & (here != there)
-            parted = (mates[a][:, None] >= 0) & (mates[a][:, None] != b)
+            parted = (mates[a] >= 0) & (mates[a] != b)
             factor = np.where(conflict, MOVE_SPEED, 1.0) * np.where(parted, APART_SPEED, 1.0)
-            factor = np.where(conflict & stay[a][:, None] & stay[b], NEVER, factor)
-            return np.asarray(slowed[type].speeds(a, b) * factor)
+            return np.where(conflict & stay[a] & stay[b], NEVER, factor)
+
+        def speeds(a: Ints, b: Ints, type: int) -> Floats:
+            return np.asarray(slowed[type].speeds(a, b) * moved(a[:, None], b))
+
+        def each(a: Ints, b: Ints, type: int) -> Floats:
+            return np.asarray(slowed[type].each(a, b) * moved(a, b))
 
         def worth(rows: Ints, type: int, speed: Floats) -> Floats:
             return self.worth(rows, single[type], speed)
@@ -157,6 +162,7 @@ class Offer:
             memory=np.array([j.memory_mib + rules.memory_margin_mib for j in self.jobs], float),
             capacity=np.array([stock.smallest.capacity_mib for stock in self.stocks], float),
             speeds=speeds,
+            each=each,
             worth=worth,
         )
 

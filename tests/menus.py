@@ -29,11 +29,14 @@ def drawn(seed: int, jobs_min: int = 1, jobs_max: int = 12) -> tuple[Menu, Neigh
     single = np.arange(types) * len(COUNTS)
 
     def speeds(a: Ints, b: Ints, type: int) -> Floats:
-        return np.asarray(1 / (1 + sensitivity[a][:, None] * pressure[b]))
+        return each(a[:, None], b, type)
+
+    def each(a: Ints, b: Ints, type: int) -> Floats:
+        return np.asarray(1 / (1 + sensitivity[a] * pressure[b]))
 
     def worth_at(jobs: Ints, type: int, speed: Floats) -> Floats:
         return np.asarray(worth[jobs, single[type]] * speed**exponent)
 
     menu = Menu(worth, count, type, chance.integers(0, 9, types))
     shareable = chance.random(jobs) < 0.8
-    return menu, Neighbours(shareable, memory, card, speeds, worth_at)
+    return menu, Neighbours(shareable, memory, card, speeds, each, worth_at)

@@ -137,6 +137,13 @@ def test_a_block_is_the_same_as_the_whole() -> None:
     assert Interference([], {}, "t4").speeds(a[:0], b[:0]).shape == (0, 0)
 
 
+def test_pairs_apart_are_the_same_as_in_the_whole() -> None:
+    jobs = [job(f"{n}", ALONE, beside(f"{(n + 1) % 6}", 0.5), kind="xy"[n % 2]) for n in range(6)]
+    a, b = np.divmod(np.arange(36), 6)
+    assert (Interference(jobs, {}, "t4").each(a, b) == table(*jobs)[a, b]).all()
+    assert Interference([], {}, "t4").each(a[:0], b[:0]).shape == (0,)
+
+
 def test_a_memo_changes_nothing() -> None:
     jobs = [job(f"{n}", ALONE, beside(f"{(n + 1) % 6}", 0.5), kind="xy"[n % 2]) for n in range(6)]
     memo = Memo()

@@ -61,10 +61,13 @@ def two_jobs(speed: float, **changes: object) -> tuple[Menu, Neighbours]:
     def speeds(a: Ints, b: Ints, type: int) -> Floats:
         return np.full((len(a), len(b)), speed)
 
+    def each(a: Ints, b: Ints, type: int) -> Floats:
+        return np.full(len(a), speed)
+
     def worth_at(jobs: Ints, type: int, speed: Floats) -> Floats:
         return np.asarray(speed + 0.0 * jobs)
 
-    near = Neighbours(np.ones(2, bool), np.ones(2), np.array([2.0]), speeds, worth_at)
+    near = Neighbours(np.ones(2, bool), np.ones(2), np.array([2.0]), speeds, each, worth_at)
     return menu, replace(near, **changes)  # type: ignore[arg-type]  # one of its fields
 
 
