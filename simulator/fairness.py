@@ -97,7 +97,8 @@ class Reasons(Checker):
             case "memory" | "gpus":
                 return not fits
             case "stopping":
-                return bool(view.stopping) or not fits or lingers(job, view.pods)
+                leaving = bool(view.stopping) or _leaving(view)
+                return leaving or not fits or lingers(job, view.pods)
         return False
 
     def _first(self, other: Job, now: Time) -> bool:
@@ -142,6 +143,13 @@ def planned(before: View, after: View) -> bool:
 def startable_now(job: Job, view: View) -> bool:
     """Whether it is for want of GPUs that it waits."""
     return startable(job, view.at) and not lingers(job, view.pods)
+
+
+def _leaving(view: View) -> bool:
+    """Whether there are pods of a run that nobody believes in any more: they are about to go."""
+    runs = {run for held in view.held.values() for run in held}
+    live = {(job.id, job.run.attempt) for job in view.jobs.values() if job.run}
+    return not runs <= live
 
 
 def _startable(job: Job, now: Time) -> bool:

@@ -267,23 +267,6 @@ MUTANTS = (
     ),
     # --- gpu_sharing: what is moved, and where to ---
     Mutant(
-        "a move need not pay",
-        (
-            (
-                WORTH,
-                "pays = saved > (restart[rows] + GAIN_MIN * here)[:, None]",
-                "pays = saved > -np.inf",
-            ),
-            (
-                WORTH,
-                "paid = np.where(self.now[rows] == columns, 0.0, self.restart[rows])",
-                "paid = 0.0",
-            ),
-            (WORTH, "KEEP = 1.3", "KEEP = 1.0"),
-        ),
-        "gpu_sharing",
-    ),
-    Mutant(
         "a move follows a move without an epoch",
         (
             (ADOPT, "moved_in_vain = wished is not None and job", "moved_in_vain = False and job"),
