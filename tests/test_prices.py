@@ -121,3 +121,15 @@ def test_gpus_that_nobody_wants_cost_nothing() -> None:
 )
 def test_nobody_has_anything_where_there_is_nothing_to_have(menu: Menu) -> None:
     assert (chosen(menu, priced(menu)) == -1).all()
+
+
+def test_what_is_far_too_much_is_lowered_step_by_step() -> None:
+    """No single step is enough; lowering must not wait for one that is, which would be for ever."""
+    menu = Menu(
+        worth=np.array([[1.9, 2.0]] * 4),
+        count=np.array([1, 2]),
+        type=np.array([0, 0]),
+        capacity=np.array([4]),
+    )
+    less = lowered(menu, Prices(np.zeros(1), 8.0), np.ones(4, np.intp))
+    assert less.tolist() == [0, 0, 0, 0]

@@ -144,8 +144,8 @@ MUTANTS = (
     mutant(
         "the ledger counts a run and its pods",
         DRAFT,
-        "if old != new and not believed:",
-        "if old != new:",
+        "if job is None or job.run is None or job.run.attempt != key[1]:",
+        "if True:",
     ),
     # --- plans ---
     mutant(
