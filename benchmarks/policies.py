@@ -17,6 +17,7 @@ they were made by the same programs, are not run again: what was interrupted goe
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
 import statistics
 import sys
@@ -143,9 +144,9 @@ def _kept(path: Path, digest: str) -> dict[str, Figures]:
 
 
 def _made(runs: Sequence[Run], data: Path, processes: int) -> Iterator[tuple[Run, Figures]]:
-    """As they come; the longest begin first, so that none is left alone at the end."""
+    """As they come; the longest and the unknown begin first, so that none ends alone."""
     expected = _expected(runs)
-    runs = sorted(runs, key=lambda run: -(expected[run.name] or 0.0))
+    runs = sorted(runs, key=lambda run: -(expected[run.name] or math.inf))
     left = Left(expected)
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
         futures = {pool.submit(run.done, data): run for run in runs}
