@@ -131,6 +131,6 @@ def test_who_runs_on_a_node_that_is_away_is_not_in_the_way_of_others() -> None:
         trains(made, name, 60.0)
     away = next(name for name in ("a", "b") if made.run(name).shares[0].node == "away")
     here = "b" if away == "a" else "a"
-    made.nodes = [made.nodes[0], replace(made.nodes[1], ready=False)]
+    made.nodes = (made.nodes[0], replace(made.nodes[1], ready=False))
     made.look()
     assert made.run(away).phase is made.run(here).phase is RunPhase.RUNNING
