@@ -59,7 +59,7 @@ RULES = Rules(plan_every_seconds=60.0)
 GATHER_SECONDS = 4.0
 JOBS, EVERY_SECONDS, EPOCHS = 20_000, 25.0, 60
 EPOCH_SECONDS = 60.0
-SHARE_OF_GPU_SHARING = 0.1  # of all placements
+SHARE_OF_GPU_SHARING = 0.03  # of all placements
 LEFT_OUT = 1 / 3
 
 
