@@ -225,7 +225,7 @@ class _Pairing:
 
     def joined(self, plan: _Plan, limits: Limits | None) -> _Plan:
         """Whoever has nothing may join others on a GPU, one after the other."""
-        for _ in range(self.neighbours.members_max - 1):
+        for _ in range(1 if limits else self.neighbours.members_max - 1):
             idle, plan = plan.choice < 0, self._visited(plan, limits)
             if (idle == (plan.choice < 0)).all():
                 break

@@ -32,6 +32,7 @@ from scheduler.values import replace
 Bools = npt.NDArray[np.bool_]
 
 EXPONENT = 0.9  # of pace: less than 1, so that many get something before one gets a lot
+ALIKE = 1.25  # times as much work left is not clearly more
 KEEP = 1.3  # times as much is worth what a run has already: no two jobs take turns on a whim
 GAIN_MIN = 0.05  # a move must save this part of what is left, beyond the restart
 STAYS = 100.0  # for each GPU, far more than one is worth: to a run that cannot be moved
@@ -293,10 +294,11 @@ def _worth_a_move(
 
 
 def _weights(count: Ints, remaining: Floats, possible: Bools) -> Floats:
-    """By rank of the work that is left: near 0 for the most, 1 for the least. Where as much is left
-    the rank is the same."""
+    """By rank of the work that is left: near 0 for the most, 1 for the least. It goes by who has
+    clearly less and who has clearly more, so that among a few alike nobody is far above another."""
     work = np.where(possible, remaining * count, np.inf).min(axis=1, initial=np.inf)
-    _, place, alike = np.unique(-work, return_inverse=True, return_counts=True)
-    last = np.cumsum(alike)
-    rank: Floats = (last - (alike - 1) / 2)[place] / max(1, len(work))
+    ordered = np.sort(work)
+    less = np.searchsorted(ordered, work / ALIKE, "left")
+    more = len(work) - np.searchsorted(ordered, work * ALIKE, "right")
+    rank: Floats = (1 + (more - less) / max(1, len(work))) / 2
     return rank

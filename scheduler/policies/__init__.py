@@ -1,5 +1,6 @@
 """The policies by name: `plan(view, now) -> Plan`, made from the rules. One file each, which is
-imported when the policy is asked for: numpy and scipy take longer to import than all the rest."""
+imported when there is something to plan: numpy and scipy take longer to import than all the rest,
+and more memory."""
 
 from __future__ import annotations
 
@@ -7,15 +8,24 @@ from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 
-from scheduler.model import Rules
+from scheduler.model import Plan, Rules, Time, View
 from scheduler.ports import Policy
 
 NAMES = ("gpu_sharing", "fifo_sharing", "fifo", "srtf", "las", "elastic", "packing", "gavel")
 
 
 def _made(name: str, rules: Rules) -> Policy:
-    made: Policy = getattr(import_module(f"scheduler.policies.{name}"), name)(rules)
-    return made
+    policy: Policy | None = None
+
+    def plan(view: View, now: Time) -> Plan:
+        nonlocal policy
+        if not view.jobs:
+            return Plan()
+        if policy is None:
+            policy = getattr(import_module(f"scheduler.policies.{name}"), name)(rules)
+        return policy(view, now)
+
+    return plan
 
 
 POLICIES: dict[str, Callable[[Rules], Policy]] = {name: partial(_made, name) for name in NAMES}

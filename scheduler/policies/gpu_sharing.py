@@ -38,7 +38,7 @@ from scheduler.packing import cards
 from scheduler.pairing import Allotment, Limits, shared
 from scheduler.placing import Placed, Unit, may_leave, placed, running
 from scheduler.ports import Policy
-from scheduler.prices import Menu, priced
+from scheduler.prices import Menu
 from scheduler.reasons import explained
 from scheduler.worth import Offer, offered, stocks
 
@@ -184,7 +184,7 @@ class _Planner:
             if card >= 0 and offer.configs[offer.now[row]].count == 1:
                 together.setdefault(card, []).append(row)
         groups = tuple(tuple(rows) for rows in together.values() if len(rows) > 1)
-        incumbent = Allotment(offer.now, groups, 0.0, priced(menu).per_gpu)
+        incumbent = Allotment(offer.now, groups)
         limits = None
         if len(offer.jobs) > MATCHED_WHOLE:
             limits = Limits(np.flatnonzero(offer.now < 0), BLOCKS)

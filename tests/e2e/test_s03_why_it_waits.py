@@ -76,10 +76,6 @@ def test_who_lacks_memory_is_told_how_much_and_starts_when_the_named_one_is_gone
     shared.wait_state(C="RUNNING")
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="it is expected to be a little faster than A, and for that alone has twice A's rank",
-)
 def test_a_newcomer_like_those_that_run_pushes_nobody_out(shared: Daemon, train: Train) -> None:
     shared.submit(*train(), *LONG, "--estimated_memory", "4000", "C")
     planned = shared.wait(lambda jobs: jobs["C"].why.kind not in ("", "planning"))

@@ -59,26 +59,6 @@ def test_who_needs_more_than_it_said_gets_it_and_its_neighbour_makes_room(
     daemon.wait_state(other="FINISHED")
 
 
-@pytest.mark.xfail(
-    strict=True, reason="who has less left to do stays, whichever of the two has grown"
-)
-def test_the_neighbour_makes_room_also_if_it_has_less_left(
-    daemons: Daemons, gates: Gates, train: Train
-) -> None:
-    daemon, modest, other = daemons("1x16384", *POLICY), gates("modest"), gates("other")
-    measures = train(modest, memory=9000, EPOCH_SECONDS="1:4")
-    daemon.submit(*measures, "--max_epochs", "20", "--estimated_memory", "2000", "modest")
-    modest.await_ring()
-    asks = train(other, EPOCH_SECONDS="1:4")
-    daemon.submit(*asks, *EPOCHS, "--estimated_memory", "10000", "other")
-    other.await_ring()
-    other.open()
-    other.await_ring()
-    modest.open()
-    jobs = daemon.wait(lambda jobs: "STOPPING" in (jobs["modest"].state, jobs["other"].state))
-    assert (jobs["modest"].state, jobs["other"].state) == ("RUNNING", "STOPPING")
-
-
 def test_what_an_epoch_took_is_measured_alone_and_beside_another(
     daemons: Daemons, gates: Gates, train: Train
 ) -> None:
