@@ -22,7 +22,7 @@ from scheduler.interference import Interference
 from scheduler.learning import kind_of
 from scheduler.measurements import Memo
 from scheduler.model import Gpu, GpuKey, Job, Kind, Rules
-from scheduler.packing import fewest_nodes, need_mib, takes_whole_card
+from scheduler.packing import fewest_nodes, takes_whole_card
 from scheduler.pairing import Neighbours
 from scheduler.placing import may_leave, may_move, running
 from scheduler.prices import Floats, Ints, Menu
@@ -56,9 +56,10 @@ class Stock:
     def smallest(self) -> Gpu:
         return self.makes[0][0]
 
-    def hold(self, job: Job, rules: Rules) -> int:
-        """How many of them have enough memory for it."""
-        return sum(n for gpu, n in self.makes if need_mib(job, gpu, rules) <= gpu.capacity_mib)
+    def hold(self, memory_mib: Ints) -> Ints:
+        """How many of them can have a job that takes so much (see packing.need_mib)."""
+        held = [n * (memory_mib <= gpu.memory_mib) for gpu, n in self.makes]
+        return np.asarray(np.sum(held, axis=0))
 
 
 def stocks(known: Mapping[GpuKey, Gpu]) -> list[Stock]:
@@ -92,6 +93,25 @@ def configs(jobs: Sequence[Job], stocks: Sequence[Stock]) -> list[Config]:
     return made
 
 
+class Learned:
+    """What is known of how fast the jobs of all classes are, alone and beside each other."""
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        kinds: Mapping[str, Kind],
+        stocks: Sequence[Stock],
+        memo: Memo,
+    ) -> None:
+        self.row = {job.id: row for row, job in enumerate(jobs)}
+        self.kinds = {*kinds, *(kind_of(job.spec) for job in jobs if job.measured)}
+        self.speeds = Speeds(jobs, kinds, memo)
+        self.slowed = [Interference(jobs, kinds, stock.type, self.speeds) for stock in stocks]
+
+    def rows(self, jobs: Sequence[Job]) -> Ints:
+        return np.array([self.row[job.id] for job in jobs], np.intp)
+
+
 @dataclass(frozen=True, slots=True)
 class Offer:
     """What some jobs can have, and what they would make of it."""
@@ -99,7 +119,7 @@ class Offer:
     jobs: tuple[Job, ...]
     stocks: tuple[Stock, ...]
     configs: tuple[Config, ...]
-    speeds: Speeds
+    learned: Learned
     seconds: Floats  # [jobs, configs] per epoch, alone
     left: Floats  # [jobs] epochs
     one: Floats  # [jobs] seconds per epoch on one GPU, of the slowest type
@@ -135,9 +155,9 @@ class Offer:
             capacity=np.array([max(0, s.gpus - taken.get(s.type, 0)) for s in self.stocks]),
         )
 
-    def neighbours(self, kinds: Mapping[str, Kind], rules: Rules) -> Neighbours:
+    def neighbours(self, rules: Rules) -> Neighbours:
         single = [self._single(stock.type) for stock in self.stocks]
-        slowed = [Interference(self.jobs, kinds, s.type, self.speeds) for s in self.stocks]
+        slowed, known = self.learned.slowed, self.learned.rows(self.jobs)
         mates = self._mates()
         stay = np.array([not may_move(job) for job in self.jobs]) & (self.where >= 0)
 
@@ -150,10 +170,10 @@ class Offer:
             return np.where(conflict & stay[a] & stay[b], NEVER, factor)
 
         def speeds(a: Ints, b: Ints, type: int) -> Floats:
-            return np.asarray(slowed[type].speeds(a, b) * moved(a[:, None], b))
+            return np.asarray(slowed[type].speeds(known[a], known[b]) * moved(a[:, None], b))
 
         def each(a: Ints, b: Ints, type: int) -> Floats:
-            return np.asarray(slowed[type].each(a, b) * moved(a, b))
+            return np.asarray(slowed[type].each(known[a], known[b]) * moved(a, b))
 
         def worth(rows: Ints, type: int, speed: Floats) -> Floats:
             return self.worth(rows, single[type], speed)
@@ -189,26 +209,23 @@ def offered(
     jobs: Sequence[Job],
     stocks: Sequence[Stock],
     known: Mapping[GpuKey, Gpu],
-    kinds: Mapping[str, Kind],
+    learned: Learned,
     had: Callable[[str], float],
     rules: Rules,
-    memo: Memo,
 ) -> Offer:
     """`had`: how many times the usual GPU time a user has had of late."""
     choices = configs(jobs, stocks)
-    speeds = Speeds(jobs, kinds, memo)
-    seconds = speeds.estimate(choices)
+    seconds = learned.speeds.estimate(choices)[learned.rows(jobs)]
     left = np.array([max(1, job.max_epochs - job.epochs_done) for job in jobs], float)
     now = np.array([_now(job, choices, known) for job in jobs], np.intp)
     restart = np.array([job.restart_seconds or rules.restart_seconds for job in jobs], float)
-    possible = _possible(jobs, choices, stocks, rules)
+    possible = _possible(jobs, choices, stocks)
     count = np.array([config.count for config in choices])
     remaining = left[:, None] * seconds
     stays = np.array([not may_move(job) for job in jobs]) & (now >= 0)
     possible = _worth_a_move(possible, remaining, count, now, restart, stays)
-    seen = {*kinds, *(kind_of(job.spec) for job in jobs if job.measured)}
     for row, job in enumerate(jobs):
-        if now[row] < 0 and kind_of(job.spec) not in seen:
+        if now[row] < 0 and kind_of(job.spec) not in learned.kinds:
             # Nobody knows yet how such a job scales: it begins with the fewest GPUs.
             least = np.where(possible[row], count, count.max() + 1).min()
             possible[row] &= count == least
@@ -220,7 +237,7 @@ def offered(
         jobs=tuple(jobs),
         stocks=tuple(stocks),
         configs=tuple(choices),
-        speeds=speeds,
+        learned=learned,
         seconds=seconds,
         left=left,
         one=seconds[:, count == 1].max(axis=1),
@@ -265,14 +282,13 @@ def _card(job: Job, cards: Mapping[GpuKey, int]) -> int:
     return cards.get(min(share.key for share in job.run.shares), -1)
 
 
-def _possible(
-    jobs: Sequence[Job], choices: Sequence[Config], stocks: Sequence[Stock], rules: Rules
-) -> Bools:
+def _possible(jobs: Sequence[Job], choices: Sequence[Config], stocks: Sequence[Stock]) -> Bools:
     count = np.array([config.count for config in choices])
     least = np.array([job.spec.gpus_min for job in jobs])
     most = np.array([job.spec.gpus_max for job in jobs])
     in_range = (least[:, None] <= count) & (count <= most[:, None])
-    there_are = {stock.type: np.array([stock.hold(job, rules) for job in jobs]) for stock in stocks}
+    memory = np.array([job.memory_mib for job in jobs])
+    there_are = {stock.type: stock.hold(memory) for stock in stocks}
     enough = np.column_stack([there_are[config.type] for config in choices]) >= count
     return np.asarray(in_range & enough)
 

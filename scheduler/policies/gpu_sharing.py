@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -40,7 +41,7 @@ from scheduler.placing import Placed, Unit, may_leave, placed, running
 from scheduler.ports import Policy
 from scheduler.prices import Menu
 from scheduler.reasons import explained
-from scheduler.worth import Offer, offered, stocks
+from scheduler.worth import Learned, Offer, offered, stocks
 
 PATIENCE = 8  # times `ageing_seconds`: waiting so long is worth a class
 FAIR_MAX = 4.0  # times more, or less, a job is worth for what its user has had
@@ -87,6 +88,11 @@ class _Planner:
             elif job.waiting:
                 self.used.setdefault(job.spec.user, 0.0)
         self.usual = sum(self.used.values()) / max(1, len(self.used))
+
+    @cached_property
+    def learned(self) -> Learned:
+        jobs = [job for job in self.view.jobs.values() if job.outcome is None]
+        return Learned(jobs, self.view.kinds, self.stocks, self.memo)
 
     def plan(self) -> Plan:
         jobs = [job for job in self.view.jobs.values() if self._takes_part(job)]
@@ -150,13 +156,11 @@ class _Planner:
     def _chosen(
         self, jobs: Sequence[Job], taken: dict[str, int], kept: Mapping[str, int]
     ) -> list[Unit]:
-        offer = offered(
-            jobs, self.stocks, self.known, self.view.kinds, self.had, self.rules, self.memo
-        )
+        offer = offered(jobs, self.stocks, self.known, self.learned, self.had, self.rules)
         self.served += [offer.jobs[row] for row in np.argsort(-offer.weight, kind="stable")]
         menu = offer.menu({type: count + kept.get(type, 0) for type, count in taken.items()})
         menu.worth[guests(offer.jobs)] = -np.inf
-        neighbours = offer.neighbours(self.view.kinds, self.rules)
+        neighbours = offer.neighbours(self.rules)
         allotted = self._allotted(offer, menu, neighbours)
         together = (*allotted.groups, *joined(offer, neighbours, allotted.choice))
         served = np.flatnonzero(allotted.choice >= 0)
