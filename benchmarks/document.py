@@ -93,8 +93,13 @@ def _by_policy(key: str, words: str, least: bool, run: Run) -> str:
     for trace, row in table.items():
         values = {policy: row[policy][key] for policy in policies if policy in row}
         best = (min if least else max)(values.values())
-        rows.append([trace, *(_cell(values.get(policy), best, words) for policy in policies)])
-    return _table(["trace", *policies], rows)
+        cells = [_cell(values.get(policy), best, words) for policy in policies]
+        # What a job takes that neither waits nor shares: the least that a mean can be.
+        shortest = next(iter(row.values())).get("alone_h")
+        rows.append([trace, "" if shortest is None else words.format(shortest), *cells])
+    if key == "mean_h":
+        return _table(["trace", "*alone*", *policies], rows)
+    return _table(["trace", *policies], [[trace, *cells] for trace, _, *cells in rows])
 
 
 def _cell(value: float | None, best: float, words: str) -> str:

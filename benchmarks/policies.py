@@ -7,7 +7,8 @@ makespan, all in hours; the share of GPUs in use; restarts for each job. Restart
 Philly's jobs have their models drawn from Lucid's table, those that fit a card of 16 GiB, so a
 figure is the mean over three draws (`seeds`), for the long week of one; `--long` draws three times
 for the week as well, `--seeds N` N times for both. `cpu_seconds` of a trial: the mean. `unfinished`
-and `refused` count jobs that are in none of the figures.
+and `refused` count jobs that are in none of the figures. `alone_h` is the mean completion time if
+nobody waited and nobody shared: no policy can do better.
 
 `--only A,B` runs the traces with one of these in their names, `--policies A,B` only these. With
 `--output FILE` each trial is written there when it has ended, and trials that FILE has already, if
@@ -27,15 +28,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.figures import PUBLISHED, Left, measured, options, show, sources, write
-from scheduler.model import Rules
+from scheduler.model import Node, Rules
+from scheduler.packing import cards, fewest_nodes, node_sizes
 from scheduler.policies import NAMES, POLICIES
 from simulator.simulate import cluster
 from simulator.trace import TraceError, load
 from simulator.trial import Trial
+from simulator.truths import TraceJob
 
 FIGURES = ("mean_h", "median_h", "p99_h", "makespan_h", "utilisation", "restarts_per_job")
-ASIDE = ("unfinished", "refused", "cpu_seconds")
+ASIDE = ("unfinished", "refused", "cpu_seconds", "alone_h")
 RESTART_SECONDS = 20.0
+HOUR = 3600.0
 T4 = "16x4x16384:t4"
 MIXED = "6x4x16384:t4,3x8x11264:rtx,2x8x40960:a100"
 P100 = "8x4x16384:p100"
@@ -84,8 +88,23 @@ class Run:
         jobs = load(data / "traces" / self.case.trace, data=data, seed=self.seed)
         policy, nodes = POLICIES[self.policy](rules), cluster(self.case.cluster)
         trial = Trial(jobs, nodes, policy, rules, restart_seconds=RESTART_SECONDS)
-        summary = trial.run().summary()
+        summary = trial.run().summary() | {"alone_h": _alone_h(jobs, nodes)}
         return {name: summary[name] for name in (*FIGURES, *ASIDE)}
+
+
+def _alone_h(jobs: Sequence[TraceJob], nodes: Sequence[Node]) -> float:
+    """The mean completion time, if each job had what is best for it, at once and for itself."""
+    sizes = node_sizes(cards(nodes))
+    return statistics.fmean(
+        job.spec.max_epochs
+        / HOUR
+        * min(
+            job.truth.epoch_seconds(type, count, fewest_nodes(of_type, count))
+            for type, of_type in sizes.items()
+            for count in range(job.spec.gpus_min, min(job.spec.gpus_max, sum(of_type)) + 1)
+        )
+        for job in jobs
+    )
 
 
 def main() -> int:

@@ -11,7 +11,17 @@ from importlib import import_module
 from scheduler.model import Plan, Rules, Time, View
 from scheduler.ports import Policy
 
-NAMES = ("gpu_sharing", "fifo_sharing", "fifo", "srtf", "las", "elastic", "packing", "gavel")
+NAMES = (
+    "gpu_sharing",
+    "fifo_sharing",
+    "fifo",
+    "srtf",
+    "las",
+    "elastic",
+    "packing",
+    "packing_gangs",
+    "gavel",
+)
 
 
 def _made(name: str, rules: Rules) -> Policy:

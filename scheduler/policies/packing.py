@@ -5,15 +5,16 @@ Training Jobs", ASPLOS 2023, and its artifact. Waiting jobs are gone through by 
 their predicted length, the smallest first. One for which no cards are free is put beside a running
 job ("indolent packing"), at most one, if
 
-- both have as many cards, of one node, and their memory fits together;
+- both have one card, and their memory fits together;
 - their sharing scores add up to no more than 2: tiny 0, medium 1, jumbo 2;
 - it is not expected to need more than twice the GPU time of the other.
 
 One that cannot be placed at all is passed over. Nobody is stopped, and counts never change.
 
-Where we differ: Lucid tells the class by a decision tree from a profile taken before the first run,
-here it is told by GPU utilisation, measured in a job's first epochs or known of earlier jobs of
-its kind; who is unknown runs alone. The two limits are those that fit its 66 published profiles
+Where we differ: Lucid's artifact pairs gangs of one node too, which is packing_gangs.py. It tells
+the class by a decision tree from a profile taken before the first run, here it is told by GPU
+utilisation, measured in a job's first epochs or known of earlier jobs of its kind; who is unknown
+runs alone. The two limits are those that fit its 66 published profiles
 best (53 agree). It predicts lengths from the cluster's history with a boosted model, and turns
 packing off when it forecasts a quiet hour; here lengths are those of speed.py, and as long as cards
 are free nobody is packed.
@@ -39,10 +40,12 @@ SCORES_MAX = 2
 LONGER_MAX = 2.0  # than the job that is there already
 
 
-def packing(rules: Rules) -> Policy:
+def packing(rules: Rules, gpus_max: int = 1) -> Policy:
+    """`gpus_max`: of the jobs that are paired, on one node."""
+
     def plan(view: View, now: Time) -> Plan:
         round = Round(view, now, rules)
-        packer = _Packer(round)
+        packer = _Packer(round, gpus_max)
         for job in sorted(round.candidates, key=packer.order):
             if round.give(job):
                 packer.host(len(round.units) - 1)
@@ -61,8 +64,8 @@ class _Host:
 
 
 class _Packer:
-    def __init__(self, round: Round) -> None:
-        self.round = round
+    def __init__(self, round: Round, gpus_max: int) -> None:
+        self.round, self.gpus_max = round, gpus_max
         self.work = _gpu_seconds(round)
         self.hosts: dict[tuple[int, int], list[_Host]] = {}  # by number of cards and score
         self.in_vain = set[tuple[int, int, int]]()  # who found none: cards, score, memory
@@ -85,7 +88,7 @@ class _Packer:
         unit = self.round.units[number]
         job = unit.jobs[0]
         score = self._score(job)
-        if score is None or takes_whole_card(job) or not unit.count:
+        if score is None or takes_whole_card(job) or not 0 < unit.count <= self.gpus_max:
             return
         if unit.type in self.smallest and self._nodes(unit) == 1:
             host = _Host(job, number, self.smallest[unit.type])

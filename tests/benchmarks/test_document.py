@@ -16,7 +16,7 @@ PUBLISHED_RUN = json.loads(PUBLISHED.read_text())
 
 
 def figures(**changed: float) -> dict[str, float]:
-    return dict.fromkeys((*FIGURES, "unfinished", "refused", "cpu_seconds", "seeds"), 1.0) | changed
+    return dict.fromkeys((*FIGURES, "unfinished", "refused", "cpu_seconds", "alone_h", "seeds"), 1.0) | changed
 
 
 def run(**row: dict[str, float]) -> dict[str, object]:
@@ -49,8 +49,8 @@ def test_every_plot_that_there_is_is_shown() -> None:
 
 def test_the_best_of_a_row_is_bold_and_ours_comes_first() -> None:
     made = table("mean_h", run(fifo=figures(mean_h=3.0), gpu_sharing=figures(mean_h=1.5)))
-    assert "| trace | gpu_sharing | fifo |" in made
-    assert "| sia-1-t4 | **1.50** | 3.00 |" in made
+    assert "| trace | *alone* | gpu_sharing | fifo |" in made
+    assert "| sia-1-t4 | 1.00 | **1.50** | 3.00 |" in made
 
 
 def test_more_use_of_gpus_is_the_better_one() -> None:

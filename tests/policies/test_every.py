@@ -17,7 +17,7 @@ from tests.core import NOW
 from tests.simulator.little import nodes
 from tests.test_properties import RULES, views
 
-FIELD = ("fifo", "srtf", "las", "elastic", "packing", "gavel")
+FIELD = ("fifo", "srtf", "las", "elastic", "packing", "packing_gangs", "gavel")
 
 
 @settings(max_examples=40)
@@ -54,4 +54,4 @@ def test_every_job_of_a_trace_comes_to_its_end(name: str, seed: int) -> None:
     outcomes = {times.outcome for times in result.jobs}
     assert outcomes == {Outcome.SUCCEEDED}
     stops = sum(times.preemptions for times in result.jobs)
-    assert (stops == 0) == (name in ("fifo", "packing"))
+    assert (stops == 0) == (name in ("fifo", "packing", "packing_gangs"))

@@ -8,6 +8,7 @@ from scheduler.policies import POLICIES
 from tests.core import CAPACITY, NOW, RULES, job, node, on, share, view
 
 PACKING = POLICIES["packing"](RULES)
+PACKING_GANGS = POLICIES["packing_gangs"](RULES)
 
 
 def known(name: str, util: float, *, seconds: float = 60.0, mib: int = 4000, gpus: int = 1) -> Job:
@@ -76,11 +77,13 @@ def test_a_job_that_shares_with_nobody_is_neither_host_nor_guest() -> None:
     assert set(planned(on(alone, share()), known("c", 0.1)).placements) == {"b"}
 
 
-def test_gangs_join_gangs_of_the_same_size() -> None:
+def test_gangs_join_gangs_of_the_same_size_only_where_gangs_are_paired() -> None:
     gang = runs(known("a", 0.1, gpus=2), 0, 1)
-    plan = planned(gang, known("b", 0.1, gpus=2), known("c", 0.1), nodes=(node(2),))
+    town = view(gang, known("b", 0.1, gpus=2), known("c", 0.1), nodes=(node(2),))
+    plan = PACKING_GANGS(town, NOW)
     assert plan.placements[JobId("b")] == (share(4000), share(4000, 1))
     assert "c" not in plan.placements
+    assert set(PACKING(town, NOW).placements) == {"a"}
 
 
 def test_nobody_joins_a_gang_over_nodes() -> None:
@@ -88,8 +91,8 @@ def test_nobody_joins_a_gang_over_nodes() -> None:
     here = [share(4000, gpu, name) for name in ("n1", "n2") for gpu in (0, 1)]
     there = on(known("a", 0.1, gpus=4), *here, placement="pretendedx4/2")
     for host in (there, known("a", 0.1, seconds=1.0, gpus=4)):
-        plan = planned(host, known("b", 0.1, gpus=4), nodes=(node(2), node(2, "n2")))
-        assert set(plan.placements) == {"a"}
+        town = view(host, known("b", 0.1, gpus=4), nodes=(node(2), node(2, "n2")))
+        assert set(PACKING_GANGS(town, NOW).placements) == {"a"}
 
 
 def test_the_least_work_comes_first_and_gangs_are_more() -> None:
