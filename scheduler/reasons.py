@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 
 from scheduler.model import Gpu, GpuKey, Job, JobId, Reason, Rules, RunKey, RunPhase, Share, View
 from scheduler.packing import (
@@ -116,9 +117,18 @@ class _Telling:
 
     def _has_room(self, job: Job) -> bool:
         """Whether there is a card, shared or not, with as much memory."""
-        return any(
-            need_mib(job, self.known[key], self.rules) <= room for key, room in self.room.items()
-        )
+        return any(need_mib(job, gpu, self.rules) <= most for gpu, most in self._most_room)
+
+    @cached_property
+    def _most_room(self) -> list[tuple[Gpu, int]]:
+        """Of each make, the card with the most room."""
+        makes: dict[tuple[str, int, int], tuple[Gpu, int]] = {}
+        for key, room in self.room.items():
+            gpu = self.known[key]
+            make = gpu.type, gpu.memory_mib, gpu.reserved_mib
+            if make not in makes or makes[make][1] < room:
+                makes[make] = gpu, room
+        return list(makes.values())
 
     def _by_type(self, job: Job, alike: Iterable[tuple[Gpu, int]]) -> dict[str, int]:
         """How many of these cards are large enough."""
