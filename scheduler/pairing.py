@@ -68,7 +68,7 @@ def shared(
             best = pairing.polished(best)
     best = pairing.joined(best, limits)
     if before and before.worth >= best.worth:
-        best = before
+        best = pairing.joined(pairing.given(before), limits)
     rows = best.groups.members.tolist()
     members = tuple(tuple(job for job in row if job >= 0) for row in rows)
     return Allotment(best.choice, members, best.worth, best.prices)
@@ -106,6 +106,12 @@ class _Pairing:
             few = self.generator.permutation(np.concatenate([served, idle]))[:FEW]
             plan = self._better(plan, drawn[few]) or plan
         return plan
+
+    def given(self, plan: _Plan) -> _Plan:
+        """What is left over, to those who make most of it and have nothing."""
+        idle = np.flatnonzero(plan.choice < 0)
+        most = self.menu.worth[idle].max(axis=1)
+        return self._better(plan, idle[np.argsort(-most, kind="stable")][:FEW]) or plan
 
     def _better(self, plan: _Plan, few: Ints) -> _Plan | None:
         """The plan with the best for these jobs, or as many of them as that is soon done for."""

@@ -216,14 +216,15 @@ def offered(
     """`had`: how many times the usual GPU time a user has had of late."""
     choices = configs(jobs, stocks)
     seconds = learned.speeds.estimate(choices)[learned.rows(jobs)]
-    left = np.array([max(1, job.max_epochs - job.epochs_done) for job in jobs], float)
+    unfinished = np.array([max(0, job.max_epochs - job.epochs_done) for job in jobs], float)
+    left = np.maximum(1.0, unfinished)  # who should be over is about to be
     now = np.array([_now(job, choices, known) for job in jobs], np.intp)
     restart = np.array([job.restart_seconds or rules.restart_seconds for job in jobs], float)
     possible = _possible(jobs, choices, stocks)
     count = np.array([config.count for config in choices])
     remaining = left[:, None] * seconds
     stays = np.array([not may_move(job) for job in jobs]) & (now >= 0)
-    possible = _worth_a_move(possible, remaining, count, now, restart, stays)
+    possible = _worth_a_move(possible, unfinished[:, None] * seconds, count, now, restart, stays)
     for row, job in enumerate(jobs):
         if now[row] < 0 and kind_of(job.spec) not in learned.kinds:
             # Nobody knows yet how such a job scales: it begins with the fewest GPUs.

@@ -103,7 +103,9 @@ class _Planner:
         classes = self._classes([j for j in jobs if j.spec.gpus_max and self._seen(j)])
         for number, members in enumerate(classes):
             later = [job for jobs in classes[number + 1 :] for job in jobs if not may_leave(job)]
-            units += self._chosen(members, taken, self._kept(members, later + unseen))
+            kept = self._kept(members, later + unseen)
+            kept.subtract(self._twice(members, units))
+            units += self._chosen(members, taken, kept)
         done = placed(units, self.view, self.rules, MOVES_MAX)
         # Nobody is stopped for GPUs that are not to be seen for a while.
         done.placements.update({job.id: job.run.shares for job in unseen if job.run})
@@ -146,12 +148,24 @@ class _Planner:
             found.setdefault(number, []).append(job)
         return [found[number] for number in sorted(found, reverse=True)]
 
-    def _kept(self, jobs: Sequence[Job], others: Sequence[Job]) -> Mapping[str, int]:
+    def _kept(self, jobs: Sequence[Job], others: Sequence[Job]) -> Counter[str]:
         """Cards of each type that these cannot have, as others cannot be asked to leave them. (But
         where they are themselves, they stay.)"""
         stays = {key for job in others if running(job) for key in _keys(job)}
         own = {key for job in jobs if running(job) for key in _keys(job)}
         return Counter(self.known[key].type for key in stays - own if key in self.known)
+
+    def _twice(self, jobs: Sequence[Job], units: Sequence[Unit]) -> Counter[str]:
+        """Cards of each type that a class before has, and which these cannot leave either."""
+        bound = {key for job in jobs if running(job) and not may_leave(job) for key in _keys(job)}
+        stay = {
+            key
+            for unit in units
+            for job in unit.jobs
+            if running(job) and len(_keys(job)) == unit.count
+            for key in _keys(job)
+        }
+        return Counter(self.known[key].type for key in bound & stay)
 
     def _chosen(
         self, jobs: Sequence[Job], taken: dict[str, int], kept: Mapping[str, int]
