@@ -37,7 +37,7 @@ from scheduler.model import (
 )
 from scheduler.packing import cards
 from scheduler.pairing import Allotment, Limits, shared
-from scheduler.placing import Placed, Unit, may_leave, placed, running
+from scheduler.placing import Placed, Unit, may_leave, may_move, placed, running
 from scheduler.ports import Policy
 from scheduler.prices import Menu
 from scheduler.reasons import explained
@@ -156,8 +156,8 @@ class _Planner:
         return Counter(self.known[key].type for key in stays - own if key in self.known)
 
     def _twice(self, jobs: Sequence[Job], units: Sequence[Unit]) -> Counter[str]:
-        """Cards of each type that a class before has, and which these cannot leave either."""
-        bound = {key for job in jobs if running(job) and not may_leave(job) for key in _keys(job)}
+        """Cards of each type that a class before has, and where some of these must stay as well."""
+        bound = {key for job in jobs if running(job) and not may_move(job) for key in _keys(job)}
         stay = {
             key
             for unit in units
