@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from scheduler.adopt import lingers
-from scheduler.model import Gpu, GpuKey, Job, Rules, Run, Time, View
+from scheduler.model import Gpu, GpuKey, Job, JobSpec, Rules, Run, Time, View
 from scheduler.packing import cards, need_mib
 from scheduler.policies import POLICIES
 from scheduler.ports import Policy
-from scheduler.remedies import remedy, startable, starts, without
+from scheduler.remedies import remedy, startable, starts, wishing, without
 from simulator.checkers import Checker
 from simulator.world import World
 
@@ -130,9 +131,26 @@ class Remedies(Checker):
         elif not self._starts(job, view):
             alone = without(view, view.jobs, job.id)
             self.require(not self._starts(job, alone), job, "is told nothing, but", view.why)
+        if told.instead:
+            wished = wishing(view, job, asked(job.spec, told.instead))
+            self.require(self._starts(job, wished), job, "waits, though asked for", told.instead)
 
     def _starts(self, job: Job, view: View) -> bool:
         return starts(job.id, view, view.at, self.policy, self.rules)
+
+
+def asked(spec: JobSpec, said: str) -> JobSpec:
+    """As its owner would have it who follows that advice."""
+    match said.split():
+        case ["without", "--disable_gpu_sharing"]:
+            return replace(spec, shareable=True)
+        case ["with", "--num_gpus", count]:
+            return replace(spec, gpus_min=int(count), gpus_max=int(count))
+        case ["with", "--min_gpus", count]:
+            return replace(spec, gpus_min=int(count))
+        case ["with", "--estimated_memory", mib]:
+            return replace(spec, memory_mib=int(mib))
+    raise ValueError(f"nobody can follow this: {said}")
 
 
 def planned(before: View, after: View) -> bool:
