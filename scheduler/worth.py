@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +21,12 @@ from scheduler.interference import Interference
 from scheduler.learning import kind_of
 from scheduler.measurements import Memo
 from scheduler.model import Gpu, GpuKey, Job, Kind, Rules
-from scheduler.packing import fewest_nodes, takes_whole_card
+from scheduler.packing import takes_whole_card
 from scheduler.pairing import Neighbours
 from scheduler.placing import may_leave, may_move, running
 from scheduler.prices import Floats, Ints, Menu
 from scheduler.speed import Config, Speeds
-from scheduler.values import replace
+from scheduler.stocks import Stock, configs
 
 Bools = npt.NDArray[np.bool_]
 
@@ -41,56 +40,6 @@ ENTITLED = 10.0  # for each GPU, more than one is worth: to one job of each user
 MOVE_SPEED = 0.88  # what is left of a pair's speeds if one of the two must move to the other
 NEVER = 1e-6  # the same if neither can be moved to the other
 APART_SPEED = 0.95  # the same if a job must leave the neighbour that it has
-
-
-@dataclass(frozen=True, slots=True)
-class Stock:
-    """The GPUs of one type."""
-
-    type: str
-    gpus: int
-    node_sizes: tuple[int, ...]  # the cards of each node, the most first
-    makes: tuple[tuple[Gpu, int], ...]  # one of each size, and how many there are; smallest first
-
-    @property
-    def smallest(self) -> Gpu:
-        return self.makes[0][0]
-
-    def hold(self, memory_mib: Ints) -> Ints:
-        """How many of them can have a job that takes so much (see packing.need_mib)."""
-        held = [n * (memory_mib <= gpu.memory_mib) for gpu, n in self.makes]
-        return np.asarray(np.sum(held, axis=0))
-
-
-def stocks(known: Mapping[GpuKey, Gpu]) -> list[Stock]:
-    found: dict[str, list[tuple[str, Gpu]]] = {}
-    for (node, _), gpu in known.items():
-        found.setdefault(gpu.type, []).append((node, gpu))
-    made = []
-    for type, cards in sorted(found.items()):
-        on = Counter(node for node, _ in cards)
-        makes = Counter(replace(gpu, uuid="", index=0) for _, gpu in cards)
-        smallest_first = sorted(makes.items(), key=lambda make: make[0].capacity_mib)
-        sizes = tuple(sorted(on.values(), reverse=True))
-        made.append(Stock(type, len(cards), sizes, tuple(smallest_first)))
-    return made
-
-
-def configs(jobs: Sequence[Job], stocks: Sequence[Stock]) -> list[Config]:
-    """All that one of these jobs could have: each count up to a node, then whole nodes."""
-    asked = {n for job in jobs for n in (job.spec.gpus_min, job.spec.gpus_max) if n}
-    most = max(asked, default=1)
-    made = []
-    for stock in stocks:
-        largest = stock.node_sizes[0]
-        counts = {*range(1, largest + 1), *accumulate(stock.node_sizes)}
-        counts = {n for n in counts if n <= most} | {n for n in asked if n > largest}
-        made += [
-            Config(stock.type, count, fewest_nodes(stock.node_sizes, count))
-            for count in sorted(counts)
-            if count <= stock.gpus
-        ]
-    return made
 
 
 class Learned:

@@ -41,7 +41,8 @@ from scheduler.placing import Placed, Unit, may_leave, may_move, placed, running
 from scheduler.ports import Policy
 from scheduler.prices import Menu
 from scheduler.reasons import explained
-from scheduler.worth import Learned, Offer, offered, stocks
+from scheduler.stocks import stocks
+from scheduler.worth import Learned, Offer, offered
 
 PATIENCE = 8  # times `ageing_seconds`: waiting so long is worth a class
 FAIR_MAX = 4.0  # times more, or less, a job is worth for what its user has had
