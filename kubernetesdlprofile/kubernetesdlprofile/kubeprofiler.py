@@ -74,6 +74,7 @@ class KubeProfiler:
         # When this epoch began, and how many of `iterations` were made before. Replaced as one,
         # because the courier's thread looks at it too.
         self._epoch_began = (perf_counter(), 0)
+        self._clocks = (_local_time(), perf_counter())  # one moment on both of them
         self._mean_before = 0.0
         self._steps_reported = 0
         self._courier = self._hire()
@@ -98,6 +99,7 @@ class KubeProfiler:
                 self._leave()
         self.start_epoch_time = _local_time()
         self._epoch_began = (perf_counter(), self.iterations)
+        self._clocks = (self.start_epoch_time, self._epoch_began[0])
 
     def measure(self) -> None:
         """A step has ended. Takes about 0.1 microseconds: no lock, no allocation that stays."""
@@ -149,7 +151,8 @@ class KubeProfiler:
         """When the newest step ended."""
         if self.iterations == 0:
             return None
-        return _local_time() - timedelta(seconds=perf_counter() - self._step_at)
+        then, counted = self._clocks
+        return then + timedelta(seconds=self._step_at - counted)
 
     @property
     def iterationPerEpoch(self) -> int:
