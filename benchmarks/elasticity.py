@@ -36,8 +36,9 @@ from pathlib import Path
 from benchmarks.figures import options, show
 from benchmarks.policies import MIXED, T4
 from scheduler.measurements import parse
-from scheduler.model import Fact, JobId, Profile, Rules, Time, View
+from scheduler.model import Fact, JobId, Rules
 from scheduler.policies.gpu_sharing import gpu_sharing
+from scheduler.ports import Step
 from simulator.outcome import Result
 from simulator.simulate import cluster
 from simulator.trace import load
@@ -84,15 +85,8 @@ class Reader:
         self._started: dict[JobId, Fact] = {}
         self._asked: set[JobId] = set()
 
-    def __call__(
-        self,
-        view: View,
-        touched: Sequence[JobId],
-        facts: Sequence[Fact],
-        profiles: Sequence[Profile],
-        at: Time,
-    ) -> None:
-        for fact in facts:
+    def __call__(self, step: Step) -> None:
+        for fact in step.facts:
             if fact.job_id is None:
                 continue
             if fact.kind == "run_started":

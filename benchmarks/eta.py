@@ -34,13 +34,11 @@ from scheduler.calibration import Calibration
 from scheduler.draft import Draft
 from scheduler.forecast import guesses
 from scheduler.model import (
-    Fact,
     Job,
     JobId,
     JobSpec,
     Measured,
     Outcome,
-    Profile,
     Rules,
     Run,
     RunPhase,
@@ -50,6 +48,7 @@ from scheduler.model import (
 )
 from scheduler.paces import Paces
 from scheduler.policies import POLICIES
+from scheduler.ports import Step
 from scheduler.prospect import Forecast, Interval
 from simulator.generate import generated
 from simulator.simulate import cluster
@@ -84,21 +83,15 @@ class Telling:
         self.looked_at = 0.0
         self.next_age: dict[JobId, float] = {}
 
-    def hear(
-        self,
-        view: View,
-        touched: Sequence[JobId],
-        facts: Sequence[Fact],
-        profiles: Sequence[Profile],
-        at: Time,
-    ) -> None:
-        for job in (view.jobs[job_id] for job_id in touched):
+    def hear(self, step: Step) -> None:
+        view, at = step.after, step.at
+        for job in (view.jobs[job_id] for job_id in step.touched):
             if job.started_at is not None:
                 self.started.setdefault(job.id, job.started_at)
             if job.outcome:
                 self.ended[job.id] = job
         firsts = {"job_submitted": 0, "run_started": 1}
-        of = {f.job_id for f in facts if firsts.get(f.kind) == (f.attempt or 0)}
+        of = {f.job_id for f in step.facts if firsts.get(f.kind) == (f.attempt or 0)}
         if not of and at < self.looked_at + LOOK_SECONDS:
             return
         for job in view.jobs.values():

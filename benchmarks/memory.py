@@ -29,7 +29,6 @@ import numpy as np
 from benchmarks.figures import options, show
 from scheduler.loop import Scheduler
 from scheduler.model import (
-    Fact,
     Failure,
     GpuKey,
     Job,
@@ -39,7 +38,6 @@ from scheduler.model import (
     Node,
     Outcome,
     Plan,
-    Profile,
     Rules,
     RunPhase,
     Time,
@@ -47,7 +45,7 @@ from scheduler.model import (
 )
 from scheduler.packing import cards
 from scheduler.policies import POLICIES
-from scheduler.ports import Policy
+from scheduler.ports import Policy, Step
 from simulator.outcome import Tally
 from simulator.simulate import cluster
 from simulator.traffic import Traffic
@@ -130,18 +128,11 @@ class Count:
     seen: Counter[str] = field(default_factory=Counter)
     measured: set[tuple[JobId, str]] = field(default_factory=set)  # and where
 
-    def __call__(
-        self,
-        view: View,
-        touched: Sequence[JobId],
-        facts: Sequence[Fact],
-        profiles: Sequence[Profile],
-        at: Time,
-    ) -> None:
-        self.measured |= {(profile.job_id, profile.placement) for profile in profiles}
-        for fact in facts:
+    def __call__(self, step: Step) -> None:
+        self.measured |= {(profile.job_id, profile.placement) for profile in step.profiles}
+        for fact in step.facts:
             if fact.kind == "run_started" and fact.job_id:
-                self._placed(view.jobs[fact.job_id], view)
+                self._placed(step.after.jobs[fact.job_id], step.after)
             elif fact.kind == "run_ended" and "out of GPU memory" in str(fact.data["reason"]):
                 self.seen["deaths"] += 1
 

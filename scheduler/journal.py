@@ -40,6 +40,7 @@ from scheduler.model import (
     Updated,
     View,
 )
+from scheduler.ports import Step
 from scheduler.rows import Row
 
 START_EVERY_SECONDS = 86_400.0
@@ -73,18 +74,11 @@ class Journal:
     def full(self) -> bool:
         return len(self.steps) >= WAITING_MAX
 
-    def with_step(
-        self,
-        before: View,
-        after: View,
-        changed: Changed,
-        events: Sequence[Event],
-        actions: Sequence[Action],
-        at: Time,
-    ) -> Journal:
-        begun = self._begun(before, at)
-        heard, looked = written(events, begun.looked)
-        row = (begun.start, after.number, at, heard, digest(after, changed, actions))
+    def with_step(self, step: Step, changed: Changed) -> Journal:
+        begun, after = self._begun(step.before, step.at), step.after
+        heard, looked = written(step.events, begun.looked)
+        decided = digest(after, changed, step.actions)
+        row = (begun.start, after.number, step.at, heard, decided)
         return replace(begun, looked=looked, steps=(*begun.steps, row))
 
     def emptied(self) -> Journal:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
 
 import structlog
 
 from scheduler.config import Log
-from scheduler.model import Action, Event, Fact, JobId, Profile, Time, View
-from scheduler.ports import Store
+from scheduler.model import View
+from scheduler.ports import Step, Store
 
 Logger = structlog.typing.FilteringBoundLogger
 
@@ -67,21 +66,8 @@ class Told:
     def load(self) -> View:
         return self._store.load()
 
-    def commit(
-        self,
-        before: View,
-        after: View,
-        touched: Sequence[JobId],
-        facts: Sequence[Fact],
-        profiles: Sequence[Profile],
-        at: Time,
-        *,
-        events: Sequence[Event] = (),
-        actions: Sequence[Action] = (),
-    ) -> None:
-        self._store.commit(
-            before, after, touched, facts, profiles, at, events=events, actions=actions
-        )
-        for fact in facts:
+    def commit(self, step: Step) -> None:
+        self._store.commit(step)
+        for fact in step.facts:
             about = {"job_id": fact.job_id, "attempt": fact.attempt, "at": fact.at}
             self._logger.info(fact.kind, **{**fact.data, **about})

@@ -7,7 +7,7 @@ from scheduler.facts import facts
 from scheduler.invariants import check
 from scheduler.lifecycle import restored
 from scheduler.model import Rules, Time
-from scheduler.ports import Cluster, Inbox, Policy, Store
+from scheduler.ports import Cluster, Inbox, Policy, Step, Store
 
 
 class Scheduler:
@@ -27,9 +27,7 @@ class Scheduler:
         check(before, made.view, made.touched)
         told = facts(before, made.view, made.touched, events, now)
         self._store.commit(
-            *(before, made.view, made.touched, told, made.profiles, now),
-            events=events,
-            actions=made.actions,
+            Step(before, made.view, made.touched, told, made.profiles, now, events, made.actions)
         )
         self.view, self._wake_at = made.view, made.wake_at
         for action in made.actions:

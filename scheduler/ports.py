@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from scheduler.model import Action, Event, Fact, JobId, Plan, Profile, Time, View
 
 Policy = Callable[[View, Time], Plan]
 Put = Callable[[Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One turn of the loop, to be committed."""
+
+    before: View
+    after: View
+    touched: Sequence[JobId]  # all that may differ between the two, new ones as they were submitted
+    facts: Sequence[Fact]
+    profiles: Sequence[Profile]  # measured epochs to be kept
+    at: Time
+    events: Sequence[Event] = ()  # what was heard
+    actions: Sequence[Action] = ()  # what is about to be asked for
 
 
 class Inbox(Protocol):
@@ -30,26 +45,12 @@ class Store(Protocol):
         """The jobs that have not ended, in the order of their submission, and what was learned of
         others; no nodes, no pods."""
 
-    def commit(
-        self,
-        before: View,
-        after: View,
-        touched: Sequence[JobId],
-        facts: Sequence[Fact],
-        profiles: Sequence[Profile],
-        at: Time,
-        *,
-        events: Sequence[Event] = (),
-        actions: Sequence[Action] = (),
-    ) -> None:
+    def commit(self, step: Step) -> None:
         """All of it is on disk, or none of it and an error. Nothing to write costs nothing.
 
-        `touched` names every job that may differ between the two views, new ones in the order of
-        their submission. Of jobs that do not differ, and of those which `after` has merely
-        forgotten, nothing is written. A job that had ended is never written again.
-
-        `events` and `actions` are what the step heard, and what it is about to ask for: a store
-        may keep them, so that the step can be decided once more.
+        Of jobs that do not differ between the two views, and of those which `after` has merely
+        forgotten, nothing is written. A job that had ended is never written again. What the step
+        heard and is about to ask for may be kept, so that it can be decided once more.
         """
 
 

@@ -14,7 +14,8 @@ import msgspec
 from scheduler import database, journal, rows
 from scheduler.errors import InvariantError
 from scheduler.journal import Decider, Journal
-from scheduler.model import Action, Event, Fact, Job, JobId, Profile, Time, View
+from scheduler.model import Job, View
+from scheduler.ports import Step
 
 
 def _insert(table: str, columns: Sequence[str], conflict: str = "") -> str:
@@ -76,24 +77,14 @@ class SqliteStore:
         except (msgspec.MsgspecError, ValueError) as error:
             raise database.damaged(self._path, f"a row cannot be read ({error})") from error
 
-    def commit(
-        self,
-        before: View,
-        after: View,
-        touched: Sequence[JobId],
-        facts: Sequence[Fact],
-        profiles: Sequence[Profile],
-        at: Time,
-        *,
-        events: Sequence[Event] = (),
-        actions: Sequence[Action] = (),
-    ) -> None:
-        changed = rows.changed_jobs(before, after, touched)
-        learned = rows.learned_rows(before, after)
+    def commit(self, step: Step) -> None:
+        before = step.before
+        changed = rows.changed_jobs(before, step.after, step.touched)
+        learned = rows.learned_rows(before, step.after)
         steps = self._journal
         if steps:
-            steps = steps.with_step(before, after, changed, events, actions, at)
-        if not (changed or facts or profiles or learned or (steps and steps.full)):
+            steps = steps.with_step(step, changed)
+        if not (changed or step.facts or step.profiles or learned or (steps and steps.full)):
             self._journal = steps
             return
         with database.explained(self._path):
@@ -104,11 +95,11 @@ class SqliteStore:
                         self._update_job(job, state)
                     else:
                         self._insert_job(job, state)
-                for profile in profiles:
+                for profile in step.profiles:
                     self._write(_PROFILE, rows.profile_row(profile))
                 for row in learned:
                     self._write(_LEARNED, row)
-                for fact in facts:
+                for fact in step.facts:
                     self._write(_FACT, rows.fact_row(fact))
                 if steps:
                     self._db.executemany(_START, steps.starts)

@@ -14,14 +14,11 @@ from scheduler.errors import InvariantError, Unavailable
 from scheduler.journal import Decider
 from scheduler.loop import Scheduler
 from scheduler.model import (
-    Action,
-    Event,
     Fact,
     Job,
     JobId,
     Node,
     Plan,
-    Profile,
     Rules,
     Share,
     Time,
@@ -29,7 +26,7 @@ from scheduler.model import (
 )
 from scheduler.packing import cards, need_mib
 from scheduler.policies import POLICIES
-from scheduler.ports import Policy
+from scheduler.ports import Policy, Step
 from scheduler.store import SqliteStore
 from simulator.checkers import Violation, checkers, unfinished
 from simulator.fairness import fairness
@@ -248,25 +245,12 @@ class Recorder:
     def load(self) -> View:
         return self.inner.load()
 
-    def commit(
-        self,
-        before: View,
-        after: View,
-        touched: Sequence[JobId],
-        facts: Sequence[Fact],
-        profiles: Sequence[Profile],
-        at: Time,
-        *,
-        events: Sequence[Event] = (),
-        actions: Sequence[Action] = (),
-    ) -> None:
+    def commit(self, step: Step) -> None:
         self.world.maybe_crash()
-        self.inner.commit(
-            before, after, touched, facts, profiles, at, events=events, actions=actions
-        )
-        self.jobs.update(after.jobs)
-        self.world.learned = after.kinds, after.used
-        self.record(facts)
+        self.inner.commit(step)
+        self.jobs.update(step.after.jobs)
+        self.world.learned = step.after.kinds, step.after.used
+        self.record(step.facts)
         self.world.maybe_crash()
 
 

@@ -11,18 +11,12 @@ from scheduler import admission
 from scheduler.errors import Impossible
 from scheduler.loop import Scheduler
 from scheduler.model import (
-    Action,
-    Event,
-    Fact,
-    JobId,
     Node,
-    Profile,
     Rules,
-    Time,
     View,
 )
 from scheduler.packing import cards, fewest_nodes, node_sizes
-from scheduler.ports import Policy
+from scheduler.ports import Policy, Step
 from simulator.outcome import Result, Tally
 from simulator.traffic import Traffic
 from simulator.truths import TraceJob
@@ -30,7 +24,7 @@ from simulator.truths import TraceJob
 STEPS_IN_VAIN_MAX = 1000  # of a scheduler in a world where nothing happens of itself
 GATHER_SECONDS_MAX = 4.0  # what is heard later than scheduler/learning.py allows teaches nothing
 
-Listener = Callable[[View, Sequence[JobId], Sequence[Fact], Sequence[Profile], Time], None]
+Listener = Callable[[Step], None]
 
 
 class NullStore:
@@ -42,19 +36,8 @@ class NullStore:
     def load(self) -> View:
         return View()
 
-    def commit(
-        self,
-        before: View,
-        after: View,
-        touched: Sequence[JobId],
-        facts: Sequence[Fact],
-        profiles: Sequence[Profile],
-        at: Time,
-        *,
-        events: Sequence[Event] = (),
-        actions: Sequence[Action] = (),
-    ) -> None:
-        self.listener(after, touched, facts, profiles, at)
+    def commit(self, step: Step) -> None:
+        self.listener(step)
 
 
 class Trial:
@@ -97,21 +80,14 @@ class Trial:
         cpu_seconds = time.process_time() - began
         return self.tally.result(self.gpus, self.refused, steps, cpu_seconds)
 
-    def _committed(
-        self,
-        after: View,
-        touched: Sequence[JobId],
-        facts: Sequence[Fact],
-        profiles: Sequence[Profile],
-        at: Time,
-    ) -> None:
-        for job_id in touched:
-            outcome = after.jobs[job_id].outcome
+    def _committed(self, step: Step) -> None:
+        for job_id in step.touched:
+            outcome = step.after.jobs[job_id].outcome
             if outcome and self.tally.jobs[job_id].outcome is None:
-                self.tally.ended(job_id, outcome, at)
+                self.tally.ended(job_id, outcome, step.at)
                 self.ended += 1
         if self.listener:
-            self.listener(after, touched, facts, profiles, at)
+            self.listener(step)
 
 
 def sorted_out(

@@ -14,6 +14,7 @@ from scheduler import database
 from scheduler.errors import ConfigError, InvariantError, Unavailable
 from scheduler.migrations import migrations
 from scheduler.model import Job, JobId, JobSpec, View
+from scheduler.ports import Step
 from scheduler.store import SqliteStore
 
 
@@ -33,7 +34,7 @@ def filled(path: Path) -> Path:
         )
     }
     with closing(SqliteStore(path)) as store:
-        store.commit(View(), View(jobs=jobs), tuple(jobs), [], [], 1.0)
+        store.commit(Step(View(), View(jobs=jobs), tuple(jobs), [], [], 1.0))
     return path
 
 

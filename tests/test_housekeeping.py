@@ -29,6 +29,7 @@ from scheduler.housekeeping import (
 )
 from scheduler.journal import Decider
 from scheduler.model import Fact, Job, JobId, JobSpec, Outcome, Profile, Rules, View
+from scheduler.ports import Step
 from scheduler.reader import Reader
 from scheduler.store import SqliteStore
 
@@ -60,7 +61,7 @@ def add(store: SqliteStore, *jobs: Job, facts: int = 1, at: float = 1.0) -> None
     told = [Fact(at, "told", job.id, n) for job in jobs for n in range(facts)]
     measured = [Profile(job.id, 1, n) for job in jobs for n in range(facts)]
     after = View(jobs={job.id: job for job in jobs})
-    store.commit(View(), after, tuple(after.jobs), told, measured, at)
+    store.commit(Step(View(), after, tuple(after.jobs), told, measured, at))
 
 
 def jobs_in(path: Path) -> list[Job]:
@@ -167,9 +168,9 @@ def test_only_old_stories_of_ended_jobs_are_pruned(path: Path, store: SqliteStor
     live, old, fresh, stranger = job(1), job(2, ended_at=50.0), job(3, ended_at=200.0), job(4)
     add(store, live, old, fresh, facts=2, at=10.0)
     elsewhere = [Fact(10.0, "told", stranger.id), Fact(10.0, "node_seen")]
-    store.commit(View(), View(), [], elsewhere, [], 10.0)
+    store.commit(Step(View(), View(), [], elsewhere, [], 10.0))
     recent = Fact(150.0, "told", stranger.id)
-    store.commit(View(), View(), [], [recent], [], 150.0)
+    store.commit(Step(View(), View(), [], [recent], [], 150.0))
 
     assert prune(path, 100.0, NEVER) == 2 + 2 + 2  # old's facts, the two elsewhere, its profiles
     with closing(Reader(path)) as reader:
@@ -218,7 +219,7 @@ def record(path: Path, steps: int, at: float) -> None:
         for number in range(steps):
             one = replace(job(int(at) + number), submitted_at=at)
             after = View(number + 1, jobs={one.id: one})
-            store.commit(view, after, [one.id], [], [], at)
+            store.commit(Step(view, after, [one.id], [], [], at))
             view = View(number + 1)
 
 

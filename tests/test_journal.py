@@ -34,6 +34,7 @@ from scheduler.model import (
     Used,
     View,
 )
+from scheduler.ports import Step
 from tests.core import NOW, RULES, job, look, node, on, pod, share, spec, view
 from tests.strategies import values
 
@@ -164,12 +165,14 @@ FRESH = Journal(DECIDER, start=4)
 
 def stepped(made: Journal, *ats: float, events: Sequence[Event] = ()) -> Journal:
     for number, at in enumerate(ats, 1):
-        made = made.with_step(View(number - 1), View(number), [], events, [], at)
+        made = made.with_step(
+            Step(View(number - 1), View(number), [], [], [], at, events), changed=[]
+        )
     return made
 
 
 def test_the_first_step_is_preceded_by_the_view_that_it_began_with() -> None:
-    first = FRESH.with_step(view(A), View(1), [], [], [], NOW)
+    first = FRESH.with_step(Step(view(A), View(1), [], [], [], NOW), changed=[])
     ((start, number, at, _, kept),) = first.starts
     assert (start, number, at) == (5, 0, NOW)
     assert journal.view(kept) == view(A)

@@ -13,14 +13,13 @@ from scheduler.model import (
     Job,
     JobId,
     Plan,
-    Profile,
     Submitted,
     Time,
     Updated,
     View,
 )
 from scheduler.policies.fifo_sharing import fifo_sharing
-from scheduler.ports import Policy
+from scheduler.ports import Policy, Step
 from tests.core import NOW, RULES, job, look, on, share, spec
 
 A = JobId("a")
@@ -46,22 +45,11 @@ class World:
     def load(self) -> View:
         return View(jobs={job.id: job for job in self.jobs})
 
-    def commit(
-        self,
-        before: View,
-        after: View,
-        touched: Sequence[JobId],
-        facts: Sequence[Fact],
-        profiles: Sequence[Profile],
-        at: Time,
-        *,
-        events: Sequence[Event] = (),
-        actions: Sequence[Action] = (),
-    ) -> None:
+    def commit(self, step: Step) -> None:
         if self.full:
             raise Unavailable("the disk is full")
-        self.log.append(f"commit {', '.join(touched)}")
-        self.facts += facts
+        self.log.append(f"commit {', '.join(step.touched)}")
+        self.facts += step.facts
 
     def perform(self, action: Action) -> None:
         self.log.append(f"perform {type(action).__name__} {action.job_id} {action.attempt}")

@@ -13,6 +13,7 @@ import pytest
 from scheduler import database, reader
 from scheduler.errors import ConfigError
 from scheduler.model import Fact, Job, JobId, JobSpec, Outcome, Profile, View
+from scheduler.ports import Step
 from scheduler.reader import MATCHES_MAX, Query, Reader
 from scheduler.store import SqliteStore
 
@@ -47,7 +48,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def store(path: Path) -> Iterator[SqliteStore]:
     with closing(SqliteStore(path)) as store:
         jobs = {job.id: job for job in JOBS}
-        store.commit(View(), View(jobs=jobs), tuple(jobs), [], [], 1.0)
+        store.commit(Step(View(), View(jobs=jobs), tuple(jobs), [], [], 1.0))
         yield store
 
 
@@ -130,7 +131,7 @@ def test_a_story_is_told_in_its_order(asked: Reader, store: SqliteStore) -> None
     facts = [Fact(9.0, "told", job.id, n, {"text": "ü", "n": n, "none": None}) for n in range(3)]
     noise = [replace(fact, job_id=other.id) for fact in facts]
     mixed = [fact for pair in zip(facts, noise, strict=True) for fact in pair]
-    store.commit(View(), View(), [], mixed, [], 9.0)
+    store.commit(Step(View(), View(), [], mixed, [], 9.0))
     assert asked.story(job.id) == facts
 
 
@@ -141,7 +142,7 @@ def test_profiles_come_newest_first(asked: Reader, store: SqliteStore) -> None:
         for attempt, epoch in ((1, 1), (1, 2), (2, 2), (2, 3))
         for rank in (1, 0)
     ]
-    store.commit(View(), View(), [], [], [*oldest_first, Profile(other, 1, 8)], 1.0)
+    store.commit(Step(View(), View(), [], [], [*oldest_first, Profile(other, 1, 8)], 1.0))
     assert asked.profiles(job, 100) == oldest_first[::-1]
     assert asked.profiles(job, 3) == oldest_first[::-1][:3]
     assert asked.newest_epoch([job, other, JOBS[7].id]) == {

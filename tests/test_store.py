@@ -27,6 +27,7 @@ from scheduler.model import (
     Share,
     View,
 )
+from scheduler.ports import Step
 from scheduler.reader import Query, Reader
 from scheduler.store import SqliteStore
 
@@ -57,14 +58,14 @@ def test_readers_see_a_job_as_it_is_committed(store: SqliteStore, reader: Reader
     assert reader.job(JOB.id) is None
     last = View()
     for job in (JOB, RUNNING, ENDED):
-        store.commit(last, view(job), [job.id], [], [], 1.0)
+        store.commit(Step(last, view(job), [job.id], [], [], 1.0))
         last = view(job)
         assert reader.job(JOB.id) == job
 
 
 def test_a_job_that_the_view_forgets_stays_on_disk(store: SqliteStore, reader: Reader) -> None:
-    store.commit(View(), view(ENDED), [ENDED.id], [], [], 1.0)
-    store.commit(view(ENDED), View(), [ENDED.id], [], [], 2.0)
+    store.commit(Step(View(), view(ENDED), [ENDED.id], [], [], 1.0))
+    store.commit(Step(view(ENDED), View(), [ENDED.id], [], [], 2.0))
     assert reader.job(ENDED.id) == ENDED
     assert store.load() == View()
 
@@ -75,16 +76,16 @@ def test_facts_and_profiles_go_with_the_jobs_or_not_at_all(
     fact = Fact(2.0, "submitted", JOB.id, data={"name": "ünï", "priority": 1})
     stranger = Profile(JobId("nobody's"), attempt=1, epoch=1)
     with pytest.raises(InvariantError, match="must not be"):
-        store.commit(View(), view(JOB), [JOB.id], [fact], [stranger], 2.0)
+        store.commit(Step(View(), view(JOB), [JOB.id], [fact], [stranger], 2.0))
     assert (reader.job(JOB.id), reader.story(JOB.id)) == (None, [])
-    store.commit(View(), view(JOB), [JOB.id], [fact], [Profile(JOB.id, 1, 1)], 2.0)
+    store.commit(Step(View(), view(JOB), [JOB.id], [fact], [Profile(JOB.id, 1, 1)], 2.0))
     assert (reader.job(JOB.id), reader.story(JOB.id)) == (JOB, [fact])
     assert reader.profiles(JOB.id, 5) == [Profile(JOB.id, 1, 1)]
 
 
 def test_a_fact_may_be_about_a_job_that_was_never_ours(store: SqliteStore, reader: Reader) -> None:
     fact = Fact(2.0, "stranger_removed", JobId("stranger"), 3)
-    store.commit(View(), View(), [], [fact], [], 2.0)
+    store.commit(Step(View(), View(), [], [fact], [], 2.0))
     assert reader.story(JobId("stranger")) == [fact]
 
 
@@ -94,34 +95,34 @@ def test_a_repeated_report_is_kept_once_and_as_it_came_first(
     first = Profile(JOB.id, attempt=1, epoch=1, epoch_seconds=10.0, beside=(JobId("job-2"),))
     late = replace(first, epoch_seconds=99.0)
     other_rank = replace(first, rank=1)
-    store.commit(View(), view(JOB), [JOB.id], [], [first, late], 1.0)
-    store.commit(view(JOB), view(JOB), [], [], [late, other_rank], 2.0)
+    store.commit(Step(View(), view(JOB), [JOB.id], [], [first, late], 1.0))
+    store.commit(Step(view(JOB), view(JOB), [], [], [late, other_rank], 2.0))
     assert reader.profiles(JOB.id, 5) == [first, other_rank]
 
 
 def test_a_report_may_come_after_the_job_has_ended(store: SqliteStore, reader: Reader) -> None:
     late = Profile(ENDED.id, attempt=1, epoch=1)
-    store.commit(View(), view(ENDED), [ENDED.id], [], [], 1.0)
-    store.commit(view(ENDED), View(), [], [], [late], 2.0)
+    store.commit(Step(View(), view(ENDED), [ENDED.id], [], [], 1.0))
+    store.commit(Step(view(ENDED), View(), [], [], [late], 2.0))
     assert reader.newest_epoch([ENDED.id]) == {ENDED.id: late}
 
 
 def test_a_label_given_twice_is_no_trouble(store: SqliteStore, reader: Reader) -> None:
     job = replace(ENDED, spec=replace(ENDED.spec, labels=(("a", "b"), ("a", "b"), ("a", "c"))))
-    store.commit(View(), view(job), [job.id], [], [], 1.0)
+    store.commit(Step(View(), view(job), [job.id], [], [], 1.0))
     assert reader.jobs(Query(labels=(("a", "b"), ("a", "c")))) == ([job], 1)
 
 
 def test_a_full_disk_takes_nothing_and_the_store_goes_on_when_there_is_room(
     store: SqliteStore, reader: Reader
 ) -> None:
-    store.commit(View(), view(JOB), [JOB.id], [], [], 1.0)
+    store.commit(Step(View(), view(JOB), [JOB.id], [], [], 1.0))
     facts = [Fact(2.0, "long", JOB.id, data={"text": "x" * 1000})] * 1000
     with no_file_grows_beyond(200_000), pytest.raises(Unavailable, match="is the disk full"):
-        store.commit(view(JOB), view(RUNNING), [JOB.id], facts, [], 2.0)
+        store.commit(Step(view(JOB), view(RUNNING), [JOB.id], facts, [], 2.0))
     assert list(store.load().jobs.values()) == [JOB]
     assert reader.story(JOB.id) == []
-    store.commit(view(JOB), view(RUNNING), [JOB.id], facts, [], 2.0)
+    store.commit(Step(view(JOB), view(RUNNING), [JOB.id], facts, [], 2.0))
     assert reader.story(JOB.id) == facts
     assert reader.job(JOB.id) == RUNNING
 
@@ -135,7 +136,7 @@ def step(store: SqliteStore, number: int, *jobs: Job, at: float = 1.0) -> None:
     """One that changes these jobs, and hears of another one."""
     heard = [Cancelled(JobId("other"))]
     before, after = View(number - 1), replace(view(*jobs), number=number)
-    store.commit(before, after, [job.id for job in jobs], [], [], at, events=heard)
+    store.commit(Step(before, after, [job.id for job in jobs], [], [], at, events=heard))
 
 
 def kept(path: Path) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:

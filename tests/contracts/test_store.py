@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from scheduler.errors import InvariantError
 from scheduler.journal import Decider
 from scheduler.model import Fact, Job, JobId, JobSpec, Outcome, Profile, Rules, View
+from scheduler.ports import Step
 from scheduler.store import SqliteStore
 from tests.strategies import values
 
@@ -112,7 +113,7 @@ def test_what_was_committed_is_what_is_loaded(kind: str, data: st.DataObject) ->
     with disk(kind) as here:
         for _ in range(3):
             after, touched = data.draw(next_views(view))
-            here.store.commit(view, after, touched, *data.draw(news(after)), 0.0)
+            here.store.commit(Step(view, after, touched, *data.draw(news(after)), 0.0))
             view = after
             here.restart()
             assert here.jobs() == live(view)
@@ -124,17 +125,17 @@ def test_what_was_committed_is_what_is_loaded(kind: str, data: st.DataObject) ->
 def test_a_crash_at_any_statement_leaves_all_or_nothing(kind: str, data: st.DataObject) -> None:
     before, touched = data.draw(next_views(View()))
     with disk(kind) as here:
-        here.store.commit(View(), before, touched, [], [], 0.0)
+        here.store.commit(Step(View(), before, touched, [], [], 0.0))
         after, touched = data.draw(next_views(before))
         facts, profiles = data.draw(news(after))
         here.statements_left = data.draw(st.integers(0, 12))
         try:
-            here.store.commit(before, after, touched, facts, profiles, 0.0)
+            here.store.commit(Step(before, after, touched, facts, profiles, 0.0))
         except Crash:
             here.restart()
             assert here.jobs() == live(before)
             here.statements_left = sys.maxsize
-            here.store.commit(before, after, touched, facts, profiles, 0.0)
+            here.store.commit(Step(before, after, touched, facts, profiles, 0.0))
         assert here.jobs() == live(after)
 
 
@@ -152,7 +153,7 @@ def test_jobs_are_loaded_in_the_order_of_their_submission(kind: str) -> None:
     numbers = random.Random(1).sample(range(100), 100)
     jobs = [job(number) for number in numbers]
     with disk(kind) as here:
-        here.store.commit(View(), view(*jobs), [job.id for job in jobs], [], [], 1.0)
+        here.store.commit(Step(View(), view(*jobs), [job.id for job in jobs], [], [], 1.0))
         assert here.jobs() == jobs
 
 
@@ -160,19 +161,19 @@ def test_jobs_are_loaded_in_the_order_of_their_submission(kind: str) -> None:
 def test_how_a_job_ended_is_never_changed(kind: str) -> None:
     ended = job(1, outcome=Outcome.FAILED)
     with disk(kind) as here:
-        here.store.commit(View(), view(ended), [ended.id], [], [], 1.0)
+        here.store.commit(Step(View(), view(ended), [ended.id], [], [], 1.0))
         for changed in (replace(ended, outcome=Outcome.SUCCEEDED), replace(ended, outcome=None)):
             with pytest.raises(InvariantError, match="job-1"):
-                here.store.commit(view(ended), view(changed), [ended.id], [], [], 2.0)
+                here.store.commit(Step(view(ended), view(changed), [ended.id], [], [], 2.0))
         assert here.jobs() == []
 
 
 @KINDS
 def test_a_job_is_submitted_once(kind: str) -> None:
     with disk(kind) as here:
-        here.store.commit(View(), view(job(1)), [job(1).id], [], [], 1.0)
+        here.store.commit(Step(View(), view(job(1)), [job(1).id], [], [], 1.0))
         with pytest.raises(InvariantError, match="must not be"):
-            here.store.commit(View(), view(job(1)), [job(1).id], [], [], 2.0)
+            here.store.commit(Step(View(), view(job(1)), [job(1).id], [], [], 2.0))
 
 
 @KINDS
@@ -182,21 +183,21 @@ def test_what_could_not_be_read_again_is_not_written(kind: str, wrong: float) ->
     fact = Fact(at=wrong, kind="odd")
     with disk(kind) as here:
         with pytest.raises(InvariantError, match="job-1: its specification"):
-            here.store.commit(View(), view(job(1, spec=spec)), [job(1).id], [], [], 1.0)
+            here.store.commit(Step(View(), view(job(1, spec=spec)), [job(1).id], [], [], 1.0))
         if wrong != wrong:
             with pytest.raises(InvariantError, match="must not be"):
-                here.store.commit(View(), view(job(1)), [job(1).id], [fact], [], 1.0)
+                here.store.commit(Step(View(), view(job(1)), [job(1).id], [fact], [], 1.0))
         assert here.jobs() == []
 
 
 @KINDS
 def test_when_there_is_nothing_to_write_nothing_is_written(kind: str) -> None:
     with disk(kind) as here:
-        here.store.commit(View(), view(job(1)), [job(1).id], [], [], 1.0)
+        here.store.commit(Step(View(), view(job(1)), [job(1).id], [], [], 1.0))
         here.statements_left = 0  # one more would be a crash
         same = view(job(1))
-        here.store.commit(same, replace(same, number=2), [job(1).id], [], [], 2.0)
-        here.store.commit(same, View(), [job(1).id], [], [], 2.0)
+        here.store.commit(Step(same, replace(same, number=2), [job(1).id], [], [], 2.0))
+        here.store.commit(Step(same, View(), [job(1).id], [], [], 2.0))
         assert here.jobs() == [job(1)]
 
 

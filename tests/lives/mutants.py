@@ -358,9 +358,7 @@ MUTANTS = (
         "act, then commit",
         LOOP,
         """        self._store.commit(
-            *(before, made.view, made.touched, told, made.profiles, now),
-            events=events,
-            actions=made.actions,
+            Step(before, made.view, made.touched, told, made.profiles, now, events, made.actions)
         )
         self.view, self._wake_at = made.view, made.wake_at
         for action in made.actions:
@@ -369,9 +367,7 @@ MUTANTS = (
         """        for action in made.actions:
             self._cluster.perform(action)
         self._store.commit(
-            *(before, made.view, made.touched, told, made.profiles, now),
-            events=events,
-            actions=made.actions,
+            Step(before, made.view, made.touched, told, made.profiles, now, events, made.actions)
         )
         self.view, self._wake_at = made.view, made.wake_at
 """,

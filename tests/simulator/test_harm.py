@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from scheduler.model import Fact, JobId, Outcome, Profile, Rules, Time, View
+from scheduler.model import JobId, Outcome, Rules
 from scheduler.policies.gpu_sharing import gpu_sharing
+from scheduler.ports import Step
 from simulator.outcome import Result
 from simulator.truths import TraceJob, Truth
 from tests.simulator.little import Plain, job, trial
@@ -40,14 +41,8 @@ def lived(jobs: Sequence[TraceJob], gpus: int) -> tuple[Counter[JobId], Result]:
     rules, seconds = Rules(), {f"job-{n:05}": one.truth for n, one in enumerate(jobs)}
     harmed = Counter[JobId]()
 
-    def listen(
-        view: View,
-        touched: Sequence[JobId],
-        facts: Sequence[Fact],
-        profiles: Sequence[Profile],
-        at: Time,
-    ) -> None:
-        for profile in profiles:
+    def listen(step: Step) -> None:
+        for profile in step.profiles:
             alone = seconds[profile.job_id].epoch_seconds("t4", 1, 1)
             harmed[profile.job_id] += profile.epoch_seconds > 2 * alone
 

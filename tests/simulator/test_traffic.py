@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby, pairwise
 
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from scheduler.model import (
     EpochEnded,
     EpochStarted,
-    Fact,
     Finished,
     JobId,
     Launch,
@@ -25,10 +23,10 @@ from scheduler.model import (
     Rules,
     Share,
     Submitted,
-    Time,
     View,
 )
 from scheduler.policies.fifo_sharing import fifo_sharing
+from scheduler.ports import Step
 from simulator.outcome import JobTimes, Result, Tally
 from simulator.traffic import Traffic
 from simulator.trainings import EXIT_STOPPED
@@ -155,14 +153,8 @@ def test_a_deadline_closes_a_batch() -> None:
 def test_an_epoch_is_told_with_where_and_beside_whom_it_was() -> None:
     heard: list[Profile] = []
 
-    def listener(
-        after: View,
-        touched: Sequence[JobId],
-        facts: Sequence[Fact],
-        profiles: Sequence[Profile],
-        at: Time,
-    ) -> None:
-        heard.extend(profiles)
+    def listener(step: Step) -> None:
+        heard.extend(step.profiles)
 
     jobs = [job("a", epochs=1, gpus=2), job("b", epochs=3, batch_size=10)]
     trial(jobs, told({"a": [GPU0, GPU1], "b": [GPU0]}), 2, listener=listener).run()
