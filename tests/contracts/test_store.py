@@ -208,6 +208,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from scheduler.model import Fact, Job, JobId, JobSpec, View
+from scheduler.ports import Step
 from scheduler.store import SqliteStore
 
 store = SqliteStore(Path(sys.argv[1]))
@@ -218,7 +219,8 @@ while True:
     jobs = {i: replace(job, epochs_done=job.epochs_done + 1) for i, job in view.jobs.items()}
     new = Job(JobId(str(number)), JobSpec(name="n", user="u"), submitted_at=1.0)
     after = View(jobs={**jobs, new.id: new})
-    store.commit(view, after, tuple(after.jobs), [Fact(1.0, "submitted", new.id)], [], 1.0)
+    told = [Fact(1.0, "submitted", new.id)]
+    store.commit(Step(view, after, tuple(after.jobs), told, [], 1.0))
     view = after
     print(number, flush=True)
 """
