@@ -1,4 +1,4 @@
-"""Gangs that share: a job that would have nothing may join one with as many cards, on all of them.
+"""Gangs that share: jobs that would have nothing may join one with as many cards, on all of them.
 
 Single GPUs are shared by pairing.py, which weighs every pair there could be. Among gangs equals are
 few, so it is enough that those left over look for a host.
@@ -34,30 +34,55 @@ def guests(jobs: Sequence[Job]) -> list[int]:
     return found
 
 
-def joined(offer: Offer, neighbours: Neighbours, choice: Ints) -> list[tuple[int, int]]:
-    """Hosts, and who joins them. `choice`: what each has without."""
-    pairs: list[tuple[int, int]] = []
+def joined(offer: Offer, neighbours: Neighbours, choice: Ints) -> list[tuple[int, ...]]:
+    """Hosts, and who joins them, one after the other. `choice`: what each has without."""
+    together: list[tuple[int, ...]] = []
     idle = (choice < 0) & neighbours.shareable
     types = [stock.type for stock in offer.stocks]
     for column, config in enumerate(offer.configs):
         hosts = np.flatnonzero((choice == column) & neighbours.shareable)
-        rows = np.flatnonzero(idle & offer.possible[:, column])
-        if config.count < 2 or not len(hosts) or not len(rows):
+        if config.count < 2:
             continue
-        gain = _gain(offer, neighbours, hosts, rows, column, types.index(config.type))
-        for host, guest in zip(*linear_sum_assignment(gain, maximize=True), strict=True):
-            if gain[host, guest] > 0:
-                pairs.append((int(hosts[host]), int(rows[guest])))
-                idle[rows[guest]] = False
-    return pairs
+        type = types.index(config.type)
+        groups = [_Group(offer, neighbours, column, type, host) for host in hosts.tolist()]
+        open = groups
+        for _ in range(neighbours.members_max - 1):
+            rows = np.flatnonzero(idle & offer.possible[:, column])
+            if not open or not len(rows):
+                break
+            gain = np.array([group.gain(rows) for group in open])
+            pairs = zip(*linear_sum_assignment(gain, maximize=True), strict=True)
+            found = [(open[host], rows[guest]) for host, guest in pairs if gain[host, guest] > 0]
+            for group, guest in found:
+                group.add(guest)
+                idle[guest] = False
+            open = [group for group, _ in found]  # who found nobody does not find another now
+        together += [tuple(group.members) for group in groups if len(group.members) > 1]
+    return together
 
 
-def _gain(
-    offer: Offer, near: Neighbours, hosts: Ints, rows: Ints, column: int, type: int
-) -> Floats:
-    """[hosts, guests] by which both are worth more together than the host alone."""
-    slowed = offer.worth(hosts[:, None], column, near.speeds(hosts, rows, type))
-    lost = offer.worth(hosts, column, 1.0)[:, None] - slowed
-    gain = offer.worth(rows, column, near.speeds(rows, hosts, type).T) - lost
-    fits = near.memory[hosts][:, None] + near.memory[rows] <= near.capacity[type]
-    return np.where(fits, np.maximum(gain, 0.0), 0.0)
+class _Group:
+    """A gang, and those that have joined it."""
+
+    def __init__(self, offer: Offer, near: Neighbours, column: int, type: int, host: int) -> None:
+        self.offer, self.near, self.column, self.type = offer, near, column, type
+        self.members, self.speeds = [host], np.ones(1)
+
+    def gain(self, guests: Ints) -> Floats:
+        """[guests] by which all are worth more with the guest than without."""
+        near, members = self.near, np.array(self.members)
+        slowed = self.speeds[:, None] * near.speeds(members, guests, self.type)
+        before = self._worth(members, self.speeds).sum()
+        after = self._worth(members[:, None], slowed).sum(axis=0)
+        own = self._worth(guests, near.speeds(guests, members, self.type).prod(axis=1))
+        fits = near.memory[members].sum() + near.memory[guests] <= near.capacity[self.type]
+        return np.where(fits, np.maximum(own + after - before, 0.0), 0.0)
+
+    def add(self, guest: int) -> None:
+        near, members, one = self.near, np.array(self.members), np.array([guest])
+        own = near.speeds(one, members, self.type).prod()
+        self.speeds = np.append(self.speeds * near.speeds(members, one, self.type)[:, 0], own)
+        self.members.append(int(guest))
+
+    def _worth(self, rows: Ints, speed: Floats) -> Floats:
+        return self.offer.worth(rows, self.column, speed)

@@ -114,7 +114,7 @@ class Offer:
             """What is left of the speed of each a, if it is to be with b. They broadcast."""
             here, there = self.where[a], self.where[b]
             conflict = (here >= 0) & (there >= 0) & (here != there)
-            parted = (mates[a] >= 0) & (mates[a] != b)
+            parted = (mates[a] >= 0) & (here != there)
             factor = np.where(conflict, MOVE_SPEED, 1.0) * np.where(parted, APART_SPEED, 1.0)
             return np.where(conflict & stay[a] & stay[b], NEVER, factor)
 

@@ -100,6 +100,13 @@ def test_gangs_of_a_size_share_their_cards() -> None:
     assert cards_of(made, "a") == cards_of(made, "b")
 
 
+def test_as_many_gangs_share_their_cards_as_pays() -> None:
+    wish = {"gpus_min": 2, "gpus_max": 2, "memory_mib": 1000, "max_epochs": 9}
+    made = town(2, ("a", wish), ("b", wish), ("c", wish))
+    assert made.running() == {"a", "b", "c"}
+    assert cards_of(made, "a") == cards_of(made, "b") == cards_of(made, "c")
+
+
 def test_a_job_without_gpus_runs_beside_everything() -> None:
     made = town(1, ("a", {"shareable": False}), ("cpu", {"gpus_min": 0, "gpus_max": 0}))
     assert made.running() == {"a", "cpu"}
