@@ -68,7 +68,8 @@ def running(job: Job) -> bool:
     return job.run is not None and job.run.phase is not RunPhase.STOPPING
 
 
-def _keys(job: Job) -> tuple[GpuKey, ...]:
+def keys_of(job: Job) -> tuple[GpuKey, ...]:
+    """The cards that its run has."""
     return tuple(share.key for share in job.run.shares) if job.run else ()
 
 
@@ -93,7 +94,7 @@ class _Placing:
                 continue
             number = wished.get(job.id)
             if number is None:
-                unseen = any(key not in self.known for key in _keys(job))
+                unseen = any(key not in self.known for key in keys_of(job))
                 if unseen or not may_leave(job):
                     self._stay(job)
                 continue
@@ -109,12 +110,12 @@ class _Placing:
     def _stay(self, job: Job) -> None:
         assert job.run is not None, "only a run can stay"
         self.result.placements[job.id] = job.run.shares
-        self.occupied.update(_keys(job))
+        self.occupied.update(keys_of(job))
 
     def _anchor(self, job: Job, number: int, where: tuple[GpuKey, ...] | None) -> bool:
         """Let the unit be where this one of its jobs runs, if that is what is wished for it. Cards
         that another unit has can only be had by a job that may not leave them."""
-        unit, keys = self.units[number], _keys(job)
+        unit, keys = self.units[number], keys_of(job)
         if where is not None and where != keys:
             return False
         if len(keys) != unit.count or (may_move(job) and any(key in self.occupied for key in keys)):
@@ -199,7 +200,7 @@ class _Placing:
             parts = self._with_room_made(unit, pool, parts)
         if parts is None:
             return None
-        own = {key for job in unit.jobs for key in _keys(job)}
+        own = {key for job in unit.jobs for key in keys_of(job)}
         at_once = _startable(unit)
         return tuple(key for part in parts for key in pool.take(part, at_once, holds, own))
 
@@ -218,7 +219,7 @@ class _Placing:
 
     def _own(self, unit: Unit) -> Iterator[Site]:
         """Where it is already."""
-        nodes = dict.fromkeys(node for job in unit.jobs for node, _ in _keys(job))
+        nodes = dict.fromkeys(node for job in unit.jobs for node, _ in keys_of(job))
         return (site for node in nodes if (site := self.sites.get((unit.type, node))))
 
     def _holds(self, unit: Unit) -> Holds:
@@ -272,7 +273,7 @@ class _Placing:
             unit = self.units[number]
             given: dict[GpuKey, int] = {}
             for job in unit.jobs:
-                if job.run and _keys(job) == keys and running(job):
+                if job.run and keys_of(job) == keys and running(job):
                     placements[job.id] = job.run.shares
                     continue
                 shares = [Share(*key, need_mib(job, self.known[key], self.rules)) for key in keys]

@@ -17,6 +17,7 @@ from scheduler.model import (
     Launch,
     Outcome,
     Remove,
+    Rules,
     Run,
     RunKey,
     Share,
@@ -55,6 +56,14 @@ class Checker(Witness):
     def require(self, holds: bool, *words: object) -> None:
         if not holds:
             raise Violation(f"{type(self).__name__}: {' '.join(map(said, words))}")
+
+
+class RuleChecker(Checker):
+    """One that goes by the rules of the scheduler."""
+
+    def __init__(self, world: World, rules: Rules) -> None:
+        super().__init__(world)
+        self.rules = rules
 
 
 class Capacity(Checker):

@@ -11,7 +11,7 @@ from scheduler.packing import cards, need_mib
 from scheduler.policies import POLICIES
 from scheduler.ports import Policy
 from scheduler.remedies import remedy, startable, starts, wishing, without
-from simulator.checkers import Checker
+from simulator.checkers import Checker, RuleChecker
 from simulator.world import World
 
 REMEDIES_EVERY = 10  # steps, as many plans are made for one answer
@@ -25,12 +25,8 @@ def fairness(world: World, policy: str, rules: Rules) -> list[Checker]:
     return [reasons, remedies]
 
 
-class Economy(Checker):
+class Economy(RuleChecker):
     """No run is stopped for nothing."""
-
-    def __init__(self, world: World, rules: Rules) -> None:
-        super().__init__(world)
-        self.rules = rules
 
     def stepped(self, before: View, after: View) -> None:
         for job_id in sorted(after.stopping - before.stopping):
@@ -59,14 +55,14 @@ class Economy(Checker):
         )
 
 
-class Reasons(Checker):
+class Reasons(RuleChecker):
     """Every job that waits is told why, and it is true."""
 
     def __init__(self, world: World, rules: Rules, by_memory: bool) -> None:
         """`by_memory`: whether the policy has jobs share cards as long as there is memory; else
         it may well have reasons not to."""
-        super().__init__(world)
-        self.rules, self.by_memory = rules, by_memory
+        super().__init__(world, rules)
+        self.by_memory = by_memory
 
     def stepped(self, before: View, after: View) -> None:
         if not planned(before, after):
@@ -107,12 +103,12 @@ class Reasons(Checker):
         return _startable(other, now) or (not self.by_memory and other.outcome is None)
 
 
-class Remedies(Checker):
+class Remedies(RuleChecker):
     """There is something that would let a waiting job start, and what is told of it is true."""
 
     def __init__(self, world: World, policy: Policy, rules: Rules) -> None:
-        super().__init__(world)
-        self.policy, self.rules = policy, rules
+        super().__init__(world, rules)
+        self.policy = policy
 
     def stepped(self, before: View, after: View) -> None:
         if not planned(before, after) or after.number % REMEDIES_EVERY:

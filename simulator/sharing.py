@@ -11,7 +11,7 @@ from scheduler.measurements import parse
 from scheduler.model import Gpu, GpuKey, Job, JobId, Reason, Rules, Run, RunPhase, Time, View
 from scheduler.packing import cards, need_mib
 from scheduler.speed import Config, estimate
-from simulator.checkers import Checker
+from simulator.checkers import Checker, RuleChecker
 from simulator.fairness import planned, startable_now
 from simulator.lessons import SETTLED_SECONDS
 from simulator.world import World
@@ -33,12 +33,8 @@ def sharing(world: World, rules: Rules) -> list[Checker]:
     ]
 
 
-class Words(Checker):
+class Words(RuleChecker):
     """What is told of why a job waits is true in its words: its names and its numbers."""
-
-    def __init__(self, world: World, rules: Rules) -> None:
-        super().__init__(world)
-        self.rules = rules
 
     def stepped(self, before: View, after: View) -> None:
         if not planned(before, after):
@@ -97,12 +93,8 @@ def _over(job_id: JobId, view: View) -> bool:
     return any(not (job.run and job.run.attempt == attempt) for _, attempt in runs)
 
 
-class Classes(Checker):
+class Classes(RuleChecker):
     """A class has all that it can use before the next has anything."""
-
-    def __init__(self, world: World, rules: Rules) -> None:
-        super().__init__(world)
-        self.rules = rules
 
     def stepped(self, before: View, after: View) -> None:
         if not planned(before, after):
@@ -148,12 +140,8 @@ def can_be_asked(run: Run) -> bool:
     return run.phase is RunPhase.RUNNING and run.heard_at is not None and stoppable(run)
 
 
-class Moves(Checker):
+class Moves(RuleChecker):
     """No move follows another without a finished epoch in between, and each pays for itself."""
-
-    def __init__(self, world: World, rules: Rules) -> None:
-        super().__init__(world)
-        self.rules = rules
 
     def stepped(self, before: View, after: View) -> None:
         for job_id in sorted(after.stopping - before.stopping):
@@ -208,12 +196,8 @@ def _wants(job: Job, view: View) -> bool:
     return job.waiting or begins or job.id in view.stopping
 
 
-class Room(Checker):
+class Room(RuleChecker):
     """Where those on a card were measured to need more than it has, somebody is asked to leave."""
-
-    def __init__(self, world: World, rules: Rules) -> None:
-        super().__init__(world)
-        self.rules = rules
 
     def stepped(self, before: View, after: View) -> None:
         if not planned(before, after):
@@ -231,15 +215,14 @@ class Room(Checker):
                 self.require(leaves or not asked, key, needs, "of", gpu.capacity_mib, *holders)
 
 
-class Starvation(Checker):
+class Starvation(RuleChecker):
     """A job waits only for those that may come before it: who had been submitted, the time that
     they ran apart, before it or within (the difference in priority + 1) x PATIENCE x
     `ageing_seconds` after it. As long as none of them is on the cards that it needs, and whoever is
     can be asked to leave, it starts within one notice."""
 
     def __init__(self, world: World, rules: Rules) -> None:
-        super().__init__(world)
-        self.rules = rules
+        super().__init__(world, rules)
         self.since: dict[JobId, Time] = {}  # it was last kept waiting by one of those
 
     def stepped(self, before: View, after: View) -> None:

@@ -136,6 +136,14 @@ class Daemon:
         answer: dict[str, Any] = json.loads(done.stdout)
         return answer
 
+    def job_of(self, reference: str) -> dict[str, Any]:
+        """One job, as `scheduler-state` tells it in JSON."""
+        done = self.run("scheduler-state", reference, "--output", "json")
+        assert done.returncode == 0, done.stderr
+        (job,) = json.loads(done.stdout)["jobs"]
+        found: dict[str, Any] = job
+        return found
+
     def story(self, job_id: str) -> list[scheduler_pb2.Fact]:
         """What the daemon tells of one job, oldest first."""
         with self.stub() as (stub, metadata):

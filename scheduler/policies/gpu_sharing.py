@@ -26,7 +26,6 @@ from scheduler.joining import guests, joined
 from scheduler.learning import worth_now
 from scheduler.measurements import Memo
 from scheduler.model import (
-    GpuKey,
     Job,
     JobId,
     Plan,
@@ -37,7 +36,7 @@ from scheduler.model import (
 )
 from scheduler.packing import cards
 from scheduler.pairing import Allotment, Limits, shared
-from scheduler.placing import Placed, Unit, may_leave, may_move, placed, running
+from scheduler.placing import Placed, Unit, keys_of, may_leave, may_move, placed, running
 from scheduler.ports import Policy
 from scheduler.prices import Menu
 from scheduler.reasons import explained
@@ -60,10 +59,6 @@ def gpu_sharing(rules: Rules) -> Policy:
         return _Planner(view, now, rules, memo).plan()
 
     return plan
-
-
-def _keys(job: Job) -> tuple[GpuKey, ...]:
-    return tuple(share.key for share in job.run.shares) if job.run else ()
 
 
 @dataclass
@@ -136,7 +131,7 @@ class _Planner:
 
     def _seen(self, job: Job) -> bool:
         """Whether the cards that it has, if any, are there."""
-        return bool(self.stocks) and all(key in self.known for key in _keys(job))
+        return bool(self.stocks) and all(key in self.known for key in keys_of(job))
 
     def _classes(self, jobs: Sequence[Job]) -> list[list[Job]]:
         """The first to be served first."""
@@ -152,19 +147,19 @@ class _Planner:
     def _kept(self, jobs: Sequence[Job], others: Sequence[Job]) -> Counter[str]:
         """Cards of each type that these cannot have, as others cannot be asked to leave them. (But
         where they are themselves, they stay.)"""
-        stays = {key for job in others if running(job) for key in _keys(job)}
-        own = {key for job in jobs if running(job) for key in _keys(job)}
+        stays = {key for job in others if running(job) for key in keys_of(job)}
+        own = {key for job in jobs if running(job) for key in keys_of(job)}
         return Counter(self.known[key].type for key in stays - own if key in self.known)
 
     def _twice(self, jobs: Sequence[Job], units: Sequence[Unit]) -> Counter[str]:
         """Cards of each type that a class before has, and where some of these must stay as well."""
-        bound = {key for job in jobs if running(job) and not may_move(job) for key in _keys(job)}
+        bound = {key for job in jobs if running(job) and not may_move(job) for key in keys_of(job)}
         stay = {
             key
             for unit in units
             for job in unit.jobs
-            if running(job) and len(_keys(job)) == unit.count
-            for key in _keys(job)
+            if running(job) and len(keys_of(job)) == unit.count
+            for key in keys_of(job)
         }
         return Counter(self.known[key].type for key in bound & stay)
 

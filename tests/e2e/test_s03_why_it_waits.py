@@ -3,9 +3,7 @@
 What is told to help is then done, and does help.
 """
 
-import json
 import re
-from typing import Any
 
 import pytest
 
@@ -27,14 +25,6 @@ def shown(daemon: Daemon, name: str, label: str) -> str:
     while told and (line := next(lines, "")).startswith(f"{margin}") and line[len(margin)] != " ":
         told += f" {line.strip()}"
     return told
-
-
-def as_json(daemon: Daemon, name: str) -> dict[str, Any]:
-    done = daemon.run("scheduler-state", name, "--output", "json")
-    assert done.returncode == 0, done.stderr
-    (job,) = json.loads(done.stdout)["jobs"]
-    found: dict[str, Any] = job
-    return found
 
 
 def led(gate: Gate, epochs: int) -> None:
@@ -66,7 +56,7 @@ def test_who_lacks_memory_is_told_how_much_and_starts_when_the_named_one_is_gone
     assert shown(shared, "C", "why") == "pending: memory (needs 4000, free 2872 on gpu0)"
     match = re.fullmatch(rf"when ([AB]) ends, {IN_AN_HOUR}", shown(shared, "C", "starts"))
     assert match
-    told = as_json(shared, "C")
+    told = shared.job_of("C")
     assert told["why"]["detail"] == "needs 4000, free 2872 on gpu0"
     assert [job["name"] for job in told["why"]["until"]] == [match[1]]
     assert told["eta"]["starts_low"] < told["eta"]["starts_at"] < told["eta"]["starts_high"]
@@ -135,7 +125,7 @@ def test_who_makes_room_is_told_for_whom_and_when_it_goes_on(
     daemon.wait_state(urgent="RUNNING", long="QUEUED")
     assert shown(daemon, "long", "last run") == "preempted for urgent, after epoch 3"
     assert shown(daemon, "long", "starts").startswith("when urgent ends")
-    told = as_json(daemon, "long")
+    told = daemon.job_of("long")
     assert told["preempted"]
     assert told["reason"] == "memory (needs 9000, free 0 on gpu0)"
 
@@ -147,11 +137,11 @@ def test_who_is_slowed_is_told_by_whom_and_whether_that_was_measured(
     asked = (*LONG, "--estimated_memory", "6000")
     daemon.submit(*train(first, EPOCH_SECONDS="1:3"), *asked, "first")
     led(first, 3)
-    assert as_json(daemon, "first")["why"] is None
+    assert daemon.job_of("first")["why"] is None
     assert re.fullmatch(rf"{IN_AN_HOUR}, at .*", shown(daemon, "first", "ends"))
     daemon.submit(*train(second, EPOCH_SECONDS="1:3"), *asked, "second")
     led(second, 1)
-    slowed = as_json(daemon, "first")["why"]
+    slowed = daemon.job_of("first")["why"]
     assert slowed["kind"] == "slowed"
     assert re.fullmatch(
         r"0\.\d\d of its speed alone, expected beside second", shown(daemon, "first", "slowed")

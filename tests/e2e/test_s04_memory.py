@@ -1,24 +1,12 @@
 """S04: how much memory a job needs is measured, whatever it said, and what follows from that."""
 
-import json
-from typing import Any
-
 import pytest
 
 from tests.e2e.conftest import Daemons, Gates, Train
-from tests.support import Daemon
 
 POLICY = ("--policy", "gpu_sharing")
 EPOCHS = ("--max_epochs", "6")
 OUT_OF_MEMORY = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB"
-
-
-def told(daemon: Daemon, name: str) -> dict[str, Any]:
-    done = daemon.run("scheduler-state", name, "--output", "json")
-    assert done.returncode == 0, done.stderr
-    (job,) = json.loads(done.stdout)["jobs"]
-    found: dict[str, Any] = job
-    return found
 
 
 def test_who_needs_more_than_it_said_gets_it_and_its_neighbour_makes_room(
@@ -50,7 +38,7 @@ def test_who_needs_more_than_it_said_gets_it_and_its_neighbour_makes_room(
     shown = daemon.run("scheduler-state", "modest", "--extended").stdout
     assert "  reservation 2000->9000 MiB a GPU\n" in shown
     assert "  memory               9000 MiB; asked for 2000 MiB\n" in shown
-    learned = told(daemon, "modest")["learned"]
+    learned = daemon.job_of("modest")["learned"]
     assert (learned["memory_asked_mib"], learned["memory_mib"]) == (2000, 9000)
 
     modest.open(5)
@@ -70,7 +58,7 @@ def test_what_an_epoch_took_is_measured_alone_and_beside_another(
         first.open()
     first.await_ring()
     daemon.wait(lambda jobs: jobs["first"].epochs_done == 3)
-    speeds = told(daemon, "first")["learned"]["epoch_seconds"]
+    speeds = daemon.job_of("first")["learned"]["epoch_seconds"]
     assert [(at["gpus"], at["measured"]) for at in speeds] == [("pretendedx1", pytest.approx(3.0))]
 
     daemon.submit(*train(second, EPOCH_SECONDS="1:4"), *epochs, "second")
@@ -79,7 +67,7 @@ def test_what_an_epoch_took_is_measured_alone_and_beside_another(
         second.open()
     second.await_ring()
     daemon.wait(lambda jobs: jobs["second"].epochs_done == 3)
-    (beside,) = told(daemon, "second")["learned"]["beside"]
+    (beside,) = daemon.job_of("second")["learned"]["beside"]
     assert [job["name"] for job in beside["jobs"]] == ["first"]
     assert (
         "beside               first on pretendedx1: "

@@ -58,11 +58,7 @@ class Elastic:
         return self.daemon.wait(lambda jobs: jobs[news].state != "QUEUED")["elastic"].state
 
     def told(self) -> dict[str, Any]:
-        done = self.daemon.run("scheduler-state", self.id, "--output", "json")
-        assert done.returncode == 0, done.stderr
-        (job,) = json.loads(done.stdout)["jobs"]
-        found: dict[str, Any] = job
-        return found
+        return self.daemon.job_of(self.id)
 
     def measured(self) -> dict[str, float]:
         speeds = self.told()["learned"]["epoch_seconds"]
