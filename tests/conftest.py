@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.nvml import machine
+
 # Real daemons and many lives take their time.
 HERE = Path(__file__).parent
 SLOW = [
@@ -35,3 +37,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if any(item.path.is_relative_to(HERE / name) for name in SLOW):
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(scope="session")
+def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """NVML's stand-in, built and loaded. Without NVML_MACHINE it says that there is no driver."""
+    library = machine.build(tmp_path_factory.mktemp("nvml"))
+    machine.load(library)
+    return library
+
+
+@pytest.fixture
+def nvml(nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> machine.Machine:
+    """A machine with a driver and no card yet, for this process and those that it starts."""
+    made = machine.Machine(tmp_path / "machine.txt")
+    for name, value in made.environment(nvml_library).items():
+        monkeypatch.setenv(name, value)
+    return made

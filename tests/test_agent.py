@@ -1,4 +1,7 @@
-"""Pretended cards, names of real ones, and a machine that has none."""
+"""Pretended cards, names of real ones, cards as NVML tells of them, and a machine without any.
+
+NVML is a library of our own (tests/nvml), so that what is tested is the way from there to here.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import pytest
 from scheduler.agent import gpu_type, gpus_here, parse_gpus
 from scheduler.errors import ConfigError
 from scheduler.model import Gpu
+from tests.nvml.machine import Machine
 
 
 def test_pretended_cards_are_numbered_and_reserve_a_share() -> None:
@@ -58,4 +62,35 @@ def test_a_type_is_one_word_without_the_maker(name: str, type_: str) -> None:
     Path("/proc/driver/nvidia/version").exists(), reason="this machine has a driver"
 )
 def test_a_machine_without_a_driver_has_no_cards() -> None:
+    assert gpus_here() == ()
+
+
+# --- a machine with cards -----------------------------------------------------------------------
+
+
+def test_cards_are_told_with_their_type_and_memory(nvml: Machine) -> None:
+    nvml.gpu("GPU-a", 16384, 512, name="Tesla T4")
+    nvml.gpu("GPU-b", 81920, 600, name="NVIDIA A100-SXM4-80GB")
+    assert gpus_here() == (
+        Gpu("GPU-a", 0, "t4", 16384, 512),
+        Gpu("GPU-b", 1, "a100-sxm4-80gb", 81920, 600),
+    )
+
+
+def test_a_driver_older_than_510_reserves_what_we_do_not_hear_of(nvml: Machine) -> None:
+    nvml.driver = "470.82.01"
+    nvml.gpu("GPU-a", 16384, 512)
+    assert gpus_here() == (Gpu("GPU-a", 0, "t4", 16384, 0),)
+
+
+def test_a_card_that_is_lost_when_we_come_is_not_there(nvml: Machine) -> None:
+    nvml.gpu("GPU-a")
+    nvml.gpu("GPU-b")
+    nvml.lose(0)
+    assert [gpu.uuid for gpu in gpus_here()] == ["GPU-b"]
+
+
+def test_a_driver_that_is_unloaded_has_no_cards(nvml: Machine) -> None:
+    nvml.gpu("GPU-a")
+    nvml.unload()
     assert gpus_here() == ()
