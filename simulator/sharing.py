@@ -16,7 +16,7 @@ from simulator.fairness import planned, startable_now
 from simulator.lessons import SETTLED_SECONDS
 from simulator.world import World
 
-PATIENCE = 8  # times `ageing_seconds`: waiting so long is worth a class
+PATIENCE = 28  # times `ageing_seconds`: waiting so long is worth a class
 NAME = re.compile(r"job-\d+")
 ASKED = "to stop at the end of an epoch"
 COUNTED, FREE = re.compile(r"there are (\d+)"), re.compile(r"free now: (\d+)")

@@ -1,7 +1,7 @@
 """Ours: how many GPUs of which type each job has, and beside whom, so that people wait less.
 
 Who comes first. Jobs are in classes, by priority; a class has all it can use before the next one
-has anything. Waiting lifts a job by one class for each eight `ageing_seconds`, so that nobody
+has anything. Waiting lifts a job by one class for each 28 `ageing_seconds`, so that nobody
 starves: in the end it is above all that come after it. Within a class what a job gets is weighed by
 how little it has left to do (worth.py), and by how little its user has had of late.
 
@@ -43,7 +43,7 @@ from scheduler.reasons import explained
 from scheduler.stocks import stocks
 from scheduler.worth import Learned, Offer, offered
 
-PATIENCE = 8  # times `ageing_seconds`: waiting so long is worth a class
+PATIENCE = 28  # times `ageing_seconds`, a week: waiting so long is worth a class
 FAIR_MAX = 4.0  # times more, or less, a job is worth for what its user has had
 LITTLE = 3600.0  # GPU-seconds, that make no great difference between users
 MATCHED_WHOLE = 600  # jobs; of more, only so many blocks are matched anew by one plan
