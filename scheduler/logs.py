@@ -125,10 +125,14 @@ def out_of_memory(path: Path) -> str:
     try:
         with path.open("rb") as stream:
             stream.seek(max(0, stream.seek(0, os.SEEK_END) - CHUNK_BYTES))
-            lines = stream.read(CHUNK_BYTES).splitlines()
+            return out_of_memory_line(stream.read(CHUNK_BYTES))
     except OSError:
         return ""
-    said = next((line for line in reversed(lines) if _OUT_OF_MEMORY.search(line)), b"")
+
+
+def out_of_memory_line(output: bytes) -> str:
+    lines = reversed(output.splitlines())
+    said = next((line for line in lines if _OUT_OF_MEMORY.search(line)), b"")
     return said.decode(errors="replace").strip()[:LINE_MAX]
 
 
