@@ -69,23 +69,25 @@ def environment(
     node: str = "localhost",
     rank: int = 0,
     heartbeat_seconds: int = 30,
+    hosts: Sequence[str] = (),
 ) -> dict[str, str]:
     """All that the process of this rank is given on top of what every login has.
 
     `gpus` are the cards of the rank's node, the job's own or not; `node` is where a job without
-    any GPU runs. There is one process per node.
+    any GPU runs. There is one process per node. Ranks find each other under `hosts`, by default
+    under the names of their nodes.
     """
     nodes = sorted({share.node for share in launch.shares}) or [node]
     shares = {share.gpu: share for share in launch.shares if share.node == nodes[rank]}
     own = sorted((gpu for gpu in gpus if gpu.uuid in shares), key=lambda gpu: gpu.index)
     if missing := sorted(shares.keys() - {gpu.uuid for gpu in own}):
         raise Impossible(f"there is no GPU {missing[0]} on {nodes[rank]}")
-    spec = launch.spec
+    spec, hosts = launch.spec, hosts or nodes
     return {
         "PYTHONUNBUFFERED": "1",
         "PL_TORCH_DISTRIBUTED_BACKEND": _backend(own),
         "HEARTBEAT_FREQ": str(_heartbeat_steps(spec, len(own) * len(nodes))),
-        **_meeting_point(launch, nodes),
+        **_meeting_point(launch, hosts),
         **dict(spec.env),
         "JOB_UUID": launch.job_id,
         "JOB_RESTARTED": "TRUE" if launch.attempt > 1 else "FALSE",
@@ -97,7 +99,7 @@ def environment(
         "NUM_GPUS": str(len(own)),
         "NUM_NODES": str(len(nodes)),
         "NODELIST": ",".join(nodes),
-        **_ranks(launch, nodes, rank, len(own)),
+        **_ranks(launch, hosts, rank, len(own)),
         **_visible(own),
         "KUBEPROFILER_SERVER": server,
         "KUBEPROFILER_TOKEN": launch.token,
@@ -157,9 +159,9 @@ def _heartbeat_steps(spec: JobSpec, gpus: int) -> int:
     return max(1, steps // HEARTBEATS_PER_EPOCH)
 
 
-def _meeting_point(launch: Launch, nodes: Sequence[str]) -> dict[str, str]:
+def _meeting_point(launch: Launch, hosts: Sequence[str]) -> dict[str, str]:
     """Where the ranks meet. The port differs from run to run, so that neighbours do not mix."""
-    address = "127.0.0.1" if len(nodes) == 1 else nodes[0]
+    address = "127.0.0.1" if len(hosts) == 1 else hosts[0]
     return {"MASTER_ADDR": address, "MASTER_PORT": str(_port(launch))}
 
 
@@ -167,14 +169,14 @@ def _port(launch: Launch) -> int:
     return PORTS[zlib.crc32(f"{launch.job_id}-{launch.attempt}".encode()) % len(PORTS)]
 
 
-def _ranks(launch: Launch, nodes: Sequence[str], rank: int, gpus: int) -> dict[str, str]:
-    told = {"WORLD_SIZE": str(len(nodes)), "NODE_RANK": str(rank)}
+def _ranks(launch: Launch, hosts: Sequence[str], rank: int, gpus: int) -> dict[str, str]:
+    told = {"WORLD_SIZE": str(len(hosts)), "NODE_RANK": str(rank)}
     if gpus <= 1:
         # With several cards it is the framework that starts a process for each. Lightning takes
         # LOCAL_RANK as a sign that somebody else does, and would wait for them for ever.
         told |= {"RANK": str(rank), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-    if len(nodes) > 1:
-        workers = [f"{node}:{_port(launch)}" for node in nodes]
+    if len(hosts) > 1:
+        workers = [f"{host}:{_port(launch)}" for host in hosts]
         task = {"type": "worker", "index": rank}
         told["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": task})
     return told
