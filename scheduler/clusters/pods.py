@@ -1,0 +1,345 @@
+"""What a cluster's pods and nodes say, as the model has it: names, labels, verdicts. Pure.
+
+A run is rebuilt from its pods' labels and annotations alone, so a daemon that lost its state folder
+finds every card that is taken. (What a pod is made from: manifests.py.)
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Annotated
+
+import msgspec
+
+from scheduler.errors import Rejected
+from scheduler.logs import out_of_memory_line
+from scheduler.model import Failure, Gpu, JobId, Node, Pod, PodState, RunKey, Share, Time
+
+DOMAIN = "epoch-scheduler.io"
+JOB, ATTEMPT, RANK = f"{DOMAIN}/job", f"{DOMAIN}/attempt", f"{DOMAIN}/rank"
+MANAGED_BY = "app.kubernetes.io/managed-by"
+OURS = "epoch-scheduler"
+SELECTOR = f"{MANAGED_BY}={OURS},{JOB}"
+
+ALLOC = f"{DOMAIN}/alloc"  # {"node": "n1", "gpus": {"GPU-..": 9216}, "epoch": 12}
+SPEC_HASH = f"{DOMAIN}/spec-hash"  # of the launch: tells it from another one under the same name
+GPUS = f"{DOMAIN}/gpus"  # of a node, written by its agent: a JSON list of model.Gpu
+
+GPU_RESOURCE = "nvidia.com/gpu"
+GPU_PRODUCT, GPU_MEMORY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory"  # of NVIDIA's discovery
+SLOT = "slot-"  # begins what stands for a card where the kubelet chooses which one it is
+MEMORY_UNKNOWN_MIB = 16_384  # of a card whose node says how many there are, but not how large
+
+NODE_SILENT_SECONDS = 60.0  # beyond a pod's grace, before a node that is not ready lost it
+
+# Phases in which the world, not the job, is to blame. See the kubelet's admission handlers.
+WORLD = frozenset(
+    {
+        "Evicted",
+        "NodeAffinity",
+        "NodeLost",
+        "NodeShutdown",
+        "Preempting",
+        "Shutdown",
+        "TaintToleration",
+        "Terminated",
+        "UnexpectedAdmissionError",
+    }
+)
+WORLD_PREFIX = "OutOf"  # OutOfcpu, OutOfmemory, OutOfnvidia.com/gpu, …
+NO_IMAGE = frozenset(
+    {
+        "ErrImageNeverPull",
+        "ErrImagePull",
+        "ImageInspectError",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "RegistryUnavailable",
+        "SignatureValidationFailed",
+    }
+)
+NO_CONTAINER = frozenset(
+    {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+)
+WORDS_MAX = 300  # characters of somebody else's message
+
+
+# --- what the server sends, as far as it matters here -------------------------------------------
+
+
+class Struct(msgspec.Struct, rename="camel"):
+    """Fields that are not named here are skipped while they are read, which is most of a pod."""
+
+
+class Meta(Struct):
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    deletion_timestamp: datetime | None = None  # when its grace ends
+    deletion_grace_period_seconds: int | None = None
+
+
+class Ending(Struct):
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+    finished_at: datetime | None = None
+
+
+class Waiting(Struct):
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(Struct):
+    waiting: Waiting | None = None
+    terminated: Ending | None = None
+
+
+class ContainerStatus(Struct):
+    state: ContainerState = ContainerState()
+
+
+class Condition(Struct):
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+
+
+class PodSpec(Struct):
+    node_name: str = ""
+
+
+class PodStatus(Struct):
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    conditions: list[Condition] = []
+    container_statuses: list[ContainerStatus] = []
+
+
+class KubePod(Struct):
+    metadata: Meta
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class NodeSpec(Struct):
+    unschedulable: bool = False
+
+
+class NodeStatus(Struct):
+    allocatable: dict[str, str] = {}
+    conditions: list[Condition] = []
+
+
+class KubeNode(Struct):
+    metadata: Meta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+# --- names --------------------------------------------------------------------------------------
+
+
+def run_name(key: RunKey) -> str:
+    """Of all that belongs to one attempt. Eight characters of an id may be another job's, too: then
+    the server refuses the name, and the job is tried again under the next one."""
+    return f"gs-{key[0][:8]}-a{key[1]}"
+
+
+def pod_name(key: RunKey, rank: int) -> str:
+    return f"{run_name(key)}-r{rank}"
+
+
+def labels_of(key: RunKey) -> dict[str, str]:
+    return {MANAGED_BY: OURS, JOB: key[0], ATTEMPT: str(key[1])}
+
+
+class Alloc(msgspec.Struct, frozen=True):
+    """One pod's part of its run's shares, and the epoch it began at."""
+
+    node: str = ""
+    gpus: dict[str, int] = {}
+    epoch: int = 0
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """Whose pod it is and what it holds, as its labels and annotations say."""
+
+    key: RunKey
+    rank: int
+    shares: tuple[Share, ...]
+
+
+def claim(meta: Meta) -> Claim | None:
+    """None: the labels are not such as we write."""
+    try:
+        attempt, rank = int(meta.labels[ATTEMPT]), int(meta.labels.get(RANK, "0"))
+        alloc = msgspec.json.decode(meta.annotations.get(ALLOC, "{}"), type=Alloc)
+    except (KeyError, ValueError):  # msgspec's errors are ValueErrors
+        return None
+    shares = tuple(Share(alloc.node, gpu, mib) for gpu, mib in alloc.gpus.items())
+    return Claim((JobId(meta.labels.get(JOB, "")), attempt), rank, shares)
+
+
+# --- pods ---------------------------------------------------------------------------------------
+
+
+def seen(kube: KubePod, whose: Claim, now: Time, node_answers: bool) -> Pod:
+    """What a look at `now` makes of a pod."""
+    state, more = _state(kube, now, node_answers)
+    return Pod(*whose.key, state, whose.shares, whose.rank, **more)  # type: ignore[arg-type]  # by name
+
+
+def over(kube: KubePod) -> bool:
+    """No container of it will ever run again."""
+    return kube.status.phase in ("Succeeded", "Failed")
+
+
+def hindrance(kube: KubePod) -> tuple[str, bool]:
+    """Why a pod that is pending does not run yet, and whether its job is to blame."""
+    for status in kube.status.container_statuses:
+        if waiting := status.state.waiting:
+            if waiting.reason in NO_IMAGE:
+                return f"its image cannot be had: {_said(waiting.reason, waiting.message)}", True
+            if waiting.reason in NO_CONTAINER:
+                return f"cannot start: {_said(waiting.reason, waiting.message)}", True
+    for condition in kube.status.conditions:
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return f"no place for its pod: {_said(condition.reason, condition.message)}", False
+    return "", False
+
+
+def _state(kube: KubePod, now: Time, node_answers: bool) -> tuple[PodState, dict[str, object]]:
+    if over(kube):
+        return _verdict(kube)
+    if leaving := kube.metadata.deletion_timestamp:
+        # A run is fenced by its attempt, so what a node without a voice may still be doing cannot
+        # hurt the next one; and nothing is placed on that node before it is heard of again.
+        if not node_answers and now > leaving.timestamp() + NODE_SILENT_SECONDS:
+            return _lost(f"node {kube.spec.node_name} does not answer")
+        return PodState.TERMINATING, {}
+    if kube.status.phase == "Pending" or not kube.status.phase:
+        return PodState.PENDING, {"reason": hindrance(kube)[0]}
+    return PodState.RUNNING, {}
+
+
+def _verdict(kube: KubePod) -> tuple[PodState, dict[str, object]]:
+    status, ending = kube.status, _ending(kube)
+    at = ending.finished_at.timestamp() if ending and ending.finished_at else None
+    if status.reason in WORLD or status.reason.startswith(WORLD_PREFIX):
+        return _lost(_said(status.reason, status.message), at)
+    if _deleted_before(kube.metadata, ending):  # whatever it made of a stop that was not ours
+        return _lost("its pod was deleted", at)
+    for condition in status.conditions:
+        if condition.type == "DisruptionTarget" and condition.status == "True":
+            return _lost(_said(condition.reason, condition.message), at)
+    if status.phase == "Succeeded":
+        return PodState.SUCCEEDED, {"exit_code": 0, "at": at}
+    if ending is None or ending.reason == "ContainerStatusUnknown":
+        return _lost(_said(status.reason, status.message), at)
+    said = out_of_memory_line(ending.message.encode())
+    how: dict[str, object] = {"exit_code": ending.exit_code, "said": said, "at": at}
+    return PodState.FAILED, {**how, "reason": Failure.OUT_OF_MEMORY if said else _words(ending)}
+
+
+def _lost(said: str, at: Time | None = None) -> tuple[PodState, dict[str, object]]:
+    return PodState.FAILED, {"reason": Failure.LOST, "said": said, "at": at}
+
+
+def _ending(kube: KubePod) -> Ending | None:
+    """Of its container: there is one."""
+    endings = [status.state.terminated for status in kube.status.container_statuses]
+    return next((ending for ending in endings if ending), None)
+
+
+def _deleted_before(meta: Meta, ending: Ending | None) -> bool:
+    """Whether somebody asked for the deletion before the container ended by itself."""
+    if meta.deletion_timestamp is None:
+        return False
+    grace = timedelta(seconds=meta.deletion_grace_period_seconds or 0)
+    ended = ending.finished_at if ending else None
+    return ended is None or ended >= meta.deletion_timestamp - grace
+
+
+def _words(ending: Ending) -> str:
+    if ending.reason == "OOMKilled":  # not a GPU's: more room there would not help
+        return "killed: it used more of the machine's memory than a pod may"
+    if ending.reason in ("StartError", "ContainerCannotRun"):
+        return f"cannot start: {_said('', ending.message)}"
+    if ending.exit_code > 128:
+        try:
+            return f"killed by {signal.Signals(ending.exit_code - 128).name}"
+        except ValueError:
+            pass
+    return f"exit code {ending.exit_code}"
+
+
+def _said(reason: str, message: str) -> str:
+    line = " ".join(message.split())[:WORDS_MAX]
+    return f"{reason}: {line}" if reason and line else reason or line
+
+
+# --- nodes --------------------------------------------------------------------------------------
+
+
+class _Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A GPU as a node's annotation has it. Must stay readable: agents are not all of one age."""
+
+    uuid: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
+    index: Annotated[int, msgspec.Meta(ge=0, le=1023)]
+    type: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
+    memory_mib: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+    reserved_mib: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = 0
+
+
+def node_seen(kube: KubeNode) -> Node:
+    """Raises Rejected if what the node says of its GPUs cannot be."""
+    return Node(
+        kube.metadata.name,
+        gpus_of(kube),
+        labels=tuple(sorted(kube.metadata.labels.items())),
+        ready=answers(kube) and not kube.spec.unschedulable,
+    )
+
+
+def answers(kube: KubeNode) -> bool:
+    return any(c.type == "Ready" and c.status == "True" for c in kube.status.conditions)
+
+
+def gpus_of(kube: KubeNode) -> tuple[Gpu, ...]:
+    """Those its agent lists; without an agent those that the kubelet hands out, unknown by name."""
+    meta = kube.metadata
+    listed = meta.annotations.get(GPUS)
+    if listed is None:
+        return _slots(meta.labels, kube.status.allocatable)
+    try:
+        cards = msgspec.json.decode(listed, type=list[_Card])
+    except msgspec.MsgspecError as error:
+        raise Rejected(f"node {meta.name}: annotation {GPUS}: {error}") from error
+    for field in ("uuid", "index"):
+        if len({getattr(card, field) for card in cards}) < len(cards):
+            raise Rejected(f"node {meta.name}: annotation {GPUS}: one {field} twice")
+    gpus = (Gpu(**msgspec.structs.asdict(card)) for card in cards)
+    return tuple(sorted(gpus, key=lambda gpu: gpu.index))
+
+
+def listed(gpus: Sequence[Gpu]) -> str:
+    """The annotation as an agent writes it."""
+    return msgspec.json.encode(gpus).decode()
+
+
+def _slots(labels: Mapping[str, str], allocatable: Mapping[str, str]) -> tuple[Gpu, ...]:
+    count = allocatable.get(GPU_RESOURCE, "0")
+    memory = labels.get(GPU_MEMORY, "")
+    mib = int(memory) if memory.isdecimal() and int(memory) else MEMORY_UNKNOWN_MIB
+    words = labels.get(GPU_PRODUCT, "gpu").lower().split("-")
+    kind = "-".join(word for word in words if word not in ("nvidia", "tesla")) or "gpu"
+    cards = range(int(count) if count.isdecimal() else 0)
+    return tuple(Gpu(f"{SLOT}{index}", index, kind, mib) for index in cards)
