@@ -13,11 +13,11 @@ BIN := .venv/bin
 READY := .venv/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check lives mutants bench figures proto lock clean
+.PHONY: help venv demo test check kube test-kube test-node lives mutants bench figures proto lock clean
 
 help:  ## what there is
 	@echo 'make TARGET, where TARGET is one of'
-	@sed -nE 's/^([a-z]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
 
 venv: $(READY)  ## prepare .venv with the locked dependencies; does nothing if that is done
 
@@ -44,6 +44,15 @@ check: $(READY)  ## style, types, who may import whom, fast tests: under a minut
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest --numprocesses 2 --quiet -m 'not slow'
+
+kube: $(READY)  ## build a Kubernetes cluster into ~/.cache: ten minutes the first time, then none
+	$(BIN)/python -m tests.kube.build
+
+test-kube: kube  ## the tests against a real API server; needs no root
+	$(BIN)/python -m pytest -m 'kube and not node' tests/kube
+
+test-node: kube  ## the tests on two real nodes; needs root and what .ci/run installs
+	$(BIN)/python -m pytest -m node tests/kube
 
 lives: $(READY)  ## N simulated lives of the daemon (N=1000), from seed FIRST on
 	$(BIN)/python -m simulator.main --lives $(N) --first $(FIRST)

@@ -18,6 +18,7 @@ SLOW = [
     "clusters/test_local.py",
     "contracts",
     "e2e",
+    "kube",
     "kubernetesdlprofile/test_kubeprofiler.py",
     "lives",
 ]

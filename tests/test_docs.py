@@ -73,17 +73,17 @@ def test_no_setting_is_documented_that_there_is_not() -> None:
 
 def test_every_make_target_that_a_document_names_exists() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    targets = set(re.findall(r"^([a-z]+):", makefile, re.M))
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.M))
     for path in [*DOCUMENTS, ROOT / ".ci" / "run"]:
-        named = re.findall(r"(?:`|^|step )make ([a-z]+)\b", path.read_text(), re.M)
+        named = re.findall(r"(?:`|^|step )make ([a-z-]+)\b", path.read_text(), re.M)
         assert set(named) <= targets, path
 
 
 def test_make_alone_lists_every_target_with_what_it_does() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    targets = re.findall(r"^([a-z]+):", makefile, re.M)
+    targets = re.findall(r"^([a-z-]+):", makefile, re.M)
     listed = run("make", "--no-print-directory", "-C", ROOT).stdout
-    assert re.findall(r"^  ([a-z]+) +\S", listed, re.M) == targets
+    assert re.findall(r"^  ([a-z-]+) +\S", listed, re.M) == targets
 
 
 @pytest.mark.parametrize("command", COMMANDS)

