@@ -28,6 +28,7 @@ SPEC_HASH = f"{DOMAIN}/spec-hash"  # of the launch: tells it from another one un
 GPUS = f"{DOMAIN}/gpus"  # of a node, written by its agent: a JSON list of model.Gpu
 
 GPU_RESOURCE = "nvidia.com/gpu"
+CDI_KIND = "k8s.device-plugin.nvidia.com/gpu"  # as its device plugin calls a card
 GPU_PRODUCT, GPU_MEMORY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory"  # of NVIDIA's discovery
 SLOT = "slot-"  # begins what stands for a card where the kubelet chooses which one it is
 MEMORY_UNKNOWN_MIB = 16_384  # of a card whose node says how many there are, but not how large
