@@ -54,6 +54,12 @@ def _run_ended(attempt: int, data: dict[str, Any]) -> str:
     return f"attempt {attempt} ended after {ran}, {done} epochs done{reason}{cost}"
 
 
+def _run_over_share(attempt: int, data: dict[str, Any]) -> str:
+    what = f"takes {data['used_mib']} MiB of {data['gpu']} on {data['node']}"
+    then = "is ended at once, as others there are in danger" if data["at_once"] else "is warned"
+    return f"attempt {attempt} {what}, and holds {data['share_mib']}: it {then}"
+
+
 def _memory_learned(_: int, data: dict[str, Any]) -> str:
     before = data["from_mib"]
     if not before:
@@ -70,6 +76,7 @@ _TELLERS = {
     "run_started": _run_started,
     "run_asked_to_stop": _asked_to_stop,
     "run_ended": _run_ended,
+    "run_over_share": _run_over_share,
     "memory_learned": _memory_learned,
     "job_updated": _updated,
 }

@@ -12,6 +12,7 @@ from scheduler.model import Action, EpochEnded, Event, JobId, Observed, Profile,
 from scheduler.ports import Policy
 from scheduler.reconcile import reconcile
 from scheduler.values import replace
+from scheduler.watchdog import watched
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +29,14 @@ def decide(
 ) -> Decision:
     change = evolve(view, events, now, rules)
     after, touched = change.view, change.touched
+    looked = any(isinstance(event, Observed) for event in events)
+    if looked:
+        change = watched(after, now, rules)
+        after, touched = change.view, (*touched, *change.touched)
     if _plan_is_due(after, now, rules):
         for change in _replanned(after, policy, now, rules):
             after, touched = change.view, (*touched, *change.touched)
-        touched = tuple(dict.fromkeys(touched))
-    looked = any(isinstance(event, Observed) for event in events)
+    touched = tuple(dict.fromkeys(touched))
     return Decision(
         view=replace(after, number=view.number + 1),
         touched=touched,

@@ -6,7 +6,7 @@ to the next: what was touched is part of its result.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -23,6 +23,7 @@ from scheduler.model import (
     Run,
     RunKey,
     RunPhase,
+    Share,
     Time,
     Used,
     View,
@@ -188,12 +189,25 @@ def _matters(job: Job) -> tuple[object, ...]:
 
 def _claims(run: Run | None, pods: tuple[Pod, ...]) -> dict[GpuKey, int]:
     """What one run takes of each GPU: what we granted it; or, where we no longer believe in it,
-    what its pods hold until they are seen gone."""
-    claims: dict[GpuKey, int] = {}
-    held = run.shares if run else (s for pod in pods if pod.alive for s in pod.shares)
-    for share in held:
-        claims[share.key] = claims.get(share.key, 0) + share.memory_mib
+    what its pods hold until they are seen gone, and its processes with them."""
+    if run:
+        return summed(run.shares)
+    claims = summed(share for pod in pods if pod.alive for share in pod.shares)
+    for key, mib in taken(pods).items():
+        claims[key] = max(mib, claims.get(key, 0))
     return claims
+
+
+def taken(pods: Iterable[Pod]) -> dict[GpuKey, int]:
+    """What the processes of a run are seen to take of each GPU, where somebody can see that."""
+    return summed(share for pod in pods for share in pod.used)
+
+
+def summed(shares: Iterable[Share]) -> dict[GpuKey, int]:
+    found: dict[GpuKey, int] = {}
+    for share in shares:
+        found[share.key] = found.get(share.key, 0) + share.memory_mib
+    return found
 
 
 def books(view: View) -> Mapping[GpuKey, Mapping[RunKey, int]]:

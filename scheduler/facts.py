@@ -21,6 +21,8 @@ from scheduler.model import (
     Time,
     View,
 )
+from scheduler.values import replace
+from scheduler.watchdog import excesses
 
 Value = str | int | float | bool | None
 
@@ -37,7 +39,7 @@ def facts(
     told = [*_nodes(before, after, now), *_reports(before, events, now)]
     for job_id in touched:
         told += _job(before.jobs.get(job_id), after.jobs[job_id], now)
-    return tuple(told)
+    return (*told, *_warned(before, after, touched, now))
 
 
 def _fact(now: Time, kind: str, job: Job, attempt: int | None = None, **data: Value) -> Fact:
@@ -103,6 +105,28 @@ def _run(old: Job, job: Job, now: Time) -> Iterator[Fact]:
         yield _fact(now, "run_resized", job, run.attempt, from_mib=from_mib, to_mib=to_mib)
 
 
+def _warned(before: View, after: View, touched: Iterable[JobId], now: Time) -> Iterator[Fact]:
+    """Once for as long as it lasts: on that card where it is furthest over its share."""
+    warned = {id for id in touched if _over_mib(after, id) and not _over_mib(before, id)}
+    for excess in excesses(after) if warned else ():
+        run = after.jobs[excess.job_id].run
+        if run and excess.job_id in warned and excess.over_mib == run.over_mib:
+            warned.remove(excess.job_id)
+            data: dict[str, Value] = {
+                "node": excess.share.node,
+                "gpu": excess.share.gpu,
+                "used_mib": excess.used_mib,
+                "share_mib": excess.share.memory_mib,
+                "at_once": run.kill_at is not None and run.kill_at <= now,
+            }
+            yield Fact(now, "run_over_share", excess.job_id, run.attempt, data)
+
+
+def _over_mib(view: View, job_id: JobId) -> int:
+    job = view.jobs.get(job_id)
+    return job.run.over_mib if job and job.run else 0
+
+
 def _memory(run: Run) -> int:
     return sum(share.memory_mib for share in run.shares)
 
@@ -155,3 +179,21 @@ def _nodes(before: View, after: View, now: Time) -> Iterator[Fact]:
         if old.get(name, False) != new.get(name, False):
             kind = "node_ready" if new.get(name, False) else "node_lost"
             yield Fact(now, kind, data={"node": name})
+    yield from _cards(before, after, now)
+
+
+def _cards(before: View, after: View, now: Time) -> Iterator[Fact]:
+    """A card gets a fault, or is well again; strangers come to it, or leave."""
+    known = {(node.name, gpu.uuid): gpu for node in before.nodes for gpu in node.gpus}
+    for node in after.nodes:
+        for gpu in node.gpus:
+            old = known.get(
+                (node.name, gpu.uuid), replace(gpu, fault="", lost=False, strange_mib=0)
+            )
+            card: dict[str, Value] = {"node": node.name, "gpu": gpu.uuid}
+            if (gpu.fault, gpu.lost) != (old.fault, old.lost):
+                kind = "gpu_fault" if gpu.fault else "gpu_well"
+                yield Fact(now, kind, data={**card, "fault": gpu.fault, "lost": gpu.lost})
+            if gpu.strange_mib != old.strange_mib:
+                data = {**card, "from_mib": old.strange_mib, "to_mib": gpu.strange_mib}
+                yield Fact(now, "gpu_strangers", data=data)

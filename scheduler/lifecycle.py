@@ -45,6 +45,7 @@ from scheduler.model import (
     Failure,
     Finished,
     Job,
+    Node,
     Observed,
     Outcome,
     Pod,
@@ -257,6 +258,8 @@ def _over(job: Job, run: Run, pod: Pod | None, draft: Draft) -> Job:
         return _ended(job, Outcome.SUCCEEDED, _finished(job, pod), now)
     if job.cancelled:
         return _ended(job, Outcome.CANCELLED, run.stop_reason, now)
+    if gone := lost_gpu(run, draft.nodes):
+        return _failed(job, Failure.LOST, rules.lost_max, gone, now, rules)
     if pod is not None and pod.reason == Failure.OUT_OF_MEMORY:
         return _out_of_memory(job, run, pod.said, now, draft)
     if exited_well or stopped or (pod and pod.exit_code == EXIT_STOPPED and run.stop_reason):
@@ -266,6 +269,16 @@ def _over(job: Job, run: Run, pod: Pod | None, draft: Draft) -> Job:
         why = "its pod was lost" if pod is None else "its process was lost"
         return _failed(job, Failure.LOST, rules.lost_max, why, now, rules)
     return _failed(job, Failure.ERROR, job.spec.retries, _words(pod), now, rules)
+
+
+def lost_gpu(run: Run, nodes: Sequence[Node]) -> str:
+    """Which of its cards is lost, in words; empty: none of them."""
+    keys = {share.key for share in run.shares}
+    lost = ((node, gpu) for node in nodes for gpu in node.gpus if gpu.lost)
+    for node, gpu in lost:
+        if (node.name, gpu.uuid) in keys:
+            return f"gpu{gpu.index} of {node.name} was lost: {gpu.fault}"
+    return ""
 
 
 def _unless_done(job: Job, now: Time) -> Job:

@@ -29,8 +29,11 @@ class Gpu:
     uuid: str
     index: int
     type: str
-    memory_mib: int
+    memory_mib: int  # without what processes hold that are not ours,
     reserved_mib: int = 0
+    strange_mib: int = 0  # which is so much
+    fault: str = ""  # why nothing is started on it; what runs there may go on
+    lost: bool = False  # it answers no more: what runs there is over
 
     @property
     def capacity_mib(self) -> int:
@@ -45,6 +48,11 @@ class Node:
     gpus: tuple[Gpu, ...]
     labels: tuple[tuple[str, str], ...] = ()
     ready: bool = True
+
+    @property
+    def usable(self) -> tuple[Gpu, ...]:
+        """The cards on which something may be started."""
+        return tuple(gpu for gpu in self.gpus if not gpu.fault) if self.ready else ()
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -132,6 +140,9 @@ class Run:
     stop_at_epoch: int | None = None  # every rank is told to stop at the start of this epoch
     stop_reason: str = ""
     kill_at: Time | None = None
+    over_mib: int = (
+        0  # by how much more than its share it was last seen to take, without room for it
+    )
 
     @property
     def told_to_stop(self) -> bool:
@@ -217,7 +228,8 @@ class PodState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """What the cluster says, not what we wish. A terminating pod still holds its shares."""
+    """What the cluster says, not what we wish. A terminating pod still holds its shares, and one
+    that is over what its processes are seen to use."""
 
     job_id: JobId
     attempt: int
@@ -228,6 +240,7 @@ class Pod:
     reason: str = ""  # "out_of_memory", "lost", or words for a person
     said: str = ""  # the line of its output that tells of it, if one does
     at: Time | None = None  # when it ended, if the cluster knows
+    used: tuple[Share, ...] = ()  # what its processes take of GPUs, where somebody can see that
 
     @property
     def alive(self) -> bool:

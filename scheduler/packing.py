@@ -12,7 +12,7 @@ from scheduler.model import Failure, Gpu, GpuKey, Job, Node, Reason, Rules, Shar
 
 def cards(nodes: Iterable[Node]) -> dict[GpuKey, Gpu]:
     """All GPUs that may be used now."""
-    return {(node.name, gpu.uuid): gpu for node in nodes if node.ready for gpu in node.gpus}
+    return {(node.name, gpu.uuid): gpu for node in nodes for gpu in node.usable}
 
 
 def takes_whole_card(job: Job) -> bool:

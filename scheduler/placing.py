@@ -301,7 +301,7 @@ class _Placing:
 def _by_type(node: Node) -> dict[str, list[Gpu]]:
     """The cards that may be used now."""
     found: dict[str, list[Gpu]] = {}
-    for gpu in node.gpus if node.ready else ():
+    for gpu in node.usable:
         found.setdefault(gpu.type, []).append(gpu)
     return found
 

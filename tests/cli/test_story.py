@@ -31,6 +31,17 @@ from tests.cli.samples import fact
             {"reason": "cancelled by ada", "stop_at_epoch": None},
             "attempt 2 asked to stop: cancelled by ada",
         ),
+        (
+            "run_over_share",
+            {"node": "n1", "gpu": "gpu0", "used_mib": 9, "share_mib": 7, "at_once": False},
+            "attempt 2 takes 9 MiB of gpu0 on n1, and holds 7: it is warned",
+        ),
+        (
+            "run_over_share",
+            {"node": "n1", "gpu": "gpu0", "used_mib": 9, "share_mib": 7, "at_once": True},
+            "attempt 2 takes 9 MiB of gpu0 on n1, and holds 7: it is ended at once, as others "
+            "there are in danger",
+        ),
         ("run_resized", {"from_mib": 7, "to_mib": 9}, "its run now holds 9 MiB, before 7"),
         (
             "run_ended",
