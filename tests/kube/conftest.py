@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.kube.control import ControlPlane
+from tests.kube.proxy import Proxy
 
 HERE = Path(__file__).parent
 _numbers = itertools.count(1)
@@ -46,3 +47,10 @@ def namespace(control: ControlPlane) -> Iterator[str]:
     yield name
     control.start()  # the test may have killed it
     control.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture
+def proxy(control: ControlPlane) -> Iterator[Proxy]:
+    """Before the API server, doing nothing until it is told to."""
+    with Proxy(control).running() as proxy:
+        yield proxy
