@@ -1,7 +1,7 @@
 """How far the simulator is from a real daemon: `python -m benchmarks.real --json`.
 
 Under each policy, a daemon with the default rules runs real trainings (real_train.py) on four
-pretended GPUs, on which they keep each other waiting. The simulator then plays the same jobs from
+pretended GPUs, on which they slow each other down. The simulator then plays the same jobs from
 what the daemon recorded: when they came, how long their epochs and pauses took, and what a run took
 besides (simulator/recorded.py). A plan hangs on moments, so they are played `--plays` times, with
 what a run takes besides its epochs from 0.9 to 1.1 of what was measured.
@@ -106,11 +106,11 @@ def _makespan(times: Times) -> float:
 
 def _lived(policy: str, folder: Path, jobs: int, seconds: float, chance: random.Random) -> Site:
     """What a daemon recorded of so many jobs, which come within so many seconds."""
-    (folder / "locks").mkdir()
+    (folder / "gpus").mkdir()
     daemon = Daemon(folder / "state", GPUS, "--policy", policy).start()
     try:
-        began = time.monotonic()
         with daemon.stub() as (stub, metadata):
+            began = time.monotonic()
             for at, request in _requests(jobs, seconds, chance, folder):
                 time.sleep(max(0.0, began + at - time.monotonic()))
                 stub.Submit(request, metadata=metadata, timeout=10)
@@ -129,7 +129,7 @@ def _requests(
     for number, at in enumerate(sorted(chance.uniform(0.0, seconds) for _ in range(jobs))):
         kind = chance.choice(KINDS)
         env = {
-            "GPU_LOCKS": folder / "locks",
+            "GPU_FOLDERS": folder / "gpus",
             "EPOCH_SECONDS": kind.epoch_seconds,
             "SERIAL": kind.serial,
             "UTIL": kind.util,

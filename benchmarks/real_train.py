@@ -1,15 +1,15 @@
-"""A training for real.py: its steps take turns with those of others on its pretended GPUs.
+"""A training for real.py: its steps wait as long as they would take beside all who are there.
 
-Of each step a part needs the GPUs, and each is locked meanwhile; the rest, such as loading data,
-needs none. So two on one GPU slow each other down as much as they keep it busy, as on a real one.
+Whoever trains on a pretended GPU has a file in its folder, named by how busy it keeps the GPU. If
+that is more than all of its time, everybody there is slower by as much; a gang is as slow as on the
+worst of its GPUs. Steps wait for moments, so that one which ends late, because the machine is busy,
+makes the next one shorter.
 """
 
-import fcntl
 import os
 import time
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TextIO
 
 from kubernetesdlprofile import kubeprofiler
 
@@ -20,29 +20,33 @@ def main() -> None:
     prof = kubeprofiler.KubeProfiler()
     checkpoint = Path(prof.root_dir) / "epochs"
     indices = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
-    locks = Path(os.environ["GPU_LOCKS"])
-    gpus = [(locks / index).open("w") for index in indices]
-    util, serial = float(os.environ["UTIL"]), float(os.environ["SERIAL"])
+    gpus = [Path(os.environ["GPU_FOLDERS"]) / index for index in indices]
+    serial = float(os.environ["SERIAL"])
     step_seconds = float(os.environ["EPOCH_SECONDS"]) / STEPS
     step_seconds *= serial + (1.0 - serial) / len(gpus)
-
-    def work(gpu: TextIO) -> None:
-        fcntl.flock(gpu, fcntl.LOCK_EX)
-        time.sleep(step_seconds * util)
-        fcntl.flock(gpu, fcntl.LOCK_UN)
-
-    with ThreadPoolExecutor(len(gpus)) as pool:
+    with ExitStack() as there:
+        for gpu in gpus:
+            gpu.mkdir(exist_ok=True)
+            mine = gpu / f"{os.environ['UTIL']}-{os.getpid()}"
+            mine.touch()
+            there.callback(mine.unlink)
         for _ in range(int(checkpoint.read_text()) if checkpoint.exists() else 0, prof.EPOCHS):
             prof.start_epoch()
+            moment = time.monotonic()
             for _ in range(STEPS):
-                list(pool.map(work, gpus))  # a step ends when all GPUs have done their part
-                time.sleep(step_seconds * (1.0 - util))
+                moment += step_seconds * max(1.0, *map(wanted, gpus))
+                time.sleep(max(0.0, moment - time.monotonic()))
                 prof.measure()
             prof.end_epoch()
             fresh = checkpoint.with_suffix(".new")
             fresh.write_text(str(prof.epoch))
             fresh.replace(checkpoint)
     prof.end()
+
+
+def wanted(gpu: Path) -> float:
+    """How much of its time, by all on it together."""
+    return sum(float(path.name.split("-")[0]) for path in gpu.iterdir())
 
 
 main()
