@@ -62,7 +62,7 @@ def test_a_reset_is_one_and_what_is_late_is_done(
     pods: client.CoreV1Api, proxy: Proxy, control: ControlPlane, namespace: str, late: bool
 ) -> None:
     proxy.inject(Reset(late), "POST")
-    with pytest.raises(urllib3.exceptions.ProtocolError, match="reset"):
+    with pytest.raises(urllib3.exceptions.ProtocolError):
         pods.create_namespaced_config_map(namespace, config_map("made"))
     assert names(control, namespace) == (["made"] if late else [])
 
