@@ -70,12 +70,12 @@ WORDS_MAX = 300  # characters of somebody else's message
 # --- what the server sends, as far as it matters here -------------------------------------------
 
 
-class Struct(msgspec.Struct, rename="camel"):
+class Struct(msgspec.Struct, rename="camel", frozen=True):
     """Fields that are not named here are skipped while they are read, which is most of a pod."""
 
 
-class Meta(Struct):
-    name: str
+class Meta(Struct, frozen=True):
+    name: str = ""
     uid: str = ""
     resource_version: str = ""
     labels: dict[str, str] = {}
@@ -84,39 +84,39 @@ class Meta(Struct):
     deletion_grace_period_seconds: int | None = None
 
 
-class Ending(Struct):
+class Ending(Struct, frozen=True):
     exit_code: int = 0
     reason: str = ""
     message: str = ""
     finished_at: datetime | None = None
 
 
-class Waiting(Struct):
+class Waiting(Struct, frozen=True):
     reason: str = ""
     message: str = ""
 
 
-class ContainerState(Struct):
+class ContainerState(Struct, frozen=True):
     waiting: Waiting | None = None
     terminated: Ending | None = None
 
 
-class ContainerStatus(Struct):
+class ContainerStatus(Struct, frozen=True):
     state: ContainerState = ContainerState()
 
 
-class Condition(Struct):
+class Condition(Struct, frozen=True):
     type: str
     status: str
     reason: str = ""
     message: str = ""
 
 
-class PodSpec(Struct):
+class PodSpec(Struct, frozen=True):
     node_name: str = ""
 
 
-class PodStatus(Struct):
+class PodStatus(Struct, frozen=True):
     phase: str = ""
     reason: str = ""
     message: str = ""
@@ -124,22 +124,22 @@ class PodStatus(Struct):
     container_statuses: list[ContainerStatus] = []
 
 
-class KubePod(Struct):
+class KubePod(Struct, frozen=True):
     metadata: Meta
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
 
-class NodeSpec(Struct):
+class NodeSpec(Struct, frozen=True):
     unschedulable: bool = False
 
 
-class NodeStatus(Struct):
+class NodeStatus(Struct, frozen=True):
     allocatable: dict[str, str] = {}
     conditions: list[Condition] = []
 
 
-class KubeNode(Struct):
+class KubeNode(Struct, frozen=True):
     metadata: Meta
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()

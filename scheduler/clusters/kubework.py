@@ -1,0 +1,97 @@
+"""A few threads for what is to be done for many runs, one at a time for each of them.
+
+A run whose turn fails waits longer and longer, and keeps no other waiting.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections.abc import Callable
+from itertools import count
+
+import structlog
+
+from scheduler.clusters.kubeapi import ApiError
+from scheduler.model import RunKey
+
+BACKOFF_SECONDS, BACKOFF_MAX_SECONDS = 0.5, 30.0
+
+log = structlog.get_logger("scheduler.kubernetes")
+
+
+class Work:
+    """`turn` does what there is to do for a run; True: and wants to look again before long."""
+
+    def __init__(self, turn: Callable[[RunKey], bool], threads: int) -> None:
+        self._turn = turn
+        self._changed = threading.Condition(threading.Lock())
+        self._due: list[tuple[float, int, RunKey]] = []  # a heap, by time
+        self._numbers = count()  # so that of two at the same time the first comes first
+        self._known: set[RunKey] = set()  # which are due, or have their turn
+        self._again: set[RunKey] = set()  # which were added during their turn
+        self._failed: dict[RunKey, int] = {}  # times in a row
+        self._ended = False
+        self._threads = [
+            threading.Thread(target=self._work, name=f"kubernetes-{number}", daemon=True)
+            for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def add(self, key: RunKey) -> None:
+        """Soon, or when its back-off is over. At once again if it has its turn right now."""
+        with self._changed:
+            if key in self._known:
+                self._again.add(key)
+            else:
+                self._queue(key, 0.0)
+
+    def end(self) -> None:
+        """What has begun is finished, what has not is dropped."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self) -> None:
+        while (key := self._next()) is not None:
+            pause = self._pause_after(key)
+            with self._changed:
+                self._known.discard(key)
+                if key in self._again or pause is not None:
+                    self._queue(key, pause or 0.0)
+
+    def _next(self) -> RunKey | None:
+        with self._changed:
+            while not self._ended:
+                wait = self._due[0][0] - time.monotonic() if self._due else None
+                if wait is not None and wait <= 0:
+                    key = heapq.heappop(self._due)[2]
+                    self._again.discard(key)
+                    return key
+                self._changed.wait(wait)
+        return None
+
+    def _queue(self, key: RunKey, pause: float) -> None:
+        self._known.add(key)
+        heapq.heappush(self._due, (time.monotonic() + pause, next(self._numbers), key))
+        self._changed.notify()
+
+    def _pause_after(self, key: RunKey) -> float | None:
+        """Let it have its turn. None: that was all."""
+        wanted = 0.0
+        try:
+            if not self._turn(key):
+                self._failed.pop(key, None)
+                return None
+        except ApiError as error:
+            wanted = error.retry_after
+            log.info("cluster_refused", job_id=key[0], attempt=key[1], error=str(error))
+        except Exception:  # of a thread nobody waits for: it must not end unheard
+            log.exception("bug", job_id=key[0], attempt=key[1])
+        times = self._failed[key] = self._failed.get(key, 0) + 1
+        pause: float = min(BACKOFF_SECONDS * 2.0 ** (times - 1), BACKOFF_MAX_SECONDS)
+        return max(pause, wanted)
