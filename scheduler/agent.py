@@ -1,64 +1,104 @@
-"""Which GPUs there are on this machine: NVML's, or pretended ones. Knows nothing of jobs."""
+"""Which GPUs there are on this machine: NVML's, or pretended ones; and who looks at them.
+
+Knows nothing of jobs. An agent runs in the daemon for the machine that this is on, and by itself on
+each node of a cluster, from where it reports (reporter.py).
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import structlog
 
 from scheduler.clusters.environment import PRETENDED
 from scheduler.errors import ConfigError
-from scheduler.model import Gpu
+from scheduler.model import Gpu, Time
+from scheduler.nvml import Nvml, Xids
+from scheduler.usage import LIBRARY, WATCHDOG, Card, Process, Report
 
-MIB = 1024 * 1024
+LEAVE_SECONDS = 1.0  # for a thread that may be waiting for a driver that hangs
 _GROUP = re.compile(r"([1-9][0-9]{0,3})x([1-9][0-9]{0,8})", re.ASCII)
+_POD = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
+
+log = structlog.get_logger("scheduler.agent")
 
 
-def gpus_here() -> tuple[Gpu, ...]:
-    """The cards that work. None where there is no driver: that is an ordinary machine."""
-    import pynvml  # here, so that a daemon of pretended cards does without it
+class Agent:
+    """Looks at the cards of this machine in threads of its own: a driver may hang, and nobody else
+    shall wait for it."""
 
+    def __init__(self, node: str, clock: Callable[[], Time], every_seconds: float = 5.0) -> None:
+        self._node, self._clock, self._every_seconds = node, clock, every_seconds
+        self._nvml = Nvml()
+        self._xids = Xids(self._nvml, self.look_again)
+        self._due, self._stopped = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="agent", daemon=True)
+        self._told: Callable[[Report], None] = lambda _: None
+        self.report = self.look()  # the newest: replaced, never edited
+
+    def start(self, told: Callable[[Report], None]) -> None:
+        """`told` hears each report that tells anything new."""
+        self._told = told
+        self._thread.start()
+        self._xids.start()
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        return tuple(card.gpu for card in self.report.cards)
+
+    def look_again(self) -> None:
+        """Soon, not only when it is time."""
+        self._due.set()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._due.set()
+        self._thread.join(LEAVE_SECONDS)
+        self._xids.stop()
+        self._nvml.close()
+
+    def look(self) -> Report:
+        at = self._clock()
+        cards = tuple(map(_known, self._nvml.read()))
+        processes = [process for card in cards for process in card.processes]
+        blind = processes and not any(process.name for process in processes)
+        keeps = WATCHDOG if cards and not blind else LIBRARY
+        return Report(self._node, at, cards, keeps)
+
+    def _watch(self) -> None:
+        while not self._stopped.is_set():
+            self._due.wait(self._every_seconds)
+            self._due.clear()
+            try:
+                before, self.report = self.report, self.look()
+                if self.report.cards != before.cards:
+                    self._told(self.report)
+            except Exception:  # a thread's entry: what is seen stays as it was, and is tried again
+                log.exception("look_failed")
+
+
+def _known(card: Card) -> Card:
+    """With whose each process is, as far as can be told from here."""
+    return replace(card, processes=tuple(map(_named, card.processes)))
+
+
+def _named(process: Process) -> Process:
+    folder = Path(f"/proc/{process.pid}")
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return ()
-    try:
-        return tuple(_cards())
-    finally:
-        pynvml.nvmlShutdown()
+        name = (folder / "comm").read_text(errors="replace").strip()
+        return replace(process, name=name, pod=pod_of((folder / "cgroup").read_text()))
+    except OSError:  # it has ended, or is of another container
+        return process
 
 
-def _cards() -> Iterator[Gpu]:
-    import pynvml
-
-    for index in range(pynvml.nvmlDeviceGetCount()):
-        try:
-            card = pynvml.nvmlDeviceGetHandleByIndex(index)
-            total, reserved = _memory(card)
-            yield Gpu(
-                uuid=pynvml.nvmlDeviceGetUUID(card),
-                index=index,
-                type=gpu_type(pynvml.nvmlDeviceGetName(card)),
-                memory_mib=total // MIB,
-                reserved_mib=-(-reserved // MIB),
-            )
-        except pynvml.NVMLError:
-            continue  # it has fallen off the bus, or is not ours to use: as if it were not there
-
-
-def _memory(card: object) -> tuple[int, int]:
-    import pynvml
-
-    try:
-        memory = pynvml.nvmlDeviceGetMemoryInfo(card, version=pynvml.nvmlMemory_v2)
-        return memory.total, memory.reserved
-    except (pynvml.NVMLError_FunctionNotFound, pynvml.NVMLError_ArgumentVersionMismatch):
-        return pynvml.nvmlDeviceGetMemoryInfo(card).total, 0  # a driver older than 510
-
-
-def gpu_type(name: str) -> str:
-    """One word, as people say it: `Tesla T4` is a `t4`."""
-    words = [word for word in name.lower().split() if word not in ("nvidia", "tesla")]
-    return "-".join(words) or "gpu"
+def pod_of(cgroup: str) -> str:
+    """The uid of the pod that a process in this cgroup belongs to; empty: it is in none."""
+    match = _POD.search(cgroup)
+    return match[1].replace("_", "-") if match else ""
 
 
 def parse_gpus(text: str) -> tuple[Gpu, ...]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from scheduler import experience, log, process
-from scheduler.agent import gpus_here, parse_gpus
+from scheduler.agent import Agent, parse_gpus
 from scheduler.api import Api
 from scheduler.clusters.environment import RESERVED_ENVIRONMENT
 from scheduler.clusters.local import LocalCluster
@@ -182,7 +182,8 @@ def _story(config: Config, words: str) -> list[str]:
 def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Logger) -> Scheduler:
     """Make and start all parts. `parts` knows how to stop them, the last one first."""
     policy = _policy(config)
-    gpus = parse_gpus(config.gpus) if config.gpus else gpus_here()
+    agent = None if config.gpus else Agent("", inbox.now, config.local.observe_every_seconds)
+    gpus = parse_gpus(config.gpus) if agent is None else agent.gpus
     parts.enter_context(process.hold(config.state_dir))
     key = secret(config.state_dir / "secret")
     database = config.state_dir / DATABASE
@@ -201,6 +202,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         grace_seconds=config.local.stop_grace_seconds,
         observe_every_seconds=config.local.observe_every_seconds,
         heartbeat_seconds=config.heartbeat_seconds,
+        agent=agent,
     )
     scheduler = Scheduler(inbox, log.Told(store, logger), cluster, policy, config.rules)
 

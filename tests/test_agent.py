@@ -1,18 +1,22 @@
-"""Pretended cards, names of real ones, cards as NVML tells of them, and a machine without any.
-
-NVML is a library of our own (tests/nvml), so that what is tested is the way from there to here.
-"""
+"""Pretended cards, and an agent that looks at a machine whose NVML is ours (tests/nvml)."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
-from scheduler.agent import gpu_type, gpus_here, parse_gpus
+from scheduler.agent import Agent, parse_gpus, pod_of
 from scheduler.errors import ConfigError
 from scheduler.model import Gpu
+from scheduler.usage import LIBRARY, WATCHDOG, Process, Report
 from tests.nvml.machine import Machine
+from tests.support import eventually
 
 
 def test_pretended_cards_are_numbered_and_reserve_a_share() -> None:
@@ -45,52 +49,99 @@ def test_a_card_without_room_is_refused() -> None:
         parse_gpus("1x16384,1x200")
 
 
-@pytest.mark.parametrize(
-    ("name", "type_"),
-    [
-        ("Tesla T4", "t4"),
-        ("NVIDIA A100-SXM4-80GB", "a100-sxm4-80gb"),
-        ("NVIDIA GeForce RTX 3090", "geforce-rtx-3090"),
-        ("NVIDIA", "gpu"),
-    ],
-)
-def test_a_type_is_one_word_without_the_maker(name: str, type_: str) -> None:
-    assert gpu_type(name) == type_
+# --- the agent ----------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(
-    Path("/proc/driver/nvidia/version").exists(), reason="this machine has a driver"
-)
-def test_a_machine_without_a_driver_has_no_cards() -> None:
-    assert gpus_here() == ()
+@contextmanager
+def watching(every_seconds: float = 0.02) -> Iterator[tuple[Agent, list[Report]]]:
+    told: list[Report] = []
+    agent = Agent("n1", time.time, every_seconds)
+    agent.start(told.append)
+    try:
+        yield agent, told
+    finally:
+        agent.stop()
 
 
-# --- a machine with cards -----------------------------------------------------------------------
+@contextmanager
+def somebody() -> Iterator[int]:
+    """A process that waits to be ended."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield process.pid
+        process.kill()
 
 
-def test_cards_are_told_with_their_type_and_memory(nvml: Machine) -> None:
-    nvml.gpu("GPU-a", 16384, 512, name="Tesla T4")
-    nvml.gpu("GPU-b", 81920, 600, name="NVIDIA A100-SXM4-80GB")
-    assert gpus_here() == (
-        Gpu("GPU-a", 0, "t4", 16384, 512),
-        Gpu("GPU-b", 1, "a100-sxm4-80gb", 81920, 600),
-    )
+def test_a_machine_without_a_driver_has_no_cards(nvml: Machine) -> None:
+    nvml.unload()
+    report = Agent("n1", lambda: 7.0).report
+    assert report == Report("n1", 7.0, (), LIBRARY)
 
 
-def test_a_driver_older_than_510_reserves_what_we_do_not_hear_of(nvml: Machine) -> None:
-    nvml.driver = "470.82.01"
-    nvml.gpu("GPU-a", 16384, 512)
-    assert gpus_here() == (Gpu("GPU-a", 0, "t4", 16384, 0),)
+def test_a_process_is_told_with_its_name_and_memory(nvml: Machine) -> None:
+    nvml.gpu("GPU-a")
+    with somebody() as pid:
+        nvml.process(0, pid, 3000)
+        nvml.process(0, 999_999_999, 500)
+        report = Agent("n1", time.time).report
+    (card,) = report.cards
+    seen, ghost = card.processes
+    assert (seen.pid, seen.memory_mib, seen.pod) == (pid, 3000, "")
+    assert seen.name.startswith("python")
+    assert ghost == Process(999_999_999, 500)
+    assert report.keeps == WATCHDOG
 
 
-def test_a_card_that_is_lost_when_we_come_is_not_there(nvml: Machine) -> None:
+def test_who_sees_no_process_keeps_nobody_to_its_memory(nvml: Machine) -> None:
+    nvml.gpu("GPU-a")
+    nvml.process(0, 999_999_999, 500)  # of a machine whose processes this container does not see
+    assert Agent("n1", time.time).report.keeps == LIBRARY
+
+
+def test_what_changes_is_told_and_what_stays_is_not(nvml: Machine) -> None:
+    nvml.gpu("GPU-a")
+    with watching() as (agent, told):
+        first = agent.report
+        eventually(lambda: agent.report.at > first.at)
+        assert told == []
+        nvml.process(0, os.getpid(), 3000)
+        eventually(lambda: told)
+        assert told[-1].cards[0].used_mib == 3000
+
+
+def test_an_error_of_a_card_is_told_without_waiting_for_the_next_look(nvml: Machine) -> None:
     nvml.gpu("GPU-a")
     nvml.gpu("GPU-b")
-    nvml.lose(0)
-    assert [gpu.uuid for gpu in gpus_here()] == ["GPU-b"]
+    with watching(every_seconds=3600.0) as (agent, told):
+        eventually(lambda: _xid(nvml, 48) or told)  # what was before it listened it is not told
+        assert [gpu.fault for gpu in agent.gpus] == ["", "XID 48"]
+        assert not agent.gpus[1].lost
 
 
-def test_a_driver_that_is_unloaded_has_no_cards(nvml: Machine) -> None:
-    nvml.gpu("GPU-a")
-    nvml.unload()
-    assert gpus_here() == ()
+def _xid(nvml: Machine, number: int) -> bool:
+    nvml.xid(1, number)
+    return False
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "uid"),
+    [
+        (
+            "0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/"
+            "kubelet-kubepods-burstable-pod0d1f2c3a_1111_4222_8333_444455556666.slice/"
+            "cri-containerd-9f.scope\n",
+            "0d1f2c3a-1111-4222-8333-444455556666",
+        ),
+        (
+            "0::/../../pod0d1f2c3a-1111-4222-8333-444455556666/9f\n",
+            "0d1f2c3a-1111-4222-8333-444455556666",
+        ),
+        (
+            "12:memory:/kubepods/besteffort/pod0d1f2c3a-1111-4222-8333-444455556666/9f\n0::/\n",
+            "0d1f2c3a-1111-4222-8333-444455556666",
+        ),
+        ("0::/user.slice/user-0.slice/session-1.scope\n", ""),
+        ("", ""),
+    ],
+)
+def test_a_process_is_in_the_pod_that_its_cgroup_names(cgroup: str, uid: str) -> None:
+    assert pod_of(cgroup) == uid

@@ -12,14 +12,16 @@ import re
 import shutil
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from scheduler import logs
 from scheduler.clusters import accounts, environment
 from scheduler.clusters.accounts import account_of
 from scheduler.clusters.hints import Hints
+from scheduler.clusters.owners import run_of
 from scheduler.clusters.runs import LocalRun
 from scheduler.errors import (
     Busy,
@@ -32,6 +34,7 @@ from scheduler.model import (
     Action,
     EpochEnded,
     Gpu,
+    GpuKey,
     Launch,
     Node,
     Observed,
@@ -43,10 +46,25 @@ from scheduler.model import (
     Time,
 )
 from scheduler.ports import Put
+from scheduler.usage import Books, Report, Usage
+from scheduler.values import replace
 
 BUSY_SECONDS = 0.2
 
 _RUN_FOLDER = re.compile(r"[0-9a-fA-F-]{36}-[1-9][0-9]*", re.ASCII)
+
+
+class Agent(Protocol):
+    """Who looks at the cards of this machine."""
+
+    @property
+    def report(self) -> Report:
+        """Its newest."""
+
+    def start(self, told: Callable[[Report], None]) -> None:
+        """`told` is called when there is another."""
+
+    def stop(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +91,11 @@ class LocalCluster:
         observe_every_seconds: float = 5.0,
         heartbeat_seconds: int = 30,
         name: str | None = None,
+        agent: Agent | None = None,
     ) -> None:
         self.node = Node(name or socket.gethostname(), tuple(gpus))
-        self._nodes = (self.node,)
+        self._agent = agent  # None: the cards are pretended, and nobody can look at them
+        self._books = Books()
         self._state_dir = state_dir.absolute()
         self.logs = self._state_dir / "logs"
         self._folder = self._state_dir / "runs"
@@ -114,7 +134,14 @@ class LocalCluster:
             at = self._clock()
             self._leaving = [run for run in self._leaving if not run.reaped()]
             pods = [run.look(at) for run in self._runs.values()]
-            return Observed(at, self._nodes, (*pods, *self._unstartable.values()))
+            if self._agent:
+                pods = self._watched(self._agent.report, pods)
+            return Observed(at, (self.node,), (*pods, *self._unstartable.values()))
+
+    @property
+    def usage(self) -> Mapping[GpuKey, Usage]:
+        """What was last seen on each card, for people."""
+        return self._books.usage
 
     # -- Source ----------------------------------------------------------------------------------
 
@@ -128,9 +155,13 @@ class LocalCluster:
             target=self._watch, args=(put, hints), name="local-cluster", daemon=True
         )
         self._thread.start()
+        if self._agent:
+            self._agent.start(lambda _: hints.give())
 
     def stop(self) -> None:
         """The trainings go on."""
+        if self._agent:
+            self._agent.stop()
         if self._hints and self._thread:
             self._hints.end()
             self._thread.join()
@@ -187,6 +218,20 @@ class LocalCluster:
         )
 
     # -- below the lock --------------------------------------------------------------------------
+
+    def _watched(self, report: Report, pods: Sequence[Pod]) -> list[Pod]:
+        """The pods, and `node` as well, with what the agent has seen there."""
+        kept = {pid: key for run in self._runs.values() for pid, key in run.keepers().items()}
+        gpus, used = self._books.enter(
+            (replace(report, node=self.node.name),),
+            lambda process: run_of(process.pid, kept),
+            {(pod.job_id, pod.attempt): pod.shares for pod in pods if pod.alive},
+        )
+        by_index = tuple(sorted(gpus.values(), key=lambda gpu: gpu.index))
+        if by_index != self.node.gpus:
+            self.node = replace(self.node, gpus=by_index)
+        takes = [(pod, used.get((pod.job_id, pod.attempt), ())) for pod in pods]
+        return [replace(pod, used=taken) if taken else pod for pod, taken in takes]
 
     def _find(self) -> None:
         """What runs here, or has ended while nobody looked. There is no more to a restart."""

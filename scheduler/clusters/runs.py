@@ -22,6 +22,7 @@ import msgspec
 
 from scheduler import logs
 from scheduler.clusters import runner
+from scheduler.clusters.owners import marked
 from scheduler.model import Failure, JobId, Pod, PodState, Profile, RunKey, Share, Time
 
 EXIT_STOPPED = 85  # the client library's: it left because it was asked to
@@ -92,6 +93,12 @@ class LocalRun:
             if self._started and self._kept():
                 os.kill(self._started["runner"], signal.SIGTERM)  # the lock is held: it is the one
 
+    def keepers(self) -> dict[int, RunKey]:
+        """Its runner and its first process, as long as there is a runner: above all that is its."""
+        if not self._pod.alive or self._started is None:
+            return {}
+        return {self._started[who]: self.key for who in ("runner", "pid") if who in self._started}
+
     def reaped(self) -> bool:
         """Whether no zombie is left of the runner, if it is a child of ours."""
         return self._runner is None or self._runner.poll() is not None
@@ -125,7 +132,7 @@ class LocalRun:
             return self._shown(PodState.TERMINATING if self.stopping else PodState.RUNNING)
         if ended := self._ended():  # the runner finished between the two glances
             return ended
-        if _kill_what_is_left(self._started):
+        if _kill_what_is_left(self._started, self.key):
             return self._shown(PodState.TERMINATING)
         return self._close(Failure.LOST, now)
 
@@ -217,15 +224,20 @@ def _read(path: Path) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else {}
 
 
-def _kill_what_is_left(started: Mapping[str, Any]) -> bool:
-    """Of a training whose runner is gone. Tells whether anything was found alive."""
+def _kill_what_is_left(started: Mapping[str, Any], key: RunKey) -> bool:
+    """Of a training whose runner is gone, also what has left its session. Tells whether anything
+    was found alive."""
     leader, boot = started.get("pid"), started.get("boot_id")
     if leader is None or boot != runner.boot_id():
         return False
     stat = runner.stat_of(leader)
     if stat and stat.start_time != started["start_time"]:
         return False  # the number is another's by now: not before its whole session was gone
-    left = [pid for pid, stat in runner.processes() if stat.session == leader and stat.alive]
+    left = [
+        pid
+        for pid, stat in runner.processes()
+        if stat.alive and (stat.session == leader or marked(pid, key))
+    ]
     for pid in left:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)

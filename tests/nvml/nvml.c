@@ -88,6 +88,8 @@ static int find(unsigned long handle, Machine *m, Card **card)
     if (!users)
         return UNINITIALIZED;
     look(m);
+    if (!m->driver)
+        return DRIVER_NOT_LOADED;
     if (handle < 1 || handle > (unsigned long)m->cards)
         return INVALID_ARGUMENT;
     *card = &m->card[handle - 1];
@@ -138,7 +140,7 @@ int nvmlDeviceGetCount_v2(unsigned *count)
         return UNINITIALIZED;
     look(&m);
     *count = (unsigned)m.cards;
-    return OK;
+    return m.driver ? OK : DRIVER_NOT_LOADED;
 }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, unsigned long *handle)
