@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from scheduler.clusters.kubeapi import ApiError, Server
-from scheduler.clusters.pods import Meta
+from scheduler.clusters.pods import KubeObject, Meta
 
 PAGE = 500
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.2, 5.0  # after a failure; doubles
@@ -42,12 +42,6 @@ class _ListMeta(msgspec.Struct, rename="camel"):
 class _List(msgspec.Struct, Generic[T]):
     metadata: _ListMeta
     items: list[T]
-
-
-class _Bare(msgspec.Struct):
-    """An object of any kind; a bookmark is nothing but a version."""
-
-    metadata: Meta
 
 
 class _Head(msgspec.Struct):
@@ -114,6 +108,13 @@ class Mirror(Generic[T]):
             if version > self._told:  # else the server has told of it, and of what came after
                 self._put(thing, version)
 
+    def forget(self, meta: Meta) -> None:
+        """It is not there any more, as an answer to a request of ours says."""
+        with self._lock:
+            known = self._things.get(meta.name)
+            if known and known.metadata.uid == meta.uid:
+                del self._things[meta.name]
+
     # -- its thread ------------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -124,13 +125,14 @@ class Mirror(Generic[T]):
                 self._list(cached)
                 if failures >= TOLD_AFTER:
                     log.info("cluster_answers", what=self._path)
-                failures, cached = 0, True
+                cached = True
                 self._changed()
                 self._watch()
+                failures = 0
             except (ApiError, msgspec.MsgspecError) as error:
                 cached = False  # to be asked for what is newer than it has may be what ails it
                 failures += 1
-                wait = min(PAUSE_SECONDS * 2.0 ** (failures - 1), PAUSE_MAX_SECONDS)
+                wait = min(PAUSE_SECONDS * 2.0 ** min(failures - 1, 9), PAUSE_MAX_SECONDS)
                 if isinstance(error, ApiError):
                     wait = max(wait, error.retry_after)
                 if failures == TOLD_AFTER and not self._stop.is_set():
@@ -189,7 +191,7 @@ class Mirror(Generic[T]):
         if head.type == "ERROR":
             error = msgspec.json.decode(head.object, type=_Error)
             raise ApiError(error.message or "the watch failed", error.code, error.reason)
-        meta = msgspec.json.decode(head.object, type=_Bare).metadata
+        meta = msgspec.json.decode(head.object, type=KubeObject).metadata
         version = _version(meta)
         with self._lock:
             self._told = max(self._told, version)

@@ -37,6 +37,8 @@ class Work:
             threading.Thread(target=self._work, name=f"kubernetes-{number}", daemon=True)
             for number in range(threads)
         ]
+
+    def start(self) -> None:
         for thread in self._threads:
             thread.start()
 
@@ -93,5 +95,5 @@ class Work:
         except Exception:  # of a thread nobody waits for: it must not end unheard
             log.exception("bug", job_id=key[0], attempt=key[1])
         times = self._failed[key] = self._failed.get(key, 0) + 1
-        pause: float = min(BACKOFF_SECONDS * 2.0 ** (times - 1), BACKOFF_MAX_SECONDS)
+        pause: float = min(BACKOFF_SECONDS * 2.0 ** min(times - 1, 9), BACKOFF_MAX_SECONDS)
         return max(pause, wanted)

@@ -84,6 +84,12 @@ class Meta(Struct, frozen=True):
     deletion_grace_period_seconds: int | None = None
 
 
+class KubeObject(Struct, frozen=True):
+    """Of any kind."""
+
+    metadata: Meta
+
+
 class Ending(Struct, frozen=True):
     exit_code: int = 0
     reason: str = ""
@@ -208,12 +214,12 @@ def hindrance(kube: KubePod) -> tuple[str, bool]:
     for status in kube.status.container_statuses:
         if waiting := status.state.waiting:
             if waiting.reason in NO_IMAGE:
-                return f"its image cannot be had: {_said(waiting.reason, waiting.message)}", True
+                return f"its image cannot be had: {sentence(waiting.reason, waiting.message)}", True
             if waiting.reason in NO_CONTAINER:
-                return f"cannot start: {_said(waiting.reason, waiting.message)}", True
+                return f"cannot start: {sentence(waiting.reason, waiting.message)}", True
     for condition in kube.status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
-            return f"no place for its pod: {_said(condition.reason, condition.message)}", False
+            return f"no place for its pod: {sentence(condition.reason, condition.message)}", False
     return "", False
 
 
@@ -235,16 +241,16 @@ def _verdict(kube: KubePod) -> tuple[PodState, dict[str, object]]:
     status, ending = kube.status, _ending(kube)
     at = ending.finished_at.timestamp() if ending and ending.finished_at else None
     if status.reason in WORLD or status.reason.startswith(WORLD_PREFIX):
-        return _lost(_said(status.reason, status.message), at)
+        return _lost(sentence(status.reason, status.message), at)
     if _deleted_before(kube.metadata, ending):  # whatever it made of a stop that was not ours
         return _lost("its pod was deleted", at)
     for condition in status.conditions:
         if condition.type == "DisruptionTarget" and condition.status == "True":
-            return _lost(_said(condition.reason, condition.message), at)
+            return _lost(sentence(condition.reason, condition.message), at)
     if status.phase == "Succeeded":
         return PodState.SUCCEEDED, {"exit_code": 0, "at": at}
     if ending is None or ending.reason == "ContainerStatusUnknown":
-        return _lost(_said(status.reason, status.message), at)
+        return _lost(sentence(status.reason, status.message), at)
     said = out_of_memory_line(ending.message.encode())
     how: dict[str, object] = {"exit_code": ending.exit_code, "said": said, "at": at}
     return PodState.FAILED, {**how, "reason": Failure.OUT_OF_MEMORY if said else _words(ending)}
@@ -273,7 +279,7 @@ def _words(ending: Ending) -> str:
     if ending.reason == "OOMKilled":  # not a GPU's: more room there would not help
         return "killed: it used more of the machine's memory than a pod may"
     if ending.reason in ("StartError", "ContainerCannotRun"):
-        return f"cannot start: {_said('', ending.message)}"
+        return f"cannot start: {sentence('', ending.message)}"
     if ending.exit_code > 128:
         try:
             return f"killed by {signal.Signals(ending.exit_code - 128).name}"
@@ -282,7 +288,7 @@ def _words(ending: Ending) -> str:
     return f"exit code {ending.exit_code}"
 
 
-def _said(reason: str, message: str) -> str:
+def sentence(reason: str, message: str) -> str:
     line = " ".join(message.split())[:WORDS_MAX]
     return f"{reason}: {line}" if reason and line else reason or line
 

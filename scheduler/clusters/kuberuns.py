@@ -1,0 +1,89 @@
+"""The requests that make a run's objects and take them away. Remembers nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from scheduler.clusters import pods
+from scheduler.clusters.kubeapi import ApiError, Server
+from scheduler.clusters.manifests import Manifest, owned
+from scheduler.model import RunKey
+
+PLURALS = {"ConfigMap": "configmaps", "Secret": "secrets", "Service": "services", "Pod": "pods"}
+INVALID = (400, 413, 422)  # what was asked for cannot be, here or anywhere
+
+
+class _Events(pods.Struct, frozen=True):
+    items: tuple[pods.Waiting, ...] = ()  # an event has a reason and a message as well
+
+
+class Runs:
+    """For any thread; one run is for one at a time. Raises ApiError, whatever goes wrong."""
+
+    def __init__(self, server: Server, namespace: str) -> None:
+        self._server = server
+        self._path = f"/api/v1/namespaces/{namespace}"
+
+    def create(self, made: list[Manifest], saw: Callable[[bytes], None]) -> None:
+        """All of a run, or what of it is missing. `saw` is told of each pod as it is there."""
+        owner: dict[str, Any] | None = None
+        for manifest in made:
+            answer = self._create(owned(manifest, owner) if owner else manifest)
+            owner = owner or msgspec.json.decode(answer)
+            if manifest["kind"] == "Pod":
+                saw(answer)
+
+    def delete(self, kind: str, meta: pods.Meta) -> bytes | None:
+        """This very object, as it is now that it leaves. None: it is not there any more."""
+        body = {"preconditions": {"uid": meta.uid}, "propagationPolicy": "Background"}
+        try:
+            return self._server.call("DELETE", f"{self._named(kind)}/{meta.name}", body=body)
+        except ApiError as error:
+            if error.code in (404, 409):  # 409: under this name there is another one by now
+                return None
+            raise
+
+    def delete_pods(self, key: RunKey) -> bool:
+        """All that there are, known to us or not. False: there were none."""
+        labels = ",".join(f"{name}={value}" for name, value in pods.labels_of(key).items())
+        gone = self._server.call("DELETE", self._named("Pod"), {"labelSelector": labels})
+        return bool(msgspec.json.decode(gone)["items"])
+
+    def warning(self, meta: pods.Meta) -> str:
+        """The newest that its node, or the cluster's scheduler, had to say about a pod."""
+        about = f"involvedObject.uid={meta.uid},type=Warning"
+        told = self._server.call("GET", f"{self._path}/events", {"fieldSelector": about})
+        events = msgspec.json.decode(told, type=_Events).items
+        return pods.sentence(events[-1].reason, events[-1].message) if events else ""
+
+    def _create(self, manifest: Manifest) -> bytes:
+        path = self._named(manifest["kind"])
+        try:
+            return self._server.call("POST", path, body=manifest)
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                raise
+        named = f"{path}/{manifest['metadata']['name']}"
+        if manifest["kind"] == "Secret":  # which we may write, but not read
+            return self._server.call("PUT", named, body=manifest)
+        return self._adopted(manifest, self._server.call("GET", named))
+
+    def _adopted(self, manifest: Manifest, answer: bytes) -> bytes:
+        """The answer to an earlier attempt to create it was lost, or it is in the way."""
+        there, wanted = (
+            msgspec.json.decode(answer, type=pods.KubeObject).metadata,
+            manifest["metadata"],
+        )
+        if any(there.labels.get(name) != value for name, value in wanted["labels"].items()):
+            raise ApiError(f"the name {there.name} is taken by another job", 403, "AlreadyExists")
+        hashed = pods.SPEC_HASH
+        if there.annotations.get(hashed) == wanted["annotations"][hashed]:
+            return answer
+        self.delete(manifest["kind"], there)
+        raise ApiError(f"{there.name} is of another launch: it has to leave first", 409)
+
+    def _named(self, kind: str) -> str:
+        return f"{self._path}/{PLURALS[kind]}"
