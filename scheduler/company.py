@@ -26,6 +26,38 @@ class Neighbours:
     worth: Callable[[Ints, int, Floats], Floats]
     members_max: int = 8  # on one GPU; at least 2
 
+    def rows(self, jobs: Ints) -> Ints:
+        """Groups of one each."""
+        members = np.full((len(jobs), self.members_max), -1)
+        members[:, 0] = jobs
+        return members
+
+    def together(self, members: Ints, type: int) -> Floats:
+        """[groups, members] The speed of each beside the others of its group."""
+        speed = np.ones(members.shape)
+        slots = range(_most(members))
+        for a, b in ((a, b) for a in slots for b in slots if a != b):
+            both = np.flatnonzero((members[:, a] >= 0) & (members[:, b] >= 0))
+            speed[both, a] *= self.each(members[both, a], members[both, b], type)
+        return speed
+
+    def gain_of_joining(self, hosts: Ints, guests: Ints, type: int) -> Floats:
+        """[hosts, guests] by which all on a GPU are worth more with the guest than without."""
+        now = self.together(hosts, type)
+        own = np.ones((len(hosts), len(guests)))
+        lost = np.zeros((len(hosts), len(guests)))
+        for slot in range(_most(hosts)):
+            at = np.flatnonzero(hosts[:, slot] >= 0)
+            jobs, before = hosts[at, slot], now[at, slot, None]
+            after = before * self.speeds(jobs, guests, type)
+            worth = self.worth(jobs[:, None], type, np.hstack([before, after]))
+            lost[at] += worth[:, :1] - worth[:, 1:]
+            own[at] *= self.speeds(guests, jobs, type).T
+        memory = np.where(hosts >= 0, self.memory[hosts], 0.0).sum(axis=1)
+        fits = memory[:, None] + self.memory[guests] <= self.capacity[type]
+        gain = self.worth(guests, type, own) - lost
+        return np.where(fits, np.maximum(gain, 0.0), 0.0)
+
 
 @dataclass(frozen=True, slots=True)
 class Groups:
@@ -79,24 +111,6 @@ class Company:
             worth[type][np.ix_(at, at)] = np.where(fits, each + each.T, -np.inf)
         return worth
 
-    def gain_of_joining(self, hosts: Ints, guests: Ints, type: int) -> Floats:
-        """[hosts, guests] by which all on a GPU are worth more with the guest than without."""
-        near = self.neighbours
-        now = self._speeds(hosts, type)
-        own = np.ones((len(hosts), len(guests)))
-        lost = np.zeros((len(hosts), len(guests)))
-        for slot in range(_most(hosts)):
-            at = np.flatnonzero(hosts[:, slot] >= 0)
-            jobs, before = hosts[at, slot], now[at, slot, None]
-            after = before * near.speeds(jobs, guests, type)
-            worth = near.worth(jobs[:, None], type, np.hstack([before, after]))
-            lost[at] += worth[:, :1] - worth[:, 1:]
-            own[at] *= near.speeds(guests, jobs, type).T
-        memory = np.where(hosts >= 0, near.memory[hosts], 0.0).sum(axis=1)
-        fits = memory[:, None] + near.memory[guests] <= near.capacity[type]
-        gain = near.worth(guests, type, own) - lost
-        return np.where(fits, np.maximum(gain, 0.0), 0.0)
-
     def on(self, members: Ints, type: Ints) -> Groups:
         """These groups on the types where they are; on others they are not."""
         worth = np.full((len(members), len(self.single)), -np.inf)
@@ -113,30 +127,16 @@ class Company:
         at = np.flatnonzero(here & (memory <= near.capacity[type]))
         some = members[at]
         # Nobody is as good as the first, for the while.
-        each = near.worth(np.where(present[at], some, some[:, :1]), type, self._speeds(some, type))
+        each = near.worth(np.where(present[at], some, some[:, :1]), type, near.together(some, type))
         worth = np.full(len(members), -np.inf)
         worth[at] = np.where(present[at], each, 0.0).sum(axis=1)
         return worth
 
-    def _speeds(self, members: Ints, type: int) -> Floats:
-        """[groups, members] The speed of each beside the others of its group."""
-        speed = np.ones(members.shape)
-        slots = range(_most(members))
-        for a, b in ((a, b) for a in slots for b in slots if a != b):
-            both = np.flatnonzero((members[:, a] >= 0) & (members[:, b] >= 0))
-            speed[both, a] *= self.neighbours.each(members[both, a], members[both, b], type)
-        return speed
-
     def everyone(self, groups: Groups) -> Ints:
         """[jobs, members_max] Each alone, or as the first of its group."""
-        drawn = self.rows(np.arange(self.jobs))
+        drawn = self.neighbours.rows(np.arange(self.jobs))
         drawn[groups.members[:, 0]] = groups.members
         return drawn
-
-    def rows(self, jobs: Ints) -> Ints:
-        members = np.full((len(jobs), self.neighbours.members_max), -1)
-        members[:, 0] = jobs
-        return members
 
 
 def _most(members: Ints) -> int:

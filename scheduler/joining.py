@@ -7,6 +7,7 @@ few, so it is enough that those left over look for a host.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -16,6 +17,8 @@ from scheduler.model import Job, RunPhase
 from scheduler.placing import may_leave
 from scheduler.prices import Floats, Ints
 from scheduler.worth import Offer
+
+BLOCK = 64  # hosts that are matched at once
 
 
 def guests(jobs: Sequence[Job]) -> list[int]:
@@ -40,49 +43,45 @@ def joined(offer: Offer, neighbours: Neighbours, choice: Ints) -> list[tuple[int
     idle = (choice < 0) & neighbours.shareable
     types = [stock.type for stock in offer.stocks]
     for column, config in enumerate(offer.configs):
-        hosts = np.flatnonzero((choice == column) & neighbours.shareable)
         if config.count < 2:
             continue
-        type = types.index(config.type)
-        groups = [_Group(offer, neighbours, column, type, host) for host in hosts.tolist()]
-        open = groups
-        for _ in range(neighbours.members_max - 1):
-            rows = np.flatnonzero(idle & offer.possible[:, column])
-            if not open or not len(rows):
+        near, type = _with(offer, neighbours, column), types.index(config.type)
+        groups = near.rows(np.flatnonzero((choice == column) & near.shareable))
+        open = np.arange(len(groups))
+        for members in range(1, near.members_max):
+            guests = np.flatnonzero(idle & offer.possible[:, column])
+            if not len(open) or not len(guests):
                 break
-            gain = np.array([group.gain(rows) for group in open])
-            pairs = zip(*linear_sum_assignment(gain, maximize=True), strict=True)
-            found = [(open[host], rows[guest]) for host, guest in pairs if gain[host, guest] > 0]
-            for group, guest in found:
-                group.add(guest)
-                idle[guest] = False
-            open = [group for group, _ in found]  # who found nobody does not find another now
-        together += [tuple(group.members) for group in groups if len(group.members) > 1]
+            # Who finds nobody now does not find another later.
+            open, guests = _pairs(near, groups, open, guests, type)
+            groups[open, members] = guests
+            idle[guests] = False
+        several = groups[groups[:, 1] >= 0].tolist()
+        together += [tuple(row for row in group if row >= 0) for group in several]
     return together
 
 
-class _Group:
-    """A gang, and those that have joined it."""
+def _with(offer: Offer, neighbours: Neighbours, column: int) -> Neighbours:
+    """On all cards of this configuration, where they do with each other as on one."""
 
-    def __init__(self, offer: Offer, near: Neighbours, column: int, type: int, host: int) -> None:
-        self.offer, self.near, self.column, self.type = offer, near, column, type
-        self.members, self.speeds = [host], np.ones(1)
+    def worth(rows: Ints, type: int, speed: Floats) -> Floats:
+        return offer.worth(rows, column, speed)
 
-    def gain(self, guests: Ints) -> Floats:
-        """[guests] by which all are worth more with the guest than without."""
-        near, members = self.near, np.array(self.members)
-        slowed = self.speeds[:, None] * near.speeds(members, guests, self.type)
-        before = self._worth(members, self.speeds).sum()
-        after = self._worth(members[:, None], slowed).sum(axis=0)
-        own = self._worth(guests, near.speeds(guests, members, self.type).prod(axis=1))
-        fits = near.memory[members].sum() + near.memory[guests] <= near.capacity[self.type]
-        return np.where(fits, np.maximum(own + after - before, 0.0), 0.0)
+    return replace(neighbours, worth=worth)
 
-    def add(self, guest: int) -> None:
-        near, members, one = self.near, np.array(self.members), np.array([guest])
-        own = near.speeds(one, members, self.type).prod()
-        self.speeds = np.append(self.speeds * near.speeds(members, one, self.type)[:, 0], own)
-        self.members.append(int(guest))
 
-    def _worth(self, rows: Ints, speed: Floats) -> Floats:
-        return self.offer.worth(rows, self.column, speed)
+def _pairs(
+    near: Neighbours, groups: Ints, open: Ints, guests: Ints, type: int
+) -> tuple[Ints, Ints]:
+    """Which of the open groups find somebody, and whom; by blocks, so that thousands are soon
+    done."""
+    found = [(open[:0], guests[:0])]
+    blocks = -(-len(open) // BLOCK)
+    for first in range(blocks):
+        hosts, visitors = open[first::blocks], guests[first::blocks]
+        gain = near.gain_of_joining(groups[hosts], visitors, type)
+        host, guest = linear_sum_assignment(gain, maximize=True)
+        pays = gain[host, guest] > 0
+        found.append((hosts[host[pays]], visitors[guest[pays]]))
+    hosts, visitors = (np.concatenate(each) for each in zip(*found, strict=True))
+    return hosts, visitors

@@ -125,7 +125,7 @@ class _Pairing:
             return self._better(plan, few[:-1])
         choice[jobs], found = exact.best(menu, sharing, self.company.pairs(jobs[sharing]))
         first, second, types = np.array(found, np.intp).reshape(-1, 3).T
-        pairs = self.company.rows(jobs[first])
+        pairs = self.neighbours.rows(jobs[first])
         pairs[:, 1] = jobs[second]
         choice[pairs[:, :2]] = self.company.single[types][:, None]
         better = self._plan(choice, groups.and_(self.company.on(pairs, types)), plan.prices)
@@ -167,7 +167,7 @@ class _Pairing:
             gain -= surplus[jobs][:, None] + surplus[jobs]
             np.fill_diagonal(gain, 0.0)
             first, second = matched(np.maximum(gain, 0.0))
-            pairs = self.company.rows(jobs[first])
+            pairs = self.neighbours.rows(jobs[first])
             pairs[:, 1] = jobs[second]
             found.append(Groups(pairs, offers[:, first, second].T))
         return groups.of(kept).and_(*found)
@@ -243,7 +243,7 @@ class _Pairing:
             visits = self._visits(choice, groups, type, limits)
             found = [self.company.nobody.members]
             for hosts, guests in visits:
-                gain = self.company.gain_of_joining(hosts, guests, type)
+                gain = self.neighbours.gain_of_joining(hosts, guests, type)
                 host, guest = linear_sum_assignment(gain, maximize=True)
                 pays = gain[host, guest] > 0
                 host, guest = host[pays], guest[pays]
@@ -264,7 +264,7 @@ class _Pairing:
         lone = here & self.neighbours.shareable
         lone[groups.members[groups.members >= 0]] = False
         room = groups.members[here[groups.members[:, 0]] & (groups.members[:, -1] < 0)]
-        hosts = np.concatenate([self.company.rows(np.flatnonzero(lone)), room])
+        hosts = np.concatenate([self.neighbours.rows(np.flatnonzero(lone)), room])
         guests = np.flatnonzero((choice < 0) & (self.company.alone[:, type] > -np.inf))
         # More than two to choose from would be of little use.
         best = np.argsort(-self.company.alone[guests, type], kind="stable")[: 2 * len(hosts)]
@@ -286,7 +286,7 @@ class _Pairing:
         for group in incumbent.groups:
             choice[list(group[most:])] = -1
         known = [group[:most] for group in incumbent.groups]
-        members = self.company.rows(np.array([group[0] for group in known], np.intp))
+        members = self.neighbours.rows(np.array([group[0] for group in known], np.intp))
         for row, group in zip(members, known, strict=True):
             row[: len(group)] = group
         type = menu.type[choice[members[:, 0]]]
