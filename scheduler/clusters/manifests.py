@@ -35,6 +35,7 @@ class Shape:
 
     server: str  # where a training reports to
     namespace: str = "default"
+    image: str = ""  # of jobs that name none
     inject: str = "env"  # how a chosen card gets into a pod: "env", "volume" or "annotation"
     runtime_class: str = ""  # of pods with chosen cards
     binding: str = "affinity"  # or "node_name", which goes past the cluster's own scheduler
@@ -204,7 +205,7 @@ def _pod(
         "containers": [
             {
                 "name": CONTAINER,
-                "image": launch.spec.image,
+                "image": launch.spec.image or shape.image,
                 "command": [_verbatim(word) for word in command(launch.spec, PATHS)],
                 "env": _env(launch, told(launch, nodes, shape, rank)),
                 "volumeMounts": mounts,

@@ -296,14 +296,17 @@ def sentence(reason: str, message: str) -> str:
 # --- nodes --------------------------------------------------------------------------------------
 
 
-class _Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A GPU as a node's annotation has it. Must stay readable: agents are not all of one age."""
+class _Card(msgspec.Struct, frozen=True):
+    """A GPU as a node's annotation has it. A younger agent may say more of it."""
 
     uuid: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
     index: Annotated[int, msgspec.Meta(ge=0, le=1023)]
     type: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
     memory_mib: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
     reserved_mib: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = 0
+    strange_mib: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = 0
+    fault: Annotated[str, msgspec.Meta(max_length=1000)] = ""
+    lost: bool = False
 
 
 def node_seen(kube: KubeNode) -> Node:
@@ -339,7 +342,9 @@ def gpus_of(kube: KubeNode) -> tuple[Gpu, ...]:
 
 def listed(gpus: Sequence[Gpu]) -> str:
     """The annotation as an agent writes it."""
-    return msgspec.json.encode(gpus).decode()
+    fields = _Card.__struct_fields__
+    cards = [_Card(**{name: getattr(gpu, name) for name in fields}) for gpu in gpus]
+    return msgspec.json.encode(cards).decode()
 
 
 def _slots(labels: Mapping[str, str], allocatable: Mapping[str, str]) -> tuple[Gpu, ...]:

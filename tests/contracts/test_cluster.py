@@ -20,6 +20,8 @@ from scheduler.identity import user_name
 from scheduler.model import Action, JobId, JobSpec, Launch, Observed, Pod, Remove, Share
 from simulator.world import World
 from tests.clusters.machine import Machine, machine
+from tests.kube.cluster import Made, port, shared
+from tests.kube.kubelet import Kubelet
 from tests.simulator.calm import world
 from tests.support import eventually
 
@@ -58,13 +60,40 @@ def simulated(folder: Path) -> Iterator[Adapter]:
     yield Simulated(world())
 
 
+class Kubernetes:
+    """Pods on a real API server. What runs them is played: see tests/kube/kubelet.py."""
+
+    def __init__(self, made: Made, kubelet: Kubelet) -> None:
+        self.perform = made.perform
+        self.observe = made.observe
+        self._kubelet = kubelet
+
+    def let(self, seconds: float) -> None:
+        self._kubelet.step()
+
+
+@contextmanager
+def kubernetes(folder: Path) -> Iterator[Adapter]:
+    control, namespace, kubeconfig = shared()
+    kubelet = Kubelet(control, namespace)
+    kubelet.joins("n1")
+    try:
+        with port(kubeconfig, namespace) as made:
+            yield Kubernetes(made, kubelet)
+    finally:
+        kubelet.leaves("n1")
+        kubelet.clears()
+
+
 ADAPTERS: dict[str, Callable[[Path], AbstractContextManager[Adapter]]] = {
     "local": local,
     "simulated": simulated,
+    "kubernetes": kubernetes,
 }
+MARKS = {"kubernetes": pytest.mark.kube}  # needs what `make kube` builds
 
 
-@pytest.fixture(params=ADAPTERS)
+@pytest.fixture(params=[pytest.param(name, marks=MARKS.get(name, ())) for name in ADAPTERS])
 def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Adapter]:
     with ADAPTERS[request.param](tmp_path) as made:
         yield made

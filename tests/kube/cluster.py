@@ -1,0 +1,109 @@
+"""Our port to a cluster as a daemon has it: under a service account that may do what it must."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from scheduler.clusters.folders import Place
+from scheduler.clusters.kubeapi import Server
+from scheduler.clusters.kubernetes import KubernetesCluster
+from scheduler.clusters.manifests import Shape
+from scheduler.errors import Unavailable
+from scheduler.model import Event, Observed
+from tests.kube.control import ControlPlane, Rule
+from tests.support import eventually
+
+# What deploy/ grants, verb by verb.
+RULES: tuple[Rule, ...] = (
+    {
+        "apiGroups": [""],
+        "resources": ["pods"],
+        "verbs": ["get", "list", "watch", "create", "delete", "deletecollection"],
+    },
+    {
+        "apiGroups": [""],
+        "resources": ["configmaps"],
+        "verbs": ["get", "list", "watch", "create", "delete"],
+    },
+    {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "create", "delete"]},
+    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "update"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["list"]},
+)
+CLUSTER_RULES: tuple[Rule, ...] = (
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]},
+)
+
+
+class Made:
+    """The cluster, and what it has told so far."""
+
+    def __init__(self, kubeconfig: Path, namespace: str, **settings: Any) -> None:
+        shape = settings.pop("shape", {})
+        self.server = Server(kubeconfig, settings.pop("request_seconds", 2.0))
+        self.told: list[Observed] = []
+        self.cluster = KubernetesCluster(
+            self.server,
+            Shape("scheduler:7070", namespace, "none:1", custom=Place.parse("host:/"), **shape),
+            time.time,
+            **{"list_every_seconds": 10.0, **settings},
+        )
+        self.perform = self.cluster.perform
+
+    def observe(self) -> Observed:
+        seen: list[Observed] = []
+
+        def looked() -> bool:
+            try:
+                seen.append(self.cluster.observe())
+            except Unavailable:
+                return False
+            return True
+
+        eventually(looked)
+        return seen[0]
+
+    def put(self, event: Event) -> None:
+        assert isinstance(event, Observed)
+        self.told.append(event)
+
+
+@contextmanager
+def port(kubeconfig: Path, namespace: str, **settings: Any) -> Iterator[Made]:
+    made = Made(kubeconfig, namespace, **settings)
+    made.cluster.start(made.put)
+    try:
+        yield made
+    finally:
+        made.cluster.stop()
+
+
+def allowed(
+    control: ControlPlane,
+    namespace: str,
+    rules: Sequence[Rule] = RULES,
+    cluster_rules: Sequence[Rule] = CLUSTER_RULES,
+) -> Path:
+    """The kubeconfig of a daemon in this namespace."""
+    return control.account(namespace, "scheduler", rules, cluster_rules)
+
+
+@functools.cache
+def shared() -> tuple[ControlPlane, str, Path]:
+    """For who has no fixtures of this folder: a control plane, a namespace, a daemon's kubeconfig.
+
+    It ends with this process, whatever becomes of that.
+    """
+    folder = tempfile.TemporaryDirectory(prefix="kube-")
+    control = ControlPlane(Path(folder.name))
+    atexit.register(folder.cleanup)
+    atexit.register(control.stop)
+    control.start()
+    control.namespace("shared")
+    return control, "shared", allowed(control, "shared")

@@ -1,0 +1,130 @@
+"""What stands in for the scheduler and the kubelet where a test has an API server and no nodes.
+
+All it does is what those would write into the pods, so whoever watches them can not tell. Real
+nodes are in the tests that `make test-node` runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from scheduler.clusters import pods
+from scheduler.clusters.kubeapi import ApiError, Server
+from scheduler.model import Gpu
+from tests.kube.control import ControlPlane
+
+CARDS = (Gpu("GPU-1", 0, "t4", 16_384, 300), Gpu("GPU-2", 1, "t4", 16_384, 300))
+
+
+class Kubelet:
+    def __init__(self, control: ControlPlane, namespace: str) -> None:
+        self._server = Server(control.admin, 10.0)
+        self._namespace = f"/api/v1/namespaces/{namespace}"
+        self._pods = f"{self._namespace}/pods"
+
+    # --- nodes ------------------------------------------------------------------------------
+
+    def joins(self, node: str, cards: Sequence[Gpu] = CARDS, **annotations: str) -> None:
+        listed = {pods.GPUS: pods.listed(cards)} if cards else {}
+        meta = {"name": node, "annotations": {**listed, **annotations}}
+        made = {"apiVersion": "v1", "kind": "Node", "metadata": meta}
+        self._server.call("POST", "/api/v1/nodes", body=made)
+        self.answers(node)
+
+    def answers(self, node: str, answers: bool = True) -> None:
+        there = self._get(f"/api/v1/nodes/{node}")
+        ready = {"type": "Ready", "status": str(answers), "reason": "Kubelet", "message": ""}
+        there["status"] = {"conditions": [ready], "allocatable": there["status"].get("allocatable")}
+        self._server.call("PUT", f"/api/v1/nodes/{node}/status", body=there)
+
+    def annotate(self, node: str, **annotations: str) -> None:
+        there = self._get(f"/api/v1/nodes/{node}")
+        there["metadata"]["annotations"] |= annotations
+        self._server.call("PUT", f"/api/v1/nodes/{node}", body=there)
+
+    def leaves(self, node: str) -> None:
+        self._server.call("DELETE", f"/api/v1/nodes/{node}")
+
+    # --- pods -------------------------------------------------------------------------------
+
+    def pods(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._get(self._pods)["items"]
+        return found
+
+    def step(self) -> None:
+        """Run what is to run, end what is to end."""
+        for pod in self.pods():
+            try:
+                if "deletionTimestamp" in pod["metadata"]:
+                    self.forget(pod["metadata"]["name"])
+                elif pod["status"]["phase"] == "Pending":
+                    self.runs(pod["metadata"]["name"])
+            except ApiError as error:
+                if error.code not in (404, 409):  # somebody was faster
+                    raise
+
+    def runs(self, name: str) -> None:
+        self.bind(name)
+        self._write(name, phase="Running", containerStatuses=[_status(running={})])
+
+    def bind(self, name: str, node: str = "") -> None:
+        pod = self._get(f"{self._pods}/{name}")
+        if "nodeName" in pod["spec"]:
+            return
+        target = {"apiVersion": "v1", "kind": "Node", "name": node or _wanted(pod["spec"])}
+        binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}}
+        self._server.call("POST", f"{self._pods}/{name}/binding", body=binding | {"target": target})
+
+    def waits(self, name: str, reason: str, message: str) -> None:
+        waiting = {"reason": reason, "message": message}
+        self._write(name, phase="Pending", containerStatuses=[_status(waiting=waiting)])
+
+    def ends(self, name: str, exit_code: int, reason: str = "", message: str = "") -> None:
+        ended = {
+            "exitCode": exit_code,
+            "reason": reason or ("Error" if exit_code else "Completed"),
+            "message": message,
+            "finishedAt": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        phase = "Failed" if exit_code else "Succeeded"
+        self._write(name, phase=phase, containerStatuses=[_status(terminated=ended)])
+
+    def refuses(self, name: str, reason: str, message: str) -> None:
+        """At its admission, for ever."""
+        self._write(name, phase="Failed", reason=reason, message=message)
+
+    def forget(self, name: str) -> None:
+        self._server.call("DELETE", f"{self._pods}/{name}", body={"gracePeriodSeconds": 0})
+
+    def delete(self, name: str) -> None:
+        """As `kubectl delete pod` does."""
+        self._server.call("DELETE", f"{self._pods}/{name}")
+
+    def clears(self) -> None:
+        """Nothing of anybody is left."""
+        for kind in ("configmaps", "secrets", "pods"):
+            now = {"gracePeriodSeconds": 0}
+            self._server.call("DELETE", f"{self._namespace}/{kind}", body=now)
+
+    def _write(self, name: str, **status: Any) -> None:
+        pod = self._get(f"{self._pods}/{name}")
+        pod["status"] |= status
+        self._server.call("PUT", f"{self._pods}/{name}/status", body=pod)
+
+    def _get(self, path: str) -> Any:
+        return json.loads(self._server.call("GET", path))
+
+
+def _status(**state: Any) -> dict[str, Any]:
+    told = {"name": "main", "image": "none:1", "imageID": "", "ready": False, "restartCount": 0}
+    return {**told, "state": state}
+
+
+def _wanted(spec: dict[str, Any]) -> str:
+    """The node that its affinity names."""
+    required = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (node,) = required["nodeSelectorTerms"][0]["matchFields"][0]["values"]
+    return str(node)
