@@ -49,7 +49,7 @@ kube: $(READY)  ## build a Kubernetes cluster into ~/.cache: ten minutes the fir
 	$(BIN)/python -m tests.kube.build
 
 test-kube: kube  ## the tests against a real API server; needs no root
-	$(BIN)/python -m pytest -m 'kube and not node' tests/kube
+	$(BIN)/python -m pytest -m 'kube and not node' tests/kube tests/contracts
 
 test-node: kube  ## the tests on two real nodes; needs root and what .ci/run installs
 	$(BIN)/python -m pytest -m node tests/kube
