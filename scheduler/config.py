@@ -30,6 +30,7 @@ LEAST = {"rules.out_of_memory_factor": 1}  # else a job that had too little woul
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
+Quantity = Annotated[str, msgspec.Meta(pattern=r"^([0-9]+(\.[0-9]+)?([kMGTPE]i?|m)?)?$")]
 
 
 def default_state_dir() -> Path:
@@ -44,6 +45,34 @@ class Local:
 
     stop_grace_seconds: Positive = 10.0
     observe_every_seconds: Positive = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Kubernetes:
+    """A Kubernetes cluster: how to reach it, and what the pods of jobs are like."""
+
+    kubeconfig: Path | None = None
+    namespace: str = "default"
+    service: str = ""
+    image: str = ""
+    gpu_injection: Literal["env", "volume", "annotation"] = "env"
+    runtime_class: str = "nvidia"
+    binding: Literal["affinity", "node_name"] = "affinity"
+    priority_class: str = ""
+    image_pull_secrets: tuple[str, ...] = ()
+    image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = ""
+    custom: str = ""
+    snapshots: str = ""
+    data: str = ""
+    run_as_user: Count = 1000
+    cpu: Quantity = "1"
+    memory: Quantity = ""
+    shm_mib: Count = 8192
+    stop_grace_seconds: Count = 30
+    image_deadline_seconds: Positive = 300.0
+    start_deadline_seconds: Positive = 900.0
+    request_seconds: Positive = 10.0
+    list_every_seconds: Annotated[float, msgspec.Meta(ge=10, le=300)] = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +95,13 @@ class Config:
     listen: str = "127.0.0.1:7070"
     state_dir: Path = field(default_factory=default_state_dir)
     gpus: str = ""
+    cluster: Literal["local", "kubernetes"] = "local"
     policy: str = "gpu_sharing"
     admins: tuple[str, ...] = ()
     heartbeat_seconds: Count = 30
     rules: Rules = field(default_factory=Rules)
     local: Local = field(default_factory=Local)
+    kubernetes: Kubernetes = field(default_factory=Kubernetes)
     housekeeping: Housekeeping = field(default_factory=Housekeeping)
     log: Log = field(default_factory=Log)
 
