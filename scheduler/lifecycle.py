@@ -360,8 +360,9 @@ def _measured(job: Job, run: Run, profile: Profile, draft: Draft) -> Job:
     beside = tuple(sorted(other for other in others if _trains(draft.jobs.get(other))))
     quiet_since = max((draft.disturbed.get(key, 0.0) for key in keys), default=0.0)
     taught = learning.measured(job, run, profile, beside, quiet_since, draft.now)
-    if beside and learning.met(taught) != learning.met(job):
-        draft.stale = True  # neighbours that harm each other are to be parted soon
+    if learning.met(taught) != learning.met(job):
+        # Neighbours that harm each other are to be parted soon, and who was alone may have some.
+        draft.stale = True
     return taught
 
 
