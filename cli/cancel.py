@@ -47,7 +47,7 @@ def cancel(options: argparse.Namespace) -> int:
     filters = options.status or options.project or options.experiment or options.label
     if bool(options.jobs) == bool(filters):
         raise UsageError("name jobs, or give filters" + (", not both" if filters else ""))
-    client = Client(options.server)
+    client = Client(options.server, options.ca)
     jobs = options.jobs
     if filters:
         matching = _matching(client, options)

@@ -20,6 +20,7 @@ DEADLINE_SECONDS = 15.0  # the daemon gives up after 10, and says more
 PAUSES_SECONDS = (0.2, 0.5, 1.0)  # between tries to submit
 TOKEN_SECONDS = 5.0
 TOKEN_BYTES_MAX = 64 * 1024
+AUTHORITY_BYTES_MAX = 4 * 1024 * 1024  # all that a machine trusts is a tenth of it
 
 _OPTIONS = (
     ("grpc.enable_http_proxy", 0),  # http_proxy is for the web, and breaks 127.0.0.1
@@ -51,10 +52,14 @@ class CallError(CommandError):
 
 
 class Client:
-    def __init__(self, server: str) -> None:
+    def __init__(self, server: str, ca: str = "") -> None:
         host, port = address(server)
-        self.server = server
-        self._channel = grpc.insecure_channel(f"{host}:{port}", options=_OPTIONS)
+        self.server, self._host, self._ca = server, host, ca
+        if ca:
+            trusted = grpc.ssl_channel_credentials(_authority(ca))
+            self._channel = grpc.secure_channel(f"{host}:{port}", trusted, options=_OPTIONS)
+        else:
+            self._channel = grpc.insecure_channel(f"{host}:{port}", options=_OPTIONS)
         token = _given_token() or _local_token(host.strip("[]"), port)
         self.metadata = (("authorization", f"Bearer {token}"),) if token else ()
 
@@ -146,11 +151,28 @@ class Client:
             details = f"cannot reach scheduler at {self.server}: no answer in time"
         elif status == "UNAVAILABLE":
             if details.startswith(_NO_CONNECTION):
-                details = details.split(": ")[-1].rstrip("]")  # the cause comes last
+                details = self._no_connection(details)
             details = f"cannot reach scheduler at {self.server}: {details}"
         elif status == "UNIMPLEMENTED":
             details = f"the scheduler at {self.server} is of another version: {details}"
         return CallError(details or status, status)
+
+    def _no_connection(self, details: str) -> str:
+        """In fewer words than grpc's."""
+        if "CERTIFICATE_VERIFY_FAILED: certificate has expired" in details:
+            return "its certificate has expired"
+        if "CERTIFICATE_VERIFY_FAILED: certificate is not yet valid" in details:
+            return "its certificate is not valid yet: is this machine's clock right?"
+        if "CERTIFICATE_VERIFY_FAILED" in details:
+            return f"its certificate is not signed by an authority in {self._ca}"
+        if "Hostname Verification Check failed" in details:
+            return f"its certificate is not one of {self._host}"
+        if "WRONG_VERSION_NUMBER" in details:
+            return "it does not speak TLS on this port: give its other one, or leave out --ca"
+        cause = details.split(": ")[-1].rstrip("]")  # it comes last
+        if cause == "Socket closed" and not self._ca:
+            return "Socket closed; if it speaks TLS on this port, give --ca"
+        return cause
 
 
 def address(server: str) -> tuple[str, int]:
@@ -160,6 +182,26 @@ def address(server: str) -> tuple[str, int]:
     if "/" in host or (":" in host and not host.startswith("[")):
         raise UsageError(f"--server {server!r} must read HOST:PORT, or [HOST]:PORT for IPv6")
     return host, int(port)
+
+
+# --- whom we trust ------------------------------------------------------------------------------
+
+
+def _authority(file: str) -> bytes:
+    """The certificates in this file. grpc would say no more than that no handshake can be made."""
+    import ssl  # slow, and for this alone
+
+    try:
+        with open(file, "rb") as opened:  # noqa: PTH123 - pathlib is slow
+            content = opened.read(AUTHORITY_BYTES_MAX)
+    except OSError as error:
+        raise UsageError(f"--ca {file}: {error.strerror}") from None
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(cadata=content.decode("ascii", "ignore"))
+    except (ssl.SSLError, ValueError):
+        raise UsageError(f"--ca {file}: holds no certificate in PEM") from None
+    return content
 
 
 # --- who we are ---------------------------------------------------------------------------------

@@ -103,6 +103,13 @@ class Parser(argparse.ArgumentParser):
             help=f"the scheduler; default: $SCHEDULER_SERVER, else {DEFAULT_SERVER}",
         )
         group.add_argument(
+            "--ca",
+            metavar="FILE",
+            default=os.environ.get("SCHEDULER_CA") or "",
+            help="the authority that signed its certificate, in PEM: the connection is encrypted; "
+            "default: $SCHEDULER_CA, else it is not",
+        )
+        group.add_argument(
             "--output", choices=("table", "json"), default="table", help="for people or programs"
         )
         group.add_argument(

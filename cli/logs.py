@@ -63,11 +63,11 @@ def logs(options: argparse.Namespace) -> int:
     if options.download is not None:
         if options.tail is not None or options.follow:
             raise UsageError("--download takes whole files: leave out --tail and --follow")
-        return _download(Client(options.server), options)
+        return _download(Client(options.server, options.ca), options)
     request = pb.GetLogsRequest(
         job=options.job, tail=options.tail, follow=options.follow, attempt=options.attempt
     )
-    chunks = Client(options.server).get_logs(request)
+    chunks = Client(options.server, options.ca).get_logs(request)
     if options.output == "json":
         _print_records(chunks)
     else:

@@ -132,7 +132,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def submit(options: argparse.Namespace) -> int:
-    client = Client(options.server)
+    client = Client(options.server, options.ca)
     request = pb.SubmitRequest(
         job_id=str(uuid.uuid4()), spec=spec(options), dry_run=options.dry_run
     )

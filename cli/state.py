@@ -85,7 +85,7 @@ def show(options: argparse.Namespace) -> int:
     given = [f"--{name}" for name in _FILTERS if getattr(options, name)]
     if options.jobs and given:
         raise UsageError(f"{given[0]} chooses among all jobs: leave out {options.jobs[0]!r}")
-    client = Client(options.server)
+    client = Client(options.server, options.ca)
     if options.watch:
         _watch(client, options)  # until ^C
     answer = _ask(client, options)

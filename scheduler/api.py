@@ -17,7 +17,7 @@ import grpc
 
 from scheduler import admission, output, overview, wire
 from scheduler.errors import Forbidden, Impossible, Rejected
-from scheduler.identity import new_job_token, user_of
+from scheduler.identity import new_job_token
 from scheduler.inbox import QueueInbox
 from scheduler.lookup import Filter, Lookup
 from scheduler.model import (
@@ -32,7 +32,8 @@ from scheduler.model import (
     Updated,
     View,
 )
-from scheduler.server import token_of
+from scheduler.people import People
+from scheduler.server import overheard, token_of
 from scheduler.status import ENDED, states
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
@@ -70,7 +71,7 @@ class Api(pb_grpc.SchedulerServicer):
     host: Host
     logs: Path  # the folder that holds a folder for each job
     rules: Rules
-    secret: bytes
+    people: People
     admins: frozenset[str]
     policy: str
     version: str
@@ -198,7 +199,7 @@ class Api(pb_grpc.SchedulerServicer):
     # --- what they share --------------------------------------------------------------------
 
     def _user(self, context: grpc.ServicerContext) -> str:
-        return user_of(self.secret, token_of(context))
+        return self.people.user(token_of(context), overheard(context))
 
     def _may_change(self, job: Job, user: str) -> bool:
         return user == job.spec.user or user in self.admins

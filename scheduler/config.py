@@ -24,7 +24,8 @@ from scheduler.model import Rules
 
 SYSTEM_FILE = Path("/etc/epoch-scheduler.toml")
 PREFIX = "SCHEDULER_"
-OF_THE_COMMANDS = {"SCHEDULER_SERVER", "SCHEDULER_TOKEN"}  # read by run-scheduler and its like
+# Read by run-scheduler and its like.
+OF_THE_COMMANDS = {"SCHEDULER_SERVER", "SCHEDULER_TOKEN", "SCHEDULER_CA"}
 
 LEAST = {"rules.out_of_memory_factor": 1}  # else a job that had too little would be given less
 
@@ -45,6 +46,15 @@ class Local:
 
     stop_grace_seconds: Positive = 10.0
     observe_every_seconds: Positive = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """A second address, where people are served encrypted."""
+
+    listen: str = ""
+    certificate: Path | None = None
+    key: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +110,7 @@ class Config:
     admins: tuple[str, ...] = ()
     heartbeat_seconds: Count = 30
     rules: Rules = field(default_factory=Rules)
+    tls: Tls = field(default_factory=Tls)
     local: Local = field(default_factory=Local)
     kubernetes: Kubernetes = field(default_factory=Kubernetes)
     housekeeping: Housekeeping = field(default_factory=Housekeeping)
@@ -122,14 +133,25 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]
         values[given.key] = _convert(given, hints[given.key], strict=False)
     config: Config = _build(Config, "", values)
     listen_address(config.listen)
+    _check_tls(config.tls)
     return config
 
 
-def listen_address(listen: str) -> tuple[str, int]:
+def listen_address(listen: str, key: str = "listen") -> tuple[str, int]:
     match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]]+):(\d{1,5})", listen, re.ASCII)
     if match is None or int(match[2]) > 65535:
-        raise ConfigError(f"listen: {listen!r} is not HOST:PORT, e.g. 127.0.0.1:7070")
+        raise ConfigError(f"{key}: {listen!r} is not HOST:PORT, e.g. 127.0.0.1:7070")
     return match[1], int(match[2])
+
+
+def _check_tls(tls: Tls) -> None:
+    """All of it, or nothing."""
+    given = {f.name: getattr(tls, f.name) for f in fields(tls)}
+    missing = [name for name, value in given.items() if not value]
+    if missing and len(missing) < len(given):
+        raise ConfigError(f"tls: {missing[0]} is missing; it takes {', '.join(given)}")
+    if tls.listen and listen_address(tls.listen, "tls.listen")[1] == 0:
+        raise ConfigError("tls.listen: port 0 will not do: people elsewhere have to know it")
 
 
 def settings(kind: Any = Config, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -192,7 +214,9 @@ def _convert(given: Given, hint: Any, *, strict: bool) -> Any:
     if hint == tuple[str, ...] and not strict:
         value = [word.strip() for word in value.split(",") if word.strip()]
     try:
-        if hint is Path:
+        if hint in (Path, Path | None):
+            if hint != Path and value == "":
+                return None
             return Path(msgspec.convert(value, str)).expanduser().absolute()
         result = msgspec.convert(value, hint, strict=strict)
     except msgspec.ValidationError as error:

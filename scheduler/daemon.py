@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -15,23 +16,25 @@ import click
 from scheduler import experience, log, process
 from scheduler.agent import Agent, parse_gpus
 from scheduler.api import Api
+from scheduler.certificates import credentials
 from scheduler.clusters.environment import RESERVED_ENVIRONMENT
 from scheduler.clusters.local import LocalCluster
-from scheduler.config import Config, load
+from scheduler.config import Config, listen_address, load
 from scheduler.errors import ConfigError, InvariantError, SchedulerError
 from scheduler.housekeeping import Chore, Housekeeping, chores, every
-from scheduler.identity import TokenSocket, secret, user_name, user_token
+from scheduler.identity import TokenSocket, secret, user_name, user_of, user_token
 from scheduler.inbox import QueueInbox
 from scheduler.journal import Decider
 from scheduler.lookup import Lookup
 from scheduler.loop import Scheduler
 from scheduler.model import JobId, JobSpec, Launch, View
 from scheduler.outlook import Outlook
+from scheduler.people import People
 from scheduler.policies import POLICIES
 from scheduler.ports import Policy
 from scheduler.profiler import Profiler
 from scheduler.reader import Reader
-from scheduler.server import Server
+from scheduler.server import Encrypted, Server
 from scheduler.store import SqliteStore
 
 DONE, TAKEN, WRONG_SETTINGS, OUR_BUG, CANNOT_WRITE = 0, 1, 2, 70, 74  # the last two: sysexits.h
@@ -194,6 +197,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     reader = Reader(database)
     parts.callback(reader.close)
     address = process.address(config.listen, config.state_dir)
+    encrypted = _encrypted(config)
     cluster = LocalCluster(
         config.state_dir,
         gpus,
@@ -223,15 +227,18 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         ThisMachine(cluster),
         cluster.logs,
         config.rules,
-        key,
+        People(
+            [partial(user_of, key)], listen_address(config.tls.listen)[1] if encrypted else None
+        ),
         frozenset(config.admins),
         config.policy,
         VERSION,
     )
-    server = Server(address, api, Profiler(inbox, view))
+    server = Server(address, api, Profiler(inbox, view), encrypted)
     parts.callback(server.stop, GRACE_SECONDS)
-    process.remember_port(config.state_dir, server.port)
-    parts.callback(TokenSocket(server.port, key, VERSION).stop)
+    process.remember_port(config.state_dir, server.ports[0])
+    for port in server.ports:
+        parts.callback(TokenSocket(port, key, VERSION).stop)
     cluster.start(inbox.put)
     parts.callback(cluster.stop)
     look_ahead = Chore("look_ahead", every(LOOK_AHEAD_SECONDS), lambda _: look())
@@ -252,6 +259,7 @@ def _introduce(
         state_dir=str(config.state_dir),
         takes_jobs_of="everyone" if os.geteuid() == 0 else user_name(os.geteuid()),
         gpus=", ".join(f"{gpu.type} {gpu.memory_mib} MiB" for gpu in cluster.node.gpus) or "none",
+        encrypted=config.tls.listen or "no",
         jobs=len(scheduler.view.jobs),
         adopted=sum(pod.alive for pod in cluster.observe().pods),
     )
@@ -272,6 +280,14 @@ def _policy(config: Config) -> Policy:
     if config.policy not in POLICIES:
         raise ConfigError(f"policy: {config.policy!r} is none of {', '.join(sorted(POLICIES))}")
     return POLICIES[config.policy](config.rules)
+
+
+def _encrypted(config: Config) -> Encrypted | None:
+    tls = config.tls
+    if not (tls.certificate and tls.key):
+        return None
+    address = process.address(tls.listen, config.state_dir)
+    return address, credentials(tls.certificate, tls.key)
 
 
 def _reachable(address: str) -> str:

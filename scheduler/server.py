@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import unquote
 
 import grpc
 import structlog
@@ -27,6 +28,7 @@ STREAMS_MAX = 32  # a stream holds a thread for as long as somebody watches
 ANONYMOUS_MAX = 8  # streams of health and reflection, which ask for no token
 CALLS_MAX = 32  # threads that streams can never take
 WAITING_MAX = 1000  # calls accepted and not answered yet
+_THIS_MACHINE = ("ipv4:127.", "ipv6:[::1]:", "ipv6:[::ffff:127.")  # so begins a caller's address
 _DETAILS_MAX = 2000  # characters; details travel in a header, and headers are small
 
 _OPTIONS = (
@@ -37,6 +39,8 @@ _OPTIONS = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
 )
+
+Encrypted = tuple[str, grpc.ServerCredentials]  # another address to listen on, and how
 
 log = structlog.get_logger("scheduler.server")
 
@@ -49,6 +53,7 @@ class Server:
         listen: str,
         scheduler: pb_grpc.SchedulerServicer,
         profiler: pb_grpc.ProfilerServicer,
+        encrypted: Encrypted | None = None,
     ) -> None:
         threads = CALLS_MAX + STREAMS_MAX + ANONYMOUS_MAX
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="rpc")
@@ -69,9 +74,12 @@ class Server:
         for name in ("", *names):
             self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         self.port = self._bind(listen)
+        self.ports = [self.port, *([self._bind(*encrypted)] if encrypted else [])]
 
-    def _bind(self, listen: str) -> int:
+    def _bind(self, listen: str, credentials: grpc.ServerCredentials | None = None) -> int:
         try:
+            if credentials:
+                return self._server.add_secure_port(listen, credentials)
             return self._server.add_insecure_port(listen)
         except RuntimeError as error:  # which does not say why
             self._pool.shutdown()
@@ -94,6 +102,13 @@ def token_of(context: grpc.ServicerContext) -> str | None:
             kind, _, token = value.partition(" ")
             return token.strip() if kind.lower() == "bearer" else None
     return None
+
+
+def overheard(context: grpc.ServicerContext) -> bool:
+    """Whether others could read along: the call came from elsewhere, and not encrypted."""
+    if b"ssl" in context.auth_context().get("transport_security_type", ()):
+        return False
+    return not unquote(context.peer()).startswith(_THIS_MACHINE)
 
 
 class Guard(grpc.ServerInterceptor):

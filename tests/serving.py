@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -14,7 +15,7 @@ import pytest
 
 from scheduler.api import Api
 from scheduler.clusters import environment
-from scheduler.identity import user_token
+from scheduler.identity import user_of, user_token
 from scheduler.inbox import QueueInbox
 from scheduler.lookup import Lookup
 from scheduler.loop import Scheduler
@@ -34,6 +35,7 @@ from scheduler.model import (
     RunPhase,
 )
 from scheduler.outlook import Outlook
+from scheduler.people import People
 from scheduler.policies.fifo_sharing import fifo_sharing
 from scheduler.profiler import Profiler
 from scheduler.reader import Reader
@@ -119,7 +121,7 @@ class Serving:
             host=self.cluster,
             logs=self.logs,
             rules=rules,
-            secret=SECRET,
+            people=People([partial(user_of, SECRET)]),
             admins=frozenset({"root"}),
             policy="fifo_sharing",
             version="1.2.3",

@@ -40,7 +40,12 @@ def test_a_list_in_the_environment_is_separated_by_commas(file: Path) -> None:
 def test_what_the_commands_read_from_the_environment_is_no_setting_of_the_daemon(
     file: Path,
 ) -> None:
-    environ = {"SCHEDULER_SERVER": "elsewhere:1", "SCHEDULER_TOKEN": "t", "PATH": "/bin"}
+    environ = {
+        "SCHEDULER_SERVER": "elsewhere:1",
+        "SCHEDULER_TOKEN": "t",
+        "SCHEDULER_CA": "/ca",
+        "PATH": "/bin",
+    }
     assert load(file, environ, {}) == Config()
 
 
@@ -122,7 +127,9 @@ def test_anything_else_is_not_an_address(text: str) -> None:
 
 def test_every_setting_can_be_given_by_the_environment(file: Path) -> None:
     def text(default: object) -> str:
-        return ",".join(default) if isinstance(default, tuple) else str(default)
+        if isinstance(default, tuple):
+            return ",".join(default)
+        return "" if default is None else str(default)
 
     environ = {
         "SCHEDULER_" + key.upper().replace(".", "__"): text(default)

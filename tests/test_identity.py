@@ -49,23 +49,16 @@ def test_a_token_tells_its_user(user: str) -> None:
 
 
 @given(st.text())
-def test_what_is_no_token_of_ours_is_refused(token: str) -> None:
-    with pytest.raises(Unauthenticated, match="not of this scheduler"):
-        identity.user_of(SECRET, token)
+def test_what_is_no_token_of_ours_is_nobodys(token: str) -> None:
+    assert identity.user_of(SECRET, token) is None
 
 
-def test_a_token_of_another_scheduler_or_user_is_refused() -> None:
+def test_a_token_of_another_scheduler_or_user_is_nobodys() -> None:
     elsewhere = identity.user_token(b"e" * 32, "ada")
     borrowed = identity.user_token(SECRET, "ada").replace("ada.", "bob.")
     nameless = identity.user_token(SECRET, "")
     for token in (elsewhere, borrowed, nameless):
-        with pytest.raises(Unauthenticated):
-            identity.user_of(SECRET, token)
-
-
-def test_who_has_no_token_is_told_what_to_do() -> None:
-    with pytest.raises(Unauthenticated, match="no token: set SCHEDULER_TOKEN to what"):
-        identity.user_of(SECRET, None)
+        assert identity.user_of(SECRET, token) is None
 
 
 def test_a_job_proves_itself_with_its_own_token_only() -> None:

@@ -211,7 +211,7 @@ def test_without_a_token_one_is_told_how_to_get_it(
     server: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SCHEDULER_TOKEN", raising=False)
-    with pytest.raises(CallError, match="--token_for USER") as refused:
+    with pytest.raises(CallError, match="token issue USER") as refused:
         client().list_jobs(pb.ListJobsRequest())
     assert refused.value.exit_code == 4
 

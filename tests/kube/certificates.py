@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 CONFIGURATION = """\
@@ -34,23 +35,45 @@ class Authority:
 
     def issue(self, name: str, *hosts: str) -> tuple[Path, Path]:
         """The files of a certificate for these addresses and names, and of its key."""
-        names = ",".join(
-            f"IP:{host}" if host.replace(".", "").isdigit() else f"DNS:{host}" for host in hosts
-        )
         signer = ("-CA", self.certificate, "-CAkey", self._key)
-        return self._make(name, "server", names, *signer)
+        return self._make(name, "server", _names(hosts), *signer)
+
+    def expired(self, name: str, *hosts: str) -> tuple[Path, Path]:
+        """As `issue`, but it was good until yesterday only."""
+        certificate, key = self.issue(name, *hosts)
+        request = self._openssl("x509", "-x509toreq", "-in", certificate, "-signkey", key)
+        self._openssl(
+            *("x509", "-req", "-days", "-1", "-CA", self.certificate, "-CAkey", self._key),
+            *("-extfile", self._folder / "openssl.cnf", "-extensions", "server"),
+            *("-set_serial", "1", "-out", certificate),
+            names=_names(hosts),
+            text=request,
+        )
+        return certificate, key
 
     def _make(self, name: str, kind: str, names: str, *signer: str | Path) -> tuple[Path, Path]:
         certificate, key = self._folder / f"{name}.crt", self._folder / f"{name}.key"
-        subprocess.run(
-            [
-                *("openssl", "req", "-x509", "-nodes", "-days", "1", "-subj", f"/CN={name}"),
-                *("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"),
-                *("-config", self._folder / "openssl.cnf", "-extensions", kind, *signer),
-                *("-keyout", key, "-out", certificate),
-            ],
+        self._openssl(
+            *("req", "-x509", "-nodes", "-days", "1", "-subj", f"/CN={name}"),
+            *("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"),
+            *("-config", self._folder / "openssl.cnf", "-extensions", kind, *signer),
+            *("-keyout", key, "-out", certificate),
+            names=names,
+        )
+        return certificate, key
+
+    def _openssl(self, *words: str | Path, names: str = "", text: bytes = b"") -> bytes:
+        done = subprocess.run(
+            ["openssl", *words],
             env={"NAMES": names, "PATH": "/usr/bin:/bin"},
+            input=text,
             check=True,
             capture_output=True,
         )
-        return certificate, key
+        return done.stdout
+
+
+def _names(hosts: Sequence[str]) -> str:
+    return ",".join(
+        f"IP:{host}" if host.replace(".", "").isdigit() else f"DNS:{host}" for host in hosts
+    )
