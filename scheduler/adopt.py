@@ -38,10 +38,13 @@ def resized(view: View, now: Time, rules: Rules) -> Change:
     draft = Draft(view, now, rules)
     known = cards(view.nodes)
     running = [id for id, job in view.jobs.items() if job.run]
-    for job_id in running * 2:  # whoever shrinks makes room for those who grow
-        job = draft.jobs[job_id]
-        if job.run and job.run.phase is not RunPhase.STOPPING:
-            draft.put(_resized(job, job.run, draft, known))
+    for _ in range(2):  # whoever shrinks makes room for those who grow
+        for job_id in running:
+            job = draft.jobs[job_id]
+            if job.run and job.run.phase is not RunPhase.STOPPING:
+                draft.put(_resized(job, job.run, draft, known))
+        if draft.jobs is view.jobs:
+            break  # nobody shrinks
     return draft.done()
 
 
@@ -80,6 +83,8 @@ def lingers(job: Job, pods: Mapping[RunKey, tuple[Pod, ...]]) -> bool:
 
 def _kept_or_stopped(job: Job, run: Run, plan: Plan, draft: Draft) -> Job:
     wished = plan.placements.get(job.id)
+    if wished == run.shares:
+        return job
     if wished is not None and {s.key for s in wished} == {s.key for s in run.shares}:
         return job
     # A move may not follow a move without a finished epoch in between.

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -117,5 +118,10 @@ def _said(job: Job) -> float | None:
     seconds = job.spec.hours_estimate * 3600.0 / max(1, job.max_epochs)
     if not SECONDS_LEAST < seconds < SECONDS_MOST:
         return None
-    relative = scaling.terms(max(1, job.spec.gpus_min), 1) @ scaling.GUESS
-    return math.log(seconds / float(relative))
+    return math.log(seconds / _guessed(max(1, job.spec.gpus_min)))
+
+
+@lru_cache(maxsize=1024)
+def _guessed(gpus: int) -> float:
+    """Of the time on one GPU, so much on so many of one node."""
+    return float(scaling.terms(gpus, 1) @ scaling.GUESS)

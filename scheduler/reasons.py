@@ -63,6 +63,8 @@ class _Telling:
             return None
         if placed is None:
             return self._preempted(job, job.run.shares)
+        if placed == job.run.shares:
+            return None
         if {s.key for s in placed} != {s.key for s in job.run.shares}:
             return self._moved(job.run.shares, placed)
         return None

@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler.interference import Interference
-from scheduler.learning import kind_of
 from scheduler.measurements import Memo
 from scheduler.model import Gpu, GpuKey, Job, Kind, Rules
 from scheduler.packing import takes_whole_card
@@ -54,9 +53,17 @@ class Learned:
         memo: Memo,
     ) -> None:
         self.row = {job.id: row for row, job in enumerate(jobs)}
-        self.kinds = {*kinds, *(kind_of(job.spec) for job in jobs if job.measured)}
         self.speeds = Speeds(jobs, kinds, memo)
+        self.kind_seen = self._kind_seen(jobs)  # [jobs] whether one of its kind ever was measured
         self.slowed = [Interference(jobs, kinds, stock.type, self.speeds) for stock in stocks]
+
+    def _kind_seen(self, jobs: Sequence[Job]) -> Bools:
+        """Kinds are remembered only of jobs that were measured."""
+        measured = self.speeds.measured
+        itself = np.array([bool(job.measured) for job in jobs], bool)
+        kinds = measured.kind[np.append(itself, np.ones(len(measured.kind) - len(jobs), bool))]
+        seen: Bools = np.isin(measured.kind[: len(jobs)], kinds)
+        return seen
 
     def rows(self, jobs: Sequence[Job]) -> Ints:
         return np.array([self.row[job.id] for job in jobs], np.intp)
@@ -171,21 +178,22 @@ def offered(
 ) -> Offer:
     """`had`: how many times the usual GPU time a user has had of late."""
     choices = configs(jobs, stocks)
-    seconds = learned.speeds.estimate(choices)[learned.rows(jobs)]
+    rows = learned.rows(jobs)
+    seconds = learned.speeds.estimate(choices)[rows]
     unfinished = np.array([max(0, job.max_epochs - job.epochs_done) for job in jobs], float)
     left = np.maximum(1.0, unfinished)  # who should be over is about to be
-    now = np.array([_now(job, choices, known) for job in jobs], np.intp)
+    column = {(config.type, config.count): at for at, config in enumerate(choices)}
+    now = np.array([_now(job, column, known) for job in jobs], np.intp)
     restart = np.array([job.restart_seconds or rules.restart_seconds for job in jobs], float)
     possible = _possible(jobs, choices, stocks)
     count = np.array([config.count for config in choices])
     remaining = left[:, None] * seconds
     stays = np.array([not may_move(job) for job in jobs]) & (now >= 0)
     possible = _worth_a_move(possible, unfinished[:, None] * seconds, count, now, restart, stays)
-    for row, job in enumerate(jobs):
-        if now[row] < 0 and kind_of(job.spec) not in learned.kinds:
-            # Nobody knows yet how such a job scales: it begins with the fewest GPUs.
-            least = np.where(possible[row], count, count.max() + 1).min()
-            possible[row] &= count == least
+    # Where nobody knows yet how such a job scales, it begins with the fewest GPUs.
+    unknown = (now < 0) & ~learned.kind_seen[rows]
+    least = np.where(possible, count, count.max() + 1).min(axis=1)
+    possible &= (count == least[:, None]) | ~unknown[:, None]
     cards = {key: at for at, key in enumerate(known)}
     weight = _weights(count, remaining, possible)
     weight /= np.array([had(job.spec.user) for job in jobs])
@@ -225,12 +233,11 @@ def _stuck(stays: Bools, where: Ints) -> Bools:
     return np.asarray(stays & np.array([on[card] > 1 for card in where.tolist()], bool))
 
 
-def _now(job: Job, choices: Sequence[Config], known: Mapping[GpuKey, Gpu]) -> int:
+def _now(job: Job, column: Mapping[tuple[str, int], int], known: Mapping[GpuKey, Gpu]) -> int:
     if not (running(job) and job.run and job.run.shares):
         return -1
     gpu = known.get(job.run.shares[0].key)
-    has = (gpu.type if gpu else "", len(job.run.shares))
-    return next((at for at, config in enumerate(choices) if (config.type, config.count) == has), -1)
+    return column.get((gpu.type if gpu else "", len(job.run.shares)), -1)
 
 
 def _card(job: Job, cards: Mapping[GpuKey, int]) -> int:

@@ -96,7 +96,8 @@ class _Planner:
         units = [Unit((job,), "", 0) for job in without]
         taken = {stock.type: 0 for stock in self.stocks}
         unseen = [job for job in jobs if not self._seen(job)]
-        classes = self._classes([j for j in jobs if j.spec.gpus_max and self._seen(j)])
+        not_seen = {job.id for job in unseen}
+        classes = self._classes([j for j in jobs if j.spec.gpus_max and j.id not in not_seen])
         for number, members in enumerate(classes):
             later = [job for jobs in classes[number + 1 :] for job in jobs if not may_leave(job)]
             kept = self._kept(members, later + unseen)
@@ -131,7 +132,9 @@ class _Planner:
 
     def _seen(self, job: Job) -> bool:
         """Whether the cards that it has, if any, are there."""
-        return bool(self.stocks) and all(key in self.known for key in keys_of(job))
+        if not self.stocks or job.run is None:
+            return bool(self.stocks)
+        return all(share.key in self.known for share in job.run.shares)
 
     def _classes(self, jobs: Sequence[Job]) -> list[list[Job]]:
         """The first to be served first."""
