@@ -43,7 +43,10 @@ def waiting(reason: str, message: str = "") -> dict[str, Any]:
     return {"phase": "Pending", "containerStatuses": [{"name": "main", "state": state}]}
 
 
-LEAVING = {"deletionTimestamp": "2027-01-15T07:59:30Z", "deletionGracePeriodSeconds": 30}
+LEAVING: dict[str, Any] = {
+    "deletionTimestamp": "2027-01-15T07:59:30Z",
+    "deletionGracePeriodSeconds": 30,
+}
 
 
 def test_a_pod_tells_whose_it_is_and_what_it_holds() -> None:
