@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -14,20 +14,18 @@ from pathlib import Path
 import click
 
 from scheduler import experience, log, process
-from scheduler.agent import Agent, parse_gpus
 from scheduler.api import Api
 from scheduler.certificates import credentials
-from scheduler.clusters.environment import RESERVED_ENVIRONMENT
-from scheduler.clusters.local import LocalCluster
 from scheduler.config import Config, listen_address, load
 from scheduler.errors import ConfigError, InvariantError, SchedulerError
+from scheduler.host import Pods, ThisMachine, host
 from scheduler.housekeeping import Chore, Housekeeping, chores, every
-from scheduler.identity import TokenSocket, secret, user_name, user_of, user_token
+from scheduler.identity import TokenSocket, secret, user_of, user_token
 from scheduler.inbox import QueueInbox
 from scheduler.journal import Decider
 from scheduler.lookup import Lookup
 from scheduler.loop import Scheduler
-from scheduler.model import JobId, JobSpec, Launch, View
+from scheduler.model import JobId, View
 from scheduler.outlook import Outlook
 from scheduler.people import People
 from scheduler.policies import POLICIES
@@ -44,7 +42,6 @@ JOB_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 STORY_MAX = 20  # facts of a job, in the log line that tells of our bug
 LOOK_AHEAD_SECONDS = 300.0  # between guesses, which are later compared with what came
 GRACE_SECONDS = 1.0  # for calls under way, when asked to end
-EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # what a job calls instead
 
 
 # --- the command --------------------------------------------------------------------------------
@@ -97,6 +94,7 @@ EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # what a job calls inste
     metavar="HOST:PORT",
     help="Default: 127.0.0.1:7070. Port 0: the one used last time, else any free one.",
 )
+@click.option("--cluster", metavar="NAME", help="local (the default), or kubernetes.")
 @click.option("--policy", metavar="NAME", help="Who gets what. Default: gpu_sharing.")
 @click.option("--log_level", metavar="LEVEL", help="debug, info, warning or error. Default: info.")
 @click.option(
@@ -106,7 +104,7 @@ EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # what a job calls inste
 def command(
     file: Path | None, token_for: str | None, log_level: str | None, **given: str | None
 ) -> int:
-    """Run the jobs that people submit on this machine's GPUs.
+    """Run the jobs that people submit on this machine's GPUs, or on a Kubernetes cluster.
 
     Prints one line, `ready HOST:PORT`, on stdout once it serves; its log goes to stderr. Ended by
     SIGTERM or SIGINT, it leaves the trainings running, and finds them again at the next start.
@@ -185,8 +183,6 @@ def _story(config: Config, words: str) -> list[str]:
 def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Logger) -> Scheduler:
     """Make and start all parts. `parts` knows how to stop them, the last one first."""
     policy = _policy(config)
-    agent = None if config.gpus else Agent("", inbox.now, config.local.observe_every_seconds)
-    gpus = parse_gpus(config.gpus) if agent is None else agent.gpus
     parts.enter_context(process.hold(config.state_dir))
     key = secret(config.state_dir / "secret")
     database = config.state_dir / DATABASE
@@ -198,16 +194,8 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     parts.callback(reader.close)
     address = process.address(config.listen, config.state_dir)
     encrypted = _encrypted(config)
-    cluster = LocalCluster(
-        config.state_dir,
-        gpus,
-        inbox.now,
-        _reachable(address),
-        grace_seconds=config.local.stop_grace_seconds,
-        observe_every_seconds=config.local.observe_every_seconds,
-        heartbeat_seconds=config.heartbeat_seconds,
-        agent=agent,
-    )
+    home = host(config, inbox.now, address)
+    cluster = home.cluster
     scheduler = Scheduler(inbox, log.Told(store, logger), cluster, policy, config.rules)
 
     def view() -> View:
@@ -224,8 +212,8 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         inbox,
         view,
         lookup,
-        ThisMachine(cluster),
-        cluster.logs,
+        home,
+        home.logs,
         config.rules,
         People(
             [partial(user_of, key)], listen_address(config.tls.listen)[1] if encrypted else None
@@ -246,22 +234,24 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     housekeeping.start()
     parts.callback(housekeeping.stop)
     server.start()
-    _introduce(config, address, scheduler, cluster, logger)
+    _introduce(config, address, scheduler, home, logger)
     return scheduler
 
 
 def _introduce(
-    config: Config, address: str, scheduler: Scheduler, cluster: LocalCluster, logger: log.Logger
+    config: Config,
+    address: str,
+    scheduler: Scheduler,
+    home: ThisMachine | Pods,
+    logger: log.Logger,
 ) -> None:
     logger.info(
         "started",
         version=VERSION,
         state_dir=str(config.state_dir),
-        takes_jobs_of="everyone" if os.geteuid() == 0 else user_name(os.geteuid()),
-        gpus=", ".join(f"{gpu.type} {gpu.memory_mib} MiB" for gpu in cluster.node.gpus) or "none",
         encrypted=config.tls.listen or "no",
         jobs=len(scheduler.view.jobs),
-        adopted=sum(pod.alive for pod in cluster.observe().pods),
+        **home.about(),
     )
     click.echo(f"ready {address}")
 
@@ -289,27 +279,3 @@ def _encrypted(config: Config) -> Encrypted | None:
     address = process.address(tls.listen, config.state_dir)
     return address, credentials(tls.certificate, tls.key)
 
-
-def _reachable(address: str) -> str:
-    """Where a job on this machine finds us."""
-    host, _, port = address.rpartition(":")
-    return f"{EVERYWHERE.get(host, host)}:{port}"
-
-
-@dataclass(slots=True)
-class ThisMachine:
-    """The embedded cluster, as the API asks about it before it takes a job."""
-
-    cluster: LocalCluster
-    reserved: Collection[str] = RESERVED_ENVIRONMENT
-
-    def refuses(self, user: str) -> str | None:
-        return self.cluster.refuses(user)
-
-    def notes(self, spec: JobSpec) -> Sequence[str]:
-        return self.cluster.preview(Launch(JobId(""), 1, spec, (), 0, spec.max_epochs, "")).notes
-
-    def preview(self, launch: Launch) -> tuple[Sequence[str], Mapping[str, str]]:
-        shown = self.cluster.preview(launch)
-        told = {k: v for k, v in shown.environment.items() if k != "KUBEPROFILER_TOKEN"}
-        return shown.command, told

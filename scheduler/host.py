@@ -1,0 +1,162 @@
+"""The cluster that the settings name, and what the API asks of it before it takes a job."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scheduler.agent import Agent, parse_gpus
+from scheduler.clusters.environment import RESERVED_ENVIRONMENT, command
+from scheduler.clusters.folders import PATHS, Place
+from scheduler.clusters.local import LocalCluster
+from scheduler.clusters.manifests import Shape, manifests, notes, told
+from scheduler.config import Config
+from scheduler.errors import ConfigError, Impossible
+from scheduler.identity import user_name
+from scheduler.model import JobId, JobSpec, Launch, Time
+
+if TYPE_CHECKING:  # its client is big, and loaded only where it is used
+    from scheduler.clusters.kubernetes import KubernetesCluster
+
+EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # what a job calls instead
+LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)  # as RFC 1123 has it
+
+
+@dataclass(frozen=True, slots=True)
+class ThisMachine:
+    """The embedded cluster."""
+
+    cluster: LocalCluster
+    reserved: Collection[str] = RESERVED_ENVIRONMENT
+
+    @property
+    def logs(self) -> Path:
+        return self.cluster.logs
+
+    def about(self) -> Mapping[str, object]:
+        gpus = (f"{gpu.type} {gpu.memory_mib} MiB" for gpu in self.cluster.node.gpus)
+        return {
+            "takes_jobs_of": "everyone" if os.geteuid() == 0 else user_name(os.geteuid()),
+            "gpus": ", ".join(gpus) or "none",
+            "adopted": sum(pod.alive for pod in self.cluster.observe().pods),
+        }
+
+    def refuses(self, user: str) -> str | None:
+        return self.cluster.refuses(user)
+
+    def notes(self, spec: JobSpec) -> Sequence[str]:
+        return self.cluster.preview(Launch(JobId(""), 1, spec, (), 0, spec.max_epochs, "")).notes
+
+    def preview(self, launch: Launch) -> tuple[Sequence[str], Mapping[str, str]]:
+        shown = self.cluster.preview(launch)
+        return shown.command, _without_token(shown.environment)
+
+
+@dataclass(frozen=True, slots=True)
+class Pods:
+    """A Kubernetes cluster."""
+
+    cluster: KubernetesCluster
+    shape: Shape
+    logs: Path
+    reserved: Collection[str] = RESERVED_ENVIRONMENT
+
+    def about(self) -> Mapping[str, object]:
+        return {"cluster": "kubernetes", "namespace": self.shape.namespace}
+
+    def refuses(self, user: str) -> str | None:
+        return None
+
+    def notes(self, spec: JobSpec) -> Sequence[str]:
+        return notes(spec, self.shape)
+
+    def preview(self, launch: Launch) -> tuple[Sequence[str], Mapping[str, str]]:
+        """Raises Impossible if there is no making such a pod."""
+        if not (launch.spec.image or self.shape.image):
+            raise Impossible("--image_name: on this cluster a job needs an image")
+        nodes = self.cluster.nodes()
+        manifests(launch, nodes, self.shape)
+        return command(launch.spec, PATHS), _without_token(told(launch, nodes, self.shape))
+
+
+def host(config: Config, clock: Callable[[], Time], address: str) -> ThisMachine | Pods:
+    """`address` is where the daemon listens."""
+    if config.cluster == "kubernetes":
+        return _pods(config, clock)
+    agent = None if config.gpus else Agent("", clock, config.local.observe_every_seconds)
+    cluster = LocalCluster(
+        config.state_dir,
+        parse_gpus(config.gpus) if agent is None else agent.gpus,
+        clock,
+        _reachable(address),
+        grace_seconds=config.local.stop_grace_seconds,
+        observe_every_seconds=config.local.observe_every_seconds,
+        heartbeat_seconds=config.heartbeat_seconds,
+        agent=agent,
+    )
+    return ThisMachine(cluster)
+
+
+def _pods(config: Config, clock: Callable[[], Time]) -> Pods:
+    from scheduler.clusters.kubeapi import Server
+    from scheduler.clusters.kubernetes import KubernetesCluster, Patience
+
+    wanted = config.kubernetes
+    shape = _shape(config)
+    cluster = KubernetesCluster(
+        Server(wanted.kubeconfig, wanted.request_seconds),
+        shape,
+        clock,
+        patience=Patience(wanted.image_deadline_seconds, wanted.start_deadline_seconds),
+        list_every_seconds=wanted.list_every_seconds,
+    )
+    return Pods(cluster, shape, config.state_dir.absolute() / "logs")
+
+
+def _shape(config: Config) -> Shape:
+    wanted = config.kubernetes
+    if not wanted.service:
+        raise ConfigError("kubernetes.service is missing: where trainings report to, as HOST:PORT")
+    if not LABEL.fullmatch(wanted.namespace):
+        raise ConfigError(f"kubernetes.namespace: {wanted.namespace!r} is no name of a namespace")
+    return Shape(
+        server=wanted.service,
+        namespace=wanted.namespace,
+        image=wanted.image,
+        inject=wanted.gpu_injection,
+        runtime_class=wanted.runtime_class,
+        binding=wanted.binding,
+        priority_class=wanted.priority_class,
+        pull_secrets=wanted.image_pull_secrets,
+        pull_policy=wanted.image_pull_policy,
+        run_as_user=wanted.run_as_user,
+        cpu=wanted.cpu,
+        memory=wanted.memory,
+        shm_mib=wanted.shm_mib,
+        grace_seconds=wanted.stop_grace_seconds,
+        heartbeat_seconds=config.heartbeat_seconds,
+        custom=_place("custom", wanted.custom),
+        snapshots=_place("snapshots", wanted.snapshots),
+        data=_place("data", wanted.data),
+    )
+
+
+def _place(key: str, text: str) -> Place:
+    try:
+        return Place.parse(text)
+    except ValueError as error:
+        raise ConfigError(f"kubernetes.{key}: {error}") from error
+
+
+def _without_token(environment: Mapping[str, str]) -> Mapping[str, str]:
+    return {name: value for name, value in environment.items() if name != "KUBEPROFILER_TOKEN"}
+
+
+def _reachable(address: str) -> str:
+    """Where a job on this machine finds us."""
+    name, _, port = address.rpartition(":")
+    return f"{EVERYWHERE.get(name, name)}:{port}"
