@@ -278,4 +278,3 @@ def _encrypted(config: Config) -> Encrypted | None:
         return None
     address = process.address(tls.listen, config.state_dir)
     return address, credentials(tls.certificate, tls.key)
-
