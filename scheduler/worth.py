@@ -124,6 +124,8 @@ class Offer:
         def moved(a: Ints, b: Ints, type: int) -> Floats:
             """What is left of the speed of each a, if it is to be with b. They broadcast."""
             here, there = self.where[a], self.where[b]
+            if (here < 0).all():  # they have no place, nor a neighbour, to leave
+                return np.where(unseen[type][a] & unseen[type][b], NEVER, 1.0)
             together = (here >= 0) & (here == there)
             conflict = (here >= 0) & (there >= 0) & (here != there)
             parted = (mates[a] >= 0) & (here != there)
