@@ -9,17 +9,23 @@ from pathlib import Path
 import pytest
 
 from tests.kube.control import ControlPlane
+from tests.kube.images import python_image
+from tests.kube.nodes import Nodes, missing, running
 from tests.kube.proxy import Proxy
 
 HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+IMAGE = "docker.io/epoch-scheduler/python:test"  # with the library for training scripts
 _numbers = itertools.count(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """They run when they are asked for: `make test-kube`."""
+    """They run when they are asked for: `make test-kube`, and those with nodes `make test-node`."""
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.kube)
+            if "nodes" in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.node)
 
 
 @pytest.fixture(scope="session")
@@ -32,11 +38,37 @@ def _control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Control
         control.stop()
 
 
+@pytest.fixture(scope="session")
+def _nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    if reason := missing():
+        pytest.skip(reason)
+    library = ROOT / "kubernetesdlprofile" / "kubernetesdlprofile"
+    training = {"/train.py": ROOT / "tests" / "e2e" / "train.py"}
+    packages: list[str | Path] = ["grpc", "typing_extensions.py", library]
+    image = python_image(IMAGE, packages, training, command=["sleep", "infinity"])
+    with running(tmp_path_factory.mktemp("nodes"), 2, {IMAGE: image}) as nodes:
+        yield nodes
+
+
 @pytest.fixture
-def control(_control_plane: ControlPlane) -> ControlPlane:
-    """etcd and the API server, alive and ready, whatever the test before did to them."""
-    _control_plane.start()
-    return _control_plane
+def nodes(_nodes: Nodes) -> Nodes:
+    """Two real nodes, alive and ready, whatever the test before did to them; no GPUs so far."""
+    _nodes.start()
+    return _nodes
+
+
+@pytest.fixture
+def control(request: pytest.FixtureRequest) -> ControlPlane:
+    """etcd and the API server, alive and ready, whatever the test before did to them.
+
+    They are those of the nodes if the test has nodes: then a scheduler and controllers run as well.
+    """
+    if "nodes" in request.fixturenames:
+        nodes: Nodes = request.getfixturevalue("nodes")
+        return nodes.control
+    control: ControlPlane = request.getfixturevalue("_control_plane")
+    control.start()
+    return control
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from tests.support import eventually
 
 LOOPBACK = "127.0.0.1"
 SERVICES = "10.96.0.0/16"
-READY_SECONDS = 60.0
+READY_SECONDS = 180.0  # two seconds, where the machine has nothing else to do
 ISSUER = "https://kubernetes.default.svc"
 NOWHERE = "192.0.2.1"  # of an address for documentation: the API server must advertise some
 RBAC = "rbac.authorization.k8s.io/v1"
@@ -32,7 +32,13 @@ Rule = Mapping[str, Sequence[str]]
 
 
 class ControlPlane:
-    def __init__(self, folder: Path, address: str = LOOPBACK, nodes: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        address: str = LOOPBACK,
+        nodes: Sequence[str] = (),
+        node_grace_seconds: int = 50,
+    ) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.url = f"https://{address}:{free_port()}"
@@ -45,10 +51,10 @@ class ControlPlane:
         }
         self._secrets = {user: secrets.token_urlsafe(16) for user in self._groups}
         self._trust = ssl.create_default_context(cafile=self.authority.certificate)
-        self.admin = self._kubeconfig_of("admin")
+        self.admin = self.kubeconfig_of("admin")
         self.etcd, etcd_url = self._etcd()
         self.api = self._api(address, etcd_url)
-        self.controllers = self._controllers()
+        self.controllers = self._controllers(node_grace_seconds)
         self.scheduler = self._scheduler()
         self.kwok = self._kwok()
 
@@ -194,25 +200,27 @@ class ControlPlane:
             *("--kubelet-preferred-address-types", "InternalIP"),
         )
 
-    def _controllers(self) -> Process:
+    def _controllers(self, node_grace_seconds: int) -> Process:
         return self._process(
             "kube-controller-manager",
             *self._as("system:kube-controller-manager"),
             *("--use-service-account-credentials", "--root-ca-file", self.authority.certificate),
             *("--service-account-private-key-file", self.folder / "certificates" / "accounts.key"),
+            *("--node-monitor-period", "1s", "--node-monitor-grace-period"),
+            f"{node_grace_seconds}s",
         )
 
     def _scheduler(self) -> Process:
         return self._process("kube-scheduler", *self._as("system:kube-scheduler"))
 
-    def _kubeconfig_of(self, user: str) -> Path:
+    def kubeconfig_of(self, user: str) -> Path:
         path = self.kubeconfig(user)
         token_file(path).write_text(self._secrets[user])
         return path
 
     def _as(self, user: str) -> list[str | Path]:
         """What the controllers and the scheduler are told alike."""
-        kubeconfig = self._kubeconfig_of(user)
+        kubeconfig = self.kubeconfig_of(user)
         return [
             *("--kubeconfig", kubeconfig, "--leader-elect=false", "--bind-address", LOOPBACK),
             *("--secure-port", str(free_port()), "--cert-dir", kubeconfig.with_suffix(".tls")),

@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,7 +27,7 @@ _port_lock = threading.Lock()
 class Process:
     """One program with its words, its log, and at most one life at a time."""
 
-    def __init__(self, name: str, words: list[str | Path], log: Path) -> None:
+    def __init__(self, name: str, words: Sequence[str | Path], log: Path) -> None:
         self.name, self.log = name, log
         self._words = ["setpriv", "--pdeathsig", "KILL", "--", *words]
         self._life: subprocess.Popen[bytes] | None = None

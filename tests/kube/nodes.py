@@ -1,0 +1,180 @@
+"""Real nodes on one machine: for each a containerd and a kubelet, apart from the others' and ours.
+
+A node has namespaces of its own for processes, mounts and the network. The kernel takes all of it
+back when the node's first process ends, and that it ends with the test run, however that ends: no
+pod, mount, interface or route can be left behind.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from tests.kube import cgroups, node_files
+from tests.kube.build import cache, program
+from tests.kube.control import READY_SECONDS, ControlPlane
+from tests.kube.network import HOST, Switch, address_of, pods_of
+from tests.kube.processes import Process
+from tests.support import eventually
+
+NEEDED = ("containerd", "ctr", "runc", "ip", "nsenter", "unshare", "mount")
+SPACES = (("mount", "mnt"), ("net", "net"), ("pid", "pid"))
+NOTICED_SECONDS = 10  # until it is noticed that a node is gone
+
+
+def missing() -> str:
+    """Why there can be no nodes here; nothing if there can."""
+    if os.geteuid() != 0:
+        return "nodes need root"
+    lacking = [name for name in NEEDED if not shutil.which(name)]
+    if not (node_files.CNI_PLUGINS / "bridge").exists():
+        lacking.append("containernetworking-plugins")
+    return f"nodes need {', '.join(lacking)}: .ci/run says what to install" if lacking else ""
+
+
+class Node:
+    """`init` is its first process: without it all is gone, as after a power cut."""
+
+    def __init__(self, number: int, control: ControlPlane, image: str) -> None:
+        self.name, self.address, self._number = name_of(number), address_of(number), number
+        self.folder = control.folder / self.name
+        node_files.write(self.folder, pods_of(number), image, cgroups.create(self.name))
+        self.set_gpus({})
+        apart = ("--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc")
+        self.init = self._process("init", "unshare", *apart, "bash", self.folder / "init.sh")
+        self.containerd = self._within(
+            "containerd", "containerd", "--config", self.folder / "containerd.toml"
+        )
+        self.kubelet = self._within(
+            "kubelet",
+            *(program("kubelet"), "--config", self.folder / "kubelet.json"),
+            *("--kubeconfig", control.kubeconfig_of(f"system:node:{self.name}")),
+            *("--hostname-override", self.name, "--node-ip", self.address),
+        )
+        self.plugin = self._process(
+            "deviceplugin",
+            *(sys.executable, "-m", "tests.kube.deviceplugin"),
+            *(self.folder / "kubelet" / "device-plugins", self.folder / "gpus"),
+        )
+
+    def set_gpus(self, health: Mapping[str, bool]) -> None:
+        """What the device plugin says that there is, by UUID, from now on."""
+        fresh = self.folder / "gpus.new"
+        words = {True: "Healthy", False: "Unhealthy"}
+        fresh.write_text("".join(f"{gpu} {words[well]}\n" for gpu, well in health.items()))
+        fresh.replace(self.folder / "gpus")
+
+    @property
+    def alive(self) -> bool:
+        return self.init.alive and self.containerd.alive and self.kubelet.alive
+
+    def start(self, switch: Switch, images: Iterable[Path]) -> None:
+        """Begin; it is ready a little later."""
+        (self.folder / "ready").unlink(missing_ok=True)
+        self.init.start()
+        eventually(self._set_up)
+        first = psutil.Process(self.init.pid).children()[0].pid
+        spaces = self.folder / "namespaces"
+        spaces.unlink(missing_ok=True)
+        spaces.symlink_to(f"/proc/{first}/ns")
+        switch.plug_in(self._number, first)
+        self.containerd.start()
+        eventually(lambda: self._ctr("version"))
+        for image in images:
+            assert self._ctr("--namespace", "k8s.io", "images", "import", image), image
+        self.kubelet.start()
+        self.plugin.start()
+
+    def stop(self) -> None:
+        self.init.kill()
+        for process in (self.kubelet, self.containerd, self.plugin):
+            process.kill()
+
+    def _process(self, name: str, *words: str | Path) -> Process:
+        return Process(f"{self.name}-{name}", [*words], self.folder / f"{name}.log")
+
+    def _enter(self) -> list[str | Path]:
+        spaces = self.folder / "namespaces"
+        return ["nsenter", *(f"--{kind}={spaces / file}" for kind, file in SPACES)]
+
+    def _within(self, name: str, *words: str | Path) -> Process:
+        """In the node's namespaces. Killing it kills what has entered them."""
+        return self._process(name, *self._enter(), "setpriv", "--pdeathsig", "KILL", *words)
+
+    def _ctr(self, *words: str | Path) -> bool:
+        done = subprocess.run([*self._enter(), "ctr", *words], capture_output=True)
+        return done.returncode == 0
+
+    def _set_up(self) -> bool:
+        self.init.check()
+        return (self.folder / "ready").exists()
+
+
+class Nodes:
+    """A control plane with its controllers and its scheduler, and so many real nodes.
+
+    They have these images, by their names; the first one does nothing unless it is told to.
+    """
+
+    def __init__(self, folder: Path, count: int, images: Mapping[str, Path]) -> None:
+        self._images = images
+        self.switch = Switch(folder, count)
+        names = [name_of(number) for number in range(1, count + 1)]
+        self.control = ControlPlane(folder, HOST, names, NOTICED_SECONDS)
+        pause = next(iter(images))
+        self.nodes = [Node(number, self.control, pause) for number in range(1, count + 1)]
+
+    def start(self) -> None:
+        """What of it is not alive, until all nodes are ready."""
+        self.switch.start()
+        self.control.start()
+        self.control.controllers.start()
+        self.control.scheduler.start()
+        with ThreadPoolExecutor() as each:
+            dead = [node for node in self.nodes if not node.alive]
+            list(each.map(lambda node: node.start(self.switch, self._images.values()), dead))
+        eventually(self._ready, READY_SECONDS)
+
+    def stop(self) -> None:
+        for node in self.nodes:
+            node.stop()
+        self.control.stop()
+        self.switch.stop()
+
+    def _ready(self) -> bool:
+        found = self.control.get("nodes")["items"]
+        ready = [
+            node
+            for node in found
+            for condition in node["status"]["conditions"]
+            if (condition["type"], condition["status"]) == ("Ready", "True")
+        ]
+        return len(ready) == len(self.nodes)
+
+
+@contextmanager
+def running(folder: Path, count: int, images: Mapping[str, Path]) -> Iterator[Nodes]:
+    """One run at a time has nodes on a machine: their addresses are the same in each."""
+    with (cache() / "nodes.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        cgroups.remove()  # of a run that was killed
+        made = Nodes(folder, count, images)
+        try:
+            made.start()
+            yield made
+        finally:
+            made.stop()
+            cgroups.remove()
+
+
+def name_of(number: int) -> str:
+    return f"node-{number}"
