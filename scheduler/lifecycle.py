@@ -258,7 +258,7 @@ def _over(job: Job, run: Run, pod: Pod | None, draft: Draft) -> Job:
         return _ended(job, Outcome.SUCCEEDED, _finished(job, pod), now)
     if job.cancelled:
         return _ended(job, Outcome.CANCELLED, run.stop_reason, now)
-    if gone := lost_gpu(run, draft.nodes):
+    if (gone := lost_gpu(run, draft.nodes)) and _ended_by(gone, run, pod, killed):
         return _failed(job, Failure.LOST, rules.lost_max, gone, now, rules)
     if pod is not None and pod.reason == Failure.OUT_OF_MEMORY:
         return _out_of_memory(job, run, pod.said, now, draft)
@@ -269,6 +269,12 @@ def _over(job: Job, run: Run, pod: Pod | None, draft: Draft) -> Job:
         why = "its pod was lost" if pod is None else "its process was lost"
         return _failed(job, Failure.LOST, rules.lost_max, why, now, rules)
     return _failed(job, Failure.ERROR, job.spec.retries, _words(pod), now, rules)
+
+
+def _ended_by(gone: str, run: Run, pod: Pod | None, killed: bool) -> bool:
+    """Whether it was the loss of its card, and not a stop that it had heeded, or was killed for."""
+    left = pod is not None and pod.exit_code in (0, EXIT_STOPPED)
+    return not left and (not killed or run.stop_reason == gone)
 
 
 def lost_gpu(run: Run, nodes: Sequence[Node]) -> str:

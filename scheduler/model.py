@@ -29,17 +29,20 @@ class Gpu:
     uuid: str
     index: int
     type: str
-    memory_mib: int  # without what processes hold that are not ours,
+    memory_mib: int
     reserved_mib: int = 0
-    strange_mib: int = 0  # which is so much
+    strange_mib: int = 0  # held by processes that are none of ours, beyond what prudence keeps back
     fault: str = ""  # why nothing is started on it; what runs there may go on
     lost: bool = False  # it answers no more: what runs there is over
 
     @property
     def capacity_mib(self) -> int:
         """What jobs may share: the total less what the driver, and prudence, keep back."""
-        kept = max(self.reserved_mib, HEADROOM_MIB_MIN, int(self.memory_mib * HEADROOM_FRACTION))
-        return max(0, self.memory_mib - kept)
+        return max(0, self.memory_mib - max(self.reserved_mib, self.headroom_mib))
+
+    @property
+    def headroom_mib(self) -> int:
+        return max(HEADROOM_MIB_MIN, int(self.memory_mib * HEADROOM_FRACTION))
 
 
 @dataclass(frozen=True, slots=True)

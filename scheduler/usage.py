@@ -1,4 +1,4 @@
-"""What is seen on cards, and what it means: which run takes how much, what is left for us. Pure.
+"""What is seen on cards, and what it means: which run takes how much, and who else is there. Pure.
 
 A driver knows processes. Whose they are is known where they run: a process tree tells it on a bare
 machine, a cgroup in a pod.
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from scheduler.model import Gpu, GpuKey, RunKey, Share, Time
 from scheduler.values import replace
 
-TOLERATED_MIB = 256  # of strangers: what is kept back of each card for prudence has room for it
 STEP_MIB = 64  # what strangers hold is rounded up to these: not each allocation is worth a new plan
 
 LIBRARY, WATCHDOG, DRIVER = "library", "watchdog", "driver"  # what keeps a run to its memory
@@ -74,8 +73,8 @@ class Books:
         run_of: Callable[[Process], RunKey | None],
         granted: Mapping[RunKey, Sequence[Share]],
     ) -> tuple[dict[GpuKey, Gpu], dict[RunKey, tuple[Share, ...]]]:
-        """Each card with what of it is left for us, and what each run takes. `granted`: to all runs
-        of which there may be processes."""
+        """Each card, with a fault if it is not ours alone, and what each run takes. `granted`: to
+        all runs of which there may be processes."""
         gpus: dict[GpuKey, Gpu] = {}
         used: dict[RunKey, dict[GpuKey, int]] = {}
         usage: dict[GpuKey, Usage] = {}
@@ -89,7 +88,7 @@ class Books:
                         taken = used.setdefault(run, {})
                         taken[key] = taken.get(key, 0) + process.memory_mib
                 strange = strangers(card, runs, _unseen(key, runs, granted))
-                gpus[key] = left_for_us(card.gpu, self._twice(key, report.at, strange))
+                gpus[key] = shared_with(card.gpu, self._twice(key, report.at, strange))
         self.usage = usage
         return gpus, {
             run: tuple(Share(*key, mib) for key, mib in sorted(taken.items()))
@@ -106,8 +105,8 @@ class Books:
 
 
 def strangers(card: Card, runs: Sequence[RunKey | None], unseen_mib: int = 0) -> int:
-    """What of this card nobody holds that we know. `unseen_mib`: what may be held by runs of ours
-    of which no process is seen there, as from within a container."""
+    """What none of ours holds of this card; 0: no more than what prudence keeps back. `unseen_mib`:
+    what may be held by runs of ours of which no process is seen there, as from a container."""
     pairs = zip(card.processes, runs, strict=True)
     others = [process for process, run in pairs if run is None]
     theirs = sum(process.memory_mib for process in others if process.name)
@@ -116,12 +115,15 @@ def strangers(card: Card, runs: Sequence[RunKey | None], unseen_mib: int = 0) ->
     nameless = max(0, card.used_mib - known) if card.gpu.reserved_mib else 0
     nameless += sum(process.memory_mib for process in others if not process.name)
     mib = theirs + max(0, nameless - unseen_mib)
-    return -(-mib // STEP_MIB) * STEP_MIB if mib > TOLERATED_MIB else 0
+    return -(-mib // STEP_MIB) * STEP_MIB if mib > card.gpu.headroom_mib else 0
 
 
-def left_for_us(gpu: Gpu, strange_mib: int) -> Gpu:
-    strange = min(strange_mib, gpu.memory_mib)
-    return replace(gpu, memory_mib=gpu.memory_mib - strange, strange_mib=strange)
+def shared_with(gpu: Gpu, strange_mib: int) -> Gpu:
+    """Nothing is started beside strangers: nobody knows what they will take next."""
+    if not strange_mib:
+        return gpu
+    fault = gpu.fault or f"others use {strange_mib} MiB of it"
+    return replace(gpu, strange_mib=strange_mib, fault=fault)
 
 
 def _unseen(

@@ -16,6 +16,7 @@ from scheduler.model import (
     JobId,
     Launch,
     Outcome,
+    Pod,
     Remove,
     Rules,
     Run,
@@ -96,6 +97,8 @@ class Capacity(Checker):
         job = self.world.stored.get(run.launch.job_id)
         if job and job.run and job.run.attempt == run.launch.attempt:
             yield from job.run.shares if run.alive else ()
+        elif run.left:
+            yield from (share for pod in run.shown(self.world.agents) for share in pod.used)
         else:
             pods = (pod for pod in run.pods if pod.alive)
             for share in (share for pod in pods for share in pod.shares):
@@ -129,11 +132,22 @@ def _held(view: View) -> dict[GpuKey, dict[RunKey, int]]:
     for key, pods in view.pods.items():
         if key not in believed:
             claims.append((key, tuple(s for pod in pods if pod.alive for s in pod.shares)))
+            claims.append((key, tuple(_beyond(pods))))
     for key, shares in claims:
         for share in shares:
             holders = held.setdefault(share.key, {})
             holders[key] = holders.get(key, 0) + share.memory_mib
     return held
+
+
+def _beyond(pods: Sequence[Pod]) -> Iterator[Share]:
+    """What processes are seen to use beyond what their pods hold as long as they live."""
+    for pod in pods:
+        holds = {share.key: share.memory_mib for share in pod.shares if pod.alive}
+        for share in pod.used:
+            beyond = share.memory_mib - holds.get(share.key, 0)
+            if beyond > 0:
+                yield replace(share, memory_mib=beyond)
 
 
 class Attempts(Checker):

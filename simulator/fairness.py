@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from scheduler.adopt import lingers
+from scheduler.lifecycle import lost_gpu
 from scheduler.model import Gpu, GpuKey, Job, JobSpec, Rules, Run, Time, View
 from scheduler.packing import cards, need_mib
 from scheduler.policies import POLICIES
 from scheduler.ports import Policy
 from scheduler.remedies import remedy, startable, starts, wishing, without
 from simulator.checkers import Checker, RuleChecker
+from simulator.watching import OVER
 from simulator.world import World
 
 REMEDIES_EVERY = 10  # steps, as many plans are made for one answer
@@ -34,6 +36,8 @@ class Economy(RuleChecker):
             old = before.jobs.get(job_id)
             if job.cancelled or job.held or job.run is None or (old and old.run is None):
                 continue
+            if job.run.stop_reason.startswith(OVER) or lost_gpu(job.run, after.nodes):
+                continue  # see watching.py
             why = self._wanted(job, after) or self._grown(job.run, after)
             self.require(why, job, "was stopped for nothing")
 

@@ -33,7 +33,8 @@ from simulator.fairness import fairness
 from simulator.lessons import Accounts, Lessons
 from simulator.people import Owner
 from simulator.sharing import sharing
-from simulator.weather import FAIR, Crash, Weather, drawn
+from simulator.watching import watching
+from simulator.weather import FAIR, Crash, Weather, drawn, with_cards
 from simulator.workload import Truth, drawn_jobs, drawn_nodes
 from simulator.world import World
 
@@ -56,6 +57,7 @@ class Options:
     lag_seconds: float
     keeps_dead: bool
     policy: str
+    agents: bool  # somebody sees what processes take of cards
 
     def lines(self) -> list[str]:
         lines = [f"seed {self.seed}"]
@@ -67,6 +69,7 @@ class Options:
         lines.append(
             f"safety_seconds={self.safety_seconds} look_every_seconds={self.look_every_seconds}"
             f" lag_seconds={self.lag_seconds} keeps_dead={self.keeps_dead} policy={self.policy}"
+            f" agents={self.agents}"
         )
         return lines
 
@@ -87,7 +90,7 @@ def drawn_options(seed: int, jobs: int, rng: random.Random, policy: str | None =
     margin_mib = rng.choice([0, 200])
     return Options(
         seed=seed,
-        weather=drawn(rng),
+        weather=with_cards(drawn(rng), random.Random(f"cards {seed}")),
         rules=Rules(
             plan_every_seconds=rng.choice([0.0, 1.0, 5.0]),
             stop_grace_seconds=rng.choice([60.0, 300.0]),
@@ -105,6 +108,7 @@ def drawn_options(seed: int, jobs: int, rng: random.Random, policy: str | None =
         keeps_dead=rng.random() < 0.5,
         # Of a chance of its own, so that all else is as it was before there was a choice.
         policy=policy or random.Random(f"policy {seed}").choices(LIVED_UNDER, LIVES)[0],
+        agents=random.Random(f"agents {seed}").random() < 0.6,
     )
 
 
@@ -154,6 +158,7 @@ class Life:
             options.look_every_seconds,
             options.lag_seconds,
             options.keeps_dead,
+            options.agents,
         )
         self.owners = {truth.job_id: Owner(self.world, truth) for truth in options.truths}
         self.fingerprint = hashlib.sha256()
@@ -167,6 +172,7 @@ class Life:
         self.scheduler = self._new_scheduler()
         self.world.read = lambda: self.scheduler.view
         self.world.witnesses = checkers(self.world, self.owners)
+        self.world.witnesses += watching(self.world)
         self.world.witnesses += [Lessons(self.world), Accounts(self.world, options.rules)]
         if honest:
             self.world.witnesses += fairness(self.world, options.policy, options.rules)

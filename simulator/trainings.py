@@ -11,6 +11,7 @@ from scheduler.model import (
     EpochStarted,
     Failure,
     Finished,
+    GpuKey,
     Launch,
     Pod,
     PodState,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 EXIT_STOPPED = 85
 EXIT_TERMINATED = 143
+EXIT_ABORTED = 134
 REPORT_AGAIN_SECONDS = 10.0
 ABSURD = (0.0, -1.0, float("inf"), 1e12)  # seconds of an epoch; no API lets a NaN through
 
@@ -42,7 +44,9 @@ class Training:
         self.world, self.launch, self.truth = world, launch, truth
         self.key = (launch.job_id, launch.attempt)
         self.epoch = launch.epochs_done
-        self.begun = False  # has its memory
+        self.begun = False  # has its memory,
+        self.grown = not world.chance(world.weather.memory_grows)  # all of it,
+        self.left = False  # and keeps it for a while when its pods are over
         self.working = True  # makes progress
         self.leaving = False  # on its way out, as the cluster wants it
         self.evicted = False  # because its node was out of reach, not because we asked
@@ -76,6 +80,30 @@ class Training:
     def alive(self) -> bool:
         return any(pod.alive for pod in self.pods)
 
+    @property
+    def cards(self) -> set[GpuKey]:
+        return {share.key for share in self.launch.shares}
+
+    @property
+    def takes_mib(self) -> int:
+        """Of each of its GPUs, now."""
+        if not self.begun or not (self.alive or self.left):
+            return 0
+        return self.truth.memory_mib if self.grown else self.truth.memory_mib // 2
+
+    def shown(self, agents: bool) -> list[Pod]:
+        """Its pods; where there are agents, with what they see of its processes. Of a node out of
+        reach nobody sees anything."""
+        mib = self.takes_mib
+        if not agents or not mib or self.cut_off_at is not None:
+            return self.pods
+        return [
+            replace(pod, used=tuple(replace(share, memory_mib=mib) for share in pod.shares))
+            if pod.alive or self.left
+            else pod
+            for pod in self.pods
+        ]
+
     def on(self, node: str) -> bool:
         return any(share.node == node for share in self.launch.shares)
 
@@ -89,19 +117,29 @@ class Training:
             return
         self._show(PodState.RUNNING)
         self.begun = True
+        self._ask_for_memory()
+        if self.working:
+            self._enter_epoch()
+
+    def _ask_for_memory(self) -> None:
+        """Where there is none left, whoever asks next dies of it, and that may be another."""
         for share in self.launch.shares:
             while self.world.taken_mib(share.key) > self.world.memory_mib(share.key):
                 asking = [run for run in self.world.on_gpu(share.key) if run.working]
                 if not asking:  # what is left of gangs holds memory, but asks for no more
                     break
                 self.world.rng.choice(asking).die(Failure.OUT_OF_MEMORY, 1)
-        if self.working:
-            self._enter_epoch()
 
     def _enter_epoch(self) -> None:
         if not self.working:
             return
         truth, rng = self.truth, self.world.rng
+        if not self.grown and self.epoch > self.launch.epochs_done:
+            self.grown = True
+            self.world.changed()
+            self._ask_for_memory()
+            if not self.working:
+                return
         if self.epoch >= self.launch.max_epochs or self.epoch == truth.ends_early_at:
             self._finish()
         elif self.epoch == truth.fails_at and (truth.fails_always or self.launch.attempt == 1):
@@ -248,7 +286,7 @@ class Training:
             self.world.post(report, lost=self.world.weather.report_lost)
 
     def _measured_mib(self) -> int:
-        return self.truth.memory_mib if self.world.chance(self.truth.measures_memory) else 0
+        return self.takes_mib if self.world.chance(self.truth.measures_memory) else 0
 
     # -- its end ----------------------------------------------------------------------------------
 
@@ -281,6 +319,7 @@ class Training:
         if self.leaving:
             self._gone()
         else:
+            self._leave_processes()
             self._show(PodState.FAILED if code else PodState.SUCCEEDED, code)
 
     def die(self, cause: Failure, code: int) -> None:
@@ -297,6 +336,15 @@ class Training:
         self.pods[index] = replace(
             self.pods[index], state=PodState.FAILED, exit_code=code, reason=reason
         )
+        self.world.changed()
+
+    def _leave_processes(self) -> None:
+        if self.begun and self.world.chance(self.world.weather.process_left):
+            self.left = True
+            self.world.after(self.world.rng.uniform(1.0, 90.0), self._lose_what_is_left)
+
+    def _lose_what_is_left(self) -> None:
+        self.left = False
         self.world.changed()
 
     def _deleted_by_hand(self) -> None:
@@ -316,6 +364,20 @@ class Training:
                 self._cease()
             seconds = self.world.rng.uniform(0.3, self.world.weather.removal_seconds_max)
             self.world.after(seconds, self._gone)
+
+    def lose_gpu(self) -> None:
+        """It hangs, or dies of it. One that had just ended by itself may be thought to have."""
+        self.world.failures[self.launch.job_id, Failure.LOST] += 1
+        works = self.working and self.alive
+        self._cease()
+        if works and not self.leaving and self.begun and self.world.rng.random() < 0.5:
+            self._show(PodState.FAILED, EXIT_ABORTED)
+
+    def let_go_of_gpu(self) -> None:
+        """It ends, if it hangs still; and nobody may have seen that the card is to blame."""
+        if not self.working and not self.leaving:
+            self.world.failures[self.launch.job_id, Failure.ERROR] += 1
+            self._show(PodState.FAILED, EXIT_ABORTED)
 
     def lose_power(self, node: str) -> None:
         """The node is gone and what ran on it; its pods are shown as failed, or no longer."""
@@ -360,6 +422,9 @@ class Training:
 
     def _forget(self) -> None:
         self._cease()
+        if self.left:
+            self.world.after(5.0, self._forget)
+            return
         if self.world.runs.get(self.key) is self:
             del self.world.runs[self.key]
             self.world.changed()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 class Crash(Exception):
@@ -33,6 +33,13 @@ class Weather:
     launch_ignored: float = 0.0
     removal_seconds_max: float = 2.0
     stop_ignored: float = 0.0  # of a stop that a training heard
+    # Cards, and what is on them.
+    gpu_lost_every_seconds: float = 0.0  # 0: never
+    strangers_every_seconds: float = 0.0  # 0: never; they take memory, and leave again
+    memory_grows: float = (
+        0.0  # of a run: it takes half of its memory first, and all in a later epoch
+    )
+    process_left: float = 0.0  # of a run: its processes outlive its pods for a while
     # What travels.
     look_lost: float = 0.0
     look_delay_seconds_max: float = 0.0
@@ -52,6 +59,20 @@ class Weather:
 
 
 FAIR = Weather()
+
+
+def with_cards(weather: Weather, rng: random.Random) -> Weather:
+    """With what happens on cards, by a chance of its own: all else is as it was before there was
+    that."""
+    if weather is FAIR or rng.random() < 0.4:
+        return weather
+    return replace(
+        weather,
+        gpu_lost_every_seconds=rng.choice([0.0, 0.0, 200.0, 800.0]),
+        strangers_every_seconds=rng.choice([0.0, 0.0, 100.0, 400.0]),
+        memory_grows=rng.choice([0.0, 0.3, 0.7]),
+        process_left=rng.choice([0.0, 0.3]),
+    )
 
 
 def drawn(rng: random.Random) -> Weather:

@@ -18,6 +18,7 @@ from scheduler.model import (
     Cancelled,
     Event,
     Failure,
+    Gpu,
     GpuKey,
     Job,
     JobId,
@@ -73,12 +74,14 @@ class World:
         look_every_seconds: float = 45.0,
         lag_seconds: float = 0.0,
         keeps_dead: bool = False,
+        agents: bool = False,
     ) -> None:
         self.rng, self.weather, self.truths = rng, weather, truths
         self.nodes = list(nodes)
         self.time: Time = 0.0  # the true one; the daemon's clock is `now()`
         self.lag_seconds = lag_seconds  # what arrives so soon after the first is one batch
         self.keeps_dead = keeps_dead  # the cluster shows a removed pod until it is told to forget
+        self.agents = agents  # it shows what processes take of cards
         self.runs: dict[RunKey, Training] = {}  # what the cluster shows
         self.stored: Mapping[JobId, Job] = {}  # what is on disk: what the API's readers see
         self.learned: Learned = ({}, {})  # and so is this
@@ -109,6 +112,8 @@ class World:
         self._look_every_seconds = look_every_seconds
         self.after(0.0, self._look_again)
         self._every(weather.node_lost_every_seconds, self._lose_node)
+        self._every(weather.gpu_lost_every_seconds, self._lose_gpu)
+        self._every(weather.strangers_every_seconds, self._let_strangers_come)
         self._every(weather.disk_full_every_seconds, self._fill_disk)
         self._every(weather.clock_set_back_every_seconds, self._set_clock_back)
 
@@ -191,6 +196,9 @@ class World:
         self.disk_full = False
         for index in range(len(self.nodes)):
             self._restore_node(index)
+            for gpu in self.nodes[index].gpus:
+                self._let_strangers_go(index, gpu.uuid)
+                self._repair_gpu(index, gpu.uuid)
 
     # -- mail -------------------------------------------------------------------------------------
 
@@ -273,11 +281,13 @@ class World:
             witness.launched(launch)
         key = (launch.job_id, launch.attempt)
         if key not in self.runs and not self.chance(self.weather.launch_ignored):
-            self.runs[key] = Training(self, launch, self.truths[launch.job_id])
+            self.runs[key] = run = Training(self, launch, self.truths[launch.job_id])
+            if any(map(self._lost, run.cards)):
+                run.lose_gpu()
             self.changed()
 
     def observe(self) -> Observed:
-        pods = tuple(pod for run in self.runs.values() for pod in run.pods)
+        pods = tuple(pod for run in self.runs.values() for pod in run.shown(self.agents))
         return Observed(self.now(), tuple(self.nodes), pods)
 
     def changed(self) -> None:
@@ -339,6 +349,65 @@ class World:
             run.reconnect()
         self.changed()
 
+    # -- cards ------------------------------------------------------------------------------------
+
+    def _lost(self, key: GpuKey) -> bool:
+        gpu = self._gpu(key)
+        return gpu is not None and gpu.lost
+
+    def _lose_gpu(self) -> None:
+        index, gpu = self._any_gpu()
+        if gpu.lost or not self.nodes[index].ready:
+            return
+        self._replace(index, replace(gpu, lost=True, fault="XID 79"))
+        key = (self.nodes[index].name, gpu.uuid)
+        for run in [run for run in self.runs.values() if key in run.cards]:
+            run.lose_gpu()
+        self.after(self.rng.uniform(10.0, 600.0), partial(self._repair_gpu, index, gpu.uuid))
+
+    def _repair_gpu(self, index: int, uuid: str) -> None:
+        """A card that is reset ends what still hangs on it."""
+        key = (self.nodes[index].name, uuid)
+        gpu = self._gpu(key)
+        if gpu is None or not gpu.lost:
+            return
+        fault = f"others use {gpu.strange_mib} MiB of it" if gpu.strange_mib else ""
+        self._replace(index, replace(gpu, lost=False, fault=fault))
+        for run in [run for run in self.runs.values() if key in run.cards]:
+            run.let_go_of_gpu()
+
+    def _let_strangers_come(self) -> None:
+        """Onto one card, and no more of them than there is room for. Nothing is started there."""
+        index, gpu = self._any_gpu()
+        room = (
+            gpu.memory_mib - gpu.reserved_mib - self.taken_mib((self.nodes[index].name, gpu.uuid))
+        )
+        mib = min(room, int(gpu.memory_mib * self.rng.choice([0.1, 0.5, 0.9])))
+        if mib > 0 and not gpu.strange_mib:
+            self._replace(index, replace(gpu, strange_mib=mib, fault=f"others use {mib} MiB of it"))
+            stay = self.rng.uniform(10.0, 400.0)
+            self.after(stay, partial(self._let_strangers_go, index, gpu.uuid))
+
+    def _let_strangers_go(self, index: int, uuid: str) -> None:
+        gpu = self._gpu((self.nodes[index].name, uuid))
+        if gpu is not None and gpu.strange_mib:
+            fault = "XID 79" if gpu.lost else ""
+            self._replace(index, replace(gpu, strange_mib=0, fault=fault))
+
+    def _any_gpu(self) -> tuple[int, Gpu]:
+        index = self.rng.randrange(len(self.nodes))
+        return index, self.rng.choice(self.nodes[index].gpus)
+
+    def _gpu(self, key: GpuKey) -> Gpu | None:
+        gpus = (gpu for node in self.nodes if node.name == key[0] for gpu in node.gpus)
+        return next((gpu for gpu in gpus if gpu.uuid == key[1]), None)
+
+    def _replace(self, index: int, gpu: Gpu) -> None:
+        node = self.nodes[index]
+        gpus = tuple(gpu if old.uuid == gpu.uuid else old for old in node.gpus)
+        self.nodes[index] = replace(node, gpus=gpus)
+        self.changed()
+
     def _fill_disk(self) -> None:
         self.disk_full = True
 
@@ -348,14 +417,10 @@ class World:
     # -- memory, physically -----------------------------------------------------------------------
 
     def taken_mib(self, gpu: GpuKey) -> int:
-        return sum(run.truth.memory_mib for run in self.on_gpu(gpu))
+        return sum(run.takes_mib for run in self.on_gpu(gpu))
 
     def on_gpu(self, gpu: GpuKey) -> list[Training]:
-        return [
-            run
-            for run in self.runs.values()
-            if run.begun and run.alive and any(share.key == gpu for share in run.launch.shares)
-        ]
+        return [run for run in self.runs.values() if run.takes_mib and gpu in run.cards]
 
     def beside(self, training: Training) -> list[Training]:
         """Those that are in its way: whoever trains on one of its GPUs."""
@@ -369,8 +434,5 @@ class World:
         ]
 
     def memory_mib(self, gpu: GpuKey) -> int:
-        for node in self.nodes:
-            for card in node.gpus:
-                if (node.name, card.uuid) == gpu:
-                    return card.memory_mib
-        return 0
+        card = self._gpu(gpu)
+        return card.memory_mib - card.strange_mib if card else 0

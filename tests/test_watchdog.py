@@ -19,10 +19,9 @@ from scheduler.model import (
     PodState,
     Remove,
     RunPhase,
-    Share,
     View,
 )
-from scheduler.packing import cards, free_mib, lacking
+from scheduler.packing import cards, free_mib
 from scheduler.watchdog import watched
 from tests.core import CAPACITY, NOW, RULES, Town, job, node, on, pod, share, view
 
@@ -262,34 +261,23 @@ def test_a_card_with_a_fault_is_offered_to_nobody_and_who_is_there_may_end() -> 
     assert cards(town.nodes) == {}
 
 
-def test_what_strangers_hold_of_a_card_is_not_offered() -> None:
+def test_beside_strangers_nothing_is_started_and_who_is_there_goes_on() -> None:
     town = Town(node(1))
-    changed(town, memory_mib=16384 - 6400, strange_mib=6400)
-    town.submit("a", 12000)
-    assert town.running() == set()
-    assert "needs 12000, free 9472" in str(
-        lacking(town.view.jobs[A], cards(town.nodes), free_mib(town.view), RULES)
-    )
-    town.submit("b", 9000)
-    assert town.running() == {"b"}
-    changed(town, memory_mib=16384, strange_mib=0)
-    town.end_epoch("b")
-    town.exit("b", 0)
+    town.submit("a", 4000)
+    changed(town, strange_mib=6400, fault="others use 6400 MiB of it")
+    town.submit("b", 4000)
     assert town.running() == {"a"}
-
-
-def test_a_whole_card_is_what_strangers_leave_of_it() -> None:
-    town = Town(node(1))
-    changed(town, memory_mib=16384 - 6400, strange_mib=6400)
-    town.submit("a")
-    assert town.run("a").shares == (Share("n1", "gpu0", 9472),)
+    town.end_epoch("a")
+    assert town.run("a").phase is RunPhase.RUNNING
+    changed(town, strange_mib=0, fault="")
+    assert town.running() == {"a", "b"}
 
 
 def test_what_becomes_of_a_card_is_told() -> None:
     town = Town(node(1))
     town.look()
     before = town.view
-    changed(town, memory_mib=16384 - 6400, strange_mib=6400, fault="XID 48")
+    changed(town, strange_mib=6400, fault="XID 48")
     told = [(fact.kind, dict(fact.data)) for fact in facts(before, town.view, (), (), NOW)]
     card = {"node": "n1", "gpu": "gpu0"}
     assert told == [
@@ -297,6 +285,6 @@ def test_what_becomes_of_a_card_is_told() -> None:
         ("gpu_strangers", {**card, "from_mib": 0, "to_mib": 6400}),
     ]
     before = town.view
-    changed(town, memory_mib=16384, strange_mib=0, fault="")
+    changed(town, strange_mib=0, fault="")
     kinds = [fact.kind for fact in facts(before, town.view, (), (), NOW)]
     assert kinds == ["gpu_well", "gpu_strangers"]
