@@ -20,7 +20,7 @@ from scheduler.config import Config, listen_address, load
 from scheduler.errors import ConfigError, InvariantError, SchedulerError
 from scheduler.host import Pods, ThisMachine, host
 from scheduler.housekeeping import Chore, Housekeeping, chores, every
-from scheduler.identity import TokenSocket, secret, user_of, user_token
+from scheduler.identity import TokenSocket, fits, secret, user_of, user_token
 from scheduler.inbox import QueueInbox
 from scheduler.journal import Decider
 from scheduler.lookup import Lookup
@@ -34,6 +34,8 @@ from scheduler.profiler import Profiler
 from scheduler.reader import Reader
 from scheduler.server import Encrypted, Server
 from scheduler.store import SqliteStore
+from scheduler.token_commands import token
+from scheduler.tokens import Issued
 
 DONE, TAKEN, WRONG_SETTINGS, OUR_BUG, CANNOT_WRITE = 0, 1, 2, 70, 74  # the last two: sysexits.h
 VERSION = version("epoch-scheduler")
@@ -41,13 +43,16 @@ DATABASE = "scheduler.db"
 JOB_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 STORY_MAX = 20  # facts of a job, in the log line that tells of our bug
 LOOK_AHEAD_SECONDS = 300.0  # between guesses, which are later compared with what came
+TOKEN_USES_SECONDS = 60.0  # between notes of when tokens were used
 GRACE_SECONDS = 1.0  # for calls under way, when asked to end
 
 
 # --- the command --------------------------------------------------------------------------------
 
 
-@click.command(
+@click.group(
+    invoke_without_command=True,
+    subcommand_metavar="[token ...]",
     context_settings={
         "token_normalize_func": lambda name: name.replace("-", "_"),
         "max_content_width": 100,
@@ -58,7 +63,7 @@ GRACE_SECONDS = 1.0  # for calls under way, when asked to end
       scheduler-daemon --gpus 4x16384 --state_dir /tmp/scheduler
       scheduler-daemon --config /etc/epoch-scheduler.toml --log_level debug
       SCHEDULER_RULES__PLAN_EVERY_SECONDS=5 scheduler-daemon
-      scheduler-daemon --token_for ada
+      scheduler-daemon token issue ada --days 30
 
     \b
     exit codes:
@@ -98,7 +103,10 @@ GRACE_SECONDS = 1.0  # for calls under way, when asked to end
 @click.option("--policy", metavar="NAME", help="Who gets what. Default: gpu_sharing.")
 @click.option("--log_level", metavar="LEVEL", help="debug, info, warning or error. Default: info.")
 @click.option(
-    "--token_for", metavar="USER", help="Print a token for SCHEDULER_TOKEN elsewhere, and exit."
+    "--token_for",
+    metavar="USER",
+    help="Print what USER is given on this machine without asking, and exit. It has no end: "
+    "for elsewhere, rather issue one.",
 )
 @click.version_option(VERSION, message="%(prog)s %(version)s")
 def command(
@@ -111,9 +119,16 @@ def command(
     """
     flags = {**given, "log.level": log_level}
     config = load(file, os.environ, {key: text for key, text in flags.items() if text is not None})
+    context = click.get_current_context()
+    if context.invoked_subcommand:
+        context.obj = config.state_dir / DATABASE
+        return DONE
     if token_for is not None:
         return _print_token(config, token_for)
     return run(config)
+
+
+command.add_command(token)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -136,7 +151,7 @@ def _complain(words: str, code: int) -> int:
 
 
 def _print_token(config: Config, user: str) -> int:
-    if not user or not user.isascii() or not user.isprintable() or " " in user:
+    if not fits(user):
         raise ConfigError(f"--token_for {user!r}: is no name of a user")
     click.echo(user_token(secret(config.state_dir / "secret"), user))
     return DONE
@@ -192,6 +207,8 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     parts.callback(store.close)
     reader = Reader(database)
     parts.callback(reader.close)
+    tokens = Issued(database, inbox.now)
+    parts.callback(tokens.close)
     address = process.address(config.listen, config.state_dir)
     encrypted = _encrypted(config)
     home = host(config, inbox.now, address)
@@ -216,7 +233,8 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         home.logs,
         config.rules,
         People(
-            [partial(user_of, key)], listen_address(config.tls.listen)[1] if encrypted else None
+            [partial(user_of, key), tokens.user],
+            listen_address(config.tls.listen)[1] if encrypted else None,
         ),
         frozenset(config.admins),
         config.policy,
@@ -230,7 +248,8 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     cluster.start(inbox.put)
     parts.callback(cluster.stop)
     look_ahead = Chore("look_ahead", every(LOOK_AHEAD_SECONDS), lambda _: look())
-    housekeeping = _housekeeping(config, database, logger, look_ahead)
+    token_uses = Chore("token_uses", every(TOKEN_USES_SECONDS), lambda _: tokens.keep_uses())
+    housekeeping = _housekeeping(config, database, logger, look_ahead, token_uses)
     housekeeping.start()
     parts.callback(housekeeping.stop)
     server.start()

@@ -21,6 +21,8 @@ import structlog
 from scheduler.errors import ConfigError, Forbidden, Unauthenticated
 from scheduler.model import Job
 
+NAME_MAX = 256  # characters of a user's name
+
 _SECRET_BYTES = 32
 _PEER = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _SEND_SECONDS = 2.0
@@ -82,13 +84,18 @@ def prove_job(job: Job, token: str | None) -> None:
         raise Forbidden(f"this token is not of job {job.id}")
 
 
+def fits(name: str) -> bool:
+    """Whether it can be a user's: it has to fit into a header."""
+    plain = name.isascii() and name.isprintable() and " " not in name
+    return plain and 0 < len(name) <= NAME_MAX
+
+
 def user_name(uid: int) -> str:
-    """Fit for a header: a name that is not plain ASCII is told by its number."""
+    """One that does not fit is told by its number."""
     for _ in range(2):
         with suppress(KeyError):
             name = pwd.getpwuid(uid).pw_name
-            plain = name.isascii() and name.isprintable() and " " not in name
-            return name if plain else f"uid-{uid}"
+            return name if fits(name) else f"uid-{uid}"
         # Nobody is found, either, while no file can be opened; no name is better than a wrong one.
         Path(os.devnull).open().close()
     return f"uid-{uid}"

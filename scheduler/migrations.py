@@ -138,3 +138,20 @@ def what_was_heard(db: Database) -> None:
 def what_memory_was_seen(db: Database) -> None:
     db.execute("alter table jobs add column peaks text not null default '[]'")
     db.execute("alter table jobs add column profiles_ignored integer not null default 0")
+
+
+@migrations()
+def who_was_given_a_token(db: Database) -> None:
+    # Rows stay when a token is revoked, so that no number ever means another one.
+    db.execute("""
+        create table tokens (
+            id integer primary key,
+            digest blob not null unique,
+            user text not null,
+            name text not null,
+            issued_at real not null,
+            expires_at real not null,
+            used_at real,
+            revoked_at real
+        ) strict
+    """)

@@ -117,7 +117,7 @@ def test_a_port_in_use_is_refused(daemon: Daemon, tmp_path: Path) -> None:
         ("--config /nonexistent.toml", "cannot read /nonexistent.toml: No such file"),
         ("--config", "Option '--config' requires an argument"),
         ("--token_for a\nb", "--token_for 'a\\nb': is no name of a user"),
-        ("superfluous", "unexpected extra argument (superfluous)"),
+        ("superfluous", "No such command 'superfluous'"),
     ],
 )
 def test_a_wrong_flag_is_refused_in_one_line(tmp_path: Path, flags: str, complaint: str) -> None:

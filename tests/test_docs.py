@@ -8,9 +8,11 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
 
 from scheduler import daemon
@@ -95,11 +97,21 @@ def test_every_command_explains_itself(command: str) -> None:
     assert "exit codes:" in done.stdout
 
 
+def understood(command: click.Command, words: Sequence[str], parent: Any = None) -> None:
+    """Also what a command of a command is told."""
+    context = command.make_context(words[0], list(words[1:]), parent)
+    rest = [*context._protected_args, *context.args]
+    if isinstance(command, click.Group) and rest:
+        _, found, _ = command.resolve_command(context, rest)
+        assert found
+        understood(found, rest, context)
+
+
 @pytest.mark.parametrize("words", [pytest.param(words, id=where) for where, words in shown()])
 def test_every_command_that_a_document_shows_is_understood(words: list[str]) -> None:
     module, _, _ = COMMANDS[words[0]].partition(":")
     if words[0] == "scheduler-daemon":
-        daemon.command.make_context(words[0], words[1:])
+        understood(daemon.command, words)
     else:
         importlib.import_module(module).parser().read(words[1:])
 

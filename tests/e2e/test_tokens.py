@@ -1,0 +1,89 @@
+"""An admin issues tokens beside a running daemon, and takes them away again."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+
+from tests.e2e.conftest import Daemons
+from tests.support import BIN, Daemon
+
+
+def token(daemon: Daemon, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [BIN / "scheduler-daemon", "--state_dir", daemon.state, "token", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def look(daemon: Daemon) -> tuple[int, str]:
+    done = daemon.run("scheduler-state", "--output", "json")
+    return done.returncode, done.stderr.strip()
+
+
+def test_a_token_that_is_issued_holds_until_it_is_revoked(
+    daemons: Daemons, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon = daemons("0")
+    made = token(daemon, "issue", "ada", "--days", "30", "--name", "laptop")
+    assert made.stderr.startswith("token 1 of ada, good until 20")
+    assert len(made.stdout.splitlines()) == 1
+    monkeypatch.setenv("SCHEDULER_TOKEN", made.stdout.strip())
+    assert look(daemon) == (0, "")
+    daemon.kill()
+    daemon.start()
+    assert look(daemon) == (0, ""), "it outlives the daemon"
+
+    (listed,) = json.loads(token(daemon, "list", "--output", "json").stdout)
+    assert (listed["user"], listed["name"], listed["state"]) == ("ada", "laptop", "valid")
+    heading, row = token(daemon, "list").stdout.splitlines()
+    assert heading.split() == ["ID", "USER", "NAME", "STATE", "ISSUED", "EXPIRES", "USED"]
+    assert row.split()[:4] == ["1", "ada", "laptop", "valid"]
+
+    assert token(daemon, "revoke", "1").stdout == "token 1 of ada: revoked\n"
+    complaint = "scheduler-state: this token has been revoked: ask an admin for another one"
+    assert look(daemon) == (4, complaint)
+    assert token(daemon, "list").stdout.splitlines()[1].split()[3] == "revoked"
+
+
+def test_what_an_admin_gets_wrong_is_told_in_one_line(daemons: Daemons) -> None:
+    daemon = daemons("0")
+    for words, complaint in (
+        ((), "Missing command"),
+        (("give", "ada"), "No such command 'give'"),
+        (("issue",), "Missing argument 'USER'"),
+        (("issue", "a\nb"), "'a\\nb' is no name of a user"),
+        (("issue", ""), "'' is no name of a user"),
+        (("issue", "ada", "--days", "0"), "0 is not in the range 1<=x<=3650"),
+        (("issue", "ada", "--days", "soon"), "'soon' is not a valid integer"),
+        (("issue", "ada", "--name", "x" * 101), "--name: expected a line of at most 100"),
+        (("issue", "ada", "--name", "a\nb"), "--name: expected a line of at most 100"),
+        (("revoke",), "Missing argument 'ID...'"),
+        (("revoke", "7"), "there is no token 7"),
+        (("revoke", "laptop"), "'laptop' is not a valid integer"),
+        (("list", "--output", "yaml"), "'yaml' is not one of 'table', 'json'"),
+    ):
+        done = token(daemon, *words)
+        assert (done.returncode, done.stdout) == (2, ""), done.stderr
+        assert len(done.stderr.splitlines()) == 1, done.stderr
+        assert done.stderr.startswith("scheduler-daemon: ")
+        assert complaint in done.stderr
+    assert token(daemon, "list", "--output", "json").stdout == "[]\n"
+
+
+def test_no_token_is_issued_where_no_daemon_ever_was() -> None:
+    done = subprocess.run(
+        [BIN / "scheduler-daemon", "--state_dir", "/nonexistent", "token", "issue", "ada"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "scheduler-daemon: /nonexistent/scheduler.db is not there: "
+        "has a daemon been started with this state_dir?\n"
+    )
