@@ -42,11 +42,12 @@ def sharing(name: str, file: str, old: str, new: str) -> Mutant:
 
 
 LIFECYCLE, ADOPT, DRAFT = "scheduler/lifecycle.py", "scheduler/adopt.py", "scheduler/draft.py"
-RECONCILE, DECIDE, LOOP = "scheduler/reconcile.py", "scheduler/decide.py", "scheduler/loop.py"
+RECONCILE, LOOP = "scheduler/reconcile.py", "scheduler/loop.py"
 STORE, ROWS, FIFO = "scheduler/store.py", "scheduler/rows.py", "scheduler/policies/fifo_sharing.py"
 LEARNING, PLACING, WORTH = "scheduler/learning.py", "scheduler/placing.py", "scheduler/worth.py"
 REASONS, REMEDIES, JOINING = "scheduler/reasons.py", "scheduler/remedies.py", "scheduler/joining.py"
 COMPANY, SHARING = "scheduler/company.py", "scheduler/policies/gpu_sharing.py"
+DECIDE, WATCHDOG = "scheduler/decide.py", "scheduler/watchdog.py"
 INVARIANTS, PACKING, MODEL = "scheduler/invariants.py", "scheduler/packing.py", "scheduler/model.py"
 
 MUTANTS = (
@@ -138,8 +139,8 @@ MUTANTS = (
     mutant(
         "pods that go have let go",
         DRAFT,
-        "(s for pod in pods if pod.alive for s in pod.shares)",
-        '(s for pod in pods if pod.state == "running" for s in pod.shares)',
+        "summed(share for pod in pods if pod.alive for share in pod.shares)",
+        'summed(share for pod in pods if pod.state == "running" for share in pod.shares)',
     ),
     mutant(
         "the ledger counts a run and its pods",
@@ -303,6 +304,51 @@ MUTANTS = (
         "gpu_sharing",
     ),
     sharing("claims are forgotten", PLACING, "claims[job.id] = keys", "pass"),
+    # --- what is seen on cards ---
+    mutant("nobody looks who takes what", DECIDE, "    if looked:\n", "    if False:\n"),
+    mutant(
+        "a neighbour in danger has to wait",
+        WATCHDOG,
+        "if beside and claimed > gpu.memory_mib - gpu.reserved_mib:",
+        "if False:",
+    ),
+    mutant(
+        "to be over its share is to be ended at once",
+        WATCHDOG,
+        "if beside and claimed > gpu.memory_mib - gpu.reserved_mib:",
+        "if beside:",
+    ),
+    mutant(
+        "who was granted a card is no neighbour before it takes any of it",
+        WATCHDOG,
+        "yield max(mib, used), run.phase is RunPhase.STOPPING",
+        "yield used, run.phase is RunPhase.STOPPING",
+    ),
+    mutant(
+        "one after the other is ended before the first is gone",
+        WATCHDOG,
+        "if run and key[0] != excess.job_id and not _dies(run, draft.now):",
+        "if run and key[0] != excess.job_id:",
+    ),
+    mutant(
+        "processes that are left hold nothing",
+        DRAFT,
+        "claims[key] = max(mib, claims.get(key, 0))",
+        "pass",
+    ),
+    mutant(
+        "a card with a fault is offered",
+        MODEL,
+        "tuple(gpu for gpu in self.gpus if not gpu.fault) if self.ready else ()",
+        "self.gpus if self.ready else ()",
+    ),
+    mutant("on a lost card all goes on", WATCHDOG, "    _leave_what_is_lost(draft)\n", ""),
+    mutant(
+        "the loss of a card is its training's failure",
+        LIFECYCLE,
+        "and _ended_by(gone, run, pod, killed):",
+        "and False:",
+    ),
     # --- what people are told ---
     sharing(
         "what is free is counted too high",
