@@ -21,6 +21,7 @@ import msgspec
 
 from scheduler.errors import ConfigError
 from scheduler.model import Rules
+from scheduler.users import User, users
 
 SYSTEM_FILE = Path("/etc/epoch-scheduler.toml")
 PREFIX = "SCHEDULER_"
@@ -108,6 +109,7 @@ class Config:
     cluster: Literal["local", "kubernetes"] = "local"
     policy: str = "gpu_sharing"
     admins: tuple[str, ...] = ()
+    users: Mapping[str, User] = field(default_factory=dict)
     heartbeat_seconds: Count = 30
     rules: Rules = field(default_factory=Rules)
     tls: Tls = field(default_factory=Tls)
@@ -181,7 +183,7 @@ def _from_file(file: Path | None) -> Iterator[Given]:
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in tree.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and prefix + key != "users":
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value
@@ -211,6 +213,8 @@ def _known(layer: Iterable[Given], hints: Mapping[str, Any]) -> Iterator[Given]:
 def _convert(given: Given, hint: Any, *, strict: bool) -> Any:
     """Strict for TOML, which has types; text is read as whatever is wanted."""
     value = given.value
+    if given.key == "users":
+        return _users(given)
     if hint == tuple[str, ...] and not strict:
         value = [word.strip() for word in value.split(",") if word.strip()]
     try:
@@ -228,6 +232,19 @@ def _convert(given: Given, hint: Any, *, strict: bool) -> Any:
             f"{given.source}: {given.key} = {value!r}: expected a number, {least} or greater"
         )
     return result
+
+
+def _users(given: Given) -> Mapping[str, User]:
+    """A table of tables; in the environment, as JSON."""
+    try:
+        value = given.value
+        if isinstance(value, str):
+            value = msgspec.json.decode(value)
+        return users(msgspec.convert(value, dict[str, Any]))
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"{given.source}: users: expected a table for each user") from error
+    except ConfigError as error:
+        raise ConfigError(f"{given.source}: {error}") from error
 
 
 def _wanted(hint: Any, error: msgspec.ValidationError) -> str:

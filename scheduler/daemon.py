@@ -20,7 +20,7 @@ from scheduler.config import Config, listen_address, load
 from scheduler.errors import ConfigError, InvariantError, SchedulerError
 from scheduler.host import Pods, ThisMachine, host
 from scheduler.housekeeping import Chore, Housekeeping, chores, every
-from scheduler.identity import TokenSocket, fits, secret, user_of, user_token
+from scheduler.identity import TokenSocket, secret, user_of, user_token
 from scheduler.inbox import QueueInbox
 from scheduler.journal import Decider
 from scheduler.lookup import Lookup
@@ -36,6 +36,7 @@ from scheduler.server import Encrypted, Server
 from scheduler.store import SqliteStore
 from scheduler.token_commands import token
 from scheduler.tokens import Issued
+from scheduler.users import fits
 
 DONE, TAKEN, WRONG_SETTINGS, OUR_BUG, CANNOT_WRITE = 0, 1, 2, 70, 74  # the last two: sysexits.h
 VERSION = version("epoch-scheduler")
@@ -239,6 +240,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         frozenset(config.admins),
         config.policy,
         VERSION,
+        home.usage,
     )
     server = Server(address, api, Profiler(inbox, view), encrypted)
     parts.callback(server.stop, GRACE_SECONDS)

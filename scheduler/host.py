@@ -17,7 +17,8 @@ from scheduler.clusters.manifests import Shape, manifests, notes, told
 from scheduler.config import Config
 from scheduler.errors import ConfigError, Impossible
 from scheduler.identity import user_name
-from scheduler.model import JobId, JobSpec, Launch, Time
+from scheduler.model import GpuKey, JobId, JobSpec, Launch, Time
+from scheduler.usage import Usage
 
 if TYPE_CHECKING:  # its client is big, and loaded only where it is used
     from scheduler.clusters.kubernetes import KubernetesCluster
@@ -45,6 +46,10 @@ class ThisMachine:
             "adopted": sum(pod.alive for pod in self.cluster.observe().pods),
         }
 
+    def usage(self) -> Mapping[GpuKey, Usage]:
+        """What is seen on its cards."""
+        return self.cluster.usage
+
     def refuses(self, user: str) -> str | None:
         return self.cluster.refuses(user)
 
@@ -67,6 +72,9 @@ class Pods:
 
     def about(self) -> Mapping[str, object]:
         return {"cluster": "kubernetes", "namespace": self.shape.namespace}
+
+    def usage(self) -> Mapping[GpuKey, Usage]:
+        return {}
 
     def refuses(self, user: str) -> str | None:
         return None
@@ -133,6 +141,7 @@ def _shape(config: Config) -> Shape:
         priority_class=wanted.priority_class,
         pull_secrets=wanted.image_pull_secrets,
         pull_policy=wanted.image_pull_policy,
+        users=config.users,
         run_as_user=wanted.run_as_user,
         cpu=wanted.cpu,
         memory=wanted.memory,

@@ -20,8 +20,7 @@ import structlog
 
 from scheduler.errors import ConfigError, Forbidden, Unauthenticated
 from scheduler.model import Job
-
-NAME_MAX = 256  # characters of a user's name
+from scheduler.users import fits
 
 _SECRET_BYTES = 32
 _PEER = struct.Struct("3i")  # struct ucred: pid, uid, gid
@@ -82,12 +81,6 @@ def prove_job(job: Job, token: str | None) -> None:
         raise Unauthenticated("no token: a job sends the one in KUBEPROFILER_TOKEN")
     if not job.token or not hmac.compare_digest(job.token.encode(), token.encode()):
         raise Forbidden(f"this token is not of job {job.id}")
-
-
-def fits(name: str) -> bool:
-    """Whether it can be a user's: it has to fit into a header."""
-    plain = name.isascii() and name.isprintable() and " " not in name
-    return plain and 0 < len(name) <= NAME_MAX
 
 
 def user_name(uid: int) -> str:

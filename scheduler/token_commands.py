@@ -11,8 +11,8 @@ import click
 
 from scheduler import tokens
 from scheduler.errors import ConfigError
-from scheduler.identity import fits
 from scheduler.model import Time
+from scheduler.users import fits
 
 DAY_SECONDS = 86_400.0
 NAME_MAX = 100

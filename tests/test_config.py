@@ -8,6 +8,7 @@ import pytest
 
 from scheduler.config import Config, listen_address, load, settings
 from scheduler.errors import ConfigError
+from scheduler.users import User
 
 
 @pytest.fixture
@@ -54,9 +55,19 @@ def test_paths_are_made_absolute(file: Path) -> None:
     assert load(file, {}, {"state_dir": "~/there"}).state_dir == Path.home() / "there"
 
 
+def test_users_are_a_table_of_tables(file: Path) -> None:
+    file.write_text('[users."ada.l"]\nuid = 1001\n[users.bob]\nnamespace = "lab"\n')
+    there = load(file, {}, {}).users
+    assert there == {"ada.l": User(uid=1001), "bob": User(namespace="lab")}
+    assert load(file, {"SCHEDULER_USERS": '{"eve": {"uid": 7}}'}, {}).users == {"eve": User(uid=7)}
+
+
 @pytest.mark.parametrize(
     ("toml", "complaint"),
     [
+        ("users = 7", "users: expected a table for each user"),
+        ("users.ada = 7", "users.ada: expected object, got int"),
+        ("users.ada.uuid = 7", "users.ada: object contains unknown field uuid"),
         ("listn = 1", "there is no setting 'listn'; did you mean listen?"),
         ("[rules]\nplan_evry_seconds = 1", "did you mean rules.plan_every_seconds?"),
         ("rules = 1", "there is no setting 'rules'"),

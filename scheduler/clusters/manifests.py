@@ -19,6 +19,7 @@ from scheduler.clusters import pods
 from scheduler.clusters.environment import command, environment
 from scheduler.clusters.folders import PATHS, Place, volumes
 from scheduler.model import JobSpec, Launch, Node, RunKey, Share
+from scheduler.users import User
 
 Manifest = dict[str, Any]  # JSON
 
@@ -42,6 +43,7 @@ class Shape:
     priority_class: str = ""
     pull_secrets: tuple[str, ...] = ()
     pull_policy: str = ""
+    users: Mapping[str, User] = field(default_factory=dict)  # who do not run as all the others
     run_as_user: int = 1000
     cpu: str = "1"
     memory: str = ""
@@ -194,13 +196,7 @@ def _pod(
         "terminationGracePeriodSeconds": shape.grace_seconds,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": shape.run_as_user,
-            "runAsGroup": shape.run_as_user,
-            "fsGroup": shape.run_as_user,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": _whose(shape.users.get(launch.spec.user, User()), shape),
         **_bound(part, shape),
         "containers": [
             {
@@ -227,6 +223,20 @@ def _pod(
         "kind": "Pod",
         "metadata": _pod_meta(launch, rank, part, shape),
         "spec": spec,
+    }
+
+
+def _whose(user: User, shape: Shape) -> Manifest:
+    """As whom it runs."""
+    uid = shape.run_as_user if user.uid is None else user.uid
+    group, *others = user.groups or (uid,)
+    return {
+        "runAsNonRoot": uid != 0,
+        "runAsUser": uid,
+        "runAsGroup": group,
+        "fsGroup": group,
+        **({"supplementalGroups": others} if others else {}),
+        "seccompProfile": {"type": "RuntimeDefault"},
     }
 
 

@@ -17,6 +17,7 @@ from scheduler.clusters.manifests import Manifest, Shape, manifests, owned, spec
 from scheduler.clusters.pods import KubePod
 from scheduler.errors import Impossible
 from scheduler.model import Gpu, JobId, JobSpec, Launch, Node, Share
+from scheduler.users import User
 
 SHAPE = Shape("scheduler:7070", "jobs", "trainer:1")
 NODES = (
@@ -150,6 +151,25 @@ def test_a_pod_may_become_nobody_else_and_speaks_to_no_api_server() -> None:
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["restartPolicy"] == "Never"
     assert container()["securityContext"]["allowPrivilegeEscalation"] is False
+
+
+def test_it_runs_as_its_user() -> None:
+    def context(**ada: Any) -> dict[str, Any]:
+        found: dict[str, Any] = pod(users={"ada": User(**ada)})["spec"]["securityContext"]
+        return found
+
+    everybody = pod()["spec"]["securityContext"]
+    assert [everybody[key] for key in ("runAsUser", "runAsGroup", "fsGroup")] == [1000] * 3
+    assert pod(users={"eve": User(uid=7)})["spec"]["securityContext"] == everybody
+    assert context() == everybody
+    alone = context(uid=1001)
+    assert [alone[key] for key in ("runAsUser", "runAsGroup", "fsGroup")] == [1001] * 3
+    assert "supplementalGroups" not in alone
+    together = context(uid=1001, groups=(500, 501))
+    assert [together[key] for key in ("runAsUser", "runAsGroup", "fsGroup")] == [1001, 500, 500]
+    assert together["supplementalGroups"] == [501]
+    root = context(uid=0, root=True)
+    assert (root["runAsUser"], root["runAsNonRoot"]) == (0, False)
 
 
 def test_an_image_of_its_own_is_taken_before_the_clusters() -> None:
