@@ -1,0 +1,201 @@
+"""The image that deploy/Dockerfile describes, without an engine: `python -m tests.deploy.image`.
+
+Debian's buildah carries the Dockerfile out, its RUN steps in a chroot. There may be no registry to
+pull from, so what stands for `FROM debian:…-slim` is made by debootstrap, in the way in which the
+official image is. All of it is kept in a cache outside the checkout; an image is built anew when
+something that goes into it has changed. Every mount is in a mount namespace that ends with us.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from scheduler.daemon import VERSION
+
+ROOT = Path(__file__).parent.parent.parent
+DOCKERFILE = ROOT / "deploy" / "Dockerfile"
+IGNORED = ROOT / "deploy" / "Dockerfile.dockerignore"
+TAG = f"epoch-scheduler:{VERSION}"
+PROGRAMS = ("buildah", "debootstrap", "unshare")
+WHITEOUT = ".wh."  # begins what a layer takes away
+
+# What pip and apt are told on this machine holds for the build as well; nothing of it gets into the
+# image. Debian takes what is in the latter folder for authorities that an administrator added.
+LENT = {
+    Path("/etc/pip.conf"): "/etc/pip.conf",
+    Path("/etc/ssl/certs/ca-certificates.crt"): "/usr/local/share/ca-certificates/machine.crt",
+}
+
+# As the official slim image has it: see debuerreotype's .slimify-excludes.
+EXCLUDED = ("doc", "groff", "info", "linda", "lintian", "locale", "man")
+NEEDLESS = ("var/cache/apt", "var/lib/apt/lists", "var/log", *(f"usr/share/{e}" for e in EXCLUDED))
+
+
+class ImageError(Exception):
+    """One line for whoever asked for the image."""
+
+
+def missing() -> str | None:
+    """Why none can be built here."""
+    if os.geteuid() != 0:
+        return "an image is built by root alone"
+    absent = [name for name in PROGRAMS if not shutil.which(name)]
+    return f"no {' and no '.join(absent)} on this machine" if absent else None
+
+
+def archive() -> Path:
+    """The image as an OCI archive; built if there is none of just this."""
+    if why := missing():
+        raise ImageError(why)
+    path = _cache() / f"epoch-scheduler-{_content()}.tar"
+    with _alone():
+        if not path.exists():
+            _build(path)
+    return path
+
+
+def unpack(image: Path, folder: Path) -> dict[str, Any]:
+    """Its files, as root has them, into a folder. Returns its configuration."""
+    with tarfile.open(image) as outer:
+
+        def blob(digest: str) -> bytes:
+            found = outer.extractfile(f"blobs/{digest.replace(':', '/')}")
+            assert found
+            return found.read()
+
+        index = outer.extractfile("index.json")
+        assert index
+        (image_in_it,) = json.load(index)["manifests"]
+        manifest = json.loads(blob(image_in_it["digest"]))
+        for layer in manifest["layers"]:
+            found = outer.extractfile(f"blobs/{layer['digest'].replace(':', '/')}")
+            with tarfile.open(fileobj=found) as inner:
+                _apply(inner, folder)
+        config: dict[str, Any] = json.loads(blob(manifest["config"]["digest"]))["config"]
+        return config
+
+
+def main() -> None:
+    try:
+        path = archive()
+    except ImageError as error:
+        sys.exit(f"image: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+    target = ROOT / "build" / f"{TAG.replace(':', '-')}.tar"
+    target.parent.mkdir(exist_ok=True)
+    shutil.copyfile(path, target)
+    print(f"image: {TAG} in {target.relative_to(ROOT)}, {path.stat().st_size / 1e6:.0f} MB")
+
+
+# --- building -----------------------------------------------------------------------------------
+
+
+def _build(path: Path) -> None:
+    base = re.search(r"^FROM (debian:(\w+)-slim) AS base$", DOCKERFILE.read_text(), re.M)
+    assert base
+    if not _buildah("images", "--quiet", "--filter", f"reference={base[1]}"):
+        _make_base(base[1], base[2])
+    _say(f"building {TAG}")
+    part = path.with_suffix(".part")
+    lent = [f"--volume={here}:{there}:ro" for here, there in LENT.items() if here.exists()]
+    _buildah(
+        *("build", "--pull-never", "--no-cache", "--isolation", "chroot", *lent),
+        *("--ignorefile", IGNORED, "--file", DOCKERFILE, "--tag", TAG, ROOT),
+    )
+    _buildah("push", "--quiet", TAG, f"oci-archive:{part}:{TAG}")
+    _buildah("rmi", TAG)
+    for former in path.parent.glob("epoch-scheduler-*.tar"):
+        former.unlink()
+    part.rename(path)
+
+
+def _make_base(name: str, suite: str) -> None:
+    """Nothing of ours: Debian's smallest system, without what a container has no reader for."""
+    _say(f"making {name} with debootstrap")
+    with tempfile.TemporaryDirectory(dir=_cache(), prefix="debian-") as folder:
+        root = Path(folder, "root")
+        _run("debootstrap", "--variant=minbase", suite, root)
+        settings = root / "etc" / "dpkg" / "dpkg.cfg.d" / "docker"
+        settings.write_text("".join(f"path-exclude /usr/share/{e}/*\n" for e in EXCLUDED))
+        for needless in NEEDLESS:
+            for left in (root / needless).glob("*"):
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+        container = _buildah("from", "scratch")
+        _buildah("add", "--quiet", container, root, "/")
+        _buildah("config", "--cmd", "bash", container)
+        _buildah("commit", "--quiet", "--rm", container, name)
+
+
+def _content() -> str:
+    """Of all that a build reads, so that what it made can be found again."""
+    found = hashlib.sha256()
+    wanted = [line[1:] for line in IGNORED.read_text().splitlines() if line.startswith("!")]
+    for top in sorted([*wanted, "deploy/Dockerfile", "deploy/Dockerfile.dockerignore"]):
+        path = ROOT / top
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if file.is_file() and "__pycache__" not in file.parts:
+                found.update(f"{file.relative_to(ROOT)} {file.stat().st_size}\n".encode())
+                found.update(file.read_bytes())
+    return found.hexdigest()[:16]
+
+
+def _buildah(*words: str | Path) -> str:
+    kept = ("--root", _cache() / "storage", "--storage-driver", "overlay")
+    with tempfile.TemporaryDirectory() as run:
+        return _run("buildah", *kept, "--runroot", run, *words)
+
+
+def _run(*words: str | Path) -> str:
+    alone = ("unshare", "--mount", "--propagation", "private", "--")
+    log = _cache() / "log"
+    with log.open("wb") as told:
+        done = subprocess.run([*alone, *words], stdout=subprocess.PIPE, stderr=told, text=True)
+    if done.returncode != 0:
+        raise ImageError(f"{words[0]} failed; {log} says why")
+    return done.stdout.strip()
+
+
+def _apply(layer: tarfile.TarFile, folder: Path) -> None:
+    for member in layer:
+        path = folder / member.name
+        if path.name.startswith(WHITEOUT):
+            gone = path.with_name(path.name.removeprefix(WHITEOUT))
+            shutil.rmtree(gone) if gone.is_dir() and not gone.is_symlink() else gone.unlink()
+        else:
+            layer.extract(member, folder, numeric_owner=True, filter="tar")
+
+
+def _cache() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(home) / "epoch-scheduler" / "image"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    with (_cache() / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _say(line: str) -> None:
+    print(f"image: {line}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

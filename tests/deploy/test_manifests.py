@@ -1,0 +1,135 @@
+"""What deploy/kubernetes is made of agrees with itself, with the image, and with the settings."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scheduler.config import Config, listen_address, load
+from scheduler.daemon import VERSION
+from tests.deploy.manifests import DAEMON, FOLDERS, JOBS, containers, manifests, one
+from tests.kube.cluster import CLUSTER_RULES, RULES
+
+DOCKERFILE = (Path(__file__).parent.parent.parent / "deploy" / "Dockerfile").read_text()
+
+pytestmark = [
+    pytest.mark.kube,  # kubectl has to be there
+    pytest.mark.parametrize("folder", FOLDERS),
+]
+
+
+@pytest.fixture
+def pod(folder: str) -> dict[str, Any]:
+    template: dict[str, Any] = one(folder, "Deployment")["spec"]["template"]
+    return template
+
+
+@pytest.fixture
+def config(folder: str, tmp_path: Path) -> Config:
+    """The daemon's settings as the container would have them."""
+    file = tmp_path / "epoch-scheduler.toml"
+    file.write_text(one(folder, "ConfigMap")["data"]["epoch-scheduler.toml"])
+    (container,) = containers(one(folder, "Deployment"))
+    environment = {each["name"]: each["value"] for each in container.get("env", ())}
+    return load(file, environment, {})
+
+
+def test_there_is_one_daemon_and_never_two(folder: str) -> None:
+    spec = one(folder, "Deployment")["spec"]
+    assert spec["replicas"] == 1
+    assert spec["strategy"] == {"type": "Recreate"}
+
+
+def test_whatever_selects_pods_selects_the_daemon(folder: str, pod: dict[str, Any]) -> None:
+    labels = pod["metadata"]["labels"].items()
+    for manifest in manifests(folder):
+        spec = manifest.get("spec", {})
+        for selector in (
+            spec.get("selector", {}) if manifest["kind"] == "Service" else {},
+            spec.get("selector", {}).get("matchLabels", {}),
+            spec.get("podSelector", {}).get("matchLabels", {}),
+        ):
+            assert selector.items() <= labels, manifest["metadata"]
+
+
+def test_every_name_that_is_referred_to_is_there(folder: str, pod: dict[str, Any]) -> None:
+    there = {(each["kind"], each["metadata"]["name"]) for each in manifests(folder)}
+    namespaces = {each["metadata"].get("namespace", DAEMON) for each in manifests(folder)}
+    wanted = {("Namespace", namespace) for namespace in namespaces}
+    wanted.add(("ServiceAccount", pod["spec"]["serviceAccountName"]))
+    for volume in pod["spec"]["volumes"]:
+        if "configMap" in volume:
+            wanted.add(("ConfigMap", volume["configMap"]["name"]))
+        if "persistentVolumeClaim" in volume:
+            claim = volume["persistentVolumeClaim"]["claimName"]
+            wanted.add(("PersistentVolumeClaim", claim))
+    for manifest in manifests(folder):
+        if reference := manifest.get("roleRef"):
+            wanted.add((reference["kind"], reference["name"]))
+            wanted |= {(who["kind"], who["name"]) for who in manifest["subjects"]}
+    assert wanted <= there
+
+
+def test_every_port_that_is_named_is_one_that_the_daemon_listens_on(
+    folder: str, pod: dict[str, Any], config: Config
+) -> None:
+    (container,) = pod["spec"]["containers"]
+    listening = {"grpc": listen_address(config.listen)[1]}
+    if config.tls.listen:
+        listening["tls"] = listen_address(config.tls.listen)[1]
+    assert {each["name"]: each["containerPort"] for each in container["ports"]} == listening
+    for manifest in manifests(folder):
+        if manifest["kind"] == "Service":
+            assert {each["targetPort"] for each in manifest["spec"]["ports"]} <= set(listening)
+    (admitted,) = one(folder, "NetworkPolicy")["spec"]["ingress"]
+    assert {each["port"] for each in admitted["ports"]} == set(listening)
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[probe]["grpc"]["port"] == listening["grpc"]  # probes cannot do TLS
+
+
+def test_the_settings_fit_what_is_installed(
+    folder: str, pod: dict[str, Any], config: Config
+) -> None:
+    (container,) = pod["spec"]["containers"]
+    assert config.cluster == "kubernetes"
+    assert config.kubernetes.namespace == JOBS
+    service = one(folder, "Service")
+    inside, (port,) = service["metadata"], service["spec"]["ports"]
+    reached = f"{inside['name']}.{inside['namespace']}.svc:{port['port']}"
+    assert config.kubernetes.service == reached
+    assert one(folder, "PriorityClass", config.kubernetes.priority_class)
+    mounted = {each["mountPath"] for each in container["volumeMounts"]}
+    assert {str(config.state_dir), "/etc/epoch-scheduler.toml"} <= mounted
+    for file in filter(None, (config.tls.certificate, config.tls.key)):
+        assert str(file.parent) in mounted
+
+
+def test_the_daemon_is_the_image_s_user_and_may_nothing(pod: dict[str, Any]) -> None:
+    found = re.search(r"^USER (\d+):(\d+)$", DOCKERFILE, re.M)
+    assert found
+    everybody = pod["spec"]["securityContext"]
+    assert (everybody["runAsUser"], everybody["runAsGroup"]) == tuple(map(int, found.groups()))
+    (container,) = pod["spec"]["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_the_image_is_of_this_version(pod: dict[str, Any]) -> None:
+    (container,) = pod["spec"]["containers"]
+    name, _, tag = container["image"].rpartition(":")
+    assert name.rpartition("/")[2] == "epoch-scheduler"
+    assert tag == VERSION
+    assert f"epoch-scheduler:{VERSION}" in DOCKERFILE
+
+
+def test_the_daemon_may_do_just_what_the_port_s_tests_need(folder: str) -> None:
+    """These run under the very same rules: see tests/kube/cluster.py."""
+    assert one(folder, "Role")["rules"] == list(RULES)
+    assert one(folder, "ClusterRole")["rules"] == list(CLUSTER_RULES)
+    assert one(folder, "Role")["metadata"]["namespace"] == JOBS
