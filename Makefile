@@ -13,7 +13,8 @@ BIN := .venv/bin
 READY := .venv/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check kube test-kube test-node lives mutants bench figures proto lock clean
+.PHONY: help venv demo test check kube test-kube test-node image lives mutants bench figures proto lock \
+	clean
 
 help:  ## what there is
 	@echo 'make TARGET, where TARGET is one of'
@@ -49,10 +50,13 @@ kube: $(READY)  ## build a Kubernetes cluster into ~/.cache: ten minutes the fir
 	$(BIN)/python -m tests.kube.build
 
 test-kube: kube  ## the tests against a real API server; needs no root
-	$(BIN)/python -m pytest -m 'kube and not node' tests/kube tests/contracts
+	$(BIN)/python -m pytest -m 'kube and not node' tests/kube tests/contracts tests/deploy
 
 test-node: kube  ## the tests on two real nodes; needs root and what .ci/run installs
 	$(BIN)/python -m pytest -m node tests/kube
+
+image: $(READY)  ## the daemon's image into build/, without Docker: root, Debian's buildah and debootstrap
+	$(BIN)/python -m tests.deploy.image
 
 lives: $(READY)  ## N simulated lives of the daemon (N=1000), from seed FIRST on
 	$(BIN)/python -m simulator.main --lives $(N) --first $(FIRST)
@@ -77,6 +81,9 @@ lock: $(READY)  ## resolve the dependencies anew; names no registry
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-header --group pyproject.toml:dev pyproject.toml \
 		-o requirements/dev.lock
+	echo hatchling | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-header --constraint requirements/dev.lock - \
+		-o requirements/build.lock
 
 clean:  ## remove .venv and what tools left behind
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
