@@ -5,7 +5,8 @@ with the most work left having the least: only the order of what is left has to 
 much it is. It is worth its pace, in GPUs of the slowest type that would be as fast by themselves;
 a little less than in proportion, so that many get something before one gets a lot. (With equal
 laws of scaling, to weigh pace by rank is the optimum: Berg et al., "heSRPT", 2020.) A configuration
-that needs a restart is worth what is left of its pace when the time for that has been paid.
+that needs a restart is worth what is left of its pace when the time for that has been paid. What a
+run has is worth more to it than to others, also as a part of more.
 """
 
 from __future__ import annotations
@@ -82,6 +83,7 @@ class Offer:
     one: Floats  # [jobs] seconds per epoch on one GPU, of the slowest type
     possible: Bools  # [jobs, configs]
     now: Ints  # [jobs] the configuration that it has; -1: none
+    more: Bools  # [jobs, configs] what it has, or more GPUs of that type
     where: Ints  # [jobs] the card that it has, a gang the first of its; -1: none
     restart: Floats  # [jobs] seconds
     weight: Floats  # [jobs]
@@ -94,9 +96,10 @@ class Offer:
         remaining = self.left[rows] * self.seconds[rows, columns] / speed
         paid = np.where(self.now[rows] == columns, 0.0, self.restart[rows])
         pace = self.one[rows] / self.seconds[rows, columns] * speed * remaining / (remaining + paid)
-        kept = np.where(self.now[rows] == columns, KEEP, 1.0)
+        here = self.one[rows] / self.seconds[rows, self.now[rows]] * speed
+        kept = np.where(self.more[rows, columns], (KEEP - 1) * here**EXPONENT, 0.0)
         bonus = np.where(np.asarray(speed) > NEVER, self.bonus[rows], 0.0)
-        return np.asarray(self.weight[rows] * kept * pace**EXPONENT + bonus)
+        return np.asarray(self.weight[rows] * (pace**EXPONENT + kept) + bonus)
 
     def menu(self, taken: Mapping[str, int]) -> Menu:
         """`taken`: GPUs of each type that are not to be had."""
@@ -210,6 +213,7 @@ def offered(
         one=seconds[:, count == 1].max(axis=1),
         possible=possible,
         now=now,
+        more=_more(now, choices),
         where=where,
         restart=restart,
         weight=weight,
@@ -240,6 +244,13 @@ def _now(job: Job, column: Mapping[tuple[str, int], int], known: Mapping[GpuKey,
         return -1
     gpu = known.get(job.run.shares[0].key)
     return column.get((gpu.type if gpu else "", len(job.run.shares)), -1)
+
+
+def _more(now: Ints, choices: Sequence[Config]) -> Bools:
+    _, type = np.unique([config.type for config in choices], return_inverse=True)
+    count = np.array([config.count for config in choices])
+    same = type == type[now][:, None]
+    return np.asarray((now >= 0)[:, None] & same & (count >= count[now][:, None]))
 
 
 def _card(job: Job, cards: Mapping[GpuKey, int]) -> int:
