@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduler.grid import expected_speed
-from scheduler.measurements import Bools, Floats, Integers, Measurements
+from scheduler.measurements import Floats, Integers, Measurements
 from scheduler.model import Job, Kind
 from scheduler.speed import Speeds
 
@@ -51,9 +51,7 @@ class Interference:
     ) -> None:
         known = known or Speeds(jobs, kinds)
         measured = known.measured
-        # [owner] whether nobody can tell what it takes alone, and so what a neighbour costs it.
-        self.unseen = known.alone_on_one(type)[1] > SD_ALONE_MAX
-        pairs = _pairs(known, type, ~self.unseen)
+        pairs = _pairs(known, type)
         self._util, self._kind = measured.util, measured.kind
         self._sensitivity, self._pressure, left = _effects(pairs, measured)
         present = pairs.neighbour < len(measured.kind)  # else nobody knows its kind
@@ -150,13 +148,14 @@ def _gathered(
     return _Sparse(*np.divmod(keys, width), mean), place
 
 
-def _pairs(known: Speeds, type: str, seen: Bools) -> _Pairs:
+def _pairs(known: Speeds, type: str) -> _Pairs:
     measured, rows = known.measured, known.measured.beside
     two = np.bincount(measured.neighbour_row, minlength=len(rows.owner)) == 1
-    here = two & (rows.type == known.number(type)) & (rows.count >= 1)
-    chosen = np.flatnonzero(here & seen[rows.owner])
+    here = np.flatnonzero(two & (rows.type == known.number(type)) & (rows.count >= 1))
+    alone, sd = known.alone_at(type, rows.owner[here], rows.count[here], rows.nodes[here])
+    sure = sd <= SD_ALONE_MAX
+    chosen, alone, sd = here[sure], alone[sure], sd[sure]
     owner, epochs = rows.owner[chosen], rows.epochs[chosen]
-    alone, sd = known.alone_at(type, owner, rows.count[chosen], rows.nodes[chosen])
     speed = np.clip(alone / rows.seconds[chosen], SPEED_LEAST, 1.0)
     variance = (speed * sd) ** 2 + SD_MEASURED**2 / np.maximum(epochs, 1.0)
     variance += np.where(epochs < 1, SD_WARM_UP**2, 0.0)

@@ -90,9 +90,8 @@ def peaked(job: Job, gpus: int, memory_mib: int) -> Job:
 
 
 def met(job: Job) -> frozenset[tuple[str, tuple[JobId, ...], bool]]:
-    """Where it has been alone; the company that it has been in, and whether longer than for a first
-    epoch."""
-    return frozenset((m.placement, m.beside, m.epochs > 0 < len(m.beside)) for m in job.measured)
+    """The company that it has been in, and whether longer than for a first epoch."""
+    return frozenset((m.placement, m.beside, m.epochs > 0) for m in job.measured if m.beside)
 
 
 def restarted(job: Job, seconds: float) -> Job:

@@ -366,9 +366,8 @@ def _measured(job: Job, run: Run, profile: Profile, draft: Draft) -> Job:
     beside = tuple(sorted(other for other in others if _trains(draft.jobs.get(other))))
     quiet_since = max((draft.disturbed.get(key, 0.0) for key in keys), default=0.0)
     taught = learning.measured(job, run, profile, beside, quiet_since, draft.now)
-    if learning.met(taught) != learning.met(job):
-        # Neighbours that harm each other are to be parted soon, and who was alone may have some.
-        draft.stale = True
+    if beside and learning.met(taught) != learning.met(job):
+        draft.stale = True  # neighbours that harm each other are to be parted soon
     return taught
 
 

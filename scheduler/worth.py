@@ -40,7 +40,6 @@ ENTITLED = 10.0  # for each GPU, more than one is worth: to one job of each user
 MOVE_SPEED = 0.88  # what is left of a pair's speeds if one of the two must move to the other
 NEVER = 1e-6  # the same if neither can be moved to the other
 APART_SPEED = 0.95  # the same if a job must leave the neighbour that it has
-BLIND_MAX = 2  # epochs that a pair may last of which nobody would see whether it does harm
 
 
 class Learned:
@@ -121,27 +120,21 @@ class Offer:
         mates = self._mates()
         stay = np.array([not may_move(job) for job in self.jobs]) & (self.where >= 0)
 
-        longer = self.left > BLIND_MAX
-        unseen = [each.unseen[known] & longer for each in slowed]
-
-        def moved(a: Ints, b: Ints, type: int) -> Floats:
+        def moved(a: Ints, b: Ints) -> Floats:
             """What is left of the speed of each a, if it is to be with b. They broadcast."""
             here, there = self.where[a], self.where[b]
             if (here < 0).all():  # they have no place, nor a neighbour, to leave
-                return np.where(unseen[type][a] & unseen[type][b], NEVER, 1.0)
-            together = (here >= 0) & (here == there)
+                return np.ones(np.broadcast_shapes(a.shape, b.shape))
             conflict = (here >= 0) & (there >= 0) & (here != there)
             parted = (mates[a] >= 0) & (here != there)
             factor = np.where(conflict, MOVE_SPEED, 1.0) * np.where(parted, APART_SPEED, 1.0)
-            # One of two has to have been alone before, or a slowdown would not be seen as one.
-            blind = unseen[type][a] & unseen[type][b] & ~together
-            return np.where((conflict & stay[a] & stay[b]) | blind, NEVER, factor)
+            return np.where(conflict & stay[a] & stay[b], NEVER, factor)
 
         def speeds(a: Ints, b: Ints, type: int) -> Floats:
-            return np.asarray(slowed[type].speeds(known[a], known[b]) * moved(a[:, None], b, type))
+            return np.asarray(slowed[type].speeds(known[a], known[b]) * moved(a[:, None], b))
 
         def each(a: Ints, b: Ints, type: int) -> Floats:
-            return np.asarray(slowed[type].each(known[a], known[b]) * moved(a, b, type))
+            return np.asarray(slowed[type].each(known[a], known[b]) * moved(a, b))
 
         def worth(rows: Ints, type: int, speed: Floats) -> Floats:
             return self.worth(rows, single[type], speed)

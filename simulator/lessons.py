@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 
-from scheduler.learning import EPOCHS_REMEMBERED, kind_of
+from scheduler.learning import EPOCHS_REMEMBERED
 from scheduler.measurements import parse
-from scheduler.model import Job, Kind, Measured, Rules, RunPhase, Time, Used, View
+from scheduler.model import Job, Measured, Rules, Time, Used, View
 from simulator.checkers import Checker, changed
 from simulator.world import World
 
 # What an epoch may be off: nobody hears at once that a neighbour has begun, or is gone.
 OFF, OFF_SECONDS = 0.1, 4.0
 SETTLED_SECONDS = 60.0  # after the last fault nothing is on its way any more that is of before it
-BLIND_MAX = 2  # epochs left, of one of two: whether they harm each other need not be seen
 
 
 class Lessons(Checker):
@@ -50,37 +49,6 @@ def _newest(was: Measured | None, now: Measured) -> float:
         return now.seconds
     weight = min(was.epochs + 1, EPOCHS_REMEMBERED)
     return was.seconds + weight * (now.seconds - was.seconds)
-
-
-class Seen(Checker):
-    """Of two that come to share a card one, or one of its kind, has been alone before: else nobody
-    would see whether they harm each other."""
-
-    def stepped(self, before: View, after: View) -> None:
-        for job, old in changed(before, after):
-            if job.run is None or job.attempts == old.attempts or self._known(job, after):
-                continue
-            runs = {run for share in job.run.shares for run in after.held[share.key]}
-            for other in sorted({id for id, _ in runs} - {job.id}):
-                neighbour = after.jobs.get(other)
-                if neighbour and _stays(neighbour):
-                    known = self._known(neighbour, after)
-                    self.require(known, job, "is put beside", neighbour, "and both are unknown")
-
-    def _known(self, job: Job, view: View) -> bool:
-        if job.max_epochs - job.epochs_done <= BLIND_MAX:
-            return True
-        name = kind_of(job.spec)
-        alike = [other for other in view.jobs.values() if kind_of(other.spec) == name]
-        past = view.kinds.get(name, Kind())
-        shown = (past.measured, *(other.measured for other in alike))
-        return any(not one.beside for measured in shown for one in measured)
-
-
-def _stays(job: Job) -> bool:
-    """Whether it is where a plan would have it."""
-    wanted = not (job.outcome or job.cancelled or job.held)
-    return wanted and job.run is not None and job.run.phase is not RunPhase.STOPPING
 
 
 class Accounts(Checker):

@@ -13,7 +13,7 @@ from scheduler.packing import cards, need_mib
 from scheduler.speed import Config, estimate
 from simulator.checkers import Checker, RuleChecker
 from simulator.fairness import planned, startable_now
-from simulator.lessons import SETTLED_SECONDS, Seen
+from simulator.lessons import SETTLED_SECONDS
 from simulator.world import World
 
 PATIENCE = 28  # times `ageing_seconds`: waiting so long is worth a class
@@ -30,7 +30,6 @@ def sharing(world: World, rules: Rules) -> list[Checker]:
         Moves(world, rules),
         Room(world, rules),
         Starvation(world, rules),
-        Seen(world),
     ]
 
 

@@ -13,14 +13,14 @@ def test_who_needs_more_than_it_said_gets_it_and_its_neighbour_makes_room(
     daemons: Daemons, gates: Gates, train: Train
 ) -> None:
     daemon, modest, other = daemons("1x16384", *POLICY), gates("modest"), gates("other")
+    measures = train(modest, memory=9000, EPOCH_SECONDS="1:4")
+    daemon.submit(*measures, *EPOCHS, "--estimated_memory", "2000", "modest")
+    modest.await_ring()
     asks = train(other, EPOCH_SECONDS="1:4")
     daemon.submit(*asks, "--max_epochs", "20", "--estimated_memory", "10000", "other")
     other.await_ring()
     other.open()
     other.await_ring()
-    measures = train(modest, memory=9000, EPOCH_SECONDS="1:4")
-    daemon.submit(*measures, *EPOCHS, "--estimated_memory", "2000", "modest")
-    modest.await_ring()
     (gpu,) = daemon.state_of("--cluster")["gpus"]
     assert gpu["reserved_mib"] == 12000, "they share"
 

@@ -285,12 +285,6 @@ MUTANTS = (
         "at = np.flatnonzero(here & (memory <= near.capacity[type]))",
         "at = np.flatnonzero(here)",
     ),
-    sharing(
-        "two share a card of whom nobody knows how fast they are alone",
-        WORTH,
-        "(conflict & stay[a] & stay[b]) | blind, NEVER",
-        "conflict & stay[a] & stay[b], NEVER",
-    ),
     Mutant(
         "half a gang is enough",
         (
