@@ -147,6 +147,22 @@ def gpu(message: pb.GpuState) -> Record:
         "memory_mib": message.memory_mib,
         "capacity_mib": message.capacity_mib,
         "reserved_mib": message.reserved_mib,
+        "used_mib": _said(message, "used_mib"),
+        "busy": _said(message, "busy"),
+        "strange_mib": message.strange_mib,
+        "fault": message.fault,
+        "lost": message.lost,
+        "keeps": message.keeps,
+        "processes": [
+            {
+                "pid": each.pid,
+                "name": each.name,
+                "memory_mib": each.memory_mib,
+                "job": each.job_id,
+                "attempt": each.attempt,
+            }
+            for each in message.processes
+        ],
         "jobs": [
             {
                 "id": each.job_id,
@@ -154,6 +170,7 @@ def gpu(message: pb.GpuState) -> Record:
                 "user": each.user,
                 "state": each.state,
                 "memory_mib": each.memory_mib,
+                "used_mib": _said(each, "used_mib"),
             }
             for each in message.jobs
         ],
@@ -174,5 +191,8 @@ def pairs(messages: Iterable[pb.KeyValue]) -> dict[str, str]:
     return {pair.key: pair.value for pair in messages}
 
 
-def _said(message: pb.Job | pb.JobSpec | pb.Eta | pb.Speed | pb.Learned, field: str) -> Any:
+_Partly = pb.Job | pb.JobSpec | pb.Eta | pb.Speed | pb.Learned | pb.GpuState | pb.GpuJob
+
+
+def _said(message: _Partly, field: str) -> Any:
     return getattr(message, field) if message.HasField(field) else None

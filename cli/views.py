@@ -7,7 +7,19 @@ from collections.abc import Iterator, Sequence
 
 from cli import outlook, story
 from cli.records import pairs
-from cli.render import Cell, Column, Screen, ago, bar, clock, fields, printable, span, table
+from cli.render import (
+    Cell,
+    Column,
+    Screen,
+    ago,
+    bar,
+    clock,
+    fields,
+    printable,
+    span,
+    table,
+    wrapped,
+)
 from scheduler.v1 import scheduler_pb2 as pb
 
 SHORT = 8  # characters of an id's end, which are enough to name a job
@@ -201,6 +213,7 @@ _FLAGS = {
 
 def cluster(message: pb.Cluster, screen: Screen) -> list[str]:
     lines = _gpus(message.gpus, screen) or ["no GPU has been seen yet"]
+    lines += [line for each in _keepers(message.gpus) for line in wrapped(each, screen.width)]
     if message.users:
         lines += ["", *_users(message.users, screen)]
     return lines
@@ -208,28 +221,53 @@ def cluster(message: pb.Cluster, screen: Screen) -> list[str]:
 
 def _gpus(gpus: Sequence[pb.GpuState], screen: Screen) -> list[str]:
     several = len({gpu.node for gpu in gpus}) > 1
+    seen = any(gpu.HasField("used_mib") for gpu in gpus)
     columns = (screen.width or 100) // 4
     rows = []
     for gpu in gpus:
         name = f"{gpu.node}/gpu{gpu.index}" if several else f"gpu{gpu.index}"
-        beside = ", ".join(f"{job.name} {job.memory_mib}" for job in gpu.jobs)
+        used = f"{gpu.used_mib}/{gpu.memory_mib}" if gpu.HasField("used_mib") else "-"
+        busy = f"{gpu.busy:.0%}" if gpu.HasField("busy") else "-"
+        fault = gpu.fault if gpu.ready else "node not ready"
+        beside = ", ".join(map(_holding, gpu.jobs))
         rows.append(
             [
                 Cell(name),
                 Cell(gpu.type),
                 _bar(gpu, columns, screen),
                 Cell(f"{gpu.reserved_mib}/{gpu.capacity_mib}"),
-                Cell(beside if gpu.ready else "node not ready", "" if gpu.ready else "red"),
+                *([Cell(used), Cell(busy)] if seen else []),
+                Cell("; ".join(filter(None, (fault, beside))), "red" if fault else ""),
             ]
         )
-    titles = (
+    titles = [
         Column("GPU"),
         Column("TYPE", least=12, optional=True),
-        Column("MEMORY"),
-        Column("MIB", right=True),
+        Column("MEMORY", optional=seen),
+        Column("HELD" if seen else "MIB", right=True),
+        *([Column("USED", right=True), Column("BUSY", right=True)] if seen else []),
         Column("JOBS", least=20),
-    )
+    ]
     return table(titles, rows, screen) if rows else []
+
+
+def _holding(job: pb.GpuJob) -> str:
+    """What it was granted, and what it takes if that is more."""
+    takes = f" (takes {job.used_mib})" if job.used_mib > job.memory_mib else ""
+    return f"{job.name} {job.memory_mib}{takes}"
+
+
+def _keepers(gpus: Sequence[pb.GpuState]) -> Iterator[str]:
+    """What on each node really keeps a job to its memory."""
+    for node, keeps in sorted({(gpu.node, gpu.keeps) for gpu in gpus if gpu.keeps}):
+        yield f"on {node} jobs are kept to their memory by {_KEEPERS.get(keeps, keeps)}"
+
+
+_KEEPERS = {
+    "library": "the client library alone: what others take nobody can see",
+    "watchdog": "the watchdog: who takes too much leaves after its epoch, or at once",
+    "driver": "the driver: nobody is given more",
+}
 
 
 def _bar(gpu: pb.GpuState, columns: int, screen: Screen) -> Cell:

@@ -22,6 +22,7 @@ from scheduler.inbox import QueueInbox
 from scheduler.lookup import Filter, Lookup
 from scheduler.model import (
     Cancelled,
+    GpuKey,
     Job,
     JobId,
     JobSpec,
@@ -35,6 +36,7 @@ from scheduler.model import (
 from scheduler.people import People
 from scheduler.server import overheard, token_of
 from scheduler.status import ENDED, states
+from scheduler.usage import Usage
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 
@@ -75,6 +77,7 @@ class Api(pb_grpc.SchedulerServicer):
     admins: frozenset[str]
     policy: str
     version: str
+    usage: Callable[[], Mapping[GpuKey, Usage]] = dict  # what is seen on cards
 
     # --- changes ----------------------------------------------------------------------------
 
@@ -177,7 +180,7 @@ class Api(pb_grpc.SchedulerServicer):
         self._user(context)
         view = self.view()
         return pb.Cluster(
-            gpus=overview.gpus(view, self.lookup.state),
+            gpus=overview.gpus(view, self.lookup.state, self.usage()),
             users=overview.users(view),
             policy=self.policy,
             observed_at=view.observed_at or 0.0,

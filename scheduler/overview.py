@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from scheduler.model import Gpu, GpuKey, Job, Node, RunKey, View
 from scheduler.status import State
+from scheduler.usage import Usage
 from scheduler.v1 import scheduler_pb2 as pb
 
 
-def gpus(view: View, state: Callable[[Job], State]) -> Iterator[pb.GpuState]:
+def gpus(
+    view: View, state: Callable[[Job], State], usage: Mapping[GpuKey, Usage]
+) -> Iterator[pb.GpuState]:
     for node in sorted(view.nodes, key=lambda node: node.name):
         for gpu in sorted(node.gpus, key=lambda gpu: gpu.index):
-            yield _gpu(node, gpu, view, state)
+            message = _gpu(node, gpu, view, state)
+            if seen := usage.get((node.name, gpu.uuid)):
+                _show(message, seen)
+            yield message
 
 
 def _gpu(node: Node, gpu: Gpu, view: View, state: Callable[[Job], State]) -> pb.GpuState:
@@ -27,7 +33,31 @@ def _gpu(node: Node, gpu: Gpu, view: View, state: Callable[[Job], State]) -> pb.
         reserved_mib=sum(held.values()),
         jobs=[_holder(run, mib, view, state) for run, mib in sorted(held.items())],
         ready=node.ready,
+        strange_mib=gpu.strange_mib,
+        fault=gpu.fault,
+        lost=gpu.lost,
     )
+
+
+def _show(message: pb.GpuState, seen: Usage) -> None:
+    """With what the agent sees there."""
+    message.used_mib, message.busy = seen.card.used_mib, seen.card.busy
+    message.keeps = seen.keeps
+    used: dict[str, int] = {}
+    for process, run in zip(seen.card.processes, seen.runs, strict=True):
+        job_id, attempt = run or ("", 0)
+        used[job_id] = used.get(job_id, 0) + process.memory_mib
+        message.processes.append(
+            pb.GpuProcess(
+                pid=process.pid,
+                name=process.name,
+                memory_mib=process.memory_mib,
+                job_id=job_id,
+                attempt=attempt,
+            )
+        )
+    for job in message.jobs:
+        job.used_mib = used.get(job.job_id, 0)
 
 
 def _holder(run: RunKey, mib: int, view: View, state: Callable[[Job], State]) -> pb.GpuJob:

@@ -374,21 +374,37 @@ class GetClusterRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GpuJob(_message.Message):
-    __slots__ = ("job_id", "name", "user", "memory_mib", "state")
+    __slots__ = ("job_id", "name", "user", "memory_mib", "state", "used_mib")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
     MEMORY_MIB_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
+    USED_MIB_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     name: str
     user: str
     memory_mib: int
     state: str
-    def __init__(self, job_id: _Optional[str] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., memory_mib: _Optional[int] = ..., state: _Optional[str] = ...) -> None: ...
+    used_mib: int
+    def __init__(self, job_id: _Optional[str] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., memory_mib: _Optional[int] = ..., state: _Optional[str] = ..., used_mib: _Optional[int] = ...) -> None: ...
+
+class GpuProcess(_message.Message):
+    __slots__ = ("pid", "name", "memory_mib", "job_id", "attempt")
+    PID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_MIB_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    pid: int
+    name: str
+    memory_mib: int
+    job_id: str
+    attempt: int
+    def __init__(self, pid: _Optional[int] = ..., name: _Optional[str] = ..., memory_mib: _Optional[int] = ..., job_id: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class GpuState(_message.Message):
-    __slots__ = ("node", "gpu", "type", "memory_mib", "capacity_mib", "reserved_mib", "jobs", "ready", "index")
+    __slots__ = ("node", "gpu", "type", "memory_mib", "capacity_mib", "reserved_mib", "jobs", "ready", "index", "used_mib", "busy", "strange_mib", "fault", "lost", "keeps", "processes")
     NODE_FIELD_NUMBER: _ClassVar[int]
     GPU_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -398,6 +414,13 @@ class GpuState(_message.Message):
     JOBS_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
+    USED_MIB_FIELD_NUMBER: _ClassVar[int]
+    BUSY_FIELD_NUMBER: _ClassVar[int]
+    STRANGE_MIB_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    KEEPS_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
     node: str
     gpu: str
     type: str
@@ -407,7 +430,14 @@ class GpuState(_message.Message):
     jobs: _containers.RepeatedCompositeFieldContainer[GpuJob]
     ready: bool
     index: int
-    def __init__(self, node: _Optional[str] = ..., gpu: _Optional[str] = ..., type: _Optional[str] = ..., memory_mib: _Optional[int] = ..., capacity_mib: _Optional[int] = ..., reserved_mib: _Optional[int] = ..., jobs: _Optional[_Iterable[_Union[GpuJob, _Mapping]]] = ..., ready: _Optional[bool] = ..., index: _Optional[int] = ...) -> None: ...
+    used_mib: int
+    busy: float
+    strange_mib: int
+    fault: str
+    lost: bool
+    keeps: str
+    processes: _containers.RepeatedCompositeFieldContainer[GpuProcess]
+    def __init__(self, node: _Optional[str] = ..., gpu: _Optional[str] = ..., type: _Optional[str] = ..., memory_mib: _Optional[int] = ..., capacity_mib: _Optional[int] = ..., reserved_mib: _Optional[int] = ..., jobs: _Optional[_Iterable[_Union[GpuJob, _Mapping]]] = ..., ready: _Optional[bool] = ..., index: _Optional[int] = ..., used_mib: _Optional[int] = ..., busy: _Optional[float] = ..., strange_mib: _Optional[int] = ..., fault: _Optional[str] = ..., lost: _Optional[bool] = ..., keeps: _Optional[str] = ..., processes: _Optional[_Iterable[_Union[GpuProcess, _Mapping]]] = ...) -> None: ...
 
 class UserTotal(_message.Message):
     __slots__ = ("user", "running", "waiting", "gpus", "memory_mib")
@@ -512,6 +542,52 @@ class FinishRequest(_message.Message):
     rank: int
     preempted: bool
     def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[int] = ..., preempted: _Optional[bool] = ...) -> None: ...
+
+class AgentReport(_message.Message):
+    __slots__ = ("node", "cards", "keeps")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    CARDS_FIELD_NUMBER: _ClassVar[int]
+    KEEPS_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    cards: _containers.RepeatedCompositeFieldContainer[AgentCard]
+    keeps: str
+    def __init__(self, node: _Optional[str] = ..., cards: _Optional[_Iterable[_Union[AgentCard, _Mapping]]] = ..., keeps: _Optional[str] = ...) -> None: ...
+
+class AgentCard(_message.Message):
+    __slots__ = ("uuid", "index", "type", "memory_mib", "reserved_mib", "used_mib", "busy", "fault", "lost", "processes")
+    UUID_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_MIB_FIELD_NUMBER: _ClassVar[int]
+    RESERVED_MIB_FIELD_NUMBER: _ClassVar[int]
+    USED_MIB_FIELD_NUMBER: _ClassVar[int]
+    BUSY_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    uuid: str
+    index: int
+    type: str
+    memory_mib: int
+    reserved_mib: int
+    used_mib: int
+    busy: float
+    fault: str
+    lost: bool
+    processes: _containers.RepeatedCompositeFieldContainer[AgentProcess]
+    def __init__(self, uuid: _Optional[str] = ..., index: _Optional[int] = ..., type: _Optional[str] = ..., memory_mib: _Optional[int] = ..., reserved_mib: _Optional[int] = ..., used_mib: _Optional[int] = ..., busy: _Optional[float] = ..., fault: _Optional[str] = ..., lost: _Optional[bool] = ..., processes: _Optional[_Iterable[_Union[AgentProcess, _Mapping]]] = ...) -> None: ...
+
+class AgentProcess(_message.Message):
+    __slots__ = ("pid", "memory_mib", "pod", "name")
+    PID_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_MIB_FIELD_NUMBER: _ClassVar[int]
+    POD_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    pid: int
+    memory_mib: int
+    pod: str
+    name: str
+    def __init__(self, pid: _Optional[int] = ..., memory_mib: _Optional[int] = ..., pod: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class Ack(_message.Message):
     __slots__ = ()

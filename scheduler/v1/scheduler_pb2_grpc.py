@@ -608,3 +608,82 @@ class Profiler:
             timeout,
             metadata,
             _registered_method=True)
+
+
+class AgentsStub:
+    """For agents, one on each node of a cluster. Metadata `authorization: Bearer TOKEN`, the token of
+    the user `agent` (`scheduler-daemon --token_for agent`).
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Report = channel.unary_unary(
+                '/scheduler.v1.Agents/Report',
+                request_serializer=scheduler_dot_v1_dot_scheduler__pb2.AgentReport.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_scheduler__pb2.Ack.FromString,
+                _registered_method=True)
+
+
+class AgentsServicer:
+    """For agents, one on each node of a cluster. Metadata `authorization: Bearer TOKEN`, the token of
+    the user `agent` (`scheduler-daemon --token_for agent`).
+    """
+
+    def Report(self, request, context):
+        """The whole node, as it is now: what is not in it is not there.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_AgentsServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Report': grpc.unary_unary_rpc_method_handler(
+                    servicer.Report,
+                    request_deserializer=scheduler_dot_v1_dot_scheduler__pb2.AgentReport.FromString,
+                    response_serializer=scheduler_dot_v1_dot_scheduler__pb2.Ack.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'scheduler.v1.Agents', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('scheduler.v1.Agents', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Agents:
+    """For agents, one on each node of a cluster. Metadata `authorization: Bearer TOKEN`, the token of
+    the user `agent` (`scheduler-daemon --token_for agent`).
+    """
+
+    @staticmethod
+    def Report(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.Agents/Report',
+            scheduler_dot_v1_dot_scheduler__pb2.AgentReport.SerializeToString,
+            scheduler_dot_v1_dot_scheduler__pb2.Ack.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

@@ -134,6 +134,58 @@ CLUSTER = pb.Cluster(
     ],
 )
 
+# With agents on its nodes: one over its share, strangers, a lost card, and one that nobody sees.
+WATCHED = pb.Cluster(
+    gpus=[
+        pb.GpuState(
+            node="n1",
+            index=0,
+            type="t4",
+            memory_mib=16384,
+            capacity_mib=15872,
+            reserved_mib=13000,
+            used_mib=13900,
+            busy=0.97,
+            keeps="watchdog",
+            ready=True,
+            jobs=[
+                pb.GpuJob(name="demo", user="ada", memory_mib=6000, used_mib=7100),
+                pb.GpuJob(name="grid-2", user="ada", memory_mib=7000, used_mib=6800),
+            ],
+        ),
+        pb.GpuState(
+            node="n1",
+            index=1,
+            type="t4",
+            memory_mib=16384,
+            capacity_mib=15872,
+            used_mib=9000,
+            busy=0.05,
+            strange_mib=9024,
+            fault="others use 9024 MiB of it",
+            keeps="watchdog",
+            ready=True,
+            processes=[pb.GpuProcess(pid=4711, name="python", memory_mib=9000)],
+        ),
+        pb.GpuState(
+            node="n2",
+            index=0,
+            type="t4",
+            memory_mib=16384,
+            capacity_mib=15872,
+            reserved_mib=8000,
+            used_mib=0,
+            busy=0.0,
+            fault="XID 79",
+            lost=True,
+            keeps="library",
+            ready=True,
+            jobs=[pb.GpuJob(name="vit", user="ada", memory_mib=8000, used_mib=0)],
+        ),
+        pb.GpuState(node="n3", index=0, type="t4", memory_mib=16384, capacity_mib=15872),
+    ]
+)
+
 
 def foreseen() -> Iterator[tuple[pb.Job, pb.Learned]]:
     """A run that is slowed, and a job that waits."""
@@ -204,6 +256,8 @@ def drawn(columns: int) -> Iterator[str]:
     yield from views.jobs(JOBS, NOW, screen, users=True)
     yield ""
     yield from views.cluster(CLUSTER, screen)
+    yield ""
+    yield from views.cluster(WATCHED, screen)
     yield ""
     yield from views.record(pb.GetJobReply(job=JOBS[0], story=STORY), NOW, screen, extended=False)
     yield ""
