@@ -54,7 +54,9 @@ class Server:
         scheduler: pb_grpc.SchedulerServicer,
         profiler: pb_grpc.ProfilerServicer,
         encrypted: Encrypted | None = None,
+        agents: pb_grpc.AgentsServicer | None = None,
     ) -> None:
+        """`agents`: None where there is but this machine, and its agent in this process."""
         threads = CALLS_MAX + STREAMS_MAX + ANONYMOUS_MAX
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="rpc")
         self._server = grpc.server(
@@ -65,7 +67,12 @@ class Server:
         )
         pb_grpc.add_SchedulerServicer_to_server(scheduler, self._server)
         pb_grpc.add_ProfilerServicer_to_server(profiler, self._server)
-        names = [service.full_name for service in pb.DESCRIPTOR.services_by_name.values()]
+        services = dict(pb.DESCRIPTOR.services_by_name)
+        if agents:
+            pb_grpc.add_AgentsServicer_to_server(agents, self._server)
+        else:
+            del services["Agents"]
+        names = [service.full_name for service in services.values()]
         self._health = _Health(("", *names))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection(

@@ -621,8 +621,8 @@ class AgentsStub:
         Args:
             channel: A grpc.Channel.
         """
-        self.Report = channel.unary_unary(
-                '/scheduler.v1.Agents/Report',
+        self.ReportNode = channel.unary_unary(
+                '/scheduler.v1.Agents/ReportNode',
                 request_serializer=scheduler_dot_v1_dot_scheduler__pb2.AgentReport.SerializeToString,
                 response_deserializer=scheduler_dot_v1_dot_scheduler__pb2.Ack.FromString,
                 _registered_method=True)
@@ -633,7 +633,7 @@ class AgentsServicer:
     the user `agent` (`scheduler-daemon --token_for agent`).
     """
 
-    def Report(self, request, context):
+    def ReportNode(self, request, context):
         """The whole node, as it is now: what is not in it is not there.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -643,8 +643,8 @@ class AgentsServicer:
 
 def add_AgentsServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'Report': grpc.unary_unary_rpc_method_handler(
-                    servicer.Report,
+            'ReportNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportNode,
                     request_deserializer=scheduler_dot_v1_dot_scheduler__pb2.AgentReport.FromString,
                     response_serializer=scheduler_dot_v1_dot_scheduler__pb2.Ack.SerializeToString,
             ),
@@ -662,7 +662,7 @@ class Agents:
     """
 
     @staticmethod
-    def Report(request,
+    def ReportNode(request,
             target,
             options=(),
             channel_credentials=None,
@@ -675,7 +675,7 @@ class Agents:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/scheduler.v1.Agents/Report',
+            '/scheduler.v1.Agents/ReportNode',
             scheduler_dot_v1_dot_scheduler__pb2.AgentReport.SerializeToString,
             scheduler_dot_v1_dot_scheduler__pb2.Ack.FromString,
             options,

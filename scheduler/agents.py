@@ -1,0 +1,122 @@
+"""The service for agents, and what each of them last told of its node."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+
+import grpc
+
+from scheduler.admission import shown
+from scheduler.errors import Forbidden, Rejected
+from scheduler.model import Gpu, Time
+from scheduler.people import People
+from scheduler.server import overheard, token_of
+from scheduler.usage import DRIVER, LIBRARY, WATCHDOG, Card, Process, Report
+from scheduler.v1 import scheduler_pb2 as pb
+from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
+
+AGENT = "agent"  # the user whose token they bring
+SILENT_SECONDS = 60.0  # what was told longer ago than this is no longer so
+CARDS_MAX, PROCESSES_MAX = 64, 4096  # of a node, of a card
+NAME_MAX = 253  # characters, as Kubernetes has it
+
+
+class Agents(pb_grpc.AgentsServicer):
+    """For any thread."""
+
+    def __init__(self, people: People, clock: Callable[[], Time], told: Callable[[], None]) -> None:
+        """`told` is called when a node is not as it was."""
+        self._people, self._clock, self._told = people, clock, told
+        self._lock = threading.Lock()
+        self._reports: dict[str, Report] = {}  # by node
+
+    def ReportNode(self, request: pb.AgentReport, context: grpc.ServicerContext) -> pb.Ack:
+        user = self._people.user(token_of(context), overheard(context))
+        if user != AGENT:
+            raise Forbidden(f"agents report here, and {shown(user)} is none")
+        report = read(request, self._clock())
+        with self._lock:
+            before = self._reports.get(report.node)
+            self._reports[report.node] = report
+        if before is None or before.cards != report.cards:
+            self._told()
+        return pb.Ack()
+
+    def reports(self) -> Sequence[Report]:
+        """The newest of each node that is not silent."""
+        since = self._clock() - SILENT_SECONDS
+        with self._lock:
+            found = {node: each for node, each in self._reports.items() if each.at >= since}
+            self._reports = found
+        return tuple(found.values())
+
+
+def read(message: pb.AgentReport, at: Time) -> Report:
+    """Raises Rejected at the first thing that cannot be."""
+    node = message.node
+    _require(0 < len(node) <= NAME_MAX, f"node: {shown(node)} is no name")
+    _require(len(message.cards) <= CARDS_MAX, f"cards: {len(message.cards)}, at most {CARDS_MAX}")
+    _require(
+        message.keeps in (LIBRARY, WATCHDOG, DRIVER), f"keeps: {shown(message.keeps)} is not known"
+    )
+    cards = tuple(map(_card, message.cards))
+    uuids = {card.gpu.uuid for card in cards}
+    _require(len(uuids) == len(cards), f"cards: {shown(node)} tells of one twice")
+    return Report(node, at, cards, message.keeps)
+
+
+def written(report: Report) -> pb.AgentReport:
+    return pb.AgentReport(
+        node=report.node,
+        keeps=report.keeps,
+        cards=[
+            pb.AgentCard(
+                uuid=card.gpu.uuid,
+                index=card.gpu.index,
+                type=card.gpu.type,
+                memory_mib=card.gpu.memory_mib,
+                reserved_mib=card.gpu.reserved_mib,
+                used_mib=card.used_mib,
+                busy=card.busy,
+                fault=card.gpu.fault,
+                lost=card.gpu.lost,
+                processes=[
+                    pb.AgentProcess(
+                        pid=each.pid, memory_mib=each.memory_mib, pod=each.pod, name=each.name
+                    )
+                    for each in card.processes
+                ],
+            )
+            for card in report.cards
+        ],
+    )
+
+
+def _card(message: pb.AgentCard) -> Card:
+    uuid, count = message.uuid, len(message.processes)
+    _require(0 < len(uuid) <= NAME_MAX, f"uuid: {shown(uuid)} is no name of a card")
+    sizes = (message.index, message.reserved_mib, message.used_mib, message.memory_mib - 1)
+    _require(min(sizes) >= 0, f"{shown(uuid)}: a number of it is negative, or it has no memory")
+    _require(math.isfinite(message.busy), f"{shown(uuid)}: busy is no number")
+    _require(count <= PROCESSES_MAX, f"{shown(uuid)}: {count} processes, at most {PROCESSES_MAX}")
+    gpu = Gpu(
+        uuid,
+        message.index,
+        message.type,
+        message.memory_mib,
+        message.reserved_mib,
+        fault=message.fault,
+        lost=message.lost,
+    )
+    processes = tuple(
+        Process(each.pid, max(0, each.memory_mib), each.pod, each.name)
+        for each in message.processes
+    )
+    return Card(gpu, message.used_mib, min(1.0, max(0.0, message.busy)), processes)
+
+
+def _require(holds: bool, words: str) -> None:
+    if not holds:
+        raise Rejected(words)
