@@ -32,8 +32,18 @@ DONE, WRONG_SETTINGS = 0, 2
         "max_content_width": 100,
     },
     epilog="""
-    Its token is that of the user `agent`, in SCHEDULER_TOKEN or in the file that
-    SCHEDULER_TOKEN_FILE names, which is read anew at each report.
+    \b
+    examples:
+      scheduler-agent --server scheduler:7070 --node $NODE_NAME
+      scheduler-agent --server scheduler:7443 --ca /etc/epoch-scheduler/ca.crt --node n1
+
+    \b
+    exit codes:
+      0   asked to end (SIGTERM, SIGINT)
+      2   a wrong flag or file
+
+    Its token is that of the user `agent` (`scheduler-daemon token issue agent`), in SCHEDULER_TOKEN,
+    or in the file that SCHEDULER_TOKEN_FILE names, which is read anew at each report.
     """,
 )
 @click.option("--server", metavar="HOST:PORT", required=True, help="Where the daemon listens.")
