@@ -59,6 +59,13 @@ KUBERNETES = Tool(
 ETCD = Tool("etcd", "go.etcd.io/etcd/server/v3", {"etcd": "go.etcd.io/etcd/server/v3"})
 KWOK = Tool("kwok", "sigs.k8s.io/kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"})
 ALL = (ETCD, KUBERNETES, KWOK)
+STAGES = (  # of kwok's module
+    "node/fast/node-initialize.yaml",
+    "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
+    "pod/fast/pod-complete.yaml",
+    "pod/fast/pod-delete.yaml",
+    "pod/fast/pod-ready.yaml",
+)
 
 
 class BuildError(Exception):
@@ -175,14 +182,8 @@ def _copy_stages(go: Path) -> None:
         what="kwok's module is not found",
     )
     KWOK.folder.mkdir(exist_ok=True)
-    for stage in (
-        "node/fast/node-initialize",
-        "node/heartbeat-with-lease/node-heartbeat-with-lease",
-        "pod/fast/pod-ready",
-        "pod/fast/pod-complete",
-        "pod/fast/pod-delete",
-    ):
-        path = Path(source, "kustomize", "stage", f"{stage}.yaml")
+    for stage in STAGES:
+        path = Path(source, "kustomize", "stage", stage)
         part = KWOK.folder / f"{path.name}.part"
         part.write_bytes(path.read_bytes())
         part.rename(KWOK.folder / path.name)

@@ -11,6 +11,7 @@ import pytest
 from tests.kube.control import ControlPlane
 from tests.kube.images import python_image
 from tests.kube.nodes import Nodes, missing, running
+from tests.kube.processes import Process
 from tests.kube.proxy import Proxy
 
 HERE = Path(__file__).parent
@@ -54,6 +55,8 @@ def _nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
 def nodes(_nodes: Nodes) -> Nodes:
     """Two real nodes, alive and ready, whatever the test before did to them; no GPUs so far."""
     _nodes.start()
+    for node in _nodes.nodes:
+        node.give()
     return _nodes
 
 
@@ -69,6 +72,31 @@ def control(request: pytest.FixtureRequest) -> ControlPlane:
     control: ControlPlane = request.getfixturevalue("_control_plane")
     control.start()
     return control
+
+
+@pytest.fixture
+def controllers(control: ControlPlane) -> Iterator[None]:
+    """Garbage is collected, namespaces end, and nodes that are ready lose the taint of new ones."""
+    yield from _during_a_test(control.controllers)
+
+
+@pytest.fixture
+def scheduler(control: ControlPlane) -> Iterator[None]:
+    """Pods find a node."""
+    yield from _during_a_test(control.scheduler)
+
+
+@pytest.fixture
+def kwok(control: ControlPlane) -> Iterator[None]:
+    """Nodes that are annotated `kwok.x-k8s.io/node: fake` are played, and so are their pods."""
+    yield from _during_a_test(control.kwok)
+
+
+def _during_a_test(process: Process) -> Iterator[None]:
+    """It would disturb tests that play its part themselves."""
+    process.start()
+    yield
+    process.kill()
 
 
 @pytest.fixture

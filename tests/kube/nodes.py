@@ -22,6 +22,7 @@ import psutil
 from tests.kube import cgroups, node_files
 from tests.kube.build import cache, program
 from tests.kube.control import READY_SECONDS, ControlPlane
+from tests.kube.deviceplugin import RESOURCE
 from tests.kube.network import HOST, Switch, address_of, pods_of
 from tests.kube.processes import Process
 from tests.support import eventually
@@ -46,7 +47,7 @@ class Node:
 
     def __init__(self, number: int, control: ControlPlane, image: str) -> None:
         self.name, self.address, self._number = name_of(number), address_of(number), number
-        self.folder = control.folder / self.name
+        self._control, self.folder = control, control.folder / self.name
         node_files.write(self.folder, pods_of(number), image, cgroups.create(self.name))
         self.set_gpus({})
         apart = ("--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc")
@@ -73,23 +74,24 @@ class Node:
         fresh.write_text("".join(f"{gpu} {words[well]}\n" for gpu, well in health.items()))
         fresh.replace(self.folder / "gpus")
 
-    @property
-    def alive(self) -> bool:
-        return self.init.alive and self.containerd.alive and self.kubelet.alive
+    def give(self, *gpus: str) -> None:
+        """These healthy GPUs and no others, and the API server knows it."""
+        self.set_gpus(dict.fromkeys(gpus, True))
+
+        def known() -> bool:
+            allocatable = self._control.get("node", self.name)["status"]["allocatable"]
+            return bool(allocatable.get(RESOURCE, "0") == str(len(gpus)))
+
+        eventually(known)
 
     def start(self, switch: Switch, images: Iterable[Path]) -> None:
-        """Begin; it is ready a little later."""
-        (self.folder / "ready").unlink(missing_ok=True)
-        self.init.start()
-        eventually(self._set_up)
-        first = psutil.Process(self.init.pid).children()[0].pid
-        spaces = self.folder / "namespaces"
-        spaces.unlink(missing_ok=True)
-        spaces.symlink_to(f"/proc/{first}/ns")
-        switch.plug_in(self._number, first)
+        """What of it is not alive. It is ready a little later."""
+        booted = not self.init.alive
+        if booted:
+            self._boot(switch)
         self.containerd.start()
         eventually(lambda: self._ctr("version"))
-        for image in images:
+        for image in images if booted else ():
             assert self._ctr("--namespace", "k8s.io", "images", "import", image), image
         self.kubelet.start()
         self.plugin.start()
@@ -98,6 +100,16 @@ class Node:
         self.init.kill()
         for process in (self.kubelet, self.containerd, self.plugin):
             process.kill()
+
+    def _boot(self, switch: Switch) -> None:
+        (self.folder / "ready").unlink(missing_ok=True)
+        self.init.start()
+        eventually(self._set_up)
+        first = psutil.Process(self.init.pid).children()[0].pid
+        spaces = self.folder / "namespaces"
+        spaces.unlink(missing_ok=True)
+        spaces.symlink_to(f"/proc/{first}/ns")
+        switch.plug_in(self._number, first)
 
     def _process(self, name: str, *words: str | Path) -> Process:
         return Process(f"{self.name}-{name}", [*words], self.folder / f"{name}.log")
@@ -140,8 +152,8 @@ class Nodes:
         self.control.controllers.start()
         self.control.scheduler.start()
         with ThreadPoolExecutor() as each:
-            dead = [node for node in self.nodes if not node.alive]
-            list(each.map(lambda node: node.start(self.switch, self._images.values()), dead))
+            images = self._images.values()
+            list(each.map(lambda node: node.start(self.switch, images), self.nodes))
         eventually(self._ready, READY_SECONDS)
 
     def stop(self) -> None:

@@ -19,6 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 STOP_SECONDS = 20.0
+# If the run has ended before the kernel was asked, nobody would end what it started.
+GUARDED = ("setpriv", "--pdeathsig", "KILL", "sh", "-c", 'test "$PPID" = "$0" && exec "$@"')
 _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="starter")
 _given_ports: set[int] = set()
 _port_lock = threading.Lock()
@@ -29,7 +31,7 @@ class Process:
 
     def __init__(self, name: str, words: Sequence[str | Path], log: Path) -> None:
         self.name, self.log = name, log
-        self._words = ["setpriv", "--pdeathsig", "KILL", "--", *words]
+        self._words = words
         self._life: subprocess.Popen[bytes] | None = None
 
     @property
@@ -67,7 +69,7 @@ class Process:
         # In a session of its own, so that Ctrl-C comes to the test first.
         with self.log.open("ab") as log:
             return subprocess.Popen(
-                self._words,
+                [*GUARDED, str(os.getpid()), *self._words],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

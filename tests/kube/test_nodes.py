@@ -64,7 +64,7 @@ def test_a_container_is_told_which_gpu_it_was_given(
     nodes: Nodes, control: ControlPlane, namespace: str
 ) -> None:
     node = nodes.nodes[0]
-    give(nodes, control, "GPU-one")
+    node.give("GPU-one")
     control.apply(pod("one", "sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES", gpus=1), namespace)
     until(control, namespace, "one", "Succeeded")
     assert logs(control, namespace, "one") == "GPU-one\n"
@@ -74,21 +74,45 @@ def test_a_container_is_told_which_gpu_it_was_given(
 def test_a_pod_with_too_many_gpus_is_refused_by_its_node(
     nodes: Nodes, control: ControlPlane, namespace: str
 ) -> None:
-    give(nodes, control, "GPU-one", "GPU-two")
-    control.apply(pod("many", "true", node=nodes.nodes[0].name, gpus=3), namespace)
+    node = nodes.nodes[0]
+    node.give("GPU-one", "GPU-two")
+    control.apply(pod("many", "true", node=node.name, gpus=3), namespace)
     assert until(control, namespace, "many", "Failed")["reason"] == "UnexpectedAdmissionError"
 
 
-def give(nodes: Nodes, control: ControlPlane, *gpus: str) -> None:
-    """The first node has these, and the kubelet has noticed."""
+def test_a_kubelet_that_was_killed_comes_back_with_its_gpus_and_its_pods_went_on(
+    nodes: Nodes, control: ControlPlane, namespace: str
+) -> None:
     node = nodes.nodes[0]
-    node.set_gpus(dict.fromkeys(gpus, True))
+    node.give("GPU-one")
+    control.apply(pod("long", "sleep", "infinity", gpus=1), namespace)
+    before = until(control, namespace, "long", "Running")["containerStatuses"]
+    node.kubelet.kill()
+    node.containerd.kill()
+    nodes.start()
+    node.give("GPU-one", "GPU-two")
+    assert status(control, namespace, "long")["containerStatuses"] == before
+    control.apply(pod("second", "true", gpus=1), namespace)
+    until(control, namespace, "second", "Succeeded")
 
-    def told() -> bool:
-        allocatable = control.get("node", node.name)["status"]["allocatable"]
-        return bool(allocatable.get("nvidia.com/gpu") == str(len(gpus)))
 
-    eventually(told)
+def test_a_node_without_power_is_noticed_and_comes_back(
+    nodes: Nodes, control: ControlPlane, namespace: str
+) -> None:
+    node = nodes.nodes[0]
+    control.apply(pod("long", "sleep", "infinity", node=node.name), namespace)
+    until(control, namespace, "long", "Running")
+    node.init.kill()
+    eventually(lambda: ready(control, node.name) == "Unknown")
+    nodes.start()
+    eventually(lambda: ready(control, node.name) == "True")
+    (lost,) = until(control, namespace, "long", "Failed")["containerStatuses"]
+    assert lost["state"]["terminated"]["reason"] == "ContainerStatusUnknown"
+
+
+def ready(control: ControlPlane, node: str) -> str:
+    conditions = control.get("node", node)["status"]["conditions"]
+    return str(next(found["status"] for found in conditions if found["type"] == "Ready"))
 
 
 IMPORT = """

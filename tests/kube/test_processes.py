@@ -1,0 +1,77 @@
+"""No process outlives the run that started it, whatever happens to that run."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.kube.processes import Process, free_port
+from tests.support import eventually
+
+
+def sleeper(folder: Path) -> Process:
+    return Process("sleeper", ["sleep", "infinity"], folder / "sleeper.log")
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_it_ends_with_the_run_however_that_ends(tmp_path: Path, end: signal.Signals) -> None:
+    run = subprocess.Popen(
+        [sys.executable, "-c", RUN, tmp_path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert run.stdout is not None
+    started = psutil.Process(int(run.stdout.readline()))
+    assert started.is_running()
+    run.send_signal(end)
+    run.communicate()
+    eventually(lambda: not started.is_running())
+
+
+def test_it_does_not_end_with_the_thread_that_started_it(tmp_path: Path) -> None:
+    process = sleeper(tmp_path)
+    thread = threading.Thread(target=process.start)
+    thread.start()
+    thread.join()
+    process.check()
+    process.kill()
+
+
+def test_it_may_have_several_lives(tmp_path: Path) -> None:
+    process = sleeper(tmp_path)
+    process.start()
+    first = process.pid
+    process.start()
+    assert process.pid == first
+    process.kill()
+    assert not process.alive
+    process.start()
+    assert process.pid != first
+    process.stop()
+    assert not process.alive
+
+
+def test_what_ended_by_itself_is_told_with_its_last_words(tmp_path: Path) -> None:
+    process = Process("talker", ["sh", "-c", "echo no such flag"], tmp_path / "talker.log")
+    process.start()
+    eventually(lambda: not process.alive)
+    with pytest.raises(AssertionError, match=r"talker has ended.*\n.*no such flag"):
+        process.check()
+
+
+def test_no_port_is_given_twice() -> None:
+    assert len({free_port() for _ in range(50)}) == 50
+
+
+RUN = """
+import pathlib, sys, threading
+from tests.kube.processes import Process
+process = Process("sleeper", ["sleep", "infinity"], pathlib.Path(sys.argv[1], "log"))
+process.start()
+print(process.pid, flush=True)
+threading.Event().wait()
+"""
