@@ -42,7 +42,7 @@ DONE, WRONG_SETTINGS = 0, 2
       0   asked to end (SIGTERM, SIGINT)
       2   a wrong flag or file
 
-    Its token is that of the user `agent` (`scheduler-daemon token issue agent`), in SCHEDULER_TOKEN,
+    Its token is that of the user `agent` (`scheduler-daemon token issue agent`): in SCHEDULER_TOKEN
     or in the file that SCHEDULER_TOKEN_FILE names, which is read anew at each report.
     """,
 )
