@@ -82,6 +82,7 @@ class Kubernetes:
     stop_grace_seconds: Count = 30
     image_deadline_seconds: Positive = 300.0
     start_deadline_seconds: Positive = 900.0
+    token_audience: str = "epoch-scheduler"
     request_seconds: Positive = 10.0
     list_every_seconds: Annotated[float, msgspec.Meta(ge=10, le=300)] = 30.0
 

@@ -234,7 +234,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         home.logs,
         config.rules,
         People(
-            [partial(user_of, key), tokens.user],
+            [partial(user_of, key), tokens.user, *home.ways],
             listen_address(config.tls.listen)[1] if encrypted else None,
         ),
         frozenset(config.admins),

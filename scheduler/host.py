@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ from scheduler.config import Config
 from scheduler.errors import ConfigError, Impossible
 from scheduler.identity import user_name
 from scheduler.model import GpuKey, JobId, JobSpec, Launch, Time
+from scheduler.people import Way
+from scheduler.reviews import Reviewed
 from scheduler.usage import Usage
 
 if TYPE_CHECKING:  # its client is big, and loaded only where it is used
@@ -33,6 +36,7 @@ class ThisMachine:
 
     cluster: LocalCluster
     reserved: Collection[str] = RESERVED_ENVIRONMENT
+    ways: Sequence[Way] = ()
 
     @property
     def logs(self) -> Path:
@@ -68,6 +72,7 @@ class Pods:
     cluster: KubernetesCluster
     shape: Shape
     logs: Path
+    ways: Sequence[Way]  # to know a person, besides by our own tokens
     reserved: Collection[str] = RESERVED_ENVIRONMENT
 
     def about(self) -> Mapping[str, object]:
@@ -112,17 +117,21 @@ def host(config: Config, clock: Callable[[], Time], address: str) -> ThisMachine
 def _pods(config: Config, clock: Callable[[], Time]) -> Pods:
     from scheduler.clusters.kubeapi import Server
     from scheduler.clusters.kubernetes import KubernetesCluster, Patience
+    from scheduler.clusters.kubetokens import review
 
     wanted = config.kubernetes
     shape = _shape(config)
+    server = Server(wanted.kubeconfig, wanted.request_seconds)
+    known = Reviewed(partial(review, server), wanted.token_audience, config.users, clock).user
     cluster = KubernetesCluster(
-        Server(wanted.kubeconfig, wanted.request_seconds),
+        server,
         shape,
         clock,
         patience=Patience(wanted.image_deadline_seconds, wanted.start_deadline_seconds),
         list_every_seconds=wanted.list_every_seconds,
     )
-    return Pods(cluster, shape, config.state_dir.absolute() / "logs")
+    logs = config.state_dir.absolute() / "logs"
+    return Pods(cluster, shape, logs, [known] if wanted.token_audience else [])
 
 
 def _shape(config: Config) -> Shape:
