@@ -38,6 +38,11 @@ RULES: tuple[Rule, ...] = (
 )
 CLUSTER_RULES: tuple[Rule, ...] = (
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]},
+    {
+        "apiGroups": ["authentication.k8s.io"],
+        "resources": ["tokenreviews"],
+        "verbs": ["create"],
+    },
 )
 
 

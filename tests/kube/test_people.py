@@ -11,17 +11,12 @@ import pytest
 from scheduler.clusters.kubeapi import Server
 from scheduler.clusters.kubetokens import review
 from scheduler.errors import Unavailable
-from tests.kube.cluster import CLUSTER_RULES, RULES, allowed
-from tests.kube.control import ControlPlane, Rule
+from tests.kube.cluster import RULES, allowed
+from tests.kube.control import ControlPlane
 from tests.kube.proxy import Answer, Effect, Proxy, Reset, Silence
 from tests.support import Daemon
 
 OURS = "epoch-scheduler"
-ASKING: Rule = {
-    "apiGroups": ["authentication.k8s.io"],
-    "resources": ["tokenreviews"],
-    "verbs": ["create"],
-}
 ADA = "ada"
 
 
@@ -34,7 +29,7 @@ def ada(control: ControlPlane, namespace: str) -> str:
 
 @pytest.fixture
 def kubeconfig(control: ControlPlane, namespace: str) -> Path:
-    return allowed(control, namespace, RULES, (*CLUSTER_RULES, ASKING))
+    return allowed(control, namespace)
 
 
 @pytest.fixture
