@@ -3,7 +3,7 @@
 Debian's buildah carries the Dockerfile out, its RUN steps in a chroot. There may be no registry to
 pull from, so what stands for `FROM debian:…-slim` is made by debootstrap, in the way in which the
 official image is. All of it is kept in a cache outside the checkout; an image is built anew when
-something that goes into it has changed. Every mount is in a mount namespace that ends with us.
+something that goes into it has changed. Neither a mount nor a process outlives us.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _build(path: Path) -> None:
     part = path.with_suffix(".part")
     lent = [f"--volume={here}:{there}:ro" for here, there in LENT.items() if here.exists()]
     _buildah(
-        *("build", "--pull-never", "--no-cache", "--isolation", "chroot", *lent),
+        *("build", "--pull-never", "--layers", "--isolation", "chroot", *lent),
         *("--ignorefile", IGNORED, "--file", DOCKERFILE, "--tag", TAG, ROOT),
     )
     _buildah("push", "--quiet", TAG, f"oci-archive:{part}:{TAG}")
@@ -160,7 +160,9 @@ def _buildah(*words: str | Path) -> str:
 
 
 def _run(*words: str | Path) -> str:
-    alone = ("unshare", "--mount", "--propagation", "private", "--")
+    # Its mounts and its processes end with it, and it ends with us.
+    dying = ("setpriv", "--pdeathsig", "KILL", "--")
+    alone = (*dying, "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--")
     log = _cache() / "log"
     with log.open("wb") as told:
         done = subprocess.run([*alone, *words], stdout=subprocess.PIPE, stderr=told, text=True)
