@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import grpc
 
@@ -23,34 +24,41 @@ CARDS_MAX, PROCESSES_MAX = 64, 4096  # of a node, of a card
 NAME_MAX = 253  # characters, as Kubernetes has it
 
 
-class Agents(pb_grpc.AgentsServicer):
-    """For any thread."""
+class Reports:
+    """The newest of each node. For any thread."""
 
-    def __init__(self, people: People, clock: Callable[[], Time], told: Callable[[], None]) -> None:
-        """`told` is called when a node is not as it was."""
-        self._people, self._clock, self._told = people, clock, told
+    def __init__(self, clock: Callable[[], Time]) -> None:
+        self.clock = clock
+        self.told: Callable[[], None] = lambda: None  # called when a node is not as it was
         self._lock = threading.Lock()
-        self._reports: dict[str, Report] = {}  # by node
+        self._newest: dict[str, Report] = {}  # by node
+
+    def enter(self, report: Report) -> None:
+        with self._lock:
+            before = self._newest.get(report.node)
+            self._newest[report.node] = report
+        if before is None or before.cards != report.cards:
+            self.told()
+
+    def newest(self) -> Sequence[Report]:
+        """Of nodes that are not silent."""
+        since = self.clock() - SILENT_SECONDS
+        with self._lock:
+            self._newest = {n: report for n, report in self._newest.items() if report.at >= since}
+            return tuple(self._newest.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Agents(pb_grpc.AgentsServicer):
+    people: People
+    reports: Reports
 
     def ReportNode(self, request: pb.AgentReport, context: grpc.ServicerContext) -> pb.Ack:
-        user = self._people.user(token_of(context), overheard(context))
+        user = self.people.user(token_of(context), overheard(context))
         if user != AGENT:
             raise Forbidden(f"agents report here, and {shown(user)} is none")
-        report = read(request, self._clock())
-        with self._lock:
-            before = self._reports.get(report.node)
-            self._reports[report.node] = report
-        if before is None or before.cards != report.cards:
-            self._told()
+        self.reports.enter(read(request, self.reports.clock()))
         return pb.Ack()
-
-    def reports(self) -> Sequence[Report]:
-        """The newest of each node that is not silent."""
-        since = self._clock() - SILENT_SECONDS
-        with self._lock:
-            found = {node: each for node, each in self._reports.items() if each.at >= since}
-            self._reports = found
-        return tuple(found.values())
 
 
 def read(message: pb.AgentReport, at: Time) -> Report:

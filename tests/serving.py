@@ -13,7 +13,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from scheduler.agents import Agents
+from scheduler.agents import Agents, Reports
 from scheduler.api import Api
 from scheduler.clusters import environment
 from scheduler.identity import user_of, user_token
@@ -127,8 +127,9 @@ class Serving:
             policy="fifo_sharing",
             version="1.2.3",
         )
-        self.agents = Agents(api.people, self.inbox.now, self.cluster.show)
-        self.server = Server("127.0.0.1:0", api, Profiler(self.inbox, view), agents=self.agents)
+        self.reports = Reports(self.inbox.now)
+        agents = Agents(api.people, self.reports)
+        self.server = Server("127.0.0.1:0", api, Profiler(self.inbox, view), agents=agents)
         self._stopped = threading.Event()
         self._loop = threading.Thread(target=self._run, name="loop")
         self._loop.start()

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from scheduler.agents import AGENT, SILENT_SECONDS, Agents, read, written
+from scheduler.agents import AGENT, SILENT_SECONDS, Agents, Reports, read, written
 from scheduler.errors import Rejected
 from scheduler.identity import user_of
 from scheduler.model import Gpu
@@ -36,12 +36,13 @@ class Office:
         self.now = 1000.0
         self.told = 0
         people = People([partial(user_of, SECRET)])
-        self.agents = Agents(people, lambda: self.now, self._tell)
+        self.reports = Reports(lambda: self.now)
+        self.reports.told = self._tell
         self.server = Server(
             "127.0.0.1:0",
             pb_grpc.SchedulerServicer(),
             pb_grpc.ProfilerServicer(),
-            agents=self.agents,
+            agents=Agents(people, self.reports),
         )
         self.server.start()
         self.channel = grpc.insecure_channel(f"127.0.0.1:{self.server.ports[0]}")
@@ -71,7 +72,7 @@ def test_the_newest_report_of_each_node_counts(office: Office) -> None:
     office.report(Report("n2", 0.0, (), WATCHDOG))
     office.now = 1005.0
     office.report(Report("n1", 0.0, (), WATCHDOG))
-    assert set(office.agents.reports()) == {
+    assert set(office.reports.newest()) == {
         Report("n1", 1005.0, (), WATCHDOG),
         Report("n2", 1000.0, (), WATCHDOG),
     }
@@ -89,13 +90,13 @@ def test_what_is_as_it_was_is_no_news(office: Office) -> None:
 def test_a_silent_node_is_forgotten(office: Office) -> None:
     office.report(REPORT)
     office.now += SILENT_SECONDS + 1.0
-    assert office.agents.reports() == ()
+    assert office.reports.newest() == ()
 
 
 def test_only_agents_report(office: Office) -> None:
     with refused(grpc.StatusCode.PERMISSION_DENIED, "'ada' is none"):
         office.report(REPORT, user="ada")
-    assert office.agents.reports() == ()
+    assert office.reports.newest() == ()
 
 
 CORRECT: dict[str, Any] = {"uuid": "GPU-a", "memory_mib": 16384}

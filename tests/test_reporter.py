@@ -49,14 +49,14 @@ def heard(process: subprocess.Popen[str], words: str) -> None:
 def test_what_changes_on_a_node_is_soon_known_to_the_daemon(served: Serving, nvml: Machine) -> None:
     nvml.gpu("GPU-a")
     with reporting(f"127.0.0.1:{served.server.ports[0]}") as process:
-        eventually(served.agents.reports)
-        (report,) = served.agents.reports()
+        eventually(served.reports.newest)
+        (report,) = served.reports.newest()
         assert (report.node, report.keeps) == ("n1", WATCHDOG)
         assert [card.gpu.uuid for card in report.cards] == ["GPU-a"]
         nvml.process(0, process.pid, 3000)
-        eventually(lambda: served.agents.reports()[0].cards[0].used_mib == 3000)
+        eventually(lambda: served.reports.newest()[0].cards[0].used_mib == 3000)
         nvml.lose(0)
-        eventually(lambda: served.agents.reports()[0].cards[0].gpu.lost)
+        eventually(lambda: served.reports.newest()[0].cards[0].gpu.lost)
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
 
@@ -64,8 +64,8 @@ def test_what_changes_on_a_node_is_soon_known_to_the_daemon(served: Serving, nvm
 def test_a_node_without_a_driver_reports_as_well(served: Serving, nvml: Machine) -> None:
     nvml.unload()
     with reporting(f"127.0.0.1:{served.server.ports[0]}"):
-        eventually(served.agents.reports)
-        (report,) = served.agents.reports()
+        eventually(served.reports.newest)
+        (report,) = served.reports.newest()
         assert (report.cards, report.keeps) == ((), LIBRARY)
 
 
@@ -78,7 +78,7 @@ def test_who_is_not_let_in_says_so_and_tries_again(
     with reporting(server, SCHEDULER_TOKEN_FILE=str(token)) as process:
         heard(process, "UNAUTHENTICATED: this token is not of this scheduler")
         token.write_text(user_token(SECRET, AGENT))
-        eventually(served.agents.reports)
+        eventually(served.reports.newest)
 
 
 def test_a_certificate_that_is_not_there_is_named(nvml: Machine) -> None:
