@@ -6,7 +6,8 @@ import atexit
 import functools
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from scheduler.clusters.kubeapi import Server
 from scheduler.clusters.kubernetes import KubernetesCluster
 from scheduler.clusters.manifests import Shape
 from scheduler.errors import Unavailable
-from scheduler.model import Event, Observed
+from scheduler.model import Event, JobId, JobSpec, Launch, Observed, Pod, Share
 from tests.kube.control import ControlPlane, Rule
+from tests.kube.kubelet import Kubelet
 from tests.support import eventually
 
 # What deploy/ grants, verb by verb.
@@ -50,7 +52,7 @@ class Made:
     """The cluster, and what it has told so far."""
 
     def __init__(self, kubeconfig: Path, namespace: str, **settings: Any) -> None:
-        shape = settings.pop("shape", {})
+        self.namespace, shape = namespace, settings.pop("shape", {})
         self.server = Server(kubeconfig, settings.pop("request_seconds", 2.0))
         self.told: list[Observed] = []
         self.cluster = KubernetesCluster(
@@ -112,3 +114,29 @@ def shared() -> tuple[ControlPlane, str, Path]:
     control.start()
     control.namespace("shared")
     return control, "shared", allowed(control, "shared")
+
+
+def launch_on(made: Made) -> Launch:
+    """A job of its own on part of the first card."""
+    node = next(node for node in made.observe().nodes if node.name.endswith(made.namespace))
+    spec = JobSpec(name="j", user="ada", command=("sleep", "1000"), max_epochs=3)
+    share = Share(node.name, node.gpus[0].uuid, 1000)
+    return Launch(JobId(str(uuid.uuid4())), 1, spec, (share,), 0, 3, "secret-of-the-job")
+
+
+def of(launch: Launch, seen: Observed) -> list[Pod]:
+    key = launch.job_id, launch.attempt
+    return [pod for pod in seen.pods if (pod.job_id, pod.attempt) == key]
+
+
+def until(made: Made, kubelet: Kubelet, true: Callable[[Observed], object]) -> Observed:
+    """What is seen when it is so, the kubelet doing its part."""
+    seen: list[Observed] = []
+
+    def look() -> object:
+        kubelet.step()
+        seen[:] = [made.observe()]
+        return true(seen[0])
+
+    eventually(look)
+    return seen[0]

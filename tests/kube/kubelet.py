@@ -7,7 +7,8 @@ nodes are in the tests that `make test-node` runs.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,8 +23,19 @@ CARDS = (Gpu("GPU-1", 0, "t4", 16_384, 300), Gpu("GPU-2", 1, "t4", 16_384, 300))
 class Kubelet:
     def __init__(self, control: ControlPlane, namespace: str) -> None:
         self._server = Server(control.admin, 10.0)
+        self.node = f"node-of-{namespace}"
         self._namespace = f"/api/v1/namespaces/{namespace}"
         self._pods = f"{self._namespace}/pods"
+
+    @contextmanager
+    def at_work(self) -> Iterator[Kubelet]:
+        """With a node, and nothing on it before and after."""
+        self.joins(self.node)
+        try:
+            yield self
+        finally:
+            self.leaves(self.node)
+            self.clears()
 
     # --- nodes ------------------------------------------------------------------------------
 
@@ -53,6 +65,11 @@ class Kubelet:
     def pods(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self._get(self._pods)["items"]
         return found
+
+    def owners(self) -> list[dict[str, Any]]:
+        """The ConfigMaps of runs."""
+        found = self._get(f"{self._namespace}/configmaps")["items"]
+        return [each for each in found if pods.JOB in each["metadata"].get("labels", {})]
 
     def step(self) -> None:
         """Run what is to run, end what is to end."""

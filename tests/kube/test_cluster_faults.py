@@ -1,0 +1,188 @@
+"""What networks and servers do to requests, to our port it is only a matter of time.
+
+Each fault is injected before a real API server, under a real token of a service account.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from scheduler.errors import Unavailable
+from scheduler.model import Observed, PodState, Remove
+from tests.kube.cluster import Made, allowed, launch_on, of, port, until
+from tests.kube.control import ControlPlane, token_file
+from tests.kube.kubelet import Kubelet
+from tests.kube.proxy import Answer, Delay, Effect, Expire, Proxy, Reset, Silence
+from tests.support import eventually
+
+NAMESPACE = "faults"
+FOR_EVER = 1_000_000  # times
+
+PASSING = [
+    Answer(429, retry_after=1),
+    Answer(500),
+    Answer(503, retry_after=1),
+    Answer(504),
+    Answer(401),
+    Answer(409, "Conflict"),
+    Delay(0.5),
+    Reset(),
+    Reset(late=True),
+    Silence(),
+    Silence(late=True),
+]
+
+
+def named(effect: Effect) -> str:
+    return str(effect)
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(_control_plane: ControlPlane) -> Path:
+    _control_plane.namespace(NAMESPACE)
+    return allowed(_control_plane, NAMESPACE)
+
+
+@pytest.fixture
+def kubelet(control: ControlPlane) -> Iterator[Kubelet]:
+    with Kubelet(control, NAMESPACE).at_work() as kubelet:
+        yield kubelet
+
+
+@pytest.fixture
+def made(proxy: Proxy, kubeconfig: Path, kubelet: Kubelet) -> Iterator[Made]:
+    with port(proxy.kubeconfig(kubeconfig), NAMESPACE, request_seconds=1.0) as made:
+        made.observe()
+        yield made
+
+
+@pytest.fixture
+def seen_until(made: Made, kubelet: Kubelet) -> Callable[[Callable[[Observed], object]], Observed]:
+    return lambda true: until(made, kubelet, true)
+
+
+Until = Callable[[Callable[[Observed], object]], Observed]
+
+
+@pytest.mark.parametrize("what", ["configmaps", "secrets", "pods"])
+@pytest.mark.parametrize("effect", PASSING, ids=named)
+def test_a_creation_that_fails_is_tried_again_and_is_one_creation(
+    effect: Effect, what: str, made: Made, proxy: Proxy, kubelet: Kubelet, seen_until: Until
+) -> None:
+    fault = proxy.inject(effect, "POST", f"/{what}")
+    launch = launch_on(made)
+    made.perform(launch)
+    assert [pod.alive for pod in of(launch, made.observe())] == [True]
+    seen_until(lambda seen: [pod for pod in of(launch, seen) if pod.state == "running"])
+    assert fault.hit
+    assert len(kubelet.pods()) == 1
+
+
+@pytest.mark.parametrize("what", ["configmaps", "pods"])
+@pytest.mark.parametrize("effect", PASSING[::2], ids=named)
+def test_a_deletion_that_fails_is_tried_again(
+    effect: Effect, what: str, made: Made, proxy: Proxy, kubelet: Kubelet, seen_until: Until
+) -> None:
+    launch = launch_on(made)
+    made.perform(launch)
+    seen_until(lambda seen: [pod for pod in of(launch, seen) if pod.state == "running"])
+    fault = proxy.inject(effect, "DELETE", f"/{what}")
+    made.perform(Remove(launch.job_id, 1))
+    seen_until(lambda seen: not of(launch, seen))
+    eventually(lambda: fault.hit and not kubelet.owners())
+
+
+@pytest.mark.parametrize(
+    "effect", [Expire(), Answer(410), Answer(500), Answer(401), Reset(), Silence()], ids=named
+)
+def test_a_watch_that_ends_badly_is_begun_again(
+    effect: Effect, made: Made, proxy: Proxy, seen_until: Until
+) -> None:
+    fault = proxy.inject(effect, "GET", r"/pods\?.*watch=true")
+    proxy.cut(r"/pods\?.*watch=true")
+    eventually(lambda: fault.hit)
+    launch = launch_on(made)
+    made.perform(launch)
+    seen_until(lambda seen: [pod for pod in of(launch, seen) if pod.state == "running"])
+
+
+@pytest.mark.parametrize(
+    "effect", [Answer(410), Answer(429, retry_after=1), Answer(504), Reset(), Silence()], ids=named
+)
+def test_a_list_that_fails_is_asked_for_again(
+    effect: Effect, made: Made, proxy: Proxy, seen_until: Until
+) -> None:
+    fault = proxy.inject(effect, "GET", r"/pods\?(?!.*watch=true)", times=2)
+    proxy.cut(r"/pods\?.*watch=true")
+    eventually(lambda: len(fault.hit) == 2)
+    launch = launch_on(made)
+    made.perform(launch)
+    seen_until(lambda seen: [pod for pod in of(launch, seen) if pod.state == "running"])
+
+
+def test_what_a_silent_watch_misses_is_in_the_next_list(
+    made: Made, proxy: Proxy, kubelet: Kubelet, seen_until: Until
+) -> None:
+    launch = launch_on(made)
+    made.perform(launch)
+    seen_until(lambda seen: [pod for pod in of(launch, seen) if pod.state == "running"])
+    fault = proxy.inject(Silence(), "GET", r"/pods\?.*watch=true", FOR_EVER)
+    proxy.cut(r"/pods\?.*watch=true")
+    eventually(lambda: fault.hit)
+    (pod,) = kubelet.pods()
+    kubelet.ends(pod["metadata"]["name"], 1)
+    eventually(lambda: of(launch, made.observe())[0].state is PodState.FAILED)
+
+
+def test_one_run_whose_requests_fail_keeps_no_other_waiting(
+    made: Made, proxy: Proxy, seen_until: Until
+) -> None:
+    stuck, others = launch_on(made), [launch_on(made) for _ in range(12)]
+    made.perform(stuck)
+    seen_until(lambda seen: [pod for pod in of(stuck, seen) if pod.state == "running"])
+    proxy.inject(Silence(), "DELETE", f"/pods/gs-{stuck.job_id[:8]}", FOR_EVER)
+    made.perform(Remove(stuck.job_id, 1))
+    for launch in others:
+        made.perform(launch)
+    seen_until(lambda seen: sum(pod.state == "running" for pod in seen.pods) >= len(others))
+    assert of(stuck, made.observe())
+    proxy.heal()
+    seen_until(lambda seen: not of(stuck, seen))
+
+
+def test_a_token_that_is_refused_is_read_again(
+    kubeconfig: Path, kubelet: Kubelet, proxy: Proxy
+) -> None:
+    file = token_file(kubeconfig)
+    good = file.read_text()
+    file.write_text("expired")
+    try:
+        with port(proxy.kubeconfig(kubeconfig), NAMESPACE) as made:
+            eventually(lambda: len(proxy.seen) > 3)
+            with pytest.raises(Unavailable):
+                made.cluster.observe()
+            file.write_text(good)
+            launch = launch_on(made)
+            made.perform(launch)
+            until(made, kubelet, lambda seen: of(launch, seen)[0].state is PodState.RUNNING)
+    finally:
+        file.write_text(good)
+
+
+def test_an_api_server_that_was_killed_finds_everything_asked_for(
+    made: Made, control: ControlPlane, seen_until: Until
+) -> None:
+    running = launch_on(made)
+    made.perform(running)
+    seen_until(lambda seen: [pod for pod in of(running, seen) if pod.state == "running"])
+    control.api.kill()
+    asked = replace(launch_on(made), attempt=7)
+    made.perform(asked)
+    assert {pod.job_id for pod in made.observe().pods} == {running.job_id, asked.job_id}
+    control.start()
+    seen_until(lambda seen: [pod for pod in of(asked, seen) if pod.state == "running"])
+    assert of(running, made.observe())
