@@ -11,7 +11,7 @@ be tried again is, by a few threads (kubework.py); what cannot shows as a pod th
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from scheduler.clusters import pods
@@ -41,6 +41,7 @@ GATHER_SECONDS = 0.05  # changes come in swarms: one look answers them all
 GLANCE_SECONDS = 1.0  # between looks for what has waited too long
 BUSY_SECONDS = 0.2
 THREADS = 8
+REFUSED_SECONDS = 20.0  # before a refusal is believed: a server that has just begun refuses all
 
 
 @dataclass(slots=True)
@@ -51,6 +52,7 @@ class Order:
     launch: Launch | None = None  # to be created
     begun: bool = False  # some of it may be there already
     created: bool = False  # all of it is, so the next look has it
+    refused_at: Time | None = None  # since when it is refused, and not for a fault of the job's
     remove: bool = False  # whatever is there
     given_up: KubePod | None = None  # why it is removed: this one never came to run
     verdict: tuple[Pod, ...] = ()  # to be shown when it has been removed
@@ -135,6 +137,15 @@ class KubernetesCluster:
                 mirror.stop()
             self._work.end()
             self._thread.join()
+
+    def owners(self) -> Mapping[str, RunKey]:
+        """Whose each pod is that was last seen, by its uid."""
+        with self._lock:
+            return self._sight.owners()
+
+    def look_again(self) -> None:
+        """Soon: somebody else has seen something."""
+        self._news.set()
 
     def nodes(self) -> tuple[Node, ...]:
         """As they were last seen."""
@@ -234,17 +245,25 @@ class KubernetesCluster:
         try:
             self._runs.create(manifests(launch, self.nodes(), self._shape), self._pods.saw)
         except Rejected as error:
-            self._refused(key, order, self._failed(key, str(error), blamed=True))
+            self._give_up(key, order, self._failed(key, str(error), blamed=True))
         except ApiError as error:
-            if error.passing:
+            blamed = error.code in INVALID
+            if error.passing or not (blamed or self._refused_for_long(order, error)):
                 raise
-            self._refused(key, order, self._failed(key, str(error), error.code in INVALID))
+            self._give_up(key, order, self._failed(key, str(error), blamed))
         else:
             with self._lock:
                 order.launch, order.created = None, not order.remove
             self._news.set()
 
-    def _refused(self, key: RunKey, order: Order, verdict: Pod) -> None:
+    def _refused_for_long(self, order: Order, error: ApiError) -> bool:
+        with self._lock:
+            now = self._clock()
+            order.refused_at = order.refused_at or now
+            order.shown = tuple(replace(pod, reason=str(error)) for pod in order.shown)
+            return now - order.refused_at >= REFUSED_SECONDS
+
+    def _give_up(self, key: RunKey, order: Order, verdict: Pod) -> None:
         with self._lock:
             if not order.remove:
                 self._end(order, (verdict,))

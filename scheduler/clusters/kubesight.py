@@ -55,6 +55,12 @@ class Sight:
     def of(self, key: RunKey) -> list[KubePod]:
         return [seen.kube for seen in self._runs.get(key, ())]
 
+    def owners(self) -> dict[str, RunKey]:
+        """Whose each pod is, by its uid."""
+        return {
+            seen.kube.metadata.uid: seen.whose.key for seen in self._pods.values() if seen.whose
+        }
+
     def ranks(self, key: RunKey) -> set[int]:
         return {seen.whose.rank for seen in self._runs.get(key, ()) if seen.whose}
 

@@ -6,28 +6,72 @@ seen it is shown as one that was lost, and keeps its card.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
 
-from scheduler.model import Failure, Gpu, GpuKey, Node, Observed, Pod, PodState, RunKey, Share
+from scheduler.model import (
+    Action,
+    Event,
+    Failure,
+    Gpu,
+    GpuKey,
+    Node,
+    Observed,
+    Pod,
+    PodState,
+    RunKey,
+    Share,
+)
+from scheduler.ports import Put
 from scheduler.usage import Books, Process, Report, Usage
 from scheduler.values import replace
 
 Used = Mapping[RunKey, tuple[Share, ...]]
 
 
-class Watched:
-    """For one thread at a time."""
+class Server(Protocol):
+    """The cluster as its server tells of it: ports Cluster and Source, and"""
 
-    def __init__(self, reports: Callable[[], Sequence[Report]]) -> None:
-        self._reports, self._books = reports, Books()
+    def perform(self, action: Action) -> None: ...
+    def observe(self) -> Observed: ...
+    def start(self, put: Put) -> None: ...
+    def stop(self) -> None: ...
+    def owners(self) -> Mapping[str, RunKey]:
+        """Whose each pod is, by its uid."""
+
+    def nodes(self) -> tuple[Node, ...]:
+        """As they were last seen."""
+
+
+class Watched:
+    """Ports Cluster and Source; safe for any thread."""
+
+    def __init__(self, server: Server, reports: Callable[[], Sequence[Report]]) -> None:
+        self._server, self._reports, self._books = server, reports, Books()
         self._owners: dict[str, RunKey] = {}  # by their uid: of all pods of which there is a trace
+        self._lock = threading.Lock()
+        self.perform, self.stop, self.nodes = server.perform, server.stop, server.nodes
 
     @property
     def usage(self) -> Mapping[GpuKey, Usage]:
+        """What was last seen on each card, for people."""
         return self._books.usage
 
-    def entered(self, look: Observed, owners: Mapping[str, RunKey]) -> Observed:
-        """`owners`: the run of each pod that the server tells of, by the pod's uid."""
+    def observe(self) -> Observed:
+        return self._entered(self._server.observe())
+
+    def start(self, put: Put) -> None:
+        def news(event: Event) -> None:
+            put(self._entered(event) if isinstance(event, Observed) else event)
+
+        self._server.start(news)
+
+    def _entered(self, look: Observed) -> Observed:
+        with self._lock:
+            return self._with_reports(look, self._server.owners())
+
+    def _with_reports(self, look: Observed, owners: Mapping[str, RunKey]) -> Observed:
         reports = self._reports()
         traces = {p.pod for report in reports for card in report.cards for p in card.processes}
         left = {uid: key for uid, key in self._owners.items() if uid in traces}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from scheduler.clusters.kubeusage import Watched
-from scheduler.model import Gpu, JobId, Node, Observed, Pod, PodState, RunKey, Share
+from scheduler.model import Action, Event, Gpu, JobId, Node, Observed, Pod, PodState, RunKey, Share
+from scheduler.ports import Put
 from scheduler.usage import WATCHDOG, Card, Process, Report
 
 GPU = Gpu("GPU-a", 0, "tesla-t4", 16000)  # as a node's labels tell of it
@@ -19,16 +20,39 @@ UID = "0d1f2c3a-1111-4222-8333-444455556666"
 
 
 class Told:
+    """A server that shows what it is given."""
+
     def __init__(self) -> None:
         self.reports: tuple[Report, ...] = ()
-        self.watched = Watched(lambda: self.reports)
+        self.watched = Watched(self, lambda: self.reports)
+        self._pods: tuple[Pod, ...] = ()
+        self._owners: dict[str, RunKey] = {}
+
+    def perform(self, action: Action) -> None:
+        """There is nothing to do."""
+
+    def observe(self) -> Observed:
+        return Observed(1.0, NODES, self._pods)
+
+    def start(self, put: Put) -> None:
+        put(self.observe())
+
+    def stop(self) -> None:
+        """There is nothing to stop."""
+
+    def owners(self) -> dict[str, RunKey]:
+        return self._owners
+
+    def nodes(self) -> tuple[Node, ...]:
+        return NODES
 
     def report(self, at: float, *processes: Process) -> None:
         used = sum(process.memory_mib for process in processes)
         self.reports = (Report("n1", at, (Card(DRIVERS, used, 0.5, processes),), WATCHDOG),)
 
     def look(self, *pods: Pod, owners: dict[str, RunKey] | None = None) -> Observed:
-        return self.watched.entered(Observed(1.0, NODES, pods), owners or {})
+        self._pods, self._owners = pods, owners or {}
+        return self.watched.observe()
 
 
 def test_without_reports_all_is_as_the_server_tells() -> None:
@@ -73,3 +97,15 @@ def test_who_is_in_no_pod_of_ours_is_a_stranger() -> None:
         look = told.look(POD, owners={UID: A})
     assert look.nodes[0].gpus[0].fault == "others use 3008 MiB of it"
     assert look.pods == (POD,)
+
+
+def test_what_the_server_posts_is_completed_as_well() -> None:
+    told = Told()
+    told.report(1.0, Process(7, 3000, UID, "python"))
+    told.look(POD, owners={UID: A})
+    posted: list[Event] = []
+    told.watched.start(posted.append)
+    assert posted == [told.watched.observe()]
+    (look,) = posted
+    assert isinstance(look, Observed)
+    assert look.pods[0].used == (Share("n1", "GPU-a", 3000),)
