@@ -10,6 +10,7 @@ be tried again is, by a few threads (kubework.py); what cannot shows as a pod th
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -242,15 +243,21 @@ class KubernetesCluster:
         return False
 
     def _create(self, key: RunKey, order: Order, launch: Launch) -> None:
+        nodes = self.nodes()
+        there = {(node.name, gpu.uuid) for node in nodes for gpu in node.gpus}
+        if gone := [share for share in launch.shares if share.key not in there]:
+            words = f"there is no GPU {gone[0].gpu} on {gone[0].node} any more"
+            self._give_up(key, order, self._failed(key, words, blamed=False))
+            return
         try:
-            self._runs.create(manifests(launch, self.nodes(), self._shape), self._pods.saw)
+            self._runs.create(manifests(launch, nodes, self._shape), self._pods.saw)
         except Rejected as error:
-            self._give_up(key, order, self._failed(key, str(error), blamed=True))
+            self._give_up(key, order, self._failed(key, f"cannot start: {error}", blamed=True))
         except ApiError as error:
             blamed = error.code in INVALID
             if error.passing or not (blamed or self._refused_for_long(order, error)):
                 raise
-            self._give_up(key, order, self._failed(key, str(error), blamed))
+            self._give_up(key, order, self._failed(key, f"cannot start: {error}", blamed))
         else:
             with self._lock:
                 order.launch, order.created = None, not order.remove
@@ -271,9 +278,7 @@ class KubernetesCluster:
 
     def _take_away(self, key: RunKey, order: Order) -> bool:
         if order.given_up:
-            words, blamed = pods.hindrance(order.given_up)
-            words = words or self._runs.warning(order.given_up.metadata)
-            verdict = self._failed(key, words or "its pod did not start in time", blamed)
+            verdict = self._failed(key, *self._hindrance(order.given_up))
             with self._lock:
                 order.given_up, order.verdict = None, (verdict,)
         with self._lock:
@@ -297,6 +302,13 @@ class KubernetesCluster:
         self._news.set()
         return False
 
+    def _hindrance(self, kube: KubePod) -> tuple[str, bool]:
+        words, blamed = pods.hindrance(kube)
+        if not words:
+            with contextlib.suppress(ApiError):  # then it is not known
+                words = self._runs.warning(kube.metadata)
+        return f"its pod did not start in time: {words or 'nobody says why'}", blamed
+
     def _leaves(self, meta: Meta) -> bool:
         """Ask it to, unless it has been asked. False: it has left."""
         there = self._pods.get(meta.name)
@@ -314,5 +326,5 @@ class KubernetesCluster:
         """`blamed`: it is the job's fault, so it costs a retry."""
         at = self._clock()
         if blamed:
-            return Pod(*key, PodState.FAILED, reason=f"cannot start: {words}", at=at)
+            return Pod(*key, PodState.FAILED, reason=words, at=at)
         return Pod(*key, PodState.FAILED, reason=Failure.LOST, said=words, at=at)
