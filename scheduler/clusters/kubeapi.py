@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -69,6 +70,16 @@ class Server:
     ) -> bytes:
         with contextlib.closing(self._request(method, path, query, body, self._seconds)) as answer:
             return _read(answer)
+
+    @property
+    def url(self) -> str:
+        return str(self._client.configuration.host)
+
+    def headers(self, path: str) -> Mapping[str, str]:
+        """What is said beside an answer, such as when it was given."""
+        with contextlib.closing(self._request("GET", path, None, None, self._seconds)) as answer:
+            _read(answer)
+            return answer.headers
 
     def lines(self, path: str, query: Mapping[str, str], silent_seconds: float) -> Iterator[bytes]:
         """What the server goes on sending, line by line, until it ends or falls silent."""
@@ -199,5 +210,12 @@ def _refused(code: int, headers: Mapping[str, str], body: bytes) -> ApiError:
 
 
 def _lost(error: Exception) -> ApiError:
-    words = " ".join(str(error).split()) or type(error).__name__
+    """In the words of what went wrong first: what was wrapped around it only repeats them."""
+    first: BaseException = error
+    while inner := first.__cause__ or first.__context__:
+        first = inner
+    if isinstance(first, OSError) and first.strerror and not isinstance(first, ssl.SSLError):
+        words = first.strerror
+    else:
+        words = " ".join(str(first).split()) or type(first).__name__
     return ApiError(f"no answer from the API server: {words}")

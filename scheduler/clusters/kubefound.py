@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from scheduler.clusters.kubeverbs import Rule
 from scheduler.clusters.pods import Condition, KubeNode, Meta, NodeSpec, NodeStatus, Struct
 from scheduler.model import Time
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +47,13 @@ class KubeNamespace(Struct, frozen=True):
 
 
 class QuotaSpec(Struct, frozen=True):
-    scopes: list[str] = []
+    scopes: tuple[str, ...] = ()
     scope_selector: dict[str, Any] | None = None  # only whether there is one
 
 
 class QuotaStatus(Struct, frozen=True):
-    hard: dict[str, str] = {}
-    used: dict[str, str] = {}
+    hard: Mapping[str, str] = {}
+    used: Mapping[str, str] = {}
 
 
 class Quota(Struct, frozen=True):
@@ -66,14 +64,14 @@ class Quota(Struct, frozen=True):
 
 class Limit(Struct, frozen=True):
     type: str = ""  # "Container", "Pod", ...
-    max: dict[str, str] = {}
-    min: dict[str, str] = {}
-    default: dict[str, str] = {}  # limits of a container that says none
-    default_request: dict[str, str] = {}
+    max: Mapping[str, str] = {}
+    min: Mapping[str, str] = {}
+    default: Mapping[str, str] = {}  # limits of a container that says none
+    default_request: Mapping[str, str] = {}
 
 
 class LimitSpec(Struct, frozen=True):
-    limits: list[Limit] = []
+    limits: tuple[Limit, ...] = ()
 
 
 class LimitRange(Struct, frozen=True):
@@ -88,7 +86,7 @@ class Taint(Struct, frozen=True):
 
 
 class FoundSpec(NodeSpec, frozen=True):
-    taints: list[Taint] = []
+    taints: tuple[Taint, ...] = ()
 
 
 class Heartbeat(Condition, frozen=True):
@@ -96,8 +94,8 @@ class Heartbeat(Condition, frozen=True):
 
 
 class FoundStatus(NodeStatus, frozen=True):
-    capacity: dict[str, str] = {}
-    conditions: list[Heartbeat] = []  # type: ignore[assignment]  # nobody puts others in
+    capacity: Mapping[str, str] = {}
+    conditions: tuple[Heartbeat, ...] = ()  # type: ignore[assignment]  # read alone
 
 
 class FoundNode(KubeNode, frozen=True):
