@@ -15,6 +15,7 @@ from typing import Any
 from scheduler.clusters.folders import Place
 from scheduler.clusters.kubeapi import Server
 from scheduler.clusters.kubernetes import KubernetesCluster
+from scheduler.clusters.kubeverbs import IN_CLUSTER, IN_NAMESPACE
 from scheduler.clusters.manifests import Shape
 from scheduler.errors import Unavailable
 from scheduler.model import Event, JobId, JobSpec, Launch, Observed, Pod, Share
@@ -23,29 +24,8 @@ from tests.kube.kubelet import Kubelet
 from tests.support import eventually
 
 # What deploy/ grants, verb by verb.
-RULES: tuple[Rule, ...] = (
-    {
-        "apiGroups": [""],
-        "resources": ["pods"],
-        "verbs": ["get", "list", "watch", "create", "delete", "deletecollection"],
-    },
-    {
-        "apiGroups": [""],
-        "resources": ["configmaps"],
-        "verbs": ["get", "list", "watch", "create", "delete"],
-    },
-    {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "create", "delete"]},
-    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "update"]},
-    {"apiGroups": [""], "resources": ["events"], "verbs": ["list"]},
-)
-CLUSTER_RULES: tuple[Rule, ...] = (
-    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]},
-    {
-        "apiGroups": ["authentication.k8s.io"],
-        "resources": ["tokenreviews"],
-        "verbs": ["create"],
-    },
-)
+RULES: tuple[Rule, ...] = tuple(rule.written() for rule in IN_NAMESPACE)
+CLUSTER_RULES: tuple[Rule, ...] = tuple(rule.written() for rule in IN_CLUSTER)
 
 
 class Made:
@@ -58,7 +38,7 @@ class Made:
         self.cluster = KubernetesCluster(
             self.server,
             Shape("scheduler:7070", namespace, "none:1", custom=Place.parse("host:/"), **shape),
-            time.time,
+            settings.pop("clock", time.time),
             **{"list_every_seconds": 10.0, **settings},
         )
         self.perform = self.cluster.perform
