@@ -47,6 +47,7 @@ class Local:
 
     stop_grace_seconds: Positive = 10.0
     observe_every_seconds: Positive = 5.0
+    strangers_mib: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,9 @@ class Books:
     process that has just ended may still be told of, and one that has just begun be nobody's yet.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, allowed_mib: int = 0) -> None:
+        """`allowed_mib`: what strangers may use of each card. Runs cannot have it."""
+        self._allowed_mib = allowed_mib
         self._strange: dict[GpuKey, tuple[tuple[Time, int], tuple[Time, int]]] = {}
         self.usage: Mapping[GpuKey, Usage] = {}
 
@@ -87,8 +89,9 @@ class Books:
                     if run is not None:
                         taken = used.setdefault(run, {})
                         taken[key] = taken.get(key, 0) + process.memory_mib
-                strange = strangers(card, runs, _unseen(key, runs, granted))
-                gpus[key] = shared_with(card.gpu, self._twice(key, report.at, strange))
+                strange = strangers(card, runs, _unseen(key, runs, granted), self._allowed_mib)
+                gpu = with_room_for(card.gpu, self._allowed_mib)
+                gpus[key] = shared_with(gpu, self._twice(key, report.at, strange))
         self.usage = usage
         return gpus, {
             run: tuple(Share(*key, mib) for key, mib in sorted(taken.items()))
@@ -104,9 +107,12 @@ class Books:
         return min(before[1], mib)
 
 
-def strangers(card: Card, runs: Sequence[RunKey | None], unseen_mib: int = 0) -> int:
-    """What none of ours holds of this card; 0: no more than what prudence keeps back. `unseen_mib`:
-    what may be held by runs of ours of which no process is seen there, as from a container."""
+def strangers(
+    card: Card, runs: Sequence[RunKey | None], unseen_mib: int = 0, allowed_mib: int = 0
+) -> int:
+    """What none of ours holds of this card; 0: no more than they may, or what prudence keeps back.
+    `unseen_mib`: what may be held by runs of ours of which no process is seen there, as from a
+    container."""
     pairs = zip(card.processes, runs, strict=True)
     others = [process for process, run in pairs if run is None]
     theirs = sum(process.memory_mib for process in others if process.name)
@@ -115,7 +121,14 @@ def strangers(card: Card, runs: Sequence[RunKey | None], unseen_mib: int = 0) ->
     nameless = max(0, card.used_mib - known) if card.gpu.reserved_mib else 0
     nameless += sum(process.memory_mib for process in others if not process.name)
     mib = theirs + max(0, nameless - unseen_mib)
-    return -(-mib // STEP_MIB) * STEP_MIB if mib > card.gpu.headroom_mib else 0
+    return -(-mib // STEP_MIB) * STEP_MIB if mib > card.gpu.headroom_mib + allowed_mib else 0
+
+
+def with_room_for(gpu: Gpu, strangers_mib: int) -> Gpu:
+    if not strangers_mib:
+        return gpu
+    kept = max(gpu.reserved_mib, gpu.headroom_mib) + strangers_mib
+    return replace(gpu, reserved_mib=min(kept, gpu.memory_mib))
 
 
 def shared_with(gpu: Gpu, strange_mib: int) -> Gpu:

@@ -76,3 +76,14 @@ def test_a_run_that_begins_takes_its_share_before_its_processes_are_seen() -> No
         granted = {A: (Share("n1", "GPU-a", 4000),)}
         gpus, _ = books.enter([report(at, used=3000)], run_of, granted)
     assert gpus[KEY] == GPU
+
+
+def test_what_strangers_may_use_no_run_can_have() -> None:
+    books = Books(allowed_mib=1000)
+    for at in (1.0, 2.0):
+        gpus, _ = books.enter([report(at, mine(99, 1400))], run_of, {})
+    assert gpus[KEY].fault == ""
+    assert gpus[KEY].capacity_mib == GPU.capacity_mib - 1000
+    for at in (3.0, 4.0):
+        gpus, _ = books.enter([report(at, mine(99, 1600))], run_of, {})
+    assert gpus[KEY].fault == "others use 1600 MiB of it"

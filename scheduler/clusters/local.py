@@ -92,10 +92,11 @@ class LocalCluster:
         heartbeat_seconds: int = 30,
         name: str | None = None,
         agent: Agent | None = None,
+        strangers_mib: int = 0,
     ) -> None:
         self.node = Node(name or socket.gethostname(), tuple(gpus))
         self._agent = agent  # None: the cards are pretended, and nobody can look at them
-        self._books = Books()
+        self._books = Books(strangers_mib)
         self._state_dir = state_dir.absolute()
         self.logs = self._state_dir / "logs"
         self._folder = self._state_dir / "runs"
