@@ -83,18 +83,24 @@ class Server:
 
     def lines(self, path: str, query: Mapping[str, str], silent_seconds: float) -> Iterator[bytes]:
         """What the server goes on sending, line by line, until it ends or falls silent."""
+        rest = b""
+        with self.stream(path, query, silent_seconds) as pieces:
+            for piece in pieces:
+                *whole, rest = (rest + piece).split(b"\n")
+                yield from whole
+
+    @contextlib.contextmanager
+    def stream(
+        self, path: str, query: Mapping[str, str], silent_seconds: float
+    ) -> Iterator[Iterator[bytes]]:
+        """What the server goes on sending, as it comes, once it has begun to answer."""
         answer = self._request("GET", path, query, None, silent_seconds)
         with self._lock:
             self._streams.add(answer)
             if self._closed:
                 self._cut(answer)
-        rest = b""
         try:
-            for chunk in answer.stream(CHUNK_BYTES):
-                *whole, rest = (rest + chunk).split(b"\n")
-                yield from whole
-        except NEVER_CAME as error:
-            raise _lost(error) from error
+            yield _pieces(answer)
         finally:
             with self._lock:
                 self._streams.discard(answer)
@@ -190,6 +196,13 @@ class _Status(msgspec.Struct):
 
     message: str = ""
     reason: str = ""
+
+
+def _pieces(answer: urllib3.HTTPResponse) -> Iterator[bytes]:
+    try:
+        yield from answer.stream(CHUNK_BYTES)
+    except NEVER_CAME as error:
+        raise _lost(error) from error
 
 
 def _read(answer: urllib3.HTTPResponse) -> bytes:

@@ -1,0 +1,129 @@
+"""Where a pod's log was left, and what of it is new when it is sent once more. Pure.
+
+A kubelet sends each line behind its moment; what we keep is as the training wrote it, without. So a
+place is a moment, and how much had been kept before the first line of that moment. Asked for what
+was said since then, the kubelet sends that line again, and from there on as many bytes are passed
+over as have been kept. Hence it does not matter where a stream broke or a daemon was killed, not
+even in the middle of a line, nor how many lines are of one moment; and any earlier place does.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import msgspec
+
+# By so much the lines of one pod may be out of order: two threads of the container runtime write
+# them, and a node's clock is set. The API knows of whole seconds only.
+SEAM_SECONDS = 5.0
+
+_MOMENT = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
+_MOMENT_MAX = len("2026-11-18T23:59:59.123456789+01:00 ")  # the space behind it as well
+
+
+class Place(msgspec.Struct, frozen=True):
+    moment: str = ""  # as the kubelet writes it; none: before the first line
+    size: Annotated[int, msgspec.Meta(ge=0)] = 0  # bytes that were kept before it
+    gone: bool = False  # the node has put that line away: what is later than it is new
+
+    def since(self) -> str:
+        """From when on the log is to be asked for; nothing: from its beginning."""
+        moment = _time(self.moment.encode())
+        if moment is None:
+            return ""
+        since = (moment - timedelta(seconds=SEAM_SECONDS)).astimezone(UTC)
+        return f"{since:%Y-%m-%dT%H:%M:%S}Z"
+
+
+def place_of(text: bytes) -> Place:
+    """As it was written down; before the first line if that is damaged."""
+    try:
+        place = msgspec.json.decode(text, type=Place)
+    except msgspec.MsgspecError:
+        return Place()
+    return place if _time(place.moment.encode()) else Place()
+
+
+class Seam:
+    """For one answer of the server; `kept` is how many bytes of the log there are already."""
+
+    def __init__(self, place: Place, kept: int) -> None:
+        self._place, self._kept = place, kept
+        self._sought = _time(place.moment.encode())
+        self.met = self._sought is None  # whether the place was found
+        self._later = timedelta()  # by how much lines were, while it was not
+        self._moment, self._size = place.moment.encode(), place.size  # of the place by now
+        self._at = min(place.size, kept)  # in the log, when all is kept that was sent so far
+        self._head = b""  # of a line whose moment has not come whole
+        self._within, self._ours = False, False  # a line, and whether it is the pod's
+
+    @property
+    def place(self) -> Place:
+        """To go on from when all has been kept that `new` returned."""
+        if self._moment == self._place.moment.encode():
+            return self._place
+        return Place(self._moment.decode(), self._size)
+
+    def new(self, sent: bytes) -> bytes:
+        """What is to be kept of this piece."""
+        data, at = self._head + sent, 0
+        self._head = b""
+        fresh = []
+        while at < len(data):
+            if not self._within:
+                begin = self._begin(data, at)
+                if begin is None:
+                    self._head = data[at:]
+                    break
+                at, self._within = begin, True
+            end = data.find(b"\n", at) + 1 or len(data)
+            if self._ours and self.met:
+                fresh.append(self._beyond(data[at:end]))
+            self._within = data[at:end][-1:] != b"\n"
+            at = end
+        return b"".join(fresh)
+
+    def missed(self, ended: bool) -> bool:
+        """Whether the place is not there any more, and what was sent is of later."""
+        order = timedelta(seconds=0.0 if ended else SEAM_SECONDS)
+        return not self.met and not self._place.gone and self._later > order
+
+    def _begin(self, data: bytes, at: int) -> int | None:
+        """Where the words of the line begin; None: that has not been sent yet."""
+        line = data[at : at + _MOMENT_MAX]
+        moment, space, _ = line.partition(b" ")
+        if not space and b"\n" not in line and len(line) < _MOMENT_MAX:
+            return None
+        # What the kubelet itself has to say, for instance why it ends, has no moment.
+        self._ours = bool(space) and self._heard(moment)
+        return at + len(moment) + 1 if self._ours else at
+
+    def _heard(self, moment: bytes) -> bool:
+        if moment and moment == self._moment:
+            self.met = self.met or not self._place.gone
+            return True
+        time = _time(moment)
+        if time is None:
+            return False
+        if self._sought and not self.met:
+            self._later = max(self._later, time - self._sought)
+            self.met = self._place.gone and time > self._sought
+        if self.met:
+            self._moment, self._size = moment, self._at
+        return True
+
+    def _beyond(self, words: bytes) -> bytes:
+        fresh = words[max(0, self._kept - self._at) :]
+        self._at += len(words)
+        return fresh
+
+
+def _time(moment: bytes) -> datetime | None:
+    if not _MOMENT.fullmatch(moment):
+        return None
+    try:
+        return datetime.fromisoformat(moment.decode())
+    except ValueError:
+        return None
