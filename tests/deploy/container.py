@@ -36,8 +36,8 @@ class Container:
         self.address = f"127.0.0.1:{free_port()}"
         self._name = f"epoch-scheduler-{uuid.uuid4().hex[:8]}"
         self._user = dict(zip(("uid", "gid"), map(int, config["User"].split(":")), strict=True))
-        self._bundle = state.parent / f"{state.name}.bundle"
-        self._bundle.mkdir(exist_ok=True)
+        self._bundle = state.parent / self._name
+        self._bundle.mkdir()
         state.mkdir(exist_ok=True)
         os.chown(state, self._user["uid"], self._user["gid"])
         flags = ("--listen", self.address, "--gpus", "2x16384")

@@ -69,6 +69,7 @@ def archive() -> Path:
 
 def unpack(image: Path, folder: Path) -> dict[str, Any]:
     """Its files, as root has them, into a folder. Returns its configuration."""
+    folder.chmod(0o755)  # it becomes a root, also of others
     with tarfile.open(image) as outer:
 
         def blob(digest: str) -> bytes:
