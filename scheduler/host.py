@@ -120,7 +120,7 @@ def _pods(config: Config, clock: Callable[[], Time]) -> Pods:
     from scheduler.clusters.kubetokens import review
 
     wanted = config.kubernetes
-    shape = _shape(config)
+    shape = shape_of(config)
     server = Server(wanted.kubeconfig, wanted.request_seconds)
     known = Reviewed(partial(review, server), wanted.token_audience, config.users, clock).user
     cluster = KubernetesCluster(
@@ -134,7 +134,8 @@ def _pods(config: Config, clock: Callable[[], Time]) -> Pods:
     return Pods(cluster, shape, logs, [known] if wanted.token_audience else [])
 
 
-def _shape(config: Config) -> Shape:
+def shape_of(config: Config) -> Shape:
+    """Of pods, as the settings have it. Raises ConfigError."""
     wanted = config.kubernetes
     if not wanted.service:
         raise ConfigError("kubernetes.service is missing: where trainings report to, as HOST:PORT")
