@@ -142,7 +142,7 @@ class Logs:
 
     def _drained(self, kube: KubePod, seconds: float) -> bool:
         known, now = self._logs.get(kube.metadata.name), time.monotonic()
-        if known is None or known.done:
+        if known is None or known.done or kube.metadata.deletion_timestamp:
             return True
         if known.leaving_at is None:
             known.leaving_at = now

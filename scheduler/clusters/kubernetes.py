@@ -14,9 +14,11 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from scheduler.clusters import pods
 from scheduler.clusters.kubeapi import ApiError, Server
+from scheduler.clusters.kubelogs import Logs
 from scheduler.clusters.kuberuns import INVALID, Runs
 from scheduler.clusters.kubesight import Sight
 from scheduler.clusters.kubewatch import Mirror
@@ -65,6 +67,7 @@ class Patience:
 
     image_seconds: float = 300.0  # while its image, or its container, cannot be had
     start_seconds: float = 900.0  # whatever it waits for
+    log_seconds: float = 5.0  # for the last that it said; then it is deleted all the same
 
 
 class KubernetesCluster:
@@ -78,10 +81,12 @@ class KubernetesCluster:
         *,
         patience: Patience | None = None,
         list_every_seconds: float = 30.0,
+        logs: Path | None = None,  # where what pods print is kept
     ) -> None:
         self._server, self._shape, self._clock = server, shape, clock
         self._patience = patience or Patience()
         self._runs = Runs(server, shape.namespace)
+        self._logs = logs and Logs(server, shape.namespace, logs)
         self._news, self._stopping = threading.Event(), threading.Event()
         self._lock = threading.Lock()
         self._orders: dict[RunKey, Order] = {}
@@ -138,6 +143,8 @@ class KubernetesCluster:
                 mirror.stop()
             self._work.end()
             self._thread.join()
+            if self._logs:
+                self._logs.stop()
 
     def owners(self) -> Mapping[str, RunKey]:
         """Whose each pod is that was last seen, by its uid."""
@@ -174,6 +181,8 @@ class KubernetesCluster:
         if there is None or nodes is None:
             return False
         self._sight.look(there, nodes, now)
+        if self._logs:
+            self._logs.follow(there)
         self._orders = {key: order for key, order in self._orders.items() if not order.created}
         return True
 
@@ -282,9 +291,11 @@ class KubernetesCluster:
             with self._lock:
                 order.given_up, order.verdict = None, (verdict,)
         with self._lock:
-            known = [kube.metadata for kube in self._sight.of(key)]
+            known = self._sight.of(key)
             seen = self._sight.ranks(key)
-        left = [meta for meta in known if self._leaves(meta)]
+        if self._logs and not self._logs.drained(known, self._patience.log_seconds):
+            return True
+        left = [kube for kube in known if self._leaves(kube.metadata)]
         if any(pod.rank not in seen for pod in order.shown) and self._runs.delete_pods(key):
             return True
         if left:

@@ -28,6 +28,7 @@ class Rule:
 # In each namespace where pods of jobs are.
 IN_NAMESPACE: Sequence[Rule] = (
     Rule("pods", ("get", "list", "watch", "create", "delete", "deletecollection")),
+    Rule("pods/log", ("get",)),
     Rule("configmaps", ("get", "list", "watch", "create", "delete")),
     Rule("services", ("get", "create", "delete")),
     Rule("secrets", ("create", "update")),
