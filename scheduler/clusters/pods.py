@@ -30,6 +30,7 @@ GPUS = f"{DOMAIN}/gpus"  # of a node, written by its agent: a JSON list of model
 GPU_RESOURCE = "nvidia.com/gpu"
 CDI_KIND = "k8s.device-plugin.nvidia.com/gpu"  # as its device plugin calls a card
 GPU_PRODUCT, GPU_MEMORY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory"  # of NVIDIA's discovery
+UPGRADE = "nvidia.com/gpu-driver-upgrade-state"  # by NVIDIA's operator
 SLOT = "slot-"  # begins what stands for a card where the kubelet chooses which one it is
 MEMORY_UNKNOWN_MIB = 16_384  # of a card whose node says how many there are, but not how large
 
@@ -315,8 +316,15 @@ def node_seen(kube: KubeNode) -> Node:
         kube.metadata.name,
         gpus_of(kube),
         labels=tuple(sorted(kube.metadata.labels.items())),
-        ready=answers(kube) and not kube.spec.unschedulable,
+        ready=answers(kube) and not kube.spec.unschedulable and not upgrades(kube),
     )
+
+
+def upgrades(kube: KubeNode) -> bool:
+    """Whether its driver is being replaced, which waits until nobody uses a card. (Its turn may be
+    long in coming: until then, the node is as good as any.)"""
+    state = kube.metadata.labels.get(UPGRADE, "")
+    return state not in ("", "unknown", "upgrade-done", "upgrade-required")
 
 
 def answers(kube: KubeNode) -> bool:
@@ -328,7 +336,7 @@ def gpus_of(kube: KubeNode) -> tuple[Gpu, ...]:
     meta = kube.metadata
     listed = meta.annotations.get(GPUS)
     if listed is None:
-        return _slots(meta.labels, kube.status.allocatable)
+        return slots(meta.labels, kube.status.allocatable)
     try:
         cards = msgspec.json.decode(listed, type=list[_Card])
     except msgspec.MsgspecError as error:
@@ -347,7 +355,8 @@ def listed(gpus: Sequence[Gpu]) -> str:
     return msgspec.json.encode(cards).decode()
 
 
-def _slots(labels: Mapping[str, str], allocatable: Mapping[str, str]) -> tuple[Gpu, ...]:
+def slots(labels: Mapping[str, str], allocatable: Mapping[str, str]) -> tuple[Gpu, ...]:
+    """One for each card that a kubelet hands out."""
     count = allocatable.get(GPU_RESOURCE, "0")
     memory = labels.get(GPU_MEMORY, "")
     mib = int(memory) if memory.isdecimal() and int(memory) else MEMORY_UNKNOWN_MIB

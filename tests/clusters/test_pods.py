@@ -258,3 +258,22 @@ def test_a_node_is_ready_when_it_answers_and_may_be_used() -> None:
     assert not pods.node_seen(node(ready="Unknown")).ready
     assert not pods.node_seen(node(unschedulable=True)).ready
     assert pods.answers(node(unschedulable=True))
+
+
+@pytest.mark.parametrize(
+    ("state", "ready"),
+    [
+        ("", True),
+        ("upgrade-done", True),
+        ("upgrade-required", True),
+        ("cordon-required", False),
+        ("wait-for-jobs-required", False),
+        ("pod-deletion-required", False),
+        ("upgrade-failed", False),
+    ],
+)
+def test_nothing_is_started_where_the_driver_is_being_replaced(state: str, ready: bool) -> None:
+    labels = {pods.UPGRADE: state} if state else {}
+    status = {"conditions": [{"type": "Ready", "status": "True"}]}
+    told = {"metadata": {"name": "n1", "labels": labels}, "status": status}
+    assert pods.node_seen(msgspec.convert(told, KubeNode)).ready is ready
