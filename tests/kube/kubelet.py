@@ -99,6 +99,21 @@ class Kubelet:
         waiting = {"reason": reason, "message": message}
         self._write(name, phase="Pending", containerStatuses=[_status(waiting=waiting)])
 
+    def warns(self, name: str, reason: str, message: str) -> None:
+        """With an event: that is where a kubelet says what keeps a pod from starting."""
+        pod = self._get(f"{self._pods}/{name}")
+        about = {key: pod["metadata"][key] for key in ("name", "namespace", "uid")}
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{name}.1"},
+            "involvedObject": {"kind": "Pod", **about},
+            "type": "Warning",
+            "reason": reason,
+            "message": message,
+        }
+        self._server.call("POST", f"{self._namespace}/events", body=event)
+
     def ends(self, name: str, exit_code: int, reason: str = "", message: str = "") -> None:
         ended = {
             "exitCode": exit_code,

@@ -1,0 +1,420 @@
+"""Our port to Kubernetes on a real API server, under a real token of a service account."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import structlog
+
+from scheduler.clusters import pods
+from scheduler.clusters.kubeapi import ApiError, Server
+from scheduler.clusters.kubernetes import Patience
+from scheduler.clusters.kuberuns import Runs
+from scheduler.clusters.manifests import Shape, manifests
+from scheduler.clusters.pods import KubePod
+from scheduler.errors import ConfigError, Unavailable
+from scheduler.model import Failure, Gpu, JobId, Launch, Pod, PodState, Remove, Share
+from tests.kube.cluster import CLUSTER_RULES, RULES, Made, allowed, launch_on, of, port, until
+from tests.kube.control import RBAC, ControlPlane
+from tests.kube.kubelet import CARDS, Kubelet
+from tests.kube.processes import free_port
+from tests.support import eventually
+
+NAMESPACE = "ports"
+SHAPE = Shape("scheduler:7070", NAMESPACE, "none:1")
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(_control_plane: ControlPlane) -> Path:
+    _control_plane.namespace(NAMESPACE)
+    return allowed(_control_plane, NAMESPACE)
+
+
+@pytest.fixture
+def kubelet(control: ControlPlane) -> Iterator[Kubelet]:
+    with Kubelet(control, NAMESPACE).at_work() as kubelet:
+        yield kubelet
+
+
+@pytest.fixture
+def made(kubeconfig: Path, kubelet: Kubelet) -> Iterator[Made]:
+    with port(kubeconfig, NAMESPACE) as made:
+        yield made
+
+
+def running(made: Made, kubelet: Kubelet, **fields: Any) -> Launch:
+    """A launch that has come to run."""
+    launch = launch_on(made)
+    launch = replace(launch, spec=replace(launch.spec, **fields))
+    made.perform(launch)
+    until(made, kubelet, lambda seen: of(launch, seen)[0].state is PodState.RUNNING)
+    return launch
+
+
+def over(made: Made, launch: Launch) -> Pod:
+    found: list[Pod] = []
+
+    def ended() -> bool:
+        found[:] = [pod for pod in of(launch, made.observe()) if not pod.alive]
+        return bool(found)
+
+    eventually(ended)
+    return found[0]
+
+
+def name(launch: Launch, rank: int = 0) -> str:
+    return pods.pod_name((launch.job_id, launch.attempt), rank)
+
+
+# --- what became of a pod -----------------------------------------------------------------------
+
+
+def test_a_pod_that_ends_tells_how(made: Made, kubelet: Kubelet) -> None:
+    well, badly, full, refused = (running(made, kubelet) for _ in range(4))
+    kubelet.ends(name(well), 0)
+    kubelet.ends(name(badly), 3)
+    kubelet.ends(name(full), 1, message="torch.OutOfMemoryError: CUDA out of memory.")
+    kubelet.refuses(name(refused), "UnexpectedAdmissionError", "Allocate failed")
+    assert over(made, well).state is PodState.SUCCEEDED
+    assert over(made, badly).reason == "exit code 3"
+    assert over(made, full).reason == Failure.OUT_OF_MEMORY
+    assert over(made, refused).reason == Failure.LOST
+
+
+def test_a_pod_that_somebody_deletes_is_gone_and_leaves_nothing(
+    made: Made, kubelet: Kubelet
+) -> None:
+    launch = running(made, kubelet)
+    kubelet.delete(name(launch))
+    until(made, kubelet, lambda seen: not of(launch, seen))
+    eventually(lambda: not kubelet.owners())
+
+
+def test_a_run_on_a_node_that_does_not_answer_is_lost_when_its_time_is_over(
+    kubeconfig: Path, kubelet: Kubelet
+) -> None:
+    now = [1.8e9]
+    with port(kubeconfig, NAMESPACE, clock=lambda: now[0]) as made:
+        launch = running(made, kubelet)
+        kubelet.answers(kubelet.node, False)
+        kubelet.delete(name(launch))
+        eventually(lambda: of(launch, made.observe())[0].state is not PodState.RUNNING)
+        now[0] += 1e9
+        assert over(made, launch).said == f"node {kubelet.node} does not answer"
+
+
+# --- what never comes to run --------------------------------------------------------------------
+
+
+def test_an_image_that_cannot_be_had_is_given_up_with_the_reason(
+    kubeconfig: Path, kubelet: Kubelet
+) -> None:
+    with port(kubeconfig, NAMESPACE, patience=Patience(1.0, 60.0)) as made:
+        launch = launch_on(made)
+        made.perform(launch)
+        eventually(kubelet.pods)
+        kubelet.bind(name(launch))
+        kubelet.waits(name(launch), "ImagePullBackOff", "pull access denied for none")
+        eventually(lambda: "deletionTimestamp" in kubelet.pods()[0]["metadata"])
+        assert of(launch, made.observe())[0].alive
+        kubelet.step()
+        ended = over(made, launch)
+        assert "its image cannot be had: ImagePullBackOff: pull access denied" in ended.reason
+        made.perform(Remove(launch.job_id, 1))
+        eventually(lambda: not of(launch, made.observe()) and not kubelet.owners())
+
+
+def test_a_pod_that_does_not_start_is_lost_with_what_its_node_says(
+    kubeconfig: Path, kubelet: Kubelet
+) -> None:
+    with port(kubeconfig, NAMESPACE, patience=Patience(60, 2.0)) as made:
+        launch = launch_on(made)
+        made.perform(launch)
+        eventually(kubelet.pods)
+        kubelet.warns(name(launch), "FailedMount", "hostPath type check failed: /nowhere")
+        ended = over(made, launch)
+        assert ended.reason == Failure.LOST
+        assert "FailedMount: hostPath type check failed: /nowhere" in ended.said
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"env": (("A=B", "x"),)}, "env"),
+        ({"ports": ((70_000, 80),)}, "hostPort"),
+        ({"snapshots_dir": "/snapshots"}, "--snapshots_dir /snapshots: this cluster has no place"),
+    ],
+)
+def test_what_can_never_be_created_is_the_jobs_own_fault(
+    made: Made, fields: dict[str, Any], words: str
+) -> None:
+    launch = launch_on(made)
+    made.perform(replace(launch, spec=replace(launch.spec, **fields)))
+    ended = over(made, launch)
+    assert ended.reason.startswith("cannot start: ")
+    assert words in ended.reason
+
+
+def test_a_card_that_has_left_meanwhile_is_not_the_jobs_fault(made: Made) -> None:
+    launch = launch_on(made)
+    (share,) = launch.shares
+    made.perform(replace(launch, shares=(replace(share, gpu="GPU-9"),)))
+    ended = over(made, launch)
+    assert (ended.reason, ended.said[:20]) == (Failure.LOST, "there is no GPU GPU-")
+
+
+def test_a_quota_that_refuses_is_told_and_costs_no_retry(
+    made: Made, kubelet: Kubelet, control: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scheduler.clusters.kubernetes.REFUSED_SECONDS", 0.0)
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}}
+    control.apply({**quota, "spec": {"hard": {"pods": "0"}}}, NAMESPACE)
+    try:
+        launch = launch_on(made)
+        made.perform(launch)
+        ended = over(made, launch)
+        assert ended.reason == Failure.LOST
+        assert "forbidden" in ended.said
+        assert "quota" in ended.said
+    finally:
+        control.kubectl("delete", "resourcequota", "none", "--namespace", NAMESPACE)
+
+
+def test_a_namespace_that_is_not_there_is_told(
+    control: ControlPlane, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scheduler.clusters.kubernetes.REFUSED_SECONDS", 0.0)
+    with port(control.admin, "nowhere") as made:
+        made.namespace = NAMESPACE
+        launch = launch_on(made)
+        made.perform(launch)
+        assert 'namespaces "nowhere" not found' in over(made, launch).said
+
+
+# --- names --------------------------------------------------------------------------------------
+
+
+def test_a_name_that_another_job_has_is_left_to_it(
+    made: Made, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scheduler.clusters.kubernetes.REFUSED_SECONDS", 0.0)
+    first = running(made, kubelet)
+    alike = replace(first, job_id=JobId(first.job_id[:8] + str(uuid.uuid4())[8:]))
+    made.perform(alike)
+    assert "is taken by another job" in over(made, alike).said
+    made.perform(Remove(alike.job_id, 1))
+    eventually(lambda: not of(alike, made.observe()))
+    assert of(first, made.observe())[0].state is PodState.RUNNING
+    assert len(kubelet.owners()) == 1
+
+
+def test_what_another_launch_left_under_its_name_has_to_leave(
+    made: Made, kubelet: Kubelet, kubeconfig: Path
+) -> None:
+    nodes, launch = made.observe().nodes, launch_on(made)
+    made.cluster.stop()
+    runs, seen = Runs(Server(kubeconfig, 5.0), NAMESPACE), list[bytes]()
+    older = manifests(replace(launch, epochs_done=1), nodes, SHAPE)
+    runs.create(older, seen.append)
+    runs.create(older, seen.append)  # the same, so it is there already
+    for left in ("configmaps", "pods"):
+        with pytest.raises(ApiError, match="is of another launch") as refusal:
+            runs.create(manifests(launch, nodes, SHAPE), seen.append)
+        assert refusal.value.passing, left
+        kubelet.step()
+    runs.create(manifests(launch, nodes, SHAPE), seen.append)
+    first, again, now = (msgspec.json.decode(each, type=KubePod).metadata.uid for each in seen)
+    assert first == again != now
+
+
+# --- who comes after ----------------------------------------------------------------------------
+
+
+def test_another_daemon_knows_all_runs_by_their_labels(
+    made: Made, kubelet: Kubelet, kubeconfig: Path
+) -> None:
+    launches = [running(made, kubelet) for _ in range(3)]
+    made.cluster.stop()
+    with port(kubeconfig, NAMESPACE) as second:
+        seen = second.observe()
+        assert {pod.job_id: pod.shares for pod in seen.pods} == {
+            launch.job_id: launch.shares for launch in launches
+        }
+        second.perform(launches[0])
+        second.perform(Remove(launches[1].job_id, 1))
+        until(second, kubelet, lambda seen: len(seen.pods) == 2)
+        assert len(kubelet.pods()) == 2
+
+
+def test_it_tells_of_every_change_without_being_asked(made: Made, kubelet: Kubelet) -> None:
+    launch = running(made, kubelet)
+    eventually(lambda: made.told and of(launch, made.told[-1]))
+    kubelet.ends(name(launch), 0)
+    eventually(lambda: of(launch, made.told[-1])[0].state is PodState.SUCCEEDED)
+    assert [seen.at for seen in made.told] == sorted(seen.at for seen in made.told)
+
+
+def test_a_node_that_lies_has_no_cards_and_is_told_of_once(made: Made, kubelet: Kubelet) -> None:
+    with structlog.testing.capture_logs() as logs:
+        kubelet.annotate(kubelet.node, **{pods.GPUS: "nonsense"})
+        eventually(lambda: not made.observe().nodes[0].gpus)
+        kubelet.annotate(kubelet.node, **{pods.GPUS: pods.listed(CARDS)})
+        eventually(lambda: made.observe().nodes[0].gpus == CARDS)
+    said = [line for line in logs if line["event"] == "node_not_understood"]
+    assert len(said) == 1
+    assert kubelet.node in said[0]["error"]
+
+
+# --- gangs, and what else there is --------------------------------------------------------------
+
+
+def test_a_gang_is_a_pod_for_each_node_under_one_service(
+    made: Made, kubelet: Kubelet, control: ControlPlane
+) -> None:
+    other = f"second-{kubelet.node}"
+    kubelet.joins(other, (Gpu("GPU-8", 0, "t4", 16_384),))
+    try:
+        eventually(lambda: len(made.observe().nodes) == 2)
+        launch = launch_on(made)
+        shares = (*launch.shares, Share(other, "GPU-8", 2000))
+        gang = replace(launch, shares=tuple(sorted(shares)))
+        made.perform(gang)
+        seen = until(
+            made, kubelet, lambda seen: [pod.state for pod in of(gang, seen)] == ["running"] * 2
+        )
+        assert sorted(pod.rank for pod in of(gang, seen)) == [0, 1]
+        held = {share for pod in of(gang, seen) for share in pod.shares}
+        assert held == set(gang.shares)
+        (service,) = control.get("services", "--namespace", NAMESPACE)["items"]
+        assert service["spec"]["clusterIP"] == "None"
+        made.perform(Remove(gang.job_id, 1))
+        until(made, kubelet, lambda seen: not of(gang, seen))
+    finally:
+        kubelet.leaves(other)
+        control.kubectl("delete", "services", "--all", "--namespace", NAMESPACE)
+
+
+def test_a_run_that_was_removed_leaves_nothing_where_garbage_is_collected(
+    made: Made, kubelet: Kubelet, control: ControlPlane, controllers: None
+) -> None:
+    launch = running(made, kubelet, ports=((31_346, 6006),))
+    made.perform(Remove(launch.job_id, 1))
+    until(made, kubelet, lambda seen: not of(launch, seen))
+    selector = ("--selector", pods.SELECTOR, "--namespace", NAMESPACE)
+    eventually(lambda: not control.get("pods,configmaps,secrets,services", *selector)["items"])
+
+
+def test_who_deletes_the_owner_ends_the_run(
+    made: Made, kubelet: Kubelet, control: ControlPlane, controllers: None
+) -> None:
+    launch = running(made, kubelet)
+    owner = pods.run_name((launch.job_id, 1))
+    control.kubectl("delete", "configmap", owner, "--namespace", NAMESPACE)
+    until(made, kubelet, lambda seen: not of(launch, seen))
+
+
+# --- who may not --------------------------------------------------------------------------------
+
+
+NEEDED = [
+    (verb, resource)
+    for rules in (RULES, CLUSTER_RULES)
+    for rule in rules
+    for resource in rule["resources"]
+    for verb in rule["verbs"]
+]
+USUAL = [
+    (verb, resource)
+    for verb, resource in NEEDED
+    if verb in ("list", "watch", "create", "delete") and resource not in ("services", "events")
+]
+
+
+@pytest.mark.parametrize(("verb", "resource"), USUAL)
+def test_a_verb_that_is_missing_is_named(
+    verb: str,
+    resource: str,
+    kubeconfig: Path,
+    kubelet: Kubelet,
+    control: ControlPlane,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def grant(missing: str) -> None:
+        for kind, title, rules in (
+            ("Role", "scheduler", RULES),
+            ("ClusterRole", f"{NAMESPACE}-scheduler", CLUSTER_RULES),
+        ):
+            told = [
+                {**rule, "verbs": [each for each in rule["verbs"] if each != missing]}
+                if resource in rule["resources"]
+                else rule
+                for rule in rules
+            ]
+            made = {"apiVersion": RBAC, "kind": kind, "metadata": {"name": title}, "rules": told}
+            control.apply(made, NAMESPACE)
+
+    grant(missing=verb)
+    try:
+        with structlog.testing.capture_logs() as logs, port(kubeconfig, NAMESPACE) as made:
+            if verb in ("create", "delete"):
+                launch = launch_on(made)
+                made.perform(launch)
+            if verb == "delete":
+                until(made, kubelet, lambda seen: of(launch, seen)[0].state is PodState.RUNNING)
+                made.perform(Remove(launch.job_id, 1))
+                if resource == "configmaps":
+                    until(made, kubelet, lambda seen: not of(launch, seen))
+            words = f'cannot {verb} resource "{resource}"'
+            eventually(lambda: any(words in str(line.get("error")) for line in logs))
+    finally:
+        grant(missing="")
+
+
+# --- where to find it ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "cannot read"),
+        ("[", "is no kubeconfig"),
+        ("just words", "is no kubeconfig"),
+        ("", "is no kubeconfig"),
+        ('{"apiVersion": "v1", "kind": "Config"}', "is no kubeconfig"),
+        ('{"current-context": "x", "contexts": []}', "is no kubeconfig"),
+        ('{"current-context": "x", "contexts": 7, "clusters": {}, "users": 1}', "is no kubeconfig"),
+    ],
+)
+def test_a_kubeconfig_that_is_none_is_named_in_one_line(
+    tmp_path: Path, text: str | None, words: str
+) -> None:
+    path = tmp_path / "mine"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError, match=words) as refusal:
+        Server(path, 1.0)
+    assert str(path) in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_server_that_is_not_there_is_told_of_once(
+    control: ControlPlane, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    told = json.loads(control.admin.read_text())
+    told["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{free_port()}"
+    (tmp_path / "config").write_text(json.dumps(told))
+    with (
+        structlog.testing.capture_logs() as logs,
+        port(tmp_path / "config", NAMESPACE) as made,
+    ):
+        eventually(lambda: len(logs) >= 3)
+        with pytest.raises(Unavailable):
+            made.cluster.observe()
+    assert {line["event"] for line in logs} == {"cluster_does_not_answer"}
