@@ -26,7 +26,8 @@ def canary(
     """On the first card of this node; anywhere and without any card if there is none."""
     card = node.gpus[0] if node and node.gpus else None
     shares = (Share(node.name, card.uuid, 1),) if node and card else ()
-    spec = JobSpec(name=name, user="", command=("sh", "-c", LOOK), max_epochs=1)
+    custom = shape.custom.root if shape.custom.kind else ""
+    spec = JobSpec(name=name, user="", command=("sh", "-c", LOOK), custom_dir=custom)
     launch = Launch(JobId(name), 1, spec, shares, 0, 1, "")
     (made,) = (each for each in manifests(launch, nodes, shape) if each["kind"] == "Pod")
     (container,) = made["spec"]["containers"]

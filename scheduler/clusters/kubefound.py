@@ -131,3 +131,4 @@ class Found:
     priority_class: Refusal | None
     nodes: Sequence[FoundNode] | Refusal
     renewed: Mapping[str, Time] | Refusal  # when each node last said that it is there, by its clock
+    foreign: Mapping[str, int] | Refusal  # cards of each node that pods which are not ours have

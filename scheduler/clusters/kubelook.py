@@ -24,7 +24,7 @@ from scheduler.clusters.kubefound import (
 )
 from scheduler.clusters.kubeverbs import IN_CLUSTER, IN_NAMESPACE, Rule
 from scheduler.clusters.manifests import Shape
-from scheduler.clusters.pods import Meta, Struct
+from scheduler.clusters.pods import GPU_RESOURCE, MANAGED_BY, OURS, Meta, Struct
 from scheduler.errors import Impossible
 from scheduler.model import Time
 
@@ -73,6 +73,24 @@ class _SelfReview(Struct, frozen=True):
     status: _Self
 
 
+class _Resources(Struct, frozen=True):
+    limits: Mapping[str, str] = {}
+
+
+class _Container(Struct, frozen=True):
+    resources: _Resources = _Resources()
+
+
+class _Asks(Struct, frozen=True):
+    node_name: str = ""
+    containers: tuple[_Container, ...] = ()
+
+
+class _Pod(Struct, frozen=True):
+    metadata: Meta
+    spec: _Asks = _Asks()
+
+
 class Look:
     """Whoever's eyes these are, `account` (NAMESPACE/NAME) is whose permissions are asked for: a
     service account's, or our own."""
@@ -89,6 +107,7 @@ class Look:
         """Raises ApiError if the server cannot be asked at all."""
         headers = self._server.headers("/version")
         at = self._clock()
+        renewed = self._renewed()  # at once: it is compared with the time
         nodes = self._list("/api/v1/nodes", FoundNode)
         return Found(
             self._server.url,
@@ -101,7 +120,8 @@ class Look:
             self._absent("/apis/node.k8s.io/v1/runtimeclasses", self._shape.runtime_class),
             self._absent("/apis/scheduling.k8s.io/v1/priorityclasses", self._shape.priority_class),
             nodes,
-            self._renewed(),
+            renewed,
+            self._foreign(),
         )
 
     def _space(self, name: str, nodes: Sequence[FoundNode] | Refusal) -> Space:
@@ -174,6 +194,21 @@ class Look:
             if lease.spec.renew_time
         }
 
+    def _foreign(self) -> Mapping[str, int] | Refusal:
+        alive = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!="}
+        found = self._list("/api/v1/pods", _Pod, alive)
+        if isinstance(found, Refusal):
+            return found
+        cards: dict[str, int] = {}
+        for pod in found:
+            if pod.metadata.labels.get(MANAGED_BY) != OURS:
+                asked = (
+                    each.resources.limits.get(GPU_RESOURCE, "0") for each in pod.spec.containers
+                )
+                count = sum(int(text) for text in asked if text.isdecimal())
+                cards[pod.spec.node_name] = cards.get(pod.spec.node_name, 0) + count
+        return cards
+
     def _read(self, path: str, kind: type[T]) -> T | Refusal:
         try:
             return msgspec.json.decode(self._server.call("GET", path), type=kind)
@@ -182,10 +217,12 @@ class Look:
         except msgspec.MsgspecError:
             return Refusal("its answer is none of a Kubernetes API server")
 
-    def _list(self, path: str, kind: type[T]) -> list[T] | Refusal:
+    def _list(
+        self, path: str, kind: type[T], selector: Mapping[str, str] | None = None
+    ) -> list[T] | Refusal:
         pages: Any = _List  # which mypy cannot make a list of a kind that is known later
         found: list[T] = []
-        query = {"limit": str(PAGE)}
+        query = {"limit": str(PAGE), **(selector or {})}
         try:
             while True:
                 page = msgspec.json.decode(self._server.call("GET", path, query), type=pages[kind])

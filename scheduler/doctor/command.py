@@ -1,0 +1,199 @@
+"""scheduler-doctor as it is called: settings, what is looked at, what is printed, how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from scheduler.config import Config, load
+from scheduler.doctor import canaries, machine
+from scheduler.doctor.findings import Finding, Level, script, summary
+from scheduler.errors import ConfigError
+from scheduler.host import shape_of
+
+if TYPE_CHECKING:  # its client is big, and loaded only where it is used
+    from scheduler.clusters.kubeapi import Server
+    from scheduler.clusters.kubefound import Found
+
+FINE, WRONG, WRONG_SETTINGS, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
+NAME = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
+
+
+@click.command(
+    context_settings={
+        "token_normalize_func": lambda name: name.replace("-", "_"),
+        "max_content_width": 100,
+    },
+    epilog="""
+    \b
+    examples:
+      scheduler-doctor
+      scheduler-doctor --config lab.toml --kubeconfig ~/.kube/config --fix
+      scheduler-doctor --cluster kubernetes --canary --json
+
+    \b
+    exit codes:
+      0   nothing is wrong; there may be warnings
+      1   something is wrong
+      2   a wrong flag, setting or file
+      3   the API server cannot be reached, or does not let us in
+      130 interrupted
+
+    What each line means: docs/commands.md.
+    """,
+)
+@click.option(
+    "--config",
+    "file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The daemon's settings. Default: /etc/epoch-scheduler.toml, if there is one.",
+)
+@click.option("--cluster", metavar="NAME", help="local (the default), or kubernetes.")
+@click.option("--state_dir", metavar="DIR", help="As the daemon is to have it.")
+@click.option(
+    "--kubeconfig",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Look as whoever this file lets in, rather than as the daemon. Nothing else changes.",
+)
+@click.option(
+    "--account",
+    metavar="NAMESPACE/NAME",
+    default="",
+    help="Whose permissions to check: this service account's. Default: our own.",
+)
+@click.option(
+    "--canary", is_flag=True, help="Run a pod on each node that has cards, and remove it."
+)
+@click.option("--fix", is_flag=True, help="Print the commands that would help. None is run.")
+@click.option("--json", "as_json", is_flag=True, help="All findings, for programs.")
+@click.version_option(version("epoch-scheduler"), message="%(prog)s %(version)s")
+def command(
+    file: Path | None,
+    cluster: str | None,
+    state_dir: str | None,
+    kubeconfig: Path | None,
+    account: str,
+    canary: bool,
+    fix: bool,
+    as_json: bool,
+) -> int:
+    """Check what the daemon runs jobs on, and say what to do: a line for each finding.
+
+    Nothing is changed, except that --canary creates pods, which are removed again.
+    """
+    given = {"cluster": cluster, "state_dir": state_dir}
+    config = load(file, os.environ, {key: text for key, text in given.items() if text is not None})
+    if account and not re.fullmatch(f"{NAME}/{NAME}", account):
+        raise ConfigError(f"--account {account!r} is not NAMESPACE/NAME")
+    if config.cluster == "kubernetes":
+        if kubeconfig:
+            config = replace(config, kubernetes=replace(config.kubernetes, kubeconfig=kubeconfig))
+        findings, reached = _of_kubernetes(config, account, canary)
+    else:
+        for flag, value in (
+            ("--canary", canary),
+            ("--kubeconfig", kubeconfig),
+            ("--account", account),
+        ):
+            if value:
+                raise ConfigError(f"{flag} is for --cluster kubernetes; this one is local")
+        findings, reached = machine.examine(machine.look(config)), True
+    _print(findings, fix, as_json)
+    if not reached:
+        return UNREACHABLE
+    return WRONG if any(each.level is Level.WRONG for each in findings) else FINE
+
+
+def _print(findings: Sequence[Finding], fix: bool, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps([asdict(each) for each in findings], indent=2))
+    elif fix:
+        click.echo("\n".join(script(findings)).rstrip() or "# there is nothing to be run")
+    else:
+        for each in findings:
+            click.echo(each.line)
+        click.echo(summary(findings))
+
+
+# --- a Kubernetes cluster -----------------------------------------------------------------------
+
+
+def _of_kubernetes(config: Config, account: str, canary: bool) -> tuple[list[Finding], bool]:
+    """The findings, and whether the API server could be asked."""
+    from scheduler.clusters.kubeapi import ApiError, Server
+    from scheduler.clusters.kubelook import Look
+    from scheduler.doctor import cluster
+
+    wanted = config.kubernetes
+    shape = shape_of(config)
+    server = Server(wanted.kubeconfig, wanted.request_seconds)
+    own = {user.namespace for user in config.users.values() if user.namespace}
+    try:
+        found = Look(server, shape, time.time, account).found(sorted({wanted.namespace, *own}))
+    except ApiError as error:
+        return [cluster.unreachable(server.url, str(error), error.code)], False
+    findings = cluster.examine(found, shape, bool(wanted.token_audience))
+    if canary:
+        findings += _fly(config, server, found)
+    return findings, True
+
+
+def _fly(config: Config, server: Server, found: Found) -> list[Finding]:
+    from scheduler.clusters.canaries import canary, known
+    from scheduler.clusters.kubecanary import Canaries
+    from scheduler.clusters.kubefound import Refusal
+
+    shape, seconds = shape_of(config), config.kubernetes.image_deadline_seconds
+    if not shape.image:
+        raise ConfigError("--canary: kubernetes.image is missing: what it is to run")
+    nodes = [] if isinstance(found.nodes, Refusal) else known(found.nodes)
+    chosen = {node.name: node for node in nodes if node.gpus and node.ready}
+    visit = secrets.token_hex(4)
+    made = {
+        name: canary(node, nodes, shape, f"gs-canary-{visit}-{number}", visit, seconds)
+        for number, (name, node) in enumerate(sorted(chosen.items()))
+    }
+    flock = Canaries(server, shape.namespace, visit)
+    findings = canaries.judged(chosen, flock.flown(made, seconds))
+    if not flock.gone():
+        findings.append(canaries.left_over(shape.namespace))
+    return findings
+
+
+# --- the way out --------------------------------------------------------------------------------
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # canaries go then, too
+    try:
+        code: int = command.main(argv, "scheduler-doctor", standalone_mode=False)
+    except click.ClickException as error:
+        return _complain(error.format_message())
+    except ConfigError as error:
+        return _complain(str(error))
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    return code
+
+
+def _complain(words: str) -> int:
+    click.echo(f"scheduler-doctor: {words}", err=True)
+    return WRONG_SETTINGS
+
+
+if __name__ == "__main__":
+    sys.exit(main())

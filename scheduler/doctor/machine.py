@@ -1,0 +1,206 @@
+"""What this machine has for the embedded cluster: looked at, and judged. Changes nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from scheduler import process
+from scheduler.agent import parse_gpus
+from scheduler.config import Config, listen_address
+from scheduler.doctor.findings import Finding, fine, warning, wrong
+from scheduler.errors import ConfigError
+from scheduler.identity import user_name
+from scheduler.nvml import Nvml
+from scheduler.usage import Card
+
+MIB = 1024 * 1024
+OLDEST_PYTHON = (3, 11)
+DRIVER = Path("/proc/driver/nvidia/version")
+DRIVER_SECONDS = 10.0  # until a driver that does not answer is taken to hang
+FREE_MIB, FREE_LEAST_MIB = 1024, 100  # on the disk of the state folder
+FILES = 1024  # open at once
+FEW = "Raise it: ulimit -n, or LimitNOFILE of the service"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What was found. Words say why something cannot be used; there are none if it can."""
+
+    python: tuple[int, int]
+    user: str  # "root": it takes everybody's jobs
+    state_dir: Path
+    state: str = ""
+    free_mib: int = 0
+    daemon: str = ""  # the pid of one that uses the state folder
+    ports: dict[str, str] = field(default_factory=dict)  # by address
+    pretended: int | None = None  # cards, by the settings; None: those that the driver tells of
+    driver: str = ""  # its version; "": there is none
+    cards: Sequence[Card] | None = ()  # None: the driver does not answer
+    files: int = FILES
+    file_size: int = resource.RLIM_INFINITY
+
+
+def look(config: Config) -> Machine:
+    """Raises ConfigError if the settings cannot be."""
+    there = next(path for path in (config.state_dir, *config.state_dir.parents) if path.exists())
+    disk = os.statvfs(there)
+    addresses = [config.listen, *([config.tls.listen] if config.tls.listen else [])]
+    return Machine(
+        python=sys.version_info[:2],
+        user=user_name(os.geteuid()),
+        state_dir=config.state_dir,
+        state=_unusable(config.state_dir, there),
+        free_mib=disk.f_bavail * disk.f_frsize // MIB,
+        daemon=_holder(config.state_dir / "lock"),
+        ports={address: _taken(address, config.state_dir) for address in addresses},
+        pretended=len(parse_gpus(config.gpus)) if config.gpus else None,
+        driver=_driver(),
+        cards=() if config.gpus else _cards(),
+        files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        file_size=resource.getrlimit(resource.RLIMIT_FSIZE)[0],
+    )
+
+
+def examine(machine: Machine) -> list[Finding]:
+    return [
+        *_python(machine),
+        *_state(machine),
+        *_ports(machine),
+        *_gpus(machine),
+        *_limits(machine),
+    ]
+
+
+# --- looking ------------------------------------------------------------------------------------
+
+
+def _unusable(folder: Path, there: Path) -> str:
+    if not there.is_dir():
+        return f"{there} is no folder"
+    if not os.access(there, os.W_OK | os.X_OK):
+        return f"{there} cannot be written by {user_name(os.geteuid())}"
+    return ""
+
+
+def _holder(lock: Path) -> str:
+    """Who has it, as the kernel lists it: to try the lock could be in the way of a daemon."""
+    try:
+        inode = lock.stat().st_ino
+        held = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return ""
+    found = (line.split() for line in held)
+    return next((f[4] for f in found if f[1] == "FLOCK" and f[5].endswith(f":{inode}")), "")
+
+
+def _taken(address: str, state_dir: Path) -> str:
+    if listen_address(address)[1] == 0:
+        return ""
+    try:
+        process.address(address, state_dir)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def _driver() -> str:
+    try:
+        number = re.search(r"\b\d+\.\d+(\.\d+)?\b", DRIVER.read_text())
+    except OSError:
+        return ""
+    return number[0] if number else "of an unknown version"
+
+
+def _cards() -> Sequence[Card] | None:
+    """In a thread that is not waited for for ever: a driver may hang."""
+    found: list[tuple[Card, ...]] = []
+    nvml = Nvml()
+    reader = threading.Thread(target=lambda: found.append(nvml.read()), name="nvml", daemon=True)
+    reader.start()
+    reader.join(DRIVER_SECONDS)
+    if not found:
+        return None
+    nvml.close()
+    return found[0]
+
+
+# --- judging ------------------------------------------------------------------------------------
+
+
+def _python(machine: Machine) -> Iterator[Finding]:
+    version, oldest = (".".join(map(str, each)) for each in (machine.python, OLDEST_PYTHON))
+    if machine.python < OLDEST_PYTHON:
+        yield wrong("python", "", version, f"It must be {oldest} or newer")
+    else:
+        yield fine("python", "", version)
+
+
+def _state(machine: Machine) -> Iterator[Finding]:
+    where = str(machine.state_dir)
+    if machine.state:
+        command = f"install --directory --mode 700 --owner {machine.user} {where}"
+        yield wrong("state", where, machine.state, "Make it, or set state_dir", command)
+        return
+    if machine.free_mib < FREE_MIB:
+        tell = wrong if machine.free_mib < FREE_LEAST_MIB else warning
+        yield tell("state", where, f"only {machine.free_mib} MiB are free", "Make room")
+    whose = "everybody" if machine.user == "root" else machine.user
+    words = f"it can be used, for jobs of {whose}"
+    if machine.daemon:
+        words = f"a scheduler-daemon uses it (pid {machine.daemon})"
+    yield fine("state", where, words)
+
+
+def _ports(machine: Machine) -> Iterator[Finding]:
+    for address, words in machine.ports.items():
+        if not words:
+            yield fine("port", address, "it is free")
+        elif machine.daemon:
+            yield fine("port", address, "it is in use, as it should be while a daemon runs")
+        else:
+            yield wrong("port", address, words, "Set another one, or end who uses it")
+
+
+def _gpus(machine: Machine) -> Iterator[Finding]:
+    if machine.pretended is not None:
+        yield fine("gpus", "", f"{machine.pretended} pretended ones, as the settings say")
+        return
+    if machine.cards is None:
+        words = f"the driver {machine.driver} does not answer".replace("  ", " ")
+        yield wrong("driver", "", words, "See dmesg for XIDs: it may take a restart of the machine")
+        return
+    if not machine.cards:
+        has_driver = f"the driver {machine.driver} shows none" if machine.driver else ""
+        words = has_driver or "there are none: no driver of NVIDIA is loaded"
+        yield warning("gpus", "", words, "Jobs that need one will wait; --gpus pretends some")
+        return
+    for card in machine.cards:
+        yield _card(card, machine)
+
+
+def _card(card: Card, machine: Machine) -> Finding:
+    gpu = card.gpu
+    where = f"{gpu.index} ({gpu.type}, {gpu.memory_mib} MiB)"
+    if gpu.fault:
+        return wrong("gpus", where, gpu.fault, "See dmesg: nothing is started on it")
+    if card.processes and not machine.daemon:
+        who = ", ".join(f"{each.name or 'pid'} {each.pid}" for each in card.processes)
+        words = f"{card.used_mib} MiB of it are in use by others ({who})"
+        return warning("gpus", where, words, "Jobs get what they leave")
+    return fine("gpus", where, f"driver {machine.driver}" if machine.driver else "it answers")
+
+
+def _limits(machine: Machine) -> Iterator[Finding]:
+    unlimited = resource.RLIM_INFINITY
+    if machine.files != unlimited and machine.files < FILES:
+        yield warning("limits", "", f"only {machine.files} files may be open at once", FEW)
+    if machine.file_size != unlimited:
+        words = f"no file may be larger than {machine.file_size // MIB} MiB: the database or a log"
+        yield warning("limits", "", words, "Lift it: ulimit -f unlimited")

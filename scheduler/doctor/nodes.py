@@ -1,0 +1,240 @@
+"""What the nodes of a Kubernetes cluster say of themselves, and what it means for jobs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from scheduler.clusters.kubefound import Found, FoundNode, Refusal
+from scheduler.clusters.manifests import Shape
+from scheduler.clusters.pods import DOMAIN, GPU_RESOURCE, GPUS, SLOT, answers, gpus_of
+from scheduler.doctor.findings import Finding, Level, fine, some, warning, wrong
+from scheduler.errors import Rejected
+from scheduler.model import Gpu, Time
+
+MODE = f"{DOMAIN}/mode"  # a label: who may have cards of the node
+OWNED, MIXED, EXCLUSIVE = MODES = ("owned", "mixed", "exclusive")
+PROPOSED = {
+    OWNED: "Owned nodes have the least friction, and give cards to jobs alone",
+    MIXED: "Mixed nodes take cards for jobs when they are needed, and leave the others",
+}
+TOLERATED = frozenset({GPU_RESOURCE, f"{DOMAIN}/owned"})  # taints
+OF_THE_CLUSTER = "node.kubernetes.io/"  # taints that say what a condition says as well
+
+# Labels that NVIDIA's discovery and operator write.
+PRESENT, COUNT = "nvidia.com/gpu.present", "nvidia.com/gpu.count"
+SHARING, REPLICAS = "nvidia.com/gpu.sharing-strategy", "nvidia.com/gpu.replicas"
+PRODUCT, SHARED = "nvidia.com/gpu.product", "-SHARED"
+PLUGIN_CONFIG = "nvidia.com/device-plugin.config"
+MIG_STRATEGY, MIG_CONFIG = "nvidia.com/mig.strategy", "nvidia.com/mig.config"
+MIG_RESOURCE = "nvidia.com/mig-"
+UPGRADE = "nvidia.com/gpu-driver-upgrade-state"
+UPGRADED = ("", "upgrade-done", "upgrade-required")  # the last: nothing is done about it yet
+
+AHEAD_SECONDS = 5.0
+BEHIND_SECONDS = 60.0  # a kubelet is given up after 50, and says every 10 that it is there
+
+
+def examine(found: Found, shape: Shape) -> list[Finding]:
+    """One line for all that are well, and one for each thing that is not."""
+    if isinstance(found.nodes, Refusal):
+        return []
+    everyone = sorted(found.nodes, key=lambda node: node.metadata.name)
+    now = found.at if found.server_at is None else found.server_at
+    renewed = {} if isinstance(found.renewed, Refusal) else found.renewed
+    troubles = [
+        trouble
+        for node in everyone
+        for trouble in (*_node(node, shape), *_clock(node, renewed, now))
+    ]
+    ill = {trouble.where for trouble in troubles}
+    well = [node for node in everyone if _title(node) not in ill]
+    return [*_well(well, everyone), *troubles, *_modes(everyone, found.foreign)]
+
+
+def _title(node: FoundNode) -> str:
+    return f"node {node.metadata.name}"
+
+
+def _well(well: Sequence[FoundNode], everyone: Sequence[FoundNode]) -> Iterator[Finding]:
+    cards = [card for node in everyone for card in _cards(node)]
+    if not everyone:
+        yield warning("nodes", "", "there is none")
+    elif not cards:
+        advice = "Jobs that need one will wait: is NVIDIA's device plugin installed?"
+        yield warning("nodes", "", f"none of {len(everyone)} offers a card", advice)
+    if well:
+        count = sum(len(_cards(node)) for node in well)
+        names = some([node.metadata.name for node in well])
+        yield fine("nodes", names, f"ready, {count} card{'' if count == 1 else 's'} in all")
+
+
+def _cards(node: FoundNode) -> Sequence[Gpu]:
+    try:
+        return gpus_of(node)
+    except Rejected:
+        return ()
+
+
+# --- one of them --------------------------------------------------------------------------------
+
+
+def _node(node: FoundNode, shape: Shape) -> Iterator[Finding]:
+    where, name = _title(node), node.metadata.name
+    if not answers(node):
+        why = next((c.message for c in node.status.conditions if c.type == "Ready"), "")
+        yield warning("nodes", where, f"it is not ready{f' ({why})' if why else ''}")
+    if node.spec.unschedulable:
+        words, command = "it is cordoned, so no job goes there", f"kubectl uncordon {name}"
+        yield warning("nodes", where, words, "When it is well again, uncordon it", command)
+    if not _has_cards(node):
+        return
+    yield from _taints(node, shape)
+    sharing = list(_shared(node))
+    yield from sharing
+    yield from _mig(node)
+    yield from _driver(node)
+    if not sharing:
+        yield from _offered(node)
+
+
+def _has_cards(node: FoundNode) -> bool:
+    labels = node.metadata.labels
+    return (
+        GPUS in node.metadata.annotations
+        or labels.get(PRESENT) == "true"
+        or COUNT in labels
+        or any(key.startswith("nvidia.com/") for key in node.status.capacity)
+        or _number(node.status.allocatable.get(GPU_RESOURCE, "")) > 0
+    )
+
+
+def _taints(node: FoundNode, shape: Shape) -> Iterator[Finding]:
+    heeded = ("NoExecute", "NoSchedule") if shape.binding == "affinity" else ("NoExecute",)
+    for taint in node.spec.taints:
+        known = taint.key in TOLERATED or taint.key.startswith(OF_THE_CLUSTER)
+        if taint.effect in heeded and not known:
+            words = f"its taint {taint.key}:{taint.effect} keeps jobs off"
+            command = f"kubectl taint node {node.metadata.name} {taint.key}:{taint.effect}-"
+            yield warning(
+                "nodes", _title(node), words, "If jobs are to go there, remove it", command
+            )
+
+
+def _shared(node: FoundNode) -> Iterator[Finding]:
+    """Slices of a card look like cards. We would put a whole job's memory on each."""
+    labels = node.metadata.labels
+    strategy, replicas = labels.get(SHARING, "none"), _number(labels.get(REPLICAS, ""))
+    renamed = [key for key in node.status.allocatable if key.endswith(".shared")]
+    named = strategy not in ("", "none")
+    marked = labels.get(PRODUCT, "").endswith(SHARED)
+    if not (named or replicas > 1 or renamed or marked):
+        return
+    how = strategy if named else "time-slicing"
+    times = f", {replicas} times each" if replicas > 1 else ""
+    commands = []
+    if PLUGIN_CONFIG in labels:
+        commands.append(f"kubectl label node {node.metadata.name} {PLUGIN_CONFIG}-")
+    yield wrong(
+        "plugin",
+        _title(node),
+        f"its device plugin offers every card several times ({how}{times})",
+        "Slices would be taken for cards: take `sharing` out of the plugin's configuration",
+        *commands,
+    )
+
+
+def _mig(node: FoundNode) -> Iterator[Finding]:
+    strategy = node.metadata.labels.get(MIG_STRATEGY, "none")
+    cut = "-MIG-" in node.metadata.labels.get(PRODUCT, "")
+    slices = sum(
+        _number(count)
+        for resource, count in node.status.allocatable.items()
+        if resource.startswith(MIG_RESOURCE)
+    )
+    command = f"kubectl label node {node.metadata.name} {MIG_CONFIG}=all-disabled --overwrite"
+    advice = "To have jobs share whole cards, switch MIG off"
+    if strategy == "single" and cut:
+        words = "its cards are cut by MIG, so each slice counts as one"
+        yield warning("plugin", _title(node), words, advice, command)
+    elif slices:
+        words = f"{slices} slices of MIG are of no use to jobs, which ask for {GPU_RESOURCE}"
+        yield warning("plugin", _title(node), words, advice, command)
+
+
+def _driver(node: FoundNode) -> Iterator[Finding]:
+    state = node.metadata.labels.get(UPGRADE, "")
+    if state == "upgrade-failed":
+        advice = "See the driver's pod there"
+        yield wrong("driver", _title(node), "the upgrade of its driver has failed", advice)
+    elif state not in UPGRADED:
+        yield warning(
+            "driver",
+            _title(node),
+            f"its driver is being upgraded ({state})",
+            f"That waits for pods that ask for {GPU_RESOURCE}; jobs that share cards do not, and "
+            "have to be stopped: scheduler-state --cluster shows them",
+        )
+
+
+def _offered(node: FoundNode) -> Iterator[Finding]:
+    where, status = _title(node), node.status
+    try:
+        listed = [card for card in gpus_of(node) if not card.uuid.startswith(SLOT)]
+    except Rejected as error:
+        yield wrong("nodes", where, str(error), "What it says cannot be so: restart its agent")
+        return
+    offered = _number(status.allocatable.get(GPU_RESOURCE, ""))
+    there = _number(status.capacity.get(GPU_RESOURCE, ""))
+    slices = any(resource.startswith(MIG_RESOURCE) for resource in status.allocatable)
+    if not offered and not listed and not slices:
+        words = "it has cards, but its device plugin offers none"
+        yield wrong("plugin", where, words, "See the plugin's pod there")
+    elif offered < there:
+        yield warning("plugin", where, f"{there - offered} of its {there} cards are unhealthy")
+    if listed and there and len(listed) != there:
+        words = f"its agent lists {len(listed)} cards, its device plugin {there}"
+        yield wrong("nodes", where, words, "One of them is wrong: restart its agent")
+
+
+def _clock(node: FoundNode, renewed: Mapping[str, Time], now: Time) -> Iterator[Finding]:
+    """Its lease tells within ten seconds; without that, its heartbeats, which come rarely."""
+    said = renewed.get(node.metadata.name)
+    beats = [c.last_heartbeat_time for c in node.status.conditions if c.last_heartbeat_time]
+    newest = said if said is not None else max((b.timestamp() for b in beats), default=None)
+    if newest is None or not answers(node):
+        return
+    advice = "Run NTP on it"
+    if newest > now + AHEAD_SECONDS:
+        words = f"its clock is {newest - now:.0f} s ahead of the API server's"
+        yield warning("clock", _title(node), words, advice)
+    elif said is not None and said < now - BEHIND_SECONDS:
+        words = f"its clock is {now - said:.0f} s behind the API server's"
+        yield warning("clock", _title(node), words, advice)
+
+
+# --- whose they are -----------------------------------------------------------------------------
+
+
+def _modes(
+    everyone: Sequence[FoundNode], foreign: Mapping[str, int] | Refusal
+) -> Iterator[Finding]:
+    """What could be said of nodes about which nobody has said anything yet."""
+    unsaid: dict[str, list[str]] = {OWNED: [], MIXED: []}
+    for node in everyone:
+        mode, name = node.metadata.labels.get(MODE, ""), node.metadata.name
+        if mode and mode not in MODES:
+            words = f"its label {MODE} says {mode!r}, which is none of {', '.join(MODES)}"
+            command = f"kubectl label node {name} {MODE}={OWNED} --overwrite"
+            yield wrong("modes", _title(node), words, "Set it to one of them", command)
+        elif _cards(node) and not mode and not isinstance(foreign, Refusal):
+            unsaid[MIXED if foreign.get(name) else OWNED].append(name)
+    for mode, names in unsaid.items():
+        if names:
+            who = "pods of others have cards" if mode == MIXED else "nobody else has a card"
+            words = f"{who} there, and no mode is set"
+            commands = tuple(f"kubectl label node {name} {MODE}={mode}" for name in names)
+            yield Finding(Level.OK, "modes", some(names), words, PROPOSED[mode], commands)
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
