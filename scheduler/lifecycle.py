@@ -266,7 +266,7 @@ def _over(job: Job, run: Run, pod: Pod | None, draft: Draft) -> Job:
         said = run.stop_reason or ("more epochs are wanted" if wanted_more else "stopped")
         return replace(job, reason=f"{said}, after epoch {job.epochs_done}")
     if pod is None or pod.reason == Failure.LOST:
-        why = "its pod was lost" if pod is None else "its process was lost"
+        why = "its pod was lost" if pod is None else pod.said or "its process was lost"
         return _failed(job, Failure.LOST, rules.lost_max, why, now, rules)
     return _failed(job, Failure.ERROR, job.spec.retries, _words(pod), now, rules)
 
