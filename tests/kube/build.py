@@ -52,13 +52,14 @@ KUBERNETES = Tool(
         name: f"k8s.io/kubernetes/cmd/{name}"
         for name in (
             *("kube-apiserver", "kubectl", "kube-controller-manager", "kube-scheduler"),
-            "kubelet",
+            *("kubelet", "kube-proxy"),
         )
     },
 )
 ETCD = Tool("etcd", "go.etcd.io/etcd/server/v3", {"etcd": "go.etcd.io/etcd/server/v3"})
 KWOK = Tool("kwok", "sigs.k8s.io/kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"})
-ALL = (ETCD, KUBERNETES, KWOK)
+COREDNS = Tool("coredns", "github.com/coredns/coredns", {"coredns": "tools/coredns"})
+ALL = (ETCD, KUBERNETES, KWOK, COREDNS)
 STAGES = (  # of kwok's module
     "node/fast/node-initialize.yaml",
     "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
@@ -142,8 +143,9 @@ def _alone() -> Iterator[None]:
         except BlockingIOError:
             _say(f"another build is at work in {cache()}; waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
-        for left in cache().glob("*/*.part"):  # of a build that was killed
-            left.unlink()
+        for tool in ALL:
+            for left in tool.folder.glob("*.part"):  # of a build that was killed
+                left.unlink()
         yield
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import shutil
 import ssl
 import subprocess
 import urllib.request
@@ -46,6 +47,7 @@ class ControlPlane:
         self._groups = {
             "admin": "system:masters",
             "system:kube-controller-manager": "",
+            "system:kube-proxy": "",
             "system:kube-scheduler": "",
             **{f"system:node:{node}": "system:nodes" for node in nodes},
         }
@@ -69,6 +71,7 @@ class ControlPlane:
     def stop(self) -> None:
         for process in (self.kwok, self.scheduler, self.controllers, self.api, self.etcd):
             process.kill()  # nothing of it is kept, so nothing has to be closed well
+        shutil.rmtree(self.folder / "etcd", ignore_errors=True)  # the logs are kept
 
     # --- asking it --------------------------------------------------------------------------
 

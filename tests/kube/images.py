@@ -7,6 +7,7 @@ until one of its files changes.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import json
@@ -54,17 +55,17 @@ def python_image(
     made_of = repr((tag, command, WRITTEN, ENVIRONMENT, sorted(_fingerprints(content))))
     name = re.sub(r"\W+", "-", tag)
     key = hashlib.sha256(made_of.encode()).hexdigest()[:16]
-    path = cache() / "images" / f"{name}-{key}.tar"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(f".{os.getpid()}.part")
-        try:
+    folder = cache() / "images"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}-{key}.tar"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            part = folder / f"{name}.part"
             _write(part, tag, content, command)
-            for former in path.parent.glob(f"{name}-*.tar"):
-                former.unlink(missing_ok=True)
+            for former in folder.glob(f"{name}-*.tar"):
+                former.unlink()
             part.rename(path)
-        finally:
-            part.unlink(missing_ok=True)
     return path
 
 

@@ -83,7 +83,7 @@ def test_each_program_is_built_once_and_says_so(build: Build, tmp_path: Path) ->
     out, err = (first := build()).communicate()
     assert first.returncode == 0, err
     assert cached(tmp_path) == dict.fromkeys(PROGRAMS, "whole")
-    assert "kube: building kubelet 1.36.3 (6 of 7)\n" in err
+    assert "kube: building kubelet 1.36.3 (6 of 9)\n" in err
     assert "kube: etcd 3.6.16 in " in out
     assert build().communicate()[1] == ""
     assert sorted(built(tmp_path)) == PROGRAMS
