@@ -171,6 +171,8 @@ class Server:
         where = self._kubeconfig or "the default kubeconfig"
         in_a_pod = Path(config.incluster_config.SERVICE_TOKEN_FILENAME).exists()
         try:
+            if self._kubeconfig:
+                self._kubeconfig.open("rb").close()  # of which the client says no more than "no"
             if self._kubeconfig is None and in_a_pod:
                 config.load_incluster_config(settings)
             else:
