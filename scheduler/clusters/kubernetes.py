@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -82,11 +82,13 @@ class KubernetesCluster:
         patience: Patience | None = None,
         list_every_seconds: float = 30.0,
         logs: Path | None = None,  # where what pods print is kept
+        by_uuid: Callable[[Sequence[Node]], Sequence[Node]] = tuple,  # see holders.py
     ) -> None:
         self._server, self._shape, self._clock = server, shape, clock
         self._patience = patience or Patience()
         self._runs = Runs(server, shape.namespace)
         self._logs = logs and Logs(server, shape.namespace, logs)
+        self._by_uuid = by_uuid
         self._news, self._stopping = threading.Event(), threading.Event()
         self._lock = threading.Lock()
         self._orders: dict[RunKey, Order] = {}
@@ -156,8 +158,8 @@ class KubernetesCluster:
         self._news.set()
 
     def nodes(self) -> tuple[Node, ...]:
-        """As they were last seen."""
-        return self._sight.nodes
+        """As they were last seen, cards by their UUIDs."""
+        return tuple(self._by_uuid(self._sight.nodes))
 
     def _post(self, put: Put) -> None:
         while not self._stopping.is_set():
@@ -252,7 +254,11 @@ class KubernetesCluster:
         return False
 
     def _create(self, key: RunKey, order: Order, launch: Launch) -> None:
-        nodes = self.nodes()
+        if self._nodes.things() is None:
+            raise ApiError("nothing has been heard of the nodes yet")
+        with self._lock:
+            self._look(self._clock())
+            nodes = self._sight.nodes
         there = {(node.name, gpu.uuid) for node in nodes for gpu in node.gpus}
         if gone := [share for share in launch.shares if share.key not in there]:
             words = f"there is no GPU {gone[0].gpu} on {gone[0].node} any more"
