@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from scheduler.clusters.holding import MIXED, Dress, Hold, Holder, Site, spec_hash
 from scheduler.clusters.pods import SLOT
-from scheduler.model import Gpu, GpuKey, PodState, Share, Time
+from scheduler.model import Gpu, GpuKey, Node, PodState, Share, Time
 from scheduler.usage import Card, Report, strangers
 from scheduler.values import replace
 
@@ -66,6 +66,7 @@ class Holders:
         self._world = World()
         self._nodes: dict[str, _Node] = {}
         self._places: dict[str, tuple[Place, ...]] = {}  # by node
+        self._real: Mapping[str, tuple[Gpu, ...]] = {}  # by node: replaced, never edited
         self._ready: dict[GpuKey, str] = {}  # the UUIDs of what can be started on, by its name
         self._known: dict[str, tuple[Card, ...]] = {}  # of owned nodes, as was last told
         self._leaving: set[str] = set()  # holders that are given back, by uid
@@ -91,6 +92,7 @@ class Holders:
             for place in places
             if place.uuid
         }
+        self._real = {name: tuple(map(_real, places)) for name, places in self._places.items()}
         self._wait(now)
         needed = {
             hold.name: hold for node in self._nodes.values() for hold in self._needed(node, now)
@@ -125,6 +127,13 @@ class Holders:
         self._leaving |= {holder.uid for holder in spare}
         return spare
 
+    def is_beside(self, holder: Holder, live: Collection[str]) -> bool:
+        """Whether one of these cards of its node, which live pods have, is or may be its own."""
+        own = {card.gpu.uuid for card in self._world.told.get(holder.name, ())}
+        if holder.hold.count == 1 and own:
+            return not own.isdisjoint(live)
+        return holder.state is not PodState.PENDING and bool(live)
+
     def keep(self, holder: Holder) -> None:
         """After all."""
         self._leaving.discard(holder.uid)
@@ -135,6 +144,13 @@ class Holders:
         """As the core is to have them. None: they are not held."""
         places = self._places.get(node)
         return None if places is None else tuple(place.gpu for place in places)
+
+    def by_uuid(self, nodes: Sequence[Node]) -> Sequence[Node]:
+        """With the cards that are held as their drivers call them. For any thread."""
+        real = self._real
+        return [
+            replace(node, gpus=real[node.name]) if node.name in real else node for node in nodes
+        ]
 
     def names(self) -> Mapping[GpuKey, str]:
         """What the core calls the cards that are held, by their UUIDs."""
@@ -261,6 +277,8 @@ class Holders:
     def _is_spare(self, holder: Holder, needed: Mapping[str, Hold], now: Time) -> bool:
         if holder.over or holder.state is PodState.TERMINATING:
             return False
+        if holder.uid in self._leaving:  # it may have been asked to
+            return True
         node = self._nodes.get(holder.hold.node)
         fits = self._hash(holder.hold) == holder.spec_hash
         if self._is_used(holder, node) or (fits and needed.get(holder.name) == holder.hold):
@@ -345,6 +363,10 @@ def _nodes(world: World) -> dict[str, _Node]:
     for holder in world.holders.values():
         on.setdefault(holder.hold.node, []).append(holder)
     return {name: _Node(site, on.get(name, ()), world) for name, site in world.sites.items()}
+
+
+def _real(place: Place) -> Gpu:
+    return replace(place.gpu, uuid=place.uuid or place.gpu.uuid)
 
 
 def _not_free(node: _Node, left: int) -> str:
