@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from scheduler.clusters.holding import TOKEN, Dress
 from scheduler.config import Config, listen_address, load
 from scheduler.daemon import VERSION
 from tests.deploy.manifests import DAEMON, FOLDERS, JOBS, containers, manifests, one
@@ -43,16 +44,36 @@ def test_there_is_one_daemon_and_never_two(folder: str) -> None:
     assert spec["strategy"] == {"type": "Recreate"}
 
 
-def test_whatever_selects_pods_selects_the_daemon(folder: str, pod: dict[str, Any]) -> None:
-    labels = pod["metadata"]["labels"].items()
+def test_whatever_selects_pods_selects_those_that_it_is_for(
+    folder: str, pod: dict[str, Any]
+) -> None:
     for manifest in manifests(folder):
-        spec = manifest.get("spec", {})
-        for selector in (
-            spec.get("selector", {}) if manifest["kind"] == "Service" else {},
-            spec.get("selector", {}).get("matchLabels", {}),
-            spec.get("podSelector", {}).get("matchLabels", {}),
-        ):
-            assert selector.items() <= labels, manifest["metadata"]
+        spec, labels = manifest.get("spec", {}), pod["metadata"]["labels"]
+        match manifest["kind"]:
+            case "Deployment" | "DaemonSet":
+                selector = spec["selector"]["matchLabels"]
+                labels = spec["template"]["metadata"]["labels"]
+            case "Service":
+                selector = spec["selector"]
+            case "NetworkPolicy":
+                selector = spec["podSelector"]["matchLabels"]
+            case _:
+                continue
+        assert selector.items() <= labels.items(), manifest["metadata"]
+
+
+def test_agents_report_to_the_daemon_with_the_token_of_agents(folder: str, config: Config) -> None:
+    for manifest in manifests(folder):
+        if manifest["kind"] == "DaemonSet":
+            (container,) = containers(manifest)
+            assert container["command"] == ["scheduler-agent"]
+            assert container["args"][:2] == ["--server", config.kubernetes.service]
+            dress = Dress(container["image"], config.kubernetes.service)
+            (volume,) = manifest["spec"]["template"]["spec"]["volumes"]
+            assert volume["secret"]["secretName"] == dress.token_secret
+            (mount,) = container["volumeMounts"]
+            variables = {each["name"]: each.get("value") for each in container["env"]}
+            assert variables["SCHEDULER_TOKEN_FILE"] == f"{mount['mountPath']}/{TOKEN}"
 
 
 def test_every_name_that_is_referred_to_is_there(folder: str, pod: dict[str, Any]) -> None:
