@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 
 from scheduler import experience, log, process
+from scheduler.agents import Agents
 from scheduler.api import Api
 from scheduler.certificates import credentials
 from scheduler.config import Config, listen_address, load
@@ -226,6 +227,10 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     forecasts = config.state_dir / experience.FILE
     outlook = Outlook(_policy(config), config.rules, reader.job, by_memory, forecasts)
     lookup = Lookup(view, reader, inbox.now, config.heartbeat_seconds, outlook, inbox.now())
+    people = People(
+        [partial(user_of, key), tokens.user, *home.ways],
+        listen_address(config.tls.listen)[1] if encrypted else None,
+    )
     api = Api(
         inbox,
         view,
@@ -233,16 +238,14 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         home,
         home.logs,
         config.rules,
-        People(
-            [partial(user_of, key), tokens.user, *home.ways],
-            listen_address(config.tls.listen)[1] if encrypted else None,
-        ),
+        people,
         frozenset(config.admins),
         config.policy,
         VERSION,
         home.usage,
     )
-    server = Server(address, api, Profiler(inbox, view), encrypted)
+    agents = Agents(people, home.reports) if home.reports else None
+    server = Server(address, api, Profiler(inbox, view), encrypted, agents)
     parts.callback(server.stop, GRACE_SECONDS)
     process.remember_port(config.state_dir, server.ports[0])
     for port in server.ports:

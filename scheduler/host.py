@@ -8,11 +8,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from scheduler.agent import Agent, parse_gpus
+from scheduler.agents import Reports
 from scheduler.clusters.environment import RESERVED_ENVIRONMENT, command
 from scheduler.clusters.folders import PATHS, Place
+from scheduler.clusters.kubeusage import Watched
 from scheduler.clusters.local import LocalCluster
 from scheduler.clusters.manifests import Shape, manifests, notes, told
 from scheduler.config import Config
@@ -22,9 +23,6 @@ from scheduler.model import GpuKey, JobId, JobSpec, Launch, Time
 from scheduler.people import Way
 from scheduler.reviews import Reviewed
 from scheduler.usage import Usage
-
-if TYPE_CHECKING:  # its client is big, and loaded only where it is used
-    from scheduler.clusters.kubernetes import KubernetesCluster
 
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # what a job calls instead
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)  # as RFC 1123 has it
@@ -37,6 +35,7 @@ class ThisMachine:
     cluster: LocalCluster
     reserved: Collection[str] = RESERVED_ENVIRONMENT
     ways: Sequence[Way] = ()
+    reports: None = None  # its agent is in this process
 
     @property
     def logs(self) -> Path:
@@ -69,17 +68,18 @@ class ThisMachine:
 class Pods:
     """A Kubernetes cluster."""
 
-    cluster: KubernetesCluster
+    cluster: Watched
     shape: Shape
     logs: Path
     ways: Sequence[Way]  # to know a person, besides by our own tokens
+    reports: Reports  # of the agents on its nodes
     reserved: Collection[str] = RESERVED_ENVIRONMENT
 
     def about(self) -> Mapping[str, object]:
         return {"cluster": "kubernetes", "namespace": self.shape.namespace}
 
     def usage(self) -> Mapping[GpuKey, Usage]:
-        return {}
+        return self.cluster.usage
 
     def refuses(self, user: str) -> str | None:
         return None
@@ -110,6 +110,7 @@ def host(config: Config, clock: Callable[[], Time], address: str) -> ThisMachine
         observe_every_seconds=config.local.observe_every_seconds,
         heartbeat_seconds=config.heartbeat_seconds,
         agent=agent,
+        strangers_mib=config.local.strangers_mib,
     )
     return ThisMachine(cluster)
 
@@ -131,7 +132,10 @@ def _pods(config: Config, clock: Callable[[], Time]) -> Pods:
         list_every_seconds=wanted.list_every_seconds,
     )
     logs = config.state_dir.absolute() / "logs"
-    return Pods(cluster, shape, logs, [known] if wanted.token_audience else [])
+    reports = Reports(clock)
+    reports.told = cluster.look_again
+    watched = Watched(cluster, reports.newest)
+    return Pods(watched, shape, logs, [known] if wanted.token_audience else [], reports)
 
 
 def shape_of(config: Config) -> Shape:
