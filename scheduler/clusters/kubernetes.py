@@ -257,17 +257,16 @@ class KubernetesCluster:
         if self._nodes.things() is None:
             raise ApiError("nothing has been heard of the nodes yet")
         with self._lock:
-            self._look(self._clock())
-            nodes = self._sight.nodes
-        there = {(node.name, gpu.uuid) for node in nodes for gpu in node.gpus}
-        if gone := [share for share in launch.shares if share.key not in there]:
-            words = f"there is no GPU {gone[0].gpu} on {gone[0].node} any more"
-            self._give_up(key, order, self._failed(key, words, blamed=False))
+            if self._gone(launch):
+                self._look(self._clock())  # it may have come since the last look
+            gone, nodes = self._gone(launch), self._sight.nodes
+        if gone:
+            self._give_up(key, order, self._failed(key, f"there is no {gone} any more", False))
             return
         try:
             self._runs.create(manifests(launch, nodes, self._shape), self._pods.saw)
         except Rejected as error:
-            self._give_up(key, order, self._failed(key, f"cannot start: {error}", blamed=True))
+            self._give_up(key, order, self._failed(key, f"cannot start: {error}", True))
         except ApiError as error:
             blamed = error.code in INVALID
             if error.passing or not (blamed or self._refused_for_long(order, error)):
@@ -277,6 +276,12 @@ class KubernetesCluster:
             with self._lock:
                 order.launch, order.created = None, not order.remove
             self._news.set()
+
+    def _gone(self, launch: Launch) -> str:
+        """A card of its shares that is not there."""
+        there = {(node.name, gpu.uuid) for node in self._sight.nodes for gpu in node.gpus}
+        gone = [share for share in launch.shares if share.key not in there]
+        return f"GPU {gone[0].gpu} on {gone[0].node}" if gone else ""
 
     def _refused_for_long(self, order: Order, error: ApiError) -> bool:
         with self._lock:

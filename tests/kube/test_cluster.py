@@ -175,7 +175,11 @@ def test_a_quota_that_refuses_is_told_and_costs_no_retry(
 ) -> None:
     monkeypatch.setattr("scheduler.clusters.kubernetes.REFUSED_SECONDS", 0.0)
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}}
-    control.apply({**quota, "spec": {"hard": {"pods": "0"}}}, NAMESPACE)
+    hard = {"hard": {"pods": "0"}}
+    control.apply({**quota, "spec": hard}, NAMESPACE)
+    patch = json.dumps({"status": {**hard, "used": {"pods": "0"}}})  # as its controller would
+    words = ("--namespace", NAMESPACE, "--subresource", "status", "--type", "merge")
+    control.kubectl("patch", "resourcequota", "none", *words, "--patch", patch)
     try:
         launch = launch_on(made)
         made.perform(launch)
@@ -333,7 +337,8 @@ NEEDED = [
 USUAL = [
     (verb, resource)
     for verb, resource in NEEDED
-    if verb in ("list", "watch", "create", "delete") and resource not in ("services", "events")
+    if verb in ("list", "watch", "create", "delete")
+    and resource in ("pods", "configmaps", "secrets", "nodes")
 ]
 
 
