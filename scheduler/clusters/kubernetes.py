@@ -259,7 +259,7 @@ class KubernetesCluster:
         with self._lock:
             if self._gone(launch):
                 self._look(self._clock())  # it may have come since the last look
-            gone, nodes = self._gone(launch), self._sight.nodes
+            gone, nodes = self._gone(launch), self.nodes()
         if gone:
             self._give_up(key, order, self._failed(key, f"there is no {gone} any more", False))
             return
@@ -279,7 +279,7 @@ class KubernetesCluster:
 
     def _gone(self, launch: Launch) -> str:
         """A card of its shares that is not there."""
-        there = {(node.name, gpu.uuid) for node in self._sight.nodes for gpu in node.gpus}
+        there = {(node.name, gpu.uuid) for node in self.nodes() for gpu in node.gpus}
         gone = [share for share in launch.shares if share.key not in there]
         return f"GPU {gone[0].gpu} on {gone[0].node}" if gone else ""
 
