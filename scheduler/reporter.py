@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal, get_args
 
 import click
 import grpc
@@ -23,6 +24,8 @@ from scheduler.usage import Report
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 
 CALL_SECONDS = 10.0
+Level = Literal["debug", "info", "warning", "error"]
+LEVELS = get_args(Level)
 DONE, WRONG_SETTINGS = 0, 2
 
 
@@ -61,33 +64,37 @@ DONE, WRONG_SETTINGS = 0, 2
     default=5.0,
     help="Between two looks. Default: 5.",
 )
-@click.option("--log_level", metavar="LEVEL", default="info", help="Default: info.")
-def command(server: str, node: str, ca: Path | None, every_seconds: float, log_level: str) -> int:
+@click.option("--log_level", type=click.Choice(LEVELS), default="info", help="Default: info.")
+def command(server: str, node: str, ca: Path | None, every_seconds: float, log_level: Level) -> int:
     """Tell the scheduler what goes on on the GPUs of this node: who uses how much, what is lost.
 
     Needs to see the processes of its node (in a pod: hostPID), and nothing else.
     """
-    log.configure(Log(level=log_level))  # type: ignore[arg-type]  # checked there
-    stopping = threading.Event()
+    log.configure(Log(level=log_level))
+    news, stopping = threading.Event(), threading.Event()
+
+    def stop(*_: object) -> None:
+        stopping.set()
+        news.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
+        signal.signal(number, stop)
     agent = Agent(node, time.time, every_seconds)
     with _channel(server, ca) as channel:
-        report(agent, pb_grpc.AgentsStub(channel), every_seconds, stopping)
+        agent.start(lambda _: news.set())
+        report(agent, pb_grpc.AgentsStub(channel), every_seconds, news, stopping)
     return DONE
 
 
 def report(
-    agent: Agent, stub: pb_grpc.AgentsStub, every_seconds: float, stopping: threading.Event
+    agent: Agent,
+    stub: pb_grpc.AgentsStub,
+    every_seconds: float,
+    news: threading.Event,
+    stopping: threading.Event,
 ) -> None:
     """Each look, and each change at once. What could not be told is told with the next one."""
-    logger = structlog.get_logger("scheduler.reporter")
-    news, reached = threading.Event(), None
-
-    def told(_: Report) -> None:
-        news.set()
-
-    agent.start(told)
+    logger, reached = structlog.get_logger("scheduler.reporter"), None
     try:
         while not stopping.is_set():
             error = _send(stub, agent.report)

@@ -122,4 +122,5 @@ def _ended_at_once(job: Job, why: str, draft: Draft) -> Job:
     run = asked_to_stop(job, why, draft.now, draft.rules)
     if _dies(run, draft.now):
         return job
-    return replace(job, run=replace(run, stop_reason=why, kill_at=draft.now))
+    told = run.stop_reason if job.cancelled else why  # of a cancelled job it stays what it ends for
+    return replace(job, run=replace(run, stop_reason=told, kill_at=draft.now))

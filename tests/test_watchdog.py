@@ -141,6 +141,13 @@ def test_a_notice_is_cut_short_when_a_neighbour_comes_to_be_in_danger() -> None:
     assert "at the cost of others" in after.jobs[A].run.stop_reason  # type: ignore[union-attr]
 
 
+def test_a_cancelled_job_ends_for_that_whatever_cuts_its_notice_short() -> None:
+    a, b = two(8000, 7800, phase=RunPhase.STOPPING, stop_reason="cancelled by ann")
+    after = seen((replace(a, cancelled=True), 8500), (b, 7000))
+    assert run_of(after)[2] == NOW
+    assert after.jobs[A].run.stop_reason == "cancelled by ann"  # type: ignore[union-attr]
+
+
 def test_a_warning_ends_with_its_cause() -> None:
     a, b = two(8000, 7800)
     assert a.run
