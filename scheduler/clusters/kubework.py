@@ -31,7 +31,7 @@ class Work:
         self._numbers = count()  # so that of two at the same time the first comes first
         self._known: set[RunKey] = set()  # which are due, or have their turn
         self._again: set[RunKey] = set()  # which were added during their turn
-        self._failed: dict[RunKey, int] = {}  # times in a row
+        self._failed: dict[RunKey, tuple[int, str]] = {}  # times in a row, and how the last time
         self._ended = False
         self._threads = [
             threading.Thread(target=self._work, name=f"kubernetes-{number}", daemon=True)
@@ -85,15 +85,19 @@ class Work:
     def _pause_after(self, key: RunKey) -> float | None:
         """Let it have its turn. None: that was all."""
         wanted = 0.0
+        times, before = self._failed.get(key, (0, ""))
+        words = before
         try:
             if not self._turn(key):
                 self._failed.pop(key, None)
                 return None
         except ApiError as error:
-            wanted = error.retry_after
-            log.info("cluster_refused", job_id=key[0], attempt=key[1], error=str(error))
+            wanted, words = error.retry_after, str(error)
+            if words != before:  # not each time
+                log.info("cluster_refused", job_id=key[0], attempt=key[1], error=words)
         except Exception:  # of a thread nobody waits for: it must not end unheard
             log.exception("bug", job_id=key[0], attempt=key[1])
-        times = self._failed[key] = self._failed.get(key, 0) + 1
+        times += 1
+        self._failed[key] = times, words
         pause: float = min(BACKOFF_SECONDS * 2.0 ** min(times - 1, 9), BACKOFF_MAX_SECONDS)
         return max(pause, wanted)
