@@ -122,7 +122,7 @@ def _print(findings: Sequence[Finding], fix: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([asdict(each) for each in findings], indent=2))
     elif fix:
-        click.echo("\n".join(script(findings)).rstrip() or "# there is nothing to be run")
+        click.echo("\n".join(script(findings)) or "# there is nothing to be done")
     else:
         for each in findings:
             click.echo(each.line)
@@ -168,17 +168,18 @@ def _fly(config: Config, server: Server, found: Found) -> list[Finding]:
         for number, (name, node) in enumerate(sorted(chosen.items()))
     }
     flock = Canaries(server, shape.namespace, visit)
-    findings = canaries.judged(chosen, flock.flown(made, seconds))
-    if not flock.gone():
-        findings.append(canaries.left_over(shape.namespace))
-    return findings
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # they go then, too
+    try:
+        findings = canaries.judged(chosen, flock.flown(made, seconds))
+        return findings if flock.gone() else [*findings, canaries.left_over(shape.namespace)]
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 # --- the way out --------------------------------------------------------------------------------
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # canaries go then, too
     try:
         code: int = command.main(argv, "scheduler-doctor", standalone_mode=False)
     except click.ClickException as error:

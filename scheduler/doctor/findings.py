@@ -52,12 +52,12 @@ def summary(findings: Sequence[Finding]) -> str:
 
 
 def script(findings: Sequence[Finding]) -> Iterator[str]:
-    """The commands, each below what it is for, as a shell would read them."""
+    """All that is not as it should be, and the commands below what they are for, as a shell reads
+    them."""
     for each in findings:
-        if each.commands:
+        if each.commands or each.level is not Level.OK:
             yield f"# {each.line}"
             yield from each.commands
-            yield ""
 
 
 def some(names: Sequence[str], most: int = 5) -> str:

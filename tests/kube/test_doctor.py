@@ -1,0 +1,507 @@
+"""scheduler-doctor at a real API server, under real permissions: each trouble is one clear line.
+
+What it advises is done here, by the administrator, and helps.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scheduler.clusters.canaries import CANARY
+from scheduler.clusters.kubeapi import Server
+from scheduler.clusters.kubeverbs import IN_CLUSTER, IN_NAMESPACE, Rule
+from scheduler.doctor.command import main
+from tests.kube.cluster import allowed
+from tests.kube.control import RBAC, ControlPlane, token_file
+from tests.kube.kubelet import Kubelet
+from tests.kube.proxy import Answer, Proxy, Reset, Silence
+from tests.support import DEADLINE_SECONDS, eventually
+
+SETTINGS = """
+cluster = "kubernetes"
+[kubernetes]
+kubeconfig = "{kubeconfig}"
+namespace = "{namespace}"
+service = "scheduler:7070"
+image = "none:1"
+runtime_class = ""
+request_seconds = 5
+"""
+Found = list[dict[str, Any]]
+
+
+class Doctor:
+    def __init__(self, settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.settings, self._capsys = settings, capsys
+
+    def add(self, text: str) -> None:
+        self.settings.write_text(self.settings.read_text() + text)
+
+    def says(self, *words: str | Path) -> tuple[int, str]:
+        self._capsys.readouterr()
+        code = main(["--config", str(self.settings), *map(str, words)])
+        out, err = self._capsys.readouterr()
+        return code, out + err
+
+    def finds(self, *words: str | Path) -> tuple[int, Found]:
+        code, text = self.says("--json", *words)
+        return code, json.loads(text)
+
+    def troubles(self, *words: str | Path) -> Found:
+        """What is wrong; of warnings, those about what the account may not see are left out."""
+        _, found = self.finds(*words)
+        return [each for each in found if each["level"] != "ok" and each["what"] != "rest"]
+
+
+@pytest.fixture
+def kubeconfig(control: ControlPlane, namespace: str) -> Path:
+    return allowed(control, namespace)
+
+
+@pytest.fixture
+def kubelet(control: ControlPlane, namespace: str) -> Iterator[Kubelet]:
+    with Kubelet(control, namespace).at_work() as kubelet:
+        yield kubelet
+
+
+@pytest.fixture
+def doctor(
+    tmp_path: Path,
+    kubeconfig: Path,
+    namespace: str,
+    kubelet: Kubelet,
+    capsys: pytest.CaptureFixture[str],
+) -> Doctor:
+    settings = tmp_path / "scheduler.toml"
+    settings.write_text(SETTINGS.format(kubeconfig=kubeconfig, namespace=namespace))
+    return Doctor(settings, capsys)
+
+
+def follow(control: ControlPlane, findings: Found) -> None:
+    """The advice, as an administrator would."""
+    commands = [command for each in findings for command in each["commands"]]
+    assert commands
+    for command in commands:
+        program, *words = shlex.split(command)
+        assert program == "kubectl"
+        control.kubectl(*words)
+
+
+# --- as it should be ----------------------------------------------------------------------------
+
+
+def test_a_daemon_s_own_account_finds_all_well_and_says_what_it_may_not_see(
+    doctor: Doctor, namespace: str, control: ControlPlane
+) -> None:
+    code, text = doctor.says()
+    assert code == 0, text
+    lines = text.splitlines()
+    assert any(
+        line.startswith(f"ok       server       {control.url}: Kubernetes v1.") for line in lines
+    )
+    who = f"system:serviceaccount:{namespace}:scheduler"
+    verbs = sum(len(rule.verbs) for rule in (*IN_NAMESPACE, *IN_CLUSTER))
+    needed = f"ok       permissions  {who} may do all that is needed ({verbs} verbs)"
+    assert needed in lines
+    admitted = f"ok       namespace    {namespace}: a pod such as those of jobs is admitted"
+    assert admitted in lines
+    (hidden,) = (line for line in lines if line.startswith("warning  rest"))
+    assert f"quotas of {namespace}" in hidden
+    assert lines[-1].startswith("1 warning, ")
+
+
+def test_an_administrator_sees_all_of_it_and_asks_for_the_daemon_s_account(
+    doctor: Doctor, namespace: str, control: ControlPlane
+) -> None:
+    words = ("--kubeconfig", control.admin, "--account", f"{namespace}/scheduler")
+    code, found = doctor.finds(*words)
+    assert code == 0
+    assert "rest" not in {each["what"] for each in found}
+    (may,) = (each for each in found if each["what"] == "permissions")
+    assert may["words"].startswith(f"system:serviceaccount:{namespace}:scheduler may do all")
+    control.account(namespace, "modest")
+    code, found = doctor.finds("--kubeconfig", control.admin, "--account", f"{namespace}/modest")
+    assert code == 1
+    lacks = [each for each in found if each["what"] == "permissions"]
+    assert len(lacks) == len((*IN_NAMESPACE, *IN_CLUSTER))
+
+
+def test_nothing_is_left_of_a_look(doctor: Doctor, control: ControlPlane, namespace: str) -> None:
+    doctor.says()
+    assert (
+        control.get("pods,configmaps,secrets", "--namespace", namespace, "--selector", CANARY)[
+            "items"
+        ]
+        == []
+    )
+    assert control.get("pods", "--namespace", namespace)["items"] == []
+
+
+# --- permissions --------------------------------------------------------------------------------
+
+
+def test_each_verb_that_is_missing_is_named_with_the_rule_that_helps(
+    doctor: Doctor, control: ControlPlane, namespace: str
+) -> None:
+    admin = Server(control.admin, 10.0)
+    own = f"/apis/{RBAC}/namespaces/{namespace}/roles/scheduler"
+    everywhere = f"/apis/{RBAC}/clusterroles/{namespace}-scheduler"
+    for path, rules in ((own, IN_NAMESPACE), (everywhere, IN_CLUSTER)):
+        role = json.loads(admin.call("GET", path))
+        role["metadata"].pop("resourceVersion")
+        role["metadata"].pop("managedFields")
+        for rule in rules:
+            for verb in rule.verbs:
+                written = [_without(each, rule, verb).written() for each in rules]
+                left = [each for each in written if each["verbs"]]
+                admin.call("PUT", path, body={**role, "rules": left})
+                lacks = f"may not {verb} {rule.resource}"
+                eventually(lambda lacks=lacks: lacks in doctor.says()[1])  # type: ignore[misc]
+                _only(doctor, lacks, f"resources: [{rule.resource}], verbs: [{verb}]")
+        admin.call("PUT", path, body={**role, "rules": [rule.written() for rule in rules]})
+        eventually(lambda: "may do all" in doctor.says()[1])
+
+
+def _without(each: Rule, rule: Rule, verb: str) -> Rule:
+    left = tuple(kept for kept in each.verbs if each != rule or kept != verb)
+    return Rule(each.resource, left, each.group)
+
+
+def _only(doctor: Doctor, lacks: str, rule: str) -> None:
+    (line,) = (line for line in doctor.says()[1].splitlines() if line.startswith("wrong"))
+    assert lacks in line
+    assert rule in line
+
+
+def test_the_printed_commands_give_what_is_missing(
+    doctor: Doctor, control: ControlPlane, namespace: str
+) -> None:
+    """To the roles that deploy/ makes."""
+    who = {"kind": "ServiceAccount", "name": "scheduler", "namespace": namespace}
+    name = "epoch-scheduler"
+    for kind, binding in (("Role", "RoleBinding"), ("ClusterRole", "ClusterRoleBinding")):
+        meta = {"apiVersion": RBAC, "metadata": {"name": name}}
+        control.apply({**meta, "kind": kind, "rules": []}, namespace)
+        reference = {"apiGroup": RBAC.partition("/")[0], "kind": kind, "name": name}
+        bound = {**meta, "kind": binding, "subjects": [who], "roleRef": reference}
+        control.apply(bound, namespace)
+    control.kubectl("delete", "role", "scheduler", "--namespace", namespace)
+    control.kubectl("delete", "clusterrole", f"{namespace}-scheduler")
+    eventually(lambda: doctor.finds()[0] == 1)
+    eventually(lambda: len(doctor.troubles()) >= len((*IN_NAMESPACE, *IN_CLUSTER)))
+    lacking = [each for each in doctor.troubles() if each["what"] == "permissions"]
+    follow(control, lacking)
+    eventually(lambda: doctor.finds()[0] == 0)
+    control.kubectl("delete", "clusterrole,clusterrolebinding", name)
+
+
+# --- who cannot be reached ----------------------------------------------------------------------
+
+
+def test_a_kubeconfig_that_is_not_there(doctor: Doctor, tmp_path: Path) -> None:
+    code, text = doctor.says("--kubeconfig", tmp_path / "none")
+    assert code == 2
+    assert "kubeconfig" in text
+    assert str(tmp_path / "none") in text
+    assert len(text.splitlines()) == 1
+
+
+def test_a_kubeconfig_that_is_none(doctor: Doctor, tmp_path: Path) -> None:
+    for number, content in enumerate(
+        ("{", "[]", "clusters: 3", "\0", "apiVersion: v1\nkind: Config")
+    ):
+        file = tmp_path / f"broken-{number}"
+        file.write_text(content)
+        code, text = doctor.says("--kubeconfig", file)
+        assert (code, len(text.splitlines())) == (2, 1), text
+        assert f"{file} is no kubeconfig" in text
+
+
+def test_a_token_that_has_expired(doctor: Doctor, kubeconfig: Path) -> None:
+    token_file(kubeconfig).write_text("expired")
+    code, text = doctor.says()
+    assert code == 3
+    assert text.startswith("wrong    server       https://127.0.0.1:")
+    assert "it does not know who we are" in text
+    assert "has expired" in text
+
+
+def test_a_server_that_is_not_there(doctor: Doctor, control: ControlPlane) -> None:
+    code, text = doctor.says("--kubeconfig", control.kubeconfig("nowhere", "https://127.0.0.1:1"))
+    assert code == 3
+    first = text.splitlines()[0]
+    assert first.startswith("wrong    server       https://127.0.0.1:1: ")
+    assert "Connection refused" in first
+    assert "urllib3" not in text
+
+
+def test_a_server_that_falls_silent_or_breaks_off(
+    doctor: Doctor, proxy: Proxy, kubeconfig: Path
+) -> None:
+    doctor.add("\n")
+    reached = proxy.kubeconfig(kubeconfig)
+    doctor.settings.write_text(doctor.settings.read_text().replace("seconds = 5", "seconds = 1"))
+    for effect in (Silence(), Reset(), Answer(500)):
+        proxy.inject(effect, path="/version")
+        code, text = doctor.says("--kubeconfig", reached)
+        assert code == 3, text
+        assert text.startswith("wrong    server ")
+    proxy.inject(Answer(503), path="/resourcequotas")
+    code, text = doctor.says("--kubeconfig", reached)
+    assert code == 1
+    (line,) = (line for line in text.splitlines() if line.startswith("wrong"))
+    assert "could not be asked for: " in line
+
+
+# --- namespaces ---------------------------------------------------------------------------------
+
+
+def test_a_namespace_that_is_not_there_is_created_as_advised(
+    doctor: Doctor, control: ControlPlane, namespace: str
+) -> None:
+    text = doctor.settings.read_text()
+    missing = f"{namespace}-missing"
+    doctor.settings.write_text(
+        text.replace(f'namespace = "{namespace}"', f'namespace = "{missing}"')
+    )
+    _, found = doctor.finds("--kubeconfig", control.admin)
+    (trouble,) = (each for each in found if each["level"] == "wrong")
+    assert (trouble["where"], trouble["words"]) == (missing, "there is none")
+    follow(control, [trouble])
+    control.apply(
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}, missing
+    )
+    assert doctor.finds("--kubeconfig", control.admin)[0] == 0
+    control.kubectl("delete", "namespace", missing, "--wait=false")
+    eventually(lambda: "it is being deleted" in doctor.says("--kubeconfig", control.admin)[1])
+
+
+def test_everybody_s_namespace_is_looked_at(doctor: Doctor, namespace: str) -> None:
+    doctor.add('[users.ada]\nnamespace = "of-ada"\n')
+    code, found = doctor.finds()
+    assert code == 1
+    lacks = {each["where"] for each in found if each["level"] == "wrong"}
+    assert lacks == {"namespace of-ada"}
+
+
+def test_a_level_of_security_that_refuses_is_named_once_and_set_as_advised(
+    doctor: Doctor, control: ControlPlane, namespace: str
+) -> None:
+    control.namespace(namespace, **{"pod-security.kubernetes.io/enforce": "restricted"})
+    assert doctor.finds("--kubeconfig", control.admin)[0] == 0
+    doctor.settings.write_text(doctor.settings.read_text() + 'data = "host:/srv"\n')
+    (trouble,) = doctor.troubles("--kubeconfig", control.admin)
+    assert "restricted, refuses folders of nodes (kubernetes.data)" in trouble["words"]
+    (seen_by_daemon,) = doctor.troubles()
+    assert "violates PodSecurity" in seen_by_daemon["words"]
+    follow(control, [trouble])
+    assert doctor.finds("--kubeconfig", control.admin)[0] == 0
+
+
+QUOTAS: list[tuple[str, dict[str, str], str]] = [
+    ("full", {"pods": "0"}, "exceeded quota: full"),
+    ("cpus", {"limits.cpu": "4"}, "must specify limits.cpu"),
+    ("small", {"requests.cpu": "500m"}, "exceeded quota: small, requested: requests.cpu=1"),
+]
+
+
+@pytest.mark.parametrize(("name", "hard", "words"), QUOTAS, ids=[each[0] for each in QUOTAS])
+def test_a_quota_that_refuses_is_quoted(
+    name: str,
+    hard: dict[str, str],
+    words: str,
+    doctor: Doctor,
+    control: ControlPlane,
+    namespace: str,
+    controllers: None,
+) -> None:
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": name}}
+    control.apply({**quota, "spec": {"hard": hard}}, namespace)
+    eventually(lambda: doctor.finds()[0] == 1)
+    (trouble,) = doctor.troubles()
+    assert words in trouble["words"]
+    assert trouble["advice"]
+
+
+def test_a_quota_of_cards_is_no_quota_of_shared_ones(
+    doctor: Doctor, control: ControlPlane, namespace: str, controllers: None
+) -> None:
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "cards"}}
+    control.apply({**quota, "spec": {"hard": {"requests.nvidia.com/gpu": "4"}}}, namespace)
+    eventually(lambda: doctor.troubles("--kubeconfig", control.admin))
+    (trouble,) = doctor.troubles("--kubeconfig", control.admin)
+    assert trouble["level"] == "warning"
+    assert trouble["what"] == "quota"
+
+
+def test_a_limit_range_that_refuses_is_quoted(
+    doctor: Doctor, control: ControlPlane, namespace: str
+) -> None:
+    limits = [{"type": "Container", "max": {"cpu": "500m"}}]
+    range_ = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "small"}}
+    control.apply({**range_, "spec": {"limits": limits}}, namespace)
+    eventually(lambda: doctor.troubles())
+    (trouble,) = doctor.troubles()
+    assert "maximum cpu usage per Container is 500m" in trouble["words"] or (
+        "must be less than or equal to cpu limit" in trouble["words"]
+    )
+
+
+# --- classes ------------------------------------------------------------------------------------
+
+
+def test_a_runtime_class_and_a_priority_class_that_are_not_there(
+    doctor: Doctor, control: ControlPlane, namespace: str
+) -> None:
+    doctor.settings.write_text(
+        doctor.settings.read_text().replace(
+            'runtime_class = ""', f'priority_class = "p-{namespace}"'
+        )
+    )
+    (trouble,) = doctor.troubles()
+    assert "RuntimeClass" in trouble["words"] or "PriorityClass" in trouble["words"]
+    troubles = doctor.troubles("--kubeconfig", control.admin)
+    assert {each["where"] for each in troubles if each["what"] != "namespace"} == {
+        "RuntimeClass nvidia",
+        f"PriorityClass p-{namespace}",
+    }
+    follow(control, [each for each in troubles if each["what"] == "priority"])
+    control.apply(
+        {
+            "apiVersion": "node.k8s.io/v1",
+            "kind": "RuntimeClass",
+            "metadata": {"name": "nvidia"},
+            "handler": "nvidia",
+        }
+    )
+    eventually(lambda: doctor.finds("--kubeconfig", control.admin)[0] == 0)
+    control.kubectl("delete", "runtimeclass", "nvidia")
+    control.kubectl("delete", "priorityclass", f"p-{namespace}")
+
+
+# --- nodes --------------------------------------------------------------------------------------
+
+
+def test_nodes_whose_mode_nobody_has_set_are_labelled_as_proposed(
+    doctor: Doctor, control: ControlPlane, kubelet: Kubelet
+) -> None:
+    def modes() -> Found:
+        _, found = doctor.finds("--kubeconfig", control.admin)
+        return [each for each in found if each["what"] == "modes"]
+
+    (proposed,) = modes()
+    follow(control, [proposed])
+    assert modes() == []
+    control.kubectl("label", "node", kubelet.node, "--overwrite", "epoch-scheduler.io/mode=mine")
+    (trouble,) = modes()
+    assert trouble["level"] == "wrong"
+    follow(control, [trouble])
+    assert modes() == []
+
+
+def test_a_node_that_lies_about_its_cards_is_named(
+    doctor: Doctor, control: ControlPlane, kubelet: Kubelet
+) -> None:
+    kubelet.annotate(kubelet.node, **{"epoch-scheduler.io/gpus": '[{"uuid": 3}]'})
+    (trouble,) = doctor.troubles()
+    assert trouble["where"] == f"node {kubelet.node}"
+    assert trouble["level"] == "wrong"
+
+
+# --- canaries -----------------------------------------------------------------------------------
+
+
+def during(doctor: Doctor, play: Callable[[], object], *words: str | Path) -> Found:
+    """What it finds with canaries, while somebody plays their node."""
+    over, played = threading.Event(), threading.Thread(target=lambda: None)
+
+    def node() -> None:
+        while not over.wait(0.05):
+            play()
+
+    played = threading.Thread(target=node)
+    played.start()
+    try:
+        return [each for each in doctor.finds("--canary", *words)[1] if each["what"] == "canary"]
+    finally:
+        over.set()
+        played.join()
+
+
+def canaries(kubelet: Kubelet) -> list[dict[str, Any]]:
+    return [pod for pod in kubelet.pods() if CANARY in pod["metadata"]["labels"]]
+
+
+SONGS = [
+    (0, "GPU-1\n", "ok", "a pod sees just the card that it was given (GPU-1)"),
+    (0, "GPU-1\nGPU-2\n", "wrong", "a pod that was given GPU-1 sees GPU-1, GPU-2"),
+    (0, "", "wrong", "a pod that was given GPU-1 sees none"),
+    (127, "sh: nvidia-smi: not found", "wrong", "nothing was injected"),
+    (9, "NVIDIA-SMI has failed", "wrong", "it failed: Error: NVIDIA-SMI has failed"),
+]
+
+
+@pytest.mark.parametrize(("code", "message", "level", "words"), SONGS)
+def test_a_canary_tells_which_cards_it_sees_and_is_removed(
+    code: int, message: str, level: str, words: str, doctor: Doctor, kubelet: Kubelet
+) -> None:
+    def play() -> None:
+        for pod in canaries(kubelet):
+            name, phase = pod["metadata"]["name"], pod["status"]["phase"]
+            if "deletionTimestamp" in pod["metadata"]:
+                kubelet.forget(name)
+            elif phase == "Pending":
+                kubelet.bind(name)
+                kubelet.ends(name, code, message=message)
+
+    (found,) = during(doctor, play)
+    assert found["level"] == level
+    assert words in found["words"]
+    assert canaries(kubelet) == []
+
+
+def test_an_image_that_cannot_be_pulled_is_told_by_the_canary(
+    doctor: Doctor, kubelet: Kubelet
+) -> None:
+    doctor.add("image_deadline_seconds = 3\n")
+
+    def play() -> None:
+        for pod in canaries(kubelet):
+            if "deletionTimestamp" not in pod["metadata"] and "nodeName" not in pod["spec"]:
+                kubelet.bind(pod["metadata"]["name"])
+                kubelet.waits(pod["metadata"]["name"], "ImagePullBackOff", "none:1 is nowhere")
+
+    (found,) = during(doctor, play)
+    assert found["words"] == (
+        "it was not run: its image cannot be had: ImagePullBackOff: none:1 is nowhere"
+    )
+    eventually(lambda: canaries(kubelet) == [])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_canaries_are_removed_also_when_the_doctor_is_ended(
+    number: signal.Signals, doctor: Doctor, kubelet: Kubelet
+) -> None:
+    program = Path(sys.executable).parent / "scheduler-doctor"
+    words = [program, "--config", doctor.settings, "--canary"]
+    visit = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        eventually(lambda: canaries(kubelet))
+        visit.send_signal(number)
+        out, _ = visit.communicate(timeout=DEADLINE_SECONDS)
+        assert visit.returncode == 130, out
+        assert "Traceback" not in out
+    finally:
+        visit.kill()
+        visit.wait()
+    eventually(lambda: all("deletionTimestamp" in pod["metadata"] for pod in canaries(kubelet)))
