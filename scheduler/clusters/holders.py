@@ -69,6 +69,7 @@ class Holders:
         self._real: Mapping[str, tuple[Gpu, ...]] = {}  # by node: replaced, never edited
         self._ready: dict[GpuKey, str] = {}  # the UUIDs of what can be started on, by its name
         self._known: dict[str, tuple[Card, ...]] = {}  # of owned nodes, as was last told
+        self._kinds: dict[str, Gpu] = {}  # what a card of a mixed node is like
         self._leaving: set[str] = set()  # holders that are given back, by uid
         self._promised: set[str] = set()  # nodes of runs that were let go on since the last look
         self._idle: dict[str, Time] = {}  # since when, by uid
@@ -191,24 +192,34 @@ class Holders:
             yield Place(gpu, "" if lack else gpu.uuid, lack)
 
     def _mixed(self, node: _Node) -> Iterator[Place]:
-        left, seen = node.left, set[str]()
+        left, seen, kind = node.left, set[str](), self._kind(node)
         for number in range(node.site.count):
             name, holder = f"{HELD}{number}", node.holders.get(number)
             told = node.told(holder)
             lack = self._lack(holder, told)
             if lack:
-                gpu, (_, fault) = node.site.kind, self._refused.get((node.site.name, name), (0, ""))
+                gpu, (_, fault) = kind, self._refused.get((node.site.name, name), (0, ""))
                 if holder is None and not fault:
                     fault = _not_free(node, left)
                     left -= 1
             elif told[0].gpu.uuid in seen:
-                gpu, fault = node.site.kind, "its device plugin gives one card to several"
+                gpu, fault = kind, "its device plugin gives one card to several"
                 lack = fault
             else:
                 gpu, fault = told[0].gpu, told[0].gpu.fault
                 seen.add(gpu.uuid)
             uuid = "" if lack else gpu.uuid
-            yield Place(replace(gpu, uuid=name, index=number, fault=fault), uuid, lack)
+            gpu = replace(gpu, uuid=name, index=number, type=kind.type, fault=fault)
+            yield Place(gpu, uuid, lack)
+
+    def _kind(self, node: _Node) -> Gpu:
+        """What a card there is like that nobody holds: as its neighbours, what they are called
+        apart, since jobs have them by that name before anybody has seen them."""
+        kind = node.site.kind
+        told = (card.gpu for holder in node.holders.values() for card in node.told(holder))
+        like = next(told, None) or self._kinds.get(node.site.name, kind)
+        self._kinds[node.site.name] = like
+        return replace(kind, memory_mib=like.memory_mib, reserved_mib=like.reserved_mib)
 
     def _lack(self, holder: Holder | None, told: Sequence[Card]) -> str:
         if holder is None:

@@ -93,7 +93,8 @@ def _with_cards(node: Node, seen: Mapping[GpuKey, Gpu]) -> Node:
 
 
 def _as_seen(gpu: Gpu, seen: Gpu) -> Gpu:
-    return replace(seen, type=gpu.type, index=gpu.index)
+    fault = seen.fault or gpu.fault
+    return replace(seen, type=gpu.type, index=gpu.index, fault=fault)
 
 
 def _with_processes(pod: Pod, used: Used) -> Pod:
