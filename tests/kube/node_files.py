@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from tests.kube.network import HOST
+
 CNI_PLUGINS = Path("/usr/lib/cni")
 
 # Private to the node are the places that a kubelet and a containerd write to without asking. The
@@ -41,6 +43,16 @@ state = "/run/containerd"
     runtime_type = "io.containerd.runc.v2"
 """
 
+NAMES = """
+. {{
+    bind {address}
+    errors
+    kubernetes cluster.local {{
+        kubeconfig {kubeconfig}
+    }}
+}}
+"""
+
 
 def write(folder: Path, pods: str, image: str, control_group: str) -> None:
     """`pods` are the addresses of its pods; the image is what keeps a pod's namespaces."""
@@ -51,6 +63,11 @@ def write(folder: Path, pods: str, image: str, control_group: str) -> None:
     (folder / "containerd.toml").write_text(told)
     (folder / "cni" / "pods.conflist").write_text(json.dumps(_pod_network(pods)))
     (folder / "kubelet.json").write_text(json.dumps(_kubelet(control_group)))
+
+
+def write_names(path: Path, kubeconfig: Path) -> None:
+    """For CoreDNS, which knows the names of the cluster's services and no others."""
+    path.write_text(NAMES.format(address=HOST, kubeconfig=kubeconfig))
 
 
 def _pod_network(pods: str) -> dict[str, object]:
@@ -81,5 +98,7 @@ def _kubelet(control_group: str) -> dict[str, object]:
         "nodeLeaseDurationSeconds": 5,
         "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
         "authorization": {"mode": "AlwaysAllow"},
+        "clusterDNS": [HOST],
+        "clusterDomain": "cluster.local",
         "resolvConf": "",
     }

@@ -10,11 +10,12 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -27,7 +28,7 @@ from tests.kube.network import HOST, Switch, address_of, pods_of
 from tests.kube.processes import Process
 from tests.support import eventually
 
-NEEDED = ("containerd", "ctr", "runc", "ip", "nsenter", "unshare", "mount")
+NEEDED = ("containerd", "ctr", "runc", "ip", "nft", "nsenter", "unshare", "mount")
 SPACES = (("mount", "mnt"), ("net", "net"), ("pid", "pid"))
 NOTICED_SECONDS = 10  # until it is noticed that a node is gone
 
@@ -61,6 +62,12 @@ class Node:
             *("--kubeconfig", control.kubeconfig_of(f"system:node:{self.name}")),
             *("--hostname-override", self.name, "--node-ip", self.address),
         )
+        self.proxy = self._within(
+            "proxy",
+            *(program("kube-proxy"), "--kubeconfig", control.kubeconfig_of("system:kube-proxy")),
+            *("--hostname-override", self.name, "--proxy-mode", "nftables", "--masquerade-all"),
+            *("--conntrack-max-per-core", "0", "--conntrack-min", "0"),  # the machine's stay
+        )
         self.plugin = self._process(
             "deviceplugin",
             *(sys.executable, "-m", "tests.kube.deviceplugin"),
@@ -93,12 +100,12 @@ class Node:
         eventually(lambda: self._ctr("version"))
         for image in images if booted else ():
             assert self._ctr("--namespace", "k8s.io", "images", "import", image), image
-        self.kubelet.start()
-        self.plugin.start()
+        for process in (self.kubelet, self.proxy, self.plugin):
+            process.start()
 
     def stop(self) -> None:
         self.init.kill()
-        for process in (self.kubelet, self.containerd, self.plugin):
+        for process in (self.kubelet, self.proxy, self.containerd, self.plugin):
             process.kill()
 
     def _boot(self, switch: Switch) -> None:
@@ -132,7 +139,7 @@ class Node:
 
 
 class Nodes:
-    """A control plane with its controllers and its scheduler, and so many real nodes.
+    """A control plane with controllers, a scheduler and a server of names, and real nodes.
 
     They have these images, by their names; the first one does nothing unless it is told to.
     """
@@ -142,6 +149,9 @@ class Nodes:
         self.switch = Switch(folder, count)
         names = [name_of(number) for number in range(1, count + 1)]
         self.control = ControlPlane(folder, HOST, names, NOTICED_SECONDS)
+        node_files.write_names(folder / "Corefile", self.control.admin)
+        words: list[str | Path] = [program("coredns"), "-conf", folder / "Corefile"]
+        self.names = Process("coredns", words, folder / "coredns.log")
         pause = next(iter(images))
         self.nodes = [Node(number, self.control, pause) for number in range(1, count + 1)]
 
@@ -151,14 +161,17 @@ class Nodes:
         self.control.start()
         self.control.controllers.start()
         self.control.scheduler.start()
+        self.names.start()
         with ThreadPoolExecutor() as each:
             images = self._images.values()
             list(each.map(lambda node: node.start(self.switch, images), self.nodes))
         eventually(self._ready, READY_SECONDS)
+        eventually(self._told_names)
 
     def stop(self) -> None:
         for node in self.nodes:
             node.stop()
+        self.names.kill()
         self.control.stop()
         self.switch.stop()
 
@@ -172,20 +185,24 @@ class Nodes:
         ]
         return len(ready) == len(self.nodes)
 
+    def _told_names(self) -> bool:
+        self.names.check()
+        with suppress(OSError), socket.create_connection((HOST, 53), timeout=1):
+            return True
+        return False
+
 
 @contextmanager
 def running(folder: Path, count: int, images: Mapping[str, Path]) -> Iterator[Nodes]:
     """One run at a time has nodes on a machine: their addresses are the same in each."""
-    with (cache() / "nodes.lock").open("w") as lock:
+    with (cache() / "nodes.lock").open("w") as lock, ExitStack() as after:
         fcntl.flock(lock, fcntl.LOCK_EX)
         cgroups.remove()  # of a run that was killed
+        after.callback(cgroups.remove)
         made = Nodes(folder, count, images)
-        try:
-            made.start()
-            yield made
-        finally:
-            made.stop()
-            cgroups.remove()
+        after.callback(made.stop)
+        made.start()
+        yield made
 
 
 def name_of(number: int) -> str:

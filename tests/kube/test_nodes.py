@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 from tests.kube.control import ControlPlane
@@ -58,6 +59,32 @@ def test_pods_reach_each_other_over_the_nodes(
     control.apply(pod("client", "python3", "-c", ASK, address, node=second.name), namespace)
     until(control, namespace, "client", "Succeeded")
     assert logs(control, namespace, "client") == "hello\n"
+
+
+def test_services_have_names_and_are_reached_from_pods_and_from_this_machine(
+    nodes: Nodes, control: ControlPlane, namespace: str
+) -> None:
+    control.apply(SERVICES, namespace)
+    server = pod("server", "python3", "-c", SERVE)
+    server["metadata"]["labels"] = {"app": "server"}
+    server["spec"] |= {"hostname": "rank0", "subdomain": "ranks"}
+    control.apply(server, namespace)
+    until(control, namespace, "server", "Running")
+    for number, name in enumerate(("port", "rank0.ranks")):
+        control.apply(pod(f"asks-{number}", "python3", "-c", ASK, name), namespace)
+        until(control, namespace, f"asks-{number}", "Succeeded")
+    port = control.get("service", "port", "-n", namespace)["spec"]["ports"][0]["nodePort"]
+    for node in nodes.nodes:
+        with socket.create_connection((node.address, port), timeout=10) as connection:
+            assert connection.recv(5) == b"hello"
+
+
+def test_a_pod_reaches_the_api_server_as_its_account(
+    nodes: Nodes, control: ControlPlane, namespace: str
+) -> None:
+    control.apply(pod("asks", "python3", "-c", ASK_API), namespace)
+    until(control, namespace, "asks", "Succeeded")
+    assert logs(control, namespace, "asks") == f"system:serviceaccount:{namespace}:default\n"
 
 
 def test_a_container_is_told_which_gpu_it_was_given(
@@ -123,7 +150,31 @@ SERVE = """
 import socket
 server = socket.create_server(("", 4000))
 print("listens", flush=True)
-server.accept()[0].sendall(b"hello")
+while True:
+    server.accept()[0].sendall(b"hello")
+"""
+SERVICES = """
+{apiVersion: v1, kind: Service, metadata: {name: ranks},
+ spec: {clusterIP: None, selector: {app: server}, publishNotReadyAddresses: true}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: port},
+ spec: {type: NodePort, selector: {app: server}, ports: [{port: 4000}]}}
+"""
+ASK_API = """
+import json, os, pathlib, ssl, urllib.request
+account = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount")
+url = f"https://{os.environ['KUBERNETES_SERVICE_HOST']}/apis/authentication.k8s.io/v1/selfsubjectreviews"
+asked = urllib.request.Request(
+    url,
+    data=b'{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}',
+    headers={
+        "Authorization": f"Bearer {(account / 'token').read_text()}",
+        "Content-Type": "application/json",
+    },
+)
+trust = ssl.create_default_context(cafile=account / "ca.crt")
+with urllib.request.urlopen(asked, context=trust) as answer:
+    print(json.load(answer)["status"]["userInfo"]["username"])
 """
 ASK = """
 import socket, sys
