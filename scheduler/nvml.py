@@ -122,7 +122,7 @@ class Xids:
 
     def stop(self) -> None:
         self._stopped.set()
-        self._thread.join()
+        self._thread.join(CLOSE_SECONDS)  # it, too, may wait for a driver that hangs
 
     def _listen(self) -> None:
         import pynvml

@@ -122,6 +122,17 @@ def _xid(nvml: Machine, number: int) -> bool:
     return False
 
 
+def test_while_the_driver_hangs_nobody_waits_for_it(nvml: Machine) -> None:
+    nvml.gpu("GPU-a")
+    with watching() as (agent, _):
+        before = agent.report
+        eventually(lambda: agent.report.at > before.at)
+        nvml.hang()
+        agent.look_again()
+        assert agent.gpus == (Gpu("GPU-a", 0, "t4", 16384, 512),)
+    nvml.hang(False)  # it was stopped all the same
+
+
 @pytest.mark.parametrize(
     ("cgroup", "uid"),
     [

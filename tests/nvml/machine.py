@@ -82,6 +82,11 @@ class Machine:
         self._rest.append(f"xid {card} {number}")
         self._write()
 
+    def hang(self, hangs: bool = True) -> None:
+        """Whoever asks the driver anything waits for as long as this holds."""
+        self._rest = [line for line in self._rest if line != "hang"] + ["hang"] * hangs
+        self._write()
+
     def unload(self) -> None:
         """No driver, as while it is replaced by another."""
         self.driver = ""

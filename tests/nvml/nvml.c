@@ -9,6 +9,7 @@
  *     used 0 200                           MiB in use there that no process accounts for
  *     lost 0                               this card has fallen off the bus
  *     xid 0 79                             an error of this card; told once, to those who listen
+ *     hang                                 whoever asks anything waits until this line is gone
  *
  * What a driver older than 510 does not have is not found here either. See NVML's reference:
  * https://docs.nvidia.com/deploy/nvml-api/
@@ -30,6 +31,7 @@ typedef struct { unsigned card, pid; long mib; } Process;
 typedef struct { unsigned card, number; } Xid;
 typedef struct {
     int driver, cards, processes, xids; /* driver: its major version, 0: none */
+    int hangs;
     Card card[CARDS_MAX];
     Process process[PROCESSES_MAX];
     Xid xid[XIDS_MAX];
@@ -54,6 +56,8 @@ static void line(Machine *m, const char *text)
 
     if (sscanf(text, "driver %d", &m->driver) == 1)
         return;
+    if (!strncmp(text, "hang", 4))
+        m->hangs = 1;
     if (m->cards < CARDS_MAX && sscanf(text, "gpu %95s %ld %ld %u %95[^\n]", c.uuid, &c.total,
                                        &c.reserved, &c.busy, c.name) == 5)
         m->card[m->cards++] = c;
@@ -68,7 +72,7 @@ static void line(Machine *m, const char *text)
         m->card[card].lost = 1;
 }
 
-static void look(Machine *m)
+static void read_machine(Machine *m)
 {
     const char *path = getenv("NVML_MACHINE");
     FILE *file = path ? fopen(path, "r") : NULL;
@@ -80,6 +84,12 @@ static void look(Machine *m)
     while (fgets(text, sizeof text, file))
         line(m, text);
     fclose(file);
+}
+
+static void look(Machine *m)
+{
+    for (read_machine(m); m->hangs; read_machine(m))
+        usleep(POLL_MS * 1000);
 }
 
 /* A handle is a card's index and 1. */
