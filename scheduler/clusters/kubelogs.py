@@ -32,6 +32,7 @@ from scheduler.clusters.seams import Place, Seam, place_of
 
 STREAMS = 256
 SILENT_SECONDS = 30.0  # then it is asked once more, for a server may hang
+SEEK_SECONDS = 5.0  # for a stream to come to our place
 NOTE_SECONDS = 5.0  # between two places that are written down
 CATCH_UP_SECONDS = 10.0  # between two answers for one pod, where there are too many to follow
 LIVE_SECONDS = 1.0  # without an answer: a kubelet begins to answer with the first line
@@ -56,6 +57,7 @@ class _Log:
     idle: int = 0  # answers in a row that brought nothing
     there: bool = True  # the pod, as far as is known
     done: bool = False  # there is nothing more to come
+    lost: bool = False  # the last answer did not come to our place
     leaving_at: float | None = None  # it was asked to be drained
     tried_at: float = 0.0  # the last time that asking failed
     asked_at: float | None = None  # while there is a stream that goes on
@@ -224,7 +226,9 @@ class Logs:
 
     def _turn(self, known: _Log) -> bool:
         """Ask once, and keep what comes. Whether there will never be more."""
-        over, follow = pods.over(known.kube), known.leaving or not self._crowded
+        over = pods.over(known.kube)
+        # Only a whole answer tells that our place is not there any more.
+        follow = (known.leaving or not self._crowded) and not known.lost
         query = {"container": CONTAINER, "timestamps": "true"}
         query |= {"follow": "true"} if follow else {}
         query |= {"sinceTime": since} if (since := known.place.since()) else {}
@@ -237,22 +241,26 @@ class Logs:
                 for piece in pieces:
                     known.heard = True
                     brought = self._keep(known, seam.new(piece), seam.place) or brought
-                    if seam.missed(ended) or self._ended or self._makes_room(known):
+                    if self._ended or self._leaves(known, seam):
                         break
                 else:
                     ended = True
-            if seam.missed(ended):
+            if ended and seam.missed:
                 after = Place(known.place.moment, kept + len(MISSED), gone=True)
                 brought = self._keep(known, MISSED, after)
         finally:
+            known.lost = known.heard and follow and not seam.met
             self._note(known)
         known.idle = 0 if brought else known.idle
         return ended and over and seam.met and not brought
 
-    def _makes_room(self, known: _Log) -> bool:
-        """Whether others wait for this thread."""
-        since = time.monotonic() - (known.asked_at or 0.0)
-        return self._crowded and not known.leaving and since > CATCH_UP_SECONDS
+    def _leaves(self, known: _Log, seam: Seam) -> bool:
+        """Whether a stream has to end: others wait for this thread, or it leads nowhere."""
+        if known.asked_at is None:
+            return False
+        since = time.monotonic() - known.asked_at
+        waited_for = self._crowded and not known.leaving and since > CATCH_UP_SECONDS
+        return waited_for or (not seam.met and since > SEEK_SECONDS)
 
     def _keep(self, known: _Log, words: bytes, place: Place) -> bool:
         """Whether there was anything to keep. The place counts only when the words are written."""

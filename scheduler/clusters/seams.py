@@ -17,7 +17,7 @@ import msgspec
 
 # By so much the lines of one pod may be out of order: two threads of the container runtime write
 # them, and a node's clock is set. The API knows of whole seconds only.
-SEAM_SECONDS = 5.0
+ORDER = timedelta(seconds=5)
 
 _MOMENT = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
 _MOMENT_MAX = len("2026-11-18T23:59:59.123456789+01:00 ")  # the space behind it as well
@@ -33,7 +33,7 @@ class Place(msgspec.Struct, frozen=True):
         moment = _time(self.moment.encode())
         if moment is None:
             return ""
-        since = (moment - timedelta(seconds=SEAM_SECONDS)).astimezone(UTC)
+        since = (moment - ORDER).astimezone(UTC)
         return f"{since:%Y-%m-%dT%H:%M:%S}Z"
 
 
@@ -51,10 +51,10 @@ class Seam:
 
     def __init__(self, place: Place, kept: int) -> None:
         self._place, self._kept = place, kept
-        self._sought = _time(place.moment.encode())
-        self.met = self._sought is None  # whether the place was found
-        self._later = timedelta()  # by how much lines were, while it was not
         self._moment, self._size = place.moment.encode(), place.size  # of the place by now
+        self._time = _time(self._moment)
+        self.met = self._time is None  # whether the place was found
+        self._later = False  # whether a line was, while it was not
         self._at = min(place.size, kept)  # in the log, when all is kept that was sent so far
         self._head = b""  # of a line whose moment has not come whole
         self._within, self._ours = False, False  # a line, and whether it is the pod's
@@ -85,10 +85,10 @@ class Seam:
             at = end
         return b"".join(fresh)
 
-    def missed(self, ended: bool) -> bool:
-        """Whether the place is not there any more, and what was sent is of later."""
-        order = timedelta(seconds=0.0 if ended else SEAM_SECONDS)
-        return not self.met and not self._place.gone and self._later > order
+    @property
+    def missed(self) -> bool:
+        """Of a whole answer: the place is not there any more, and some of it is of later."""
+        return not self.met and not self._place.gone and self._later
 
     def _begin(self, data: bytes, at: int) -> int | None:
         """Where the words of the line begin; None: that has not been sent yet."""
@@ -107,11 +107,13 @@ class Seam:
         time = _time(moment)
         if time is None:
             return False
-        if self._sought and not self.met:
-            self._later = max(self._later, time - self._sought)
-            self.met = self._place.gone and time > self._sought
-        if self.met:
-            self._moment, self._size = moment, self._at
+        lead = time - self._time if self._time else timedelta.max
+        if not self.met:
+            self._later = self._later or lead > timedelta()
+            self.met = self._place.gone and lead > timedelta()
+        # No line that is merely late becomes the place: its moment may have been there before.
+        if self.met and (lead > timedelta() or -lead > ORDER):
+            self._moment, self._time, self._size = moment, time, self._at
         return True
 
     def _beyond(self, words: bytes) -> bytes:
