@@ -83,6 +83,14 @@ class Kubernetes:
     stop_grace_seconds: Count = 30
     image_deadline_seconds: Positive = 300.0
     start_deadline_seconds: Positive = 900.0
+    node_mode: Literal["owned", "mixed", "exclusive"] = "exclusive"
+    holder_image: str = ""
+    holder_namespace: str = ""
+    holder_token_secret: str = "epoch-scheduler-agent"
+    holder_priority_class: str = ""
+    holder_host_pid: bool = False
+    holder_idle_seconds: Positive = 60.0
+    holder_deadline_seconds: Positive = 120.0
     token_audience: str = "epoch-scheduler"
     request_seconds: Positive = 10.0
     list_every_seconds: Annotated[float, msgspec.Meta(ge=10, le=300)] = 30.0
