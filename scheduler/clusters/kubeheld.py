@@ -53,9 +53,6 @@ class Below(Protocol):
     def owners(self) -> Mapping[str, RunKey]:
         """Whose each pod is, by its uid."""
 
-    def look_again(self) -> None:
-        """Soon: somebody else has seen something."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
@@ -76,9 +73,12 @@ class Held:
         holders: Holders,
         reports: Callable[[], Sequence[Report]],
         clock: Callable[[], Time],
+        look_again: Callable[[], None],
     ) -> None:
+        """`look_again` has a look below told soon, as somebody else has seen something."""
         self._below, self._keeping, self._holders = below, keeping, holders
         self._reports, self._clock = reports, clock
+        self.look_again = look_again
         self.owners = below.owners
         self._lock = threading.Lock()
         self._waiting: dict[RunKey, Launch] = {}
@@ -128,12 +128,9 @@ class Held:
         if self._thread.is_alive():
             self._stopping.set()
             self._due.set()
-            self._below.stop()  # which closes the server's streams
+            self._below.stop()
             self._keeping.stop()
             self._thread.join()
-
-    def look_again(self) -> None:
-        self._below.look_again()
 
     # -- for others ------------------------------------------------------------------------------
 
@@ -211,7 +208,7 @@ class Held:
 
     def _hint(self) -> None:
         self._due.set()
-        self._below.look_again()
+        self.look_again()
 
     def _work(self) -> None:
         while not self._stopping.is_set():
@@ -229,7 +226,7 @@ class Held:
             given_up = len(self._given_up)
             self._consider()
             if given_up != len(self._given_up):
-                self._below.look_again()
+                self.look_again()
             missing, over = self._holders.missing, self._holders.over
             spare = self._holders.give_back()
             self._alarm(frozenset(self._holders.suspects()))

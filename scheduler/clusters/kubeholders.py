@@ -60,7 +60,7 @@ class Keeping:
         self._pods.start()
 
     def stop(self) -> None:
-        """The server's streams are to be closed first."""
+        self._server.close()
         self._nodes.stop()
         self._pods.stop()
 
