@@ -29,6 +29,7 @@ ROOT = Path(__file__).parent.parent.parent
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 IGNORED = ROOT / "deploy" / "Dockerfile.dockerignore"
 TAG = f"epoch-scheduler:{VERSION}"
+NAME = f"docker.io/library/{TAG}"  # as Docker means it, and Kubernetes does
 PROGRAMS = ("buildah", "debootstrap", "unshare")
 WHITEOUT = ".wh."  # begins what a layer takes away
 
@@ -117,7 +118,7 @@ def _build(path: Path) -> None:
         *("build", "--pull-never", "--layers", "--isolation", "chroot", *lent),
         *("--ignorefile", IGNORED, "--file", DOCKERFILE, "--tag", TAG, ROOT),
     )
-    _buildah("push", "--quiet", TAG, f"oci-archive:{part}:{TAG}")
+    _buildah("push", "--quiet", TAG, f"oci-archive:{part}:{NAME}")
     _buildah("rmi", TAG)
     for former in path.parent.glob("epoch-scheduler-*.tar"):
         former.unlink()

@@ -1,0 +1,185 @@
+"""The commands of docs/operations.md, from install to uninstall, as they are written there.
+
+What starts and stops the daemon by systemd is done by the test, since a test run is no machine's
+init; and nobody runs what would need a registry. On Kubernetes the API server and its controllers
+are real; what would need a pod's shell is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.installing import left
+from tests.deploy.manifests import DAEMON
+from tests.kube.build import program
+from tests.kube.control import ControlPlane
+from tests.kube.processes import Process, free_port
+from tests.support import eventually
+
+ROOT = Path(__file__).parent.parent.parent
+TEXT = (ROOT / "docs" / "operations.md").read_text()
+BY_SYSTEMD = ("systemctl", "journalctl")
+NEED_MORE = re.compile(r"docker|.* (exec|logs|rollout status) ")  # a registry, or a pod that runs
+
+
+def commands(section: str) -> list[str]:
+    """All that are in a section, one each, in their order."""
+    text = TEXT.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    blocks = re.findall(r"^```sh\n(.*?)^```", text, re.S | re.M)
+    assert blocks, section
+    return [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+
+
+def sh(line: str, folder: Path, **environment: str) -> None:
+    done = subprocess.run(
+        ["sh", "-euc", line],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{line}\n{done.stderr}"
+
+
+# --- on a machine -------------------------------------------------------------------------------
+
+
+class Machine:
+    """The folders of a machine that are written to, in a folder of the test's."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.moved: Mapping[str, Path] = {
+            path: folder / path.strip("/")
+            for path in (
+                "/opt/epoch-scheduler",
+                "/var/lib/epoch-scheduler",
+                "/etc/systemd/system",
+                "/etc/epoch-scheduler.toml",
+            )
+        }
+        for path in ("/opt", "/var/lib", "/etc/systemd/system"):
+            (folder / path.strip("/")).mkdir(parents=True)
+        self._address = f"127.0.0.1:{free_port()}"
+        flags = ("--state_dir", self.state, "--listen", self._address, "--gpus", "1x16384")
+        words: list[str | Path] = [self.bin / "scheduler-daemon", *flags]
+        self._daemon = Process("scheduler-daemon", words, folder / "log")
+
+    @property
+    def bin(self) -> Path:
+        return self.moved["/opt/epoch-scheduler"] / "bin"
+
+    @property
+    def state(self) -> Path:
+        return self.moved["/var/lib/epoch-scheduler"]
+
+    def follow(self, section: str, only: str = "") -> None:
+        """Give the commands of a section, or those that have this in them."""
+        for line in commands(section):
+            if line.startswith("kubectl"):
+                return  # the rest is about clusters
+            if only in line and not line.startswith(BY_SYSTEMD):
+                for path, here in self.moved.items():
+                    line = line.replace(path, str(here))
+                backup = str(self._folder / "backup.db")
+                sh(re.sub(r"(?<![/\w])backup\.db", backup, line), ROOT)
+
+    def start(self) -> None:
+        self._daemon.start()
+        eventually(lambda: subprocess.run(self._words("scheduler-state")).returncode == 0)
+
+    def stop(self) -> None:
+        self._daemon.stop()
+
+    def run(self, *words: str) -> str:
+        done = subprocess.run(self._words(*words), capture_output=True, text=True, check=True)
+        return done.stdout
+
+    def _words(self, name: str, *words: str) -> list[str | Path]:
+        return [self.bin / name, "--server", self._address, *words]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    machine = Machine(tmp_path / "machine")
+    yield machine
+    machine.stop()
+
+
+@pytest.mark.slow
+def test_on_a_machine_it_is_installed_backed_up_restored_and_uninstalled(machine: Machine) -> None:
+    machine.follow("Install on a machine")
+    assert (machine.moved["/etc/systemd/system"] / "epoch-scheduler.service").exists()
+    machine.start()
+    machine.run("run-scheduler", "--hold", "known", "--", "true")
+    machine.follow("Backup and restore", only="vacuum")
+    machine.run("run-scheduler", "--hold", "too-late", "--", "true")
+    machine.stop()
+    machine.follow("Backup and restore", only="cp ")
+    machine.follow("Backup and restore", only="rm -f")
+    machine.start()
+    listed = machine.run("scheduler-state")
+    assert "known" in listed
+    assert "too-late" not in listed
+    machine.stop()
+    machine.follow("Uninstall")
+    for path in ("/opt/epoch-scheduler", "/var/lib/epoch-scheduler"):
+        assert not machine.moved[path].exists()
+    assert not list(machine.moved["/etc/systemd/system"].iterdir())
+
+
+# --- on Kubernetes ------------------------------------------------------------------------------
+
+
+@pytest.mark.kube
+def test_on_kubernetes_it_is_installed_put_to_sleep_woken_and_uninstalled(
+    control: ControlPlane, tmp_path: Path
+) -> None:
+    eventually(lambda: not left(control))
+    (tmp_path / "deploy").symlink_to(ROOT / "deploy")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "kubectl").symlink_to(program("kubectl"))
+    for name, file in zip(
+        ("tls.crt", "tls.key"), control.authority.issue("people", "lab.example"), strict=True
+    ):
+        (tmp_path / name).symlink_to(file)
+
+    def follow(section: str, only: str = "") -> None:
+        for line in commands(section):
+            if "kubectl" in line and only in line and not NEED_MORE.match(line):
+                sh(
+                    line,
+                    tmp_path,
+                    KUBECONFIG=str(control.admin),
+                    PATH=f"{tmp_path}/bin:{os.environ['PATH']}",
+                    HOME=str(tmp_path),  # where kubectl keeps what it has seen
+                    TOKEN="of-agents",
+                )
+
+    def revisions() -> int:
+        return len(control.get("replicasets", "--namespace", DAEMON)["items"])
+
+    def command() -> list[str] | None:
+        deployment = control.get("deployment", DAEMON, "--namespace", DAEMON)
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        given: list[str] | None = container.get("command")
+        return given
+
+    follow("Install on Kubernetes")
+    for namespace, name in ((DAEMON, "tls"), (f"{DAEMON}-agents", "agent")):
+        control.get("secret", f"{DAEMON}-{name}", "--namespace", namespace)
+    eventually(lambda: revisions() == 1)
+    follow("Backup and restore", only=" patch ")
+    assert command() == ["sleep", "infinity"]
+    eventually(lambda: revisions() == 2)
+    follow("Backup and restore", only=" undo ")
+    assert command() is None
+    follow("Uninstall")
+    eventually(lambda: not left(control))
