@@ -59,7 +59,7 @@ class Holders:
     """For one thread at a time."""
 
     def __init__(self, dress: Dress, waits: Waits) -> None:
-        self._dress, self._waits = dress, waits
+        self.dress, self._waits = dress, waits
         self.missing: Sequence[Hold] = ()  # to be created
         self.over: Sequence[Holder] = ()  # hold nothing any more: to be removed
         self._spare: Sequence[Holder] = ()
@@ -318,7 +318,7 @@ class Holders:
 
     def _hash(self, hold: Hold) -> str:
         if hold not in self._hashes:
-            self._hashes[hold] = spec_hash(hold, self._dress)
+            self._hashes[hold] = spec_hash(hold, self.dress)
         return self._hashes[hold]
 
 
