@@ -20,6 +20,7 @@ from scheduler.model import Gpu, Time
 from scheduler.nvml import Nvml, Xids
 from scheduler.usage import LIBRARY, WATCHDOG, Card, Process, Report
 
+SILENT_SECONDS = 60.0  # after that a driver hangs
 LEAVE_SECONDS = 1.0  # for a thread that may be waiting for a driver that hangs
 _GROUP = re.compile(r"([1-9][0-9]{0,3})x([1-9][0-9]{0,8})", re.ASCII)
 _POD = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
@@ -38,13 +39,21 @@ class Agent:
         self._due, self._stopped = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._watch, name="agent", daemon=True)
         self._told: Callable[[Report], None] = lambda _: None
-        self.report = self.look()  # the newest: replaced, never edited
+        self._newest = self.look()  # replaced, never edited
 
     def start(self, told: Callable[[Report], None]) -> None:
         """`told` hears each report that tells anything new."""
         self._told = told
         self._thread.start()
         self._xids.start()
+
+    @property
+    def report(self) -> Report:
+        """The newest."""
+        newest = self._newest
+        if self._clock() - newest.at <= SILENT_SECONDS:
+            return newest
+        return replace(newest, cards=tuple(map(_silent, newest.cards)))
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
@@ -74,11 +83,16 @@ class Agent:
             self._due.wait(self._every_seconds)
             self._due.clear()
             try:
-                before, self.report = self.report, self.look()
-                if self.report.cards != before.cards:
-                    self._told(self.report)
+                before, self._newest = self._newest, self.look()
+                if self._newest.cards != before.cards:
+                    self._told(self._newest)
             except Exception:  # a thread's entry: what is seen stays as it was, and is tried again
                 log.exception("look_failed")
+
+
+def _silent(card: Card) -> Card:
+    fault = card.gpu.fault or "its driver does not answer"
+    return replace(card, gpu=replace(card.gpu, fault=fault))
 
 
 def _known(card: Card) -> Card:

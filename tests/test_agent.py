@@ -133,6 +133,16 @@ def test_while_the_driver_hangs_nobody_waits_for_it(nvml: Machine) -> None:
     nvml.hang(False)  # it was stopped all the same
 
 
+def test_a_driver_that_hangs_for_long_is_a_fault_of_its_cards(nvml: Machine) -> None:
+    nvml.gpu("GPU-a")
+    now = 1000.0
+    agent = Agent("n1", lambda: now)
+    now += 60.0
+    assert [gpu.fault for gpu in agent.gpus] == [""]
+    now += 1.0
+    assert [gpu.fault for gpu in agent.gpus] == ["its driver does not answer"]
+
+
 @pytest.mark.parametrize(
     ("cgroup", "uid"),
     [
