@@ -35,6 +35,6 @@ TRUTH = Truth(
 )
 
 
-def world(weather: Weather = FAIR, truth: Truth = TRUTH) -> World:
+def world(weather: Weather = FAIR, truth: Truth = TRUTH, agents: bool = False) -> World:
     truths: dict[JobId, Truth] = defaultdict(lambda: truth)
-    return World(random.Random(1), weather, [core.node()], truths)
+    return World(random.Random(1), weather, [core.node()], truths, agents=agents)

@@ -11,6 +11,7 @@ from scheduler.model import (
     EpochEnded,
     EpochStarted,
     Event,
+    Failure,
     JobId,
     Observed,
     PodState,
@@ -137,3 +138,61 @@ def test_bad_weather_is_felt(
         happens(here)
     here.heal()
     happens(here)
+
+
+# --- cards --------------------------------------------------------------------------------------
+
+
+def test_agents_see_what_processes_take_and_without_them_nobody_does() -> None:
+    for agents in (True, False):
+        here = world(agents=agents)
+        here.perform(LAUNCH)
+        here.pass_time(70.0)  # longer than any training takes to begin
+        (pod,) = here.observe().pods
+        assert pod.used == ((core.share(1000),) if agents else ())
+
+
+def test_memory_may_grow_after_the_first_epoch() -> None:
+    here = world(Weather(memory_grows=1.0), agents=True)
+    here.perform(LAUNCH)
+    seen = []
+    for _ in range(60):
+        here.pass_time(5.0)
+        seen += [pod.used[0].memory_mib for pod in here.observe().pods if pod.used]
+    assert list(dict.fromkeys(seen)) == [500, 1000]
+
+
+def test_processes_that_are_left_are_seen_on_pods_that_are_over_and_then_gone() -> None:
+    here = world(Weather(process_left=1.0), agents=True)
+    here.perform(LAUNCH)
+    seen = []
+    for _ in range(80):
+        here.pass_time(5.0)
+        seen += [bool(pod.used) for pod in here.observe().pods if not pod.alive]
+    assert list(dict.fromkeys(seen)) == [True, False]
+
+
+def test_a_lost_card_is_shown_and_what_ran_there_works_no_more() -> None:
+    here = world(Weather(gpu_lost_every_seconds=100.0))
+    here.perform(LAUNCH)
+    (run,) = here.runs.values()
+    while not here.observe().nodes[0].gpus[0].lost:
+        here.pass_time(1.0)
+    assert here.observe().nodes[0].usable == ()
+    assert not run.working
+    assert here.failures[JOB, Failure.LOST] == 1
+    here.heal()
+    assert here.observe().nodes[0].gpus == core.node().gpus
+    assert [pod.state for pod in run.pods] == [PodState.FAILED]
+
+
+def test_strangers_take_what_is_free_and_leave_again() -> None:
+    here = world(Weather(strangers_every_seconds=50.0))
+    here.perform(LAUNCH)
+    here.pass_time(70.0)
+    while not (strange := here.observe().nodes[0].gpus[0].strange_mib):
+        here.pass_time(1.0)
+    key = ("n1", "gpu0")
+    assert here.taken_mib(key) <= here.memory_mib(key) == 16384 - strange
+    here.heal()
+    assert here.observe().nodes[0].gpus == core.node().gpus
