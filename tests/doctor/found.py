@@ -1,0 +1,94 @@
+"""A cluster of which all is well, as it was found; tests change one thing about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from scheduler.clusters.kubefound import (
+    Found,
+    FoundNode,
+    FoundSpec,
+    FoundStatus,
+    Heartbeat,
+    KubeNamespace,
+    Space,
+    Taint,
+    Version,
+)
+from scheduler.clusters.kubeverbs import IN_CLUSTER, IN_NAMESPACE, Rule
+from scheduler.clusters.manifests import Shape
+from scheduler.clusters.pods import GPUS, Meta, listed
+from scheduler.doctor.findings import Finding, Level
+from scheduler.model import Gpu
+
+NOW = 1_000_000.0
+CARDS = (Gpu("GPU-1", 0, "a100", 81_920), Gpu("GPU-2", 1, "a100", 81_920))
+SHAPE = Shape("scheduler:7070", "jobs", "trainer:1", runtime_class="nvidia")
+
+
+def may(rules: Sequence[Rule]) -> dict[tuple[Rule, str], bool]:
+    return {(rule, verb): True for rule in rules for verb in rule.verbs}
+
+
+SPACE = Space("jobs", may(IN_NAMESPACE), KubeNamespace(Meta(name="jobs")), (), (), None)
+
+
+def node(
+    name: str = "n1",
+    labels: dict[str, str] | None = None,
+    allocatable: dict[str, str] | None = None,
+    capacity: dict[str, str] | None = None,
+    taints: tuple[Taint, ...] = (),
+    unschedulable: bool = False,
+    ready: str = "True",
+    beat: float = NOW,
+    cards: Sequence[Gpu] = CARDS,
+    annotations: dict[str, str] | None = None,
+) -> FoundNode:
+    """With two cards that its agent lists and its device plugin offers."""
+    beats = datetime.fromtimestamp(beat, UTC)
+    offered = {"nvidia.com/gpu": "2"} if allocatable is None else allocatable
+    own = {GPUS: listed(cards)} if cards else {}
+    return FoundNode(
+        Meta(
+            name=name,
+            labels={"epoch-scheduler.io/mode": "owned", **(labels or {})},
+            annotations={**own, **(annotations or {})},
+        ),
+        FoundSpec(unschedulable=unschedulable, taints=taints),
+        FoundStatus(
+            allocatable=offered,
+            capacity=offered if capacity is None else capacity,
+            conditions=(Heartbeat("Ready", ready, last_heartbeat_time=beats),),
+        ),
+    )
+
+
+WELL = Found(
+    url="https://api:6443",
+    at=NOW,
+    server_at=NOW,
+    version=Version("v1.36.1", "1", "36"),
+    user="ada",
+    may=may(IN_CLUSTER),
+    spaces=(SPACE,),
+    runtime_class=None,
+    priority_class=None,
+    nodes=(node(),),
+    renewed={"n1": NOW - 5},
+    foreign={},
+)
+
+
+def but(**changed: Any) -> Found:
+    return replace(WELL, **changed)
+
+
+def bad(findings: Sequence[Finding]) -> list[tuple[str, str, str]]:
+    """Level, where, and words of all that is not well."""
+    return [
+        (str(each.level), each.where, each.words) for each in findings if each.level is not Level.OK
+    ]

@@ -1,0 +1,198 @@
+"""What a look at a cluster means: each trouble by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scheduler.clusters.folders import Place
+from scheduler.clusters.kubefound import (
+    Found,
+    KubeNamespace,
+    Limit,
+    LimitRange,
+    LimitSpec,
+    Quota,
+    QuotaStatus,
+    Refusal,
+    Status,
+    Version,
+)
+from scheduler.clusters.kubeverbs import IN_CLUSTER, IN_NAMESPACE
+from scheduler.clusters.pods import Meta
+from scheduler.doctor.cluster import ENFORCE, examine, unreachable
+from scheduler.doctor.findings import Level
+from scheduler.users import User
+from tests.doctor.found import NOW, SHAPE, SPACE, WELL, bad, but, may
+
+FORBIDDEN, SILENT = Refusal("not for you", 403), Refusal("no answer from the API server", 0)
+ABSENT = Refusal("not found", 404)
+PODS = IN_NAMESPACE[0]
+TOKENS = next(rule for rule in IN_CLUSTER if rule.resource == "tokenreviews")
+
+
+def space(**changed: Any) -> Found:
+    return but(spaces=(replace(SPACE, **changed),))
+
+
+def level(name: str) -> KubeNamespace:
+    return KubeNamespace(Meta(name="jobs", labels={ENFORCE: name}))
+
+
+def default(**limits: str) -> LimitRange:
+    return LimitRange(Meta(name="l"), LimitSpec((Limit("Container", default=limits),)))
+
+
+def test_of_a_cluster_of_which_all_is_well_nothing_else_is_said() -> None:
+    findings = examine(WELL, SHAPE, True)
+    assert bad(findings) == []
+    assert [each.what for each in findings] == [
+        *("server", "clock", "permissions", "namespace", "runtime", "nodes")
+    ]
+
+
+LEVEL = f"kubectl label namespace jobs {ENFORCE}=privileged --overwrite"
+TABLE: list[tuple[Found, str, str, str]] = [
+    (but(version=Version("v1.26.9", "1", "26")), "wrong", "v1.26.9. It must be 1.27 or newer", ""),
+    (but(version=Version("v1.31.2+k3s1", "1", "31+")), "ok", "Kubernetes v1.31.2+k3s1", ""),
+    (but(version=Version("v1.37.0", "1", "37")), "warning", "newer than all that was tested", ""),
+    (but(version=Refusal("its answer is none")), "wrong", "Is this the address of an API", ""),
+    (but(at=NOW + 30.5), "warning", "ours is 30 s ahead of the API server's", ""),
+    (but(at=NOW - 29.5), "warning", "ours is 30 s behind the API server's", ""),
+    (but(server_at=None), "ok", "", ""),
+    (
+        space(may=may(IN_NAMESPACE) | {(PODS, "delete"): False, (PODS, "watch"): False}),
+        "wrong",
+        "namespace jobs: ada may not watch, delete pods. Add this rule to its Role: "
+        '{apiGroups: [""], resources: [pods], verbs: [watch, delete]}',
+        'kubectl patch role epoch-scheduler --namespace jobs --type json --patch \'[{"op":',
+    ),
+    (
+        but(may=may(IN_CLUSTER) | {(TOKENS, "create"): False}),
+        "wrong",
+        'its ClusterRole: {apiGroups: ["authentication.k8s.io"], resources: [tokenreviews]',
+        "kubectl patch clusterrole epoch-scheduler --type json",
+    ),
+    (but(may=SILENT), "wrong", "could not be asked for: no answer", ""),
+    (space(namespace=ABSENT), "wrong", "jobs: there is none", "kubectl create namespace jobs"),
+    (
+        space(namespace=FORBIDDEN, trial=Refusal('namespaces "jobs" not found', 404)),
+        "wrong",
+        "jobs: there is none",
+        "kubectl create namespace jobs",
+    ),
+    (
+        space(namespace=KubeNamespace(Meta(name="jobs"), Status("Terminating"))),
+        "wrong",
+        "it is being deleted",
+        "",
+    ),
+    (space(namespace=level("restricted")), "ok", "admits jobs, but none with --ports", ""),
+    (space(namespace=level("baseline")), "ok", "admits jobs, but none with --ports", ""),
+    (
+        space(trial=Refusal("violates PodSecurity", 403)),
+        "wrong",
+        "a pod such as those of jobs is refused: violates PodSecurity. Set a level",
+        "",
+    ),
+    (
+        space(trial=Refusal("failed quota: q: must specify limits.cpu for: main", 403)),
+        "wrong",
+        "Set it by a LimitRange",
+        "",
+    ),
+    (space(trial=Refusal("exceeded quota: q, limited: pods=1", 403)), "wrong", "Raise it", ""),
+    (
+        space(trial=Refusal("maximum memory usage per Container is 1Gi", 403)),
+        "wrong",
+        "Change kubernetes.cpu",
+        "",
+    ),
+    (space(trial=Refusal("the webhook says no", 400)), "wrong", "refused: the webhook says no", ""),
+    (
+        space(
+            quotas=(Quota(Meta(name="q"), status=QuotaStatus({"requests.nvidia.com/gpu": "4"})),)
+        ),
+        "warning",
+        "quota q of jobs: it bounds nvidia.com/gpu, which jobs that share cards do not ask for",
+        "",
+    ),
+    (space(limits=(default(memory="512Mi"),)), "warning", "killed at 512Mi", ""),
+    (space(limits=(default(cpu="500m"),)), "warning", "slowed down to 500m CPUs", ""),
+    (but(runtime_class=ABSENT), "wrong", "RuntimeClass nvidia: there is none", ""),
+    (but(nodes=()), "warning", "nodes        there is none", ""),
+    (but(nodes=FORBIDDEN, renewed=FORBIDDEN), "warning", "may not: nodes, the nodes' leases", ""),
+    (but(renewed=SILENT), "wrong", "the nodes' leases: could not be asked for", ""),
+    (space(quotas=FORBIDDEN), "warning", "because we may not: quotas of jobs. Run this once", ""),
+]
+
+
+@pytest.mark.parametrize(("found", "how", "words", "command"), TABLE)
+def test_each_trouble_is_one_line(found: Found, how: str, words: str, command: str) -> None:
+    findings = examine(found, SHAPE, True)
+    if how == "ok":
+        assert bad(findings) == []
+        assert any(words in each.line for each in findings)
+        return
+    (trouble,) = (each for each in findings if each.level is not Level.OK)
+    assert trouble.level == how
+    assert words in trouble.line
+    assert "\n" not in trouble.line
+    assert any(each.startswith(command) for each in trouble.commands) or not command
+
+
+def test_nobody_needs_to_review_tokens_if_people_do_not_come_with_any() -> None:
+    found = but(may=may(IN_CLUSTER) | {(TOKENS, "create"): False})
+    assert bad(examine(found, SHAPE, False)) == []
+
+
+SHAPES: list[tuple[dict[str, Any], str, str]] = [
+    ({"data": Place.parse("host:/srv")}, "baseline", "folders of nodes (kubernetes.data)"),
+    ({"custom": Place.parse("host:/home")}, "restricted", "folders of nodes (kubernetes.custom)"),
+    ({"inject": "volume"}, "baseline", "cards that are chosen by mounts"),
+    ({"users": {"bo": User(uid=0, root=True)}}, "restricted", "jobs of bo, who runs as root"),
+]
+
+
+@pytest.mark.parametrize(("shape", "strict", "why"), SHAPES)
+def test_a_level_that_refuses_what_the_settings_ask_for_is_told_once(
+    shape: dict[str, Any], strict: str, why: str
+) -> None:
+    refused = Refusal(f'violates PodSecurity "{strict}:latest"', 403)
+    found = space(namespace=level(strict), trial=refused)
+    (trouble,) = bad(examine(found, replace(SHAPE, **shape), True))
+    assert trouble == ("wrong", "jobs", f"its level of security, {strict}, refuses {why}") or (
+        trouble[2].startswith(f"its level of security, {strict}, refuses {why}")
+    )
+    well = space(namespace=level("privileged"))
+    assert bad(examine(well, replace(SHAPE, **shape), True)) == []
+
+
+def test_claims_and_small_settings_are_admitted_everywhere() -> None:
+    shape = replace(SHAPE, data=Place.parse("pvc:data"), users={"ada": User(uid=5)})
+    assert bad(examine(space(namespace=level("restricted")), shape, True)) == []
+
+
+def test_a_job_with_memory_of_its_own_is_not_bound_by_a_default() -> None:
+    found = space(limits=(default(memory="512Mi"),))
+    assert bad(examine(found, replace(SHAPE, memory="16Gi"), True)) == []
+
+
+def test_a_class_that_is_not_wanted_is_not_missed() -> None:
+    findings = examine(WELL, replace(SHAPE, runtime_class=""), True)
+    assert "runtime" not in {each.what for each in findings}
+
+
+def test_a_priority_class_that_is_missing_comes_with_its_command() -> None:
+    found, shape = but(priority_class=ABSENT), replace(SHAPE, priority_class="jobs")
+    (trouble,) = (each for each in examine(found, shape, True) if each.level is not Level.OK)
+    assert trouble.commands == (
+        "kubectl create priorityclass jobs --value 0 --preemption-policy Never",
+    )
+
+
+def test_who_is_not_let_in_is_told_so_rather_than_that_nobody_is_there() -> None:
+    assert "has expired" in unreachable("https://api", "Unauthorized", 401).line
+    assert "can this machine reach" in unreachable("https://api", "Connection refused", 0).line

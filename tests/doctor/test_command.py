@@ -1,0 +1,63 @@
+"""scheduler-doctor as it is called, for this machine. (For clusters: tests/kube/test_doctor.py.)"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from scheduler.doctor.command import main
+
+WRONG: list[tuple[list[str], str]] = [
+    (["--canary"], "--canary is for --cluster kubernetes; this one is local"),
+    (["--kubeconfig", "x"], "--kubeconfig is for --cluster kubernetes; this one is local"),
+    (["--account", "a/b"], "--account is for --cluster kubernetes; this one is local"),
+    (["--account", "ada"], "--account 'ada' is not NAMESPACE/NAME"),
+    (["--cluster", "swarm"], "--cluster: cluster = 'swarm': expected one of local, kubernetes"),
+    (["--cluster", "kubernetes"], "kubernetes.service is missing: where trainings report to"),
+    (["--config", "/nowhere"], "cannot read /nowhere: No such file or directory"),
+    (["--jsn"], "No such option"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCHEDULER_STATE_DIR", str(tmp_path))
+    monkeypatch.setenv("SCHEDULER_GPUS", "2x16384")
+    monkeypatch.setenv("SCHEDULER_LISTEN", "127.0.0.1:0")
+
+
+def test_a_machine_that_is_well(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    out = capsys.readouterr().out
+    assert "ok       gpus         2 pretended ones, as the settings say\n" in out
+    assert out.splitlines()[-1].endswith(" ok")
+
+
+def test_programs_are_told_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {"level", "what", "where", "words", "advice", "commands"} == set(found[0])
+
+
+def test_something_wrong_ends_with_1_and_fix_prints_what_helps(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    state = tmp_path / "file" / "state"
+    assert main(["--fix", "--state-dir", str(state)]) == 1
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"# wrong    state        {state}: ")
+    assert second.startswith("install --directory --mode 700 --owner ")
+
+
+@pytest.mark.parametrize(("words", "complaint"), WRONG)
+def test_a_wrong_call_is_one_line_and_ends_with_2(
+    words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"scheduler-doctor: {complaint}")
+    assert len(err.splitlines()) == 1
