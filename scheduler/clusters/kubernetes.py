@@ -232,8 +232,10 @@ class KubernetesCluster:
             for key, kube in self._sight.overdue(
                 now, patience.image_seconds, patience.start_seconds
             ):
-                given_up = Order(begun=True, remove=True, given_up=kube)
-                self._orders.setdefault(key, given_up)
+                if key not in self._orders:  # it is shown until the verdict is
+                    order = self._orders[key] = Order(tuple(self._sight.shown(key)), begun=True)
+                    self._end(order, ())
+                    order.given_up = kube
             for key, order in self._orders.items():
                 if order.remove and (order.given_up or not self._sight.of(key)):
                     self._work.add(key)

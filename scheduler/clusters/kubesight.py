@@ -61,6 +61,9 @@ class Sight:
             seen.kube.metadata.uid: seen.whose.key for seen in self._pods.values() if seen.whose
         }
 
+    def shown(self, key: RunKey) -> list[Pod]:
+        return [seen.pod for seen in self._runs.get(key, ()) if seen.pod]
+
     def ranks(self, key: RunKey) -> set[int]:
         return {seen.whose.rank for seen in self._runs.get(key, ()) if seen.whose}
 

@@ -127,6 +127,8 @@ def test_an_image_that_cannot_be_had_is_given_up_with_the_reason(
         kubelet.step()
         ended = over(made, launch)
         assert "its image cannot be had: ImagePullBackOff: pull access denied" in ended.reason
+        shown = [bool(of(launch, look)) for look in made.told]
+        assert shown == sorted(shown), "it was never missing, once it was there"
         made.perform(Remove(launch.job_id, 1))
         eventually(lambda: not of(launch, made.observe()) and not kubelet.owners())
 
