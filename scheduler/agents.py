@@ -13,7 +13,7 @@ from scheduler.admission import shown
 from scheduler.errors import Forbidden, Rejected
 from scheduler.model import Gpu, Time
 from scheduler.people import People
-from scheduler.server import overheard, token_of
+from scheduler.server import token_of
 from scheduler.usage import DRIVER, LIBRARY, WATCHDOG, Card, Process, Report
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
@@ -54,7 +54,7 @@ class Agents(pb_grpc.AgentsServicer):
     reports: Reports
 
     def ReportNode(self, request: pb.AgentReport, context: grpc.ServicerContext) -> pb.Ack:
-        user = self.people.user(token_of(context), overheard(context))
+        user = self.people.user(token_of(context))  # in the clear as well: so do jobs
         if user != AGENT:
             raise Forbidden(f"agents report here, and {shown(user)} is none")
         self.reports.enter(read(request, self.reports.clock()))
