@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from scheduler.agent import Agent, parse_gpus
 from scheduler.agents import Reports
 from scheduler.clusters.environment import RESERVED_ENVIRONMENT, command
 from scheduler.clusters.folders import PATHS, Place
+from scheduler.clusters.holders import Holders, Waits
+from scheduler.clusters.holding import Dress
 from scheduler.clusters.kubeusage import Watched
 from scheduler.clusters.local import LocalCluster
 from scheduler.clusters.manifests import Shape, manifests, notes, told
@@ -23,6 +26,9 @@ from scheduler.model import GpuKey, JobId, JobSpec, Launch, Time
 from scheduler.people import Way
 from scheduler.reviews import Reviewed
 from scheduler.usage import Usage
+
+if TYPE_CHECKING:  # its client is big, and loaded only where it is used
+    from scheduler.clusters.kubernetes import KubernetesCluster
 
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # what a job calls instead
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)  # as RFC 1123 has it
@@ -117,25 +123,74 @@ def host(config: Config, clock: Callable[[], Time], address: str) -> ThisMachine
 
 def _pods(config: Config, clock: Callable[[], Time]) -> Pods:
     from scheduler.clusters.kubeapi import Server
+    from scheduler.clusters.kubeheld import Held
+    from scheduler.clusters.kubeholders import Keeping
     from scheduler.clusters.kubernetes import KubernetesCluster, Patience
+    from scheduler.clusters.kubespaces import Namespaces
     from scheduler.clusters.kubetokens import review
 
     wanted = config.kubernetes
     shape = shape_of(config)
+    logs = config.state_dir.absolute() / "logs"
     server = Server(wanted.kubeconfig, wanted.request_seconds)
     known = Reviewed(partial(review, server), wanted.token_audience, config.users, clock).user
-    cluster = KubernetesCluster(
-        server,
-        shape,
-        clock,
-        patience=Patience(wanted.image_deadline_seconds, wanted.start_deadline_seconds),
-        list_every_seconds=wanted.list_every_seconds,
-    )
-    logs = config.state_dir.absolute() / "logs"
+
+    holders = _holders(config, shape)
+
+    def of(namespace: str) -> KubernetesCluster:
+        return KubernetesCluster(
+            Server(wanted.kubeconfig, wanted.request_seconds),
+            replace(shape, namespace=namespace),
+            clock,
+            patience=Patience(wanted.image_deadline_seconds, wanted.start_deadline_seconds),
+            list_every_seconds=wanted.list_every_seconds,
+            logs=logs,
+            by_uuid=holders.by_uuid if holders else tuple,
+        )
+
+    everybody = of(wanted.namespace)
+    own = {name: user.namespace for name, user in config.users.items() if user.namespace}
+    others = {name: of(name) for name in {*own.values()} - {wanted.namespace}}
+    theirs = {user: others[name] for user, name in own.items() if name in others}
     reports = Reports(clock)
-    reports.told = cluster.look_again
-    watched = Watched(cluster, reports.newest)
-    return Pods(watched, shape, logs, [known] if wanted.token_audience else [], reports)
+    reports.told = everybody.look_again
+    spaces = Namespaces(everybody, theirs) if theirs else everybody
+    if holders:
+        keeping = Keeping(
+            Server(wanted.kubeconfig, wanted.request_seconds),
+            holders.dress,
+            wanted.node_mode,
+            [wanted.namespace, *others],
+            wanted.list_every_seconds,
+        )
+        held = Held(spaces, keeping, holders, reports.newest, clock, everybody.look_again)
+        cluster = Watched(held, held.reports)
+    else:
+        cluster = Watched(spaces, reports.newest)
+    return Pods(cluster, shape, logs, [known] if wanted.token_audience else [], reports)
+
+
+def _holders(config: Config, shape: Shape) -> Holders | None:
+    """None: no node's cards are held."""
+    wanted = config.kubernetes
+    if not wanted.holder_image:
+        if wanted.node_mode != "exclusive":
+            raise ConfigError(
+                f"kubernetes.holder_image is missing: nodes are {wanted.node_mode} by holders"
+            )
+        return None
+    dress = Dress(
+        wanted.holder_image,
+        shape.server,
+        wanted.holder_namespace or shape.namespace,
+        wanted.holder_token_secret,
+        shape.runtime_class,
+        wanted.holder_priority_class,
+        shape.pull_secrets,
+        shape.pull_policy,
+        wanted.holder_host_pid,
+    )
+    return Holders(dress, Waits(wanted.holder_idle_seconds, wanted.holder_deadline_seconds))
 
 
 def shape_of(config: Config) -> Shape:
