@@ -38,3 +38,6 @@ IN_CLUSTER: Sequence[Rule] = (
     Rule("nodes", ("list", "watch")),
     Rule("tokenreviews", ("create",), "authentication.k8s.io"),
 )
+# Where holders are used: in the namespace where they are, and where there are mixed nodes.
+FOR_HOLDERS: Sequence[Rule] = (Rule("pods", ("get", "list", "watch", "create", "delete")),)
+FOR_MIXED_NODES: Sequence[Rule] = (Rule("pods", ("list",)),)
