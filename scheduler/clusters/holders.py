@@ -165,14 +165,15 @@ class Holders:
 
     def reports(self, reports: Iterable[Report]) -> Sequence[Report]:
         """What agents told, those in holders too, by the names that the core has."""
-        names, found = self.names(), dict[str, Report]()
-        for report in reports:
-            holder = self._world.holders.get(report.node)
+        names, holders, found = self.names(), self._world.holders, dict[str, Report]()
+        # A node's own agent sees more than one in a holder, so it has the last word.
+        for report in sorted(reports, key=lambda report: report.node not in holders):
+            holder = holders.get(report.node)
             node = holder.hold.node if holder else report.node
             cards = {card.gpu.uuid: card for card in found[node].cards} if node in found else {}
             for card in report.cards:
                 name = names.get((node, card.gpu.uuid), card.gpu.uuid)
-                cards.setdefault(name, replace(card, gpu=replace(card.gpu, uuid=name)))
+                cards[name] = replace(card, gpu=replace(card.gpu, uuid=name))
             found[node] = replace(report, node=node, cards=tuple(cards.values()))
         return list(found.values())
 
@@ -187,7 +188,7 @@ class Holders:
         lack = self._lack(holder, told)
         if not lack:
             self._known[node.site.name] = told
-        for card in self._known.get(node.site.name, ()):
+        for card in sorted(self._known.get(node.site.name, ()), key=lambda card: card.gpu.index):
             gpu = replace(card.gpu, fault=lack or card.gpu.fault)
             yield Place(gpu, "" if lack else gpu.uuid, lack)
 

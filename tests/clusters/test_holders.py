@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -44,7 +44,7 @@ def holder(number: int = 0, count: int = 1, **more: Any) -> Holder:
 def world(
     place: Site,
     *there: Holder,
-    told: dict[int, Sequence[Card]] | None = None,
+    told: Mapping[int, Sequence[Card]] | None = None,
     taken: Iterable[str] = (),
     wanted: Iterable[str] = (),
 ) -> World:
@@ -357,10 +357,12 @@ def test_a_label_says_how_a_node_is_shared_and_else_the_settings() -> None:
         holding.site_of(kube_node("ours"), OWNED, 0)
 
 
-def asking(*limits: int, first: int = 0, phase: str = "Running", **labels: str) -> Asking:
+def asking(
+    *limits: int, first: int = 0, phase: str = "Running", labels: dict[str, str] | None = None
+) -> Asking:
     containers = [{"resources": {"limits": {pods.GPU_RESOURCE: str(n)}}} for n in limits]
     told = {
-        "metadata": {"name": "p", "labels": labels},
+        "metadata": {"name": "p", "labels": labels or {}},
         "spec": {
             "containers": [*containers, {}],
             "initContainers": [{"resources": {"limits": {pods.GPU_RESOURCE: str(first)}}}],
@@ -376,7 +378,7 @@ def test_what_pods_of_others_were_given_is_counted() -> None:
     assert holding.foreign(asking()) == 0
     assert holding.foreign(asking(2, phase="Succeeded")) == 0
     ours = {pods.MANAGED_BY: pods.OURS, holding.ROLE: "holder"}
-    assert holding.foreign(asking(2, **ours)) == 0
+    assert holding.foreign(asking(2, labels=ours)) == 0
 
 
 # --- beside others ------------------------------------------------------------------------------
