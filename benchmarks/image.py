@@ -29,6 +29,7 @@ def main() -> None:
         show(not_measured=why)
         return
     archive = image.archive()
+    pulled = archive.stat().st_size
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder, "root")
         root.mkdir()
@@ -40,7 +41,7 @@ def main() -> None:
                 taken.append(time.monotonic() - began)
         size = sum(path.lstat().st_size for path in root.rglob("*"))
     show(
-        pulled_mb=round(archive.stat().st_size / 1e6, 1),
+        pulled_mb=round(pulled / 1e6, 1),
         unpacked_mb=round(size / 1e6, 1),
         ready_seconds=round(statistics.median(taken), 2),
         runs=given.runs,

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from scheduler.clusters.holding import TOKEN, Dress
+from scheduler.clusters.kubeverbs import FOR_HOLDERS, FOR_MIXED_NODES, IN_CLUSTER, IN_NAMESPACE
 from scheduler.config import Config, listen_address, load
 from scheduler.daemon import VERSION
 from tests.deploy.manifests import DAEMON, FOLDERS, JOBS, containers, manifests, one
-from tests.kube.cluster import CLUSTER_RULES, RULES
 
 DOCKERFILE = (Path(__file__).parent.parent.parent / "deploy" / "Dockerfile").read_text()
 
@@ -149,8 +149,27 @@ def test_the_image_is_of_this_version(pod: dict[str, Any]) -> None:
     assert f"epoch-scheduler:{VERSION}" in DOCKERFILE
 
 
-def test_the_daemon_may_do_just_what_the_port_s_tests_need(folder: str) -> None:
-    """These run under the very same rules: see tests/kube/cluster.py."""
-    assert one(folder, "Role")["rules"] == list(RULES)
-    assert one(folder, "ClusterRole")["rules"] == list(CLUSTER_RULES)
-    assert one(folder, "Role")["metadata"]["namespace"] == JOBS
+def test_the_daemon_may_do_just_what_is_in_the_one_list(folder: str, config: Config) -> None:
+    """Its own tests run under the very same rules: see tests/kube/cluster.py."""
+    role, everywhere = one(folder, "Role"), one(folder, "ClusterRole")
+    assert role["metadata"]["namespace"] == JOBS
+    assert role["rules"] == [rule.written() for rule in IN_NAMESPACE]
+    assert everywhere["rules"] == [rule.written() for rule in IN_CLUSTER]
+    if config.kubernetes.holder_image:
+        role = one(folder, "Role", f"{DAEMON}-holders")
+        assert role["metadata"]["namespace"] == config.kubernetes.holder_namespace
+        assert role["rules"] == [rule.written() for rule in FOR_HOLDERS]
+        mixed = one(folder, "ClusterRole", f"{DAEMON}-mixed-nodes")
+        assert mixed["rules"] == [rule.written() for rule in FOR_MIXED_NODES]
+
+
+def test_holders_are_of_the_same_image_and_stay_when_others_want_cards(
+    folder: str, pod: dict[str, Any], config: Config
+) -> None:
+    wanted = config.kubernetes
+    if wanted.holder_image:
+        (container,) = pod["spec"]["containers"]
+        assert wanted.holder_image == container["image"]
+        assert one(folder, "PriorityClass", wanted.holder_priority_class)["value"] > 0
+        (agents,) = (each for each in manifests(folder) if each["kind"] == "DaemonSet")
+        assert wanted.holder_namespace == agents["metadata"]["namespace"]
