@@ -61,7 +61,9 @@ def test_every_setting_is_documented_with_its_default(key: str) -> None:
     row = re.search(rf"^\| `{re.escape(key)}` \| (.*?) \|", table, re.M)
     assert row, f"docs/operations.md has no row for {key}"
     default = defaults[key]
-    if isinstance(default, float):
+    if isinstance(default, bool):
+        assert row[1] == str(default).lower()
+    elif isinstance(default, float):
         assert row[1] == f"{default:g}"
     elif isinstance(default, int | str) and default != "":
         assert row[1].strip("`") == str(default)
