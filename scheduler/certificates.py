@@ -38,6 +38,7 @@ class Pair:
     def __init__(self, certificate: Path, key: Path) -> None:
         self._files = certificate, key
         self._lock = threading.Lock()
+        self._said = ""  # of what is wrong with the files, so that it is said once
         self._stamp = self._look()
         self.current = self._read()
 
@@ -46,12 +47,14 @@ class Pair:
             stamp = self._look()
             if stamp == self._stamp:
                 return None
-            self._stamp = stamp  # what is wrong with these files is said once
             try:
                 self.current = self._read()
-            except ConfigError as error:
-                log.warning("certificate_not_read", error=str(error))
+            except (ConfigError, OSError) as error:  # an OSError: too many files are open
+                if str(error) != self._said:
+                    log.warning("certificate_not_read", error=str(error))
+                self._said = str(error)
                 return None
+            self._stamp, self._said = stamp, ""
             log.info("certificate_read", file=str(self._files[0]))
             return self.current
 
