@@ -14,6 +14,8 @@ from scheduler.clusters.kubeverbs import Rule
 from scheduler.clusters.pods import Condition, KubeNode, Meta, NodeSpec, NodeStatus, Struct
 from scheduler.model import Time
 
+May = Mapping[Rule, bool]  # of rules with one verb each
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -109,7 +111,6 @@ class Space:
     ours, which it was asked to admit, but not to keep: the refusal, or None."""
 
     name: str
-    may: Mapping[tuple[Rule, str], bool] | Refusal
     namespace: KubeNamespace | Refusal
     quotas: Sequence[Quota] | Refusal
     limits: Sequence[LimitRange] | Refusal
@@ -125,7 +126,7 @@ class Found:
     server_at: Time | None
     version: Version | Refusal
     user: str  # who asked; or whose permissions were asked for
-    may: Mapping[tuple[Rule, str], bool] | Refusal  # in the cluster as a whole
+    may: Mapping[str, May | Refusal]  # by namespace; "" is the cluster as a whole
     spaces: Sequence[Space]
     runtime_class: Refusal | None  # None: it is there, or none is wanted
     priority_class: Refusal | None

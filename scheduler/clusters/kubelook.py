@@ -17,12 +17,13 @@ from scheduler.clusters.kubefound import (
     FoundNode,
     KubeNamespace,
     LimitRange,
+    May,
     Quota,
     Refusal,
     Space,
     Version,
 )
-from scheduler.clusters.kubeverbs import IN_CLUSTER, IN_NAMESPACE, Rule
+from scheduler.clusters.kubeverbs import Rule
 from scheduler.clusters.manifests import Shape
 from scheduler.clusters.pods import GPU_RESOURCE, MANAGED_BY, OURS, Meta, Struct
 from scheduler.errors import Impossible
@@ -103,8 +104,9 @@ class Look:
         self._groups = ["system:serviceaccounts", "system:authenticated"]
         self._groups.append(f"system:serviceaccounts:{account.partition('/')[0]}")
 
-    def found(self, namespaces: Sequence[str]) -> Found:
-        """Raises ApiError if the server cannot be asked at all."""
+    def found(self, namespaces: Sequence[str], rules: Mapping[str, Sequence[Rule]]) -> Found:
+        """`namespaces`: of jobs; `rules`: what is needed, by namespace, "" being the cluster.
+        Raises ApiError if the server cannot be asked at all."""
         headers = self._server.headers("/version")
         at = self._clock()
         renewed = self._renewed()  # at once: it is compared with the time
@@ -115,7 +117,7 @@ class Look:
             _date(headers.get("Date", "")),
             self._read("/version", Version),
             self._user or self._own_name(),
-            self._may(IN_CLUSTER, ""),
+            {name: self._may(name, needed) for name, needed in rules.items()},
             [self._space(name, nodes) for name in namespaces],
             self._absent("/apis/node.k8s.io/v1/runtimeclasses", self._shape.runtime_class),
             self._absent("/apis/scheduling.k8s.io/v1/priorityclasses", self._shape.priority_class),
@@ -128,7 +130,6 @@ class Look:
         here = f"/api/v1/namespaces/{name}"
         return Space(
             name,
-            self._may(IN_NAMESPACE, name),
             self._read(here, KubeNamespace),
             self._list(f"{here}/resourcequotas", Quota),
             self._list(f"{here}/limitranges", LimitRange),
@@ -151,18 +152,22 @@ class Look:
 
     # --- one question each ----------------------------------------------------------------------
 
-    def _may(
-        self, rules: Sequence[Rule], namespace: str
-    ) -> Mapping[tuple[Rule, str], bool] | Refusal:
+    def _may(self, namespace: str, rules: Sequence[Rule]) -> May | Refusal:
+        single = {
+            Rule(rule.resource, (verb,), rule.group): None for rule in rules for verb in rule.verbs
+        }
         try:
-            pairs = [(rule, verb) for rule in rules for verb in rule.verbs]
-            return {pair: self._review(*pair, namespace) for pair in pairs}
+            return {rule: self._review(rule, namespace) for rule in single}
         except ApiError as error:
             return _refusal(error)
+        except msgspec.MsgspecError as error:
+            return Refusal(f"its answer cannot be understood: {error}")
 
-    def _review(self, rule: Rule, verb: str, namespace: str) -> bool:
-        asked = {"verb": verb, "group": rule.group, "resource": rule.resource}
-        spec: dict[str, Any] = {"resourceAttributes": {**asked, "namespace": namespace}}
+    def _review(self, rule: Rule, namespace: str) -> bool:
+        resource, _, part = rule.resource.partition("/")
+        asked = {"verb": rule.verbs[0], "group": rule.group, "resource": resource}
+        asked |= {"subresource": part, "namespace": namespace}
+        spec: dict[str, Any] = {"resourceAttributes": asked}
         if self._user:
             spec |= {"user": self._user, "groups": self._groups}
         kind = "SubjectAccessReview" if self._user else "SelfSubjectAccessReview"

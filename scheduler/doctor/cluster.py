@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from scheduler.clusters.kubefound import Found, Refusal, Space
+from scheduler.clusters.kubefound import Found, May, Refusal, Space
 from scheduler.clusters.kubeverbs import Rule
 from scheduler.clusters.manifests import Shape
 from scheduler.clusters.pods import GPU_RESOURCE
@@ -22,15 +22,15 @@ LEVELS = ("privileged", "baseline", "restricted")  # of security, each admits le
 ENFORCE = "pod-security.kubernetes.io/enforce"
 
 
-def examine(found: Found, shape: Shape, takes_tokens: bool) -> list[Finding]:
-    """`takes_tokens`: people may come with a token of Kubernetes."""
+def examine(found: Found, shape: Shape, mode: str) -> list[Finding]:
+    """`mode`: of nodes that say none; "": no cards are held for us."""
     return [
         _version(found),
         *_clock(found),
-        *_permissions(found, takes_tokens),
+        *_permissions(found),
         *(finding for space in found.spaces for finding in _space(space, shape)),
         *_classes(found, shape),
-        *nodes.examine(found, shape),
+        *nodes.examine(found, shape, mode),
         *_unseen(found),
     ]
 
@@ -74,32 +74,29 @@ def _clock(found: Found) -> Iterator[Finding]:
 # --- permissions --------------------------------------------------------------------------------
 
 
-def _permissions(found: Found, takes_tokens: bool) -> Iterator[Finding]:
+def _permissions(found: Found) -> Iterator[Finding]:
     count, lacking = 0, False
-    for namespace, may in [("", found.may), *((each.name, each.may) for each in found.spaces)]:
+    for namespace, may in found.may.items():
         if isinstance(may, Refusal):
             lacking = True
             yield wrong("permissions", namespace, f"could not be asked for: {may.words}")
             continue
-        needed = {
-            pair: allowed
-            for pair, allowed in may.items()
-            if takes_tokens or pair[0].resource != "tokenreviews"
-        }
-        count += len(needed)
-        for rule, verbs in _missing(needed).items():
+        count += len(may)
+        for rule in _missing(may):
             lacking = True
-            yield _lacks(found.user, namespace, Rule(rule.resource, verbs, rule.group))
+            yield _lacks(found.user, namespace, rule)
     if not lacking:
         yield fine("permissions", "", f"{found.user} may do all that is needed ({count} verbs)")
 
 
-def _missing(may: Mapping[tuple[Rule, str], bool]) -> dict[Rule, tuple[str, ...]]:
-    missing: dict[Rule, tuple[str, ...]] = {}
-    for (rule, verb), allowed in may.items():
+def _missing(may: May) -> Iterator[Rule]:
+    """All verbs of a resource in one rule."""
+    missing: dict[tuple[str, str], tuple[str, ...]] = {}
+    for rule, allowed in may.items():
         if not allowed:
-            missing[rule] = (*missing.get(rule, ()), verb)
-    return missing
+            key = rule.resource, rule.group
+            missing[key] = (*missing.get(key, ()), *rule.verbs)
+    return (Rule(resource, verbs, group) for (resource, group), verbs in missing.items())
 
 
 def _lacks(user: str, namespace: str, rule: Rule) -> Finding:

@@ -17,6 +17,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from scheduler.clusters.kubeverbs import (
+    FOR_HOLDERS,
+    FOR_MIXED_NODES,
+    IN_CLUSTER,
+    IN_NAMESPACE,
+    Rule,
+)
 from scheduler.config import Config, load
 from scheduler.doctor import canaries, machine
 from scheduler.doctor.findings import Finding, Level, script, summary
@@ -142,14 +149,30 @@ def _of_kubernetes(config: Config, account: str, canary: bool) -> tuple[list[Fin
     shape = shape_of(config)
     server = Server(wanted.kubeconfig, wanted.request_seconds)
     own = {user.namespace for user in config.users.values() if user.namespace}
+    namespaces = sorted({wanted.namespace, *own})
+    look = Look(server, shape, time.time, account)
     try:
-        found = Look(server, shape, time.time, account).found(sorted({wanted.namespace, *own}))
+        found = look.found(namespaces, _rules(config, namespaces))
     except ApiError as error:
         return [cluster.unreachable(server.url, str(error), error.code)], False
-    findings = cluster.examine(found, shape, bool(wanted.token_audience))
+    mode = wanted.node_mode if wanted.holder_image else ""
+    findings = cluster.examine(found, shape, mode)
     if canary:
         findings += _fly(config, server, found)
     return findings, True
+
+
+def _rules(config: Config, namespaces: Sequence[str]) -> dict[str, Sequence[Rule]]:
+    """What a daemon with these settings needs, by namespace; "" is the cluster."""
+    wanted = config.kubernetes
+    rules: dict[str, Sequence[Rule]] = dict.fromkeys(namespaces, IN_NAMESPACE)
+    rules[""] = [r for r in IN_CLUSTER if wanted.token_audience or r.resource != "tokenreviews"]
+    if wanted.holder_image:
+        place = wanted.holder_namespace or wanted.namespace
+        rules[place] = [*rules.get(place, ()), *FOR_HOLDERS]
+        if wanted.node_mode == "mixed":
+            rules[""] = [*rules[""], *FOR_MIXED_NODES]
+    return rules
 
 
 def _fly(config: Config, server: Server, found: Found) -> list[Finding]:

@@ -34,8 +34,9 @@ AHEAD_SECONDS = 5.0
 BEHIND_SECONDS = 60.0  # a kubelet is given up after 50, and says every 10 that it is there
 
 
-def examine(found: Found, shape: Shape) -> list[Finding]:
-    """One line for all that are well, and one for each thing that is not."""
+def examine(found: Found, shape: Shape, mode: str) -> list[Finding]:
+    """One line for all that are well, and one for each thing that is not. `mode`: of nodes that say
+    none; "": no cards are held, so no mode means anything."""
     if isinstance(found.nodes, Refusal):
         return []
     everyone = sorted(found.nodes, key=lambda node: node.metadata.name)
@@ -48,7 +49,7 @@ def examine(found: Found, shape: Shape) -> list[Finding]:
     ]
     ill = {trouble.where for trouble in troubles}
     well = [node for node in everyone if _title(node) not in ill]
-    return [*_well(well, everyone), *troubles, *_modes(everyone, found.foreign)]
+    return [*_well(well, everyone), *troubles, *_modes(everyone, found.foreign, mode)]
 
 
 def _title(node: FoundNode) -> str:
@@ -216,22 +217,26 @@ def _clock(node: FoundNode, renewed: Mapping[str, Time], now: Time) -> Iterator[
 
 
 def _modes(
-    everyone: Sequence[FoundNode], foreign: Mapping[str, int] | Refusal
+    everyone: Sequence[FoundNode], foreign: Mapping[str, int] | Refusal, default: str
 ) -> Iterator[Finding]:
     """What could be said of nodes about which nobody has said anything yet."""
+    if not default:
+        words = "no cards are held for jobs, which ask for whole ones where no agent lists them"
+        yield Finding(Level.OK, "modes", "", words, "Set kubernetes.holder_image to share cards")
+        return
     unsaid: dict[str, list[str]] = {OWNED: [], MIXED: []}
     for node in everyone:
-        mode, name = node.metadata.labels.get(MODE, ""), node.metadata.name
-        if mode and mode not in MODES:
+        mode, name = node.metadata.labels.get(MODE), node.metadata.name
+        if mode is not None and mode not in MODES:
             words = f"its label {MODE} says {mode!r}, which is none of {', '.join(MODES)}"
             command = f"kubectl label node {name} {MODE}={OWNED} --overwrite"
             yield wrong("modes", _title(node), words, "Set it to one of them", command)
-        elif _cards(node) and not mode and not isinstance(foreign, Refusal):
+        elif _cards(node) and mode is None and not isinstance(foreign, Refusal):
             unsaid[MIXED if foreign.get(name) else OWNED].append(name)
     for mode, names in unsaid.items():
-        if names:
+        if names and mode != default:
             who = "pods of others have cards" if mode == MIXED else "nobody else has a card"
-            words = f"{who} there, and no mode is set"
+            words = f"{who} there, and no mode is set, so it is {default}"
             commands = tuple(f"kubectl label node {name} {MODE}={mode}" for name in names)
             yield Finding(Level.OK, "modes", some(names), words, PROPOSED[mode], commands)
 

@@ -29,11 +29,11 @@ CARDS = (Gpu("GPU-1", 0, "a100", 81_920), Gpu("GPU-2", 1, "a100", 81_920))
 SHAPE = Shape("scheduler:7070", "jobs", "trainer:1", runtime_class="nvidia")
 
 
-def may(rules: Sequence[Rule]) -> dict[tuple[Rule, str], bool]:
-    return {(rule, verb): True for rule in rules for verb in rule.verbs}
+def may(rules: Sequence[Rule]) -> dict[Rule, bool]:
+    return {Rule(rule.resource, (verb,), rule.group): True for rule in rules for verb in rule.verbs}
 
 
-SPACE = Space("jobs", may(IN_NAMESPACE), KubeNamespace(Meta(name="jobs")), (), (), None)
+SPACE = Space("jobs", KubeNamespace(Meta(name="jobs")), (), (), None)
 
 
 def node(
@@ -47,15 +47,17 @@ def node(
     beat: float = NOW,
     cards: Sequence[Gpu] = CARDS,
     annotations: dict[str, str] | None = None,
+    mode: str | None = "owned",
 ) -> FoundNode:
     """With two cards that its agent lists and its device plugin offers."""
     beats = datetime.fromtimestamp(beat, UTC)
     offered = {"nvidia.com/gpu": "2"} if allocatable is None else allocatable
+    said = {} if mode is None else {"epoch-scheduler.io/mode": mode}
     own = {GPUS: listed(cards)} if cards else {}
     return FoundNode(
         Meta(
             name=name,
-            labels={"epoch-scheduler.io/mode": "owned", **(labels or {})},
+            labels={**said, **(labels or {})},
             annotations={**own, **(annotations or {})},
         ),
         FoundSpec(unschedulable=unschedulable, taints=taints),
@@ -73,7 +75,7 @@ WELL = Found(
     server_at=NOW,
     version=Version("v1.36.1", "1", "36"),
     user="ada",
-    may=may(IN_CLUSTER),
+    may={"jobs": may(IN_NAMESPACE), "": may(IN_CLUSTER)},
     spaces=(SPACE,),
     runtime_class=None,
     priority_class=None,

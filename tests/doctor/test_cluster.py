@@ -20,7 +20,7 @@ from scheduler.clusters.kubefound import (
     Status,
     Version,
 )
-from scheduler.clusters.kubeverbs import IN_CLUSTER, IN_NAMESPACE
+from scheduler.clusters.kubeverbs import IN_NAMESPACE, Rule
 from scheduler.clusters.pods import Meta
 from scheduler.doctor.cluster import ENFORCE, examine, unreachable
 from scheduler.doctor.findings import Level
@@ -29,8 +29,8 @@ from tests.doctor.found import NOW, SHAPE, SPACE, WELL, bad, but, may
 
 FORBIDDEN, SILENT = Refusal("not for you", 403), Refusal("no answer from the API server", 0)
 ABSENT = Refusal("not found", 404)
-PODS = IN_NAMESPACE[0]
-TOKENS = next(rule for rule in IN_CLUSTER if rule.resource == "tokenreviews")
+WATCH, DELETE, LOG = Rule("pods", ("watch",)), Rule("pods", ("delete",)), Rule("pods/log", ("get",))
+TOKENS = Rule("tokenreviews", ("create",), "authentication.k8s.io")
 
 
 def space(**changed: Any) -> Found:
@@ -46,7 +46,7 @@ def default(**limits: str) -> LimitRange:
 
 
 def test_of_a_cluster_of_which_all_is_well_nothing_else_is_said() -> None:
-    findings = examine(WELL, SHAPE, True)
+    findings = examine(WELL, SHAPE, "owned")
     assert bad(findings) == []
     assert [each.what for each in findings] == [
         *("server", "clock", "permissions", "namespace", "runtime", "nodes")
@@ -63,19 +63,25 @@ TABLE: list[tuple[Found, str, str, str]] = [
     (but(at=NOW - 29.5), "warning", "ours is 30 s behind the API server's", ""),
     (but(server_at=None), "ok", "", ""),
     (
-        space(may=may(IN_NAMESPACE) | {(PODS, "delete"): False, (PODS, "watch"): False}),
+        but(may={"jobs": may(IN_NAMESPACE) | {DELETE: False, WATCH: False}}),
         "wrong",
         "namespace jobs: ada may not watch, delete pods. Add this rule to its Role: "
         '{apiGroups: [""], resources: [pods], verbs: [watch, delete]}',
         'kubectl patch role epoch-scheduler --namespace jobs --type json --patch \'[{"op":',
     ),
     (
-        but(may=may(IN_CLUSTER) | {(TOKENS, "create"): False}),
+        but(may={"jobs": {LOG: False}}),
+        "wrong",
+        'its Role: {apiGroups: [""], resources: [pods/log], verbs: [get]}',
+        "kubectl patch role epoch-scheduler --namespace jobs",
+    ),
+    (
+        but(may={"": {TOKENS: False}}),
         "wrong",
         'its ClusterRole: {apiGroups: ["authentication.k8s.io"], resources: [tokenreviews]',
         "kubectl patch clusterrole epoch-scheduler --type json",
     ),
-    (but(may=SILENT), "wrong", "could not be asked for: no answer", ""),
+    (but(may={"": SILENT}), "wrong", "could not be asked for: no answer", ""),
     (space(namespace=ABSENT), "wrong", "jobs: there is none", "kubectl create namespace jobs"),
     (
         space(namespace=FORBIDDEN, trial=Refusal('namespaces "jobs" not found', 404)),
@@ -131,7 +137,7 @@ TABLE: list[tuple[Found, str, str, str]] = [
 
 @pytest.mark.parametrize(("found", "how", "words", "command"), TABLE)
 def test_each_trouble_is_one_line(found: Found, how: str, words: str, command: str) -> None:
-    findings = examine(found, SHAPE, True)
+    findings = examine(found, SHAPE, "owned")
     if how == "ok":
         assert bad(findings) == []
         assert any(words in each.line for each in findings)
@@ -141,11 +147,6 @@ def test_each_trouble_is_one_line(found: Found, how: str, words: str, command: s
     assert words in trouble.line
     assert "\n" not in trouble.line
     assert any(each.startswith(command) for each in trouble.commands) or not command
-
-
-def test_nobody_needs_to_review_tokens_if_people_do_not_come_with_any() -> None:
-    found = but(may=may(IN_CLUSTER) | {(TOKENS, "create"): False})
-    assert bad(examine(found, SHAPE, False)) == []
 
 
 SHAPES: list[tuple[dict[str, Any], str, str]] = [
@@ -162,32 +163,32 @@ def test_a_level_that_refuses_what_the_settings_ask_for_is_told_once(
 ) -> None:
     refused = Refusal(f'violates PodSecurity "{strict}:latest"', 403)
     found = space(namespace=level(strict), trial=refused)
-    (trouble,) = bad(examine(found, replace(SHAPE, **shape), True))
+    (trouble,) = bad(examine(found, replace(SHAPE, **shape), "owned"))
     assert trouble == ("wrong", "jobs", f"its level of security, {strict}, refuses {why}") or (
         trouble[2].startswith(f"its level of security, {strict}, refuses {why}")
     )
     well = space(namespace=level("privileged"))
-    assert bad(examine(well, replace(SHAPE, **shape), True)) == []
+    assert bad(examine(well, replace(SHAPE, **shape), "owned")) == []
 
 
 def test_claims_and_small_settings_are_admitted_everywhere() -> None:
     shape = replace(SHAPE, data=Place.parse("pvc:data"), users={"ada": User(uid=5)})
-    assert bad(examine(space(namespace=level("restricted")), shape, True)) == []
+    assert bad(examine(space(namespace=level("restricted")), shape, "owned")) == []
 
 
 def test_a_job_with_memory_of_its_own_is_not_bound_by_a_default() -> None:
     found = space(limits=(default(memory="512Mi"),))
-    assert bad(examine(found, replace(SHAPE, memory="16Gi"), True)) == []
+    assert bad(examine(found, replace(SHAPE, memory="16Gi"), "owned")) == []
 
 
 def test_a_class_that_is_not_wanted_is_not_missed() -> None:
-    findings = examine(WELL, replace(SHAPE, runtime_class=""), True)
+    findings = examine(WELL, replace(SHAPE, runtime_class=""), "owned")
     assert "runtime" not in {each.what for each in findings}
 
 
 def test_a_priority_class_that_is_missing_comes_with_its_command() -> None:
     found, shape = but(priority_class=ABSENT), replace(SHAPE, priority_class="jobs")
-    (trouble,) = (each for each in examine(found, shape, True) if each.level is not Level.OK)
+    (trouble,) = (each for each in examine(found, shape, "owned") if each.level is not Level.OK)
     assert trouble.commands == (
         "kubectl create priorityclass jobs --value 0 --preemption-policy Never",
     )

@@ -14,7 +14,7 @@ from tests.doctor.found import NOW, SHAPE, bad, but, node
 
 
 def of(*nodes: FoundNode, **found: object) -> list[Finding]:
-    return examine(but(nodes=nodes, **found), SHAPE)
+    return examine(but(nodes=nodes, **found), SHAPE, "exclusive")
 
 
 NONE: dict[str, str] = {}
@@ -82,7 +82,7 @@ TABLE: list[tuple[FoundNode, str, str, str]] = [
     ),
     (node(annotations={GPUS: "[{}]"}), "wrong", "restart its agent", ""),
     (
-        node(labels={"epoch-scheduler.io/mode": "all mine"}),
+        node(mode="all mine"),
         "wrong",
         "none of owned, mixed, exclusive",
         "kubectl label node n1 epoch-scheduler.io/mode=owned --overwrite",
@@ -124,9 +124,9 @@ def test_what_is_well_is_not_spoken_of(there: FoundNode) -> None:
 
 def test_past_the_cluster_s_scheduler_only_taints_that_evict_matter() -> None:
     found = but(nodes=(node(taints=(Taint("team", "NoSchedule"),)),))
-    assert bad(examine(found, replace(SHAPE, binding="node_name"))) == []
+    assert bad(examine(found, replace(SHAPE, binding="node_name"), "owned")) == []
     found = but(nodes=(node(taints=(Taint("team", "NoExecute"),)),))
-    assert len(bad(examine(found, replace(SHAPE, binding="node_name")))) == 1
+    assert len(bad(examine(found, replace(SHAPE, binding="node_name"), "owned"))) == 1
 
 
 def test_of_many_nodes_that_are_well_there_is_one_line() -> None:
@@ -160,19 +160,26 @@ def test_old_heartbeats_and_nodes_that_are_away_say_nothing_of_clocks() -> None:
     assert bad(away) == [("warning", "node n1", "it is not ready")]
 
 
-def test_modes_are_proposed_by_who_is_there() -> None:
-    unsaid = [node(name, labels={"epoch-scheduler.io/mode": ""}) for name in ("n1", "n2", "n3")]
-    findings = of(*unsaid, foreign={"n2": 1, "n3": 0})
+def proposed(*nodes: FoundNode, default: str, **found: object) -> list[tuple[str, ...]]:
+    findings = examine(but(nodes=nodes, **found), SHAPE, default)
     assert bad(findings) == []
-    assert [each.commands for each in findings if each.what == "modes"] == [
-        (
-            "kubectl label node n1 epoch-scheduler.io/mode=owned",
-            "kubectl label node n3 epoch-scheduler.io/mode=owned",
-        ),
-        ("kubectl label node n2 epoch-scheduler.io/mode=mixed",),
-    ]
-    assert "modes" not in {each.what for each in of(*unsaid, foreign=Refusal("no", 403))}
+    return [each.commands for each in findings if each.what == "modes"]
+
+
+def test_modes_are_proposed_by_who_is_there_where_that_is_not_the_default() -> None:
+    unsaid = [node(name, mode=None) for name in ("n1", "n2", "n3")]
+    owned = tuple(f"kubectl label node {n} epoch-scheduler.io/mode=owned" for n in ("n1", "n3"))
+    mixed = ("kubectl label node n2 epoch-scheduler.io/mode=mixed",)
+    foreign = {"n2": 1, "n3": 0}
+    assert proposed(*unsaid, default="exclusive", foreign=foreign) == [owned, mixed]
+    assert proposed(*unsaid, default="owned", foreign=foreign) == [mixed]
+    assert proposed(*unsaid, default="mixed", foreign=foreign) == [owned]
+    assert proposed(*unsaid, default="exclusive", foreign=Refusal("no", 403)) == []
+
+
+def test_where_no_cards_are_held_no_mode_means_anything() -> None:
+    assert proposed(node(mode="all mine"), node("n2", mode=None), default="") == [()]
 
 
 def test_nodes_that_may_not_be_seen_are_not_judged() -> None:
-    assert examine(but(nodes=Refusal("no", 403)), SHAPE) == []
+    assert examine(but(nodes=Refusal("no", 403)), SHAPE, "owned") == []
