@@ -89,7 +89,7 @@ class Node:
             allocatable = self._control.get("node", self.name)["status"]["allocatable"]
             return bool(allocatable.get(RESOURCE, "0") == str(len(gpus)))
 
-        eventually(known)
+        eventually(known, READY_SECONDS)
 
     def start(self, switch: Switch, images: Iterable[Path]) -> None:
         """What of it is not alive. It is ready a little later."""
@@ -97,7 +97,7 @@ class Node:
         if booted:
             self._boot(switch)
         self.containerd.start()
-        eventually(lambda: self._ctr("version"))
+        eventually(lambda: self._ctr("version"), READY_SECONDS)
         for image in images if booted else ():
             assert self._ctr("--namespace", "k8s.io", "images", "import", image), image
         for process in (self.kubelet, self.proxy, self.plugin):
@@ -111,7 +111,7 @@ class Node:
     def _boot(self, switch: Switch) -> None:
         (self.folder / "ready").unlink(missing_ok=True)
         self.init.start()
-        eventually(self._set_up)
+        eventually(self._set_up, READY_SECONDS)
         first = psutil.Process(self.init.pid).children()[0].pid
         spaces = self.folder / "namespaces"
         spaces.unlink(missing_ok=True)
@@ -166,7 +166,7 @@ class Nodes:
             images = self._images.values()
             list(each.map(lambda node: node.start(self.switch, images), self.nodes))
         eventually(self._ready, READY_SECONDS)
-        eventually(self._told_names)
+        eventually(self._told_names, READY_SECONDS)
 
     def stop(self) -> None:
         for node in self.nodes:

@@ -147,8 +147,8 @@ class Proxy:
         started: Future[None] = Future()
         thread = threading.Thread(target=lambda: asyncio.run(self._run(started)), name="proxy")
         thread.start()
+        started.result()
         try:
-            started.result()
             yield self
         finally:
             self._loop.call_soon_threadsafe(self._end.set)
@@ -159,7 +159,11 @@ class Proxy:
     async def _run(self, started: Future[None]) -> None:
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
         port = urlsplit(self.url).port
-        server = await asyncio.start_server(self._serve, LOOPBACK, port, ssl=self._identity)
+        try:
+            server = await asyncio.start_server(self._serve, LOOPBACK, port, ssl=self._identity)
+        except OSError as error:
+            started.set_exception(error)
+            return
         started.set_result(None)
         await self._end.wait()
         server.close()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from tests.kube.control import ControlPlane
+from tests.kube.control import READY_SECONDS, ControlPlane
 from tests.kube.nodes import Nodes
+from tests.kube.proxy import Proxy
 from tests.support import eventually
 
 
@@ -37,7 +38,7 @@ def logs(control: ControlPlane, namespace: str, name: str) -> str:
 
 
 def until(control: ControlPlane, namespace: str, name: str, phase: str) -> dict[str, Any]:
-    eventually(lambda: status(control, namespace, name)["phase"] == phase)
+    eventually(lambda: status(control, namespace, name)["phase"] == phase, READY_SECONDS)
     return status(control, namespace, name)
 
 
@@ -47,6 +48,15 @@ def test_a_training_runs_in_a_pod_and_its_log_can_be_read(
     control.apply(pod("training", "python3", "-c", IMPORT), namespace)
     until(control, namespace, "training", "Succeeded")
     assert logs(control, namespace, "training") == "the library is there\n"
+
+
+def test_a_command_runs_in_a_pod_also_through_the_proxy(
+    nodes: Nodes, control: ControlPlane, namespace: str, proxy: Proxy
+) -> None:
+    control.apply(pod("long", "sleep", "infinity"), namespace)
+    until(control, namespace, "long", "Running")
+    through = ("--kubeconfig", proxy.kubeconfig(control.admin), "--namespace", namespace)
+    assert control.kubectl("exec", "long", *through, "--", "sh", "-c", "echo $0") == "sh\n"
 
 
 def test_pods_reach_each_other_over_the_nodes(
@@ -130,9 +140,8 @@ def test_a_node_without_power_is_noticed_and_comes_back(
     control.apply(pod("long", "sleep", "infinity", node=node.name), namespace)
     until(control, namespace, "long", "Running")
     node.init.kill()
-    eventually(lambda: ready(control, node.name) == "Unknown")
+    eventually(lambda: ready(control, node.name) == "Unknown", READY_SECONDS)
     nodes.start()
-    eventually(lambda: ready(control, node.name) == "True")
     (lost,) = until(control, namespace, "long", "Failed")["containerStatuses"]
     assert lost["state"]["terminated"]["reason"] == "ContainerStatusUnknown"
 
