@@ -13,8 +13,8 @@ from scheduler.clusters.pods import GPU_RESOURCE
 from scheduler.doctor import nodes
 from scheduler.doctor.findings import Finding, fine, warning, wrong
 
-# From here on a namespace has a level of security, and a kubelet asks gRPC how a daemon is.
-OLDEST = (1, 27)
+# From here on deploy/ can be installed whole: its guard is a ValidatingAdmissionPolicy.
+OLDEST = (1, 30)
 TESTED = (1, 36)
 SKEW_SECONDS = 5.0  # more than a request takes, and more than clocks that are kept differ
 ROLE = "epoch-scheduler"  # as deploy/ calls it

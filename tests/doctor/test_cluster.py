@@ -55,7 +55,7 @@ def test_of_a_cluster_of_which_all_is_well_nothing_else_is_said() -> None:
 
 LEVEL = f"kubectl label namespace jobs {ENFORCE}=privileged --overwrite"
 TABLE: list[tuple[Found, str, str, str]] = [
-    (but(version=Version("v1.26.9", "1", "26")), "wrong", "v1.26.9. It must be 1.27 or newer", ""),
+    (but(version=Version("v1.29.9", "1", "29")), "wrong", "v1.29.9. It must be 1.30 or newer", ""),
     (but(version=Version("v1.31.2+k3s1", "1", "31+")), "ok", "Kubernetes v1.31.2+k3s1", ""),
     (but(version=Version("v1.37.0", "1", "37")), "warning", "newer than all that was tested", ""),
     (but(version=Refusal("its answer is none")), "wrong", "Is this the address of an API", ""),
