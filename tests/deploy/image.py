@@ -113,6 +113,8 @@ def _build(path: Path) -> None:
         _make_base(base[1], base[2])
     _say(f"building {TAG}")
     part = path.with_suffix(".part")
+    for left in path.parent.glob("*.part"):  # of a build that was killed
+        left.unlink()
     lent = [f"--volume={here}:{there}:ro" for here, there in LENT.items() if here.exists()]
     _buildah(
         *("build", "--pull-never", "--layers", "--isolation", "chroot", *lent),
