@@ -55,7 +55,7 @@ def kubelet(control: ControlPlane) -> Iterator[Kubelet]:
 
 @pytest.fixture
 def made(proxy: Proxy, kubeconfig: Path, kubelet: Kubelet) -> Iterator[Made]:
-    with port(proxy.kubeconfig(kubeconfig), NAMESPACE, request_seconds=1.0) as made:
+    with port(proxy.kubeconfig(kubeconfig), NAMESPACE, request_seconds=3.0) as made:
         made.observe()
         yield made
 
@@ -141,7 +141,7 @@ def test_what_a_silent_watch_misses_is_in_the_next_list(
 def test_one_run_whose_requests_fail_keeps_no_other_waiting(
     made: Made, proxy: Proxy, seen_until: Until
 ) -> None:
-    stuck, others = launch_on(made), [launch_on(made) for _ in range(12)]
+    stuck, others = launch_on(made), [launch_on(made) for _ in range(6)]
     made.perform(stuck)
     seen_until(lambda seen: [pod for pod in of(stuck, seen) if pod.state == "running"])
     proxy.inject(Silence(), "DELETE", f"/pods/gs-{stuck.job_id[:8]}", FOR_EVER)
