@@ -233,7 +233,7 @@ class Logs:
         query |= {"follow": "true"} if follow else {}
         query |= {"sinceTime": since} if (since := known.place.since()) else {}
         path = f"{self._pods}/{known.kube.metadata.name}/log"
-        kept = known.file.stat().st_size if known.file.exists() else 0
+        kept = _size(known.file)
         seam, ended, brought = Seam(known.place, kept), False, False
         known.asked_at = time.monotonic() if follow else None
         try:
@@ -288,6 +288,13 @@ class Logs:
 def _waits(kube: KubePod) -> bool:
     """There is nothing yet that could say anything, or there never will be."""
     return kube.status.phase in ("", "Pending") or not kube.status.container_statuses
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _noted(path: Path) -> Place:

@@ -1,0 +1,246 @@
+"""What pods print is kept, each line once: a real API server, and a kubelet's logs played by us.
+
+On nodes that are real: test_logs_on_nodes.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from scheduler import logs
+from scheduler.clusters import pods
+from scheduler.clusters.kubeapi import Server
+from scheduler.clusters.kubelogs import MISSED, Logs
+from scheduler.clusters.kubernetes import Patience
+from scheduler.clusters.pods import KubePod
+from scheduler.model import Launch, PodState, Remove
+from tests.kube.cluster import Made, allowed, launch_on, of, port, until
+from tests.kube.container_logs import ContainerLogs
+from tests.kube.control import LOOPBACK, ControlPlane
+from tests.kube.kubelet import Kubelet
+from tests.kube.proxy import Answer, Proxy, Reset, Silence
+from tests.support import eventually
+
+NAMESPACE = "logs"
+FOR_EVER = 1_000_000  # times
+LOGS = r"/pods/[^/]+/log"
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(_control_plane: ControlPlane) -> Path:
+    _control_plane.namespace(NAMESPACE)
+    return allowed(_control_plane, NAMESPACE)
+
+
+@pytest.fixture
+def node(control: ControlPlane) -> Iterator[ContainerLogs]:
+    with ContainerLogs(control).running() as node:
+        yield node
+
+
+@pytest.fixture
+def kubelet(control: ControlPlane, node: ContainerLogs) -> Iterator[Kubelet]:
+    with Kubelet(control, NAMESPACE).at_work() as kubelet:
+        server, path = Server(control.admin, 10.0), f"/api/v1/nodes/{kubelet.node}"
+        there = json.loads(server.call("GET", path))
+        there["status"] |= {
+            "addresses": [{"type": "InternalIP", "address": LOOPBACK}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": node.port}},
+        }
+        server.call("PUT", f"{path}/status", body=there)
+        yield kubelet
+
+
+@pytest.fixture
+def made(proxy: Proxy, kubeconfig: Path, kubelet: Kubelet, tmp_path: Path) -> Iterator[Made]:
+    with port(proxy.kubeconfig(kubeconfig), NAMESPACE, logs=tmp_path) as made:
+        yield made
+
+
+def running(made: Made, kubelet: Kubelet) -> tuple[Launch, str]:
+    """A launch that has come to run, and its pod's name."""
+    launch = launch_on(made)
+    made.perform(launch)
+    until(made, kubelet, lambda seen: of(launch, seen)[0].state is PodState.RUNNING)
+    return launch, pods.pod_name((launch.job_id, 1), 0)
+
+
+def kept(root: Path, launch: Launch) -> bytes:
+    found = logs.files(root, launch.job_id)
+    return b"".join(data for file in found for data in logs.chunks(file))
+
+
+def say(node: ContainerLogs, pod: str, first: int, last: int) -> None:
+    for number in range(first, last):
+        node.say(pod, b"line %d" % number)
+
+
+def test_what_a_pod_says_is_in_its_attempts_file_while_it_runs(
+    made: Made, kubelet: Kubelet, node: ContainerLogs, tmp_path: Path
+) -> None:
+    launch, pod = running(made, kubelet)
+    for words in (b"hello", b"", b"\r 10%\r 20%", b"\x00\xff", b"x" * 300_000):
+        node.say(pod, words)
+    node.say(pod, b"no end", partial=True)
+    eventually(lambda: kept(tmp_path, launch) == node.said(pod))
+    (file,) = logs.files(tmp_path, launch.job_id, 1)
+    assert file.name == "attempt-1/rank0.log"
+    assert file.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_stream_that_breaks_goes_on_without_a_gap_or_a_line_twice(
+    made: Made, kubelet: Kubelet, node: ContainerLogs, proxy: Proxy, tmp_path: Path
+) -> None:
+    launch, pod = running(made, kubelet)
+    for number in range(0, 60, 20):
+        say(node, pod, number, number + 10)
+        eventually(lambda: node.said(pod) in kept(tmp_path, launch))
+        say(node, pod, number + 10, number + 15)
+        node.cut()
+        say(node, pod, number + 15, number + 20)
+        proxy.inject(Reset(), "GET", LOGS)
+        proxy.cut(LOGS)
+    eventually(lambda: kept(tmp_path, launch) == node.said(pod))
+
+
+def test_another_daemon_goes_on_where_the_one_before_it_was(
+    kubeconfig: Path, kubelet: Kubelet, node: ContainerLogs, tmp_path: Path
+) -> None:
+    with port(kubeconfig, NAMESPACE, logs=tmp_path) as made:
+        launch, pod = running(made, kubelet)
+        say(node, pod, 0, 10)
+        eventually(lambda: kept(tmp_path, launch) == node.said(pod))
+    (file,) = logs.files(tmp_path, launch.job_id)
+    place = file.path.with_suffix(".place")
+    early = place.read_bytes()
+    say(node, pod, 10, 20)
+    with port(kubeconfig, NAMESPACE, logs=tmp_path):
+        eventually(lambda: kept(tmp_path, launch) == node.said(pod))
+    place.write_bytes(early)  # as if it had been killed before it wrote down the last one
+    with file.path.open("ab") as half:
+        half.write(b"line 2")
+    say(node, pod, 20, 30)
+    with port(kubeconfig, NAMESPACE, logs=tmp_path):
+        eventually(lambda: kept(tmp_path, launch) == node.said(pod))
+
+
+def test_a_pod_that_has_ended_is_deleted_when_all_that_it_said_is_kept(
+    made: Made, kubelet: Kubelet, node: ContainerLogs, proxy: Proxy, tmp_path: Path
+) -> None:
+    launch, pod = running(made, kubelet)
+    say(node, pod, 0, 10)
+    fault = proxy.inject(Answer(503), "GET", LOGS, times=3)
+    proxy.cut(LOGS)
+    say(node, pod, 10, 20)
+    node.end(pod)
+    kubelet.ends(pod, 0)
+    until(made, kubelet, lambda seen: of(launch, seen)[0].state is PodState.SUCCEEDED)
+    made.perform(Remove(launch.job_id, 1))
+    until(made, kubelet, lambda seen: not of(launch, seen))
+    assert fault.hit
+    assert kept(tmp_path, launch) == node.said(pod)
+
+
+def test_what_a_pod_says_in_its_grace_is_kept(
+    made: Made, kubelet: Kubelet, node: ContainerLogs, tmp_path: Path
+) -> None:
+    launch, pod = running(made, kubelet)
+    say(node, pod, 0, 10)
+    made.perform(Remove(launch.job_id, 1))
+    eventually(lambda: "deletionTimestamp" in kubelet.pods()[0]["metadata"])
+    say(node, pod, 10, 20)
+    node.cut()
+    say(node, pod, 20, 30)
+    eventually(lambda: kept(tmp_path, launch) == node.said(pod))
+    say(node, pod, 30, 31)
+    node.end(pod)
+    eventually(lambda: kept(tmp_path, launch) == node.said(pod))
+    until(made, kubelet, lambda seen: not of(launch, seen))
+
+
+@pytest.mark.parametrize("effect", [Answer(403), Answer(500), Silence()], ids=str)
+def test_a_log_that_cannot_be_had_keeps_nobody_waiting_for_ever(
+    effect: Answer | Silence, kubeconfig: Path, kubelet: Kubelet, proxy: Proxy, tmp_path: Path
+) -> None:
+    proxy.inject(effect, "GET", LOGS, FOR_EVER)
+    with port(
+        proxy.kubeconfig(kubeconfig), NAMESPACE, logs=tmp_path, patience=Patience(log_seconds=1.0)
+    ) as made:
+        runs, ended = running(made, kubelet)[0], running(made, kubelet)
+        kubelet.ends(ended[1], 1)
+        for launch in (runs, ended[0]):
+            made.perform(Remove(launch.job_id, 1))
+        until(made, kubelet, lambda seen: not of(runs, seen) and not of(ended[0], seen))
+
+
+def test_what_cannot_be_written_is_written_later(
+    made: Made, kubelet: Kubelet, node: ContainerLogs, tmp_path: Path
+) -> None:
+    launch, pod = running(made, kubelet)
+    say(node, pod, 0, 10)
+    eventually(lambda: kept(tmp_path, launch) == node.said(pod))
+    folder = tmp_path / launch.job_id
+    aside = folder.rename(tmp_path / "aside")
+    folder.write_text("no folder")
+    say(node, pod, 10, 20)
+    eventually(lambda: len(node.asked) > 2)
+    folder.unlink()
+    aside.rename(folder)
+    eventually(lambda: kept(tmp_path, launch) == node.said(pod))
+
+
+def test_lines_that_the_node_has_put_away_are_told_to_be_missing(
+    kubeconfig: Path, kubelet: Kubelet, node: ContainerLogs, tmp_path: Path
+) -> None:
+    with port(kubeconfig, NAMESPACE, logs=tmp_path) as made:
+        launch, pod = running(made, kubelet)
+        say(node, pod, 0, 10)
+        before = node.said(pod)
+        eventually(lambda: kept(tmp_path, launch) == before)
+    say(node, pod, 10, 20)
+    node.put_away(pod)
+    say(node, pod, 20, 21)
+    with port(kubeconfig, NAMESPACE, logs=tmp_path):
+        eventually(lambda: kept(tmp_path, launch) == before + MISSED + b"line 20\n")
+        say(node, pod, 21, 22)
+        eventually(lambda: kept(tmp_path, launch).endswith(MISSED + b"line 20\nline 21\n"))
+
+
+@contextmanager
+def followed(control: ControlPlane, root: Path, streams: int) -> Iterator[Logs]:
+    server = Server(control.admin, 10.0)
+    followed = Logs(server, NAMESPACE, root, streams)
+    try:
+        yield followed
+    finally:
+        server.close()
+        followed.stop()
+
+
+def test_more_pods_than_streams_are_caught_up_with_in_turn(
+    control: ControlPlane, kubeconfig: Path, kubelet: Kubelet, node: ContainerLogs, tmp_path: Path
+) -> None:
+    with port(kubeconfig, NAMESPACE) as made:
+        runs = [running(made, kubelet) for _ in range(5)]
+        with followed(control, tmp_path, streams=2) as few:
+            there = {pod["metadata"]["name"]: _read(pod) for pod in kubelet.pods()}
+            few.follow(there)
+            for _, pod in runs:
+                say(node, pod, 0, 10)
+            eventually(lambda: all(kept(tmp_path, run) == node.said(pod) for run, pod in runs))
+            assert node.open <= 2
+            launch, pod = runs[-1]
+            eventually(lambda: few.drained([there[pod]], 60.0))
+            say(node, pod, 10, 20)
+            eventually(lambda: kept(tmp_path, launch) == node.said(pod))
+
+
+def _read(pod: dict[str, Any]) -> KubePod:
+    return msgspec.convert(pod, KubePod)
