@@ -111,9 +111,10 @@ def understood(command: click.Command, words: Sequence[str], parent: Any = None)
 @pytest.mark.parametrize("words", [pytest.param(words, id=where) for where, words in shown()])
 def test_every_command_that_a_document_shows_is_understood(words: list[str]) -> None:
     module, _, _ = COMMANDS[words[0]].partition(":")
-    program: Any = importlib.import_module(module)
-    if isinstance(program.command, click.Command):
-        understood(program.command, words)
+    program = importlib.import_module(module)
+    command = getattr(program, "command", None)
+    if isinstance(command, click.Command):
+        understood(command, words)
     else:
         program.parser().read(words[1:])
 

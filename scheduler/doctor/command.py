@@ -182,7 +182,10 @@ def _fly(config: Config, server: Server, found: Found) -> list[Finding]:
 
     shape, seconds = shape_of(config), config.kubernetes.image_deadline_seconds
     if not shape.image:
-        raise ConfigError("--canary: kubernetes.image is missing: what it is to run")
+        raise ConfigError(
+            "--canary: kubernetes.image is missing, which it is to run; for this once, set "
+            "SCHEDULER_KUBERNETES__IMAGE"
+        )
     nodes = [] if isinstance(found.nodes, Refusal) else known(found.nodes)
     chosen = {node.name: node for node in nodes if node.gpus and node.ready}
     visit = secrets.token_hex(4)
