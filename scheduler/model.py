@@ -51,6 +51,7 @@ class Node:
     gpus: tuple[Gpu, ...]
     labels: tuple[tuple[str, str], ...] = ()
     ready: bool = True
+    leave: str = ""  # why whoever runs on it is to leave it after an epoch
 
     @property
     def usable(self) -> tuple[Gpu, ...]:

@@ -1,4 +1,5 @@
-"""Who takes more of a card than it was given, and who runs on a card that is gone. Pure.
+"""Who takes more of a card than it was given, and who runs on a card that is gone, or on a node
+that is to be left. Pure.
 
 Theory of operation. Nothing but the agents sees what a process really takes. On each card every
 run claims the larger of two: what it was granted, and what it is seen to take. A run over its share
@@ -44,6 +45,7 @@ def watched(view: View, now: Time, rules: Rules) -> Change:
     """After a look at the cluster: what it means for the runs that we believe in."""
     draft = Draft(view, now, rules)
     _leave_what_is_lost(draft)
+    _leave_in_time(draft)
     gpus = {(node.name, gpu.uuid): gpu for node in view.nodes for gpu in node.gpus}
     warned: dict[JobId, int] = {}
     for excess in sorted(excesses(view), key=lambda each: (-each.over_mib, each.job_id)):
@@ -73,6 +75,20 @@ def _leave_what_is_lost(draft: Draft) -> None:
             draft.put(_ended_at_once(job, why, draft))
 
 
+def _leave_in_time(draft: Draft) -> None:
+    why = {
+        node.name: f"{node.name} is to be left: {node.leave}" for node in draft.nodes if node.leave
+    }
+    for job in draft.jobs.values() if why else ():
+        there = sorted({share.node for share in job.run.shares} & why.keys()) if job.run else ()
+        if job.run and there and _may_be_asked(job.run):
+            draft.put(replace(job, run=asked_to_stop(job, why[there[0]], draft.now, draft.rules)))
+
+
+def _may_be_asked(run: Run) -> bool:
+    return run.phase is RunPhase.RUNNING and run.heard_at is not None and stoppable(run)
+
+
 def _too_much(excess: Excess, gpu: Gpu, draft: Draft) -> bool:
     """Learn of it and act on it. Tells whether there is no room for what is over its share."""
     job, own = draft.jobs[excess.job_id], excess.used_mib
@@ -90,7 +106,7 @@ def _too_much(excess: Excess, gpu: Gpu, draft: Draft) -> bool:
     if beside and claimed > gpu.memory_mib - gpu.reserved_mib:
         draft.put(_ended_at_once(job, f"{why}, at the cost of others there", draft))
     elif staying and own + sum(staying) > gpu.capacity_mib:
-        if run.phase is RunPhase.RUNNING and run.heard_at is not None and stoppable(run):
+        if _may_be_asked(run):
             draft.put(replace(job, run=asked_to_stop(job, why, draft.now, draft.rules)))
     else:
         return False

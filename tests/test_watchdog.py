@@ -250,6 +250,21 @@ def test_the_run_on_a_lost_card_is_over_and_goes_on_elsewhere() -> None:
     assert town.run("a").shares == (share(CAPACITY, gpu=1),)
 
 
+def test_who_runs_on_a_node_that_is_to_be_left_leaves_after_an_epoch() -> None:
+    elsewhere = replace(share(4000), node="n2")
+    a = on(job("a", 4000), share(4000), epoch_started=2)
+    b = on(job("b", 4000), elsewhere, epoch_started=2)
+    there = replace(node(), ready=False, leave="its driver is being replaced")
+    pods = [used(a, 4000), used(b, 4000)]
+    before = view(a, b, nodes=[there, replace(node(), name="n2")], pods=pods)
+    after = watched(before, NOW, RULES).view
+    run = after.jobs[A].run
+    assert run
+    assert (run.phase, run.stop_at_epoch) == (RunPhase.STOPPING, 3)
+    assert run.stop_reason == "n1 is to be left: its driver is being replaced"
+    assert run_of(after, B)[0] is RunPhase.RUNNING
+
+
 def test_a_training_that_fails_on_a_lost_card_has_not_failed_itself() -> None:
     town = Town(node(1))
     town.submit("a", CAPACITY)

@@ -312,11 +312,13 @@ class _Card(msgspec.Struct, frozen=True):
 
 def node_seen(kube: KubeNode) -> Node:
     """Raises Rejected if what the node says of its GPUs cannot be."""
+    upgraded = upgrades(kube)
     return Node(
         kube.metadata.name,
         gpus_of(kube),
         labels=tuple(sorted(kube.metadata.labels.items())),
-        ready=answers(kube) and not kube.spec.unschedulable and not upgrades(kube),
+        ready=answers(kube) and not kube.spec.unschedulable and not upgraded,
+        leave="its driver is being replaced" if upgraded else "",
     )
 
 

@@ -276,4 +276,5 @@ def test_nothing_is_started_where_the_driver_is_being_replaced(state: str, ready
     labels = {pods.UPGRADE: state} if state else {}
     status = {"conditions": [{"type": "Ready", "status": "True"}]}
     told = {"metadata": {"name": "n1", "labels": labels}, "status": status}
-    assert pods.node_seen(msgspec.convert(told, KubeNode)).ready is ready
+    node = pods.node_seen(msgspec.convert(told, KubeNode))
+    assert (node.ready, node.leave) == (ready, "" if ready else "its driver is being replaced")
