@@ -246,7 +246,9 @@ def test_a_token_that_has_expired(doctor: Doctor, kubeconfig: Path) -> None:
 
 
 def test_a_server_that_is_not_there(doctor: Doctor, control: ControlPlane) -> None:
-    code, text = doctor.says("--kubeconfig", control.kubeconfig("nowhere", "https://127.0.0.1:1"))
+    nowhere = control.kubeconfig("nowhere", "https://127.0.0.1:1")
+    token_file(nowhere).write_text("a token")
+    code, text = doctor.says("--kubeconfig", nowhere)
     assert code == 3
     first = text.splitlines()[0]
     assert first.startswith("wrong    server       https://127.0.0.1:1: ")
@@ -503,7 +505,7 @@ def test_canaries_are_removed_also_when_the_doctor_is_ended(
     number: signal.Signals, doctor: Doctor, kubelet: Kubelet
 ) -> None:
     program = Path(sys.executable).parent / "scheduler-doctor"
-    words = [program, "--config", doctor.settings, "--canary"]
+    words: list[str | Path] = [program, "--config", doctor.settings, "--canary"]
     visit = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         eventually(lambda: canaries(kubelet))
