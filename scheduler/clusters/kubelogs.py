@@ -110,10 +110,11 @@ class Logs:
         return all(drained)
 
     def stop(self) -> None:
-        """The server's streams are to be closed first. Nothing is written after this."""
+        """Nothing is written after this; the server's streams are closed."""
         with self._changed:
-            self._ended = True
+            self._ended = True  # first: of a stream that is cut, what comes is not what was sent
             self._changed.notify_all()
+        self._server.close()
         until = time.monotonic() + END_SECONDS
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))

@@ -140,13 +140,13 @@ class KubernetesCluster:
         """The pods go on."""
         if self._thread:
             self._stopping.set()
+            if self._logs:
+                self._logs.stop()
             self._server.close()
             for mirror in (self._pods, self._owners, self._nodes):
                 mirror.stop()
             self._work.end()
             self._thread.join()
-            if self._logs:
-                self._logs.stop()
 
     def owners(self) -> Mapping[str, RunKey]:
         """Whose each pod is that was last seen, by its uid."""

@@ -19,6 +19,10 @@ import msgspec
 # them, and a node's clock is set. The API knows of whole seconds only.
 ORDER = timedelta(seconds=5)
 
+# How a kubelet ends its answer when the container has left before it: with words of its own, which
+# may stand right behind a line that has no end.
+_KUBELETS = b"rpc error: code = NotFound desc = "
+
 _MOMENT = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
 _MOMENT_MAX = len("2026-11-18T23:59:59.123456789+01:00 ")  # the space behind it as well
 
@@ -56,7 +60,7 @@ class Seam:
         self.met = self._time is None  # whether the place was found
         self._later = False  # whether a line was, while it was not
         self._at = min(place.size, kept)  # in the log, when all is kept that was sent so far
-        self._head = b""  # of a line whose moment has not come whole
+        self._head = b""  # what came last, where it takes what comes next to understand it
         self._within, self._ours = False, False  # a line, and whether it is the pod's
 
     @property
@@ -78,10 +82,13 @@ class Seam:
                     self._head = data[at:]
                     break
                 at, self._within = begin, True
-            end = data.find(b"\n", at) + 1 or len(data)
+            end = data.find(b"\n", at) + 1 or _kubelets(data, at)
             if self._ours and self.met:
                 fresh.append(self._beyond(data[at:end]))
             self._within = data[at:end][-1:] != b"\n"
+            if self._within:
+                self._head = data[end:]
+                break
             at = end
         return b"".join(fresh)
 
@@ -120,6 +127,12 @@ class Seam:
         fresh = words[max(0, self._kept - self._at) :]
         self._at += len(words)
         return fresh
+
+
+def _kubelets(data: bytes, at: int) -> int:
+    """Where in a line without an end the kubelet's own words may begin."""
+    begin = data.find(_KUBELETS, at)
+    return len(data) if begin < 0 else begin
 
 
 def _time(moment: bytes) -> datetime | None:

@@ -71,6 +71,23 @@ def test_what_the_kubelet_itself_has_to_say_is_not_the_trainings(line: bytes) ->
     assert Seam(Place(), 0).new(line + first + line + second) == said(LINES[:2])
 
 
+NOT_FOUND = b'rpc error: code = NotFound desc = an error occurred: "6231cb124d50": not found'
+
+
+def test_the_kubelets_words_behind_a_line_without_an_end_are_not_kept() -> None:
+    parts = [*LINES[:3], Entry(NOON + 9 * SECOND, b"the end", partial=True)]
+    assert Seam(Place(), 0).new(sent(parts, "") + NOT_FOUND) == said(parts)
+    seam = Seam(Place(), 0)
+    assert seam.new(sent(parts, "")) + seam.new(NOT_FOUND) == said(parts)
+
+
+def test_a_training_may_say_what_kubelets_say() -> None:
+    lines = [Entry(NOON, NOT_FOUND, partial=True), Entry(NOON, NOT_FOUND), *LINES]
+    seam = Seam(Place(), 0)
+    answer = sent(lines, "")
+    assert seam.new(answer[:100]) + seam.new(answer[100:]) == said(lines)
+
+
 def test_lines_of_one_moment_are_not_taken_for_each_other() -> None:
     same = [Entry(NOON, b"same")] * 5
     seam = Seam(Place(), 0)

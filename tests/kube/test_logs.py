@@ -220,7 +220,6 @@ def followed(control: ControlPlane, root: Path, streams: int) -> Iterator[Logs]:
     try:
         yield followed
     finally:
-        server.close()
         followed.stop()
 
 
