@@ -1,0 +1,163 @@
+"""Our port with holders before it, and a node's cards: whom they were given to, as can be seen."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from scheduler.clusters import pods
+from scheduler.clusters.holders import Holders, Waits
+from scheduler.clusters.holding import Dress
+from scheduler.clusters.kubeapi import Server
+from scheduler.clusters.kubeheld import Held
+from scheduler.clusters.kubeholders import Keeping
+from scheduler.clusters.kubernetes import KubernetesCluster
+from scheduler.clusters.manifests import Shape
+from scheduler.errors import Unavailable
+from scheduler.model import Gpu, JobId, JobSpec, Launch, Observed, Pod, Remove, Share
+from scheduler.usage import Card, Report
+from tests.kube.control import ControlPlane
+from tests.support import eventually
+
+CARDS = ("GPU-a", "GPU-b", "GPU-c")
+WAITS = Waits(idle_seconds=1.0, held_seconds=10.0, again_seconds=2.0)
+
+
+class Node:
+    """One with these cards; somebody else sees to it that pods run there."""
+
+    def __init__(self, control: ControlPlane, namespace: str, name: str) -> None:
+        self.name, self._server = name, Server(control.admin, 10.0)
+        self._path = f"/api/v1/namespaces/{namespace}/pods"
+        self.given: dict[str, tuple[str, ...]] = {}  # cards, by the name of a pod
+
+    def step(self) -> None:
+        """Whatever has to be done, or looked at, for things to go on."""
+        raise NotImplementedError
+
+    def reports(self) -> list[Report]:
+        """What the agents in holders see."""
+        return [
+            Report(name, time.time(), tuple(Card(gpu(card)) for card in cards))
+            for name, cards in dict(self.given).items()
+            if name.startswith("gs-hold-")
+        ]
+
+    def somebody_asks(self, name: str, image: str = "none:1", *command: str) -> None:
+        limits = {"limits": {pods.GPU_RESOURCE: "1"}}
+        container = {"name": "main", "image": image, "resources": limits}
+        container |= {"command": command, "imagePullPolicy": "IfNotPresent"}
+        spec = {"containers": [container], "terminationGracePeriodSeconds": 1}
+        made = {"metadata": {"name": name}, "spec": spec}
+        self._server.call("POST", self._path, body={"apiVersion": "v1", "kind": "Pod", **made})
+
+    def somebody_leaves(self, name: str) -> None:
+        self._server.call("DELETE", f"{self._path}/{name}")
+
+    def foreign(self) -> set[str]:
+        """The cards that pods of others have."""
+        theirs = [cards for name, cards in self.given.items() if not name.startswith("gs-")]
+        return {card for cards in theirs for card in cards}
+
+    def pods(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(self._server.call("GET", self._path))["items"]
+        return found
+
+    def holders(self) -> list[str]:
+        names = [pod["metadata"]["name"] for pod in self.pods()]
+        return [name for name in names if name.startswith("gs-hold-")]
+
+
+def gpu(card: str) -> Gpu:
+    return Gpu(card, CARDS.index(card), "t4", 16_384, 300)
+
+
+class Port:
+    """Ours, before the API server."""
+
+    def __init__(self, kubeconfig: Path, namespace: str, node: Node, image: str = "none:1") -> None:
+        shape = Shape(
+            "scheduler:7070", namespace, image, grace_seconds=1, pull_policy="IfNotPresent"
+        )
+        dress = Dress(image, "scheduler:7070", namespace, pull_policy="IfNotPresent")
+        holders = Holders(dress, WAITS)
+        below = KubernetesCluster(
+            Server(kubeconfig, 5.0), shape, time.time, by_uuid=holders.by_uuid
+        )
+        keeping = Keeping(Server(kubeconfig, 5.0), dress, "exclusive", [namespace], 10.0)
+        self.node, self.told = node, list[Observed]()
+        self.held = Held(below, keeping, holders, node.reports, time.time, below.look_again)
+
+    def launch(self, *cards: str) -> Launch:
+        spec = JobSpec(name="j", user="ada", command=("sleep", "1000"), max_epochs=3)
+        shares = tuple(Share(self.node.name, card, 1000) for card in cards)
+        launch = Launch(JobId(str(uuid.uuid4())), 1, spec, shares, 0, 3, "secret-of-the-job")
+        self.held.perform(launch)
+        assert self.of(launch), "what was asked for shows at once"
+        return launch
+
+    def look(self) -> Observed:
+        seen: list[Observed] = []
+
+        def looked() -> bool:
+            try:
+                seen.append(self.held.observe())
+            except Unavailable:
+                return False
+            return True
+
+        eventually(looked)
+        return seen[0]
+
+    def of(self, launch: Launch) -> list[Pod]:
+        return [pod for pod in self.look().pods if pod.job_id == launch.job_id]
+
+    def usable(self) -> list[str]:
+        nodes = [node for node in self.look().nodes if node.name == self.node.name]
+        return [gpu.uuid for node in nodes for gpu in node.usable]
+
+    def state(self, launch: Launch) -> str:
+        return next((str(pod.state) for pod in self.of(launch)), "gone")
+
+    def until(self, true: Callable[[], object]) -> None:
+        def stepped() -> object:
+            self.node.step()
+            return true()
+
+        eventually(stepped)
+
+    def card_of(self, launch: Launch) -> list[str]:
+        """Which it really has: what is written into its pod."""
+        name = pods.pod_name((launch.job_id, 1), 0)
+        (pod,) = (p for p in self.node.pods() if p["metadata"]["name"] == name)
+        return list(json.loads(pod["metadata"]["annotations"][pods.ALLOC])["gpus"])
+
+    def ends(self, launch: Launch) -> None:
+        self.held.perform(Remove(launch.job_id, 1))
+        self.until(lambda: not self.of(launch))
+
+
+def rounds(port: Port, count: int, image: str = "none:1", *command: str) -> None:
+    """Pods of others and jobs of ours come and go; after each time, see who has what."""
+    chance, running, node = random.Random(5), list[Launch](), port.node
+    for number in range(count):
+        node.somebody_asks(f"stranger-{number}", image, *command)
+        if usable := port.usable():
+            running.append(port.launch(chance.choice(usable)))
+        port.until(lambda: all(port.state(each) != "pending" for each in running))
+        for each in [each for each in running if port.state(each) == "failed"]:
+            port.ends(each)
+            running.remove(each)
+        ours = {card for each in running for card in port.card_of(each)}
+        assert not ours & node.foreign()
+        for name in [name for name in node.given if not name.startswith("gs-")]:
+            if chance.random() < 0.6:
+                node.somebody_leaves(name)
+        for each in [each for each in running if chance.random() < 0.6]:
+            port.ends(each)
+            running.remove(each)

@@ -1,0 +1,83 @@
+"""Cards that are held, on a real node: its kubelet gives them, to holders and to pods of others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scheduler.clusters import holding
+from scheduler.clusters.holding import MIXED, OWNED
+from scheduler.clusters.kubeapi import ApiError
+from scheduler.clusters.kubeverbs import FOR_MIXED_NODES
+from tests.kube.cluster import CLUSTER_RULES, RULES, allowed
+from tests.kube.control import ControlPlane
+from tests.kube.held import CARDS, Node, Port, rounds
+from tests.kube.images import python_image
+from tests.kube.nodes import Nodes, missing, running
+
+IMAGE = "docker.io/epoch-scheduler/holder:test"
+ROUNDS = {OWNED: 20, MIXED: 200}  # on an owned one others wait all the time
+TELL = ("sh", "-c", 'echo "$NVIDIA_VISIBLE_DEVICES"; exec sleep 1000')
+
+
+class Real(Node):
+    """What containers were given is what their logs say."""
+
+    def step(self) -> None:
+        there = {pod["metadata"]["name"]: pod for pod in self.pods()}
+        for name in self.given.keys() - there.keys():
+            del self.given[name]
+        for name, pod in there.items():
+            told = name.startswith("gs-hold-") or not name.startswith("gs-")
+            if told and name not in self.given and pod["status"]["phase"] == "Running":
+                self._ask(name)
+
+    def _ask(self, name: str) -> None:
+        try:
+            said = self._server.call("GET", f"{self._path}/{name}/log").decode().split()
+        except ApiError as error:
+            if error.code not in (400, 404):  # it has just begun, or ended
+                raise
+            return
+        if said:
+            self.given[name] = tuple(said[0].split(","))
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    if reason := missing():
+        pytest.skip(reason)
+    agent = {"/usr/local/bin/scheduler-agent": Path(__file__).with_name("holder.sh")}
+    image = python_image(IMAGE, (), agent, command=["sleep", "infinity"])
+    with running(tmp_path_factory.mktemp("nodes"), 1, {IMAGE: image}) as nodes:
+        nodes.nodes[0].give(*CARDS)
+        yield nodes
+
+
+@pytest.fixture
+def port(nodes: Nodes, namespace: str, request: pytest.FixtureRequest) -> Iterator[Port]:
+    control: ControlPlane = nodes.control
+    name, label = nodes.nodes[0].name, f"{holding.MODE}={request.param}"
+    token = ("create", "secret", "generic", "epoch-scheduler-agent", "--from-literal=token=x")
+    control.kubectl(*token, "--namespace", namespace)
+    control.kubectl("label", "node", name, label, "--overwrite")
+    lists = tuple(rule.written() for rule in FOR_MIXED_NODES)
+    kubeconfig = allowed(control, namespace, RULES, (*CLUSTER_RULES, *lists))
+    port = Port(kubeconfig, namespace, Real(control, namespace, name), IMAGE)
+    port.held.start(lambda event: None)
+    try:
+        yield port
+    finally:
+        port.held.stop()
+        control.kubectl("delete", "pods", "--all", "--namespace", namespace)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("port", [OWNED, MIXED], indirect=True)
+def test_no_card_is_owned_twice_beside_pods_of_others(
+    port: Port, request: pytest.FixtureRequest
+) -> None:
+    port.until(lambda: len(port.usable()) == len(CARDS))
+    rounds(port, ROUNDS[request.node.callspec.params["port"]], IMAGE, *TELL)
