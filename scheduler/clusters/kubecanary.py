@@ -18,6 +18,7 @@ from scheduler.clusters.pods import KubePod
 
 LOOK_EVERY_SECONDS = 0.5
 LEAVE_SECONDS = 60.0
+TRIES = 5  # of who was interrupted, and is waited for
 ENDED = "status.phase!=Pending,status.phase!=Running"
 
 
@@ -94,5 +95,9 @@ class Canaries:
 
     def _ask_to_leave(self) -> None:
         """Those that are there, and one that was created by a request whose answer was lost."""
-        with suppress(ApiError):
-            self._server.call("DELETE", self._path, self._selector)
+        for _ in range(TRIES):
+            try:
+                self._server.call("DELETE", self._path, self._selector)
+                return
+            except ApiError:
+                time.sleep(LOOK_EVERY_SECONDS)

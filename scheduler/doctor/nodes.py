@@ -57,12 +57,11 @@ def _title(node: FoundNode) -> str:
 
 
 def _well(well: Sequence[FoundNode], everyone: Sequence[FoundNode]) -> Iterator[Finding]:
-    cards = [card for node in everyone for card in _cards(node)]
     if not everyone:
         yield warning("nodes", "", "there is none")
-    elif not cards:
+    elif not any(_has_cards(node) for node in everyone):
         advice = "Jobs that need one will wait: is NVIDIA's device plugin installed?"
-        yield warning("nodes", "", f"none of {len(everyone)} offers a card", advice)
+        yield warning("nodes", "", f"none of {len(everyone)} has a card", advice)
     if well:
         count = sum(len(_cards(node)) for node in well)
         names = some([node.metadata.name for node in well])

@@ -137,7 +137,16 @@ def test_of_many_nodes_that_are_well_there_is_one_line() -> None:
 
 def test_a_cluster_without_cards_is_told_of() -> None:
     (trouble,) = bad(of(node(cards=(), allocatable=NONE), node("n2", cards=(), allocatable=NONE)))
-    assert trouble == ("warning", "", "none of 2 offers a card")
+    assert trouble == ("warning", "", "none of 2 has a card")
+
+
+def test_cards_that_nobody_offers_are_told_of_once() -> None:
+    there = node(labels={"nvidia.com/gpu.present": "true"}, cards=(), allocatable=NONE)
+    assert [words for _, _, words in bad(of(there))] == [
+        "it has cards, but its device plugin offers none"
+    ]
+    strange = node(annotations={GPUS: "[{}]"})
+    assert len(bad(of(strange))) == 1
 
 
 CLOCKS = [
