@@ -63,7 +63,9 @@ class Canaries:
     ) -> Mapping[str, KubePod | Refusal]:
         names = {manifest["metadata"]["name"]: node for node, manifest in made.items()}
         found = dict(self._created(made))
-        while time.monotonic() < until:
+        late = False
+        while not late:
+            late = time.monotonic() > until  # and then one last look
             with suppress(ApiError):
                 seen = {kube.metadata.name: kube for kube in self._seen()}
                 found |= {names[name]: kube for name, kube in seen.items()}

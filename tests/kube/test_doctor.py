@@ -12,13 +12,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scheduler.clusters.canaries import CANARY
-from scheduler.clusters.kubeapi import Server
+from scheduler.clusters.kubeapi import ApiError, Server
 from scheduler.clusters.kubeverbs import IN_CLUSTER, IN_NAMESPACE, Rule
 from scheduler.doctor.command import main
 from tests.kube.cluster import allowed
@@ -433,25 +434,32 @@ def test_a_node_that_lies_about_its_cards_is_named(
 # --- canaries -----------------------------------------------------------------------------------
 
 
-def during(doctor: Doctor, play: Callable[[], object], *words: str | Path) -> Found:
-    """What it finds with canaries, while somebody plays their node."""
+def during(doctor: Doctor, kubelet: Kubelet, comes: Callable[[str], object]) -> Found:
+    """What it finds with canaries, while their node is played: each that comes is met once."""
     over = threading.Event()
 
-    def node() -> None:
+    def play() -> None:
         while not over.wait(0.05):
-            play()
+            for pod in canaries(kubelet):
+                name = pod["metadata"]["name"]
+                with suppress(ApiError):  # it may have gone meanwhile
+                    if "deletionTimestamp" in pod["metadata"]:
+                        kubelet.forget(name)
+                    elif "nodeName" not in pod["spec"]:
+                        kubelet.bind(name)
+                        comes(name)
 
-    played = threading.Thread(target=node)
-    played.start()
+    node = threading.Thread(target=play)
+    node.start()
     try:
-        return [each for each in doctor.finds("--canary", *words)[1] if each["what"] == "canary"]
+        return [each for each in doctor.finds("--canary")[1] if each["what"] == "canary"]
     finally:
         over.set()
-        played.join()
+        node.join()
 
 
 def canaries(kubelet: Kubelet) -> list[dict[str, Any]]:
-    return [pod for pod in kubelet.pods() if CANARY in pod["metadata"]["labels"]]
+    return [pod for pod in kubelet.pods() if CANARY in pod["metadata"].get("labels", {})]
 
 
 SONGS = [
@@ -467,16 +475,7 @@ SONGS = [
 def test_a_canary_tells_which_cards_it_sees_and_is_removed(
     code: int, message: str, level: str, words: str, doctor: Doctor, kubelet: Kubelet
 ) -> None:
-    def play() -> None:
-        for pod in canaries(kubelet):
-            name, phase = pod["metadata"]["name"], pod["status"]["phase"]
-            if "deletionTimestamp" in pod["metadata"]:
-                kubelet.forget(name)
-            elif phase == "Pending":
-                kubelet.bind(name)
-                kubelet.ends(name, code, message=message)
-
-    (found,) = during(doctor, play)
+    (found,) = during(doctor, kubelet, lambda name: kubelet.ends(name, code, message=message))
     assert found["level"] == level
     assert words in found["words"]
     assert canaries(kubelet) == []
@@ -485,19 +484,13 @@ def test_a_canary_tells_which_cards_it_sees_and_is_removed(
 def test_an_image_that_cannot_be_pulled_is_told_by_the_canary(
     doctor: Doctor, kubelet: Kubelet
 ) -> None:
-    doctor.add("image_deadline_seconds = 3\n")
-
-    def play() -> None:
-        for pod in canaries(kubelet):
-            if "deletionTimestamp" not in pod["metadata"] and "nodeName" not in pod["spec"]:
-                kubelet.bind(pod["metadata"]["name"])
-                kubelet.waits(pod["metadata"]["name"], "ImagePullBackOff", "none:1 is nowhere")
-
-    (found,) = during(doctor, play)
+    doctor.add("image_deadline_seconds = 10\n")
+    words = ("ImagePullBackOff", "none:1 is nowhere")
+    (found,) = during(doctor, kubelet, lambda name: kubelet.waits(name, *words))
     assert found["words"] == (
         "it was not run: its image cannot be had: ImagePullBackOff: none:1 is nowhere"
     )
-    eventually(lambda: canaries(kubelet) == [])
+    assert canaries(kubelet) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
