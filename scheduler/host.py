@@ -131,11 +131,10 @@ def _pods(config: Config, clock: Callable[[], Time]) -> Pods:
 
     wanted = config.kubernetes
     shape = shape_of(config)
+    holders = _holders(config, shape)
     logs = config.state_dir.absolute() / "logs"
     server = Server(wanted.kubeconfig, wanted.request_seconds)
     known = Reviewed(partial(review, server), wanted.token_audience, config.users, clock).user
-
-    holders = _holders(config, shape)
 
     def of(namespace: str) -> KubernetesCluster:
         return KubernetesCluster(

@@ -33,6 +33,7 @@ def test_it_is_this_machine_unless_another_is_named(tmp_path: Path) -> None:
         ({}, "kubernetes.service is missing"),
         ({**SERVICE, "kubernetes.namespace": "Jobs"}, "'Jobs' is no name of a namespace"),
         ({**SERVICE, "kubernetes.custom": "/home"}, "kubernetes.custom: '/home' is not host:/PATH"),
+        ({**SERVICE, "kubernetes.node_mode": "mixed"}, "kubernetes.holder_image is missing"),
         ({**SERVICE, "kubernetes.kubeconfig": "/nowhere"}, "cannot read /nowhere"),
         ({**SERVICE, "kubernetes.cpu": "many"}, "kubernetes.cpu = 'many'"),
         ({**SERVICE, "kubernetes.run_as_user": "0"}, "kubernetes.run_as_user = '0'"),

@@ -14,29 +14,16 @@ holders of numbers that the core never hears of.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from scheduler.clusters.holding import MIXED, Dress, Hold, Holder, Site, spec_hash
-from scheduler.clusters.pods import SLOT
+from scheduler.clusters.heldnodes import HeldNode, World, nodes_of
+from scheduler.clusters.holding import MIXED, Dress, Hold, Holder, spec_hash
 from scheduler.model import Gpu, GpuKey, Node, PodState, Share, Time
 from scheduler.usage import Card, Report, strangers
 from scheduler.values import replace
 
 HELD = "held-"  # begins what stands for a card of a mixed node
 NOWHERE = "nobody knows this card"
-
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """What there is, all at one moment."""
-
-    sites: Mapping[str, Site] = field(default_factory=dict)
-    holders: Mapping[str, Holder] = field(default_factory=dict)  # by name
-    told: Mapping[str, tuple[Card, ...]] = field(default_factory=dict)  # by the agent in each
-    # By node, the cards that live pods of ours have; and those that runs wait for, by the names
-    # that the core has for them.
-    taken: Mapping[str, Collection[str]] = field(default_factory=dict)
-    wanted: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +51,7 @@ class Holders:
         self.over: Sequence[Holder] = ()  # hold nothing any more: to be removed
         self._spare: Sequence[Holder] = ()
         self._world = World()
-        self._nodes: dict[str, _Node] = {}
+        self._nodes: dict[str, HeldNode] = {}
         self._places: dict[str, tuple[Place, ...]] = {}  # by node
         self._real: Mapping[str, tuple[Gpu, ...]] = {}  # by node: replaced, never edited
         self._ready: dict[GpuKey, str] = {}  # the UUIDs of what can be started on, by its name
@@ -85,7 +72,7 @@ class Holders:
         self._idle = {uid: since for uid, since in self._idle.items() if uid in uids}
         self._refused = {key: told for key, told in self._refused.items() if told[0] > now}
         self._hopeless = {node: until for node, until in self._hopeless.items() if until > now}
-        self._nodes = _nodes(world)
+        self._nodes = nodes_of(world)
         self._places = {name: tuple(self._offered(node)) for name, node in self._nodes.items()}
         self._ready = {
             (node, place.gpu.uuid): place.uuid
@@ -179,10 +166,10 @@ class Holders:
 
     # -- what of a node is offered ---------------------------------------------------------------
 
-    def _offered(self, node: _Node) -> Iterator[Place]:
+    def _offered(self, node: HeldNode) -> Iterator[Place]:
         return self._mixed(node) if node.site.mode == MIXED else self._owned(node)
 
-    def _owned(self, node: _Node) -> Iterator[Place]:
+    def _owned(self, node: HeldNode) -> Iterator[Place]:
         holder = node.holders.get(0)
         told = node.told(holder)
         lack = self._lack(holder, told)
@@ -192,7 +179,7 @@ class Holders:
             gpu = replace(card.gpu, fault=lack or card.gpu.fault)
             yield Place(gpu, "" if lack else gpu.uuid, lack)
 
-    def _mixed(self, node: _Node) -> Iterator[Place]:
+    def _mixed(self, node: HeldNode) -> Iterator[Place]:
         left, seen, kind = node.left, set[str](), self._kind(node)
         for number in range(node.site.count):
             name, holder = f"{HELD}{number}", node.holders.get(number)
@@ -213,7 +200,7 @@ class Holders:
             gpu = replace(gpu, uuid=name, index=number, type=kind.type, fault=fault)
             yield Place(gpu, uuid, lack)
 
-    def _kind(self, node: _Node) -> Gpu:
+    def _kind(self, node: HeldNode) -> Gpu:
         """What a card there is like that nobody holds: as its neighbours, what they are called
         apart, since jobs have them by that name before anybody has seen them."""
         kind = node.site.kind
@@ -253,7 +240,7 @@ class Holders:
 
     # -- who has to hold -------------------------------------------------------------------------
 
-    def _needed(self, node: _Node, now: Time) -> Iterator[Hold]:
+    def _needed(self, node: HeldNode, now: Time) -> Iterator[Hold]:
         site = node.site
         if site.mode != MIXED:
             if site.count:
@@ -266,7 +253,7 @@ class Holders:
                 yield Hold(site.name, number, 1)
         yield from self._again(node, now)
 
-    def _again(self, node: _Node, now: Time) -> Iterator[Hold]:
+    def _again(self, node: HeldNode, now: Time) -> Iterator[Hold]:
         """Those by which a lost card is to be held again. The kubelet may give us others first:
         these are kept until it is found."""
         site, exposed = node.site, node.exposed
@@ -282,7 +269,7 @@ class Holders:
         else:  # somebody else was faster
             self._hopeless[site.name] = now + self._waits.again_seconds
 
-    def _is_wanted(self, node: _Node, number: int) -> bool:
+    def _is_wanted(self, node: HeldNode, number: int) -> bool:
         name = f"{HELD}{number}"
         return name in node.wanted and (node.site.name, name) not in self._refused
 
@@ -304,7 +291,7 @@ class Holders:
             return now - since >= self._waits.idle_seconds
         return True
 
-    def _is_used(self, holder: Holder, node: _Node | None) -> bool:
+    def _is_used(self, holder: Holder, node: HeldNode | None) -> bool:
         """Whether a job may be on a card of it, or be about to; or whoever else."""
         name, world = holder.hold.node, self._world
         if holder.state is PodState.PENDING:  # it was never given any
@@ -323,65 +310,11 @@ class Holders:
         return self._hashes[hold]
 
 
-class _Node:
-    """One of those whose cards are held, with what is known of it."""
-
-    def __init__(self, site: Site, holders: Sequence[Holder], world: World) -> None:
-        self.site, self._told = site, world.told
-        self.holders = {holder.hold.number: holder for holder in holders if not holder.over}
-        self.wanted = frozenset(world.wanted.get(site.name, ()))
-        taken = world.taken.get(site.name, ())
-        self.taken = frozenset(card for card in taken if not card.startswith(SLOT))
-        self.exposed = self.taken - self._held(self.holders)
-        normal = {number for number in self.holders if number < site.count}
-        # Whether there is a job of which cannot be said which number it was started on.
-        self.doubtful = bool(self.taken - self._held(normal))
-
-    @property
-    def left(self) -> int:
-        """Cards that neither we nor others have."""
-        own = sum(holder.hold.count for holder in self.holders.values())
-        return self.site.count - self.site.foreign - own
-
-    @property
-    def mute(self) -> bool:
-        """Whether there is a holder of which is not known what it holds."""
-        running = (h for h in self.holders.values() if h.state is PodState.RUNNING)
-        return not all(map(self.told, running))
-
-    @property
-    def unsettled(self) -> bool:
-        running = all(h.state is PodState.RUNNING for h in self.holders.values())
-        return self.mute or not running
-
-    def told(self, holder: Holder | None) -> tuple[Card, ...]:
-        """What its agent sees, or else the node's; () of one that is not there."""
-        if holder is None:
-            return ()
-        return self._told.get(holder.name) or tuple(map(Card, self.site.gpus))
-
-    def uuids(self, holder: Holder) -> frozenset[str]:
-        """What it holds."""
-        if holder.state is not PodState.RUNNING:
-            return frozenset()
-        return frozenset(card.gpu.uuid for card in self.told(holder))
-
-    def _held(self, numbers: Iterable[int]) -> frozenset[str]:
-        return frozenset[str]().union(*(self.uuids(self.holders[number]) for number in numbers))
-
-
-def _nodes(world: World) -> dict[str, _Node]:
-    on: dict[str, list[Holder]] = {}
-    for holder in world.holders.values():
-        on.setdefault(holder.hold.node, []).append(holder)
-    return {name: _Node(site, on.get(name, ()), world) for name, site in world.sites.items()}
-
-
 def _real(place: Place) -> Gpu:
     return replace(place.gpu, uuid=place.uuid or place.gpu.uuid)
 
 
-def _not_free(node: _Node, left: int) -> str:
+def _not_free(node: HeldNode, left: int) -> str:
     if node.doubtful:
         return "a job on this node has lost its holder"
     return "" if left > 0 else "others have it"

@@ -14,7 +14,8 @@ from typing import Protocol
 
 import structlog
 
-from scheduler.clusters.holders import Holders, World
+from scheduler.clusters.heldnodes import World
+from scheduler.clusters.holders import Holders
 from scheduler.clusters.holding import Holder
 from scheduler.clusters.kubeholders import Keeping
 from scheduler.clusters.manifests import ranks

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from scheduler.clusters import holding, pods
-from scheduler.clusters.holders import Holders, Waits, World
+from scheduler.clusters.heldnodes import World
+from scheduler.clusters.holders import Holders, Waits
 from scheduler.clusters.holding import MIXED, OWNED, Asking, Dress, Hold, Holder, Site
 from scheduler.clusters.pods import KubeNode, KubePod
 from scheduler.errors import Rejected
