@@ -82,7 +82,12 @@ class Port:
 
     def __init__(self, kubeconfig: Path, namespace: str, node: Node, image: str = "none:1") -> None:
         shape = Shape(
-            "scheduler:7070", namespace, image, grace_seconds=1, pull_policy="IfNotPresent"
+            "scheduler:7070",
+            namespace,
+            image,
+            cpu="10m",
+            grace_seconds=1,
+            pull_policy="IfNotPresent",
         )
         dress = Dress(image, "scheduler:7070", namespace, pull_policy="IfNotPresent")
         holders = Holders(dress, WAITS)
