@@ -17,7 +17,7 @@ from scheduler.doctor.findings import Finding, fine, warning, wrong
 OLDEST = (1, 30)
 TESTED = (1, 36)
 SKEW_SECONDS = 5.0  # more than a request takes, and more than clocks that are kept differ
-ROLE = "epoch-scheduler"  # as deploy/ calls it
+ROLE = "epoch-scheduler"  # as deploy/ calls it; of holders with a word behind it
 LEVELS = ("privileged", "baseline", "restricted")  # of security, each admits less
 ENFORCE = "pod-security.kubernetes.io/enforce"
 
@@ -84,7 +84,9 @@ def _permissions(found: Found) -> Iterator[Finding]:
         count += len(may)
         for rule in _missing(may):
             lacking = True
-            yield _lacks(found.user, namespace, rule)
+            holders = namespace and namespace not in {space.name for space in found.spaces}
+            role = f"{ROLE}-holders" if holders else ROLE
+            yield _lacks(found.user, namespace, role, rule)
     if not lacking:
         yield fine("permissions", "", f"{found.user} may do all that is needed ({count} verbs)")
 
@@ -99,7 +101,7 @@ def _missing(may: May) -> Iterator[Rule]:
     return (Rule(resource, verbs, group) for (resource, group), verbs in missing.items())
 
 
-def _lacks(user: str, namespace: str, rule: Rule) -> Finding:
+def _lacks(user: str, namespace: str, role: str, rule: Rule) -> Finding:
     kind = "role" if namespace else "clusterrole"
     where = f"namespace {namespace}" if namespace else "cluster"
     words = f"{user} may not {', '.join(rule.verbs)} {rule.resource}"
@@ -107,7 +109,7 @@ def _lacks(user: str, namespace: str, rule: Rule) -> Finding:
     text = f"{{apiGroups: [{group}], resources: [{rule.resource}], verbs: [{verbs}]}}"
     patch = json.dumps([{"op": "add", "path": "/rules/-", "value": rule.written()}])
     within = f" --namespace {namespace}" if namespace else ""
-    command = f"kubectl patch {kind} {ROLE}{within} --type json --patch '{patch}'"
+    command = f"kubectl patch {kind} {role}{within} --type json --patch '{patch}'"
     title = "Role" if namespace else "ClusterRole"
     return wrong("permissions", where, words, f"Add this rule to its {title}: {text}", command)
 

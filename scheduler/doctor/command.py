@@ -152,7 +152,7 @@ def _of_kubernetes(config: Config, account: str, canary: bool) -> tuple[list[Fin
     namespaces = sorted({wanted.namespace, *own})
     look = Look(server, shape, time.time, account)
     try:
-        found = look.found(namespaces, _rules(config, namespaces))
+        found = look.found(namespaces, needed(config, namespaces))
     except ApiError as error:
         return [cluster.unreachable(server.url, str(error), error.code)], False
     mode = wanted.node_mode if wanted.holder_image else ""
@@ -162,7 +162,7 @@ def _of_kubernetes(config: Config, account: str, canary: bool) -> tuple[list[Fin
     return findings, True
 
 
-def _rules(config: Config, namespaces: Sequence[str]) -> dict[str, Sequence[Rule]]:
+def needed(config: Config, namespaces: Sequence[str]) -> dict[str, Sequence[Rule]]:
     """What a daemon with these settings needs, by namespace; "" is the cluster."""
     wanted = config.kubernetes
     rules: dict[str, Sequence[Rule]] = dict.fromkeys(namespaces, IN_NAMESPACE)

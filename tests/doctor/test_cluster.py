@@ -76,6 +76,12 @@ TABLE: list[tuple[Found, str, str, str]] = [
         "kubectl patch role epoch-scheduler --namespace jobs",
     ),
     (
+        but(may={"agents": {DELETE: False}}),
+        "wrong",
+        "namespace agents: ada may not delete pods",
+        "kubectl patch role epoch-scheduler-holders --namespace agents",
+    ),
+    (
         but(may={"": {TOKENS: False}}),
         "wrong",
         'its ClusterRole: {apiGroups: ["authentication.k8s.io"], resources: [tokenreviews]',

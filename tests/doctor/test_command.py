@@ -3,11 +3,38 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from scheduler.doctor.command import main
+from scheduler.clusters.kubeverbs import FOR_HOLDERS, FOR_MIXED_NODES, IN_CLUSTER, IN_NAMESPACE
+from scheduler.config import Config, Kubernetes
+from scheduler.doctor.command import main, needed
+
+JOBS = Kubernetes(namespace="jobs")
+
+
+def test_what_is_needed_follows_from_the_settings() -> None:
+    assert needed(Config(kubernetes=JOBS), ["jobs", "ada"]) == {
+        "jobs": IN_NAMESPACE,
+        "ada": IN_NAMESPACE,
+        "": list(IN_CLUSTER),
+    }
+    nobody_comes = replace(JOBS, token_audience="")
+    (nodes,) = needed(Config(kubernetes=nobody_comes), ["jobs"])[""]
+    assert nodes.resource == "nodes"
+
+
+def test_holders_need_more_where_they_are() -> None:
+    held = replace(JOBS, holder_image="h:1", holder_namespace="held", node_mode="mixed")
+    rules = needed(Config(kubernetes=held), ["jobs"])
+    assert rules["held"] == list(FOR_HOLDERS)
+    assert rules[""] == [*IN_CLUSTER, *FOR_MIXED_NODES]
+    here = replace(held, holder_namespace="", node_mode="owned")
+    rules = needed(Config(kubernetes=here), ["jobs"])
+    assert rules == {"jobs": [*IN_NAMESPACE, *FOR_HOLDERS], "": list(IN_CLUSTER)}
+
 
 WRONG: list[tuple[list[str], str]] = [
     (["--canary"], "--canary is for --cluster kubernetes; this one is local"),

@@ -197,7 +197,8 @@ def test_the_printed_commands_give_what_is_missing(
     name = "epoch-scheduler"
     for kind, binding in (("Role", "RoleBinding"), ("ClusterRole", "ClusterRoleBinding")):
         meta = {"apiVersion": RBAC, "metadata": {"name": name}}
-        control.apply({**meta, "kind": kind, "rules": []}, namespace)
+        other = Rule("limitranges", ("get",)).written()
+        control.apply({**meta, "kind": kind, "rules": [other]}, namespace)
         reference = {"apiGroup": RBAC.partition("/")[0], "kind": kind, "name": name}
         bound = {**meta, "kind": binding, "subjects": [who], "roleRef": reference}
         control.apply(bound, namespace)
