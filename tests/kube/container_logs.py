@@ -28,7 +28,8 @@ class ContainerLogs:
         self.port = free_port()
         self.asked: list[str] = []
         self.open = 0
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = defaultdict[str, threading.Condition](self._condition)  # of each pod
         self._said: dict[str, list[Entry]] = defaultdict(list)
         self._kept: dict[str, int] = defaultdict(int)  # how many of them the node has put away
         self._over: set[str] = set()
@@ -37,29 +38,30 @@ class ContainerLogs:
         self._identity.load_cert_chain(*control.authority.issue("kubelet", LOOPBACK))
 
     def say(self, pod: str, words: bytes, partial: bool = False) -> None:
-        with self._changed:
+        with self._changed[pod]:
             self._said[pod].append(Entry(time.time_ns(), words, partial))
-            self._changed.notify_all()
+            self._changed[pod].notify_all()
 
     def said(self, pod: str) -> bytes:
         return said(self._said[pod])
 
     def end(self, pod: str) -> None:
         """Its container has ended."""
-        with self._changed:
+        with self._changed[pod]:
             self._over.add(pod)
-            self._changed.notify_all()
+            self._changed[pod].notify_all()
 
     def put_away(self, pod: str) -> None:
         """What it said so far is in another file, from which nothing is sent."""
-        with self._changed:
+        with self._lock:
             self._kept[pod] = len(self._said[pod])
 
     def cut(self) -> None:
         """All streams break off, as when the kubelet is killed."""
-        with self._changed:
+        with self._lock:
             self._generation += 1
-            self._changed.notify_all()
+            for changed in self._changed.values():
+                changed.notify_all()
 
     @contextmanager
     def running(self) -> Iterator[ContainerLogs]:
@@ -86,6 +88,9 @@ class ContainerLogs:
                 server.shutdown()
                 thread.join()
 
+    def _condition(self) -> threading.Condition:
+        return threading.Condition(self._lock)
+
     def _serve(self, request: BaseHTTPRequestHandler) -> None:
         url = urlsplit(request.path)
         pod, query = url.path.split("/")[3], parse_qs(url.query)
@@ -93,7 +98,7 @@ class ContainerLogs:
         request.send_header("Transfer-Encoding", "chunked")
         request.end_headers()
         request.close_connection = True
-        with self._changed:
+        with self._lock:
             self.asked.append(request.path)
             self.open += 1
         try:
@@ -102,23 +107,23 @@ class ContainerLogs:
         except OSError:  # whoever asked has left
             pass
         finally:
-            with self._changed:
+            with self._lock:
                 self.open -= 1
 
     def _send(self, request: BaseHTTPRequestHandler, pod: str, since: str, follow: bool) -> bool:
         """Whether that was all, not broken off."""
         done = 0
-        with self._changed:
+        with self._lock:
             generation = self._generation
         while True:
-            with self._changed:
+            with self._lock:
                 if generation != self._generation:
                     return False
                 words = sent(self._said[pod][self._kept[pod] :], since)
                 fresh, done = words[done:], len(words)
                 over = not follow or pod in self._over
                 if not fresh and not over:
-                    self._changed.wait()
+                    self._changed[pod].wait()
                     continue
             if fresh:
                 request.wfile.write(b"%x\r\n%s\r\n" % (len(fresh), fresh))

@@ -6,6 +6,7 @@ On nodes that are real: test_logs_on_nodes.py.
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,12 +70,22 @@ def running(made: Made, kubelet: Kubelet) -> tuple[Launch, str]:
     launch = launch_on(made)
     made.perform(launch)
     until(made, kubelet, lambda seen: of(launch, seen)[0].state is PodState.RUNNING)
-    return launch, pods.pod_name((launch.job_id, 1), 0)
+    return launch, name_of(launch)
+
+
+def name_of(launch: Launch) -> str:
+    return pods.pod_name((launch.job_id, launch.attempt), 0)
 
 
 def kept(root: Path, launch: Launch) -> bytes:
     found = logs.files(root, launch.job_id)
     return b"".join(data for file in found for data in logs.chunks(file))
+
+
+def lacking(node: ContainerLogs, root: Path, launches: list[Launch]) -> list[str]:
+    """The pods of which not just what they said is kept."""
+    names = {name_of(launch): kept(root, launch) for launch in launches}
+    return [name for name, words in names.items() if words != node.said(name)]
 
 
 def say(node: ContainerLogs, pod: str, first: int, last: int) -> None:
@@ -243,3 +254,42 @@ def test_more_pods_than_streams_are_caught_up_with_in_turn(
 
 def _read(pod: dict[str, Any]) -> KubePod:
     return msgspec.convert(pod, KubePod)
+
+
+def test_of_two_hundred_pods_that_leave_while_they_print_no_line_is_lost_or_there_twice(
+    kubeconfig: Path, kubelet: Kubelet, node: ContainerLogs, tmp_path: Path
+) -> None:
+    """By our hand and by others', at random, with streams that break and daemons that end."""
+    chance = random.Random(5)
+    with port(kubeconfig, NAMESPACE) as made:
+        launches = [launch_on(made) for _ in range(200)]
+        for launch in launches:
+            made.perform(launch)
+        until(made, kubelet, lambda seen: sum(p.state == "running" for p in seen.pods) == 200)
+    printing = {name_of(each): each for each in launches}
+    leaving: set[str] = set()
+    while printing:
+        with port(kubeconfig, NAMESPACE, logs=tmp_path) as made:
+            for number in range(10):
+                if cut := chance.random() < 0.2:
+                    node.cut()
+                for name in printing:
+                    say(node, name, 0, chance.randint(1, 5))
+                if cut or number == 0:  # a grace is long enough for a new stream
+                    eventually(lambda: not lacking(node, tmp_path, launches))
+                for name in leaving:  # its grace is over
+                    node.end(name)
+                    kubelet.forget(name)
+                    del printing[name]
+                leaving = {
+                    pod["metadata"]["name"]
+                    for pod in kubelet.pods()
+                    if "deletionTimestamp" in pod["metadata"]
+                }
+                left = sorted(printing.keys() - leaving)
+                for name in chance.sample(left, min(8, len(left))):
+                    if chance.random() < 0.5:
+                        made.perform(Remove(printing[name].job_id, 1))
+                    else:
+                        kubelet.delete(name)
+            eventually(lambda: not lacking(node, tmp_path, launches))
