@@ -119,7 +119,7 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """All of it. `at` is our time when the server answered first, `server_at` its own."""
+    """All of it. `at` is our time when the server was first asked, `server_at` its own."""
 
     url: str
     at: Time

@@ -107,8 +107,9 @@ class Look:
     def found(self, namespaces: Sequence[str], rules: Mapping[str, Sequence[Rule]]) -> Found:
         """`namespaces`: of jobs; `rules`: what is needed, by namespace, "" being the cluster.
         Raises ApiError if the server cannot be asked at all."""
+        asked = self._clock()
         headers = self._server.headers("/version")
-        at = self._clock()
+        at = (asked + self._clock()) / 2
         renewed = self._renewed()  # at once: it is compared with the time
         nodes = self._list("/api/v1/nodes", FoundNode)
         return Found(
