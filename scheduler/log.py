@@ -43,6 +43,8 @@ def configure(settings: Log) -> Logger:
     logging.getLogger("scheduler").setLevel(settings.level.upper())
     # A caller's header that is no UTF-8 is no error of ours.
     logging.getLogger("grpc._cython").setLevel(logging.CRITICAL)
+    # More of the streams that we follow may end at a time than connections are kept.
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,

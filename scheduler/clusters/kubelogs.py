@@ -208,7 +208,7 @@ class Logs:
                 return None
         except ApiError as error:
             known.tried_at = time.monotonic()
-            if error.code == 404 and not known.there:
+            if self._ended or (error.code == 404 and not known.there):
                 return None
             if error.code == 400 and pods.over(known.kube):  # its container has left, or never was
                 return None
