@@ -44,7 +44,7 @@ check: $(READY)  ## style, types, who may import whom, fast tests: under a minut
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest --numprocesses 2 --quiet -m 'not slow'
+	$(BIN)/python -m pytest --numprocesses 2 --quiet -m 'not slow and not kube'
 
 kube: $(READY)  ## build a Kubernetes cluster into ~/.cache: ten minutes the first time, then none
 	$(BIN)/python -m tests.kube.build

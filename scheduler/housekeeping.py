@@ -168,8 +168,9 @@ def _copy(source: Path, target: Path, stopping: Event) -> None:
     with closing(database.connect_readonly(source)) as db, closing(sqlite3.connect(target)) as copy:
         copy.execute("pragma journal_mode = off")
         copy.execute("pragma synchronous = off")  # it is on disk before it gets its name
-        db.execute("begin")
-        db.execute("select count(*) from sqlite_schema").fetchone()  # now it is one snapshot
+        with database.explained(source):
+            db.execute("begin")
+            db.execute("select count(*) from sqlite_schema").fetchone()  # now it is one snapshot
         db.backup(copy, pages=COPY_PAGES, progress=look)
     with target.open("rb") as file:
         os.fsync(file.fileno())

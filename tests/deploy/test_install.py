@@ -73,7 +73,7 @@ def test_a_daemon_with_this_account_and_these_settings_runs_a_job(
             environment.setenv("SCHEDULER_KUBERNETES__KUBECONFIG", str(kubeconfig))
             environment.setenv("SCHEDULER_KUBERNETES__RUNTIME_CLASS", "")
             daemon.start()
-        daemon.submit("--image_name", "none:1", "as-installed", "--", "true")
+        daemon.submit("--image_name", "none:1", "--num_gpus", "0", "as-installed", "--", "true")
         daemon.wait_state(**{"as-installed": "RUNNING"})
         (pod,) = _pods_of_jobs(control)
         assert pod["spec"]["priorityClassName"] == "epoch-scheduler-worker"
