@@ -3,6 +3,7 @@
 N ?= 1000
 FIRST ?= 1
 LONG ?=
+ROUNDS ?= 20
 BENCHMARKS := reports submissions cli measure crash hostile decision whole_step fit simulate \
 	policies eta oracle interference memory elasticity real image
 
@@ -52,8 +53,8 @@ kube: $(READY)  ## build a Kubernetes cluster into ~/.cache: ten minutes the fir
 test-kube: kube  ## the tests against a real API server; needs no root
 	$(BIN)/python -m pytest -m 'kube and not node'
 
-test-node: kube  ## the tests on two real nodes; needs root and what .ci/run installs
-	$(BIN)/python -m pytest -m node -rs
+test-node: kube  ## the tests on two real nodes, as root (ROUNDS=20 beside others' pods: 200 take long)
+	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -m node -rs
 
 image: $(READY)  ## the daemon's image into build/, without Docker: root, Debian's buildah and debootstrap
 	$(BIN)/python -m tests.deploy.image
