@@ -37,7 +37,7 @@ $(READY): requirements/dev.lock pyproject.toml kubernetesdlprofile/pyproject.tom
 demo: $(READY)  ## watch real trainings share two pretended GPUs, for less than a minute
 	$(BIN)/python -m demo
 
-test: $(READY)  ## every test
+test: $(READY)  ## every test that needs no Kubernetes
 	$(BIN)/python -m pytest --numprocesses 2
 
 check: $(READY)  ## style, types, who may import whom, fast tests: under a minute
