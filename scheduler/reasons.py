@@ -97,7 +97,9 @@ class _Telling:
 
     def _stays(self, run: RunKey) -> bool:
         job, placed = self.view.jobs.get(run[0]), self.done.placements.get(run[0])
-        return bool(job and job.run and self._lives(run) and placed == job.run.shares)
+        if job is None or job.run is None or job.run.phase is RunPhase.STOPPING:
+            return False
+        return self._lives(run) and placed == job.run.shares
 
     def _lacking(self, job: Job) -> Reason:
         if not any(node.ready for node in self.view.nodes):

@@ -231,6 +231,8 @@ class Outcomes(Checker):
             self.require(not (job.run and job.outcome), job, "has ended and runs")
             for failure in Failure:
                 truly = self.world.failures[job.id, failure]
+                if failure is Failure.LOST:  # a card may be, before the run comes to be
+                    truly += job.attempts - self.world.begun[job.id]
                 self.require(job.failed(failure) <= truly, job, failure, "really:", truly)
             if job.outcome and not old.outcome:
                 self._true(job)

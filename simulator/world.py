@@ -94,6 +94,7 @@ class World:
         self.epochs_done: dict[JobId, int] = {}
         self.ended_well: set[JobId] = set()
         self.failures: Counter[tuple[JobId, Failure]] = Counter()
+        self.begun: Counter[JobId] = Counter()  # runs that came to be
         self.healed_at: Time | None = None  # None: faults are still to be expected
 
         self._heap: list[tuple[Time, int, Callable[[], None]]] = []
@@ -282,6 +283,7 @@ class World:
         key = (launch.job_id, launch.attempt)
         if key not in self.runs and not self.chance(self.weather.launch_ignored):
             self.runs[key] = run = Training(self, launch, self.truths[launch.job_id])
+            self.begun[launch.job_id] += 1
             if any(map(self._lost, run.cards)):
                 run.lose_gpu()
             self.changed()
