@@ -83,6 +83,7 @@ class Offer:
     possible: Bools  # [jobs, configs]
     now: Ints  # [jobs] the configuration that it has; -1: none
     more: Bools  # [jobs, configs] what it has, or more GPUs of that type
+    fixed: Bools  # [jobs] cannot be moved
     where: Ints  # [jobs] the card that it has, a gang the first of its; -1: none
     restart: Floats  # [jobs] seconds
     weight: Floats  # [jobs]
@@ -118,7 +119,7 @@ class Offer:
         single = [self._single(stock.type) for stock in self.stocks]
         slowed, known = self.learned.slowed, self.learned.rows(self.jobs)
         mates = self._mates()
-        stay = np.array([not may_move(job) for job in self.jobs]) & (self.where >= 0)
+        stay = self.fixed & (self.where >= 0)
 
         def moved(a: Ints, b: Ints) -> Floats:
             """What is left of the speed of each a, if it is to be with b. They broadcast."""
@@ -186,7 +187,8 @@ def offered(
     possible = _possible(jobs, choices, stocks)
     count = np.array([config.count for config in choices])
     remaining = left[:, None] * seconds
-    stays = np.array([not may_move(job) for job in jobs]) & (now >= 0)
+    fixed = np.array([not may_move(job) for job in jobs], bool)
+    stays = fixed & (now >= 0)
     possible = _worth_a_move(possible, unfinished[:, None] * seconds, count, now, restart, stays)
     # Where nobody knows yet how such a job scales, it begins with the fewest GPUs.
     unknown = (now < 0) & ~learned.kind_seen[rows]
@@ -207,6 +209,7 @@ def offered(
         possible=possible,
         now=now,
         more=_more(now, choices),
+        fixed=fixed,
         where=where,
         restart=restart,
         weight=weight,
