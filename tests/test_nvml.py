@@ -5,6 +5,8 @@ NVML is a library of our own (tests/nvml), so that what is tested is the way fro
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +15,7 @@ from scheduler.model import Gpu
 from scheduler.nvml import Nvml, gpu_type
 from scheduler.usage import Card, Process
 from tests.nvml.machine import Machine
+from tests.support import eventually
 
 
 @pytest.fixture
@@ -68,6 +71,17 @@ def test_the_memory_of_a_process_may_be_unknown(nvml: Machine, driver: Nvml) -> 
     nvml.gpu("GPU-a")
     nvml.process(0, 11, -1)
     assert driver.read()[0].processes == (Process(11, 0),)
+
+
+def test_a_process_that_has_ended_uses_nothing(nvml: Machine, driver: Nvml) -> None:
+    nvml.gpu("GPU-a", reserved=0)
+    nvml.mortal()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as program:
+        nvml.process(0, program.pid, 3000)
+        assert driver.read()[0].processes == (Process(program.pid, 3000),)
+        program.kill()
+        eventually(lambda: driver.read()[0].processes == ())
+    assert driver.read()[0].used_mib == 0
 
 
 def test_forty_processes_on_eight_cards_are_each_where_they_are(

@@ -27,6 +27,7 @@ DRIFT_SECONDS = 30.0  # until what is not as we think is shown
 @pytest.fixture
 def cards(nvml: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setenv("SCHEDULER_LOCAL__OBSERVE_EVERY_SECONDS", "0.2")
+    nvml.mortal()
     return nvml
 
 
@@ -91,7 +92,6 @@ def test_a_ghost_and_a_lost_card_touch_no_healthy_training(
         assert f"gpu{gone} of" in told["run_ended"].data_json
         assert "was lost: XID 79" in told["run_ended"].data_json
         ghost.kill()
-    cards.process(haunted, ghost.pid, 0)
     eventually(lambda: not shown(daemon)[f"GPU-{haunted}"]["fault"], DRIFT_SECONDS)
     after = daemon.wait(lambda now: True)
     assert {(after[name].state, after[name].attempt) for name in names[1:]} == {("RUNNING", 1)}
@@ -128,7 +128,6 @@ def test_who_takes_more_than_its_share_is_warned_and_leaves_after_its_epoch(
     }
     assert "takes 8950 MiB of GPU-a" in daemon.run("scheduler-state", "modest").stdout
     modest.open()
-    cards.process(0, leader(daemon, modest_id), 0)
     after = daemon.wait_state(modest="QUEUED")
     assert (after["modest"].epochs_done, after["modest"].memory_mib) == (1, 8950)
     assert after["modest"].reason == "memory (needs 8950, free 8893 on gpu0)"
@@ -154,7 +153,6 @@ def test_who_takes_what_is_a_neighbours_is_ended_at_once(
     pid = leader(daemon, greedy_id)
     cards.process(0, pid, 9500)
     eventually(lambda: not psutil.pid_exists(pid))
-    cards.process(0, pid, 0)
     after = daemon.wait_state(greedy="QUEUED", other="RUNNING")
     assert after["greedy"].last_run.endswith(", at the cost of others there, after epoch 0")
     assert after["other"].attempt == 1

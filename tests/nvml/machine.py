@@ -87,6 +87,11 @@ class Machine:
         self._rest = [line for line in self._rest if line != "hang"] + ["hang"] * hangs
         self._write()
 
+    def mortal(self) -> None:
+        """All processes are real ones from now on: who has ended uses nothing."""
+        self._rest.append("mortal")
+        self._write()
+
     def unload(self) -> None:
         """No driver, as while it is replaced by another."""
         self.driver = ""

@@ -10,6 +10,7 @@
  *     lost 0                               this card has fallen off the bus
  *     xid 0 79                             an error of this card; told once, to those who listen
  *     hang                                 whoever asks anything waits until this line is gone
+ *     mortal                               a process that has ended uses nothing, as it really is
  *
  * What a driver older than 510 does not have is not found here either. See NVML's reference:
  * https://docs.nvidia.com/deploy/nvml-api/
@@ -31,7 +32,7 @@ typedef struct { unsigned card, pid; long mib; } Process;
 typedef struct { unsigned card, number; } Xid;
 typedef struct {
     int driver, cards, processes, xids; /* driver: its major version, 0: none */
-    int hangs;
+    int hangs, mortal;
     Card card[CARDS_MAX];
     Process process[PROCESSES_MAX];
     Xid xid[XIDS_MAX];
@@ -58,6 +59,8 @@ static void line(Machine *m, const char *text)
         return;
     if (!strncmp(text, "hang", 4))
         m->hangs = 1;
+    if (!strncmp(text, "mortal", 6))
+        m->mortal = 1;
     if (m->cards < CARDS_MAX && sscanf(text, "gpu %95s %ld %ld %u %95[^\n]", c.uuid, &c.total,
                                        &c.reserved, &c.busy, c.name) == 5)
         m->card[m->cards++] = c;
@@ -72,6 +75,31 @@ static void line(Machine *m, const char *text)
         m->card[card].lost = 1;
 }
 
+/* Of one that has ended the driver has taken back all, though its parent has not asked yet. */
+static int ended(const Process *p)
+{
+    char path[32], state = 'Z';
+    FILE *file;
+
+    snprintf(path, sizeof path, "/proc/%u/stat", p->pid);
+    if (!(file = fopen(path, "r")))
+        return 1;
+    if (fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+        state = 'Z';
+    fclose(file);
+    return state == 'Z' || state == 'X';
+}
+
+static void bury(Machine *m)
+{
+    int left = 0;
+
+    for (int i = 0; i < m->processes; i++)
+        if (!ended(&m->process[i]))
+            m->process[left++] = m->process[i];
+    m->processes = left;
+}
+
 static void read_machine(Machine *m)
 {
     const char *path = getenv("NVML_MACHINE");
@@ -84,6 +112,8 @@ static void read_machine(Machine *m)
     while (fgets(text, sizeof text, file))
         line(m, text);
     fclose(file);
+    if (m->mortal)
+        bury(m);
 }
 
 static void look(Machine *m)
