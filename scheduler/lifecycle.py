@@ -24,18 +24,17 @@ look may have begun before its pods were created. A STARTING run that was never 
 asked for again, under the same name (reconcile.py); it comes into its phase anew, because a look
 that began before that, and arrives after a newer one, may miss what is created now.
 
-One honest line: a gang of which one pod has failed is over, although its other pods may live for
-a while; they hold their GPUs as pods of a run nobody believes in, and are removed as such. The
-next run does not start before they are gone (adopt.py).
+One honest line: a gang of which one pod has failed, or vanished, is over (ranks.py), although its
+other pods may live for a while; they hold their GPUs as pods of a run nobody believes in, and are
+removed as such. The next run does not start before they are gone (adopt.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import singledispatch
-from operator import attrgetter
 
-from scheduler import learning
+from scheduler import learning, ranks
 from scheduler.draft import Change, Draft
 from scheduler.model import (
     Cancelled,
@@ -54,7 +53,6 @@ from scheduler.model import (
     Reported,
     Rules,
     Run,
-    RunKey,
     RunPhase,
     Submitted,
     Time,
@@ -207,7 +205,7 @@ def _(event: Observed, draft: Draft) -> None:
     if draft.observed_at is None:
         draft.stale = True
     draft.observed_at = event.at
-    draft.see(event.nodes, _by_run(event.pods))
+    draft.see(event.nodes, ranks.by_run(event.pods))
     for job in draft.jobs.values():
         if job.run is None:
             continue
@@ -223,19 +221,11 @@ def _(event: Observed, draft: Draft) -> None:
             draft.put(replace(job, run=replace(job.run, phase_at=draft.now)))
 
 
-def _by_run(pods: tuple[Pod, ...]) -> dict[RunKey, tuple[Pod, ...]]:
-    runs: dict[RunKey, tuple[Pod, ...]] = {}
-    for pod in sorted(pods, key=attrgetter("rank")):
-        key = (pod.job_id, pod.attempt)
-        runs[key] = (*runs.get(key, ()), pod)
-    return runs
-
-
 def _confronted(job: Job, run: Run, pods: tuple[Pod, ...], draft: Draft) -> Job:
     """What we believe about a run against the pods the cluster shows: the table on top."""
     states = [pod.state for pod in pods]
-    if PodState.FAILED in states:
-        return _over(job, run, next(p for p in pods if p.state is PodState.FAILED), draft)
+    if ranks.broken(run, pods):
+        return _over(job, run, ranks.culprit(run, pods), draft)
     if states.count(PodState.SUCCEEDED) == len(states):
         return _over(job, run, pods[0], draft)
     if run.phase is RunPhase.STARTING and PodState.RUNNING in states:

@@ -267,6 +267,14 @@ def test_a_gang_is_over_with_its_first_failed_pod() -> None:
     assert seen.held == {("n1", "gpu0"): {(A, 1): CAPACITY}}, "the other pod still holds its GPU"
 
 
+def test_a_gang_of_which_a_pod_has_vanished_is_lost_without_costing_a_retry() -> None:
+    gang = on(job("a", gpus=2), share(), share(node="n2"))
+    left = look(pod(gang, shares=(share(),)), at=NOW + 1)
+    lost = after(view(gang, pods=[pod(gang), pod(gang, rank=1)]), left).jobs[A]
+    assert (became(lost), lost.reason) == (WAITS, "its pod was lost")
+    assert lost.failures == ((Failure.LOST, 1),)
+
+
 def test_a_gang_is_not_over_while_one_of_its_pods_works() -> None:
     gang = on(job("a", gpus=2), share(), share(gpu=1))
     done = pod(gang, PodState.SUCCEEDED, exit_code=0)
