@@ -34,6 +34,7 @@ class Gpu:
     strange_mib: int = 0  # held by processes that are none of ours, beyond what prudence keeps back
     fault: str = ""  # why nothing is started on it; what runs there may go on
     lost: bool = False  # it answers no more: what runs there is over
+    whole: bool = False  # who hands it out gives it to one job at a time
 
     @property
     def capacity_mib(self) -> int:

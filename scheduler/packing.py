@@ -38,7 +38,7 @@ def need_mib(job: Job, gpu: Gpu, rules: Rules, gpus: int = 0) -> int:
     known = known_mib(job, gpus)
     if known > gpu.memory_mib:
         return known
-    if takes_whole_card(job):
+    if gpu.whole or takes_whole_card(job):
         return gpu.capacity_mib
     return min(known + rules.memory_margin_mib, gpu.capacity_mib)
 

@@ -46,6 +46,7 @@ class Queueing:
         self.index = {key: at for at, (key, _) in enumerate(known)}
         self.capacity = np.array([gpu.capacity_mib for _, gpu in known], np.int64)
         self.memory = np.array([gpu.memory_mib for _, gpu in known], np.int64)
+        self.whole = np.array([gpu.whole for _, gpu in known], np.bool_)
         self.types: dict[str, slice] = {}
         for type, count in Counter(gpu.type for _, gpu in known).items():
             first = max((of.stop for of in self.types.values()), default=0)
@@ -102,8 +103,7 @@ class Queueing:
         self.now = max(self.now, end.at)
 
     def _need(self, job: Job) -> Ints:
-        if takes_whole_card(job):
-            return np.where(job.memory_mib <= self.memory, self.capacity, job.memory_mib)
-        wanted = job.memory_mib + self.rules.memory_margin_mib
-        fits = job.memory_mib <= self.memory
-        return np.where(fits, np.minimum(wanted, self.capacity), job.memory_mib)
+        wanted = np.minimum(job.memory_mib + self.rules.memory_margin_mib, self.capacity)
+        if takes_whole_card(job) or self.whole.any():
+            wanted = np.where(self.whole | takes_whole_card(job), self.capacity, wanted)
+        return np.where(job.memory_mib <= self.memory, wanted, job.memory_mib)

@@ -25,7 +25,7 @@ class Site:
     leaving: list[GpuKey] = field(default_factory=list)  # held by what goes away
 
     def __post_init__(self) -> None:
-        self.alike = len({gpu.capacity_mib for gpu in self.gpus.values()}) == 1
+        self.alike = len({(gpu.capacity_mib, gpu.whole) for gpu in self.gpus.values()}) == 1
 
     def free(self, soon: bool) -> int:
         return len(self.idle) + (len(self.leaving) if soon else 0)

@@ -26,8 +26,9 @@ class Stock:
     makes: tuple[tuple[Gpu, int], ...]  # one of each size, and how many there are; smallest first
 
     @property
-    def smallest(self) -> Gpu:
-        return self.makes[0][0]
+    def shared_mib(self) -> int:
+        """What several jobs may have of any of them."""
+        return min(0 if gpu.whole else gpu.capacity_mib for gpu, _ in self.makes)
 
     def hold(self, memory_mib: Ints) -> Ints:
         """How many of them can have a job that takes so much (see packing.need_mib)."""

@@ -143,7 +143,7 @@ class Offer:
         return Neighbours(
             shareable=np.array([not takes_whole_card(job) for job in self.jobs], bool),
             memory=np.array([j.memory_mib + rules.memory_margin_mib for j in self.jobs], float),
-            capacity=np.array([stock.smallest.capacity_mib for stock in self.stocks], float),
+            capacity=np.array([stock.shared_mib for stock in self.stocks], float),
             speeds=speeds,
             each=each,
             worth=worth,

@@ -83,6 +83,18 @@ def test_what_its_owner_said_is_better_than_nothing() -> None:
     assert guessed(core.view(told))["a"].ends_at == pytest.approx(NOW + 7200, rel=0.01)
 
 
+@pytest.mark.parametrize(("whole", "waits"), [(False, False), (True, True)])
+def test_what_fits_beside_another_waits_where_a_card_is_given_to_one(
+    whole: bool, waits: bool
+) -> None:
+    there = core.node()
+    there = replace(there, gpus=tuple(replace(gpu, whole=whole) for gpu in there.gpus))
+    view = core.view(*(seen(core.job(name, 1000), 30.0) for name in "ab"), nodes=[there])
+    made = guessed(view, by_memory=True)
+    assert made["a"].starts_at == NOW
+    assert (made["b"].starts_at != NOW) == waits
+
+
 def test_a_waiting_job_starts_when_a_gpu_becomes_free() -> None:
     made = guessed(core.view(runs("a"), seen(core.job("b"), 30.0)))["b"]
     assert made.situation is Situation.NEXT

@@ -54,6 +54,12 @@ def test_what_a_job_needs_of_a_card(wants: Job, margin: int, needs: int) -> None
     assert need_mib(wants, card(), Rules(memory_margin_mib=margin)) == needs
 
 
+@pytest.mark.parametrize(("wants", "needs"), [(4000, CAPACITY), (0, CAPACITY), (20000, 20000)])
+def test_of_a_card_that_is_not_shared_a_job_needs_all(wants: int, needs: int) -> None:
+    gpu = replace(card(), whole=True)
+    assert need_mib(job("a", wants), gpu, Rules(memory_margin_mib=200)) == needs
+
+
 def test_what_a_job_needs_of_each_of_many_cards_is_what_it_was_seen_to_take_there() -> None:
     known = job("a", 2000, gpus=(1, 8))
     known = replace(known, memory_mib=9000, peaks=((1, 9000), (4, 3000), (8, 1500)))

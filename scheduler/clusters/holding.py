@@ -15,6 +15,7 @@ from scheduler.clusters.manifests import Manifest
 from scheduler.clusters.pods import KubeNode, KubePod, Struct
 from scheduler.errors import Rejected
 from scheduler.model import Gpu, PodState
+from scheduler.values import replace
 
 ROLE, MODE, NODE = (f"{pods.DOMAIN}/{word}" for word in ("role", "mode", "node"))
 HOLDS = f"{pods.DOMAIN}/holds"  # {"node": "n1", "number": 0, "count": 8}
@@ -110,7 +111,7 @@ def site_of(kube: KubeNode, default: str, foreign: int | None) -> Site | None:
         meta.name,
         mode,
         len(slots),
-        slots[0] if slots else Gpu("", 0, "gpu", pods.MEMORY_UNKNOWN_MIB),
+        replace(slots[0], whole=False) if slots else Gpu("", 0, "gpu", pods.MEMORY_UNKNOWN_MIB),
         pods.gpus_of(kube) if listed else (),
         len(slots) if foreign is None else foreign,  # nothing is known: nothing is free
         pods.node_seen(kube).ready,

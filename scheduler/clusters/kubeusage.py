@@ -94,7 +94,7 @@ def _with_cards(node: Node, seen: Mapping[GpuKey, Gpu]) -> Node:
 
 def _as_seen(gpu: Gpu, seen: Gpu) -> Gpu:
     fault = seen.fault or gpu.fault
-    return replace(seen, type=gpu.type, index=gpu.index, fault=fault)
+    return replace(seen, type=gpu.type, index=gpu.index, fault=fault, whole=gpu.whole)
 
 
 def _with_processes(pod: Pod, used: Used) -> Pod:

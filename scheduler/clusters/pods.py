@@ -365,4 +365,4 @@ def slots(labels: Mapping[str, str], allocatable: Mapping[str, str]) -> tuple[Gp
     words = labels.get(GPU_PRODUCT, "gpu").lower().split("-")
     kind = "-".join(word for word in words if word not in ("nvidia", "tesla")) or "gpu"
     cards = range(int(count) if count.isdecimal() else 0)
-    return tuple(Gpu(f"{SLOT}{index}", index, kind, mib) for index in cards)
+    return tuple(Gpu(f"{SLOT}{index}", index, kind, mib, whole=True) for index in cards)

@@ -249,7 +249,7 @@ def test_a_node_that_lies_is_named_in_one_line(listed: str, words: str) -> None:
 def test_without_an_agent_a_node_has_the_cards_that_its_kubelet_hands_out() -> None:
     labels = {pods.GPU_PRODUCT: "Tesla-T4", pods.GPU_MEMORY: "15360"}
     gpus = pods.gpus_of(node(labels=labels, allocatable={pods.GPU_RESOURCE: "2"}))
-    assert gpus == (Gpu("slot-0", 0, "t4", 15_360), Gpu("slot-1", 1, "t4", 15_360))
+    assert gpus == tuple(Gpu(f"slot-{n}", n, "t4", 15_360, whole=True) for n in (0, 1))
     assert pods.gpus_of(node()) == ()
 
 

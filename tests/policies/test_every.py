@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.adopt import adopt
 from scheduler.invariants import check
-from scheduler.model import Outcome, Rules, View
+from scheduler.model import Outcome, Rules, Run, RunPhase, View
 from scheduler.placing import may_leave
 from scheduler.policies import POLICIES
 from simulator.generate import generated
 from simulator.trial import Trial
-from tests.core import NOW
+from tests.core import CAPACITY, NOW, job, node, pod, view
 from tests.simulator.little import nodes
 from tests.test_properties import RULES, views
 
@@ -28,13 +30,13 @@ def test_a_plan_is_one_that_can_be_adopted_as_it_is(view: View, name: str) -> No
     assert plan == policy(view, NOW)
     change = adopt(view, plan, NOW, RULES)
     check(view, change.view, change.touched)
-    for job in view.jobs.values():
-        after = change.view.jobs[job.id]
-        if job.waiting:
-            assert (job.id in plan.placements) == (after.run is not None)
-            assert (job.id in plan.placements) != (job.id in plan.why)
-        elif job.run and not may_leave(job):
-            assert after.run == job.run
+    for before in view.jobs.values():
+        after = change.view.jobs[before.id]
+        if before.waiting:
+            assert (before.id in plan.placements) == (after.run is not None)
+            assert (before.id in plan.placements) != (before.id in plan.why)
+        elif before.run and not may_leave(before):
+            assert after.run == before.run
 
 
 @settings(max_examples=40)
@@ -43,6 +45,24 @@ def test_where_nothing_happens_nothing_more_is_wished(view: View, name: str) -> 
     policy = POLICIES[name](RULES)
     once = adopt(view, policy(view, NOW), NOW, RULES).view
     assert adopt(once, policy(once, NOW), NOW, RULES).view.jobs == once.jobs
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_nobody_shares_a_card_that_is_given_to_one_at_a_time(name: str) -> None:
+    there = node(3)
+    there = replace(there, gpus=tuple(replace(gpu, whole=True) for gpu in there.gpus))
+    jobs = [job(f"j{number}", 1000, gpu_util=0.1) for number in range(6)]
+    for _ in range(2):  # the second plan may put others beside those that run by then
+        now = view(*jobs, nodes=[there], pods=[pod(each) for each in jobs if each.run])
+        after = adopt(now, POLICIES[name](RULES)(now, NOW), NOW, RULES).view
+        shares = [share for each in after.jobs.values() if each.run for share in each.run.shares]
+        assert {share.gpu for share in shares} == {"gpu0", "gpu1", "gpu2"}
+        assert [share.memory_mib for share in shares] == [CAPACITY] * 3
+        jobs = [replace(each, run=heard(each.run)) for each in after.jobs.values()]
+
+
+def heard(run: Run | None) -> Run | None:
+    return run and replace(run, phase=RunPhase.RUNNING, heard_at=NOW)
 
 
 @pytest.mark.parametrize("name", FIELD)
