@@ -69,11 +69,11 @@ class Interference:
         speeds = expected_speed(self._util[a][:, None], self._util[b])
         speeds += self._sensitivity[a][:, None]
         speeds += self._pressure[b]
-        kinds_a, place_a = np.unique(self._kind[a], return_inverse=True)
-        kinds_b, place_b = np.unique(self._kind[b], return_inverse=True)
-        of_kinds = np.zeros((len(kinds_a), len(kinds_b)))
-        self._of_kinds.add_to(of_kinds, kinds_a, kinds_b)
-        speeds += of_kinds[place_a][:, place_b]
+        if len(self._of_kinds.value):
+            kinds, place = np.unique(self._kind[b], return_inverse=True)
+            of_kinds = np.zeros((len(a), len(kinds)))
+            self._of_kinds.add_to(of_kinds, self._kind[a], kinds)
+            speeds += of_kinds[:, place]
         self._of_jobs.add_to(speeds, a, b)
         return np.clip(speeds, SPEED_LEAST, 1.0, out=speeds)
 
@@ -112,10 +112,15 @@ class _Sparse:
     value: Floats
 
     def add_to(self, block: Floats, rows: Integers, columns: Integers) -> None:
-        """To a block of the matrix; no row and no column is in it twice."""
-        row, column = _places(self.row, rows), _places(self.column, columns)
-        inside = (row >= 0) & (column >= 0)
-        block[row[inside], column[inside]] += self.value[inside]
+        """To a block of the matrix; no column is in it twice."""
+        first, last = (np.searchsorted(self.row, rows, side) for side in ("left", "right"))
+        length = last - first
+        row = np.repeat(np.arange(len(rows)), length)
+        # One after the other, each row's from its first on.
+        entry = np.arange(len(row)) + np.repeat(last - np.cumsum(length), length)
+        column = _places(self.column[entry], columns)
+        inside = column >= 0
+        block[row[inside], column[inside]] += self.value[entry[inside]]
 
     def at(self, rows: Integers, columns: Integers) -> Floats:
         """The value at each of these places."""

@@ -13,8 +13,8 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from scheduler.company import Neighbours
-from scheduler.model import Job, RunPhase
-from scheduler.placing import may_leave
+from scheduler.model import Job
+from scheduler.placing import keys_of, may_leave, running
 from scheduler.prices import Floats, Ints
 from scheduler.worth import Offer
 
@@ -27,11 +27,9 @@ def guests(jobs: Sequence[Job]) -> list[int]:
     on: dict[frozenset[tuple[str, str]], int] = {}
     found = []
     # Who cannot be asked to leave is first, so that it is for the other to make room.
-    for row, job in sorted(enumerate(jobs), key=lambda numbered: may_leave(numbered[1])):
-        run = job.run
-        if run is None or run.phase is RunPhase.STOPPING or len(run.shares) < 2:
-            continue
-        host = on.setdefault(frozenset(share.key for share in run.shares), row)
+    gangs = [(row, job) for row, job in enumerate(jobs) if running(job) and len(keys_of(job)) > 1]
+    for row, job in sorted(gangs, key=lambda numbered: may_leave(numbered[1])):
+        host = on.setdefault(frozenset(keys_of(job)), row)
         if host != row:
             found.append(row)
     return found

@@ -110,7 +110,11 @@ class _Placing:
     def _stay(self, job: Job) -> None:
         assert job.run is not None, "only a run can stay"
         self.result.placements[job.id] = job.run.shares
-        self.occupied.update(keys_of(job))
+        self._occupy(keys_of(job))
+
+    def _occupy(self, keys: Sequence[GpuKey]) -> None:
+        for key in keys:
+            self.occupied[key] += 1
 
     def _anchor(self, job: Job, number: int, where: tuple[GpuKey, ...] | None) -> bool:
         """Let the unit be where this one of its jobs runs, if that is what is wished for it. Cards
@@ -125,7 +129,7 @@ class _Placing:
             if gpu is None or gpu.type != unit.type:
                 return False
         if number not in self.where:
-            self.occupied.update(keys)
+            self._occupy(keys)
         self.where[number] = keys
         return True
 
@@ -206,10 +210,12 @@ class _Placing:
 
     def _parts(self, unit: Unit, pool: Pool) -> list[Part] | None:
         """How many cards of which sites: on few nodes, and if that is no matter, now."""
-        holds = self._holds(unit)
+        holds, startable = self._holds(unit), _startable(unit)
+        now = pool.spread(unit.count, False, holds) if startable else None
+        if now and len(now) == 1:
+            return now
         soon = pool.spread(unit.count, True, holds)
-        if _startable(unit):
-            now = pool.spread(unit.count, False, holds)
+        if startable:
             return now if now and soon and len(now) <= len(soon) else soon
         # Cards that it vacates itself keep nobody waiting.
         for site in self._own(unit):
@@ -253,9 +259,10 @@ class _Placing:
         found: dict[str, list[Mover]] = {}
         for number, keys in self.where.items():
             unit = self.units[number]
+            if unit.type != type or unit.stays or not all(map(may_move, unit.jobs)):
+                continue
             nodes = {node for node, _ in keys}
-            movable = not unit.stays and all(map(may_move, unit.jobs))
-            if len(nodes) == 1 and unit.type == type and movable:
+            if len(nodes) == 1:
                 mover = Mover(number, keys, self._cost(unit), self._holds(unit))
                 found.setdefault(nodes.pop(), []).append(mover)
         return found
@@ -287,11 +294,12 @@ class _Placing:
         """Whether nobody but its own unit holds anything of the cards, and there is room."""
         own = {job.id for job in unit.jobs}
         for share in shares:
-            held = self.view.held.get(share.key, {})
-            taken = sum(held.values()) + given.get(share.key, 0)
-            if any(job_id not in own for job_id, _ in held):
-                return False
-            if taken + share.memory_mib > self.known[share.key].capacity_mib:
+            key, taken = share.key, given.get(share.key, 0)
+            if held := self.view.held.get(key):
+                if any(job_id not in own for job_id, _ in held):
+                    return False
+                taken += sum(held.values())
+            if taken + share.memory_mib > self.known[key].capacity_mib:
                 return False
         for share in shares:
             given[share.key] = given.get(share.key, 0) + share.memory_mib

@@ -70,14 +70,15 @@ class Pool:
     def spread(self, count: int, soon: bool, holds: Holds) -> list[Part] | None:
         """On as few nodes as can be: where the least is left over; if no node has enough, the
         emptiest ones whole, and then what is missing where the least is left over."""
+        if count < self._most and (one := self.fit(count, soon, holds)):
+            return [(one, count)]
         parts: list[Part] = []
-        if count >= self._most or self.fit(count, soon, holds) is None:
-            for site in self.emptiest_first(soon, holds):
-                room = site.room(soon, holds)
-                if room > count or not count:
-                    break
-                parts.append((site, room))
-                count -= room
+        for site in self.emptiest_first(soon, holds):
+            room = site.room(soon, holds)
+            if room > count or not count:
+                break
+            parts.append((site, room))
+            count -= room
         if count:
             last = self.fit(count, soon, holds, [site for site, _ in parts])
             if last is None:

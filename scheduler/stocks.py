@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import accumulate
+from operator import attrgetter
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from scheduler.model import Gpu, GpuKey, Job
 from scheduler.packing import fewest_nodes
 from scheduler.speed import Config
 from scheduler.values import replace
+
+# All that matters of a card, but not which one it is.
+_make = attrgetter(*(each.name for each in fields(Gpu) if each.name not in ("uuid", "index")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +47,11 @@ def stocks(known: Mapping[GpuKey, Gpu]) -> list[Stock]:
     made = []
     for type, cards in sorted(found.items()):
         on = Counter(node for node, _ in cards)
-        makes = Counter(replace(gpu, uuid="", index=0) for _, gpu in cards)
-        smallest_first = sorted(makes.items(), key=lambda make: make[0].capacity_mib)
+        makes: dict[tuple[object, ...], list[Gpu]] = {}
+        for _, gpu in cards:
+            makes.setdefault(_make(gpu), []).append(gpu)
+        alike = [(replace(gpus[0], uuid="", index=0), len(gpus)) for gpus in makes.values()]
+        smallest_first = sorted(alike, key=lambda make: make[0].capacity_mib)
         sizes = tuple(sorted(on.values(), reverse=True))
         made.append(Stock(type, len(cards), sizes, tuple(smallest_first)))
     return made

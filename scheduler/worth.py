@@ -97,9 +97,12 @@ class Offer:
         paid = np.where(self.now[rows] == columns, 0.0, self.restart[rows])
         pace = self.one[rows] / self.seconds[rows, columns] * speed * remaining / (remaining + paid)
         here = self.one[rows] / self.seconds[rows, self.now[rows]] * speed
-        kept = np.where(self.more[rows, columns], (KEEP - 1) * here**EXPONENT, 0.0)
+        more = self.more[rows, columns]
+        # Powers take long: they are taken only for whom they matter.
+        held = np.zeros(np.broadcast_shapes(here.shape, more.shape))
+        np.power(here, EXPONENT, out=held, where=more)
         bonus = np.where(np.asarray(speed) > NEVER, self.bonus[rows], 0.0)
-        return np.asarray(self.weight[rows] * (pace**EXPONENT + kept) + bonus)
+        return np.asarray(self.weight[rows] * (pace**EXPONENT + (KEEP - 1) * held) + bonus)
 
     def menu(self, taken: Mapping[str, int]) -> Menu:
         """`taken`: GPUs of each type that are not to be had."""
