@@ -150,6 +150,12 @@ OPTIMIZER = (
         "whole_step", "tick_seconds", "a step that plans when little has changed", SECONDS, most=0.3
     ),
     Figure(
+        "whole_step",
+        "upheaval_seconds",
+        "the same when all that run have ended an epoch since the last plan",
+        SECONDS,
+    ),
+    Figure(
         "whole_step", "report_seconds", "a step that only hears of epochs", "{:.2g} s", most=0.001
     ),
     Figure(

@@ -2,10 +2,15 @@
 
 `python -m benchmarks.whole_step --json`.
 The real loop and the real store in a file, with 10,000 live jobs and 4,096 GPUs of four types.
-`import_seconds`: what the first plan of a process pays for numpy, scipy and the policy, apart.
-`cold_seconds`: the first look at the cluster, with nothing running yet. `tick_seconds`: one job
-in a hundred has ended and others have come, and a plan is made (the median of five).
-`report_seconds`: one epoch is reported, and no plan is made (the median of a hundred).
+
+    import_seconds    what the first plan of a process pays for numpy, scipy and the policy, apart
+    cold_seconds      the first look at the cluster, with nothing running yet
+    upheaval_seconds  a plan when most of what is known is new, as all that run have ended an epoch
+                      since the one before (the median of three)
+    tick_seconds      a plan half a minute after the one before, as a daemon at work makes them:
+                      `tick_reports` have ended an epoch since, of 10 seconds to 50 minutes each;
+                      one job in a hundred has ended, and as many have come (the median of five)
+    report_seconds    one epoch is reported, and no plan is made (the median of a hundred)
 """
 
 from __future__ import annotations
@@ -14,12 +19,14 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib import import_module
+from itertools import count, islice
 from pathlib import Path
 
 from benchmarks.figures import options, show
+from scheduler.lifecycle import EXIT_STOPPED
 from scheduler.loop import Scheduler
 from scheduler.model import (
     Action,
@@ -46,7 +53,9 @@ from scheduler.store import SqliteStore
 
 TYPES = (("t4", 16_384, 0.2), ("rtx", 24_576, 0.25), ("a100", 40_960, 0.35), ("h100", 81_920, 0.2))
 NODE_GPUS = 8
-TICKS, REPORTS = 5, 100
+UPHEAVALS, SETTLING, TICKS, REPORTS = 3, 10, 5, 100
+PLAN_SECONDS = 30.0
+EPOCH_SECONDS_MIN, EPOCH_SECONDS_MAX = 100.0, 3_000.0  # on one GPU
 
 
 class World:
@@ -71,6 +80,10 @@ class World:
         else:
             self.pods.pop(key, None)
 
+    def end(self, job: Job, exit_code: int) -> None:
+        key = job.id, job.attempts
+        self.pods[key] = replace(self.pods[key], state=PodState.SUCCEEDED, exit_code=exit_code)
+
     def look(self) -> Observed:
         return Observed(self.time, self.nodes, tuple(self.pods.values()))
 
@@ -82,7 +95,7 @@ def main() -> None:
     imported = time.process_time() - began
     chance = random.Random(given.seed)
     world = World(_nodes(given.gpus))
-    rules = Rules(plan_every_seconds=30.0)
+    rules = Rules(plan_every_seconds=PLAN_SECONDS)
     with tempfile.TemporaryDirectory() as folder:
         store = SqliteStore(Path(folder) / "scheduler.db")
         policy = POLICIES["gpu_sharing"](rules)
@@ -90,18 +103,25 @@ def main() -> None:
         world.news = [_submitted(number, chance) for number in range(given.jobs)]
         _timed(scheduler, world, 1.0)
         cold = _timed(scheduler, world, 1.0, world.look())
-        _begin(scheduler, world)
-        ticks = [_tick(scheduler, world, chance, n, given.jobs) for n in range(TICKS)]
+        numbers = count(given.jobs)
+        upheavals, ticks, reported = list[float](), list[float](), list[int]()
+        for _ in range(UPHEAVALS):
+            _later(scheduler, world, EPOCH_SECONDS_MAX)
+            upheavals.append(_tick(scheduler, world, chance, numbers))
+        for _ in range(SETTLING):  # until epochs end at all times, and not all at once
+            _later(scheduler, world, EPOCH_SECONDS_MAX / SETTLING)
+        for _ in range(TICKS):
+            reported.append(_later(scheduler, world, 0.0))
+            ticks.append(_tick(scheduler, world, chance, numbers))
         running = [job for job in scheduler.view.jobs.values() if job.run]
-        world.news = []
         _timed(scheduler, world, 60.0)
-        reports = [
-            _timed(scheduler, world, 0.01, _epoch(scheduler, job.id)) for job in running[:REPORTS]
-        ]
+        reports = [_timed(scheduler, world, 0.01, _epoch(job)) for job in running[:REPORTS]]
         show(
             import_seconds=round(imported, 3),
             cold_seconds=round(cold, 3),
+            upheaval_seconds=round(statistics.median(upheavals), 3),
             tick_seconds=round(statistics.median(ticks), 3),
+            tick_reports=round(statistics.median(reported)),
             report_seconds=round(statistics.median(reports), 6),
             running=len(running),
             jobs=given.jobs,
@@ -118,28 +138,33 @@ def _timed(scheduler: Scheduler, world: World, later: float, *news: Event) -> fl
     return time.process_time() - began
 
 
-def _begin(scheduler: Scheduler, world: World) -> None:
-    """Whoever was launched is in an epoch, and has finished the one before."""
-    for _ in range(2):
-        jobs = [job for job in scheduler.view.jobs.values() if job.run]
-        world.news = [EpochStarted(j.id, j.attempts, j.epochs_done) for j in jobs]
-        _timed(scheduler, world, 0.1)
-        for job in jobs:
-            if (run := scheduler.view.jobs[job.id].run) and run.told_to_stop:
-                key = job.id, run.attempt
-                world.pods[key] = replace(world.pods[key], state=PodState.SUCCEEDED, exit_code=85)
-        world.time += 4_000.0
-        _timed(scheduler, world, 0.1, world.look())
-        jobs = [job for job in jobs if scheduler.view.jobs[job.id].run]
-        world.news = [_epoch(scheduler, job.id) for job in jobs]
-        _timed(scheduler, world, 0.1)
+def _later(scheduler: Scheduler, world: World, seconds: float) -> int:
+    """So much later there is a look, and whoever has ended an epoch since the one before reports
+    it, and asks to be let into the next. Tells how many do."""
+    _timed(scheduler, world, seconds, world.look())
+    runs = [(job, job.run) for job in scheduler.view.jobs.values() if job.run]
+    begun = [job for job, run in runs if run.epoch_at is None]
+    ended = [
+        job
+        for job, run in runs
+        if run.epoch_at is not None and run.epoch_at + _epoch_seconds(job) <= world.time
+    ]
+    world.news = [EpochStarted(job.id, job.attempts, job.epochs_done) for job in begun]
+    for job in ended:
+        world.news += [_epoch(job), EpochStarted(job.id, job.attempts, job.epochs_done + 1)]
+    _timed(scheduler, world, 0.1)
+    for job in map(scheduler.view.jobs.__getitem__, (job.id for job in ended)):
+        if job.epochs_done >= job.max_epochs:
+            world.end(job, 0)
+        elif job.run and job.run.told_to_stop:
+            world.end(job, EXIT_STOPPED)
+    return len(ended)
 
 
-def _epoch(scheduler: Scheduler, job_id: JobId) -> EpochEnded:
-    job = scheduler.view.jobs[job_id]
+def _epoch(job: Job) -> EpochEnded:
     return EpochEnded(
         Profile(
-            job_id,
+            job.id,
             job.attempts,
             job.epochs_done + 1,
             epoch_seconds=_epoch_seconds(job),
@@ -151,21 +176,19 @@ def _epoch(scheduler: Scheduler, job_id: JobId) -> EpochEnded:
 
 def _epoch_seconds(job: Job) -> float:
     gpus = len(job.run.shares) if job.run else 1
-    return 100.0 * (1 + int(job.spec.name[4:]) % 30) * (0.1 + 0.9 / gpus)
+    more = int(job.spec.name[4:]) * 37 % (EPOCH_SECONDS_MAX - EPOCH_SECONDS_MIN)
+    return (EPOCH_SECONDS_MIN + more) * (0.1 + 0.9 / gpus)
 
 
 def _tick(
-    scheduler: Scheduler, world: World, chance: random.Random, number: int, jobs: int
+    scheduler: Scheduler, world: World, chance: random.Random, numbers: Iterator[int]
 ) -> float:
+    """A plan is due, after one job in a hundred has ended and as many have come."""
     running = [job for job in scheduler.view.jobs.values() if job.run]
     for job in chance.sample(running, len(running) // 100):
-        key = job.id, job.attempts
-        world.pods[key] = replace(world.pods[key], state=PodState.SUCCEEDED, exit_code=0)
-    first = jobs * (number + 2)
-    come = [_submitted(first + n, chance) for n in range(jobs // 100)]
-    took = _timed(scheduler, world, 31.0, world.look(), *come)
-    _begin(scheduler, world)
-    return took
+        world.end(job, 0)
+    come = [_submitted(number, chance) for number in islice(numbers, len(running) // 100)]
+    return _timed(scheduler, world, PLAN_SECONDS + 1.0, world.look(), *come)
 
 
 def _nodes(gpus: int) -> list[Node]:
