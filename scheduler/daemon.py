@@ -27,6 +27,7 @@ from scheduler.journal import Decider
 from scheduler.lookup import Lookup
 from scheduler.loop import Scheduler
 from scheduler.model import JobId, View
+from scheduler.orphans import Orphans
 from scheduler.outlook import Outlook
 from scheduler.people import People
 from scheduler.policies import POLICIES
@@ -250,7 +251,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     process.remember_port(config.state_dir, server.ports[0])
     for port in server.ports:
         parts.callback(TokenSocket(port, key, VERSION).stop)
-    cluster.start(inbox.put)
+    cluster.start(Orphans(inbox.put, reader.known).put)
     parts.callback(cluster.stop)
     look_ahead = Chore("look_ahead", every(LOOK_AHEAD_SECONDS), lambda _: look())
     token_uses = Chore("token_uses", every(TOKEN_USES_SECONDS), lambda _: tokens.keep_uses())

@@ -246,6 +246,7 @@ class Pod:
     said: str = ""  # the line of its output that tells of it, if one does
     at: Time | None = None  # when it ended, if the cluster knows
     used: tuple[Share, ...] = ()  # what its processes take of GPUs, where somebody can see that
+    orphan: bool = False  # no row tells of its job: the database was lost
 
     @property
     def alive(self) -> bool:

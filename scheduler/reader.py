@@ -59,6 +59,11 @@ class Reader:
             found = db.execute(BY_ID, (job_id,)).fetchone()
         return rows.job(found) if found else None
 
+    def known(self, job_ids: Iterable[JobId]) -> set[JobId]:
+        """Those of them that there are, or were."""
+        with self._snapshot() as db:
+            return {job_id for job_id in job_ids if db.execute(BY_ID, (job_id,)).fetchone()}
+
     def matching(self, ref: str) -> list[Job]:
         """The job of this id, or else those whose ids end in it, newest first, at most 20."""
         if not ref:

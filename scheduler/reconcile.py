@@ -38,7 +38,8 @@ def reconcile(
                 yield Remove(job_id, run.attempt)
     runs = view.pods if looked else [(job_id, view.jobs[job_id].attempts) for job_id in touched]
     for key in runs:
-        if key in view.pods and not _believed(key, view) and not _leaves(key, view):
+        spared = key not in view.pods or _believed(key, view) or _orphaned(key, view)
+        if not (spared or _leaves(key, view)):
             yield Remove(*key)
 
 
@@ -62,6 +63,14 @@ def _believed(key: RunKey, view: View) -> bool:
     """Not so: pods of runs that are over, or that nobody ever asked for."""
     job = view.jobs.get(key[0])
     return job is not None and job.run is not None and job.run.attempt == key[1]
+
+
+def _orphaned(key: RunKey, view: View) -> bool:
+    """It goes on, and nobody knows any more what for: a good reason to let it."""
+    pods = view.pods[key]
+    states = {pod.state for pod in pods}
+    over = PodState.FAILED in states or states == {PodState.SUCCEEDED}
+    return all(pod.orphan for pod in pods) and not over
 
 
 def _leaves(key: RunKey, view: View) -> bool:

@@ -68,6 +68,11 @@ def test_a_job_is_found_by_its_id(asked: Reader) -> None:
     assert asked.job(JobId("nobody")) is None
 
 
+def test_which_of_some_jobs_there_are(asked: Reader) -> None:
+    some = {job.id for job in JOBS[:20]}
+    assert asked.known({*some, JobId("nobody")}) == some
+
+
 def test_a_job_is_found_by_the_end_of_its_id(asked: Reader) -> None:
     for job in JOBS[:20]:
         assert asked.matching(job.id[-8:]) == [job]

@@ -96,6 +96,19 @@ def test_pods_that_nobody_believes_in_are_removed(state: PodState) -> None:
     assert asked(shown, looked=False) == []
 
 
+@pytest.mark.parametrize("state", [PodState.PENDING, PodState.RUNNING])
+def test_a_run_of_a_job_that_no_row_tells_of_goes_on(state: PodState) -> None:
+    orphan = pod(on(job("ghost"), share()), state, orphan=True)
+    assert asked(view(pods=[orphan])) == []
+
+
+@pytest.mark.parametrize("state", [PodState.SUCCEEDED, PodState.FAILED])
+def test_a_run_of_a_job_that_no_row_tells_of_is_removed_when_it_is_over(state: PodState) -> None:
+    gang = on(job("ghost"), share(), share(gpu=1))
+    orphans = [pod(gang, PodState.SUCCEEDED, orphan=True), pod(gang, state, rank=1, orphan=True)]
+    assert asked(view(pods=orphans)) == [Remove(JobId("ghost"), 1)]
+
+
 def test_a_run_that_is_over_is_removed_in_the_same_step() -> None:
     over = job("a", attempts=1)
     shown = view(over, pods=[pod(over, PodState.SUCCEEDED)])
