@@ -7,7 +7,7 @@ against the daemon's:
 
     lost         jobs whose submission was acknowledged and that did not finish
     doubled      runs started twice, or beside another run of the same job
-    epochs_lost  epochs done twice, or done and not counted
+    epochs_lost  epochs done twice (epochs_repeated), or done and not counted (epochs_uncounted)
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ import threading
 import time
 import uuid
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -31,6 +33,7 @@ from tests.support import Daemon
 TRAIN = Path(__file__).with_name("crash_train.py")
 LIVE_MAX = 8
 EPOCHS = 20
+KILLED_WITHIN_SECONDS = 0.6
 KILLED_WHILE_STARTING = 0.2
 
 
@@ -39,35 +42,46 @@ def main() -> None:
     chance = random.Random(given.seed)
     with tempfile.TemporaryDirectory() as folder:
         daemon = Daemon(Path(folder) / "state", "2x16384").start()
-        load = _Load(daemon, Path(folder), random.Random(given.seed + 1))
+        trained = {"image": "none", "script_path": str(TRAIN)}
+        trained["snapshots_dir"] = f"{folder}/snapshots"
+        load = Load(daemon, Path(folder), random.Random(given.seed + 1), trained)
         try:
             load.start()
             started = time.monotonic()
             for kill in range(given.kills):
-                time.sleep(chance.uniform(0.0, 0.6))
-                daemon.kill()
-                if chance.random() < KILLED_WHILE_STARTING:
-                    daemon.spawn()
-                    time.sleep(chance.uniform(0.0, 0.6))
-                    daemon.kill()
+                killed(daemon, chance, KILLED_WITHIN_SECONDS)
                 daemon.start()
-                _tell(kill + 1, given.kills, started, load)
+                tell(kill + 1, given.kills, started, load)
             load.stop()
             daemon.wait(lambda jobs: all(job.ended_at for job in jobs.values()), seconds=600)
-            show(kills=given.kills, **load.verdict())
+            verdict = load.verdict()
+            lost = verdict["epochs_repeated"] + verdict["epochs_uncounted"]
+            show(kills=given.kills, epochs_lost=lost, **verdict)
         finally:
             load.stop()
             daemon.end()
 
 
-class _Load:
+def killed(daemon: Daemon, chance: random.Random, within_seconds: float) -> None:
+    """At some moment, which may be one at which it starts."""
+    time.sleep(chance.uniform(0.0, within_seconds))
+    daemon.kill()
+    if chance.random() < KILLED_WHILE_STARTING:
+        daemon.spawn()
+        time.sleep(chance.uniform(0.0, within_seconds))
+        daemon.kill()
+
+
+class Load:
     """A client that submits without end, and keeps what was acknowledged to it."""
 
-    def __init__(self, daemon: Daemon, folder: Path, chance: random.Random) -> None:
-        self._daemon, self._chance = daemon, chance
+    def __init__(
+        self, daemon: Daemon, folder: Path, chance: random.Random, trained: Mapping[str, Any]
+    ) -> None:
+        """`trained`: what of a job says that it is crash_train.py."""
+        self._daemon, self._chance, self._trained = daemon, chance, trained
         self._truth = folder / "truth"
-        self._truth.mkdir()
-        self._snapshots = folder / "snapshots"
+        self._truth.mkdir(exist_ok=True)
         self._metadata = [("authorization", f"Bearer {daemon.token('root')}")]
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._submit_on)
@@ -90,22 +104,28 @@ class _Load:
                 row[0] for row in db.execute("select distinct job_id, epoch from profiles")
             )
             attempts = dict(db.execute("select id, attempts from jobs"))
-        doubled, epochs_lost = 0, 0
+        doubled, repeated, uncounted = 0, 0, 0
         for job_id in self.acknowledged:
-            record = self._truth / job_id
-            lines = record.read_text().splitlines() if record.exists() else []
+            lines = self.record(job_id)
             starts = Counter(line for line in lines if line.startswith("attempt"))
             doubled += sum(count - 1 for count in starts.values()) + lines.count("doubled")
             epochs = Counter(line for line in lines if line.startswith("epoch"))
-            epochs_lost += sum(count - 1 for count in epochs.values()) + EPOCHS - counted[job_id]
+            repeated += sum(count - 1 for count in epochs.values())
+            uncounted += EPOCHS - counted[job_id]
         return {
             "lost": len(self.acknowledged - finished),
             "doubled": doubled,
-            "epochs_lost": epochs_lost,
+            "epochs_repeated": repeated,
+            "epochs_uncounted": uncounted,
             "jobs": len(self.acknowledged),
             "epochs": sum(counted.values()),
-            "resumed": sum(count - 1 for count in attempts.values()),
+            "resumed": sum(max(0, count - 1) for count in attempts.values()),
         }
+
+    def record(self, job_id: str) -> list[str]:
+        """What a job says that it did."""
+        record = self._truth / job_id
+        return record.read_text().splitlines() if record.exists() else []
 
     def _submit_on(self) -> None:
         with grpc.insecure_channel(
@@ -129,9 +149,7 @@ class _Load:
         env = {"TRUTH": str(self._truth / job_id)}
         spec = scheduler_pb2.JobSpec(
             name=job_id,
-            image="none",
-            script_path=str(TRAIN),
-            snapshots_dir=str(self._snapshots),
+            **self._trained,
             max_epochs=EPOCHS,
             memory_mib=14_000 if urgent else 5_000,
             priority=9 if urgent else 1,
@@ -148,7 +166,7 @@ class _Load:
                 self.acknowledged.add(job_id)
 
 
-def _tell(kill: int, kills: int, started: float, load: _Load) -> None:
+def tell(kill: int, kills: int, started: float, load: Load) -> None:
     left = (time.monotonic() - started) / kill * (kills - kill)
     words = f"\r{kill} of {kills} kills, {len(load.acknowledged)} jobs, {left:.0f} s left "
     sys.stderr.write(words if sys.stderr.isatty() else words + "\n" if kill % 50 == 0 else "")

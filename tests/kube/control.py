@@ -39,7 +39,11 @@ class ControlPlane:
         address: str = LOOPBACK,
         nodes: Sequence[str] = (),
         node_grace_seconds: int = 50,
+        audited: str = "",
+        played: Sequence[Path] = (),
     ) -> None:
+        """`audited`: a user whose requests are to be found in `requests`, a JSON object a line.
+        `played`: stages for kwok, besides those that it always has."""
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.url = f"https://{address}:{free_port()}"
@@ -54,11 +58,12 @@ class ControlPlane:
         self._secrets = {user: secrets.token_urlsafe(16) for user in self._groups}
         self._trust = ssl.create_default_context(cafile=self.authority.certificate)
         self.admin = self.kubeconfig_of("admin")
+        self.requests = folder / "requests.jsonl"
         self.etcd, etcd_url = self._etcd()
-        self.api = self._api(address, etcd_url)
+        self.api = self._api(address, etcd_url, audited)
         self.controllers = self._controllers(node_grace_seconds)
         self.scheduler = self._scheduler()
-        self.kwok = self._kwok()
+        self.kwok = self._kwok([*stages(), *played])
 
     # --- its life ---------------------------------------------------------------------------
 
@@ -179,7 +184,7 @@ class ControlPlane:
         )
         return process, client
 
-    def _api(self, address: str, etcd_url: str) -> Process:
+    def _api(self, address: str, etcd_url: str, audited: str) -> Process:
         tokens = self.folder / "tokens.csv"
         tokens.write_text(
             "".join(
@@ -201,7 +206,20 @@ class ControlPlane:
             *("--service-cluster-ip-range", SERVICES, "--service-account-issuer", ISSUER),
             *("--service-account-key-file", signs, "--service-account-signing-key-file", signed),
             *("--kubelet-preferred-address-types", "InternalIP"),
+            *(self._audit(audited) if audited else ()),
         )
+
+    def _audit(self, user: str) -> list[str | Path]:
+        """One line for each request, when it has been answered."""
+        policy = {
+            "apiVersion": "audit.k8s.io/v1",
+            "kind": "Policy",
+            "omitStages": ["RequestReceived", "ResponseStarted"],
+            "rules": [{"level": "Metadata", "users": [user]}, {"level": "None"}],
+        }
+        file = self.folder / "audit.json"
+        file.write_text(json.dumps(policy))
+        return ["--audit-policy-file", file, "--audit-log-path", self.requests]
 
     def _controllers(self, node_grace_seconds: int) -> Process:
         return self._process(
@@ -229,16 +247,21 @@ class ControlPlane:
             *("--secure-port", str(free_port()), "--cert-dir", kubeconfig.with_suffix(".tls")),
         ]
 
-    def _kwok(self) -> Process:
-        """It plays each node that is annotated `kwok.x-k8s.io/node: fake`."""
+    def _kwok(self, played: Sequence[Path]) -> Process:
+        """It plays each node that is annotated `kwok.x-k8s.io/node: fake`, as a kubelet that
+        answers, but has no logs."""
         words: list[str | Path] = []
-        for stage in stages():
+        for stage in played:
             words += ["--config", stage]
+        certificate, key = self.authority.issue("kwok", LOOPBACK)
+        port = str(free_port())
         return self._process(
             "kwok",
             *("--kubeconfig", self.admin, *words),
             *("--manage-nodes-with-annotation-selector", "kwok.x-k8s.io/node=fake"),
-            *("--server-address", f"{LOOPBACK}:{free_port()}"),
+            *("--node-ip", LOOPBACK, "--node-port", port),
+            *("--server-address", f"{LOOPBACK}:{port}"),
+            *("--tls-cert-file", certificate, "--tls-private-key-file", key),
         )
 
     def _ready(self) -> bool:

@@ -43,6 +43,11 @@ class Process:
     def alive(self) -> bool:
         return self._life is not None and self._life.poll() is None
 
+    @property
+    def exit_code(self) -> int | None:
+        """Of its last life; None while that goes on."""
+        return None if self._life is None else self._life.poll()
+
     def start(self) -> None:
         """Begin a life. Whether it serves already is for the caller to find out."""
         if not self.alive:

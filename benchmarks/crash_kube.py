@@ -1,0 +1,153 @@
+"""benchmarks.crash for a daemon on Kubernetes: `python -m benchmarks.crash_kube --json`.
+
+A real API server, with pods whose commands run on this machine (tests/kube/trainings.py). Halfway
+the daemon's database is deleted as well: what runs at that moment must go on to its end, although
+nobody knows its job any more.
+
+    lost, doubled     as benchmarks.crash has them
+    epochs_repeated   epochs done twice
+    epochs_uncounted  epochs of which no report came: pods do not wait for a daemon that is away
+    went_on           runs that outlived the database
+    interrupted       those that did not, or not well
+    overbooked        looks at which pods had more of a card than there is
+    leaked            objects of ours that are left when all has ended
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from benchmarks.crash import EPOCHS, TRAIN, Load, killed, tell
+from benchmarks.figures import options, show
+from benchmarks.kube import daemon_on, left
+from scheduler.model import Job, JobId, RunKey, RunPhase
+from scheduler.store import SqliteStore
+from tests.kube.control import ControlPlane
+from tests.kube.trainings import Trainings
+from tests.support import Daemon, eventually
+
+NAMESPACE = "crash"
+DATABASE = "scheduler.db"
+KILLED_WITHIN_SECONDS = 2.0
+END_SECONDS = 600.0
+
+
+def main() -> None:
+    given = options(__doc__, kills=50, seed=1)
+    with tempfile.TemporaryDirectory() as name:
+        control = ControlPlane(Path(name) / "kube")
+        try:
+            control.start()
+            control.controllers.start()
+            control.namespace(NAMESPACE)
+            show(
+                kills=given.kills, **judged(control, NAMESPACE, Path(name), given.kills, given.seed)
+            )
+        finally:
+            control.stop()
+
+
+def judged(
+    control: ControlPlane, namespace: str, folder: Path, kills: int, seed: int
+) -> dict[str, int]:
+    """Half of the kills, the loss of the database, the other half. Controllers are to run."""
+    chance = random.Random(seed)
+    with Trainings(control, namespace, folder / "snapshots").at_work() as trainings:
+        daemon = daemon_on(control, namespace, folder)
+        trial = _Trial(daemon, trainings, folder, chance)
+        try:
+            first = trial.killed(kills // 2)
+            orphans = trial.forgets(first)
+            verdict = Counter(first.verdict())
+            for file in daemon.state.glob(f"{DATABASE}*"):
+                file.unlink()
+            daemon.start()
+            second = trial.killed(kills - kills // 2)
+            second.stop()
+            daemon.wait(lambda jobs: all(job.ended_at for job in jobs.values()), END_SECONDS)
+            verdict.update(second.verdict())
+            leaked = left(control, namespace, END_SECONDS)
+        finally:
+            trial.end()
+    well = sum(_whole(first.record(job_id)) for job_id in orphans)
+    return {
+        **verdict,
+        "went_on": well,
+        "interrupted": len(orphans) - well,
+        "overbooked": trainings.overbooked,
+        "leaked": leaked,
+    }
+
+
+class _Trial:
+    """A daemon under load that is killed again and again."""
+
+    def __init__(
+        self, daemon: Daemon, trainings: Trainings, folder: Path, chance: random.Random
+    ) -> None:
+        self._daemon, self._trainings = daemon, trainings
+        self._folder, self._chance = folder, chance
+        self._loads: list[Load] = []
+
+    def killed(self, kills: int) -> Load:
+        """The load goes on, and the daemon lives."""
+        trained = {"command": [sys.executable, str(TRAIN)]}
+        load = Load(self._daemon, self._folder, random.Random(self._chance.random()), trained)
+        self._loads.append(load)
+        load.start()
+        started = time.monotonic()
+        for kill in range(kills):
+            eventually(self._trainings.alive, END_SECONDS)
+            killed(self._daemon, self._chance, KILLED_WITHIN_SECONDS)
+            self._daemon.start()
+            tell(kill + 1, kills, started, load)
+        return load
+
+    def forgets(self, load: Load) -> list[JobId]:
+        """Kill the daemon once more, at a moment at which something runs: these jobs. Whatever is
+        unfinished nobody will ask for any more."""
+        while True:
+            eventually(self._trainings.alive, END_SECONDS)
+            self._daemon.kill()
+            jobs, alive = _unfinished(self._daemon), self._trainings.alive()
+            if running := [job.id for job in jobs.values() if _runs(job, alive)]:
+                load.stop()
+                load.acknowledged -= jobs.keys()
+                return running
+            self._daemon.start()
+
+    def end(self) -> None:
+        self._daemon.end()
+        for load in self._loads:
+            load.stop()
+
+
+def _unfinished(daemon: Daemon) -> Mapping[JobId, Job]:
+    """What is in the database of a daemon that is dead."""
+    store = SqliteStore(daemon.state / DATABASE)
+    jobs = store.load().jobs
+    store.close()
+    return jobs
+
+
+def _runs(job: Job, alive: Collection[RunKey]) -> bool:
+    """And nobody has told it to stop."""
+    run = job.run
+    return bool(run and run.phase is not RunPhase.STOPPING and (job.id, run.attempt) in alive)
+
+
+def _whole(record: list[str]) -> bool:
+    """All epochs, each of them once, and no run beside another."""
+    twice = [line for line, count in Counter(record).items() if count > 1]
+    done = {line for line in record if line.startswith("epoch")}
+    return len(done) == EPOCHS and not twice and "doubled" not in record
+
+
+if __name__ == "__main__":
+    main()

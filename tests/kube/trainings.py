@@ -1,0 +1,125 @@
+"""A kubelet's part played with real processes: each pod's command runs on this machine, bare.
+
+For tests of what becomes of trainings while their scheduler is killed: all that stands in for
+something is the container.
+"""
+
+from __future__ import annotations
+
+import threading
+from base64 import b64decode
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from scheduler.clusters import pods
+from scheduler.clusters.kubeapi import ApiError
+from scheduler.clusters.pods import Claim, KubePod, Meta
+from scheduler.model import RunKey
+from tests.kube.control import ControlPlane
+from tests.kube.kubelet import CARDS, Kubelet
+from tests.kube.processes import Process
+
+GLANCE_SECONDS = 0.05
+GONE = 404
+
+
+class Trainings(Kubelet):
+    """One node. `snapshots` stands in for what its pods know as /snapshots."""
+
+    def __init__(self, control: ControlPlane, namespace: str, snapshots: Path) -> None:
+        super().__init__(control, namespace)
+        self._snapshots, self._logs = snapshots, control.folder
+        self._runs: dict[str, Process] = {}  # by the pod's uid
+        self._ended = threading.Event()
+        self.overbooked = 0  # looks at which pods had more of a card than there is
+        self.failed: ApiError | None = None
+
+    @contextmanager
+    def at_work(self) -> Iterator[Trainings]:
+        with super().at_work():
+            thread = threading.Thread(target=self._work, name="trainings")
+            thread.start()
+            try:
+                yield self
+            finally:
+                self._ended.set()
+                thread.join()
+                for run in self._runs.values():
+                    run.kill()
+        if self.failed:
+            raise self.failed
+
+    def alive(self) -> set[RunKey]:
+        """Runs that go on, and whose pods nobody has deleted."""
+        live = _live(self.pods())
+        return {whose.key for meta, whose in live if meta.deletion_timestamp is None}
+
+    def step(self) -> None:
+        there = self.pods()
+        self.overbooked += _overbooked(there)
+        for pod in there:
+            self._serve(pod)
+        for uid in self._runs.keys() - {pod["metadata"]["uid"] for pod in there}:
+            self._runs.pop(uid).kill()
+
+    def _work(self) -> None:
+        while not (self._ended.wait(GLANCE_SECONDS) or self.failed):
+            try:
+                self.step()
+            except ApiError as error:
+                if not (error.passing or error.code == GONE):  # else the next look is better
+                    self.failed = error
+
+    def _serve(self, pod: Mapping[str, Any]) -> None:
+        name, uid, phase = pod["metadata"]["name"], pod["metadata"]["uid"], pod["status"]["phase"]
+        run = self._runs.get(uid)
+        if "deletionTimestamp" in pod["metadata"]:
+            if run:
+                run.kill()
+            self.forget(name)
+        elif run is None and phase == "Pending":
+            self._runs[uid] = run = self._begun(pod)
+            self.runs(name)
+        elif run and phase == "Pending":
+            self.runs(name)
+        elif run and phase == "Running" and (code := run.exit_code) is not None:
+            self.ends(name, code if code >= 0 else 128 - code)
+
+    def _begun(self, pod: Mapping[str, Any]) -> Process:
+        (container,) = pod["spec"]["containers"]
+        told = {each["name"]: self._value(each) for each in container["env"]}
+        told["KUBEPROFILER_SNAPSHOTS"] = str(self._snapshots)
+        words = ["env", *(f"{name}={value}" for name, value in told.items()), *container["command"]]
+        name = pod["metadata"]["name"]
+        run = Process(name, words, self._logs / f"{name}.log")
+        run.start()
+        return run
+
+    def _value(self, variable: Mapping[str, Any]) -> str:
+        if "valueFrom" not in variable:
+            return str(variable.get("value", ""))
+        wanted = variable["valueFrom"]["secretKeyRef"]
+        secret = self._get(f"{self._namespace}/secrets/{wanted['name']}")
+        return b64decode(secret["data"][wanted["key"]]).decode()
+
+
+def _live(there: list[dict[str, Any]]) -> Iterator[tuple[Meta, Claim]]:
+    for pod in there:
+        kube = msgspec.convert(pod, KubePod)
+        whose = pods.claim(kube.metadata)
+        if whose and not pods.over(kube):
+            yield kube.metadata, whose
+
+
+def _overbooked(there: list[dict[str, Any]]) -> bool:
+    """By what is written in live pods."""
+    taken: Counter[str] = Counter()
+    for _, whose in _live(there):
+        for share in whose.shares:
+            taken[share.gpu] += share.memory_mib
+    return any(taken[card.uuid] > card.capacity_mib for card in CARDS)
