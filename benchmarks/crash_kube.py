@@ -1,6 +1,6 @@
 """benchmarks.crash for a daemon on Kubernetes: `python -m benchmarks.crash_kube --json`.
 
-A real API server, with pods whose commands run on this machine (tests/kube/trainings.py). Halfway
+A real API server, with pods whose commands run on this machine (tests/kube/bare.py). Halfway
 the daemon's database is deleted as well: what runs at that moment must go on to its end, although
 nobody knows its job any more.
 
@@ -29,7 +29,7 @@ from benchmarks.kube import daemon_on, left
 from scheduler.model import Job, JobId, RunKey, RunPhase
 from scheduler.store import SqliteStore
 from tests.kube.control import ControlPlane
-from tests.kube.trainings import Trainings
+from tests.kube.bare import BareKubelet
 from tests.support import Daemon, eventually
 
 NAMESPACE = "crash"
@@ -58,9 +58,9 @@ def judged(
 ) -> dict[str, int]:
     """Half of the kills, the loss of the database, the other half. Controllers are to run."""
     chance = random.Random(seed)
-    with Trainings(control, namespace, folder / "snapshots").at_work() as trainings:
+    with BareKubelet(control, namespace, folder / "snapshots").at_work() as kubelet:
         daemon = daemon_on(control, namespace, folder)
-        trial = _Trial(daemon, trainings, folder, chance)
+        trial = _Trial(daemon, kubelet, folder, chance)
         try:
             first = trial.killed(kills // 2)
             orphans = trial.forgets(first)
@@ -80,7 +80,7 @@ def judged(
         **verdict,
         "went_on": well,
         "interrupted": len(orphans) - well,
-        "overbooked": trainings.overbooked,
+        "overbooked": kubelet.overbooked,
         "leaked": leaked,
     }
 
@@ -89,9 +89,9 @@ class _Trial:
     """A daemon under load that is killed again and again."""
 
     def __init__(
-        self, daemon: Daemon, trainings: Trainings, folder: Path, chance: random.Random
+        self, daemon: Daemon, kubelet: BareKubelet, folder: Path, chance: random.Random
     ) -> None:
-        self._daemon, self._trainings = daemon, trainings
+        self._daemon, self._kubelet = daemon, kubelet
         self._folder, self._chance = folder, chance
         self._loads: list[Load] = []
 
@@ -103,7 +103,7 @@ class _Trial:
         load.start()
         started = time.monotonic()
         for kill in range(kills):
-            eventually(self._trainings.alive, END_SECONDS)
+            eventually(self._kubelet.alive, END_SECONDS)
             killed(self._daemon, self._chance, KILLED_WITHIN_SECONDS)
             self._daemon.start()
             tell(kill + 1, kills, started, load)
@@ -113,9 +113,9 @@ class _Trial:
         """Kill the daemon once more, at a moment at which something runs: these jobs. Whatever is
         unfinished nobody will ask for any more."""
         while True:
-            eventually(self._trainings.alive, END_SECONDS)
+            eventually(self._kubelet.alive, END_SECONDS)
             self._daemon.kill()
-            jobs, alive = _unfinished(self._daemon), self._trainings.alive()
+            jobs, alive = _unfinished(self._daemon), self._kubelet.alive()
             if running := [job.id for job in jobs.values() if _runs(job, alive)]:
                 load.stop()
                 load.acknowledged -= jobs.keys()

@@ -28,7 +28,7 @@ GLANCE_SECONDS = 0.05
 GONE = 404
 
 
-class Trainings(Kubelet):
+class BareKubelet(Kubelet):
     """One node. `snapshots` stands in for what its pods know as /snapshots."""
 
     def __init__(self, control: ControlPlane, namespace: str, snapshots: Path) -> None:
@@ -40,9 +40,9 @@ class Trainings(Kubelet):
         self.failed: ApiError | None = None
 
     @contextmanager
-    def at_work(self) -> Iterator[Trainings]:
+    def at_work(self) -> Iterator[BareKubelet]:
         with super().at_work():
-            thread = threading.Thread(target=self._work, name="trainings")
+            thread = threading.Thread(target=self._work, name="kubelet")
             thread.start()
             try:
                 yield self
