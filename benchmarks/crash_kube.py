@@ -28,8 +28,8 @@ from benchmarks.figures import options, show
 from benchmarks.kube import daemon_on, left
 from scheduler.model import Job, JobId, RunKey, RunPhase
 from scheduler.store import SqliteStore
-from tests.kube.control import ControlPlane
 from tests.kube.bare import BareKubelet
+from tests.kube.control import ControlPlane
 from tests.support import Daemon, eventually
 
 NAMESPACE = "crash"
