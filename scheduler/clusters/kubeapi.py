@@ -11,7 +11,7 @@ import contextlib
 import http.client
 import ssl
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from scheduler.errors import ConfigError, SchedulerError
 CONNECT_SECONDS = 5.0
 CONNECTIONS = 16  # kept open
 CHUNK_BYTES = 2**16
+RETRY_AFTER_SECONDS_MAX = 60.0  # whatever a server, or a proxy before it, asks for
 JSON = {"Accept": "application/json", "Content-Type": "application/json"}
 PASSING = (0, 401, 408, 409, 410, 425, 429)  # besides all from 500 on
 
@@ -52,9 +53,15 @@ class ApiError(SchedulerError):
 class Server:
     """For any thread. Nothing here is tried twice, but for a token that has expired."""
 
-    def __init__(self, kubeconfig: Path | None, request_seconds: float) -> None:
-        """Without a kubeconfig: a pod's own account, or what kubectl would use."""
-        self._kubeconfig = kubeconfig
+    def __init__(
+        self,
+        kubeconfig: Path | None,
+        request_seconds: float,
+        before_changes: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Without a kubeconfig: a pod's own account, or what kubectl would use. `before_changes`
+        raises ApiError when nothing is to be changed."""
+        self._kubeconfig, self._before_changes = kubeconfig, before_changes
         self._seconds = request_seconds
         self._lock = threading.Lock()
         self._client = self._connected()
@@ -68,6 +75,8 @@ class Server:
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
     ) -> bytes:
+        if method != "GET":
+            self._before_changes()
         with contextlib.closing(self._request(method, path, query, body, self._seconds)) as answer:
             return _read(answer)
 
@@ -221,7 +230,8 @@ def _refused(code: int, headers: Mapping[str, str], body: bytes) -> ApiError:
         status = _Status(body[:200].decode(errors="replace"))
     wait = headers.get("Retry-After", "")
     words = " ".join(status.message.split()) or f"the API server answered {code}"
-    return ApiError(words, code, status.reason, float(wait) if wait.isdecimal() else 0.0)
+    seconds = min(float(wait), RETRY_AFTER_SECONDS_MAX) if wait.isdecimal() else 0.0
+    return ApiError(words, code, status.reason, seconds)
 
 
 def _lost(error: Exception) -> ApiError:

@@ -5,7 +5,8 @@ orders: launches and removals that were performed and of which the server has no
 goes when the server tells, so a daemon that starts anew knows as much as the one before it did.
 
 Nothing of what a request meets (refused, too many, silence) reaches the loop as an error: what can
-be tried again is, by a few threads (kubework.py); what cannot shows as a pod that has failed.
+be tried again is, by a few threads (kubework.py); what cannot, or has been for too long, shows as a
+pod that has failed.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class Order:
     launch: Launch | None = None  # to be created
     begun: bool = False  # some of it may be there already
     created: bool = False  # all of it is, so the next look has it
+    failing_at: Time | None = None  # since when it cannot be created
     refused_at: Time | None = None  # since when it is refused, and not for a fault of the job's
     remove: bool = False  # whatever is there
     given_up: KubePod | None = None  # why it is removed: this one never came to run
@@ -271,7 +273,7 @@ class KubernetesCluster:
             self._give_up(key, order, self._failed(key, f"cannot start: {error}", True))
         except ApiError as error:
             blamed = error.code in INVALID
-            if error.passing or not (blamed or self._refused_for_long(order, error)):
+            if not (blamed or self._failing_for_long(order, error)):
                 raise
             self._give_up(key, order, self._failed(key, f"cannot start: {error}", blamed))
         else:
@@ -285,12 +287,16 @@ class KubernetesCluster:
         gone = [share for share in launch.shares if share.key not in there]
         return f"GPU {gone[0].gpu} on {gone[0].node}" if gone else ""
 
-    def _refused_for_long(self, order: Order, error: ApiError) -> bool:
+    def _failing_for_long(self, order: Order, error: ApiError) -> bool:
+        """What may do better later is tried for as long as a pod may take to start."""
         with self._lock:
             now = self._clock()
-            order.refused_at = order.refused_at or now
+            order.failing_at = order.failing_at or now
+            order.refused_at = None if error.passing else order.refused_at or now
             order.shown = tuple(replace(pod, reason=str(error)) for pod in order.shown)
-            return now - order.refused_at >= REFUSED_SECONDS
+            if order.refused_at is not None and now - order.refused_at >= REFUSED_SECONDS:
+                return True
+            return now - order.failing_at >= self._patience.start_seconds
 
     def _give_up(self, key: RunKey, order: Order, verdict: Pod) -> None:
         with self._lock:

@@ -34,6 +34,10 @@ IN_NAMESPACE: Sequence[Rule] = (
     Rule("secrets", ("create", "update")),
     Rule("events", ("list",)),
 )
+# In the one that the settings name, whoever has others: see kubelease.py.
+FOR_THE_LEASE: Sequence[Rule] = (
+    Rule("leases", ("get", "create", "update"), "coordination.k8s.io"),
+)
 IN_CLUSTER: Sequence[Rule] = (
     Rule("nodes", ("list", "watch")),
     Rule("tokenreviews", ("create",), "authentication.k8s.io"),

@@ -20,6 +20,7 @@ import click
 from scheduler.clusters.kubeverbs import (
     FOR_HOLDERS,
     FOR_MIXED_NODES,
+    FOR_THE_LEASE,
     IN_CLUSTER,
     IN_NAMESPACE,
     Rule,
@@ -166,6 +167,7 @@ def needed(config: Config, namespaces: Sequence[str]) -> dict[str, Sequence[Rule
     """What a daemon with these settings needs, by namespace; "" is the cluster."""
     wanted = config.kubernetes
     rules: dict[str, Sequence[Rule]] = dict.fromkeys(namespaces, IN_NAMESPACE)
+    rules[wanted.namespace] = [*IN_NAMESPACE, *FOR_THE_LEASE]
     rules[""] = [r for r in IN_CLUSTER if wanted.token_audience or r.resource != "tokenreviews"]
     if wanted.holder_image:
         place = wanted.holder_namespace or wanted.namespace

@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from scheduler.clusters.holding import TOKEN, Dress
-from scheduler.clusters.kubeverbs import FOR_HOLDERS, FOR_MIXED_NODES, IN_CLUSTER, IN_NAMESPACE
+from scheduler.clusters.kubeverbs import (
+    FOR_HOLDERS,
+    FOR_MIXED_NODES,
+    FOR_THE_LEASE,
+    IN_CLUSTER,
+    IN_NAMESPACE,
+)
 from scheduler.config import Config, listen_address, load
 from scheduler.daemon import VERSION
 from tests.deploy.manifests import DAEMON, FOLDERS, JOBS, containers, manifests, one
@@ -153,7 +159,7 @@ def test_the_daemon_may_do_just_what_is_in_the_one_list(folder: str, config: Con
     """Its own tests run under the very same rules: see tests/kube/cluster.py."""
     role, everywhere = one(folder, "Role"), one(folder, "ClusterRole")
     assert role["metadata"]["namespace"] == JOBS
-    assert role["rules"] == [rule.written() for rule in IN_NAMESPACE]
+    assert role["rules"] == [rule.written() for rule in (*IN_NAMESPACE, *FOR_THE_LEASE)]
     assert everywhere["rules"] == [rule.written() for rule in IN_CLUSTER]
     if config.kubernetes.holder_image:
         role = one(folder, "Role", f"{DAEMON}-holders")

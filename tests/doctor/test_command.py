@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.clusters.kubeverbs import FOR_HOLDERS, FOR_MIXED_NODES, IN_CLUSTER, IN_NAMESPACE
+from scheduler.clusters.kubeverbs import (
+    FOR_HOLDERS,
+    FOR_MIXED_NODES,
+    FOR_THE_LEASE,
+    IN_CLUSTER,
+    IN_NAMESPACE,
+)
 from scheduler.config import Config, Kubernetes
 from scheduler.doctor.command import main, needed
 
@@ -17,7 +23,7 @@ JOBS = Kubernetes(namespace="jobs")
 
 def test_what_is_needed_follows_from_the_settings() -> None:
     assert needed(Config(kubernetes=JOBS), ["jobs", "ada"]) == {
-        "jobs": IN_NAMESPACE,
+        "jobs": [*IN_NAMESPACE, *FOR_THE_LEASE],
         "ada": IN_NAMESPACE,
         "": list(IN_CLUSTER),
     }
@@ -33,7 +39,7 @@ def test_holders_need_more_where_they_are() -> None:
     assert rules[""] == [*IN_CLUSTER, *FOR_MIXED_NODES]
     here = replace(held, holder_namespace="", node_mode="owned")
     rules = needed(Config(kubernetes=here), ["jobs"])
-    assert rules == {"jobs": [*IN_NAMESPACE, *FOR_HOLDERS], "": list(IN_CLUSTER)}
+    assert rules == {"jobs": [*IN_NAMESPACE, *FOR_THE_LEASE, *FOR_HOLDERS], "": list(IN_CLUSTER)}
 
 
 WRONG: list[tuple[list[str], str]] = [

@@ -15,7 +15,7 @@ from typing import Any
 from scheduler.clusters.folders import Place
 from scheduler.clusters.kubeapi import Server
 from scheduler.clusters.kubernetes import KubernetesCluster
-from scheduler.clusters.kubeverbs import IN_CLUSTER, IN_NAMESPACE
+from scheduler.clusters.kubeverbs import FOR_THE_LEASE, IN_CLUSTER, IN_NAMESPACE
 from scheduler.clusters.manifests import Shape
 from scheduler.errors import Unavailable
 from scheduler.model import Event, JobId, JobSpec, Launch, Observed, Pod, Share
@@ -24,7 +24,7 @@ from tests.kube.kubelet import Kubelet
 from tests.support import eventually
 
 # What deploy/ grants, verb by verb.
-RULES: tuple[Rule, ...] = tuple(rule.written() for rule in IN_NAMESPACE)
+RULES: tuple[Rule, ...] = tuple(rule.written() for rule in (*IN_NAMESPACE, *FOR_THE_LEASE))
 CLUSTER_RULES: tuple[Rule, ...] = tuple(rule.written() for rule in IN_CLUSTER)
 
 
@@ -33,7 +33,8 @@ class Made:
 
     def __init__(self, kubeconfig: Path, namespace: str, **settings: Any) -> None:
         self.namespace, shape = namespace, settings.pop("shape", {})
-        self.server = Server(kubeconfig, settings.pop("request_seconds", 2.0))
+        checked = {name: settings.pop(name) for name in ("before_changes",) if name in settings}
+        self.server = Server(kubeconfig, settings.pop("request_seconds", 2.0), **checked)
         self.told: list[Observed] = []
         self.cluster = KubernetesCluster(
             self.server,
@@ -107,6 +108,18 @@ def launch_on(made: Made) -> Launch:
 def of(launch: Launch, seen: Observed) -> list[Pod]:
     key = launch.job_id, launch.attempt
     return [pod for pod in seen.pods if (pod.job_id, pod.attempt) == key]
+
+
+def over(made: Made, launch: Launch) -> Pod:
+    """How it ended."""
+    found: list[Pod] = []
+
+    def ended() -> bool:
+        found[:] = [pod for pod in of(launch, made.observe()) if not pod.alive]
+        return bool(found)
+
+    eventually(ended)
+    return found[0]
 
 
 def until(made: Made, kubelet: Kubelet, true: Callable[[Observed], object]) -> Observed:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.kube.cluster import allowed
 from tests.kube.control import ControlPlane
 from tests.kube.images import python_image
+from tests.kube.kubelet import Kubelet
 from tests.kube.nodes import Nodes, missing, running
 from tests.kube.processes import Process
 from tests.kube.proxy import Proxy
@@ -99,14 +101,41 @@ def _during_a_test(process: Process) -> Iterator[None]:
     process.kill()
 
 
+@pytest.fixture(scope="module")
+def _shared(request: pytest.FixtureRequest) -> tuple[str, Path] | None:
+    """A module's NAMESPACE, if it says one, and a daemon's kubeconfig: made once for all tests."""
+    name: str | None = getattr(request.module, "NAMESPACE", None)
+    if name is None:
+        return None
+    control: ControlPlane = request.getfixturevalue("_control_plane")
+    control.namespace(name)
+    return name, allowed(control, name)
+
+
 @pytest.fixture
-def namespace(control: ControlPlane) -> Iterator[str]:
-    """The name of a namespace that no other test has."""
+def namespace(control: ControlPlane, _shared: tuple[str, Path] | None) -> Iterator[str]:
+    """The name of a namespace that no other test has, or no other module that says NAMESPACE."""
+    if _shared:
+        yield _shared[0]
+        return
     name = f"test-{next(_numbers)}"
     control.namespace(name)
     yield name
     control.start()  # the test may have killed it
     control.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture
+def kubeconfig(control: ControlPlane, namespace: str, _shared: tuple[str, Path] | None) -> Path:
+    """Of a daemon in this namespace, which may do what it must."""
+    return _shared[1] if _shared else allowed(control, namespace)
+
+
+@pytest.fixture
+def kubelet(control: ControlPlane, namespace: str) -> Iterator[Kubelet]:
+    """Plays a node, for the pods in this namespace."""
+    with Kubelet(control, namespace).at_work() as kubelet:
+        yield kubelet
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from scheduler.clusters.kuberuns import Runs
 from scheduler.clusters.manifests import Shape, manifests
 from scheduler.clusters.pods import KubePod
 from scheduler.errors import ConfigError, Unavailable
-from scheduler.model import Failure, Gpu, JobId, Launch, Pod, PodState, Remove, Share
-from tests.kube.cluster import CLUSTER_RULES, RULES, Made, allowed, launch_on, of, port, until
+from scheduler.model import Failure, Gpu, JobId, Launch, PodState, Remove, Share
+from tests.kube.cluster import CLUSTER_RULES, RULES, Made, launch_on, of, over, port, until
 from tests.kube.control import RBAC, ControlPlane
 from tests.kube.kubelet import CARDS, Kubelet
 from tests.kube.processes import free_port
@@ -29,18 +29,6 @@ from tests.support import eventually
 
 NAMESPACE = "ports"
 SHAPE = Shape("scheduler:7070", NAMESPACE, "none:1")
-
-
-@pytest.fixture(scope="module")
-def kubeconfig(_control_plane: ControlPlane) -> Path:
-    _control_plane.namespace(NAMESPACE)
-    return allowed(_control_plane, NAMESPACE)
-
-
-@pytest.fixture
-def kubelet(control: ControlPlane) -> Iterator[Kubelet]:
-    with Kubelet(control, NAMESPACE).at_work() as kubelet:
-        yield kubelet
 
 
 @pytest.fixture
@@ -56,17 +44,6 @@ def running(made: Made, kubelet: Kubelet, **fields: Any) -> Launch:
     made.perform(launch)
     until(made, kubelet, lambda seen: of(launch, seen)[0].state is PodState.RUNNING)
     return launch
-
-
-def over(made: Made, launch: Launch) -> Pod:
-    found: list[Pod] = []
-
-    def ended() -> bool:
-        found[:] = [pod for pod in of(launch, made.observe()) if not pod.alive]
-        return bool(found)
-
-    eventually(ended)
-    return found[0]
 
 
 def name(launch: Launch, rank: int = 0) -> str:

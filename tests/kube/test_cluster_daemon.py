@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.kube.cluster import allowed
-from tests.kube.control import ControlPlane
 from tests.kube.kubelet import Kubelet
 from tests.support import Daemon, eventually
 
@@ -24,17 +22,9 @@ runtime_class = ""
 
 
 @pytest.fixture
-def kubelet(control: ControlPlane, namespace: str) -> Iterator[Kubelet]:
-    with Kubelet(control, namespace).at_work() as kubelet:
-        yield kubelet
-
-
-@pytest.fixture
-def daemon(
-    control: ControlPlane, namespace: str, kubelet: Kubelet, tmp_path: Path
-) -> Iterator[Daemon]:
+def daemon(kubeconfig: Path, namespace: str, kubelet: Kubelet, tmp_path: Path) -> Iterator[Daemon]:
     file = tmp_path / "settings.toml"
-    file.write_text(SETTINGS.format(kubeconfig=allowed(control, namespace), namespace=namespace))
+    file.write_text(SETTINGS.format(kubeconfig=kubeconfig, namespace=namespace))
     daemon = Daemon(tmp_path / "state", "0", "--config", str(file))
     yield daemon.start()
     daemon.end()

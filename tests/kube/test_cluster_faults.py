@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from scheduler.clusters.kubernetes import Patience
 from scheduler.errors import Unavailable
-from scheduler.model import Observed, PodState, Remove
-from tests.kube.cluster import Made, allowed, launch_on, of, port, until
+from scheduler.model import Failure, Observed, PodState, Remove
+from tests.kube.cluster import Made, launch_on, of, over, port, until
 from tests.kube.control import ControlPlane, token_file
 from tests.kube.kubelet import Kubelet
 from tests.kube.proxy import Answer, Delay, Effect, Expire, Proxy, Reset, Silence
@@ -39,18 +41,6 @@ PASSING = [
 
 def named(effect: Effect) -> str:
     return str(effect)
-
-
-@pytest.fixture(scope="module")
-def kubeconfig(_control_plane: ControlPlane) -> Path:
-    _control_plane.namespace(NAMESPACE)
-    return allowed(_control_plane, NAMESPACE)
-
-
-@pytest.fixture
-def kubelet(control: ControlPlane) -> Iterator[Kubelet]:
-    with Kubelet(control, NAMESPACE).at_work() as kubelet:
-        yield kubelet
 
 
 @pytest.fixture
@@ -80,6 +70,31 @@ def test_a_creation_that_fails_is_tried_again_and_is_one_creation(
     seen_until(lambda seen: [pod for pod in of(launch, seen) if pod.state == "running"])
     assert fault.hit
     assert len(kubelet.pods()) == 1
+
+
+@pytest.mark.parametrize("what", ["configmaps", "pods"])
+@pytest.mark.parametrize("effect", [Answer(500), Answer(429), Silence()], ids=named)
+def test_a_creation_that_always_fails_is_given_up_when_a_pod_should_have_started_long_ago(
+    effect: Effect, what: str, proxy: Proxy, kubeconfig: Path, kubelet: Kubelet
+) -> None:
+    now, words = [1.8e9], f"answers {effect.status}" if isinstance(effect, Answer) else "no answer"
+    settings: dict[str, Any] = {"clock": lambda: now[0], "patience": Patience(start_seconds=900)}
+    with port(proxy.kubeconfig(kubeconfig), NAMESPACE, **settings) as made:
+        launch = launch_on(made)
+        fault = proxy.inject(effect, "POST", f"/{what}", FOR_EVER)
+        made.perform(launch)
+        eventually(lambda: words in of(launch, made.observe())[0].reason)
+        now[0] += 890
+        tries = len(fault.hit)
+        eventually(lambda: len(fault.hit) > tries + 1)
+        assert [pod.state for pod in of(launch, made.observe())] == [PodState.PENDING]
+        now[0] += 20
+        ended = over(made, launch)
+        assert ended.reason == Failure.LOST, "which costs no retry"
+        assert ended.said.startswith("cannot start: ")
+        assert words in ended.said
+        assert not kubelet.pods()
+        eventually(lambda: not kubelet.owners())
 
 
 @pytest.mark.parametrize("what", ["configmaps", "pods"])

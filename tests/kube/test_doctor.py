@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,8 @@ import pytest
 
 from scheduler.clusters.canaries import CANARY
 from scheduler.clusters.kubeapi import ApiError, Server
-from scheduler.clusters.kubeverbs import IN_CLUSTER, IN_NAMESPACE, Rule
+from scheduler.clusters.kubeverbs import FOR_THE_LEASE, IN_CLUSTER, IN_NAMESPACE, Rule
 from scheduler.doctor.command import main
-from tests.kube.cluster import allowed
 from tests.kube.control import RBAC, ControlPlane, token_file
 from tests.kube.kubelet import Kubelet
 from tests.kube.proxy import Answer, Proxy, Reset, Silence
@@ -39,6 +38,7 @@ runtime_class = ""
 request_seconds = 5
 """
 Found = list[dict[str, Any]]
+ALL = (*IN_NAMESPACE, *FOR_THE_LEASE, *IN_CLUSTER)  # that a daemon must be allowed
 
 
 class Doctor:
@@ -62,17 +62,6 @@ class Doctor:
         """What is wrong; of warnings, those about what the account may not see are left out."""
         _, found = self.finds(*words)
         return [each for each in found if each["level"] != "ok" and each["what"] != "rest"]
-
-
-@pytest.fixture
-def kubeconfig(control: ControlPlane, namespace: str) -> Path:
-    return allowed(control, namespace)
-
-
-@pytest.fixture
-def kubelet(control: ControlPlane, namespace: str) -> Iterator[Kubelet]:
-    with Kubelet(control, namespace).at_work() as kubelet:
-        yield kubelet
 
 
 @pytest.fixture
@@ -111,7 +100,7 @@ def test_a_daemon_s_own_account_finds_all_well_and_says_what_it_may_not_see(
         line.startswith(f"ok       server       {control.url}: Kubernetes v1.") for line in lines
     )
     who = f"system:serviceaccount:{namespace}:scheduler"
-    verbs = sum(len(rule.verbs) for rule in (*IN_NAMESPACE, *IN_CLUSTER))
+    verbs = sum(len(rule.verbs) for rule in ALL)
     needed = f"ok       permissions  {who} may do all that is needed ({verbs} verbs)"
     assert needed in lines
     admitted = f"ok       namespace    {namespace}: a pod such as those of jobs is admitted"
@@ -134,7 +123,7 @@ def test_an_administrator_sees_all_of_it_and_asks_for_the_daemon_s_account(
     code, found = doctor.finds("--kubeconfig", control.admin, "--account", f"{namespace}/modest")
     assert code == 1
     lacks = [each for each in found if each["what"] == "permissions"]
-    assert len(lacks) == len((*IN_NAMESPACE, *IN_CLUSTER))
+    assert len(lacks) == len(ALL)
 
 
 def test_nothing_is_left_of_a_look(doctor: Doctor, control: ControlPlane, namespace: str) -> None:
@@ -157,7 +146,7 @@ def test_each_verb_that_is_missing_is_named_with_the_rule_that_helps(
     admin = Server(control.admin, 10.0)
     own = f"/apis/{RBAC}/namespaces/{namespace}/roles/scheduler"
     everywhere = f"/apis/{RBAC}/clusterroles/{namespace}-scheduler"
-    for path, rules in ((own, IN_NAMESPACE), (everywhere, IN_CLUSTER)):
+    for path, rules in ((own, (*IN_NAMESPACE, *FOR_THE_LEASE)), (everywhere, IN_CLUSTER)):
         role = json.loads(admin.call("GET", path))
         role["metadata"].pop("resourceVersion")
         role["metadata"].pop("managedFields")
@@ -208,7 +197,7 @@ def test_the_printed_commands_give_what_is_missing(
 
     def all_is_lacking() -> bool:
         found[:] = [each for each in doctor.troubles() if each["what"] == "permissions"]
-        return len(found) == len((*IN_NAMESPACE, *IN_CLUSTER))
+        return len(found) == len(ALL)
 
     eventually(all_is_lacking)
     follow(control, found)

@@ -23,7 +23,7 @@ from scheduler.clusters.kubelogs import MISSED, Logs
 from scheduler.clusters.kubernetes import Patience
 from scheduler.clusters.pods import KubePod
 from scheduler.model import Launch, PodState, Remove
-from tests.kube.cluster import Made, allowed, launch_on, of, port, until
+from tests.kube.cluster import Made, launch_on, of, port, until
 from tests.kube.container_logs import ContainerLogs
 from tests.kube.control import LOOPBACK, ControlPlane
 from tests.kube.kubelet import Kubelet
@@ -33,12 +33,6 @@ from tests.support import eventually
 NAMESPACE = "logs"
 FOR_EVER = 1_000_000  # times
 LOGS = r"/pods/[^/]+/log"
-
-
-@pytest.fixture(scope="module")
-def kubeconfig(_control_plane: ControlPlane) -> Path:
-    _control_plane.namespace(NAMESPACE)
-    return allowed(_control_plane, NAMESPACE)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from scheduler.clusters.kubeapi import Server
 from scheduler.clusters.kubetokens import review
 from scheduler.errors import Unavailable
-from tests.kube.cluster import RULES, allowed
+from tests.kube.cluster import RULES
 from tests.kube.control import ControlPlane
 from tests.kube.proxy import Answer, Effect, Proxy, Reset, Silence
 from tests.support import Daemon
@@ -25,11 +25,6 @@ def ada(control: ControlPlane, namespace: str) -> str:
     """A service account, as a person may have one; this is its name in the cluster."""
     control.account(namespace, ADA)
     return f"system:serviceaccount:{namespace}:{ADA}"
-
-
-@pytest.fixture
-def kubeconfig(control: ControlPlane, namespace: str) -> Path:
-    return allowed(control, namespace)
 
 
 @pytest.fixture

@@ -13,18 +13,13 @@ import pytest
 from scheduler.clusters.kubeapi import Server
 from scheduler.clusters.kubernetes import KubernetesCluster
 from scheduler.clusters.kubespaces import Namespaces
+from scheduler.clusters.kubeverbs import IN_NAMESPACE
 from scheduler.clusters.manifests import Shape
 from scheduler.errors import Unavailable
 from scheduler.model import Event, JobId, JobSpec, Launch, Observed, PodState, Remove, Share
-from tests.kube.cluster import RULES, allowed
 from tests.kube.control import RBAC, ControlPlane
 from tests.kube.kubelet import Kubelet
 from tests.support import Daemon, eventually
-
-
-@pytest.fixture
-def kubeconfig(control: ControlPlane, namespace: str) -> Path:
-    return allowed(control, namespace)
 
 
 @pytest.fixture
@@ -32,7 +27,8 @@ def own(control: ControlPlane, namespace: str, kubeconfig: Path) -> Iterator[str
     """Another namespace, in which the daemon may do the same."""
     name = f"{namespace}-own"
     control.namespace(name)
-    role = {"apiVersion": RBAC, "kind": "Role", "metadata": {"name": "scheduler"}, "rules": RULES}
+    rules = [rule.written() for rule in IN_NAMESPACE]
+    role = {"apiVersion": RBAC, "kind": "Role", "metadata": {"name": "scheduler"}, "rules": rules}
     control.apply(role, name)
     control.apply(
         {
@@ -60,12 +56,6 @@ class Told:
         assert isinstance(event, Observed)
         with self._lock:
             self.looks.append(event)
-
-
-@pytest.fixture
-def kubelet(control: ControlPlane, namespace: str) -> Iterator[Kubelet]:
-    with Kubelet(control, namespace).at_work() as kubelet:
-        yield kubelet
 
 
 @pytest.fixture
