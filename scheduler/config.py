@@ -94,6 +94,7 @@ class Kubernetes:
     token_audience: str = "epoch-scheduler"
     request_seconds: Positive = 10.0
     list_every_seconds: Annotated[float, msgspec.Meta(ge=10, le=300)] = 30.0
+    lease_seconds: Annotated[int, msgspec.Meta(ge=3, le=300)] = 30
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from scheduler.agents import Agents
 from scheduler.api import Api
 from scheduler.certificates import credentials
 from scheduler.config import Config, listen_address, load
-from scheduler.errors import ConfigError, InvariantError, SchedulerError
+from scheduler.errors import ConfigError, InvariantError, SchedulerError, Taken
 from scheduler.host import Pods, ThisMachine, host
 from scheduler.housekeeping import Chore, Housekeeping, chores, every
 from scheduler.identity import TokenSocket, secret, user_of, user_token
@@ -71,7 +71,7 @@ GRACE_SECONDS = 1.0  # for calls under way, when asked to end
     \b
     exit codes:
       0   asked to end (SIGTERM, SIGINT)
-      1   the port or the state folder is in use
+      1   the port, the state folder or the cluster is in use
       2   a wrong flag, setting or file
       70  a bug of ours, noticed before anything wrong was written
       74  the database cannot be written
@@ -139,7 +139,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = command.main(argv, "scheduler-daemon", standalone_mode=False)
     except click.ClickException as error:
         return _complain(error.format_message(), WRONG_SETTINGS)
-    except process.Taken as error:
+    except Taken as error:
         return _complain(str(error), TAKEN)
     except ConfigError as error:
         return _complain(str(error), WRONG_SETTINGS)
@@ -176,6 +176,8 @@ def run(config: Config) -> int:
                 scheduler.step()
             logger.info("stopped")
             return DONE
+        except Taken:  # another daemon has the cluster now
+            raise
         except InvariantError as error:
             logger.critical("invariant_broken", error=str(error))
             logger.critical("invariant_story", story=_story(config, str(error)))
@@ -215,6 +217,8 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     address = process.address(config.listen, config.state_dir)
     encrypted = _encrypted(config)
     home = host(config, inbox.now, address)
+    if home.lease:
+        parts.enter_context(home.lease.held(inbox.fail))
     cluster = home.cluster
     scheduler = Scheduler(inbox, log.Told(store, logger), cluster, policy, config.rules)
 

@@ -57,6 +57,10 @@ class ConfigError(SchedulerError):
     status = "FAILED_PRECONDITION"
 
 
+class Taken(ConfigError):
+    """Somebody else has it now; later it may be free."""
+
+
 class InvariantError(SchedulerError):
     """Our bug. Ends the process before anything wrong is written."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,13 +22,14 @@ from scheduler.clusters.local import LocalCluster
 from scheduler.clusters.manifests import Shape, manifests, notes, told
 from scheduler.config import Config
 from scheduler.errors import ConfigError, Impossible
-from scheduler.identity import user_name
+from scheduler.identity import fingerprint, secret, user_name
 from scheduler.model import GpuKey, JobId, JobSpec, Launch, Time
 from scheduler.people import Way
 from scheduler.reviews import Reviewed
 from scheduler.usage import Usage
 
 if TYPE_CHECKING:  # its client is big, and loaded only where it is used
+    from scheduler.clusters.kubelease import Lease
     from scheduler.clusters.kubernetes import KubernetesCluster
 
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # what a job calls instead
@@ -42,6 +44,7 @@ class ThisMachine:
     reserved: Collection[str] = RESERVED_ENVIRONMENT
     ways: Sequence[Way] = ()
     reports: None = None  # its agent is in this process
+    lease: None = None
 
     @property
     def logs(self) -> Path:
@@ -79,6 +82,7 @@ class Pods:
     logs: Path
     ways: Sequence[Way]  # to know a person, besides by our own tokens
     reports: Reports  # of the agents on its nodes
+    lease: Lease  # of the cluster: without it nothing is changed there
     reserved: Collection[str] = RESERVED_ENVIRONMENT
 
     def about(self) -> Mapping[str, object]:
@@ -125,6 +129,7 @@ def _pods(config: Config, clock: Callable[[], Time]) -> Pods:
     from scheduler.clusters.kubeapi import Server
     from scheduler.clusters.kubeheld import Held
     from scheduler.clusters.kubeholders import Keeping
+    from scheduler.clusters.kubelease import RENEWALS, Lease
     from scheduler.clusters.kubernetes import KubernetesCluster, Patience
     from scheduler.clusters.kubespaces import Namespaces
     from scheduler.clusters.kubetokens import review
@@ -134,11 +139,18 @@ def _pods(config: Config, clock: Callable[[], Time]) -> Pods:
     holders = _holders(config, shape)
     logs = config.state_dir.absolute() / "logs"
     server = Server(wanted.kubeconfig, wanted.request_seconds)
+    lease = Lease(
+        Server(wanted.kubeconfig, min(wanted.request_seconds, wanted.lease_seconds / RENEWALS)),
+        wanted.namespace,
+        f"{socket.gethostname()}_{fingerprint(secret(config.state_dir / 'secret'))}",
+        wanted.lease_seconds,
+        clock,
+    )
     known = Reviewed(partial(review, server), wanted.token_audience, config.users, clock).user
 
     def of(namespace: str) -> KubernetesCluster:
         return KubernetesCluster(
-            Server(wanted.kubeconfig, wanted.request_seconds),
+            Server(wanted.kubeconfig, wanted.request_seconds, lease.check),
             replace(shape, namespace=namespace),
             clock,
             patience=Patience(wanted.image_deadline_seconds, wanted.start_deadline_seconds),
@@ -156,7 +168,7 @@ def _pods(config: Config, clock: Callable[[], Time]) -> Pods:
     spaces = Namespaces(everybody, theirs) if theirs else everybody
     if holders:
         keeping = Keeping(
-            Server(wanted.kubeconfig, wanted.request_seconds),
+            Server(wanted.kubeconfig, wanted.request_seconds, lease.check),
             holders.dress,
             wanted.node_mode,
             [wanted.namespace, *others],
@@ -166,7 +178,7 @@ def _pods(config: Config, clock: Callable[[], Time]) -> Pods:
         cluster = Watched(held, held.reports)
     else:
         cluster = Watched(spaces, reports.newest)
-    return Pods(cluster, shape, logs, [known] if wanted.token_audience else [], reports)
+    return Pods(cluster, shape, logs, [known] if wanted.token_audience else [], reports, lease)
 
 
 def _holders(config: Config, shape: Shape) -> Holders | None:

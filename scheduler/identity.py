@@ -59,6 +59,11 @@ def _make_secret(path: Path) -> None:
         draft.unlink(missing_ok=True)
 
 
+def fingerprint(secret: bytes) -> str:
+    """By which others know whose it is, and which tells nothing of it."""
+    return hmac.digest(secret, b"fingerprint of a state folder", "sha256").hex()[:16]
+
+
 def user_token(secret: bytes, user: str) -> str:
     return f"{user}.{hmac.digest(secret, user.encode(), 'sha256').hex()}"
 

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from scheduler.errors import Busy, Unavailable
+from scheduler.errors import Busy, SchedulerError, Unavailable
 from scheduler.model import Event, Time
 
 BATCH_MAX = 1_000
@@ -54,6 +54,7 @@ class QueueInbox:
         self._news: deque[tuple[Event, _Asker | None]] = deque()
         self._taken: list[_Asker] = []  # of the batch that the loop works on
         self._closed: str | None = None
+        self._failure: SchedulerError | None = None
 
     def now(self) -> Time:
         return self._clock.now()
@@ -79,6 +80,8 @@ class QueueInbox:
                 if left is not None and left <= 0:
                     break
                 self._changed.wait(None if left is None else min(left, GLANCE_SECONDS))
+            if self._failure is not None:
+                raise self._failure
             batch = [self._news.popleft() for _ in range(min(len(self._news), BATCH_MAX))]
             self._taken = [asker for _, asker in batch if asker]
         return [event for event, _ in batch]
@@ -95,6 +98,11 @@ class QueueInbox:
             self._changed.notify_all()
         for asker in left:
             asker.answer(refusal=why)
+
+    def fail(self, why: SchedulerError) -> None:
+        """Close it, and have the loop's next wait raise this: it is to do nothing any more."""
+        self._failure = why
+        self.close(str(why))
 
     def _add(self, event: Event, asker: _Asker | None) -> None:
         with self._changed:

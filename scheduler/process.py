@@ -18,7 +18,7 @@ from typing import TextIO
 import structlog
 
 from scheduler.config import listen_address
-from scheduler.errors import ConfigError
+from scheduler.errors import ConfigError, Taken
 from scheduler.inbox import QueueInbox
 
 STOP_SECONDS_MAX = 4.0  # after that a daemon ends without ceremony: no crash loses anything
@@ -28,10 +28,6 @@ PORTS = range(30_000, 32_768)
 PORT = "port"  # the file that remembers it
 
 log = structlog.get_logger("scheduler.process")
-
-
-class Taken(ConfigError):
-    """Somebody else has it now; later it may be free."""
 
 
 def hold(state_dir: Path) -> TextIO:

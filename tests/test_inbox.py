@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.errors import Busy, SchedulerError, Unavailable
+from scheduler.errors import Busy, SchedulerError, Taken, Unavailable
 from scheduler.inbox import BATCH_MAX, Clock, QueueInbox
 from scheduler.model import Event, JobId, Reported
 
@@ -178,6 +178,18 @@ def test_closing_wakes_the_loop() -> None:
     loop = Caller(inbox.wait, None)
     inbox.close("it stops")
     loop.done()
+
+
+def test_a_loop_that_must_do_nothing_any_more_is_told_why() -> None:
+    inbox = QueueInbox()
+    loop, asker = Caller(inbox.wait, None), Caller(inbox.ask, event(1))
+    loop.done()
+    inbox.fail(Taken("somebody else has it"))
+    asker.done()
+    assert str(asker.error) == "somebody else has it"
+    for _ in range(2):
+        with pytest.raises(Taken, match="somebody else has it"):
+            inbox.wait(inbox.now())
 
 
 # --- the clock ------------------------------------------------------------------------------------
