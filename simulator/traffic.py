@@ -36,7 +36,7 @@ from scheduler.model import (
     View,
 )
 from simulator.outcome import Tally
-from simulator.trainings import EXIT_STOPPED, told_to_stop
+from simulator.trainings import EXIT_STOPPED, pending, told_to_stop
 from simulator.truths import TraceJob, Truth
 
 REMOVED_AFTER_SECONDS = 1.0
@@ -53,7 +53,7 @@ class Training:
     gpus: dict[GpuKey, Gpu]
     launched_at: Time
     epoch_seconds: float  # alone
-    pod: Pod
+    pods: list[Pod]  # one for each node, and all in one state
     epoch: int  # so many are finished
     entered_at: Time = 0.0  # the epoch that it is in
     left_seconds: float = 0.0  # of that epoch, were it alone from `timed_at` on
@@ -65,6 +65,17 @@ class Training:
     @property
     def key(self) -> RunKey:
         return self.launch.job_id, self.launch.attempt
+
+    @property
+    def state(self) -> PodState:
+        return self.pods[0].state
+
+    def show(
+        self, state: PodState, code: int | None = None, reason: str = "", at: Time | None = None
+    ) -> None:
+        self.pods = [
+            replace(pod, state=state, exit_code=code, reason=reason, at=at) for pod in self.pods
+        ]
 
 
 class Traffic:
@@ -120,7 +131,8 @@ class Traffic:
 
     def _look(self) -> Observed:
         self._look_due = False
-        return Observed(self._time, self.nodes, tuple(run.pod for run in self.runs.values()))
+        pods = tuple(pod for run in self.runs.values() for pod in run.pods)
+        return Observed(self._time, self.nodes, pods)
 
     def _news(self) -> bool:
         return bool(self._mail) or self._look_due
@@ -154,7 +166,7 @@ class Traffic:
         if isinstance(action, Launch):
             if run is None:
                 self._launch(action)
-        elif run is not None and run.pod.alive:
+        elif run is not None and run.pods[0].alive:
             self._terminate(run)
         elif run is not None:
             del self.runs[run.key]
@@ -174,7 +186,7 @@ class Traffic:
             launched_at=self._time,
             # All wait for the slowest, so a mixed gang is as fast as if all were of that type.
             epoch_seconds=max(truth.epoch_seconds(type, len(gpus), nodes) for type in types),
-            pod=Pod(launch.job_id, launch.attempt, PodState.PENDING, launch.shares),
+            pods=pending(launch),
             epoch=launch.epochs_done,
         )
         self.runs[run.key] = run
@@ -182,8 +194,8 @@ class Traffic:
         self._next(run, self.restart_seconds, self._begin)
 
     def _terminate(self, run: Training) -> None:
-        if run.pod.state is not PodState.TERMINATING:
-            run.pod = replace(run.pod, state=PodState.TERMINATING)
+        if run.state is not PodState.TERMINATING:
+            run.show(PodState.TERMINATING)
             self._cease(run)
             self._next(run, REMOVED_AFTER_SECONDS, self._vanish)
 
@@ -203,7 +215,7 @@ class Traffic:
         if math.isinf(run.epoch_seconds):
             self._exit(run, 1, "cannot train on these GPUs")
             return
-        run.pod = replace(run.pod, state=PodState.RUNNING)
+        run.show(PodState.RUNNING)
         run.trains = True
         run.timed_at = self._time
         for key in run.gpus:
@@ -239,7 +251,7 @@ class Traffic:
     def _exit(self, run: Training, code: int, reason: str = "") -> None:
         self._cease(run)
         state = PodState.FAILED if code else PodState.SUCCEEDED
-        run.pod = replace(run.pod, state=state, exit_code=code, reason=reason, at=self._time)
+        run.show(state, code, reason, self._time)
         self.tally.left(run.launch, run.launched_at, self._time, not code, code == EXIT_STOPPED)
         self._look_due = True
 

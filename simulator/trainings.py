@@ -37,6 +37,21 @@ def told_to_stop(run: Run, epoch: int) -> bool:
     return stop_at is not None and epoch >= stop_at and epoch < run.max_epochs - 1
 
 
+def pending(launch: Launch) -> list[Pod]:
+    """As the cluster shows what it has just been asked for: a pod for each node."""
+    nodes = dict.fromkeys(share.node for share in launch.shares) or {"": None}
+    return [
+        Pod(
+            launch.job_id,
+            launch.attempt,
+            PodState.PENDING,
+            tuple(share for share in launch.shares if share.node == node),
+            rank,
+        )
+        for rank, node in enumerate(nodes)
+    ]
+
+
 class Training:
     """One run: a process for each node that it has GPUs on, which live and work as one."""
 
@@ -60,17 +75,7 @@ class Training:
         self._slowness = 1.0  # times the seconds that an epoch takes alone
         self._left = 0.0  # of those seconds, when it began to
         self._turns = 0  # how often its pace has changed
-        nodes = dict.fromkeys(share.node for share in launch.shares) or {"": None}
-        self.pods = [
-            Pod(
-                launch.job_id,
-                launch.attempt,
-                PodState.PENDING,
-                tuple(share for share in launch.shares if share.node == node),
-                rank,
-            )
-            for rank, node in enumerate(nodes)
-        ]
+        self.pods = pending(launch)
         begins_after = world.rng.choice([1.0, 5.0, 10.0, 60.0])  # an image may have to be fetched
         world.after(world.rng.uniform(0.5, begins_after), self._begin)
         if world.chance(world.weather.deleted_by_hand):
@@ -93,13 +98,13 @@ class Training:
 
     def shown(self, agents: bool) -> list[Pod]:
         """Its pods; where there are agents, with what they see of its processes. Of a node out of
-        reach nobody sees anything."""
+        reach nobody sees anything; of the others that a gang is on, all."""
         mib = self.takes_mib
-        if not agents or not mib or self.cut_off_at is not None:
+        if not agents or not mib:
             return self.pods
         return [
             replace(pod, used=tuple(replace(share, memory_mib=mib) for share in pod.shares))
-            if pod.alive or self.left
+            if (pod.alive or self.left) and self.world.reaches(pod)
             else pod
             for pod in self.pods
         ]

@@ -26,6 +26,7 @@ from scheduler.model import (
     Launch,
     Node,
     Observed,
+    Pod,
     Remove,
     RunKey,
     Submitted,
@@ -350,6 +351,10 @@ class World:
         for run in [run for run in self.runs.values() if run.on(self.nodes[index].name)]:
             run.reconnect()
         self.changed()
+
+    def reaches(self, pod: Pod) -> bool:
+        nodes = {share.node for share in pod.shares}
+        return all(node.ready for node in self.nodes if node.name in nodes)
 
     # -- cards ------------------------------------------------------------------------------------
 

@@ -187,7 +187,7 @@ def test_pods_that_have_not_changed_are_the_same_objects() -> None:
     here.perform(launch(A, 0, epochs=9))
     here.perform(launch(B, 1, epochs=1))
     here.wait(30.0)
-    before = [run.pod for run in here.runs.values()]
+    before = [run.pods[0] for run in here.runs.values()]
     look = here.wait(None)[-1]
     assert isinstance(look, Observed)
     assert look.pods[0] is before[0]

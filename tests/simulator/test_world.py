@@ -172,6 +172,18 @@ def test_processes_that_are_left_are_seen_on_pods_that_are_over_and_then_gone() 
     assert list(dict.fromkeys(seen)) == [True, False]
 
 
+def test_of_a_gang_is_seen_what_is_left_on_the_node_that_is_in_reach() -> None:
+    here = world(Weather(process_left=1.0), agents=True)
+    here.nodes.append(core.node(name="n2"))
+    here.perform(replace(LAUNCH, shares=(core.share(1000), core.share(1000, node="n2"))))
+    while not any(pod.used for pod in here.observe().pods if not pod.alive):
+        here.pass_time(1.0)
+    (run,) = here.runs.values()
+    here.nodes[1] = replace(here.nodes[1], ready=False)
+    run.cut_off("n2")
+    assert [bool(pod.used) for pod in here.observe().pods] == [True, False]
+
+
 def test_a_lost_card_is_shown_and_what_ran_there_works_no_more() -> None:
     here = world(Weather(gpu_lost_every_seconds=100.0))
     here.perform(LAUNCH)
