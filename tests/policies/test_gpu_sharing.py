@@ -123,6 +123,19 @@ def test_a_run_that_can_be_asked_to_leave_keeps_its_neighbour_that_cannot() -> N
     assert cards_of(made, "long") == cards_of(made, "last")
 
 
+def test_a_card_is_not_kept_for_some_of_those_who_cannot_part() -> None:
+    made = town(2, ("first", {"shareable": False, "priority": 5}))
+    for name in ("a", "b", "c", "d"):
+        made.submit(name, memory_mib=2000, max_epochs=9)
+    made.submit("late", shareable=False, priority=0)
+    assert len({key for name in ("a", "b", "c", "d") for key in cards_of(made, name)}) == 1
+    made.exit("first")
+    assert made.running() == {"a", "b", "c", "d", "late"}
+    trains(made, "late", 60.0)
+    made.look()
+    assert made.run("late").phase is RunPhase.RUNNING, "as nobody else could have its card"
+
+
 def test_a_job_without_gpus_waits_for_a_node() -> None:
     made = Town(node(1, ready=False), rules=RULES, policy=gpu_sharing(RULES))
     made.look()
