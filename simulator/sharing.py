@@ -132,12 +132,15 @@ def _had_the_choice(job: Job, view: View) -> bool:
     run = job.run
     if run is None or run.phase is RunPhase.STOPPING:
         return False
-    return run.started_at == view.at or can_be_asked(run)
+    return run.started_at == view.at or can_be_asked(run, view)
 
 
-def can_be_asked(run: Run) -> bool:
-    """To stop at the end of an epoch, without loss."""
-    return run.phase is RunPhase.RUNNING and run.heard_at is not None and stoppable(run)
+def can_be_asked(run: Run, view: View) -> bool:
+    """To stop at the end of an epoch, without loss. What is on a node out of reach, if only in
+    part, may never hear of it: it would be killed in the end, and the epoch be lost."""
+    reached = {node.name for node in view.nodes if node.ready}
+    hears = run.heard_at is not None and all(share.node in reached for share in run.shares)
+    return run.phase is RunPhase.RUNNING and hears and stoppable(run)
 
 
 class Moves(RuleChecker):
@@ -211,7 +214,7 @@ class Room(RuleChecker):
             needs = sum(need_mib(job, gpu, self.rules) for job in holders)
             if needs > gpu.capacity_mib:
                 leaves = any(job.id in after.stopping for job in holders)
-                asked = [job for job in holders if job.run and can_be_asked(job.run)]
+                asked = [job for job in holders if job.run and can_be_asked(job.run, after)]
                 self.require(leaves or not asked, key, needs, "of", gpu.capacity_mib, *holders)
 
 
@@ -248,14 +251,14 @@ class Starvation(RuleChecker):
             if need_mib(job, gpu, self.rules) > gpu.capacity_mib:
                 continue
             left += not any(
-                self._in_the_way(view.jobs.get(id), job) for id, _ in view.held.get(key, {})
+                self._in_the_way(view.jobs.get(id), job, view) for id, _ in view.held.get(key, {})
             )
         return left < max(1, job.spec.gpus_min)
 
-    def _in_the_way(self, other: Job | None, job: Job) -> bool:
+    def _in_the_way(self, other: Job | None, job: Job, view: View) -> bool:
         if other is None or other.run is None:
             return False  # its pods are about to go
-        asked = other.run.phase is RunPhase.STOPPING or can_be_asked(other.run)
+        asked = other.run.phase is RunPhase.STOPPING or can_be_asked(other.run, view)
         return self.before(other, job) or not asked
 
     def before(self, other: Job, job: Job) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from scheduler.adopt import stoppable
-from scheduler.model import Gpu, GpuKey, JobId, Launch, Run, RunPhase, Time, View
+from scheduler.model import Gpu, GpuKey, JobId, Run, RunPhase, Time, View
 from simulator.checkers import Checker
 from simulator.world import Witness, World
 
@@ -75,16 +75,9 @@ class Shares(Checker):
 class Cards(Checker):
     """Nothing is started on a card that has a fault, and nothing is left on one that is lost."""
 
-    def launched(self, launch: Launch) -> None:
-        view = self.world.read()
-        run = view.jobs[launch.job_id].run
-        if run is None or run.started_at != view.at:
-            return  # asked for once more: it was decided when all was well
-        faults = {(node.name, gpu.uuid): gpu.fault for node in view.nodes for gpu in node.gpus}
-        wrong = [share for share in launch.shares if faults.get(share.key)]
-        self.require(not wrong, launch, "onto", wrong)
-
     def stepped(self, before: View, after: View) -> None:
+        if after.jobs is not before.jobs:
+            self._begun_where_all_is_well(before, after)
         if after.observed_at == before.observed_at:
             return
         lost = {(node.name, gpu.uuid) for node in after.nodes for gpu in node.gpus if gpu.lost}
@@ -92,6 +85,15 @@ class Cards(Checker):
             hangs = job.run and any(share.key in lost for share in job.run.shares)
             ends = job.run and _dies(job.run, after.at)
             self.require(bool(ends or not hangs), job, "was left on a lost card")
+
+    def _begun_where_all_is_well(self, before: View, after: View) -> None:
+        """What was decided then may be asked for once more when a fault has come."""
+        faulty = {(node.name, gpu.uuid) for node in after.nodes for gpu in node.gpus if gpu.fault}
+        for job in after.jobs.values() if faulty else ():
+            old = before.jobs.get(job.id)
+            if job.run and job.attempts != (old.attempts if old else 0):
+                wrong = [share for share in job.run.shares if share.key in faulty]
+                self.require(not wrong, job, "was started on", wrong)
 
 
 def _holders(key: GpuKey, before: View, after: View) -> dict[JobId, Holder]:
