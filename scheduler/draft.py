@@ -6,7 +6,7 @@ to the next: what was touched is part of its result.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -45,7 +45,7 @@ class Draft:
         self.pods: Mapping[RunKey, tuple[Pod, ...]] = view.pods
         self.nodes: tuple[Node, ...] = view.nodes
         self.held: Mapping[GpuKey, Mapping[RunKey, int]] = view.held
-        self.stopping = view.stopping
+        self.stopping: Set[JobId] = view.stopping
         self.disturbed: Mapping[GpuKey, Time] = view.disturbed
         self.kinds: Mapping[str, Kind] = view.kinds
         self.used: Mapping[str, Used] = view.used
@@ -55,6 +55,8 @@ class Draft:
         self.stale = view.stale
         self.why: Mapping[JobId, Reason] = view.why
         self._own_jobs: dict[JobId, Job] | None = None
+        self._own_stopping: set[JobId] | None = None
+        self._own_ended: dict[JobId, Time] | None = None
         self._own_held: dict[GpuKey, Mapping[RunKey, int]] | None = None
         self._own_disturbed: dict[GpuKey, Time] | None = None
         self._touched: dict[JobId, None] = {}
@@ -71,9 +73,13 @@ class Draft:
         self._enter_run(job.id, old.run if old else None, job.run)
         stopping = job.run is not None and job.run.phase is RunPhase.STOPPING
         if stopping != (job.id in self.stopping):
-            self.stopping ^= {job.id}
+            if self._own_stopping is None:
+                self.stopping = self._own_stopping = set(self.stopping)
+            self._own_stopping ^= {job.id}
         if job.outcome and not (old and old.outcome):
-            self.ended = {**self.ended, job.id: self.now}
+            if self._own_ended is None:
+                self.ended = self._own_ended = dict(self.ended)
+            self._own_ended[job.id] = self.now
             self.learn(job)
         if not self.stale:
             self.stale = old is None or _matters(old) != _matters(job)
@@ -101,7 +107,8 @@ class Draft:
             jobs, ended = dict(self.jobs), dict(self.ended)
             for job_id in old:
                 del jobs[job_id], ended[job_id]
-            self.jobs, self._own_jobs, self.ended = jobs, jobs, ended
+            self.jobs = self._own_jobs = jobs
+            self.ended = self._own_ended = ended
 
     def disturb(self, run: Run) -> None:
         """Somebody begins to train on these GPUs, or ceases to."""
@@ -132,7 +139,7 @@ class Draft:
             pods=self.pods,
             nodes=self.nodes,
             held=self.held,
-            stopping=self.stopping,
+            stopping=frozenset(self.stopping),
             disturbed=self.disturbed,
             kinds=self.kinds,
             used=self.used,
