@@ -115,6 +115,8 @@ class _Sparse:
         """To a block of the matrix; no column is in it twice."""
         first, last = (np.searchsorted(self.row, rows, side) for side in ("left", "right"))
         length = last - first
+        if not length.any():
+            return
         row = np.repeat(np.arange(len(rows)), length)
         # One after the other, each row's from its first on.
         entry = np.arange(len(row)) + np.repeat(last - np.cumsum(length), length)

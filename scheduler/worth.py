@@ -199,7 +199,8 @@ def offered(
     possible &= (count == least[:, None]) | ~unknown[:, None]
     cards = {key: at for at, key in enumerate(known)}
     weight = _weights(count, remaining, possible)
-    weight /= np.array([had(job.spec.user) for job in jobs])
+    times = {user: had(user) for user in {job.spec.user for job in jobs}}
+    weight /= np.array([times[job.spec.user] for job in jobs])
     where = np.array([_card(job, cards) for job in jobs], np.intp)
     return Offer(
         jobs=tuple(jobs),
@@ -227,8 +228,8 @@ def _bonus(jobs: Sequence[Job], stays: Bools, now: Ints, weight: Floats) -> Floa
     entitled: dict[str, int] = {}
     for row in np.lexsort((-weight, now < 0)).tolist():
         entitled.setdefault(jobs[row].spec.user, row)
-    bound = np.array([not may_leave(job) for job in jobs]) & stays
-    each = np.where(bound, STAYS_BOUND, np.where(stays, STAYS, 0.0))
+    each = np.where(stays, STAYS, 0.0)
+    each[[row for row in np.flatnonzero(stays).tolist() if not may_leave(jobs[row])]] = STAYS_BOUND
     each[list(entitled.values())] += ENTITLED
     return each * np.maximum(1, [job.spec.gpus_min for job in jobs])
 
