@@ -76,10 +76,17 @@ class Load:
     """A client that submits without end, and keeps what was acknowledged to it."""
 
     def __init__(
-        self, daemon: Daemon, folder: Path, chance: random.Random, trained: Mapping[str, Any]
+        self,
+        daemon: Daemon,
+        folder: Path,
+        chance: random.Random,
+        trained: Mapping[str, Any],
+        live_max: int = LIVE_MAX,
     ) -> None:
-        """`trained`: what of a job says that it is crash_train.py."""
+        """`trained`: what of a job says that it is crash_train.py. `live_max`: as long as there are
+        fewer that wait or are asked to stop, there is one more."""
         self._daemon, self._chance, self._trained = daemon, chance, trained
+        self._live_max = live_max
         self._truth = folder / "truth"
         self._truth.mkdir(exist_ok=True)
         self._metadata = [("authorization", f"Bearer {daemon.token('root')}")]
@@ -133,7 +140,7 @@ class Load:
         ) as channel:
             stub = scheduler_pb2_grpc.SchedulerStub(channel)
             while not self._stopped.wait(0.05):
-                if self._live(stub) < LIVE_MAX:
+                if self._live(stub) < self._live_max:
                     self._submit(stub, str(uuid.uuid4()))
 
     def _live(self, stub: scheduler_pb2_grpc.SchedulerStub) -> int:
@@ -141,7 +148,7 @@ class Load:
         try:
             return int(stub.ListJobs(request, metadata=self._metadata, timeout=2).total)
         except grpc.RpcError:
-            return LIVE_MAX
+            return self._live_max
 
     def _submit(self, stub: scheduler_pb2_grpc.SchedulerStub, job_id: str) -> None:
         """Again and again under the same id, until it is acknowledged."""

@@ -2,7 +2,7 @@
 
 A real API server, with pods whose commands run on this machine (tests/kube/bare.py). Halfway
 the daemon's database is deleted as well: what runs at that moment must go on to its end, although
-nobody knows its job any more.
+nobody knows its job any more. Needs what `make kube` builds.
 
     lost, doubled     as benchmarks.crash has them
     epochs_repeated   epochs done twice
@@ -23,9 +23,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from benchmarks.crash import EPOCHS, TRAIN, Load, killed, tell
+from benchmarks.crash import EPOCHS, LIVE_MAX, TRAIN, Load, killed, tell
 from benchmarks.figures import options, show
-from benchmarks.kube import daemon_on, left
+from benchmarks.kube import daemon_on, left, missing
 from scheduler.model import Job, JobId, RunKey, RunPhase
 from scheduler.store import SqliteStore
 from tests.kube.bare import BareKubelet
@@ -40,27 +40,29 @@ END_SECONDS = 600.0
 
 def main() -> None:
     given = options(__doc__, kills=50, seed=1)
+    if why := missing():
+        show(not_measured=why)
+        return
     with tempfile.TemporaryDirectory() as name:
         control = ControlPlane(Path(name) / "kube")
         try:
             control.start()
             control.controllers.start()
             control.namespace(NAMESPACE)
-            show(
-                kills=given.kills, **judged(control, NAMESPACE, Path(name), given.kills, given.seed)
-            )
+            verdict = judged(control, NAMESPACE, Path(name), given.kills, LIVE_MAX, given.seed)
+            show(kills=given.kills, **verdict)
         finally:
             control.stop()
 
 
 def judged(
-    control: ControlPlane, namespace: str, folder: Path, kills: int, seed: int
+    control: ControlPlane, namespace: str, folder: Path, kills: int, live_max: int, seed: int
 ) -> dict[str, int]:
     """Half of the kills, the loss of the database, the other half. Controllers are to run."""
     chance = random.Random(seed)
     with BareKubelet(control, namespace, folder / "snapshots").at_work() as kubelet:
         daemon = daemon_on(control, namespace, folder)
-        trial = _Trial(daemon, kubelet, folder, chance)
+        trial = _Trial(daemon, kubelet, folder, live_max, chance)
         try:
             first = trial.killed(kills // 2)
             orphans = trial.forgets(first)
@@ -89,16 +91,22 @@ class _Trial:
     """A daemon under load that is killed again and again."""
 
     def __init__(
-        self, daemon: Daemon, kubelet: BareKubelet, folder: Path, chance: random.Random
+        self,
+        daemon: Daemon,
+        kubelet: BareKubelet,
+        folder: Path,
+        live_max: int,
+        chance: random.Random,
     ) -> None:
         self._daemon, self._kubelet = daemon, kubelet
-        self._folder, self._chance = folder, chance
+        self._folder, self._live_max, self._chance = folder, live_max, chance
         self._loads: list[Load] = []
 
     def killed(self, kills: int) -> Load:
         """The load goes on, and the daemon lives."""
         trained = {"command": [sys.executable, str(TRAIN)]}
-        load = Load(self._daemon, self._folder, random.Random(self._chance.random()), trained)
+        chance = random.Random(self._chance.random())
+        load = Load(self._daemon, self._folder, chance, trained, self._live_max)
         self._loads.append(load)
         load.start()
         started = time.monotonic()

@@ -1,7 +1,8 @@
 """What the daemon and an API server make of 2,000 jobs: `python -m benchmarks.kube --json`.
 
 A real control plane and 250 nodes of 8 GPUs, which kwok plays: pods are bound by the cluster's own
-scheduler, run for some seconds, and succeed. The jobs come in waves. Needs what `make kube` builds.
+scheduler, run for some seconds, and succeed. The jobs come in waves. Needs what `make kube` builds;
+without that it says so, and measures nothing.
 
     p50_seconds, p99_seconds  from the moment a job is sent until the daemon knows that it runs
     requests_per_job  to the API server, all but those for logs, which kwok does not have
@@ -36,6 +37,7 @@ from benchmarks.figures import options, show
 from scheduler.clusters import pods
 from scheduler.model import Gpu
 from scheduler.v1 import scheduler_pb2
+from tests.kube.build import BuildError, program
 from tests.kube.cluster import allowed
 from tests.kube.control import ControlPlane
 from tests.kube.processes import free_port
@@ -91,6 +93,9 @@ containerStatuses:
 
 def main() -> None:
     given = options(__doc__, nodes=250, jobs=2_000, waves=4, every_seconds=30.0, seed=1)
+    if why := missing():
+        show(not_measured=why)
+        return
     os.environ.setdefault("SCHEDULER_RULES__PLAN_EVERY_SECONDS", "1")  # as a daemon has it
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -128,6 +133,16 @@ def main() -> None:
 
 
 # --- for benchmarks and tests of a daemon on a cluster ------------------------------------------
+
+
+def missing() -> str:
+    """Why there can be no cluster here. Empty: there can."""
+    try:
+        for name in ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"):
+            program(name)
+    except BuildError as error:
+        return str(error)
+    return ""
 
 
 def daemon_on(control: ControlPlane, namespace: str, folder: Path) -> Daemon:
