@@ -99,9 +99,13 @@ class Node:
         self.containerd.start()
         eventually(lambda: self._ctr("version"), READY_SECONDS)
         for image in images if booted else ():
-            assert self._ctr("--namespace", "k8s.io", "images", "import", image), image
+            self.load(image)
         for process in (self.kubelet, self.proxy, self.plugin):
             process.start()
+
+    def load(self, image: Path) -> None:
+        """It has the image, as long as it has power."""
+        assert self._ctr("--namespace", "k8s.io", "images", "import", image), image
 
     def stop(self) -> None:
         self.init.kill()

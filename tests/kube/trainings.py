@@ -1,0 +1,188 @@
+"""A daemon whose cluster is real nodes, the cards that these offer, and trainings led by gates."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from scheduler import logs
+from scheduler.clusters import pods
+from scheduler.model import Gpu, JobId
+from scheduler.v1 import scheduler_pb2
+from tests.kube.cluster import allowed
+from tests.kube.conftest import IMAGE
+from tests.kube.network import HOST
+from tests.kube.nodes import Node, Nodes
+from tests.kube.processes import free_port
+from tests.support import Daemon, Gate, Jobs, eventually
+
+# Nobody is to be found silent who waits at a gate, and whoever is to try again does so at once.
+SETTINGS = """
+cluster = "kubernetes"
+heartbeat_seconds = 600
+[rules]
+backoff_seconds = 0.5
+[kubernetes]
+runtime_class = ""
+image_pull_policy = "Never"
+custom = "host:/"
+snapshots = "host:/"
+stop_grace_seconds = 1
+list_every_seconds = 10
+"""
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"  # then a node's pods are given up at once
+SLOW_SECONDS = 180.0  # nodes are slow where there is one processor for all of them
+
+
+class Lab:
+    def __init__(self, nodes: Nodes, namespace: str, folder: Path) -> None:
+        self.nodes, self.control, self._namespace = nodes, nodes.control, namespace
+        self._folder, self._gates, self._lost = folder, list[Gate](), list[str]()
+        self.shared = folder / "shared"  # that all nodes have, and every user may write to
+        self.shared.mkdir()
+        self.shared.chmod(0o777)
+        address = f"{HOST}:{free_port()}"
+        self._given = {
+            "kubeconfig": str(allowed(self.control, namespace)),
+            "namespace": namespace,
+            "service": address,
+            "cpu": "100m",
+        }
+        self.daemon = Daemon(folder / "state", "0", "--config", str(folder / "settings.toml"))
+        self.daemon.address = address
+
+    def start(self, **settings: str) -> Daemon:
+        """The daemon, with these settings of the cluster besides."""
+        given = {**self._given, **settings}
+        lines = [f"{key} = {json.dumps(value)}\n" for key, value in given.items()]
+        (self._folder / "settings.toml").write_text(SETTINGS + "".join(lines))
+        return self.daemon.start()
+
+    def end(self) -> None:
+        """The nodes are as they were, once the namespace has gone as well."""
+        self.daemon.end()
+        for gate in self._gates:
+            gate.close()
+        self.control.start()
+        self.control.kubectl("annotate", "nodes", "--all", f"{pods.GPUS}-")
+        for name in self._lost:
+            self.control.kubectl("taint", "node", name, f"{OUT_OF_SERVICE}-")
+
+    # --- what there is for trainings ------------------------------------------------------------
+
+    def offer(self, node: Node, *uuids: str) -> None:
+        """Cards of 16 GiB, which several may share."""
+        cards = [Gpu(uuid, index, "t4", 16_384, 512) for index, uuid in enumerate(uuids)]
+        told = f"{pods.GPUS}={pods.listed(cards)}"
+        self.control.kubectl("annotate", "node", node.name, told, "--overwrite")
+
+    def somebody_has(self, node: Node, **asked: str) -> None:
+        """A pod of somebody else, of which there is one at a time."""
+        container = {
+            "name": "main",
+            "image": IMAGE,
+            "imagePullPolicy": "Never",
+            "resources": {"limits": asked},
+        }
+        spec = {
+            "nodeName": node.name,
+            "containers": [container],
+            "terminationGracePeriodSeconds": 1,
+        }
+        made = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "somebody"}, "spec": spec}
+        self.control.apply(made, self._namespace)
+        words = ("wait", "pod/somebody", "--for=jsonpath={.status.phase}=Running")
+        self.control.kubectl(*words, f"--timeout={SLOW_SECONDS:.0f}s", "-n", self._namespace)
+
+    def somebody_leaves(self) -> None:
+        self.control.kubectl("delete", "pod", "somebody", "--namespace", self._namespace)
+
+    def lose(self, node: Node) -> None:
+        """For good: it has no power, and an administrator has said that it will not come back."""
+        node.init.kill()
+        self.control.kubectl("taint", "node", node.name, f"{OUT_OF_SERVICE}=gone:NoExecute")
+        self._lost.append(node.name)
+
+    def issue_the_token_of_agents(self) -> None:
+        self.daemon.state.mkdir()
+        token = f"--from-literal=token={self.daemon.token('agent')}"
+        words = ("create", "secret", "generic", "epoch-scheduler-agent", token)
+        self.control.kubectl(*words, "--namespace", self._namespace)
+
+    def gate(self, name: str) -> Gate:
+        self._gates.append(Gate(self.shared / f"{name}.gate"))
+        return self._gates[-1]
+
+    # --- trainings ------------------------------------------------------------------------------
+
+    def train(
+        self,
+        gate: Gate,
+        name: str,
+        *flags: str,
+        command: Sequence[str] = ("python3", "/train.py"),
+    ) -> str:
+        """Its id. Each of its epochs ends when the gate is opened."""
+        folders = ("--snapshots_dir", str(self.shared), "--custom_dir", str(self.shared))
+        told = ("--env", f"GATE=/custom/{gate.path.name}")
+        words = ("--image_name", IMAGE, *folders, *told, *flags, name, "--", *command)
+        return self.daemon.submit(*words)
+
+    def until(self, job_id: str, true: Callable[[scheduler_pb2.Job], bool]) -> scheduler_pb2.Job:
+        """The job, when this is so of it."""
+        jobs = self.daemon.wait(lambda jobs: any(map(true, _of(job_id, jobs))), SLOW_SECONDS)
+        (job,) = _of(job_id, jobs)
+        return job
+
+    def until_runs(self, job_id: str, attempt: int = 1) -> dict[str, Any]:
+        """Its first pod."""
+        self.until(job_id, lambda job: (job.attempt, job.state) == (attempt, "RUNNING"))
+        return self.pod(job_id, attempt)
+
+    def until_counted(self, job_id: str, epochs: int) -> None:
+        self.until(job_id, lambda job: job.epochs_done == epochs)
+
+    def until_ended(self, job_id: str, epochs: int) -> int:
+        """Well; in so many attempts."""
+        job = self.until(job_id, lambda job: job.state in ("FINISHED", "FAILED"))
+        assert (job.state, job.epochs_done) == ("FINISHED", epochs), job.reason
+        return job.attempt
+
+    def until_told(self, job_id: str, *lines: str) -> None:
+        """These are the lines in which all its runs and ranks tell of epochs: each is there once,
+        and there are no others."""
+        eventually(lambda: len(self._told(job_id)) >= len(lines), SLOW_SECONDS)
+        assert self._told(job_id) == sorted(lines)
+
+    def pod(self, job_id: str, attempt: int = 1, rank: int = 0) -> dict[str, Any]:
+        found: dict[str, Any] = self.control.get("pod", *self._named(job_id, attempt, rank))
+        return found
+
+    def delete(self, job_id: str, attempt: int = 1, rank: int = 0) -> None:
+        """As somebody does who knows nothing of us."""
+        self.control.kubectl("delete", "pod", *self._named(job_id, attempt, rank))
+
+    def left(self) -> list[Any]:
+        """What there is of runs."""
+        kinds = "pods,configmaps,secrets,services"
+        words = ("--selector", f"{pods.MANAGED_BY}={pods.OURS}", "--namespace", self._namespace)
+        return list(self.control.get(kinds, *words)["items"])
+
+    def _named(self, job_id: str, attempt: int, rank: int) -> tuple[str, str, str]:
+        return pods.pod_name((JobId(job_id), attempt), rank), "--namespace", self._namespace
+
+    def _told(self, job_id: str) -> list[str]:
+        files = logs.files(self.daemon.state / "logs", JobId(job_id))
+        said = b"".join(file.path.read_bytes() for file in files).decode()
+        return sorted(line for line in said.splitlines() if line.endswith("done"))
+
+
+def epochs(first: int, last: int) -> list[str]:
+    """What train.py says of these."""
+    return [f"epoch {number} done" for number in range(first, last + 1)]
+
+
+def _of(job_id: str, jobs: Jobs) -> list[scheduler_pb2.Job]:
+    return [job for job in jobs.values() if job.id == job_id]
