@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import ROOT
-from benchmarks.wanted import DAEMON, OPTIMIZER, Figure
+from benchmarks.wanted import DAEMON, KUBERNETES, OPTIMIZER, Figure
 from simulator.charts import compared
 
 DOCUMENTS = ("docs/simulator.md", "docs/benchmarks.md")
@@ -181,6 +181,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 TABLES: Mapping[str, Callable[[Run], str]] = {
     "daemon": lambda run: _figures(DAEMON, run),
+    "kubernetes": lambda run: _figures(KUBERNETES, run),
     "optimizer": lambda run: _figures(OPTIMIZER, run),
     "made": _made,
     "goals": _goals,

@@ -91,6 +91,33 @@ DAEMON = (
     Figure("hostile", "internal_errors", "internal errors", COUNT, most=0),
 )
 
+KUBERNETES = (
+    Figure("kube", "jobs", "jobs on a real API server and nodes that kwok plays", COUNT),
+    Figure("kube", "gpus", "on so many GPUs", COUNT),
+    Figure("kube", "p50_seconds", "from submission to running: the median", SECONDS),
+    Figure("kube", "p99_seconds", "the 99th percentile of that", SECONDS),
+    Figure(
+        "kube",
+        "requests_per_job",
+        "requests to the API server for each job, all but logs",
+        "{:.2f}",
+        most=6,
+    ),
+    Figure("kube", "cpu_seconds", "the daemon's CPU for all of it", SECONDS),
+    Figure("kube", "rss_mib", "the daemon's memory, at most", "{:.0f} MiB", most=400 * MB),
+    Figure("kube", "left", "objects of ours that are left when all has ended", COUNT, most=0),
+    Figure("crash_kube", "kills", "`kill -9` of a daemon with pods, times", COUNT),
+    Figure("crash_kube", "lost", "jobs lost by that", COUNT, most=0),
+    Figure("crash_kube", "doubled", "runs doubled", COUNT, most=0),
+    Figure("crash_kube", "overbooked", "times that a card was overbooked", COUNT, most=0),
+    Figure("crash_kube", "leaked", "objects leaked", COUNT, most=0),
+    Figure("crash_kube", "went_on", "runs that outlived the loss of the database", COUNT, least=1),
+    Figure("crash_kube", "interrupted", "those that did not", COUNT, most=0),
+    Figure("image", "pulled_mb", "the daemon's image, compressed", "{:.0f} MB"),
+    Figure("image", "unpacked_mb", "the same on a node's disk", "{:.0f} MB"),
+    Figure("image", "ready_seconds", "its start until it is ready", SECONDS),
+)
+
 OPTIMIZER = (
     Figure(
         "decision_64",

@@ -1,0 +1,214 @@
+"""Real trainings in real pods, from a command to the last epoch, whatever becomes of the nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kube.conftest import ROOT
+from tests.kube.images import python_image
+from tests.kube.nodes import Nodes
+from tests.kube.trainings import SLOW_SECONDS, Lab, epochs
+from tests.nvml import machine as nvml
+from tests.support import eventually
+
+AGENT = "docker.io/epoch-scheduler/agent:test"
+
+
+@pytest.fixture
+def lab(nodes: Nodes, namespace: str, tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(nodes, namespace, tmp_path)
+    yield lab
+    lab.end()
+
+
+def test_two_share_a_gpu_and_both_end(lab: Lab) -> None:
+    lab.offer(lab.nodes.nodes[0], "GPU-shared")
+    daemon = lab.start()
+    two_share(lab, "GPU-shared")
+    assert daemon.run("scheduler-get-logs", "a").stdout.endswith("epoch 2 done\n")
+    eventually(lambda: not lab.left())
+
+
+def two_share(lab: Lab, gpu: str) -> None:
+    gates = [lab.gate("a"), lab.gate("b")]
+    two = "--max_epochs", "2", "--estimated_memory"
+    jobs = [lab.train(gates[0], "a", *two, "6000"), lab.train(gates[1], "b", *two, "7000")]
+    for job_id in jobs:
+        (container,) = lab.until_runs(job_id)["spec"]["containers"]
+        told = {variable["name"]: variable.get("value") for variable in container["env"]}
+        assert told["NVIDIA_VISIBLE_DEVICES"] == gpu
+    for gate in gates:
+        gate.open(2)
+    for job_id in jobs:
+        assert lab.until_ended(job_id, epochs=2) == 1
+        lab.until_told(job_id, *epochs(1, 2))
+
+
+def test_two_share_a_gpu_that_a_holder_keeps_and_whose_agent_tells_of_it(
+    lab: Lab, tmp_path: Path
+) -> None:
+    node = lab.nodes.nodes[0]
+    node.load(agent_image(nvml.build(tmp_path)))
+    node.give("GPU-held")
+    lab.issue_the_token_of_agents()
+    daemon = lab.start(node_mode="owned", holder_image=AGENT)
+    eventually(lambda: daemon.state_of("--cluster")["gpus"], SLOW_SECONDS)
+    two_share(lab, "GPU-held")
+
+
+def agent_image(library: Path) -> Path:
+    packages = ("click", "google", "grpc", "grpc_health", "grpc_reflection", "msgspec", "pynvml.py")
+    ours: list[str | Path] = [*packages, "structlog", "typing_extensions.py", ROOT / "scheduler"]
+    files = {
+        "/usr/local/bin/scheduler-agent": Path(__file__).with_name("agent.sh"),
+        f"/nvml/{library.name}": library,
+    }
+    return python_image(AGENT, ours, files, command=["scheduler-agent"])
+
+
+def test_one_that_makes_room_after_an_epoch_loses_nothing(lab: Lab) -> None:
+    lab.offer(lab.nodes.nodes[0], "GPU-only")
+    lab.start()
+    long, short = lab.gate("long"), lab.gate("short")
+    most = "--estimated_memory", "9000"
+    preempted = lab.train(long, "long", "--max_epochs", "4", *most)
+    long.open()
+    long.await_ring(SLOW_SECONDS)
+    long.await_ring()  # it is in its second epoch
+    urgent = lab.train(short, "urgent", "--max_epochs", "1", "--priority", "10", *most)
+    lab.until(preempted, lambda job: job.state == "STOPPING")
+    long.open()
+    lab.until_runs(urgent)
+    made_room = lab.until(preempted, lambda job: job.state == "QUEUED")
+    assert (made_room.preempted, made_room.epochs_done) == (True, 2)
+    short.open()
+    assert lab.until_ended(urgent, epochs=1) == 1
+    long.open(2)
+    assert lab.until_ended(preempted, epochs=4) == 2
+    lab.until_told(preempted, *epochs(1, 4))
+    lab.until_told(urgent, *epochs(1, 1))
+
+
+def test_a_gang_over_two_nodes_goes_on_after_one_of_its_pods_was_deleted(lab: Lab) -> None:
+    for node in lab.nodes.nodes:
+        lab.offer(node, f"GPU-of-{node.name}")
+    lab.start()
+    gate = lab.gate("gang")
+    two = "--num_gpus", "2", "--max_epochs", "3", "--estimated_memory", "9000"
+    gang = lab.train(gate, "gang", *two, command=("python3", "-c", GANG))
+    gate.open()
+    lab.until_told(gang, *ranks(1, 1))
+    homes = {lab.pod(gang, rank=rank)["spec"]["nodeName"] for rank in (0, 1)}
+    assert homes == {node.name for node in lab.nodes.nodes}
+    lab.delete(gang, rank=1)
+    lab.until_runs(gang, attempt=2)
+    gate.open(2)
+    assert lab.until_ended(gang, epochs=3) == 2
+    lab.until_told(gang, *ranks(1, 3))
+    eventually(lambda: not lab.left())
+
+
+def test_a_pod_that_was_deleted_by_hand_costs_no_retry(lab: Lab) -> None:
+    lab.offer(lab.nodes.nodes[0], "GPU-only")
+    daemon, gate = lab.start(), lab.gate("deleted")
+    job_id = lab.train(gate, "deleted", "--max_epochs", "3", "--retries", "0")
+    gate.open()
+    lab.until_told(job_id, *epochs(1, 1))
+    for attempt in (1, 2):
+        lab.delete(job_id, attempt)
+        lab.until_runs(job_id, attempt + 1)
+    gate.open(2)
+    assert lab.until_ended(job_id, epochs=3) == 3
+    lab.until_told(job_id, *epochs(1, 3))
+    ends = [fact.data_json for fact in daemon.story(job_id) if fact.kind == "run_ended"]
+    assert all("its pod was" in told for told in ends[:2])
+
+
+@pytest.mark.parametrize(
+    ("taken", "refusal"), [("nvidia.com/gpu", "UnexpectedAdmissionError"), ("cpu", "OutOfcpu")]
+)
+def test_what_a_kubelet_refuses_is_tried_again(lab: Lab, taken: str, refusal: str) -> None:
+    node = lab.nodes.nodes[0]
+    node.give("GPU-only")
+    daemon, gate = lab.start(binding="node_name", cpu="600m"), lab.gate("refused")
+    cores = int(lab.control.get("node", node.name)["status"]["allocatable"]["cpu"])
+    lab.somebody_has(node, **{taken: "1" if taken != "cpu" else f"{cores * 1000 - 500}m"})
+    job_id = lab.train(gate, "refused", "--max_epochs", "1", "--retries", "0")
+    lab.until(job_id, lambda job: job.attempt >= 2)
+    lab.somebody_leaves()
+    gate.open()
+    lab.until_ended(job_id, epochs=1)
+    lab.until_told(job_id, *epochs(1, 1))
+    first = next(fact for fact in daemon.story(job_id) if fact.kind == "run_ended")
+    assert refusal in first.data_json
+
+
+def test_a_training_goes_on_while_the_programs_of_its_node_are_killed(lab: Lab) -> None:
+    node = lab.nodes.nodes[0]
+    lab.offer(node, "GPU-only")
+    lab.start()
+    gate = lab.gate("unhurt")
+    job_id = lab.train(gate, "unhurt", "--max_epochs", "4")
+    gate.open()
+    lab.until_told(job_id, *epochs(1, 1))
+    for epoch, program in ((2, node.kubelet), (3, node.containerd)):
+        program.kill()
+        gate.open()
+        lab.until_counted(job_id, epoch)
+        lab.nodes.start()
+    gate.open()
+    assert lab.until_ended(job_id, epochs=4) == 1
+    lab.until_told(job_id, *epochs(1, 4))
+
+
+def test_a_training_goes_on_elsewhere_when_its_node_is_gone_for_good(lab: Lab) -> None:
+    for node in lab.nodes.nodes:
+        lab.offer(node, f"GPU-of-{node.name}")
+    lab.start()
+    gate = lab.gate("moved")
+    job_id = lab.train(gate, "moved", "--max_epochs", "3")
+    gate.open()
+    lab.until_told(job_id, *epochs(1, 1))
+    home = lab.pod(job_id)["spec"]["nodeName"]
+    lab.lose(next(node for node in lab.nodes.nodes if node.name == home))
+    assert lab.until_runs(job_id, attempt=2)["spec"]["nodeName"] != home
+    gate.open(2)
+    assert lab.until_ended(job_id, epochs=3) == 2
+    lab.until_told(job_id, *epochs(1, 3))
+
+
+def ranks(first: int, last: int) -> list[str]:
+    return [f"rank {rank} {line}" for rank in (0, 1) for line in epochs(first, last)]
+
+
+# Two ranks that tell each other what they have done, after each epoch. The first is led by a gate.
+GANG = """
+import os, socket, time
+from kubernetesdlprofile import kubeprofiler
+
+prof = kubeprofiler.KubeProfiler()
+where = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+if prof.RANK == 0:
+    peer, _ = socket.create_server(("", where[1])).accept()
+    gate = os.open(os.environ["GATE"], os.O_RDONLY)
+while prof.RANK == 1:
+    try:
+        peer = socket.create_connection(where)
+        break
+    except OSError:
+        time.sleep(0.1)
+for epoch in range(prof.EPOCHS_DONE, prof.EPOCHS):
+    prof.start_epoch()
+    prof.measure()
+    if prof.RANK == 0:
+        os.read(gate, 1)
+    peer.sendall(bytes([epoch, prof.RANK]))
+    heard = peer.recv(2, socket.MSG_WAITALL)
+    assert heard == bytes([epoch, 1 - prof.RANK]), heard
+    prof.end_epoch()
+    print(f"rank {prof.RANK} epoch {epoch + 1} done", flush=True)
+prof.end()
+"""
