@@ -50,6 +50,7 @@ from scheduler.model import (
 )
 from scheduler.policies import POLICIES
 from scheduler.store import SqliteStore
+from simulator.trainings import pending
 
 TYPES = (("t4", 16_384, 0.2), ("rtx", 24_576, 0.25), ("a100", 40_960, 0.35), ("h100", 81_920, 0.2))
 NODE_GPUS = 8
@@ -63,7 +64,7 @@ class World:
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.nodes, self.time = tuple(nodes), 1_000.0
-        self.pods: dict[RunKey, Pod] = {}
+        self.pods: dict[RunKey, list[Pod]] = {}  # one for each node
         self.news: list[Event] = []
 
     def now(self) -> Time:
@@ -76,16 +77,19 @@ class World:
     def perform(self, action: Action) -> None:
         key = action.job_id, action.attempt
         if isinstance(action, Launch):
-            self.pods[key] = Pod(*key, PodState.RUNNING, action.shares)
+            self.pods[key] = [replace(pod, state=PodState.RUNNING) for pod in pending(action)]
         else:
             self.pods.pop(key, None)
 
     def end(self, job: Job, exit_code: int) -> None:
         key = job.id, job.attempts
-        self.pods[key] = replace(self.pods[key], state=PodState.SUCCEEDED, exit_code=exit_code)
+        self.pods[key] = [
+            replace(pod, state=PodState.SUCCEEDED, exit_code=exit_code) for pod in self.pods[key]
+        ]
 
     def look(self) -> Observed:
-        return Observed(self.time, self.nodes, tuple(self.pods.values()))
+        pods = tuple(pod for run in self.pods.values() for pod in run)
+        return Observed(self.time, self.nodes, pods)
 
 
 def main() -> None:

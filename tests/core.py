@@ -35,6 +35,7 @@ from scheduler.model import (
 )
 from scheduler.policies.fifo_sharing import fifo_sharing
 from scheduler.ports import Policy
+from simulator.trainings import pending
 
 RULES = Rules()
 CAPACITY = 15872  # of a card made by `card`: 16384 less the 512 it reserves
@@ -153,7 +154,7 @@ class Town:
         self.policy = policy or fifo_sharing(rules)
         self.now = NOW
         self.view = View()
-        self.pods: dict[RunKey, Pod] = {}
+        self.pods: dict[RunKey, list[Pod]] = {}  # one for each node
 
     def step(self, *events: Event) -> Decision:
         self.now += 1.0
@@ -163,14 +164,15 @@ class Town:
         for action in made.actions:
             key = (action.job_id, action.attempt)
             if isinstance(action, Launch):
-                running = Pod(*key, PodState.RUNNING, action.shares)
-                self.pods.setdefault(key, running)
+                shown = [replace(pod, state=PodState.RUNNING) for pod in pending(action)]
+                self.pods.setdefault(key, shown)
             else:
                 self.pods.pop(key, None)
         return made
 
     def look(self) -> Decision:
-        return self.step(Observed(self.now + 1.0, tuple(self.nodes), tuple(self.pods.values())))
+        pods = tuple(pod for run in self.pods.values() for pod in run)
+        return self.step(Observed(self.now + 1.0, tuple(self.nodes), pods))
 
     def submit(self, name: str, memory_mib: int = 0, **fields: Any) -> JobId:  # of JobSpec
         self.step(Submitted(JobId(name), spec(name, memory_mib=memory_mib, **fields)))
@@ -197,10 +199,13 @@ class Town:
 
     def exit(self, name: str, code: int = 0) -> None:
         key = (JobId(name), self.run(name).attempt)
-        state = PodState.FAILED if code else PodState.SUCCEEDED
-        self.pods[key] = replace(self.pods[key], state=state, exit_code=code)
+        self.change(key, state=PodState.FAILED if code else PodState.SUCCEEDED, exit_code=code)
         self.look()
         self.settle()
+
+    def change(self, key: RunKey, **fields: Any) -> None:  # of Pod
+        """What is to be seen of a run's pods at the next look."""
+        self.pods[key] = [replace(pod, **fields) for pod in self.pods[key]]
 
     def run(self, name: str) -> Run:
         run = self.view.jobs[JobId(name)].run

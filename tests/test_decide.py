@@ -181,7 +181,7 @@ def test_an_out_of_memory_death_is_tried_again_in_the_step_that_sees_it() -> Non
     town.look()
     town.submit("a", 4000)
     died = pod(town.view.jobs[A], PodState.FAILED, exit_code=1, reason="out_of_memory")
-    town.pods[A, 1] = died
+    town.pods[A, 1] = [died]
     made = town.look()
     assert {type(action) for action in made.actions} == {Launch, Remove}
     assert (town.run("a").attempt, town.run("a").shares) == (2, (share(6000),))
@@ -216,7 +216,8 @@ def test_pods_from_before_a_restart_that_no_row_knows_are_removed(again: int) ->
     town = Town()
     ghost = pod(on(job("ghost"), share()))
     for attempt in range(1, again + 1):
-        town.pods[ghost.job_id, attempt] = pod(on(job("ghost"), share()), attempt=attempt)
+        shown = pod(on(job("ghost"), share()), attempt=attempt)
+        town.pods[ghost.job_id, attempt] = [shown]
     town.look()
     town.look()
     assert (town.pods, town.view.held) == ({}, {})

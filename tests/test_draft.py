@@ -133,12 +133,13 @@ def _something(town: Town, number: int, rng: random.Random) -> list[Event]:
             return [Submitted(JobId(wish.name), wish)]
         case 2 if town.pods:
             key = rng.choice(list(town.pods))
-            town.pods[key] = replace(town.pods[key], state=rng.choice(list(PodState)))
+            at = rng.randrange(len(town.pods[key]))
+            town.pods[key][at] = replace(town.pods[key][at], state=rng.choice(list(PodState)))
         case 3 if town.pods:
             del town.pods[rng.choice(list(town.pods))]
         case 4:
             key = (rng.choice(names), rng.randint(1, 3))
-            town.pods.setdefault(key, Pod(*key, PodState.RUNNING, (share(100),)))
+            town.pods.setdefault(key, [Pod(*key, PodState.RUNNING, (share(100),))])
         case 5:
             return [Cancelled(rng.choice(names), graceful=rng.random() < 0.5)]
     town.look()

@@ -99,11 +99,9 @@ def test_a_gangs_other_pods_may_hold_more_than_its_run_did_at_last() -> None:
     town.end_epoch("a", 3000)
     town.submit("b", 12000)
     assert town.running() == {"a", "b"}
-    was = town.pods.pop((A, 1))
+    (was,) = town.pods[A, 1]
     dead = replace(was, state=PodState.FAILED, exit_code=1)
-    alive = replace(was, rank=1)
-    town.pods[A, 1] = dead
-    town.pods[JobId("a"), -1] = alive  # the town keys pods by run, and this run has two
+    town.pods[A, 1] = [dead, replace(was, rank=1)]
     town.look()
     assert town.view.jobs[A].outcome is Outcome.FAILED
 

@@ -69,8 +69,7 @@ def test_where_there_is_room_its_need_is_learned_and_its_share_follows() -> None
     town = Town()
     town.submit("a", 4000)
     town.submit("b", 4000)
-    key = (A, 1)
-    town.pods[key] = replace(town.pods[key], used=(share(4500),))
+    town.change((A, 1), used=(share(4500),))
     town.look()
     town.look()
     assert town.view.jobs[A].memory_mib == 4500
@@ -189,9 +188,7 @@ def test_who_was_stopped_comes_back_with_what_it_needs() -> None:
     town.submit("b", 7800)
     town.submit("c", 15000)
     key = (A, 1)
-    town.pods[key] = replace(
-        town.pods[key], used=(replace(town.run("a").shares[0], memory_mib=8500),)
-    )
+    town.change(key, used=(replace(town.run("a").shares[0], memory_mib=8500),))
     town.look()
     assert key not in town.pods
     town.end_epoch("c")
@@ -214,11 +211,10 @@ def test_a_card_is_free_when_no_process_is_seen_there() -> None:
 def test_a_job_does_not_start_again_before_its_last_process_is_gone() -> None:
     town = Town(*roomy(2))
     town.submit("a", 4000)
-    key = (A, 1)
-    town.pods[key] = replace(town.pods[key], used=town.run("a").shares)
-    pods = {**town.pods, key: replace(town.pods[key], state=PodState.FAILED, reason="lost")}
+    town.change((A, 1), used=town.run("a").shares, state=PodState.FAILED, reason="lost")
+    (left,) = town.pods[A, 1]
     for _ in range(20):
-        town.step(Observed(town.now + 1.0, town.nodes, tuple(pods.values())))
+        town.step(Observed(town.now + 1.0, town.nodes, (left,)))
     assert town.view.jobs[A].run is None
     for _ in range(20):
         town.step(Observed(town.now + 1.0, town.nodes, ()))
@@ -268,7 +264,7 @@ def test_who_runs_on_a_node_that_is_to_be_left_leaves_after_an_epoch() -> None:
 def test_a_training_that_fails_on_a_lost_card_has_not_failed_itself() -> None:
     town = Town(node(1))
     town.submit("a", CAPACITY)
-    town.pods[A, 1] = replace(town.pods[A, 1], state=PodState.FAILED, exit_code=134)
+    town.change((A, 1), state=PodState.FAILED, exit_code=134)
     changed(town, lost=True, fault="XID 79")
     assert town.view.jobs[A].failures == ((Failure.LOST, 1),)
 

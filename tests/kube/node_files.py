@@ -20,6 +20,7 @@ mount --make-rshared /var/lib/kubelet
 mount -t tmpfs tmpfs /run
 mount -t tmpfs tmpfs /var/log
 mount -t tmpfs tmpfs {folder}/containerd
+echo 1 > /proc/sys/net/ipv4/ip_forward  # before it has a pod as well: it passes services on
 touch {folder}/ready
 while :; do sleep 1000 & wait; done  # and reap what others leave behind
 """

@@ -384,8 +384,8 @@ MUTANTS = (
     mutant(
         "what is over stays in the cluster",
         RECONCILE,
-        "if key in view.pods and not _believed(key, view)",
-        "if False and not _believed(key, view)",
+        "if not (spared or _leaves(key, view)):",
+        "if False and not _leaves(key, view):",
     ),
     mutant(
         "every attempt begins anew",
