@@ -48,14 +48,14 @@ def outside(nodes: Nodes, control: ControlPlane, monkeypatch: pytest.MonkeyPatch
 
 def test_the_four_commands_work_from_outside_through_the_service(outside: None) -> None:
     training = ("--image_name", IMAGE, "--max_epochs", "2")
-    run("run-scheduler", *training, "first", "--", "python3", "-c", EPOCHS)
-    eventually(lambda: "FINISHED" in run("scheduler-state", "first"), SLOW_SECONDS)
+    first = run("run-scheduler", *training, "first", "--", "python3", "-c", EPOCHS).strip()
+    eventually(lambda: "FINISHED" in run("scheduler-state", first), SLOW_SECONDS)
     assert "2/2" in run("scheduler-state", "--nlast", "1")
-    eventually(lambda: "epoch 2 done" in run("scheduler-get-logs", "first"))
-    run("run-scheduler", *training, "second", "--", "sleep", "1000")
+    eventually(lambda: "epoch 2 done" in run("scheduler-get-logs", first))
+    second = run("run-scheduler", *training, "second", "--", "sleep", "1000").strip()
     eventually(lambda: "RUNNING" in run("scheduler-state", "second"), SLOW_SECONDS)
     run("scheduler-cancel-job", "second")
-    eventually(lambda: "CANCELED" in run("scheduler-state", "second"), SLOW_SECONDS)
+    eventually(lambda: "CANCELED" in run("scheduler-state", second), SLOW_SECONDS)
 
 
 def run(name: str, *words: str) -> str:

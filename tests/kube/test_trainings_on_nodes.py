@@ -27,12 +27,13 @@ def lab(nodes: Nodes, namespace: str, tmp_path: Path) -> Iterator[Lab]:
 def test_two_share_a_gpu_and_both_end(lab: Lab) -> None:
     lab.offer(lab.nodes.nodes[0], "GPU-shared")
     daemon = lab.start()
-    two_share(lab, "GPU-shared")
-    assert daemon.run("scheduler-get-logs", "a").stdout.endswith("epoch 2 done\n")
+    first, _ = two_share(lab, "GPU-shared")
+    assert daemon.run("scheduler-get-logs", first).stdout.endswith("epoch 2 done\n")
     eventually(lambda: not lab.left())
 
 
-def two_share(lab: Lab, gpu: str) -> None:
+def two_share(lab: Lab, gpu: str) -> list[str]:
+    """Which jobs they were."""
     gates = [lab.gate("a"), lab.gate("b")]
     two = "--max_epochs", "2", "--estimated_memory"
     jobs = [lab.train(gates[0], "a", *two, "6000"), lab.train(gates[1], "b", *two, "7000")]
@@ -45,6 +46,7 @@ def two_share(lab: Lab, gpu: str) -> None:
     for job_id in jobs:
         assert lab.until_ended(job_id, epochs=2) == 1
         lab.until_told(job_id, *epochs(1, 2))
+    return jobs
 
 
 def test_two_share_a_gpu_that_a_holder_keeps_and_whose_agent_tells_of_it(
