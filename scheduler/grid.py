@@ -51,8 +51,7 @@ def grid(measured: Measurements) -> Grid:
     """Epochs beside others are used, for want of better, by those who were never alone there."""
     types = max(1, len(measured.types))
     alone, beside = measured.alone, measured.beside
-    shown = np.unique(alone.owner * types + alone.type)
-    needed = ~np.isin(beside.owner * types + beside.type, shown)
+    needed = ~np.isin(beside.owner * types + beside.type, alone.owner * types + alone.type)
     rows = alone.with_rows(beside.at(needed, beside.seconds * _expected_speeds(measured)))
     apart = np.arange(len(rows.owner)) < len(alone.owner)
     solid = apart & (rows.epochs >= 1)

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from scheduler import baseline, scaling
-from scheduler.grid import SD_EPOCH, SD_ON_ONE, Grid, grid
+from scheduler.grid import SD_EPOCH, SD_ON_ONE, SITUATION, Grid, grid
 from scheduler.measurements import Bools, Floats, Integers, Measurements, Memo, parse, read
 from scheduler.model import Job, Kind
 
@@ -98,6 +98,7 @@ class Speeds:
         self._shape = _spread_out(measured, known, shapes)
         self._first, self._first_sd = self._baseline(np.ones(len(known.sd), dtype=np.bool_))
         owner, type = known.owner[known.relied], known.type[known.relied]
+        self._relied_on: dict[int, tuple[Integers, Bools, Floats, Floats, Floats]] = {}
         self._first[owner, type] = shapes.first[known.relied]
         self._first_sd[owner, type] = known.sd[known.relied]
 
@@ -130,25 +131,19 @@ class Speeds:
             sd[:, columns] = self._doubt(self.number(type), counts, nodes)[:jobs]
         return sd
 
-    def alone_on_one(self, type: str) -> tuple[Floats, Floats]:
-        """[owner] seconds on one GPU and their relative standard deviations, not counting what was
-        measured beside others."""
-        number, known = self.number(type), self._grid
-        seconds, sd = (found[:, number].copy() for found in self._without_neighbours)
-        here = known.relied & (known.type == number)
-        owner = known.owner[here]
-        one = np.ones(1, dtype=np.int64)
-        seconds[owner] = self._seconds(number, one, one)[owner, 0]
-        sd[owner] = known.sd[here]
-        return seconds, sd
-
     def alone_at(
         self, type: str, owner: Integers, count: Integers, nodes: Integers
     ) -> tuple[Floats, Floats]:
-        """[row] the same for owners in situations of their own: what one GPU takes, and the law."""
-        seconds, sd = self.alone_on_one(type)
-        places, which = np.unique(np.stack([count, nodes]), axis=1, return_inverse=True)
-        law = self._seconds(self.number(type), *np.insert(places, 0, 1, axis=1))
+        """[row] seconds of owners in situations of their own, and their relative standard
+        deviations, not counting what was measured beside others: what one GPU takes, and the law"""
+        number, known = self.number(type), self._grid
+        seconds, sd = (found[:, number].copy() for found in self._without_neighbours)
+        keys, which = np.unique(count * SITUATION + nodes, return_inverse=True)
+        law = self._seconds(number, *np.insert(np.divmod(keys, SITUATION), 0, 1, axis=1))
+        here = known.relied & (known.type == number)
+        relied, one = known.owner[here], np.ones(1, dtype=np.int64)
+        seconds[relied] = self._seconds(number, one, one)[relied, 0]
+        sd[relied] = known.sd[here]
         return seconds[owner] * law[owner, which + 1] / law[owner, 0], sd[owner]
 
     @cached_property
@@ -159,14 +154,9 @@ class Speeds:
         """[owner, situation]"""
         known, wanted = self._grid, scaling.terms(counts, nodes)
         seconds = self._first[:, type, None] * (self._shape[:, type] @ wanted.T)
-        lines = np.flatnonzero(known.relied & (known.type == type))
-        owner, solid, measured = known.owner[lines], known.solid[lines], known.seconds[lines]
-        columns = scaling.terms(known.count, known.nodes)
-        law = self._shapes.first[lines, None] * (self._shapes.line[lines] @ columns.T)
-        off = np.where(solid, np.log(measured / law), 0.0)
+        owner, solid, measured, off, work = self._relied(type)
         near = _nearness(known.count, known.nodes, counts, nodes)
         predicted = seconds[owner] * np.exp(off @ near / (solid @ near + NEARNESS_RIDGE))
-        work = np.where(solid, measured * np.maximum(known.count, 1), 0.0)  # GPU-seconds
         for column, (count, over) in enumerate(zip(counts, nodes, strict=True)):
             fewer = (known.count <= count) & (known.nodes <= over)
             least = work[:, fewer].max(axis=1, initial=0.0) / (max(count, 1) * (1.0 + MARGIN))
@@ -176,6 +166,20 @@ class Speeds:
             kept = solid[:, there]
             seconds[owner[kept], column] = measured[kept, there]
         return np.clip(seconds, baseline.SECONDS_LEAST, baseline.SECONDS_MOST)
+
+    def _relied(self, type: int) -> tuple[Integers, Bools, Floats, Floats, Floats]:
+        """Of the lines on the type that are to be relied on: their owners, and where each was
+        measured, at what, how far off the law, and with what work (in GPU-seconds)."""
+        if type not in self._relied_on:
+            known = self._grid
+            lines = np.flatnonzero(known.relied & (known.type == type))
+            solid, measured = known.solid[lines], known.seconds[lines]
+            columns = scaling.terms(known.count, known.nodes)
+            law = self._shapes.first[lines, None] * (self._shapes.line[lines] @ columns.T)
+            off = np.where(solid, np.log(measured / law), 0.0)
+            work = np.where(solid, measured * np.maximum(known.count, 1), 0.0)
+            self._relied_on[type] = known.owner[lines], solid, measured, off, work
+        return self._relied_on[type]
 
     def _doubt(self, type: int, counts: Integers, nodes: Integers) -> Floats:
         """[owner, situation] relative standard deviations."""
