@@ -40,19 +40,6 @@ def explained(
 class _Telling:
     def __init__(self, done: Placed, view: View, rules: Rules) -> None:
         self.done, self.view, self.rules = done, view, rules
-        self.known = cards(view.nodes)
-        new = [id for id in done.placements if view.jobs[id].run is None]
-        given = {share.key for id in new for share in done.placements[id]}
-        self.free = [key for key in self.known if not view.held.get(key) and key not in given]
-        self.cards_alike, self.free_alike = self._alike(self.known), self._alike(self.free)
-        self.node_sizes = node_sizes(self.known)
-        self.room = free_mib(view)
-        for share in (share for id in new for share in done.placements[id]):
-            self.room[share.key] -= share.memory_mib
-        self.heirs: dict[GpuKey, list[JobId]] = {}  # who is to have each card, and cannot yet
-        for job_id, keys in done.claims.items():
-            for key in keys:
-                self.heirs.setdefault(key, []).append(job_id)
         self._lacks: dict[tuple[int, int, bool], Reason] = {}
 
     def of(self, job: Job) -> Reason | None:
@@ -68,6 +55,51 @@ class _Telling:
         if {s.key for s in placed} != {s.key for s in job.run.shares}:
             return self._moved(job.run.shares, placed)
         return None
+
+    # --- what there is, looked at when somebody has to be told ----------------------------------
+
+    @cached_property
+    def known(self) -> dict[GpuKey, Gpu]:
+        return cards(self.view.nodes)
+
+    @cached_property
+    def new(self) -> list[Share]:
+        """What is given to those who start."""
+        placements, jobs = self.done.placements, self.view.jobs
+        return [share for id in placements if jobs[id].run is None for share in placements[id]]
+
+    @cached_property
+    def free(self) -> list[GpuKey]:
+        given = {share.key for share in self.new}
+        return [key for key in self.known if not self.view.held.get(key) and key not in given]
+
+    @cached_property
+    def room(self) -> dict[GpuKey, int]:
+        room = free_mib(self.view)
+        for share in self.new:
+            room[share.key] -= share.memory_mib
+        return room
+
+    @cached_property
+    def cards_alike(self) -> list[tuple[Gpu, int]]:
+        return self._alike(self.known)
+
+    @cached_property
+    def free_alike(self) -> list[tuple[Gpu, int]]:
+        return self._alike(self.free)
+
+    @cached_property
+    def node_sizes(self) -> dict[str, list[int]]:
+        return node_sizes(self.known)
+
+    @cached_property
+    def heirs(self) -> dict[GpuKey, list[JobId]]:
+        """Who is to have each card, and cannot yet."""
+        heirs: dict[GpuKey, list[JobId]] = {}
+        for job_id, keys in self.done.claims.items():
+            for key in keys:
+                heirs.setdefault(key, []).append(job_id)
+        return heirs
 
     # --- waiting ----------------------------------------------------------------------------
 
