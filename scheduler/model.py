@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import NewType
 
 JobId = NewType("JobId", str)
@@ -39,11 +40,20 @@ class Gpu:
     @property
     def capacity_mib(self) -> int:
         """What jobs may share: the total less what the driver, and prudence, keep back."""
-        return max(0, self.memory_mib - max(self.reserved_mib, self.headroom_mib))
+        return _capacity_mib(self.memory_mib, self.reserved_mib)
 
     @property
     def headroom_mib(self) -> int:
-        return max(HEADROOM_MIB_MIN, int(self.memory_mib * HEADROOM_FRACTION))
+        return _headroom_mib(self.memory_mib)
+
+
+@lru_cache(maxsize=1024)  # there are few sorts of cards, and each step asks for all of them
+def _capacity_mib(memory_mib: int, reserved_mib: int) -> int:
+    return max(0, memory_mib - max(reserved_mib, _headroom_mib(memory_mib)))
+
+
+def _headroom_mib(memory_mib: int) -> int:
+    return max(HEADROOM_MIB_MIN, int(memory_mib * HEADROOM_FRACTION))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +67,7 @@ class Node:
     @property
     def usable(self) -> tuple[Gpu, ...]:
         """The cards on which something may be started."""
-        return tuple(gpu for gpu in self.gpus if not gpu.fault) if self.ready else ()
+        return tuple([gpu for gpu in self.gpus if not gpu.fault]) if self.ready else ()
 
 
 @dataclass(frozen=True, slots=True, order=True)
