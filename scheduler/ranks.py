@@ -23,7 +23,7 @@ def by_run(pods: Sequence[Pod]) -> dict[RunKey, tuple[Pod, ...]]:
 
 def broken(run: Run, pods: Sequence[Pod]) -> bool:
     """Whether one of its pods has failed, or is not there."""
-    return _lacks_one(run, pods) or any(pod.state is PodState.FAILED for pod in pods)
+    return _lacks_one(run, pods) or PodState.FAILED in [pod.state for pod in pods]
 
 
 def culprit(run: Run, pods: Sequence[Pod]) -> Pod | None:

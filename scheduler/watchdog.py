@@ -46,9 +46,11 @@ def watched(view: View, now: Time, rules: Rules) -> Change:
     draft = Draft(view, now, rules)
     _leave_what_is_lost(draft)
     _leave_in_time(draft)
-    gpus = {(node.name, gpu.uuid): gpu for node in view.nodes for gpu in node.gpus}
     warned: dict[JobId, int] = {}
-    for excess in sorted(excesses(view), key=lambda each: (-each.over_mib, each.job_id)):
+    found = sorted(excesses(view), key=lambda each: (-each.over_mib, each.job_id))
+    nodes = view.nodes if found else ()
+    gpus = {(node.name, gpu.uuid): gpu for node in nodes for gpu in node.gpus}
+    for excess in found:
         if (gpu := gpus.get(excess.share.key)) and _too_much(excess, gpu, draft):
             warned.setdefault(excess.job_id, excess.over_mib)
     for job_id, _ in view.pods:
@@ -60,8 +62,9 @@ def watched(view: View, now: Time, rules: Rules) -> Change:
 
 def excesses(view: View) -> Iterator[Excess]:
     for key, pods in view.pods.items():
-        used = taken(pods)
-        run = _run(key, view.jobs) if used else None
+        if not any(pod.used for pod in pods):
+            continue
+        used, run = taken(pods), _run(key, view.jobs)
         for share in run.shares if run else ():
             if used.get(share.key, 0) > share.memory_mib:
                 yield Excess(key[0], share, used[share.key])
