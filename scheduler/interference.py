@@ -36,6 +36,7 @@ SD_ALONE_MAX = 0.5  # who is known no better when alone teaches nothing about ne
 
 RIDGE_MEAN = 4.0
 RIDGE = 2.0  # of each kind, and of each job: together as much as section 5's ridge of 1
+FEW = 1_000  # kinds: a table of all pairs of them is no burden
 SWEEPS = 4  # of Gauss and Seidel; more change the fourth digit
 
 
@@ -52,6 +53,7 @@ class Interference:
         known = known or Speeds(jobs, kinds)
         measured = known.measured
         pairs = _pairs(known, type)
+        self._taught = len(pairs.speed) > 0  # else what is expected is all there is
         self._util, self._kind = measured.util, measured.kind
         self._sensitivity, self._pressure, left = _effects(pairs, measured)
         present = pairs.neighbour < len(measured.kind)  # else nobody knows its kind
@@ -62,14 +64,19 @@ class Interference:
             pairs.variance[present] + SD_KIND**2,
         )
         left[present] -= self._of_kinds.value[place]
+        self._by_kind = self._of_kinds.whole(measured.kinds) if measured.kinds <= FEW else None
         self._of_jobs, _ = _gathered(pairs.owner, pairs.neighbour, left, pairs.variance)
 
     def speeds(self, a: Integers, b: Integers) -> Floats:
         """[a, b] how fast the jobs `a` (their indices, each once) are beside the jobs `b`."""
         speeds = expected_speed(self._util[a][:, None], self._util[b])
+        if not self._taught:
+            return speeds
         speeds += self._sensitivity[a][:, None]
         speeds += self._pressure[b]
-        if len(self._of_kinds.value):
+        if self._by_kind is not None:
+            speeds += self._by_kind[self._kind[a][:, None], self._kind[b]]
+        elif len(self._of_kinds.value):
             kinds, place = np.unique(self._kind[b], return_inverse=True)
             of_kinds = np.zeros((len(a), len(kinds)))
             self._of_kinds.add_to(of_kinds, self._kind[a], kinds)
@@ -80,9 +87,12 @@ class Interference:
     def each(self, a: Integers, b: Integers) -> Floats:
         """How fast each job of `a` is beside the one of `b` in its place."""
         speeds = expected_speed(self._util[a], self._util[b])
+        if not self._taught:
+            return speeds
         speeds += self._sensitivity[a]
         speeds += self._pressure[b]
-        speeds += self._of_kinds.at(self._kind[a], self._kind[b])
+        kinds = self._kind[a], self._kind[b]
+        speeds += self._of_kinds.at(*kinds) if self._by_kind is None else self._by_kind[kinds]
         speeds += self._of_jobs.at(a, b)
         return np.clip(speeds, SPEED_LEAST, 1.0, out=speeds)
 
@@ -110,6 +120,12 @@ class _Sparse:
     row: Integers
     column: Integers
     value: Floats
+
+    def whole(self, size: int) -> Floats:
+        """All of the matrix, of so many rows and columns."""
+        matrix = np.zeros((size, size))
+        matrix[self.row, self.column] = self.value
+        return matrix
 
     def add_to(self, block: Floats, rows: Integers, columns: Integers) -> None:
         """To a block of the matrix; no column is in it twice."""

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scheduler import interference
 from scheduler.interference import SPEED_LEAST, Interference
 from scheduler.learning import kind_of
 from scheduler.measurements import Floats, Memo
@@ -129,18 +130,25 @@ def test_neighbours_long_gone_still_tell_who_is_sensitive() -> None:
     assert found[0, 1] < 0.65
 
 
-def test_a_block_is_the_same_as_the_whole() -> None:
+@pytest.mark.parametrize("few", [interference.FEW, 0], ids=["few_kinds", "many_kinds"])
+def test_a_block_is_the_same_as_the_whole(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = [job(f"{n}", ALONE, beside(f"{(n + 1) % 6}", 0.5), kind="xy"[n % 2]) for n in range(6)]
     whole = table(*jobs)
+    monkeypatch.setattr(interference, "FEW", few)
     a, b = np.array([4, 1, 2]), np.array([5, 2, 0, 3])
     assert (Interference(jobs, {}, "t4").speeds(a, b) == whole[np.ix_(a, b)]).all()
     assert Interference([], {}, "t4").speeds(a[:0], b[:0]).shape == (0, 0)
 
 
-def test_pairs_apart_are_the_same_as_in_the_whole() -> None:
+@pytest.mark.parametrize("few", [interference.FEW, 0], ids=["few_kinds", "many_kinds"])
+def test_pairs_apart_are_the_same_as_in_the_whole(
+    few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     jobs = [job(f"{n}", ALONE, beside(f"{(n + 1) % 6}", 0.5), kind="xy"[n % 2]) for n in range(6)]
+    whole = table(*jobs)
+    monkeypatch.setattr(interference, "FEW", few)
     a, b = np.divmod(np.arange(36), 6)
-    assert (Interference(jobs, {}, "t4").each(a, b) == table(*jobs)[a, b]).all()
+    assert (Interference(jobs, {}, "t4").each(a, b) == whole[a, b]).all()
     assert Interference([], {}, "t4").each(a[:0], b[:0]).shape == (0,)
 
 
