@@ -40,6 +40,8 @@ ENTITLED = 10.0  # for each GPU, more than one is worth: to one job of each user
 MOVE_SPEED = 0.88  # what is left of a pair's speeds if one of the two must move to the other
 NEVER = 1e-6  # the same if neither can be moved to the other
 APART_SPEED = 0.95  # the same if a job must leave the neighbour that it has
+# By whether one must move, 2 if it must leave a neighbour, and 4 if neither can be moved.
+LEFT = np.array([1.0, MOVE_SPEED, APART_SPEED, MOVE_SPEED * APART_SPEED, *4 * [NEVER]])
 
 
 class Learned:
@@ -92,17 +94,22 @@ class Offer:
 
     def worth(self, rows: npt.ArrayLike, columns: npt.ArrayLike, speed: npt.ArrayLike) -> Floats:
         """Of a configuration in which the job is slowed to `speed` by others, 1 being alone."""
-        rows, columns = np.asarray(rows), np.asarray(columns)
+        rows, columns, speed = np.asarray(rows), np.asarray(columns), np.asarray(speed)
         remaining = self.left[rows] * self.seconds[rows, columns] / speed
         paid = np.where(self.now[rows] == columns, 0.0, self.restart[rows])
         pace = self.one[rows] / self.seconds[rows, columns] * speed * remaining / (remaining + paid)
-        here = self.one[rows] / self.seconds[rows, self.now[rows]] * speed
+        worth = pace**EXPONENT
         more = self.more[rows, columns]
         # Powers take long: they are taken only for whom they matter.
-        held = np.zeros(np.broadcast_shapes(here.shape, more.shape))
-        np.power(here, EXPONENT, out=held, where=more)
-        bonus = np.where(np.asarray(speed) > NEVER, self.bonus[rows], 0.0)
-        return np.asarray(self.weight[rows] * (pace**EXPONENT + (KEEP - 1) * held) + bonus)
+        if more.any():
+            here = self.one[rows] / self.seconds[rows, self.now[rows]] * speed
+            held = np.zeros(np.broadcast_shapes(here.shape, more.shape))
+            np.power(here, EXPONENT, out=held, where=more)
+            worth = worth + (KEEP - 1) * held
+        apart, bonus = speed <= NEVER, self.bonus[rows]
+        if apart.any():
+            bonus = np.where(apart, 0.0, bonus)
+        return np.asarray(self.weight[rows] * worth + bonus)
 
     def menu(self, taken: Mapping[str, int]) -> Menu:
         """`taken`: GPUs of each type that are not to be had."""
@@ -128,14 +135,18 @@ class Offer:
             """What is left of the speed of each a, if it is to be with b. They broadcast."""
             here, there = self.where[a], self.where[b]
             if (here < 0).all():  # they have no place, nor a neighbour, to leave
-                return np.ones(np.broadcast_shapes(a.shape, b.shape))
-            conflict = (here >= 0) & (there >= 0) & (here != there)
-            parted = (mates[a] >= 0) & (here != there)
-            factor = np.where(conflict, MOVE_SPEED, 1.0) * np.where(parted, APART_SPEED, 1.0)
-            return np.where(conflict & stay[a] & stay[b], NEVER, factor)
+                return LEFT[:1]
+            elsewhere = here != there
+            conflict = (here >= 0) & (there >= 0) & elsewhere
+            parted = (mates[a] >= 0) & elsewhere
+            never = conflict & stay[a] & stay[b]
+            left: Floats = LEFT[conflict + np.uint8(2) * parted + np.uint8(4) * never]
+            return left
 
         def speeds(a: Ints, b: Ints, type: int) -> Floats:
-            return np.asarray(slowed[type].speeds(known[a], known[b]) * moved(a[:, None], b))
+            speeds = slowed[type].speeds(known[a], known[b])
+            speeds *= moved(a[:, None], b)
+            return speeds
 
         def each(a: Ints, b: Ints, type: int) -> Floats:
             return np.asarray(slowed[type].each(known[a], known[b]) * moved(a, b))
