@@ -102,20 +102,37 @@ class _Cuts:
         self.menu = menu
         self.unit = max(float(ceiling.max()), 1e-300)  # of prices, so that no figure is extreme
         self.part = np.arange(len(menu.worth)) % PARTS
+        # Of each job what it might buy; of the rest there is much, and nobody would at any price.
+        self.job, self.column = np.nonzero(menu.worth > 0)
+        self.worth = menu.worth[self.job, self.column]
+        self.first = np.flatnonzero(np.diff(self.job, prepend=-1))
+        self.length = np.diff(self.first, append=len(self.job))
         self.planes, self.heights = list[Floats](), list[Floats]()
 
     def add(self, prices: Floats) -> float:
         """The planes that touch at these prices; and the bound there."""
         menu, types = self.menu, len(prices)
-        choice, surplus = responded(menu, prices)
-        on = choice >= 0
-        cell = self.part[on] * types + menu.type[choice[on]]
-        used = np.bincount(cell, menu.count[choice[on]], minlength=PARTS * types)
+        job, choice, surplus = self._responded(prices)
+        cell = self.part[job] * types + menu.type[choice]
+        used = np.bincount(cell, menu.count[choice], minlength=PARTS * types)
         used = used.reshape(PARTS, types)
         have = np.bincount(self.part, surplus, minlength=PARTS) / self.unit
         self.planes.append(np.hstack([-used, -np.eye(PARTS)]))
         self.heights.append(-have - used @ (prices / self.unit))
         return float(surplus.sum() + prices @ menu.capacity)
+
+    def _responded(self, prices: Floats) -> tuple[Ints, Ints, Floats]:
+        """Who buys something, and what, and what all have beyond the prices."""
+        surplus = np.zeros(len(self.menu.worth))
+        if not len(self.job):
+            return self.job, self.column, surplus
+        net = self.worth - (prices[self.menu.type] * self.menu.count)[self.column]
+        most = np.maximum.reduceat(net, self.first)
+        surplus[self.job[self.first]] = np.maximum(most, 0.0)
+        # Of equals the first.
+        best = np.flatnonzero((net == np.repeat(most, self.length)) & (net > 0.0))
+        best = best[np.diff(self.job[best], prepend=-1) > 0]
+        return self.job[best], self.column[best], surplus
 
     def lowest(self, low: Floats, high: Floats) -> tuple[Floats, float]:
         """The prices where the bound could be lowest, by these planes, and how low."""
