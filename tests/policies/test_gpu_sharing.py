@@ -5,9 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from scheduler.model import EpochEnded, EpochStarted, JobId, Profile, Rules, RunPhase
+from scheduler.model import (
+    EpochEnded,
+    EpochStarted,
+    JobId,
+    Plan,
+    Profile,
+    Rules,
+    RunPhase,
+    Time,
+    View,
+)
 from scheduler.policies.gpu_sharing import gpu_sharing
+from simulator.generate import generated
+from simulator.trial import Trial
 from tests.core import Town, node
+from tests.simulator.little import nodes
 
 RULES = Rules(plan_every_seconds=0.0, restart_seconds=20.0)
 
@@ -154,3 +167,18 @@ def test_who_runs_on_a_node_that_is_away_is_not_in_the_way_of_others() -> None:
     made.nodes = (made.nodes[0], replace(made.nodes[1], ready=False))
     made.look()
     assert made.run(away).phase is made.run(here).phase is RunPhase.RUNNING
+
+
+def test_what_was_planned_before_makes_no_difference_to_a_plan() -> None:
+    rules = Rules(plan_every_seconds=60.0)
+    remembers = gpu_sharing(rules)
+    plans = []
+
+    def both(view: View, now: Time) -> Plan:
+        plans.append(remembers(view, now))
+        assert plans[-1] == gpu_sharing(rules)(view, now)
+        return plans[-1]
+
+    jobs = generated(8, seed=1, gpus=4, load=2.0)
+    Trial(jobs, nodes(2, 2), both, rules).run()
+    assert len(plans) > 50
