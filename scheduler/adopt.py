@@ -77,8 +77,8 @@ def stoppable(run: Run) -> bool:
 def lingers(job: Job, pods: Mapping[RunKey, tuple[Pod, ...]]) -> bool:
     """Whether its last run is over, but not all of its pods: those of a gang that outlive the one
     that failed. Until they are gone the next run would be a second one."""
-    left = pods.get((job.id, job.attempts), ())
-    return job.waiting and any(pod.alive or pod.used for pod in left)
+    left = pods.get((job.id, job.attempts), ()) if job.waiting else ()
+    return bool(left) and any(pod.alive or pod.used for pod in left)
 
 
 def _kept_or_stopped(job: Job, run: Run, plan: Plan, draft: Draft) -> Job:

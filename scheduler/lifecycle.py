@@ -212,7 +212,9 @@ def _(event: Observed, draft: Draft) -> None:
         key = (job.id, job.run.attempt)
         pods = draft.pods.get(key, ())
         if pods:
-            draft.put(_confronted(job, job.run, pods, draft))
+            found = _confronted(job, job.run, pods, draft)
+            if found is not job:
+                draft.put(found)
         elif event.at > job.run.phase_at and (
             key in seen_before or job.run.phase is not RunPhase.STARTING
         ):

@@ -24,6 +24,8 @@ def known_mib(job: Job, gpus: int = 0) -> int:
     """What it is known to take of each of so many: what it was seen to take there, but no less than
     was asked for. Where it never had so many, or what was seen was not all, as it has died for want
     of memory: the most that is known. 0: nothing is."""
+    if not job.peaks:
+        return job.memory_mib
     seen = 0 if job.failed(Failure.OUT_OF_MEMORY) else dict(job.peaks).get(gpus, 0)
     return max(seen, job.spec.memory_mib) if seen else job.memory_mib
 

@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from scheduler.adopt import stoppable
 from scheduler.model import Gpu, GpuKey, Job, JobId, Node, Rules, RunPhase, Share, View
@@ -70,7 +71,7 @@ def running(job: Job) -> bool:
 
 def keys_of(job: Job) -> tuple[GpuKey, ...]:
     """The cards that its run has."""
-    return tuple(share.key for share in job.run.shares) if job.run else ()
+    return tuple([share.key for share in job.run.shares]) if job.run else ()
 
 
 class _Placing:
@@ -259,13 +260,19 @@ class _Placing:
         found: dict[str, list[Mover]] = {}
         for number, keys in self.where.items():
             unit = self.units[number]
-            if unit.type != type or unit.stays or not all(map(may_move, unit.jobs)):
+            if unit.type != type or number not in self._movable:
                 continue
             nodes = {node for node, _ in keys}
             if len(nodes) == 1:
                 mover = Mover(number, keys, self._cost(unit), self._holds(unit))
                 found.setdefault(nodes.pop(), []).append(mover)
         return found
+
+    @cached_property
+    def _movable(self) -> set[int]:
+        """Of the units, once it is settled who stays."""
+        numbered = enumerate(self.units)
+        return {n for n, unit in numbered if not unit.stays and all(map(may_move, unit.jobs))}
 
     def _cost(self, unit: Unit) -> float:
         """What restarting it costs, in GPU-seconds."""

@@ -23,7 +23,7 @@ from scheduler.measurements import Memo
 from scheduler.model import Gpu, GpuKey, Job, Kind, Rules
 from scheduler.packing import takes_whole_card
 from scheduler.pairing import Neighbours
-from scheduler.placing import may_leave, may_move, running
+from scheduler.placing import keys_of, may_leave, may_move, running
 from scheduler.prices import Floats, Ints, Menu
 from scheduler.speed import Config, Speeds
 from scheduler.stocks import Stock, configs
@@ -267,7 +267,7 @@ def _more(now: Ints, choices: Sequence[Config]) -> Bools:
 def _card(job: Job, cards: Mapping[GpuKey, int]) -> int:
     if not (running(job) and job.run and job.run.shares):
         return -1
-    return cards.get(min(share.key for share in job.run.shares), -1)
+    return cards.get(min(keys_of(job)), -1)
 
 
 def _possible(jobs: Sequence[Job], choices: Sequence[Config], stocks: Sequence[Stock]) -> Bools:

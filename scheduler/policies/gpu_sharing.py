@@ -138,7 +138,7 @@ class _Planner:
         """Whether the cards that it has, if any, are there."""
         if not self.stocks or job.run is None:
             return bool(self.stocks)
-        return all(share.key in self.known for share in job.run.shares)
+        return self.known.keys() >= set(keys_of(job))
 
     def _classes(self, jobs: Sequence[Job]) -> list[list[Job]]:
         """The first to be served first."""
