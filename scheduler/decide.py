@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -37,11 +38,13 @@ def decide(
         for change in _replanned(after, policy, now, rules):
             after, touched = change.view, (*touched, *change.touched)
     touched = tuple(dict.fromkeys(touched))
+    actions = tuple(reconcile(after, touched, looked, view.at, now))
+    after = replace(after, number=view.number + 1, due_at=_due_at(view, after, touched, now))
     return Decision(
-        view=replace(after, number=view.number + 1),
+        view=after,
         touched=touched,
         profiles=tuple(_profiles(view, events, now)),
-        actions=tuple(reconcile(after, touched, looked, view.at, now)),
+        actions=actions,
         wake_at=min(_alarms(after, now, rules), default=None),
     )
 
@@ -70,10 +73,25 @@ def _alarms(view: View, now: Time, rules: Rules) -> Iterator[Time]:
             yield max(now, _plan_from(view, rules))
         if view.replan_at is not None:
             yield max(view.replan_at, _plan_from(view, rules))
-    for job_id in view.stopping:
-        run = view.jobs[job_id].run
-        if run and run.kill_at is not None and run.kill_at > now:
-            yield run.kill_at
+    if view.due_at < math.inf:
+        yield view.due_at
+
+
+def _due_at(before: View, after: View, touched: Sequence[JobId], now: Time) -> Time:
+    """When the next run is to be killed. Thousands may have been asked to stop, so all of them are
+    looked at only where this step has changed who is the next."""
+    moments = [(_kill_at(before, job_id), _kill_at(after, job_id)) for job_id in touched]
+    changed = [(was, will_be) for was, will_be in moments if was != will_be]
+    if before.due_at <= now or any(was == before.due_at for was, _ in changed):
+        found = [_kill_at(after, job_id) for job_id in after.stopping]
+    else:
+        found = [before.due_at, *(will_be for _, will_be in changed)]
+    return min((moment for moment in found if moment > now), default=math.inf)
+
+
+def _kill_at(view: View, job_id: JobId) -> Time:
+    run = view.jobs[job_id].run if job_id in view.stopping else None
+    return math.inf if run is None or run.kill_at is None else run.kill_at
 
 
 def _profiles(view: View, events: Sequence[Event], now: Time) -> Iterator[Profile]:

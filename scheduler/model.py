@@ -430,6 +430,7 @@ class View:
     # Memory taken on each GPU: by runs we believe in, and by pods not yet seen gone.
     held: Mapping[GpuKey, Mapping[RunKey, int]] = field(default_factory=dict)
     stopping: frozenset[JobId] = frozenset()  # whose run has been asked to stop
+    due_at: Time = 0.0  # when the next of these is to be killed: after `at`, or it is not known
     # When somebody last began or ceased to train on a GPU: what was measured across that moment
     # says nothing of either side of it.
     disturbed: Mapping[GpuKey, Time] = field(default_factory=dict)

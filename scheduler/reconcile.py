@@ -30,7 +30,9 @@ def reconcile(
     for job in view.jobs.values() if looked else (view.jobs[job_id] for job_id in touched):
         if job.run and (launch := _launch(job, job.run, view)):
             yield launch
-    for job_id in sorted(view.stopping):
+    # Until the next is due it can only be one of those that were touched.
+    waits = view.due_at > now and not looked
+    for job_id in sorted(view.stopping.intersection(touched) if waits else view.stopping):
         run = view.jobs[job_id].run
         if run and run.kill_at is not None and run.kill_at <= now:
             news = looked or run.kill_at > since or job_id in touched

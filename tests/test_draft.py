@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
 
@@ -123,6 +124,21 @@ def test_the_kept_ledger_equals_the_books_made_anew(seed: int) -> None:
     for number in range(60):
         town.step(*_something(town, number, rng))
         assert books(town.view) == town.view.held
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_it_is_known_when_the_next_run_is_to_be_killed(seed: int) -> None:
+    rng, asked = random.Random(seed), 0
+    town = Town(node(2), node(2, name="n2"))
+    for number in range(120):
+        town.now += rng.choice([0.0, 300.0, 1500.0])
+        town.step(*_something(town, number, rng))
+        kills = [town.view.jobs[id].run for id in town.view.stopping]
+        moments = [run.kill_at for run in kills if run and run.kill_at is not None]
+        asked += len(moments)
+        later = [moment for moment in moments if moment > town.now]
+        assert town.view.due_at == min(later, default=math.inf)
+    assert asked
 
 
 def _something(town: Town, number: int, rng: random.Random) -> list[Event]:
