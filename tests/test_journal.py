@@ -113,6 +113,7 @@ def test_a_view_reads_as_it_was_written() -> None:
         view(running, waiting, pods=[pod(running)]),
         number=7,
         stopping=frozenset({running.id}),
+        due_at=9.0,
         disturbed={("n1", "gpu0"): 3.0},
         kinds={"kind": Kind(2)},
         used={"ann": Used(1.5, NOW)},
