@@ -146,8 +146,8 @@ def _(event: Updated, draft: Draft) -> None:
 def _(event: EpochStarted, draft: Draft) -> None:
     job = draft.jobs.get(event.job_id)
     if job and (run := _heard(job, event.attempt, draft.now)):
-        # Never past the last epoch: a hostile number must not postpone a stop for ever.
-        epoch = min(max(run.epoch_started, event.epoch), job.max_epochs)
+        # Never past the last of which it knows: a hostile number must not put off a stop for ever.
+        epoch = min(max(run.epoch_started, event.epoch), run.max_epochs)
         if epoch > run.epoch_started:
             if run.epoch_started < run.epochs_before:
                 job = learning.restarted(job, draft.now - run.started_at)
