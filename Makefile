@@ -2,6 +2,7 @@
 
 N ?= 1000
 FIRST ?= 1
+ADVICE ?= some
 LONG ?=
 ROUNDS ?= 20
 BENCHMARKS := policies eta oracle interference memory elasticity decision whole_step fit simulate \
@@ -59,8 +60,8 @@ test-node: kube  ## the tests on two real nodes, as root (ROUNDS=20 beside other
 image: $(READY)  ## the daemon's image into build/, without Docker: root, Debian's buildah and debootstrap
 	$(BIN)/python -m tests.deploy.image
 
-lives: $(READY)  ## N simulated lives of the daemon (N=1000), from seed FIRST on
-	$(BIN)/python -m simulator.main --lives $(N) --first $(FIRST)
+lives: $(READY)  ## N simulated lives of the daemon (N=1000), from seed FIRST on; ADVICE=all: tries all advice
+	$(BIN)/python -m simulator.main --lives $(N) --first $(FIRST) --advice $(ADVICE)
 
 mutants: $(READY)  ## plant each known bug, and see that some life notices
 	$(BIN)/python -m tests.lives.mutants

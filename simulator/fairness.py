@@ -1,30 +1,23 @@
-"""What is asked of an honest policy: to stop nobody for nothing, to tell truly why jobs wait."""
+"""What is asked of an honest policy: to stop nobody for nothing, to tell truly why jobs wait. (And
+what would change it: advice.py.)"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from scheduler.adopt import lingers
 from scheduler.lifecycle import lost_gpu
-from scheduler.model import Gpu, GpuKey, Job, JobSpec, Rules, Run, Time, View
+from scheduler.model import Gpu, GpuKey, Job, Rules, Run, Time, View
 from scheduler.packing import cards, need_mib
-from scheduler.policies import POLICIES
-from scheduler.ports import Policy
-from scheduler.remedies import remedy, startable, starts, wishing, without
+from scheduler.remedies import startable
 from simulator.checkers import Checker, RuleChecker
 from simulator.watching import OVER
 from simulator.world import World
 
-REMEDIES_EVERY = 10  # steps, as many plans are made for one answer
-
 
 def fairness(world: World, policy: str, rules: Rules) -> list[Checker]:
     reasons = Reasons(world, rules, by_memory=policy == "fifo_sharing")
-    remedies = Remedies(world, POLICIES[policy](rules), rules)
-    if policy == "fifo_sharing":
-        return [Economy(world, rules), reasons, remedies]
-    return [reasons, remedies]
+    return [Economy(world, rules), reasons] if policy == "fifo_sharing" else [reasons]
 
 
 class Economy(RuleChecker):
@@ -105,52 +98,6 @@ class Reasons(RuleChecker):
     def _first(self, other: Job, now: Time) -> bool:
         """Whether something may be kept for this one: also for a run that is to be elsewhere."""
         return _startable(other, now) or (not self.by_memory and other.outcome is None)
-
-
-class Remedies(RuleChecker):
-    """There is something that would let a waiting job start, and what is told of it is true."""
-
-    def __init__(self, world: World, policy: Policy, rules: Rules) -> None:
-        super().__init__(world, rules)
-        self.policy = policy
-
-    def stepped(self, before: View, after: View) -> None:
-        if not planned(before, after) or after.number % REMEDIES_EVERY:
-            return
-        waiting = [job for job in after.jobs.values() if startable(job, after.at)]
-        if waiting:
-            self._check(waiting[after.number // REMEDIES_EVERY % len(waiting)], after)
-
-    def _check(self, job: Job, view: View) -> None:
-        told = remedy(job, view, view.at, self.policy, self.rules, ())
-        gone = told.until + told.ahead
-        if gone:
-            self.require(
-                self._starts(job, without(view, gone, job.id)), job, "waits, but for", told
-            )
-        elif not self._starts(job, view):
-            alone = without(view, view.jobs, job.id)
-            self.require(not self._starts(job, alone), job, "is told nothing, but", view.why)
-        if told.instead:
-            wished = wishing(view, job, asked(job.spec, told.instead))
-            self.require(self._starts(job, wished), job, "waits, though asked for", told.instead)
-
-    def _starts(self, job: Job, view: View) -> bool:
-        return starts(job.id, view, view.at, self.policy, self.rules)
-
-
-def asked(spec: JobSpec, said: str) -> JobSpec:
-    """As its owner would have it who follows that advice."""
-    match said.split():
-        case ["without", "--disable_gpu_sharing"]:
-            return replace(spec, shareable=True)
-        case ["with", "--num_gpus", count]:
-            return replace(spec, gpus_min=int(count), gpus_max=int(count))
-        case ["with", "--min_gpus", count]:
-            return replace(spec, gpus_min=int(count))
-        case ["with", "--estimated_memory", mib]:
-            return replace(spec, memory_mib=int(mib))
-    raise ValueError(f"nobody can follow this: {said}")
 
 
 def planned(before: View, after: View) -> bool:

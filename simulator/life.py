@@ -28,6 +28,7 @@ from scheduler.packing import cards, need_mib
 from scheduler.policies import POLICIES
 from scheduler.ports import Policy, Step
 from scheduler.store import SqliteStore
+from simulator.advice import Remedies
 from simulator.checkers import Violation, checkers, unfinished
 from simulator.fairness import fairness
 from simulator.lessons import Accounts, Lessons
@@ -40,6 +41,7 @@ from simulator.world import World
 
 LIVED_UNDER = ("fifo_sharing", "gpu_sharing")  # policies
 LIVES = (3, 2)  # of each: one of the second takes as long as twelve of the first
+ADVICE = ("some", "all")
 STEPS_MAX = 20_000  # far more than any life needs that gets on
 
 
@@ -117,15 +119,17 @@ def live(
     jobs: int = 10,
     tell: Callable[[str], None] | None = None,
     policy: str | None = None,
+    advice: str = ADVICE[0],
 ) -> Report:
-    """One whole life. `tell` hears the options first, and then each fact. `policy`: None: drawn."""
+    """One whole life. `tell` hears the options first, and then each fact. `policy`: None: drawn.
+    `advice`: of which waiting jobs it is checked what would let them start."""
     started = time.perf_counter()
     rng = random.Random(seed)
     options = drawn_options(seed, jobs, rng, policy)
     if tell:
         for line in options.lines():
             tell(line)
-    life = Life(options, rng, tell)
+    life = Life(options, rng, tell, advice)
     try:
         life.run()
         violation = ""
@@ -146,7 +150,11 @@ def live(
 
 class Life:
     def __init__(
-        self, options: Options, rng: random.Random, tell: Callable[[str], None] | None
+        self,
+        options: Options,
+        rng: random.Random,
+        tell: Callable[[str], None] | None,
+        advice: str = ADVICE[0],
     ) -> None:
         self.options, self.tell = options, tell
         truths = {truth.job_id: truth for truth in options.truths}
@@ -176,6 +184,8 @@ class Life:
         self.world.witnesses += [Lessons(self.world), Accounts(self.world, options.rules)]
         if honest:
             self.world.witnesses += fairness(self.world, options.policy, options.rules)
+            asked = POLICIES[options.policy](options.rules)
+            self.world.witnesses += [Remedies(self.world, asked, options.rules, advice == "all")]
             if options.policy == "gpu_sharing":
                 self.world.witnesses += sharing(self.world, options.rules)
 

@@ -6,12 +6,12 @@ import hashlib
 import multiprocessing
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 import click
 
-from simulator.life import LIVED_UNDER, Report, live
+from simulator.life import ADVICE, LIVED_UNDER, Report, live
 
 PROGRESS_EVERY_SECONDS = 2.0
 
@@ -23,6 +23,13 @@ PROGRESS_EVERY_SECONDS = 2.0
 @click.option("--processes", default=2, type=click.IntRange(1), help="How many at a time.")
 @click.option("--seed", type=click.IntRange(0), help="One life only, with this seed.")
 @click.option("--policy", type=click.Choice(LIVED_UNDER), help="Of all; default: drawn.")
+@click.option(
+    "--advice",
+    default=ADVICE[0],
+    type=click.Choice(ADVICE),
+    show_default=True,
+    help="Of which waiting jobs it is tried, at each plan, whether what would let them start does.",
+)
 @click.option("--verbose", is_flag=True, help="With --seed: its options, then each fact.")
 @click.option("--until_violation", is_flag=True, help="End at the first violation.")
 def main(
@@ -32,6 +39,7 @@ def main(
     processes: int,
     seed: int | None,
     policy: str | None,
+    advice: str,
     verbose: bool,
     until_violation: bool,
 ) -> None:
@@ -43,25 +51,26 @@ def main(
     if verbose and seed is None:
         raise click.UsageError("--verbose: needs --seed")
     if seed is not None:
-        reports = [live(seed, jobs, click.echo if verbose else None, policy)]
+        reports = [live(seed, jobs, click.echo if verbose else None, policy, advice)]
     else:
         seeds = range(first, first + lives)
-        reports = list(_lived(seeds, jobs, processes, policy, until_violation))
+        one = partial(live, jobs=jobs, policy=policy, advice=advice)
+        reports = list(_lived(seeds, one, processes, until_violation))
     _summary(reports)
     sys.exit(any(report.violation for report in reports))
 
 
 def _lived(
-    seeds: range, jobs: int, processes: int, policy: str | None, until_violation: bool
+    seeds: range, one: partial[Report], processes: int, until_violation: bool
 ) -> Iterator[Report]:
     """Each as soon as it is over; a violation is told at once, and the way at times."""
     started = told_at = time.monotonic()
     with multiprocessing.Pool(processes) as pool:
-        done = pool.imap_unordered(partial(live, jobs=jobs, policy=policy), seeds, chunksize=5)
+        done = pool.imap_unordered(one, seeds, chunksize=5)
         for count, report in enumerate(done, 1):
             yield report
             if report.violation:
-                click.echo(_complaint(report, jobs, policy))
+                click.echo(_complaint(report, one.keywords))
                 if until_violation:
                     return
             now = time.monotonic()
@@ -71,9 +80,9 @@ def _lived(
                 click.echo(f"{count} of {len(seeds)}, {rate:.0f}/s, {left:.0f} s left", err=True)
 
 
-def _complaint(report: Report, jobs: int, policy: str | None) -> str:
-    under = f" --policy {policy}" if policy else ""
-    again = f"python -m simulator.main --jobs {jobs} --seed {report.seed}{under} --verbose"
+def _complaint(report: Report, under: Mapping[str, object]) -> str:
+    said = " ".join(f"--{name} {value}" for name, value in under.items() if value is not None)
+    again = f"python -m simulator.main --seed {report.seed} {said} --verbose"
     return f"seed {report.seed}: {report.violation}\n  again: {again}"
 
 

@@ -34,6 +34,13 @@ def test_lives_end_well(first: int) -> None:
     assert violations == []
 
 
+@pytest.mark.parametrize("seed", range(10_000, 10_006))
+def test_what_anybody_is_advised_at_any_plan_helps(seed: int) -> None:
+    report = live(seed, advice="all")
+    assert report.violation == ""
+    assert report == live(seed), "who looks on changes nothing"
+
+
 def test_a_seed_is_a_life() -> None:
     assert live(5) == live(5)
     assert live(5).fingerprint != live(6).fingerprint
