@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 
 from scheduler.grid import expected_speed
-from scheduler.measurements import Floats, Integers, Measurements
+from scheduler.measurements import Bools, Floats, Integers, Measurements
 from scheduler.model import Job, Kind
 from scheduler.speed import Speeds
 
@@ -52,6 +53,7 @@ class Interference:
     ) -> None:
         known = known or Speeds(jobs, kinds)
         measured = known.measured
+        self._doubt_alone = partial(known.doubt_alone, type)
         pairs = _pairs(known, type)
         self._taught = len(pairs.speed) > 0  # else what is expected is all there is
         self._util, self._kind = measured.util, measured.kind
@@ -66,6 +68,12 @@ class Interference:
         left[present] -= self._of_kinds.value[place]
         self._by_kind = self._of_kinds.whole(measured.kinds) if measured.kinds <= FEW else None
         self._of_jobs, _ = _gathered(pairs.owner, pairs.neighbour, left, pairs.variance)
+
+    @cached_property
+    def unseen(self) -> Bools:
+        """[owner] whether nobody can tell what it takes alone, and so what a neighbour costs it."""
+        unseen: Bools = self._doubt_alone() > SD_ALONE_MAX
+        return unseen
 
     def speeds(self, a: Integers, b: Integers) -> Floats:
         """[a, b] how fast the jobs `a` (their indices, each once) are beside the jobs `b`."""

@@ -200,7 +200,7 @@ class _Telling:
                 room = f"no room beside {self._names(stay)} on gpu{gpu.index}"
                 return Reason("preempted", f"{room}: needs {need}, free {free}")
         names = self._names(beside)
-        return Reason("preempted", f"for {names}, slowed by it" if names else "for others")
+        return Reason("preempted", f"for {names}, which it may slow" if names else "for others")
 
     def _moved(self, old: Sequence[Share], new: Sequence[Share]) -> Reason:
         lost = {share.key for share in old} - {share.key for share in new}

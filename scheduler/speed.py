@@ -137,14 +137,22 @@ class Speeds:
         """[row] seconds of owners in situations of their own, and their relative standard
         deviations, not counting what was measured beside others: what one GPU takes, and the law"""
         number, known = self.number(type), self._grid
-        seconds, sd = (found[:, number].copy() for found in self._without_neighbours)
+        seconds = self._without_neighbours[0][:, number].copy()
         keys, which = np.unique(count * SITUATION + nodes, return_inverse=True)
         law = self._seconds(number, *np.insert(np.divmod(keys, SITUATION), 0, 1, axis=1))
         here = known.relied & (known.type == number)
         relied, one = known.owner[here], np.ones(1, dtype=np.int64)
         seconds[relied] = self._seconds(number, one, one)[relied, 0]
-        sd[relied] = known.sd[here]
+        sd = self.doubt_alone(type)
         return seconds[owner] * law[owner, which + 1] / law[owner, 0], sd[owner]
+
+    def doubt_alone(self, type: str) -> Floats:
+        """[owner] the relative standard deviation of what one GPU takes, likewise."""
+        number, known = self.number(type), self._grid
+        sd = self._without_neighbours[1][:, number].copy()
+        here = known.relied & (known.type == number)
+        sd[known.owner[here]] = known.sd[here]
+        return sd
 
     @cached_property
     def _without_neighbours(self) -> tuple[Floats, Floats]:

@@ -12,7 +12,7 @@ run has is worth more to it than to others, also as a part of more.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,10 +38,11 @@ STAYS = 100.0  # for each GPU, far more than one is worth: to a run that cannot 
 STAYS_BOUND = 10 * STAYS  # the same to a run that cannot even be asked to leave
 ENTITLED = 10.0  # for each GPU, more than one is worth: to one job of each user
 MOVE_SPEED = 0.88  # what is left of a pair's speeds if one of the two must move to the other
-NEVER = 1e-6  # the same if neither can be moved to the other
+NEVER = 1e-6  # the same if neither can be moved to the other, or one is to be alone first
 APART_SPEED = 0.95  # the same if a job must leave the neighbour that it has
 # By whether one must move, 2 if it must leave a neighbour, and 4 if neither can be moved.
 LEFT = np.array([1.0, MOVE_SPEED, APART_SPEED, MOVE_SPEED * APART_SPEED, *4 * [NEVER]])
+ALONE_MAX = 0.1  # of what is left: an epoch alone, and a restart, are worth no more
 
 
 class Learned:
@@ -57,6 +58,10 @@ class Learned:
         self.row = {job.id: row for row, job in enumerate(jobs)}
         self.speeds = Speeds(jobs, kinds, memo)
         self.kind_seen = self._kind_seen(jobs)  # [jobs] whether one of its kind ever was measured
+        beside = self.speeds.measured.beside
+        # [jobs, kinds] whether it has had a neighbour for an epoch
+        self.shared = np.zeros(len(self.speeds.measured.kind), bool)
+        self.shared[beside.owner] = True
         self.slowed = [Interference(jobs, kinds, stock.type, self.speeds) for stock in stocks]
 
     def _kind_seen(self, jobs: Sequence[Job]) -> Bools:
@@ -69,6 +74,16 @@ class Learned:
 
     def rows(self, jobs: Sequence[Job]) -> Ints:
         return np.array([self.row[job.id] for job in jobs], np.intp)
+
+
+@dataclass(frozen=True, slots=True)
+class Blind:
+    """Of whom nobody can tell what a neighbour costs them before they have had an epoch alone,
+    which is worth it; and who of them have had a neighbour. Of the latter none is put with another
+    of the former: one of the two has its epoch alone first."""
+
+    unseen: Bools  # [jobs]
+    shared: Bools  # [jobs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +106,7 @@ class Offer:
     weight: Floats  # [jobs]
     bonus: Floats  # [jobs] for having anything at all
     stuck: Bools  # [jobs] is on a card with another, and neither can be moved
+    blind: Mapping[str, Blind]  # by type, where there are such jobs
 
     def worth(self, rows: npt.ArrayLike, columns: npt.ArrayLike, speed: npt.ArrayLike) -> Floats:
         """Of a configuration in which the job is slowed to `speed` by others, 1 being alone."""
@@ -130,9 +146,17 @@ class Offer:
         slowed, known = self.learned.slowed, self.learned.rows(self.jobs)
         mates = self._mates()
         stay = self.fixed & (self.where >= 0)
+        unseen = [self.blind.get(stock.type) for stock in self.stocks]
 
-        def moved(a: Ints, b: Ints) -> Floats:
+        def moved(a: Ints, b: Ints, type: int) -> Floats:
             """What is left of the speed of each a, if it is to be with b. They broadcast."""
+            factor = together(a, b)
+            if (blind := unseen[type]) is None:
+                return factor
+            first = (blind.unseen[a] & blind.shared[b]) | (blind.shared[a] & blind.unseen[b])
+            return np.where(first, NEVER, factor)
+
+        def together(a: Ints, b: Ints) -> Floats:
             here, there = self.where[a], self.where[b]
             if (here < 0).all():  # they have no place, nor a neighbour, to leave
                 return LEFT[:1]
@@ -145,11 +169,11 @@ class Offer:
 
         def speeds(a: Ints, b: Ints, type: int) -> Floats:
             speeds = slowed[type].speeds(known[a], known[b])
-            speeds *= moved(a[:, None], b)
+            speeds *= moved(a[:, None], b, type)
             return speeds
 
         def each(a: Ints, b: Ints, type: int) -> Floats:
-            return np.asarray(slowed[type].each(known[a], known[b]) * moved(a, b))
+            return np.asarray(slowed[type].each(known[a], known[b]) * moved(a, b, type))
 
         def worth(rows: Ints, type: int, speed: Floats) -> Floats:
             return self.worth(rows, single[type], speed)
@@ -162,6 +186,16 @@ class Offer:
             each=each,
             worth=worth,
         )
+
+    def leaving(self, rows: Sequence[int]) -> list[int]:
+        """Of those on one card who makes room, so that one of them has its epoch alone."""
+        blind = self.blind.get(self.configs[self.now[rows[0]]].type)
+        if blind is None or not blind.shared[list(rows)].any():
+            return []
+        unseen = sorted((r for r in rows if blind.unseen[r]), key=lambda r: -self.weight[r])
+        bound = [row for row in unseen if self.fixed[row]]
+        stays = bound or unseen[:1]
+        return [row for row in unseen if row not in stays]
 
     def _single(self, type: str) -> int:
         return next(
@@ -213,6 +247,8 @@ def offered(
     times = {user: had(user) for user in {job.spec.user for job in jobs}}
     weight /= np.array([times[job.spec.user] for job in jobs])
     where = np.array([_card(job, cards) for job in jobs], np.intp)
+    one = seconds[:, count == 1].max(axis=1)
+    worth_it = one + restart <= ALONE_MAX * left * one
     return Offer(
         jobs=tuple(jobs),
         stocks=tuple(stocks),
@@ -220,7 +256,7 @@ def offered(
         learned=learned,
         seconds=seconds,
         left=left,
-        one=seconds[:, count == 1].max(axis=1),
+        one=one,
         possible=possible,
         now=now,
         more=_more(now, choices),
@@ -229,6 +265,7 @@ def offered(
         restart=restart,
         weight=weight,
         bonus=_bonus(jobs, stays, now, weight),
+        blind=dict(_blind(rows, worth_it, stocks, learned)),
         stuck=_stuck(stays & (np.append(count, 0)[now] == 1), where),
     )
 
@@ -243,6 +280,16 @@ def _bonus(jobs: Sequence[Job], stays: Bools, now: Ints, weight: Floats) -> Floa
     each[[row for row in np.flatnonzero(stays).tolist() if not may_leave(jobs[row])]] = STAYS_BOUND
     each[list(entitled.values())] += ENTITLED
     return each * np.maximum(1, [job.spec.gpus_min for job in jobs])
+
+
+def _blind(
+    rows: Ints, worth_it: Bools, stocks: Sequence[Stock], learned: Learned
+) -> Iterator[tuple[str, Blind]]:
+    had = learned.shared[rows]
+    for stock, slowed in zip(stocks, learned.slowed, strict=True) if had.any() else ():
+        unseen = slowed.unseen[rows] & worth_it
+        if (had & unseen).any():
+            yield stock.type, Blind(unseen, had & unseen)
 
 
 def _stuck(stays: Bools, where: Ints) -> Bools:

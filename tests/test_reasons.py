@@ -145,7 +145,7 @@ def test_who_has_no_room_any_more_beside_one_that_grew_is_told_how_much_it_lacks
 
 def test_who_is_parted_from_one_that_it_slows_is_told_so() -> None:
     b = core.on(core.job("b", 7000), core.share(7000))
-    assert why(core.view(A, b), stays(A)) == {"b": "preempted (for a, slowed by it)"}
+    assert why(core.view(A, b), stays(A)) == {"b": "preempted (for a, which it may slow)"}
     assert why(core.view(b)) == {"b": "preempted (for others)"}
 
 

@@ -50,7 +50,7 @@ FAIR_MAX = 4.0  # times more, or less, a job is worth for what its user has had
 LITTLE = 3600.0  # GPU-seconds, that make no great difference between users
 MATCHED_WHOLE = 600  # jobs; of more, only so many blocks are matched anew by one plan
 BLOCKS = 60
-AGAIN_SECONDS = 60.0  # while there are elastic runs, whose speeds are being learned
+AGAIN_SECONDS = 60.0  # while speeds are being learned for which somebody waits, or may grow
 MOVES_MAX = 4  # of others, at most, so that one is on fewer nodes: in one plan
 
 
@@ -71,6 +71,7 @@ class _Planner:
     memo: Memo
     why: dict[JobId, Reason] = field(default_factory=dict)
     expected: dict[JobId, float] = field(default_factory=dict)
+    apart: bool = False  # whether somebody is to have an epoch alone before others join
     served: list[Job] = field(default_factory=list)  # class by class, who weighs most first
 
     def __post_init__(self) -> None:
@@ -113,6 +114,8 @@ class _Planner:
         self._explain(jobs, done)
         again = [j.eligible_at for j in self.view.jobs.values() if j.eligible_at > self.now]
         if any(job.run and job.spec.gpus_min < job.spec.gpus_max for job in jobs):
+            again.append(self.now + AGAIN_SECONDS)
+        if self.apart and any(job.waiting for job in jobs):
             again.append(self.now + AGAIN_SECONDS)
         return Plan(done.placements, self.why, self.expected, replan_at=min(again, default=None))
 
@@ -178,6 +181,7 @@ class _Planner:
         menu = offer.menu({type: count + kept.get(type, 0) for type, count in taken.items()})
         menu.worth[guests(offer.jobs)] = -np.inf
         neighbours = offer.neighbours(self.rules)
+        self.apart |= bool(offer.blind)
         allotted = self._allotted(offer, menu, neighbours)
         together = (*allotted.groups, *joined(offer, neighbours, allotted.choice))
         served = np.flatnonzero(allotted.choice >= 0)
@@ -204,8 +208,12 @@ class _Planner:
         for row, card in enumerate(offer.where.tolist()):
             if card >= 0 and offer.configs[offer.now[row]].count == 1:
                 together.setdefault(card, []).append(row)
-        groups = tuple(tuple(rows) for rows in together.values() if len(rows) > 1)
-        incumbent = Allotment(offer.now, groups)
+        now, groups = offer.now.copy(), []
+        for rows in (rows for rows in together.values() if len(rows) > 1):
+            leaving = offer.leaving(rows)
+            now[leaving] = -1
+            groups.append(tuple(row for row in rows if row not in leaving))
+        incumbent = Allotment(now, tuple(group for group in groups if len(group) > 1))
         limits = None
         if len(offer.jobs) > MATCHED_WHOLE:
             limits = Limits(np.flatnonzero(offer.now < 0), BLOCKS)

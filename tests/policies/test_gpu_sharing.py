@@ -58,6 +58,26 @@ def test_two_share_the_only_card() -> None:
     assert made.running() == {"a", "b"}
 
 
+def test_of_two_who_have_only_been_together_one_has_an_epoch_alone() -> None:
+    wish = {"memory_mib": 2000, "max_epochs": 60}
+    made = town(1, ("a", wish), ("b", wish))
+    for name in ("a", "b"):
+        trains(made, name, 60.0)
+    assert made.running() == {"a"}
+    for _ in range(2):  # when it began the first of them, it was not yet alone
+        trains(made, "a", 60.0)
+    assert made.running() == {"a", "b"}
+
+
+def test_two_who_have_little_left_stay_together() -> None:
+    wish = {"memory_mib": 2000, "max_epochs": 9}
+    made = town(1, ("a", wish), ("b", wish))
+    for _ in range(4):
+        trains(made, "a", 60.0)
+        trains(made, "b", 60.0)
+    assert made.running() == {"a", "b"}
+
+
 def test_what_does_not_fit_beside_another_waits_and_says_so() -> None:
     made = town(1, ("a", {"memory_mib": 9000}), ("b", {"memory_mib": 9000}))
     assert made.running() == {"a"}

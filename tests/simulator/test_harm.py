@@ -36,15 +36,18 @@ def foe(name: str, at: float, seconds: float, kind: str = "") -> TraceJob:
     return job(name, at, epochs=30, truth=Foe(seconds), project=kind or name)
 
 
-def lived(jobs: Sequence[TraceJob], gpus: int) -> tuple[Counter[JobId], Result]:
-    """How many whole epochs each was beside somebody who halved its speed, or worse."""
+Harmed = Counter[tuple[JobId, tuple[JobId, ...]]]
+
+
+def lived(jobs: Sequence[TraceJob], gpus: int) -> tuple[Harmed, Result]:
+    """How many whole epochs each was beside each company that halved its speed, or worse."""
     rules, seconds = Rules(), {f"job-{n:05}": one.truth for n, one in enumerate(jobs)}
-    harmed = Counter[JobId]()
+    harmed = Harmed()
 
     def listen(step: Step) -> None:
         for profile in step.profiles:
             alone = seconds[profile.job_id].epoch_seconds("t4", 1, 1)
-            harmed[profile.job_id] += profile.epoch_seconds > 2 * alone
+            harmed[profile.job_id, profile.beside] += profile.epoch_seconds > 2 * alone
 
     return harmed, trial(jobs, gpu_sharing(rules), gpus, rules=rules, listener=listen).run()
 
@@ -66,3 +69,21 @@ def test_who_has_had_one_of_its_kind_alone_is_rid_of_it_too() -> None:
     foes = [foe(f"new{n}", 7000.0, 100.0, kind=f"kind{n}") for n in range(2)]
     harmed, _ = lived([*before, *foes], 1)
     assert max(harmed.values()) <= 1 + TOGETHER_MAX
+
+
+@pytest.mark.parametrize("seconds", [50.0, 300.0])
+@pytest.mark.parametrize(("count", "gpus"), [(2, 1), (3, 1), (4, 2), (7, 3)])
+def test_who_came_together_with_its_foe_is_rid_of_it_though_nobody_was_ever_alone(
+    count: int, gpus: int, seconds: float
+) -> None:
+    harmed, result = lived([foe(f"foe{n}", 0.0, seconds) for n in range(count)], gpus)
+    assert max(harmed.values()) <= TOGETHER_MAX
+    assert {times.outcome for times in result.jobs} == {Outcome.SUCCEEDED}
+
+
+def test_friends_who_came_together_are_parted_once_and_then_share_to_the_end() -> None:
+    harmed, result = lived([friend(f"friend{n}", 0.0, 100.0) for n in range(2)], 1)
+    assert max(harmed.values()) == 0
+    assert sum(times.restarts for times in result.jobs) == 1
+    one_after_the_other = 2 * 30 * 100.0
+    assert result.makespan_seconds < 0.65 * one_after_the_other
