@@ -321,6 +321,8 @@ class KubernetesCluster:
             return False  # the server tells when they are gone
         owner = self._owners.get(pods.run_name(key))
         if owner and (whose := pods.claim(owner.metadata)) and whose.key == key:
+            if pods.PORTS in owner.metadata.annotations:
+                self._runs.delete_ports(owner.metadata)
             self._runs.delete("ConfigMap", owner.metadata)
             self._owners.forget(owner.metadata)
         with self._lock:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from scheduler.clusters import pods
 from scheduler.clusters.kubeapi import ApiError, Server
-from scheduler.clusters.manifests import Manifest, owned
+from scheduler.clusters.manifests import Manifest, owned, ports_name
 from scheduler.model import RunKey
 
 PLURALS = {"ConfigMap": "configmaps", "Secret": "secrets", "Service": "services", "Pod": "pods"}
 INVALID = (400, 413, 422)  # what was asked for cannot be, here or anywhere
+PORT_TAKEN = "already allocated"  # in the words in which a port that others have is refused
 
 
 class _Events(pods.Struct, frozen=True):
@@ -52,6 +53,19 @@ class Runs:
         gone = self._server.call("DELETE", self._named("Pod"), {"labelSelector": labels})
         return bool(msgspec.json.decode(gone)["items"])
 
+    def delete_ports(self, owner: pods.Meta) -> None:
+        """Of the run that this ConfigMap owns, now: who collects the garbage may come too late for
+        its next attempt."""
+        try:
+            there = self._server.call("GET", f"{self._named('Service')}/{ports_name(owner.name)}")
+        except ApiError as error:
+            if error.code == 404:
+                return
+            raise
+        service = msgspec.json.decode(there, type=pods.KubeObject).metadata
+        if _alike(service, owner.labels):
+            self.delete("Service", service)
+
     def warning(self, meta: pods.Meta) -> str:
         """The newest that its node, or the cluster's scheduler, had to say about a pod."""
         about = f"involvedObject.uid={meta.uid},type=Warning"
@@ -64,12 +78,20 @@ class Runs:
         try:
             return self._server.call("POST", path, body=manifest)
         except ApiError as error:
-            if error.reason != "AlreadyExists":
+            # A Service that is there is refused for its ports, before anybody looks at its name.
+            taken = error if PORT_TAKEN in str(error) else None
+            if error.reason != "AlreadyExists" and not taken:
                 raise
         named = f"{path}/{manifest['metadata']['name']}"
         if manifest["kind"] == "Secret":  # which we may write, but not read
             return self._server.call("PUT", named, body=manifest)
-        return self._adopted(manifest, self._server.call("GET", named))
+        try:
+            there = self._server.call("GET", named)
+        except ApiError as error:
+            if taken and error.code == 404:  # somebody else has them: no fault of the job's
+                raise ApiError(str(taken), 403, taken.reason) from taken
+            raise
+        return self._adopted(manifest, there)
 
     def _adopted(self, manifest: Manifest, answer: bytes) -> bytes:
         """The answer to an earlier attempt to create it was lost, or it is in the way."""
@@ -77,7 +99,7 @@ class Runs:
             msgspec.json.decode(answer, type=pods.KubeObject).metadata,
             manifest["metadata"],
         )
-        if any(there.labels.get(name) != value for name, value in wanted["labels"].items()):
+        if not _alike(there, wanted["labels"]):
             raise ApiError(f"the name {there.name} is taken by another job", 403, "AlreadyExists")
         hashed = pods.SPEC_HASH
         if there.annotations.get(hashed) == wanted["annotations"][hashed]:
@@ -87,3 +109,7 @@ class Runs:
 
     def _named(self, kind: str) -> str:
         return f"{self._path}/{PLURALS[kind]}"
+
+
+def _alike(meta: pods.Meta, labels: Mapping[str, str]) -> bool:
+    return all(meta.labels.get(name) == value for name, value in labels.items())

@@ -78,6 +78,11 @@ def owned(manifest: Manifest, owner: Mapping[str, Any]) -> Manifest:
     return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [reference]}}
 
 
+def ports_name(run: str) -> str:
+    """Of the Service that opens a run's ports."""
+    return f"{run}-ports"
+
+
 def ranks(launch: Launch) -> list[tuple[Share, ...]]:
     """The shares of each pod: there is one pod for each node, or one without any GPU."""
     nodes = sorted({share.node for share in launch.shares})
@@ -135,10 +140,13 @@ def notes(spec: JobSpec, shape: Shape) -> list[str]:
 
 def _owner(launch: Launch, key: RunKey) -> Manifest:
     about = f"Whoever deletes this ends attempt {launch.attempt} of job {launch.job_id}."
+    meta = _meta(launch, pods.run_name(key))
+    if ports := _node_ports(launch.spec):
+        meta["annotations"][pods.PORTS] = ",".join(str(host) for host, _ in ports)
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": _meta(launch, pods.run_name(key)),
+        "metadata": meta,
         "data": {"about": about},
     }
 
@@ -160,16 +168,20 @@ def _services(launch: Launch, key: RunKey, ranks: int) -> list[Manifest]:
     if ranks > 1:
         spec = {"selector": selector, "clusterIP": "None", "publishNotReadyAddresses": True}
         made.append((name, spec))
-    if ports := [pair for pair in launch.spec.ports if pair[0] in NODE_PORTS]:
+    if ports := _node_ports(launch.spec):
         opened = [
             {"name": f"p{host}", "port": container, "nodePort": host} for host, container in ports
         ]
         spec = {"selector": {**selector, pods.RANK: "0"}, "type": "NodePort", "ports": opened}
-        made.append((f"{name}-ports", spec))
+        made.append((ports_name(name), spec))
     return [
         {"apiVersion": "v1", "kind": "Service", "metadata": _meta(launch, name), "spec": spec}
         for name, spec in made
     ]
+
+
+def _node_ports(spec: JobSpec) -> list[tuple[int, int]]:
+    return [pair for pair in spec.ports if pair[0] in NODE_PORTS]
 
 
 def _meta(launch: Launch, name: str) -> Manifest:

@@ -25,6 +25,7 @@ SELECTOR = f"{MANAGED_BY}={OURS},{JOB}"
 
 ALLOC = f"{DOMAIN}/alloc"  # {"node": "n1", "gpus": {"GPU-..": 9216}, "epoch": 12}
 SPEC_HASH = f"{DOMAIN}/spec-hash"  # of the launch: tells it from another one under the same name
+PORTS = f"{DOMAIN}/ports"  # of a run's owner, if it has a Service with ports of all nodes
 GPUS = f"{DOMAIN}/gpus"  # of a node, written by its agent: a JSON list of model.Gpu
 
 GPU_RESOURCE = "nvidia.com/gpu"

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,11 @@ def launch_on(made: Made) -> Launch:
     spec = JobSpec(name="j", user="ada", command=("sleep", "1000"), max_epochs=3)
     share = Share(node.name, node.gpus[0].uuid, 1000)
     return Launch(JobId(str(uuid.uuid4())), 1, spec, (share,), 0, 3, "secret-of-the-job")
+
+
+def with_fields(launch: Launch, **fields: Any) -> Launch:
+    """Of such a job."""
+    return replace(launch, spec=replace(launch.spec, **fields))
 
 
 def of(launch: Launch, seen: Observed) -> list[Pod]:

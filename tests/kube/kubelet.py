@@ -137,7 +137,7 @@ class Kubelet:
 
     def clears(self) -> None:
         """Nothing of anybody is left."""
-        for kind in ("configmaps", "secrets", "pods"):
+        for kind in ("configmaps", "secrets", "services", "pods"):
             now = {"gracePeriodSeconds": 0}
             self._server.call("DELETE", f"{self._namespace}/{kind}", body=now)
 

@@ -21,7 +21,17 @@ from scheduler.clusters.manifests import Shape, manifests
 from scheduler.clusters.pods import KubePod
 from scheduler.errors import ConfigError, Unavailable
 from scheduler.model import Failure, Gpu, JobId, Launch, PodState, Remove, Share
-from tests.kube.cluster import CLUSTER_RULES, RULES, Made, launch_on, of, over, port, until
+from tests.kube.cluster import (
+    CLUSTER_RULES,
+    RULES,
+    Made,
+    launch_on,
+    of,
+    over,
+    port,
+    until,
+    with_fields,
+)
 from tests.kube.control import RBAC, ControlPlane
 from tests.kube.kubelet import CARDS, Kubelet
 from tests.kube.processes import free_port
@@ -39,8 +49,7 @@ def made(kubeconfig: Path, kubelet: Kubelet) -> Iterator[Made]:
 
 def running(made: Made, kubelet: Kubelet, **fields: Any) -> Launch:
     """A launch that has come to run."""
-    launch = launch_on(made)
-    launch = replace(launch, spec=replace(launch.spec, **fields))
+    launch = with_fields(launch_on(made), **fields)
     made.perform(launch)
     until(made, kubelet, lambda seen: of(launch, seen)[0].state is PodState.RUNNING)
     return launch
@@ -135,7 +144,7 @@ def test_what_can_never_be_created_is_the_jobs_own_fault(
     made: Made, fields: dict[str, Any], words: str
 ) -> None:
     launch = launch_on(made)
-    made.perform(replace(launch, spec=replace(launch.spec, **fields)))
+    made.perform(with_fields(launch, **fields))
     ended = over(made, launch)
     assert ended.reason.startswith("cannot start: ")
     assert words in ended.reason
@@ -147,6 +156,34 @@ def test_a_card_that_has_left_meanwhile_is_not_the_jobs_fault(made: Made) -> Non
     made.perform(replace(launch, shares=(replace(share, gpu="GPU-9"),)))
     ended = over(made, launch)
     assert (ended.reason, ended.said[:20]) == (Failure.LOST, "there is no GPU GPU-")
+
+
+def test_a_port_that_somebody_else_has_is_told_and_costs_no_retry(
+    made: Made, kubelet: Kubelet, control: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scheduler.clusters.kubernetes.REFUSED_SECONDS", 0.0)
+    spec = {"type": "NodePort", "ports": [{"port": 80, "nodePort": 31_348}]}
+    theirs = {"kind": "Service", "metadata": {"name": "theirs"}, "spec": spec}
+    control.apply({"apiVersion": "v1", **theirs}, NAMESPACE)
+    launch = with_fields(launch_on(made), ports=((31_348, 6006),))
+    made.perform(launch)
+    ended = over(made, launch)
+    assert ended.reason == Failure.LOST
+    assert "31348: provided port is already allocated" in ended.said
+
+
+def test_the_next_attempt_has_the_ports_of_the_last_one_at_once(
+    made: Made, kubelet: Kubelet, control: ControlPlane
+) -> None:
+    """Although nobody collects the cluster's garbage here."""
+    launch = running(made, kubelet, ports=((31_349, 6006),))
+    made.perform(Remove(launch.job_id, 1))
+    until(made, kubelet, lambda seen: not of(launch, seen))
+    again = replace(launch, attempt=2)
+    made.perform(again)
+    until(made, kubelet, lambda seen: of(again, seen)[0].state is PodState.RUNNING)
+    (service,) = control.get("services", "--namespace", NAMESPACE)["items"]
+    assert service["metadata"]["name"] == f"{pods.run_name((launch.job_id, 2))}-ports"
 
 
 def test_a_quota_that_refuses_is_told_and_costs_no_retry(

@@ -15,7 +15,7 @@ import pytest
 from scheduler.clusters.kubernetes import Patience
 from scheduler.errors import Unavailable
 from scheduler.model import Failure, Observed, PodState, Remove
-from tests.kube.cluster import Made, launch_on, of, over, port, until
+from tests.kube.cluster import Made, launch_on, of, over, port, until, with_fields
 from tests.kube.control import ControlPlane, token_file
 from tests.kube.kubelet import Kubelet
 from tests.kube.proxy import Answer, Delay, Effect, Expire, Proxy, Reset, Silence
@@ -58,13 +58,13 @@ def seen_until(made: Made, kubelet: Kubelet) -> Callable[[Callable[[Observed], o
 Until = Callable[[Callable[[Observed], object]], Observed]
 
 
-@pytest.mark.parametrize("what", ["configmaps", "secrets", "pods"])
+@pytest.mark.parametrize("what", ["configmaps", "secrets", "services", "pods"])
 @pytest.mark.parametrize("effect", PASSING, ids=named)
 def test_a_creation_that_fails_is_tried_again_and_is_one_creation(
     effect: Effect, what: str, made: Made, proxy: Proxy, kubelet: Kubelet, seen_until: Until
 ) -> None:
     fault = proxy.inject(effect, "POST", f"/{what}")
-    launch = launch_on(made)
+    launch = with_fields(launch_on(made), ports=((31_347, 6006),))
     made.perform(launch)
     assert [pod.alive for pod in of(launch, made.observe())] == [True]
     seen_until(lambda seen: [pod for pod in of(launch, seen) if pod.state == "running"])
