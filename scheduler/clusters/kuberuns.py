@@ -43,9 +43,15 @@ class Runs:
         try:
             return self._server.call("DELETE", f"{self._named(kind)}/{meta.name}", body=body)
         except ApiError as error:
-            if error.code in (404, 409):  # 409: under this name there is another one by now
+            if error.code == 404:
                 return None
-            raise
+            if error.code != 409:
+                raise
+            conflict = error
+        there = self._found(kind, meta.name)  # another one, by now; or it is only in dispute
+        if there and there.uid == meta.uid:
+            raise conflict
+        return None
 
     def delete_pods(self, key: RunKey) -> bool:
         """All that there are, known to us or not. False: there were none."""
@@ -56,15 +62,9 @@ class Runs:
     def delete_ports(self, owner: pods.Meta) -> None:
         """Of the run that this ConfigMap owns, now: who collects the garbage may come too late for
         its next attempt."""
-        try:
-            there = self._server.call("GET", f"{self._named('Service')}/{ports_name(owner.name)}")
-        except ApiError as error:
-            if error.code == 404:
-                return
-            raise
-        service = msgspec.json.decode(there, type=pods.KubeObject).metadata
-        if _alike(service, owner.labels):
-            self.delete("Service", service)
+        there = self._found("Service", ports_name(owner.name))
+        if there and _alike(there, owner.labels):
+            self.delete("Service", there)
 
     def warning(self, meta: pods.Meta) -> str:
         """The newest that its node, or the cluster's scheduler, had to say about a pod."""
@@ -106,6 +106,15 @@ class Runs:
             return answer
         self.delete(manifest["kind"], there)
         raise ApiError(f"{there.name} is of another launch: it has to leave first", 409)
+
+    def _found(self, kind: str, name: str) -> pods.Meta | None:
+        try:
+            there = self._server.call("GET", f"{self._named(kind)}/{name}")
+        except ApiError as error:
+            if error.code == 404:
+                return None
+            raise
+        return msgspec.json.decode(there, type=pods.KubeObject).metadata
 
     def _named(self, kind: str) -> str:
         return f"{self._path}/{PLURALS[kind]}"
