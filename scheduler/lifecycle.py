@@ -31,6 +31,7 @@ removed as such. The next run does not start before they are gone (adopt.py).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import singledispatch
 
@@ -61,6 +62,7 @@ from scheduler.model import (
 )
 from scheduler.values import replace
 
+DOUBLED_MAX = 30  # times: a back-off grows for so long, if nothing else bounds it
 EXIT_STOPPED = 85  # the client library's: it stopped because it was asked to
 
 
@@ -257,6 +259,8 @@ def _over(job: Job, run: Run, pod: Pod | None, draft: Draft) -> Job:
     if exited_well or stopped or (pod and pod.exit_code == EXIT_STOPPED and run.stop_reason):
         said = run.stop_reason or ("more epochs are wanted" if wanted_more else "stopped")
         return replace(job, reason=f"{said}, after epoch {job.epochs_done}")
+    if pod is not None and pod.reason == Failure.REFUSED:
+        return _failed(job, Failure.REFUSED, math.inf, pod.said, now, rules)
     if pod is None or pod.reason == Failure.LOST:
         why = "its pod was lost" if pod is None else pod.said or "its process was lost"
         return _failed(job, Failure.LOST, rules.lost_max, why, now, rules)
@@ -298,13 +302,15 @@ def _words(pod: Pod) -> str:
     return pod.reason or f"exit code {pod.exit_code}"
 
 
-def _failed(job: Job, failure: Failure, budget: int, why: str, now: Time, rules: Rules) -> Job:
+def _failed(job: Job, failure: Failure, budget: float, why: str, now: Time, rules: Rules) -> Job:
     count = job.failed(failure) + 1
     job = replace(job, failures=_counted(job, failure, count))
     if count > budget:
         after = f", {count} times" if count > 1 else ""
         return _ended(job, Outcome.FAILED, f"{why}{after}", now)
-    pause = min(rules.backoff_seconds * 2.0 ** (count - 1), rules.backoff_max_seconds)
+    pause = min(
+        rules.backoff_seconds * 2.0 ** min(count - 1, DOUBLED_MAX), rules.backoff_max_seconds
+    )
     return replace(job, eligible_at=now + pause, reason=why)
 
 
@@ -381,7 +387,7 @@ def _progressed(job: Job, epochs: int) -> Job:
     """Epoch numbers are absolute, so a late, lost or repeated report does no harm."""
     if epochs <= job.epochs_done:
         return job
-    kept = tuple(pair for pair in job.failures if pair[0] is not Failure.LOST)
+    kept = tuple(pair for pair in job.failures if pair[0] not in (Failure.LOST, Failure.REFUSED))
     return replace(job, epochs_done=epochs, failures=kept)
 
 

@@ -131,6 +131,7 @@ class Failure(StrEnum):
     ERROR = "error"  # the job's own: it exited with a code that is not 0
     OUT_OF_MEMORY = "out_of_memory"
     LOST = "lost"  # the world's: node gone, pod deleted by hand, runner killed
+    REFUSED = "refused"  # the world's too: nothing of it ever began, as nobody would have it
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,7 +453,7 @@ class Rules:
     stop_grace_seconds: float = 3600.0  # from the request to stop to the kill
     memory_margin_mib: int = 0  # on top of what was estimated or measured
     out_of_memory_factor: float = 1.5
-    lost_max: int = 10  # runs in a row lost to the world without one epoch between
+    lost_max: int = 10  # runs in a row lost to the world without one epoch between; refused: any
     backoff_seconds: float = 5.0  # before the second try; doubles, up to
     backoff_max_seconds: float = 300.0
     ageing_seconds: float = 6 * 3600.0  # waiting this long is worth one step of priority

@@ -11,6 +11,8 @@ from operator import attrgetter
 
 from scheduler.model import Failure, Pod, PodState, Run, RunKey
 
+WORLD = (Failure.LOST, Failure.REFUSED)
+
 
 def by_run(pods: Sequence[Pod]) -> dict[RunKey, tuple[Pod, ...]]:
     """Each run's, by rank."""
@@ -31,7 +33,7 @@ def culprit(run: Run, pods: Sequence[Pod]) -> Pod | None:
     has vanished, or that somebody has asked to leave."""
     failed = [pod for pod in pods if pod.state is PodState.FAILED]
     first = min(failed, key=_likely, default=None)
-    if first is None or first.reason == Failure.LOST or first.exit_code is None:
+    if first is None or first.reason in WORLD or first.exit_code is None:
         return first
     leaving = any(pod.state is PodState.TERMINATING for pod in pods)
     return None if leaving or _lacks_one(run, pods) else first
@@ -44,4 +46,4 @@ def _lacks_one(run: Run, pods: Sequence[Pod]) -> bool:
 
 def _likely(pod: Pod) -> tuple[bool, bool]:
     """The smallest first: who was lost, or had no memory; of equals, the lowest rank."""
-    return pod.reason != Failure.LOST, pod.reason != Failure.OUT_OF_MEMORY
+    return pod.reason not in WORLD, pod.reason != Failure.OUT_OF_MEMORY

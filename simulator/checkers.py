@@ -246,7 +246,9 @@ class Outcomes(Checker):
             case Outcome.CANCELLED:
                 self.require(truth.cancel_at is not None, job, "was not cancelled by anybody")
             case Outcome.FAILED:
-                failed = any(self.world.failures[job.id, failure] for failure in Failure)
+                # Refusals by the world are nothing that it did, however many there are.
+                causes = (failure for failure in Failure if failure is not Failure.REFUSED)
+                failed = any(self.world.failures[job.id, cause] for cause in causes)
                 self.require(failed, job, "never failed")
 
     def ended(self) -> None:

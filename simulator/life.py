@@ -35,7 +35,7 @@ from simulator.lessons import Accounts, Lessons
 from simulator.people import Owner
 from simulator.sharing import sharing
 from simulator.watching import watching
-from simulator.weather import FAIR, Crash, Weather, drawn, with_cards
+from simulator.weather import FAIR, Crash, Weather, drawn, with_cards, with_refusals
 from simulator.workload import Truth, drawn_jobs, drawn_nodes
 from simulator.world import World
 
@@ -92,7 +92,10 @@ def drawn_options(seed: int, jobs: int, rng: random.Random, policy: str | None =
     margin_mib = rng.choice([0, 200])
     return Options(
         seed=seed,
-        weather=with_cards(drawn(rng), random.Random(f"cards {seed}")),
+        weather=with_refusals(
+            with_cards(drawn(rng), random.Random(f"cards {seed}")),
+            random.Random(f"refusals {seed}"),
+        ),
         rules=Rules(
             plan_every_seconds=rng.choice([0.0, 1.0, 5.0]),
             stop_grace_seconds=rng.choice([60.0, 300.0]),

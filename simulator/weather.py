@@ -31,6 +31,7 @@ class Weather:
     deleted_by_hand: float = 0.0  # in an epoch
     node_lost_every_seconds: float = 0.0  # 0: never
     launch_ignored: float = 0.0
+    launch_refused: float = 0.0  # as a quota would, for as long as the weather is bad
     removal_seconds_max: float = 2.0
     stop_ignored: float = 0.0  # of a stop that a training heard
     # Cards, and what is on them.
@@ -73,6 +74,13 @@ def with_cards(weather: Weather, rng: random.Random) -> Weather:
         memory_grows=rng.choice([0.0, 0.3, 0.7]),
         process_left=rng.choice([0.0, 0.3]),
     )
+
+
+def with_refusals(weather: Weather, rng: random.Random) -> Weather:
+    """With a cluster that will not have what is launched, by a chance of its own as well."""
+    if weather is FAIR or rng.random() < 0.8:
+        return weather
+    return replace(weather, launch_refused=rng.choice([0.5, 1.0]))
 
 
 def drawn(rng: random.Random) -> Weather:

@@ -27,6 +27,7 @@ from scheduler.model import (
     Node,
     Observed,
     Pod,
+    PodState,
     Remove,
     RunKey,
     Submitted,
@@ -83,7 +84,8 @@ class World:
         self.lag_seconds = lag_seconds  # what arrives so soon after the first is one batch
         self.keeps_dead = keeps_dead  # the cluster shows a removed pod until it is told to forget
         self.agents = agents  # it shows what processes take of cards
-        self.runs: dict[RunKey, Training] = {}  # what the cluster shows
+        self.runs: dict[RunKey, Training] = {}  # what the cluster shows,
+        self.refused: dict[RunKey, Pod] = {}  # with what it would not have
         self.stored: Mapping[JobId, Job] = {}  # what is on disk: what the API's readers see
         self.learned: Learned = ({}, {})  # and so is this
         self.read: Callable[[], View] = View  # the daemon's last committed view
@@ -274,6 +276,7 @@ class World:
             case Remove(job_id, attempt):
                 for witness in self.witnesses:
                     witness.removed(action)
+                self.refused.pop((job_id, attempt), None)
                 if run := self.runs.get((job_id, attempt)):
                     run.remove()
         self.maybe_crash()
@@ -282,7 +285,13 @@ class World:
         for witness in self.witnesses:
             witness.launched(launch)
         key = (launch.job_id, launch.attempt)
-        if key not in self.runs and not self.chance(self.weather.launch_ignored):
+        if key in self.refused or key in self.runs or self.chance(self.weather.launch_ignored):
+            return
+        if self.chance(self.weather.launch_refused):
+            self.failures[launch.job_id, Failure.REFUSED] += 1
+            self.refused[key] = Pod(*key, PodState.FAILED, reason=Failure.REFUSED, said="no room")
+            self.changed()
+        else:
             self.runs[key] = run = Training(self, launch, self.truths[launch.job_id])
             self.begun[launch.job_id] += 1
             if any(map(self._lost, run.cards)):
@@ -290,8 +299,8 @@ class World:
             self.changed()
 
     def observe(self) -> Observed:
-        pods = tuple(pod for run in self.runs.values() for pod in run.shown(self.agents))
-        return Observed(self.now(), tuple(self.nodes), pods)
+        pods = (pod for run in self.runs.values() for pod in run.shown(self.agents))
+        return Observed(self.now(), tuple(self.nodes), (*pods, *self.refused.values()))
 
     def changed(self) -> None:
         """A watch tells the adapter, which looks again in a moment."""

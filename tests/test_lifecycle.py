@@ -317,8 +317,19 @@ def test_a_lost_process_costs_no_retry() -> None:
     assert (became(lost), lost.failures) == (WAITS, ((Failure.LOST, 1),))
 
 
+@pytest.mark.parametrize("times", [RULES.lost_max, 100_000])
+def test_runs_that_the_world_would_not_have_never_add_up_to_a_failure(times: int) -> None:
+    refused = job("a", failures=((Failure.REFUSED, times),))
+    run = on(refused, share())
+    no = pod(run, PodState.FAILED, reason="refused", said="exceeded quota: gpus")
+    again = after(view(run), look(no, at=NOW + 1)).jobs[A]
+    assert (became(again), again.reason) == (WAITS, "exceeded quota: gpus")
+    assert again.failures == ((Failure.REFUSED, times + 1),)
+    assert again.eligible_at == NOW + RULES.backoff_max_seconds
+
+
 def test_an_epoch_done_forgives_the_lost_runs_and_no_others() -> None:
-    failures = ((Failure.ERROR, 2), (Failure.LOST, 7))
+    failures = ((Failure.ERROR, 2), (Failure.LOST, 7), (Failure.REFUSED, 3))
     unlucky = on(job("a", epochs_done=1, failures=failures), share())
     again = after(view(unlucky), epoch_ended(unlucky, 1)).jobs[A]
     assert again.failures == failures, "a repeated report is no progress"

@@ -193,7 +193,8 @@ class Held:
         elif words := self._holders.given_up(launch.shares):
             del self._waiting[key]
             at = self._clock()
-            self._given_up[key] = Pod(*key, PodState.FAILED, reason=Failure.LOST, said=words, at=at)
+            no = Pod(*key, PodState.FAILED, reason=Failure.REFUSED, said=words, at=at)
+            self._given_up[key] = no
 
     def _is_known(self, key: RunKey) -> bool:
         if key in self._waiting or key in self._begun or key in self._given_up:

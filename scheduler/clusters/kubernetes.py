@@ -265,17 +265,18 @@ class KubernetesCluster:
                 self._look(self._clock())  # it may have come since the last look
             gone, nodes = self._gone(launch), self.nodes()
         if gone:
-            self._give_up(key, order, self._failed(key, f"there is no {gone} any more", False))
+            words = f"there is no {gone} any more"
+            self._give_up(key, order, self._failed(key, words, Failure.REFUSED))
             return
         try:
             self._runs.create(manifests(launch, nodes, self._shape), self._pods.saw)
         except Rejected as error:
-            self._give_up(key, order, self._failed(key, f"cannot start: {error}", True))
+            self._give_up(key, order, self._failed(key, f"cannot start: {error}", Failure.ERROR))
         except ApiError as error:
-            blamed = error.code in INVALID
-            if not (blamed or self._failing_for_long(order, error)):
+            failure = Failure.ERROR if error.code in INVALID else Failure.REFUSED
+            if failure is Failure.REFUSED and not self._failing_for_long(order, error):
                 raise
-            self._give_up(key, order, self._failed(key, f"cannot start: {error}", blamed))
+            self._give_up(key, order, self._failed(key, f"cannot start: {error}", failure))
         else:
             with self._lock:
                 order.launch, order.created = None, not order.remove
@@ -334,12 +335,14 @@ class KubernetesCluster:
         self._news.set()
         return False
 
-    def _hindrance(self, kube: KubePod) -> tuple[str, bool]:
+    def _hindrance(self, kube: KubePod) -> tuple[str, Failure]:
         words, blamed = pods.hindrance(kube)
+        nowhere = not kube.spec.node_name
+        failure = Failure.ERROR if blamed else Failure.REFUSED if nowhere else Failure.LOST
         if not words:
             with contextlib.suppress(ApiError):  # then it is not known
                 words = self._runs.warning(kube.metadata)
-        return f"its pod did not start in time: {words or 'nobody says why'}", blamed
+        return f"its pod did not start in time: {words or 'nobody says why'}", failure
 
     def _leaves(self, meta: Meta) -> bool:
         """Ask it to, unless it has been asked. False: it has left."""
@@ -354,9 +357,8 @@ class KubernetesCluster:
             self._pods.saw(answer)
         return True
 
-    def _failed(self, key: RunKey, words: str, blamed: bool) -> Pod:
-        """`blamed`: it is the job's fault, so it costs a retry."""
+    def _failed(self, key: RunKey, words: str, failure: Failure) -> Pod:
         at = self._clock()
-        if blamed:
+        if failure is Failure.ERROR:
             return Pod(*key, PodState.FAILED, reason=words, at=at)
-        return Pod(*key, PodState.FAILED, reason=Failure.LOST, said=words, at=at)
+        return Pod(*key, PodState.FAILED, reason=failure, said=words, at=at)

@@ -52,6 +52,7 @@ WORLD = frozenset(
     }
 )
 WORLD_PREFIX = "OutOf"  # OutOfcpu, OutOfmemory, OutOfnvidia.com/gpu, …
+NOT_ADMITTED = frozenset({"NodeAffinity", "TaintToleration", "UnexpectedAdmissionError"})
 NO_IMAGE = frozenset(
     {
         "ErrImageNeverPull",
@@ -243,7 +244,9 @@ def _verdict(kube: KubePod) -> tuple[PodState, dict[str, object]]:
     status, ending = kube.status, _ending(kube)
     at = ending.finished_at.timestamp() if ending and ending.finished_at else None
     if status.reason in WORLD or status.reason.startswith(WORLD_PREFIX):
-        return _lost(sentence(status.reason, status.message), at)
+        refused = ending is None and _turned_away(status)
+        failure = Failure.REFUSED if refused else Failure.LOST
+        return _lost(sentence(status.reason, status.message), at, failure)
     if _deleted_before(kube.metadata, ending):  # whatever it made of a stop that was not ours
         return _lost("its pod was deleted", at)
     for condition in status.conditions:
@@ -258,8 +261,15 @@ def _verdict(kube: KubePod) -> tuple[PodState, dict[str, object]]:
     return PodState.FAILED, {**how, "reason": Failure.OUT_OF_MEMORY if said else _words(ending)}
 
 
-def _lost(said: str, at: Time | None = None) -> tuple[PodState, dict[str, object]]:
-    return PodState.FAILED, {"reason": Failure.LOST, "said": said, "at": at}
+def _lost(
+    said: str, at: Time | None = None, failure: Failure = Failure.LOST
+) -> tuple[PodState, dict[str, object]]:
+    return PodState.FAILED, {"reason": failure, "said": said, "at": at}
+
+
+def _turned_away(status: PodStatus) -> bool:
+    """By its node."""
+    return status.reason in NOT_ADMITTED or status.reason.startswith(WORLD_PREFIX)
 
 
 def _ending(kube: KubePod) -> Ending | None:

@@ -111,12 +111,8 @@ def test_a_full_gpu_is_told_from_a_full_machine() -> None:
 @pytest.mark.parametrize(
     "status",
     [
-        {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no devices"},
-        {"phase": "Failed", "reason": "OutOfcpu", "message": "Node didn't have enough"},
-        {"phase": "Failed", "reason": "OutOfnvidia.com/gpu"},
-        {"phase": "Failed", "reason": "NodeAffinity"},
-        {"phase": "Failed", "reason": "TaintToleration"},
         {"phase": "Failed", "reason": "NodeLost"},
+        {**ended(137), "reason": "OutOfcpu"},
         {"phase": "Failed"},
         {**ended(137), "reason": "Evicted", "message": "The node was low on resource: memory."},
         ended(137, reason="ContainerStatusUnknown"),
@@ -128,6 +124,20 @@ def test_a_full_gpu_is_told_from_a_full_machine() -> None:
 )
 def test_an_ending_that_is_the_worlds_costs_no_retry(status: dict[str, Any]) -> None:
     assert (seen(status).state, seen(status).reason) == (PodState.FAILED, Failure.LOST)
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no devices"},
+        {"phase": "Failed", "reason": "OutOfcpu", "message": "Node didn't have enough"},
+        {"phase": "Failed", "reason": "OutOfnvidia.com/gpu"},
+        {"phase": "Failed", "reason": "NodeAffinity"},
+        {"phase": "Failed", "reason": "TaintToleration"},
+    ],
+)
+def test_what_its_node_would_not_have_never_began(status: dict[str, Any]) -> None:
+    assert (seen(status).state, seen(status).reason) == (PodState.FAILED, Failure.REFUSED)
 
 
 def test_a_pod_that_is_deleted_holds_its_cards_until_it_is_gone() -> None:

@@ -71,7 +71,7 @@ def test_a_pod_that_ends_tells_how(made: Made, kubelet: Kubelet) -> None:
     assert over(made, well).state is PodState.SUCCEEDED
     assert over(made, badly).reason == "exit code 3"
     assert over(made, full).reason == Failure.OUT_OF_MEMORY
-    assert over(made, refused).reason == Failure.LOST
+    assert over(made, refused).reason == Failure.REFUSED
 
 
 def test_a_pod_that_somebody_deletes_is_gone_and_leaves_nothing(
@@ -126,7 +126,10 @@ def test_a_pod_that_does_not_start_is_lost_with_what_its_node_says(
         launch = launch_on(made)
         made.perform(launch)
         eventually(kubelet.pods)
+        kubelet.bind(name(launch))
         kubelet.warns(name(launch), "FailedMount", "hostPath type check failed: /nowhere")
+        eventually(lambda: "deletionTimestamp" in kubelet.pods()[0]["metadata"])
+        kubelet.step()
         ended = over(made, launch)
         assert ended.reason == Failure.LOST
         assert "FailedMount: hostPath type check failed: /nowhere" in ended.said
@@ -155,7 +158,14 @@ def test_a_card_that_has_left_meanwhile_is_not_the_jobs_fault(made: Made) -> Non
     (share,) = launch.shares
     made.perform(replace(launch, shares=(replace(share, gpu="GPU-9"),)))
     ended = over(made, launch)
-    assert (ended.reason, ended.said[:20]) == (Failure.LOST, "there is no GPU GPU-")
+    assert (ended.reason, ended.said[:20]) == (Failure.REFUSED, "there is no GPU GPU-")
+
+
+def test_a_pod_that_finds_no_place_in_time_was_refused(kubeconfig: Path, kubelet: Kubelet) -> None:
+    with port(kubeconfig, NAMESPACE, patience=Patience(60, 2.0)) as made:
+        launch = launch_on(made)
+        made.perform(launch)
+        assert over(made, launch).reason == Failure.REFUSED
 
 
 def test_a_port_that_somebody_else_has_is_told_and_costs_no_retry(
@@ -168,7 +178,7 @@ def test_a_port_that_somebody_else_has_is_told_and_costs_no_retry(
     launch = with_fields(launch_on(made), ports=((31_348, 6006),))
     made.perform(launch)
     ended = over(made, launch)
-    assert ended.reason == Failure.LOST
+    assert ended.reason == Failure.REFUSED
     assert "31348: provided port is already allocated" in ended.said
 
 
@@ -200,7 +210,7 @@ def test_a_quota_that_refuses_is_told_and_costs_no_retry(
         launch = launch_on(made)
         made.perform(launch)
         ended = over(made, launch)
-        assert ended.reason == Failure.LOST
+        assert ended.reason == Failure.REFUSED
         assert "forbidden" in ended.said
         assert "quota" in ended.said
     finally:

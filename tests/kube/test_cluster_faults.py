@@ -90,7 +90,7 @@ def test_a_creation_that_always_fails_is_given_up_when_a_pod_should_have_started
         assert [pod.state for pod in of(launch, made.observe())] == [PodState.PENDING]
         now[0] += 20
         ended = over(made, launch)
-        assert ended.reason == Failure.LOST, "which costs no retry"
+        assert ended.reason == Failure.REFUSED, "which costs nothing, however often"
         assert ended.said.startswith("cannot start: ")
         assert words in ended.said
         assert not kubelet.pods()

@@ -141,7 +141,7 @@ def test_a_card_of_a_mixed_node_is_held_while_it_is_used(port: Port, node: Playe
 
 
 @mixed
-def test_who_waits_for_a_card_that_others_have_is_lost_and_placed_anew(
+def test_who_waits_for_a_card_that_others_have_is_refused_and_placed_anew(
     port: Port, node: Played
 ) -> None:
     port.until(lambda: len(port.usable()) == len(CARDS))
@@ -151,7 +151,7 @@ def test_who_waits_for_a_card_that_others_have_is_lost_and_placed_anew(
     launch = port.launch("held-0")
     port.until(lambda: port.state(launch) == "failed")
     (pod,) = port.of(launch)
-    assert pod.reason == Failure.LOST
+    assert pod.reason == Failure.REFUSED
     assert pod.said.startswith("no card could be held: its holder waits: no place for its pod")
     port.until(lambda: not node.holders() and not port.usable())
 

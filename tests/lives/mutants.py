@@ -125,6 +125,12 @@ MUTANTS = (
         "    if count > budget + 1000:",
     ),
     mutant(
+        "what the world refuses adds up to a failure",
+        LIFECYCLE,
+        "return _failed(job, Failure.REFUSED, math.inf, pod.said, now, rules)",
+        "return _failed(job, Failure.REFUSED, rules.lost_max, pod.said, now, rules)",
+    ),
+    mutant(
         "measured memory is not learned",
         LIFECYCLE,
         "if memory_mib > job.memory_mib else job",
