@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from scheduler.usage import LIBRARY, WATCHDOG, Card, Process, Report
 
 SILENT_SECONDS = 60.0  # after that a driver hangs
 LEAVE_SECONDS = 1.0  # for a thread that may be waiting for a driver that hangs
+ALL_PIDS = 0xEFFFFFFC  # the kernel's number of the namespace in which all processes are
 _GROUP = re.compile(r"([1-9][0-9]{0,3})x([1-9][0-9]{0,8})", re.ASCII)
 _POD = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 
@@ -73,9 +74,7 @@ class Agent:
     def look(self) -> Report:
         at = self._clock()
         cards = tuple(map(_known, self._nvml.read()))
-        processes = [process for card in cards for process in card.processes]
-        blind = processes and not any(process.name for process in processes)
-        keeps = WATCHDOG if cards and not blind else LIBRARY
+        keeps = WATCHDOG if cards and _sees(cards) else LIBRARY
         return Report(self._node, at, cards, keeps)
 
     def _watch(self) -> None:
@@ -88,6 +87,20 @@ class Agent:
                     self._told(self._newest)
             except Exception:  # a thread's entry: what is seen stays as it was, and is tried again
                 log.exception("look_failed")
+
+
+def _sees(cards: Sequence[Card]) -> bool:
+    """Whether it can be told from here whose a process is. A driver tells a container of its own
+    ones alone, so none need be seen for everything to be hidden."""
+    processes = [process for card in cards for process in card.processes]
+    return any(process.name for process in processes) if processes else among_all_pids()
+
+
+def among_all_pids(own: Path = Path("/proc/self/ns/pid")) -> bool:
+    try:
+        return own.stat().st_ino == ALL_PIDS
+    except OSError:
+        return False
 
 
 def _silent(card: Card) -> Card:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from scheduler.agent import Agent, parse_gpus, pod_of
+from scheduler.agent import Agent, among_all_pids, parse_gpus, pod_of
 from scheduler.errors import ConfigError
 from scheduler.model import Gpu
 from scheduler.usage import LIBRARY, WATCHDOG, Process, Report
@@ -95,6 +95,22 @@ def test_who_sees_no_process_keeps_nobody_to_its_memory(nvml: Machine) -> None:
     nvml.gpu("GPU-a")
     nvml.process(0, 999_999_999, 500)  # of a machine whose processes this container does not see
     assert Agent("n1", time.time).report.keeps == LIBRARY
+
+
+APART = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc")
+KEEPS = "import time; from scheduler.agent import Agent; print(Agent('n1', time.time).report.keeps)"
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_on_cards_that_nobody_uses_it_is_blind_where_pids_are_its_own(
+    nvml: Machine, apart: bool
+) -> None:
+    nvml.gpu("GPU-a")
+    if apart and subprocess.run([*APART, "true"], capture_output=True).returncode:
+        pytest.skip("this machine lets nobody have pids apart")
+    before = (*APART,) if apart else ()
+    told = subprocess.run([*before, sys.executable, "-c", KEEPS], capture_output=True, text=True)
+    assert told.stdout.strip() == (LIBRARY if apart or not among_all_pids() else WATCHDOG)
 
 
 def test_what_changes_is_told_and_what_stays_is_not(nvml: Machine) -> None:
