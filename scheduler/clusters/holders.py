@@ -242,6 +242,8 @@ class Holders:
 
     def _needed(self, node: HeldNode, now: Time) -> Iterator[Hold]:
         site = node.site
+        if site.closing:
+            return
         if site.mode != MIXED:
             if site.count:
                 yield Hold(site.name, 0, site.count)
@@ -283,10 +285,10 @@ class Holders:
         if self._is_used(holder, node) or (fits and needed.get(holder.name) == holder.hold):
             self._idle.pop(holder.uid, None)
             return False
-        if node and not node.site.ready:  # whatever may be going on there
+        if node and not (node.site.ready or node.site.closing):  # whatever may be going on there
             return False
-        lasts = node and node.site.mode == MIXED and holder.hold.count == 1 and fits
-        if lasts and holder.state is PodState.RUNNING:
+        lasts = node and node.site.mode == MIXED and not node.site.closing
+        if lasts and fits and holder.hold.count == 1 and holder.state is PodState.RUNNING:
             since = self._idle.setdefault(holder.uid, now)
             return now - since >= self._waits.idle_seconds
         return True

@@ -73,6 +73,7 @@ class Site:
     gpus: tuple[Gpu, ...] = ()  # as its annotation lists them
     foreign: int = 0  # cards that pods of others were given
     ready: bool = True
+    closing: bool = False  # its driver is to be replaced, which waits until nobody has a card
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,7 @@ def site_of(kube: KubeNode, default: str, foreign: int | None) -> Site | None:
         pods.gpus_of(kube) if listed else (),
         len(slots) if foreign is None else foreign,  # nothing is known: nothing is free
         pods.node_seen(kube).ready,
+        pods.answers(kube) and pods.upgrades(kube),
     )
 
 

@@ -163,6 +163,18 @@ def test_nothing_comes_or_goes_on_a_node_that_does_not_answer(ready: bool) -> No
     assert bool(looked(world(site(OWNED, ready=ready), former)).give_back()) is ready
 
 
+@pytest.mark.parametrize("mode", [OWNED, MIXED])
+def test_a_holder_makes_way_for_another_driver_when_no_job_is_there(mode: str) -> None:
+    there, told = holder(), {0: [card("GPU-a")]}
+    closing = site(mode, 1, ready=False, closing=True)
+    holders = looked(world(closing, there, told=told, taken=["GPU-a"]))
+    assert (list(holders.give_back()), holders.missing) == ([], [])
+    looked(world(closing, there, told=told), holders=holders)
+    assert holders.give_back() == [there]
+    looked(world(closing), holders=holders)
+    assert (list(holders.give_back()), holders.missing) == ([], [])
+
+
 def test_who_was_promised_a_card_keeps_its_holder() -> None:
     former, told = holder(count=2, spec_hash="sha256:other"), {0: [card("GPU-a")]}
     holders = looked(world(site(OWNED), former, told=told))

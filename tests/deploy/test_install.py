@@ -59,6 +59,25 @@ def test_the_daemon_s_pod_is_admitted_under_the_strictest_level(
     assert one(folder, "Namespace", DAEMON)["metadata"]["labels"][label] == "restricted"
 
 
+def test_an_agent_is_off_its_node_while_the_driver_is_replaced(
+    folder: str, control: ControlPlane, node: None
+) -> None:
+    if folder != "overlays/lab":
+        pytest.skip("it has no agents")
+
+    def agents() -> Any:
+        place = ("--namespace", f"{DAEMON}-agents")
+        status = control.get("daemonset", f"{DAEMON}-agent", *place)["status"]
+        return status["desiredNumberScheduled"]
+
+    control.kubectl("label", "node", "westworld", "nvidia.com/gpu.present=true")
+    eventually(lambda: agents() == 1)
+    for state, count in (("pod-deletion-required", 0), ("upgrade-done", 1)):
+        label = f"nvidia.com/gpu-driver-upgrade-state={state}"
+        control.kubectl("label", "node", "westworld", label, "--overwrite")
+        eventually(lambda: agents() == count)  # noqa: B023 - called in this round
+
+
 def test_a_daemon_with_this_account_and_these_settings_runs_a_job(
     folder: str, control: ControlPlane, node: None, tmp_path: Path
 ) -> None:

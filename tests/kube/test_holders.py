@@ -37,13 +37,17 @@ class Played(Node):
     @contextmanager
     def at_work(self, mode: str) -> Iterator[Played]:
         self.kubelet.joins(self.name, ())
-        self._patch({"metadata": {"labels": {holding.MODE: mode}}, "spec": {"taints": []}})
+        self._patch({"spec": {"taints": []}})
+        self.label(holding.MODE, mode)
         self._patch({"status": {"capacity": ROOM, "allocatable": ROOM}}, "--subresource=status")
         try:
             yield self
         finally:
             self.kubelet.leaves(self.name)
             self.kubelet.clears()
+
+    def label(self, name: str, value: str) -> None:
+        self._patch({"metadata": {"labels": {name: value}}})
 
     def step(self) -> None:
         for pod in self.kubelet.pods():
@@ -125,6 +129,20 @@ def test_a_holder_that_is_lost_takes_no_job_with_it_and_comes_back(
     assert port.state(launch) == "running"
     port.until(lambda: port.usable() == [*CARDS])
     assert port.state(launch) == "running"
+
+
+@owned
+def test_a_holder_makes_way_for_another_driver_and_comes_back(port: Port, node: Played) -> None:
+    port.until(lambda: port.usable() == [*CARDS])
+    launch = port.launch("GPU-a")
+    port.until(lambda: port.state(launch) == "running")
+    node.label(pods.UPGRADE, "wait-for-jobs-required")
+    port.until(lambda: not port.usable())
+    assert node.holders(), "a job is there"
+    port.ends(launch)
+    port.until(lambda: not node.holders())
+    node.label(pods.UPGRADE, "upgrade-done")
+    port.until(lambda: port.usable() == [*CARDS])
 
 
 @mixed
