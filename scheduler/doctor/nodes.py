@@ -171,8 +171,8 @@ def _driver(node: FoundNode) -> Iterator[Finding]:
             "driver",
             _title(node),
             f"its driver is being upgraded ({state})",
-            f"That waits for pods that ask for {GPU_RESOURCE}; jobs that share cards do not, and "
-            "have to be stopped: scheduler-state --cluster shows them",
+            "Nothing is started there, jobs leave after an epoch, and holders after them: "
+            "scheduler-state --cluster shows who is still there",
         )
 
 
@@ -181,7 +181,7 @@ def _offered(node: FoundNode) -> Iterator[Finding]:
     try:
         listed = [card for card in gpus_of(node) if not card.uuid.startswith(SLOT)]
     except Rejected as error:
-        yield wrong("nodes", where, str(error), "What it says cannot be so: restart its agent")
+        yield wrong("nodes", where, str(error), "What it says cannot be so: correct it")
         return
     offered = _number(status.allocatable.get(GPU_RESOURCE, ""))
     there = _number(status.capacity.get(GPU_RESOURCE, ""))
@@ -192,8 +192,13 @@ def _offered(node: FoundNode) -> Iterator[Finding]:
     elif offered < there:
         yield warning("plugin", where, f"{there - offered} of its {there} cards are unhealthy")
     if listed and there and len(listed) != there:
-        words = f"its agent lists {len(listed)} cards, its device plugin {there}"
-        yield wrong("nodes", where, words, "One of them is wrong: restart its agent")
+        words = f"its annotation {GPUS} lists {len(listed)} cards, its device plugin {there}"
+        yield wrong("nodes", where, words, "Remove it", _without(node))
+
+
+def _without(node: FoundNode) -> str:
+    """A command that takes its annotation away."""
+    return f"kubectl annotate node {node.metadata.name} {GPUS}-"
 
 
 def _clock(node: FoundNode, renewed: Mapping[str, Time], now: Time) -> Iterator[Finding]:
@@ -220,7 +225,7 @@ def _modes(
 ) -> Iterator[Finding]:
     """What could be said of nodes about which nobody has said anything yet."""
     if not default:
-        words = "no cards are held for jobs, which ask for whole ones where no agent lists them"
+        words = "no cards are held for jobs, so they ask for whole ones"
         yield Finding(Level.OK, "modes", "", words, "Set kubernetes.holder_image to share cards")
         return
     unsaid: dict[str, list[str]] = {OWNED: [], MIXED: []}

@@ -49,7 +49,7 @@ def node(
     annotations: dict[str, str] | None = None,
     mode: str | None = "owned",
 ) -> FoundNode:
-    """With two cards that its agent lists and its device plugin offers."""
+    """With two cards that its annotation lists and its device plugin offers."""
     beats = datetime.fromtimestamp(beat, UTC)
     offered = {"nvidia.com/gpu": "2"} if allocatable is None else allocatable
     said = {} if mode is None else {"epoch-scheduler.io/mode": mode}

@@ -55,7 +55,6 @@ TABLE: list[tuple[FoundNode, str, str, str]] = [
         NO_MIG,
     ),
     (node(labels={UPGRADE: "upgrade-failed"}), "wrong", "upgrade of its driver has failed", ""),
-    (node(labels={UPGRADE: "drain-required"}), "warning", "being upgraded (drain-required)", ""),
     (
         node(labels={"nvidia.com/gpu.present": "true"}, allocatable=NONE, cards=()),
         "wrong",
@@ -77,10 +76,21 @@ TABLE: list[tuple[FoundNode, str, str, str]] = [
     (
         node(allocatable={"nvidia.com/gpu": "8"}),
         "wrong",
-        "its agent lists 2 cards, its device plugin 8",
+        "its annotation epoch-scheduler.io/gpus lists 2 cards, its device plugin 8",
+        "kubectl annotate node n1 epoch-scheduler.io/gpus-",
+    ),
+    (
+        node(annotations={GPUS: "[{}]"}),
+        "wrong",
+        "What it says cannot be so: correct it",
         "",
     ),
-    (node(annotations={GPUS: "[{}]"}), "wrong", "restart its agent", ""),
+    (
+        node(labels={UPGRADE: "drain-required"}),
+        "warning",
+        "Nothing is started there, jobs leave after an epoch",
+        "",
+    ),
     (
         node(mode="all mine"),
         "wrong",
