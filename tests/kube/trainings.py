@@ -53,7 +53,7 @@ class Lab:
         self.daemon = Daemon(folder / "state", "0", "--config", str(folder / "settings.toml"))
         self.daemon.address = address
 
-    def start(self, **settings: str) -> Daemon:
+    def start(self, **settings: str | bool) -> Daemon:
         """The daemon, with these settings of the cluster besides."""
         given = {**self._given, **settings}
         lines = [f"{key} = {json.dumps(value)}\n" for key, value in given.items()]
@@ -163,6 +163,10 @@ class Lab:
     def delete(self, job_id: str, attempt: int = 1, rank: int = 0) -> None:
         """As somebody does who knows nothing of us."""
         self.control.kubectl("delete", "pod", *self._named(job_id, attempt, rank))
+
+    def snatch(self, job_id: str) -> None:
+        """From the API server, whatever its kubelet may still have to do."""
+        self.control.kubectl("delete", "pod", *self._named(job_id, 1, 0), "--force")
 
     def left(self) -> list[Any]:
         """What there is of runs."""

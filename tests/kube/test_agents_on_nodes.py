@@ -1,0 +1,141 @@
+"""What an agent in a holder sees of real processes in real pods, and what follows from it. Only how
+much of a card each of them uses is pretended, since there is none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from scheduler.clusters.holding import OWNED, Hold
+from scheduler.usage import WATCHDOG
+from tests.kube.nodes import Nodes
+from tests.kube.test_trainings_on_nodes import AGENT, agent_image
+from tests.kube.trainings import SLOW_SECONDS, Lab, epochs
+from tests.nvml import machine as nvml
+from tests.support import eventually
+
+CARD = "GPU-held"
+WRITE = "import os, sys; open('new', 'w').write(sys.stdin.read()); os.rename('new', 'machine')"
+
+
+class Watched(Lab):
+    """A card that a holder keeps, whose agent sees all processes of its node."""
+
+    def __init__(self, nodes: Nodes, namespace: str, folder: Path) -> None:
+        super().__init__(nodes, namespace, folder)
+        self.node = nodes.nodes[0]
+        self._holder = Hold(self.node.name, 0, 1).name, "--namespace", namespace
+        self._machine = nvml.Machine(folder / "machine")
+        self._machine.gpu(CARD, 16_384, 300)  # between 15,893 and 16,084 MiB it is more than shared
+        self._machine.mortal()
+        self.node.load(agent_image(nvml.build(folder)))
+        self.node.give(CARD)
+        self.issue_the_token_of_agents()
+        self.start(node_mode=OWNED, holder_image=AGENT, holder_host_pid=True)
+        eventually(lambda: self.daemon.state_of("--cluster")["gpus"], SLOW_SECONDS)
+        self._tell()
+
+    def takes(self, training: psutil.Process, mib: int) -> int:
+        """By the word of the driver. Its pid there."""
+        _, pid, _ = _pids(training)  # on this machine, on the node, in its container
+        self._machine.process(0, pid, mib)
+        self._tell()
+        return pid
+
+    def card(self) -> dict[str, Any]:
+        (card,) = self.daemon.state_of("--cluster")["gpus"]
+        return dict(card)
+
+    def _tell(self) -> None:
+        words = ("exec", "--stdin", *self._holder, "--", "sh", "-c")
+        script = f'cd /dev/shm && exec python3 -c "{WRITE}"'
+        self.control.kubectl(*words, script, text=self._machine.path.read_text())
+
+
+def process_of(pod: dict[str, Any]) -> psutil.Process:
+    """The training in it."""
+    uid = pod["metadata"]["uid"]
+    names = uid, uid.replace("-", "_")
+    (found,) = (
+        process
+        for process in psutil.process_iter(["name"])
+        if process.info["name"].startswith("python") and any(n in _cgroup(process) for n in names)
+    )
+    return found
+
+
+def _cgroup(process: psutil.Process) -> str:
+    try:
+        return Path(f"/proc/{process.pid}/cgroup").read_text()
+    except OSError:  # it has ended
+        return ""
+
+
+def _pids(process: psutil.Process) -> list[int]:
+    """One for each namespace that it is in."""
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    (line,) = (line for line in lines if line.startswith("NSpid:"))
+    return [int(pid) for pid in line.split()[1:]]
+
+
+@pytest.fixture
+def lab(nodes: Nodes, namespace: str, tmp_path: Path) -> Iterator[Watched]:
+    lab = Watched(nodes, namespace, tmp_path)
+    yield lab
+    lab.end()
+
+
+def test_a_card_is_taken_while_a_process_of_a_pod_that_is_gone_is_seen_there(lab: Watched) -> None:
+    gate, most = lab.gate("left"), ("--estimated_memory", "9000")
+    job_id = lab.train(gate, "left", "--max_epochs", "2", *most)
+    training = process_of(lab.until_runs(job_id))
+    gate.open()
+    lab.until_told(job_id, *epochs(1, 1))
+    pid = lab.takes(training, 9000)
+    seen = {"pid": pid, "memory_mib": 9000, "name": training.name(), "job": job_id, "attempt": 1}
+    eventually(lambda: lab.card()["processes"] == [seen])
+    assert lab.card()["keeps"] == WATCHDOG
+    lab.control.controllers.kill()  # nobody finds out that the node does not answer
+    lab.node.kubelet.kill()
+    lab.snatch(job_id)
+    lab.until(job_id, lambda job: job.why.detail == "waits for the rest of its last run to be gone")
+    later = lab.train(lab.gate("later"), "later", "--num_gpus", "0")
+    lab.until(later, lambda job: job.attempt == 1)  # so who else can start was looked at again
+    assert lab.until(job_id, lambda job: True).attempt == 1
+    assert lab.card()["ready"]
+    assert lab.card()["processes"] == [seen]
+    assert training.is_running()
+    lab.nodes.start()  # its kubelet finds a container that is not to be there
+    lab.until(job_id, lambda job: job.attempt == 2)
+    assert not training.is_running()
+    gate.open()
+    assert lab.until_ended(job_id, epochs=2) == 2
+    lab.until_told(job_id, *epochs(1, 2))
+
+
+def test_who_takes_more_than_its_share_leaves_after_its_epoch(lab: Watched) -> None:
+    gates, memory = [lab.gate("greedy"), lab.gate("other")], "--estimated_memory"
+    greedy = lab.train(gates[0], "greedy", "--max_epochs", "4", memory, "6000")
+    other = lab.train(gates[1], "other", "--max_epochs", "2", memory, "7000")
+    training = process_of(lab.until_runs(greedy))
+    lab.until_runs(other)
+    for gate in gates:
+        gate.await_ring(SLOW_SECONDS)
+    lab.takes(training, 9000)  # of 6,000: both together have more than is shared out
+    lab.until(greedy, lambda job: job.state == "STOPPING")
+    gates[0].open()
+    lab.until(greedy, lambda job: job.state == "QUEUED" and job.epochs_done == 1)
+    (over,) = (fact for fact in lab.daemon.story(greedy) if fact.kind == "run_over_share")
+    told = json.loads(over.data_json)
+    assert (told["used_mib"], told["share_mib"], told["at_once"]) == (9000, 6000, False)
+    gates[1].open(2)
+    assert lab.until_ended(other, epochs=2) == 1
+    gates[0].open(3)
+    assert lab.until_ended(greedy, epochs=4) == 2
+    lab.until_told(greedy, *epochs(1, 4))
