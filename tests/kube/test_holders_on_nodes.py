@@ -14,10 +14,9 @@ from scheduler.clusters.holding import MIXED, OWNED
 from scheduler.clusters.kubeapi import ApiError
 from scheduler.clusters.kubeverbs import FOR_MIXED_NODES
 from tests.kube.cluster import CLUSTER_RULES, RULES, allowed
-from tests.kube.control import ControlPlane
 from tests.kube.held import CARDS, Node, Port, rounds
 from tests.kube.images import python_image
-from tests.kube.nodes import Nodes, missing, running
+from tests.kube.nodes import Nodes
 
 IMAGE = "docker.io/epoch-scheduler/holder:test"
 ROUNDS = int(os.environ.get("ROUNDS", "20"))  # each takes some seconds
@@ -54,21 +53,13 @@ def _left(pod: dict[str, Any]) -> bool:
     return "deletionTimestamp" in meta and not meta["name"].startswith("gs-")
 
 
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    if reason := missing():
-        pytest.skip(reason)
-    agent = {"/usr/local/bin/scheduler-agent": Path(__file__).with_name("holder.sh")}
-    image = python_image(IMAGE, (), agent, command=["sleep", "infinity"])
-    with running(tmp_path_factory.mktemp("nodes"), 1, {IMAGE: image}) as nodes:
-        nodes.nodes[0].give(*CARDS)
-        yield nodes
-
-
 @pytest.fixture
 def port(nodes: Nodes, namespace: str, request: pytest.FixtureRequest) -> Iterator[Port]:
-    control: ControlPlane = nodes.control
-    name, label = nodes.nodes[0].name, f"{holding.MODE}={request.param}"
+    control, node = nodes.control, nodes.nodes[0]
+    name, label = node.name, f"{holding.MODE}={request.param}"
+    agent = {"/usr/local/bin/scheduler-agent": Path(__file__).with_name("holder.sh")}
+    node.load(python_image(IMAGE, (), agent, command=["sleep", "infinity"]))
+    node.give(*CARDS)
     token = ("create", "secret", "generic", "epoch-scheduler-agent", "--from-literal=token=x")
     control.kubectl(*token, "--namespace", namespace)
     control.kubectl("label", "node", name, label, "--overwrite")
@@ -80,6 +71,7 @@ def port(nodes: Nodes, namespace: str, request: pytest.FixtureRequest) -> Iterat
         yield port
     finally:
         port.held.stop()
+        control.kubectl("label", "node", name, f"{holding.MODE}-")
         control.kubectl("delete", "pods", "--all", "--namespace", namespace)
 
 
