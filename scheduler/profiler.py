@@ -37,59 +37,87 @@ PROFILES_MAX = 1000  # in one request
 
 @dataclass(frozen=True, slots=True)
 class Profiler(pb_grpc.ProfilerServicer):
+    """The methods in small letters are for whoever brings reports otherwise than by gRPC. `token`:
+    the caller's proof that it speaks for the job."""
+
     inbox: QueueInbox
     view: Callable[[], View]
 
     def StartEpoch(
         self, request: pb.StartEpochRequest, context: grpc.ServicerContext
     ) -> pb.StartEpochReply:
-        job = self._job(request.job_id, request.attempt, context)
-        admission.whole("epoch", request.epoch, 0, admission.INT_MAX)
-        if job.outcome is None:
-            event = EpochStarted(job.id, request.attempt, request.epoch)
-            self.inbox.ask(event)
-            job = self.view().jobs.get(job.id, job)
-        return _may_start(job, request.attempt, request.epoch)
+        job_id, attempt, epoch = request.job_id, request.attempt, request.epoch
+        reason = self.start_epoch(job_id, attempt, epoch, token_of(context))
+        return pb.StartEpochReply(stop=reason is not None, reason=reason)
 
     def Report(self, request: pb.ReportRequest, context: grpc.ServicerContext) -> pb.Ack:
-        profiles = self._profiles(request.profiles, context)
-        self._ask([Reported(p.job_id, p.attempt, p.memory_mib) for p in profiles])
+        token = token_of(context)
+        self.report(self._profiles(request.profiles, token), token)
         return pb.Ack()
 
     def EndEpoch(
         self, request: pb.EndEpochRequest, context: grpc.ServicerContext
     ) -> pb.EndEpochReply:
-        profiles = self._profiles(request.profiles, context)
+        token = token_of(context)
+        done = self.end_epochs(self._profiles(request.profiles, token), token)
+        return pb.EndEpochReply(epochs_done=done)
+
+    def Finish(self, request: pb.FinishRequest, context: grpc.ServicerContext) -> pb.Ack:
+        job_id, attempt, rank = request.job_id, request.attempt, request.rank
+        self.finish(job_id, attempt, rank, request.preempted, token_of(context))
+        return pb.Ack()
+
+    # --- the same, however it came ------------------------------------------------------------
+
+    def start_epoch(self, job_id: str, attempt: int, epoch: int, token: str | None) -> str | None:
+        """Why the run is to stop; None: it may start this epoch (from 0)."""
+        job = self.job(job_id, attempt, token)
+        admission.whole("epoch", epoch, 0, admission.INT_MAX)
+        if job.outcome is None:
+            self.inbox.ask(EpochStarted(job.id, attempt, epoch))
+            job = self.view().jobs.get(job.id, job)
+        return _may_start(job, attempt, epoch)
+
+    def report(self, profiles: Sequence[Profile], token: str | None) -> None:
+        self._prove(profiles, token)
+        self._ask([Reported(p.job_id, p.attempt, p.memory_mib) for p in profiles])
+
+    def end_epochs(self, profiles: Sequence[Profile], token: str | None) -> int:
+        """How many epochs are done then, of the last one's job."""
+        self._prove(profiles, token)
         for profile in profiles:
             admission.whole("epoch", profile.epoch, 1, admission.INT_MAX)
         view = self.view()
         self._ask([EpochEnded(_located(profile, view)) for profile in profiles])
         job = self.view().jobs.get(profiles[-1].job_id)
-        return pb.EndEpochReply(epochs_done=job.epochs_done if job else 0)
+        return job.epochs_done if job else 0
 
-    def Finish(self, request: pb.FinishRequest, context: grpc.ServicerContext) -> pb.Ack:
-        job = self._job(request.job_id, request.attempt, context)
-        if request.rank == 0:  # the others may well be busy still
-            self.inbox.ask(Finished(job.id, request.attempt, request.preempted))
-        return pb.Ack()
+    def finish(
+        self, job_id: str, attempt: int, rank: int, preempted: bool, token: str | None
+    ) -> None:
+        job = self.job(job_id, attempt, token)
+        if rank == 0:  # the others may well be busy still
+            self.inbox.ask(Finished(job.id, attempt, preempted))
 
-    def _job(self, job_id: str, attempt: int, context: grpc.ServicerContext) -> Job:
+    def job(self, job_id: str, attempt: int, token: str | None) -> Job:
         """Whose report this is, beyond doubt."""
         job = self.view().jobs.get(JobId(job_id))
         if job is None:
             raise NotFound(f"no live job has the id {admission.shown(job_id)}")
-        prove_job(job, token_of(context))
+        prove_job(job, token)
         if not 1 <= attempt <= job.attempts:
             raise Rejected(f"attempt {attempt}: job {job.id} has had {job.attempts}")
         return job
 
-    def _profiles(
-        self, messages: Sequence[pb.Profile], context: grpc.ServicerContext
-    ) -> list[Profile]:
+    def _prove(self, profiles: Sequence[Profile], token: str | None) -> None:
+        for job_id, attempt in {(p.job_id, p.attempt): None for p in profiles}:
+            self.job(job_id, attempt, token)
+
+    def _profiles(self, messages: Sequence[pb.Profile], token: str | None) -> list[Profile]:
         if not 1 <= len(messages) <= PROFILES_MAX:
             raise Rejected(f"profiles: {len(messages)} of them, expected 1 to {PROFILES_MAX}")
         for job_id, attempt in {(m.job_id, m.attempt): None for m in messages}:
-            self._job(job_id, attempt, context)
+            self.job(job_id, attempt, token)
         return [self._profile(message) for message in messages]
 
     def _profile(self, message: pb.Profile) -> Profile:
@@ -107,15 +135,15 @@ class Profiler(pb_grpc.ProfilerServicer):
         self.inbox.ask(events[-1])
 
 
-def _may_start(job: Job, attempt: int, epoch: int) -> pb.StartEpochReply:
+def _may_start(job: Job, attempt: int, epoch: int) -> str | None:
     """The same for every rank that asks, because it hangs on what is committed alone."""
     run = job.run
     if run is None or run.attempt != attempt:
-        return pb.StartEpochReply(stop=True, reason=f"attempt {attempt} is over")
+        return f"attempt {attempt} is over"
     asked = run.stop_at_epoch is not None and epoch >= run.stop_at_epoch
     if asked and epoch < run.max_epochs - 1:  # the last epoch is never interrupted
-        return pb.StartEpochReply(stop=True, reason=run.stop_reason)
-    return pb.StartEpochReply(stop=False)
+        return run.stop_reason
+    return None
 
 
 def _located(profile: Profile, view: View) -> Profile:
