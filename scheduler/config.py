@@ -60,6 +60,14 @@ class Tls:
 
 
 @dataclass(frozen=True, slots=True)
+class Legacy:
+    """Where training images are heard that are older than this project."""
+
+    listen: str = ""
+    token_required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Kubernetes:
     """A Kubernetes cluster: how to reach it, and what the pods of jobs are like."""
 
@@ -124,6 +132,7 @@ class Config:
     heartbeat_seconds: Count = 30
     rules: Rules = field(default_factory=Rules)
     tls: Tls = field(default_factory=Tls)
+    legacy: Legacy = field(default_factory=Legacy)
     local: Local = field(default_factory=Local)
     kubernetes: Kubernetes = field(default_factory=Kubernetes)
     housekeeping: Housekeeping = field(default_factory=Housekeeping)
@@ -147,6 +156,8 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]
     config: Config = _build(Config, "", values)
     listen_address(config.listen)
     _check_tls(config.tls)
+    if config.legacy.listen and listen_address(config.legacy.listen, "legacy.listen")[1] == 0:
+        raise ConfigError("legacy.listen: port 0 will not do: old images have to know it")
     return config
 
 

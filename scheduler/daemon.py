@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from scheduler import experience, log, process
+from scheduler import experience, log, process, web
 from scheduler.agents import Agents
 from scheduler.api import Api
 from scheduler.certificates import credentials
@@ -24,6 +24,7 @@ from scheduler.housekeeping import Chore, Housekeeping, chores, every
 from scheduler.identity import TokenSocket, secret, user_of, user_token
 from scheduler.inbox import QueueInbox
 from scheduler.journal import Decider
+from scheduler.legacy import Legacy
 from scheduler.lookup import Lookup
 from scheduler.loop import Scheduler
 from scheduler.model import JobId, View
@@ -250,8 +251,12 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         home.usage,
     )
     agents = Agents(people, home.reports) if home.reports else None
-    server = Server(address, api, Profiler(inbox, view), encrypted, agents)
+    profiler = Profiler(inbox, view)
+    server = Server(address, api, profiler, encrypted, agents)
     parts.callback(server.stop, GRACE_SECONDS)
+    old = _old_images(config, Legacy(profiler, view, inbox.now, *_trusted(config)))
+    if old:
+        parts.callback(old.stop, GRACE_SECONDS)
     process.remember_port(config.state_dir, server.ports[0])
     for port in server.ports:
         parts.callback(TokenSocket(port, key, VERSION).stop)
@@ -263,6 +268,8 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     housekeeping.start()
     parts.callback(housekeeping.stop)
     server.start()
+    if old:
+        old.start()
     _introduce(config, address, scheduler, home, logger)
     return scheduler
 
@@ -279,6 +286,7 @@ def _introduce(
         version=VERSION,
         state_dir=str(config.state_dir),
         encrypted=config.tls.listen or "no",
+        legacy=config.legacy.listen or "no",
         jobs=len(scheduler.view.jobs),
         **home.about(),
     )
@@ -299,6 +307,18 @@ def _policy(config: Config) -> Policy:
     if config.policy not in POLICIES:
         raise ConfigError(f"policy: {config.policy!r} is none of {', '.join(sorted(POLICIES))}")
     return POLICIES[config.policy](config.rules)
+
+
+def _old_images(config: Config, legacy: Legacy) -> web.Server | None:
+    if not config.legacy.listen:
+        return None
+    return web.Server(listen_address(config.legacy.listen, "legacy.listen"), legacy.answer)
+
+
+def _trusted(config: Config) -> tuple[bool, bool]:
+    """Whether jobs must prove who they are; if not, whether those elsewhere must. On this machine
+    alone, nothing that we run is elsewhere."""
+    return config.legacy.token_required, config.cluster != "local"
 
 
 def _encrypted(config: Config) -> Encrypted | None:

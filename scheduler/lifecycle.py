@@ -63,6 +63,7 @@ from scheduler.model import (
 from scheduler.values import replace
 
 DOUBLED_MAX = 30  # times: a back-off grows for so long, if nothing else bounds it
+STEPS_HEARD = 8  # of so many reports it is remembered how many steps they had counted
 EXIT_STOPPED = 85  # the client library's: it stopped because it was asked to
 
 
@@ -184,7 +185,8 @@ def _(event: EpochEnded, draft: Draft) -> None:
             job = _measured(job, run, profile, draft)
             # An image that does not ask begins the next one now.
             began_at = draft.now if epoch > run.epoch_started else run.epoch_at
-            run = replace(run, epoch_at=began_at, epoch_measured=epoch)
+            heard = (*run.steps_heard, profile.steps)[-STEPS_HEARD:]
+            run = replace(run, epoch_at=began_at, epoch_measured=epoch, steps_heard=heard)
         # Whoever has finished an epoch was let into it, even if we were not asked.
         run = replace(run, epoch_started=max(run.epoch_started, epoch - 1))
         job = learning.peaked(replace(job, run=run), len(run.shares), profile.memory_mib)

@@ -155,3 +155,8 @@ def who_was_given_a_token(db: Database) -> None:
             revoked_at real
         ) strict
     """)
+
+
+@migrations()
+def how_many_steps_were_counted(db: Database) -> None:
+    db.execute("alter table profiles add column steps integer not null default 0")

@@ -152,6 +152,9 @@ class Run:
     epoch_before_at: Time | None = None  # the same of the epoch before: its report may come late
     epoch_measured: int = 0  # the newest epoch (from 1) whose report has been heard
     heard_at: Time | None = None  # its last report; None: it never spoke to us
+    # Of the newest reports, how many steps they had counted: so a repeated one is known by images
+    # that do not say which epoch it is of (legacy.py).
+    steps_heard: tuple[int, ...] = ()
     finished: bool = False  # it said so itself
     stop_at_epoch: int | None = None  # every rank is told to stop at the start of this epoch
     stop_reason: str = ""
@@ -280,6 +283,7 @@ class Profile:
     memory_mib: int = 0  # 0: not known
     gpu_util: float = 0.0  # 0 to 1; 0: not known
     at: Time = 0.0
+    steps: int = 0  # that its process has counted since it began; 0: not said
 
 
 # --- what flows ---------------------------------------------------------------------------------

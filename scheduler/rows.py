@@ -67,6 +67,7 @@ _PROFILE_PLAIN = (
     "memory_mib",
     "gpu_util",
     "at",
+    "steps",
 )
 PROFILE = (*_PROFILE_PLAIN, "beside")
 

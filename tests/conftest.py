@@ -20,6 +20,7 @@ SLOW = [
     "e2e",
     "kube",
     "kubernetesdlprofile/test_kubeprofiler.py",
+    "legacy",
     "lives",
 ]
 

@@ -1,0 +1,112 @@
+"""HTTP/1.1 as old training images speak it: bytes to a request, a reply to bytes. Pure.
+
+Little is understood, and strictly: a request line, headers, a body of a length that is said. What
+else HTTP knows (chunks, trailers, ranges, upgrades) is refused in one line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+
+HEAD_BYTES_MAX = 8192
+BODY_BYTES_MAX = 65536
+HEADERS_MAX = 64
+
+_LINE = re.compile(rb"([A-Z]{1,16}) (/[!-~]{0,2047}) HTTP/1\.([01])")
+_HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}):[ \t]*([\t -~\x80-\xff]*)")
+_LENGTH = re.compile(r"[0-9]{1,9}", re.ASCII)
+_SHOWN_MAX = 500  # characters of an answer in words
+
+
+class Malformed(Exception):
+    """Not what we understand. The connection ends with the answer: who knows where the next
+    request would begin."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    method: str
+    path: str  # as it came, whatever is after a `?` left out
+    headers: Mapping[str, str]  # names in small letters
+    body: bytes
+    keep_alive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    status: int
+    text: str
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+def read(buffer: bytes | bytearray) -> tuple[Request, int] | None:
+    """The request that the bytes begin with, and how many of them it is; None: it is not whole.
+
+    Raises Malformed as soon as it cannot become one.
+    """
+    end = buffer.find(b"\r\n\r\n")
+    if end > HEAD_BYTES_MAX or (end < 0 and len(buffer) > HEAD_BYTES_MAX):
+        raise Malformed(431, f"the head of a request has {HEAD_BYTES_MAX} bytes at most")
+    if end < 0:
+        return None
+    first, *lines = bytes(buffer[:end]).split(b"\r\n")
+    match = _LINE.fullmatch(first)
+    if match is None:
+        raise Malformed(400, "the first line is not METHOD /PATH HTTP/1.1")
+    headers = _headers(lines)
+    length = _length(headers)
+    whole = end + 4 + length
+    if len(buffer) < whole:
+        return None
+    wanted = headers.get("connection", "").lower()
+    keep_alive = wanted == "keep-alive" if match[3] == b"0" else wanted != "close"
+    path = match[2].decode("ascii").partition("?")[0]
+    body = bytes(buffer[end + 4 : whole])
+    return Request(match[1].decode("ascii"), path, headers, body, keep_alive), whole
+
+
+def written(reply: Reply, keep_alive: bool, head_only: bool = False) -> bytes:
+    """`head_only`: it was asked by HEAD."""
+    text = reply.text[:_SHOWN_MAX].encode("utf-8", "replace")
+    lines = [
+        f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}",
+        "Content-Type: text/plain; charset=utf-8",
+        f"Content-Length: {len(text)}",
+        f"Connection: {'keep-alive' if keep_alive else 'close'}",
+        *(f"{name}: {value}" for name, value in reply.headers),
+    ]
+    head = "\r\n".join(lines).encode("ascii") + b"\r\n\r\n"
+    return head if head_only else head + text
+
+
+def _headers(lines: list[bytes]) -> dict[str, str]:
+    if len(lines) > HEADERS_MAX:
+        raise Malformed(431, f"a request has {HEADERS_MAX} headers at most")
+    headers: dict[str, str] = {}
+    for line in lines:
+        match = _HEADER.fullmatch(line)
+        if match is None:
+            raise Malformed(400, "a header is not NAME: VALUE")
+        name = match[1].decode("ascii").lower()
+        if name in headers and name in ("content-length", "authorization"):
+            raise Malformed(400, f"{name} is given twice")
+        headers[name] = match[2].decode("latin-1").rstrip(" \t")
+    return headers
+
+
+def _length(headers: Mapping[str, str]) -> int:
+    if "transfer-encoding" in headers:
+        raise Malformed(501, "a body is sent with its Content-Length, not in chunks")
+    said = headers.get("content-length", "0")
+    if not _LENGTH.fullmatch(said):
+        raise Malformed(400, "Content-Length is no length")
+    if int(said) > BODY_BYTES_MAX:
+        raise Malformed(413, f"a body has {BODY_BYTES_MAX} bytes at most")
+    return int(said)
