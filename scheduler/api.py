@@ -82,7 +82,10 @@ class Api(pb_grpc.SchedulerServicer):
     # --- changes ----------------------------------------------------------------------------
 
     def Submit(self, request: pb.SubmitRequest, context: grpc.ServicerContext) -> pb.SubmitReply:
-        user = self._user(context)
+        return self.submit(request, self._user(context))
+
+    def submit(self, request: pb.SubmitRequest, user: str) -> pb.SubmitReply:
+        """However it came."""
         job_id = wire.job_id(request.job_id)
         job = None if request.dry_run else self._own(job_id, user)
         if job is None:

@@ -254,7 +254,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     profiler = Profiler(inbox, view)
     server = Server(address, api, profiler, encrypted, agents)
     parts.callback(server.stop, GRACE_SECONDS)
-    old = _old_images(config, Legacy(profiler, view, inbox.now, *_trusted(config)))
+    old = _old_images(config, Legacy(profiler, api, view, inbox.now, *_trusted(config)))
     if old:
         parts.callback(old.stop, GRACE_SECONDS)
     process.remember_port(config.state_dir, server.ports[0])

@@ -9,14 +9,17 @@ counts on where the last one ended.
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from scheduler import admission, oldwire
-from scheduler.errors import NotFound, SchedulerError, Unauthenticated
+from scheduler.api import Api
+from scheduler.errors import Forbidden, NotFound, Rejected, SchedulerError, Unauthenticated
 from scheduler.http11 import Reply, Request
 from scheduler.model import Job, JobId, Profile, RunKey, Time, View
 from scheduler.profiler import Profiler
+from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.values import replace
 from scheduler.wire import job_id
 
@@ -30,6 +33,7 @@ STATUS = {
     "UNAVAILABLE": 503,
 }
 STOP, GO_ON = "1", "0"  # nothing else is understood, not even with a line's end
+SUBMIT = "submit"
 LOCKS = 64
 FORGOTTEN_AT = 1000  # runs
 
@@ -41,6 +45,7 @@ class Legacy:
     """Answers requests, from any thread."""
 
     profiler: Profiler
+    api: Api
     view: Callable[[], View]
     now: Callable[[], Time]
     token_required: bool
@@ -63,13 +68,15 @@ class Legacy:
     def _answer(self, request: Request, caller: str) -> Reply:
         _, _, path = request.path.partition("/")
         verb, _, rest = path.partition("/")
-        if verb not in _PATHS:
+        if verb not in _PATHS and path != SUBMIT:
             raise NotFound(f"no such path: {admission.shown(request.path)}")
-        method, act = _PATHS[verb]
+        method, act = _PATHS.get(verb, ("POST", None))
         if request.method != method:
             words = f"/{verb} takes {method}, not {request.method}\n"
             return Reply(405, words, (("Allow", method),))
-        job = self._job(rest)
+        if act is None:
+            return Reply(200, self._submit(request, caller))
+        job = self._job(rest.partition("/")[0] if verb in _LONGER else rest)
         token = self._token(job, request, caller)
         self.profiler.job(job.id, job.attempts, token)  # before anything is done
         return Reply(200, act(self, job, token, request.body))
@@ -83,11 +90,9 @@ class Legacy:
     def _token(self, job: Job, request: Request, caller: str) -> str | None:
         """What proves that the caller speaks for the job. Old images send none, and are taken at
         their word where the settings say so."""
-        kind, _, token = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer":
-            return token.strip()
-        if self.token_required:
-            return None
+        token = _bearer(request)
+        if token is not None or self.token_required:
+            return token
         if not (self.from_elsewhere or caller.startswith(_LOCAL)):
             raise Unauthenticated(f"no token: {caller} is not this machine")
         return job.token
@@ -123,6 +128,23 @@ class Legacy:
     def _signal_end(self, job: Job, token: str | None, body: bytes) -> str:
         self.profiler.finish(job.id, job.attempts, 0, False, token)
         return ""
+
+    def _signal_end_profiling(self, job: Job, token: str | None, body: bytes) -> str:
+        told = oldwire.profiling_ended(body)
+        self.profiler.report([told.profile(job, job.attempts)], token)
+        return ""
+
+    def _submit(self, request: Request, caller: str) -> str:
+        """As whom, is told by a token of theirs: a name alone would be anybody's."""
+        user = self.api.people.user(_bearer(request), not caller.startswith(_LOCAL))
+        fields, named = oldwire.submission(request.body)
+        if named not in ("", user):
+            raise Forbidden(f"username {admission.shown(named)}: this token is {user}'s")
+        wanted = pb.SubmitRequest(job_id=str(uuid.uuid4()), spec=pb.JobSpec(**fields))
+        try:
+            return self.api.submit(wanted, user).job.id
+        except Rejected as error:
+            raise type(error)(oldwire.in_its_words(str(error))) from error
 
     # --- counting -----------------------------------------------------------------------------
 
@@ -160,4 +182,11 @@ _PATHS = {
     "profiling": ("POST", Legacy._profiling),
     "end_epoch": ("POST", Legacy._end_epoch),
     "signal_end": ("POST", Legacy._signal_end),
+    "signal_end_profiling": ("POST", Legacy._signal_end_profiling),
 }
+_LONGER = {"signal_end_profiling"}  # after the job comes what we call its attempt
+
+
+def _bearer(request: Request) -> str | None:
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if kind.lower() == "bearer" else None

@@ -185,7 +185,9 @@ def _(event: EpochEnded, draft: Draft) -> None:
             job = _measured(job, run, profile, draft)
             # An image that does not ask begins the next one now.
             began_at = draft.now if epoch > run.epoch_started else run.epoch_at
-            heard = (*run.steps_heard, profile.steps)[-STEPS_HEARD:]
+            heard = run.steps_heard
+            if profile.steps:
+                heard = (*heard, profile.steps)[-STEPS_HEARD:]
             run = replace(run, epoch_at=began_at, epoch_measured=epoch, steps_heard=heard)
         # Whoever has finished an epoch was let into it, even if we were not asked.
         run = replace(run, epoch_started=max(run.epoch_started, epoch - 1))

@@ -11,11 +11,36 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import parse_qsl
 
 from scheduler import admission
 from scheduler.errors import Rejected
 from scheduler.model import Job, Profile, Run, Time
 
+# What was submitted in old times: its fields, and what they are called today.
+SUBMITTED: dict[str, tuple[str, type]] = {
+    "jobName": ("name", str),
+    "dockerImage": ("image", str),
+    "scriptPath": ("script_path", str),
+    "directoryToMount": ("custom_dir", str),
+    "batchSize": ("batch_size", int),
+    "trainingSetSize": ("training_set_size", int),
+    "maxEpochs": ("max_epochs", int),
+    "isSingleGPU": ("is_single_gpu", bool),
+    "disableGPUSharing": ("disable_gpu_sharing", bool),
+    "estimatedMemory": ("memory_mib", int),
+    "username": ("user", str),
+}
+_FLAGS = {
+    "jobName": "job_name",
+    "dockerImage": "--image_name",
+    "scriptPath": "--script_path",
+    "directoryToMount": "--custom_dir",
+    "maxEpochs": "--max_epochs",
+    "estimatedMemory": "--estimated_memory",
+}
+_KINDS = {str: "text", int: "a whole number", bool: "true or false"}
+FIELDS_MAX = 16  # of a form
 STEPS_MAX = 2**53
 SECONDS_MAX = 1e8
 # An epoch that took far less than the time since the one before has been measured wrongly: in some
@@ -68,11 +93,53 @@ def done(body: bytes) -> int:
     return admission.whole("done", found, 0, admission.INT_MAX)
 
 
+def profiling_ended(body: bytes) -> Report:
+    """Of the oldest images: a form, in which the card's memory and how busy it was are swapped."""
+    try:
+        form = dict(parse_qsl(body.decode("latin-1"), max_num_fields=FIELDS_MAX))
+    except ValueError:
+        raise Rejected(f"the body is no form of {FIELDS_MAX} fields at most") from None
+    return Report(
+        memory_mib=_whole(_read(form.get("gpuUsage")), admission.MEMORY_MIB_MAX),
+        step_seconds=_seconds(_read(form.get("meanIterDuration"))),
+    )
+
+
+def submission(body: bytes) -> tuple[dict[str, Any], str]:
+    """The fields of a specification, and the user it names (empty: none)."""
+    told = _object(body)
+    fields: dict[str, Any] = {}
+    for key, value in told.items():
+        if key not in SUBMITTED:
+            raise Rejected(f"{admission.shown(key)}: there is no such field")
+        field, kind = SUBMITTED[key]
+        if value is None:
+            continue
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise Rejected(f"{key}: expected {_KINDS[kind]}, not {admission.shown(repr(value))}")
+        if isinstance(value, str) and not value.isprintable():
+            raise Rejected(f"{key} {admission.shown(value)}: must be one line that can be printed")
+        if kind is int and isinstance(value, int):
+            admission.whole(key, value, 1, admission.INT_MAX)
+        fields[field] = value
+    for key in ("jobName", "scriptPath"):
+        if not fields.get(SUBMITTED[key][0]):
+            raise Rejected(f"{key} is missing")
+    return fields, fields.pop("user", "")
+
+
+def in_its_words(words: str) -> str:
+    """What is said of a flag, said of the field that is meant."""
+    for key, flag in _FLAGS.items():
+        words = words.replace(flag, key)
+    return words
+
+
 def next_epoch(told: Report, run: Run, now: Time) -> int | None:
     """Which epoch a report is of that does not say so: the one after those that are known of the
     run. None: it has been heard before, or a process beside has reported the same epoch."""
     epoch = max(run.epoch_measured, run.epochs_before) + 1
-    if told.steps == 0 and not run.steps_heard:  # it counts no steps: its clock must do
+    if told.steps == 0:  # it counts no steps: its clock must do
         soon = run.epoch_at is not None and now - run.epoch_at < told.epoch_seconds / 2
         return None if soon and run.epoch_measured else epoch
     apart = _steps_apart(run)
@@ -107,6 +174,13 @@ def _object(body: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise Rejected("the body is no JSON object")
     return found
+
+
+def _read(text: str | None) -> float:
+    try:
+        return float(text or 0)
+    except ValueError:
+        return 0.0
 
 
 def _whole(value: object, most: int) -> int:

@@ -18,6 +18,7 @@ PRETENDED = "pretended"  # the type of a card that exists on paper only
 RESERVED_ENVIRONMENT = frozenset(
     {
         "JOB_UUID",
+        "JOB_CONFIGID",
         "JOB_RESTARTED",
         "RESERVED_MEM",
         "EPOCHS_DONE",
@@ -90,6 +91,7 @@ def environment(
         **_meeting_point(launch, hosts),
         **dict(spec.env),
         "JOB_UUID": launch.job_id,
+        "JOB_CONFIGID": str(launch.attempt),  # the oldest images send it back
         "JOB_RESTARTED": "TRUE" if launch.attempt > 1 else "FALSE",
         "EPOCHS_DONE": str(launch.epochs_done),
         "EPOCHS_TO_BE_DONE": str(launch.max_epochs),

@@ -53,6 +53,7 @@ def test_a_job_on_one_pretended_card_is_told_all_of_this() -> None:
         "EPOCHS_DONE": "0",
         "EPOCHS_TO_BE_DONE": "3",
         "HEARTBEAT_FREQ": "3",
+        "JOB_CONFIGID": "1",
         "JOB_RESTARTED": "FALSE",
         "JOB_UUID": ID,
         "KUBEPROFILER_ATTEMPT": "1",
