@@ -64,6 +64,7 @@ class Legacy:
     """Where training images are heard that are older than this project."""
 
     listen: str = ""
+    service: str = ""
     token_required: bool = False
 
 
@@ -158,6 +159,8 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]
     _check_tls(config.tls)
     if config.legacy.listen and listen_address(config.legacy.listen, "legacy.listen")[1] == 0:
         raise ConfigError("legacy.listen: port 0 will not do: old images have to know it")
+    if config.legacy.service:
+        listen_address(config.legacy.service, "legacy.service")
     return config
 
 

@@ -121,6 +121,7 @@ def host(config: Config, clock: Callable[[], Time], address: str) -> ThisMachine
         heartbeat_seconds=config.heartbeat_seconds,
         agent=agent,
         strangers_mib=config.local.strangers_mib,
+        http=config.legacy.service or _reachable(config.legacy.listen),
     )
     return ThisMachine(cluster)
 
@@ -231,6 +232,7 @@ def shape_of(config: Config) -> Shape:
         custom=_place("custom", wanted.custom),
         snapshots=_place("snapshots", wanted.snapshots),
         data=_place("data", wanted.data),
+        http=config.legacy.service,
     )
 
 
@@ -246,6 +248,8 @@ def _without_token(environment: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _reachable(address: str) -> str:
-    """Where a job on this machine finds us."""
+    """Where a job on this machine finds us; empty: nowhere."""
+    if not address:
+        return ""
     name, _, port = address.rpartition(":")
     return f"{EVERYWHERE.get(name, name)}:{port}"

@@ -8,6 +8,7 @@ counts on where the last one ended.
 
 from __future__ import annotations
 
+import re
 import threading
 import uuid
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from scheduler import admission, oldwire
 from scheduler.api import Api
 from scheduler.errors import Forbidden, NotFound, Rejected, SchedulerError, Unauthenticated
 from scheduler.http11 import Reply, Request
-from scheduler.model import Job, JobId, Profile, RunKey, Time, View
+from scheduler.model import Job, JobId, RunKey, Time, View
 from scheduler.profiler import Profiler
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.values import replace
@@ -37,7 +38,22 @@ SUBMIT = "submit"
 LOCKS = 64
 FORGOTTEN_AT = 1000  # runs
 
+_NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 _LOCAL = ("127.", "::1", "::ffff:127.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What all requests of jobs have."""
+
+    job: Job
+    attempt: int
+    token: str | None
+    body: bytes
+
+    @property
+    def key(self) -> RunKey:
+        return self.job.id, self.attempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +93,9 @@ class Legacy:
         if act is None:
             return Reply(200, self._submit(request, caller))
         job = self._job(rest.partition("/")[0] if verb in _LONGER else rest)
-        token = self._token(job, request, caller)
-        self.profiler.job(job.id, job.attempts, token)  # before anything is done
-        return Reply(200, act(self, job, token, request.body))
+        told = _Told(job, _attempt(request, job), self._token(job, request, caller), request.body)
+        self.profiler.job(job.id, told.attempt, told.token)  # before anything is done
+        return Reply(200, act(self, told))
 
     def _job(self, text: str) -> Job:
         job = self.view().jobs.get(job_id(text))
@@ -99,39 +115,38 @@ class Legacy:
 
     # --- the paths ----------------------------------------------------------------------------
 
-    def _has_to_stop(self, job: Job, token: str | None, body: bytes) -> str:
-        why = self.profiler.start_epoch(job.id, job.attempts, job.epochs_done, token)
+    def _has_to_stop(self, told: _Told) -> str:
+        job = told.job
+        why = self.profiler.start_epoch(job.id, told.attempt, job.epochs_done, told.token)
         return GO_ON if why is None else STOP
 
-    def _profiling(self, job: Job, token: str | None, body: bytes) -> str:
-        told = oldwire.report(body)
-        with self._lock(job.id):
-            epoch = self._counted(job.id, told)
+    def _profiling(self, told: _Told) -> str:
+        said = oldwire.report(told.body)
+        with self._lock(told.job.id):
+            epoch = self._epoch(told, said)
             if epoch:
-                self.profiler.end_epochs([self._profile(job, told, epoch)], token)
+                self._ended(told, said, epoch)
                 return ""
-        self.profiler.report([told.profile(job, job.attempts)], token)
+        self._alive(told, said)
         return ""
 
-    def _end_epoch(self, job: Job, token: str | None, body: bytes) -> str:
-        done = oldwire.done(body)
-        with self._lock(job.id):
-            job = self.view().jobs.get(job.id, job)
-            told = self._numbered.get((job.id, job.attempts), oldwire.Report())
-            self._number(job)
-            if done > job.epochs_done:
-                self.profiler.end_epochs([self._profile(job, told, done)], token)
+    def _end_epoch(self, told: _Told) -> str:
+        done = oldwire.done(told.body)
+        with self._lock(told.job.id):
+            said = self._numbered.get(told.key, oldwire.Report())
+            self._number(told.key)
+            if done > told.job.epochs_done:
+                self._ended(told, said, done)
                 return ""
-        self.profiler.report([oldwire.Report().profile(job, job.attempts)], token)
+        self._alive(told, oldwire.Report())
         return ""
 
-    def _signal_end(self, job: Job, token: str | None, body: bytes) -> str:
-        self.profiler.finish(job.id, job.attempts, 0, False, token)
+    def _signal_end(self, told: _Told) -> str:
+        self.profiler.finish(told.job.id, told.attempt, 0, False, told.token)
         return ""
 
-    def _signal_end_profiling(self, job: Job, token: str | None, body: bytes) -> str:
-        told = oldwire.profiling_ended(body)
-        self.profiler.report([told.profile(job, job.attempts)], token)
+    def _signal_end_profiling(self, told: _Told) -> str:
+        self._alive(told, oldwire.profiling_ended(told.body))
         return ""
 
     def _submit(self, request: Request, caller: str) -> str:
@@ -146,32 +161,39 @@ class Legacy:
         except Rejected as error:
             raise type(error)(oldwire.in_its_words(str(error))) from error
 
-    # --- counting -----------------------------------------------------------------------------
+    # --- epochs -------------------------------------------------------------------------------
 
-    def _counted(self, id: JobId, told: oldwire.Report) -> int | None:
-        """Which epoch this ends; None: none that is new, or it will be said."""
-        job = self.view().jobs.get(id)
-        if job is None or job.run is None or not told.ended or told.rank:  # one clock for all ranks
+    def _epoch(self, told: _Told, said: oldwire.Report) -> int | None:
+        """Which one has ended; None: none that is new, or it will be said."""
+        if not said.ended:
             return None
-        key = id, job.run.attempt
-        if key in self._numbered:
-            self._numbered[key] = told
+        if said.epoch:
+            return said.epoch
+        job = self.view().jobs.get(told.job.id)
+        if job is None or job.run is None or job.run.attempt != told.attempt or said.rank:
+            return None  # one clock for all ranks
+        if told.key in self._numbered:
+            self._numbered[told.key] = said
             return None
-        return oldwire.next_epoch(told, job.run, self.now())
+        return oldwire.next_epoch(said, job.run, self.now())
 
-    def _profile(self, job: Job, told: oldwire.Report, epoch: int) -> Profile:
-        if job.run:
-            told = replace(told, epoch_seconds=oldwire.credible(told, job.run, self.now()))
-        return told.profile(job, job.attempts, epoch)
+    def _ended(self, told: _Told, said: oldwire.Report, epoch: int) -> None:
+        run = told.job.run
+        if run and run.attempt == told.attempt and not said.epoch:
+            said = replace(said, epoch_seconds=oldwire.credible(said, run, self.now()))
+        self.profiler.end_epochs([said.profile(told.job, told.attempt, epoch)], told.token)
 
-    def _number(self, job: Job) -> None:
+    def _alive(self, told: _Told, said: oldwire.Report) -> None:
+        self.profiler.report([said.profile(told.job, told.attempt)], told.token)
+
+    def _number(self, key: RunKey) -> None:
         """From now on this run's word counts."""
         if len(self._numbered) > FORGOTTEN_AT:
             jobs = self.view().jobs
             live = {(id, job.attempts) for id, job in jobs.items() if job.run}
-            for key in [key for key in list(self._numbered) if key not in live]:
-                self._numbered.pop(key, None)
-        self._numbered[job.id, job.attempts] = oldwire.Report()
+            for old in [old for old in list(self._numbered) if old not in live]:
+                self._numbered.pop(old, None)
+        self._numbered[key] = oldwire.Report()
 
     def _lock(self, id: JobId) -> threading.Lock:
         return self._locks[hash(id) % LOCKS]
@@ -185,6 +207,16 @@ _PATHS = {
     "signal_end_profiling": ("POST", Legacy._signal_end_profiling),
 }
 _LONGER = {"signal_end_profiling"}  # after the job comes what we call its attempt
+
+
+def _attempt(request: Request, job: Job) -> int:
+    """The library of today says it; old images are the newest one."""
+    said = request.headers.get("x-attempt")
+    if said is None:
+        return job.attempts
+    if not _NUMBER.fullmatch(said):
+        raise Rejected(f"X-Attempt {admission.shown(said)}: is no number")
+    return int(said)
 
 
 def _bearer(request: Request) -> str | None:

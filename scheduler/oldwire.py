@@ -59,6 +59,7 @@ class Report:
     memory_mib: int = 0
     step_seconds: float = 0.0
     epoch_seconds: float = 0.0
+    epoch: int = 0  # that has ended, absolutely; only the library of today says so
 
     def profile(self, job: Job, attempt: int, epoch: int = 0) -> Profile:
         return Profile(
@@ -82,6 +83,7 @@ def report(body: bytes) -> Report:
         memory_mib=_whole(told.get("gpumem"), admission.MEMORY_MIB_MAX),
         step_seconds=_seconds(told.get("meandur")),
         epoch_seconds=_seconds(told.get("epochDur")),
+        epoch=_whole(told.get("epoch"), admission.INT_MAX),
     )
 
 

@@ -17,7 +17,8 @@ from scheduler.identity import user_token
 from scheduler.legacy import Legacy
 from scheduler.model import Job, JobId, Run, RunPhase
 from scheduler.oldwire import Report
-from tests.serving import SECRET, Serving, serving
+from scheduler.v1 import scheduler_pb2 as pb
+from tests.serving import SECRET, Serving, by, serving
 from tests.support import eventually
 
 HERE, ELSEWHERE = "127.0.0.1", "192.0.2.7"
@@ -47,9 +48,17 @@ def listener(served: Serving, token_required: bool = False, from_elsewhere: bool
 
 
 def ask(
-    old: Legacy, method: str, path: str, body: Any = None, token: str = "", caller: str = HERE
+    old: Legacy,
+    method: str,
+    path: str,
+    body: Any = None,
+    token: str = "",
+    caller: str = HERE,
+    attempt: str = "",
 ) -> Reply:
     headers = {"authorization": f"Bearer {token}"} if token else {}
+    if attempt:
+        headers["x-attempt"] = attempt
     data = body if isinstance(body, bytes) else json.dumps(body).encode() if body else b""
     return old.answer(Request(method, path, headers, data, True), caller)
 
@@ -167,12 +176,38 @@ def test_a_report_of_a_run_that_is_over_counts_nothing(served: Serving, old: Leg
     assert served.job(job.id).epochs_done == 2
 
 
+def test_the_library_of_today_says_which_epoch_and_attempt_it_is(
+    served: Serving, old: Legacy
+) -> None:
+    job = served.running(max_epochs=9, gpus_min=2, gpus_max=2)
+    path = f"/profiling/{job.id}"
+    for epoch in (1, 2, 2):  # several that have gathered, one of them again
+        told = {"rank": 0, "iternum": 5 * epoch, "epochDur": 2.5, "epoch": epoch}
+        assert ask(old, "POST", path, told, job.token, attempt="1").status == 200
+    assert served.job(job.id).epochs_done == 2
+    urgent = asked_to_stop(served, job)
+    assert not may_go_on(old, job)
+    served.cluster.end(job.id, 1)
+    request = pb.CancelJobRequest(job=urgent)
+    served.people.CancelJob(request, metadata=by("ada"), timeout=10)
+    eventually(lambda: served.job(job.id).attempts == 2)
+    assert ask(old, "GET", f"/has_to_stop/{job.id}", attempt="1").text == "1"
+    ended(old, job, 4)
+    late = {"rank": 0, "iternum": 15, "epochDur": 2.5}
+    assert ask(old, "POST", path, late, attempt="1").status == 200
+    assert served.job(job.id).epochs_done == 3, "who does not say which is of the run that lives"
+    for attempt in ("3", "0", "-1", "1e9"):
+        assert ask(old, "POST", path, late, attempt=attempt).status == 400
+
+
 # --- stops ----------------------------------------------------------------------------------------
 
 
-def asked_to_stop(served: Serving, job: Job) -> None:
-    served.submit("urgent", gpus_min=2, gpus_max=2, priority=10)
+def asked_to_stop(served: Serving, job: Job) -> str:
+    """For the sake of another one, whose id this is."""
+    urgent = served.submit("urgent", gpus_min=2, gpus_max=2, priority=10)
     eventually(lambda: run_of(served, job).phase is RunPhase.STOPPING)
+    return urgent
 
 
 def test_it_is_told_to_stop_at_the_next_epoch_and_all_its_processes_alike(

@@ -37,6 +37,7 @@ RESERVED_ENVIRONMENT = frozenset(
         "CUDA_VISIBLE_DEVICES",
         "NVIDIA_VISIBLE_DEVICES",
         "KUBEPROFILER_SERVER",
+        "KUBEPROFILER_HTTP",
         "KUBEPROFILER_TOKEN",
         "KUBEPROFILER_ATTEMPT",
         "KUBEPROFILER_HEARTBEAT_SECONDS",
@@ -71,12 +72,13 @@ def environment(
     rank: int = 0,
     heartbeat_seconds: int = 30,
     hosts: Sequence[str] = (),
+    http: str = "",
 ) -> dict[str, str]:
     """All that the process of this rank is given on top of what every login has.
 
     `gpus` are the cards of the rank's node, the job's own or not; `node` is where a job without
     any GPU runs. There is one process per node. Ranks find each other under `hosts`, by default
-    under the names of their nodes.
+    under the names of their nodes. `http`: where reports are heard by HTTP; empty: nowhere.
     """
     nodes = sorted({share.node for share in launch.shares}) or [node]
     shares = {share.gpu: share for share in launch.shares if share.node == nodes[rank]}
@@ -104,6 +106,7 @@ def environment(
         **_ranks(launch, hosts, rank, len(own)),
         **_visible(own),
         "KUBEPROFILER_SERVER": server,
+        **({"KUBEPROFILER_HTTP": http} if http else {}),
         "KUBEPROFILER_TOKEN": launch.token,
         "KUBEPROFILER_ATTEMPT": str(launch.attempt),
         "KUBEPROFILER_HEARTBEAT_SECONDS": str(heartbeat_seconds),

@@ -93,6 +93,7 @@ class LocalCluster:
         name: str | None = None,
         agent: Agent | None = None,
         strangers_mib: int = 0,
+        http: str = "",
     ) -> None:
         self.node = Node(name or socket.gethostname(), tuple(gpus))
         self._agent = agent  # None: the cards are pretended, and nobody can look at them
@@ -101,7 +102,7 @@ class LocalCluster:
         self.logs = self._state_dir / "logs"
         self._folder = self._state_dir / "runs"
         self._clock = clock
-        self._server = server
+        self._server, self._http = server, http
         self._grace_seconds = grace_seconds
         self._observe_every_seconds = observe_every_seconds
         self._heartbeat_seconds = heartbeat_seconds
@@ -210,6 +211,7 @@ class LocalCluster:
             paths,
             node=self.node.name,
             heartbeat_seconds=self._heartbeat_seconds,
+            http=self._http,
         )
         return Preview(
             command=environment.command(spec, paths),

@@ -53,6 +53,7 @@ class Shape:
     custom: Place = field(default_factory=Place)
     snapshots: Place = field(default_factory=Place)
     data: Place = field(default_factory=Place)
+    http: str = ""  # where a training without gRPC reports to; empty: nowhere
 
 
 def manifests(launch: Launch, nodes: Sequence[Node], shape: Shape) -> list[Manifest]:
@@ -111,6 +112,7 @@ def told(launch: Launch, nodes: Sequence[Node], shape: Shape, rank: int = 0) -> 
         rank=rank,
         heartbeat_seconds=shape.heartbeat_seconds,
         hosts=hosts if len(hosts) > 1 else (),
+        http=shape.http,
     )
     if part and not _chosen(part):  # which cards it will be is the kubelet's to know
         del own["CUDA_VISIBLE_DEVICES"], own["NVIDIA_VISIBLE_DEVICES"]

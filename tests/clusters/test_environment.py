@@ -43,6 +43,12 @@ def told(
     return environment(launch, gpus, "127.0.0.1:7070", PATHS, node="w", rank=rank)
 
 
+def test_where_reports_are_heard_by_http_is_told_if_they_are() -> None:
+    assert "KUBEPROFILER_HTTP" not in told()
+    there = environment(LAUNCH, PRETENDED, "h:7070", PATHS, node="w", http="h:7080")
+    assert there["KUBEPROFILER_HTTP"] == "h:7080"
+
+
 def test_a_job_on_one_pretended_card_is_told_all_of_this() -> None:
     environment = told()
     port = environment.pop("MASTER_PORT")
