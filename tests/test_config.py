@@ -136,6 +136,21 @@ def test_anything_else_is_not_an_address(text: str) -> None:
         listen_address(text)
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "complaint"),
+    [
+        ("legacy.listen", "127.0.0.1", "legacy.listen: '127.0.0.1' is not HOST:PORT"),
+        ("legacy.listen", "127.0.0.1:0", "legacy.listen: port 0 will not do"),
+        ("legacy.service", "old", "legacy.service: 'old' is not HOST:PORT"),
+    ],
+)
+def test_old_images_have_to_know_where_they_are_heard(
+    file: Path, key: str, value: str, complaint: str
+) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        load(file, {}, {key: value})
+
+
 def test_every_setting_can_be_given_by_the_environment(file: Path) -> None:
     def text(default: object) -> str:
         if isinstance(default, tuple):
