@@ -107,12 +107,17 @@ def test_every_port_that_is_named_is_one_that_the_daemon_listens_on(
     listening = {"grpc": listen_address(config.listen)[1]}
     if config.tls.listen:
         listening["tls"] = listen_address(config.tls.listen)[1]
+    if config.legacy.listen:
+        listening["legacy"] = listen_address(config.legacy.listen)[1]
     assert {each["name"]: each["containerPort"] for each in container["ports"]} == listening
     for manifest in manifests(folder):
         if manifest["kind"] == "Service":
             assert {each["targetPort"] for each in manifest["spec"]["ports"]} <= set(listening)
-    (admitted,) = one(folder, "NetworkPolicy")["spec"]["ingress"]
-    assert {each["port"] for each in admitted["ports"]} == set(listening)
+    admitted = one(folder, "NetworkPolicy")["spec"]["ingress"]
+    open_to = {each["port"]: rule.get("from") for rule in admitted for each in rule["ports"]}
+    assert open_to.keys() == set(listening)
+    for port, who in open_to.items():  # who need prove nothing is heard from jobs alone
+        assert bool(who) is (port == "legacy")
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert container[probe]["grpc"]["port"] == listening["grpc"]  # probes cannot do TLS
 
@@ -127,6 +132,11 @@ def test_the_settings_fit_what_is_installed(
     inside, (port,) = service["metadata"], service["spec"]["ports"]
     reached = f"{inside['name']}.{inside['namespace']}.svc:{port['port']}"
     assert config.kubernetes.service == reached
+    if config.legacy.listen:
+        service = one(folder, "Service", f"{DAEMON}-legacy")
+        inside, (port,) = service["metadata"], service["spec"]["ports"]
+        reached = f"{inside['name']}.{inside['namespace']}.svc:{port['port']}"
+        assert config.legacy.service == reached
     assert one(folder, "PriorityClass", config.kubernetes.priority_class)
     mounted = {each["mountPath"] for each in container["volumeMounts"]}
     assert {str(config.state_dir), "/etc/epoch-scheduler.toml"} <= mounted
