@@ -18,23 +18,22 @@ import multiprocessing
 import os
 import secrets
 import socket
-import sqlite3
-import statistics
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import TypeAlias
 
 from benchmarks.figures import options, show
+from benchmarks.reports import milliseconds, start_jobs
 from scheduler.identity import user_name
 from scheduler.v1 import scheduler_pb2 as pb
 from tests.support import Daemon
 
-CLIENTS, JOBS_PER_CLIENT = 4, 16
+CLIENTS = 4  # with 16 of the 64 jobs each
 WAITING = 100
 PRIORITY_EVERY_SECONDS = 0.1
 PORTS = range(20_000, 30_000)
@@ -49,34 +48,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         daemon = Daemon(Path(folder) / "state", "4x16384").start()
         try:
-            jobs = _start_jobs(daemon)
+            jobs = [job_id for job_id, _ in start_jobs(daemon)]
             with _planning(daemon):
                 latencies, spent, refused = _drive(port, jobs, seconds)
             show(
                 requests_per_second=round(len(latencies) / spent),
-                p50_ms=_ms(latencies, 50),
-                p99_ms=_ms(latencies, 99),
+                p50_ms=milliseconds(latencies, 50),
+                p99_ms=milliseconds(latencies, 99),
                 refused=refused,
             )
         finally:
             daemon.end()
-
-
-def _ms(latencies: list[float], percentile: int) -> float:
-    return round(statistics.quantiles(latencies, n=100)[percentile - 1] * 1e3, 1)
-
-
-def _start_jobs(daemon: Daemon) -> list[str]:
-    """Those that run and leave the reporting to us, and those that wait."""
-    names = [f"job-{number}" for number in range(CLIENTS * JOBS_PER_CLIENT)]
-    for name in names:
-        daemon.submit(
-            *("--image", "none", "--num_gpus", "0", "--max_epochs", "1000000000"),
-            *(name, "--", "sleep", "600"),
-        )
-    daemon.wait_state(**dict.fromkeys(names, "RUNNING"))
-    with closing(sqlite3.connect(daemon.state / "scheduler.db")) as db:
-        return [job_id for (job_id,) in db.execute("select id from jobs")]
 
 
 @contextmanager

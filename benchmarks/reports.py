@@ -47,27 +47,27 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         daemon = Daemon(Path(folder) / "state", "0").start()
         try:
-            jobs = _start_jobs(daemon)
+            jobs = start_jobs(daemon)
             process = psutil.Process(daemon.pid)
             calls, calls_spent = _drive(_caller, daemon.address, jobs, seconds)
             reports, spent = _drive(_training, daemon.address, jobs, seconds)
             show(
                 reports_per_second=round(len(reports) / spent),
-                p50_ms=_ms(reports, 50),
-                p99_ms=_ms(reports, 99),
+                p50_ms=milliseconds(reports, 50),
+                p99_ms=milliseconds(reports, 99),
                 rss_mib=round(process.memory_info().rss / 2**20),
                 calls_per_second=round(len(calls) / calls_spent),
-                calls_p99_ms=_ms(calls, 99),
+                calls_p99_ms=milliseconds(calls, 99),
             )
         finally:
             daemon.end()
 
 
-def _ms(latencies: list[float], percentile: int) -> float:
+def milliseconds(latencies: list[float], percentile: int) -> float:
     return round(statistics.quantiles(latencies, n=100)[percentile - 1] * 1e3, 1)
 
 
-def _start_jobs(daemon: Daemon) -> list[Job]:
+def start_jobs(daemon: Daemon) -> list[Job]:
     """Jobs that run and leave the reporting to us."""
     names = [f"job-{number}" for number in range(CLIENTS * JOBS_PER_CLIENT)]
     flags = ("--image", "none", "--num_gpus", "0", "--max_epochs", "1000000000")
