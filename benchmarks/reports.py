@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable
 from multiprocessing.queues import Queue
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import grpc
 import psutil
@@ -105,9 +105,9 @@ class _Timed(GrpcTransport):
         self.latencies: list[float] = []
         self.window = threading.Semaphore(UNDER_WAY)
 
-    def call(self, method: str, request: bytes, timeout_seconds: float) -> bytes:
-        reply = super().call(method, request, timeout_seconds)
-        for profile in scheduler_pb2.EndEpochRequest.FromString(request).profiles:
+    def call(self, method: str, message: Any, timeout_seconds: float) -> tuple[bool, str]:
+        reply = super().call(method, message, timeout_seconds)
+        for profile in message:
             self.latencies.append(time.perf_counter() - self.ended.pop(profile.epoch))
             self.window.release()
         return reply

@@ -1,3 +1,3 @@
 """The library for training scripts: `from kubernetesdlprofile import kubeprofiler`."""
 
-__version__ = "0.9.0"
+__version__ = "1.0.0"

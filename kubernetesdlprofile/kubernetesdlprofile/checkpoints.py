@@ -1,15 +1,17 @@
-"""Where a job keeps its checkpoints, and which one to resume from."""
+"""Where a job keeps its checkpoints, how one is written whole, and which one to resume from."""
 
 import os
 import re
-import tempfile
-import zipfile
+from contextlib import suppress
 from pathlib import Path
-from typing import List, Optional, Tuple
+from typing import Any, Callable, Iterator, Optional, Tuple
 
 from kubernetesdlprofile.log import warn
 
-_EPOCH = re.compile(r"epoch=(\d+)")  # as PyTorch Lightning names its files
+# As Lightning, Hugging Face and TensorFlow number what they save, by epochs or by steps.
+_NUMBER = re.compile(r"(?:epoch=|checkpoint-|ckpt-)(\d+)")
+_FILES = (".ckpt", ".pt", ".pth", ".keras", ".h5", ".npz")
+_STATE = "trainer_state.json"  # what Hugging Face writes last into the folder of a checkpoint
 
 
 def folder(snapshots: str, job_id: str) -> str:
@@ -20,9 +22,9 @@ def folder(snapshots: str, job_id: str) -> str:
         if os.access(str(wanted), os.W_OK | os.X_OK):
             return str(wanted)
         why = "no permission to write there"
-    except OSError as error:
-        why = error.strerror or str(error)
-    private = tempfile.mkdtemp(prefix="kubeprofiler-")
+    except (OSError, ValueError) as error:
+        why = str(error)
+    private = temporary()
     warn(
         f"{wanted} cannot be used ({why}): snapshots go to {private}, "
         "and a preemption will lose the work"
@@ -30,43 +32,93 @@ def folder(snapshots: str, job_id: str) -> str:
     return private
 
 
-def newest(root: str) -> Optional[str]:
-    """The complete checkpoint with the most training in it: Lightning's, else TensorFlow's."""
-    named: List[Tuple[int, float, str]] = []
-    last: List[Tuple[float, str]] = []
-    for path in sorted(Path(root).rglob("*.ckpt")):
-        if not _complete(path):
-            continue
-        saved_at = path.stat().st_mtime
-        epoch = _EPOCH.search(path.name)
-        if epoch:
-            named.append((int(epoch.group(1)), saved_at, str(path)))
-        else:
-            last.append((saved_at, str(path)))
-    if last and (not named or max(last)[0] >= max(named)[1]):
-        return max(last)[1]  # "last.ckpt", unless a newer run has left it behind
-    if named:
-        return max(named)[2]
-    return _tensorflow(root)
+def temporary() -> str:
+    """A folder for nobody else. On a machine without any disk, the one where we are."""
+    import tempfile  # slow to import, and seldom needed
 
-
-def _complete(path: Path) -> bool:
-    """Whether its writing has ended, as far as the file itself can tell."""
     try:
-        with path.open("rb") as file:
-            head = file.read(2)
-        # torch writes archives, whose table of contents comes last.
-        return bool(head) and (head != b"PK" or zipfile.is_zipfile(str(path)))
-    except OSError:  # a folder, or gone meanwhile
+        return tempfile.mkdtemp(prefix="kubeprofiler-")
+    except OSError:
+        return "."
+
+
+def save(path: Path, writer: Callable[[str], Any]) -> bool:
+    """`writer(name)` writes a file of that name beside `path`, which is moved there when it is
+    whole. False, and a warning, if it cannot be written: what was there before still is."""
+    beside = path.with_name(f".{os.getpid()}-{path.name}")  # the ending tells Keras the format
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        writer(str(beside))
+        written = os.open(str(beside), os.O_RDONLY)
+        try:
+            os.fsync(written)
+        finally:
+            os.close(written)
+        beside.replace(path)
+    except (OSError, RuntimeError) as error:  # torch has RuntimeErrors for a full disk
+        warn(f"no checkpoint was written ({error}): a preemption will lose the work", "save")
         return False
+    finally:
+        with suppress(OSError):
+            beside.unlink()
+    return True
 
 
-def _tensorflow(root: str) -> Optional[str]:
-    """`tf_ckpt` or `tf_ckpts`: a folder, a file, or the beginning of the names of several files."""
+def newest(root: str) -> Optional[str]:
+    """The complete checkpoint with the most training in it. One without a number in its name, as
+    `last.ckpt`, counts more than all those with one, unless they are newer."""
+    found = sorted(_complete(Path(root)))
+    numbered = [(number, at, name) for at, number, name in found if number >= 0]
+    others = [(at, name) for at, number, name in found if number < 0]
+    if others and (not numbered or max(others)[0] >= max(numbered)[1]):
+        return max(others)[1]
+    return max(numbered)[2] if numbered else None
+
+
+def at_start(root: str) -> Optional[str]:
+    """What to resume from, as the first library told it: TensorFlow's `tf_ckpts` or `tf_ckpt`, a
+    folder, a file or the beginning of the names of several files, are told as they are."""
     for name in ("tf_ckpts", "tf_ckpt"):
         path = Path(root, name)
-        if path.is_dir() and any(path.iterdir()):
-            return str(path)
-        if path.is_file() or path.with_name(name + ".index").is_file():
-            return str(path)
-    return None
+        with suppress(OSError):
+            whole = any(path.iterdir()) if path.is_dir() else path.is_file()
+            if whole or path.with_name(name + ".index").is_file():
+                return str(path)
+    return newest(root)
+
+
+def _complete(root: Path) -> Iterator[Tuple[float, int, str]]:
+    """When it was saved, its number or -1, its name."""
+    with suppress(OSError):
+        for path in root.rglob("*"):
+            with suppress(OSError):  # gone meanwhile
+                name = _whole(path)
+                number = _NUMBER.search(path.parent.name if path.name == _STATE else path.name)
+                if name:
+                    yield path.stat().st_mtime, int(number.group(1)) if number else -1, name
+
+
+def _whole(path: Path) -> str:
+    """What a framework would load if its writing has ended, as far as can be told; else empty."""
+    if path.name.startswith(".") or path.is_dir():
+        return ""
+    if path.suffix == ".index":  # which TensorFlow writes after the data
+        parts = [p.name for p in path.parent.iterdir() if p.name.startswith(path.stem + ".data-")]
+        return str(path.with_suffix("")) if parts and _of(parts[0]) == len(parts) else ""
+    if path.parent.name.startswith("checkpoint-"):
+        return str(path.parent) if path.name == _STATE else ""
+    if path.suffix not in _FILES:
+        return ""
+    with path.open("rb") as file:
+        head = file.read(2)
+    if head == b"PK":  # torch, Keras and numpy write archives, whose table of contents comes last
+        import zipfile  # slow to import, and seldom needed
+
+        return str(path) if zipfile.is_zipfile(str(path)) else ""
+    return str(path) if head else ""
+
+
+def _of(name: str) -> int:
+    """N of `….data-00000-of-0000N`."""
+    digits = name.rpartition("-")[2]
+    return int(digits) if digits.isdigit() else 0

@@ -6,11 +6,12 @@ it run unchanged.
 
 import os
 import sys
-import tempfile
 import threading
+from contextlib import ContextDecorator
 from datetime import datetime, timedelta
+from pathlib import Path
 from time import perf_counter
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 from kubernetesdlprofile import checkpoints, memory, wire
 from kubernetesdlprofile.courier import Courier
@@ -22,91 +23,101 @@ ANSWER_SECONDS = 1.0  # how long start_epoch waits to be told whether to stop
 LEAVE_SECONDS = 5.0  # how long a stopped process waits for its last messages to be acknowledged
 
 
-class KubeProfiler:
-    """One per process: making a second one, or a copy, gives the first.
+class KubeProfiler(ContextDecorator):
+    """One per process: making a second one, or a copy, gives the first. `with` and a decorator say
+    `end()` where the training is complete, that is, where no exception comes through.
 
-    CPython finds attributes faster on an object that has fewer than 30: `measure` lives on that.
+    CPython finds attributes faster on an object that has at most 30: `measure` lives on that.
     """
 
     _instance: Optional["KubeProfiler"] = None
+    exit_on_stop = True  # False: the script looks at should_stop, and leaves by itself
+    checkpoint_requested = False  # the run is to leave, and may be ended before its epoch is over
 
-    def __new__(cls, *_args: str, **_names: str) -> "KubeProfiler":
+    def __new__(cls, *_args: object, **_names: object) -> "KubeProfiler":
         # Two would count every epoch twice.
         if KubeProfiler._instance is None:
             KubeProfiler._instance = super().__new__(cls)
         return KubeProfiler._instance
 
-    def __init__(self, job_manager_hostname: str = "", db_hostname: str = "") -> None:
-        """Either argument, host[:port], is used instead of KUBEPROFILER_SERVER."""
+    def __init__(
+        self, job_manager_hostname: str = "", db_hostname: str = "", epochs: int = 1
+    ) -> None:
+        """Either name, host[:port], is used instead of KUBEPROFILER_SERVER; `epochs` outside the
+        scheduler."""
         if hasattr(self, "iterations"):
             return
         self.iterations = 0  # measured by this process
         self._step_at = 0.0  # when the newest of them ended
+        self._alert = True  # the next step has to look at more than the clock
         self.has_to_stop = False
-        self.exit_on_stop = True
 
-        settings = Settings(os.environ, job_manager_hostname or db_hostname)
-        for problem in settings.problems:
+        given = self._settings = Settings(os.environ, job_manager_hostname or db_hostname)
+        self.jmHostname = job_manager_hostname or given.server
+        self.dbHostname = db_hostname or given.server
+        self.JOBID = given.job_id or "standalone"
+        self.PROFILE_EACH = given.integer("HEARTBEAT_FREQ", 100, 1)
+        self.RANK = given.integer("NODE_RANK", 0, 0)
+        self.LOCAL_RANK = given.integer("LOCAL_RANK", -1, -1)  # -1: nobody numbered the processes
+        self.NODE_LIST = given.text("NODELIST")
+        self.NUM_GPUS = given.integer("NUM_GPUS", 1, 0)
+        self.NUM_NODES = given.integer("NUM_NODES", 1, 1)
+        self.RESTARTED = given.boolean("JOB_RESTARTED")
+        self.BATCH_SIZE = given.integer("BATCH_SIZE", 1, 1)
+        self.EPOCHS = given.integer("EPOCHS_TO_BE_DONE", max(1, epochs), 1)
+        self.EPOCHS_DONE = given.integer("EPOCHS_DONE", 0, 0)
+        self.TRAINING_SET_SIZE = given.integer("TRAINING_SET_SIZE", 1, 1)
+        self.RESERVED_MEM = given.integer("RESERVED_MEM", 0, 0)
+        for problem in given.problems:
             warn(problem)
-        self._settings = settings
-        self.jmHostname = job_manager_hostname or settings.server
-        self.dbHostname = db_hostname or settings.server
-        self.JOBID = settings.job_id or "standalone"
-        self.PROFILE_EACH = settings.heartbeat_freq
-        self.RANK = settings.node_rank
-        self.LOCAL_RANK = settings.local_rank
-        self.NODE_LIST = settings.node_list
-        self.NUM_GPUS = settings.num_gpus
-        self.NUM_NODES = settings.num_nodes
-        self.RESTARTED = settings.restarted
-        self.BATCH_SIZE = settings.batch_size
-        self.EPOCHS = settings.epochs
-        self.EPOCHS_DONE = settings.epochs_done
-        self.TRAINING_SET_SIZE = settings.training_set_size
-        self.RESERVED_MEM = settings.reserved_mib
         self.epoch = self.EPOCHS_DONE  # epochs finished, over all attempts
-        self.start_epoch_time: Optional[datetime] = None
         self.end_epoch_time: Optional[datetime] = None
+        self.start_epoch_time: Optional[datetime] = None
 
         self.root_dir = self._make_root_dir()
-        self.ckpt_path = checkpoints.newest(self.root_dir) if self.RESTARTED else None
+        self.ckpt_path = checkpoints.at_start(self.root_dir) if self.RESTARTED else None
 
-        # When this epoch began, and how many of `iterations` were made before. Replaced as one,
-        # because the courier's thread looks at it too.
-        self._epoch_began = (perf_counter(), 0)
-        self._clocks = (_local_time(), perf_counter())  # one moment on both of them
+        # When this epoch began, how many of `iterations` were made before, and the local time
+        # then; the same two of its first step, which is no measure of the others. Each is replaced
+        # as one, because the courier's thread looks at it too.
+        self._began = (perf_counter(), 0, _local_time())
+        self._warm = (self._began[0], 0)
         self._mean_before = 0.0
         self._steps_reported = 0
         self._courier = self._hire()
+        self._limit_memory()
 
     # --- the four calls -------------------------------------------------------------------------
 
-    def start_epoch(self) -> None:
-        """Ask whether to go on. If not: report what is done, and exit (see `exit_on_stop`)."""
+    def start_epoch(self, agree: Optional[Callable[[bool], bool]] = None) -> None:
+        """Ask whether to go on. If not: report what is done, and exit (see `exit_on_stop`).
+
+        `agree` makes what this process was told what all ranks do, as `hooks.any_rank` does."""
         self.has_to_stop = False
         courier = self._own_courier()
         if courier is not None:
-            settings = self._settings
-            request = wire.start_epoch(
-                settings.job_id,
-                settings.attempt,
-                settings.rank,
-                max(0, settings.local_rank),
-                self.epoch,
-            )
-            courier.ask(self.epoch, request, ANSWER_SECONDS)
-            if self.has_to_stop and self.exit_on_stop:
-                self._leave()
+            job_id, attempt, rank = self._who()
+            local_rank = max(0, self.LOCAL_RANK)
+            question = wire.StartEpoch(job_id, attempt, rank, local_rank, self.epoch)
+            courier.ask(question, ANSWER_SECONDS)
+        if agree is not None:
+            if courier is not None:
+                courier.forget()  # a rank that obeyed a late answer would be the only one
+            self.has_to_stop = bool(agree(self.has_to_stop))
+        if self.has_to_stop and self.exit_on_stop:
+            self._leave()
+        self._limit_memory()
         self.start_epoch_time = _local_time()
-        self._epoch_began = (perf_counter(), self.iterations)
-        self._clocks = (self.start_epoch_time, self._epoch_began[0])
+        self._began = (perf_counter(), self.iterations, self.start_epoch_time)
+        self._warm = self._began[:2]
+        self._alert = True
 
     def measure(self) -> None:
         """A step has ended. Takes about 0.1 microseconds: no lock, no allocation that stays."""
         self.iterations += 1
         self._step_at = perf_counter()
-        if self.has_to_stop:
-            self._leave()
+        if self._alert:
+            self._look_up()
 
     def end_epoch(self) -> None:
         """An epoch has ended, validation included."""
@@ -116,7 +127,8 @@ class KubeProfiler:
         # A whole epoch is the whole training set, however it is shared out to the processes.
         profile = self._profile(ended_at, samples=self.TRAINING_SET_SIZE)
         self._mean_before = self.mean_iteration_duration
-        self._epoch_began = (ended_at, self.iterations)
+        self._began = (ended_at, self.iterations, self.end_epoch_time)
+        self._warm = self._began[:2]
         courier = self._own_courier()
         if courier is not None and self._reports():
             courier.post_epoch(profile)
@@ -126,6 +138,31 @@ class KubeProfiler:
         self._say_farewell(preempted=self.has_to_stop and self.epoch < self.EPOCHS)
 
     # --- beside them ----------------------------------------------------------------------------
+
+    def epochs(self) -> Iterator[int]:
+        """The numbers of the epochs to be done, from 0: each is begun before, and ended after."""
+        while self.epoch < self.EPOCHS:
+            self.start_epoch()
+            if self.has_to_stop:
+                return
+            yield self.epoch
+            self.end_epoch()
+
+    def __enter__(self) -> "KubeProfiler":
+        return self
+
+    def __exit__(self, kind: Any, *_what: object) -> None:
+        if kind is None:
+            self.end()
+
+    def save(self, path: str, writer: Callable[[str], Any]) -> bool:
+        """Have `writer(name)` write a checkpoint, and put it in the place of `path` (below
+        `root_dir`) when it is whole. False: it could not be written."""
+        return checkpoints.save(Path(self.root_dir, path), writer)
+
+    def checkpoint_path(self) -> Optional[str]:
+        """The newest complete checkpoint in `root_dir`, as it is now."""
+        return checkpoints.newest(self.root_dir)
 
     def send_profiling(self) -> None:
         """A sign of life now. Not needed: the background thread sends one at each interval."""
@@ -140,19 +177,17 @@ class KubeProfiler:
 
     @property
     def mean_iteration_duration(self) -> float:
-        """Seconds per step of this epoch; before its first step, of the one before."""
-        began_at, steps_before = self._epoch_began
-        if self.iterations == steps_before:
+        """Seconds per step of this epoch, without its first; before that, of the epoch before."""
+        if self.iterations == self._began[1]:
             return self._mean_before
-        return (self._step_at - began_at) / (self.iterations - steps_before)
+        at, steps = self._warm if self.iterations > self._warm[1] else self._began[:2]
+        return max(0.0, self._step_at - at) / max(1, self.iterations - steps)
 
     @property
     def last_time(self) -> Optional[datetime]:
         """When the newest step ended."""
-        if self.iterations == 0:
-            return None
-        then, counted = self._clocks
-        return then + timedelta(seconds=self._step_at - counted)
+        began_at, _, then = self._began
+        return then + timedelta(seconds=self._step_at - began_at) if self.iterations else None
 
     @property
     def iterationPerEpoch(self) -> int:
@@ -177,33 +212,50 @@ class KubeProfiler:
 
     # --- within ---------------------------------------------------------------------------------
 
+    def _look_up(self) -> None:
+        self._alert = False  # before the look, so that a stop told meanwhile is not missed
+        if self.iterations == self._began[1] + 1:
+            self._warm = (self._step_at, self.iterations)
+        if self.has_to_stop:
+            self._alert = True
+            self._leave()
+
     def _make_root_dir(self) -> str:
-        settings = self._settings
-        if settings.job_id or settings.snapshots:
-            return checkpoints.folder(settings.snapshots or "/snapshots", self.JOBID)
-        return tempfile.mkdtemp(prefix="kubeprofiler-")
+        given = self._settings
+        if given.job_id or given.snapshots:
+            return checkpoints.folder(given.snapshots or "/snapshots", self.JOBID)
+        return checkpoints.temporary()
 
     def _hire(self) -> Optional[Courier]:
-        settings = self._settings
-        if not settings.job_id or not settings.server:
+        given = self._settings
+        if not given.job_id or not given.server:
             warn(f"not running under the scheduler: nothing is reported, root_dir={self.root_dir}")
             return None
-        transport = connect(settings.server, settings.token)
-        if transport is None:
-            warn("grpcio is not installed, so nothing is reported (pip install grpcio)")
-            return None
-        return Courier(
-            transport,
-            settings.heartbeat_seconds,
+        unsent = Path(self.root_dir, f".kubeprofiler-{given.rank}.json")
+        courier = Courier(
+            connect(given.server, given.http_server, given.token),
+            given.heartbeat_seconds,
             self._sign_of_life,
             self._stop,
-            settings.last_words,
+            memory.Sampler(self.RESERVED_MEM),
+            self._last_farewell,
+            given.last_words or str(unsent),
         )
+        if self._reports():
+            courier.resume(given.job_id)
+        return courier
 
     def _own_courier(self) -> Optional[Courier]:
         if self._courier is not None and self._courier.pid != os.getpid():
             self._courier = self._hire()  # a forked child: the parent's thread is not in it
         return self._courier
+
+    def _limit_memory(self) -> None:
+        if self._settings.enforce_memory:
+            memory.limit(self.RESERVED_MEM)
+
+    def _who(self) -> Tuple[str, int, int]:
+        return self._settings.job_id, self._settings.attempt, self._settings.rank
 
     def _reports(self) -> bool:
         """All ranks ask, but one process of a node speaks for it."""
@@ -217,30 +269,31 @@ class KubeProfiler:
         return self._profile(perf_counter(), samples=0)
 
     def _profile(self, now: float, samples: int) -> wire.Profile:
-        settings = self._settings
         # The courier's thread may see an epoch that has just begun beside its predecessor's last
         # step: never below zero.
-        began_at, steps_before = self._epoch_began
-        steps = max(0, self.iterations - steps_before)
-        steps_seconds = max(0.0, self._step_at - began_at) if steps else 0.0
+        steps = max(0, self.iterations - self._began[1])
+        step_seconds = self.mean_iteration_duration if steps else 0.0
         return wire.Profile(
-            job_id=settings.job_id,
-            attempt=settings.attempt,
-            rank=settings.rank,
+            *self._who(),
             epoch=self.epoch,
-            step_seconds=steps_seconds / steps if steps else 0.0,
-            epoch_seconds=max(0.0, now - began_at),
-            samples_per_second=samples / steps_seconds if steps_seconds > 0 else 0.0,
-            memory_mib=memory.probe(),
+            step_seconds=step_seconds,
+            epoch_seconds=max(0.0, now - self._began[0]),
+            samples_per_second=samples / (steps * step_seconds) if step_seconds > 0 else 0.0,
+            memory_mib=0,  # which the courier looks up
             gpu_util=0.0,
             steps=steps,
+            iterations=self.iterations,
+            local_rank=self.LOCAL_RANK,
         )
 
     def _stop(self, epoch: int, reason: str) -> None:
         """For the courier's thread. An answer for an epoch that is over is void."""
-        if epoch == self.epoch and epoch < self.EPOCHS - 1:  # the last one is never interrupted
+        if epoch < 0:
+            self.checkpoint_requested = True
+        elif epoch == self.epoch and epoch < self.EPOCHS - 1:  # the last one is never interrupted
             warn(f"the scheduler stops this run after epoch {epoch} of {self.EPOCHS}: {reason}")
             self.has_to_stop = True
+            self._alert = True
 
     def _leave(self) -> None:
         if threading.current_thread() is not threading.main_thread():
@@ -253,10 +306,12 @@ class KubeProfiler:
     def _say_farewell(self, preempted: bool) -> None:
         courier = self._own_courier()
         if courier is not None and self._reports():
-            settings = self._settings
-            courier.post_farewell(
-                wire.finish(settings.job_id, settings.attempt, settings.rank, preempted)
-            )
+            courier.post_farewell(wire.Finish(*self._who(), preempted=preempted))
+
+    def _last_farewell(self) -> Optional[wire.Finish]:
+        """At the end of the process, of whose exit code nothing is known yet: only what is sure."""
+        complete = self.epoch >= self.EPOCHS > self.EPOCHS_DONE and not hasattr(sys, "last_type")
+        return wire.Finish(*self._who(), preempted=False) if complete and self._reports() else None
 
 
 def _local_time() -> datetime:

@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 import pytest
 
+from kubernetesdlprofile import log
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as rpc
 
@@ -112,6 +113,12 @@ class Place:
             self.recorder.answering.set()
             self._server.stop(grace=0).wait()
             self._server = None
+
+
+@pytest.fixture(autouse=True)
+def _nothing_was_said() -> None:
+    """Each kind of trouble is told once in a process; here, once in a test."""
+    log._said.clear()
 
 
 @pytest.fixture

@@ -44,37 +44,39 @@ def _no_pretence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_a_framework_nothing_is_known_and_nothing_is_imported() -> None:
-    assert memory.probe() == 0
+    assert memory.probe() == []
     assert "torch" not in sys.modules
     assert "tensorflow" not in sys.modules
 
 
-def test_the_fullest_gpu_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_gpu_is_told_with_what_the_driver_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     import_(monkeypatch, "torch", cuda=torch_cuda(True, 100, 250))
-    assert memory.probe() == 250 + memory.CONTEXT_MIB
+    assert memory.probe() == [mib + memory.CONTEXT_MIB for mib in (100, 250)]
 
 
 def test_torch_without_a_gpu_in_use_knows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     import_(monkeypatch, "torch", cuda=torch_cuda(False, 100))
-    assert memory.probe() == 0
+    assert memory.probe() == []
 
 
 def test_tensorflow_is_asked_if_it_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     tensorflow(monkeypatch, True, 300, 200)
-    assert memory.probe() == 300 + memory.CONTEXT_MIB
+    assert memory.probe() == [mib + memory.CONTEXT_MIB for mib in (300, 200)]
 
 
 def test_an_idle_tensorflow_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     tensorflow(monkeypatch, False, 300)
-    assert memory.probe() == 0
+    assert memory.probe() == []
 
 
 def test_a_framework_that_fails_is_no_failure_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     import_(monkeypatch, "torch")  # of some other version: no cuda at all
-    assert memory.probe() == 0
+    assert memory.probe() == []
 
 
-@pytest.mark.parametrize(("text", "mib"), [("4000", 4000), ("-1", 0), ("much", 0)])
-def test_memory_can_be_pretended(monkeypatch: pytest.MonkeyPatch, text: str, mib: int) -> None:
+@pytest.mark.parametrize(("text", "found"), [("4000", [4000]), ("-1", []), ("much", [])])
+def test_memory_can_be_pretended(
+    monkeypatch: pytest.MonkeyPatch, text: str, found: list[int]
+) -> None:
     monkeypatch.setenv("KUBEPROFILER_PRETEND_MEMORY_MIB", text)
-    assert memory.probe() == mib
+    assert memory.probe() == found

@@ -68,7 +68,9 @@ def test_the_example_runs_outside_the_scheduler(
 
 
 def test_every_variable_that_is_read_is_in_the_readme() -> None:
-    sources = "".join((PACKAGE / name).read_text() for name in ("settings.py", "memory.py"))
+    sources = "".join(
+        (PACKAGE / name).read_text() for name in ("settings.py", "memory.py", "kubeprofiler.py")
+    )
     names = set(re.findall(r'"([A-Z][A-Z_]{3,})"', sources)) - {"TRUE", "FALSE"}
     assert {"JOB_UUID", "KUBEPROFILER_PRETEND_MEMORY_MIB"} < names
     assert sorted(name for name in names if f"`{name}`" not in README) == []
