@@ -19,6 +19,7 @@ SLOW = [
     "contracts",
     "e2e",
     "kube",
+    "kubernetesdlprofile/test_hooks.py",
     "kubernetesdlprofile/test_kubeprofiler.py",
     "legacy",
     "lives",
