@@ -19,6 +19,8 @@ SLOW = [
     "contracts",
     "e2e",
     "kube",
+    "kubernetesdlprofile/test_defects.py",
+    "kubernetesdlprofile/test_hardships.py",
     "kubernetesdlprofile/test_hooks.py",
     "kubernetesdlprofile/test_kubeprofiler.py",
     "legacy",

@@ -83,15 +83,17 @@ class Courier:
 
     def resume(self, job_id: str) -> None:
         """Take over what an earlier run of this job has written down and nobody has heard."""
+        types = list(wire.Profile.__annotations__.values())
         try:
             with Path(self._last_words).open("rb") as file:
                 said = json.loads(file.read(WORDS_BYTES_MAX).decode("utf-8") or "[]")
             profiles = [wire.Profile(**profile) for profile in said[-EPOCHS_MAX:]]
-            wire.encode_profiles(profiles)
-            self._epochs = {p.epoch: p for p in profiles if p.job_id == job_id}
-            self._written = profiles
-        except (OSError, ValueError, TypeError, AttributeError, KeyError):
-            self._epochs = {}  # there is none, or it is no such file
+        except Exception:  # noqa: BLE001  # there is none, or it is no such file
+            return
+        for profile in profiles:
+            if profile.job_id == job_id and [type(value) for value in profile] == types:
+                self._epochs[profile.epoch] = profile
+        self._written = profiles
 
     def ask(self, message: wire.StartEpoch, wait_seconds: float) -> None:
         """Ask whether to stop. An answer that comes later is told all the same."""

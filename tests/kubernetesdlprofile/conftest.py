@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +115,59 @@ class Place:
             self.recorder.answering.set()
             self._server.stop(grace=0).wait()
             self._server = None
+
+
+class Web(ThreadingHTTPServer):
+    """The scheduler as the first library saw it: W1 to W5 of the contract."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Request)
+        self.heard: list[tuple[str, str, Any]] = []  # method, path, what the JSON says
+        self.headers: list[dict[str, str]] = []
+        self.stop_at: int | None = None  # after so many epochs
+        self.status = 200
+        self.address = f"127.0.0.1:{self.server_port}"
+
+    def bodies(self, path: str) -> list[Any]:
+        return [body for _, heard, body in self.heard if heard.startswith(path)]
+
+    def done(self) -> int:
+        return max((body["done"] for body in self.bodies("/end_epoch/")), default=0)
+
+
+class _Request(BaseHTTPRequestHandler):
+    server: Web
+
+    def do_GET(self) -> None:
+        length = int(self.headers.get("Content-Length", "0"))
+        body = json.loads(self.rfile.read(length)) if length else None
+        self.server.heard.append((self.command, self.path, body))
+        self.server.headers.append(dict(self.headers))
+        stop_at = self.server.stop_at
+        asked = self.path.startswith("/has_to_stop/")
+        said = b"1" if asked and stop_at is not None and self.server.done() >= stop_at else b"0"
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said)
+
+    do_POST = do_GET
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing: it is in `heard`."""
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    web = Web()
+    thread = threading.Thread(target=web.serve_forever, args=(0.01,))
+    thread.start()
+    yield web
+    web.shutdown()
+    thread.join()
+    web.server_close()
 
 
 @pytest.fixture(autouse=True)

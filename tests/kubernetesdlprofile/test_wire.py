@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from typing import Any
 
 import pytest
@@ -97,3 +98,37 @@ def test_an_answer_that_is_cut_short_is_refused(reason: str) -> None:
 def test_an_answer_of_the_wrong_type_is_refused(garbage: bytes) -> None:
     with pytest.raises(ValueError, match=r"wrong type|not known|longer than"):
         wire.read_answer(garbage)
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_messages_are_as_the_generated_code_has_them() -> None:
+    chance = random.Random(0)
+    edges = (0, 1, -1, 127, 128, 2**31 - 1, -(2**31))
+
+    def whole() -> int:
+        return chance.choice(edges) if chance.random() < 0.3 else chance.randrange(-(2**31), 2**31)
+
+    def real() -> float:
+        return chance.choice((0.0, -0.0, 1e-300, chance.random(), chance.uniform(-1e9, 1e9)))
+
+    def words() -> str:
+        return "".join(chance.choice("aZ-_\0é😀") for _ in range(chance.randrange(40)))
+
+    for _ in range(25_000):
+        kinds = {str: words, int: whole, float: real}
+        types = list(wire.Profile.__annotations__.values())[: wire.FIELDS]
+        many = [
+            wire.Profile(*[kinds[kind]() for kind in types])  # type: ignore[arg-type]
+            for _ in range(chance.randrange(3))
+        ]
+        batch = pb.EndEpochRequest(profiles=[theirs_of(each) for each in many])
+        assert wire.encode_profiles(many) == batch.SerializeToString(deterministic=True)
+        asked = wire.StartEpoch(words(), whole(), whole(), whole(), whole())
+        question = pb.StartEpochRequest(**asked._asdict()).SerializeToString(deterministic=True)
+        assert wire.encode(asked) == question
+        left = wire.Finish(words(), whole(), whole(), chance.random() < 0.5)
+        farewell = pb.FinishRequest(**left._asdict()).SerializeToString(deterministic=True)
+        assert wire.encode(left) == farewell
+        answer = chance.random() < 0.5, words()
+        reply = pb.StartEpochReply(stop=answer[0], reason=answer[1]).SerializeToString()
+        assert wire.read_answer(reply) == answer
