@@ -9,7 +9,6 @@ answer the pauses stay short. Epochs that a round has not delivered are written 
 so that they survive the process, however it ends.
 """
 
-import json
 import os
 import threading
 from pathlib import Path
@@ -86,6 +85,8 @@ class Courier:
         types = list(wire.Profile.__annotations__.values())
         try:
             with Path(self._last_words).open("rb") as file:
+                import json  # slow to import, and mostly not needed
+
                 said = json.loads(file.read(WORDS_BYTES_MAX).decode("utf-8") or "[]")
             profiles = [wire.Profile(**profile) for profile in said[-EPOCHS_MAX:]]
         except Exception:  # noqa: BLE001  # there is none, or it is no such file
@@ -284,6 +285,8 @@ class Courier:
             with self._changed:
                 left = list(self._epochs.values()) if self._failures or self._closed else []
             if left != self._written:
+                import json
+
                 # In its place: it may have been opened for us by somebody who may enter there.
                 with Path(self._last_words).open("w", encoding="utf-8") as file:
                     json.dump([profile._asdict() for profile in left], file)

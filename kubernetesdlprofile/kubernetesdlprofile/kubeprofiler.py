@@ -27,7 +27,7 @@ class KubeProfiler(ContextDecorator):
     """One per process: making a second one, or a copy, gives the first. `with` and a decorator say
     `end()` where the training is complete, that is, where no exception comes through.
 
-    CPython finds attributes faster on an object that has at most 30: `measure` lives on that.
+    CPython finds attributes faster on an object that has fewer than 30: `measure` lives on that.
     """
 
     _instance: Optional["KubeProfiler"] = None
@@ -53,8 +53,7 @@ class KubeProfiler(ContextDecorator):
         self.has_to_stop = False
 
         given = self._settings = Settings(os.environ, job_manager_hostname or db_hostname)
-        self.jmHostname = job_manager_hostname or given.server
-        self.dbHostname = db_hostname or given.server
+        given.hosts = job_manager_hostname or given.server, db_hostname or given.server
         self.JOBID = given.job_id or "standalone"
         self.PROFILE_EACH = given.integer("HEARTBEAT_FREQ", 100, 1)
         self.RANK = given.integer("NODE_RANK", 0, 0)
@@ -188,6 +187,14 @@ class KubeProfiler(ContextDecorator):
         """When the newest step ended."""
         began_at, _, then = self._began
         return then + timedelta(seconds=self._step_at - began_at) if self.iterations else None
+
+    @property
+    def jmHostname(self) -> str:
+        return self._settings.hosts[0]
+
+    @property
+    def dbHostname(self) -> str:
+        return self._settings.hosts[1]
 
     @property
     def iterationPerEpoch(self) -> int:

@@ -25,6 +25,7 @@ class Settings:
         """`server`: host[:port], instead of what the environment names."""
         self._environment = environment
         self.argument = server
+        self.hosts = "", ""  # as the script named them
         self.problems: List[str] = []
 
         self.job_id = self._matching("JOB_UUID", _JOB_ID, "a job id")
