@@ -80,3 +80,23 @@ def test_memory_can_be_pretended(
 ) -> None:
     monkeypatch.setenv("KUBEPROFILER_PRETEND_MEMORY_MIB", text)
     assert memory.probe() == found
+
+
+@pytest.mark.parametrize(("begun", "found"), [(True, [700 + memory.CONTEXT_MIB]), (False, [])])
+def test_jax_is_asked_if_it_has_begun(
+    monkeypatch: pytest.MonkeyPatch, begun: bool, found: list[int]
+) -> None:
+    stats = {"peak_bytes_in_use": 700 * MIB}
+    gpu = SimpleNamespace(platform="gpu", memory_stats=lambda: stats)
+    cpu = SimpleNamespace(platform="cpu", memory_stats=lambda: None)
+    import_(monkeypatch, "jax", local_devices=lambda: [gpu, cpu])
+    import_(monkeypatch, "jax._src.xla_bridge", _backends={"cuda": "client"} if begun else {})
+    assert memory.probe() == found
+
+
+@pytest.mark.parametrize("reserved_mib", [0, 4000])
+def test_without_a_driver_nothing_is_known(
+    monkeypatch: pytest.MonkeyPatch, reserved_mib: int
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-0,GPU-1")
+    assert memory.probe(reserved_mib) == []
