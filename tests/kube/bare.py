@@ -7,6 +7,7 @@ something is the container.
 from __future__ import annotations
 
 import threading
+import time
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -25,6 +26,7 @@ from tests.kube.kubelet import CARDS, Kubelet
 from tests.kube.processes import Process
 
 GLANCE_SECONDS = 0.05
+HEARTBEAT_SECONDS = 10.0  # controllers take a node for gone that says nothing for some 50
 GONE = 404
 
 
@@ -68,8 +70,12 @@ class BareKubelet(Kubelet):
             self._runs.pop(uid).kill()
 
     def _work(self) -> None:
+        heard = time.monotonic()
         while not (self._ended.wait(GLANCE_SECONDS) or self.failed):
             try:
+                if time.monotonic() > heard + HEARTBEAT_SECONDS:
+                    heard = time.monotonic()
+                    self.answers(self.node)
                 self.step()
             except ApiError as error:
                 if not (error.passing or error.code == GONE):  # else the next look is better

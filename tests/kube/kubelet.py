@@ -49,6 +49,7 @@ class Kubelet:
     def answers(self, node: str, answers: bool = True) -> None:
         there = self._get(f"/api/v1/nodes/{node}")
         ready = {"type": "Ready", "status": str(answers), "reason": "Kubelet", "message": ""}
+        ready["lastHeartbeatTime"] = _now()
         there["status"] = {"conditions": [ready], "allocatable": there["status"].get("allocatable")}
         self._server.call("PUT", f"/api/v1/nodes/{node}/status", body=there)
 
@@ -119,7 +120,7 @@ class Kubelet:
             "exitCode": exit_code,
             "reason": reason or ("Error" if exit_code else "Completed"),
             "message": message,
-            "finishedAt": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "finishedAt": _now(),
         }
         phase = "Failed" if exit_code else "Succeeded"
         self._write(name, phase=phase, containerStatuses=[_status(terminated=ended)])
@@ -148,6 +149,10 @@ class Kubelet:
 
     def _get(self, path: str) -> Any:
         return json.loads(self._server.call("GET", path))
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _status(**state: Any) -> dict[str, Any]:
