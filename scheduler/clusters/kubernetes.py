@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import structlog
+
 from scheduler.clusters import pods
 from scheduler.clusters.kubeapi import ApiError, Server
 from scheduler.clusters.kubelogs import Logs
@@ -46,6 +48,8 @@ GLANCE_SECONDS = 1.0  # between looks for what has waited too long
 BUSY_SECONDS = 0.2
 THREADS = 8
 REFUSED_SECONDS = 20.0  # before a refusal is believed: a server that has just begun refuses all
+
+log = structlog.get_logger("scheduler.kubernetes")
 
 
 @dataclass(slots=True)
@@ -168,8 +172,8 @@ class KubernetesCluster:
             if news := self._news.wait(GLANCE_SECONDS):
                 self._stopping.wait(GATHER_SECONDS)
                 self._news.clear()
-            self._tend()
             try:
+                self._tend()
                 if news:
                     put(self.observe())
             except Busy:
@@ -177,6 +181,10 @@ class KubernetesCluster:
                 self._stopping.wait(BUSY_SECONDS)
             except Unavailable:  # nothing to be seen yet, or nobody to be told any more
                 continue
+            except Exception:  # the entry of a thread: it must not end unheard
+                log.exception("bug")
+                self._news.set()  # it has not been told
+                self._stopping.wait(GLANCE_SECONDS)
 
     # -- below the lock --------------------------------------------------------------------------
 

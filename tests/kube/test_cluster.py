@@ -20,7 +20,7 @@ from scheduler.clusters.kuberuns import Runs
 from scheduler.clusters.manifests import Shape, manifests
 from scheduler.clusters.pods import KubePod
 from scheduler.errors import ConfigError, Unavailable
-from scheduler.model import Failure, Gpu, JobId, Launch, PodState, Remove, Share
+from scheduler.model import Event, Failure, Gpu, JobId, Launch, PodState, Remove, Share
 from tests.kube.cluster import (
     CLUSTER_RULES,
     RULES,
@@ -289,6 +289,25 @@ def test_it_tells_of_every_change_without_being_asked(made: Made, kubelet: Kubel
     kubelet.ends(name(launch), 0)
     eventually(lambda: of(launch, made.told[-1])[0].state is PodState.SUCCEEDED)
     assert [seen.at for seen in made.told] == sorted(seen.at for seen in made.told)
+
+
+def test_a_bug_of_whoever_is_told_is_logged_and_the_next_is_told(
+    kubeconfig: Path, kubelet: Kubelet
+) -> None:
+    made, bugs = Made(kubeconfig, NAMESPACE), [RuntimeError("a database that is locked")]
+
+    def put(event: Event) -> None:
+        if bugs:
+            raise bugs.pop()
+        made.put(event)
+
+    with structlog.testing.capture_logs() as logs:
+        made.cluster.start(put)
+        try:
+            eventually(lambda: made.told)
+        finally:
+            made.cluster.stop()
+    assert [line["event"] for line in logs] == ["bug"]
 
 
 def test_a_node_that_lies_has_no_cards_and_is_told_of_once(made: Made, kubelet: Kubelet) -> None:
