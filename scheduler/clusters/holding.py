@@ -106,7 +106,7 @@ def site_of(kube: KubeNode, default: str, foreign: int | None) -> Site | None:
     mode, meta = mode_of(kube, default), kube.metadata
     if mode == EXCLUSIVE:
         return None
-    slots = pods.slots(meta.labels, kube.status.allocatable)
+    slots = pods.slots(kube)
     listed = mode == OWNED and pods.GPUS in meta.annotations
     return Site(
         meta.name,

@@ -7,7 +7,7 @@ finds every card that is taken. (What a pod is made from: manifests.py.)
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Annotated
 
@@ -33,6 +33,7 @@ CDI_KIND = "k8s.device-plugin.nvidia.com/gpu"  # as its device plugin calls a ca
 GPU_PRODUCT, GPU_MEMORY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory"  # of NVIDIA's discovery
 UPGRADE = "nvidia.com/gpu-driver-upgrade-state"  # by NVIDIA's operator
 SLOT = "slot-"  # begins what stands for a card where the kubelet chooses which one it is
+CARDS_MAX, MIB_MAX = 1023, 2**31 - 1  # of a node, of a card: what can be written down of them
 MEMORY_UNKNOWN_MIB = 16_384  # of a card whose node says how many there are, but not how large
 
 NODE_SILENT_SECONDS = 60.0  # beyond a pod's grace, before a node that is not ready lost it
@@ -312,11 +313,11 @@ class _Card(msgspec.Struct, frozen=True):
     """A GPU as a node's annotation has it. A younger agent may say more of it."""
 
     uuid: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
-    index: Annotated[int, msgspec.Meta(ge=0, le=1023)]
+    index: Annotated[int, msgspec.Meta(ge=0, le=CARDS_MAX)]
     type: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
-    memory_mib: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
-    reserved_mib: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = 0
-    strange_mib: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = 0
+    memory_mib: Annotated[int, msgspec.Meta(ge=1, le=MIB_MAX)]
+    reserved_mib: Annotated[int, msgspec.Meta(ge=0, le=MIB_MAX)] = 0
+    strange_mib: Annotated[int, msgspec.Meta(ge=0, le=MIB_MAX)] = 0
     fault: Annotated[str, msgspec.Meta(max_length=1000)] = ""
     lost: bool = False
 
@@ -349,7 +350,7 @@ def gpus_of(kube: KubeNode) -> tuple[Gpu, ...]:
     meta = kube.metadata
     listed = meta.annotations.get(GPUS)
     if listed is None:
-        return slots(meta.labels, kube.status.allocatable)
+        return slots(kube)
     try:
         cards = msgspec.json.decode(listed, type=list[_Card])
     except msgspec.MsgspecError as error:
@@ -368,12 +369,19 @@ def listed(gpus: Sequence[Gpu]) -> str:
     return msgspec.json.encode(cards).decode()
 
 
-def slots(labels: Mapping[str, str], allocatable: Mapping[str, str]) -> tuple[Gpu, ...]:
-    """One for each card that a kubelet hands out."""
-    count = allocatable.get(GPU_RESOURCE, "0")
-    memory = labels.get(GPU_MEMORY, "")
-    mib = int(memory) if memory.isdecimal() and int(memory) else MEMORY_UNKNOWN_MIB
+def slots(kube: KubeNode) -> tuple[Gpu, ...]:
+    """One for each card that its kubelet hands out. Raises Rejected."""
+    labels, allocatable = kube.metadata.labels, kube.status.allocatable
+    count = _number(kube, "cards", allocatable.get(GPU_RESOURCE, ""), CARDS_MAX)
+    mib = _number(kube, "MiB", labels.get(GPU_MEMORY, ""), MIB_MAX) or MEMORY_UNKNOWN_MIB
     words = labels.get(GPU_PRODUCT, "gpu").lower().split("-")
     kind = "-".join(word for word in words if word not in ("nvidia", "tesla")) or "gpu"
-    cards = range(int(count) if count.isdecimal() else 0)
-    return tuple(Gpu(f"{SLOT}{index}", index, kind, mib, whole=True) for index in cards)
+    return tuple(Gpu(f"{SLOT}{index}", index, kind, mib, whole=True) for index in range(count))
+
+
+def _number(kube: KubeNode, of: str, text: str, most: int) -> int:
+    """0: it says nothing of it."""
+    number = int(text) if text.isdecimal() else 0
+    if number > most:
+        raise Rejected(f"node {kube.metadata.name}: {text} {of}: at most {most} can be")
+    return number

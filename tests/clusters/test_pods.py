@@ -263,6 +263,22 @@ def test_without_an_agent_a_node_has_the_cards_that_its_kubelet_hands_out() -> N
     assert pods.gpus_of(node()) == ()
 
 
+@pytest.mark.parametrize(
+    ("count", "mib", "words"),
+    [
+        ("1000000000", "15360", "1000000000 cards"),
+        ("9" * 60, "15360", "9 cards"),
+        ("1", "9" * 63, "9 MiB"),
+        ("0", str(2**31), "2147483648 MiB"),
+    ],
+)
+def test_a_node_with_more_than_there_can_be_is_named(count: str, mib: str, words: str) -> None:
+    told = node(labels={pods.GPU_MEMORY: mib}, allocatable={pods.GPU_RESOURCE: count})
+    with pytest.raises(Rejected, match=words) as refusal:
+        pods.node_seen(told)
+    assert "node n1" in str(refusal.value)
+
+
 def test_a_node_is_ready_when_it_answers_and_may_be_used() -> None:
     assert pods.node_seen(node()).ready
     assert not pods.node_seen(node(ready="Unknown")).ready
