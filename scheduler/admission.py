@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from scheduler.errors import Impossible, Rejected
-from scheduler.model import Gpu, JobSpec, Node, Rules
+from scheduler.model import Gpu, Job, JobSpec, Node, Rules
 
 INT_MAX = 2**31 - 1  # what the wire can carry
 MEMORY_MIB_MAX = 2**24  # 16 TiB
@@ -111,6 +111,17 @@ def possible(spec: JobSpec, nodes: Sequence[Node], rules: Rules) -> None:
         raise Impossible(f"no GPU can hold {needed} MiB; the largest holds {largest} MiB")
     holding = [gpu for gpu in gpus if gpu.capacity_mib >= needed]
     _enough(spec, holding, len(nodes), f" that hold {needed} MiB each")
+
+
+def unclaimed(spec: JobSpec, others: Iterable[Job]) -> None:
+    """Raise Rejected if a port of its own is that of another job, which lives."""
+    wanted = {host for host, _ in spec.ports}
+    for job in others if wanted else ():
+        taken = wanted.intersection(host for host, _ in job.spec.ports)
+        if taken and job.outcome is None:
+            whose = f"job {job.id} ({shown(job.spec.name)}, of {job.spec.user})"
+            words = f"port {min(taken)} is that of {whose} until it has ended"
+            raise Rejected(f"--port_mapping: {words}: choose another")
 
 
 def _enough(spec: JobSpec, gpus: Sequence[Gpu], nodes: int, which: str = "") -> None:

@@ -55,6 +55,10 @@ class Host(Protocol):
     def reserved(self) -> Collection[str]:
         """The variables that it sets itself."""
 
+    @property
+    def maps_ports(self) -> bool:
+        """Whether a job has the ports that it asks for to itself."""
+
     def refuses(self, user: str) -> str | None:
         """Why no job of this user can run here."""
 
@@ -225,7 +229,10 @@ class Api(pb_grpc.SchedulerServicer):
 
     def _admit(self, spec: JobSpec) -> None:
         admission.check(spec, self.host.reserved)
-        admission.possible(spec, self.view().nodes, self.rules)
+        view = self.view()
+        admission.possible(spec, view.nodes, self.rules)
+        if self.host.maps_ports:
+            admission.unclaimed(spec, view.jobs.values())
         if refusal := self.host.refuses(spec.user):
             raise Forbidden(refusal)
 

@@ -42,6 +42,7 @@ class ThisMachine:
 
     cluster: LocalCluster
     reserved: Collection[str] = RESERVED_ENVIRONMENT
+    maps_ports: bool = False
     ways: Sequence[Way] = ()
     reports: None = None  # its agent is in this process
     lease: None = None
@@ -84,6 +85,7 @@ class Pods:
     reports: Reports  # of the agents on its nodes
     lease: Lease  # of the cluster: without it nothing is changed there
     reserved: Collection[str] = RESERVED_ENVIRONMENT
+    maps_ports: bool = True
 
     def about(self) -> Mapping[str, object]:
         return {"cluster": "kubernetes", "namespace": self.shape.namespace}

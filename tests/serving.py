@@ -83,6 +83,8 @@ class Cluster:
             pods = tuple(self._pods.values())
         self._inbox.put(Observed(self._inbox.now(), self._nodes, pods))
 
+    maps_ports = True
+
     def refuses(self, user: str) -> str | None:
         return "mallory may run nothing here" if user == "mallory" else None
 

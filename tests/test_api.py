@@ -141,6 +141,18 @@ def test_an_id_that_is_no_uuid4_is_refused(served: Serving) -> None:
         served.people.Submit(request, metadata=by("ada"), timeout=10)
 
 
+def test_a_port_is_one_live_jobs(served: Serving) -> None:
+    wanted = [pb.PortMapping(host=31_346, container=6006)]
+    first = served.submit("mine", ports=wanted)
+    words = f"port 31346 is that of job {first} ('mine', of ada) until it has ended"
+    with refused(INVALID, f"--port_mapping: {words}"):
+        served.submit("theirs", "bob", ports=wanted)
+    served.submit(ports=[pb.PortMapping(host=31_347, container=6006)])
+    _cancelled(served, first)
+    eventually(lambda: served.job(first).outcome)
+    served.submit("theirs", "bob", ports=wanted)
+
+
 def test_a_user_whom_the_cluster_does_not_take_is_refused(served: Serving) -> None:
     with refused(DENIED, "mallory may run nothing here"):
         served.submit(user="mallory")
