@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import math
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -57,10 +58,10 @@ class Server:
         self,
         kubeconfig: Path | None,
         request_seconds: float,
-        before_changes: Callable[[], None] = lambda: None,
+        before_changes: Callable[[], float] = lambda: math.inf,
     ) -> None:
         """Without a kubeconfig: a pod's own account, or what kubectl would use. `before_changes`
-        raises ApiError when nothing is to be changed."""
+        says how many seconds a change may take, and raises ApiError when there is to be none."""
         self._kubeconfig, self._before_changes = kubeconfig, before_changes
         self._seconds = request_seconds
         self._lock = threading.Lock()
@@ -75,8 +76,6 @@ class Server:
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
     ) -> bytes:
-        if method != "GET":
-            self._before_changes()
         with contextlib.closing(self._request(method, path, query, body, self._seconds)) as answer:
             return _read(answer)
 
@@ -147,6 +146,9 @@ class Server:
         body: Mapping[str, Any] | None,
         seconds: float,
     ) -> urllib3.HTTPResponse:
+        left = math.inf if method == "GET" else self._before_changes()
+        connect_seconds = min(CONNECT_SECONDS, left / 2)
+        seconds = min(seconds, left - connect_seconds)
         request = client.param_serialize(
             method,
             path,
@@ -157,7 +159,7 @@ class Server:
         )
         answer: urllib3.HTTPResponse
         try:
-            answer = client.call_api(*request, _request_timeout=(CONNECT_SECONDS, seconds)).response
+            answer = client.call_api(*request, _request_timeout=(connect_seconds, seconds)).response
         except (ApiException, *NEVER_CAME) as error:
             raise _lost(error) from error
         if answer.status < 300:

@@ -24,8 +24,8 @@ from scheduler.model import Time
 NAME = "epoch-scheduler"
 GROUP = "coordination.k8s.io"
 RENEWALS = 6  # in the time that it lasts
-# Of that time, how much we rely on it: a request that was begun then should have come to its end
-# when somebody else may begin.
+# Of that time, how much we rely on it: a request that was begun then has the rest of it to come to
+# its end, before somebody else may begin.
 SURE = 2 / 3
 LOOK_SECONDS = 0.5  # between looks at somebody else's
 AGAIN_SECONDS = 1.0  # after a request that failed
@@ -65,10 +65,13 @@ class Lease:
         self._told = False  # that it is not ours at the moment
         self._stopping = threading.Event()
 
-    def check(self) -> None:
-        """To be called before anything is changed: raises ApiError unless it is surely ours."""
-        if _moment() >= self._until:
+    def check(self) -> float:
+        """To be called before anything is changed: raises ApiError unless it is surely ours. Else
+        for how many seconds it is nobody else's, so that the change may take as long."""
+        left = self._until - _moment()
+        if left <= 0:
             raise ApiError(f"the Lease {self._namespace}/{NAME} is not ours now: {self._trouble}")
+        return left + (1 - SURE) * self._seconds
 
     @contextmanager
     def held(self, lost: Callable[[Taken], None]) -> Iterator[None]:

@@ -375,3 +375,38 @@ def test_a_daemon_serves_also_while_the_api_server_is_silent(
     assert not kubelet.pods()
     proxy.heal()
     eventually(kubelet.pods)
+
+
+# --- what is on its way when it ends ------------------------------------------------------------
+
+
+def test_no_change_is_waited_for_beyond_the_end_of_the_lease(
+    kubeconfig: Path, proxy: Proxy
+) -> None:
+    with held(kubeconfig, seconds=6) as here:
+        eventually(here.holds)
+        server = Server(proxy.kubeconfig(kubeconfig), 60.0, here.lease.check)
+        fault = proxy.inject(Silence(), "POST", "/configmaps")
+        began_at = time.monotonic()
+        with pytest.raises(ApiError, match="no answer"):
+            server.call("POST", f"/api/v1/namespaces/{NAMESPACE}/configmaps", body={})
+        assert fault.hit
+        assert time.monotonic() - began_at < 6
+
+
+def test_a_change_that_a_new_token_is_needed_for_is_asked_about_again(
+    kubeconfig: Path, proxy: Proxy
+) -> None:
+    checks = iter([10.0])
+
+    def check() -> float:
+        try:
+            return next(checks)
+        except StopIteration:
+            raise ApiError("the lease is not ours now") from None
+
+    server = Server(proxy.kubeconfig(kubeconfig), 10.0, check)
+    fault = proxy.inject(Answer(401), "POST", "/configmaps", FOR_EVER)
+    with pytest.raises(ApiError, match="not ours now"):
+        server.call("POST", f"/api/v1/namespaces/{NAMESPACE}/configmaps", body={})
+    assert len(fault.hit) == 1
