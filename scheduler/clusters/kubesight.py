@@ -34,6 +34,7 @@ class Sight:
         self._nodes: dict[str, tuple[KubeNode, Node]] = {}
         self._pods: dict[str, _Seen] = {}  # by name
         self._runs: dict[RunKey, list[_Seen]] = {}
+        self._looked = False  # once at least: what comes later is met as it begins
 
     def look(
         self, kube_pods: Mapping[str, KubePod], kube_nodes: Mapping[str, KubeNode], now: Time
@@ -45,6 +46,7 @@ class Sight:
         for seen in self._pods.values():
             if seen.whose:
                 self._runs.setdefault(seen.whose.key, []).append(seen)
+        self._looked = True
 
     def pods(self) -> Iterable[Pod]:
         return (seen.pod for seen in self._pods.values() if seen.pod)
@@ -80,7 +82,8 @@ class Sight:
     def _seen(self, kube: KubePod, now: Time) -> _Seen:
         seen = self._pods.get(kube.metadata.name)
         if seen is None or seen.kube.metadata.uid != kube.metadata.uid:
-            seen = _Seen(kube, pods.claim(kube.metadata), since=now)
+            since = now if self._looked else pods.created_at(kube, now)
+            seen = _Seen(kube, pods.claim(kube.metadata), since=since)
             if seen.whose is None:
                 log.warning("pod_not_understood", pod=kube.metadata.name)
         elif seen.kube is kube and kube.metadata.deletion_timestamp is None:

@@ -84,6 +84,7 @@ class Meta(Struct, frozen=True):
     resource_version: str = ""
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
+    creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None  # when its grace ends
     deletion_grace_period_seconds: int | None = None
 
@@ -206,6 +207,12 @@ def seen(kube: KubePod, whose: Claim, now: Time, node_answers: bool) -> Pod:
     """What a look at `now` makes of a pod."""
     state, more = _state(kube, now, node_answers)
     return Pod(*whose.key, state, whose.shares, whose.rank, **more)  # type: ignore[arg-type]  # by name
+
+
+def created_at(kube: KubePod, now: Time) -> Time:
+    """By the server's clock, which may be ahead of ours."""
+    created = kube.metadata.creation_timestamp
+    return min(now, created.timestamp()) if created else now
 
 
 def over(kube: KubePod) -> bool:

@@ -65,6 +65,24 @@ def test_labels_that_nobody_understands_are_no_run() -> None:
     assert list(sight.runs()) == []
 
 
+def test_a_daemon_that_starts_anew_counts_from_the_creation_of_what_it_finds() -> None:
+    created = {"creationTimestamp": "1970-01-01T00:01:40Z"}  # 100
+    found = Sight()
+    look(found, kube({"phase": "Pending"}, **created), now=107.0)
+    assert list(found.overdue(107.0, 5.0, 10.0)) == []
+    assert [key for key, _ in found.overdue(111.0, 5.0, 10.0)] == [RUN]
+    made = Sight()
+    look(made, now=50.0)
+    look(made, kube({"phase": "Pending"}, **created), now=107.0)
+    assert list(made.overdue(111.0, 5.0, 10.0)) == [], "which is by its own clock, where it can be"
+    blamed = Sight()
+    look(blamed, kube(waits("ErrImagePull"), **created), now=107.0)
+    assert list(blamed.overdue(111.0, 5.0, 10.0)) == [], "nobody knows since when"
+    ahead = Sight()
+    look(ahead, kube({"phase": "Pending"}, **created), now=90.0)
+    assert [key for key, _ in ahead.overdue(101.0, 5.0, 10.0)] == [RUN]
+
+
 def test_how_long_a_pod_has_waited_begins_anew_with_another_hindrance() -> None:
     sight = Sight()
     look(sight, kube({"phase": "Pending"}), now=0.0)
