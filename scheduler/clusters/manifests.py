@@ -211,7 +211,7 @@ def _pod(
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": _whose(shape.users.get(launch.spec.user, User()), shape),
-        **_bound(part, shape),
+        **_bound(part, shape, claims=any("persistentVolumeClaim" in each for each in sources)),
         "containers": [
             {
                 "name": CONTAINER,
@@ -266,8 +266,9 @@ def _pod_meta(launch: Launch, rank: int, part: tuple[Share, ...], shape: Shape) 
     return meta
 
 
-def _bound(part: tuple[Share, ...], shape: Shape) -> Manifest:
-    """What holds it on its node, and where it stands among the cluster's other pods."""
+def _bound(part: tuple[Share, ...], shape: Shape, claims: bool) -> Manifest:
+    """What holds it on its node, and where it stands among the cluster's other pods. A volume that
+    waits for its first consumer waits for the cluster's own scheduler to tell it of that."""
     spec: Manifest = {
         "tolerations": [
             {"key": pods.GPU_RESOURCE, "operator": "Exists"},
@@ -284,7 +285,7 @@ def _bound(part: tuple[Share, ...], shape: Shape) -> Manifest:
         spec["priorityClassName"] = shape.priority_class
     if _chosen(part) and shape.runtime_class:
         spec["runtimeClassName"] = shape.runtime_class
-    if part and shape.binding == "node_name":
+    if part and shape.binding == "node_name" and not claims:
         spec["nodeName"] = part[0].node
     elif part:
         field = {"key": "metadata.name", "operator": "In", "values": [part[0].node]}

@@ -190,6 +190,15 @@ def test_it_is_held_on_the_node_that_was_decided() -> None:
     assert "affinity" not in bound
 
 
+def test_a_claim_is_bound_by_the_clusters_own_scheduler_whatever_the_settings_say() -> None:
+    """It may wait for its first consumer, of which nobody else would tell it."""
+    claim = Place.parse("pvc:data")
+    bound = pod(binding="node_name", data=claim)["spec"]
+    assert "nodeName" not in bound
+    assert bound["affinity"] == pod()["spec"]["affinity"]
+    assert "nodeName" in pod(binding="node_name", data=Place.parse("host:/data"))["spec"]
+
+
 def test_a_job_without_cards_runs_anywhere_and_sees_none() -> None:
     launch = replace(LAUNCH, shares=())
     assert not {"affinity", "nodeName", "runtimeClassName"} & pod(launch)["spec"].keys()
