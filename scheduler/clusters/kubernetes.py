@@ -46,7 +46,7 @@ from scheduler.ports import Put
 GATHER_SECONDS = 0.05  # changes come in swarms: one look answers them all
 GLANCE_SECONDS = 1.0  # between looks for what has waited too long
 BUSY_SECONDS = 0.2
-THREADS = 8
+THREADS, ASKERS = 8, 1
 REFUSED_SECONDS = 20.0  # before a refusal is believed: a server that has just begun refuses all
 
 log = structlog.get_logger("scheduler.kubernetes")
@@ -108,6 +108,7 @@ class KubernetesCluster:
         )
         self._nodes = Mirror(server, "/api/v1/nodes", "", KubeNode, hint, list_every_seconds)
         self._work = Work(self._turn, THREADS)
+        self._asks = Work(self._ask, ASKERS)
         self._thread: threading.Thread | None = None
 
     # -- Cluster ---------------------------------------------------------------------------------
@@ -137,6 +138,7 @@ class KubernetesCluster:
         for mirror in (self._pods, self._owners, self._nodes):
             mirror.start()
         self._work.start()
+        self._asks.start()
         self._thread = threading.Thread(
             target=self._post, args=(put,), name="kubernetes", daemon=True
         )
@@ -152,6 +154,7 @@ class KubernetesCluster:
             for mirror in (self._pods, self._owners, self._nodes):
                 mirror.stop()
             self._work.end()
+            self._asks.end()
             self._thread.join()
 
     def owners(self) -> Mapping[str, RunKey]:
@@ -249,6 +252,20 @@ class KubernetesCluster:
             for key, order in self._orders.items():
                 if order.remove and (order.given_up or not self._sight.of(key)):
                     self._work.add(key)
+            for key in self._sight.silent(now):
+                self._asks.add(key)
+
+    def _ask(self, key: RunKey) -> bool:
+        """In a thread of its own: what the nodes of this run have warned of."""
+        with self._lock:
+            kube_pods = self._sight.of(key)
+        for kube in kube_pods:
+            if words := self._runs.warning(kube.metadata):
+                with self._lock:
+                    news = self._sight.warned(kube, f"its node warned of: {words}")
+                if news:
+                    self._news.set()
+        return False
 
     # -- the turn of one run, in a thread of the pool --------------------------------------------
 

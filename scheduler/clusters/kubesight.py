@@ -7,7 +7,7 @@ before. For one thread at a time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -15,6 +15,9 @@ from scheduler.clusters import pods
 from scheduler.clusters.pods import Claim, KubeNode, KubePod
 from scheduler.errors import Rejected
 from scheduler.model import Node, Pod, PodState, RunKey, Time
+
+SILENT_SECONDS = 10.0  # on its way, before it is asked after what nobody says of a pod itself,
+ASK_SECONDS = 30.0  # and again
 
 log = structlog.get_logger("scheduler.kubernetes")
 
@@ -26,6 +29,8 @@ class _Seen:
     pod: Pod | None = None
     blamed: bool = False  # its job, for its not being started yet
     since: Time = 0.0  # in that state of affairs
+    asked_at: Time = -ASK_SECONDS  # what its node warned of:
+    warning: str = ""
 
 
 class Sight:
@@ -79,6 +84,24 @@ class Sight:
             if seen.whose and pending and now - seen.since > patience:
                 yield seen.whose.key, seen.kube
 
+    def silent(self, now: Time) -> Iterable[RunKey]:
+        """Runs with a pod that is long on its way, and does not say what keeps it."""
+        for seen in self._pods.values():
+            long = now >= max(seen.since + SILENT_SECONDS, seen.asked_at + ASK_SECONDS)
+            if seen.whose and long and _says_nothing(seen):
+                seen.asked_at = now
+                yield seen.whose.key
+
+    def warned(self, kube: KubePod, words: str) -> bool:
+        """Whether this is news."""
+        seen = self._pods.get(kube.metadata.name)
+        if seen is None or seen.kube.metadata.uid != kube.metadata.uid or seen.warning == words:
+            return False
+        seen.warning = words
+        if seen.pod and _says_nothing(seen):
+            seen.pod = replace(seen.pod, reason=words)
+        return True
+
     def _seen(self, kube: KubePod, now: Time) -> _Seen:
         seen = self._pods.get(kube.metadata.name)
         if seen is None or seen.kube.metadata.uid != kube.metadata.uid:
@@ -96,6 +119,8 @@ class Sight:
         if blamed is not seen.blamed:
             seen.blamed, seen.since = blamed, now
         pod = pods.seen(kube, seen.whose, now, self._answers(kube.spec.node_name))
+        if pod.state is PodState.PENDING and not pod.reason:
+            pod = replace(pod, reason=seen.warning)
         seen.pod = seen.pod if pod == seen.pod else pod
         return seen
 
@@ -113,3 +138,8 @@ class Sight:
 
     def _answers(self, node: str) -> bool:
         return node in self._nodes and pods.answers(self._nodes[node][0])
+
+
+def _says_nothing(seen: _Seen) -> bool:
+    pending = seen.pod is not None and seen.pod.state is PodState.PENDING
+    return pending and not pods.hindrance(seen.kube)[0]

@@ -119,6 +119,24 @@ def test_an_image_that_cannot_be_had_is_given_up_with_the_reason(
         eventually(lambda: not of(launch, made.observe()) and not kubelet.owners())
 
 
+def test_a_pod_that_is_on_its_way_says_what_its_node_warned_of(
+    kubeconfig: Path, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scheduler.clusters.kubesight.SILENT_SECONDS", 0.0)
+    monkeypatch.setattr("scheduler.clusters.kubesight.ASK_SECONDS", 0.5)
+    with port(kubeconfig, NAMESPACE) as made:
+        launch = launch_on(made)
+        made.perform(launch)
+        eventually(kubelet.pods)
+        kubelet.bind(name(launch))
+        kubelet.warns(name(launch), "FailedMount", "hostPath type check failed: /nowhere")
+        words = "warned of: FailedMount: hostPath type check failed: /nowhere"
+        eventually(lambda: made.told and words in of(launch, made.told[-1])[0].reason)
+        assert of(launch, made.observe())[0].state is PodState.PENDING
+        until(made, kubelet, lambda seen: of(launch, seen)[0].state is PodState.RUNNING)
+        assert of(launch, made.observe())[0].reason == ""
+
+
 def test_a_pod_that_does_not_start_is_lost_with_what_its_node_says(
     kubeconfig: Path, kubelet: Kubelet
 ) -> None:
