@@ -151,6 +151,7 @@ class _Container(msgspec.Struct, rename="camel", frozen=True):
 
 
 class _Asks(msgspec.Struct, rename="camel", frozen=True):
+    node_name: str = ""
     containers: list[_Container] = []
     init_containers: list[_Container] = []
 

@@ -16,8 +16,9 @@ import structlog
 
 from scheduler.clusters.heldnodes import World
 from scheduler.clusters.holders import Holders
-from scheduler.clusters.holding import Holder
+from scheduler.clusters.holding import Holder, Site
 from scheduler.clusters.kubeholders import Keeping
+from scheduler.clusters.kubework import Work
 from scheduler.clusters.manifests import ranks
 from scheduler.errors import Unavailable
 from scheduler.model import (
@@ -40,6 +41,7 @@ from scheduler.values import replace
 
 GLANCE_SECONDS = 1.0  # between looks for what has waited too long
 LATE_SECONDS = 60.0  # a look is not told later than this
+THREADS = 4  # so many requests at once, while none is answered
 
 log = structlog.get_logger("scheduler.holders")
 
@@ -88,6 +90,9 @@ class Held:
         self._look: Observed | None = None  # as the server has it
         self._suspects: frozenset[GpuKey] = frozenset()
         self._due, self._stopping = threading.Event(), threading.Event()
+        self._todo: dict[str, Callable[[], None]] = {}  # replaced at each look
+        self._doing: set[str] = set()
+        self._requesting = Work(self._turn, THREADS, lambda name: {"holder": name})
         self._thread = threading.Thread(target=self._work, name="holders", daemon=True)
 
     # -- Cluster ---------------------------------------------------------------------------------
@@ -122,6 +127,7 @@ class Held:
 
         self._keeping.start(self._hint)
         self._below.start(news)
+        self._requesting.start()
         self._thread.start()
 
     def stop(self) -> None:
@@ -132,6 +138,7 @@ class Held:
             self._below.stop()
             self._keeping.stop()
             self._thread.join()
+            self._requesting.end()
 
     # -- for others ------------------------------------------------------------------------------
 
@@ -229,18 +236,44 @@ class Held:
             self._consider()
             if given_up != len(self._given_up):
                 self.look_again()
-            missing, over = self._holders.missing, self._holders.over
-            spare = self._holders.give_back()
+            self._todo = {
+                name: request for name, request in self._requests() if name not in self._doing
+            }
+            due = list(self._todo)
             self._alarm(frozenset(self._holders.suspects()))
+        for name in due:
+            self._requesting.add(name)
+
+    def _requests(self) -> Iterator[tuple[str, Callable[[], None]]]:
+        """What is to be asked of the server, by the name of a holder."""
         seen = self._keeping.seen()
-        if seen and self._keeping.count(seen[0]):
+        if seen and self._keeping.stale(seen[0]):
+            yield "of others", partial(self._count, seen[0])
+        for hold in self._holders.missing:
+            yield hold.name, partial(self._keeping.create, hold)
+        for holder in self._holders.over:
+            yield holder.name, partial(self._keeping.delete, holder)
+        if spare := self._holders.give_back():
+            yield "given back", partial(self._give_back, spare)
+
+    def _turn(self, name: str) -> bool:
+        """Nothing, if there is no need of it any more."""
+        with self._lock:
+            request = self._todo.pop(name, None)
+            if request is None:
+                return False
+            self._doing.add(name)
+        try:
+            request()
+        finally:
+            with self._lock:
+                self._doing.discard(name)
+            self._due.set()
+        return False
+
+    def _count(self, sites: Mapping[str, Site]) -> None:
+        if self._keeping.count(sites):
             self._hint()
-        for hold in missing:
-            self._keeping.attempt(hold.name, partial(self._keeping.create, hold))
-        for holder in over:
-            self._keeping.attempt(holder.name, partial(self._keeping.delete, holder))
-        if spare:
-            self._keeping.attempt("given back", partial(self._give_back, spare))
 
     def _give_back(self, spare: Sequence[Holder]) -> None:
         """Raises ApiError; what has been asked to leave by then does so, and nobody else."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 import msgspec
 import structlog
@@ -17,7 +16,8 @@ from scheduler.clusters.kubewatch import Mirror
 from scheduler.clusters.pods import KubeNode, KubePod, Meta
 from scheduler.errors import Rejected
 
-PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.5, 30.0  # after a request that failed; doubles
+RUNNING = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+PAGE = 500
 
 log = structlog.get_logger("scheduler.holders")
 
@@ -26,12 +26,17 @@ class _Pods(msgspec.Struct):
     items: list[KubePod]
 
 
+class _ListMeta(msgspec.Struct):
+    continue_: str = msgspec.field(default="", name="continue")
+
+
 class _Asking(msgspec.Struct):
+    metadata: _ListMeta
     items: list[Asking]
 
 
 class Keeping:
-    """For one thread at a time."""
+    """What is there, for any thread; what is done, for one at a time for each holder."""
 
     def __init__(
         self,
@@ -49,8 +54,8 @@ class Keeping:
         every, self._changed = list_every_seconds, _nobody
         self._nodes = Mirror(server, "/api/v1/nodes", "", KubeNode, self._hint, every)
         self._pods = Mirror(server, self._path, holding.SELECTOR, KubePod, self._hint, every)
-        self._foreign: dict[str, tuple[float, int]] = {}  # by mixed node: when, and how many
-        self._failed: dict[str, tuple[float, int]] = {}  # until when not again, and how often
+        self._foreign: dict[str, int] = {}  # cards, by mixed node: replaced, never edited
+        self._counted_at = 0.0
         self._nonsense: dict[str, str] = {}  # what nodes say of themselves
 
     def start(self, changed: Callable[[], None]) -> None:
@@ -80,9 +85,8 @@ class Keeping:
 
     def _site(self, kube: KubeNode) -> Site | None:
         name = kube.metadata.name
-        foreign = self._foreign.get(name)
         try:
-            site = holding.site_of(kube, self._mode, foreign and foreign[1])
+            site = holding.site_of(kube, self._mode, self._foreign.get(name))
         except Rejected as error:
             if self._nonsense.get(name) != str(error):
                 log.warning("node_not_understood", error=str(error))
@@ -125,36 +129,31 @@ class Keeping:
                     found.setdefault(share.node, set()).add(share.gpu)
         return found
 
+    def stale(self, sites: Mapping[str, Site]) -> bool:
+        """Whether it is time to count again."""
+        mixed = _mixed(sites)
+        late = time.monotonic() - self._counted_at >= self._every_seconds
+        return bool(mixed) and (late or not mixed <= self._foreign.keys())
+
     def count(self, sites: Mapping[str, Site]) -> bool:
-        """What pods of others have of mixed nodes, if it is time to ask. True: there is news."""
-        mixed = {name for name, site in sites.items() if site.mode == MIXED}
-        before = {name: count for name, (_, count) in self._foreign.items()}
-        self._foreign = {name: known for name, known in self._foreign.items() if name in mixed}
-        now = time.monotonic()
-        for name in mixed:
-            if name not in self._foreign or now - self._foreign[name][0] >= self._every_seconds:
-                self.attempt(f"pods of {name}", partial(self._ask, name, now))
-        return before != {name: count for name, (_, count) in self._foreign.items()}
+        """What pods of others have of mixed nodes. True: there is news."""
+        at, before, counted = time.monotonic(), self._foreign, dict.fromkeys(_mixed(sites), 0)
+        query = {"fieldSelector": RUNNING, "limit": str(PAGE), "resourceVersion": "0"}
+        while query:
+            page = msgspec.json.decode(
+                self._server.call("GET", "/api/v1/pods", query), type=_Asking
+            )
+            for pod in page.items:
+                if pod.spec.node_name in counted:
+                    counted[pod.spec.node_name] += holding.foreign(pod)
+            rest = page.metadata.continue_
+            query = {"fieldSelector": RUNNING, "limit": str(PAGE), "continue": rest} if rest else {}
+        self._foreign, self._counted_at = counted, at
+        return counted != before
 
-    def attempt(self, what: str, request: Callable[[], None]) -> None:
-        """Unless it failed a moment ago; one that fails keeps no other waiting."""
-        until, times = self._failed.get(what, (0.0, 0))
-        if time.monotonic() < until:
-            return
-        try:
-            request()
-            self._failed.pop(what, None)
-        except ApiError as error:
-            pause = min(PAUSE_SECONDS * 2.0 ** min(times, 9), PAUSE_MAX_SECONDS)
-            wait = max(pause, error.retry_after)
-            self._failed[what] = time.monotonic() + wait, times + 1
-            log.warning("holder_refused", what=what, error=str(error))
 
-    def _ask(self, node: str, now: float) -> None:
-        query = {"fieldSelector": f"spec.nodeName={node}", "resourceVersion": "0"}
-        answer = self._server.call("GET", "/api/v1/pods", query)
-        found = msgspec.json.decode(answer, type=_Asking).items
-        self._foreign[node] = now, sum(map(holding.foreign, found))
+def _mixed(sites: Mapping[str, Site]) -> set[str]:
+    return {name for name, site in sites.items() if site.mode == MIXED}
 
 
 def _nobody() -> None:

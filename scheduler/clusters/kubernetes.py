@@ -107,8 +107,8 @@ class KubernetesCluster:
             server, f"{here}/configmaps", pods.SELECTOR, KubeObject, hint, list_every_seconds
         )
         self._nodes = Mirror(server, "/api/v1/nodes", "", KubeNode, hint, list_every_seconds)
-        self._work = Work(self._turn, THREADS)
-        self._asks = Work(self._ask, ASKERS)
+        self._work = Work(self._turn, THREADS, _named)
+        self._asks = Work(self._ask, ASKERS, _named)
         self._thread: threading.Thread | None = None
 
     # -- Cluster ---------------------------------------------------------------------------------
@@ -387,3 +387,7 @@ class KubernetesCluster:
         if failure is Failure.ERROR:
             return Pod(*key, PodState.FAILED, reason=words, at=at)
         return Pod(*key, PodState.FAILED, reason=failure, said=words, at=at)
+
+
+def _named(key: RunKey) -> dict[str, object]:
+    return {"job_id": key[0], "attempt": key[1]}

@@ -48,8 +48,8 @@ class Turns:
 
 
 @contextmanager
-def working(turns: Turns, threads: int = 2) -> Iterator[Work]:
-    work = Work(turns.take, threads)
+def working(turns: Turns, threads: int = 2) -> Iterator[Work[RunKey]]:
+    work = Work(turns.take, threads, lambda key: {"job_id": key[0]})
     work.start()
     try:
         yield work

@@ -80,7 +80,14 @@ def gpu(card: str) -> Gpu:
 class Port:
     """Ours, before the API server."""
 
-    def __init__(self, kubeconfig: Path, namespace: str, node: Node, image: str = "none:1") -> None:
+    def __init__(
+        self,
+        kubeconfig: Path,
+        namespace: str,
+        node: Node,
+        image: str = "none:1",
+        request_seconds: float = 5.0,
+    ) -> None:
         shape = Shape(
             "scheduler:7070",
             namespace,
@@ -92,9 +99,10 @@ class Port:
         dress = Dress(image, "scheduler:7070", namespace, pull_policy="IfNotPresent")
         holders = Holders(dress, WAITS)
         below = KubernetesCluster(
-            Server(kubeconfig, 5.0), shape, time.time, by_uuid=holders.by_uuid
+            Server(kubeconfig, request_seconds), shape, time.time, by_uuid=holders.by_uuid
         )
-        keeping = Keeping(Server(kubeconfig, 5.0), dress, "exclusive", [namespace], 10.0)
+        server = Server(kubeconfig, request_seconds)
+        keeping = Keeping(server, dress, "exclusive", [namespace], 10.0)
         self.node, self.told = node, list[Observed]()
         self.held = Held(below, keeping, holders, node.reports, time.time, below.look_again)
 

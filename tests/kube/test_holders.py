@@ -21,6 +21,7 @@ from tests.kube.cluster import CLUSTER_RULES, RULES, allowed
 from tests.kube.control import ControlPlane
 from tests.kube.held import CARDS, Node, Port, rounds
 from tests.kube.kubelet import Kubelet
+from tests.kube.proxy import Proxy, Silence
 from tests.support import eventually
 
 ROUNDS = 50
@@ -91,12 +92,29 @@ def port(control: ControlPlane, namespace: str, node: Played) -> Iterator[Port]:
     """With what deploy/ grants."""
     lists = tuple(rule.written() for rule in FOR_MIXED_NODES)
     kubeconfig = allowed(control, namespace, RULES, (*CLUSTER_RULES, *lists))
-    port = Port(kubeconfig, namespace, node)
+    with started(Port(kubeconfig, namespace, node)) as port:
+        yield port
+
+
+@contextmanager
+def started(port: Port) -> Iterator[Port]:
     port.held.start(lambda event: None)
     try:
         yield port
     finally:
         port.held.stop()
+
+
+@pytest.fixture
+def patient(control: ControlPlane, proxy: Proxy, namespace: str, node: Played) -> Iterator[Port]:
+    """Waits for each answer for as long as it takes."""
+    lists = tuple(rule.written() for rule in FOR_MIXED_NODES)
+    kubeconfig = allowed(control, namespace, RULES, (*CLUSTER_RULES, *lists))
+    port = Port(proxy.kubeconfig(kubeconfig), namespace, node, request_seconds=3600.0)
+    with started(port):
+        yield port
+        proxy.heal()
+        proxy.cut()
 
 
 owned = pytest.mark.parametrize("node", [OWNED], indirect=True)
@@ -172,6 +190,23 @@ def test_who_waits_for_a_card_that_others_have_is_refused_and_placed_anew(
     assert pod.reason == Failure.REFUSED
     assert pod.said.startswith("no card could be held: its holder waits: no place for its pod")
     port.until(lambda: not node.holders() and not port.usable())
+
+
+@mixed
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", "^/api/v1/pods"), ("POST", "/pods$")], ids=["others", "holder"]
+)
+def test_a_request_that_is_not_answered_keeps_no_other_card_waiting(
+    patient: Port, proxy: Proxy, method: str, path: str
+) -> None:
+    patient.until(lambda: len(patient.usable()) == len(CARDS))
+    hung = proxy.inject(Silence(), method, path)
+    first = patient.launch("held-0")
+    patient.until(lambda: hung.hit)
+    second = patient.launch("held-1")
+    patient.until(lambda: patient.state(second) == "running")
+    proxy.cut()
+    patient.until(lambda: patient.state(first) != "pending")  # or it was given up meanwhile
 
 
 @mixed
