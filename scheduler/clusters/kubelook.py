@@ -104,21 +104,27 @@ class Look:
         self._groups = ["system:serviceaccounts", "system:authenticated"]
         self._groups.append(f"system:serviceaccounts:{account.partition('/')[0]}")
 
-    def found(self, namespaces: Sequence[str], rules: Mapping[str, Sequence[Rule]]) -> Found:
-        """`namespaces`: of jobs; `rules`: what is needed, by namespace, "" being the cluster.
+    def found(
+        self,
+        namespaces: Sequence[str],
+        rules: Callable[[Sequence[FoundNode]], Mapping[str, Sequence[Rule]]],
+    ) -> Found:
+        """`namespaces`: of jobs; `rules`: what these nodes ask for, by namespace, "" being the
+        cluster.
         Raises ApiError if the server cannot be asked at all."""
         asked = self._clock()
         headers = self._server.headers("/version")
         at = (asked + self._clock()) / 2
         renewed = self._renewed()  # at once: it is compared with the time
         nodes = self._list("/api/v1/nodes", FoundNode)
+        there = () if isinstance(nodes, Refusal) else nodes
         return Found(
             self._server.url,
             at,
             _date(headers.get("Date", "")),
             self._read("/version", Version),
             self._user or self._own_name(),
-            {name: self._may(name, needed) for name, needed in rules.items()},
+            {name: self._may(name, needed) for name, needed in rules(there).items()},
             [self._space(name, nodes) for name in namespaces],
             self._absent("/apis/node.k8s.io/v1/runtimeclasses", self._shape.runtime_class),
             self._absent("/apis/scheduling.k8s.io/v1/priorityclasses", self._shape.priority_class),

@@ -28,12 +28,13 @@ from scheduler.clusters.kubeverbs import (
 from scheduler.config import Config, load
 from scheduler.doctor import canaries, machine
 from scheduler.doctor.findings import Finding, Level, script, summary
+from scheduler.doctor.nodes import MIXED, MODE
 from scheduler.errors import ConfigError
 from scheduler.host import shape_of
 
 if TYPE_CHECKING:  # its client is big, and loaded only where it is used
     from scheduler.clusters.kubeapi import Server
-    from scheduler.clusters.kubefound import Found
+    from scheduler.clusters.kubefound import Found, FoundNode
 
 FINE, WRONG, WRONG_SETTINGS, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
 NAME = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
@@ -153,7 +154,7 @@ def _of_kubernetes(config: Config, account: str, canary: bool) -> tuple[list[Fin
     namespaces = sorted({wanted.namespace, *own})
     look = Look(server, shape, time.time, account)
     try:
-        found = look.found(namespaces, needed(config, namespaces))
+        found = look.found(namespaces, lambda nodes: needed(config, namespaces, nodes))
     except ApiError as error:
         return [cluster.unreachable(server.url, str(error), error.code)], False
     mode = wanted.node_mode if wanted.holder_image else ""
@@ -163,8 +164,10 @@ def _of_kubernetes(config: Config, account: str, canary: bool) -> tuple[list[Fin
     return findings, True
 
 
-def needed(config: Config, namespaces: Sequence[str]) -> dict[str, Sequence[Rule]]:
-    """What a daemon with these settings needs, by namespace; "" is the cluster."""
+def needed(
+    config: Config, namespaces: Sequence[str], nodes: Sequence[FoundNode] = ()
+) -> dict[str, Sequence[Rule]]:
+    """What a daemon with these settings and nodes needs, by namespace; "" is the cluster."""
     wanted = config.kubernetes
     rules: dict[str, Sequence[Rule]] = dict.fromkeys(namespaces, IN_NAMESPACE)
     rules[wanted.namespace] = [*IN_NAMESPACE, *FOR_THE_LEASE]
@@ -172,7 +175,8 @@ def needed(config: Config, namespaces: Sequence[str]) -> dict[str, Sequence[Rule
     if wanted.holder_image:
         place = wanted.holder_namespace or wanted.namespace
         rules[place] = [*rules.get(place, ()), *FOR_HOLDERS]
-        if wanted.node_mode == "mixed":
+        modes = {node.metadata.labels.get(MODE, wanted.node_mode) for node in nodes}
+        if MIXED in {wanted.node_mode, *modes}:
             rules[""] = [*rules[""], *FOR_MIXED_NODES]
     return rules
 

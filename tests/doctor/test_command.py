@@ -17,6 +17,7 @@ from scheduler.clusters.kubeverbs import (
 )
 from scheduler.config import Config, Kubernetes
 from scheduler.doctor.command import main, needed
+from tests.doctor.found import node
 
 JOBS = Kubernetes(namespace="jobs")
 
@@ -40,6 +41,14 @@ def test_holders_need_more_where_they_are() -> None:
     here = replace(held, holder_namespace="", node_mode="owned")
     rules = needed(Config(kubernetes=here), ["jobs"])
     assert rules == {"jobs": [*IN_NAMESPACE, *FOR_THE_LEASE, *FOR_HOLDERS], "": list(IN_CLUSTER)}
+
+
+def test_a_node_whose_label_says_mixed_asks_for_more_than_the_settings_do() -> None:
+    owned = replace(JOBS, holder_image="h:1", node_mode="owned")
+    rules = needed(Config(kubernetes=owned), ["jobs"], [node("n1"), node("n2", mode="mixed")])
+    assert rules[""] == [*IN_CLUSTER, *FOR_MIXED_NODES]
+    nobody_holds = needed(Config(kubernetes=JOBS), ["jobs"], [node(mode="mixed")])
+    assert nobody_holds[""] == list(IN_CLUSTER)
 
 
 WRONG: list[tuple[list[str], str]] = [
