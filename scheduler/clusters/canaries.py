@@ -13,9 +13,11 @@ from scheduler.clusters import pods
 from scheduler.clusters.manifests import Manifest, Shape, manifests
 from scheduler.errors import Rejected
 from scheduler.model import JobId, JobSpec, Launch, Node, Share
+from scheduler.values import replace
 
 CANARY = f"{pods.DOMAIN}/canary"  # a label: which of the doctor's visits it belongs to
 LOOK = "nvidia-smi --query-gpu=uuid --format=csv,noheader > /dev/termination-log 2>&1"
+EVERY = "all"
 NO_SUCH_PROGRAM = 127  # what a shell answers
 BEYOND_SECONDS = 60  # after which the kubelet ends what nobody removed
 
@@ -45,6 +47,11 @@ def canary(
         "annotations": {key: notes[key] for key in notes if not key.startswith(pods.DOMAIN)},
     }
     return made
+
+
+def all_of(node: Node) -> Node:
+    """To have a canary ask for every card of it, by the word that stands for that."""
+    return replace(node, gpus=(replace(node.gpus[0], uuid=EVERY, whole=False),))
 
 
 def cards_seen(kube: pods.KubePod) -> tuple[int | None, list[str], str]:

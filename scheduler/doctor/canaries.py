@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scheduler.clusters.canaries import NO_SUCH_PROGRAM, cards_seen
+from scheduler.clusters.canaries import EVERY, NO_SUCH_PROGRAM, cards_seen
 from scheduler.clusters.kubefound import Refusal
 from scheduler.clusters.pods import SLOT, KubePod
 from scheduler.doctor.findings import Finding, fine, warning, wrong
@@ -47,4 +47,5 @@ def _one(node: Node, became: KubePod | Refusal) -> Finding:
     if cards == [given]:
         return fine("canary", where, f"a pod sees just the card that it was given ({given})")
     seen = ", ".join(cards) or "none"
+    given = "all cards" if given == EVERY else given
     return wrong("canary", where, f"a pod that was given {given} sees {seen}", INJECTION)

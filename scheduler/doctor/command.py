@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 import signal
 import sys
 import time
@@ -26,9 +25,9 @@ from scheduler.clusters.kubeverbs import (
     Rule,
 )
 from scheduler.config import Config, load
-from scheduler.doctor import canaries, machine
+from scheduler.doctor import machine
 from scheduler.doctor.findings import Finding, Level, script, summary
-from scheduler.doctor.nodes import MIXED, MODE
+from scheduler.doctor.nodes import EXCLUSIVE, MIXED, MODE
 from scheduler.errors import ConfigError
 from scheduler.host import shape_of
 
@@ -182,28 +181,26 @@ def needed(
 
 
 def _fly(config: Config, server: Server, found: Found) -> list[Finding]:
-    from scheduler.clusters.canaries import canary, known
-    from scheduler.clusters.kubecanary import Canaries
+    from scheduler.clusters.canaries import known
     from scheduler.clusters.kubefound import Refusal
+    from scheduler.doctor.flights import Flights
 
-    shape, seconds = shape_of(config), config.kubernetes.image_deadline_seconds
+    wanted, shape = config.kubernetes, shape_of(config)
     if not shape.image:
         raise ConfigError(
             "--canary: kubernetes.image is missing, which it is to run; for this once, set "
             "SCHEDULER_KUBERNETES__IMAGE"
         )
-    nodes = [] if isinstance(found.nodes, Refusal) else known(found.nodes)
-    chosen = {node.name: node for node in nodes if node.gpus and node.ready}
-    visit = secrets.token_hex(4)
-    made = {
-        name: canary(node, nodes, shape, f"gs-canary-{visit}-{number}", visit, seconds)
-        for number, (name, node) in enumerate(sorted(chosen.items()))
+    nodes = [] if isinstance(found.nodes, Refusal) else found.nodes
+    held = {
+        node.metadata.name
+        for node in nodes
+        if wanted.holder_image and node.metadata.labels.get(MODE, wanted.node_mode) != EXCLUSIVE
     }
-    flock = Canaries(server, shape.namespace, visit)
+    flights = Flights(server, shape, known(nodes), wanted.image_deadline_seconds)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # they go then, too
     try:
-        findings = canaries.judged(chosen, flock.flown(made, seconds))
-        return findings if flock.gone() else [*findings, canaries.left_over(shape.namespace)]
+        return flights.findings(held)
     finally:
         signal.signal(signal.SIGTERM, before)
 

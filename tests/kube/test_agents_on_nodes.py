@@ -5,6 +5,8 @@ much of a card each of them uses is pretended, since there is none.
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,13 +16,15 @@ import pytest
 
 from scheduler.clusters.holding import OWNED, Hold
 from scheduler.usage import WATCHDOG
+from tests.kube.images import python_image
 from tests.kube.nodes import Nodes
 from tests.kube.test_trainings_on_nodes import AGENT, agent_image
 from tests.kube.trainings import SLOW_SECONDS, Lab, epochs
 from tests.nvml import machine as nvml
-from tests.support import eventually
+from tests.support import BIN, eventually
 
 CARD = "GPU-held"
+CANARY = "docker.io/epoch-scheduler/canary:test"
 WRITE = "import os, sys; open('new', 'w').write(sys.stdin.read()); os.rename('new', 'machine')"
 
 
@@ -89,6 +93,23 @@ def lab(nodes: Nodes, namespace: str, tmp_path: Path) -> Iterator[Watched]:
     lab = Watched(nodes, namespace, tmp_path)
     yield lab
     lab.end()
+
+
+def test_a_canary_sees_the_card_that_it_names_though_a_holder_has_all(
+    lab: Watched, tmp_path: Path
+) -> None:
+    program = {"/usr/local/bin/nvidia-smi": Path(__file__).with_name("nvidia-smi.sh")}
+    lab.node.load(python_image(CANARY, (), program, command=["sleep", "infinity"]))
+    words = ("--config", str(tmp_path / "settings.toml"), "--canary", "--json")
+    done = subprocess.run(
+        [BIN / "scheduler-doctor", *words],
+        env={**os.environ, "SCHEDULER_KUBERNETES__IMAGE": CANARY},
+        capture_output=True,
+        text=True,
+    )
+    (told,) = (each for each in json.loads(done.stdout) if each["what"] == "canary")
+    assert told["where"] == f"node {lab.node.name}"
+    assert told["words"] == f"a pod sees just the card that it was given ({CARD})"
 
 
 def test_a_card_is_taken_while_a_process_of_a_pod_that_is_gone_is_seen_there(lab: Watched) -> None:

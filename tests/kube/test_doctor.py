@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from scheduler.clusters import pods
 from scheduler.clusters.canaries import CANARY
 from scheduler.clusters.kubeapi import ApiError, Server
 from scheduler.clusters.kubeverbs import FOR_THE_LEASE, IN_CLUSTER, IN_NAMESPACE, Rule
@@ -468,6 +469,30 @@ def test_a_canary_tells_which_cards_it_sees_and_is_removed(
     (found,) = during(doctor, kubelet, lambda name: kubelet.ends(name, code, message=message))
     assert found["level"] == level
     assert words in found["words"]
+    assert canaries(kubelet) == []
+
+
+@pytest.mark.parametrize("mode", ["owned", "mixed"])
+def test_where_cards_are_held_a_canary_names_one_that_another_has_told(
+    mode: str, doctor: Doctor, kubelet: Kubelet, control: ControlPlane
+) -> None:
+    control.kubectl("annotate", "node", kubelet.node, "epoch-scheduler.io/gpus-")
+    control.kubectl("label", "node", kubelet.node, f"epoch-scheduler.io/mode={mode}")
+    two = {"nvidia.com/gpu": "2"}
+    status = json.dumps({"status": {"capacity": two, "allocatable": two}})
+    control.kubectl("patch", "node", kubelet.node, "--subresource=status", "--patch", status)
+    doctor.add('holder_image = "holder:1"\n')
+
+    def sees(name: str) -> None:
+        (pod,) = (pod for pod in canaries(kubelet) if pod["metadata"]["name"] == name)
+        (container,) = pod["spec"]["containers"]
+        told = {each["name"]: each.get("value", "") for each in container["env"]}
+        assert pods.GPU_RESOURCE not in container["resources"].get("limits", {})
+        card = told["NVIDIA_VISIBLE_DEVICES"]
+        kubelet.ends(name, 0, message="GPU-7\nGPU-8\n" if card == "all" else card)
+
+    (found,) = during(doctor, kubelet, sees)
+    assert found["words"] == "a pod sees just the card that it was given (GPU-7)"
     assert canaries(kubelet) == []
 
 
