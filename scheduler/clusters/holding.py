@@ -70,7 +70,7 @@ class Site:
     mode: str
     count: int  # cards that its kubelet hands out
     kind: Gpu  # as its labels describe them
-    gpus: tuple[Gpu, ...] = ()  # as its annotation lists them
+    gpus: tuple[Gpu, ...] = ()  # as its annotation declares them
     foreign: int = 0  # cards that pods of others were given
     ready: bool = True
     closing: bool = False  # its driver is to be replaced, which waits until nobody has a card
@@ -107,13 +107,12 @@ def site_of(kube: KubeNode, default: str, foreign: int | None) -> Site | None:
     if mode == EXCLUSIVE:
         return None
     slots = pods.slots(kube)
-    listed = mode == OWNED and pods.GPUS in meta.annotations
     return Site(
         meta.name,
         mode,
         len(slots),
         replace(slots[0], whole=False) if slots else Gpu("", 0, "gpu", pods.MEMORY_UNKNOWN_MIB),
-        pods.gpus_of(kube) if listed else (),
+        pods.declared(kube) if mode == OWNED else (),
         len(slots) if foreign is None else foreign,  # nothing is known: nothing is free
         pods.node_seen(kube).ready,
         pods.answers(kube) and pods.upgrades(kube),

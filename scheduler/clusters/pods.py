@@ -26,7 +26,7 @@ SELECTOR = f"{MANAGED_BY}={OURS},{JOB}"
 ALLOC = f"{DOMAIN}/alloc"  # {"node": "n1", "gpus": {"GPU-..": 9216}, "epoch": 12}
 SPEC_HASH = f"{DOMAIN}/spec-hash"  # of the launch: tells it from another one under the same name
 PORTS = f"{DOMAIN}/ports"  # of a run's owner, if it has a Service with ports of all nodes
-GPUS = f"{DOMAIN}/gpus"  # of a node, written by its agent: a JSON list of model.Gpu
+GPUS = f"{DOMAIN}/gpus"  # of a node, by its administrator: a JSON list of model.Gpu
 
 GPU_RESOURCE = "nvidia.com/gpu"
 CDI_KIND = "k8s.device-plugin.nvidia.com/gpu"  # as its device plugin calls a card
@@ -317,7 +317,7 @@ def sentence(reason: str, message: str) -> str:
 
 
 class _Card(msgspec.Struct, frozen=True):
-    """A GPU as a node's annotation has it. A younger agent may say more of it."""
+    """A GPU as a node's annotation has it. It may say more."""
 
     uuid: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
     index: Annotated[int, msgspec.Meta(ge=0, le=CARDS_MAX)]
@@ -353,13 +353,16 @@ def answers(kube: KubeNode) -> bool:
 
 
 def gpus_of(kube: KubeNode) -> tuple[Gpu, ...]:
-    """Those its agent lists; without an agent those that the kubelet hands out, unknown by name."""
+    """Those that the kubelet hands out, unknown by name. Only where it hands out none are those
+    believed that somebody has declared: else others could be given the same ones."""
+    return slots(kube) or declared(kube)
+
+
+def declared(kube: KubeNode) -> tuple[Gpu, ...]:
+    """By its annotation. Raises Rejected if that cannot be."""
     meta = kube.metadata
-    listed = meta.annotations.get(GPUS)
-    if listed is None:
-        return slots(kube)
     try:
-        cards = msgspec.json.decode(listed, type=list[_Card])
+        cards = msgspec.json.decode(meta.annotations.get(GPUS, "[]"), type=list[_Card])
     except msgspec.MsgspecError as error:
         raise Rejected(f"node {meta.name}: annotation {GPUS}: {error}") from error
     for field in ("uuid", "index"):
@@ -370,7 +373,7 @@ def gpus_of(kube: KubeNode) -> tuple[Gpu, ...]:
 
 
 def listed(gpus: Sequence[Gpu]) -> str:
-    """The annotation as an agent writes it."""
+    """The annotation as it is to be written."""
     fields = _Card.__struct_fields__
     cards = [_Card(**{name: getattr(gpu, name) for name in fields}) for gpu in gpus]
     return msgspec.json.encode(cards).decode()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from scheduler.clusters.kubefound import Found, FoundNode, Refusal
 from scheduler.clusters.manifests import Shape
-from scheduler.clusters.pods import DOMAIN, GPU_RESOURCE, GPUS, SLOT, answers, gpus_of
+from scheduler.clusters.pods import DOMAIN, GPU_RESOURCE, GPUS, answers, declared, gpus_of
 from scheduler.doctor.findings import Finding, Level, fine, some, warning, wrong
 from scheduler.errors import Rejected
 from scheduler.model import Gpu, Time
@@ -45,7 +45,7 @@ def examine(found: Found, shape: Shape, mode: str) -> list[Finding]:
     troubles = [
         trouble
         for node in everyone
-        for trouble in (*_node(node, shape), *_clock(node, renewed, now))
+        for trouble in (*_node(node, shape, mode), *_clock(node, renewed, now))
     ]
     ill = {trouble.where for trouble in troubles}
     well = [node for node in everyone if _title(node) not in ill]
@@ -78,7 +78,7 @@ def _cards(node: FoundNode) -> Sequence[Gpu]:
 # --- one of them --------------------------------------------------------------------------------
 
 
-def _node(node: FoundNode, shape: Shape) -> Iterator[Finding]:
+def _node(node: FoundNode, shape: Shape, default: str) -> Iterator[Finding]:
     where, name = _title(node), node.metadata.name
     if not answers(node):
         why = next((c.message for c in node.status.conditions if c.type == "Ready"), "")
@@ -94,7 +94,7 @@ def _node(node: FoundNode, shape: Shape) -> Iterator[Finding]:
     yield from _mig(node)
     yield from _driver(node)
     if not sharing:
-        yield from _offered(node)
+        yield from _offered(node, default)
 
 
 def _has_cards(node: FoundNode) -> bool:
@@ -176,10 +176,10 @@ def _driver(node: FoundNode) -> Iterator[Finding]:
         )
 
 
-def _offered(node: FoundNode) -> Iterator[Finding]:
+def _offered(node: FoundNode, default: str) -> Iterator[Finding]:
     where, status = _title(node), node.status
     try:
-        listed = [card for card in gpus_of(node) if not card.uuid.startswith(SLOT)]
+        listed = declared(node)
     except Rejected as error:
         yield wrong("nodes", where, str(error), "What it says cannot be so: correct it")
         return
@@ -191,7 +191,10 @@ def _offered(node: FoundNode) -> Iterator[Finding]:
         yield wrong("plugin", where, words, "See the plugin's pod there")
     elif offered < there:
         yield warning("plugin", where, f"{there - offered} of its {there} cards are unhealthy")
-    if listed and there and len(listed) != there:
+    if listed and there and node.metadata.labels.get(MODE, default) != OWNED:
+        words = f"its annotation {GPUS} is not heeded: its device plugin gives cards to others too"
+        yield warning("nodes", where, words, "Remove it", _without(node))
+    elif listed and there and len(listed) != there:
         words = f"its annotation {GPUS} lists {len(listed)} cards, its device plugin {there}"
         yield wrong("nodes", where, words, "Remove it", _without(node))
 

@@ -45,5 +45,5 @@ def test_a_canary_has_the_folders_that_a_job_would_have() -> None:
 
 
 def test_a_node_that_cannot_be_understood_has_none() -> None:
-    strange = node("n2", annotations={"epoch-scheduler.io/gpus": "3"})
+    strange = node("n2", annotations={"epoch-scheduler.io/gpus": "3"}, allocatable={})
     assert [each.name for each in known([node(), strange])] == ["n1"]

@@ -230,7 +230,7 @@ cards = st.builds(
 
 
 @given(st.lists(cards, max_size=8, unique_by=(lambda gpu: gpu.uuid, lambda gpu: gpu.index)))
-def test_what_an_agent_writes_is_what_is_read(gpus: list[Gpu]) -> None:
+def test_what_is_declared_is_what_is_read(gpus: list[Gpu]) -> None:
     read = pods.gpus_of(node(annotations={pods.GPUS: pods.listed(gpus)}))
     assert read == tuple(sorted(gpus, key=lambda gpu: gpu.index))
 
@@ -256,7 +256,13 @@ def test_a_node_that_lies_is_named_in_one_line(listed: str, words: str) -> None:
     assert "\n" not in str(refusal.value)
 
 
-def test_without_an_agent_a_node_has_the_cards_that_its_kubelet_hands_out() -> None:
+@given(st.lists(cards, max_size=8, unique_by=(lambda gpu: gpu.uuid, lambda gpu: gpu.index)))
+def test_no_card_is_chosen_where_the_kubelet_hands_them_out(gpus: list[Gpu]) -> None:
+    there = node(allocatable={pods.GPU_RESOURCE: "2"}, annotations={pods.GPUS: pods.listed(gpus)})
+    assert [gpu.uuid for gpu in pods.gpus_of(there)] == ["slot-0", "slot-1"]
+
+
+def test_without_a_declaration_a_node_has_the_cards_that_its_kubelet_hands_out() -> None:
     labels = {pods.GPU_PRODUCT: "Tesla-T4", pods.GPU_MEMORY: "15360"}
     gpus = pods.gpus_of(node(labels=labels, allocatable={pods.GPU_RESOURCE: "2"}))
     assert gpus == tuple(Gpu(f"slot-{n}", n, "t4", 15_360, whole=True) for n in (0, 1))

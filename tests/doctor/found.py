@@ -49,11 +49,11 @@ def node(
     annotations: dict[str, str] | None = None,
     mode: str | None = "owned",
 ) -> FoundNode:
-    """With two cards that its annotation lists and its device plugin offers."""
+    """With two cards that its device plugin offers; of an owned one its annotation lists them."""
     beats = datetime.fromtimestamp(beat, UTC)
     offered = {"nvidia.com/gpu": "2"} if allocatable is None else allocatable
     said = {} if mode is None else {"epoch-scheduler.io/mode": mode}
-    own = {GPUS: listed(cards)} if cards else {}
+    own = {GPUS: listed(cards)} if cards and mode == "owned" else {}
     return FoundNode(
         Meta(
             name=name,

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from scheduler.clusters.kubefound import FoundNode, Refusal, Taint
-from scheduler.clusters.pods import GPUS
+from scheduler.clusters.pods import GPUS, listed
 from scheduler.doctor.findings import Finding, Level
 from scheduler.doctor.nodes import examine
-from tests.doctor.found import NOW, SHAPE, bad, but, node
+from tests.doctor.found import CARDS, NOW, SHAPE, bad, but, node
 
 
 def of(*nodes: FoundNode, **found: object) -> list[Finding]:
@@ -77,6 +77,12 @@ TABLE: list[tuple[FoundNode, str, str, str]] = [
         node(allocatable={"nvidia.com/gpu": "8"}),
         "wrong",
         "its annotation epoch-scheduler.io/gpus lists 2 cards, its device plugin 8",
+        "kubectl annotate node n1 epoch-scheduler.io/gpus-",
+    ),
+    (
+        node(mode="exclusive", annotations={GPUS: listed(CARDS)}),
+        "warning",
+        "is not heeded: its device plugin gives cards to others too",
         "kubectl annotate node n1 epoch-scheduler.io/gpus-",
     ),
     (
