@@ -14,7 +14,8 @@ from scheduler.values import replace
 
 STEP_MIB = 64  # what strangers hold is rounded up to these: not each allocation is worth a new plan
 
-LIBRARY, WATCHDOG, DRIVER = "library", "watchdog", "driver"  # what keeps a run to its memory
+# What keeps a run to its memory. Of the driver no agent of ours says so yet: see ADR 16.
+LIBRARY, WATCHDOG, DRIVER = "library", "watchdog", "driver"
 
 
 @dataclass(frozen=True, slots=True)
