@@ -61,6 +61,7 @@ PROFILES = values(
     placement=st.just(""),
     beside=st.just(()),
     at=st.just(0.0),
+    steps=st.just(0),  # since its process began: only images that are older than us count so
 )
 SHARES = values(Share, memory_mib=INT32)
 RUNS = values(
