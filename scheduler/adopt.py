@@ -26,7 +26,7 @@ from scheduler.model import (
     Time,
     View,
 )
-from scheduler.packing import cards, need_mib, placement
+from scheduler.packing import cards, need_mib, placement, takes_mib
 from scheduler.values import replace
 
 
@@ -103,7 +103,7 @@ def _resized(job: Job, run: Run, draft: Draft, known: dict[GpuKey, Gpu]) -> Job:
         gpu = known.get(share.key)
         if gpu is None:
             return job
-        need = need_mib(job, gpu, draft.rules, len(run.shares))
+        need = takes_mib(job, gpu, draft.rules, len(run.shares))
         if share.memory_mib == need:
             resized.append(share)
             continue
@@ -143,7 +143,7 @@ def _taken(key: GpuKey, gpu: Gpu, draft: Draft) -> int:
     for (job_id, attempt), mib in draft.held.get(key, {}).items():
         job = draft.jobs.get(job_id)
         if job and job.run and job.run.attempt == attempt:
-            mib = max(mib, need_mib(job, gpu, draft.rules, len(job.run.shares)))
+            mib = max(mib, takes_mib(job, gpu, draft.rules, len(job.run.shares)))
         taken += mib
     return taken
 

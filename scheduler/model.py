@@ -6,7 +6,7 @@ Longer than other modules, so that all words are found in one place.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import NewType
@@ -36,6 +36,7 @@ class Gpu:
     fault: str = ""  # why nothing is started on it; what runs there may go on
     lost: bool = False  # it answers no more: what runs there is over
     whole: bool = False  # who hands it out gives it to one job at a time
+    images: frozenset[str] | None = None  # of its node: see `Node.usable`
 
     @property
     def capacity_mib(self) -> int:
@@ -63,11 +64,19 @@ class Node:
     labels: tuple[tuple[str, str], ...] = ()
     ready: bool = True
     leave: str = ""  # why whoever runs on it is to leave it after an epoch
+    # Names of those that are there, as images.py has them, and "" for the one of jobs that name
+    # none; None: any can be had there.
+    images: frozenset[str] | None = None
 
     @property
     def usable(self) -> tuple[Gpu, ...]:
-        """The cards on which something may be started."""
-        return tuple([gpu for gpu in self.gpus if not gpu.fault]) if self.ready else ()
+        """The cards on which something may be started, and with which images."""
+        if not self.ready:
+            return ()
+        gpus = tuple([gpu for gpu in self.gpus if not gpu.fault])
+        if self.images is None:
+            return gpus
+        return tuple([replace(gpu, images=self.images) for gpu in gpus])
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
+from scheduler.images import has
 from scheduler.model import Failure, Gpu, GpuKey, Job, Node, Reason, Rules, Share, View
 
 
@@ -32,7 +33,14 @@ def known_mib(job: Job, gpus: int = 0) -> int:
 
 def need_mib(job: Job, gpu: Gpu, rules: Rules, gpus: int = 0) -> int:
     """What the job must hold of this card, as one of so many (0: however many); more than the card
-    shares out if the job cannot run there.
+    shares out if the job cannot run there, for want of memory or of its image."""
+    if gpu.images is not None and not has(gpu.images, job.spec.image):
+        return gpu.memory_mib + 1
+    return takes_mib(job, gpu, rules, gpus)
+
+
+def takes_mib(job: Job, gpu: Gpu, rules: Rules, gpus: int = 0) -> int:
+    """The same of a card where its image is, or was when it was started.
 
     A job alone on its card may have been measured to use what we keep back there for prudence, and
     so may one with its margin: either takes all there is to share, and must fit there again.

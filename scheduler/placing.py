@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from scheduler.adopt import stoppable
+from scheduler.images import has
 from scheduler.model import Gpu, GpuKey, Job, JobId, Node, Rules, RunPhase, Share, View
 from scheduler.moving import Mover, make_room, undo
 from scheduler.packing import cards, need_mib
@@ -107,6 +108,7 @@ class _Placing:
                 any(self._anchor(job, number, None) for job in unit.jobs if running(job))
         for number in list(self.where):
             self._part_from_strangers(number)
+            self._part_by_image(number)
 
     def _stay(self, job: Job) -> None:
         assert job.run is not None, "only a run can stay"
@@ -153,19 +155,38 @@ class _Placing:
         self.units[number] = replace(unit, jobs=there)
         self.units += [replace(unit, jobs=(job,)) for job in unit.jobs if not running(job)]
 
+    def _part_by_image(self, number: int) -> None:
+        """Those whose image is not where their unit is to be are placed apart from it."""
+        unit, keys = self.units[number], self.where[number]
+        there = tuple(job for job in unit.jobs if self._can_be(job, keys))
+        if there != unit.jobs:
+            self.units[number] = replace(unit, jobs=there)
+            self.units += [replace(unit, jobs=(job,)) for job in unit.jobs if job not in there]
+
+    def _can_be(self, job: Job, keys: tuple[GpuKey, ...]) -> bool:
+        if not self._images or keys == keys_of(job):
+            return True
+        return all(has(self.known[key].images, job.spec.image) for key in keys)
+
+    @cached_property
+    def _images(self) -> bool:
+        """Whether it matters which image a job is made from."""
+        return any(gpu.images is not None for gpu in self.known.values())
+
     # --- who is placed ----------------------------------------------------------------------
 
     def place_the_rest(self) -> None:
-        units = enumerate(self.units)
-        rest = [number for number, unit in units if number not in self.where and unit.jobs]
-        if not rest:
+        if not self._unplaced():
             return
         self._find_what_is_free()
+        if self._images:
+            self._part_where_no_card_has_all()
         # The largest first, as they find room last. Of the same size, those that can start now
-        # before those that must stop somewhere else first: what is idle is for them.
-        rest.sort(key=lambda n: (-self.units[n].count, not _startable(self.units[n])))
+        # before those that must stop somewhere else first: what is idle is for them. Then those
+        # whose image is on the fewest cards.
+        rest = [(self._order(self.units[number]), number) for number in self._unplaced()]
         left_out = []
-        for number in rest:
+        for _, number in sorted(rest):
             keys = self._place(self.units[number])
             if keys is None:
                 left_out.append(number)
@@ -174,6 +195,25 @@ class _Placing:
         self.result = replace(
             self.result, left_out=tuple(self.units[number] for number in sorted(left_out))
         )
+
+    def _unplaced(self) -> list[int]:
+        units = enumerate(self.units)
+        return [number for number, unit in units if number not in self.where and unit.jobs]
+
+    def _order(self, unit: Unit) -> tuple[int, bool, int]:
+        return -unit.count, not _startable(unit), self._most(unit) if self._images else 0
+
+    def _most(self, unit: Unit) -> int:
+        """How many cards could have all of it, were they free."""
+        pool, holds = self.pools.get(unit.type), self._holds(unit)
+        return sum(site.size(holds) for site in pool.sites) if pool else 0
+
+    def _part_where_no_card_has_all(self) -> None:
+        for number in self._unplaced():
+            unit = self.units[number]
+            if len(unit.jobs) > 1 and self._most(unit) < unit.count:
+                self.units[number] = replace(unit, jobs=unit.jobs[:1])
+                self.units += [replace(unit, jobs=(job,)) for job in unit.jobs[1:]]
 
     def _find_what_is_free(self) -> None:
         by_type: dict[str, list[Site]] = {}

@@ -6,9 +6,10 @@ What would change it is found out when somebody asks: remedies.py.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, partial
 
+from scheduler.images import has
 from scheduler.model import Gpu, GpuKey, Job, JobId, Reason, Rules, RunKey, RunPhase, Share, View
 from scheduler.packing import (
     cards,
@@ -17,11 +18,15 @@ from scheduler.packing import (
     need_mib,
     node_sizes,
     over_nodes,
+    takes_mib,
     takes_whole_card,
 )
 from scheduler.placing import Placed
+from scheduler.values import replace
 
 NAMES_MAX = 3  # more are counted
+
+_Make = tuple[str, int, int, frozenset[str] | None]
 
 
 def explained(
@@ -40,7 +45,8 @@ def explained(
 class _Telling:
     def __init__(self, done: Placed, view: View, rules: Rules) -> None:
         self.done, self.view, self.rules = done, view, rules
-        self._lacks: dict[tuple[int, int, bool], Reason] = {}
+        self._lacks: dict[tuple[int, int, bool, str], Reason] = {}
+        self._parts: dict[str, _Telling] = {}  # of the nodes that have an image
 
     def of(self, job: Job) -> Reason | None:
         placed = self.done.placements.get(job.id)
@@ -77,7 +83,8 @@ class _Telling:
     def room(self) -> dict[GpuKey, int]:
         room = free_mib(self.view)
         for share in self.new:
-            room[share.key] -= share.memory_mib
+            if share.key in room:
+                room[share.key] -= share.memory_mib
         return room
 
     @cached_property
@@ -106,9 +113,9 @@ class _Telling:
     def _waits(self, job: Job) -> Reason:
         if keys := self.done.claims.get(job.id):
             return self._waits_for(keys)
-        alike = job.spec.gpus_min, job.memory_mib, job.spec.shareable
+        alike = job.spec.gpus_min, job.memory_mib, job.spec.shareable, job.spec.image
         if alike not in self._lacks:
-            self._lacks[alike] = self._lacking(job)
+            self._lacks[alike] = by_image(job, self.view, partial(self._lacking_in, job))
         return self._lacks[alike]
 
     def _waits_for(self, keys: Sequence[GpuKey]) -> Reason:
@@ -132,6 +139,13 @@ class _Telling:
         if job is None or job.run is None or job.run.phase is RunPhase.STOPPING:
             return False
         return self._lives(run) and placed == job.run.shares
+
+    def _lacking_in(self, job: Job, view: View) -> Reason:
+        """As if there were no more nodes."""
+        if view is self.view:
+            return self._lacking(job)
+        telling = _Telling(self.done, view, self.rules)
+        return self._parts.setdefault(job.spec.image, telling)._lacking(job)
 
     def _lacking(self, job: Job) -> Reason:
         if not any(node.ready for node in self.view.nodes):
@@ -158,10 +172,10 @@ class _Telling:
     @cached_property
     def _most_room(self) -> list[tuple[Gpu, int]]:
         """Of each make, the card with the most room."""
-        makes: dict[tuple[str, int, int], tuple[Gpu, int]] = {}
+        makes: dict[_Make, tuple[Gpu, int]] = {}
         for key, room in self.room.items():
             gpu = self.known[key]
-            make = gpu.type, gpu.memory_mib, gpu.reserved_mib
+            make = _make(gpu)
             if make not in makes or makes[make][1] < room:
                 makes[make] = gpu, room
         return list(makes.values())
@@ -176,9 +190,9 @@ class _Telling:
 
     def _alike(self, keys: Iterable[GpuKey]) -> list[tuple[Gpu, int]]:
         """One of each make, and how many there are of it."""
-        makes: dict[tuple[str, int, int], list[Gpu]] = {}
+        makes: dict[_Make, list[Gpu]] = {}
         for gpu in map(self.known.__getitem__, keys):
-            makes.setdefault((gpu.type, gpu.memory_mib, gpu.reserved_mib), []).append(gpu)
+            makes.setdefault(_make(gpu), []).append(gpu)
         return [(gpus[0], len(gpus)) for gpus in makes.values()]
 
     # --- running ----------------------------------------------------------------------------
@@ -193,8 +207,8 @@ class _Telling:
             if gpu is None or not stay:
                 continue
             beside |= dict.fromkeys(stay)
-            need = need_mib(job, gpu, self.rules)
-            others = (need_mib(self.view.jobs[id], gpu, self.rules) for id in stay)
+            need = takes_mib(job, gpu, self.rules)
+            others = (takes_mib(self.view.jobs[id], gpu, self.rules) for id in stay)
             free = max(0, gpu.capacity_mib - sum(others))
             if free < need:
                 room = f"no room beside {self._names(stay)} on gpu{gpu.index}"
@@ -228,6 +242,22 @@ class _Telling:
         return listed(dict.fromkeys(jobs[id].spec.name if id in jobs else id for id in ids))
 
 
+def by_image(job: Job, view: View, lacking: Callable[[View], Reason]) -> Reason:
+    """What the job lacks: where only some of the nodes have its image, on these."""
+    nodes = tuple(node for node in view.nodes if has(node.images, job.spec.image))
+    if len(nodes) == len(view.nodes):
+        return lacking(view)
+    image = job.spec.image or "the image of jobs that name none"
+    names = [node.name for node in nodes if node.gpus]
+    if not names:
+        return Reason("image", f"no node with GPUs has {image}, and none may be pulled")
+    others = f"no node but {listed(names)} has {image}"
+    if not any(node.usable for node in nodes):
+        return Reason("image", f"{others}, and no GPU can be used there")
+    reason = lacking(replace(view, nodes=nodes))
+    return Reason(reason.kind, f"{reason.detail}; {others}")
+
+
 def listed(names: Iterable[str]) -> str:
     """`a`, `a and b`, `a, b and 3 others`."""
     named = list(names)
@@ -249,6 +279,10 @@ def _gpus(job: Job, state: str, rules: Rules, where: str = "") -> str:
 
 def _holds(job: Job, gpu: Gpu, rules: Rules) -> bool:
     return need_mib(job, gpu, rules) <= gpu.capacity_mib
+
+
+def _make(gpu: Gpu) -> _Make:
+    return gpu.type, gpu.memory_mib, gpu.reserved_mib, gpu.images
 
 
 def _most(counts: Mapping[str, int]) -> str:

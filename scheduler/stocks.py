@@ -10,6 +10,7 @@ from operator import attrgetter
 
 import numpy as np
 
+from scheduler.images import has
 from scheduler.menu import Ints
 from scheduler.model import Gpu, GpuKey, Job
 from scheduler.packing import fewest_nodes
@@ -34,10 +35,21 @@ class Stock:
         """What several jobs may have of any of them."""
         return min(0 if gpu.whole else gpu.capacity_mib for gpu, _ in self.makes)
 
-    def hold(self, memory_mib: Ints) -> Ints:
-        """How many of them can have a job that takes so much (see packing.need_mib)."""
-        held = [n * (memory_mib <= gpu.memory_mib) for gpu, n in self.makes]
+    def hold(self, memory_mib: Ints, images: Sequence[str]) -> Ints:
+        """How many of them can have jobs that take so much and are made from these images (see
+        packing.need_mib)."""
+        held = [
+            n * (memory_mib <= gpu.memory_mib) * _having(gpu.images, images)
+            for gpu, n in self.makes
+        ]
         return np.asarray(np.sum(held, axis=0))
+
+
+def _having(there: frozenset[str] | None, images: Sequence[str]) -> Ints | bool:
+    if there is None:
+        return True
+    found = {image: has(there, image) for image in dict.fromkeys(images)}
+    return np.array([found[image] for image in images], np.intp)
 
 
 def stocks(known: Mapping[GpuKey, Gpu]) -> list[Stock]:

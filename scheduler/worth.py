@@ -323,7 +323,8 @@ def _possible(jobs: Sequence[Job], choices: Sequence[Config], stocks: Sequence[S
     most = np.array([job.spec.gpus_max for job in jobs])
     in_range = (least[:, None] <= count) & (count <= most[:, None])
     memory = np.array([job.memory_mib for job in jobs])
-    there_are = {stock.type: stock.hold(memory) for stock in stocks}
+    images = [job.spec.image for job in jobs]
+    there_are = {stock.type: stock.hold(memory, images) for stock in stocks}
     enough = np.column_stack([there_are[config.type] for config in choices]) >= count
     return np.asarray(in_range & enough)
 

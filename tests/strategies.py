@@ -33,6 +33,8 @@ def of(hint: Any) -> st.SearchStrategy[Any]:
         if args[1:] == (...,):
             return st.lists(of(args[0]), max_size=3).map(tuple)
         return st.tuples(*map(of, args))
+    if origin is frozenset:
+        return st.frozensets(of(args[0]), max_size=3)
     if origin in (dict, Mapping):
         return st.dictionaries(of(args[0]), of(args[1]), max_size=3)
     if isinstance(hint, type) and issubclass(hint, StrEnum):

@@ -12,12 +12,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from scheduler.adopt import lingers
-from scheduler.model import GpuKey, Job, JobId, Plan, Reason, Rules, Time, View
+from scheduler.images import has
+from scheduler.leftovers import left_over
+from scheduler.model import Gpu, GpuKey, Job, JobId, Plan, Reason, Rules, Time, View
 from scheduler.packing import cards, node_sizes, over_nodes
 from scheduler.placing import Placed, Unit, may_leave, placed, running
-from scheduler.reasons import explained, listed
+from scheduler.reasons import by_image, explained, listed
+
+_Make = tuple[int, str, frozenset[str] | None]
 
 
 def not_now(job: Job, view: View, now: Time) -> Reason | None:
@@ -43,6 +48,7 @@ class Round:
     rules: Rules
     preempts: bool = False  # whether runs may be asked to leave,
     elastic: bool = False  # or to come back with another number of cards
+    in_turn: bool = False  # whether nobody has what is left over by those before it
     units: list[Unit] = field(default_factory=list)
     why: dict[JobId, Reason] = field(default_factory=dict)
     refused: list[Job] = field(default_factory=list)  # in the order in which they were
@@ -53,8 +59,8 @@ class Round:
         self.left = Counter(gpu.type for gpu in self.known.values())  # not given to anybody
         unheld = [gpu for key, gpu in self.known.items() if not self.view.held.get(key)]
         self.idle = Counter(gpu.type for gpu in unheld)  # of these, those that nobody holds
-        self._sizes = Counter((gpu.memory_mib, gpu.type) for gpu in self.known.values())
-        self._fitting: dict[int, dict[str, int]] = {}
+        self._makes = Counter(map(_make, self.known.values()))
+        self._fitting: dict[tuple[int, str], dict[str, int]] = {}
         self.candidates: list[Job] = []
         kept = set[GpuKey]()
         for job in self.view.jobs.values():
@@ -85,9 +91,10 @@ class Round:
     def fitting(self, job: Job) -> dict[str, int]:
         """How many cards could hold it if nobody else was there; the type with the smallest ones
         first."""
-        found = self._fitting.get(job.memory_mib)
+        needs = job.memory_mib, job.spec.image
+        found = self._fitting.get(needs)
         if found is None:
-            found = self._fitting[job.memory_mib] = _counted(self._sizes, job.memory_mib)
+            found = self._fitting[needs] = _counted(self._makes, *needs)
         return found
 
     def wanted(self, job: Job) -> int | None:
@@ -129,6 +136,9 @@ class Round:
         made = placed(self.units, self.view, self.rules, moves_max)
         waits = {job.id: job for job in self.refused if job.waiting}
         waits |= {unit.jobs[0].id: unit.jobs[0] for unit in made.left_out if unit.jobs[0].waiting}
+        if over := self._left_over(made):
+            made = placed([*self.units, *over], self.view, self.rules, moves_max)
+            waits = {id: job for id, job in waits.items() if id not in made.placements}
         others = [job for job in self.candidates if job.id not in waits]
         why = {**self.why, **explained(others, made, self.view, self.rules)}
         self._explain(list(waits.values()), made, why)
@@ -136,30 +146,43 @@ class Round:
         moments += [] if replan_at is None else [replan_at]
         return Plan(made.placements, why, replan_at=min(moments, default=None))
 
+    def _left_over(self, made: Placed) -> list[Unit]:
+        """Of cards of one type, not all may have the image of a job for which some were kept."""
+        images = any(gpu.images is not None for gpu in self.known.values())
+        if self.in_turn or not images or not made.left_out:
+            return []
+        return left_over(self.refused, made, self.known, self.view, self.rules, self._count)
+
+    def _count(self, job: Job) -> int:
+        return self.wanted(job) or len(self.known) + 1
+
     def _explain(self, waits: list[Job], made: Placed, why: dict[JobId, Reason]) -> None:
         taken = {share.key for shares in made.placements.values() for share in shares}
         free = [key for key in self.known if not self.view.held.get(key) and key not in taken]
         heirs = {key: self.view.jobs[id] for id, keys in made.claims.items() for key in keys}
-        sizes = Counter((self.known[key].memory_mib, self.known[key].type) for key in free)
+        makes = Counter(_make(self.known[key]) for key in free)
         first = [heirs[key] for key in free if key in heirs]
         first += [job for job in self.refused if self.wanted(job)][:1]
-        alike: dict[tuple[int, int, int], Reason] = {}
+        alike: dict[tuple[int, int, int, str], Reason] = {}
         for job in waits:
-            needs = job.memory_mib, job.spec.gpus_min, job.spec.gpus_max
+            needs = job.memory_mib, job.spec.gpus_min, job.spec.gpus_max, job.spec.image
             if needs not in alike:
-                alike[needs] = self._lacking(job, sizes, first)
+                lacking = partial(self._lacking, job, makes, first)
+                alike[needs] = by_image(job, self.view, lacking)
             why[job.id] = alike[needs]
 
-    def _lacking(self, job: Job, free: Counter[tuple[int, str]], first: Sequence[Job]) -> Reason:
+    def _lacking(self, job: Job, free: Counter[_Make], first: Sequence[Job], view: View) -> Reason:
         count, least = self.wanted(job), job.spec.gpus_min
         size = f" with {job.memory_mib:,} MiB" if job.memory_mib else ""
         if count is None:
             most = max(self.fitting(job).values(), default=0)
             return Reason("gpus", f"needs {_gpus(least)}{size}; there are {most}")
-        now = max(_counted(free, job.memory_mib).values(), default=0)
+        now = max(_counted(free, job.memory_mib, job.spec.image).values(), default=0)
         if now < count:
             all_of_them = ", as many as it can use" if count > least else ""
-            where = over_nodes(count, self.node_sizes.values())
+            everywhere = view is self.view
+            sizes = self.node_sizes if everywhere else node_sizes(cards(view.nodes))
+            where = over_nodes(count, sizes.values())
             what = f"{_gpus(count, 'free ')}{size}{where}{all_of_them}"
             return Reason("gpus", f"needs {what}; free now: {now}")
         names = listed(dict.fromkeys(other.spec.name for other in first if other is not job))
@@ -170,10 +193,14 @@ def _gpus(count: int, state: str = "") -> str:
     return f"{count} {state}GPUs" if count != 1 else f"a {state}GPU"
 
 
-def _counted(sizes: Counter[tuple[int, str]], memory_mib: int) -> dict[str, int]:
-    """Of each type, how many cards have so much memory."""
+def _make(gpu: Gpu) -> _Make:
+    return gpu.memory_mib, gpu.type, gpu.images
+
+
+def _counted(makes: Counter[_Make], memory_mib: int, image: str) -> dict[str, int]:
+    """Of each type, how many cards have so much memory, and the image."""
     found: dict[str, int] = {}
-    for (size_mib, type), count in sorted(sizes.items()):
-        if memory_mib <= size_mib:
+    for (size_mib, type, images), count in sorted(makes.items(), key=lambda make: make[0][:2]):
+        if memory_mib <= size_mib and has(images, image):
             found[type] = found.get(type, 0) + count
     return found

@@ -19,7 +19,7 @@ from scheduler.ports import Policy
 
 def fifo(rules: Rules) -> Policy:
     def plan(view: View, now: Time) -> Plan:
-        round = Round(view, now, rules)
+        round = Round(view, now, rules, in_turn=True)
         blocked = False
         for job in sorted(round.candidates, key=_order):
             if (blocked and job.spec.gpus_max) or not round.give(job):

@@ -21,6 +21,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from scheduler.adopt import lingers, stoppable
@@ -38,8 +39,17 @@ from scheduler.model import (
     Time,
     View,
 )
-from scheduler.packing import best_fit, by_type, cards, free_mib, lacking, need_mib
+from scheduler.packing import (
+    best_fit,
+    by_type,
+    cards,
+    free_mib,
+    lacking,
+    need_mib,
+    takes_mib,
+)
 from scheduler.ports import Policy
+from scheduler.reasons import by_image
 
 _Key = TypeVar("_Key", JobId, RunKey)
 
@@ -101,7 +111,7 @@ class _Planner:
         self.free = free_mib(self.view)  # less, as this plan gives away and claims
         self.unclaimed = dict(self.free)  # the same without the claims
         # What jobs alike lack: true until something more is given away or claimed.
-        self.lacks: dict[tuple[int, int, bool, int, int], Reason] = {}
+        self.lacks: dict[tuple[int, int, bool, int, int, str], Reason] = {}
         runs = (job.priority for job in self.view.jobs.values() if job.run)
         self.lowest = min(runs, default=0)
 
@@ -143,7 +153,7 @@ class _Planner:
         job = self._runner(run)
         if job is None:
             return mib
-        return min(max(mib, need_mib(job, gpu, self.rules)), gpu.capacity_mib)
+        return min(max(mib, takes_mib(job, gpu, self.rules)), gpu.capacity_mib)
 
     def _least_first(self, holders: Mapping[RunKey, int], key: GpuKey) -> list[Job]:
         """Who leaves first: those leaving anyhow, low priority, not grown, late rank."""
@@ -174,7 +184,8 @@ class _Planner:
         if not any(node.ready for node in self.view.nodes):
             return Reason("nodes", "no node is ready")
         spec = job.spec
-        alike = spec.gpus_min, spec.gpus_max, spec.shareable, job.memory_mib, job.priority
+        least, most = spec.gpus_min, spec.gpus_max
+        alike = least, most, spec.shareable, job.memory_mib, job.priority, spec.image
         if alike in self.lacks:
             return self.lacks[alike]
         keys = best_fit(job, spec.gpus_max, self.cards, self.free, self.rules)
@@ -204,9 +215,12 @@ class _Planner:
         """What it lacks now: cards, memory on them, or only its turn."""
         kept = best_fit(job, job.spec.gpus_min, self.cards, self.unclaimed, self.rules)
         if kept is None:
-            return lacking(job, self.cards, self.unclaimed, self.rules)
+            return by_image(job, self.view, partial(self._lacking, job))
         names = sorted({self.claimants[k].spec.name for k in kept if k in self.claimants})
         return Reason("turn", f"what is free is kept for {', '.join(names)}")
+
+    def _lacking(self, job: Job, view: View) -> Reason:
+        return lacking(job, cards(view.nodes), self.unclaimed, self.rules)
 
     def _waits_for(self, claim: _Claim) -> Reason:
         stop, gone = list(claim.asked), list[JobId]()

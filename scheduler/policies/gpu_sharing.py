@@ -24,10 +24,9 @@ from scheduler.adopt import lingers
 from scheduler.company import Neighbours
 from scheduler.joining import guests, joined
 from scheduler.learning import worth_now
+from scheduler.leftovers import left_over
 from scheduler.measurements import Memo
 from scheduler.model import (
-    Gpu,
-    GpuKey,
     Job,
     JobId,
     Plan,
@@ -36,7 +35,7 @@ from scheduler.model import (
     Time,
     View,
 )
-from scheduler.packing import cards, need_mib
+from scheduler.packing import cards
 from scheduler.pairing import Allotment, Limits, shared
 from scheduler.placing import Placed, Unit, keys_of, may_leave, may_move, placed, running
 from scheduler.ports import Policy
@@ -107,7 +106,9 @@ class _Planner:
             kept.subtract(self._twice(members, units))
             units += self._chosen(members, taken, kept)
         done = placed(units, self.view, self.rules, MOVES_MAX)
-        if over := self._left_over(done):
+        # Where several are on one card and cannot part, more was thought to be taken by them than
+        # is; and of cards of one type, not all may have the image of a job.
+        if over := left_over(self.served, done, self.known, self.view, self.rules, _fewest):
             done = placed([*units, *over], self.view, self.rules, MOVES_MAX)
         # Nobody is stopped for GPUs that are not to be seen for a while.
         done.placements.update({job.id: job.run.shares for job in unseen if job.run})
@@ -219,30 +220,6 @@ class _Planner:
             limits = Limits(np.flatnonzero(offer.now < 0), BLOCKS)
         return shared(menu, neighbours, seed, incumbent, limits)
 
-    def _left_over(self, done: Placed) -> list[Unit]:
-        """Who can have, or keep, cards that nobody is to have after all. Where several are on one
-        card and cannot part, more was thought to be taken by them than is."""
-        had = {share.key for shares in done.placements.values() for share in shares}
-        had.update(*done.claims.values())
-        idle = {key: gpu for key, gpu in self.known.items() if key not in had}
-        units = []
-        for job in self.served if idle else ():
-            if job.id not in done.placements and job.id not in done.claims:
-                keys = keys_of(job) if running(job) else self._free(job, idle)
-                if keys and idle.keys() >= set(keys):
-                    units.append(Unit((job,), idle[keys[0]].type, len(keys)))
-                    idle = {key: gpu for key, gpu in idle.items() if key not in keys}
-        return units
-
-    def _free(self, job: Job, idle: Mapping[GpuKey, Gpu]) -> Sequence[GpuKey]:
-        """As few of these, of one type, as it needs; none, if there are not as many."""
-        found: dict[str, list[GpuKey]] = {}
-        for key, gpu in idle.items() if job.waiting else ():
-            if not self.view.held.get(key) and need_mib(job, gpu, self.rules) <= gpu.capacity_mib:
-                found.setdefault(gpu.type, []).append(key)
-        enough = (keys for keys in found.values() if len(keys) >= job.spec.gpus_min)
-        return next(enough, [])[: job.spec.gpus_min]
-
     def had(self, user: str) -> float:
         """How many times the usual GPU time, of late."""
         times = (self.used.get(user, self.usual) + LITTLE) / (self.usual + LITTLE)
@@ -251,3 +228,7 @@ class _Planner:
     def _explain(self, jobs: Sequence[Job], done: Placed) -> None:
         served = {job.id: job for job in (*self.served, *jobs)}
         self.why |= explained(list(served.values()), done, self.view, self.rules)
+
+
+def _fewest(job: Job) -> int:
+    return job.spec.gpus_min

@@ -27,10 +27,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from scheduler.images import has
 from scheduler.learning import kind_of
 from scheduler.model import Gpu, Job, JobId, Plan, Rules, Time, View
-from scheduler.packing import fewest_nodes, need_mib, takes_whole_card
-from scheduler.placing import Unit, running
+from scheduler.packing import fewest_nodes, takes_mib, takes_whole_card
+from scheduler.placing import Unit, keys_of, running
 from scheduler.policies.exclusive import Round
 from scheduler.ports import Policy
 from scheduler.speed import Config, estimate
@@ -68,7 +69,7 @@ class _Packer:
         self.round, self.gpus_max = round, gpus_max
         self.work = _gpu_seconds(round)
         self.hosts: dict[tuple[int, int], list[_Host]] = {}  # by number of cards and score
-        self.in_vain = set[tuple[int, int, int]]()  # who found none: cards, score, memory
+        self.in_vain = set[tuple[int, int, int, str]]()  # who found none: cards, score, memory
         self.scores: dict[str, int | None] = {}  # of kinds
         self.smallest: dict[str, Gpu] = {}
         for gpu in round.known.values():
@@ -107,7 +108,8 @@ class _Packer:
         count, score = self.round.wanted(job), self._score(job)
         if not job.waiting or not count or score is None or takes_whole_card(job):
             return False
-        if (count, score, job.memory_mib) in self.in_vain:
+        needs = count, score, job.memory_mib, job.spec.image
+        if needs in self.in_vain:
             return False  # nor will this one, which takes longer
         for other in range(SCORES_MAX - score + 1):
             hosts = self.hosts.get((count, other), [])
@@ -117,14 +119,22 @@ class _Packer:
                     unit = self.round.units[host.unit]
                     self.round.units[host.unit] = replace(unit, jobs=(host.job, job))
                     return True
-        self.in_vain.add((count, score, job.memory_mib))
+        self.in_vain.add(needs)
         return False
 
     def _welcome(self, job: Job, host: _Host) -> bool:
         if self.work[job.id] > LONGER_MAX * self.work[host.job.id]:
             return False
-        needs = (need_mib(one, host.gpu, self.round.rules) for one in (job, host.job))
-        return sum(needs) <= host.gpu.capacity_mib
+        needs = (takes_mib(one, host.gpu, self.round.rules) for one in (job, host.job))
+        return sum(needs) <= host.gpu.capacity_mib and self._has_image(job, host)
+
+    def _has_image(self, job: Job, host: _Host) -> bool:
+        """Whether the host's cards do, wherever they will be."""
+        if job.spec.image == host.job.spec.image:
+            return True
+        keys = keys_of(host.job) if running(host.job) else self.round.known
+        there = (self.round.known.get(key) for key in keys)
+        return all(has(gpu.images, job.spec.image) for gpu in there if gpu)
 
     def _score(self, job: Job) -> int | None:
         """0 tiny, 1 medium, 2 jumbo; None: nobody knows."""

@@ -1,0 +1,39 @@
+"""What images are called. Pure.
+
+One image has many names: `x`, `x:latest` and `docker.io/library/x:latest` are the same to a
+container runtime, which lists the last.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+ID = re.compile(r"(sha256:)?[0-9a-f]{64}", re.ASCII)
+
+
+@lru_cache(maxsize=4096)
+def canonical(image: str) -> str | None:
+    """As a container runtime lists it; with a digest, the tag is of no matter. None: that is no
+    name but an id, which nobody lists."""
+    if ID.fullmatch(image):
+        return None
+    name, _, digest = image.partition("@")
+    first, _, rest = name.partition("/")
+    if rest and (first == "localhost" or "." in first or ":" in first or first != first.lower()):
+        domain, path = first, rest
+    else:
+        domain, path = "docker.io", name
+    if domain in ("docker.io", "index.docker.io"):
+        domain, path = "docker.io", path if "/" in path else f"library/{path}"
+    repository, _, tag = path.partition(":")
+    return f"{domain}/{repository}" + (f"@{digest}" if digest else f":{tag or 'latest'}")
+
+
+def has(images: frozenset[str] | None, image: str) -> bool:
+    """Whether it is among these, as far as anybody can tell. "": the one of jobs that name none;
+    None instead of images: any can be had."""
+    if images is None:
+        return True
+    name = canonical(image) if image else ""
+    return name is None or name in images
