@@ -98,7 +98,7 @@ class KubernetesCluster:
         self._news, self._stopping = threading.Event(), threading.Event()
         self._lock = threading.Lock()
         self._orders: dict[RunKey, Order] = {}
-        self._sight = Sight()
+        self._sight = Sight(shape.image if shape.pull_policy == "Never" else None)
         here, hint = f"/api/v1/namespaces/{shape.namespace}", self._news.set
         self._pods = Mirror(
             server, f"{here}/pods", pods.SELECTOR, KubePod, hint, list_every_seconds

@@ -34,7 +34,9 @@ class _Seen:
 
 
 class Sight:
-    def __init__(self) -> None:
+    def __init__(self, image: str | None = None) -> None:
+        """`image` is that of jobs that name none, where no image is ever pulled."""
+        self._image = image
         self.nodes: tuple[Node, ...] = ()
         self._nodes: dict[str, tuple[KubeNode, Node]] = {}
         self._pods: dict[str, _Seen] = {}  # by name
@@ -129,7 +131,7 @@ class Sight:
         if before and before[0] is kube:
             return before
         try:
-            node = pods.node_seen(kube)
+            node = pods.node_seen(kube, self._image)
         except Rejected as error:
             if before is None or before[1].gpus:
                 log.warning("node_not_understood", error=str(error))

@@ -14,6 +14,7 @@ from typing import Annotated
 import msgspec
 
 from scheduler.errors import Rejected
+from scheduler.images import canonical, has
 from scheduler.logs import out_of_memory_line
 from scheduler.model import Failure, Gpu, JobId, Node, Pod, PodState, RunKey, Share, Time
 
@@ -35,6 +36,8 @@ UPGRADE = "nvidia.com/gpu-driver-upgrade-state"  # by NVIDIA's operator
 SLOT = "slot-"  # begins what stands for a card where the kubelet chooses which one it is
 CARDS_MAX, MIB_MAX = 1023, 2**31 - 1  # of a node, of a card: what can be written down of them
 MEMORY_UNKNOWN_MIB = 16_384  # of a card whose node says how many there are, but not how large
+
+IMAGES_MAX, NAMES_MAX = 50, 5  # of images, and of names of each, that a kubelet tells at most
 
 NODE_SILENT_SECONDS = 60.0  # beyond a pod's grace, before a node that is not ready lost it
 
@@ -145,9 +148,14 @@ class NodeSpec(Struct, frozen=True):
     unschedulable: bool = False
 
 
+class ContainerImage(Struct, frozen=True):
+    names: list[str] = []
+
+
 class NodeStatus(Struct, frozen=True):
     allocatable: dict[str, str] = {}
     conditions: list[Condition] = []
+    images: list[ContainerImage] | None = None
 
 
 class KubeNode(Struct, frozen=True):
@@ -329,8 +337,10 @@ class _Card(msgspec.Struct, frozen=True):
     lost: bool = False
 
 
-def node_seen(kube: KubeNode) -> Node:
-    """Raises Rejected if what the node says of its GPUs cannot be."""
+def node_seen(kube: KubeNode, image: str | None = None) -> Node:
+    """`image` is that of jobs that name none, where no image is ever pulled.
+
+    Raises Rejected if what the node says of its GPUs cannot be."""
     upgraded = upgrades(kube)
     return Node(
         kube.metadata.name,
@@ -338,7 +348,17 @@ def node_seen(kube: KubeNode) -> Node:
         labels=tuple(sorted(kube.metadata.labels.items())),
         ready=answers(kube) and not kube.spec.unschedulable and not upgraded,
         leave="its driver is being replaced" if upgraded else "",
+        images=None if image is None else images_of(kube, image),
     )
+
+
+def images_of(kube: KubeNode, default: str) -> frozenset[str] | None:
+    """None: it does not tell of all that it has. A kubelet that cannot ask tells of none."""
+    told = kube.status.images or ()
+    if not 0 < len(told) < IMAGES_MAX or any(len(each.names) >= NAMES_MAX for each in told):
+        return None
+    names = frozenset(filter(None, (canonical(name) for each in told for name in each.names)))
+    return names | {""} if default and has(names, default) else names
 
 
 def upgrades(kube: KubeNode) -> bool:

@@ -12,13 +12,14 @@ from scheduler.clusters.pods import KubeNode, KubePod
 from scheduler.model import Gpu, JobId, Pod, PodState
 
 RUN = (JobId("0badcafe-0000-4000-8000-000000000000"), 1)
+NODE_READY = [{"type": "Ready", "status": "True"}]
 NODE = msgspec.convert(
     {
         "metadata": {
             "name": "n1",
             "annotations": {pods.GPUS: pods.listed((Gpu("g", 0, "t4", 9),))},
         },
-        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        "status": {"conditions": NODE_READY},
     },
     KubeNode,
 )
@@ -93,3 +94,19 @@ def test_how_long_a_pod_has_waited_begins_anew_with_another_hindrance() -> None:
     assert [key for key, _ in sight.overdue(17.0, 5.0, 10.0)] == [RUN]
     look(sight, kube({"phase": "Running"}), now=17.0)
     assert list(sight.overdue(1e9, 5.0, 10.0)) == []
+
+
+def test_the_images_of_a_node_are_the_same_object_while_they_did_not_change() -> None:
+    def told(*names: str, **meta: Any) -> KubeNode:
+        status = {"conditions": NODE_READY, "images": [{"names": [name]} for name in names]}
+        return msgspec.convert({"metadata": {"name": "n1", **meta}, "status": status}, KubeNode)
+
+    sight = Sight("lab/x:1")
+    sight.look({}, {"n1": told("lab/x:1", "lab/y:1")}, 0.0)
+    (first,) = sight.nodes
+    assert first.images is not None
+    assert "" in first.images
+    sight.look({}, {"n1": told("lab/y:1", "lab/x:1", uid="heard of again")}, 1.0)
+    assert sight.nodes[0] is first
+    sight.look({}, {"n1": told("lab/y:1")}, 2.0)
+    assert sight.nodes[0].images == frozenset({"docker.io/lab/y:1"})

@@ -206,12 +206,14 @@ def node(
     annotations: dict[str, str] | None = None,
     labels: dict[str, str] | None = None,
     allocatable: dict[str, str] | None = None,
+    images: list[list[str]] | None = None,
     **spec: Any,
 ) -> KubeNode:
     meta = {"name": "n1", "annotations": annotations or {}, "labels": labels or {}}
     status = {
         "conditions": [{"type": "Ready", "status": ready}],
         "allocatable": allocatable or {},
+        **({} if images is None else {"images": [{"names": names} for names in images]}),
     }
     return msgspec.convert({"metadata": meta, "spec": spec, "status": status}, KubeNode)
 
@@ -310,3 +312,32 @@ def test_nothing_is_started_where_the_driver_is_being_replaced(state: str, ready
     told = {"metadata": {"name": "n1", "labels": labels}, "status": status}
     node = pods.node_seen(msgspec.convert(told, KubeNode))
     assert (node.ready, node.leave) == (ready, "" if ready else "its driver is being replaced")
+
+
+PAUSE = ["registry.k8s.io/pause@sha256:" + 64 * "0", "registry.k8s.io/pause:3.10"]
+X = ["docker.io/lab/x:1"]
+
+
+@pytest.mark.parametrize(
+    ("told", "images"),
+    [
+        ([PAUSE, X], {*PAUSE, *X}),
+        ([["lab/x:1"]], set(X)),  # whatever a runtime thinks of
+        ([[], X], set(X)),  # an old image, whose name another one has now
+        ([PAUSE, ["docker.io/library/none:1"]], {*PAUSE, "docker.io/library/none:1", ""}),
+        (None, None),  # it does not say
+        ([], None),  # it could not ask
+        ([[f"docker.io/lab/x:{number}"] for number in range(50)], None),  # there may be more
+        ([[f"docker.io/lab/x:{number}" for number in range(5)]], None),  # and more names
+    ],
+)
+def test_where_nothing_is_pulled_a_node_has_the_images_that_it_tells_of(
+    told: list[list[str]] | None, images: set[str] | None
+) -> None:
+    there = pods.node_seen(node(images=told), "none:1").images
+    assert there == (None if images is None else frozenset(images))
+    assert pods.node_seen(node(images=told)).images is None
+
+
+def test_without_an_image_of_its_own_no_job_is_made_from_it() -> None:
+    assert pods.node_seen(node(images=[X]), "").images == frozenset(X)

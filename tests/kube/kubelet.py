@@ -50,13 +50,20 @@ class Kubelet:
         there = self._get(f"/api/v1/nodes/{node}")
         ready = {"type": "Ready", "status": str(answers), "reason": "Kubelet", "message": ""}
         ready["lastHeartbeatTime"] = _now()
-        there["status"] = {"conditions": [ready], "allocatable": there["status"].get("allocatable")}
+        kept = {name: there["status"].get(name) for name in ("allocatable", "images")}
+        there["status"] = {"conditions": [ready], **kept}
         self._server.call("PUT", f"/api/v1/nodes/{node}/status", body=there)
 
     def annotate(self, node: str, **annotations: str) -> None:
         there = self._get(f"/api/v1/nodes/{node}")
         there["metadata"]["annotations"] |= annotations
         self._server.call("PUT", f"/api/v1/nodes/{node}", body=there)
+
+    def has(self, node: str, *images: str) -> None:
+        """These, and no others."""
+        there = self._get(f"/api/v1/nodes/{node}")
+        there["status"]["images"] = [{"names": [image], "sizeBytes": 1} for image in images]
+        self._server.call("PUT", f"/api/v1/nodes/{node}/status", body=there)
 
     def leaves(self, node: str) -> None:
         self._server.call("DELETE", f"/api/v1/nodes/{node}")

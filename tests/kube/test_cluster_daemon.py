@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.kube.kubelet import Kubelet
+from scheduler.clusters.pods import ALLOC
+from tests.kube.kubelet import CARDS, Kubelet
 from tests.support import Daemon, eventually
 
 SETTINGS = """
@@ -19,6 +22,7 @@ service = "scheduler.jobs.svc:7070"
 image = "none:1"
 runtime_class = ""
 """
+PAUSE = "registry.k8s.io/pause:3.10"
 
 
 @pytest.fixture
@@ -88,3 +92,36 @@ def test_a_pod_that_was_evicted_is_tried_again_and_says_why(
         return f"gs-{job_id[:8]}-a2-r0" in names
 
     eventually(again)
+
+
+def test_where_nothing_is_pulled_a_job_goes_to_the_node_that_has_its_image(
+    kubeconfig: Path, namespace: str, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    other = f"other-{kubelet.node}"
+    file = tmp_path / "settings.toml"
+    settings = SETTINGS.format(kubeconfig=kubeconfig, namespace=namespace)
+    file.write_text(f'{settings}image_pull_policy = "Never"\n')
+    daemon = Daemon(tmp_path / "state", "0", "--config", str(file))
+    kubelet.has(kubelet.node, PAUSE, "docker.io/library/none:1")
+    kubelet.joins(other, [replace(card, uuid=f"{card.uuid}-there") for card in CARDS])
+    kubelet.has(other, PAUSE)
+    try:
+        daemon.start()
+        usual = daemon.submit("usual", "--disable_gpu_sharing", "--", "sleep", "1000")
+        job_id = daemon.submit("j", "--image_name", "lab/x:1", "--", "sleep", "1000")
+        said = "no node with GPUs has lab/x:1, and none may be pulled"
+        eventually(lambda: said in daemon.job_of(job_id)["reason"])
+        kubelet.has(other, PAUSE, "docker.io/lab/x:1")
+        eventually(lambda: len(kubelet.pods()) == 2)
+        assert nodes(kubelet) == {usual[:8]: kubelet.node, job_id[:8]: other}
+    finally:
+        daemon.end()
+        kubelet.leaves(other)
+
+
+def nodes(kubelet: Kubelet) -> dict[str, str]:
+    """Where pods are to be, by the beginning of their jobs' ids."""
+    return {
+        pod["metadata"]["name"][3:11]: json.loads(pod["metadata"]["annotations"][ALLOC])["node"]
+        for pod in kubelet.pods()
+    }
