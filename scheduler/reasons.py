@@ -25,6 +25,7 @@ from scheduler.placing import Placed
 from scheduler.values import replace
 
 NAMES_MAX = 3  # more are counted
+DEFAULT_IMAGE = "the image of jobs that name none"
 
 _Make = tuple[str, int, int, frozenset[str] | None]
 
@@ -148,8 +149,8 @@ class _Telling:
         return self._parts.setdefault(job.spec.image, telling)._lacking(job)
 
     def _lacking(self, job: Job) -> Reason:
-        if not any(node.ready for node in self.view.nodes):
-            return Reason("nodes", "no node is ready")
+        if reason := nowhere(job, self.view):
+            return reason
         count = job.spec.gpus_min
         able = self._by_type(job, self.cards_alike)
         if max(able.values(), default=0) < count:
@@ -242,12 +243,24 @@ class _Telling:
         return listed(dict.fromkeys(jobs[id].spec.name if id in jobs else id for id in ids))
 
 
+def nowhere(job: Job, view: View) -> Reason | None:
+    """Why no node could have it, whatever is free there. Whose GPUs are to be found, that of their
+    images is told with them (`by_image`)."""
+    if not any(node.ready for node in view.nodes):
+        return Reason("nodes", "no node is ready")
+    image = job.spec.image
+    if job.spec.gpus_max or any(node.ready and has(node.images, image) for node in view.nodes):
+        return None
+    said = image or DEFAULT_IMAGE
+    return Reason("image", f"no node that is ready has {said}, and none may be pulled")
+
+
 def by_image(job: Job, view: View, lacking: Callable[[View], Reason]) -> Reason:
     """What the job lacks: where only some of the nodes have its image, on these."""
     nodes = tuple(node for node in view.nodes if has(node.images, job.spec.image))
     if len(nodes) == len(view.nodes):
         return lacking(view)
-    image = job.spec.image or "the image of jobs that name none"
+    image = job.spec.image or DEFAULT_IMAGE
     names = [node.name for node in nodes if node.gpus]
     if not names:
         return Reason("image", f"no node with GPUs has {image}, and none may be pulled")

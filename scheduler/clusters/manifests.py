@@ -18,6 +18,7 @@ import msgspec
 from scheduler.clusters import pods
 from scheduler.clusters.environment import command, environment
 from scheduler.clusters.folders import PATHS, Place, volumes
+from scheduler.images import has
 from scheduler.model import JobSpec, Launch, Node, RunKey, Share
 from scheduler.users import User
 
@@ -212,6 +213,7 @@ def _pod(
         "enableServiceLinks": False,
         "securityContext": _whose(shape.users.get(launch.spec.user, User()), shape),
         **_bound(part, shape, claims=any("persistentVolumeClaim" in each for each in sources)),
+        **(_where_its_image_is(launch, nodes) if not part else {}),
         "containers": [
             {
                 "name": CONTAINER,
@@ -288,11 +290,20 @@ def _bound(part: tuple[Share, ...], shape: Shape, claims: bool) -> Manifest:
     if part and shape.binding == "node_name" and not claims:
         spec["nodeName"] = part[0].node
     elif part:
-        field = {"key": "metadata.name", "operator": "In", "values": [part[0].node]}
-        required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
-        node = {"requiredDuringSchedulingIgnoredDuringExecution": required}
-        spec["affinity"] = {"nodeAffinity": node}
+        spec |= _one_of([part[0].node])
     return spec
+
+
+def _where_its_image_is(launch: Launch, nodes: Sequence[Node]) -> Manifest:
+    there = [node.name for node in nodes if has(node.images, launch.spec.image)]
+    return _one_of(there) if 0 < len(there) < len(nodes) else {}
+
+
+def _one_of(nodes: Sequence[str]) -> Manifest:
+    fields = ({"key": "metadata.name", "operator": "In", "values": [node]} for node in nodes)
+    required = {"nodeSelectorTerms": [{"matchFields": [field]} for field in fields]}
+    node = {"requiredDuringSchedulingIgnoredDuringExecution": required}
+    return {"affinity": {"nodeAffinity": node}}
 
 
 def _limits(part: tuple[Share, ...], shape: Shape) -> Manifest:

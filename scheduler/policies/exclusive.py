@@ -20,7 +20,7 @@ from scheduler.leftovers import left_over
 from scheduler.model import Gpu, GpuKey, Job, JobId, Plan, Reason, Rules, Time, View
 from scheduler.packing import cards, node_sizes, over_nodes
 from scheduler.placing import Placed, Unit, may_leave, placed, running
-from scheduler.reasons import by_image, explained, listed
+from scheduler.reasons import by_image, explained, listed, nowhere
 
 _Make = tuple[int, str, frozenset[str] | None]
 
@@ -34,9 +34,7 @@ def not_now(job: Job, view: View, now: Time) -> Reason | None:
         return Reason("backoff", f"tries again in {seconds} s, after: {job.reason}")
     if lingers(job, view.pods):
         return Reason("stopping", "waits for the rest of its last run to be gone")
-    if job.run is None and not any(node.ready for node in view.nodes):
-        return Reason("nodes", "no node is ready")
-    return None
+    return nowhere(job, view) if job.run is None else None
 
 
 @dataclass

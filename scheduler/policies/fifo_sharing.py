@@ -49,7 +49,7 @@ from scheduler.packing import (
     takes_mib,
 )
 from scheduler.ports import Policy
-from scheduler.reasons import by_image
+from scheduler.reasons import by_image, nowhere
 
 _Key = TypeVar("_Key", JobId, RunKey)
 
@@ -181,8 +181,8 @@ class _Planner:
             return Reason("backoff", f"tries again in {seconds} s, after: {job.reason}")
         if lingers(job, self.view.pods):
             return Reason("stopping", "waits for the rest of its last run to be gone")
-        if not any(node.ready for node in self.view.nodes):
-            return Reason("nodes", "no node is ready")
+        if reason := nowhere(job, self.view):
+            return reason
         spec = job.spec
         least, most = spec.gpus_min, spec.gpus_max
         alike = least, most, spec.shareable, job.memory_mib, job.priority, spec.image

@@ -40,7 +40,7 @@ from scheduler.pairing import Allotment, Limits, shared
 from scheduler.placing import Placed, Unit, keys_of, may_leave, may_move, placed, running
 from scheduler.ports import Policy
 from scheduler.prices import Menu
-from scheduler.reasons import explained
+from scheduler.reasons import explained, nowhere
 from scheduler.stocks import stocks
 from scheduler.worth import Learned, Offer, offered
 
@@ -133,8 +133,8 @@ class _Planner:
         if lingers(job, self.view.pods):
             self.why[job.id] = Reason("stopping", "waits for the rest of its last run to be gone")
             return False
-        if job.run is None and not any(node.ready for node in self.view.nodes):
-            self.why[job.id] = Reason("nodes", "no node is ready")
+        if job.run is None and (reason := nowhere(job, self.view)):
+            self.why[job.id] = reason
             return False
         return True
 

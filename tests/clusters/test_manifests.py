@@ -205,6 +205,22 @@ def test_a_job_without_cards_runs_anywhere_and_sees_none() -> None:
     assert environ(launch)["NVIDIA_VISIBLE_DEVICES"] == "void"
 
 
+def test_a_job_without_cards_goes_where_its_image_is_if_that_is_not_everywhere() -> None:
+    launch = replace(of_job(image="lab/x:1"), shares=())
+    names = frozenset({"docker.io/lab/x:1"})
+
+    def affinity(*images: frozenset[str] | None) -> Any:
+        nodes = [Node(f"n{number}", (), images=each) for number, each in enumerate(images)]
+        *_, made = manifests(launch, nodes, SHAPE)
+        return made["spec"].get("affinity")
+
+    assert affinity(None, names) is None
+    required = affinity(names, frozenset(), None)["nodeAffinity"]
+    (terms,) = required["requiredDuringSchedulingIgnoredDuringExecution"].values()
+    fields = [field for term in terms for field in term["matchFields"]]
+    assert [field["values"] for field in fields] == [["n0"], ["n2"]]
+
+
 def test_a_chosen_card_gets_in_as_the_nodes_allow() -> None:
     assert environ(inject="env")["NVIDIA_VISIBLE_DEVICES"] == "GPU-2"
     assert pod(inject="env", runtime_class="nvidia")["spec"]["runtimeClassName"] == "nvidia"

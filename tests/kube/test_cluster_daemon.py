@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,26 +98,40 @@ def test_a_pod_that_was_evicted_is_tried_again_and_says_why(
 def test_where_nothing_is_pulled_a_job_goes_to_the_node_that_has_its_image(
     kubeconfig: Path, namespace: str, kubelet: Kubelet, tmp_path: Path
 ) -> None:
-    other = f"other-{kubelet.node}"
+    z, other, third = "docker.io/lab/z:1", f"other-{kubelet.node}", f"third-{kubelet.node}"
     file = tmp_path / "settings.toml"
     settings = SETTINGS.format(kubeconfig=kubeconfig, namespace=namespace)
     file.write_text(f'{settings}image_pull_policy = "Never"\n')
     daemon = Daemon(tmp_path / "state", "0", "--config", str(file))
-    kubelet.has(kubelet.node, PAUSE, "docker.io/library/none:1")
+    kubelet.has(kubelet.node, PAUSE, z, "docker.io/library/none:1")
     kubelet.joins(other, [replace(card, uuid=f"{card.uuid}-there") for card in CARDS])
-    kubelet.has(other, PAUSE)
+    kubelet.has(other, PAUSE, z)
+    kubelet.joins(third, ())
+    kubelet.has(third, PAUSE)
     try:
         daemon.start()
         usual = daemon.submit("usual", "--disable_gpu_sharing", "--", "sleep", "1000")
         job_id = daemon.submit("j", "--image_name", "lab/x:1", "--", "sleep", "1000")
         said = "no node with GPUs has lab/x:1, and none may be pulled"
         eventually(lambda: said in daemon.job_of(job_id)["reason"])
-        kubelet.has(other, PAUSE, "docker.io/lab/x:1")
+        kubelet.has(other, PAUSE, z, "docker.io/lab/x:1")
         eventually(lambda: len(kubelet.pods()) == 2)
         assert nodes(kubelet) == {usual[:8]: kubelet.node, job_id[:8]: other}
+        without = "--num_gpus", "0", "--image_name"
+        daemon.submit("anywhere but there", *without, "lab/z:1", "--", "sleep", "1000")
+        eventually(lambda: {kubelet.node, other} in map(allowed, kubelet.pods()))
     finally:
         daemon.end()
         kubelet.leaves(other)
+        kubelet.leaves(third)
+
+
+def allowed(pod: dict[str, Any]) -> set[str]:
+    """The nodes on which it may be."""
+    affinity = pod["spec"].get("affinity", {"nodeAffinity": {}})["nodeAffinity"]
+    (selector,) = affinity.values() or ({"nodeSelectorTerms": []},)
+    fields = (field for term in selector["nodeSelectorTerms"] for field in term["matchFields"])
+    return {value for field in fields for value in field["values"]}
 
 
 def nodes(kubelet: Kubelet) -> dict[str, str]:

@@ -181,3 +181,14 @@ def test_a_gang_moves_those_away_who_can_be_elsewhere() -> None:
     plan = POLICIES["gpu_sharing"](RULES)(now, NOW)
     assert {share.node for share in plan.placements["a"]} == {"n1"}  # type: ignore[index]  # a name
     assert str(plan.why["gang"]).startswith("stopping (waits for a")  # type: ignore[index]
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_job_without_gpus_waits_until_some_node_has_its_image(name: str) -> None:
+    n1, n2 = two(1)
+    made = town(name, n1, replace(n2, ready=False))
+    made.submit("a", image="lab/x:1", gpus=0)
+    assert made.why("a") == "image (no node that is ready has lab/x:1, and none may be pulled)"
+    made.nodes = (n1, n2)
+    made.look()
+    assert made.running() == {"a"}
