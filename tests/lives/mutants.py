@@ -339,8 +339,8 @@ MUTANTS = (
     mutant(
         "a card with a fault is offered",
         MODEL,
-        "tuple(gpu for gpu in self.gpus if not gpu.fault) if self.ready else ()",
-        "self.gpus if self.ready else ()",
+        "gpus = tuple([gpu for gpu in self.gpus if not gpu.fault])",
+        "gpus = self.gpus",
     ),
     mutant("on a lost card all goes on", WATCHDOG, "    _leave_what_is_lost(draft)\n", ""),
     mutant(
@@ -402,7 +402,7 @@ MUTANTS = (
     mutant(
         "nothing wakes the loop when a notice is over",
         DECIDE,
-        "if run and run.kill_at is not None and run.kill_at > now:",
+        "if view.due_at < math.inf:",
         "if False:",
     ),
     # --- loop and store ---
