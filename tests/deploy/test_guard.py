@@ -57,6 +57,9 @@ class Somebody:
 def somebody(control: ControlPlane) -> Iterator[Somebody]:
     with installed(control, "overlays/lab"):
         control.namespace("people")
+        # Which a controller makes elsewhere, and none runs for these tests.
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+        control.apply(account, "epoch-scheduler-jobs")
         made = Somebody(control)
         # It takes effect a little later.
         eventually(lambda: VARIABLE in made.tries(pod({"env": [variable("all")]})))
