@@ -149,7 +149,7 @@ class NodeSpec(Struct, frozen=True):
 
 
 class ContainerImage(Struct, frozen=True):
-    names: list[str] = []
+    names: list[str] | None = None  # of one whose name another one has now
 
 
 class NodeStatus(Struct, frozen=True):
@@ -354,10 +354,10 @@ def node_seen(kube: KubeNode, image: str | None = None) -> Node:
 
 def images_of(kube: KubeNode, default: str) -> frozenset[str] | None:
     """None: it does not tell of all that it has. A kubelet that cannot ask tells of none."""
-    told = kube.status.images or ()
-    if not 0 < len(told) < IMAGES_MAX or any(len(each.names) >= NAMES_MAX for each in told):
+    told = [each.names or [] for each in kube.status.images or ()]
+    if not 0 < len(told) < IMAGES_MAX or any(len(names) >= NAMES_MAX for names in told):
         return None
-    names = frozenset(filter(None, (canonical(name) for each in told for name in each.names)))
+    names = frozenset(filter(None, (canonical(name) for names in told for name in names)))
     return names | {""} if default and has(names, default) else names
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -206,7 +207,7 @@ def node(
     annotations: dict[str, str] | None = None,
     labels: dict[str, str] | None = None,
     allocatable: dict[str, str] | None = None,
-    images: list[list[str]] | None = None,
+    images: Sequence[list[str] | None] | None = None,
     **spec: Any,
 ) -> KubeNode:
     meta = {"name": "n1", "annotations": annotations or {}, "labels": labels or {}}
@@ -324,6 +325,7 @@ X = ["docker.io/lab/x:1"]
         ([PAUSE, X], {*PAUSE, *X}),
         ([["lab/x:1"]], set(X)),  # whatever a runtime thinks of
         ([[], X], set(X)),  # an old image, whose name another one has now
+        ([None, X], set(X)),  # the same, as a kubelet says it
         ([PAUSE, ["docker.io/library/none:1"]], {*PAUSE, "docker.io/library/none:1", ""}),
         (None, None),  # it does not say
         ([], None),  # it could not ask
@@ -332,7 +334,7 @@ X = ["docker.io/lab/x:1"]
     ],
 )
 def test_where_nothing_is_pulled_a_node_has_the_images_that_it_tells_of(
-    told: list[list[str]] | None, images: set[str] | None
+    told: list[list[str] | None] | None, images: set[str] | None
 ) -> None:
     there = pods.node_seen(node(images=told), "none:1").images
     assert there == (None if images is None else frozenset(images))
