@@ -246,8 +246,9 @@ def _state(kube: KubePod, now: Time, node_answers: bool) -> tuple[PodState, dict
     if over(kube):
         return _verdict(kube)
     if leaving := kube.metadata.deletion_timestamp:
-        # A run is fenced by its attempt, so what a node without a voice may still be doing cannot
-        # hurt the next one; and nothing is placed on that node before it is heard of again.
+        # What a node without a voice may still be doing is refused by its attempt, as far as it
+        # reports to us; into a shared folder it may still write. Nothing is placed on that node
+        # before it is heard of again.
         if not node_answers and now > leaving.timestamp() + NODE_SILENT_SECONDS:
             return _lost(f"node {kube.spec.node_name} does not answer")
         return PodState.TERMINATING, {}
