@@ -27,6 +27,11 @@ from kubernetesdlprofile import courier, kubeprofiler
 kubeprofiler.ANSWER_SECONDS = kubeprofiler.LEAVE_SECONDS = {PATIENCE_SECONDS}
 courier.CALL_SECONDS = courier.EXIT_SECONDS = {PATIENCE_SECONDS}
 """
+# What the fixtures give.
+Run = Callable[..., subprocess.CompletedProcess[str]]
+Start = Callable[..., subprocess.Popen[str]]
+Environment = dict[str, str]
+
 JOB_ID = "123e4567-e89b-12d3-a456-426614174000"
 
 
@@ -223,7 +228,7 @@ def job_environment(
 
 
 @pytest.fixture
-def start_script() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+def start_script() -> Iterator[Start]:
     """Start Python code as a training of its own, with pipes; killed if the test leaves it.
 
     It is more patient with the scheduler than usual, so that a busy machine changes nothing, unless
@@ -251,9 +256,7 @@ def start_script() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 @pytest.fixture
-def run_script(
-    start_script: Callable[..., subprocess.Popen[str]],
-) -> Callable[..., subprocess.CompletedProcess[str]]:
+def run_script(start_script: Start) -> Run:
     """The same, until it ends by itself."""
 
     def run(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,7 @@ from kubernetesdlprofile import (
     transport,
     wire,
 )
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
-Start = Callable[..., subprocess.Popen[str]]
-Environment = dict[str, str]
+from tests.kubernetesdlprofile.conftest import Environment, Run, Start
 
 BEGIN = """
 import os, sys, threading, time

@@ -6,17 +6,13 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kubernetesdlprofile import wire
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
-Start = Callable[..., subprocess.Popen[str]]
-Environment = dict[str, str]
+from tests.kubernetesdlprofile.conftest import Environment, Run, Start
 
 BEGIN = """
 import os, sys

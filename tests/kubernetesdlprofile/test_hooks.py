@@ -3,15 +3,12 @@ large to be installed here; docs/library.md says with which of them this was see
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-Run = Callable[..., subprocess.CompletedProcess[str]]
-Start = Callable[..., subprocess.Popen[str]]
+from tests.kubernetesdlprofile.conftest import Run, Start
 
 MODULES = {
     "pytorch_lightning/__init__.py": "class Callback: pass",

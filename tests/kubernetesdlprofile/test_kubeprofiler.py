@@ -3,16 +3,13 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
-Run = Callable[..., subprocess.CompletedProcess[str]]
-Start = Callable[..., subprocess.Popen[str]]
-Environment = dict[str, str]
+from tests.kubernetesdlprofile.conftest import Environment, Run, Start
 
 BEGIN = """
 import sys

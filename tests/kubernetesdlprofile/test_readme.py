@@ -2,14 +2,11 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import kubernetesdlprofile
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
+from tests.kubernetesdlprofile.conftest import Run
 
 PACKAGE = Path(kubernetesdlprofile.__file__).parent
 README = (PACKAGE.parent / "README.md").read_text()
