@@ -6,12 +6,15 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.queues import Queue
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PUBLISHED = ROOT / "docs" / "figures" / "bench.json"
@@ -37,6 +40,20 @@ def options(description: str | None, **defaults: float | str) -> argparse.Namesp
 def show(**figures: object) -> None:
     indent = None if "--json" in sys.argv else 2
     sys.stdout.write(json.dumps(figures, indent=indent) + "\n")
+
+
+def answered(client: Callable[..., None], calls: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """What processes at once have to say, one for each call: a client puts its answer into the
+    queue that it is given last."""
+    context = multiprocessing.get_context("spawn")
+    answers: Queue[Any] = context.Queue()
+    clients = [context.Process(target=client, args=(*call, answers)) for call in calls]
+    for process in clients:
+        process.start()
+    parts = [answers.get() for _ in clients]
+    for process in clients:
+        process.join()
+    return parts
 
 
 def measured() -> str:

@@ -14,7 +14,6 @@ An answer comes when what it answers is on disk.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import secrets
 import socket
@@ -27,7 +26,7 @@ from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import TypeAlias
 
-from benchmarks.figures import options, show
+from benchmarks.figures import answered, options, show
 from benchmarks.reports import milliseconds, start_jobs
 from scheduler.identity import user_name
 from scheduler.v1 import scheduler_pb2 as pb
@@ -91,17 +90,7 @@ def _planning(daemon: Daemon) -> Iterator[None]:
 
 
 def _drive(port: int, jobs: list[str], seconds: float) -> tuple[list[float], float, int]:
-    context = multiprocessing.get_context("spawn")
-    answers: Answers = context.Queue()
-    clients = [
-        context.Process(target=_client, args=(port, jobs[n::CLIENTS], seconds, answers))
-        for n in range(CLIENTS)
-    ]
-    for process in clients:
-        process.start()
-    parts = [answers.get() for _ in clients]
-    for process in clients:
-        process.join()
+    parts = answered(_client, [(port, jobs[n::CLIENTS], seconds) for n in range(CLIENTS)])
     spent = max(end for _, end, _, _ in parts) - min(start for start, _, _, _ in parts)
     latencies = [latency for _, _, part, _ in parts for latency in part]
     return latencies, spent, sum(refused for _, _, _, refused in parts)

@@ -13,7 +13,6 @@ it was acknowledged, and it is acknowledged when it is on disk. Two rounds:
 
 from __future__ import annotations
 
-import multiprocessing
 import sqlite3
 import statistics
 import tempfile
@@ -27,7 +26,7 @@ from typing import Any, TypeAlias
 import grpc
 import psutil
 
-from benchmarks.figures import options, show
+from benchmarks.figures import answered, options, show
 from kubernetesdlprofile import wire
 from kubernetesdlprofile.courier import Courier
 from kubernetesdlprofile.transport import GrpcTransport
@@ -81,17 +80,7 @@ def start_jobs(daemon: Daemon) -> list[Job]:
 def _drive(
     client: Callable[..., None], address: str, jobs: list[Job], seconds: float
 ) -> tuple[list[float], float]:
-    context = multiprocessing.get_context("spawn")
-    answers: Answers = context.Queue()
-    clients = [
-        context.Process(target=client, args=(address, jobs[n::CLIENTS], seconds, answers))
-        for n in range(CLIENTS)
-    ]
-    for process in clients:
-        process.start()
-    parts = [answers.get() for _ in clients]
-    for process in clients:
-        process.join()
+    parts = answered(client, [(address, jobs[n::CLIENTS], seconds) for n in range(CLIENTS)])
     spent = max(end for _, end, _ in parts) - min(start for start, _, _ in parts)
     return [latency for _, _, part in parts for latency in part], spent
 
