@@ -23,17 +23,18 @@ Without data (`--data`; the default is EPOCH_SCHEDULER_DATA or ../shared/data) i
 
 from __future__ import annotations
 
-import os
+import multiprocessing
 import statistics
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from benchmarks.figures import options, show
+from benchmarks.figures import measured, options, show
 from benchmarks.policies import MIXED, T4
 from scheduler.measurements import parse
 from scheduler.model import Fact, JobId, Rules
@@ -114,41 +115,57 @@ def _number(value: str | int | float | None) -> float | None:
     return float(value) if value else None
 
 
-def lived(data: Path, workload: int, gpus: str) -> tuple[Reader, Result]:
+@dataclass(frozen=True, slots=True)
+class Lived:
+    stays: Mapping[JobId, Sequence[Stay]]
+    result: Result
+    cpu_seconds: float
+
+
+def lived(data: Path, workload: int, gpus: str) -> Lived:
+    began = time.process_time()
     jobs = load(data / "traces" / "sia" / f"workload-{workload}.csv", data=data, seed=1)
     reader = Reader()
-    return reader, Trial(jobs, cluster(gpus), gpu_sharing(RULES), RULES, listener=reader).run()
+    result = Trial(jobs, cluster(gpus), gpu_sharing(RULES), RULES, listener=reader).run()
+    return Lived(dict(reader.stays), result, time.process_time() - began)
 
 
-def figures(name: str, found: Sequence[tuple[Reader, Result]]) -> dict[str, float]:
-    stays = [each for reader, _ in found for each in reader.stays.values()]
+def figures(name: str, found: Sequence[Lived]) -> dict[str, float]:
+    stays = [each for lived in found for each in lived.stays.values()]
     made = [move for each in stays for move in moves(each)]
     kept = [move.realised >= move.predicted * (1.0 - SLACK) for move in made]
-    held = sum(job.held_seconds for _, result in found for job in result.jobs) / 3600.0
-    restarts = sum(job.restarts for _, result in found for job in result.jobs)
+    jobs = [job for lived in found for job in lived.result.jobs]
+    restarts = sum(job.restarts for job in jobs)
     figures = {
         "moves": len(made),
         "share_as_predicted": statistics.mean(kept),
         "gain": statistics.median(move.realised for move in made),
         "predicted_gain": statistics.median(move.predicted for move in made),
         "restarts": restarts,
-        "restarts_most": max(job.restarts for _, result in found for job in result.jobs),
-        "restarts_per_job_hour": restarts / held,
+        "restarts_most": max(job.restarts for job in jobs),
+        "restarts_per_job_hour": restarts / (sum(job.held_seconds for job in jobs) / 3600.0),
         "epochs_least": min(stay.epochs for each in stays for stay in each if stay.stopped),
     }
     return {f"{key}_{name}": round(value, 3) for key, value in figures.items()}
 
 
 def main() -> None:
-    given = options(__doc__, data=os.environ.get("EPOCH_SCHEDULER_DATA", "../shared/data"))
+    given = options(__doc__, data=measured())
     if not (Path(given.data) / "traces").is_dir():
         sys.stderr.write(f"{given.data}: no traces there\n")
         sys.exit(2)
     told: dict[str, float] = {}
-    began = time.process_time()
-    for name, gpus, workloads in CASES:
-        told |= figures(name, [lived(Path(given.data), number, gpus) for number in workloads])
-    show(**told, cpu_seconds=round(time.process_time() - began, 1))
+    seconds = 0.0
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        futures = {
+            name: [pool.submit(lived, Path(given.data), number, gpus) for number in workloads]
+            for name, gpus, workloads in CASES
+        }
+        for name, these in futures.items():
+            found = [future.result() for future in these]
+            told |= figures(name, found)
+            seconds += sum(each.cpu_seconds for each in found)
+    show(**told, cpu_seconds=round(seconds, 1))
 
 
 if __name__ == "__main__":
