@@ -148,6 +148,23 @@ def test_what_a_kubelet_refuses_is_tried_again(lab: Lab, taken: str, refusal: st
     assert refusal in first.data_json
 
 
+def test_what_a_kubelet_cannot_start_says_why(lab: Lab) -> None:
+    lab.offer(lab.nodes.nodes[0], "GPU-only")
+    lab.start(image_pull_policy="IfNotPresent", image_deadline_seconds=1.0)
+    gate = lab.gate("never")
+    small = "--estimated_memory", "4000", "--retries", "0"
+    no_image = lab.train(gate, "no-image", *small, "--image_name", "nowhere.invalid/none:1")
+    no_folder = lab.train(gate, "no-folder", *small, "--snapshots_dir", "/nowhere/at/all")
+    failed = lab.until(no_image, lambda job: job.state == "FAILED")
+    assert "its image cannot be had: " in failed.reason
+    assert "nowhere.invalid/none:1" in failed.reason
+    waits = lab.until(no_folder, lambda job: "FailedMount" in job.reason)
+    assert "/nowhere/at/all is not a directory" in waits.reason
+    lab.daemon.run("scheduler-cancel-job", no_folder)
+    lab.until(no_folder, lambda job: job.state == "CANCELED")
+    eventually(lambda: not lab.left())
+
+
 def test_a_training_goes_on_while_the_programs_of_its_node_are_killed(lab: Lab) -> None:
     node = lab.nodes.nodes[0]
     lab.offer(node, "GPU-only")
