@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from types import EllipsisType
 
 import numpy as np
 
 from scheduler.menu import Floats, Ints, Menu
 
+Where = tuple[EllipsisType | slice, ...]
 JOBS_MAX = 200
 STEPS_MAX = 1_000_000  # some 10 ms
 
@@ -37,9 +39,10 @@ def best(menu: Menu, sharing: Ints, pairs: Floats) -> tuple[Ints, list[tuple[int
     left = _useful(menu)
     tables = [np.zeros((1, *(left + 1).tolist()))]
     for turn in reversed(range(len(jobs))):
-        free, taken = _raised(tables[0], options[turn]), tables[0]
-        table = np.stack([free, taken], axis=1).reshape(-1, *free.shape[1:])
-        tables.insert(0, table if turn < len(sharing) else free)
+        table = _raised(tables[0], options[turn])
+        if turn < len(sharing):  # it is free, or taken by one before
+            table = np.stack([table, tables[0]], axis=1).reshape(-1, *table.shape[1:])
+        tables.insert(0, table)
     choice, found = np.full(len(jobs), -1), list[tuple[int, int, int]]()
     mask = 0
     for turn, job in enumerate(jobs):
@@ -66,9 +69,9 @@ def best(menu: Menu, sharing: Ints, pairs: Floats) -> tuple[Ints, list[tuple[int
 def _useful(menu: Menu) -> Ints:
     """[types] GPUs: not more than all the jobs together could have."""
     most = np.zeros((len(menu.worth), len(menu.capacity)), np.intp)
+    wanted = np.where(menu.worth > 0, menu.count, 0)
     for column, type in enumerate(menu.type.tolist()):
-        wanted = np.where(menu.worth[:, column] > 0, menu.count[column], 0)
-        most[:, type] = np.maximum(most[:, type], wanted)
+        np.maximum(most[:, type], wanted[:, column], out=most[:, type])
     useful: Ints = np.minimum(menu.capacity, most.sum(axis=0))
     return useful
 
@@ -99,17 +102,15 @@ def _options(menu: Menu, job: int, turn: int, pairs: Floats) -> list[_Option]:
 def _raised(table: Floats, options: list[_Option]) -> Floats:
     """The table, with one job more that has the best of these, or nothing."""
     most = table.copy()
-    masks = np.arange(len(table))
+    sizes = table.shape[1:]
     for option in options:
-        free = np.flatnonzero(masks & option.bit == 0)
+        counts = option.used.tolist()
         # Those who have enough left, and what is left then.
-        enough = tuple(slice(count, None) for count in option.used.tolist())
-        rest = tuple(
-            slice(0, max(0, size - count))
-            for size, count in zip(table.shape[1:], option.used.tolist(), strict=True)
-        )
-        worth = option.worth + table[free | option.bit][:, *rest]
-        some = most[free]
-        np.maximum(some[:, *enough], worth, out=some[:, *enough])
-        most[free] = some
+        enough: Where = (..., *(slice(count, None) for count in counts))
+        rest: Where = (..., *(slice(max(0, n - k)) for n, k in zip(sizes, counts, strict=True)))
+        before, after = most, table
+        if option.bit:  # by whether the partner is in a pair
+            shape = len(table) // (2 * option.bit), 2, option.bit, *sizes
+            before, after = most.reshape(shape)[:, 0], table.reshape(shape)[:, 1]
+        np.maximum(before[enough], option.worth + after[rest], out=before[enough])
     return most
