@@ -211,7 +211,8 @@ def main() -> None:
     left = figures.Left({each.name: None for each in heard})
     came: dict[str, Came] = {}
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
-        futures = {pool.submit(each.came): each.name for each in heard}
+        longest_first = reversed(heard)
+        futures = {pool.submit(each.came): each.name for each in longest_first}
         for future in as_completed(futures):
             name = futures[future]
             came[name] = future.result()

@@ -94,7 +94,8 @@ def main() -> int:
     found: dict[str, float] = {}
     seconds = 0.0
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
-        futures = {pool.submit(held.against): name for name, held in all_held.items()}
+        longest_first = reversed(all_held.items())
+        futures = {pool.submit(held.against): name for name, held in longest_first}
         for future in as_completed(futures):
             name = futures[future]
             try:
