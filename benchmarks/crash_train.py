@@ -17,7 +17,7 @@ except BlockingIOError:
     record.write("doubled\n")
     sys.exit("another run of this job is alive")
 record.write(f"attempt {os.environ['KUBEPROFILER_ATTEMPT']}\n")
-prof = kubeprofiler.KubeProfiler()
+prof = kubeprofiler.KubeProfiler(sys.argv[1] if sys.argv[1:] else "")  # a proxy, if it is named
 checkpoint = Path(prof.root_dir) / "epochs"
 for epoch in range(int(checkpoint.read_text()) if checkpoint.exists() else 0, prof.EPOCHS):
     prof.start_epoch()
