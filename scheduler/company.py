@@ -69,6 +69,11 @@ class Groups:
     def of(self, which: Ints | Bools) -> Groups:
         return Groups(self.members[which], self.worth[which])
 
+    def others(self) -> Ints:
+        """All but the first of each."""
+        others = self.members[:, 1:]
+        return others[others >= 0]
+
     def and_(self, *others: Groups) -> Groups:
         parts = (self, *others)
         return Groups(
@@ -91,7 +96,8 @@ class Company:
             menu.worth[:, self.single],
             -np.inf,
         )
-        self.sharing = np.flatnonzero((self.alone > -np.inf).any(axis=1))
+        self.may_share: Bools = np.asarray((self.alone > -np.inf).any(axis=1))
+        self.sharing = np.flatnonzero(self.may_share)
         usual = np.maximum(self.alone, 0.0).sum(axis=0)
         best_first = np.argsort(-usual, kind="stable")
         self.types = best_first[self.single[best_first] >= 0].tolist()

@@ -9,7 +9,7 @@ from types import EllipsisType
 
 import numpy as np
 
-from scheduler.menu import Floats, Ints, Menu
+from scheduler.menu import Floats, Ints, Menu, marked
 
 Where = tuple[EllipsisType | slice, ...]
 JOBS_MAX = 200
@@ -32,7 +32,8 @@ def best(menu: Menu, sharing: Ints, pairs: Floats) -> tuple[Ints, list[tuple[int
     `sharing`: jobs that may; `pairs`: [types, sharing, sharing] what two of them are worth on one
     GPU, -inf: not possible.
     """
-    jobs = [*sharing.tolist(), *np.setdiff1d(np.arange(len(menu.worth)), sharing).tolist()]
+    alone = np.flatnonzero(~marked(sharing, len(menu.worth)))
+    jobs = [*sharing.tolist(), *alone.tolist()]
     options = [_options(menu, job, turn, pairs) for turn, job in enumerate(jobs)]
     # What the jobs that come later can be worth: [those of them, as bits, that are in a pair with
     # one before; of each type the GPUs left].

@@ -17,7 +17,7 @@ from scipy.optimize import linear_sum_assignment
 from scheduler import exact
 from scheduler.company import Company, Groups, Neighbours
 from scheduler.matching import matched
-from scheduler.menu import Bools, Floats, Ints, Menu
+from scheduler.menu import Bools, Floats, Ints, Menu, marked
 from scheduler.prices import chosen, priced, responded
 
 __all__ = ["Allotment", "Limits", "Neighbours", "shared"]
@@ -99,7 +99,7 @@ class _Pairing:
         most = self.menu.worth.max(axis=1)
         for _ in range(POLISHING):
             drawn = self.company.everyone(plan.groups)
-            leads = np.setdiff1d(drawn[:, 0], plan.groups.members[:, 1:])
+            leads = np.flatnonzero(~marked(plan.groups.others(), len(drawn)))
             served, idle = leads[plan.choice[leads] >= 0], leads[plan.choice[leads] < 0]
             # Of those that have nothing, the last are no more than a hindrance.
             idle = idle[np.argsort(-most[idle], kind="stable")][: len(served) + FEW]
@@ -117,10 +117,10 @@ class _Pairing:
         """The plan with the best for these jobs, or as many of them as that is soon done for."""
         jobs, choice = few[few >= 0], plan.choice.copy()
         choice[jobs] = -1
-        groups = plan.groups.of(~np.isin(plan.groups.members[:, 0], jobs))
+        groups = plan.groups.of(~marked(jobs, len(choice))[plan.groups.members[:, 0]])
         left = self.menu.capacity - self._used(choice, groups)
         menu = replace(self.menu, worth=self.menu.worth[jobs], capacity=left)
-        sharing = np.flatnonzero(np.isin(jobs, self.company.sharing))
+        sharing = np.flatnonzero(self.company.may_share[jobs])
         if not exact.small(menu, sharing):
             return self._better(plan, few[:-1])
         choice[jobs], found = exact.best(menu, sharing, self.company.pairs(jobs[sharing]))
@@ -134,8 +134,7 @@ class _Pairing:
     def _used(self, choice: Ints, groups: Groups) -> Ints:
         """GPUs of each type."""
         firsts = choice.copy()
-        others = groups.members[:, 1:]
-        firsts[others[others >= 0]] = -1
+        firsts[groups.others()] = -1
         return self.menu.used(firsts)
 
     def good(self, before: _Plan | None, limits: Limits | None) -> _Plan:
@@ -180,7 +179,7 @@ class _Pairing:
         open = self.company.alone.max(axis=1, initial=-np.inf) > surplus
         # A group is drawn as a whole, so that it can be found again.
         drawn = self.company.everyone(groups)
-        open[groups.members[:, 1:][groups.members[:, 1:] >= 0]] = False
+        open[groups.others()] = False
         leads = self.generator.permutation(np.flatnonzero(open))
         if limits:
             changed = np.zeros(len(open) + 1, bool)
@@ -191,7 +190,7 @@ class _Pairing:
             leads = self.generator.permutation(leads)
         jobs = drawn[leads].ravel()
         jobs = jobs[jobs >= 0]
-        kept = ~np.isin(groups.members[:, 0], leads)
+        kept = ~marked(leads, len(open))[groups.members[:, 0]]
         return kept, np.array_split(jobs, max(1, -(-len(jobs) // self.block)))
 
     # --- what is chosen ---------------------------------------------------------------------
@@ -252,7 +251,7 @@ class _Pairing:
                 choice[guests[guest]] = self.company.single[type]
                 found.append(members)
             members = np.concatenate(found)
-            rest = groups.of(~np.isin(groups.members[:, 0], members[:, 0]))
+            rest = groups.of(~marked(members[:, 0], len(choice))[groups.members[:, 0]])
             groups = rest.and_(self.company.on(members, np.full(len(members), type)))
         return self._plan(choice, groups, plan.prices)
 
