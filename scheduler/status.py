@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from scheduler.admission import shown
 from scheduler.errors import Rejected
-from scheduler.model import Job, Outcome, Profile, Reason, RunPhase, Time, View
+from scheduler.model import Job, Outcome, PodState, Profile, Reason, RunPhase, Time, View
 
 MADE_ROOM = ("preempted", "made room")  # how the reason of such a run's end begins
 
@@ -100,7 +100,11 @@ def _why(job: Job, view: View, now_in: State) -> Reason | None:
     if job.run:
         if now_in is State.UNRESPONSIVE:
             return Reason("silent", "nothing heard from it for more than two heartbeats")
-        return Reason("stopping", job.run.stop_reason) if job.run.stop_reason else None
+        if job.run.stop_reason:
+            return Reason("stopping", job.run.stop_reason)
+        pods = view.pods.get((job.id, job.attempts), ())
+        keeps = (pod.reason for pod in pods if pod.state is PodState.PENDING and pod.reason)
+        return next((Reason("starting", words) for words in keeps), None)
     if why := view.why.get(job.id):
         return why
     if now_in is State.HELD:

@@ -7,7 +7,18 @@ from dataclasses import replace
 import pytest
 
 from scheduler.errors import Rejected
-from scheduler.model import Job, JobId, Outcome, Profile, Reason, RunPhase, Time, View
+from scheduler.model import (
+    Job,
+    JobId,
+    Outcome,
+    Pod,
+    PodState,
+    Profile,
+    Reason,
+    RunPhase,
+    Time,
+    View,
+)
 from scheduler.status import State, Status, states, status
 from tests import core
 
@@ -70,6 +81,17 @@ def test_a_stopping_run_and_an_ended_job_say_why() -> None:
     assert told(stopping).reason == "preempted"
     failed = replace(WAITING, outcome=Outcome.FAILED, ended_at=1.0, reason="exit code 3")
     assert told(failed).reason == "exit code 3"
+
+
+def test_a_run_that_does_not_come_to_start_says_what_keeps_it() -> None:
+    starting = core.on(WAITING, core.share(), phase=RunPhase.STARTING)
+    pod = Pod(starting.id, starting.attempts, PodState.PENDING)
+    kept = replace(pod, rank=1, reason="no place for its pod: 0/2 nodes are available")
+    view = replace(core.view(starting), pods={(pod.job_id, pod.attempt): (pod, kept)})
+    assert told(starting, view).why == Reason("starting", kept.reason)
+    assert told(starting, view).reason == kept.reason
+    runs = replace(kept, state=PodState.RUNNING)
+    assert told(starting, replace(view, pods={(pod.job_id, pod.attempt): (runs,)})).reason == ""
 
 
 def test_why_is_told_in_parts_too() -> None:

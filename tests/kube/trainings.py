@@ -26,7 +26,6 @@ heartbeat_seconds = 600
 backoff_seconds = 0.5
 [kubernetes]
 runtime_class = ""
-image_pull_policy = "Never"
 custom = "host:/"
 snapshots = "host:/"
 stop_grace_seconds = 1
@@ -49,11 +48,12 @@ class Lab:
             "namespace": namespace,
             "service": address,
             "cpu": "100m",
+            "image_pull_policy": "Never",
         }
         self.daemon = Daemon(folder / "state", "0", "--config", str(folder / "settings.toml"))
         self.daemon.address = address
 
-    def start(self, **settings: str | bool) -> Daemon:
+    def start(self, **settings: str | float) -> Daemon:
         """The daemon, with these settings of the cluster besides."""
         given = {**self._given, **settings}
         lines = [f"{key} = {json.dumps(value)}\n" for key, value in given.items()]
