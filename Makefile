@@ -15,8 +15,8 @@ BIN := .venv/bin
 READY := .venv/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check kube test-kube test-node image lives mutants bench figures proto lock \
-	clean
+.PHONY: help venv demo test style check kube test-kube test-node image lives mutants bench figures \
+	proto lock clean
 
 help:  ## what there is
 	@echo 'make TARGET, where TARGET is one of'
@@ -41,11 +41,13 @@ demo: $(READY)  ## watch real trainings share two pretended GPUs, for less than 
 test: $(READY)  ## every test that needs no Kubernetes
 	$(BIN)/python -m pytest --numprocesses 2
 
-check: $(READY)  ## style, types, who may import whom, fast tests: under a minute
+style: $(READY)  ## how it is written, types, who may import whom
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+check: style  ## style, and the fast tests: under a minute
 	$(BIN)/python -m pytest --numprocesses 2 --quiet -m 'not slow and not kube'
 
 kube: $(READY)  ## build a Kubernetes cluster into ~/.cache: ten minutes the first time, then none
