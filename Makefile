@@ -54,7 +54,7 @@ kube: $(READY)  ## build a Kubernetes cluster into ~/.cache: ten minutes the fir
 	$(BIN)/python -m tests.kube.build
 
 test-kube: kube  ## the tests against a real API server; needs no root
-	$(BIN)/python -m pytest -m 'kube and not node'
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m 'kube and not node'
 
 test-node: kube  ## the tests on two real nodes, as root (ROUNDS=20 beside others' pods: 200 take long)
 	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -m node -rs

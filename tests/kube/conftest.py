@@ -1,4 +1,4 @@
-"""A real API server for all tests of a run, and a namespace of its own for each test."""
+"""A real API server for all tests of a worker, and a namespace of its own for each test."""
 
 from __future__ import annotations
 

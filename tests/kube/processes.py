@@ -13,7 +13,6 @@ import random
 import signal
 import socket
 import subprocess
-import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,8 +21,6 @@ STOP_SECONDS = 20.0
 # If the run has ended before the kernel was asked, nobody would end what it started.
 GUARDED = ("setpriv", "--pdeathsig", "KILL", "sh", "-c", 'test "$PPID" = "$0" && exec "$@"')
 _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="starter")
-_given_ports: set[int] = set()
-_port_lock = threading.Lock()
 
 
 class Process:
@@ -94,17 +91,19 @@ class Process:
 
 
 def free_port() -> int:
-    """One below those that the kernel hands out by itself, so that a restart finds it free."""
-    with _port_lock:
-        while True:
-            port = random.SystemRandom().randrange(20_000, 30_000)
-            if port in _given_ports:
+    """One below those that the kernel hands out by itself, so that a restart finds it free.
+
+    No other process is given it as long as this one lives: workers of a run, and runs, go on beside
+    each other, and who has asked for a port may listen there much later.
+    """
+    while True:
+        port = random.SystemRandom().randrange(20_000, 30_000)
+        with socket.socket(socket.AF_UNIX) as claim, socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                claim.bind(f"\0epoch-scheduler-tests-{port}")  # no file: it ends with its process
+                probe.bind(("127.0.0.1", port))
+            except OSError:
                 continue
-            with socket.socket() as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                try:
-                    probe.bind(("127.0.0.1", port))
-                except OSError:
-                    continue
-            _given_ports.add(port)
+            claim.detach()
             return port

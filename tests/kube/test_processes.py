@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.kube.processes import Process, free_port
+from tests.kube.processes import Process
 from tests.support import eventually
 
 
@@ -64,9 +65,24 @@ def test_what_ended_by_itself_is_told_with_its_last_words(tmp_path: Path) -> Non
 
 
 def test_no_port_is_given_twice() -> None:
-    assert len({free_port() for _ in range(50)}) == 50
+    """Neither by one process, nor by two that live at the same time."""
+    words = [sys.executable, "-c", ASKING, "400"]
+    askers = [
+        subprocess.Popen(words, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    given = [json.loads(asker.stdout.readline()) for asker in askers if asker.stdout]
+    for asker in askers:
+        asker.communicate()
+    assert len({port for ports in given for port in ports}) == 800
 
 
+ASKING = """
+import json, sys
+from tests.kube.processes import free_port
+print(json.dumps([free_port() for _ in range(int(sys.argv[1]))]), flush=True)
+sys.stdin.read()
+"""
 RUN = """
 import pathlib, sys, threading
 from tests.kube.processes import Process
