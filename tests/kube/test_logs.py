@@ -9,6 +9,7 @@ import json
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +78,16 @@ def kept(root: Path, launch: Launch) -> bytes:
     return b"".join(data for file in found for data in logs.chunks(file))
 
 
-def lacking(node: ContainerLogs, root: Path, launches: list[Launch]) -> list[str]:
-    """The pods of which not just what they said is kept."""
-    names = {name_of(launch): kept(root, launch) for launch in launches}
-    return [name for name, words in names.items() if words != node.said(name)]
+def whole(node: ContainerLogs, root: Path, launch: Launch) -> bool:
+    """Whether just what it said is kept."""
+    return kept(root, launch) == node.said(name_of(launch))
+
+
+def until_whole(node: ContainerLogs, root: Path, launches: list[Launch]) -> None:
+    """One after the other, so that looking at all of them keeps nobody from writing them."""
+    for launch in launches:
+        eventually(partial(whole, node, root, launch))
+    assert all(whole(node, root, launch) for launch in launches), "nothing came a second time"
 
 
 def say(node: ContainerLogs, pod: str, first: int, last: int) -> None:
@@ -278,7 +285,7 @@ def test_of_two_hundred_pods_that_leave_while_they_print_no_line_is_lost_or_ther
                 for name in printing:
                     say(node, name, 0, chance.randint(1, 5))
                 if cut or number == 0:  # a grace is long enough for a new stream
-                    eventually(lambda: not lacking(node, tmp_path, launches))
+                    until_whole(node, tmp_path, launches)
                 for name in leaving:  # its grace is over
                     node.end(name)
                     kubelet.forget(name)
@@ -294,4 +301,4 @@ def test_of_two_hundred_pods_that_leave_while_they_print_no_line_is_lost_or_ther
                         made.perform(Remove(printing[name].job_id, 1))
                     else:
                         kubelet.delete(name)
-            eventually(lambda: not lacking(node, tmp_path, launches))
+            until_whole(node, tmp_path, launches)
