@@ -148,6 +148,7 @@ class KubernetesCluster:
         """The pods go on."""
         if self._thread:
             self._stopping.set()
+            self._news.set()  # so that whoever waits for some finds out
             if self._logs:
                 self._logs.stop()
             self._server.close()
@@ -173,7 +174,8 @@ class KubernetesCluster:
     def _post(self, put: Put) -> None:
         while not self._stopping.is_set():
             if news := self._news.wait(GLANCE_SECONDS):
-                self._stopping.wait(GATHER_SECONDS)
+                if self._stopping.wait(GATHER_SECONDS):
+                    return
                 self._news.clear()
             try:
                 self._tend()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -307,6 +308,16 @@ def test_it_tells_of_every_change_without_being_asked(made: Made, kubelet: Kubel
     kubelet.ends(name(launch), 0)
     eventually(lambda: of(launch, made.told[-1])[0].state is PodState.SUCCEEDED)
     assert [seen.at for seen in made.told] == sorted(seen.at for seen in made.told)
+
+
+def test_it_stops_without_waiting_for_what_could_be_told(
+    kubeconfig: Path, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scheduler.clusters.kubernetes.GLANCE_SECONDS", 300.0)
+    with port(kubeconfig, NAMESPACE) as made:
+        eventually(lambda: made.told)
+        began_at = time.monotonic()
+    assert time.monotonic() - began_at < 300
 
 
 def test_a_bug_of_whoever_is_told_is_logged_and_the_next_is_told(
