@@ -75,8 +75,14 @@ def test_a_creation_that_fails_is_tried_again_and_is_one_creation(
 @pytest.mark.parametrize("what", ["configmaps", "pods"])
 @pytest.mark.parametrize("effect", [Answer(500), Answer(429), Silence()], ids=named)
 def test_a_creation_that_always_fails_is_given_up_when_a_pod_should_have_started_long_ago(
-    effect: Effect, what: str, proxy: Proxy, kubeconfig: Path, kubelet: Kubelet
+    effect: Effect,
+    what: str,
+    proxy: Proxy,
+    kubeconfig: Path,
+    kubelet: Kubelet,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("scheduler.clusters.kubework.BACKOFF_MAX_SECONDS", 0.5)
     now, words = [1.8e9], f"answers {effect.status}" if isinstance(effect, Answer) else "no answer"
     settings: dict[str, Any] = {"clock": lambda: now[0], "patience": Patience(start_seconds=900)}
     with port(proxy.kubeconfig(kubeconfig), NAMESPACE, **settings) as made:
