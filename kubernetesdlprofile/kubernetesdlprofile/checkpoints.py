@@ -1,4 +1,4 @@
-"""Where a job keeps its checkpoints, how one is written whole, and which one to resume from."""
+"""How a checkpoint is written whole, and which one to resume from."""
 
 import os
 import re
@@ -12,34 +12,6 @@ from kubernetesdlprofile.log import warn
 _NUMBER = re.compile(r"(?:epoch=|checkpoint-|ckpt-)(\d+)")
 _FILES = (".ckpt", ".pt", ".pth", ".keras", ".h5", ".npz")
 _STATE = "trainer_state.json"  # what Hugging Face writes last into the folder of a checkpoint
-
-
-def folder(snapshots: str, job_id: str) -> str:
-    """The job's own folder below `snapshots`; a temporary one if it cannot be made."""
-    wanted = Path(snapshots, job_id)
-    try:
-        wanted.mkdir(parents=True, exist_ok=True)
-        if os.access(str(wanted), os.W_OK | os.X_OK):
-            return str(wanted)
-        why = "no permission to write there"
-    except (OSError, ValueError) as error:
-        why = str(error)
-    private = temporary()
-    warn(
-        f"{wanted} cannot be used ({why}): snapshots go to {private}, "
-        "and a preemption will lose the work"
-    )
-    return private
-
-
-def temporary() -> str:
-    """A folder for nobody else. On a machine without any disk, the one where we are."""
-    import tempfile  # slow to import, and seldom needed
-
-    try:
-        return tempfile.mkdtemp(prefix="kubeprofiler-")
-    except OSError:
-        return "."
 
 
 def save(path: Path, writer: Callable[[str], Any]) -> bool:

@@ -1,9 +1,9 @@
 """One background thread that brings messages to the scheduler, so that training never waits.
 
-Theory of operation. Four kinds of messages are kept, each bounded: finished epochs (until they are
-acknowledged), one question (may the epoch begin?), one sign of life, one farewell. The thread
-works in rounds: it delivers whatever there is, always in that order, until something fails. A
-failed round is repeated after a pause that doubles; all messages may be repeated without harm. A
+Theory of operation. What is to be told lies in four boxes, each bounded: finished epochs (until
+they are acknowledged), one question (may the epoch begin?), one sign of life, one farewell. The
+thread works in rounds: it delivers whatever there is, always in that order, until something fails.
+A failed round is repeated after a pause that doubles; all messages may be repeated without harm. A
 question, a farewell and a flush do not wait for the pause to end, and while somebody waits for an
 answer the pauses stay short. Epochs that a round has not delivered are written into a small file,
 so that they survive the process, however it ends.
@@ -11,6 +11,7 @@ so that they survive the process, however it ends.
 
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any, Callable, Dict, List, Optional
@@ -25,16 +26,8 @@ EXIT_SECONDS = 2.0  # how long a process that ends waits for its last messages
 QUESTION_SECONDS = 10.0
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.5, 15.0
 EPOCHS_MAX = 256  # older ones only lose their measurements: the count is in the newest
-WORDS_BYTES_MAX = 1 << 20
 
-
-class Question:
-    """`settled` when it was answered, or when the first try to ask it failed."""
-
-    def __init__(self, message: wire.StartEpoch) -> None:
-        self.message = message
-        self.expires_at = monotonic() + QUESTION_SECONDS
-        self.settled = threading.Event()
+METHODS = ("EndEpoch", "StartEpoch", "Report", "Finish")  # in the order in which they are called
 
 
 class Courier:
@@ -53,7 +46,8 @@ class Courier:
         """The courier's thread calls `sign_of_life`, which answers None if nothing has moved since
         it was last called, `memory`, for the MiB that are in use, and `on_stop(epoch, reason)`,
         whose epoch is -1 if it is told beside a report. `last_farewell` is asked at the end, if
-        there was none. `last_words` is a file for the epochs that are not delivered yet."""
+        there was none. `last_words` is a file for the epochs that are not delivered yet. Without a
+        transport it takes messages and keeps none, as when it is closed."""
         self.pid = os.getpid()
         self._transport = transport
         self._heartbeat_seconds = heartbeat_seconds
@@ -64,52 +58,47 @@ class Courier:
         self._last_words = last_words
 
         self._changed = threading.Condition()  # guards what follows
-        self._epochs: Dict[int, wire.Profile] = {}
-        self._question: Optional[Question] = None
-        self._farewell: Optional[wire.Finish] = None
-        self._hurry = False  # begin a round now
+        # What a method is to tell, by epoch; -1: whatever the epoch is.
+        self._boxes: Dict[str, Dict[int, Any]] = {method: {} for method in METHODS}
+        self._epochs, self._question, self._report, self._farewell = self._boxes.values()
+        self._question_ends_at = 0.0
+        self._tried = False  # to ask
+        self._report_at = self._due_at = monotonic() + heartbeat_seconds  # the next round
         self._failures = 0  # rounds in a row
         self._leaving = False  # somebody waits for all to be delivered
-        self._parted = False  # a farewell was posted
-        self._closed = False
+        self._closed = transport is None
         self._thread: Optional[threading.Thread] = None
 
-        self._due_at = monotonic() + heartbeat_seconds  # of the next round, if nobody hurries
-        self._report_at = self._due_at
-        self._report: Optional[wire.Profile] = None
         self._writing = threading.Lock()  # guards the file, and
         self._written: List[wire.Profile] = []
 
     def resume(self, job_id: str) -> None:
         """Take over what an earlier run of this job has written down and nobody has heard."""
-        types = list(wire.Profile.__annotations__.values())
-        try:
-            with Path(self._last_words).open("rb") as file:
-                import json  # slow to import, and mostly not needed
+        with suppress(OSError, ValueError):
+            if Path(self._last_words).stat().st_size:
+                from kubernetesdlprofile import words
 
-                said = json.loads(file.read(WORDS_BYTES_MAX).decode("utf-8") or "[]")
-            profiles = [wire.Profile(**profile) for profile in said[-EPOCHS_MAX:]]
-        except Exception:  # noqa: BLE001  # there is none, or it is no such file
-            return
-        for profile in profiles:
-            if profile.job_id == job_id and [type(value) for value in profile] == types:
-                self._epochs[profile.epoch] = profile
-        self._written = profiles
+                self._written = words.read(self._last_words, job_id)
+                self._epochs.update((said.epoch, said) for said in self._written[-EPOCHS_MAX:])
 
     def ask(self, message: wire.StartEpoch, wait_seconds: float) -> None:
         """Ask whether to stop. An answer that comes later is told all the same."""
-        question = Question(message)
         with self._changed:
-            self._question = question
-            self._wake(hurry=True)
-        question.settled.wait(wait_seconds)
+            self.forget()
+            self._question[message.epoch] = message
+            self._tried, self._question_ends_at = False, monotonic() + QUESTION_SECONDS
+            self._wake()
+            self._changed.wait_for(self._settled, wait_seconds)
+
+    def _settled(self) -> bool:
+        """The question was answered, or the first try to ask it failed."""
+        return self._tried or self._closed or not self._question
 
     def forget(self) -> None:
         """An answer that has not come yet is not wanted any more."""
         with self._changed:
-            if self._question is not None:
-                self._question.expires_at = 0.0
-            self._question = None
+            self._question.clear()
+            self._changed.notify_all()
 
     def post_epoch(self, profile: wire.Profile) -> None:
         with self._changed:
@@ -126,24 +115,24 @@ class Courier:
 
     def post_farewell(self, message: wire.Finish) -> None:
         with self._changed:
-            self._farewell, self._parted = message, True
-            self._wake(hurry=True)
+            self._farewell[-1] = message
+            self._last_farewell = lambda: None
+            self._wake()
 
     def flush(self, seconds: float) -> bool:
         """Wait until all finished epochs and the farewell are acknowledged, or dropped. For when
         the process leaves."""
         with self._changed:
-            if self._delivered():
-                return True
-            self._leaving = True
-            self._wake(hurry=True)
+            if not self._delivered():
+                self._leaving = True
+                self._wake()
             return self._changed.wait_for(self._delivered, seconds)
 
     def close(self) -> None:
         """Deliver what can be delivered quickly, write down what cannot, end the thread."""
         if self._closed:
             return
-        farewell = None if self._parted else self._last_farewell()
+        farewell = self._last_farewell()
         if farewell is not None:
             self.post_farewell(farewell)
         self.flush(EXIT_SECONDS)
@@ -156,9 +145,9 @@ class Courier:
             self._thread.join(0.5)
 
     def _delivered(self) -> bool:
-        return self._closed or (not self._epochs and self._farewell is None)
+        return self._closed or not (self._epochs or self._farewell)
 
-    def _wake(self, hurry: bool) -> None:
+    def _wake(self, hurry: bool = True) -> None:
         if self._closed:
             return
         if self._thread is None:
@@ -172,7 +161,7 @@ class Courier:
             # that was forked behind our back and has no such thread.
             Finalize(None, self.close, exitpriority=0)
         if hurry:
-            self._hurry = True
+            self._due_at = 0.0
             self._changed.notify_all()
 
     # --- the thread -----------------------------------------------------------------------------
@@ -181,10 +170,6 @@ class Courier:
         while self._wait():
             try:
                 self._round()
-                with self._changed:
-                    self._failures, self._due_at = 0, self._report_at
-                    # What came during a round that repeated a failed one has not woken us.
-                    self._hurry = self._hurry or not self._delivered()
             except Exception as error:  # noqa: BLE001  # our bug must not end the reports
                 known = isinstance(error, Unreachable)
                 self._pause(str(error) if known else f"{type(error).__name__}: {error}")
@@ -193,88 +178,61 @@ class Courier:
     def _wait(self) -> bool:
         """Until a round is due; False when closed."""
         with self._changed:
-            while not self._hurry and not self._closed and monotonic() < self._due_at:
+            while not self._closed and monotonic() < self._due_at:
                 self._changed.wait(min(3600.0, max(0.0, self._due_at - monotonic())))
-            self._hurry = False
+            self._due_at = float("inf")  # unless somebody hurries meanwhile
             return not self._closed
 
     def _round(self) -> None:
-        self._deliver_epochs()
-        self._deliver_question()
-        self._deliver_report()
-        self._deliver_farewell()
+        if monotonic() >= self._report_at:
+            self._report_at = monotonic() + self._heartbeat_seconds
+            sign = self._sign_of_life()
+            if sign is not None:
+                self._report[-1] = sign
+        with self._changed:
+            if monotonic() >= self._question_ends_at:
+                self.forget()
+            # A farewell is not overtaken by an epoch: both are of this moment.
+            batches = [(method, dict(box)) for method, box in self._boxes.items() if box]
+        for method, batch in batches:
+            self._deliver(method, batch)
+        with self._changed:
+            self._failures = 0
+            # An epoch that ended during a round that repeated a failed one has not woken us.
+            self._due_at = min(self._due_at, self._report_at) if self._delivered() else 0.0
 
-    def _deliver_epochs(self) -> None:
-        with self._changed:
-            batch = list(self._epochs.values())
-        if not batch:
-            return
-        mib = self._memory()
-        self._call("EndEpoch", [p if p.memory_mib else p._replace(memory_mib=mib) for p in batch])
-        with self._changed:
-            for profile in batch:
-                if self._epochs.get(profile.epoch) is profile:
-                    del self._epochs[profile.epoch]
-            self._changed.notify_all()
-
-    def _deliver_question(self) -> None:
-        with self._changed:
-            question = self._question
-        if question is None:
-            return
-        if monotonic() < question.expires_at:
-            stop, reason = self._call("StartEpoch", question.message) or (False, "")
-            if stop and question.expires_at:
-                self._on_stop(question.message.epoch, reason)
-        with self._changed:
-            if self._question is question:
-                self._question = None
-        question.settled.set()
-
-    def _deliver_report(self) -> None:
-        if monotonic() < self._report_at:
-            return
-        self._report = self._sign_of_life() or self._report
-        if self._report is not None:
-            report = self._report._replace(memory_mib=self._memory())
-            stop, reason = self._call("Report", [report]) or (False, "")
-            self._report = None
-            if stop:
-                self._on_stop(-1, reason)
-        self._report_at = monotonic() + self._heartbeat_seconds
-
-    def _deliver_farewell(self) -> None:
-        with self._changed:
-            farewell = self._farewell
-            if farewell is None or self._epochs:
-                return  # an epoch that ended meanwhile goes first, in a round of its own
-        self._call("Finish", farewell)
-        with self._changed:
-            self._farewell = None
-            self._changed.notify_all()
-
-    def _call(self, method: str, message: Any) -> Any:
-        """The answer; None if refused, which is final."""
+    def _deliver(self, method: str, batch: Dict[int, Any]) -> None:
+        messages: Any = list(batch.values())
+        if method in ("EndEpoch", "Report"):
+            mib = self._memory()
+            messages = [p if p.memory_mib else p._replace(memory_mib=mib) for p in messages]
+        else:
+            (messages,) = messages
+        stop, reason = False, ""
         try:
-            return self._transport.call(method, message, CALL_SECONDS)
+            stop, reason = self._transport.call(method, messages, CALL_SECONDS)
         except Refused as error:
             said = f"the scheduler refuses {method} ({error}); it is not sent again"
             warn(said, "refuses " + method)
-            return None
+        with self._changed:
+            for epoch, message in batch.items():
+                if self._boxes[method].get(epoch) is message:  # still wanted
+                    del self._boxes[method][epoch]
+                    if stop and method in ("StartEpoch", "Report"):
+                        self._on_stop(epoch, reason)
+            self._changed.notify_all()
 
     def _pause(self, why: str) -> None:
-        from random import uniform  # slow to import, and not needed as long as all is well
-
         with self._changed:
             if self._closed:
                 return
-            urgent = self._leaving or self._question is not None
-            doublings = 0 if urgent else min(self._failures, 10)
+            self._tried = True
+            self._changed.notify_all()
+            doublings = 0 if self._leaving or self._question else min(self._failures, 10)
             seconds = min(PAUSE_SECONDS_MAX, PAUSE_SECONDS * 2**doublings)
             self._failures += 1
-            self._due_at = monotonic() + seconds * uniform(0.75, 1.25)
-            if self._question is not None:
-                self._question.settled.set()
+            chance = 0.75 + os.urandom(1)[0] / 512
+            self._due_at = min(self._due_at, monotonic() + seconds * chance)
         warn(f"no answer from the scheduler ({why}); training goes on, reports wait", "away")
 
     def _write_down(self) -> None:
@@ -285,11 +243,9 @@ class Courier:
             with self._changed:
                 left = list(self._epochs.values()) if self._failures or self._closed else []
             if left != self._written:
-                import json
+                from kubernetesdlprofile import words
 
-                # In its place: it may have been opened for us by somebody who may enter there.
-                with Path(self._last_words).open("w", encoding="utf-8") as file:
-                    json.dump([profile._asdict() for profile in left], file)
+                words.write(self._last_words, left)
                 self._written = left
         except (OSError, ValueError):
             if self._closed:

@@ -6,18 +6,18 @@ it run unchanged.
 
 import os
 import sys
-import threading
 from contextlib import ContextDecorator
-from datetime import datetime, timedelta
-from pathlib import Path
 from time import perf_counter
-from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
-from kubernetesdlprofile import checkpoints, memory, wire
-from kubernetesdlprofile.courier import Courier
 from kubernetesdlprofile.log import warn
-from kubernetesdlprofile.settings import Settings
-from kubernetesdlprofile.transport import connect
+
+TYPE_CHECKING = False  # `typing` and much else take longer to import than all of the library
+if TYPE_CHECKING:
+    from datetime import datetime
+    from typing import Any, Callable, Iterator, Optional, Tuple
+
+    from kubernetesdlprofile import wire
+    from kubernetesdlprofile.courier import Courier
 
 ANSWER_SECONDS = 1.0  # how long start_epoch waits to be told whether to stop
 LEAVE_SECONDS = 5.0  # how long a stopped process waits for its last messages to be acknowledged
@@ -25,12 +25,10 @@ LEAVE_SECONDS = 5.0  # how long a stopped process waits for its last messages to
 
 class KubeProfiler(ContextDecorator):
     """One per process: making a second one, or a copy, gives the first. `with` and a decorator say
-    `end()` where the training is complete, that is, where no exception comes through.
+    `end()` where the training is complete, that is, where no exception comes through."""
 
-    CPython finds attributes faster on an object that has fewer than 30: `measure` lives on that.
-    """
-
-    _instance: Optional["KubeProfiler"] = None
+    __slots__ = ("_alert", "_step_at", "iterations")  # `measure` finds them faster
+    _instance: "Optional[KubeProfiler]" = None
     exit_on_stop = True  # False: the script looks at should_stop, and leaves by itself
     checkpoint_requested = False  # the run is to leave, and may be ended before its epoch is over
 
@@ -47,13 +45,17 @@ class KubeProfiler(ContextDecorator):
         scheduler."""
         if hasattr(self, "iterations"):
             return
+        from kubernetesdlprofile import folders, settings
+
         self.iterations = 0  # measured by this process
         self._step_at = 0.0  # when the newest of them ended
         self._alert = True  # the next step has to look at more than the clock
         self.has_to_stop = False
 
-        given = self._settings = Settings(os.environ, job_manager_hostname or db_hostname)
-        given.hosts = job_manager_hostname or given.server, db_hostname or given.server
+        given = settings.Settings(os.environ, job_manager_hostname or db_hostname)
+        self._settings = given
+        self.jmHostname = job_manager_hostname or given.server
+        self.dbHostname = db_hostname or given.server
         self.JOBID = given.job_id or "standalone"
         self.PROFILE_EACH = given.integer("HEARTBEAT_FREQ", 100, 1)
         self.RANK = given.integer("NODE_RANK", 0, 0)
@@ -69,47 +71,48 @@ class KubeProfiler(ContextDecorator):
         self.RESERVED_MEM = given.integer("RESERVED_MEM", 0, 0)
         for problem in given.problems:
             warn(problem)
+        # What the submission promised; the scheduler uses the steps that were measured.
+        processes = max(1, self.NUM_GPUS) * self.NUM_NODES
+        self.iterationPerEpoch = int(self.TRAINING_SET_SIZE / (self.BATCH_SIZE * processes))
+        self.maxIterations = self.iterationPerEpoch * self.EPOCHS
         self.epoch = self.EPOCHS_DONE  # epochs finished, over all attempts
-        self.end_epoch_time: Optional[datetime] = None
         self.start_epoch_time: Optional[datetime] = None
+        self.end_epoch_time: Optional[datetime] = None
 
-        self.root_dir = self._make_root_dir()
-        self.ckpt_path = checkpoints.at_start(self.root_dir) if self.RESTARTED else None
+        if given.job_id or given.snapshots:
+            self.root_dir = folders.folder(given.snapshots or "/snapshots", self.JOBID)
+        else:
+            self.root_dir = folders.temporary()
+        self.ckpt_path: Optional[str] = None
+        if self.RESTARTED:
+            from kubernetesdlprofile import checkpoints
 
-        # When this epoch began, how many of `iterations` were made before, and the local time
-        # then; the same two of its first step, which is no measure of the others. Each is replaced
-        # as one, because the courier's thread looks at it too.
-        self._began = (perf_counter(), 0, _local_time())
-        self._warm = (self._began[0], 0)
+            self.ckpt_path = checkpoints.at_start(self.root_dir)
+
         self._mean_before = 0.0
         self._steps_reported = 0
+        self._begin()
         self._courier = self._hire()
         self._limit_memory()
 
     # --- the four calls -------------------------------------------------------------------------
 
-    def start_epoch(self, agree: Optional[Callable[[bool], bool]] = None) -> None:
+    def start_epoch(self, agree: "Optional[Callable[[bool], bool]]" = None) -> None:
         """Ask whether to go on. If not: report what is done, and exit (see `exit_on_stop`).
 
         `agree` makes what this process was told what all ranks do, as `hooks.any_rank` does."""
         self.has_to_stop = False
         courier = self._own_courier()
-        if courier is not None:
-            job_id, attempt, rank = self._who()
-            local_rank = max(0, self.LOCAL_RANK)
-            question = wire.StartEpoch(job_id, attempt, rank, local_rank, self.epoch)
-            courier.ask(question, ANSWER_SECONDS)
+        local_rank = max(0, self.LOCAL_RANK)
+        question = self._message("StartEpoch", local_rank=local_rank, epoch=self.epoch)
+        courier.ask(question, ANSWER_SECONDS)
         if agree is not None:
-            if courier is not None:
-                courier.forget()  # a rank that obeyed a late answer would be the only one
+            courier.forget()  # a rank that obeyed a late answer would be the only one
             self.has_to_stop = bool(agree(self.has_to_stop))
         if self.has_to_stop and self.exit_on_stop:
             self._leave()
         self._limit_memory()
-        self.start_epoch_time = _local_time()
-        self._began = (perf_counter(), self.iterations, self.start_epoch_time)
-        self._warm = self._began[:2]
-        self._alert = True
+        self.start_epoch_time = self._begin()
 
     def measure(self) -> None:
         """A step has ended. Takes about 0.1 microseconds: no lock, no allocation that stays."""
@@ -120,17 +123,13 @@ class KubeProfiler(ContextDecorator):
 
     def end_epoch(self) -> None:
         """An epoch has ended, validation included."""
-        ended_at = perf_counter()
-        self.end_epoch_time = _local_time()
-        self.epoch += 1
-        # A whole epoch is the whole training set, however it is shared out to the processes.
-        profile = self._profile(ended_at, samples=self.TRAINING_SET_SIZE)
+        if self._speaks():
+            # A whole epoch is the whole training set, however it is shared out to the processes.
+            profile = self._profile(self.epoch + 1, self.TRAINING_SET_SIZE)
+            self._own_courier().post_epoch(profile)
         self._mean_before = self.mean_iteration_duration
-        self._began = (ended_at, self.iterations, self.end_epoch_time)
-        self._warm = self._began[:2]
-        courier = self._own_courier()
-        if courier is not None and self._reports():
-            courier.post_epoch(profile)
+        self.end_epoch_time = self._begin()
+        self.epoch += 1
 
     def end(self) -> None:
         """The training is complete, also if it took fewer epochs than were planned."""
@@ -138,7 +137,7 @@ class KubeProfiler(ContextDecorator):
 
     # --- beside them ----------------------------------------------------------------------------
 
-    def epochs(self) -> Iterator[int]:
+    def epochs(self) -> "Iterator[int]":
         """The numbers of the epochs to be done, from 0: each is begun before, and ended after."""
         while self.epoch < self.EPOCHS:
             self.start_epoch()
@@ -150,24 +149,29 @@ class KubeProfiler(ContextDecorator):
     def __enter__(self) -> "KubeProfiler":
         return self
 
-    def __exit__(self, kind: Any, *_what: object) -> None:
+    def __exit__(self, kind: object, *_what: object) -> None:
         if kind is None:
             self.end()
 
-    def save(self, path: str, writer: Callable[[str], Any]) -> bool:
+    def save(self, path: str, writer: "Callable[[str], Any]") -> bool:
         """Have `writer(name)` write a checkpoint, and put it in the place of `path` (below
         `root_dir`) when it is whole. False: it could not be written."""
+        from pathlib import Path
+
+        from kubernetesdlprofile import checkpoints
+
         return checkpoints.save(Path(self.root_dir, path), writer)
 
-    def checkpoint_path(self) -> Optional[str]:
+    def checkpoint_path(self) -> "Optional[str]":
         """The newest complete checkpoint in `root_dir`, as it is now."""
+        from kubernetesdlprofile import checkpoints
+
         return checkpoints.newest(self.root_dir)
 
     def send_profiling(self) -> None:
         """A sign of life now. Not needed: the background thread sends one at each interval."""
-        courier = self._own_courier()
-        if courier is not None and self._reports():
-            courier.post_report()
+        if self._speaks():
+            self._own_courier().post_report()
 
     @property
     def should_stop(self) -> bool:
@@ -183,41 +187,31 @@ class KubeProfiler(ContextDecorator):
         return max(0.0, self._step_at - at) / max(1, self.iterations - steps)
 
     @property
-    def last_time(self) -> Optional[datetime]:
+    def last_time(self) -> "Optional[datetime]":
         """When the newest step ended."""
+        from datetime import timedelta
+
         began_at, _, then = self._began
         return then + timedelta(seconds=self._step_at - began_at) if self.iterations else None
 
-    @property
-    def jmHostname(self) -> str:
-        return self._settings.hosts[0]
-
-    @property
-    def dbHostname(self) -> str:
-        return self._settings.hosts[1]
-
-    @property
-    def iterationPerEpoch(self) -> int:
-        """What the submission promised; the scheduler uses the steps that were measured."""
-        processes = max(1, self.NUM_GPUS) * self.NUM_NODES
-        return int(self.TRAINING_SET_SIZE / (self.BATCH_SIZE * processes))
-
-    @property
-    def maxIterations(self) -> int:
-        return self.iterationPerEpoch * self.EPOCHS
-
-    def __deepcopy__(self, _memo: Dict[int, Any]) -> "KubeProfiler":
-        return self
-
-    def __copy__(self) -> "KubeProfiler":
-        return self
-
-    def __reduce__(self) -> Tuple[Any, ...]:
-        # Models keep the profiler as an attribute and are pickled with it. Where one is unpickled
-        # it is that process's own, which a later attempt may have told of another server.
+    def __reduce__(self) -> "Tuple[Any, ...]":
+        # Models keep the profiler as an attribute and are copied and pickled with it. Where one is
+        # unpickled it is that process's own, which a later attempt may have told of another server.
         return KubeProfiler, (self._settings.argument,)
 
     # --- within ---------------------------------------------------------------------------------
+
+    def _begin(self) -> "datetime":
+        """When this epoch began, how many of `iterations` were made before, and the local time
+        then; the same two of its first step, which is no measure of the others. Each is replaced
+        as one, because the courier's thread looks at it too."""
+        from datetime import datetime
+
+        now = perf_counter(), self.iterations
+        self._began = (*now, datetime.now())  # noqa: DTZ005  # naive, as it has always been
+        self._warm = now
+        self._alert = True
+        return self._began[2]
 
     def _look_up(self) -> None:
         self._alert = False  # before the look, so that a stop told meanwhile is not missed
@@ -227,71 +221,48 @@ class KubeProfiler(ContextDecorator):
             self._alert = True
             self._leave()
 
-    def _make_root_dir(self) -> str:
-        given = self._settings
-        if given.job_id or given.snapshots:
-            return checkpoints.folder(given.snapshots or "/snapshots", self.JOBID)
-        return checkpoints.temporary()
+    def _hire(self) -> "Courier":
+        from kubernetesdlprofile import courier, memory, transport
 
-    def _hire(self) -> Optional[Courier]:
-        given = self._settings
-        if not given.job_id or not given.server:
+        given, link = self._settings, None
+        if given.job_id and given.server:
+            link = transport.connect(given.server, given.http_server, given.token)
+        else:
             warn(f"not running under the scheduler: nothing is reported, root_dir={self.root_dir}")
-            return None
-        unsent = Path(self.root_dir, f".kubeprofiler-{given.rank}.json")
-        courier = Courier(
-            connect(given.server, given.http_server, given.token),
+        hired = courier.Courier(
+            link,
             given.heartbeat_seconds,
             self._sign_of_life,
             self._stop,
             memory.Sampler(self.RESERVED_MEM),
             self._last_farewell,
-            given.last_words or str(unsent),
+            given.last_words or f"{self.root_dir}/.kubeprofiler-{given.rank}.json",
         )
-        if self._reports():
-            courier.resume(given.job_id)
-        return courier
+        if self._speaks():
+            hired.resume(given.job_id)
+        return hired
 
-    def _own_courier(self) -> Optional[Courier]:
-        if self._courier is not None and self._courier.pid != os.getpid():
+    def _own_courier(self) -> "Courier":
+        if self._courier.pid != os.getpid():
             self._courier = self._hire()  # a forked child: the parent's thread is not in it
         return self._courier
 
-    def _limit_memory(self) -> None:
-        if self._settings.enforce_memory:
-            memory.limit(self.RESERVED_MEM)
-
-    def _who(self) -> Tuple[str, int, int]:
-        return self._settings.job_id, self._settings.attempt, self._settings.rank
-
-    def _reports(self) -> bool:
+    def _speaks(self) -> bool:
         """All ranks ask, but one process of a node speaks for it."""
         return self.LOCAL_RANK <= 0
 
-    def _sign_of_life(self) -> Optional[wire.Profile]:
+    def _limit_memory(self) -> None:
+        if self._settings.enforce_memory:
+            from kubernetesdlprofile import memory
+
+            memory.limit(self.RESERVED_MEM)
+
+    def _sign_of_life(self) -> "Optional[wire.Profile]":
         """For the courier's thread: what to report, unless no step was made since the last one."""
-        if not self._reports() or self.iterations == self._steps_reported:
+        if not self._speaks() or self.iterations == self._steps_reported:
             return None
         self._steps_reported = self.iterations
-        return self._profile(perf_counter(), samples=0)
-
-    def _profile(self, now: float, samples: int) -> wire.Profile:
-        # The courier's thread may see an epoch that has just begun beside its predecessor's last
-        # step: never below zero.
-        steps = max(0, self.iterations - self._began[1])
-        step_seconds = self.mean_iteration_duration if steps else 0.0
-        return wire.Profile(
-            *self._who(),
-            epoch=self.epoch,
-            step_seconds=step_seconds,
-            epoch_seconds=max(0.0, now - self._began[0]),
-            samples_per_second=samples / (steps * step_seconds) if step_seconds > 0 else 0.0,
-            memory_mib=0,  # which the courier looks up
-            gpu_util=0.0,
-            steps=steps,
-            iterations=self.iterations,
-            local_rank=self.LOCAL_RANK,
-        )
+        return self._profile(self.epoch, samples=0)
 
     def _stop(self, epoch: int, reason: str) -> None:
         """For the courier's thread. An answer for an epoch that is over is void."""
@@ -303,23 +274,46 @@ class KubeProfiler(ContextDecorator):
             self._alert = True
 
     def _leave(self) -> None:
+        import threading
+
         if threading.current_thread() is not threading.main_thread():
             return  # SystemExit would end this thread and leave the process as it is
         self._say_farewell(preempted=True)
-        if self._courier is not None and not self._courier.flush(LEAVE_SECONDS):
+        if not self._courier.flush(LEAVE_SECONDS):
             warn("the scheduler has not acknowledged all reports: an epoch may be repeated")
         sys.exit(self._settings.stop_exit_code)
 
     def _say_farewell(self, preempted: bool) -> None:
-        courier = self._own_courier()
-        if courier is not None and self._reports():
-            courier.post_farewell(wire.Finish(*self._who(), preempted=preempted))
+        if self._speaks():
+            self._own_courier().post_farewell(self._message("Finish", preempted=preempted))
 
-    def _last_farewell(self) -> Optional[wire.Finish]:
+    def _last_farewell(self) -> "Optional[wire.Finish]":
         """At the end of the process, of whose exit code nothing is known yet: only what is sure."""
         complete = self.epoch >= self.EPOCHS > self.EPOCHS_DONE and not hasattr(sys, "last_type")
-        return wire.Finish(*self._who(), preempted=False) if complete and self._reports() else None
+        return self._message("Finish", preempted=False) if complete and self._speaks() else None
 
+    def _message(self, kind: str, **fields: "Any") -> "Any":
+        """One of those in `wire`, from this process."""
+        from kubernetesdlprofile import wire
 
-def _local_time() -> datetime:
-    return datetime.now()  # noqa: DTZ005  # naive, as these attributes have always been
+        given = self._settings
+        return getattr(wire, kind)(given.job_id, given.attempt, given.rank, **fields)
+
+    def _profile(self, epoch: int, samples: int) -> "wire.Profile":
+        # The courier's thread may see an epoch that has just begun beside its predecessor's last
+        # step: never below zero.
+        steps = max(0, self.iterations - self._began[1])
+        step_seconds = self.mean_iteration_duration if steps else 0.0
+        profile: wire.Profile = self._message(
+            "Profile",
+            epoch=epoch,
+            step_seconds=step_seconds,
+            epoch_seconds=max(0.0, perf_counter() - self._began[0]),
+            samples_per_second=samples / (steps * step_seconds) if step_seconds > 0 else 0.0,
+            memory_mib=0,  # which the courier looks up
+            gpu_util=0.0,
+            steps=steps,
+            iterations=self.iterations,
+            local_rank=self.LOCAL_RANK,
+        )
+        return profile

@@ -11,6 +11,8 @@ from typing import Iterable, NamedTuple, Tuple, Union
 
 FIELDS = 10  # of a Profile
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
+_SIZES = {_VARINT: 0, _FIXED64: 8, _BYTES: 0, _FIXED32: 4}  # of a value, or 0: a number is first
+_ANSWER = {1: _VARINT, 2: _BYTES}  # fields of a reply
 
 
 class StartEpoch(NamedTuple):
@@ -73,23 +75,18 @@ def read_answer(reply: bytes) -> Tuple[bool, str]:
     stop, reason, at = False, "", 0
     while at < len(reply):
         key, at = _read_varint(reply, at)
-        kind, start = key & 7, at
-        if kind == _VARINT:
-            value, at = _read_varint(reply, at)
-        elif kind == _BYTES:
-            size, start = _read_varint(reply, at)
-            at = start + size
-        elif kind in (_FIXED64, _FIXED32):
-            at += 8 if kind == _FIXED64 else 4
-        else:
+        number, kind = key >> 3, key & 7
+        if kind not in _SIZES:
             raise ValueError(f"wire type {kind} is not known")
+        if _ANSWER.get(number, kind) != kind:
+            raise ValueError("a field has the wrong type")
+        value, at = (0, at) if _SIZES[kind] else _read_varint(reply, at)
+        start, at = at, at + (value if kind == _BYTES else _SIZES[kind])
         if at > len(reply):
             raise ValueError("the message ends within a field")
-        if key >> 3 in (1, 2) and kind != (_VARINT if key >> 3 == 1 else _BYTES):
-            raise ValueError("a field has the wrong type")
-        if key >> 3 == 1:
+        if number == 1:
             stop = value != 0
-        elif key >> 3 == 2:
+        elif number == 2:
             reason = reply[start:at].decode("utf-8")
     return stop, reason
 
@@ -100,17 +97,13 @@ def _varint(value: int) -> bytes:
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
-    out.append(value)
-    return bytes(out)
+    return bytes(out) + bytes([value])
 
 
 def _read_varint(data: bytes, at: int) -> Tuple[int, int]:
     value = 0
-    for shift in range(0, 70, 7):
-        if at >= len(data):
-            raise ValueError("the message ends within a number")
-        value |= (data[at] & 0x7F) << shift
-        at += 1
-        if data[at - 1] < 0x80:
-            return value, at
-    raise ValueError("a number is longer than ten bytes")
+    for shift, byte in enumerate(data[at : at + 10]):
+        value |= (byte & 0x7F) << 7 * shift
+        if byte < 0x80:
+            return value, at + shift + 1
+    raise ValueError("the message ends within a number, or that is longer than ten bytes")

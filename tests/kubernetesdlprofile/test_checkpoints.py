@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kubernetesdlprofile import checkpoints
+from kubernetesdlprofile import checkpoints, folders
 
 
 def write(path: Path, saved_at: float, whole: bool = True) -> str:
@@ -84,7 +84,7 @@ def test_tensorflows_checkpoints_are_found_in_each_of_their_forms(
 
 def test_a_jobs_folder_is_made_with_all_above_it_and_may_exist(tmp_path: Path) -> None:
     for _ in range(2):
-        assert checkpoints.folder(str(tmp_path / "snapshots"), "job") == str(
+        assert folders.folder(str(tmp_path / "snapshots"), "job") == str(
             tmp_path / "snapshots" / "job"
         )
 
@@ -95,7 +95,7 @@ def test_where_no_folder_can_be_made_a_private_one_is_used_and_said_to_lose_work
     (tmp_path / "snapshots").touch()  # a file
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    folder = Path(checkpoints.folder(str(tmp_path / "snapshots"), "job"))
+    folder = Path(folders.folder(str(tmp_path / "snapshots"), "job"))
     assert folder.is_dir()
     assert folder.stat().st_mode & 0o777 == 0o700
     (record,) = caplog.records

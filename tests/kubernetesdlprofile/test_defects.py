@@ -14,10 +14,11 @@ from kubernetesdlprofile import (
     __version__,
     checkpoints,
     courier,
+    folders,
+    http,
     kubeprofiler,
     memory,
     settings,
-    transport,
     wire,
 )
 from tests.kubernetesdlprofile.conftest import Environment, Run, Start
@@ -77,7 +78,7 @@ def test_x03_restarted_is_what_was_said_in_any_spelling(text: str | None, restar
 
 def test_x04_a_folder_for_snapshots_is_made_by_ranks_that_race(tmp_path: Path) -> None:
     for _ in range(2):
-        made = checkpoints.folder(str(tmp_path / "absent" / "snapshots"), "job")
+        made = folders.folder(str(tmp_path / "absent" / "snapshots"), "job")
     assert Path(made).is_dir()
 
 
@@ -363,7 +364,7 @@ def test_x30_it_needs_no_other_package_and_says_its_version(web: Any) -> None:
     project = Path(kubeprofiler.__file__).parent.parent / "pyproject.toml"
     assert "\ndependencies = []\n" in project.read_text()
     question = wire.StartEpoch("job", 1, 0, 0, 0)
-    transport.HttpTransport(web.address, "").call("StartEpoch", question, 30.0)
+    http.HttpTransport(web.address, "").call("StartEpoch", question, 30.0)
     assert web.headers[0]["User-Agent"] == f"kubernetesdlprofile/{__version__}"
 
 

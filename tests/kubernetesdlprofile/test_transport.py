@@ -14,13 +14,8 @@ import grpc
 import pytest
 
 from kubernetesdlprofile import wire
-from kubernetesdlprofile.transport import (
-    GrpcTransport,
-    HttpTransport,
-    Refused,
-    Unreachable,
-    connect,
-)
+from kubernetesdlprofile.http import HttpTransport
+from kubernetesdlprofile.transport import GrpcTransport, Refused, Unreachable, connect
 
 PROFILE = wire.Profile("job", 2, 0, 3, 0.1, 1.0, 320.0, 4000, 0.0, 10, 30, -1)
 QUESTION = wire.StartEpoch("job", 2, 0, 0, 3)
