@@ -1,31 +1,53 @@
-"""How much slower a training with steps of 1 ms is with the library than without it.
+"""How much more a training with steps of 1 ms takes with the library than without it, in per cent.
 
-Epochs with and without it take turns, in a process each; a figure is the median of the ratios of
-neighbours, less 1, in per cent. The daemon is present (answers at once), slow (in 5 s), or absent.
+The daemon is `present` (answers at once), `slow` (in 5 s), or `absent`. For each there is a process
+that trains for some epochs of 1.6 s, which is short: what an epoch costs counts much. A figure is
+
+    what a step costs: five steps without the library, ten with it, five without it, and so on; the
+    median of the ratios of these groups, less 1. All run the same code in the same memory, and
+    whatever else the machine does meets both alike.
+  + what an epoch costs: start_epoch, end_epoch, and all that other threads do meanwhile, which are
+    the library's; by all of its steps. The median of the epochs.
+
+Each median comes with an interval that has it with a certainty of 95 %, and so does their sum:
+
+    present, present_low, present_high      CPU
+    present_wall, …_low, …_high             time, as if the training stood while other threads run
+    present_start_ms                        how long `start_epoch` waits, which is bound, and in
+                                            none of the others
+
+Where the machine is busy an epoch takes longer, so that more of what is done at intervals falls
+into it: figures are too high then, rather than too low.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from math import comb
 from statistics import median
-from time import perf_counter
-from timeit import timeit
-from typing import Any
+from time import perf_counter, process_time, thread_time
+from typing import Any, NamedTuple
+from zlib import crc32
 
 import grpc
 
 from benchmarks import figures
+from kubernetesdlprofile.kubeprofiler import KubeProfiler
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as rpc
 
 STEP_SECONDS = 1e-3
-SLOW_SECONDS = 5.0
+DAEMONS = {"present": 0.0, "slow": 5.0, "absent": -1.0}  # seconds until it answers
+BLOCK = 5  # steps; a group has four
+CERTAINTY = 0.95
+DATA = bytes(4096)
 
 
 class Scheduler(rpc.ProfilerServicer):
@@ -65,99 +87,142 @@ def serve(seconds: float) -> tuple[str, Callable[[], None]]:
     return f"127.0.0.1:{port}", end
 
 
-class Training:
-    """A process that trains for an epoch whenever it is told to."""
+class Spent(NamedTuple):
+    """What one process found."""
 
-    def __init__(self, kind: str, steps: int, work: int, **environment: str) -> None:
-        words = ["--train", kind, "--steps", str(steps), "--work", str(work)]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.overhead", *words],
-            env={**os.environ, **environment},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        self.epoch()  # warms up
-
-    def epoch(self) -> float:
-        assert self._process.stdin
-        assert self._process.stdout
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        return float(self._process.stdout.readline())
-
-    def end(self) -> None:
-        self._process.kill()
-        self._process.communicate()
+    step_cpu: list[float]  # ratios of groups
+    step_wall: list[float]
+    epoch_cpu: list[float]  # by all of an epoch's steps
+    epoch_wall: list[float]
+    start_seconds: list[float]
 
 
-def overhead(seconds: float, turns: int, steps: int, work: int) -> float:
-    """Per cent: the median of the ratios of epochs that take turns."""
+def spent(seconds: float, epochs: int, groups: int, work: int) -> Spent:
+    """In a process of its own, with a daemon that answers after so many seconds."""
     address, end = serve(seconds)
+    words = ["--epochs", str(epochs), "--groups", str(groups), "--work", str(work)]
     with tempfile.TemporaryDirectory() as folder:
         given = {
             "KUBEPROFILER_SERVER": address,
             "KUBEPROFILER_SNAPSHOTS": folder,
-            "KUBEPROFILER_HEARTBEAT_SECONDS": "1",
             "JOB_UUID": "overhead",
             "EPOCHS_TO_BE_DONE": "1000000",
         }
-        bare, profiled = (Training(kind, steps, work, **given) for kind in ("bare", "profiled"))
-        ratios = []
-        for turn in range(turns):
-            first, second = (bare, profiled) if turn % 2 else (profiled, bare)
-            spent = {first: first.epoch(), second: second.epoch()}
-            ratios.append(spent[profiled] / spent[bare])
-        for training in (bare, profiled):
-            training.end()
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.overhead", *words],
+            env={**os.environ, **given},
+            check=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
     end()
-    return (median(ratios) - 1) * 100
+    return Spent(*json.loads(done.stdout))
+
+
+def told(name: str, found: Spent) -> dict[str, float]:
+    shown = {f"{name}_start_ms": round(median(found.start_seconds) * 1e3, 1)}
+    for key, parts in (
+        (name, (found.step_cpu, found.epoch_cpu)),
+        (f"{name}_wall", (found.step_wall, found.epoch_wall)),
+    ):
+        lows, highs = zip(*map(interval, parts), strict=True)
+        for suffix, ratios in (("", map(median, parts)), ("_low", lows), ("_high", highs)):
+            shown[key + suffix] = round((sum(ratios) - 1) * 100, 3)
+    return shown
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Two of them that have the median between them with some certainty, whatever they are drawn
+    from: as many are left out at either end as a fair coin allows."""
+    ordered, count, out, chance = sorted(values), len(values), 0, 2.0 ** -len(values)
+    while chance <= (1 - CERTAINTY) / 2:
+        out += 1
+        chance += comb(count, out) * 2.0**-count
+    return ordered[max(0, out - 1)], ordered[-max(1, out)]
+
+
+# --- the training -------------------------------------------------------------------------------
 
 
 def step(work: int) -> None:
-    sum(range(work))
+    # Not the sum of a range: that makes a million numbers, and so measures by which address each of
+    # the few that the library makes happens to be.
+    for _ in range(work):
+        crc32(DATA)
 
 
 def calibrated() -> int:
     """How much work takes 1 ms when nothing disturbs."""
-    best = min(timeit(lambda: step(100_000), number=1) for _ in range(50))
-    return round(100_000 * STEP_SECONDS / best)
+    least = float("inf")
+    for _ in range(50):
+        began = thread_time()
+        step(100)
+        least = min(least, thread_time() - began)
+    return round(100 * STEP_SECONDS / least)
 
 
-def train(profiled: bool, steps: int, work: int) -> None:
-    """For each line of input an epoch, whose seconds are printed."""
-    api: Any = None
-    if profiled:
-        from kubernetesdlprofile.kubeprofiler import KubeProfiler
+def train(epochs: int, groups: int, work: int) -> Spent:
+    api, found = KubeProfiler(), Spent([], [], [], [], [])
+    for _ in range(epochs + 1):
+        train_epoch(api, groups, work, found)
+    for ratios in found:
+        del ratios[: len(ratios) // (epochs + 1)]  # the first warms up
+    return found
 
-        api = KubeProfiler()
-    for _ in sys.stdin:
-        if profiled:
-            api.start_epoch()  # what it waits is bound, and not the steps': see docs/library.md
-        began = perf_counter()
-        for _ in range(steps):
+
+def train_epoch(api: KubeProfiler, groups: int, work: int, found: Spent) -> None:
+    before, began = clocks(), others()
+    api.start_epoch()
+    started = clocks()
+    cpu = started[0] - before[0]
+    found.start_seconds.append(started[1] - before[1])
+    steps = 0.0
+    for _ in range(groups):
+        times = [clocks()]
+        for library in (None, api, api, None):
+            make_steps(work, library)
+            times.append(clocks())
+        for clock, ratios in enumerate((found.step_cpu, found.step_wall)):
+            first, second, _, fourth, fifth = (at[clock] for at in times)
+            ratios.append((fourth - second) / (second - first + fifth - fourth))
+        steps += times[-1][0] - times[0][0]
+    before = clocks()
+    api.end_epoch()
+    ended = clocks()
+    threads = others() - began
+    found.epoch_cpu.append((cpu + ended[0] - before[0] + threads) / steps)
+    found.epoch_wall.append((ended[1] - before[1] + threads) / steps)
+
+
+def make_steps(work: int, api: KubeProfiler | None) -> None:
+    if api is None:
+        for _ in range(BLOCK):
             step(work)
-            if profiled:
-                api.measure()
-        if profiled:
-            api.end_epoch()
-        sys.stdout.write(f"{perf_counter() - began}\n")
-        sys.stdout.flush()
+    else:
+        for _ in range(BLOCK):
+            step(work)
+            api.measure()
+
+
+def clocks() -> tuple[float, float]:
+    return thread_time(), perf_counter()
+
+
+def others() -> float:
+    """CPU of all threads but this one."""
+    return process_time() - thread_time()
 
 
 def main() -> None:
-    options = figures.options(__doc__, turns=10, steps=500, work=0, train="")
-    if options.train:
-        train(options.train == "profiled", options.steps, options.work)
+    options = figures.options(__doc__, epochs=12, groups=80, work=0, only="")
+    if options.work:
+        json.dump(train(options.epochs, options.groups, options.work), sys.stdout)
         return
-    kinds, work = {"present": 0.0, "slow": SLOW_SECONDS, "absent": -1.0}, calibrated()
-    figures.show(
-        **{
-            name: round(overhead(seconds, options.turns, options.steps, work), 3)
-            for name, seconds in kinds.items()
-        }
-    )
+    work = calibrated()
+    shown: dict[str, float] = {}
+    for name in options.only.split() or DAEMONS:
+        shown |= told(name, spent(DAEMONS[name], options.epochs, options.groups, work))
+    figures.show(**shown)
 
 
 if __name__ == "__main__":
