@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from math import comb
 from multiprocessing.queues import Queue
 from pathlib import Path
 from statistics import mean
@@ -18,6 +19,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PUBLISHED = ROOT / "docs" / "figures" / "bench.json"
+CERTAINTY = 0.95
 PROGRAMS = ("benchmarks", "kubernetesdlprofile", "scheduler", "simulator")
 
 
@@ -54,6 +56,16 @@ def answered(client: Callable[..., None], calls: Sequence[tuple[Any, ...]]) -> l
     for process in clients:
         process.join()
     return parts
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Two of them that have the median between them with some certainty, whatever they are drawn
+    from: as many are left out at either end as a fair coin allows."""
+    ordered, count, out, chance = sorted(values), len(values), 0, 2.0 ** -len(values)
+    while chance <= (1 - CERTAINTY) / 2:
+        out += 1
+        chance += comb(count, out) * 2.0**-count
+    return ordered[max(0, out - 1)], ordered[-max(1, out)]
 
 
 def measured() -> str:

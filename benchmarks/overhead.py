@@ -28,9 +28,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from math import comb
 from statistics import median
 from time import perf_counter, process_time, thread_time
 from typing import Any, NamedTuple
@@ -46,7 +45,6 @@ from scheduler.v1 import scheduler_pb2_grpc as rpc
 STEP_SECONDS = 1e-3
 DAEMONS = {"present": 0.0, "slow": 5.0, "absent": -1.0}  # seconds until it answers
 BLOCK = 5  # steps; a group has four
-CERTAINTY = 0.95
 DATA = bytes(4096)
 
 
@@ -125,20 +123,10 @@ def told(name: str, found: Spent) -> dict[str, float]:
         (name, (found.step_cpu, found.epoch_cpu)),
         (f"{name}_wall", (found.step_wall, found.epoch_wall)),
     ):
-        lows, highs = zip(*map(interval, parts), strict=True)
+        lows, highs = zip(*map(figures.interval, parts), strict=True)
         for suffix, ratios in (("", map(median, parts)), ("_low", lows), ("_high", highs)):
             shown[key + suffix] = round((sum(ratios) - 1) * 100, 3)
     return shown
-
-
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Two of them that have the median between them with some certainty, whatever they are drawn
-    from: as many are left out at either end as a fair coin allows."""
-    ordered, count, out, chance = sorted(values), len(values), 0, 2.0 ** -len(values)
-    while chance <= (1 - CERTAINTY) / 2:
-        out += 1
-        chance += comb(count, out) * 2.0**-count
-    return ordered[max(0, out - 1)], ordered[-max(1, out)]
 
 
 # --- the training -------------------------------------------------------------------------------

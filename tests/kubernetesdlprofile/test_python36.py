@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import kubernetesdlprofile
+from benchmarks import size
 
 PACKAGE = Path(kubernetesdlprofile.__file__).parent
 
@@ -35,15 +36,6 @@ def test_the_library_needs_no_other_package(tmp_path: Path) -> None:
 
 
 def test_the_wheel_is_small_and_pure(tmp_path: Path) -> None:
-    words = [
-        "wheel",
-        "--no-deps",
-        "--no-build-isolation",
-        "--no-index",
-        "--wheel-dir",
-        str(tmp_path),
-    ]
-    subprocess.run([sys.executable, "-m", "pip", *words, PACKAGE.parent], check=True)
-    (wheel,) = tmp_path.iterdir()
+    wheel = size.wheel(tmp_path)
     assert wheel.name == f"kubernetesdlprofile-{kubernetesdlprofile.__version__}-py3-none-any.whl"
     assert wheel.stat().st_size < 40_000
