@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import ROOT
-from benchmarks.wanted import DAEMON, KUBERNETES, OPTIMIZER, Figure
+from benchmarks.wanted import DAEMON, KUBERNETES, LIBRARY, OPTIMIZER, Figure
 from simulator.charts import compared
 
-DOCUMENTS = ("docs/simulator.md", "docs/benchmarks.md")
+DOCUMENTS = ("docs/simulator.md", "docs/benchmarks.md", "docs/library.md")
 PLOTS = {
     "mean_h": "Mean completion time, by that of gpu_sharing",
     "p99_h": "99th percentile of completion times, by that of gpu_sharing",
@@ -59,7 +59,7 @@ def _figures(wanted: Sequence[Figure], run: Run) -> str:
     rows = []
     for figure in wanted:
         value = figure.found(run["figures"])
-        words = "not measured" if value is None else figure.words.format(value)
+        words = figure.told(run["figures"])
         if value is not None and not figure.met(value):
             words = f"**{words}**"
         rows.append([figure.what, words, figure.wanted(), f"`{figure.called()}`"])
@@ -182,6 +182,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 TABLES: Mapping[str, Callable[[Run], str]] = {
     "daemon": lambda run: _figures(DAEMON, run),
     "kubernetes": lambda run: _figures(KUBERNETES, run),
+    "library": lambda run: _figures(LIBRARY, run),
     "optimizer": lambda run: _figures(OPTIMIZER, run),
     "made": _made,
     "goals": _goals,

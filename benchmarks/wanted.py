@@ -24,6 +24,13 @@ class Figure:
         found: float | None = figures.get(self.part, {}).get(self.key)
         return found
 
+    def told(self, figures: Mapping[str, Mapping[str, Any]]) -> str:
+        """With its interval, where the benchmark tells one."""
+        keys = (self.key, f"{self.key}_low", f"{self.key}_high")
+        values = [figures.get(self.part, {}).get(key) for key in keys]
+        value, low, high = (None if v is None else self.words.format(v) for v in values)
+        return "not measured" if value is None else f"{value} ({low} to {high})" if low else value
+
     def met(self, value: float) -> bool:
         enough = self.least is None or value >= self.least
         return enough and (self.most is None or value <= self.most)
@@ -40,7 +47,7 @@ class Figure:
         return self.command or f"python -m benchmarks.{self.part} --json"
 
 
-PER_CENT, SECONDS, COUNT = "{:.2%}", "{:.3g} s", "{:,.0f}"
+PER_CENT, SECONDS, MS, COUNT = "{:.2%}", "{:.3g} s", "{:,.1f} ms", "{:,.0f}"
 SMALL = "python -m benchmarks.decision --gpus 64 --jobs 160 --json"
 LARGE = "python -m benchmarks.decision --gpus 20000 --jobs 50000 --json"
 
@@ -74,8 +81,6 @@ DAEMON = (
     Figure("submissions", "state_daemon_cpu_seconds", "the daemon's CPU for that", SECONDS),
     Figure("cli", "cpu_ms", "CPU of `scheduler-state`", "{:.0f} ms", most=120),
     Figure("cli", "ratio", "how many times that of `python -c pass`", "{:.1f}"),
-    Figure("measure", "ns", "one `measure()`", "{:.0f} ns", most=150),
-    Figure("measure", "ratio", "how many times an empty method call", "{:.1f}"),
     Figure("crash", "kills", "`kill -9` of the daemon under load, times", COUNT),
     Figure("crash", "lost", "jobs lost by that", COUNT, most=0),
     Figure("crash", "doubled", "runs doubled", COUNT, most=0),
@@ -89,6 +94,50 @@ DAEMON = (
         most=30 * MB,
     ),
     Figure("hostile", "internal_errors", "internal errors", COUNT, most=0),
+)
+
+LIBRARY = (
+    Figure("measure", "ns", "one `measure()`", "{:.0f} ns", most=150),
+    Figure("measure", "ratio", "how many times an empty method call", "{:.1f}"),
+    Figure("measure", "bytes", "bytes that stay allocated after each", COUNT, most=0),
+    Figure(
+        "measure",
+        "p99_us",
+        "the 99th percentile while the sender's thread is busy",
+        "{:.2f} µs",
+        most=2,
+    ),
+    Figure("measure", "import_ms", "CPU to import it, beside the interpreter's", MS, most=15),
+    Figure(
+        "measure", "make_ms", "the same with `KubeProfiler()` and all it needs, without gRPC", MS
+    ),
+    *(
+        Figure("overhead", daemon + clock, f"{what}: the scheduler {how}", "{:.2f} %", most=0.5)
+        for daemon, how in (
+            ("present", "answers"),
+            ("slow", "answers after 5 s"),
+            ("absent", "is away"),
+        )
+        for clock, what in (
+            ("", "CPU of steps of 1 ms, more than without the library"),
+            ("_wall", "the same in time"),
+        )
+    ),
+    Figure("overhead", "present_start_ms", "`start_epoch()` waits: the scheduler answers", MS),
+    Figure("overhead", "slow_start_ms", "the same: it answers after 5 s", MS, most=1_050),
+    Figure("overhead", "absent_start_ms", "the same: it is away", MS, most=1_050),
+    Figure("size", "imported", "lines of code that are imported at once", COUNT),
+    Figure("size", "training", "that a training loads, heard by gRPC, without trouble", COUNT),
+    Figure("size", "whole", "in all", COUNT, most=500),
+    Figure("size", "wheel_kb", "the wheel", "{:.0f} kB", most=40),
+    Figure(
+        "legacy",
+        "requests_per_second",
+        "requests of old images beside a daemon that is planning, per second",
+        COUNT,
+        least=1_000,
+    ),
+    Figure("legacy", "p99_ms", "the 99th percentile of their latency", "{:.0f} ms"),
 )
 
 KUBERNETES = (

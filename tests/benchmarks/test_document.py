@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import document
-from benchmarks.figures import PUBLISHED, ROOT, Left
+from benchmarks.figures import PUBLISHED, ROOT, Left, interval
 from benchmarks.policies import CASES, FIGURES, Case, Run, tabled
 from benchmarks.wanted import Figure
 
@@ -100,6 +100,20 @@ def test_what_a_figure_should_be(
 
 def test_a_figure_that_was_not_measured_is_said_to_be_so() -> None:
     assert "| not measured |" in table("daemon", run())
+
+
+def test_an_interval_is_told_with_its_figure() -> None:
+    found = {"overhead": {"slow": 0.4, "slow_low": 0.3, "slow_high": 0.6}}
+    assert Figure("overhead", "slow", "it", "{:.2f} %").told(found) == "0.40 % (0.30 % to 0.60 %)"
+    assert Figure("overhead", "fast", "it").told(found) == "not measured"
+
+
+@pytest.mark.parametrize(("count", "left_out"), [(5, 0), (6, 0), (12, 2), (100, 39)])
+def test_an_interval_leaves_out_as_many_at_either_end_as_a_coin_allows(
+    count: int, left_out: int
+) -> None:
+    # Tables of the sign test: 6 values have the median between them in 97 of 100 cases.
+    assert interval(range(count)) == (left_out, count - 1 - left_out)
 
 
 def test_a_table_has_the_mean_over_the_draws() -> None:
