@@ -127,8 +127,7 @@ class Legacy:
             if epoch:
                 self._ended(told, said, epoch)
                 return ""
-        self._alive(told, said)
-        return ""
+        return self._alive(told, said)
 
     def _end_epoch(self, told: _Told) -> str:
         done = oldwire.done(told.body)
@@ -183,8 +182,10 @@ class Legacy:
             said = replace(said, epoch_seconds=oldwire.credible(said, run, self.now()))
         self.profiler.end_epochs([said.profile(told.job, told.attempt, epoch)], told.token)
 
-    def _alive(self, told: _Told, said: oldwire.Report) -> None:
-        self.profiler.report([said.profile(told.job, told.attempt)], told.token)
+    def _alive(self, told: _Told, said: oldwire.Report) -> str:
+        """The library of today reads the answer; all others leave it unread."""
+        why = self.profiler.report([said.profile(told.job, told.attempt)], told.token)
+        return "" if why is None else STOP
 
     def _number(self, key: RunKey) -> None:
         """From now on this run's word counts."""

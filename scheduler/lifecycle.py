@@ -200,7 +200,11 @@ def _(event: EpochEnded, draft: Draft) -> None:
 def _(event: Finished, draft: Draft) -> None:
     job = draft.jobs.get(event.job_id)
     if job and (run := _heard(job, event.attempt, draft.now)):
-        draft.put(replace(job, run=replace(run, finished=run.finished or not event.preempted)))
+        if not event.preempted:
+            run = replace(run, finished=True)
+        elif run.stop_at_epoch is not None:  # it may have been told within an epoch, and left there
+            run = replace(run, stop_at_epoch=min(run.stop_at_epoch, run.epoch_started))
+        draft.put(replace(job, run=run))
 
 
 @_apply.register

@@ -52,8 +52,8 @@ class Profiler(pb_grpc.ProfilerServicer):
 
     def Report(self, request: pb.ReportRequest, context: grpc.ServicerContext) -> pb.Ack:
         token = token_of(context)
-        self.report(self._profiles(request.profiles, token), token)
-        return pb.Ack()
+        reason = self.report(self._profiles(request.profiles, token), token)
+        return pb.Ack(stop=reason is not None, reason=reason)
 
     def EndEpoch(
         self, request: pb.EndEpochRequest, context: grpc.ServicerContext
@@ -78,9 +78,17 @@ class Profiler(pb_grpc.ProfilerServicer):
             job = self.view().jobs.get(job.id, job)
         return _may_start(job, attempt, epoch)
 
-    def report(self, profiles: Sequence[Profile], token: str | None) -> None:
+    def report(self, profiles: Sequence[Profile], token: str | None) -> str | None:
+        """Why the last one's run is to leave; None: it may stay. Told also within an epoch, so
+        that whoever can save there has the time that is left until the deadline."""
         self._prove(profiles, token)
         self._ask([Reported(p.job_id, p.attempt, p.memory_mib) for p in profiles])
+        last = profiles[-1]
+        job = self.view().jobs.get(last.job_id)
+        run = job.run if job else None
+        if run is None or run.attempt != last.attempt:
+            return _over(last.attempt)
+        return None if run.stop_at_epoch is None else run.stop_reason
 
     def end_epochs(self, profiles: Sequence[Profile], token: str | None) -> int:
         """How many epochs are done then, of the last one's job."""
@@ -139,11 +147,15 @@ def _may_start(job: Job, attempt: int, epoch: int) -> str | None:
     """The same for every rank that asks, because it hangs on what is committed alone."""
     run = job.run
     if run is None or run.attempt != attempt:
-        return f"attempt {attempt} is over"
+        return _over(attempt)
     asked = run.stop_at_epoch is not None and epoch >= run.stop_at_epoch
     if asked and epoch < run.max_epochs - 1:  # the last epoch is never interrupted
         return run.stop_reason
     return None
+
+
+def _over(attempt: int) -> str:
+    return f"attempt {attempt} is over"
 
 
 def _located(profile: Profile, view: View) -> Profile:

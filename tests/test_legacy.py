@@ -73,7 +73,7 @@ def may_go_on(old: Legacy, job: Job) -> bool:
 def ended(old: Legacy, job: Job, steps: int, **more: Any) -> None:
     """W3."""
     told = {"rank": 0, "iternum": steps, "gpumem": 250, "meandur": 0.1, "epochDur": 2.5, **more}
-    assert ask(old, "POST", f"/profiling/{job.id}", told) == Reply(200, "")
+    assert ask(old, "POST", f"/profiling/{job.id}", told).status == 200
 
 
 def done(old: Legacy, job: Job, epochs: int) -> None:
@@ -118,6 +118,17 @@ def test_a_sign_of_life_and_another_rank_end_no_epoch(served: Serving, old: Lega
     assert served.job(job.id).epochs_done == 0
     assert served.job(job.id).memory_mib == 9000
     assert run_of(served, job).heard_at is not None
+
+
+def test_a_sign_of_life_is_answered_with_a_digit_when_it_is_to_leave(
+    served: Serving, old: Legacy
+) -> None:
+    job = served.running(priority=1)
+    sign = {"rank": 0, "iternum": 3, "gpumem": 0, "meandur": 0.1}
+    assert ask(old, "POST", f"/profiling/{job.id}", sign) == Reply(200, "")
+    served.submit("urgent", gpus_min=2, gpus_max=2, priority=10)
+    eventually(lambda: run_of(served, job).phase is RunPhase.STOPPING)
+    assert ask(old, "POST", f"/profiling/{job.id}", sign) == Reply(200, "1")
 
 
 def test_a_memory_of_0_lowers_nothing(served: Serving, old: Legacy) -> None:

@@ -253,6 +253,17 @@ def test_a_run_that_leaves_because_it_was_asked_to_has_not_finished() -> None:
     assert not the_run(left).finished
 
 
+def test_a_run_that_was_told_within_an_epoch_and_left_there_goes_on_later() -> None:
+    asked = after(view(on(job("a"), share())), EpochStarted(A, 1, 3), Cancelled(A, graceful=True))
+    running = asked.jobs[A]
+    assert running.run
+    assert running.run.stop_at_epoch == 4
+    preempted = replace(asked, jobs={A: replace(running, cancelled=False)})
+    left = after(preempted, Finished(A, 1, preempted=True))
+    assert the_run(left).told_to_stop
+    assert after(left, look(pod(running, PodState.SUCCEEDED, exit_code=0))).jobs[A].waiting
+
+
 def test_finished_is_not_taken_back() -> None:
     words = Finished(A, 1), Finished(A, 1, preempted=True)
     assert the_run(after(view(on(job("a"), share())), *words)).finished

@@ -101,6 +101,26 @@ def test_a_sign_of_life_is_heard_and_teaches_memory(served: Serving) -> None:
     assert heard.run.heard_at is not None
 
 
+def test_a_sign_of_life_is_answered_with_whether_to_leave(served: Serving) -> None:
+    job = served.running(priority=1)
+    request = pb.ReportRequest(profiles=[pb.Profile(job_id=job.id, attempt=1, steps=7)])
+    assert served.jobs.Report(request, metadata=of(job), timeout=10) == pb.Ack()
+    served.submit("urgent", gpus_min=2, gpus_max=2, priority=10)
+    eventually(lambda: served.job(job.id).run.phase is RunPhase.STOPPING)  # type: ignore[union-attr]
+    told = served.jobs.Report(request, metadata=of(job), timeout=10)
+    assert told.stop
+    assert "urgent" in told.reason
+
+
+def test_a_sign_of_life_of_a_run_that_is_over_is_answered_so(served: Serving) -> None:
+    job = served.running()
+    served.people.CancelJob(pb.CancelJobRequest(job=job.id), metadata=by("ada"), timeout=10)
+    eventually(lambda: served.job(job.id).outcome)
+    request = pb.ReportRequest(profiles=[pb.Profile(job_id=job.id, attempt=1)])
+    told = served.jobs.Report(request, metadata=of(job), timeout=10)
+    assert (told.stop, told.reason) == (True, "attempt 1 is over")
+
+
 def test_a_job_says_that_it_has_finished(served: Serving) -> None:
     job = served.running()
     other_rank = pb.FinishRequest(job_id=job.id, attempt=1, rank=1)

@@ -26,7 +26,7 @@ class HttpTransport:
         said = b""
         for what, whose, body in _requests(method, message):
             said = self._send(what, whose, body, timeout_seconds)
-        stop = method == "StartEpoch" and said == b"1"
+        stop = said == b"1" and method in ("StartEpoch", "Report")
         return stop, "asked to stop" if stop else ""
 
     def close(self) -> None:

@@ -133,7 +133,7 @@ class KubeProfiler(ContextDecorator):
 
     def end(self) -> None:
         """The training is complete, also if it took fewer epochs than were planned."""
-        self._say_farewell(preempted=self.has_to_stop and self.epoch < self.EPOCHS)
+        self._say_farewell(preempted=self.should_stop and self.epoch < self.EPOCHS)
 
     # --- beside them ----------------------------------------------------------------------------
 
@@ -175,8 +175,10 @@ class KubeProfiler(ContextDecorator):
 
     @property
     def should_stop(self) -> bool:
-        """Whether the scheduler wants this process to leave before it begins another epoch."""
-        return self.has_to_stop
+        """Whether the scheduler wants this process to leave before it begins another epoch. Who is
+        alone may be told within one; several processes would be told at different moments."""
+        alone = self.NUM_GPUS * self.NUM_NODES <= 1 and self.epoch < self.EPOCHS - 1
+        return self.has_to_stop or (alone and self.checkpoint_requested)
 
     @property
     def mean_iteration_duration(self) -> float:

@@ -590,5 +590,9 @@ class AgentProcess(_message.Message):
     def __init__(self, pid: _Optional[int] = ..., memory_mib: _Optional[int] = ..., pod: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class Ack(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("stop", "reason")
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    stop: bool
+    reason: str
+    def __init__(self, stop: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...

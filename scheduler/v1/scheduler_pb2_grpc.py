@@ -447,7 +447,7 @@ class ProfilerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Report(self, request, context):
-        """Signs of life between epochs.
+        """Signs of life between epochs. The answer says whether the run is to leave.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

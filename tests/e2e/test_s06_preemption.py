@@ -1,6 +1,12 @@
 """S06: a job of higher priority makes another stop at its epoch's end; nothing is lost."""
 
+from pathlib import Path
+
+import pytest
+
 from tests.e2e.conftest import Daemons, Gates, Train
+
+EARLY = Path(__file__).with_name("early.py")
 
 
 def test_an_urgent_job_stops_another_between_two_epochs(
@@ -48,3 +54,23 @@ def test_the_last_epoch_is_never_interrupted(daemons: Daemons, gates: Gates, tra
     gate.open()
     daemon.wait_state(last="FINISHED", urgent="FINISHED")
     assert daemon.state_of()["jobs"][1]["attempt"] == 1
+
+
+def test_who_can_save_within_an_epoch_is_told_there(
+    daemons: Daemons, gates: Gates, train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCHEDULER_HEARTBEAT_SECONDS", "1")
+    daemon, gate = daemons("1x16384"), gates("short")
+    early = [*train()[:-1], str(EARLY)]
+    job_id = daemon.submit(*early, "--max_epochs", "5", "early")
+    daemon.wait(lambda jobs: jobs["early"].HasField("heard_at"))
+    daemon.submit(*train(gate), "--max_epochs", "1", "--priority", "10", "urgent")
+    made_room = daemon.wait_state(urgent="RUNNING")["early"]
+    assert (made_room.state, made_room.preempted, made_room.epochs_done) == ("QUEUED", True, 0)
+    gate.open()
+    ended = daemon.wait_state(early="FINISHED")["early"]
+    assert (ended.epochs_done, ended.attempt) == (5, 2)
+    logs = daemon.run("scheduler-get-logs", job_id).stdout
+    assert "told to leave, by start_epoch False" in logs
+    assert "begins with 1000 steps done, 0 epochs" in logs
+    assert not any("lost_work_seconds" in fact.data_json for fact in daemon.story(job_id))

@@ -42,6 +42,7 @@ class Recorder(rpc.ProfilerServicer):
         self.heard: list[tuple[str, Any]] = []  # (method, message), when it was understood
         self.metadata: list[dict[str, Any]] = []
         self.stop_at: int | None = None
+        self.asked_to_leave = False  # told beside each sign of life
         self.refuse: dict[str, grpc.StatusCode] = {}
         self.answering = threading.Event()  # cleared: nobody gets an answer
         self.answering.set()
@@ -54,7 +55,7 @@ class Recorder(rpc.ProfilerServicer):
 
     def Report(self, request: Any, context: grpc.ServicerContext) -> pb.Ack:
         self._hear("Report", request, context)
-        return pb.Ack()
+        return pb.Ack(stop=self.asked_to_leave)
 
     def EndEpoch(self, request: Any, context: grpc.ServicerContext) -> pb.EndEpochReply:
         self._hear("EndEpoch", request, context)

@@ -292,6 +292,21 @@ def test_x22_within_an_epoch_a_checkpoint_is_asked_for() -> None:
     assert kubeprofiler.KubeProfiler.checkpoint_requested is False
 
 
+@pytest.mark.parametrize(("gpus", "told"), [("1", "True"), ("2", "False")])
+def test_x22_who_trains_alone_is_told_to_leave_within_an_epoch(
+    run_script: Run, job_environment: Environment, recorder: Any, gpus: str, told: str
+) -> None:
+    recorder.asked_to_leave = True
+    source = BEGIN + "api.start_epoch()\n"
+    source += "while not api.checkpoint_requested: api.measure()\n"
+    source += "print(api.should_stop, api.has_to_stop); api.epoch = api.EPOCHS - 1\n"
+    source += "print(api.should_stop); api.epoch = 0; api.end()"
+    more = {"NUM_GPUS": gpus, "KUBEPROFILER_HEARTBEAT_SECONDS": "0.01"}
+    done = run_script(source, job_environment, **more)
+    assert done.stdout == f"{told} False\nFalse\n"  # the last epoch is never interrupted
+    assert recorder.of("Finish")[0].preempted is (told == "True")
+
+
 def test_x23_training_waits_a_second_for_an_answer_and_no_longer(
     run_script: Run, job_environment: Environment, recorder: Any
 ) -> None:

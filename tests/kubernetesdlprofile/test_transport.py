@@ -128,6 +128,7 @@ def test_only_a_single_digit_stops(reply: bytes) -> None:
         assert HttpTransport(address, "").call("StartEpoch", QUESTION, LONG) == (False, "")
     with answering(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1") as address:
         assert HttpTransport(address, "").call("StartEpoch", QUESTION, LONG)[0]
+        assert HttpTransport(address, "").call("Report", [PROFILE], LONG)[0]
 
 
 def test_a_reset_connection_is_no_answer() -> None:
