@@ -124,6 +124,7 @@ def spec_of(spec: pb.JobSpec) -> Record:
         "memory_mib": _said(spec, "memory_mib"),
         "hours_estimate": _said(spec, "hours_estimate"),
         "retries": spec.retries,
+        "keep_library": spec.keep_library,
         "held": spec.held,
     }
 

@@ -56,6 +56,11 @@ def _add_what(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--port_mapping", metavar="HOST:JOB,..", type=_ports, default=[], help="ports to open"
     )
+    group.add_argument(
+        "--keep_library",
+        action="store_true",
+        help="its own kubernetesdlprofile, also if that is older than this project",
+    )
     for flag, of_what in (
         ("--max_epochs", "epochs to train; for the forecast of its end"),
         ("--batch_size", "with the next, for the number of steps in an epoch"),
@@ -177,6 +182,7 @@ def spec(options: argparse.Namespace) -> pb.JobSpec:
         priority=options.priority,
         hours_estimate=options.est_nhours,
         retries=options.retries,
+        keep_library=options.keep_library,
         project=options.project,
         experiment=options.experiment,
         labels=_key_values(options.label),

@@ -205,6 +205,7 @@ _FLAGS = {
     "held": "--hold",
     "hours_estimate": "--est_nhours",
     "retries": "--retries",
+    "keep_library": "--keep_library",
 }
 
 

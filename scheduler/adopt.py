@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 
 from scheduler.draft import Change, Draft
+from scheduler.learning import kind_of
 from scheduler.lifecycle import asked_to_stop
 from scheduler.model import (
     Gpu,
@@ -169,6 +170,13 @@ def _started(
         epochs_before=job.epochs_done,
         expected_seconds=expected_seconds if 0.0 < expected_seconds < math.inf else 0.0,
         epoch_started=job.epochs_done - 1,
+        renew_library=_outdated(job, draft),
     )
     started_at = draft.now if job.started_at is None else job.started_at
     return replace(job, run=run, attempts=run.attempt, started_at=started_at)
+
+
+def _outdated(job: Job, draft: Draft) -> bool:
+    """Whether it would speak as one of its kind did, with a library of before this project."""
+    kind = draft.kinds.get(kind_of(job.spec))
+    return kind is not None and kind.old_library and not job.spec.keep_library

@@ -132,6 +132,13 @@ class Draft:
         kind = learning.kind_with(self.kinds.get(name, Kind()), job, names)
         self.kinds = {**self.kinds, name: kind}
 
+    def teach(self, job: Job, *, old_library: bool) -> None:
+        """What is known of its kind as soon as one of it shows it."""
+        name = learning.kind_of(job.spec)
+        kind = self.kinds.get(name, Kind())
+        if kind.old_library != old_library:
+            self.kinds = {**self.kinds, name: replace(kind, old_library=old_library)}
+
     def done(self) -> Change:
         view = replace(
             self._before,

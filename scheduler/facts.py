@@ -92,6 +92,8 @@ def _run(old: Job, job: Job, now: Time) -> Iterator[Fact]:
         told: dict[str, Value] = {"gpus": gpus or "none", "epochs_done": done}
         if run.expected_seconds:
             told |= {"placement": run.placement, "expected_seconds": run.expected_seconds}
+        if run.renew_library:
+            told["library"] = "renewed"
         yield Fact(now, "run_started", job.id, run.attempt, told)
         return
     if was.phase is RunPhase.STARTING and run.phase is not RunPhase.STARTING:

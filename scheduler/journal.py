@@ -31,6 +31,7 @@ from scheduler.model import (
     Job,
     Node,
     Observed,
+    OldLibrary,
     Pod,
     Profile,
     Reported,
@@ -113,10 +114,13 @@ _KINDS: tuple[Any, ...] = (  # classes
     Finished,
     EpochEnded,  # its profile's values
     Observed,  # the difference to the one before
+    OldLibrary,
 )
 _NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
 _VALUES: dict[type, attrgetter[tuple[Any, ...]]] = {
-    kind: attrgetter(*(field.name for field in fields(kind))) for kind in _KINDS[:-2]
+    kind: attrgetter(*(field.name for field in fields(kind)))
+    for kind in _KINDS
+    if kind not in (EpochEnded, Observed)
 }
 _VALUES[EpochEnded] = attrgetter(*(f"profile.{field.name}" for field in fields(Profile)))
 

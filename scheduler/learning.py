@@ -122,6 +122,7 @@ def kind_with(kind: Kind, job: Job, name_of: Mapping[JobId, str]) -> Kind:
         memory_mib=max(kind.memory_mib, job.memory_mib),
         gpu_util=_blended(kind.gpu_util, job.gpu_util, min(jobs, EPOCHS_REMEMBERED)),
         epochs=kind.epochs + weight * (job.epochs_done - kind.epochs),
+        old_library=kind.old_library,
     )
 
 

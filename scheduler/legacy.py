@@ -12,13 +12,15 @@ import re
 import threading
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from scheduler import admission, oldwire
 from scheduler.api import Api
 from scheduler.errors import Forbidden, NotFound, Rejected, SchedulerError, Unauthenticated
 from scheduler.http11 import Reply, Request
-from scheduler.model import Job, JobId, RunKey, Time, View
+from scheduler.learning import kind_of
+from scheduler.model import Job, JobId, OldLibrary, RunKey, Time, View
 from scheduler.profiler import Profiler
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.values import replace
@@ -95,7 +97,10 @@ class Legacy:
         job = self._job(rest.partition("/")[0] if verb in _LONGER else rest)
         told = _Told(job, _attempt(request, job), self._token(job, request, caller), request.body)
         self.profiler.job(job.id, told.attempt, told.token)  # before anything is done
-        return Reply(200, act(self, told))
+        said = act(self, told)
+        if verb in _RENEWABLE and "x-attempt" not in request.headers:
+            self._old(told)
+        return Reply(200, said)
 
     def _job(self, text: str) -> Job:
         job = self.view().jobs.get(job_id(text))
@@ -160,6 +165,13 @@ class Legacy:
         except Rejected as error:
             raise type(error)(oldwire.in_its_words(str(error))) from error
 
+    def _old(self, told: _Told) -> None:
+        """Whoever speaks so has a library that the one of today can take the place of."""
+        kind = self.view().kinds.get(kind_of(told.job.spec))
+        if kind is None or not kind.old_library:
+            with suppress(SchedulerError):  # then the next request says it
+                self.profiler.inbox.put(OldLibrary(told.job.id, told.attempt))
+
     # --- epochs -------------------------------------------------------------------------------
 
     def _epoch(self, told: _Told, said: oldwire.Report) -> int | None:
@@ -207,6 +219,7 @@ _PATHS = {
     "signal_end": ("POST", Legacy._signal_end),
     "signal_end_profiling": ("POST", Legacy._signal_end_profiling),
 }
+_RENEWABLE = {"has_to_stop", "profiling", "end_epoch"}  # the oldest of all is called otherwise
 _LONGER = {"signal_end_profiling"}  # after the job comes what we call its attempt
 
 

@@ -47,6 +47,7 @@ from scheduler.model import (
     Job,
     Node,
     Observed,
+    OldLibrary,
     Outcome,
     Pod,
     PodState,
@@ -205,6 +206,13 @@ def _(event: Finished, draft: Draft) -> None:
         elif run.stop_at_epoch is not None:  # it may have been told within an epoch, and left there
             run = replace(run, stop_at_epoch=min(run.stop_at_epoch, run.epoch_started))
         draft.put(replace(job, run=run))
+
+
+@_apply.register
+def _(event: OldLibrary, draft: Draft) -> None:
+    job = draft.jobs.get(event.job_id)
+    if job and (run := job.run) and run.attempt == event.attempt:
+        draft.teach(job, old_library=True)
 
 
 @_apply.register

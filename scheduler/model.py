@@ -120,6 +120,7 @@ class JobSpec:
     held: bool = False  # submitted, but not to be started before it is released
     hours_estimate: float = 0.0
     retries: int = 0
+    keep_library: bool = False  # also if it is older than what the daemon could give it
 
 
 class RunPhase(StrEnum):
@@ -168,6 +169,7 @@ class Run:
     stop_at_epoch: int | None = None  # every rank is told to stop at the start of this epoch
     stop_reason: str = ""
     kill_at: Time | None = None
+    renew_library: bool = False  # its image's own is too old: see `Kind.old_library`
     over_mib: int = (
         0  # by how much more than its share it was last seen to take, without room for it
     )
@@ -197,6 +199,7 @@ class Kind:
     memory_mib: int = 0  # the most that one of them was measured to need
     gpu_util: float = 0.0
     epochs: float = 0.0  # that one of them does
+    old_library: bool = False  # one of them spoke as the library did before this project
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,6 +360,14 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
+class OldLibrary:
+    """A run has spoken as the client library did before this project."""
+
+    job_id: JobId
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """The whole cluster, as a look that began at `at` found it. Never a difference.
 
@@ -368,7 +379,17 @@ class Observed:
     pods: tuple[Pod, ...] = ()
 
 
-Event = Submitted | Cancelled | Updated | EpochStarted | Reported | EpochEnded | Finished | Observed
+Event = (
+    Submitted
+    | Cancelled
+    | Updated
+    | EpochStarted
+    | Reported
+    | EpochEnded
+    | Finished
+    | OldLibrary
+    | Observed
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,6 +403,7 @@ class Launch:
     epochs_done: int
     max_epochs: int
     token: str
+    renew_library: bool = False  # it is to find the library of today before any other
 
 
 @dataclass(frozen=True, slots=True)

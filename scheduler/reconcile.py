@@ -58,6 +58,7 @@ def _launch(job: Job, run: Run, view: View) -> Launch | None:
         epochs_done=run.epochs_before,
         max_epochs=run.max_epochs,
         token=job.token,
+        renew_library=run.renew_library,
     )
 
 

@@ -70,6 +70,7 @@ def spec(message: pb.JobSpec, user: str) -> JobSpec:
             message.hours_estimate if message.HasField("hours_estimate") else None
         ),
         retries=message.retries,
+        keep_library=message.keep_library,
     )
 
 
@@ -214,6 +215,7 @@ def spec_message(spec: JobSpec, private: bool = True) -> pb.JobSpec:
         held=spec.held,
         hours_estimate=spec.hours_estimate or None,
         retries=spec.retries,
+        keep_library=spec.keep_library,
         user=spec.user,
     )
 

@@ -8,9 +8,11 @@ import pytest
 
 from scheduler.adopt import adopt, resized, stoppable
 from scheduler.invariants import check
+from scheduler.learning import kind_of
 from scheduler.model import (
     Job,
     JobId,
+    Kind,
     Node,
     Outcome,
     Plan,
@@ -65,6 +67,18 @@ def test_a_job_starts_where_it_was_wished_to() -> None:
     assert (run.started_at, run.phase_at, run.heard_at) == (NOW, NOW, None)
     assert (run.epochs_before, run.epoch_started) == (3, 2), "not let into any epoch yet"
     assert after.held == {("n1", "gpu0"): {(A, 3): 4000}}
+
+
+@pytest.mark.parametrize(
+    ("old", "keep", "renewed"), [(True, False, True), (True, True, False), (False, False, False)]
+)
+def test_a_job_of_a_kind_that_spoke_as_an_old_library_is_given_the_new_one(
+    old: bool, keep: bool, renewed: bool
+) -> None:
+    waiting = job("a", 4000)
+    waiting = replace(waiting, spec=replace(waiting.spec, keep_library=keep))
+    before = replace(view(waiting), kinds={kind_of(waiting.spec): Kind(old_library=old)})
+    assert run_of(adopted(before, {"a": (share(4000),)})).renew_library is renewed
 
 
 @pytest.mark.parametrize(

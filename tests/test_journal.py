@@ -23,6 +23,7 @@ from scheduler.model import (
     Kind,
     Launch,
     Observed,
+    OldLibrary,
     Pod,
     PodState,
     Profile,
@@ -38,7 +39,10 @@ from scheduler.ports import Step
 from tests.core import NOW, RULES, job, look, node, on, pod, share, spec, view
 from tests.strategies import values
 
-KINDS = (Submitted, Cancelled, Updated, EpochStarted, Reported, EpochEnded, Finished, Observed)
+KINDS = (
+    *(Submitted, Cancelled, Updated, EpochStarted, Reported, EpochEnded, Finished, Observed),
+    OldLibrary,
+)
 DECIDER = Decider("fifo_sharing", replace(RULES, plan_every_seconds=3.0))
 
 # --- the news -----------------------------------------------------------------------------------

@@ -131,6 +131,26 @@ def test_a_sign_of_life_is_answered_with_a_digit_when_it_is_to_leave(
     assert ask(old, "POST", f"/profiling/{job.id}", sign) == Reply(200, "1")
 
 
+def test_whoever_speaks_as_an_old_library_that_can_be_replaced_is_known_for_it(
+    served: Serving, old: Legacy
+) -> None:
+    def known() -> bool:
+        kinds = served.scheduler.view.kinds.values()
+        return any(kind.old_library for kind in kinds)
+
+    job = served.running()
+    form = b"meanIterDuration=0.5&endTime=1&gpuUsage=400&gpuMemUsage=90"
+    assert ask(old, "POST", f"/signal_end_profiling/{job.id}/1", form).status == 200
+    assert ask(old, "POST", f"/signal_end/{job.id}").status == 200
+    sign = {"rank": 0, "iternum": 3, "gpumem": 0, "meandur": 0.1}
+    assert ask(old, "POST", f"/profiling/{job.id}", sign, job.token, attempt="1").status == 200
+    assert not known(), (
+        "the oldest of all is made otherwise, and the library of today is no old one"
+    )
+    assert may_go_on(old, job)
+    eventually(known)
+
+
 def test_a_memory_of_0_lowers_nothing(served: Serving, old: Legacy) -> None:
     job = served.running(memory_mib=1000)
     ended(old, job, 4, gpumem=0)

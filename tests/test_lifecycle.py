@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from scheduler.learning import kind_of
 from scheduler.lifecycle import EXIT_STOPPED, restored
 from scheduler.model import (
     Cancelled,
@@ -13,6 +14,7 @@ from scheduler.model import (
     Job,
     JobId,
     JobSpec,
+    OldLibrary,
     Outcome,
     PodState,
     Reported,
@@ -550,3 +552,18 @@ def test_what_is_forgotten_in_a_step_is_touched_by_nobody() -> None:
 def test_what_is_no_event_is_refused() -> None:
     with pytest.raises(TypeError, match="not an event: 'tick'"):
         after(view(), "tick")  # type: ignore[arg-type]  # that is the point
+
+
+def test_what_a_run_speaks_is_known_of_its_kind_at_once_and_stays() -> None:
+    running = on(job("a"), share())
+    taught = after(view(running), OldLibrary(A, 1))
+    name = kind_of(running.spec)
+    assert taught.kinds[name].old_library
+    assert after(taught, OldLibrary(A, 1)).kinds is taught.kinds
+    ended = after(taught, epoch_ended(running, 1), epoch_ended(running, 10))
+    assert after(ended, look(pod(running, PodState.SUCCEEDED, exit_code=0))).kinds[name].old_library
+
+
+def test_what_a_run_spoke_that_is_over_teaches_nothing() -> None:
+    second = on(job("a", attempts=1), share())
+    assert not after(view(second), OldLibrary(A, 1)).kinds

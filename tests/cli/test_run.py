@@ -32,7 +32,8 @@ def test_every_flag_reaches_the_wire() -> None:
         *("--estimated_memory", "4000", "--port_mapping", "33000:3000,31346:6006"),
         *("--est_nhours", "2.5", "--min_gpus", "1", "--max_gpus", "4", "--priority", "-3"),
         *("--env", "A=b=c", "--env", "D=", "--project", "p", "--experiment", "e"),
-        *("--label", "k=v", "--retries", "2", "--hold", "demo", "--", "--epochs", "3", "a b"),
+        *("--label", "k=v", "--retries", "2", "--hold", "--keep_library"),
+        *("demo", "--", "--epochs", "3", "a b"),
     )
     assert asked == pb.JobSpec(
         name="demo",
@@ -61,6 +62,7 @@ def test_every_flag_reaches_the_wire() -> None:
         labels=[pb.KeyValue(key="k", value="v")],
         retries=2,
         held=True,
+        keep_library=True,
     )
 
 
