@@ -66,6 +66,7 @@ class Legacy:
     listen: str = ""
     service: str = ""
     token_required: bool = False
+    renew_library: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from scheduler.agent import Agent, parse_gpus
 from scheduler.agents import Reports
+from scheduler.clusters import renewal
 from scheduler.clusters.environment import RESERVED_ENVIRONMENT, command
 from scheduler.clusters.folders import PATHS, Place
 from scheduler.clusters.holders import Holders, Waits
@@ -124,6 +125,7 @@ def host(config: Config, clock: Callable[[], Time], address: str) -> ThisMachine
         agent=agent,
         strangers_mib=config.local.strangers_mib,
         http=config.legacy.service or _reachable(config.legacy.listen),
+        library=renewal.shelved(_library(config), config.state_dir.absolute()),
     )
     return ThisMachine(cluster)
 
@@ -235,7 +237,14 @@ def shape_of(config: Config) -> Shape:
         snapshots=_place("snapshots", wanted.snapshots),
         data=_place("data", wanted.data),
         http=config.legacy.service,
+        library=_library(config),
     )
+
+
+def _library(config: Config) -> renewal.Files:
+    """What is given to images that speak as old ones do; nobody who does is heard otherwise."""
+    wanted = config.legacy.listen and config.legacy.renew_library
+    return renewal.files() if wanted else {}
 
 
 def _place(key: str, text: str) -> Place:

@@ -29,7 +29,9 @@ class Settings:
         self.job_id = self._matching("JOB_UUID", _JOB_ID, "a job id")
         self.attempt = self.integer("KUBEPROFILER_ATTEMPT", 1, 1)
         self.rank = self.integer("RANK", self.integer("NODE_RANK", 0, 0), 0)
-        self.server = self._address("job_manager_hostname", server)
+        # A script that was written for an older library names where those report to.
+        renewed = self.boolean("KUBEPROFILER_RENEWED")
+        self.server = "" if renewed else self._address("job_manager_hostname", server)
         self.server = self.server or self._address("KUBEPROFILER_SERVER")
         self.http_server = self._address("KUBEPROFILER_HTTP")
         self.token = self._matching("KUBEPROFILER_TOKEN", _TOKEN, "a token")

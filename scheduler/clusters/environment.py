@@ -41,6 +41,7 @@ RESERVED_ENVIRONMENT = frozenset(
         "KUBEPROFILER_TOKEN",
         "KUBEPROFILER_ATTEMPT",
         "KUBEPROFILER_HEARTBEAT_SECONDS",
+        "KUBEPROFILER_RENEWED",
         "KUBEPROFILER_LAST_WORDS",
         "KUBEPROFILER_CUSTOM",
         "KUBEPROFILER_SNAPSHOTS",
@@ -73,12 +74,14 @@ def environment(
     heartbeat_seconds: int = 30,
     hosts: Sequence[str] = (),
     http: str = "",
+    renewed: bool = False,
 ) -> dict[str, str]:
     """All that the process of this rank is given on top of what every login has.
 
     `gpus` are the cards of the rank's node, the job's own or not; `node` is where a job without
     any GPU runs. There is one process per node. Ranks find each other under `hosts`, by default
     under the names of their nodes. `http`: where reports are heard by HTTP; empty: nowhere.
+    `renewed`: its script was written for an older library than it is given.
     """
     nodes = sorted({share.node for share in launch.shares}) or [node]
     shares = {share.gpu: share for share in launch.shares if share.node == nodes[rank]}
@@ -107,6 +110,7 @@ def environment(
         **_visible(own),
         "KUBEPROFILER_SERVER": server,
         **({"KUBEPROFILER_HTTP": http} if http else {}),
+        **({"KUBEPROFILER_RENEWED": "TRUE"} if renewed else {}),
         "KUBEPROFILER_TOKEN": launch.token,
         "KUBEPROFILER_ATTEMPT": str(launch.attempt),
         "KUBEPROFILER_HEARTBEAT_SECONDS": str(heartbeat_seconds),

@@ -94,7 +94,9 @@ class LocalCluster:
         agent: Agent | None = None,
         strangers_mib: int = 0,
         http: str = "",
+        library: Path | None = None,
     ) -> None:
+        """`library`: the folder with the one of today, for runs whose own is too old."""
         self.node = Node(name or socket.gethostname(), tuple(gpus))
         self._agent = agent  # None: the cards are pretended, and nobody can look at them
         self._books = Books(strangers_mib)
@@ -102,7 +104,7 @@ class LocalCluster:
         self.logs = self._state_dir / "logs"
         self._folder = self._state_dir / "runs"
         self._clock = clock
-        self._server, self._http = server, http
+        self._server, self._http, self._library = server, http, library
         self._grace_seconds = grace_seconds
         self._observe_every_seconds = observe_every_seconds
         self._heartbeat_seconds = heartbeat_seconds
@@ -212,6 +214,7 @@ class LocalCluster:
             node=self.node.name,
             heartbeat_seconds=self._heartbeat_seconds,
             http=self._http,
+            renewed=self._renewed(launch),
         )
         return Preview(
             command=environment.command(spec, paths),
@@ -275,6 +278,9 @@ class LocalCluster:
             run.forget()
             self._leaving.append(self._runs.pop(key))
 
+    def _renewed(self, launch: Launch) -> bool:
+        return launch.renew_library and self._library is not None
+
     def _recorded(self, launch: Launch) -> dict[str, object]:
         """All that a runner must know; it knows nothing else."""
         log = logs.log_path(self.logs, launch.job_id, launch.attempt, rank=0)
@@ -291,6 +297,7 @@ class LocalCluster:
             "uid": account.uid if root else None,
             "gid": account.gid if root else None,
             "log": str(log),
+            "library": str(self._library) if self._renewed(launch) else "",
             "grace_seconds": self._grace_seconds,
             "shares": [(share.node, share.gpu, share.memory_mib) for share in launch.shares],
         }

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from scheduler.clusters import pods
+from scheduler.clusters import pods, renewal
 from scheduler.clusters.environment import command, environment
 from scheduler.clusters.folders import PATHS, Place, volumes
 from scheduler.images import has
@@ -55,6 +55,7 @@ class Shape:
     snapshots: Place = field(default_factory=Place)
     data: Place = field(default_factory=Place)
     http: str = ""  # where a training without gRPC reports to; empty: nowhere
+    library: renewal.Files = field(default_factory=dict)  # of today; none: nobody is given it
 
 
 def manifests(launch: Launch, nodes: Sequence[Node], shape: Shape) -> list[Manifest]:
@@ -64,6 +65,7 @@ def manifests(launch: Launch, nodes: Sequence[Node], shape: Shape) -> list[Manif
     return [
         _owner(launch, key),
         _secret(launch, key),
+        *([_library(launch, shape)] if _renewed(launch, shape) else []),
         *_services(launch, key, len(parts)),
         *(_pod(launch, rank, share, nodes, shape) for rank, share in enumerate(parts)),
     ]
@@ -83,6 +85,11 @@ def owned(manifest: Manifest, owner: Mapping[str, Any]) -> Manifest:
 def ports_name(run: str) -> str:
     """Of the Service that opens a run's ports."""
     return f"{run}-ports"
+
+
+def library_name(key: RunKey) -> str:
+    """Of the ConfigMap with the library's files, for a run that is given them."""
+    return f"{pods.run_name(key)}-library"
 
 
 def ranks(launch: Launch) -> list[tuple[Share, ...]]:
@@ -114,6 +121,7 @@ def told(launch: Launch, nodes: Sequence[Node], shape: Shape, rank: int = 0) -> 
         heartbeat_seconds=shape.heartbeat_seconds,
         hosts=hosts if len(hosts) > 1 else (),
         http=shape.http,
+        renewed=_renewed(launch, shape),
     )
     if part and not _chosen(part):  # which cards it will be is the kubelet's to know
         del own["CUDA_VISIBLE_DEVICES"], own["NVIDIA_VISIBLE_DEVICES"]
@@ -162,6 +170,19 @@ def _secret(launch: Launch, key: RunKey) -> Manifest:
         "type": "Opaque",
         "stringData": {TOKEN: launch.token},
     }
+
+
+def _library(launch: Launch, shape: Shape) -> Manifest:
+    """Without the labels by which a run's owner is known."""
+    meta = _meta(launch, library_name((launch.job_id, launch.attempt)))
+    meta["labels"] = {pods.MANAGED_BY: pods.OURS}
+    made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "immutable": True}
+    return {**made, "data": dict(shape.library)}
+
+
+def _renewed(launch: Launch, shape: Shape) -> bool:
+    """Only where the library of today is heard however it speaks."""
+    return launch.renew_library and bool(shape.library and shape.http)
 
 
 def _services(launch: Launch, key: RunKey, ranks: int) -> list[Manifest]:
@@ -218,7 +239,7 @@ def _pod(
             {
                 "name": CONTAINER,
                 "image": launch.spec.image or shape.image,
-                "command": [_verbatim(word) for word in command(launch.spec, PATHS)],
+                "command": [_verbatim(word) for word in _command(launch, shape)],
                 "env": _env(launch, told(launch, nodes, shape, rank)),
                 "volumeMounts": mounts,
                 "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -240,6 +261,11 @@ def _pod(
         "metadata": _pod_meta(launch, rank, part, shape),
         "spec": spec,
     }
+
+
+def _command(launch: Launch, shape: Shape) -> list[str]:
+    words = command(launch.spec, PATHS)
+    return renewal.command(words) if _renewed(launch, shape) else words
 
 
 def _whose(user: User, shape: Shape) -> Manifest:
@@ -374,4 +400,9 @@ def _volumes(
     if shape.inject == "volume" and _chosen(part):
         sources.append({"name": "gpus", "hostPath": {"path": "/dev/null"}})
         mounts += [{"name": "gpus", "mountPath": f"{DEVICES}/{share.gpu}"} for share in part]
+    if _renewed(launch, shape):
+        name = library_name((launch.job_id, launch.attempt))
+        source, mount = renewal.volume(name, shape.library)
+        sources.append(source)
+        mounts.append(mount)
     return sources, mounts

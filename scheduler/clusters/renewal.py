@@ -8,7 +8,6 @@ own environment gets into a training's. A script that has a copy beside itself, 
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -70,10 +69,3 @@ def volume(config_map: str, these: Files) -> tuple[dict[str, Any], dict[str, Any
 def command(words: Sequence[str]) -> list[str]:
     """The same, in a container whose own PYTHONPATH comes second. It takes a shell."""
     return ["sh", "-c", _PREPEND, MOUNTED, *words]
-
-
-# --- on a machine -------------------------------------------------------------------------------
-
-
-def path(folder: str, environment: Mapping[str, str]) -> str:
-    return os.pathsep.join(filter(None, (folder, environment.get("PYTHONPATH", ""))))

@@ -121,6 +121,7 @@ def fork(launch: dict[str, Any], log: int, words: int) -> tuple[int, int, int]:
 
 def become(launch: dict[str, Any], log: int, words: int) -> None:
     """Turn into the training. Nothing of the job is touched before this process is its user's."""
+    library = launch.get("library") and os.open(launch["library"], os.O_RDONLY)
     if launch["uid"] is not None:
         os.initgroups(launch["user"], launch["gid"])
         os.setgid(launch["gid"])
@@ -141,10 +142,20 @@ def become(launch: dict[str, Any], log: int, words: int) -> None:
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    # Nobody but root may enter the run folder, so what the training leaves there it is handed open.
-    os.set_inheritable(words, True)
-    launch["environment"]["KUBEPROFILER_LAST_WORDS"] = f"/proc/{os.getpid()}/fd/{words}"
-    os.execvpe(launch["command"][0], launch["command"], launch["environment"])
+    # Nobody but root may enter the state folder: what the training leaves there, or finds, it is
+    # handed open.
+    environment = launch["environment"]
+    environment["KUBEPROFILER_LAST_WORDS"] = handed(words)
+    if library:
+        paths = handed(library), environment.get("PYTHONPATH")
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    os.execvpe(launch["command"][0], launch["command"], environment)
+
+
+def handed(file: int) -> str:
+    """The name by which all of the training may open it, for as long as its first process lives."""
+    os.set_inheritable(file, True)
+    return f"/proc/{os.getpid()}/fd/{file}"
 
 
 def keep(pid: int, grace_seconds: float) -> dict[str, Any]:

@@ -121,6 +121,7 @@ def launch_of(folder: Path, *command: str, **fields: Any) -> Launch:
         "epochs_done": 0,
         "max_epochs": 3,
         "token": "secret-of-the-job",
+        "renew_library": False,
     }
     told |= {name: fields.pop(name) for name in list(fields) if name in told}
     spec = {"name": "j", "user": ME, "snapshots_dir": str(folder / SNAPSHOTS), "command": command}

@@ -49,6 +49,12 @@ def test_where_reports_are_heard_by_http_is_told_if_they_are() -> None:
     assert there["KUBEPROFILER_HTTP"] == "h:7080"
 
 
+def test_a_script_of_an_older_library_is_told_that_it_has_another() -> None:
+    assert "KUBEPROFILER_RENEWED" not in told()
+    renewed = environment(LAUNCH, PRETENDED, "h:7070", PATHS, node="w", renewed=True)
+    assert renewed["KUBEPROFILER_RENEWED"] == "TRUE"
+
+
 def test_a_job_on_one_pretended_card_is_told_all_of_this() -> None:
     environment = told()
     port = environment.pop("MASTER_PORT")

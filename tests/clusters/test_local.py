@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from scheduler.clusters import renewal
 from scheduler.clusters.runner import boot_id, stat_of
 from scheduler.errors import Busy, ConfigError
 from scheduler.model import (
@@ -495,3 +496,40 @@ def test_to_stop_looking_leaves_the_trainings(here: Machine) -> None:
     here.cluster.stop()
     here.cluster.stop()
     assert alive(here.started(key)["pid"])
+
+
+# --- an old library -----------------------------------------------------------------------------
+
+
+def test_a_run_with_an_old_library_finds_that_of_today_first(tmp_path: Path) -> None:
+    folder = renewal.shelved(renewal.files(), tmp_path / "state")
+    prints = "import os, sys, kubernetesdlprofile as k; print(os.path.realpath(k.__file__))\n"
+    prints += "print(*sys.path[1:3], 'KUBEPROFILER_RENEWED' in os.environ)"
+    with machine(tmp_path / "state", library=folder) as here:
+        key = here.script(prints, renew_library=True, env=(("PYTHONPATH", "/own"),))
+        assert here.over(key).exit_code == 0
+        found, path = here.said(key).splitlines()
+        assert found == str(folder / "kubernetesdlprofile" / "__init__.py") if folder else found
+        first, *rest = path.split()
+        assert (first.startswith("/proc/"), rest) == (True, ["/own", "True"])
+        as_it_is = here.script(prints, env=(("PYTHONPATH", "/own"),))
+        assert here.over(as_it_is).exit_code == 0
+        assert here.said(as_it_is).splitlines()[1].split()[0] == "/own"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to run what is another user's")
+def test_another_users_run_finds_it_in_a_folder_that_it_may_not_enter(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    folder = renewal.shelved(renewal.files(), state)
+    state.chmod(0o700)
+    source = "import subprocess, sys, kubernetesdlprofile as k; print(k.__file__)\n"
+    source += "subprocess.run([sys.executable, '-c', 'import kubernetesdlprofile as k; "
+    source += "print(k.__file__)'])"
+    with machine(state, library=folder) as here:
+        key = here.launch(
+            "/usr/bin/python3", "-c", source, renew_library=True, user="nobody", snapshots_dir=""
+        )
+        assert here.over(key).exit_code == 0, here.said(key)
+        said = [line for line in here.said(key).splitlines() if line.startswith("/")]
+        assert len(said) == 2, "it, and what it started"
+        assert all(line.startswith("/proc/") for line in said)

@@ -20,6 +20,7 @@ from scheduler.model import Gpu, JobId, JobSpec, Launch, Node, Share
 from scheduler.users import User
 
 SHAPE = Shape("scheduler:7070", "jobs", "trainer:1")
+LIBRARY = {"__init__.py": "", "kubeprofiler.py": "KubeProfiler = print\n"}
 NODES = (
     Node("n1", (Gpu("GPU-1", 0, "t4", 16_384), Gpu("GPU-2", 1, "t4", 16_384))),
     Node("n2", (Gpu("GPU-3", 0, "t4", 16_384),)),
@@ -67,6 +68,41 @@ def test_all_that_is_of_an_attempt_carries_its_name_and_its_labels() -> None:
     for made in manifests(replace(LAUNCH, shares=GANG), NODES, SHAPE):
         assert made["metadata"]["name"].startswith("gs-0badcafe-a2")
         assert pods.labels_of((LAUNCH.job_id, 2)).items() <= made["metadata"]["labels"].items()
+
+
+def test_a_run_with_an_old_library_finds_that_of_today_before_its_images_own() -> None:
+    shape = replace(SHAPE, library=LIBRARY, http="scheduler:7080")
+    old = replace(of_job(command=("python", "t.py", "$x")), renew_library=True)
+    owner, _, library, made = manifests(old, NODES, shape)
+    assert library["data"] == LIBRARY
+    assert pods.JOB not in library["metadata"]["labels"], "else it would be held for an owner"
+    assert library["metadata"]["name"] == owner["metadata"]["name"] + "-library"
+    (only,) = made["spec"]["containers"]
+    *_, source = made["spec"]["volumes"]
+    assert source["configMap"]["name"] == library["metadata"]["name"]
+    paths = {item["key"]: item["path"] for item in source["configMap"]["items"]}
+    assert paths == {name: f"kubernetesdlprofile/{name}" for name in LIBRARY}
+    *_, mount = only["volumeMounts"]
+    assert (mount["name"], mount["readOnly"]) == (source["name"], True)
+    assert only["command"][:2] == ["sh", "-c"]
+    assert only["command"][3:] == [mount["mountPath"], "python", "t.py", "$$x"]
+    told = {var["name"]: var.get("value") for var in only["env"]}
+    assert told["KUBEPROFILER_RENEWED"] == "TRUE"
+    assert "PYTHONPATH" not in told, "the image's own would be lost"
+
+
+@pytest.mark.parametrize(
+    ("renew", "more"),
+    [(False, {"library": LIBRARY, "http": "h:80"}), (True, {"library": LIBRARY}), (True, {})],
+)
+def test_whoever_has_no_old_library_or_would_not_be_heard_keeps_its_own(
+    renew: bool, more: dict[str, Any]
+) -> None:
+    launch = replace(LAUNCH, renew_library=renew)
+    shape = replace(SHAPE, **more)
+    assert len(of_kind("ConfigMap", launch, shape)) == 1
+    assert "sh" not in container(launch, **more)["command"]
+    assert "KUBEPROFILER_RENEWED" not in environ(launch, **more)
 
 
 def test_the_owner_comes_first_and_owns_the_others() -> None:

@@ -12,6 +12,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from scheduler.clusters.renewal import PACKAGE
 from scheduler.daemon import VERSION
 from tests.deploy.conftest import Image
 from tests.deploy.container import Container
@@ -90,3 +91,9 @@ def test_there_is_nothing_in_it_that_installs_or_tests(unpacked: Image) -> None:
     names = {path.parent.name for path in modules(unpacked)}
     assert not names & {"pip", "hatchling", "tests"}
     assert not list(unpacked.root.glob("var/lib/apt/lists/*Packages*"))
+
+
+def test_the_library_is_in_it_that_old_images_are_given(unpacked: Image) -> None:
+    assert "kubeprofiler.py" in {
+        path.name for path in modules(unpacked) if path.parent.name == PACKAGE
+    }

@@ -141,3 +141,8 @@ def test_the_environments_server_stands_in_for_a_bad_argument() -> None:
 
 def test_a_bad_token_is_not_shown() -> None:
     assert "secret" not in Settings({"KUBEPROFILER_TOKEN": "my secret"}).problems[0]
+
+
+def test_what_a_script_of_an_older_library_names_is_not_where_this_one_reports_to() -> None:
+    environment = {"KUBEPROFILER_SERVER": "scheduler:7070", "KUBEPROFILER_RENEWED": "TRUE"}
+    assert Settings(environment, "10.106.102.22").server == "scheduler:7070"
