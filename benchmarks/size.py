@@ -25,7 +25,7 @@ from benchmarks import figures
 PACKAGE = Path(kubernetesdlprofile.__file__).parent
 MODULES = {
     "imported": ("__init__", "kubeprofiler", "log"),
-    "training": ("courier", "folders", "memory", "settings", "transport", "wire"),
+    "training": ("courier", "fence", "folders", "memory", "settings", "transport", "wire"),
     "whole": ("checkpoints", "hooks", "http", "words"),
 }
 NOT_CODE = {

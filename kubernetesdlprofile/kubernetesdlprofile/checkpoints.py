@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable, Iterator, Optional, Tuple
 
+from kubernetesdlprofile.fence import Fence
 from kubernetesdlprofile.log import warn
 
 # As Lightning, Hugging Face and TensorFlow number what they save, by epochs or by steps.
@@ -14,9 +15,10 @@ _FILES = (".ckpt", ".pt", ".pth", ".keras", ".h5", ".npz")
 _STATE = "trainer_state.json"  # what Hugging Face writes last into the folder of a checkpoint
 
 
-def save(path: Path, writer: Callable[[str], Any]) -> bool:
+def save(path: Path, writer: Callable[[str], Any], fence: Optional[Fence] = None) -> bool:
     """`writer(name)` writes a file of that name beside `path`, which is moved there when it is
-    whole. False, and a warning, if it cannot be written: what was there before still is."""
+    whole. False, and a warning, if it cannot be written, or if `fence` is closed: what was there
+    before still is."""
     beside = path.with_name(f".{os.getpid()}-{path.name}")  # the ending tells Keras the format
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -26,8 +28,14 @@ def save(path: Path, writer: Callable[[str], Any]) -> bool:
             os.fsync(written)
         finally:
             os.close(written)
-        beside.replace(path)
+        if fence is None:
+            beside.replace(path)
+        else:
+            fence.put(beside, path)
     except (OSError, RuntimeError) as error:  # torch has RuntimeErrors for a full disk
+        if fence is not None and fence.closed:
+            warn("a newer run of this job has begun: its checkpoints stay as they are", "fence")
+            return False
         warn(f"no checkpoint was written ({error}): a preemption will lose the work", "save")
         return False
     finally:

@@ -45,7 +45,7 @@ class KubeProfiler(ContextDecorator):
         scheduler."""
         if hasattr(self, "iterations"):
             return
-        from kubernetesdlprofile import folders, settings
+        from kubernetesdlprofile import fence, folders, settings
 
         self.iterations = 0  # measured by this process
         self._step_at = 0.0  # when the newest of them ended
@@ -83,6 +83,8 @@ class KubeProfiler(ContextDecorator):
             self.root_dir = folders.folder(given.snapshots or "/snapshots", self.JOBID)
         else:
             self.root_dir = folders.temporary()
+        # Of the job's checkpoints, and before one is looked for.
+        self._fence = fence.Fence(self.root_dir, given.attempt) if given.job_id else None
         self.ckpt_path: Optional[str] = None
         if self.RESTARTED:
             from kubernetesdlprofile import checkpoints
@@ -155,12 +157,12 @@ class KubeProfiler(ContextDecorator):
 
     def save(self, path: str, writer: "Callable[[str], Any]") -> bool:
         """Have `writer(name)` write a checkpoint, and put it in the place of `path` (below
-        `root_dir`) when it is whole. False: it could not be written."""
+        `root_dir`) when it is whole. False: it could not be written, or a newer run has begun."""
         from pathlib import Path
 
         from kubernetesdlprofile import checkpoints
 
-        return checkpoints.save(Path(self.root_dir, path), writer)
+        return checkpoints.save(Path(self.root_dir, path), writer, self._fence)
 
     def checkpoint_path(self) -> "Optional[str]":
         """The newest complete checkpoint in `root_dir`, as it is now."""

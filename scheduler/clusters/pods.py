@@ -247,8 +247,9 @@ def _state(kube: KubePod, now: Time, node_answers: bool) -> tuple[PodState, dict
         return _verdict(kube)
     if leaving := kube.metadata.deletion_timestamp:
         # What a node without a voice may still be doing is refused by its attempt, as far as it
-        # reports to us; into a shared folder it may still write. Nothing is placed on that node
-        # before it is heard of again.
+        # reports to us, or saves with the library (fence.py there); a script that saves by itself
+        # may still write into a shared folder. Nothing is placed on that node before it is heard of
+        # again.
         if not node_answers and now > leaving.timestamp() + NODE_SILENT_SECONDS:
             return _lost(f"node {kube.spec.node_name} does not answer")
         return PodState.TERMINATING, {}
