@@ -11,9 +11,8 @@ STEPS = 5
 
 folder = Path(kubeprofiler.__file__).parents[1]
 own = Path(os.environ["IMAGE"])
-print(
-    "library", "its own" if folder == own else f"beside {[each.name for each in folder.iterdir()]}"
-)
+beside = sorted(each.name for each in folder.iterdir() if not each.name.startswith("."))
+print("library", "its own" if folder == own else f"beside {beside}")
 print("its own is there", str(own) in sys.path, flush=True)
 prof = kubeprofiler.KubeProfiler(os.environ["LEGACY"], os.environ["LEGACY"])
 checkpoint = Path(os.environ["CHECKPOINT"])
