@@ -44,7 +44,7 @@ WHAT = "daemon", "training", "runner", "network"
 
 
 def main() -> None:
-    given = options(__doc__, kills=100, seed=1)
+    given = options(__doc__, kills=60, seed=1)
     os.environ.update(RULES)
     chance = random.Random(given.seed)
     with tempfile.TemporaryDirectory() as folder:

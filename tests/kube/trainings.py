@@ -38,7 +38,7 @@ SLOW_SECONDS = 180.0  # nodes are slow where there is one processor for all of t
 class Lab:
     def __init__(self, nodes: Nodes, namespace: str, folder: Path) -> None:
         self.nodes, self.control, self._namespace = nodes, nodes.control, namespace
-        self._folder, self.gates, self._lost = folder, list[Gate](), list[str]()
+        self._folder, self._gates, self._lost = folder, list[Gate](), list[str]()
         self.shared = folder / "shared"  # that all nodes have, and every user may write to
         self.shared.mkdir()
         self.shared.chmod(0o777)
@@ -63,7 +63,7 @@ class Lab:
     def end(self) -> None:
         """The nodes are as they were, once the namespace has gone as well."""
         self.daemon.end()
-        for gate in self.gates:
+        for gate in self._gates:
             gate.close()
         self.control.start()
         self.control.kubectl("annotate", "nodes", "--all", f"{pods.GPUS}-")
@@ -112,8 +112,8 @@ class Lab:
         self.control.kubectl(*words, "--namespace", self._namespace)
 
     def gate(self, name: str) -> Gate:
-        self.gates.append(Gate(self.shared / f"{name}.gate"))
-        return self.gates[-1]
+        self._gates.append(Gate(self.shared / f"{name}.gate"))
+        return self._gates[-1]
 
     # --- trainings ------------------------------------------------------------------------------
 
