@@ -4,10 +4,9 @@ Theory of operation. What is to be told lies in four boxes, each bounded: finish
 they are acknowledged), one question (may the epoch begin?), one sign of life, one farewell. The
 thread works in rounds: it delivers whatever there is, always in that order, until something fails.
 A failed round is repeated after a pause that doubles; all messages may be repeated without harm. A
-question, a farewell and a flush do not wait for the pause to end; while a question is open pauses
-stay below what it is open for, and while somebody waits to leave they stay short. Epochs that a
-round has not delivered are written into a small file, so that they survive the process, however it
-ends.
+question, a farewell and a flush do not wait for the pause to end, and while somebody waits for an
+answer the pauses stay short. Epochs that a round has not delivered are written into a small file,
+so that they survive the process, however it ends.
 """
 
 import os
@@ -26,7 +25,6 @@ EXIT_SECONDS = 2.0  # how long a process that ends waits for its last messages
 # A stop that is answered later than this is not obeyed in this epoch: too much of it is done.
 QUESTION_SECONDS = 10.0
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.5, 15.0
-QUESTION_PAUSE_SECONDS_MAX = 2.5  # while one is open
 EPOCHS_MAX = 256  # older ones only lose their measurements: the count is in the newest
 
 METHODS = ("EndEpoch", "StartEpoch", "Report", "Finish")  # in the order in which they are called
@@ -230,9 +228,8 @@ class Courier:
                 return
             self._tried = True
             self._changed.notify_all()
-            doublings = 0 if self._leaving else min(self._failures, 10)
-            most = QUESTION_PAUSE_SECONDS_MAX if self._question else PAUSE_SECONDS_MAX
-            seconds = min(most, PAUSE_SECONDS * 2**doublings)
+            doublings = 0 if self._leaving or self._question else min(self._failures, 10)
+            seconds = min(PAUSE_SECONDS_MAX, PAUSE_SECONDS * 2**doublings)
             self._failures += 1
             chance = 0.75 + os.urandom(1)[0] / 512
             self._due_at = min(self._due_at, monotonic() + seconds * chance)
