@@ -32,7 +32,11 @@ FLAGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "decision_20000": ("--gpus", "20000", "--jobs", "50000"),
     },
 }
-LONG: Mapping[str, tuple[str, ...]] = {"crash": ("--kills", "1000"), "policies": ("--long",)}
+LONG: Mapping[str, tuple[str, ...]] = {
+    "crash": ("--kills", "1000"),
+    "kills": ("--kills", "1000"),
+    "policies": ("--long",),
+}
 
 
 def main() -> int:

@@ -6,7 +6,7 @@ keeps a training is, or the network between trainings and daemon is cut for a wh
 connections are refused, or so that nothing is answered.
 In the end each job's own record of what it did is held against the daemon's:
 
-    kills_WHAT      of each kind, `--kills` in all
+    kills_WHAT      of each kind, `kills` in all
     lost, doubled   as in crash.py
     repeated        epochs that were done twice, as the training was killed between the end of the
                     epoch and its checkpoint
@@ -63,7 +63,7 @@ def main() -> None:
                 figures, died = _lived(daemon, proxy, load, chance, given.kills)
                 load.stop()
                 daemon.wait(lambda jobs: all(job.ended_at for job in jobs.values()), seconds=600)
-                show(**figures, **_verdict(load, died))
+                show(kills=given.kills, **figures, **_verdict(load, died))
             finally:
                 load.stop()
                 daemon.end()

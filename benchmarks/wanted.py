@@ -87,6 +87,15 @@ DAEMON = (
     Figure("crash", "epochs_lost", "epochs lost", COUNT, most=0),
     Figure("crash", "epochs", "of so many epochs", COUNT),
     Figure(
+        "kills", "kills", "daemon, trainings or their runners killed, or the network cut", COUNT
+    ),
+    Figure("kills", "lost", "jobs lost by that", COUNT, most=0),
+    Figure("kills", "doubled", "runs doubled", COUNT, most=0),
+    Figure("kills", "fell", "times that fewer epochs were done than before", COUNT, most=0),
+    Figure("kills", "uncounted", "epochs done and not counted", COUNT, most=0),
+    Figure("kills", "repeated_most", "epochs done twice, by one death at most", COUNT, most=1),
+    Figure("kills", "repeated_else", "epochs done twice by runs that nobody killed", COUNT, most=0),
+    Figure(
         "hostile",
         "rss_growth_mib",
         "100,000 malformed requests: growth of the daemon's memory",
