@@ -18,6 +18,7 @@ SLOW = [
     "clusters/test_local.py",
     "contracts",
     "e2e",
+    "frameworks",
     "kube",
     "kubernetesdlprofile/test_defects.py",
     "kubernetesdlprofile/test_hardships.py",

@@ -1,0 +1,135 @@
+"""The examples of `examples/`: each alone, and as a job that another one makes stop and go on."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+import kubernetesdlprofile
+from kubernetesdlprofile import checkpoints
+from tests.support import Daemon
+
+ROOT = Path(__file__).parent.parent.parent
+LIBRARY = Path(kubernetesdlprofile.__file__).parent.parent
+EPOCHS = 12
+LATEST = EPOCHS - 4  # to be stopped after; a training goes on a little until it is frozen
+CARD_MIB = 16384
+ROUNDS = int(os.environ.get("ROUNDS", "2"))  # 20 for the figure that is published
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A training script, the Python that has what it needs, and how many cards it has."""
+
+    name: str
+    python: str = sys.executable
+    gpus: int = 1
+
+    @property
+    def script(self) -> Path:
+        return ROOT / "examples" / self.name / "train.py"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        # Frameworks are quieter so, and take no more threads than the other tests leave them.
+        path = f"{Path(self.python).parent}:{os.environ['PATH']}"
+        return {"PATH": path, "PYTHONPATH": str(LIBRARY), "OMP_NUM_THREADS": "1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What has come of an example."""
+
+    log: tuple[str, ...]  # a line for each epoch
+    checkpoint: str
+
+
+Alone = Callable[[Example], Trained]
+Preempted = Callable[[Example, int], Trained]
+
+
+@pytest.fixture(scope="session")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Alone:
+    """`python train.py` as it is, without any scheduler, once for all tests."""
+
+    @functools.cache
+    def train(example: Example) -> Trained:
+        folder = tmp_path_factory.mktemp(example.name)
+        ours = {"KUBEPROFILER_SNAPSHOTS": str(folder), "EPOCHS_TO_BE_DONE": str(EPOCHS)}
+        done = subprocess.run(
+            [example.python, example.script],
+            env={**os.environ, **example.environment, **ours},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return _trained(done.stdout, folder)
+
+    return train
+
+
+@pytest.fixture
+def preempted(tmp_path: Path) -> Iterator[Preempted]:
+    """The same script as a job that leaves after an epoch, which the seed chooses, and goes on."""
+    daemons = []
+
+    def train(example: Example, seed: int) -> Trained:
+        daemon = Daemon(tmp_path / "state", f"{example.gpus}x{CARD_MIB}").start()
+        daemons.append(daemon)
+        cards = ["--image", "i", "--num_gpus", str(example.gpus), "--estimated_memory", "9000"]
+        job_id = daemon.submit(
+            *cards,
+            *(word for pair in example.environment.items() for word in ("--env", "=".join(pair))),
+            *("--snapshots_dir", tmp_path / "snapshots", "--max_epochs", str(EPOCHS)),
+            *("--script_path", example.script, "example"),
+        )
+        moment = random.Random(seed).randrange(LATEST + 1)
+        daemon.wait(
+            lambda jobs: (
+                jobs["example"].state == "RUNNING" and jobs["example"].epochs_done >= moment
+            )
+        )
+        with _frozen(daemon, job_id):
+            daemon.submit(*cards, "--priority", "10", "urgent", "--", "true")
+            daemon.wait_state(example="STOPPING")
+        jobs = daemon.wait_state(urgent="FINISHED", example="FINISHED")
+        said = daemon.run("scheduler-get-logs", job_id).stdout
+        assert (jobs["example"].attempt, jobs["example"].epochs_done) == (2, EPOCHS), said
+        return _trained(said, tmp_path / "snapshots" / job_id)
+
+    yield train
+    for daemon in daemons:
+        daemon.end()
+
+
+@contextlib.contextmanager
+def _frozen(daemon: Daemon, job_id: str) -> Iterator[None]:
+    """Its processes stand still wherever they are, so that it is not over before it is asked."""
+    started = json.loads((daemon.state / "runs" / f"{job_id}-1" / "started.json").read_text())
+    first = psutil.Process(started["pid"])
+    processes = [first, *first.children(recursive=True)]
+    for process in processes:
+        process.suspend()
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.resume()
+
+
+def _trained(output: str, folder: Path) -> Trained:
+    checkpoint = checkpoints.newest(str(folder))
+    assert checkpoint, output
+    lines = (line for line in output.splitlines() if line.startswith("epoch "))
+    return Trained(tuple(lines), checkpoint)

@@ -1,0 +1,29 @@
+"""The example in plain numpy: it needs nothing that is not here anyway."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.frameworks.conftest import EPOCHS, ROUNDS, Alone, Example, Preempted
+
+NUMPY = Example("numpy")
+
+
+def test_it_trains_alone_and_learns(alone: Alone) -> None:
+    log = alone(NUMPY).log
+    assert [line.split(":")[0] for line in log] == [f"epoch {n + 1}" for n in range(EPOCHS)]
+    losses = [float(line.split()[-1]) for line in log]
+    assert losses[-1] < 0.5 * losses[0]
+
+
+@pytest.mark.parametrize("seed", range(ROUNDS))
+def test_stopped_anywhere_it_ends_with_the_same_weights(
+    alone: Alone, preempted: Preempted, seed: int
+) -> None:
+    whole, pieces = alone(NUMPY), preempted(NUMPY, seed)
+    assert pieces.log == whole.log
+    with np.load(whole.checkpoint) as expected, np.load(pieces.checkpoint) as found:
+        assert sorted(found) == sorted(expected)
+        for name in expected:
+            assert np.array_equal(found[name], expected[name]), name
