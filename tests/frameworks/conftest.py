@@ -18,6 +18,7 @@ import pytest
 
 import kubernetesdlprofile
 from kubernetesdlprofile import checkpoints
+from scheduler.v1 import scheduler_pb2
 from tests.support import Daemon
 
 ROOT = Path(__file__).parent.parent.parent
@@ -25,6 +26,7 @@ LIBRARY = Path(kubernetesdlprofile.__file__).parent.parent
 EPOCHS = 12
 LATEST = EPOCHS - 4  # to be stopped after; a training goes on a little until it is frozen
 CARD_MIB = 16384
+PATIENCE_SECONDS = 600.0  # frameworks take their time to be imported
 ROUNDS = int(os.environ.get("ROUNDS", "2"))  # 20 for the figure that is published
 
 
@@ -53,6 +55,13 @@ class Trained:
 
     log: tuple[str, ...]  # a line for each epoch
     checkpoint: str
+
+    def losses(self) -> list[float]:
+        """One for each epoch, in their order, or this is no training."""
+        assert [line.split(":")[0] for line in self.log] == [
+            f"epoch {n + 1}" for n in range(EPOCHS)
+        ]
+        return [float(line.split()[-1]) for line in self.log]
 
 
 Alone = Callable[[Example], Trained]
@@ -95,22 +104,31 @@ def preempted(tmp_path: Path) -> Iterator[Preempted]:
             *("--script_path", example.script, "example"),
         )
         moment = random.Random(seed).randrange(LATEST + 1)
-        daemon.wait(
-            lambda jobs: (
-                jobs["example"].state == "RUNNING" and jobs["example"].epochs_done >= moment
-            )
-        )
-        with _frozen(daemon, job_id):
-            daemon.submit(*cards, "--priority", "10", "urgent", "--", "true")
-            daemon.wait_state(example="STOPPING")
-        jobs = daemon.wait_state(urgent="FINISHED", example="FINISHED")
+        try:
+            daemon.wait(lambda jobs: _reached(jobs["example"], moment), PATIENCE_SECONDS)
+            with _frozen(daemon, job_id):
+                daemon.submit(*cards, "--priority", "10", "urgent", "--", "true")
+                daemon.wait_state(example="STOPPING")
+            jobs = daemon.wait(lambda jobs: _ended(*jobs.values()), PATIENCE_SECONDS)
+        except AssertionError as error:
+            error.add_note(daemon.run("scheduler-get-logs", job_id).stdout)
+            raise
         said = daemon.run("scheduler-get-logs", job_id).stdout
+        assert jobs["example"].state == "FINISHED", said
         assert (jobs["example"].attempt, jobs["example"].epochs_done) == (2, EPOCHS), said
         return _trained(said, tmp_path / "snapshots" / job_id)
 
     yield train
     for daemon in daemons:
         daemon.end()
+
+
+def _reached(job: scheduler_pb2.Job, epochs: int) -> bool:
+    return job.state == "RUNNING" and job.epochs_done >= epochs
+
+
+def _ended(*jobs: scheduler_pb2.Job) -> bool:
+    return all(job.state in ("FINISHED", "FAILED") for job in jobs)
 
 
 @contextlib.contextmanager
