@@ -107,7 +107,9 @@ def test_a_process_that_leaves_without_goodbye_has_told_its_epochs(
 def test_signals_mean_what_they_mean_without_the_library(
     start_script: Start, job_environment: Environment, recorder: Any, number: signal.Signals
 ) -> None:
-    source = BEGIN + "api.start_epoch(); print('on', flush=True)\nwhile True: api.measure()"
+    default = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # also under nohup
+    source = default + BEGIN
+    source += "api.start_epoch(); print('on', flush=True)\nwhile True: api.measure()"
     script = start_script(source, job_environment)
     assert script.stdout is not None
     assert script.stdout.readline() == "on\n"
