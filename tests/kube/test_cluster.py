@@ -132,7 +132,9 @@ def test_a_pod_that_is_on_its_way_says_what_its_node_warned_of(
         kubelet.bind(name(launch))
         kubelet.warns(name(launch), "FailedMount", "hostPath type check failed: /nowhere")
         words = "warned of: FailedMount: hostPath type check failed: /nowhere"
-        eventually(lambda: made.told and words in of(launch, made.told[-1])[0].reason)
+        eventually(
+            lambda: any(words in pod.reason for look in made.told[-1:] for pod in of(launch, look))
+        )
         assert of(launch, made.observe())[0].state is PodState.PENDING
         until(made, kubelet, lambda seen: of(launch, seen)[0].state is PodState.RUNNING)
         assert of(launch, made.observe())[0].reason == ""
