@@ -7,7 +7,8 @@ against the daemon's:
 
     lost         jobs whose submission was acknowledged and that did not finish
     doubled      runs started twice, or beside another run of the same job
-    epochs_lost  epochs done twice (epochs_repeated), or done and not counted (epochs_uncounted)
+    epochs_lost  epochs done twice (epochs_repeated), or done and not told of (epochs_uncounted)
+    epochs_behind  of what the daemon says that is done: to be 0
 """
 
 from __future__ import annotations
@@ -111,6 +112,7 @@ class Load:
                 row[0] for row in db.execute("select distinct job_id, epoch from profiles")
             )
             attempts = dict(db.execute("select id, attempts from jobs"))
+            done = dict(db.execute("select id, epochs_done from jobs"))
         doubled, repeated, uncounted = 0, 0, 0
         for job_id in self.acknowledged:
             lines = self.record(job_id)
@@ -124,6 +126,7 @@ class Load:
             "doubled": doubled,
             "epochs_repeated": repeated,
             "epochs_uncounted": uncounted,
+            "epochs_behind": sum(EPOCHS - done[job_id] for job_id in self.acknowledged),
             "jobs": len(self.acknowledged),
             "epochs": sum(counted.values()),
             "resumed": sum(max(0, count - 1) for count in attempts.values()),

@@ -13,6 +13,8 @@ In the end each job's own record of what it did is held against the daemon's:
     repeated_most   of them, by one death: to be 1 at most
     repeated_else   the same by all other runs: to be 0
     uncounted       epochs that were done and not counted: to be 0
+    unmeasured      epochs of which only the number is known, as the training was killed before it
+                    could tell of them: the next one to be told counts them
     fell            times that the epochs that a job has done were fewer than before: to be 0
 """
 
@@ -189,7 +191,8 @@ def _verdict(load: Load, died: Set[str]) -> dict[str, int]:
         "repeated": sum(by_death),
         "repeated_most": max(by_death),
         "repeated_else": repeated_else,
-        "uncounted": told["epochs_uncounted"],
+        "uncounted": told["epochs_behind"],
+        "unmeasured": told["epochs_uncounted"],
         "jobs": told["jobs"],
         "epochs": told["epochs"],
         "resumed": told["resumed"],
