@@ -5,9 +5,9 @@ urgent, so that others are stopped and resumed. The daemon is killed again and a
 it starts. In the end every job must have finished, and its own record of what it did is held
 against the daemon's:
 
-    lost         jobs whose submission was acknowledged and that did not finish
-    doubled      runs started twice, or beside another run of the same job
-    epochs_lost  epochs done twice (epochs_repeated), or done and not told of (epochs_uncounted)
+    lost           jobs whose submission was acknowledged and that did not finish
+    doubled        runs started twice, or beside another run of the same job
+    epochs_lost    epochs done twice (epochs_repeated), or done and not told of (epochs_uncounted)
     epochs_behind  of what the daemon says that is done: to be 0
 """
 
