@@ -17,7 +17,9 @@ def arrays(path: Path) -> Iterator[tuple[str, Any]]:
         import keras
 
         model = keras.models.load_model(path)
-        yield from ((v.path, v.numpy()) for v in (*model.variables, *model.optimizer.variables))
+        # Not by their names, of which Keras gives the second model in a process others.
+        yield from numbers("model", model.variables)
+        yield from numbers("optimizer", model.optimizer.variables)
     elif path.is_dir():
         from safetensors.numpy import load_file
 
@@ -47,7 +49,8 @@ def numbers(name: str, found: Any) -> Iterator[tuple[str, Any]]:
 
 
 def distance(one: Any, other: Any) -> float:
-    return float(np.abs(np.subtract(one, other, dtype=float)).max())
+    apart = np.abs(np.subtract(one, other, dtype=float))
+    return float(np.nan_to_num(apart, nan=np.inf).max())
 
 
 def main(one: str, other: str) -> None:
