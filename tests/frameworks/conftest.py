@@ -23,8 +23,8 @@ from tests.support import Daemon
 
 ROOT = Path(__file__).parent.parent.parent
 LIBRARY = Path(kubernetesdlprofile.__file__).parent.parent
-EPOCHS = 12
-LATEST = EPOCHS - 4  # to be stopped after; a training goes on a little until it is frozen
+EPOCHS = 20
+LATEST = EPOCHS // 2  # it goes on until it is frozen, and is not stopped in its last epoch
 CARD_MIB = 16384
 PATIENCE_SECONDS = 600.0  # frameworks take their time to be imported
 ROUNDS = int(os.environ.get("ROUNDS", "2"))  # 20 for the figure that is published
