@@ -6,7 +6,8 @@ ADVICE ?= some
 LONG ?=
 ROUNDS ?= 20
 BENCHMARKS := policies eta oracle interference memory elasticity decision whole_step fit simulate \
-	reports submissions cli measure overhead size crash kills hostile real image legacy kube crash_kube
+	reports submissions cli measure overhead size crash kills hostile real legacy
+KUBE_BENCHMARKS := image kube crash_kube
 
 PYTHON := $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
@@ -61,7 +62,7 @@ test-kube: kube  ## the tests against a real API server; needs no root
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m 'kube and not node'
 
 test-node: kube  ## the tests on two real nodes, as root (ROUNDS=20 beside others' pods: 200 take long)
-	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -m node -rs
+	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -m 'node and not frameworks' -rs
 
 # 2.7 GB to download and 5.8 GB of disk, as PyPI's PyTorch does not start without most of CUDA.
 $(INSTALLED)/ready: requirements/frameworks.lock
@@ -85,8 +86,12 @@ mutants: $(READY)  ## plant each known bug, and see that some life notices
 bench: $(READY)  ## every figure that the documents publish, in build/bench.json: an hour (LONG=--long)
 	$(BIN)/python -m benchmarks $(LONG) $(BENCHMARKS)
 
-figures: $(READY)  ## write the tables and plots of the documents from build/bench.json
-	$(BIN)/python -m benchmarks --publish
+bench-kube: $(READY)  ## the same on a cluster of this machine, in build/bench_kube.json: root, half an hour
+	$(BIN)/python -m benchmarks --output build/bench_kube.json $(KUBE_BENCHMARKS)
+
+figures: $(READY)  ## write the tables and plots of the documents from what is there of both
+	for run in build/bench.json build/bench_kube.json; do \
+		[ ! -e $$run ] || $(BIN)/python -m benchmarks --output $$run --publish || exit 1; done
 
 proto: $(READY)  ## generate scheduler/v1 from proto/
 	$(BIN)/python -m grpc_tools.protoc --proto_path proto --python_out . --pyi_out . \

@@ -2,8 +2,8 @@
 
 `python -m benchmarks NAME... [--long] [--data DIR] [--output build/bench.json]`
 An interrupted run goes on where it was, as long as no program has changed; one that was finished
-begins anew. `--publish` runs nothing: it makes the file the published one (docs/figures/bench.json)
-and writes from that the tables of the documents and the plots.
+begins anew. `--publish` runs nothing: it makes the file the published one of its name, in
+docs/figures, and writes the tables of the documents and the plots.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import document
-from benchmarks.figures import PUBLISHED, ROOT, Left, measured, sources, write
+from benchmarks.figures import PUBLISHED, ROOT, Left, measured, published, sources, write
 
 HERE = Path(__file__).parent
 
@@ -91,9 +91,8 @@ def _publish(made: Path) -> int:
     if not made.exists():
         sys.stderr.write(f"benchmarks: there is no {made}; `make bench` makes it\n")
         return 2
-    run = json.loads(made.read_text())
-    write(PUBLISHED, run)
-    for path, text in document.written(run).items():
+    write(PUBLISHED.with_name(made.name), json.loads(made.read_text()))
+    for path, text in document.written(published()).items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
         sys.stderr.write(f"{path.relative_to(ROOT)}\n")
@@ -131,8 +130,8 @@ def _parts(names: Sequence[str], trials: Path, long: bool) -> dict[str, list[str
 
 def _seconds() -> dict[str, float]:
     """What each took when it was published last."""
-    seconds: dict[str, float] = json.loads(PUBLISHED.read_text())["seconds"]
-    return seconds
+    run = published()
+    return {**run["seconds"], **run["kubernetes"]["seconds"]}
 
 
 def _told(path: Path, seconds: Mapping[str, float], failed: Sequence[str]) -> int:

@@ -1,4 +1,5 @@
-"""The tables and plots of the documents, from the figures of one run of `make bench`.
+"""The tables and plots of the documents, from the figures of one run of `make bench` and one of
+`make bench-kube`.
 
 A table stands between `<!-- table NAME -->` and `<!-- end -->`; what stands there is never written
 by hand.
@@ -181,7 +182,8 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 TABLES: Mapping[str, Callable[[Run], str]] = {
     "daemon": lambda run: _figures(DAEMON, run),
-    "kubernetes": lambda run: _figures(KUBERNETES, run),
+    "kubernetes": lambda run: _figures(KUBERNETES, run["kubernetes"]),
+    "made_kubernetes": lambda run: _made(run["kubernetes"]),
     "library": lambda run: _figures(LIBRARY, run),
     "optimizer": lambda run: _figures(OPTIMIZER, run),
     "made": _made,

@@ -19,6 +19,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PUBLISHED = ROOT / "docs" / "figures" / "bench.json"
+PUBLISHED_KUBE = PUBLISHED.with_name("bench_kube.json")
 CERTAINTY = 0.95
 PROGRAMS = ("benchmarks", "kubernetesdlprofile", "scheduler", "simulator")
 
@@ -71,6 +72,12 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 def measured() -> str:
     """The folder of measured tables and traces, if no flag names another."""
     return os.environ.get("EPOCH_SCHEDULER_DATA") or str(ROOT.parent / "shared" / "data")
+
+
+def published() -> dict[str, Any]:  # Any: whatever they print
+    """What the documents are made from: figures of a cluster have a run of their own."""
+    run: dict[str, Any] = json.loads(PUBLISHED.read_text())
+    return {**run, "kubernetes": json.loads(PUBLISHED_KUBE.read_text())}
 
 
 def sources() -> str:

@@ -11,7 +11,7 @@ MB = 1e6 / 2**20  # in MiB
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    part: str  # of `make bench`
+    part: str  # of `make bench` or `make bench-kube`
     key: str
     what: str
     words: str = "{:,.3g}"

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from benchmarks import document
-from benchmarks.figures import PUBLISHED, ROOT, Left, interval
+from benchmarks.figures import ROOT, Left, interval, published
 from benchmarks.policies import CASES, FIGURES, Case, Run, tabled
 from benchmarks.wanted import Figure
-
-PUBLISHED_RUN = json.loads(PUBLISHED.read_text())
 
 
 def figures(**changed: float) -> dict[str, float]:
@@ -34,7 +31,7 @@ def table(name: str, of: dict[str, object]) -> str:
 
 @pytest.mark.parametrize(
     ("path", "text"),
-    document.written(PUBLISHED_RUN).items(),
+    document.written(published()).items(),
     ids=lambda value: value.name if isinstance(value, Path) else "",
 )
 def test_what_is_published_is_what_was_measured(path: Path, text: str) -> None:

@@ -74,18 +74,21 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Alone:
 
     @functools.cache
     def train(example: Example) -> Trained:
-        folder = tmp_path_factory.mktemp(example.name)
-        ours = {"KUBEPROFILER_SNAPSHOTS": str(folder), "EPOCHS_TO_BE_DONE": str(EPOCHS)}
-        done = subprocess.run(
-            [example.python, example.script],
-            env={**os.environ, **example.environment, **ours},
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr
-        return _trained(done.stdout, folder)
+        return trained_alone(example, tmp_path_factory.mktemp(example.name), EPOCHS)
 
     return train
+
+
+def trained_alone(example: Example, folder: Path, epochs: int) -> Trained:
+    ours = {"KUBEPROFILER_SNAPSHOTS": str(folder), "EPOCHS_TO_BE_DONE": str(epochs)}
+    done = subprocess.run(
+        [example.python, example.script],
+        env={**os.environ, **example.environment, **ours},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return trained(done.stdout, folder)
 
 
 @pytest.fixture
@@ -116,7 +119,7 @@ def preempted(tmp_path: Path) -> Iterator[Preempted]:
         said = daemon.run("scheduler-get-logs", job_id).stdout
         assert jobs["example"].state == "FINISHED", said
         assert (jobs["example"].attempt, jobs["example"].epochs_done) == (2, EPOCHS), said
-        return _trained(said, tmp_path / "snapshots" / job_id)
+        return trained(said, tmp_path / "snapshots" / job_id)
 
     yield train
     for daemon in daemons:
@@ -147,7 +150,7 @@ def _frozen(daemon: Daemon, job_id: str) -> Iterator[None]:
             process.resume()
 
 
-def _trained(output: str, folder: Path) -> Trained:
+def trained(output: str, folder: Path) -> Trained:
     checkpoint = checkpoints.newest(str(folder))
     assert checkpoint, output
     lines = (line for line in output.splitlines() if line.startswith("epoch "))

@@ -50,12 +50,12 @@ def checkpoint(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def submit(daemon: Daemon, gate: Gate, checkpoint: Path, legacy: str) -> Submit:
-    """A training of this generation."""
+    """A training of this generation. `host`: what it takes for the daemon."""
 
-    def submitted(generation: str, *flags: str) -> str:
+    def submitted(generation: str, *flags: str, host: str = legacy) -> str:
         told = {
             "GENERATION": generation,
-            "LEGACY": legacy,
+            "LEGACY": host,
             "GATE": str(gate.path),
             "CHECKPOINT": str(checkpoint),
         }
