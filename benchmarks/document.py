@@ -74,8 +74,15 @@ def _made(run: Run) -> str:
         return "Not from one run: put together from several, while other work ran on the machine."
     return (
         f"Begun {run['at']}, {run['cores']} cores, Python {run['python']}; {minutes:.0f} minutes "
-        f"in all (minutes and seconds): {parts}."
+        f"in all (minutes and seconds): {parts}.{_pace(run)}"
     )
+
+
+def _pace(run: Run) -> str:
+    """How fast the machine was just then, which differs from hour to hour."""
+    if not (measure := run["figures"].get("measure")):
+        return ""
+    return f" An empty method call took {measure['ns'] / measure['ratio']:.0f} ns."
 
 
 def _clock(seconds: float) -> str:

@@ -99,6 +99,12 @@ def test_a_figure_that_was_not_measured_is_said_to_be_so() -> None:
     assert "| not measured |" in table("daemon", run())
 
 
+def test_how_fast_the_machine_was_is_told_by_an_empty_call() -> None:
+    figures = {"measure": {"ns": 120.0, "ratio": 4.0}}
+    made = {"figures": figures, "seconds": {}, "finished": True, "at": "", "cores": 2, "python": ""}
+    assert "An empty method call took 30 ns." in table("made", made)
+
+
 def test_an_interval_is_told_with_its_figure() -> None:
     found = {"overhead": {"slow": 0.4, "slow_low": 0.3, "slow_high": 0.6}}
     assert Figure("overhead", "slow", "it", "{:.2f} %").told(found) == "0.40 % (0.30 % to 0.60 %)"
