@@ -125,6 +125,7 @@ def spec_of(spec: pb.JobSpec) -> Record:
         "hours_estimate": _said(spec, "hours_estimate"),
         "retries": spec.retries,
         "keep_library": spec.keep_library,
+        "process_per_gpu": spec.process_per_gpu,
         "held": spec.held,
     }
 

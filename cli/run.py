@@ -81,6 +81,12 @@ def _add_gpus(group: argparse._ArgumentGroup) -> None:
         type=command.whole(1),
         help="memory it needs on each GPU; default: a whole card until it is measured",
     )
+    group.add_argument(
+        "--processes_per_node",
+        choices=("1", "gpu"),
+        default="1",
+        help="gpu: one for each of its GPUs, with RANK and LOCAL_RANK; default 1",
+    )
     for flag, what in (
         ("--is_single_gpu", "never more than one GPU"),
         ("--disable_gpu_sharing", "never beside another job on a GPU; may wait longer"),
@@ -183,6 +189,7 @@ def spec(options: argparse.Namespace) -> pb.JobSpec:
         hours_estimate=options.est_nhours,
         retries=options.retries,
         keep_library=options.keep_library,
+        process_per_gpu=options.processes_per_node == "gpu",
         project=options.project,
         experiment=options.experiment,
         labels=_key_values(options.label),

@@ -180,6 +180,8 @@ def _options(spec: pb.JobSpec) -> Iterator[tuple[str, str]]:
     for field, value in spec.ListFields():
         if field.name in _FLAGS:
             yield _FLAGS[field.name], str(value).lower() if isinstance(value, bool) else str(value)
+    if spec.process_per_gpu:
+        yield "--processes_per_node", "gpu"
     for name, value in pairs(spec.env).items():
         yield "--env", f"{name}={value}"
     if spec.ports:

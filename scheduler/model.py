@@ -121,6 +121,7 @@ class JobSpec:
     hours_estimate: float = 0.0
     retries: int = 0
     keep_library: bool = False  # also if it is older than what the daemon could give it
+    process_per_gpu: bool = False  # else one on each node
 
 
 class RunPhase(StrEnum):

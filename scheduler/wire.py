@@ -71,6 +71,7 @@ def spec(message: pb.JobSpec, user: str) -> JobSpec:
         ),
         retries=message.retries,
         keep_library=message.keep_library,
+        process_per_gpu=message.process_per_gpu,
     )
 
 
@@ -216,6 +217,7 @@ def spec_message(spec: JobSpec, private: bool = True) -> pb.JobSpec:
         hours_estimate=spec.hours_estimate or None,
         retries=spec.retries,
         keep_library=spec.keep_library,
+        process_per_gpu=spec.process_per_gpu,
         user=spec.user,
     )
 

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from scheduler.clusters.processes import one_for_each_gpu
 from scheduler.errors import Impossible
 from scheduler.model import Gpu, JobSpec, Launch
 
@@ -79,9 +80,10 @@ def environment(
     """All that the process of this rank is given on top of what every login has.
 
     `gpus` are the cards of the rank's node, the job's own or not; `node` is where a job without
-    any GPU runs. There is one process per node. Ranks find each other under `hosts`, by default
-    under the names of their nodes. `http`: where reports are heard by HTTP; empty: nowhere.
-    `renewed`: its script was written for an older library than it is given.
+    any GPU runs. There is one process per node, or a shell that starts one for each GPU. Ranks find
+    each other under `hosts`, by default under the names of their nodes. `http`: where reports are
+    heard by HTTP; empty: nowhere. `renewed`: its script was written for an older library than it is
+    given.
     """
     nodes = sorted({share.node for share in launch.shares}) or [node]
     shares = {share.gpu: share for share in launch.shares if share.node == nodes[rank]}
@@ -106,7 +108,9 @@ def environment(
         "NUM_GPUS": str(len(own)),
         "NUM_NODES": str(len(nodes)),
         "NODELIST": ",".join(nodes),
-        **_ranks(launch, hosts, rank, len(own)),
+        **(_ranks_of_gpus if spec.process_per_gpu and own else _ranks)(
+            launch, hosts, rank, len(own)
+        ),
         **_visible(own),
         "KUBEPROFILER_SERVER": server,
         **({"KUBEPROFILER_HTTP": http} if http else {}),
@@ -121,7 +125,8 @@ def environment(
 
 
 def command(spec: JobSpec, paths: Paths) -> list[str]:
-    """The words to execute: no shell is in between, so every argument stays as it was given.
+    """The words to execute. Every argument stays as it was given, also if a shell starts a process
+    for each GPU.
 
     /custom, /snapshots and /data are replaced where a word begins with one of them, or where the
     value of an option does, as in `--data_dir=/data/cifar`.
@@ -129,7 +134,8 @@ def command(spec: JobSpec, paths: Paths) -> list[str]:
     words = [*(spec.command or ("python", spec.script_path)), *spec.args]
     if words[0] == "python":
         words[0] = paths.python
-    return [_replaced(word, _folders(paths)) for word in words]
+    words = [_replaced(word, _folders(paths)) for word in words]
+    return one_for_each_gpu(words) if spec.process_per_gpu else words
 
 
 def notes(spec: JobSpec, paths: Paths) -> list[str]:
@@ -184,11 +190,29 @@ def _ranks(launch: Launch, hosts: Sequence[str], rank: int, gpus: int) -> dict[s
         # With several cards it is the framework that starts a process for each. Lightning takes
         # LOCAL_RANK as a sign that somebody else does, and would wait for them for ever.
         told |= {"RANK": str(rank), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-    if len(hosts) > 1:
-        workers = [f"{host}:{_port(launch)}" for host in hosts]
-        task = {"type": "worker", "index": rank}
-        told["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": task})
-    return told
+    return told | _workers(launch, hosts, rank)
+
+
+def _ranks_of_gpus(launch: Launch, hosts: Sequence[str], rank: int, gpus: int) -> dict[str, str]:
+    """RANK is that of the node's first process: the others' follow, as they are started."""
+    nodes = sorted(share.node for share in launch.shares)
+    before = nodes.index(sorted(set(nodes))[rank])
+    return {
+        "WORLD_SIZE": str(len(nodes)),
+        "NODE_RANK": str(rank),
+        "RANK": str(before),
+        "LOCAL_WORLD_SIZE": str(gpus),
+        **_workers(launch, hosts, rank),
+    }
+
+
+def _workers(launch: Launch, hosts: Sequence[str], rank: int) -> dict[str, str]:
+    """For TensorFlow, which has one on each node."""
+    if len(hosts) == 1:
+        return {}
+    workers = [f"{host}:{_port(launch)}" for host in hosts]
+    task = {"type": "worker", "index": rank}
+    return {"TF_CONFIG": json.dumps({"cluster": {"worker": workers}, "task": task})}
 
 
 def _visible(own: Sequence[Gpu]) -> dict[str, str]:

@@ -33,6 +33,7 @@ def test_every_flag_reaches_the_wire() -> None:
         *("--est_nhours", "2.5", "--min_gpus", "1", "--max_gpus", "4", "--priority", "-3"),
         *("--env", "A=b=c", "--env", "D=", "--project", "p", "--experiment", "e"),
         *("--label", "k=v", "--retries", "2", "--hold", "--keep_library"),
+        *("--processes_per_node", "gpu"),
         *("demo", "--", "--epochs", "3", "a b"),
     )
     assert asked == pb.JobSpec(
@@ -63,6 +64,7 @@ def test_every_flag_reaches_the_wire() -> None:
         retries=2,
         held=True,
         keep_library=True,
+        process_per_gpu=True,
     )
 
 

@@ -162,6 +162,26 @@ def test_what_differs(
     assert {name: environment.get(name) for name in expected} == expected
 
 
+@pytest.mark.parametrize(("node", "first", "gpus"), [(0, "0", "1"), (1, "1", "2")])
+def test_with_a_process_for_each_gpu_ranks_go_on_from_node_to_node(
+    node: int, first: str, gpus: str
+) -> None:
+    shares = (*ON_TWO_NODES.shares, Share("n2", "gpu2", 4000))
+    spec = replace(SPEC, gpus_max=3, process_per_gpu=True)
+    environment = told(replace(ON_TWO_NODES, spec=spec, shares=shares), rank=node)
+    assert environment["RANK"] == first, "of the first; the shell counts on from it"
+    assert environment["NODE_RANK"] == str(node)
+    assert environment["NUM_GPUS"] == environment["LOCAL_WORLD_SIZE"] == gpus
+    assert (environment["WORLD_SIZE"], environment["NUM_NODES"]) == ("3", "2")
+    assert "LOCAL_RANK" not in environment
+
+
+def test_without_a_gpu_there_is_one_process_all_the_same() -> None:
+    spec = replace(SPEC, process_per_gpu=True)
+    environment = told(replace(WITHOUT, spec=spec))
+    assert (environment["RANK"], environment["LOCAL_WORLD_SIZE"]) == ("0", "1")
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_each_of_two_nodes_is_told_its_place(rank: int) -> None:
     environment = told(ON_TWO_NODES, rank=rank)

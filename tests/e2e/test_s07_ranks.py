@@ -6,6 +6,7 @@ from tests.e2e.conftest import Daemons, Gates
 
 RANKS = Path(__file__).with_name("ranks.py")
 CARDS = ("--num_gpus", "2", "--estimated_memory", "9000")
+EACH = ("--processes_per_node", "gpu")
 
 
 def test_all_ranks_leave_after_the_same_epoch(
@@ -13,7 +14,7 @@ def test_all_ranks_leave_after_the_same_epoch(
 ) -> None:
     daemon, first, second = daemons("2x16384"), gates("rank0"), gates("rank1")
     words = ("--image_name", "i", "--max_epochs", "5", "--env", f"GATES={tmp_path}", *CARDS)
-    job_id = daemon.submit(*words, "--script_path", RANKS, "ranks")
+    job_id = daemon.submit(*words, *EACH, "--script_path", RANKS, "ranks")
     both = first, second
     for gate in both:
         gate.open()

@@ -113,6 +113,19 @@ def test_a_gang_over_two_nodes_goes_on_after_one_of_its_pods_was_deleted(lab: La
     eventually(lambda: not lab.left())
 
 
+def test_each_gpu_of_two_nodes_has_a_process(lab: Lab) -> None:
+    for node in lab.nodes.nodes:
+        lab.offer(node, f"GPU-a-{node.name}", f"GPU-b-{node.name}")
+    lab.start()
+    told = 'echo "$RANK of $WORLD_SIZE, $LOCAL_RANK of $NUM_GPUS on $NODE_RANK, done"'
+    each = "--num_gpus", "4", "--processes_per_node", "gpu", "--estimated_memory", "9000"
+    gang = lab.train(lab.gate("none"), "gang", *each, command=("sh", "-c", told))
+    assert lab.until(gang, lambda job: bool(job.ended_at)).state == "FINISHED"
+    lab.until_told(
+        gang, *(f"{rank} of 4, {rank % 2} of 2 on {rank // 2}, done" for rank in range(4))
+    )
+
+
 def test_a_pod_that_was_deleted_by_hand_costs_no_retry(lab: Lab) -> None:
     lab.offer(lab.nodes.nodes[0], "GPU-only")
     daemon, gate = lab.start(), lab.gate("deleted")
