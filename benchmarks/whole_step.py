@@ -26,9 +26,9 @@ from itertools import count, islice
 from pathlib import Path
 
 from benchmarks.figures import options, show
-from scheduler.lifecycle import EXIT_STOPPED
 from scheduler.loop import Scheduler
 from scheduler.model import (
+    EXIT_STOPPED,
     Action,
     EpochEnded,
     EpochStarted,

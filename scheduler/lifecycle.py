@@ -38,6 +38,7 @@ from functools import singledispatch
 from scheduler import learning, ranks
 from scheduler.draft import Change, Draft
 from scheduler.model import (
+    EXIT_STOPPED,
     Cancelled,
     EpochEnded,
     EpochStarted,
@@ -65,7 +66,6 @@ from scheduler.values import replace
 
 DOUBLED_MAX = 30  # times: a back-off grows for so long, if nothing else bounds it
 STEPS_HEARD = 8  # of so many reports it is remembered how many steps they had counted
-EXIT_STOPPED = 85  # the client library's: it stopped because it was asked to
 
 
 def evolve(view: View, events: Sequence[Event], now: Time, rules: Rules) -> Change:

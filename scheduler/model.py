@@ -18,6 +18,7 @@ GpuKey = tuple[str, str]  # (node name, GPU uuid)
 
 HEADROOM_MIB_MIN = 256
 HEADROOM_FRACTION = 0.03
+EXIT_STOPPED = 85  # the client library's: it left because it was asked to
 
 
 # --- what there is ------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from scheduler.model import (
+    EXIT_STOPPED,
     Action,
     EpochEnded,
     EpochStarted,
@@ -36,7 +37,7 @@ from scheduler.model import (
     View,
 )
 from simulator.outcome import Tally
-from simulator.trainings import EXIT_STOPPED, pending, told_to_stop
+from simulator.trainings import pending, told_to_stop
 from simulator.truths import TraceJob, Truth
 
 REMOVED_AFTER_SECONDS = 1.0

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from scheduler.model import (
+    EXIT_STOPPED,
     EpochEnded,
     EpochStarted,
     Failure,
@@ -24,7 +25,6 @@ from simulator.workload import Kind, Truth
 if TYPE_CHECKING:
     from simulator.world import World
 
-EXIT_STOPPED = 85
 EXIT_TERMINATED = 143
 EXIT_ABORTED = 134
 REPORT_AGAIN_SECONDS = 10.0

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from scheduler.learning import kind_of
-from scheduler.lifecycle import EXIT_STOPPED, restored
+from scheduler.lifecycle import restored
 from scheduler.model import (
+    EXIT_STOPPED,
     Cancelled,
     EpochStarted,
     Failure,

@@ -3,17 +3,17 @@
 A container has no program of ours in it, but nearly all have `sh`; a job on a bare machine is
 started alike. The shell gives each process its rank, hands a SIGTERM on to all, and ends when all
 have ended. When one fails, the others would wait for it for ever: they are told to end too, and
-killed ten seconds later.
+killed a while later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-# The library's, for a run that was asked to leave (KUBEPROFILER_STOP_EXIT_CODE).
-_LEFT = 85
+from scheduler.model import EXIT_STOPPED
 
-# RANK is that of the node's first process. Who has ended stays a zombie (Z) until it is waited for.
+# RANK is that of the first process of the node; $0: seconds. Who has ended is a zombie (Z) until it
+# is waited for.
 _SCRIPT = f"""
 all= code=0 failed= told= number=0 first=${{RANK:-0}}
 trap 'told=yes; kill $all 2> /dev/null' TERM
@@ -34,7 +34,7 @@ while [ -n "$all" ]; do
         ended=$?
         case $ended in
           0) ;;
-          {_LEFT}) [ $code -ne 0 ] || code={_LEFT} ;;
+          {EXIT_STOPPED}) [ $code -ne 0 ] || code={EXIT_STOPPED} ;;
           *) [ -n "$failed" ] || {{ code=$ended failed=0; kill $all 2> /dev/null; }} ;;
         esac ;;
       *) left="$left $pid" ;;
@@ -44,12 +44,12 @@ while [ -n "$all" ]; do
   [ -n "$all" ] || break
   sleep 1
   [ -z "$failed" ] || failed=$((failed + 1))
-  [ ${{failed:-0}} -le 10 ] || kill -KILL $all 2> /dev/null
+  [ ${{failed:-0}} -le $0 ] || kill -KILL $all 2> /dev/null
 done
 exit $code
 """
 
 
-def one_for_each_gpu(words: Sequence[str]) -> list[str]:
+def one_for_each_gpu(words: Sequence[str], grace_seconds: int = 10) -> list[str]:
     """These words, as often as LOCAL_WORLD_SIZE tells the shell that executes them."""
-    return ["sh", "-c", _SCRIPT, "sh", *words]
+    return ["sh", "-c", _SCRIPT, str(grace_seconds), *words]

@@ -23,9 +23,18 @@ import msgspec
 from scheduler import logs
 from scheduler.clusters import runner
 from scheduler.clusters.owners import marked
-from scheduler.model import Failure, JobId, Pod, PodState, Profile, RunKey, Share, Time
+from scheduler.model import (
+    EXIT_STOPPED,
+    Failure,
+    JobId,
+    Pod,
+    PodState,
+    Profile,
+    RunKey,
+    Share,
+    Time,
+)
 
-EXIT_STOPPED = 85  # the client library's: it left because it was asked to
 WORDS_BYTES_MAX = 2**20
 
 Seconds = Annotated[float, msgspec.Meta(ge=0.0)]

@@ -25,7 +25,7 @@ def shell(request: pytest.FixtureRequest) -> list[str]:
 
 
 def started(shell: Sequence[str], script: str, *words: str) -> subprocess.Popen[str]:
-    _, *rest = one_for_each_gpu(["sh", "-c", script, "sh", *words])
+    _, *rest = one_for_each_gpu(["sh", "-c", script, "sh", *words], grace_seconds=1)
     environment = {**os.environ, **TOLD}
     return subprocess.Popen([*shell, *rest], env=environment, stdout=subprocess.PIPE, text=True)
 

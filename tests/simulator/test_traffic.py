@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model import (
+    EXIT_STOPPED,
     EpochEnded,
     EpochStarted,
     Finished,
@@ -29,7 +30,6 @@ from scheduler.policies.fifo_sharing import fifo_sharing
 from scheduler.ports import Step
 from simulator.outcome import JobTimes, Result, Tally
 from simulator.traffic import Traffic
-from simulator.trainings import EXIT_STOPPED
 from simulator.trial import Trial
 from simulator.truths import TraceJob
 from tests import core
