@@ -247,8 +247,11 @@ async def _closing(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
         yield
     finally:
         writer.close()
-        with contextlib.suppress(OSError):
-            await writer.wait_closed()
+        try:
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+        finally:
+            writer.transport.abort()  # also if it is cancelled while TLS says good-bye
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import gc
 import json
+import socket
+import ssl
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
 
 import pytest
 import urllib3
 from kubernetes import client, config, watch
 
-from tests.kube.control import ControlPlane
+from tests.kube.control import LOOPBACK, ControlPlane
 from tests.kube.proxy import Answer, Delay, Expire, Proxy, Reset, Silence
 from tests.support import eventually
 
@@ -122,3 +129,27 @@ def test_the_api_server_may_die_and_come_back_behind_it(
         pods.list_namespaced_pod(namespace)
     control.start()
     eventually(lambda: pods.list_namespaced_pod(namespace).items == [])
+
+
+def test_when_it_ends_no_connection_is_left(control: ControlPlane) -> None:
+    """Else some later test would be blamed for what is collected then. Here the API server does not
+    say good-bye when the proxy does, which TLS waits for."""
+    ours, theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ours.load_verify_locations(control.authority.certificate)
+    theirs.load_cert_chain(*control.authority.issue("mute", LOOPBACK))
+    with (
+        contextlib.closing(socket.create_server((LOOPBACK, 0))) as listening,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        mute = copy.copy(control)
+        mute.url = f"https://{LOOPBACK}:{listening.getsockname()[1]}"
+        accepted = pool.submit(lambda: theirs.wrap_socket(listening.accept()[0], server_side=True))
+        with Proxy(mute).running() as proxy:
+            plain = socket.create_connection((LOOPBACK, urlsplit(proxy.url).port))
+            with ours.wrap_socket(plain, server_hostname=LOOPBACK) as asking:
+                asking.sendall(b"GET / HTTP/1.1\r\n\r\n")
+                above = accepted.result()
+            while above.recv(1024):  # until the proxy has begun to close
+                pass
+        above.close()
+    gc.collect()
