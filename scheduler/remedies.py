@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from scheduler.adopt import adopt
+from scheduler.adopt import adopt, lingers
 from scheduler.model import Job, JobId, JobSpec, Rules, Time, View
 from scheduler.packing import cards, free_mib, need_mib, takes_whole_card
 from scheduler.ports import Policy
@@ -41,7 +41,7 @@ def remedy(
     instead = (said for said, spec in wishes if trial.starts(wishing(view, job, spec)))
     said = next(instead, "")
     gone = _least(enough, starts_without)
-    holders = {run[0] for on in view.held.values() for run in on}
+    holders = {job.id, *(run[0] for on in view.held.values() for run in on)}
     return Remedy(
         until=tuple(id for id in gone if id in holders),
         ahead=tuple(id for id in gone if id not in holders),
@@ -99,8 +99,10 @@ class _Trial:
 def _in_the_way(
     job: Job, view: View, now: Time, rules: Rules, leaving: Iterable[JobId]
 ) -> Iterator[list[JobId]]:
-    """Who might be, the likeliest first: who holds the cards that are the first to be free, who
-    waits and is served before, who holds other cards, and everybody else."""
+    """Who might be, the likeliest first: what is left of its own last run, who holds the cards that
+    are the first to be free, who waits and is served before, who holds other cards, and everybody
+    else."""
+    own = [[job.id]] if lingers(job, view.pods) else []
     holders = list(_holders(job, view, rules, leaving))
     served = [id for id in dict.fromkeys((*view.why, *view.jobs)) if id in view.jobs]
     place = served.index(job.id)
@@ -108,7 +110,7 @@ def _in_the_way(
     others = served[:place] + served[place + 1 :]
     first = max(1, job.spec.gpus_min)
     told = set[JobId]()
-    for block in (holders[:first], [ahead], *_doubling(holders[first:]), [others]):
+    for block in (own, holders[:first], [ahead], *_doubling(holders[first:]), [others]):
         new = [id for ids in block for id in ids if id not in told]
         told.update(new)
         yield list(dict.fromkeys(new))

@@ -83,6 +83,14 @@ def test_what_is_left_of_its_own_last_run_is_in_its_way() -> None:
     assert told(view, "b").until == ("b",)
 
 
+def test_so_it_is_on_a_card_that_nobody_can_have_for_now() -> None:
+    job = replace(core.job("b"), attempts=1)
+    left = replace(core.pod(job), shares=(core.share(),))
+    broken, sound = core.node(2).gpus
+    node = replace(core.node(2), gpus=(replace(broken, fault="XID 79"), sound))
+    assert told(core.view(job, nodes=[node], pods=[left]), "b").until == ("b",)
+
+
 def test_nothing_helps_a_job_that_no_card_can_hold() -> None:
     assert told(planned(runs("a"), core.job("b", 99_999)), "b") == Remedy()
 

@@ -102,9 +102,7 @@ class _Planner:
         classes = self._classes([j for j in jobs if j.spec.gpus_max and j.id not in not_seen])
         for number, members in enumerate(classes):
             later = [job for jobs in classes[number + 1 :] for job in jobs if not may_leave(job)]
-            kept = self._kept(members, later + unseen)
-            kept.subtract(self._twice(members, units))
-            units += self._chosen(members, taken, kept)
+            units += self._chosen(members, taken, self._kept(members, later + unseen, units))
         done = placed(units, self.view, self.rules, MOVES_MAX)
         # Where several are on one card and cannot part, more was thought to be taken by them than
         # is; and of cards of one type, not all may have the image of a job.
@@ -155,24 +153,25 @@ class _Planner:
             found.setdefault(number, []).append(job)
         return [found[number] for number in sorted(found, reverse=True)]
 
-    def _kept(self, jobs: Sequence[Job], others: Sequence[Job]) -> Counter[str]:
+    def _kept(
+        self, jobs: Sequence[Job], others: Sequence[Job], before: Sequence[Unit]
+    ) -> Counter[str]:
         """Cards of each type that these cannot have, as others cannot be asked to leave them. (But
-        where they are themselves, they stay.)"""
+        where they are themselves, they stay.) Less those that the classes before them have, and on
+        which some of these must stay as well: else such a card would be counted twice."""
         stays = {key for job in others if running(job) for key in keys_of(job)}
         own = {key for job in jobs if running(job) for key in keys_of(job)}
-        return Counter(self.known[key].type for key in stays - own if key in self.known)
-
-    def _twice(self, jobs: Sequence[Job], units: Sequence[Unit]) -> Counter[str]:
-        """Cards of each type that a class before has, and where some of these must stay as well."""
         bound = {key for job in jobs if running(job) and not may_move(job) for key in keys_of(job)}
-        stay = {
+        taken = {
             key
-            for unit in units
+            for unit in before
             for job in unit.jobs
             if running(job) and len(keys_of(job)) == unit.count
             for key in keys_of(job)
         }
-        return Counter(self.known[key].type for key in bound & stay)
+        kept = Counter(self.known[key].type for key in stays - own - taken if key in self.known)
+        kept.subtract(self.known[key].type for key in bound & taken)
+        return kept
 
     def _chosen(
         self, jobs: Sequence[Job], taken: dict[str, int], kept: Mapping[str, int]

@@ -34,7 +34,11 @@ def test_lives_end_well(first: int) -> None:
     assert violations == []
 
 
-@pytest.mark.parametrize("seed", range(10_000, 10_006))
+# Of these, what was left of a job's own last run, on a card with a fault, was in its way unnoticed.
+ADVISED = 7218, 8255, 9020
+
+
+@pytest.mark.parametrize("seed", [*ADVISED, *range(10_000, 10_003)])
 def test_what_anybody_is_advised_at_any_plan_helps(seed: int) -> None:
     report = live(seed, advice="all")
     assert report.violation == ""

@@ -19,6 +19,7 @@ from scheduler.model import (
 from scheduler.policies.gpu_sharing import gpu_sharing
 from simulator.generate import generated
 from simulator.trial import Trial
+from tests import core
 from tests.core import Town, node
 from tests.simulator.little import nodes
 
@@ -167,6 +168,20 @@ def test_a_card_is_not_kept_for_some_of_those_who_cannot_part() -> None:
     trains(made, "late", 60.0)
     made.look()
     assert made.run("late").phase is RunPhase.RUNNING, "as nobody else could have its card"
+
+
+def test_a_card_that_two_classes_must_stay_on_is_one_card_to_those_between_them() -> None:
+    bound = [  # as they never spoke to us, neither can be asked to leave
+        core.on(core.job(name, 2000, priority=priority), core.share(2200), heard_at=None)
+        for name, priority in (("low", 0), ("high", 5))
+    ]
+    waiting = [
+        core.job(name, 2000, priority=priority, shareable=False)
+        for name, priority in (("least", 0), ("between", 3))
+    ]
+    view = core.view(*bound, *waiting, nodes=[node(2)])
+    plan = gpu_sharing(RULES)(view, core.NOW)
+    assert plan.placements.keys() == {"low", "high", "between"}
 
 
 def test_a_job_without_gpus_waits_for_a_node() -> None:
