@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -9,12 +10,14 @@ import pytest
 
 from tests.frameworks.conftest import Example, trained, trained_alone
 from tests.frameworks.test_frameworks import apart, python_with
-from tests.kube.conftest import IMAGE
+from tests.kube.conftest import IMAGE, ROOT
+from tests.kube.images import python_image
 from tests.kube.nodes import Nodes
 from tests.kube.trainings import Lab
 
 pytestmark = pytest.mark.frameworks
 
+TORCH = "docker.io/epoch-scheduler/torch:test"  # all that PyTorch loads, but not itself
 EPOCHS = 200  # some 10 s of them, so that it is in their midst when it is to make room
 WHERE = "import sysconfig; print(sysconfig.get_path('platlib'))"
 MOST = ("--estimated_memory", "9000")
@@ -25,15 +28,18 @@ def test_two_pods_that_make_room_train_as_one_machine_does(
 ) -> None:
     example = Example("pytorch_ddp", python_with("pytorch_ddp"), gpus=2)
     packages = subprocess.check_output([example.python, "-c", WHERE], text=True).strip()
+    image = torch_image(Path(packages))
     lab = Lab(nodes, namespace, tmp_path)
     (lab.shared / "train.py").write_bytes(example.script.read_bytes())
     for node in nodes.nodes:
+        node.load(image)
         lab.offer(node, f"GPU-of-{node.name}")
     try:
         daemon = lab.start(data=f"host:{packages}")
         job_id = lab.train(
             lab.gate("none"),  # it waits for none
             "gang",
+            *("--image_name", TORCH),
             *("--num_gpus", "2", "--max_epochs", str(EPOCHS), *MOST),
             *("--env", "PYTHONPATH=/data", "--env", "OMP_NUM_THREADS=1"),
             command=("python3", "/custom/train.py"),
@@ -50,3 +56,14 @@ def test_two_pods_that_make_room_train_as_one_machine_does(
     whole = trained_alone(example, tmp_path / "alone", EPOCHS)
     assert pieces.log == whole.log, "each epoch once, with the very loss"
     assert apart(whole, pieces) == 0.0, "bit for bit"
+
+
+def torch_image(packages: Path) -> Path:
+    """PyTorch itself is too large for one: it is mounted as /data."""
+    told = subprocess.run(
+        ["ldd", *packages.glob("torch/lib/*.so")], capture_output=True, text=True, check=True
+    )
+    loaded = {Path(path) for path in re.findall(r"(/\S+) \(0x", told.stdout)}
+    files = {str(path): path for path in loaded if not path.is_relative_to(packages)}
+    library = ROOT / "kubernetesdlprofile" / "kubernetesdlprofile"
+    return python_image(TORCH, ["grpc", "typing_extensions.py", library], files)
