@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from scheduler.model import (
     Action,
+    GpuKey,
     Job,
     JobId,
     Launch,
@@ -27,9 +28,12 @@ def reconcile(
     `since` is the moment of the step before: a deadline that has passed after it is due now.
     """
     touched = [job_id for job_id in touched if job_id in view.jobs]
+    capacity: dict[GpuKey, int] = {}
     for job in view.jobs.values() if looked else (view.jobs[job_id] for job_id in touched):
         if job.run and (launch := _launch(job, job.run, view)):
-            yield launch
+            capacity = capacity or _capacity(view)
+            if not _overfull(launch, view, capacity):
+                yield launch
     # Until the next is due it can only be one of those that were touched.
     waits = view.due_at > now and not looked
     for job_id in sorted(view.stopping.intersection(touched) if waits else view.stopping):
@@ -59,6 +63,20 @@ def _launch(job: Job, run: Run, view: View) -> Launch | None:
         max_epochs=run.max_epochs,
         token=job.token,
         renew_library=run.renew_library,
+    )
+
+
+def _capacity(view: View) -> dict[GpuKey, int]:
+    return {(node.name, gpu.uuid): gpu.capacity_mib for node in view.nodes for gpu in node.gpus}
+
+
+def _overfull(launch: Launch, view: View, capacity: Mapping[GpuKey, int]) -> bool:
+    """Since it was given its cards, what is left of another has taken more than that one was given.
+    The next look asks again."""
+    return any(
+        sum(view.held.get(share.key, {}).values()) > capacity[share.key]
+        for share in launch.shares
+        if share.key in capacity
     )
 
 

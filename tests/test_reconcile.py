@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -40,6 +41,14 @@ def test_a_launch_is_asked_for_again_after_a_look_that_does_not_show_it() -> Non
 def test_a_launch_is_not_asked_for_again_for_any_other_reason() -> None:
     """Or a look begun before could show it missing when it is there."""
     assert asked(view(starting(phase_at=NOW - 5)), touched=[A], looked=False) == []
+
+
+def test_a_launch_is_not_asked_for_while_what_is_left_of_another_takes_what_it_was_given() -> None:
+    half = on(job("a", 8000), share(8000), phase=RunPhase.STARTING, phase_at=NOW)
+    over = replace(job("b"), attempts=1)
+    for taken, actions in ((7000, [Launch, Remove]), (9000, [Remove])):
+        left = replace(pod(over, PodState.FAILED), used=(share(taken),))
+        assert [type(action) for action in asked(view(half, over, pods=[left]))] == actions
 
 
 @pytest.mark.parametrize("state", list(PodState))
