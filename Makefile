@@ -90,8 +90,7 @@ bench-kube: $(READY)  ## the same on a cluster of this machine, in build/bench_k
 	$(BIN)/python -m benchmarks --output build/bench_kube.json $(KUBE_BENCHMARKS)
 
 figures: $(READY)  ## write the tables and plots of the documents from what is there of both
-	for run in build/bench.json build/bench_kube.json; do \
-		[ ! -e $$run ] || $(BIN)/python -m benchmarks --output $$run --publish || exit 1; done
+	$(BIN)/python -m benchmarks --publish
 
 proto: $(READY)  ## generate scheduler/v1 from proto/
 	$(BIN)/python -m grpc_tools.protoc --proto_path proto --python_out . --pyi_out . \

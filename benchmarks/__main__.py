@@ -2,8 +2,9 @@
 
 `python -m benchmarks NAME... [--long] [--data DIR] [--output build/bench.json]`
 An interrupted run goes on where it was, as long as no program has changed; one that was finished
-begins anew. `--publish` runs nothing: it makes the file the published one of its name, in
-docs/figures, and writes the tables of the documents and the plots.
+begins anew. `--publish` runs nothing: what there is beside the output, of `make bench` and of
+`make bench-kube`, becomes what is published (docs/figures), and the tables of the documents and the
+plots are written from that.
 """
 
 from __future__ import annotations
@@ -20,7 +21,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import document
-from benchmarks.figures import PUBLISHED, ROOT, Left, measured, published, sources, write
+from benchmarks.figures import (
+    PUBLISHED,
+    PUBLISHED_KUBE,
+    ROOT,
+    Left,
+    measured,
+    published,
+    sources,
+    write,
+)
 
 HERE = Path(__file__).parent
 
@@ -42,7 +52,7 @@ LONG: Mapping[str, tuple[str, ...]] = {
 def main() -> int:
     given = _parser().parse_args()
     if given.publish:
-        return _publish(given.output)
+        return _publish(given.output.parent)
     if unknown := [name for name in given.names if not (HERE / f"{name}.py").exists()]:
         sys.stderr.write(f"benchmarks: unknown: {', '.join(unknown)}\n")
         return 2
@@ -87,11 +97,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _publish(made: Path) -> int:
-    if not made.exists():
-        sys.stderr.write(f"benchmarks: there is no {made}; `make bench` makes it\n")
+def _publish(folder: Path) -> int:
+    there = [path for path in (PUBLISHED, PUBLISHED_KUBE) if (folder / path.name).exists()]
+    if not there:
+        sys.stderr.write(f"benchmarks: nothing in {folder}; `make bench` puts it there\n")
         return 2
-    write(PUBLISHED.with_name(made.name), json.loads(made.read_text()))
+    for path in there:
+        write(path, json.loads((folder / path.name).read_text()))
     for path, text in document.written(published()).items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)

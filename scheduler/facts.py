@@ -21,6 +21,7 @@ from scheduler.model import (
     Time,
     View,
 )
+from scheduler.packing import all_cards
 from scheduler.values import replace
 from scheduler.watchdog import excesses
 
@@ -186,7 +187,7 @@ def _nodes(before: View, after: View, now: Time) -> Iterator[Fact]:
 
 def _cards(before: View, after: View, now: Time) -> Iterator[Fact]:
     """A card gets a fault, or is well again; strangers come to it, or leave."""
-    known = {(node.name, gpu.uuid): gpu for node in before.nodes for gpu in node.gpus}
+    known = all_cards(before.nodes)
     for node in after.nodes:
         for gpu in node.gpus:
             old = known.get(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from scheduler.model import Gpu, GpuKey, Job, Node, RunKey, View
+from scheduler.packing import all_cards
 from scheduler.status import State
 from scheduler.usage import Usage
 from scheduler.v1 import scheduler_pb2 as pb
@@ -78,9 +79,7 @@ def _holder(run: RunKey, mib: int, view: View, state: Callable[[Job], State]) ->
 
 def users(view: View) -> list[pb.UserTotal]:
     """Of those who have live jobs. A part of a GPU's memory counts as that part of a GPU."""
-    capacity: dict[GpuKey, int] = {
-        (node.name, gpu.uuid): gpu.capacity_mib for node in view.nodes for gpu in node.gpus
-    }
+    capacity = {key: gpu.capacity_mib for key, gpu in all_cards(view.nodes).items()}
     totals: dict[str, pb.UserTotal] = {}
     for job in view.jobs.values():
         if job.outcome:

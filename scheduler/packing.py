@@ -16,6 +16,11 @@ def cards(nodes: Iterable[Node]) -> dict[GpuKey, Gpu]:
     return {(node.name, gpu.uuid): gpu for node in nodes for gpu in node.usable}
 
 
+def all_cards(nodes: Iterable[Node]) -> dict[GpuKey, Gpu]:
+    """Those too that may not be used now."""
+    return {(node.name, gpu.uuid): gpu for node in nodes for gpu in node.gpus}
+
+
 def takes_whole_card(job: Job) -> bool:
     """Because it shares with nobody, or because nobody knows yet what it needs."""
     return not job.spec.shareable or job.memory_mib <= 0

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from scheduler.model import (
     Action,
+    Gpu,
     GpuKey,
     Job,
     JobId,
@@ -18,6 +19,7 @@ from scheduler.model import (
     Time,
     View,
 )
+from scheduler.packing import all_cards
 
 
 def reconcile(
@@ -28,11 +30,11 @@ def reconcile(
     `since` is the moment of the step before: a deadline that has passed after it is due now.
     """
     touched = [job_id for job_id in touched if job_id in view.jobs]
-    capacity: dict[GpuKey, int] = {}
+    known: dict[GpuKey, Gpu] = {}
     for job in view.jobs.values() if looked else (view.jobs[job_id] for job_id in touched):
         if job.run and (launch := _launch(job, job.run, view)):
-            capacity = capacity or _capacity(view)
-            if not _overfull(launch, view, capacity):
+            known = known or all_cards(view.nodes)
+            if not _overfull(launch, view, known):
                 yield launch
     # Until the next is due it can only be one of those that were touched.
     waits = view.due_at > now and not looked
@@ -66,17 +68,13 @@ def _launch(job: Job, run: Run, view: View) -> Launch | None:
     )
 
 
-def _capacity(view: View) -> dict[GpuKey, int]:
-    return {(node.name, gpu.uuid): gpu.capacity_mib for node in view.nodes for gpu in node.gpus}
-
-
-def _overfull(launch: Launch, view: View, capacity: Mapping[GpuKey, int]) -> bool:
+def _overfull(launch: Launch, view: View, known: Mapping[GpuKey, Gpu]) -> bool:
     """Since it was given its cards, what is left of another has taken more than that one was given.
     The next look asks again."""
     return any(
-        sum(view.held.get(share.key, {}).values()) > capacity[share.key]
+        sum(view.held.get(share.key, {}).values()) > known[share.key].capacity_mib
         for share in launch.shares
-        if share.key in capacity
+        if share.key in known
     )
 
 

@@ -25,6 +25,7 @@ from scheduler.adopt import stoppable
 from scheduler.draft import Change, Draft, taken
 from scheduler.lifecycle import asked_to_stop, lost_gpu
 from scheduler.model import Gpu, Job, JobId, Rules, Run, RunKey, RunPhase, Share, Time, View
+from scheduler.packing import all_cards
 from scheduler.values import replace
 
 
@@ -48,8 +49,7 @@ def watched(view: View, now: Time, rules: Rules) -> Change:
     _leave_in_time(draft)
     warned: dict[JobId, int] = {}
     found = sorted(excesses(view), key=lambda each: (-each.over_mib, each.job_id))
-    nodes = view.nodes if found else ()
-    gpus = {(node.name, gpu.uuid): gpu for node in nodes for gpu in node.gpus}
+    gpus = all_cards(view.nodes if found else ())
     for excess in found:
         if (gpu := gpus.get(excess.share.key)) and _too_much(excess, gpu, draft):
             warned.setdefault(excess.job_id, excess.over_mib)

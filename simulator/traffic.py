@@ -36,6 +36,7 @@ from scheduler.model import (
     Time,
     View,
 )
+from scheduler.packing import all_cards
 from simulator.outcome import Tally
 from simulator.trainings import pending, told_to_stop
 from simulator.truths import TraceJob, Truth
@@ -92,7 +93,7 @@ class Traffic:
         self.restart_seconds, self.gather_seconds = restart_seconds, gather_seconds
         self.read: Callable[[], View] = View  # the scheduler's last committed view
         self.runs: dict[RunKey, Training] = {}  # what the cluster shows
-        self._cards = {(node.name, gpu.uuid): gpu for node in nodes for gpu in node.gpus}
+        self._cards = all_cards(nodes)
         self._on: dict[GpuKey, list[Training]] = {key: [] for key in self._cards}
         self._truths: dict[JobId, Truth] = {}
         self._time: Time = 0.0

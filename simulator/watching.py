@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from scheduler.adopt import stoppable
 from scheduler.model import Gpu, GpuKey, JobId, Run, RunPhase, Time, View
+from scheduler.packing import all_cards
 from simulator.checkers import Checker
 from simulator.world import Witness, World
 
@@ -44,7 +45,7 @@ class Shares(Checker):
     def stepped(self, before: View, after: View) -> None:
         if after.observed_at == before.observed_at:
             return
-        gpus = {(node.name, gpu.uuid): gpu for node in after.nodes for gpu in node.gpus}
+        gpus = all_cards(after.nodes)
         cards = {key: _holders(key, before, after) for key in gpus}
         for key, holders in cards.items():
             self._safe(key, gpus[key], holders, after.at)

@@ -108,9 +108,7 @@ def environment(
         "NUM_GPUS": str(len(own)),
         "NUM_NODES": str(len(nodes)),
         "NODELIST": ",".join(nodes),
-        **(_ranks_of_gpus if spec.process_per_gpu and own else _ranks)(
-            launch, hosts, rank, len(own)
-        ),
+        **_ranks(launch, hosts, rank, len(own)),
         **_visible(own),
         "KUBEPROFILER_SERVER": server,
         **({"KUBEPROFILER_HTTP": http} if http else {}),
@@ -186,33 +184,20 @@ def _port(launch: Launch) -> int:
 
 def _ranks(launch: Launch, hosts: Sequence[str], rank: int, gpus: int) -> dict[str, str]:
     told = {"WORLD_SIZE": str(len(hosts)), "NODE_RANK": str(rank)}
-    if gpus <= 1:
+    if launch.spec.process_per_gpu and gpus:
+        # RANK is that of the node's first process: the others' follow, as they are started.
+        nodes = sorted(share.node for share in launch.shares)
+        first = nodes.index(sorted(set(nodes))[rank])
+        told |= {"RANK": str(first), "LOCAL_WORLD_SIZE": str(gpus), "WORLD_SIZE": str(len(nodes))}
+    elif gpus <= 1:
         # With several cards it is the framework that starts a process for each. Lightning takes
         # LOCAL_RANK as a sign that somebody else does, and would wait for them for ever.
         told |= {"RANK": str(rank), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-    return told | _workers(launch, hosts, rank)
-
-
-def _ranks_of_gpus(launch: Launch, hosts: Sequence[str], rank: int, gpus: int) -> dict[str, str]:
-    """RANK is that of the node's first process: the others' follow, as they are started."""
-    nodes = sorted(share.node for share in launch.shares)
-    before = nodes.index(sorted(set(nodes))[rank])
-    return {
-        "WORLD_SIZE": str(len(nodes)),
-        "NODE_RANK": str(rank),
-        "RANK": str(before),
-        "LOCAL_WORLD_SIZE": str(gpus),
-        **_workers(launch, hosts, rank),
-    }
-
-
-def _workers(launch: Launch, hosts: Sequence[str], rank: int) -> dict[str, str]:
-    """For TensorFlow, which has one on each node."""
-    if len(hosts) == 1:
-        return {}
-    workers = [f"{host}:{_port(launch)}" for host in hosts]
-    task = {"type": "worker", "index": rank}
-    return {"TF_CONFIG": json.dumps({"cluster": {"worker": workers}, "task": task})}
+    if len(hosts) > 1:
+        workers = [f"{host}:{_port(launch)}" for host in hosts]
+        task = {"type": "worker", "index": rank}
+        told["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": task})
+    return told
 
 
 def _visible(own: Sequence[Gpu]) -> dict[str, str]:

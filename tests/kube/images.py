@@ -87,7 +87,7 @@ def _content(packages: Sequence[str | Path], files: Mapping[str, Path]) -> Conte
         assert command, f"this machine has no command {name}"
         content[f"bin/{name}"] = Path(command).resolve()
     content |= {path.lstrip("/"): source for path, source in files.items()}
-    return content | _libraries({source for source in content.values() if _is_program(source)})
+    return content | libraries({source for source in content.values() if _is_program(source)})
 
 
 def _tree(target: str, source: Path) -> Content:
@@ -112,7 +112,7 @@ def _is_program(path: Path) -> bool:
         return file.read(4) == b"\x7fELF"
 
 
-def _libraries(programs: Iterable[Path]) -> Content:
+def libraries(programs: Iterable[Path]) -> Content:
     """What these load when they start, under the paths where they look for it."""
     told = subprocess.run(["ldd", *sorted(programs)], capture_output=True, text=True).stdout
     found = {line for line in re.findall(r"(/\S+) \(0x", told) if Path(line).exists()}

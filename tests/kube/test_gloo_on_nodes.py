@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from tests.frameworks.conftest import Example, trained, trained_alone
 from tests.frameworks.test_frameworks import apart, python_with
 from tests.kube.conftest import IMAGE, ROOT
-from tests.kube.images import python_image
+from tests.kube.images import libraries, python_image
 from tests.kube.nodes import Nodes
 from tests.kube.trainings import Lab
 
@@ -60,10 +59,7 @@ def test_two_pods_that_make_room_train_as_one_machine_does(
 
 def torch_image(packages: Path) -> Path:
     """PyTorch itself is too large for one: it is mounted as /data."""
-    told = subprocess.run(
-        ["ldd", *packages.glob("torch/lib/*.so")], capture_output=True, text=True, check=True
-    )
-    loaded = {Path(path) for path in re.findall(r"(/\S+) \(0x", told.stdout)}
-    files = {str(path): path for path in loaded if not path.is_relative_to(packages)}
+    loaded = libraries(packages.glob("torch/lib/*.so")).items()
+    files = {f"/{path}": source for path, source in loaded if not source.is_relative_to(packages)}
     library = ROOT / "kubernetesdlprofile" / "kubernetesdlprofile"
     return python_image(TORCH, ["grpc", "typing_extensions.py", library], files)
