@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -53,13 +53,20 @@ def may_move(job: Job) -> bool:
     return may_leave(job) and job.run is not None and job.epochs_done > job.run.epochs_before
 
 
-def placed(units: Sequence[Unit], view: View, rules: Rules, moves_max: int = 0) -> Placed:
+def placed(
+    units: Sequence[Unit],
+    view: View,
+    rules: Rules,
+    moves_max: int = 0,
+    leaving: Collection[JobId] = (),
+) -> Placed:
     """Cards for as many of the units as there is room for; at each count the first come first.
 
-    Runs that may not leave stay where they are, wished for or not. `moves_max`: so many units, at
-    most, may be moved elsewhere for others to be on fewer nodes.
+    Runs that may not leave stay where they are, wished for or not; and so do those some of whose
+    cards are not to be seen, but for the `leaving`. `moves_max`: so many units, at most, may be
+    moved elsewhere for others to be on fewer nodes.
     """
-    placing = _Placing(units, view, rules, moves_max)
+    placing = _Placing(units, view, rules, moves_max, leaving)
     placing.settle()
     placing.place_the_rest()
     return placing.dealt()
@@ -76,9 +83,16 @@ def keys_of(job: Job) -> tuple[GpuKey, ...]:
 
 
 class _Placing:
-    def __init__(self, units: Sequence[Unit], view: View, rules: Rules, moves_max: int) -> None:
+    def __init__(
+        self,
+        units: Sequence[Unit],
+        view: View,
+        rules: Rules,
+        moves_max: int,
+        leaving: Collection[JobId],
+    ) -> None:
         self.units, self.view, self.rules = list(units), view, rules
-        self.moves_left = moves_max
+        self.moves_left, self.leaving = moves_max, leaving
         self.known = cards(view.nodes)
         self.where: dict[int, tuple[GpuKey, ...]] = {}  # of each unit, by its number
         self.result = Placed({}, {}, ())
@@ -97,7 +111,7 @@ class _Placing:
             number = wished.get(job.id)
             if number is None:
                 unseen = any(key not in self.known for key in keys_of(job))
-                if unseen or not may_leave(job):
+                if (unseen and job.id not in self.leaving) or not may_leave(job):
                     self._stay(job)
                 continue
             stays = self.units[number].stays or not may_move(job)

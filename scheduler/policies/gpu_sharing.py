@@ -102,14 +102,16 @@ class _Planner:
         classes = self._classes([j for j in jobs if j.spec.gpus_max and j.id not in not_seen])
         for number, members in enumerate(classes):
             later = [job for jobs in classes[number + 1 :] for job in jobs if not may_leave(job)]
-            units += self._chosen(members, taken, self._kept(members, later + unseen, units))
-        done = placed(units, self.view, self.rules, MOVES_MAX)
+            later += [job for job in unseen if not self._gives_way(job, members[0])]
+            units += self._chosen(members, taken, self._kept(members, later, units))
+        done, leaving = self._placed(units, unseen)
         # Where several are on one card and cannot part, more was thought to be taken by them than
         # is; and of cards of one type, not all may have the image of a job.
         if over := left_over(self.served, done, self.known, self.view, self.rules, _fewest):
-            done = placed([*units, *over], self.view, self.rules, MOVES_MAX)
-        # Nobody is stopped for GPUs that are not to be seen for a while.
-        done.placements.update({job.id: job.run.shares for job in unseen if job.run})
+            done = placed([*units, *over], self.view, self.rules, MOVES_MAX, leaving)
+        # Nobody else is stopped for GPUs that are not to be seen for a while.
+        stay = [job for job in unseen if job.id not in leaving]
+        done.placements.update({job.id: job.run.shares for job in stay if job.run})
         self._explain(jobs, done)
         again = [j.eligible_at for j in self.view.jobs.values() if j.eligible_at > self.now]
         if any(job.run and job.spec.gpus_min < job.spec.gpus_max for job in jobs):
@@ -142,15 +144,41 @@ class _Planner:
             return bool(self.stocks)
         return self.known.keys() >= set(keys_of(job))
 
+    def _gives_way(self, job: Job, other: Job) -> bool:
+        """Whether it can be asked to leave the cards of its own that are there, for another one of
+        a higher class. On a node out of reach it would not hear of it."""
+        reached = {node.name for node in self.view.nodes if node.ready}
+        hears = all(node in reached for node, _ in keys_of(job))
+        return hears and may_leave(job) and self._class(job) < self._class(other)
+
+    def _placed(
+        self, units: Sequence[Unit], unseen: Sequence[Job]
+    ) -> tuple[Placed, frozenset[JobId]]:
+        """And who of the unseen leaves, so that fewer of higher classes are left out."""
+        done, leaving = placed(units, self.view, self.rules, MOVES_MAX), frozenset[JobId]()
+        for job in sorted(unseen, key=self._class) if done.left_out else ():
+            without = leaving | {job.id}
+            if before := self._outranked(job, done):
+                other = placed(units, self.view, self.rules, MOVES_MAX, without)
+                if self._outranked(job, other) < before:
+                    done, leaving = other, without
+        return done, leaving
+
+    def _outranked(self, job: Job, done: Placed) -> int:
+        """How many are left out for whom it would have to leave."""
+        return sum(self._gives_way(job, other) for unit in done.left_out for other in unit.jobs)
+
+    def _class(self, job: Job) -> float:
+        waited = self.now - job.submitted_at - job.ran_seconds
+        if job.run:
+            waited -= self.now - job.run.started_at
+        return job.priority + waited // (PATIENCE * self.rules.ageing_seconds)
+
     def _classes(self, jobs: Sequence[Job]) -> list[list[Job]]:
         """The first to be served first."""
         found: dict[float, list[Job]] = {}
         for job in jobs:
-            waited = self.now - job.submitted_at - job.ran_seconds
-            if job.run:
-                waited -= self.now - job.run.started_at
-            number = job.priority + waited // (PATIENCE * self.rules.ageing_seconds)
-            found.setdefault(number, []).append(job)
+            found.setdefault(self._class(job), []).append(job)
         return [found[number] for number in sorted(found, reverse=True)]
 
     def _kept(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from scheduler.model import (
     EpochEnded,
     EpochStarted,
@@ -182,6 +184,30 @@ def test_a_card_that_two_classes_must_stay_on_is_one_card_to_those_between_them(
     view = core.view(*bound, *waiting, nodes=[node(2)])
     plan = gpu_sharing(RULES)(view, core.NOW)
     assert plan.placements.keys() == {"low", "high", "between"}
+
+
+FAULTY, AWAY = {"gpus": (replace(core.card(), fault="XID 79"),)}, {"ready": False}
+
+
+@pytest.mark.parametrize(
+    ("broken", "priority", "cards", "stays"),
+    [
+        pytest.param(FAULTY, 3, 1, False, id="a card with a fault, and a higher class waits"),
+        pytest.param(FAULTY, 0, 1, True, id="none of a higher class waits"),
+        pytest.param(FAULTY, 3, 2, True, id="there is another card for whoever waits"),
+        pytest.param(AWAY, 3, 1, True, id="it would not hear that it is asked"),
+    ],
+)
+def test_who_has_a_card_that_is_not_to_be_seen_leaves_the_others_for_a_higher_class(
+    broken: dict[str, Any], priority: int, cards: int, stays: bool
+) -> None:
+    gang = core.job("gang", 2000, gpus=2, priority=0)
+    gang = core.on(gang, core.share(2200), core.share(2200, node="n2"))
+    waiting = core.job("waiting", 2000, priority=priority, shareable=False)
+    nodes = [node(cards), replace(node(1, name="n2"), **broken)]
+    plan = gpu_sharing(RULES)(core.view(gang, waiting, nodes=nodes), core.NOW)
+    assert ("gang" in plan.placements) == stays
+    assert ("waiting" in plan.placements) == (cards == 2), "not before the other has left"
 
 
 def test_a_job_without_gpus_waits_for_a_node() -> None:
