@@ -15,8 +15,9 @@ from scheduler.v1 import scheduler_pb2 as pb
 
 ABOUT = """\
 End jobs: at once, or with --graceful at the end of the epoch they are in. JOB
-is an id, the end of one, or the name of a live job. With filters, your live
-jobs that match are listed, and end if you agree. Their files stay."""
+is an id, the end of one, or the name of a live job, if only one has it. With
+filters, your live jobs that match are listed, and end if you agree. Their
+files stay."""
 
 EXAMPLES = """\
   scheduler-cancel-job 60ce2fc7 ce2fc8

@@ -17,9 +17,9 @@ FOLDER = "assets"
 
 ABOUT = """\
 Print what a job has written to stdout and stderr. JOB is an id, the end of
-one, or the name of a live job. With --download, write it to files like
-DIR/ID/attempt-1/rank0.log and print their paths; what they hold already is
-not transferred again."""
+one, or a name: of the only live job, or if none lives, the only ended one that
+has it. With --download, write it to files like DIR/ID/attempt-1/rank0.log and
+print their paths; what they hold already is not transferred again."""
 
 EXAMPLES = """\
   scheduler-get-logs 60ce2fc7 --tail 100 --follow

@@ -22,8 +22,8 @@ REDRAW_SECONDS = 5.0  # "3 min ago" grows old by itself
 
 ABOUT = """\
 List your jobs, newest first. Or tell all about some of them: what each waits
-for, how far it is, what happened to it. JOB is an id, the end of one, or the
-name of a live job."""
+for, how far it is, what happened to it. JOB is an id, the end of one, or a
+name: of the only live job, or if none lives, the only ended one that has it."""
 
 EXAMPLES = """\
   scheduler-state --all_users --status QUEUE

@@ -61,7 +61,8 @@ class Lookup:
         return self.view().jobs.get(job_id) or self.reader.job(job_id)
 
     def find(self, ref: str) -> Job:
-        """By id, by an end that only one id has, by a name that only one live job has."""
+        """By id, by an end that only one id has, by a name that only one live job has, or where no
+        live one has it, only one that has ended."""
         view = self.view()
         found: list[Job] = []
         what = "end of several ids"
@@ -70,6 +71,7 @@ class Lookup:
         if not found:
             what = "name of several jobs"
             found = [j for j in view.jobs.values() if j.spec.name == ref and j.outcome is None]
+            found = found or self.reader.ended_named(ref)
         if not found:
             raise NotFound(f"no job matches {shown(ref)}")
         if len(found) > 1:

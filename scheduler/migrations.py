@@ -160,3 +160,8 @@ def who_was_given_a_token(db: Database) -> None:
 @migrations()
 def how_many_steps_were_counted(db: Database) -> None:
     db.execute("alter table profiles add column steps integer not null default 0")
+
+
+@migrations()
+def ended_jobs_are_found_by_name(db: Database) -> None:
+    db.execute("create index jobs_ended_by_name on jobs (name, seq) where outcome is not null")

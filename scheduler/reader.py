@@ -24,6 +24,9 @@ MATCHING = f"""
         select seq from jobs where id_reversed between ? and ? order by seq desc limit ?
     ) order by seq desc
 """
+ENDED_NAMED = f"""
+    select {_JOB} from jobs where outcome is not null and name = ? order by seq desc limit ?
+"""
 _LABELLED = "seq in (select seq from labels where key = ? and value = ?)"
 STORY = f"select {', '.join(rows.FACT)} from facts where job_id = ? order by seq"
 PROFILES = f"""
@@ -74,6 +77,12 @@ class Reader:
             found = db.execute(BY_ID, (ref,)).fetchall()
             if not found:
                 found = db.execute(MATCHING, (first, last, MATCHES_MAX)).fetchall()
+        return [rows.job(row) for row in found]
+
+    def ended_named(self, name: str) -> list[Job]:
+        """Newest first, at most 20."""
+        with self._snapshot() as db:
+            found = db.execute(ENDED_NAMED, (name, MATCHES_MAX)).fetchall()
         return [rows.job(row) for row in found]
 
     def jobs(self, query: Query) -> tuple[list[Job], int]:

@@ -226,12 +226,15 @@ def test_what_no_job_is_called_is_not_found(served: Serving, ref: str) -> None:
         _got(served, ref)
 
 
-def test_a_name_finds_live_jobs_only_an_id_all(served: Serving) -> None:
+def test_a_name_finds_live_jobs_or_else_those_that_ended(served: Serving) -> None:
     old = served.submit("demo", held=True)
     _cancelled(served, old)
-    with refused(NOT_FOUND, "no job matches 'demo'"):
-        _got(served, "demo")
+    assert _got(served, "demo").id == old
     assert _got(served, old[-8:]).state == "CANCELED"
+    older = served.submit("demo", held=True)
+    _cancelled(served, older)
+    with refused(INVALID, f"the name of several jobs:\n  {older[-8:]}  demo  ada  CANCELED"):
+        _got(served, "demo")
     new = served.submit("demo", held=True)
     assert _got(served, "demo").id == new
     served.submit("demo", "bob", held=True)

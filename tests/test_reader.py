@@ -88,6 +88,13 @@ def test_several_matches_come_newest_first_and_not_all_of_them(asked: Reader) ->
 @pytest.mark.parametrize("ref", ["", "%", "_", "*", "?", "' or 1 = 1 --", "\0", "\U0010ffff", "é"])
 def test_whatever_is_looked_up_is_taken_literally(asked: Reader, ref: str) -> None:
     assert asked.matching(ref) == []
+    assert asked.ended_named(ref) == []
+
+
+def test_ended_jobs_are_found_by_their_name(asked: Reader) -> None:
+    name = next(job.spec.name for job in JOBS if job.outcome)
+    ended = [job for job in reversed(JOBS) if job.outcome and job.spec.name == name]
+    assert asked.ended_named(name) == ended[:MATCHES_MAX]
 
 
 # --- lists ----------------------------------------------------------------------------------------
@@ -206,6 +213,9 @@ def test_one_job_and_what_belongs_to_it_are_found_by_index(store: SqliteStore, p
         "SEARCH jobs USING INDEX sqlite_autoindex_jobs_1 (id=?)"
     ]
     assert plan(path, reader.STORY, ["x"]) == ["SEARCH facts USING INDEX facts_by_job (job_id=?)"]
+    assert plan(path, reader.ENDED_NAMED, ["x", 1]) == [
+        "SEARCH jobs USING INDEX jobs_ended_by_name (name=?)"
+    ]
     assert plan(path, reader.PROFILES, ["x", 1]) == ["SEARCH profiles USING PRIMARY KEY (job_id=?)"]
     assert plan(path, reader.MATCHING, ["x", "y", 20]) == [
         "SEARCH jobs USING INTEGER PRIMARY KEY (rowid=?)",

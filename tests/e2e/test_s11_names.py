@@ -38,6 +38,12 @@ def test_an_end_of_an_id_is_enough_if_it_is_the_only_one(daemons: Daemons) -> No
     assert "second" in doubtful.stderr
     assert "Traceback" not in doubtful.stderr
 
+    daemon.run("scheduler-cancel-job", "first")
+    ended = _found(daemon, "first")
+    assert [job["id"] for job in json.loads(ended.stdout)["jobs"]] == [one]
+    again = daemon.run("scheduler-cancel-job", "first")
+    assert (again.returncode, "already" in again.stdout + again.stderr) == (0, True)
+
     unknown = _found(daemon, "deadbeef")
     assert unknown.returncode == 2
     assert "no job matches" in unknown.stderr
