@@ -92,6 +92,10 @@ class _Planner:
         jobs = [job for job in self.view.jobs.values() if job.outcome is None]
         return Learned(jobs, self.view.kinds, self.stocks, self.memo)
 
+    @cached_property
+    def reached(self) -> set[str]:
+        return {node.name for node in self.view.nodes if node.ready}
+
     def plan(self) -> Plan:
         jobs = [job for job in self.view.jobs.values() if self._takes_part(job)]
         without = [job for job in jobs if job.spec.gpus_max == 0]
@@ -147,9 +151,9 @@ class _Planner:
     def _gives_way(self, job: Job, other: Job) -> bool:
         """Whether it can be asked to leave the cards of its own that are there, for another one of
         a higher class. On a node out of reach it would not hear of it."""
-        reached = {node.name for node in self.view.nodes if node.ready}
-        hears = all(node in reached for node, _ in keys_of(job))
-        return hears and may_leave(job) and self._class(job) < self._class(other)
+        if self._class(job) >= self._class(other) or not may_leave(job):
+            return False
+        return all(node in self.reached for node, _ in keys_of(job))
 
     def _placed(
         self, units: Sequence[Unit], unseen: Sequence[Job]
