@@ -60,6 +60,8 @@ ETCD = Tool("etcd", "go.etcd.io/etcd/server/v3", {"etcd": "go.etcd.io/etcd/serve
 KWOK = Tool("kwok", "sigs.k8s.io/kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"})
 COREDNS = Tool("coredns", "github.com/coredns/coredns", {"coredns": "tools/coredns"})
 ALL = (ETCD, KUBERNETES, KWOK, COREDNS)
+# With so much of memory, and without DWARF, the same programs are built for an eighth less CPU.
+ENVIRONMENT = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off", "GOGC": "400"}
 STAGES = (  # of kwok's module
     "node/fast/node-initialize.yaml",
     "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
@@ -157,6 +159,7 @@ def _build(go: Path, tool: Tool, name: str, which: str) -> None:
     try:
         _run(
             *(go, "build", "-mod=readonly", "-trimpath", "-buildvcs=false"),
+            *("-gcflags", "all=-dwarf=false"),  # the linker would leave it out
             *("-ldflags", _linked(tool), "-o", part, tool.programs[name]),
             folder=TOOLS / tool.name,
             what=f"{name} {tool.version} cannot be built",
@@ -222,7 +225,7 @@ def _run(*words: str | Path, folder: Path, what: str) -> str:
     done = subprocess.run(
         ["setpriv", "--pdeathsig", "KILL", *words],  # not to meet the next build
         cwd=folder,
-        env={**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"},
+        env={**os.environ, **ENVIRONMENT},
         stdout=subprocess.PIPE,
         text=True,
     )
