@@ -19,7 +19,9 @@ except BlockingIOError:
 record.write(f"attempt {os.environ['KUBEPROFILER_ATTEMPT']}\n")
 prof = kubeprofiler.KubeProfiler(sys.argv[1] if sys.argv[1:] else "")  # a proxy, if it is named
 checkpoint = Path(prof.root_dir) / "epochs"
-for epoch in range(int(checkpoint.read_text()) if checkpoint.exists() else 0, prof.EPOCHS):
+# What was reported may be less, if the run before this one was killed before it could tell of it.
+prof.epoch = int(checkpoint.read_text()) if checkpoint.exists() else 0
+for epoch in range(prof.epoch, prof.EPOCHS):
     prof.start_epoch()
     prof.measure()
     time.sleep(EPOCH_SECONDS)

@@ -14,7 +14,7 @@ In the end each job's own record of what it did is held against the daemon's:
     repeated_else   the same by all other runs: to be 0
     uncounted       epochs that were done and not counted: to be 0
     unmeasured      epochs of which only the number is known, as the training was killed before it
-                    could tell of them: the next one to be told counts them
+                    could tell of them: the next one to be told counts them, or the end does
     fell            times that the epochs that a job has done were fewer than before: to be 0
 """
 

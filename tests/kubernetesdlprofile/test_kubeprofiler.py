@@ -65,6 +65,17 @@ def test_every_epoch_is_asked_for_and_reported(
     assert {metadata["authorization"] for metadata in recorder.metadata} == {"Bearer a-token"}
 
 
+def test_what_a_checkpoint_has_more_than_was_told_is_told_at_the_end(
+    run_script: Run, job_environment: Environment, recorder: Any
+) -> None:
+    again = {**job_environment, "JOB_RESTARTED": "TRUE", "EPOCHS_DONE": "4"}
+    done = run_script(BEGIN + "api.epoch = 5  # as its checkpoint says\napi.end()", again)
+    assert (done.returncode, warnings(done)) == (0, [])
+    assert recorder.methods() == ["EndEpoch", "Finish"]
+    (told,) = recorder.of("EndEpoch")[0].profiles
+    assert (told.epoch, told.epoch_seconds, told.step_seconds) == (5, 0.0, 0.0)
+
+
 def test_a_profile_tells_what_was_measured_in_its_epoch(
     run_script: Run, job_environment: Environment, recorder: Any
 ) -> None:
