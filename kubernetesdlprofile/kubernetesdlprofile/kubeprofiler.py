@@ -76,7 +76,6 @@ class KubeProfiler(ContextDecorator):
         self.iterationPerEpoch = int(self.TRAINING_SET_SIZE / (self.BATCH_SIZE * processes))
         self.maxIterations = self.iterationPerEpoch * self.EPOCHS
         self.epoch = self.EPOCHS_DONE  # epochs finished, over all attempts
-        self._epochs_told = self.EPOCHS_DONE
         self.start_epoch_time: Optional[datetime] = None
         self.end_epoch_time: Optional[datetime] = None
 
@@ -128,16 +127,14 @@ class KubeProfiler(ContextDecorator):
         """An epoch has ended, validation included."""
         if self._speaks():
             # A whole epoch is the whole training set, however it is shared out to the processes.
-            profile = self._profile(self.epoch + 1, self.TRAINING_SET_SIZE)
-            self._own_courier().post_epoch(profile)
+            self._own_courier().post_epoch(self._profile(self.epoch + 1, self.TRAINING_SET_SIZE))
         self._mean_before = self.mean_iteration_duration
         self.end_epoch_time = self._begin()
         self.epoch += 1
-        self._epochs_told = self.epoch
 
     def end(self) -> None:
         """The training is complete, also if it took fewer epochs than were planned."""
-        if self.epoch > self._epochs_told and self._speaks():
+        if self.end_epoch_time is None and self.epoch > self.EPOCHS_DONE and self._speaks():
             # A checkpoint has more than was told by the run before this one, which was killed.
             done = self._profile(self.epoch, samples=0)
             self._own_courier().post_epoch(done._replace(step_seconds=0.0, epoch_seconds=0.0))
