@@ -110,6 +110,7 @@ class _Placing:
                 continue
             number = wished.get(job.id)
             if number is None:
+                # Nobody else is stopped for GPUs that are not to be seen for a while.
                 unseen = any(key not in self.known for key in keys_of(job))
                 if (unseen and job.id not in self.leaving) or not may_leave(job):
                     self._stay(job)

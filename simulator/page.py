@@ -8,6 +8,7 @@ from html import escape
 from itertools import groupby, pairwise
 
 from scheduler.model import GpuKey
+from scheduler.packing import all_cards
 from simulator.charts import Axis, Block, Frame, Points, gantt, lines, steps
 from simulator.outcome import Bar, Result, Sample, quantile
 from simulator.report import LEGEND, Study, mean, shown
@@ -183,7 +184,7 @@ def _of_seed(study: Study) -> str:
 
 def _gantts(study: Study) -> Iterator[str]:
     """All on the same axis of time, so that they can be compared."""
-    keys = [(node.name, gpu.uuid) for node in study.nodes for gpu in node.gpus]
+    keys = list(all_cards(study.nodes))
     order = {key: row for row, key in enumerate(keys[:GANTT_ROWS_MAX])}
     first: dict[str, int] = {}
     for (node, _), row in order.items():

@@ -231,9 +231,9 @@ def test_a_name_finds_live_jobs_or_else_those_that_ended(served: Serving) -> Non
     _cancelled(served, old)
     assert _got(served, "demo").id == old
     assert _got(served, old[-8:]).state == "CANCELED"
-    older = served.submit("demo", held=True)
-    _cancelled(served, older)
-    with refused(INVALID, f"the name of several jobs:\n  {older[-8:]}  demo  ada  CANCELED"):
+    later = served.submit("demo", held=True)
+    _cancelled(served, later)
+    with refused(INVALID, f"the name of several jobs:\n  {later[-8:]}  demo  ada  CANCELED"):
         _got(served, "demo")
     new = served.submit("demo", held=True)
     assert _got(served, "demo").id == new

@@ -41,6 +41,7 @@ from scheduler.model import (
     RunKey,
     Time,
 )
+from scheduler.packing import all_cards
 from scheduler.ports import Put
 
 GATHER_SECONDS = 0.05  # changes come in swarms: one look answers them all
@@ -311,7 +312,7 @@ class KubernetesCluster:
 
     def _gone(self, launch: Launch) -> str:
         """A card of its shares that is not there."""
-        there = {(node.name, gpu.uuid) for node in self.nodes() for gpu in node.gpus}
+        there = all_cards(self.nodes())
         gone = [share for share in launch.shares if share.key not in there]
         return f"GPU {gone[0].gpu} on {gone[0].node}" if gone else ""
 

@@ -113,9 +113,6 @@ class _Planner:
         # is; and of cards of one type, not all may have the image of a job.
         if over := left_over(self.served, done, self.known, self.view, self.rules, _fewest):
             done = placed([*units, *over], self.view, self.rules, MOVES_MAX, leaving)
-        # Nobody else is stopped for GPUs that are not to be seen for a while.
-        stay = [job for job in unseen if job.id not in leaving]
-        done.placements.update({job.id: job.run.shares for job in stay if job.run})
         self._explain(jobs, done)
         again = [j.eligible_at for j in self.view.jobs.values() if j.eligible_at > self.now]
         if any(job.run and job.spec.gpus_min < job.spec.gpus_max for job in jobs):
