@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import linear_sum_assignment
 
-from scheduler.menu import Floats, Menu
-from scheduler.pairing import Neighbours
-from scheduler.prices import responded
+from scheduler.planning.optimizer.menu import Floats, Menu
+from scheduler.planning.optimizer.pairing import Neighbours
+from scheduler.planning.optimizer.prices import responded
 from tests.milp import pairs
 
 Gains = npt.NDArray[np.float32]

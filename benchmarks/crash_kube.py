@@ -26,8 +26,8 @@ from pathlib import Path
 from benchmarks.crash import EPOCHS, LIVE_MAX, TRAIN, Load, killed, tell
 from benchmarks.figures import options, show
 from benchmarks.kube import daemon_on, left, missing
-from scheduler.model import Job, JobId, RunKey, RunPhase
-from scheduler.store import SqliteStore
+from scheduler.core.model import Job, JobId, RunKey, RunPhase
+from scheduler.store.writer import SqliteStore
 from tests.kube.bare import BareKubelet
 from tests.kube.control import ControlPlane
 from tests.support import Daemon, eventually

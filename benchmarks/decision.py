@@ -35,9 +35,9 @@ import numpy as np
 from benchmarks.bounds import relaxed
 from benchmarks.figures import options, show
 from benchmarks.workload import Workload, drawn
-from scheduler.menu import Ints
-from scheduler.pairing import Allotment, Limits, shared
-from scheduler.prices import chosen, priced
+from scheduler.planning.optimizer.menu import Ints
+from scheduler.planning.optimizer.pairing import Allotment, Limits, shared
+from scheduler.planning.optimizer.prices import chosen, priced
 from tests.milp import best
 
 BOUND_MAX = 20_000  # jobs: the matrix of gains of more does not fit in memory

@@ -36,10 +36,10 @@ from pathlib import Path
 
 from benchmarks.figures import measured, options, show
 from benchmarks.policies import MIXED, T4
-from scheduler.measurements import parse
-from scheduler.model import Fact, JobId, Rules
-from scheduler.policies.gpu_sharing import gpu_sharing
-from scheduler.ports import Step
+from scheduler.core.model import Fact, JobId, Rules
+from scheduler.core.ports import Step
+from scheduler.estimates.measurements import parse
+from scheduler.planning.policies.gpu_sharing import gpu_sharing
 from simulator.outcome import Result
 from simulator.simulate import cluster
 from simulator.trace import load

@@ -30,10 +30,8 @@ from statistics import median
 
 from benchmarks import figures
 from benchmarks.policies import CASES, T4, Case
-from scheduler.calibration import Calibration
-from scheduler.draft import Draft
-from scheduler.forecast import guesses
-from scheduler.model import (
+from scheduler.core.draft import Draft
+from scheduler.core.model import (
     Job,
     JobId,
     JobSpec,
@@ -46,10 +44,12 @@ from scheduler.model import (
     Time,
     View,
 )
-from scheduler.paces import Paces
-from scheduler.policies import POLICIES
-from scheduler.ports import Step
-from scheduler.prospect import Forecast, Interval
+from scheduler.core.ports import Step
+from scheduler.outlook.calibration import Calibration
+from scheduler.outlook.current_speeds import Paces
+from scheduler.outlook.forecast import guesses
+from scheduler.outlook.prospect import Forecast, Interval
+from scheduler.planning.policies import POLICIES
 from simulator.generate import generated
 from simulator.simulate import cluster
 from simulator.trace import load

@@ -39,10 +39,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.figures import options, show
-from scheduler.interference import Interference
-from scheduler.measurements import Memo
-from scheduler.model import Job, JobId, JobSpec, Kind, Measured
-from scheduler.speed import Config, Speeds
+from scheduler.core.model import Job, JobId, JobSpec, Kind, Measured
+from scheduler.estimates.interference import Interference
+from scheduler.estimates.measurements import Memo
+from scheduler.estimates.speed import Config, Speeds
 
 TYPES = ("t4", "v100", "a100")
 PLACES = ((1, 1), (2, 1), (4, 1), (8, 1), (16, 2), (32, 4))

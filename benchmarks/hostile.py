@@ -31,7 +31,7 @@ import psutil
 
 from benchmarks.figures import options, show
 from benchmarks.malformed import Attacker, Target
-from scheduler.identity import user_name
+from scheduler.access.identity import user_name
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 from tests.support import Daemon

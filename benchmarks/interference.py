@@ -32,13 +32,13 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.figures import options, show
-from scheduler.interference import Interference
-from scheduler.measurements import Bools, Floats, Integers
-from scheduler.menu import Menu
-from scheduler.model import Gpu, Job, JobId, JobSpec, Node, Plan, Rules, Share, Time, View
-from scheduler.packing import cards
-from scheduler.pairing import Neighbours, shared
-from scheduler.policies.gpu_sharing import gpu_sharing
+from scheduler.core.memory import cards
+from scheduler.core.model import Gpu, Job, JobId, JobSpec, Node, Plan, Rules, Share, Time, View
+from scheduler.estimates.interference import Interference
+from scheduler.estimates.measurements import Bools, Floats, Integers
+from scheduler.planning.optimizer.menu import Menu
+from scheduler.planning.optimizer.pairing import Neighbours, shared
+from scheduler.planning.policies.gpu_sharing import gpu_sharing
 from simulator import tables
 from simulator.published import gavel_util
 from simulator.trial import Trial

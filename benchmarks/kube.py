@@ -34,8 +34,8 @@ from typing import Any
 import psutil
 
 from benchmarks.figures import options, show
-from scheduler.clusters import pods
-from scheduler.model import Gpu
+from scheduler.clusters.kubernetes import pods
+from scheduler.core.model import Gpu
 from scheduler.v1 import scheduler_pb2
 from tests.kube.build import BuildError, program
 from tests.kube.cluster import allowed

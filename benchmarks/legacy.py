@@ -28,7 +28,7 @@ from typing import TypeAlias
 
 from benchmarks.figures import answered, options, show
 from benchmarks.reports import milliseconds, start_jobs
-from scheduler.identity import user_name
+from scheduler.access.identity import user_name
 from scheduler.v1 import scheduler_pb2 as pb
 from tests.support import Daemon
 

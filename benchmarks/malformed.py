@@ -19,7 +19,7 @@ from typing import Any
 import grpc
 from google.protobuf.message_factory import GetMessageClass
 
-from scheduler.identity import socket_name
+from scheduler.access.identity import socket_name
 from scheduler.v1 import scheduler_pb2 as pb
 
 UNDER_WAY = 64  # calls at a time

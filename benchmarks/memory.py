@@ -30,8 +30,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from benchmarks.figures import options, show
-from scheduler.loop import Scheduler
-from scheduler.model import (
+from scheduler.core.loop import Scheduler
+from scheduler.core.memory import cards
+from scheduler.core.model import (
     Failure,
     GpuKey,
     Job,
@@ -46,9 +47,8 @@ from scheduler.model import (
     Time,
     View,
 )
-from scheduler.packing import cards
-from scheduler.policies import POLICIES
-from scheduler.ports import Policy, Step
+from scheduler.core.ports import Policy, Step
+from scheduler.planning.policies import POLICIES
 from simulator.outcome import Tally
 from simulator.simulate import cluster
 from simulator.traffic import Traffic

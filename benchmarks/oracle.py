@@ -20,8 +20,8 @@ from pathlib import Path
 from time import process_time
 
 from benchmarks import figures
-from scheduler.model import Gpu, Node, Rules
-from scheduler.policies import POLICIES
+from scheduler.core.model import Gpu, Node, Rules
+from scheduler.planning.policies import POLICIES
 from simulator.trace import TraceError, load
 from simulator.trial import Trial, sorted_out
 from tests.oracle import Oracle

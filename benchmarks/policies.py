@@ -28,9 +28,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.figures import PUBLISHED, Left, measured, options, show, sources, write
-from scheduler.model import Node, Rules
-from scheduler.packing import cards, fewest_nodes, node_sizes
-from scheduler.policies import NAMES, POLICIES
+from scheduler.core.memory import cards, fewest_nodes, node_sizes
+from scheduler.core.model import Node, Rules
+from scheduler.planning.policies import NAMES, POLICIES
 from simulator.simulate import cluster
 from simulator.trace import TraceError, load
 from simulator.trial import Trial

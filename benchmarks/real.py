@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.figures import options, show
-from scheduler.model import Rules
-from scheduler.policies import POLICIES
+from scheduler.core.model import Rules
+from scheduler.planning.policies import POLICIES
 from scheduler.v1 import scheduler_pb2
 from simulator.recorded import Site, site
 from simulator.trial import Trial

@@ -10,8 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.figures import measured, options, show
-from scheduler.model import Rules
-from scheduler.policies import POLICIES
+from scheduler.core.model import Rules
+from scheduler.planning.policies import POLICIES
 from simulator.simulate import cluster
 from simulator.trace import load
 from simulator.trial import Trial

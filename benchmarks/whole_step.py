@@ -26,8 +26,8 @@ from itertools import count, islice
 from pathlib import Path
 
 from benchmarks.figures import options, show
-from scheduler.loop import Scheduler
-from scheduler.model import (
+from scheduler.core.loop import Scheduler
+from scheduler.core.model import (
     EXIT_STOPPED,
     Action,
     EpochEnded,
@@ -48,8 +48,8 @@ from scheduler.model import (
     Submitted,
     Time,
 )
-from scheduler.policies import POLICIES
-from scheduler.store import SqliteStore
+from scheduler.planning.policies import POLICIES
+from scheduler.store.writer import SqliteStore
 from simulator.trainings import pending
 
 TYPES = (("t4", 16_384, 0.2), ("rtx", 24_576, 0.25), ("a100", 40_960, 0.35), ("h100", 81_920, 0.2))
@@ -95,7 +95,7 @@ class World:
 def main() -> None:
     given = options(__doc__, jobs=10_000, gpus=4_096, seed=1)
     began = time.process_time()
-    import_module("scheduler.policies.gpu_sharing")
+    import_module("scheduler.planning.policies.gpu_sharing")
     imported = time.process_time() - began
     chance = random.Random(given.seed)
     world = World(_nodes(given.gpus))

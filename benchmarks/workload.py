@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.menu import Bools, Floats, Ints, Menu
-from scheduler.pairing import Neighbours
+from scheduler.planning.optimizer.menu import Bools, Floats, Ints, Menu
+from scheduler.planning.optimizer.pairing import Neighbours
 
 COUNTS = np.array([1, 2, 3, 4, 5, 6, 7, 8, 16, 24, 32])
 EXPONENT = 0.75

@@ -7,8 +7,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from scheduler.errors import Busy, SchedulerError, Unavailable
-from scheduler.model import Event, Time
+from scheduler.core.errors import Busy, SchedulerError, Unavailable
+from scheduler.core.model import Event, Time
 
 BATCH_MAX = 1_000
 GLANCE_SECONDS = 1.0  # within this a wait notices that the wall clock was set forward

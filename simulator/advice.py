@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import replace
 
-from scheduler.model import Job, JobId, JobSpec, Plan, Rules, Time, View
-from scheduler.ports import Policy
-from scheduler.prospect import NO_REMEDY, Remedy
-from scheduler.remedies import remedy, startable, starts, wishing, without
+from scheduler.core.model import Job, JobId, JobSpec, Plan, Rules, Time, View
+from scheduler.core.ports import Policy
+from scheduler.outlook.prospect import NO_REMEDY, Remedy
+from scheduler.outlook.remedies import remedy, startable, starts, wishing, without
 from simulator.checkers import RuleChecker
 from simulator.fairness import planned
 from simulator.world import World

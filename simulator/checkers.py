@@ -1,6 +1,7 @@
 """What must always hold, held against the truth of the world: one class, one property.
 
-What rows alone can show is checked by scheduler/invariants.py, in production too. These know more.
+What rows alone can show is checked by scheduler/core/invariants.py, in production too. These know
+more.
 What is asked of a policy is in fairness.py.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from scheduler.model import (
+from scheduler.core.model import (
     Failure,
     GpuKey,
     Job,

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scheduler.adopt import lingers
-from scheduler.lifecycle import lost_gpu
-from scheduler.model import Gpu, GpuKey, Job, Rules, Run, Time, View
-from scheduler.packing import cards, need_mib
-from scheduler.remedies import startable
+from scheduler.core.adopt import lingers
+from scheduler.core.evolve import lost_gpu
+from scheduler.core.memory import cards, need_mib
+from scheduler.core.model import Gpu, GpuKey, Job, Rules, Run, Time, View
+from scheduler.outlook.remedies import startable
 from simulator.checkers import Checker, RuleChecker
 from simulator.watching import OVER
 from simulator.world import World

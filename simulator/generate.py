@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scheduler.model import Gpu, JobSpec
+from scheduler.core.model import Gpu, JobSpec
 from simulator import own
 from simulator.assumed import estimate_mib
 from simulator.truths import SerialTruth, TraceJob

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from scheduler.learning import EPOCHS_REMEMBERED
-from scheduler.measurements import parse
-from scheduler.model import Job, Measured, Rules, Time, Used, View
+from scheduler.core.learning import EPOCHS_REMEMBERED
+from scheduler.core.model import Job, Measured, Rules, Time, Used, View
+from scheduler.estimates.measurements import parse
 from simulator.checkers import Checker, changed
 from simulator.world import World
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, fields, replace
 
 import msgspec
 
-from scheduler.errors import InvariantError, Unavailable
-from scheduler.journal import Decider
-from scheduler.loop import Scheduler
-from scheduler.model import (
+from scheduler.core.errors import InvariantError, Unavailable
+from scheduler.core.loop import Scheduler
+from scheduler.core.memory import cards, need_mib
+from scheduler.core.model import (
     Fact,
     Job,
     JobId,
@@ -24,10 +24,10 @@ from scheduler.model import (
     Time,
     View,
 )
-from scheduler.packing import cards, need_mib
-from scheduler.policies import POLICIES
-from scheduler.ports import Policy, Step
-from scheduler.store import SqliteStore
+from scheduler.core.ports import Policy, Step
+from scheduler.planning.policies import POLICIES
+from scheduler.store.journal import Decider
+from scheduler.store.writer import SqliteStore
 from simulator.advice import Remedies
 from simulator.checkers import Violation, checkers, unfinished
 from simulator.fairness import fairness

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from scheduler.model import JobId, Launch, Outcome, Time
+from scheduler.core.model import JobId, Launch, Outcome, Time
 
 HOUR = 3600.0
 SLICES = 240  # of time, in a series

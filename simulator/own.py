@@ -31,8 +31,8 @@ import csv
 from collections.abc import Iterable
 from pathlib import Path
 
-from scheduler.admission import PRIORITIES
-from scheduler.model import JobSpec
+from scheduler.core.admission import PRIORITIES
+from scheduler.core.model import JobSpec
 from simulator.assumed import estimate_mib
 from simulator.rows import GPUS_MAX, SECONDS_MAX, Row, with_header
 from simulator.truths import SerialTruth, TraceJob

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from itertools import groupby, pairwise
 
-from scheduler.model import GpuKey
-from scheduler.packing import all_cards
+from scheduler.core.memory import all_cards
+from scheduler.core.model import GpuKey
 from simulator.charts import Axis, Block, Frame, Points, gantt, lines, steps
 from simulator.outcome import Bar, Result, Sample, quantile
 from simulator.report import LEGEND, Study, mean, shown

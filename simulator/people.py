@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from scheduler.model import Cancelled, Event, Submitted, Updated
+from scheduler.core.model import Cancelled, Event, Submitted, Updated
 from simulator.workload import Truth
 from simulator.world import World
 

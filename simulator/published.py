@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from scheduler.admission import INT_MAX
-from scheduler.model import Gpu, JobSpec
+from scheduler.core.admission import INT_MAX
+from scheduler.core.model import Gpu, JobSpec
 from simulator.assumed import (
     APPLICATIONS,
     GAVEL_LENGTH_TYPE,

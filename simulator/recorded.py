@@ -16,13 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
-from scheduler import rows
-from scheduler.errors import ConfigError
-from scheduler.interference import Interference
-from scheduler.journal import Decider
-from scheduler.measurements import parse
-from scheduler.model import Job, Kind, Node, Observed, Outcome, Time, View
-from scheduler.speed import Config, Speeds
+from scheduler.core.errors import ConfigError
+from scheduler.core.model import Job, Kind, Node, Observed, Outcome, Time, View
+from scheduler.estimates.interference import Interference
+from scheduler.estimates.measurements import parse
+from scheduler.estimates.speed import Config, Speeds
+from scheduler.store import rows
+from scheduler.store.journal import Decider
 from simulator.replay import Start, opened, starts, steps_of
 from simulator.reported import Reports, Situation, reports
 from simulator.truths import TraceJob, Truth

@@ -18,13 +18,13 @@ from typing import Any
 
 import msgspec
 
-from scheduler import database, journal, rows
-from scheduler.decide import Decision, decide
-from scheduler.errors import ConfigError
-from scheduler.facts import facts
-from scheduler.model import Action, Event, Fact, JobId, Observed, Rules, Time, View
-from scheduler.policies import POLICIES
-from scheduler.ports import Policy
+from scheduler.core.decide import Decision, decide
+from scheduler.core.errors import ConfigError
+from scheduler.core.facts import facts
+from scheduler.core.model import Action, Event, Fact, JobId, Observed, Rules, Time, View
+from scheduler.core.ports import Policy
+from scheduler.planning.policies import POLICIES
+from scheduler.store import database, journal, rows
 
 _STARTS = f"select {', '.join(journal.START)} from starts where start >= ? order by start"
 _STEPS = f"select {', '.join(journal.STEP)} from steps where start = ? order by number"

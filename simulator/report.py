@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from scheduler.model import Node
+from scheduler.core.model import Node
 from simulator.study import Entry
 
 # Key in a summary: heading, and how the figure is written.

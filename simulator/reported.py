@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from scheduler.model import JobId, Time
+from scheduler.core.model import JobId, Time
 
 _HELD = "json_extract(f.data, '$.seconds')"
 _RUNS = f"""

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from scheduler.admission import INT_MAX
-from scheduler.errors import Rejected
+from scheduler.core.admission import INT_MAX
+from scheduler.core.errors import Rejected
 
 ENCODING = "utf-8-sig"  # with or without the mark that spreadsheets put first
 GPUS_MAX = 1024  # of one job

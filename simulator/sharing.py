@@ -6,11 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from scheduler.adopt import lingers, stoppable
-from scheduler.measurements import parse
-from scheduler.model import Gpu, GpuKey, Job, JobId, Reason, Rules, Run, RunPhase, Time, View
-from scheduler.packing import cards, need_mib
-from scheduler.speed import Config, estimate
+from scheduler.core.adopt import lingers, stoppable
+from scheduler.core.memory import cards, need_mib
+from scheduler.core.model import Gpu, GpuKey, Job, JobId, Reason, Rules, Run, RunPhase, Time, View
+from scheduler.estimates.measurements import parse
+from scheduler.estimates.speed import Config, estimate
 from simulator.checkers import Checker, RuleChecker
 from simulator.fairness import planned, startable_now
 from simulator.lessons import SETTLED_SECONDS

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from scheduler.errors import ConfigError, Impossible, Rejected, Unavailable
-from scheduler.model import Gpu, Node, Rules
-from scheduler.policies import POLICIES
+from scheduler.core.errors import ConfigError, Impossible, Rejected, Unavailable
+from scheduler.core.model import Gpu, Node, Rules
+from scheduler.planning.policies import POLICIES
 from simulator import report
 from simulator.page import page
 from simulator.progress import Bar

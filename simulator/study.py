@@ -11,8 +11,8 @@ from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
-from scheduler.model import Node, Rules
-from scheduler.policies import POLICIES
+from scheduler.core.model import Node, Rules
+from scheduler.planning.policies import POLICIES
 from simulator.outcome import Result
 from simulator.trial import Trial
 from simulator.truths import TraceJob

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scheduler.model import Gpu
+from scheduler.core.model import Gpu
 from simulator import own, published
 from simulator.assumed import MIB_STEP, estimate_mib
 from simulator.published import Options

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from scheduler.model import (
+from scheduler.core.memory import all_cards
+from scheduler.core.model import (
     EXIT_STOPPED,
     Action,
     EpochEnded,
@@ -36,7 +37,6 @@ from scheduler.model import (
     Time,
     View,
 )
-from scheduler.packing import all_cards
 from simulator.outcome import Tally
 from simulator.trainings import pending, told_to_stop
 from simulator.truths import TraceJob, Truth
@@ -271,7 +271,7 @@ class Traffic:
         self._retime_those_beside(run)
 
     def _profile(self, run: Training) -> Profile:
-        """As the library reports it, and as scheduler/profiler.py says where it was measured."""
+        """As the library reports it, with the placement that scheduler/api/trainings.py adds."""
         spec, believed, held = run.launch.spec, self._believed(run), self.read().held
         holders = {other for key in run.gpus for other, _ in held.get(key, ())}
         seconds = self._time - run.entered_at

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from scheduler.model import (
+from scheduler.core.model import (
     EXIT_STOPPED,
     EpochEnded,
     EpochStarted,

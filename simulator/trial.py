@@ -7,22 +7,22 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 
-from scheduler import admission
-from scheduler.errors import Impossible
-from scheduler.loop import Scheduler
-from scheduler.model import (
+from scheduler.core import admission
+from scheduler.core.errors import Impossible
+from scheduler.core.loop import Scheduler
+from scheduler.core.memory import cards, fewest_nodes, node_sizes
+from scheduler.core.model import (
     Node,
     Rules,
     View,
 )
-from scheduler.packing import cards, fewest_nodes, node_sizes
-from scheduler.ports import Policy, Step
+from scheduler.core.ports import Policy, Step
 from simulator.outcome import Result, Tally
 from simulator.traffic import Traffic
 from simulator.truths import TraceJob
 
 STEPS_IN_VAIN_MAX = 1000  # of a scheduler in a world where nothing happens of itself
-GATHER_SECONDS_MAX = 4.0  # what is heard later than scheduler/learning.py allows teaches nothing
+GATHER_SECONDS_MAX = 4.0  # scheduler/core/learning.py learns nothing from later reports
 
 Listener = Callable[[Step], None]
 

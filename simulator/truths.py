@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from scheduler.model import JobSpec
+from scheduler.core.model import JobSpec
 
 # Lucid's 2,720 measured directed pairs, fitted with one parameter: mean absolute error 0.07.
 SLOWDOWN = 0.38

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from scheduler.adopt import stoppable
-from scheduler.model import Gpu, GpuKey, JobId, Run, RunPhase, Time, View
-from scheduler.packing import all_cards
+from scheduler.core.adopt import stoppable
+from scheduler.core.memory import all_cards
+from scheduler.core.model import Gpu, GpuKey, JobId, Run, RunPhase, Time, View
 from simulator.checkers import Checker
 from simulator.world import Witness, World
 

@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from scheduler.errors import Rejected
-from scheduler.model import Gpu, Job, Node, Outcome, Rules
-from scheduler.policies import POLICIES
+from scheduler.core.errors import Rejected
+from scheduler.core.model import Gpu, Job, Node, Outcome, Rules
+from scheduler.planning.policies import POLICIES
 from simulator.outcome import HOUR, JobTimes, quantile
 from simulator.recorded import LearnedTruth, Site, recorded_seconds, site
 from simulator.trial import Trial

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from scheduler.model import Gpu, JobId, JobSpec, Node
+from scheduler.core.model import Gpu, JobId, JobSpec, Node
 
 # How much slower a training is beside another, both keeping a GPU busy all the time: so much that
 # it shows, and so little that several on one GPU are never slower than one after the other.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from scheduler.model import (
+from scheduler.core.model import (
     Action,
     Cancelled,
     Event,

@@ -15,7 +15,7 @@ from tests.nvml import machine
 HERE = Path(__file__).parent
 SLOW = [
     "cli/test_docs.py",
-    "clusters/test_local.py",
+    "clusters/local/test_cluster.py",
     "contracts",
     "e2e",
     "frameworks",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler.menu import Floats, Ints, Menu
-from scheduler.pairing import Neighbours
+from scheduler.planning.optimizer.menu import Floats, Ints, Menu
+from scheduler.planning.optimizer.pairing import Neighbours
 
 COUNTS = np.array([1, 2, 4, 8])
 

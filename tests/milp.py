@@ -7,8 +7,8 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
-from scheduler.menu import Floats, Ints, Menu
-from scheduler.pairing import Neighbours
+from scheduler.planning.optimizer.menu import Floats, Ints, Menu
+from scheduler.planning.optimizer.pairing import Neighbours
 
 GAP = 1e-6
 NODES_MAX = 50_000

@@ -13,14 +13,16 @@ from pathlib import Path
 import grpc
 import pytest
 
-from scheduler.agents import Agents, Reports
-from scheduler.api import Api
+from scheduler.access.authentication import People
+from scheduler.access.identity import user_of, user_token
+from scheduler.api.agents import Agents, Reports
+from scheduler.api.grpc_server import Server
+from scheduler.api.jobs import Api
+from scheduler.api.lookup import Lookup
+from scheduler.api.trainings import Profiler
 from scheduler.clusters import environment
-from scheduler.identity import user_of, user_token
-from scheduler.inbox import QueueInbox
-from scheduler.lookup import Lookup
-from scheduler.loop import Scheduler
-from scheduler.model import (
+from scheduler.core.loop import Scheduler
+from scheduler.core.model import (
     Action,
     Gpu,
     Job,
@@ -35,13 +37,11 @@ from scheduler.model import (
     RunKey,
     RunPhase,
 )
-from scheduler.outlook import Outlook
-from scheduler.people import People
-from scheduler.policies.fifo_sharing import fifo_sharing
-from scheduler.profiler import Profiler
-from scheduler.reader import Reader
-from scheduler.server import Server
-from scheduler.store import SqliteStore
+from scheduler.inbox import QueueInbox
+from scheduler.outlook.service import Outlook
+from scheduler.planning.policies.fifo_sharing import fifo_sharing
+from scheduler.store.reader import Reader
+from scheduler.store.writer import SqliteStore
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 from tests.support import eventually

@@ -15,7 +15,7 @@ from typing import Any
 import click
 import pytest
 
-from scheduler.config import settings
+from scheduler.daemon.config import settings
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")])

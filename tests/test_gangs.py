@@ -10,15 +10,15 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler import admission
-from scheduler.adopt import adopt
-from scheduler.errors import Impossible
-from scheduler.invariants import check
-from scheduler.model import Gpu, GpuKey, Job, JobId, Node, View
-from scheduler.packing import best_fit, cards, free_mib, need_mib
-from scheduler.placing import Placed, Unit, placed
-from scheduler.policies import NAMES, POLICIES
-from tests.core import NOW, RULES, job, on, share, view
+from scheduler.core import admission
+from scheduler.core.adopt import adopt
+from scheduler.core.errors import Impossible
+from scheduler.core.invariants import check
+from scheduler.core.memory import best_fit, cards, free_mib, need_mib
+from scheduler.core.model import Gpu, GpuKey, Job, JobId, Node, View
+from scheduler.planning.placement import Placed, Unit, placed
+from scheduler.planning.policies import NAMES, POLICIES
+from tests.builders import NOW, RULES, job, on, share, view
 
 TYPES = "a100", "t4"
 NEEDS = st.sampled_from([0, 4000, 12_000])

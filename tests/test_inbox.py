@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.errors import Busy, SchedulerError, Taken, Unavailable
+from scheduler.core.errors import Busy, SchedulerError, Taken, Unavailable
+from scheduler.core.model import Event, JobId, Reported
 from scheduler.inbox import BATCH_MAX, Clock, QueueInbox
-from scheduler.model import Event, JobId, Reported
 
 HANGS_SECONDS = 30.0  # a test that waits longer than this has failed
 

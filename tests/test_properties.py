@@ -8,12 +8,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.adopt import adopt
-from scheduler.decide import decide
-from scheduler.draft import Change, books
-from scheduler.invariants import check
-from scheduler.lifecycle import evolve
-from scheduler.model import (
+from scheduler.core.adopt import adopt
+from scheduler.core.decide import decide
+from scheduler.core.draft import Change, books
+from scheduler.core.evolve import evolve
+from scheduler.core.invariants import check
+from scheduler.core.memory import cards
+from scheduler.core.model import (
     Cancelled,
     EpochEnded,
     EpochStarted,
@@ -36,9 +37,8 @@ from scheduler.model import (
     Updated,
     View,
 )
-from scheduler.packing import cards
-from scheduler.policies.fifo_sharing import fifo_sharing
-from tests import core
+from scheduler.planning.policies.fifo_sharing import fifo_sharing
+from tests import builders as core
 
 # Nothing is forgotten: what has ended is not submitted again, as the API sees to it.
 RULES = Rules(memory_margin_mib=200, plan_every_seconds=0.0, remember_seconds=1e9)

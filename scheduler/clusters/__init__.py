@@ -1,0 +1,1 @@
+"""Adapters: what runs a job and reports what is running."""

@@ -8,11 +8,9 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from scheduler.clusters.processes import one_for_each_gpu
-from scheduler.errors import Impossible
-from scheduler.model import Gpu, JobSpec, Launch
-
-PRETENDED = "pretended"  # the type of a card that exists on paper only
+from scheduler.clusters.process_per_gpu import one_for_each_gpu
+from scheduler.core.errors import Impossible
+from scheduler.core.model import PRETENDED, Gpu, JobSpec, Launch
 
 # Set by the scheduler alone; a submission that names one is refused. Everything else a job may
 # set as it likes.

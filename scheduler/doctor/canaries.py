@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scheduler.clusters.canaries import EVERY, NO_SUCH_PROGRAM, cards_seen
-from scheduler.clusters.kubefound import Refusal
-from scheduler.clusters.pods import SLOT, KubePod
+from scheduler.clusters.kubernetes.inspection.canary import EVERY, NO_SUCH_PROGRAM, cards_seen
+from scheduler.clusters.kubernetes.inspection.found import Refusal
+from scheduler.clusters.kubernetes.pods import SLOT, KubePod
+from scheduler.core.model import Node
 from scheduler.doctor.findings import Finding, fine, warning, wrong
-from scheduler.model import Node
 
 INJECTION = "Does the toolkit there allow kubernetes.gpu_injection, and is the RuntimeClass right?"
 

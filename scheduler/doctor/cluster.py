@@ -6,10 +6,10 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 
-from scheduler.clusters.kubefound import Found, May, Refusal, Space
-from scheduler.clusters.kubeverbs import Rule
-from scheduler.clusters.manifests import Shape
-from scheduler.clusters.pods import GPU_RESOURCE
+from scheduler.clusters.kubernetes.inspection.found import Found, May, Refusal, Space
+from scheduler.clusters.kubernetes.manifests import Shape
+from scheduler.clusters.kubernetes.permissions import Rule
+from scheduler.clusters.kubernetes.pods import GPU_RESOURCE
 from scheduler.doctor import nodes
 from scheduler.doctor.findings import Finding, fine, warning, wrong
 

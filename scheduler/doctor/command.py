@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from scheduler.clusters.kubeverbs import (
+from scheduler.clusters.kubernetes.permissions import (
     FOR_HOLDERS,
     FOR_MIXED_NODES,
     FOR_THE_LEASE,
@@ -24,16 +24,16 @@ from scheduler.clusters.kubeverbs import (
     IN_NAMESPACE,
     Rule,
 )
-from scheduler.config import Config, load
+from scheduler.core.errors import ConfigError
+from scheduler.daemon.config import Config, load
+from scheduler.daemon.targets import shape_of
 from scheduler.doctor import machine
 from scheduler.doctor.findings import Finding, Level, script, summary
 from scheduler.doctor.nodes import EXCLUSIVE, MIXED, MODE
-from scheduler.errors import ConfigError
-from scheduler.host import shape_of
 
 if TYPE_CHECKING:  # its client is big, and loaded only where it is used
-    from scheduler.clusters.kubeapi import Server
-    from scheduler.clusters.kubefound import Found, FoundNode
+    from scheduler.clusters.kubernetes.client import Server
+    from scheduler.clusters.kubernetes.inspection.found import Found, FoundNode
 
 FINE, WRONG, WRONG_SETTINGS, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
 NAME = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
@@ -142,8 +142,8 @@ def _print(findings: Sequence[Finding], fix: bool, as_json: bool) -> None:
 
 def _of_kubernetes(config: Config, account: str, canary: bool) -> tuple[list[Finding], bool]:
     """The findings, and whether the API server could be asked."""
-    from scheduler.clusters.kubeapi import ApiError, Server
-    from scheduler.clusters.kubelook import Look
+    from scheduler.clusters.kubernetes.client import ApiError, Server
+    from scheduler.clusters.kubernetes.inspection.survey import Look
     from scheduler.doctor import cluster
 
     wanted = config.kubernetes
@@ -181,8 +181,8 @@ def needed(
 
 
 def _fly(config: Config, server: Server, found: Found) -> list[Finding]:
-    from scheduler.clusters.canaries import known
-    from scheduler.clusters.kubefound import Refusal
+    from scheduler.clusters.kubernetes.inspection.canary import known
+    from scheduler.clusters.kubernetes.inspection.found import Refusal
     from scheduler.doctor.flights import Flights
 
     wanted, shape = config.kubernetes, shape_of(config)

@@ -10,15 +10,15 @@ import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from scheduler.clusters.canaries import all_of, canary, cards_seen
-from scheduler.clusters.kubeapi import Server
-from scheduler.clusters.kubecanary import Canaries
-from scheduler.clusters.kubefound import Refusal
-from scheduler.clusters.manifests import Shape
-from scheduler.clusters.pods import SLOT, KubePod
+from scheduler.clusters.kubernetes.client import Server
+from scheduler.clusters.kubernetes.inspection.canaries import Canaries
+from scheduler.clusters.kubernetes.inspection.canary import all_of, canary, cards_seen
+from scheduler.clusters.kubernetes.inspection.found import Refusal
+from scheduler.clusters.kubernetes.manifests import Shape
+from scheduler.clusters.kubernetes.pods import SLOT, KubePod
+from scheduler.core.model import Node
 from scheduler.doctor.canaries import judged, left_over
 from scheduler.doctor.findings import Finding
-from scheduler.model import Node
 
 
 @dataclass(frozen=True, slots=True)

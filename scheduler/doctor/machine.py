@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scheduler import process
-from scheduler.agent import parse_gpus
-from scheduler.config import Config, listen_address
+from scheduler.access.identity import user_name
+from scheduler.core.errors import ConfigError
+from scheduler.daemon import process
+from scheduler.daemon.config import Config, listen_address
 from scheduler.doctor.findings import Finding, fine, warning, wrong
-from scheduler.errors import ConfigError
-from scheduler.identity import user_name
-from scheduler.nvml import Nvml
-from scheduler.usage import Card
+from scheduler.gpus.nvml import Nvml
+from scheduler.gpus.usage import Card
+from scheduler.gpus.watcher import parse_gpus
 
 MIB = 1024 * 1024
 OLDEST_PYTHON = (3, 11)

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from scheduler.clusters.kubefound import Found, FoundNode, Refusal
-from scheduler.clusters.manifests import Shape
-from scheduler.clusters.pods import DOMAIN, GPU_RESOURCE, GPUS, answers, declared, gpus_of
+from scheduler.clusters.kubernetes.inspection.found import Found, FoundNode, Refusal
+from scheduler.clusters.kubernetes.manifests import Shape
+from scheduler.clusters.kubernetes.pods import (
+    DOMAIN,
+    GPU_RESOURCE,
+    GPUS,
+    answers,
+    declared,
+    gpus_of,
+)
+from scheduler.core.errors import Rejected
+from scheduler.core.model import Gpu, Time
 from scheduler.doctor.findings import Finding, Level, fine, some, warning, wrong
-from scheduler.errors import Rejected
-from scheduler.model import Gpu, Time
 
 MODE = f"{DOMAIN}/mode"  # a label: who may have cards of the node
 OWNED, MIXED, EXCLUSIVE = MODES = ("owned", "mixed", "exclusive")

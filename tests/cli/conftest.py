@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli import cancel, logs, run, state
-from scheduler.identity import user_token
+from scheduler.access.identity import user_token
 from tests.serving import SECRET, Serving, serving
 
 MAINS = {

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from scheduler.model import JobId
+from scheduler.core.model import JobId
 from tests.cli.conftest import Command
 from tests.serving import Serving
 from tests.support import eventually

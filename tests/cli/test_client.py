@@ -13,7 +13,7 @@ import pytest
 from cli import run
 from cli.client import CallError, Client, address
 from cli.command import UsageError
-from scheduler.identity import TokenSocket, user_token
+from scheduler.access.identity import TokenSocket, user_token
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 from tests.cli.conftest import Command

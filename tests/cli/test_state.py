@@ -15,7 +15,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from scheduler.identity import user_token
+from scheduler.access.identity import user_token
 from scheduler.v1 import scheduler_pb2 as pb
 from tests.cli.conftest import Command
 from tests.serving import SECRET, Serving, by, of

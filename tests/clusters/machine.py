@@ -13,11 +13,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from scheduler.agent import parse_gpus
-from scheduler.clusters.local import LocalCluster
-from scheduler.clusters.runner import children, stat_of
-from scheduler.identity import user_name
-from scheduler.model import JobId, JobSpec, Launch, Pod, Remove, RunKey, Share
+from scheduler.access.identity import user_name
+from scheduler.clusters.local.cluster import LocalCluster
+from scheduler.clusters.local.runner import children, stat_of
+from scheduler.core.model import JobId, JobSpec, Launch, Pod, Remove, RunKey, Share
+from scheduler.gpus.watcher import parse_gpus
 from tests.support import eventually
 
 ME = user_name(os.geteuid())

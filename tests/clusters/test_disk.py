@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.model import PodState, Remove
+from scheduler.core.model import PodState, Remove
 from tests.clusters.machine import Machine, alive, machine
 from tests.support import Gate, eventually
 

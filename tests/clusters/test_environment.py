@@ -15,8 +15,8 @@ from scheduler.clusters.environment import (
     environment,
     notes,
 )
-from scheduler.errors import Impossible
-from scheduler.model import Gpu, JobId, JobSpec, Launch, Share
+from scheduler.core.errors import Impossible
+from scheduler.core.model import Gpu, JobId, JobSpec, Launch, Share
 
 ID = JobId("123e4567-e89b-12d3-a456-426614174000")
 PRETENDED = tuple(Gpu(f"gpu{i}", i, "pretended", 16384, 512) for i in range(4))

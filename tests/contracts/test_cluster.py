@@ -16,8 +16,8 @@ from typing import Protocol
 
 import pytest
 
-from scheduler.identity import user_name
-from scheduler.model import Action, JobId, JobSpec, Launch, Observed, Pod, Remove, Share
+from scheduler.access.identity import user_name
+from scheduler.core.model import Action, JobId, JobSpec, Launch, Observed, Pod, Remove, Share
 from simulator.world import World
 from tests.clusters.machine import Machine, machine
 from tests.kube.cluster import Made, port, shared

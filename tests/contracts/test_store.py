@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.errors import InvariantError
-from scheduler.journal import Decider
-from scheduler.model import Fact, Job, JobId, JobSpec, Outcome, Profile, Rules, View
-from scheduler.ports import Step
-from scheduler.store import SqliteStore
+from scheduler.core.errors import InvariantError
+from scheduler.core.model import Fact, Job, JobId, JobSpec, Outcome, Profile, Rules, View
+from scheduler.core.ports import Step
+from scheduler.store.journal import Decider
+from scheduler.store.writer import SqliteStore
 from tests.strategies import values
 
 DECIDER = Decider("fifo_sharing", Rules())  # so that steps are recorded too
@@ -207,9 +207,9 @@ WRITER = """
 import sys
 from dataclasses import replace
 from pathlib import Path
-from scheduler.model import Fact, Job, JobId, JobSpec, View
-from scheduler.ports import Step
-from scheduler.store import SqliteStore
+from scheduler.core.model import Fact, Job, JobId, JobSpec, View
+from scheduler.core.ports import Step
+from scheduler.store.writer import SqliteStore
 
 store = SqliteStore(Path(sys.argv[1]))
 view = store.load()

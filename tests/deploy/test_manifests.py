@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from scheduler.clusters.holding import TOKEN, Dress
-from scheduler.clusters.kubeverbs import (
+from scheduler.clusters.kubernetes.holders.holder import TOKEN, Dress
+from scheduler.clusters.kubernetes.permissions import (
     FOR_HOLDERS,
     FOR_MIXED_NODES,
     FOR_THE_LEASE,
     IN_CLUSTER,
     IN_NAMESPACE,
 )
-from scheduler.config import Config, listen_address, load
-from scheduler.daemon import VERSION
+from scheduler.daemon.command import VERSION
+from scheduler.daemon.config import Config, listen_address, load
 from tests.deploy.manifests import DAEMON, FOLDERS, JOBS, containers, manifests, one
 
 DOCKERFILE = (Path(__file__).parent.parent.parent / "deploy" / "Dockerfile").read_text()

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from scheduler.clusters.kubefound import (
+from scheduler.clusters.kubernetes.inspection.found import (
     Found,
     FoundNode,
     FoundSpec,
@@ -18,11 +18,11 @@ from scheduler.clusters.kubefound import (
     Taint,
     Version,
 )
-from scheduler.clusters.kubeverbs import IN_CLUSTER, IN_NAMESPACE, Rule
-from scheduler.clusters.manifests import Shape
-from scheduler.clusters.pods import GPUS, Meta, listed
+from scheduler.clusters.kubernetes.manifests import Shape
+from scheduler.clusters.kubernetes.permissions import IN_CLUSTER, IN_NAMESPACE, Rule
+from scheduler.clusters.kubernetes.pods import GPUS, Meta, listed
+from scheduler.core.model import Gpu
 from scheduler.doctor.findings import Finding, Level
-from scheduler.model import Gpu
 
 NOW = 1_000_000.0
 CARDS = (Gpu("GPU-1", 0, "a100", 81_920), Gpu("GPU-2", 1, "a100", 81_920))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.clusters.canaries import CANARY
-from scheduler.clusters.kubefound import Refusal
-from scheduler.clusters.pods import (
+from scheduler.clusters.kubernetes.inspection.canary import CANARY
+from scheduler.clusters.kubernetes.inspection.found import Refusal
+from scheduler.clusters.kubernetes.pods import (
     ContainerState,
     ContainerStatus,
     Ending,
@@ -14,8 +14,8 @@ from scheduler.clusters.pods import (
     Meta,
     PodStatus,
 )
+from scheduler.core.model import Gpu, Node
 from scheduler.doctor.canaries import judged, left_over
-from scheduler.model import Gpu, Node
 from tests.doctor.found import CARDS
 
 CHOSEN = Node("n1", CARDS)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from scheduler.clusters.folders import Place
-from scheduler.clusters.kubefound import (
+from scheduler.access.user_table import User
+from scheduler.clusters.kubernetes.inspection.found import (
     Found,
     KubeNamespace,
     Limit,
@@ -20,11 +20,11 @@ from scheduler.clusters.kubefound import (
     Status,
     Version,
 )
-from scheduler.clusters.kubeverbs import IN_NAMESPACE, Rule
-from scheduler.clusters.pods import Meta
+from scheduler.clusters.kubernetes.permissions import IN_NAMESPACE, Rule
+from scheduler.clusters.kubernetes.pods import Meta
+from scheduler.clusters.kubernetes.volumes import Place
 from scheduler.doctor.cluster import ENFORCE, examine, unreachable
 from scheduler.doctor.findings import Level
-from scheduler.users import User
 from tests.doctor.found import NOW, SHAPE, SPACE, WELL, bad, but, may
 
 FORBIDDEN, SILENT = Refusal("not for you", 403), Refusal("no answer from the API server", 0)

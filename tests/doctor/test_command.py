@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.clusters.kubeverbs import (
+from scheduler.clusters.kubernetes.permissions import (
     FOR_HOLDERS,
     FOR_MIXED_NODES,
     FOR_THE_LEASE,
     IN_CLUSTER,
     IN_NAMESPACE,
 )
-from scheduler.config import Config, Kubernetes
+from scheduler.daemon.config import Config, Kubernetes
 from scheduler.doctor.command import main, needed
 from tests.doctor.found import node
 

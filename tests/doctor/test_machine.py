@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from scheduler.config import Config
+from scheduler.core.errors import ConfigError
+from scheduler.core.model import Gpu
+from scheduler.daemon.config import Config
 from scheduler.doctor.findings import Level
 from scheduler.doctor.machine import Machine, examine, look
-from scheduler.errors import ConfigError
-from scheduler.model import Gpu
-from scheduler.usage import Card, Process
+from scheduler.gpus.usage import Card, Process
 from tests.doctor.found import bad
 
 GPU = Gpu("GPU-1", 0, "t4", 15_360)

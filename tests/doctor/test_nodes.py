@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.clusters.kubefound import FoundNode, Refusal, Taint
-from scheduler.clusters.pods import GPUS, listed
+from scheduler.clusters.kubernetes.inspection.found import FoundNode, Refusal, Taint
+from scheduler.clusters.kubernetes.pods import GPUS, listed
 from scheduler.doctor.findings import Finding, Level
 from scheduler.doctor.nodes import examine
 from tests.doctor.found import CARDS, NOW, SHAPE, bad, but, node

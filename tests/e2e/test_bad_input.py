@@ -19,8 +19,8 @@ from grpc_health.v1 import health_pb2
 
 from benchmarks.hostile import OUR_FAULT, Honest, bearer, errors, prepare, rows
 from benchmarks.malformed import GOAWAY, GREETING, HUGE, Attacker, Target, frame
-from scheduler.identity import socket_name, user_name
-from scheduler.server import ANONYMOUS_MAX
+from scheduler.access.identity import socket_name, user_name
+from scheduler.api.grpc_server import ANONYMOUS_MAX
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 from tests.support import Daemon, eventually

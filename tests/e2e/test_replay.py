@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.model import Plan, Rules
+from scheduler.core.model import Plan, Rules
 from simulator.replay import replay
 from simulator.what_if import what_if
 from tests.e2e.conftest import Daemons, Gates, Train

@@ -15,12 +15,12 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become som
 
 # Everything is imported first: root's Python may be where nobody else can read.
 BECOME_NOBODY = """
-import os, sys, encodings.ascii, encodings.idna, scheduler.daemon, apscheduler.triggers.cron
-import scheduler.policies.gpu_sharing
+import os, sys, encodings.ascii, encodings.idna, scheduler.daemon.command, apscheduler.triggers.cron
+import scheduler.planning.policies.gpu_sharing
 os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)
-sys.exit(scheduler.daemon.main(sys.argv[1:]))
+sys.exit(scheduler.daemon.command.main(sys.argv[1:]))
 """
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.clusters.environment import PRETENDED, Paths, environment
-from scheduler.model import Gpu, JobId, JobSpec, Launch, Share
+from scheduler.clusters.environment import Paths, environment
+from scheduler.core.model import PRETENDED, Gpu, JobId, JobSpec, Launch, Share
 from tests.frameworks.conftest import (
     CARD_MIB,
     EPOCHS,

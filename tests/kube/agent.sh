@@ -8,4 +8,4 @@ IFS=,
         echo "gpu $card 16384 512 0 Tesla T4"
     done
 } > "$NVML_MACHINE"
-exec python3 -m scheduler.reporter "$@"
+exec python3 -m scheduler.daemon.agent_command "$@"

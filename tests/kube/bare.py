@@ -17,10 +17,10 @@ from typing import Any
 
 import msgspec
 
-from scheduler.clusters import pods
-from scheduler.clusters.kubeapi import ApiError
-from scheduler.clusters.pods import Claim, KubePod, Meta
-from scheduler.model import RunKey
+from scheduler.clusters.kubernetes import pods
+from scheduler.clusters.kubernetes.client import ApiError
+from scheduler.clusters.kubernetes.pods import Claim, KubePod, Meta
+from scheduler.core.model import RunKey
 from tests.kube.control import ControlPlane
 from tests.kube.kubelet import CARDS, Kubelet
 from tests.kube.processes import Process

@@ -13,13 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from scheduler.clusters.folders import Place
-from scheduler.clusters.kubeapi import Server
-from scheduler.clusters.kubernetes import KubernetesCluster
-from scheduler.clusters.kubeverbs import FOR_THE_LEASE, IN_CLUSTER, IN_NAMESPACE
-from scheduler.clusters.manifests import Shape
-from scheduler.errors import Unavailable
-from scheduler.model import Event, JobId, JobSpec, Launch, Observed, Pod, Share
+from scheduler.clusters.kubernetes.client import Server
+from scheduler.clusters.kubernetes.cluster import KubernetesCluster
+from scheduler.clusters.kubernetes.manifests import Shape
+from scheduler.clusters.kubernetes.permissions import FOR_THE_LEASE, IN_CLUSTER, IN_NAMESPACE
+from scheduler.clusters.kubernetes.volumes import Place
+from scheduler.core.errors import Unavailable
+from scheduler.core.model import Event, JobId, JobSpec, Launch, Observed, Pod, Share
 from tests.kube.control import ControlPlane, Rule
 from tests.kube.kubelet import Kubelet
 from tests.support import eventually

@@ -10,17 +10,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from scheduler.clusters import pods
-from scheduler.clusters.holders import Holders, Waits
-from scheduler.clusters.holding import Dress
-from scheduler.clusters.kubeapi import Server
-from scheduler.clusters.kubeheld import Held
-from scheduler.clusters.kubeholders import Keeping
-from scheduler.clusters.kubernetes import KubernetesCluster
-from scheduler.clusters.manifests import Shape
-from scheduler.errors import Unavailable
-from scheduler.model import Gpu, JobId, JobSpec, Launch, Observed, Pod, Remove, Share
-from scheduler.usage import Card, Report
+from scheduler.clusters.kubernetes import pods
+from scheduler.clusters.kubernetes.client import Server
+from scheduler.clusters.kubernetes.cluster import KubernetesCluster
+from scheduler.clusters.kubernetes.holders.cluster import Held
+from scheduler.clusters.kubernetes.holders.holder import Dress
+from scheduler.clusters.kubernetes.holders.holders import Holders, Waits
+from scheduler.clusters.kubernetes.holders.requests import Keeping
+from scheduler.clusters.kubernetes.manifests import Shape
+from scheduler.core.errors import Unavailable
+from scheduler.core.model import Gpu, JobId, JobSpec, Launch, Observed, Pod, Remove, Share
+from scheduler.gpus.usage import Card, Report
 from tests.kube.control import ControlPlane
 from tests.support import eventually
 

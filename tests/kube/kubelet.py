@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from scheduler.clusters import pods
-from scheduler.clusters.kubeapi import ApiError, Server
-from scheduler.model import Gpu
+from scheduler.clusters.kubernetes import pods
+from scheduler.clusters.kubernetes.client import ApiError, Server
+from scheduler.core.model import Gpu
 from tests.kube.control import ControlPlane
 
 CARDS = (Gpu("GPU-1", 0, "t4", 16_384, 300), Gpu("GPU-2", 1, "t4", 16_384, 300))

@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
-from scheduler.clusters.holding import OWNED, Hold
-from scheduler.usage import WATCHDOG
+from scheduler.clusters.kubernetes.holders.holder import OWNED, Hold
+from scheduler.gpus.usage import WATCHDOG
 from tests.kube.images import python_image
 from tests.kube.nodes import Nodes
 from tests.kube.test_trainings_on_nodes import AGENT, agent_image

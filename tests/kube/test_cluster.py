@@ -14,14 +14,14 @@ import msgspec
 import pytest
 import structlog
 
-from scheduler.clusters import pods
-from scheduler.clusters.kubeapi import ApiError, Server
-from scheduler.clusters.kubernetes import Patience
-from scheduler.clusters.kuberuns import Runs
-from scheduler.clusters.manifests import Shape, manifests
-from scheduler.clusters.pods import KubePod
-from scheduler.errors import ConfigError, Unavailable
-from scheduler.model import Event, Failure, Gpu, JobId, Launch, PodState, Remove, Share
+from scheduler.clusters.kubernetes import pods
+from scheduler.clusters.kubernetes.client import ApiError, Server
+from scheduler.clusters.kubernetes.cluster import Patience
+from scheduler.clusters.kubernetes.manifests import Shape, manifests
+from scheduler.clusters.kubernetes.pods import KubePod
+from scheduler.clusters.kubernetes.requests import Runs
+from scheduler.core.errors import ConfigError, Unavailable
+from scheduler.core.model import Event, Failure, Gpu, JobId, Launch, PodState, Remove, Share
 from tests.kube.cluster import (
     CLUSTER_RULES,
     RULES,
@@ -123,8 +123,8 @@ def test_an_image_that_cannot_be_had_is_given_up_with_the_reason(
 def test_a_pod_that_is_on_its_way_says_what_its_node_warned_of(
     kubeconfig: Path, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scheduler.clusters.kubesight.SILENT_SECONDS", 0.0)
-    monkeypatch.setattr("scheduler.clusters.kubesight.ASK_SECONDS", 0.5)
+    monkeypatch.setattr("scheduler.clusters.kubernetes.observation.SILENT_SECONDS", 0.0)
+    monkeypatch.setattr("scheduler.clusters.kubernetes.observation.ASK_SECONDS", 0.5)
     with port(kubeconfig, NAMESPACE) as made:
         launch = launch_on(made)
         made.perform(launch)
@@ -192,7 +192,7 @@ def test_a_pod_that_finds_no_place_in_time_was_refused(kubeconfig: Path, kubelet
 def test_a_port_that_somebody_else_has_is_told_and_costs_no_retry(
     made: Made, kubelet: Kubelet, control: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scheduler.clusters.kubernetes.REFUSED_SECONDS", 0.0)
+    monkeypatch.setattr("scheduler.clusters.kubernetes.cluster.REFUSED_SECONDS", 0.0)
     spec = {"type": "NodePort", "ports": [{"port": 80, "nodePort": 31_348}]}
     theirs = {"kind": "Service", "metadata": {"name": "theirs"}, "spec": spec}
     control.apply({"apiVersion": "v1", **theirs}, NAMESPACE)
@@ -220,7 +220,7 @@ def test_the_next_attempt_has_the_ports_of_the_last_one_at_once(
 def test_a_quota_that_refuses_is_told_and_costs_no_retry(
     made: Made, kubelet: Kubelet, control: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scheduler.clusters.kubernetes.REFUSED_SECONDS", 0.0)
+    monkeypatch.setattr("scheduler.clusters.kubernetes.cluster.REFUSED_SECONDS", 0.0)
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}}
     hard = {"hard": {"pods": "0"}}
     control.apply({**quota, "spec": hard}, NAMESPACE)
@@ -241,7 +241,7 @@ def test_a_quota_that_refuses_is_told_and_costs_no_retry(
 def test_a_namespace_that_is_not_there_is_told(
     control: ControlPlane, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scheduler.clusters.kubernetes.REFUSED_SECONDS", 0.0)
+    monkeypatch.setattr("scheduler.clusters.kubernetes.cluster.REFUSED_SECONDS", 0.0)
     with port(control.admin, "nowhere") as made:
         made.namespace = NAMESPACE
         launch = launch_on(made)
@@ -255,7 +255,7 @@ def test_a_namespace_that_is_not_there_is_told(
 def test_a_name_that_another_job_has_is_left_to_it(
     made: Made, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scheduler.clusters.kubernetes.REFUSED_SECONDS", 0.0)
+    monkeypatch.setattr("scheduler.clusters.kubernetes.cluster.REFUSED_SECONDS", 0.0)
     first = running(made, kubelet)
     alike = replace(first, job_id=JobId(first.job_id[:8] + str(uuid.uuid4())[8:]))
     made.perform(alike)
@@ -315,7 +315,7 @@ def test_it_tells_of_every_change_without_being_asked(made: Made, kubelet: Kubel
 def test_it_stops_without_waiting_for_what_could_be_told(
     kubeconfig: Path, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scheduler.clusters.kubernetes.GLANCE_SECONDS", 300.0)
+    monkeypatch.setattr("scheduler.clusters.kubernetes.cluster.GLANCE_SECONDS", 300.0)
     with port(kubeconfig, NAMESPACE) as made:
         eventually(lambda: made.told)
         began_at = time.monotonic()

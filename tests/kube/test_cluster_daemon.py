@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.clusters.pods import ALLOC
+from scheduler.clusters.kubernetes.pods import ALLOC
 from tests.kube.kubelet import CARDS, Kubelet
 from tests.support import Daemon, eventually
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from scheduler.clusters.kubernetes import Patience
-from scheduler.errors import Unavailable
-from scheduler.model import Failure, Observed, PodState, Remove
+from scheduler.clusters.kubernetes.cluster import Patience
+from scheduler.core.errors import Unavailable
+from scheduler.core.model import Failure, Observed, PodState, Remove
 from tests.kube.cluster import Made, launch_on, of, over, port, until, with_fields
 from tests.kube.control import ControlPlane, token_file
 from tests.kube.kubelet import Kubelet
@@ -82,7 +82,7 @@ def test_a_creation_that_always_fails_is_given_up_when_a_pod_should_have_started
     kubelet: Kubelet,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("scheduler.clusters.kubework.BACKOFF_MAX_SECONDS", 0.5)
+    monkeypatch.setattr("scheduler.clusters.kubernetes.work_queue.BACKOFF_MAX_SECONDS", 0.5)
     now, words = [1.8e9], f"answers {effect.status}" if isinstance(effect, Answer) else "no answer"
     settings: dict[str, Any] = {"clock": lambda: now[0], "patience": Patience(start_seconds=900)}
     with port(proxy.kubeconfig(kubeconfig), NAMESPACE, **settings) as made:

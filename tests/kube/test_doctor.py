@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from scheduler.clusters import pods
-from scheduler.clusters.canaries import CANARY
-from scheduler.clusters.kubeapi import ApiError, Server
-from scheduler.clusters.kubeverbs import FOR_THE_LEASE, IN_CLUSTER, IN_NAMESPACE, Rule
+from scheduler.clusters.kubernetes import pods
+from scheduler.clusters.kubernetes.client import ApiError, Server
+from scheduler.clusters.kubernetes.inspection.canary import CANARY
+from scheduler.clusters.kubernetes.permissions import FOR_THE_LEASE, IN_CLUSTER, IN_NAMESPACE, Rule
 from scheduler.doctor.command import main
 from tests.kube.control import RBAC, ControlPlane, token_file
 from tests.kube.kubelet import Kubelet

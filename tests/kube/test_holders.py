@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from scheduler.clusters import holding, pods
-from scheduler.clusters.holding import MIXED, OWNED, Hold
-from scheduler.clusters.kubeapi import ApiError
-from scheduler.clusters.kubeverbs import FOR_MIXED_NODES
-from scheduler.model import Failure
+from scheduler.clusters.kubernetes import pods
+from scheduler.clusters.kubernetes.client import ApiError
+from scheduler.clusters.kubernetes.holders import holder as holding
+from scheduler.clusters.kubernetes.holders.holder import MIXED, OWNED, Hold
+from scheduler.clusters.kubernetes.permissions import FOR_MIXED_NODES
+from scheduler.core.model import Failure
 from tests.kube.cluster import CLUSTER_RULES, RULES, allowed
 from tests.kube.control import ControlPlane
 from tests.kube.held import CARDS, Node, Port, rounds

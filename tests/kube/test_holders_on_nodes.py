@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from scheduler.clusters import holding
-from scheduler.clusters.holding import MIXED, OWNED
-from scheduler.clusters.kubeapi import ApiError
-from scheduler.clusters.kubeverbs import FOR_MIXED_NODES
+from scheduler.clusters.kubernetes.client import ApiError
+from scheduler.clusters.kubernetes.holders import holder as holding
+from scheduler.clusters.kubernetes.holders.holder import MIXED, OWNED
+from scheduler.clusters.kubernetes.permissions import FOR_MIXED_NODES
 from tests.kube.cluster import CLUSTER_RULES, RULES, allowed
 from tests.kube.held import CARDS, Node, Port, rounds
 from tests.kube.images import python_image

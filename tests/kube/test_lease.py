@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import structlog
 
-from scheduler.clusters.kubeapi import ApiError, Server
-from scheduler.clusters.kubelease import NAME, Lease
-from scheduler.clusters.kubeverbs import FOR_THE_LEASE, Rule
-from scheduler.errors import Taken
+from scheduler.clusters.kubernetes.client import ApiError, Server
+from scheduler.clusters.kubernetes.lease import NAME, Lease
+from scheduler.clusters.kubernetes.permissions import FOR_THE_LEASE, Rule
+from scheduler.core.errors import Taken
 from tests.kube.cluster import launch_on, of, port, until
 from tests.kube.control import ControlPlane
 from tests.kube.kubelet import Kubelet

@@ -17,13 +17,13 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from scheduler import logs
-from scheduler.clusters import pods
-from scheduler.clusters.kubeapi import Server
-from scheduler.clusters.kubelogs import MISSED, Logs
-from scheduler.clusters.kubernetes import Patience
-from scheduler.clusters.pods import KubePod
-from scheduler.model import Launch, PodState, Remove
+from scheduler import run_logs as logs
+from scheduler.clusters.kubernetes import pods
+from scheduler.clusters.kubernetes.client import Server
+from scheduler.clusters.kubernetes.cluster import Patience
+from scheduler.clusters.kubernetes.logs import MISSED, Logs
+from scheduler.clusters.kubernetes.pods import KubePod
+from scheduler.core.model import Launch, PodState, Remove
 from tests.kube.cluster import Made, launch_on, of, port, until
 from tests.kube.container_logs import ContainerLogs
 from tests.kube.control import LOOPBACK, ControlPlane

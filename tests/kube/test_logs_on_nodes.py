@@ -7,9 +7,9 @@ import uuid
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from scheduler import logs
-from scheduler.clusters import pods
-from scheduler.model import JobId, JobSpec, Launch, Remove
+from scheduler import run_logs as logs
+from scheduler.clusters.kubernetes import pods
+from scheduler.core.model import JobId, JobSpec, Launch, Remove
 from tests.kube.cluster import Made, allowed, of, port
 from tests.kube.conftest import IMAGE
 from tests.kube.control import ControlPlane

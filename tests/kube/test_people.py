@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.clusters.kubeapi import Server
-from scheduler.clusters.kubetokens import review
-from scheduler.errors import Unavailable
+from scheduler.clusters.kubernetes.client import Server
+from scheduler.clusters.kubernetes.token_review import review
+from scheduler.core.errors import Unavailable
 from tests.kube.cluster import RULES
 from tests.kube.control import ControlPlane
 from tests.kube.proxy import Answer, Effect, Proxy, Reset, Silence

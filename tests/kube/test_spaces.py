@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.clusters.kubeapi import Server
-from scheduler.clusters.kubernetes import KubernetesCluster
-from scheduler.clusters.kubespaces import Namespaces
-from scheduler.clusters.kubeverbs import IN_NAMESPACE
-from scheduler.clusters.manifests import Shape
-from scheduler.errors import Unavailable
-from scheduler.model import Event, JobId, JobSpec, Launch, Observed, PodState, Remove, Share
+from scheduler.clusters.kubernetes.client import Server
+from scheduler.clusters.kubernetes.cluster import KubernetesCluster
+from scheduler.clusters.kubernetes.manifests import Shape
+from scheduler.clusters.kubernetes.namespaces import Namespaces
+from scheduler.clusters.kubernetes.permissions import IN_NAMESPACE
+from scheduler.core.errors import Unavailable
+from scheduler.core.model import Event, JobId, JobSpec, Launch, Observed, PodState, Remove, Share
 from tests.kube.control import RBAC, ControlPlane
 from tests.kube.kubelet import Kubelet
 from tests.support import Daemon, eventually

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from scheduler import logs
-from scheduler.clusters import pods
-from scheduler.model import Gpu, JobId
+from scheduler import run_logs as logs
+from scheduler.clusters.kubernetes import pods
+from scheduler.core.model import Gpu, JobId
 from scheduler.v1 import scheduler_pb2
 from tests.kube.cluster import allowed
 from tests.kube.conftest import IMAGE

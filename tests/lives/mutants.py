@@ -43,14 +43,27 @@ def sharing(name: str, file: str, old: str, new: str, *seeds: int) -> Mutant:
     return Mutant(name, ((file, old, new),), "gpu_sharing", seeds)
 
 
-LIFECYCLE, ADOPT, DRAFT = "scheduler/lifecycle.py", "scheduler/adopt.py", "scheduler/draft.py"
-RECONCILE, LOOP = "scheduler/reconcile.py", "scheduler/loop.py"
-STORE, ROWS, FIFO = "scheduler/store.py", "scheduler/rows.py", "scheduler/policies/fifo_sharing.py"
-LEARNING, PLACING, WORTH = "scheduler/learning.py", "scheduler/placing.py", "scheduler/worth.py"
-REASONS, REMEDIES, JOINING = "scheduler/reasons.py", "scheduler/remedies.py", "scheduler/joining.py"
-COMPANY, SHARING = "scheduler/company.py", "scheduler/policies/gpu_sharing.py"
-DECIDE, WATCHDOG = "scheduler/decide.py", "scheduler/watchdog.py"
-INVARIANTS, PACKING, MODEL = "scheduler/invariants.py", "scheduler/packing.py", "scheduler/model.py"
+LIFECYCLE = "scheduler/core/evolve.py"
+ADOPT = "scheduler/core/adopt.py"
+DRAFT = "scheduler/core/draft.py"
+RECONCILE = "scheduler/core/reconcile.py"
+LOOP = "scheduler/core/loop.py"
+STORE = "scheduler/store/writer.py"
+ROWS = "scheduler/store/rows.py"
+FIFO = "scheduler/planning/policies/fifo_sharing.py"
+LEARNING = "scheduler/core/learning.py"
+PLACING = "scheduler/planning/placement.py"
+WORTH = "scheduler/planning/optimizer/offer.py"
+REASONS = "scheduler/planning/reasons.py"
+REMEDIES = "scheduler/outlook/remedies.py"
+JOINING = "scheduler/planning/optimizer/gang_sharing.py"
+COMPANY = "scheduler/planning/optimizer/groups.py"
+SHARING = "scheduler/planning/policies/gpu_sharing.py"
+DECIDE = "scheduler/core/decide.py"
+WATCHDOG = "scheduler/core/watchdog.py"
+INVARIANTS = "scheduler/core/invariants.py"
+PACKING = "scheduler/core/memory.py"
+MODEL = "scheduler/core/model.py"
 
 MUTANTS = (
     # --- how a view changes ---

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.adopt import adopt
-from scheduler.invariants import check
-from scheduler.model import Outcome, Rules, Run, RunPhase, View
-from scheduler.placing import may_leave
-from scheduler.policies import POLICIES
+from scheduler.core.adopt import adopt
+from scheduler.core.invariants import check
+from scheduler.core.model import Outcome, Rules, Run, RunPhase, View
+from scheduler.planning.placement import may_leave
+from scheduler.planning.policies import POLICIES
 from simulator.generate import generated
 from simulator.trial import Trial
-from tests.core import CAPACITY, NOW, job, node, pod, view
+from tests.builders import CAPACITY, NOW, job, node, pod, view
 from tests.simulator.little import nodes
 from tests.test_properties import RULES, views
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.adopt import adopt
-from scheduler.images import has
-from scheduler.model import Node, Rules, View
-from scheduler.policies import POLICIES
-from tests.core import NOW, Town, node, on, share
-from tests.core import job as made_job
-from tests.core import view as made_view
+from scheduler.core.adopt import adopt
+from scheduler.core.images import has
+from scheduler.core.model import Node, Rules, View
+from scheduler.planning.policies import POLICIES
+from tests.builders import NOW, Town, node, on, share
+from tests.builders import job as made_job
+from tests.builders import view as made_view
 from tests.test_properties import RULES as ANY_RULES
 from tests.test_properties import views
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 
-from scheduler.model import JobId, JobSpec, Launch, Share
+from scheduler.core.model import JobId, JobSpec, Launch, Share
 from simulator.weather import FAIR, Weather
 from simulator.workload import Kind, Truth
 from simulator.world import World
-from tests import core
+from tests import builders as core
 
 JOB = JobId("j")
 SPEC = JobSpec("j", "ann", max_epochs=2)

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scheduler.model import Gpu, GpuKey, JobSpec, Node, Plan, Rules, Share, Time, View
-from scheduler.packing import cards, need_mib
-from scheduler.ports import Policy
+from scheduler.core.memory import cards, need_mib
+from scheduler.core.model import Gpu, GpuKey, JobSpec, Node, Plan, Rules, Share, Time, View
+from scheduler.core.ports import Policy
 from simulator.trial import Trial
 from simulator.truths import TraceJob, Truth
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.model import Job, JobId, Plan, Reason, Time, View
-from scheduler.policies.fifo_sharing import fifo_sharing
-from scheduler.ports import Policy
-from scheduler.remedies import without
+from scheduler.core.model import Job, JobId, Plan, Reason, Time, View
+from scheduler.core.ports import Policy
+from scheduler.outlook.remedies import without
+from scheduler.planning.policies.fifo_sharing import fifo_sharing
 from simulator.advice import Remedies, Remembering
 from simulator.checkers import Violation
 from simulator.weather import FAIR
 from simulator.world import World
-from tests import core
+from tests import builders as core
 
 POLICY = fifo_sharing(core.RULES)
 

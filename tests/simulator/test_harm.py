@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from scheduler.model import JobId, Outcome, Rules
-from scheduler.policies.gpu_sharing import gpu_sharing
-from scheduler.ports import Step
+from scheduler.core.model import JobId, Outcome, Rules
+from scheduler.core.ports import Step
+from scheduler.planning.policies.gpu_sharing import gpu_sharing
 from simulator.outcome import Result
 from simulator.truths import TraceJob, Truth
 from tests.simulator.little import Plain, job, trial

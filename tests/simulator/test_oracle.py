@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.model import Rules
-from scheduler.policies import POLICIES
+from scheduler.core.model import Rules
+from scheduler.planning.policies import POLICIES
 from simulator.generate import generated
 from simulator.trial import Trial
 from simulator.truths import TraceJob

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.model import JobId, JobSpec, Launch, Outcome, Share
+from scheduler.core.model import JobId, JobSpec, Launch, Outcome, Share
 from simulator.outcome import Result, Tally, quantile
 
 A, B = JobId("a"), JobId("b")

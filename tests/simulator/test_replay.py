@@ -12,11 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from scheduler import journal
-from scheduler.errors import ConfigError
-from scheduler.journal import Decider
-from scheduler.loop import Scheduler
-from scheduler.model import (
+from scheduler.core.errors import ConfigError
+from scheduler.core.loop import Scheduler
+from scheduler.core.model import (
     Action,
     Event,
     JobId,
@@ -30,13 +28,15 @@ from scheduler.model import (
     Time,
     View,
 )
-from scheduler.policies.fifo_sharing import fifo_sharing
-from scheduler.store import SqliteStore
+from scheduler.planning.policies.fifo_sharing import fifo_sharing
+from scheduler.store import journal
+from scheduler.store.journal import Decider
+from scheduler.store.writer import SqliteStore
 from simulator.checkers import Violation
 from simulator.life import Life, Whims, drawn_options
 from simulator.replay import Difference, as_json, as_text, replay
 from simulator.simulate import main
-from tests.core import NOW, epoch_ended, node, spec
+from tests.builders import NOW, epoch_ended, node, spec
 
 RULES = Rules(plan_every_seconds=0.0)
 DECIDER = Decider("fifo_sharing", RULES)

@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from scheduler.model import Rules
+from scheduler.core.model import Rules
 from simulator import report
 from simulator.report import Study
 from simulator.study import Task, studied

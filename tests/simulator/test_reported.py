@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.model import JobId
+from scheduler.core.model import JobId
 from simulator.recorded import site
 from simulator.reported import Situation, reports
 from tests.simulator.little import Plain, job

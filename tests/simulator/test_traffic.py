@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.model import (
+from scheduler.core.model import (
     EXIT_STOPPED,
     EpochEnded,
     EpochStarted,
@@ -26,13 +26,13 @@ from scheduler.model import (
     Submitted,
     View,
 )
-from scheduler.policies.fifo_sharing import fifo_sharing
-from scheduler.ports import Step
+from scheduler.core.ports import Step
+from scheduler.planning.policies.fifo_sharing import fifo_sharing
 from simulator.outcome import JobTimes, Result, Tally
 from simulator.traffic import Traffic
 from simulator.trial import Trial
 from simulator.truths import TraceJob
-from tests import core
+from tests import builders as core
 from tests.simulator.little import RULES, Plain, job, nodes, told, trial
 
 A, B = JobId("job-00000"), JobId("job-00001")

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.model import Gpu, Node, Outcome, Plan, Rules
-from scheduler.policies.fifo_sharing import fifo_sharing
+from scheduler.core.model import Gpu, Node, Outcome, Plan, Rules
+from scheduler.planning.policies.fifo_sharing import fifo_sharing
 from simulator.trial import sorted_out
 from simulator.truths import TraceJob
 from tests.simulator.little import RULES, Plain, job, nodes, told, trial

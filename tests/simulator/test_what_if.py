@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.errors import ConfigError, Rejected
-from scheduler.journal import Decider
-from scheduler.loop import Scheduler
-from scheduler.model import Rules, Time
-from scheduler.policies.fifo_sharing import fifo_sharing
-from scheduler.store import SqliteStore
+from scheduler.core.errors import ConfigError, Rejected
+from scheduler.core.loop import Scheduler
+from scheduler.core.model import Rules, Time
+from scheduler.planning.policies.fifo_sharing import fifo_sharing
+from scheduler.store.journal import Decider
+from scheduler.store.writer import SqliteStore
 from simulator.outcome import Tally
 from simulator.simulate import main, parser
 from simulator.traffic import Traffic

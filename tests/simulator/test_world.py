@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.model import (
+from scheduler.core.model import (
     EpochEnded,
     EpochStarted,
     Event,
@@ -20,7 +20,7 @@ from scheduler.model import (
 )
 from simulator.weather import Crash, DiskFull, Weather
 from simulator.world import World
-from tests import core
+from tests import builders as core
 from tests.simulator.calm import JOB, LAUNCH, SPEC, TRUTH, world
 
 

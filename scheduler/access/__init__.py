@@ -1,0 +1,1 @@
+"""Who asks, and how we know: tokens, users, certificates."""

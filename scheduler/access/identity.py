@@ -1,0 +1,159 @@
+"""Who asks: tokens of users and jobs, and the socket where a local user fetches theirs.
+
+A user's token is stateless: `USER.HMAC`, keyed with a secret that only the daemon's user can read.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import pwd
+import secrets
+import socket
+import struct
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from scheduler.access.user_table import fits
+from scheduler.core.errors import ConfigError, Forbidden, Unauthenticated
+from scheduler.core.model import Job
+
+_SECRET_BYTES = 32
+_PEER = struct.Struct("3i")  # struct ucred: pid, uid, gid
+_SEND_SECONDS = 2.0
+_PAUSE_SECONDS = 0.1
+
+log = structlog.get_logger("scheduler.access.identity")
+
+
+def secret(path: Path) -> bytes:
+    """Read it, or make it: never half written, never readable by others."""
+    try:
+        if not path.exists():
+            _make_secret(path)
+        found = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot keep a secret in {path}: {error.strerror}") from error
+    if len(found) != _SECRET_BYTES:
+        raise ConfigError(
+            f"{path}: must hold {_SECRET_BYTES} bytes, has {len(found)}; "
+            "remove it and a new one is made (tokens given out before then expire)"
+        )
+    return found
+
+
+def _make_secret(path: Path) -> None:
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets.token_bytes(_SECRET_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+        draft.rename(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def fingerprint(secret: bytes) -> str:
+    """By which others know whose it is, and which tells nothing of it."""
+    return hmac.digest(secret, b"fingerprint of a state folder", "sha256").hex()[:16]
+
+
+def user_token(secret: bytes, user: str) -> str:
+    return f"{user}.{hmac.digest(secret, user.encode(), 'sha256').hex()}"
+
+
+def user_of(secret: bytes, token: str) -> str | None:
+    """None: it was not made with this secret."""
+    user = token.rpartition(".")[0]
+    if user and hmac.compare_digest(user_token(secret, user).encode(), token.encode()):
+        return user
+    return None
+
+
+def new_job_token() -> str:
+    return secrets.token_urlsafe(24)
+
+
+def prove_job(job: Job, token: str | None) -> None:
+    """Raise unless the token is this job's."""
+    if token is None:
+        raise Unauthenticated("no token: a job sends the one in KUBEPROFILER_TOKEN")
+    if not job.token or not hmac.compare_digest(job.token.encode(), token.encode()):
+        raise Forbidden(f"this token is not of job {job.id}")
+
+
+def user_name(uid: int) -> str:
+    """One that does not fit is told by its number."""
+    for _ in range(2):
+        with suppress(KeyError):
+            name = pwd.getpwuid(uid).pw_name
+            return name if fits(name) else f"uid-{uid}"
+        # Nobody is found, either, while no file can be opened; no name is better than a wrong one.
+        Path(os.devnull).open().close()
+    return f"uid-{uid}"
+
+
+def socket_name(port: int) -> str:
+    """In Linux's abstract namespace, which reaches exactly as far as 127.0.0.1 does."""
+    return f"\0epoch-scheduler:{port}"
+
+
+class TokenSocket:
+    """Gives every local user who connects their own token, as one line of JSON.
+
+    The kernel says who connects (SO_PEERCRED), so nothing is asked and nothing can be claimed.
+    """
+
+    def __init__(self, port: int, secret: bytes, version: str) -> None:
+        self._secret, self._version = secret, version
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket.bind(socket_name(port))
+            self._socket.listen()
+        except OSError as error:
+            self._socket.close()
+            raise ConfigError(
+                f"the socket @epoch-scheduler:{port}, where local users fetch their token, "
+                f"cannot be had: {error.strerror}"
+            ) from error
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="tokens", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._socket.shutdown(socket.SHUT_RDWR)  # wakes accept(), which close() does not
+        self._thread.join()
+        self._socket.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                peer, _ = self._socket.accept()
+            except OSError:
+                if self._stopped.wait(_PAUSE_SECONDS):
+                    return
+                continue  # too many files are open: they will not be for ever
+            try:
+                self._answer(peer)
+            except Exception:
+                log.warning("token_not_sent", exc_info=True)
+
+    def _answer(self, peer: socket.socket) -> None:
+        with peer:
+            peer.settimeout(_SEND_SECONDS)
+            credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+            user = user_name(_PEER.unpack(credentials)[1])
+            answer = {
+                "user": user,
+                "token": user_token(self._secret, user),
+                "version": self._version,
+            }
+            with suppress(OSError):  # who leaves before the answer needs none
+                peer.sendall(json.dumps(answer).encode() + b"\n")

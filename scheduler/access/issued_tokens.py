@@ -1,0 +1,142 @@
+"""Tokens that an admin issues and revokes: each has a number, a user and an end. Kept as hashes.
+
+An admin writes to the database beside the daemon, and the daemon looks there at each call: what is
+issued or revoked holds at once, without a word between the two.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from scheduler.core.errors import ConfigError, Unauthenticated
+from scheduler.core.model import Time
+from scheduler.store import database
+
+PREFIX = "est_"  # begins what we issue, so that it is recognised where it should not be
+SECRET_BYTES = (
+    32  # of chance: nothing is gained by guessing, so the hash needs neither salt nor time
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """All that is known of one, but for the secret itself."""
+
+    id: int
+    user: str
+    name: str  # what the admin calls it, e.g. after the machine that has it
+    issued_at: Time
+    expires_at: Time
+    used_at: Time | None = None  # to the minute
+    revoked_at: Time | None = None
+
+    def state(self, now: Time) -> str:
+        if self.revoked_at is not None:
+            return "revoked"
+        return "valid" if now < self.expires_at else "expired"
+
+
+_COLUMNS = ", ".join(field.name for field in fields(Token))
+_BY_DIGEST = f"select {_COLUMNS} from tokens where digest = ?"
+_ALL = f"select {_COLUMNS} from tokens order by id"
+_ISSUE = "insert into tokens (digest, user, name, issued_at, expires_at) values (?, ?, ?, ?, ?)"
+_REVOKE = (
+    f"update tokens set revoked_at = coalesce(revoked_at, ?) where id = ? returning {_COLUMNS}"
+)
+_USED = "update tokens set used_at = max(coalesce(used_at, 0.0), ?) where id = ?"
+
+
+# --- what an admin does -------------------------------------------------------------------------
+
+
+def issue(path: Path, user: str, name: str, now: Time, seconds: float) -> tuple[Token, str]:
+    """The second is the token itself, which nobody can read again."""
+    secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
+    with _opened(path) as db:
+        values = (user, name, now, now + seconds)
+        number = db.execute(_ISSUE, (_digest(secret), *values)).lastrowid
+        assert number is not None, "a row that was inserted has a number"
+    return Token(number, *values), secret
+
+
+def issued(path: Path) -> list[Token]:
+    """All that ever were, the oldest first."""
+    with _opened(path) as db:
+        return [Token(*row) for row in db.execute(_ALL)]
+
+
+def revoke(path: Path, number: int, now: Time) -> Token:
+    """As it was revoked first, if it was before."""
+    with _opened(path) as db:
+        row = db.execute(_REVOKE, (now, number)).fetchone()
+    if row is None:
+        raise ConfigError(f"there is no token {number}")
+    return Token(*row)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """Only a daemon makes a database, or changes its schema: it alone knows that no other does."""
+    if not path.exists():
+        raise ConfigError(f"{path} is not there: has a daemon been started with this state_dir?")
+    with database.explained(path), closing(database.connect(path)) as db:
+        if db.execute("select 1 from sqlite_schema where name = 'tokens'").fetchone() is None:
+            raise ConfigError(
+                f"{path} is of an older epoch-scheduler: start this one's daemon first"
+            )
+        yield db
+
+
+# --- what the daemon does -----------------------------------------------------------------------
+
+
+class Issued:
+    """Knows whose token it is. For any thread."""
+
+    def __init__(self, path: Path, clock: Callable[[], Time]) -> None:
+        self._path, self._clock = path, clock
+        self._lock = threading.Lock()
+        self._used: dict[int, Time] = {}
+        self._db = database.connect_readonly(path)
+
+    def user(self, secret: str) -> str | None:
+        if not secret.startswith(PREFIX):
+            return None
+        now = self._clock()
+        with self._lock, database.explained(self._path):
+            row = self._db.execute(_BY_DIGEST, (_digest(secret),)).fetchone()
+            if row is None:
+                return None
+            token = Token(*row)
+            if token.state(now) == "valid":
+                self._used[token.id] = now
+                return token.user
+        if token.revoked_at is None:
+            day = time.strftime("%Y-%m-%d", time.localtime(token.expires_at))
+            raise Unauthenticated(f"this token was good until {day}: ask an admin for another one")
+        raise Unauthenticated("this token has been revoked: ask an admin for another one")
+
+    def keep_uses(self) -> None:
+        """Write down when each was used last. Not at each use: that would be a write for a look."""
+        with self._lock:
+            used, self._used = self._used, {}
+        if used:
+            with _opened(self._path) as db:
+                db.execute("begin immediate")
+                db.executemany(_USED, [(at, number) for number, at in used.items()])
+                db.execute("commit")
+
+    def close(self) -> None:
+        self._db.close()
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()

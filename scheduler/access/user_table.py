@@ -1,0 +1,62 @@
+"""The table `users` of the settings: who somebody is on a Kubernetes cluster, and as whom they run.
+
+On the embedded cluster it does not matter: there the machine's own accounts tell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+from scheduler.core.errors import ConfigError
+
+NAME_MAX = 256  # characters of a user's name
+NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)  # as RFC 1123 has it
+
+Number = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+
+
+class User(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is not given is as for everybody."""
+
+    kubernetes: str = ""  # what they are called there; empty: the same
+    namespace: str = ""
+    uid: Number | None = None
+    groups: tuple[Number, ...] = ()  # the first one is that of new files
+    root: bool = False  # an admin's word that uid or group 0 is meant
+
+
+def fits(name: str) -> bool:
+    """Whether it can be a user's: it has to fit into a header."""
+    plain = name.isascii() and name.isprintable() and " " not in name
+    return plain and 0 < len(name) <= NAME_MAX
+
+
+def users(given: Mapping[str, Any]) -> dict[str, User]:
+    """The table as TOML has it. Raises ConfigError, which names the key."""
+    found = {name: _user(name, values) for name, values in given.items()}
+    known: dict[str, str] = {}
+    for name, user in found.items():
+        other = known.setdefault(user.kubernetes or name, name)
+        if other != name:
+            raise ConfigError(f"users: Kubernetes knows both {other} and {name} by one name")
+    return found
+
+
+def _user(name: str, values: Any) -> User:
+    if not fits(name):
+        raise ConfigError(f"users: {name!r} is no name of a user")
+    try:
+        user = msgspec.convert(values, User)
+    except msgspec.ValidationError as error:
+        words, _, path = str(error).replace("`", "").partition(" - at $")
+        raise ConfigError(f"users.{name}{path}: {words[:1].lower()}{words[1:]}") from error
+    if user.namespace and not NAMESPACE.fullmatch(user.namespace):
+        raise ConfigError(f"users.{name}.namespace: {user.namespace!r} is no name of a namespace")
+    for key, numbers in (("uid", (user.uid,)), ("groups", user.groups)):
+        if 0 in numbers and not user.root:
+            raise ConfigError(f"users.{name}.{key}: 0 is root's; it takes root = true as well")
+    return user

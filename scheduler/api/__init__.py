@@ -1,0 +1,1 @@
+"""The gRPC services, and the conversion between the wire and the model."""

@@ -1,0 +1,130 @@
+"""The service for agents, and what each of them last told of its node."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import grpc
+
+from scheduler.access.authentication import People
+from scheduler.api.grpc_server import token_of
+from scheduler.core.admission import shown
+from scheduler.core.errors import Forbidden, Rejected
+from scheduler.core.model import Gpu, Time
+from scheduler.gpus.usage import DRIVER, LIBRARY, WATCHDOG, Card, Process, Report
+from scheduler.v1 import scheduler_pb2 as pb
+from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
+
+AGENT = "agent"  # the user whose token they bring
+SILENT_SECONDS = 60.0  # what was told longer ago than this is no longer so
+CARDS_MAX, PROCESSES_MAX = 64, 4096  # of a node, of a card
+NAME_MAX = 253  # characters, as Kubernetes has it
+
+
+class Reports:
+    """The newest of each node. For any thread."""
+
+    def __init__(self, clock: Callable[[], Time]) -> None:
+        self.clock = clock
+        self.told: Callable[[], None] = lambda: None  # called when a node is not as it was
+        self._lock = threading.Lock()
+        self._newest: dict[str, Report] = {}  # by node
+
+    def enter(self, report: Report) -> None:
+        with self._lock:
+            before = self._newest.get(report.node)
+            self._newest[report.node] = report
+        if before is None or before.cards != report.cards:
+            self.told()
+
+    def newest(self) -> Sequence[Report]:
+        """Of nodes that are not silent."""
+        since = self.clock() - SILENT_SECONDS
+        with self._lock:
+            self._newest = {n: report for n, report in self._newest.items() if report.at >= since}
+            return tuple(self._newest.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Agents(pb_grpc.AgentsServicer):
+    people: People
+    reports: Reports
+
+    def ReportNode(self, request: pb.AgentReport, context: grpc.ServicerContext) -> pb.Ack:
+        user = self.people.user(token_of(context))  # in the clear as well: so do jobs
+        if user != AGENT:
+            raise Forbidden(f"agents report here, and {shown(user)} is none")
+        self.reports.enter(read(request, self.reports.clock()))
+        return pb.Ack()
+
+
+def read(message: pb.AgentReport, at: Time) -> Report:
+    """Raises Rejected at the first thing that cannot be."""
+    node = message.node
+    _require(0 < len(node) <= NAME_MAX, f"node: {shown(node)} is no name")
+    _require(len(message.cards) <= CARDS_MAX, f"cards: {len(message.cards)}, at most {CARDS_MAX}")
+    _require(
+        message.keeps in (LIBRARY, WATCHDOG, DRIVER), f"keeps: {shown(message.keeps)} is not known"
+    )
+    cards = tuple(map(_card, message.cards))
+    uuids = {card.gpu.uuid for card in cards}
+    _require(len(uuids) == len(cards), f"cards: {shown(node)} tells of one twice")
+    return Report(node, at, cards, message.keeps)
+
+
+def written(report: Report) -> pb.AgentReport:
+    return pb.AgentReport(
+        node=report.node,
+        keeps=report.keeps,
+        cards=[
+            pb.AgentCard(
+                uuid=card.gpu.uuid,
+                index=card.gpu.index,
+                type=card.gpu.type,
+                memory_mib=card.gpu.memory_mib,
+                reserved_mib=card.gpu.reserved_mib,
+                used_mib=card.used_mib,
+                busy=card.busy,
+                fault=card.gpu.fault,
+                lost=card.gpu.lost,
+                processes=[
+                    pb.AgentProcess(
+                        pid=each.pid, memory_mib=each.memory_mib, pod=each.pod, name=each.name
+                    )
+                    for each in card.processes
+                ],
+            )
+            for card in report.cards
+        ],
+    )
+
+
+def _card(message: pb.AgentCard) -> Card:
+    uuid, count = message.uuid, len(message.processes)
+    _require(0 < len(uuid) <= NAME_MAX, f"uuid: {shown(uuid)} is no name of a card")
+    sizes = (message.index, message.reserved_mib, message.used_mib, message.memory_mib - 1)
+    _require(min(sizes) >= 0, f"{shown(uuid)}: a number of it is negative, or it has no memory")
+    _require(math.isfinite(message.busy), f"{shown(uuid)}: busy is no number")
+    _require(count <= PROCESSES_MAX, f"{shown(uuid)}: {count} processes, at most {PROCESSES_MAX}")
+    gpu = Gpu(
+        uuid,
+        message.index,
+        message.type,
+        message.memory_mib,
+        message.reserved_mib,
+        fault=message.fault,
+        lost=message.lost,
+    )
+    processes = tuple(
+        Process(each.pid, max(0, each.memory_mib), each.pod, each.name)
+        for each in message.processes
+    )
+    return Card(gpu, message.used_mib, min(1.0, max(0.0, message.busy)), processes)
+
+
+def _require(holds: bool, words: str) -> None:
+    if not holds:
+        raise Rejected(words)

@@ -1,0 +1,233 @@
+"""The gRPC server: its port, its threads, its limits, and what an error becomes. Knows no jobs.
+
+Every call comes through `Guard`, so no method need think of malformed bytes or of exceptions.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import unquote
+
+import grpc
+import structlog
+from google.protobuf.message import DecodeError
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from scheduler.core.errors import Busy, ConfigError, NotFound, Rejected, SchedulerError
+from scheduler.v1 import scheduler_pb2 as pb
+from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
+
+REQUEST_BYTES_MAX = 2**20
+STREAMS_MAX = 32  # a stream holds a thread for as long as somebody watches
+ANONYMOUS_MAX = 8  # streams of health and reflection, which ask for no token
+CALLS_MAX = 32  # threads that streams can never take
+WAITING_MAX = 1000  # calls accepted and not answered yet
+_THIS_MACHINE = ("ipv4:127.", "ipv6:[::1]:", "ipv6:[::ffff:127.")  # so begins a caller's address
+_DETAILS_MAX = 2000  # characters; details travel in a header, and headers are small
+
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),  # a port in use is refused, not shared
+    ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
+    ("grpc.keepalive_time_ms", 60_000),  # finds out watchers whose machine has gone
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+)
+
+Encrypted = tuple[str, grpc.ServerCredentials]  # another address to listen on, and how
+
+log = structlog.get_logger("scheduler.api.grpc_server")
+
+
+class Server:
+    """Bound when made, so that its port is known or refused; serves from `start` on."""
+
+    def __init__(
+        self,
+        listen: str,
+        scheduler: pb_grpc.SchedulerServicer,
+        profiler: pb_grpc.ProfilerServicer,
+        encrypted: Encrypted | None = None,
+        agents: pb_grpc.AgentsServicer | None = None,
+    ) -> None:
+        """`agents`: None where there is but this machine, and its agent in this process."""
+        threads = CALLS_MAX + STREAMS_MAX + ANONYMOUS_MAX
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="rpc")
+        self._server = grpc.server(
+            self._pool,
+            interceptors=[Guard(STREAMS_MAX, ANONYMOUS_MAX)],
+            options=_OPTIONS,
+            maximum_concurrent_rpcs=WAITING_MAX,
+        )
+        pb_grpc.add_SchedulerServicer_to_server(scheduler, self._server)
+        pb_grpc.add_ProfilerServicer_to_server(profiler, self._server)
+        services = dict(pb.DESCRIPTOR.services_by_name)
+        if agents:
+            pb_grpc.add_AgentsServicer_to_server(agents, self._server)
+        else:
+            del services["Agents"]
+        names = [service.full_name for service in services.values()]
+        self._health = _Health(("", *names))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        reflection.enable_server_reflection(
+            (*names, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server
+        )
+        for name in ("", *names):
+            self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        self.port = self._bind(listen)
+        self.ports = [self.port, *([self._bind(*encrypted)] if encrypted else [])]
+
+    def _bind(self, listen: str, credentials: grpc.ServerCredentials | None = None) -> int:
+        try:
+            if credentials:
+                return self._server.add_secure_port(listen, credentials)
+            return self._server.add_insecure_port(listen)
+        except RuntimeError as error:  # which does not say why
+            self._pool.shutdown()
+            raise ConfigError(f"cannot listen on {listen}: {_why_not(listen)}") from error
+
+    def start(self) -> None:
+        self._server.start()
+
+    def stop(self, grace: float) -> None:
+        """Take no more calls; those under way have `grace` seconds. Returns when all have ended."""
+        self._health.enter_graceful_shutdown()
+        self._server.stop(grace).wait()
+        self._pool.shutdown()
+
+
+def token_of(context: grpc.ServicerContext) -> str | None:
+    """What the caller sent as `authorization: Bearer TOKEN`."""
+    for key, value in context.invocation_metadata():
+        if key == "authorization" and isinstance(value, str):
+            kind, _, token = value.partition(" ")
+            return token.strip() if kind.lower() == "bearer" else None
+    return None
+
+
+def overheard(context: grpc.ServicerContext) -> bool:
+    """Whether others could read along: the call came from elsewhere, and not encrypted."""
+    if b"ssl" in context.auth_context().get("transport_security_type", ()):
+        return False
+    return not unquote(context.peer()).startswith(_THIS_MACHINE)
+
+
+class Guard(grpc.ServerInterceptor):
+    """The entry of every thread that serves a call: the one place where errors become statuses."""
+
+    def __init__(self, streams_max: int, anonymous_max: int) -> None:
+        self._streams = _Seats(streams_max)
+        self._anonymous = _Seats(anonymous_max)
+        self._guarded: dict[str, Any] = {}  # by method, so that a call costs one look-up
+
+    def intercept_service(
+        self, continuation: Callable[[Any], Any], handler_call_details: grpc.HandlerCallDetails
+    ) -> Any:
+        method = handler_call_details.method
+        if method not in self._guarded:
+            handler = continuation(handler_call_details)
+            if handler is None:
+                return None  # no such method; not remembered, for names are without number
+            seats = self._anonymous if method.startswith("/grpc.") else self._streams
+            self._guarded[method] = _guard(handler, seats)
+        return self._guarded[method]
+
+
+class _Seats:
+    """For streams, each of which holds a thread as long as it lasts."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._free = most, threading.BoundedSemaphore(most)
+
+    def __enter__(self) -> None:
+        if not self._free.acquire(blocking=False):
+            raise Busy(f"too many watchers: {self._most} at a time")
+
+    def __exit__(self, *_: object) -> None:
+        self._free.release()
+
+
+class _Health(health.HealthServicer):
+    """Of what is here alone: the name of whatever is watched is remembered for ever."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        super().__init__(experimental_non_blocking=False)  # else nothing bounds their number
+        self._names = names
+
+    def Watch(self, request: Any, context: Any, send_response_callback: Any = None) -> Any:
+        if request.service not in self._names:
+            raise NotFound("no service of that name is here")
+        return super().Watch(request, context, send_response_callback)
+
+
+def _guard(handler: Any, seats: _Seats) -> Any:
+    """A handler that parses the request itself: to grpc, garbage is an internal error."""
+    parse = handler.request_deserializer
+    bare = handler._replace(request_deserializer=None)
+    if handler.unary_unary:
+        return bare._replace(unary_unary=_call(handler.unary_unary, parse))
+    if handler.unary_stream:
+        return bare._replace(unary_stream=_stream(handler.unary_stream, parse, seats))
+
+    def parse_each(requests: Iterator[bytes]) -> Iterator[Any]:
+        return (_parsed(parse, request) for request in requests)
+
+    # Reflection: nothing of ours is sent a stream.
+    return bare._replace(stream_stream=_stream(handler.stream_stream, parse_each, seats))
+
+
+def _stream(behaviour: Any, parse: Callable[[Any], Any], seats: _Seats) -> Any:
+    def answer(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+        try:
+            with seats:
+                yield from behaviour(_parsed(parse, request), context)
+        except Exception as error:  # noqa: BLE001 - a thread's entry
+            _abort(context, error)
+
+    return answer
+
+
+def _call(behaviour: Any, parse: Callable[[bytes], Any]) -> Any:
+    def answer(request: bytes, context: grpc.ServicerContext) -> Any:
+        try:
+            return behaviour(_parsed(parse, request), context)
+        except Exception as error:  # noqa: BLE001 - a thread's entry
+            _abort(context, error)
+
+    return answer
+
+
+def _parsed(parse: Callable[[Any], Any], request: Any) -> Any:
+    try:
+        return parse(request)
+    except DecodeError as error:
+        raise Rejected("the request is not the protobuf message that this method takes") from error
+
+
+def _abort(context: grpc.ServicerContext, error: Exception) -> None:
+    """Ends the call, by an exception that grpc knows."""
+    if isinstance(error, SchedulerError):
+        status, details = error.status, str(error)
+    else:
+        log.error("call_failed", exc_info=error)
+        status, details = "INTERNAL", f"{type(error).__name__}; the daemon's log has the details"
+    context.abort(grpc.StatusCode[status], details[:_DETAILS_MAX])
+
+
+def _why_not(listen: str) -> str:
+    """Ask the system itself: grpc tells no reason."""
+    host, _, port = listen.rpartition(":")
+    try:
+        found = socket.getaddrinfo(re.sub(r"[\[\]]", "", host), int(port), type=socket.SOCK_STREAM)
+        for family, kind, protocol, _, address in found:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.bind(address)
+    except OSError as error:
+        return (error.strerror or str(error)).lower()
+    return "the system refuses"

@@ -1,0 +1,83 @@
+"""A job's logs as the stream that people are sent: what begins where, and what if nothing does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from scheduler import run_logs as logs
+from scheduler.core import admission
+from scheduler.core.errors import NotFound
+from scheduler.core.model import Job
+from scheduler.run_logs import LogFile
+from scheduler.v1 import scheduler_pb2 as pb
+
+
+def stream(
+    root: Path,
+    job: Job,
+    request: pb.GetLogsRequest,
+    over: Callable[[], bool],
+    gone: threading.Event,
+) -> Iterator[pb.LogChunk]:
+    """`over`: whether the job has ended; `gone`: set when the caller has left."""
+    admission.whole("--attempt", request.attempt, 0, admission.INT_MAX)
+    admission.whole("--tail", request.tail, 0, admission.INT_MAX)
+    if request.attempt > job.attempts:
+        raise NotFound(f"job {job.id} has had {job.attempts} attempts, not {request.attempt}")
+    attempt = request.attempt or None
+    found = logs.files(root, job.id, attempt)
+    begins = _begins(found, request)
+    if request.follow:
+        have = {file.name: file.size for file in found}
+        have |= {file.name: start for file, start in begins}
+        parts = logs.follow(root, job.id, over, gone, attempt=attempt, have=have)
+    else:
+        parts = ((file, data) for file, start in begins for data in logs.chunks(file, start))
+    if request.download:
+        yield from _files(job, found, parts)
+    else:
+        if not any(file.size for file in found):
+            yield pb.LogChunk(job_id=job.id, note=_nothing(job))
+        yield from _text(job, parts, several=len(begins) > 1)
+
+
+def _begins(found: list[LogFile], request: pb.GetLogsRequest) -> list[tuple[LogFile, int]]:
+    if request.download:
+        return [(file, min(max(0, request.have.get(file.name, 0)), file.size)) for file in found]
+    if request.HasField("tail"):
+        return logs.tail(found, request.tail)
+    return [(file, 0) for file in found if file.size]
+
+
+def _files(
+    job: Job, found: list[LogFile], parts: Iterator[tuple[LogFile, bytes]]
+) -> Iterator[pb.LogChunk]:
+    """Each file is named at least once, also when the caller has all of it."""
+    for file in found:
+        yield pb.LogChunk(job_id=job.id, file=file.name)
+    for file, data in parts:
+        yield pb.LogChunk(job_id=job.id, file=file.name, data=data)
+
+
+def _text(job: Job, parts: Iterator[tuple[LogFile, bytes]], several: bool) -> Iterator[pb.LogChunk]:
+    """One text, with a line between the words of one process and the next."""
+    last, ends_line = "", True
+    for file, data in parts:
+        if file.name != last and (several or last):
+            break_line = b"" if ends_line else b"\n"
+            title = f"==> attempt {file.attempt} (rank {file.rank}) <==\n".encode()
+            yield pb.LogChunk(job_id=job.id, data=break_line + title)
+        yield pb.LogChunk(job_id=job.id, file=file.name, data=data)
+        last, ends_line = file.name, data.endswith(b"\n")
+
+
+def _nothing(job: Job) -> str:
+    if job.outcome:
+        return "it ended without any output"
+    if job.run:
+        return "no output yet"
+    since = datetime.fromtimestamp(job.submitted_at, UTC)
+    return f"pending since {since:%Y-%m-%d %H:%M:%S} UTC, no output yet"

@@ -1,0 +1,153 @@
+"""Finding jobs, live and past, for people: by what they call them, and by what they filter for.
+
+The view is taken before the database is read. A job that ends in between is then found twice
+and counted once; it is never missed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from scheduler.api import wire
+from scheduler.api.status import ENDED, State, state, status
+from scheduler.core.admission import shown
+from scheduler.core.errors import NotFound, Rejected
+from scheduler.core.model import Job, JobId, Outcome, Time, View
+from scheduler.outlook.prospect import Foresight
+from scheduler.store.reader import Query, Reader
+from scheduler.v1 import scheduler_pb2 as pb
+
+_END_OF_ID = re.compile(r"[0-9a-f-]{4,36}")
+_SHORT = 8  # characters of an id's end, which mostly are enough
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What is left empty does not matter."""
+
+    user: str = ""
+    project: str = ""
+    experiment: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    states: frozenset[State] = frozenset(State)
+
+    def takes(self, job: Job, now_in: State) -> bool:
+        spec = job.spec
+        return (
+            now_in in self.states
+            and self.user in ("", spec.user)
+            and self.project in ("", spec.project)
+            and self.experiment in ("", spec.experiment)
+            and set(self.labels) <= set(spec.labels)
+        )
+
+    @property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        return tuple(outcome for outcome, ended in ENDED.items() if ended in self.states)
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    view: Callable[[], View]
+    reader: Reader
+    now: Callable[[], Time]
+    heartbeat_seconds: float
+    outlook: Foresight
+    since: Time = 0.0  # before, we were not there to hear anybody
+
+    def job(self, job_id: JobId) -> Job | None:
+        return self.view().jobs.get(job_id) or self.reader.job(job_id)
+
+    def find(self, ref: str) -> Job:
+        """By id, by an end that only one id has, by a name that only one live job has, or where no
+        live one has it, only one that has ended."""
+        view = self.view()
+        found: list[Job] = []
+        what = "end of several ids"
+        if _END_OF_ID.fullmatch(ref):
+            found = [view.jobs.get(job.id, job) for job in self.reader.matching(ref)]
+        if not found:
+            what = "name of several jobs"
+            found = [j for j in view.jobs.values() if j.spec.name == ref and j.outcome is None]
+            found = found or self.reader.ended_named(ref)
+        if not found:
+            raise NotFound(f"no job matches {shown(ref)}")
+        if len(found) > 1:
+            raise Rejected(f"{shown(ref)} is the {what}:\n{self._each(found)}")
+        return found[0]
+
+    def newest(self, wanted: Filter, limit: int) -> tuple[list[Job], int]:
+        """The jobs that were submitted last, newest first; and how many there are in all."""
+        due = self._due()
+        live = [
+            job
+            for job in self.view().jobs.values()
+            if job.outcome is None and wanted.takes(job, state(job, due))
+        ]
+        ended, total = self._ended(wanted, limit)
+        jobs = {job.id: job for job in (*live, *ended)}
+        return _newest_first(jobs.values())[:limit], total + len(live)
+
+    def only(self, wanted: Filter, jobs: Iterable[Job], limit: int) -> tuple[list[Job], int]:
+        """Of these jobs, those that are wanted; newest first."""
+        taken = [job for job in jobs if wanted.takes(job, self.state(job))]
+        return _newest_first(taken)[:limit], len(taken)
+
+    def state(self, job: Job) -> State:
+        return state(job, self._due())
+
+    def message(self, job: Job, private: bool) -> pb.Job:
+        return self.messages([job], lambda _: private)[0]
+
+    def told(self, job: Job, private: bool) -> tuple[pb.Job, pb.Learned]:
+        """With what is to be expected of it, and what has been learned."""
+        view = self.view()
+        job = view.jobs.get(job.id, job)
+        prospect = self.outlook.of(job, view, self.now())
+        message = self.message(job, private)
+        wire.look_ahead(message, prospect, view)
+        return message, wire.learned_message(job, prospect, view)
+
+    def messages(self, jobs: Sequence[Job], private: Callable[[Job], bool]) -> list[pb.Job]:
+        """As people are told of them. `private`: whether the asker may see a job's variables."""
+        view, due = self.view(), self._due()
+        epochs = self.reader.newest_epoch(job.id for job in jobs if job.epochs_done)
+        told = (status(job, view, epochs.get(job.id), due) for job in jobs)
+        return [wire.job_message(job, of, private(job)) for job, of in zip(jobs, told, strict=True)]
+
+    def _due(self) -> Time:
+        """Who has not been heard since then is unresponsive: one lost or late report is no cause
+        for alarm, two in a row are. After a start, everybody has that long to be heard."""
+        due_at = self.now() - 2 * self.heartbeat_seconds
+        return due_at if due_at > self.since else 0.0
+
+    def _ended(self, wanted: Filter, limit: int) -> tuple[list[Job], int]:
+        if not wanted.outcomes:
+            return [], 0
+        return self.reader.jobs(
+            Query(
+                users=(wanted.user,) if wanted.user else (),
+                project=wanted.project,
+                experiment=wanted.experiment,
+                labels=wanted.labels,
+                outcomes=wanted.outcomes,
+                limit=limit,
+            )
+        )
+
+    def _each(self, jobs: Iterable[Job]) -> str:
+        """A line each: what tells them apart."""
+        jobs = list(jobs)
+        length = _SHORT
+        while len({job.id[-length:] for job in jobs}) < len(jobs):
+            length += 1
+        return "\n".join(
+            f"  {job.id[-length:]}  {job.spec.name}  {job.spec.user}  {self.state(job)}"
+            for job in jobs
+        )
+
+
+def _newest_first(jobs: Iterable[Job]) -> list[Job]:
+    return sorted(jobs, key=lambda job: (job.submitted_at, job.id), reverse=True)

@@ -1,0 +1,96 @@
+"""The cluster at a glance, for people: what each GPU holds, what each user has. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from scheduler.api.status import State
+from scheduler.core.memory import all_cards
+from scheduler.core.model import Gpu, GpuKey, Job, Node, RunKey, View
+from scheduler.gpus.usage import Usage
+from scheduler.v1 import scheduler_pb2 as pb
+
+
+def gpus(
+    view: View, state: Callable[[Job], State], usage: Mapping[GpuKey, Usage]
+) -> Iterator[pb.GpuState]:
+    for node in sorted(view.nodes, key=lambda node: node.name):
+        for gpu in sorted(node.gpus, key=lambda gpu: gpu.index):
+            message = _gpu(node, gpu, view, state)
+            if seen := usage.get((node.name, gpu.uuid)):
+                _show(message, seen)
+            yield message
+
+
+def _gpu(node: Node, gpu: Gpu, view: View, state: Callable[[Job], State]) -> pb.GpuState:
+    held = view.held.get((node.name, gpu.uuid), {})
+    return pb.GpuState(
+        node=node.name,
+        gpu=gpu.uuid,
+        index=gpu.index,
+        type=gpu.type,
+        memory_mib=gpu.memory_mib,
+        capacity_mib=gpu.capacity_mib,
+        reserved_mib=sum(held.values()),
+        jobs=[_holder(run, mib, view, state) for run, mib in sorted(held.items())],
+        ready=node.ready,
+        strange_mib=gpu.strange_mib,
+        fault=gpu.fault,
+        lost=gpu.lost,
+    )
+
+
+def _show(message: pb.GpuState, seen: Usage) -> None:
+    """With what the agent sees there."""
+    message.used_mib, message.busy = seen.card.used_mib, seen.card.busy
+    message.keeps = seen.keeps
+    used: dict[str, int] = {}
+    for process, run in zip(seen.card.processes, seen.runs, strict=True):
+        job_id, attempt = run or ("", 0)
+        used[job_id] = used.get(job_id, 0) + process.memory_mib
+        message.processes.append(
+            pb.GpuProcess(
+                pid=process.pid,
+                name=process.name,
+                memory_mib=process.memory_mib,
+                job_id=job_id,
+                attempt=attempt,
+            )
+        )
+    for job in message.jobs:
+        job.used_mib = used.get(job.job_id, 0)
+
+
+def _holder(run: RunKey, mib: int, view: View, state: Callable[[Job], State]) -> pb.GpuJob:
+    job_id, attempt = run
+    job = view.jobs.get(job_id)
+    if job is None:
+        return pb.GpuJob(job_id=job_id, memory_mib=mib, state=State.STOPPING)
+    # What an earlier attempt still holds, it holds until it is seen gone.
+    current = job.run is not None and job.run.attempt == attempt
+    return pb.GpuJob(
+        job_id=job_id,
+        name=job.spec.name,
+        user=job.spec.user,
+        memory_mib=mib,
+        state=state(job) if current else State.STOPPING,
+    )
+
+
+def users(view: View) -> list[pb.UserTotal]:
+    """Of those who have live jobs. A part of a GPU's memory counts as that part of a GPU."""
+    capacity = {key: gpu.capacity_mib for key, gpu in all_cards(view.nodes).items()}
+    totals: dict[str, pb.UserTotal] = {}
+    for job in view.jobs.values():
+        if job.outcome:
+            continue
+        user = job.spec.user
+        total = totals.setdefault(user, pb.UserTotal(user=user))
+        if job.run is None:
+            total.waiting += 1
+            continue
+        total.running += 1
+        for share in job.run.shares:
+            total.memory_mib += share.memory_mib
+            total.gpus += share.memory_mib / (capacity.get(share.key) or share.memory_mib or 1)
+    return [totals[user] for user in sorted(totals)]

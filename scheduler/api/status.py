@@ -1,0 +1,142 @@
+"""What people are told of a job: its state, why, and how much longer. Derived from rows; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from scheduler.core.admission import shown
+from scheduler.core.errors import Rejected
+from scheduler.core.model import Job, Outcome, PodState, Profile, Reason, RunPhase, Time, View
+
+MADE_ROOM = ("preempted", "made room")  # how the reason of such a run's end begins
+
+
+class State(StrEnum):
+    HELD = "HELD"
+    QUEUED = "QUEUED"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    STOPPING = "STOPPING"
+    UNRESPONSIVE = "UNRESPONSIVE"
+    FINISHED = "FINISHED"
+    FAILED = "FAILED"
+    CANCELED = "CANCELED"
+
+
+ENDED = {
+    Outcome.SUCCEEDED: State.FINISHED,
+    Outcome.FAILED: State.FAILED,
+    Outcome.CANCELLED: State.CANCELED,
+}
+_PHASES = {
+    RunPhase.STARTING: State.STARTING,
+    RunPhase.RUNNING: State.RUNNING,
+    RunPhase.STOPPING: State.STOPPING,
+}
+# Words other schedulers use for the same, in upper case.
+_ALIASES = {
+    "CREATED": {State.QUEUED},
+    "PENDING": {State.QUEUED},
+    "REQUESTSUBMIT": {State.QUEUED},
+    "SCHEDULED": {State.STARTING},
+    "SUBMITTED": {State.STARTING},
+    "COMPLETED": {State.FINISHED},
+    "PASS": {State.FINISHED},
+    "KILLED": {State.CANCELED},
+    "CANCELLED": {State.CANCELED},
+    "QUEUE": {State.QUEUED, State.STARTING, State.RUNNING},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    state: State
+    reason: str = ""  # in a line
+    why: Reason | None = None  # the same in parts, if it is about now
+    last_run: str = ""  # why that ended, of a job that waits for its next one
+    preempted: bool = False
+    epoch_seconds: float | None = None
+    eta_seconds: float | None = None
+
+
+def status(job: Job, view: View, newest: Profile | None, due_at: Time) -> Status:
+    """`newest`: the job's last measured epoch, if there is one; `due_at`: see `state`."""
+    epoch_seconds = (newest.epoch_seconds if newest else 0.0) or None
+    now_in = state(job, due_at)
+    eta = None
+    if now_in is State.RUNNING:
+        eta = eta_seconds(job, epoch_seconds)
+    preempted = now_in is State.QUEUED and job.reason.startswith(MADE_ROOM)
+    why = _why(job, view, now_in)
+    return Status(
+        now_in,
+        job.reason if job.outcome else _line(job, why),
+        why,
+        job.reason if job.waiting else "",
+        preempted,
+        epoch_seconds,
+        eta,
+    )
+
+
+def state(job: Job, due_at: Time) -> State:
+    """`due_at`: a run that has spoken to us should have done so again since then."""
+    if job.outcome:
+        return ENDED[job.outcome]
+    run = job.run
+    if run is None:
+        return State.HELD if job.held else State.QUEUED
+    if job.cancelled:
+        return State.STOPPING
+    silent = run.heard_at is not None and run.heard_at < due_at
+    return State.UNRESPONSIVE if silent and run.phase is RunPhase.RUNNING else _PHASES[run.phase]
+
+
+def _why(job: Job, view: View, now_in: State) -> Reason | None:
+    if job.outcome:
+        return None
+    if job.run:
+        if now_in is State.UNRESPONSIVE:
+            return Reason("silent", "nothing heard from it for more than two heartbeats")
+        if job.run.stop_reason:
+            return Reason("stopping", job.run.stop_reason)
+        pods = view.pods.get((job.id, job.attempts), ())
+        keeps = (pod.reason for pod in pods if pod.state is PodState.PENDING and pod.reason)
+        return next((Reason("starting", words) for words in keeps), None)
+    if why := view.why.get(job.id):
+        return why
+    if now_in is State.HELD:
+        return Reason("held", "until it is released")
+    if view.observed_at is None:
+        return Reason("planning", "waiting for the first look at the cluster")
+    return Reason("planning", "to be planned in a moment")
+
+
+def _line(job: Job, why: Reason | None) -> str:
+    """The kind is for programs where the detail says it all."""
+    if why is None:
+        return ""
+    return why.detail if job.run or why.kind == "planning" else str(why)
+
+
+def eta_seconds(job: Job, epoch_seconds: float | None) -> float | None:
+    """Before the first epoch is measured, what its owner estimated."""
+    if epoch_seconds:
+        return epoch_seconds * max(0, job.max_epochs - job.epochs_done)
+    return job.spec.hours_estimate * 3600 or None
+
+
+def states(words: Iterable[str]) -> frozenset[State]:
+    """The states that a filter means. None given: all."""
+    meant: set[State] = set()
+    for word in words:
+        upper = word.strip().upper()
+        if upper in State.__members__:
+            meant.add(State(upper))
+        elif upper in _ALIASES:
+            meant |= _ALIASES[upper]
+        else:
+            raise Rejected(f"--status {shown(word)}: is none of {', '.join(State)}, QUEUE")
+    return frozenset(meant or State)

@@ -1,0 +1,173 @@
+"""The service for training jobs: may this epoch start, and what came of the last one.
+
+Answers are read from committed rows, and a report is acknowledged when it is on disk. A repeated or
+late one does no harm, so a job whose answer was lost simply sends again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import grpc
+
+from scheduler.access.identity import prove_job
+from scheduler.api import wire
+from scheduler.api.grpc_server import token_of
+from scheduler.core import admission
+from scheduler.core.errors import NotFound, Rejected
+from scheduler.core.fast_replace import replace
+from scheduler.core.model import (
+    EpochEnded,
+    EpochStarted,
+    Event,
+    Finished,
+    Job,
+    JobId,
+    Profile,
+    Reported,
+    Run,
+    View,
+)
+from scheduler.inbox import QueueInbox
+from scheduler.v1 import scheduler_pb2 as pb
+from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
+
+PROFILES_MAX = 1000  # in one request
+
+
+@dataclass(frozen=True, slots=True)
+class Profiler(pb_grpc.ProfilerServicer):
+    """The methods in small letters are for whoever brings reports otherwise than by gRPC. `token`:
+    the caller's proof that it speaks for the job."""
+
+    inbox: QueueInbox
+    view: Callable[[], View]
+
+    def StartEpoch(
+        self, request: pb.StartEpochRequest, context: grpc.ServicerContext
+    ) -> pb.StartEpochReply:
+        job_id, attempt, epoch = request.job_id, request.attempt, request.epoch
+        reason = self.start_epoch(job_id, attempt, epoch, token_of(context))
+        return pb.StartEpochReply(stop=reason is not None, reason=reason)
+
+    def Report(self, request: pb.ReportRequest, context: grpc.ServicerContext) -> pb.Ack:
+        token = token_of(context)
+        reason = self.report(self._profiles(request.profiles, token), token)
+        return pb.Ack(stop=reason is not None, reason=reason)
+
+    def EndEpoch(
+        self, request: pb.EndEpochRequest, context: grpc.ServicerContext
+    ) -> pb.EndEpochReply:
+        token = token_of(context)
+        done = self.end_epochs(self._profiles(request.profiles, token), token)
+        return pb.EndEpochReply(epochs_done=done)
+
+    def Finish(self, request: pb.FinishRequest, context: grpc.ServicerContext) -> pb.Ack:
+        job_id, attempt, rank = request.job_id, request.attempt, request.rank
+        self.finish(job_id, attempt, rank, request.preempted, token_of(context))
+        return pb.Ack()
+
+    # --- the same, however it came ------------------------------------------------------------
+
+    def start_epoch(self, job_id: str, attempt: int, epoch: int, token: str | None) -> str | None:
+        """Why the run is to stop; None: it may start this epoch (from 0)."""
+        job = self.job(job_id, attempt, token)
+        admission.whole("epoch", epoch, 0, admission.INT_MAX)
+        if job.outcome is None:
+            self.inbox.ask(EpochStarted(job.id, attempt, epoch))
+            job = self.view().jobs.get(job.id, job)
+        return _may_start(job, attempt, epoch)
+
+    def report(self, profiles: Sequence[Profile], token: str | None) -> str | None:
+        """Why the last one's run is to leave; None: it may stay. Told also within an epoch, so
+        that whoever can save there has the time that is left until the deadline."""
+        self._prove(profiles, token)
+        self._ask([Reported(p.job_id, p.attempt, p.memory_mib) for p in profiles])
+        last = profiles[-1]
+        job = self.view().jobs.get(last.job_id)
+        run = job.run if job else None
+        if run is None or run.attempt != last.attempt:
+            return _over(last.attempt)
+        return None if run.stop_at_epoch is None else run.stop_reason
+
+    def end_epochs(self, profiles: Sequence[Profile], token: str | None) -> int:
+        """How many epochs are done then, of the last one's job."""
+        self._prove(profiles, token)
+        for profile in profiles:
+            admission.whole("epoch", profile.epoch, 1, admission.INT_MAX)
+        view = self.view()
+        self._ask([EpochEnded(_located(profile, view)) for profile in profiles])
+        job = self.view().jobs.get(profiles[-1].job_id)
+        return job.epochs_done if job else 0
+
+    def finish(
+        self, job_id: str, attempt: int, rank: int, preempted: bool, token: str | None
+    ) -> None:
+        job = self.job(job_id, attempt, token)
+        if rank == 0:  # the others may well be busy still
+            self.inbox.ask(Finished(job.id, attempt, preempted))
+
+    def job(self, job_id: str, attempt: int, token: str | None) -> Job:
+        """Whose report this is, beyond doubt."""
+        job = self.view().jobs.get(JobId(job_id))
+        if job is None:
+            raise NotFound(f"no live job has the id {admission.shown(job_id)}")
+        prove_job(job, token)
+        if not 1 <= attempt <= job.attempts:
+            raise Rejected(f"attempt {attempt}: job {job.id} has had {job.attempts}")
+        return job
+
+    def _prove(self, profiles: Sequence[Profile], token: str | None) -> None:
+        for job_id, attempt in {(p.job_id, p.attempt): None for p in profiles}:
+            self.job(job_id, attempt, token)
+
+    def _profiles(self, messages: Sequence[pb.Profile], token: str | None) -> list[Profile]:
+        if not 1 <= len(messages) <= PROFILES_MAX:
+            raise Rejected(f"profiles: {len(messages)} of them, expected 1 to {PROFILES_MAX}")
+        for job_id, attempt in {(m.job_id, m.attempt): None for m in messages}:
+            self.job(job_id, attempt, token)
+        return [self._profile(message) for message in messages]
+
+    def _profile(self, message: pb.Profile) -> Profile:
+        """What is no measure is refused, and this told where the job's owner sees it."""
+        try:
+            return wire.profile(message)
+        except Rejected:
+            self.inbox.put(Reported(JobId(message.job_id), message.attempt, refused=True))
+            raise
+
+    def _ask(self, events: Sequence[Event]) -> None:
+        """Events keep their order, so the last one's answer is that of all."""
+        for event in events[:-1]:
+            self.inbox.put(event)
+        self.inbox.ask(events[-1])
+
+
+def _may_start(job: Job, attempt: int, epoch: int) -> str | None:
+    """The same for every rank that asks, because it hangs on what is committed alone."""
+    run = job.run
+    if run is None or run.attempt != attempt:
+        return _over(attempt)
+    asked = run.stop_at_epoch is not None and epoch >= run.stop_at_epoch
+    if asked and epoch < run.max_epochs - 1:  # the last epoch is never interrupted
+        return run.stop_reason
+    return None
+
+
+def _over(attempt: int) -> str:
+    return f"attempt {attempt} is over"
+
+
+def _located(profile: Profile, view: View) -> Profile:
+    """With where it was measured, and beside whom; not known of a run that is over."""
+    job = view.jobs.get(profile.job_id)
+    run = job.run if job else None
+    if run is None or run.attempt != profile.attempt:
+        return profile
+    return replace(profile, placement=run.placement, beside=_beside(profile.job_id, run, view))
+
+
+def _beside(job_id: JobId, run: Run, view: View) -> tuple[JobId, ...]:
+    holders = {holder for share in run.shares for holder, _ in view.held.get(share.key, ())}
+    return tuple(sorted(holders - {job_id}))

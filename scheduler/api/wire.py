@@ -1,0 +1,254 @@
+"""Protobuf to model and back. Pure: nothing is looked up here, and nothing decided.
+
+Protobuf has seen to it already that text is UTF-8 and that integers fit 32 bits. What else a
+stranger may get wrong is refused by admission.py (submissions) and by `profile` (reports).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable
+
+from scheduler.api.status import Status
+from scheduler.core import admission
+from scheduler.core.errors import Rejected
+from scheduler.core.model import Fact, Job, JobId, JobSpec, Profile, Share, View
+from scheduler.outlook.prospect import Prospect
+from scheduler.v1 import scheduler_pb2 as pb
+
+RANK_MAX = 2**16
+HIDDEN = "(hidden)"
+
+_UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+_DEFAULT = JobSpec(name="", user="")
+
+
+# --- what comes in ------------------------------------------------------------------------------
+
+
+def job_id(text: str) -> JobId:
+    if not _UUID4.fullmatch(text):
+        raise Rejected(f"job_id {admission.shown(text)}: must be a UUID4, in lower case")
+    return JobId(text)
+
+
+def spec(message: pb.JobSpec, user: str) -> JobSpec:
+    """What is absent gets its default. To be followed by `admission.check`."""
+    gpus_min, gpus_max = admission.gpu_range(
+        message.gpus_min if message.HasField("gpus_min") else None,
+        message.gpus_max if message.HasField("gpus_max") else None,
+        message.is_single_gpu,
+    )
+    return JobSpec(
+        name=message.name,
+        user=user,
+        image=message.image,
+        command=tuple(message.command),
+        args=tuple(message.args),
+        project=message.project,
+        experiment=message.experiment,
+        labels=pairs(message.labels),
+        env=pairs(message.env),
+        script_path=message.script_path,
+        custom_dir=message.custom_dir,
+        snapshots_dir=message.snapshots_dir,
+        ports=tuple((port.host, port.container) for port in message.ports),
+        max_epochs=_said(message, "max_epochs"),
+        batch_size=_said(message, "batch_size"),
+        training_set_size=_said(message, "training_set_size"),
+        gpus_min=gpus_min,
+        gpus_max=gpus_max,
+        memory_mib=admission.estimated_memory(
+            message.memory_mib if message.HasField("memory_mib") else None
+        ),
+        shareable=not message.disable_gpu_sharing,
+        priority=_said(message, "priority"),
+        held=message.held,
+        hours_estimate=admission.estimated_hours(
+            message.hours_estimate if message.HasField("hours_estimate") else None
+        ),
+        retries=message.retries,
+        keep_library=message.keep_library,
+        process_per_gpu=message.process_per_gpu,
+    )
+
+
+def profile(message: pb.Profile) -> Profile:
+    """Times, memory and rank are checked; whether job, attempt and epoch can be, is not."""
+    for field in ("step_seconds", "epoch_seconds", "samples_per_second", "gpu_util"):
+        value = getattr(message, field)
+        if not (math.isfinite(value) and value >= 0):
+            raise Rejected(f"{field} {value}: must be a number, 0 or greater")
+    admission.whole("memory_mib", message.memory_mib, 0, admission.MEMORY_MIB_MAX)
+    admission.whole("rank", message.rank, 0, RANK_MAX)
+    return Profile(
+        job_id=JobId(message.job_id),
+        attempt=message.attempt,
+        epoch=message.epoch,
+        rank=message.rank,
+        step_seconds=message.step_seconds,
+        epoch_seconds=message.epoch_seconds,
+        samples_per_second=message.samples_per_second,
+        memory_mib=message.memory_mib,
+        gpu_util=message.gpu_util,
+    )
+
+
+def pairs(messages: Iterable[pb.KeyValue]) -> tuple[tuple[str, str], ...]:
+    return tuple((pair.key, pair.value) for pair in messages)
+
+
+def _said(message: pb.JobSpec, field: str) -> int:
+    value: int = getattr(message if message.HasField(field) else _DEFAULT, field)
+    return value
+
+
+# --- what goes out ------------------------------------------------------------------------------
+
+
+def job_message(job: Job, status: Status, private: bool = True) -> pb.Job:
+    """`private`: for the job's owner, who may see what its variables hold."""
+    run = job.run
+    return pb.Job(
+        id=job.id,
+        spec=spec_message(job.spec, private),
+        state=status.state,
+        epochs_done=job.epochs_done,
+        max_epochs=job.max_epochs,
+        submitted_at=job.submitted_at,
+        started_at=job.started_at,
+        ended_at=job.ended_at,
+        attempt=run.attempt if run else job.attempts,
+        shares=[share_message(share) for share in run.shares] if run else [],
+        reason=status.reason,
+        priority=job.priority,
+        preempted=status.preempted,
+        memory_mib=job.memory_mib,
+        epoch_seconds=status.epoch_seconds,
+        eta_seconds=status.eta_seconds,
+        run_started_at=run.started_at if run else None,
+        heard_at=run.heard_at if run else None,
+        why=pb.Why(kind=status.why.kind, detail=status.why.detail) if status.why else None,
+        last_run=status.last_run,
+    )
+
+
+def look_ahead(message: pb.Job, prospect: Prospect, view: View) -> None:
+    """Add to what is told of a job what is to be expected of it."""
+    if prospect.slowed and not message.HasField("why"):
+        message.why.CopyFrom(pb.Why(kind=prospect.slowed.kind, detail=prospect.slowed.detail))
+    remedy, forecast = prospect.remedy, prospect.forecast
+    if remedy.until or remedy.ahead or remedy.instead:
+        message.why.until.extend(name_messages(remedy.until, view))
+        message.why.ahead.extend(name_messages(remedy.ahead, view))
+        message.why.instead = remedy.instead
+    starts = forecast.starts_at if forecast else None
+    ends = forecast.ends_at if forecast else None
+    if starts:
+        message.eta.starts_at = starts.middle
+        message.eta.starts_low, message.eta.starts_high = starts.low, starts.high
+    if ends:
+        message.eta.ends_at = ends.middle
+        message.eta.ends_low, message.eta.ends_high = ends.low, ends.high
+
+
+def learned_message(job: Job, prospect: Prospect, view: View) -> pb.Learned:
+    return pb.Learned(
+        speeds=[
+            pb.Speed(gpus=on.gpus, measured_seconds=on.measured, predicted_seconds=on.predicted)
+            for on in prospect.speeds
+        ],
+        beside=[
+            pb.Beside(
+                jobs=name_messages(beside.jobs, view),
+                gpus=beside.gpus,
+                speed=beside.speed,
+                measured=beside.measured,
+            )
+            for beside in prospect.beside
+        ],
+        memory_asked_mib=job.spec.memory_mib,
+        memory_mib=job.memory_mib,
+        gpu_util=job.gpu_util or None,
+        restart_seconds=job.restart_seconds or None,
+        peaks=[pb.Peak(gpus=gpus, memory_mib=mib) for gpus, mib in job.peaks],
+        profiles_ignored=job.profiles_ignored,
+    )
+
+
+def name_messages(ids: Iterable[JobId], view: View) -> list[pb.JobName]:
+    return [_name_message(id, view) for id in ids]
+
+
+def _name_message(job_id: JobId, view: View) -> pb.JobName:
+    job = view.jobs.get(job_id)
+    if job is None:
+        return pb.JobName(id=job_id)
+    stopping = job_id in view.stopping and not job.cancelled
+    return pb.JobName(id=job_id, name=job.spec.name, stopping=stopping)
+
+
+def spec_message(spec: JobSpec, private: bool = True) -> pb.JobSpec:
+    """`spec` reads it back, once `user` is given anew."""
+    return pb.JobSpec(
+        name=spec.name,
+        image=spec.image,
+        command=spec.command,
+        args=spec.args,
+        project=spec.project,
+        experiment=spec.experiment,
+        labels=pair_messages(spec.labels),
+        env=pair_messages((name, value if private else HIDDEN) for name, value in spec.env),
+        script_path=spec.script_path,
+        custom_dir=spec.custom_dir,
+        snapshots_dir=spec.snapshots_dir,
+        ports=[pb.PortMapping(host=host, container=container) for host, container in spec.ports],
+        max_epochs=spec.max_epochs,
+        batch_size=spec.batch_size,
+        training_set_size=spec.training_set_size,
+        gpus_min=spec.gpus_min,
+        gpus_max=spec.gpus_max,
+        memory_mib=spec.memory_mib or None,
+        disable_gpu_sharing=not spec.shareable,
+        priority=spec.priority,
+        held=spec.held,
+        hours_estimate=spec.hours_estimate or None,
+        retries=spec.retries,
+        keep_library=spec.keep_library,
+        process_per_gpu=spec.process_per_gpu,
+        user=spec.user,
+    )
+
+
+def share_message(share: Share) -> pb.Share:
+    return pb.Share(node=share.node, gpu=share.gpu, memory_mib=share.memory_mib)
+
+
+def fact_message(fact: Fact) -> pb.Fact:
+    return pb.Fact(
+        at=fact.at,
+        kind=fact.kind,
+        job_id=fact.job_id or "",
+        attempt=fact.attempt or 0,
+        data_json=json.dumps(dict(fact.data), separators=(",", ":"), sort_keys=True),
+    )
+
+
+def profile_message(profile: Profile) -> pb.Profile:
+    return pb.Profile(
+        job_id=profile.job_id,
+        attempt=profile.attempt,
+        rank=profile.rank,
+        epoch=profile.epoch,
+        step_seconds=profile.step_seconds,
+        epoch_seconds=profile.epoch_seconds,
+        samples_per_second=profile.samples_per_second,
+        memory_mib=profile.memory_mib,
+        gpu_util=profile.gpu_util,
+    )
+
+
+def pair_messages(pairs: Iterable[tuple[str, str]]) -> list[pb.KeyValue]:
+    return [pb.KeyValue(key=key, value=value) for key, value in pairs]

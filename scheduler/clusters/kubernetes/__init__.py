@@ -1,0 +1,1 @@
+"""A Kubernetes cluster: runs are pods."""

@@ -1,0 +1,248 @@
+"""Talking to an API server: requests, streams, and what goes wrong with them. Knows no pods.
+
+The official client brings us to the server: kubeconfig, certificates, tokens, plugins. Answers are
+bytes of JSON, decoded by whoever asked into just what matters to them, because its own classes
+would take seconds for the pods of a large cluster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import math
+import ssl
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import urllib3
+import yaml  # type: ignore[import-untyped]  # comes with the client, without types
+from kubernetes import config
+from kubernetes.client import ApiClient, ApiException, Configuration
+
+from scheduler.core.errors import ConfigError, SchedulerError
+
+CONNECT_SECONDS = 5.0
+CONNECTIONS = 16  # kept open
+CHUNK_BYTES = 2**16
+RETRY_AFTER_SECONDS_MAX = 60.0  # whatever a server, or a proxy before it, asks for
+JSON = {"Accept": "application/json", "Content-Type": "application/json"}
+PASSING = (0, 401, 408, 409, 410, 425, 429)  # besides all from 500 on
+
+NEVER_CAME = (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError)
+
+
+class ApiError(SchedulerError):
+    """What the server refused, or why it could not be asked (status 0)."""
+
+    status = "UNAVAILABLE"
+
+    def __init__(
+        self, words: str, code: int = 0, reason: str = "", retry_after: float = 0.0
+    ) -> None:
+        super().__init__(words)
+        self.code, self.reason, self.retry_after = code, reason, retry_after
+
+    @property
+    def passing(self) -> bool:
+        """Whether the same request may do better later."""
+        return self.code in PASSING or self.code >= 500
+
+
+class Server:
+    """For any thread. Nothing here is tried twice, but for a token that has expired."""
+
+    def __init__(
+        self,
+        kubeconfig: Path | None,
+        request_seconds: float,
+        before_changes: Callable[[], float] = lambda: math.inf,
+    ) -> None:
+        """Without a kubeconfig: a pod's own account, or what kubectl would use. `before_changes`
+        says how many seconds a change may take, and raises ApiError when there is to be none."""
+        self._kubeconfig, self._before_changes = kubeconfig, before_changes
+        self._seconds = request_seconds
+        self._lock = threading.Lock()
+        self._client = self._connected()
+        self._streams: set[urllib3.HTTPResponse] = set()
+        self._closed = False
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+    ) -> bytes:
+        with contextlib.closing(self._request(method, path, query, body, self._seconds)) as answer:
+            return _read(answer)
+
+    @property
+    def url(self) -> str:
+        return str(self._client.configuration.host)
+
+    def headers(self, path: str) -> Mapping[str, str]:
+        """What is said beside an answer, such as when it was given."""
+        with contextlib.closing(self._request("GET", path, None, None, self._seconds)) as answer:
+            _read(answer)
+            return answer.headers
+
+    def lines(self, path: str, query: Mapping[str, str], silent_seconds: float) -> Iterator[bytes]:
+        """What the server goes on sending, line by line, until it ends or falls silent."""
+        rest = b""
+        with self.stream(path, query, silent_seconds) as pieces:
+            for piece in pieces:
+                *whole, rest = (rest + piece).split(b"\n")
+                yield from whole
+
+    @contextlib.contextmanager
+    def stream(
+        self, path: str, query: Mapping[str, str], silent_seconds: float
+    ) -> Iterator[Iterator[bytes]]:
+        """What the server goes on sending, as it comes, once it has begun to answer."""
+        answer = self._request("GET", path, query, None, silent_seconds)
+        with self._lock:
+            self._streams.add(answer)
+            if self._closed:
+                self._cut(answer)
+        try:
+            yield _pieces(answer)
+        finally:
+            with self._lock:
+                self._streams.discard(answer)
+            answer.close()
+
+    def close(self) -> None:
+        """No stream goes on after this."""
+        with self._lock:
+            self._closed = True
+            for answer in self._streams:
+                self._cut(answer)
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: Mapping[str, Any] | None,
+        seconds: float,
+    ) -> urllib3.HTTPResponse:
+        client = self._client
+        try:
+            return self._once(client, method, path, query, body, seconds)
+        except ApiError as error:
+            if error.code != 401:
+                raise
+        return self._once(self._renewed(client), method, path, query, body, seconds)
+
+    def _once(
+        self,
+        client: ApiClient,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: Mapping[str, Any] | None,
+        seconds: float,
+    ) -> urllib3.HTTPResponse:
+        left = math.inf if method == "GET" else self._before_changes()
+        connect_seconds = min(CONNECT_SECONDS, left / 2)
+        seconds = min(seconds, left - connect_seconds)
+        request = client.param_serialize(
+            method,
+            path,
+            query_params=dict(query or {}),
+            header_params=dict(JSON),
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        answer: urllib3.HTTPResponse
+        try:
+            answer = client.call_api(*request, _request_timeout=(connect_seconds, seconds)).response
+        except (ApiException, *NEVER_CAME) as error:
+            raise _lost(error) from error
+        if answer.status < 300:
+            return answer
+        with contextlib.closing(answer):
+            raise _refused(answer.status, answer.headers, _read(answer))
+
+    def _renewed(self, client: ApiClient) -> ApiClient:
+        """Once for all who were refused with the same token."""
+        with self._lock:
+            if self._client is client:
+                try:
+                    self._client = self._connected()
+                except ConfigError as error:
+                    raise ApiError(str(error), 401) from error
+            return self._client
+
+    def _connected(self) -> ApiClient:
+        settings = Configuration()
+        where = self._kubeconfig or "the default kubeconfig"
+        in_a_pod = Path(config.incluster_config.SERVICE_TOKEN_FILENAME).exists()
+        try:
+            if self._kubeconfig:
+                self._kubeconfig.open("rb").close()  # of which the client says no more than "no"
+            if self._kubeconfig is None and in_a_pod:
+                config.load_incluster_config(settings)
+            else:
+                config.load_kube_config(
+                    self._kubeconfig and str(self._kubeconfig), client_configuration=settings
+                )
+        except OSError as error:
+            raise ConfigError(f"cannot read {error.filename or where}: {error.strerror}") from error
+        except (config.ConfigException, yaml.YAMLError, ValueError, TypeError, KeyError) as error:
+            words = " ".join(str(error).split())
+            raise ConfigError(f"{where} is no kubeconfig: {words}") from error
+        settings.retries = False  # who asks knows when to ask again
+        settings.connection_pool_maxsize = CONNECTIONS
+        return ApiClient(settings)
+
+    def _cut(self, answer: urllib3.HTTPResponse) -> None:
+        with contextlib.suppress(OSError, ValueError, RuntimeError):  # it has ended by itself
+            answer.shutdown()
+
+
+class _Status(msgspec.Struct):
+    """What the server says instead of what it was asked for."""
+
+    message: str = ""
+    reason: str = ""
+
+
+def _pieces(answer: urllib3.HTTPResponse) -> Iterator[bytes]:
+    try:
+        yield from answer.stream(CHUNK_BYTES)
+    except NEVER_CAME as error:
+        raise _lost(error) from error
+
+
+def _read(answer: urllib3.HTTPResponse) -> bytes:
+    try:
+        return answer.read()
+    except NEVER_CAME as error:
+        raise _lost(error) from error
+
+
+def _refused(code: int, headers: Mapping[str, str], body: bytes) -> ApiError:
+    try:
+        status = msgspec.json.decode(body, type=_Status)
+    except msgspec.MsgspecError:
+        status = _Status(body[:200].decode(errors="replace"))
+    wait = headers.get("Retry-After", "")
+    words = " ".join(status.message.split()) or f"the API server answered {code}"
+    seconds = min(float(wait), RETRY_AFTER_SECONDS_MAX) if wait.isdecimal() else 0.0
+    return ApiError(words, code, status.reason, seconds)
+
+
+def _lost(error: Exception) -> ApiError:
+    """In the words of what went wrong first: what was wrapped around it only repeats them."""
+    first: BaseException = error
+    while inner := first.__cause__ or first.__context__:
+        first = inner
+    if isinstance(first, OSError) and first.strerror and not isinstance(first, ssl.SSLError):
+        words = first.strerror
+    else:
+        words = " ".join(str(first).split()) or type(first).__name__
+    return ApiError(f"no answer from the API server: {words}")

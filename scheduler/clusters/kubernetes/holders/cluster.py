@@ -1,0 +1,311 @@
+"""A cluster's port, with holders before it: a run begins when what it is to run on is held for us.
+
+The core has its own names for the cards of mixed nodes (see holders.py). Here they become UUIDs,
+and those become names again in what is seen. A run that waits for a card is shown as pending.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import structlog
+
+from scheduler.clusters.kubernetes.holders.holder import Holder, Site
+from scheduler.clusters.kubernetes.holders.holders import Holders
+from scheduler.clusters.kubernetes.holders.node import World
+from scheduler.clusters.kubernetes.holders.requests import Keeping
+from scheduler.clusters.kubernetes.manifests import ranks
+from scheduler.clusters.kubernetes.work_queue import Work
+from scheduler.core.errors import Unavailable
+from scheduler.core.fast_replace import replace
+from scheduler.core.model import (
+    Action,
+    Event,
+    Failure,
+    GpuKey,
+    Launch,
+    Node,
+    Observed,
+    Pod,
+    PodState,
+    RunKey,
+    Share,
+    Time,
+)
+from scheduler.core.ports import Put
+from scheduler.gpus.usage import Report
+
+GLANCE_SECONDS = 1.0  # between looks for what has waited too long
+LATE_SECONDS = 60.0  # a look is not told later than this
+THREADS = 4  # so many requests at once, while none is answered
+
+log = structlog.get_logger("scheduler.holders")
+
+
+class Below(Protocol):
+    """The cluster as its server tells of it: ports Cluster and Source, and"""
+
+    def perform(self, action: Action) -> None: ...
+    def observe(self) -> Observed: ...
+    def start(self, put: Put) -> None: ...
+    def stop(self) -> None: ...
+    def owners(self) -> Mapping[str, RunKey]:
+        """Whose each pod is, by its uid."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A run that waits no more: whatever look began later has it."""
+
+    at: Time
+    launch: Launch
+    shares: tuple[Share, ...]  # with UUIDs
+
+
+class Held:
+    """Ports Cluster and Source; safe for any thread."""
+
+    def __init__(
+        self,
+        below: Below,
+        keeping: Keeping,
+        holders: Holders,
+        reports: Callable[[], Sequence[Report]],
+        clock: Callable[[], Time],
+        look_again: Callable[[], None],
+    ) -> None:
+        """`look_again` has a look below told soon, as somebody else has seen something."""
+        self._below, self._keeping, self._holders = below, keeping, holders
+        self._reports, self._clock = reports, clock
+        self.look_again = look_again
+        self.owners = below.owners
+        self._lock = threading.Lock()
+        self._waiting: dict[RunKey, Launch] = {}
+        self._begun: dict[RunKey, _Begun] = {}  # of late
+        self._given_up: dict[RunKey, Pod] = {}
+        self._look: Observed | None = None  # as the server has it
+        self._suspects: frozenset[GpuKey] = frozenset()
+        self._due, self._stopping = threading.Event(), threading.Event()
+        self._todo: dict[str, Callable[[], None]] = {}  # replaced at each look
+        self._doing: set[str] = set()
+        self._requesting = Work(self._turn, THREADS, lambda name: {"holder": name})
+        self._thread = threading.Thread(target=self._work, name="holders", daemon=True)
+
+    # -- Cluster ---------------------------------------------------------------------------------
+
+    def perform(self, action: Action) -> None:
+        key = action.job_id, action.attempt
+        with self._lock:
+            if isinstance(action, Launch):
+                if not self._is_known(key):
+                    self._waiting[key] = action
+                    self._go_on(key, action)
+            else:
+                self._waiting.pop(key, None)
+                self._given_up.pop(key, None)
+                self._begun.pop(key, None)
+                self._below.perform(action)
+        self._due.set()
+
+    def observe(self) -> Observed:
+        """Raises Unavailable before the server has told of everything."""
+        with self._lock:
+            return self._entered(self._below.observe())
+
+    # -- Source ----------------------------------------------------------------------------------
+
+    def start(self, put: Put) -> None:
+        def news(event: Event) -> None:
+            if isinstance(event, Observed):
+                with self._lock:
+                    event = self._entered(event)
+            put(event)
+
+        self._keeping.start(self._hint)
+        self._below.start(news)
+        self._requesting.start()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """The holders stay, as the pods of jobs do."""
+        if self._thread.is_alive():
+            self._stopping.set()
+            self._due.set()
+            self._below.stop()
+            self._keeping.stop()
+            self._thread.join()
+            self._requesting.end()
+
+    # -- for others ------------------------------------------------------------------------------
+
+    def nodes(self) -> tuple[Node, ...]:
+        """As they were last seen."""
+        with self._lock:
+            return self._with_cards(self._look.nodes) if self._look else ()
+
+    def reports(self) -> Sequence[Report]:
+        """What agents told, those in holders too, by the names that the core has."""
+        with self._lock:
+            return self._holders.reports(self._reports())
+
+    # -- below the lock --------------------------------------------------------------------------
+
+    def _entered(self, look: Observed) -> Observed:
+        """A look at the server, as the core is to have it."""
+        if self._look is None or look.at >= self._look.at:
+            self._look = look
+            old = look.at - LATE_SECONDS
+            self._begun = {key: each for key, each in self._begun.items() if each.at > old}
+        self._consider()
+        names = self._holders.names()
+        pods = [replace(pod, shares=_named(pod.shares, names)) for pod in look.pods]
+        there = {(pod.job_id, pod.attempt) for pod in pods}
+        for key, begun in self._begun.items():
+            if key not in there and look.at <= begun.at:
+                pods += _pending(begun.launch, "")
+        for launch in self._waiting.values():
+            pods += _pending(launch, "waits until its GPUs are held")
+        return replace(
+            look, nodes=self._with_cards(look.nodes), pods=(*pods, *self._given_up.values())
+        )
+
+    def _consider(self) -> None:
+        """All that is known, anew. Raises Unavailable before there is enough of it."""
+        seen = self._keeping.seen()
+        if seen is None or self._look is None:
+            raise Unavailable("nothing has been heard of the cluster's nodes yet: try again")
+        sites, holders = seen
+        told = {report.node: report.cards for report in self._reports() if report.node in holders}
+        live = [share for pod in self._look.pods if pod.alive for share in pod.shares]
+        since = self._look.at
+        begun = [s for each in self._begun.values() if since <= each.at for s in each.shares]
+        wanted = [share for launch in self._waiting.values() for share in launch.shares]
+        world = World(sites, holders, told, _by_node([*live, *begun]), _by_node(wanted))
+        self._holders.look(world, self._clock())
+        for key, launch in list(self._waiting.items()):
+            self._go_on(key, launch)
+
+    def _go_on(self, key: RunKey, launch: Launch) -> None:
+        """If it can, or can no longer."""
+        cards = self._holders.cards(launch.shares)
+        if cards is not None:
+            del self._waiting[key]
+            shares = _named(launch.shares, cards)
+            self._below.perform(replace(launch, shares=shares))
+            self._begun[key] = _Begun(self._clock(), launch, shares)
+        elif words := self._holders.given_up(launch.shares):
+            del self._waiting[key]
+            at = self._clock()
+            no = Pod(*key, PodState.FAILED, reason=Failure.REFUSED, said=words, at=at)
+            self._given_up[key] = no
+
+    def _is_known(self, key: RunKey) -> bool:
+        if key in self._waiting or key in self._begun or key in self._given_up:
+            return True
+        pods = self._look.pods if self._look else ()
+        return any((pod.job_id, pod.attempt) == key for pod in pods)
+
+    def _with_cards(self, nodes: Sequence[Node]) -> tuple[Node, ...]:
+        held = ((node, self._holders.gpus(node.name)) for node in nodes)
+        return tuple(node if gpus is None else replace(node, gpus=gpus) for node, gpus in held)
+
+    # -- its thread ------------------------------------------------------------------------------
+
+    def _hint(self) -> None:
+        self._due.set()
+        self.look_again()
+
+    def _work(self) -> None:
+        while not self._stopping.is_set():
+            self._due.wait(GLANCE_SECONDS)
+            self._due.clear()
+            try:
+                self._keep()
+            except Unavailable:
+                continue
+            except Exception:  # the entry of a thread: it must not end unheard
+                log.exception("bug")
+
+    def _keep(self) -> None:
+        with self._lock:
+            given_up = len(self._given_up)
+            self._consider()
+            if given_up != len(self._given_up):
+                self.look_again()
+            self._todo = {
+                name: request for name, request in self._requests() if name not in self._doing
+            }
+            due = list(self._todo)
+            self._alarm(frozenset(self._holders.suspects()))
+        for name in due:
+            self._requesting.add(name)
+
+    def _requests(self) -> Iterator[tuple[str, Callable[[], None]]]:
+        """What is to be asked of the server, by the name of a holder."""
+        seen = self._keeping.seen()
+        if seen and self._keeping.stale(seen[0]):
+            yield "of others", partial(self._count, seen[0])
+        for hold in self._holders.missing:
+            yield hold.name, partial(self._keeping.create, hold)
+        for holder in self._holders.over:
+            yield holder.name, partial(self._keeping.delete, holder)
+        if spare := self._holders.give_back():
+            yield "given back", partial(self._give_back, spare)
+
+    def _turn(self, name: str) -> bool:
+        """Nothing, if there is no need of it any more."""
+        with self._lock:
+            request = self._todo.pop(name, None)
+            if request is None:
+                return False
+            self._doing.add(name)
+        try:
+            request()
+        finally:
+            with self._lock:
+                self._doing.discard(name)
+            self._due.set()
+        return False
+
+    def _count(self, sites: Mapping[str, Site]) -> None:
+        if self._keeping.count(sites):
+            self._hint()
+
+    def _give_back(self, spare: Sequence[Holder]) -> None:
+        """Raises ApiError; what has been asked to leave by then does so, and nobody else."""
+        live = self._keeping.live()
+        for holder in spare:
+            with self._lock:
+                kept = self._holders.is_beside(holder, live.get(holder.hold.node, ()))
+                if kept:
+                    self._holders.keep(holder)
+            if not kept:
+                self._keeping.delete(holder)
+
+    def _alarm(self, suspects: frozenset[GpuKey]) -> None:
+        for node, gpu in sorted(suspects - self._suspects):
+            log.warning("card_not_held", node=node, gpu=gpu, words="its holder was lost")
+        for node, gpu in sorted(self._suspects - suspects):
+            log.info("card_held_again_or_free", node=node, gpu=gpu)
+        self._suspects = suspects
+
+
+def _by_node(shares: Sequence[Share]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for share in shares:
+        found.setdefault(share.node, set()).add(share.gpu)
+    return found
+
+
+def _named(shares: Sequence[Share], names: Mapping[GpuKey, str]) -> tuple[Share, ...]:
+    return tuple(replace(share, gpu=names.get(share.key, share.gpu)) for share in shares)
+
+
+def _pending(launch: Launch, why: str) -> Iterator[Pod]:
+    for rank, shares in enumerate(ranks(launch)):
+        key = launch.job_id, launch.attempt
+        yield Pod(*key, PodState.PENDING, shares, rank, reason=why)

@@ -1,0 +1,270 @@
+"""A holder: the pod that asks for cards of a node in our stead, and tells which ones it was given.
+How it is made, how it is known again, and what a node says of who is to hold its cards. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+
+from scheduler.clusters.kubernetes import pods
+from scheduler.clusters.kubernetes.manifests import Manifest
+from scheduler.clusters.kubernetes.pods import KubeNode, KubePod, Struct
+from scheduler.core.errors import Rejected
+from scheduler.core.fast_replace import replace
+from scheduler.core.model import Gpu, PodState
+
+ROLE, MODE, NODE = (f"{pods.DOMAIN}/{word}" for word in ("role", "mode", "node"))
+HOLDS = f"{pods.DOMAIN}/holds"  # {"node": "n1", "number": 0, "count": 8}
+SELECTOR = f"{pods.MANAGED_BY}={pods.OURS},{ROLE}=holder"
+OWNED, MIXED, EXCLUSIVE = MODES = ("owned", "mixed", "exclusive")
+LABEL_MAX = 63
+TOKEN = "token"  # the key of the agents' token in its Secret
+USER = 10001  # as whom our image runs
+GRACE_SECONDS = 5
+
+Small = Annotated[int, msgspec.Meta(ge=0, le=1023)]
+
+
+class Hold(Struct, frozen=True):
+    """So many cards of a node, and which of its holders has them."""
+
+    node: str
+    number: Small
+    count: Small
+
+    @property
+    def name(self) -> str:
+        """Always the same, so that whoever asks twice asks once. It is also what its agent calls
+        the node: there are several of them on one."""
+        return f"gs-hold-{hashlib.sha256(self.node.encode()).hexdigest()[:10]}-{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """One that is there."""
+
+    hold: Hold
+    uid: str = ""
+    state: PodState = PodState.PENDING
+    spec_hash: str = ""
+    words: str = ""  # why it is not running yet
+
+    @property
+    def name(self) -> str:
+        return self.hold.name
+
+    @property
+    def over(self) -> bool:
+        return self.state is PodState.FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A node whose cards are held."""
+
+    name: str
+    mode: str
+    count: int  # cards that its kubelet hands out
+    kind: Gpu  # as its labels describe them
+    gpus: tuple[Gpu, ...] = ()  # as its annotation declares them
+    foreign: int = 0  # cards that pods of others were given
+    ready: bool = True
+    closing: bool = False  # its driver is to be replaced, which waits until nobody has a card
+
+
+@dataclass(frozen=True, slots=True)
+class Dress:
+    """What is the same for all holders of this cluster."""
+
+    image: str
+    server: str  # where agents report to
+    namespace: str = "default"
+    token_secret: str = "epoch-scheduler-agent"
+    runtime_class: str = ""
+    priority_class: str = ""
+    pull_secrets: tuple[str, ...] = ()
+    pull_policy: str = ""
+    host_pid: bool = False  # so that its agent sees whose a process is
+
+
+# --- what is there ------------------------------------------------------------------------------
+
+
+def mode_of(kube: KubeNode, default: str) -> str:
+    mode = kube.metadata.labels.get(MODE, default)
+    if mode not in MODES:
+        raise Rejected(f"node {kube.metadata.name}: label {MODE}: {mode!r} is no mode")
+    return mode
+
+
+def site_of(kube: KubeNode, default: str, foreign: int | None) -> Site | None:
+    """None: nobody holds its cards but those who use them. Raises Rejected if it says nonsense."""
+    mode, meta = mode_of(kube, default), kube.metadata
+    if mode == EXCLUSIVE:
+        return None
+    slots = pods.slots(kube)
+    return Site(
+        meta.name,
+        mode,
+        len(slots),
+        replace(slots[0], whole=False) if slots else Gpu("", 0, "gpu", pods.MEMORY_UNKNOWN_MIB),
+        pods.declared(kube) if mode == OWNED else (),
+        len(slots) if foreign is None else foreign,  # nothing is known: nothing is free
+        pods.node_seen(kube).ready,
+        pods.answers(kube) and pods.upgrades(kube),
+    )
+
+
+def holder_of(kube: KubePod) -> Holder | None:
+    """None: it is none, or not as we make them."""
+    meta = kube.metadata
+    try:
+        hold = msgspec.json.decode(meta.annotations.get(HOLDS, ""), type=Hold)
+    except msgspec.MsgspecError:
+        return None
+    if hold.name != meta.name:
+        return None
+    spec_hash = meta.annotations.get(pods.SPEC_HASH, "")
+    return Holder(hold, meta.uid, _state(kube), spec_hash, pods.hindrance(kube)[0])
+
+
+def _state(kube: KubePod) -> PodState:
+    """Over as soon as no container of it will run again: its cards are the kubelet's then."""
+    if pods.over(kube):
+        return PodState.FAILED
+    if kube.metadata.deletion_timestamp:
+        return PodState.TERMINATING
+    return PodState.RUNNING if kube.status.phase == "Running" else PodState.PENDING
+
+
+class _Limits(msgspec.Struct, rename="camel", frozen=True):
+    limits: dict[str, str] = {}
+
+
+class _Container(msgspec.Struct, rename="camel", frozen=True):
+    resources: _Limits = _Limits()
+
+
+class _Asks(msgspec.Struct, rename="camel", frozen=True):
+    node_name: str = ""
+    containers: list[_Container] = []
+    init_containers: list[_Container] = []
+
+
+class Asking(Struct, frozen=True):
+    """A pod of anybody's, and what it asks for."""
+
+    metadata: pods.Meta
+    spec: _Asks = _Asks()
+    status: pods.PodStatus = pods.PodStatus()
+
+
+def foreign(pod: Asking) -> int:
+    """How many cards of its node it was given, besides our holders."""
+    labels = pod.metadata.labels
+    ours = labels.get(ROLE) == "holder" and labels.get(pods.MANAGED_BY) == pods.OURS
+    if ours or pod.status.phase in ("Succeeded", "Failed"):
+        return 0
+    first = max((_cards(each) for each in pod.spec.init_containers), default=0)
+    return max(first, sum(map(_cards, pod.spec.containers)))
+
+
+def _cards(container: _Container) -> int:
+    count = container.resources.limits.get(pods.GPU_RESOURCE, "0")
+    return int(count) if count.isdecimal() else 0
+
+
+# --- how it is made -----------------------------------------------------------------------------
+
+
+def manifest(hold: Hold, dress: Dress) -> Manifest:
+    made = _manifest(hold, dress)
+    made["metadata"]["annotations"][pods.SPEC_HASH] = _hash(made)
+    return made
+
+
+def spec_hash(hold: Hold, dress: Dress) -> str:
+    return _hash(_manifest(hold, dress))
+
+
+def _hash(made: Manifest) -> str:
+    return f"sha256:{hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()}"
+
+
+def _manifest(hold: Hold, dress: Dress) -> Manifest:
+    node = {"key": "metadata.name", "operator": "In", "values": [hold.node]}
+    required = {"nodeSelectorTerms": [{"matchFields": [node]}]}
+    spec: Manifest = {
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}},
+        "tolerations": [  # whoever loses its node for a while has not lost its cards
+            {"key": key, "operator": "Exists"}
+            for key in (
+                pods.GPU_RESOURCE,
+                f"{pods.DOMAIN}/owned",
+                "node.kubernetes.io/not-ready",
+                "node.kubernetes.io/unreachable",
+            )
+        ],
+        "restartPolicy": "Always",
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "hostPID": dress.host_pid,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(hold, dress)],
+    }
+    if dress.priority_class:
+        spec["priorityClassName"] = dress.priority_class
+    if dress.runtime_class:
+        spec["runtimeClassName"] = dress.runtime_class
+    if dress.pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in dress.pull_secrets]
+    labels = {pods.MANAGED_BY: pods.OURS, ROLE: "holder", NODE: _label(hold.node)}
+    notes = {
+        HOLDS: msgspec.json.encode(hold).decode(),
+        "karpenter.sh/do-not-disrupt": "true",
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": hold.name, "labels": labels, "annotations": notes},
+        "spec": spec,
+    }
+
+
+def _container(hold: Hold, dress: Dress) -> Manifest:
+    secret = {"secretKeyRef": {"name": dress.token_secret, "key": TOKEN}}
+    few = {"cpu": "50m", "memory": "128Mi"}
+    return {
+        "name": "hold",
+        "image": dress.image,
+        "command": ["scheduler-agent", "--server", dress.server, "--node", hold.name],
+        "env": [
+            {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"},
+            {"name": "SCHEDULER_TOKEN", "valueFrom": secret},
+        ],
+        "resources": {
+            "requests": few,
+            "limits": {"memory": "256Mi", pods.GPU_RESOURCE: str(hold.count)},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        **({"imagePullPolicy": dress.pull_policy} if dress.pull_policy else {}),
+    }
+
+
+def _label(node: str) -> str:
+    """For people who look for it: a name may be longer than a label."""
+    return node[:LABEL_MAX].strip("-._")

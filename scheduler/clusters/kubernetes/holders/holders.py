@@ -1,0 +1,327 @@
+"""Which pods hold cards for us, so that nobody else is given them, and what of it jobs may have.
+Pure.
+
+On an *owned* node one holder has all cards. On a *mixed* one each card that we use has a holder of
+its own, from when a job is to run there until nobody has for a while: which card that will be is
+the kubelet's to choose, so the core knows it by its holder's number (`held-0`), and the holder's
+agent tells us its UUID. On an *exclusive* node there is none: each job asks for cards itself.
+
+A number means one card as long as any job may use it: while a job is on a card whose holder was
+lost, the numbers without a holder get none on that node. Its card is held again, if it can be, by
+holders of numbers that the core never hears of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from scheduler.clusters.kubernetes.holders.holder import MIXED, Dress, Hold, Holder, spec_hash
+from scheduler.clusters.kubernetes.holders.node import HeldNode, World, nodes_of
+from scheduler.core.fast_replace import replace
+from scheduler.core.model import Gpu, GpuKey, Node, PodState, Share, Time
+from scheduler.gpus.usage import Card, Report, strangers
+
+HELD = "held-"  # begins what stands for a card of a mixed node
+NOWHERE = "nobody knows this card"
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    idle_seconds: float = 60.0  # before a card of a mixed node is given back
+    held_seconds: float = 120.0  # until a run that waits for a card is given up
+    again_seconds: float = 300.0  # after that, before another one may wait for it
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A card as it is offered, and which one it is."""
+
+    gpu: Gpu
+    uuid: str = ""
+    lack: str = ""  # why nothing can be started on it right now; then its UUID is not said
+
+
+class Holders:
+    """For one thread at a time."""
+
+    def __init__(self, dress: Dress, waits: Waits) -> None:
+        self.dress, self._waits = dress, waits
+        self.missing: Sequence[Hold] = ()  # to be created
+        self.over: Sequence[Holder] = ()  # hold nothing any more: to be removed
+        self._spare: Sequence[Holder] = ()
+        self._world = World()
+        self._nodes: dict[str, HeldNode] = {}
+        self._places: dict[str, tuple[Place, ...]] = {}  # by node
+        self._real: Mapping[str, tuple[Gpu, ...]] = {}  # by node: replaced, never edited
+        self._ready: dict[GpuKey, str] = {}  # the UUIDs of what can be started on, by its name
+        self._known: dict[str, tuple[Card, ...]] = {}  # of owned nodes, as was last told
+        self._kinds: dict[str, Gpu] = {}  # what a card of a mixed node is like
+        self._leaving: set[str] = set()  # holders that are given back, by uid
+        self._promised: set[str] = set()  # nodes of runs that were let go on since the last look
+        self._idle: dict[str, Time] = {}  # since when, by uid
+        self._since: dict[GpuKey, Time] = {}  # a run has waited
+        self._refused: dict[GpuKey, tuple[Time, str]] = {}  # until when, and why
+        self._hopeless: dict[str, Time] = {}  # nodes, until when
+        self._hashes: dict[Hold, str] = {}
+
+    def look(self, world: World, now: Time) -> None:
+        self._world, self._promised = world, set()
+        uids = {holder.uid for holder in world.holders.values()}
+        self._leaving &= uids
+        self._idle = {uid: since for uid, since in self._idle.items() if uid in uids}
+        self._refused = {key: told for key, told in self._refused.items() if told[0] > now}
+        self._hopeless = {node: until for node, until in self._hopeless.items() if until > now}
+        self._nodes = nodes_of(world)
+        self._places = {name: tuple(self._offered(node)) for name, node in self._nodes.items()}
+        self._ready = {
+            (node, place.gpu.uuid): place.uuid
+            for node, places in self._places.items()
+            for place in places
+            if place.uuid
+        }
+        self._real = {name: tuple(map(_real, places)) for name, places in self._places.items()}
+        self._wait(now)
+        needed = {
+            hold.name: hold for node in self._nodes.values() for hold in self._needed(node, now)
+        }
+        self.missing = [
+            hold
+            for name, hold in needed.items()
+            if name not in world.holders and world.sites[hold.node].ready
+        ]
+        self.over = [holder for holder in world.holders.values() if holder.over]
+        self._spare = [h for h in world.holders.values() if self._is_spare(h, needed, now)]
+
+    # -- what may be done ------------------------------------------------------------------------
+
+    def cards(self, shares: Iterable[Share]) -> Mapping[GpuKey, str] | None:
+        """The UUIDs of those that are held, until the next look at least. None: not all are."""
+        keys = [share.key for share in shares if share.node in self._nodes]
+        if not all(key in self._ready for key in keys):
+            return None
+        self._promised |= {node for node, _ in keys}
+        return {key: self._ready[key] for key in keys}
+
+    def given_up(self, shares: Iterable[Share]) -> str:
+        """Why nobody should wait for these any longer; empty: one should."""
+        keys = [share.key for share in shares if share.key not in self._ready]
+        return next((self._refused[key][1] for key in keys if key in self._refused), "")
+
+    def give_back(self) -> Sequence[Holder]:
+        """Those that nobody needs. Nothing is started on their cards from now on; that nothing
+        is there has still to be asked of the server itself."""
+        spare = [h for h in self._spare if h.hold.node not in self._promised]
+        self._leaving |= {holder.uid for holder in spare}
+        return spare
+
+    def is_beside(self, holder: Holder, live: Collection[str]) -> bool:
+        """Whether one of these cards of its node, which live pods have, is or may be its own."""
+        own = {card.gpu.uuid for card in self._world.told.get(holder.name, ())}
+        if holder.hold.count == 1 and own:
+            return not own.isdisjoint(live)
+        return holder.state is not PodState.PENDING and bool(live)
+
+    def keep(self, holder: Holder) -> None:
+        """After all."""
+        self._leaving.discard(holder.uid)
+
+    # -- what others are told --------------------------------------------------------------------
+
+    def gpus(self, node: str) -> tuple[Gpu, ...] | None:
+        """As the core is to have them. None: they are not held."""
+        places = self._places.get(node)
+        return None if places is None else tuple(place.gpu for place in places)
+
+    def by_uuid(self, nodes: Sequence[Node]) -> Sequence[Node]:
+        """With the cards that are held as their drivers call them. For any thread."""
+        real = self._real
+        return [
+            replace(node, gpus=real[node.name]) if node.name in real else node for node in nodes
+        ]
+
+    def names(self) -> Mapping[GpuKey, str]:
+        """What the core calls the cards that are held, by their UUIDs."""
+        return {(node, uuid): name for (node, name), uuid in self._ready.items()}
+
+    def suspects(self) -> Iterator[GpuKey]:
+        """Cards on which a job of ours runs, and which the kubelet may give to somebody else."""
+        for name, node in self._nodes.items():
+            if not node.mute:
+                yield from ((name, uuid) for uuid in sorted(node.exposed))
+
+    def reports(self, reports: Iterable[Report]) -> Sequence[Report]:
+        """What agents told, those in holders too, by the names that the core has."""
+        names, holders, found = self.names(), self._world.holders, dict[str, Report]()
+        # A node's own agent sees more than one in a holder, so it has the last word.
+        for report in sorted(reports, key=lambda report: report.node not in holders):
+            holder = holders.get(report.node)
+            node = holder.hold.node if holder else report.node
+            cards = {card.gpu.uuid: card for card in found[node].cards} if node in found else {}
+            for card in report.cards:
+                name = names.get((node, card.gpu.uuid), card.gpu.uuid)
+                cards[name] = replace(card, gpu=replace(card.gpu, uuid=name))
+            found[node] = replace(report, node=node, cards=tuple(cards.values()))
+        return list(found.values())
+
+    # -- what of a node is offered ---------------------------------------------------------------
+
+    def _offered(self, node: HeldNode) -> Iterator[Place]:
+        return self._mixed(node) if node.site.mode == MIXED else self._owned(node)
+
+    def _owned(self, node: HeldNode) -> Iterator[Place]:
+        holder = node.holders.get(0)
+        told = node.told(holder)
+        lack = self._lack(holder, told)
+        if not lack:
+            self._known[node.site.name] = told
+        for card in sorted(self._known.get(node.site.name, ()), key=lambda card: card.gpu.index):
+            gpu = replace(card.gpu, fault=lack or card.gpu.fault)
+            yield Place(gpu, "" if lack else gpu.uuid, lack)
+
+    def _mixed(self, node: HeldNode) -> Iterator[Place]:
+        left, seen, kind = node.left, set[str](), self._kind(node)
+        for number in range(node.site.count):
+            name, holder = f"{HELD}{number}", node.holders.get(number)
+            told = node.told(holder)
+            lack = self._lack(holder, told)
+            if lack:
+                gpu, (_, fault) = kind, self._refused.get((node.site.name, name), (0, ""))
+                if holder is None and not fault:
+                    fault = _not_free(node, left)
+                    left -= 1
+            elif told[0].gpu.uuid in seen:
+                gpu, fault = kind, "its device plugin gives one card to several"
+                lack = fault
+            else:
+                gpu, fault = told[0].gpu, told[0].gpu.fault
+                seen.add(gpu.uuid)
+            uuid = "" if lack else gpu.uuid
+            gpu = replace(gpu, uuid=name, index=number, type=kind.type, fault=fault)
+            yield Place(gpu, uuid, lack)
+
+    def _kind(self, node: HeldNode) -> Gpu:
+        """What a card there is like that nobody holds: as its neighbours, what they are called
+        apart, since jobs have them by that name before anybody has seen them."""
+        kind = node.site.kind
+        told = (card.gpu for holder in node.holders.values() for card in node.told(holder))
+        like = next(told, None) or self._kinds.get(node.site.name, kind)
+        self._kinds[node.site.name] = like
+        return replace(kind, memory_mib=like.memory_mib, reserved_mib=like.reserved_mib)
+
+    def _lack(self, holder: Holder | None, told: Sequence[Card]) -> str:
+        if holder is None:
+            return "nobody holds it"
+        if holder.state is PodState.PENDING:
+            return f"its holder waits: {holder.words}" if holder.words else "its holder waits"
+        if holder.state is not PodState.RUNNING:
+            return "its holder is gone"
+        if holder.uid in self._leaving:
+            return "it is given back"
+        if not told:
+            return "the agent of its holder says nothing"
+        if len(told) > holder.hold.count:
+            return f"its holder was given {holder.hold.count}, and sees {len(told)} cards"
+        return ""
+
+    def _wait(self, now: Time) -> None:
+        """Give up what has been waited for too long."""
+        waiting: dict[GpuKey, Time] = {}
+        for node, names in self._world.wanted.items():
+            lacks = {place.gpu.uuid: place.lack for place in self._places.get(node, ())}
+            for key in ((node, name) for name in names):
+                if key in self._ready or key in self._refused:
+                    continue
+                since = waiting[key] = self._since.get(key, now)
+                if now - since >= self._waits.held_seconds:
+                    words = f"no card could be held: {lacks.get(key[1], NOWHERE)}"
+                    self._refused[key] = now + self._waits.again_seconds, words
+        self._since = waiting
+
+    # -- who has to hold -------------------------------------------------------------------------
+
+    def _needed(self, node: HeldNode, now: Time) -> Iterator[Hold]:
+        site = node.site
+        if site.closing:
+            return
+        if site.mode != MIXED:
+            if site.count:
+                yield Hold(site.name, 0, site.count)
+            return
+        for number in range(site.count):
+            holder, wanted = node.holders.get(number), self._is_wanted(node, number)
+            taken = bool(holder and node.uuids(holder) & node.taken)
+            if taken or (wanted and (holder or not node.doubtful)):
+                yield Hold(site.name, number, 1)
+        yield from self._again(node, now)
+
+    def _again(self, node: HeldNode, now: Time) -> Iterator[Hold]:
+        """Those by which a lost card is to be held again. The kubelet may give us others first:
+        these are kept until it is found."""
+        site, exposed = node.site, node.exposed
+        others = {n: h for n, h in node.holders.items() if n >= site.count}
+        searched = bool(exposed) and site.name not in self._hopeless
+        for number, holder in others.items():
+            if searched or node.uuids(holder) & node.taken:
+                yield Hold(site.name, number, 1)
+        if not searched or node.unsettled:
+            return
+        if node.left > 0:
+            yield Hold(site.name, max([site.count - 1, *others]) + 1, 1)
+        else:  # somebody else was faster
+            self._hopeless[site.name] = now + self._waits.again_seconds
+
+    def _is_wanted(self, node: HeldNode, number: int) -> bool:
+        name = f"{HELD}{number}"
+        return name in node.wanted and (node.site.name, name) not in self._refused
+
+    def _is_spare(self, holder: Holder, needed: Mapping[str, Hold], now: Time) -> bool:
+        if holder.over or holder.state is PodState.TERMINATING:
+            return False
+        if holder.uid in self._leaving:  # it may have been asked to
+            return True
+        node = self._nodes.get(holder.hold.node)
+        fits = self._hash(holder.hold) == holder.spec_hash
+        if self._is_used(holder, node) or (fits and needed.get(holder.name) == holder.hold):
+            self._idle.pop(holder.uid, None)
+            return False
+        if node and not (node.site.ready or node.site.closing):  # whatever may be going on there
+            return False
+        lasts = node and node.site.mode == MIXED and not node.site.closing
+        if lasts and fits and holder.hold.count == 1 and holder.state is PodState.RUNNING:
+            since = self._idle.setdefault(holder.uid, now)
+            return now - since >= self._waits.idle_seconds
+        return True
+
+    def _is_used(self, holder: Holder, node: HeldNode | None) -> bool:
+        """Whether a job may be on a card of it, or be about to; or whoever else."""
+        name, world = holder.hold.node, self._world
+        if holder.state is PodState.PENDING:  # it was never given any
+            return False
+        if not all(map(_quiet, world.told.get(holder.name, ()))):
+            return True
+        if node is None or node.site.mode != MIXED or holder.hold.count != 1:
+            return bool(world.taken.get(name) or world.wanted.get(name))
+        own = node.uuids(holder)
+        taken = own & node.taken if own else node.exposed
+        return bool(taken) or self._is_wanted(node, holder.hold.number)
+
+    def _hash(self, hold: Hold) -> str:
+        if hold not in self._hashes:
+            self._hashes[hold] = spec_hash(hold, self.dress)
+        return self._hashes[hold]
+
+
+def _real(place: Place) -> Gpu:
+    return replace(place.gpu, uuid=place.uuid or place.gpu.uuid)
+
+
+def _not_free(node: HeldNode, left: int) -> str:
+    if node.doubtful:
+        return "a job on this node has lost its holder"
+    return "" if left > 0 else "others have it"
+
+
+def _quiet(card: Card) -> bool:
+    """Whether nobody is seen on it."""
+    return not card.processes and not strangers(card, ())

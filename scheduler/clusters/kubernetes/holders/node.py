@@ -1,0 +1,78 @@
+"""The nodes whose cards are held, each with all that is known of it at one moment. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from scheduler.clusters.kubernetes.holders.holder import Holder, Site
+from scheduler.clusters.kubernetes.pods import SLOT
+from scheduler.core.model import PodState
+from scheduler.gpus.usage import Card
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What there is, all at one moment."""
+
+    sites: Mapping[str, Site] = field(default_factory=dict)
+    holders: Mapping[str, Holder] = field(default_factory=dict)  # by name
+    told: Mapping[str, tuple[Card, ...]] = field(default_factory=dict)  # by the agent in each
+    # By node, the cards that live pods of ours have; and those that runs wait for, by the names
+    # that the core has for them.
+    taken: Mapping[str, Collection[str]] = field(default_factory=dict)
+    wanted: Mapping[str, Collection[str]] = field(default_factory=dict)
+
+
+class HeldNode:
+    """One of those whose cards are held, with what is known of it."""
+
+    def __init__(self, site: Site, holders: Sequence[Holder], world: World) -> None:
+        self.site, self._told = site, world.told
+        self.holders = {holder.hold.number: holder for holder in holders if not holder.over}
+        self.wanted = frozenset(world.wanted.get(site.name, ()))
+        taken = world.taken.get(site.name, ())
+        self.taken = frozenset(card for card in taken if not card.startswith(SLOT))
+        self.exposed = self.taken - self._held(self.holders)
+        normal = {number for number in self.holders if number < site.count}
+        # Whether there is a job of which cannot be said which number it was started on.
+        self.doubtful = bool(self.taken - self._held(normal))
+
+    @property
+    def left(self) -> int:
+        """Cards that neither we nor others have."""
+        own = sum(holder.hold.count for holder in self.holders.values())
+        return self.site.count - self.site.foreign - own
+
+    @property
+    def mute(self) -> bool:
+        """Whether there is a holder of which is not known what it holds."""
+        running = (h for h in self.holders.values() if h.state is PodState.RUNNING)
+        return not all(map(self.told, running))
+
+    @property
+    def unsettled(self) -> bool:
+        running = all(h.state is PodState.RUNNING for h in self.holders.values())
+        return self.mute or not running
+
+    def told(self, holder: Holder | None) -> tuple[Card, ...]:
+        """What its agent sees, or else the node's; () of one that is not there."""
+        if holder is None:
+            return ()
+        return self._told.get(holder.name) or tuple(map(Card, self.site.gpus))
+
+    def uuids(self, holder: Holder) -> frozenset[str]:
+        """What it holds."""
+        if holder.state is not PodState.RUNNING:
+            return frozenset()
+        return frozenset(card.gpu.uuid for card in self.told(holder))
+
+    def _held(self, numbers: Iterable[int]) -> frozenset[str]:
+        return frozenset[str]().union(*(self.uuids(self.holders[number]) for number in numbers))
+
+
+def nodes_of(world: World) -> dict[str, HeldNode]:
+    on: dict[str, list[Holder]] = {}
+    for holder in world.holders.values():
+        on.setdefault(holder.hold.node, []).append(holder)
+    return {name: HeldNode(site, on.get(name, ()), world) for name, site in world.sites.items()}

@@ -1,0 +1,161 @@
+"""The requests by which holders come and go, and what the server tells of them and their nodes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+import structlog
+
+from scheduler.clusters.kubernetes import pods
+from scheduler.clusters.kubernetes.client import ApiError, Server
+from scheduler.clusters.kubernetes.holders import holder as holding
+from scheduler.clusters.kubernetes.holders.holder import MIXED, Asking, Dress, Hold, Holder, Site
+from scheduler.clusters.kubernetes.pods import KubeNode, KubePod, Meta
+from scheduler.clusters.kubernetes.requests import Runs
+from scheduler.clusters.kubernetes.watch import Mirror
+from scheduler.core.errors import Rejected
+
+RUNNING = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+PAGE = 500
+
+log = structlog.get_logger("scheduler.holders")
+
+
+class _Pods(msgspec.Struct):
+    items: list[KubePod]
+
+
+class _ListMeta(msgspec.Struct):
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _Asking(msgspec.Struct):
+    metadata: _ListMeta
+    items: list[Asking]
+
+
+class Keeping:
+    """What is there, for any thread; what is done, for one at a time for each holder."""
+
+    def __init__(
+        self,
+        server: Server,
+        dress: Dress,
+        mode: str,
+        namespaces: Sequence[str],
+        list_every_seconds: float = 30.0,
+    ) -> None:
+        """`mode`: of nodes whose label says none. `namespaces`: where pods of jobs are."""
+        self._server, self._dress, self._mode = server, dress, mode
+        self._namespaces, self._every_seconds = namespaces, list_every_seconds
+        self._path = f"/api/v1/namespaces/{dress.namespace}/pods"
+        self._runs = Runs(server, dress.namespace)
+        every, self._changed = list_every_seconds, _nobody
+        self._nodes = Mirror(server, "/api/v1/nodes", "", KubeNode, self._hint, every)
+        self._pods = Mirror(server, self._path, holding.SELECTOR, KubePod, self._hint, every)
+        self._foreign: dict[str, int] = {}  # cards, by mixed node: replaced, never edited
+        self._counted_at = 0.0
+        self._nonsense: dict[str, str] = {}  # what nodes say of themselves
+
+    def start(self, changed: Callable[[], None]) -> None:
+        """`changed` is called, by any thread, when the server has told of something."""
+        self._changed = changed
+        self._nodes.start()
+        self._pods.start()
+
+    def stop(self) -> None:
+        self._server.close()
+        self._nodes.stop()
+        self._pods.stop()
+
+    def _hint(self) -> None:
+        self._changed()
+
+    # -- what is there ---------------------------------------------------------------------------
+
+    def seen(self) -> tuple[Mapping[str, Site], Mapping[str, Holder]] | None:
+        """None: not everything has been heard of yet."""
+        nodes, there = self._nodes.things(), self._pods.things()
+        if nodes is None or there is None:
+            return None
+        sites = {name: site for name, kube in nodes.items() if (site := self._site(kube))}
+        holders = {name: each for name, kube in there.items() if (each := holding.holder_of(kube))}
+        return sites, holders
+
+    def _site(self, kube: KubeNode) -> Site | None:
+        name = kube.metadata.name
+        try:
+            site = holding.site_of(kube, self._mode, self._foreign.get(name))
+        except Rejected as error:
+            if self._nonsense.get(name) != str(error):
+                log.warning("node_not_understood", error=str(error))
+            self._nonsense[name] = str(error)
+            return None
+        self._nonsense.pop(name, None)
+        return site
+
+    # -- what is done ----------------------------------------------------------------------------
+
+    def create(self, hold: Hold) -> None:
+        made = holding.manifest(hold, self._dress)
+        try:
+            self._pods.saw(self._server.call("POST", self._path, body=made))
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                raise
+            answer = self._server.call("GET", f"{self._path}/{hold.name}")
+            if holding.holder_of(msgspec.json.decode(answer, type=KubePod)) is None:
+                raise ApiError(f"the name {hold.name} is taken", 403) from error
+            self._pods.saw(answer)  # of these, or of other settings: then it is replaced in time
+
+    def delete(self, holder: Holder) -> None:
+        meta = Meta(name=holder.name, uid=holder.uid)
+        answer = self._runs.delete("Pod", meta)
+        if answer is None:
+            self._pods.forget(meta)
+        else:
+            self._pods.saw(answer)
+
+    def live(self) -> Mapping[str, set[str]]:
+        """By node, what live pods of jobs have, as the server itself has it, not its memory."""
+        found: dict[str, set[str]] = {}
+        for namespace in self._namespaces:
+            path = f"/api/v1/namespaces/{namespace}/pods"
+            answer = self._server.call("GET", path, {"labelSelector": pods.SELECTOR})
+            for kube in msgspec.json.decode(answer, type=_Pods).items:
+                whose = None if pods.over(kube) else pods.claim(kube.metadata)
+                for share in whose.shares if whose else ():
+                    found.setdefault(share.node, set()).add(share.gpu)
+        return found
+
+    def stale(self, sites: Mapping[str, Site]) -> bool:
+        """Whether it is time to count again."""
+        mixed = _mixed(sites)
+        late = time.monotonic() - self._counted_at >= self._every_seconds
+        return bool(mixed) and (late or not mixed <= self._foreign.keys())
+
+    def count(self, sites: Mapping[str, Site]) -> bool:
+        """What pods of others have of mixed nodes. True: there is news."""
+        at, before, counted = time.monotonic(), self._foreign, dict.fromkeys(_mixed(sites), 0)
+        query = {"fieldSelector": RUNNING, "limit": str(PAGE), "resourceVersion": "0"}
+        while query:
+            page = msgspec.json.decode(
+                self._server.call("GET", "/api/v1/pods", query), type=_Asking
+            )
+            for pod in page.items:
+                if pod.spec.node_name in counted:
+                    counted[pod.spec.node_name] += holding.foreign(pod)
+            rest = page.metadata.continue_
+            query = {"fieldSelector": RUNNING, "limit": str(PAGE), "continue": rest} if rest else {}
+        self._foreign, self._counted_at = counted, at
+        return counted != before
+
+
+def _mixed(sites: Mapping[str, Site]) -> set[str]:
+    return {name for name, site in sites.items() if site.mode == MIXED}
+
+
+def _nobody() -> None:
+    """Is told before anybody is to be told."""

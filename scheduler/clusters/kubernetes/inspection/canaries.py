@@ -1,0 +1,105 @@
+"""Canaries at work: created, watched until they have ended, and taken away whatever happens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+
+import msgspec
+
+from scheduler.clusters.kubernetes import pods
+from scheduler.clusters.kubernetes.client import ApiError, Server
+from scheduler.clusters.kubernetes.inspection.canary import CANARY
+from scheduler.clusters.kubernetes.inspection.found import Refusal
+from scheduler.clusters.kubernetes.manifests import Manifest
+from scheduler.clusters.kubernetes.pods import KubePod
+from scheduler.clusters.kubernetes.requests import Runs
+
+LOOK_EVERY_SECONDS = 0.5
+LEAVE_SECONDS = 60.0
+TRIES = 5  # of who was interrupted, and is waited for
+ENDED = "status.phase!=Pending,status.phase!=Running"
+
+
+class _Pods(pods.Struct, frozen=True):
+    items: list[KubePod]
+
+
+class Canaries:
+    """Of one visit. What an earlier one could not take away has ended, and goes first."""
+
+    def __init__(self, server: Server, namespace: str, visit: str) -> None:
+        self._server, self._runs = server, Runs(server, namespace)
+        self._path = f"/api/v1/namespaces/{namespace}/pods"
+        self._selector = {"labelSelector": f"{CANARY}={visit}"}
+
+    def flown(
+        self, made: Mapping[str, Manifest], seconds: float
+    ) -> Mapping[str, KubePod | Refusal]:
+        """What became of each, by node. Whoever had not ended by then is shown as it was, with what
+        its node had to say about it."""
+        with suppress(ApiError):
+            query = {"labelSelector": CANARY, "fieldSelector": ENDED}
+            self._server.call("DELETE", self._path, query)
+        try:
+            return self._watched(made, time.monotonic() + seconds)
+        finally:
+            self._ask_to_leave()
+
+    def gone(self) -> bool:
+        """Whether none of them is left, before long."""
+        until = time.monotonic() + LEAVE_SECONDS
+        while time.monotonic() < until:
+            with suppress(ApiError):
+                if not self._seen():
+                    return True
+                self._ask_to_leave()
+            time.sleep(LOOK_EVERY_SECONDS)
+        return False
+
+    def _watched(
+        self, made: Mapping[str, Manifest], until: float
+    ) -> Mapping[str, KubePod | Refusal]:
+        names = {manifest["metadata"]["name"]: node for node, manifest in made.items()}
+        found = dict(self._created(made))
+        late = False
+        while not late:
+            late = time.monotonic() > until  # and then one last look
+            with suppress(ApiError):
+                seen = {kube.metadata.name: kube for kube in self._seen()}
+                found |= {names[name]: kube for name, kube in seen.items()}
+                if all(isinstance(one, Refusal) or pods.over(one) for one in found.values()):
+                    return found
+            time.sleep(LOOK_EVERY_SECONDS)
+        return {node: self._explained(one) for node, one in found.items()}
+
+    def _created(self, made: Mapping[str, Manifest]) -> Iterator[tuple[str, KubePod | Refusal]]:
+        for node, manifest in made.items():
+            try:
+                answer = self._server.call("POST", self._path, body=manifest)
+            except ApiError as error:
+                yield node, Refusal(str(error), error.code)
+            else:
+                yield node, msgspec.json.decode(answer, type=KubePod)
+
+    def _seen(self) -> list[KubePod]:
+        answer = self._server.call("GET", self._path, self._selector)
+        return msgspec.json.decode(answer, type=_Pods).items
+
+    def _explained(self, one: KubePod | Refusal) -> KubePod | Refusal:
+        if isinstance(one, Refusal) or pods.over(one):
+            return one
+        words = pods.hindrance(one)[0]
+        with suppress(ApiError):
+            words = words or self._runs.warning(one.metadata)
+        return Refusal(words or "it did not end in time")
+
+    def _ask_to_leave(self) -> None:
+        """Those that are there, and one that was created by a request whose answer was lost."""
+        for _ in range(TRIES):
+            try:
+                self._server.call("DELETE", self._path, self._selector)
+                return
+            except ApiError:
+                time.sleep(LOOK_EVERY_SECONDS)

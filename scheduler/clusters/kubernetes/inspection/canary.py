@@ -1,0 +1,76 @@
+"""A canary: a pod such as a job's on one card of a node, which tells what it sees and ends. Pure.
+
+It is made by the very code that makes the pods of jobs, so what keeps one of them from its card, or
+shows it others, does the same to the canary. What it sees is in its termination message, so nobody
+needs the permission to read logs, or a node that can be reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scheduler.clusters.kubernetes import pods
+from scheduler.clusters.kubernetes.manifests import Manifest, Shape, manifests
+from scheduler.core.errors import Rejected
+from scheduler.core.fast_replace import replace
+from scheduler.core.model import JobId, JobSpec, Launch, Node, Share
+
+CANARY = f"{pods.DOMAIN}/canary"  # a label: which of the doctor's visits it belongs to
+LOOK = "nvidia-smi --query-gpu=uuid --format=csv,noheader > /dev/termination-log 2>&1"
+EVERY = "all"
+NO_SUCH_PROGRAM = 127  # what a shell answers
+BEYOND_SECONDS = 60  # after which the kubelet ends what nobody removed
+
+
+def canary(
+    node: Node | None, nodes: Sequence[Node], shape: Shape, name: str, visit: str, seconds: float
+) -> Manifest:
+    """On the first card of this node; anywhere and without any card if there is none."""
+    card = node.gpus[0] if node and node.gpus else None
+    shares = (Share(node.name, card.uuid, 1),) if node and card else ()
+    custom = shape.custom.root if shape.custom.kind else ""
+    spec = JobSpec(name=name, user="", command=("sh", "-c", LOOK), custom_dir=custom)
+    launch = Launch(JobId(name), 1, spec, shares, 0, 1, "")
+    (made,) = (each for each in manifests(launch, nodes, shape) if each["kind"] == "Pod")
+    (container,) = made["spec"]["containers"]
+    # There is no Secret, since nobody is reported to.
+    container["env"] = [each for each in container["env"] if "valueFrom" not in each]
+    made["spec"] |= {
+        "activeDeadlineSeconds": int(seconds) + BEYOND_SECONDS,
+        "terminationGracePeriodSeconds": 1,
+    }
+    notes = made["metadata"]["annotations"]
+    made["metadata"] = {
+        "name": name,
+        # Not a job's, so no daemon takes it for one.
+        "labels": {pods.MANAGED_BY: pods.OURS, CANARY: visit},
+        "annotations": {key: notes[key] for key in notes if not key.startswith(pods.DOMAIN)},
+    }
+    return made
+
+
+def all_of(node: Node) -> Node:
+    """To have a canary ask for every card of it, by the word that stands for that."""
+    return replace(node, gpus=(replace(node.gpus[0], uuid=EVERY, whole=False),))
+
+
+def cards_seen(kube: pods.KubePod) -> tuple[int | None, list[str], str]:
+    """The exit code, the cards, and what else it said. No code: it has not run to its end."""
+    for status in kube.status.container_statuses:
+        if ended := status.state.terminated:
+            lines = [line.strip() for line in ended.message.splitlines() if line.strip()]
+            if ended.exit_code == 0:
+                return 0, lines, ""
+            return ended.exit_code, [], pods.sentence(ended.reason, ended.message)
+    return None, [], pods.sentence(kube.status.reason, kube.status.message)
+
+
+def known(kube_nodes: Sequence[pods.KubeNode]) -> list[Node]:
+    """Those whose word on their cards can be understood."""
+    found = []
+    for kube in kube_nodes:
+        try:
+            found.append(pods.node_seen(kube))
+        except Rejected:
+            continue
+    return found

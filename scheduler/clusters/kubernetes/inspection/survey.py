@@ -1,0 +1,259 @@
+"""Looks at a Kubernetes cluster as a whole: what scheduler-doctor judges. Changes nothing there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from scheduler.clusters.kubernetes.client import ApiError, Server
+from scheduler.clusters.kubernetes.inspection.canary import canary, known
+from scheduler.clusters.kubernetes.inspection.found import (
+    Found,
+    FoundNode,
+    KubeNamespace,
+    LimitRange,
+    May,
+    Quota,
+    Refusal,
+    Space,
+    Version,
+)
+from scheduler.clusters.kubernetes.manifests import Shape
+from scheduler.clusters.kubernetes.permissions import Rule
+from scheduler.clusters.kubernetes.pods import GPU_RESOURCE, MANAGED_BY, OURS, Meta, Struct
+from scheduler.core.errors import Impossible
+from scheduler.core.model import Time
+
+PAGE = 500
+AUTHORIZATION = "/apis/authorization.k8s.io/v1"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+
+T = TypeVar("T")
+
+
+class _Page(Struct, frozen=True):
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _List(Struct, Generic[T], frozen=True):
+    items: list[T]
+    metadata: _Page = _Page()
+
+
+class _LeaseSpec(Struct, frozen=True):
+    renew_time: datetime | None = None
+
+
+class _Lease(Struct, frozen=True):
+    metadata: Meta
+    spec: _LeaseSpec = _LeaseSpec()
+
+
+class _Verdict(Struct, frozen=True):
+    allowed: bool = False
+
+
+class _Review(Struct, frozen=True):
+    status: _Verdict
+
+
+class _UserInfo(Struct, frozen=True):
+    username: str = ""
+
+
+class _Self(Struct, frozen=True):
+    user_info: _UserInfo
+
+
+class _SelfReview(Struct, frozen=True):
+    status: _Self
+
+
+class _Resources(Struct, frozen=True):
+    limits: Mapping[str, str] = {}
+
+
+class _Container(Struct, frozen=True):
+    resources: _Resources = _Resources()
+
+
+class _Asks(Struct, frozen=True):
+    node_name: str = ""
+    containers: tuple[_Container, ...] = ()
+
+
+class _Pod(Struct, frozen=True):
+    metadata: Meta
+    spec: _Asks = _Asks()
+
+
+class Look:
+    """Whoever's eyes these are, `account` (NAMESPACE/NAME) is whose permissions are asked for: a
+    service account's, or our own."""
+
+    def __init__(
+        self, server: Server, shape: Shape, clock: Callable[[], Time], account: str = ""
+    ) -> None:
+        self._server, self._shape, self._clock = server, shape, clock
+        self._user = ":".join(["system:serviceaccount", *account.split("/")]) if account else ""
+        self._groups = ["system:serviceaccounts", "system:authenticated"]
+        self._groups.append(f"system:serviceaccounts:{account.partition('/')[0]}")
+
+    def found(
+        self,
+        namespaces: Sequence[str],
+        rules: Callable[[Sequence[FoundNode]], Mapping[str, Sequence[Rule]]],
+    ) -> Found:
+        """`namespaces`: of jobs; `rules`: what these nodes ask for, by namespace, "" being the
+        cluster.
+        Raises ApiError if the server cannot be asked at all."""
+        asked = self._clock()
+        headers = self._server.headers("/version")
+        at = (asked + self._clock()) / 2
+        renewed = self._renewed()  # at once: it is compared with the time
+        nodes = self._list("/api/v1/nodes", FoundNode)
+        there = () if isinstance(nodes, Refusal) else nodes
+        return Found(
+            self._server.url,
+            at,
+            _date(headers.get("Date", "")),
+            self._read("/version", Version),
+            self._user or self._own_name(),
+            {name: self._may(name, needed) for name, needed in rules(there).items()},
+            [self._space(name, nodes) for name in namespaces],
+            self._absent("/apis/node.k8s.io/v1/runtimeclasses", self._shape.runtime_class),
+            self._absent("/apis/scheduling.k8s.io/v1/priorityclasses", self._shape.priority_class),
+            nodes,
+            renewed,
+            self._foreign(),
+        )
+
+    def _space(self, name: str, nodes: Sequence[FoundNode] | Refusal) -> Space:
+        here = f"/api/v1/namespaces/{name}"
+        return Space(
+            name,
+            self._read(here, KubeNamespace),
+            self._list(f"{here}/resourcequotas", Quota),
+            self._list(f"{here}/limitranges", LimitRange),
+            self._trial(name, nodes),
+        )
+
+    def _trial(self, namespace: str, nodes: Sequence[FoundNode] | Refusal) -> Refusal | None:
+        shape = replace(self._shape, namespace=namespace, image=self._shape.image or "none")
+        there = [] if isinstance(nodes, Refusal) else known(nodes)
+        with_cards = next((node for node in there if node.gpus), None)
+        try:
+            made = canary(with_cards, there, shape, "gs-trial", "trial", 0)
+            path = f"/api/v1/namespaces/{namespace}/pods"
+            self._server.call("POST", path, {"dryRun": "All"}, made)
+        except Impossible as error:
+            return Refusal(str(error), 422)
+        except ApiError as error:
+            return _refusal(error)
+        return None
+
+    # --- one question each ----------------------------------------------------------------------
+
+    def _may(self, namespace: str, rules: Sequence[Rule]) -> May | Refusal:
+        single = {
+            Rule(rule.resource, (verb,), rule.group): None for rule in rules for verb in rule.verbs
+        }
+        try:
+            return {rule: self._review(rule, namespace) for rule in single}
+        except ApiError as error:
+            return _refusal(error)
+        except msgspec.MsgspecError as error:
+            return Refusal(f"its answer cannot be understood: {error}")
+
+    def _review(self, rule: Rule, namespace: str) -> bool:
+        resource, _, part = rule.resource.partition("/")
+        asked = {"verb": rule.verbs[0], "group": rule.group, "resource": resource}
+        asked |= {"subresource": part, "namespace": namespace}
+        spec: dict[str, Any] = {"resourceAttributes": asked}
+        if self._user:
+            spec |= {"user": self._user, "groups": self._groups}
+        kind = "SubjectAccessReview" if self._user else "SelfSubjectAccessReview"
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
+        answer = self._server.call("POST", f"{AUTHORIZATION}/{kind.lower()}s", body=body)
+        return msgspec.json.decode(answer, type=_Review).status.allowed
+
+    def _own_name(self) -> str:
+        """Servers before 1.28 do not tell."""
+        path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        try:
+            answer = self._server.call("POST", path, body=body)
+            return msgspec.json.decode(answer, type=_SelfReview).status.user_info.username
+        except (ApiError, msgspec.MsgspecError):
+            return "this account"
+
+    def _absent(self, path: str, name: str) -> Refusal | None:
+        seen = self._read(f"{path}/{name}", Struct) if name else None
+        return seen if isinstance(seen, Refusal) else None
+
+    def _renewed(self) -> Mapping[str, Time] | Refusal:
+        leases = self._list(LEASES, _Lease)
+        if isinstance(leases, Refusal):
+            return leases
+        return {
+            lease.metadata.name: lease.spec.renew_time.timestamp()
+            for lease in leases
+            if lease.spec.renew_time
+        }
+
+    def _foreign(self) -> Mapping[str, int] | Refusal:
+        alive = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!="}
+        found = self._list("/api/v1/pods", _Pod, alive)
+        if isinstance(found, Refusal):
+            return found
+        cards: dict[str, int] = {}
+        for pod in found:
+            if pod.metadata.labels.get(MANAGED_BY) != OURS:
+                asked = (
+                    each.resources.limits.get(GPU_RESOURCE, "0") for each in pod.spec.containers
+                )
+                count = sum(int(text) for text in asked if text.isdecimal())
+                cards[pod.spec.node_name] = cards.get(pod.spec.node_name, 0) + count
+        return cards
+
+    def _read(self, path: str, kind: type[T]) -> T | Refusal:
+        try:
+            return msgspec.json.decode(self._server.call("GET", path), type=kind)
+        except ApiError as error:
+            return _refusal(error)
+        except msgspec.MsgspecError:
+            return Refusal("its answer is none of a Kubernetes API server")
+
+    def _list(
+        self, path: str, kind: type[T], selector: Mapping[str, str] | None = None
+    ) -> list[T] | Refusal:
+        pages: Any = _List  # which mypy cannot make a list of a kind that is known later
+        found: list[T] = []
+        query = {"limit": str(PAGE), **(selector or {})}
+        try:
+            while True:
+                page = msgspec.json.decode(self._server.call("GET", path, query), type=pages[kind])
+                found += page.items
+                if not page.metadata.continue_:
+                    return found
+                query["continue"] = page.metadata.continue_
+        except ApiError as error:
+            return _refusal(error)
+        except msgspec.MsgspecError as error:
+            return Refusal(f"its answer cannot be understood: {error}")
+
+
+def _refusal(error: ApiError) -> Refusal:
+    return Refusal(str(error), error.code)
+
+
+def _date(text: str) -> Time | None:
+    try:
+        return parsedate_to_datetime(text).timestamp()
+    except ValueError:
+        return None

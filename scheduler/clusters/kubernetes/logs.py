@@ -1,0 +1,311 @@
+"""What pods print, kept as files while they live: followed through the API server.
+
+A thread follows each pod, up to a number; where there are more pods than that, each is caught up
+with every few seconds instead, but for those that are about to leave. Whatever ends a stream, the
+next one goes on exactly where it was (seams.py): after an error, a silence, a daemon's death.
+
+Beside each log lies the place to go on from, written only when what it speaks of is on the disk.
+It may be of a little earlier, never of later, than what the log has, and that is all a seam needs.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+import structlog
+
+from scheduler import run_logs as logs
+from scheduler.clusters.kubernetes import pods
+from scheduler.clusters.kubernetes.client import ApiError, Server
+from scheduler.clusters.kubernetes.log_resume import Place, Seam, place_of
+from scheduler.clusters.kubernetes.manifests import CONTAINER
+from scheduler.clusters.kubernetes.pods import KubePod
+
+STREAMS = 256
+SILENT_SECONDS = 30.0  # then it is asked once more, for a server may hang
+SEEK_SECONDS = 5.0  # for a stream to come to our place
+NOTE_SECONDS = 5.0  # between two places that are written down
+CATCH_UP_SECONDS = 10.0  # between two answers for one pod, where there are too many to follow
+LIVE_SECONDS = 1.0  # without an answer: a kubelet begins to answer with the first line
+PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.2, 60.0  # after an answer that brought nothing; doubles
+END_SECONDS = 2.0  # for the threads to end, of which one may wait for a server that hangs
+MISSED = b"\n[epoch-scheduler] lines are missing here: the node had put them away\n"
+
+log = structlog.get_logger("scheduler.kubernetes")
+
+
+@dataclass(slots=True, eq=False)
+class _Log:
+    """One pod's. What can change is below the lock, but for its file and its place: a log is in the
+    hands of one thread at a time."""
+
+    kube: KubePod
+    file: Path
+    place: Place
+    noted: Place
+    noted_at: float = 0.0
+    due: float | None = None  # none: in the hands of a thread
+    idle: int = 0  # answers in a row that brought nothing
+    there: bool = True  # the pod, as far as is known
+    done: bool = False  # there is nothing more to come
+    lost: bool = False  # the last answer did not come to our place
+    leaving_at: float | None = None  # it was asked to be drained
+    tried_at: float = 0.0  # the last time that asking failed
+    asked_at: float | None = None  # while there is a stream that goes on
+    heard: bool = False  # anything on it
+
+    @property
+    def beside(self) -> Path:
+        return self.file.with_suffix(".place")
+
+    @property
+    def leaving(self) -> bool:
+        return self.leaving_at is not None or self.kube.metadata.deletion_timestamp is not None
+
+
+class Logs:
+    """Of one namespace; for any thread."""
+
+    def __init__(self, server: Server, namespace: str, root: Path, streams: int = STREAMS) -> None:
+        self._server, self._root, self._streams = server, root, streams
+        self._pods = f"/api/v1/namespaces/{namespace}/pods"
+        self._changed = threading.Condition(threading.Lock())
+        self._logs: dict[str, _Log] = {}  # by the pod's name
+        self._due: list[tuple[float, int, _Log]] = []  # a heap; what is not as in the log is stale
+        self._numbers = count()
+        self._threads: list[threading.Thread] = []
+        self._open = 0  # logs of which more is to come
+        self._ended = False
+
+    def follow(self, there: Mapping[str, KubePod]) -> None:
+        """These are the pods by now. Returns at once."""
+        with self._changed:
+            for name, kube in there.items():
+                known = self._logs.get(name)
+                if known and (known.kube.metadata.uid == kube.metadata.uid or not known.done):
+                    self._look(known, kube)
+                else:
+                    self._meet(name, kube)
+            for name in self._logs.keys() - there.keys():
+                if self._logs[name].done:
+                    del self._logs[name]
+                elif self._logs[name].there:
+                    self._logs[name].there = False
+                    self._hurry(self._logs[name])
+
+    def drained(self, leaving: Iterable[KubePod], seconds: float) -> bool:
+        """Whether these pods may be deleted: of those that have ended all that they said is kept,
+        and the others are being followed. Or they have been waited for so long in vain."""
+        with self._changed:
+            drained = [self._drained(kube, seconds) for kube in leaving]
+        return all(drained)
+
+    def stop(self) -> None:
+        """Nothing is written after this; the server's streams are closed."""
+        with self._changed:
+            self._ended = True  # first: of a stream that is cut, what comes is not what was sent
+            self._changed.notify_all()
+        self._server.close()
+        until = time.monotonic() + END_SECONDS
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+
+    # -- below the lock --------------------------------------------------------------------------
+
+    def _meet(self, name: str, kube: KubePod) -> None:
+        whose = pods.claim(kube.metadata)
+        if whose is None or not logs.valid_job_id(whose.key[0]) or _waits(kube):
+            return
+        file = logs.log_path(self._root, *whose.key, whose.rank)
+        place = _noted(file.with_suffix(".place"))
+        known = self._logs[name] = _Log(kube, file, place, place)
+        self._open += 1
+        self._queue(known, 0.0)
+        if len(self._threads) < min(self._open, self._streams):
+            thread = threading.Thread(target=self._work, name="logs", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _look(self, known: _Log, kube: KubePod) -> None:
+        before, known.kube = known.kube, kube
+        if before is kube or known.done:
+            return
+        news = pods.over(kube) > pods.over(before)
+        if news or (kube.metadata.deletion_timestamp and not before.metadata.deletion_timestamp):
+            self._hurry(known)
+
+    def _drained(self, kube: KubePod, seconds: float) -> bool:
+        known, now = self._logs.get(kube.metadata.name), time.monotonic()
+        if known is None or known.done or kube.metadata.deletion_timestamp:
+            return True
+        if known.leaving_at is None:
+            known.leaving_at = now
+            self._hurry(known)
+        if not pods.over(known.kube):
+            # What it says from now on can still be asked for while it leaves.
+            answers = known.heard or (known.asked_at or now) < now - LIVE_SECONDS
+            if (known.asked_at and answers) or known.tried_at > known.leaving_at:
+                return True
+        if now - known.leaving_at <= seconds:
+            return False
+        log.warning("log_not_drained", file=str(known.file))
+        return True
+
+    def _hurry(self, known: _Log) -> None:
+        known.idle = 0
+        if known.due is not None:
+            self._queue(known, 0.0)
+
+    def _queue(self, known: _Log, pause: float) -> None:
+        known.due = time.monotonic() + pause
+        heapq.heappush(self._due, (known.due, next(self._numbers), known))
+        self._changed.notify()
+
+    @property
+    def _crowded(self) -> bool:
+        return self._open > self._streams
+
+    # -- threads ---------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while known := self._next():
+            pause = self._pause_after(known)
+            with self._changed:
+                known.asked_at, known.heard = None, False
+                if pause is None:
+                    known.done = True
+                    self._open -= 1
+                else:
+                    self._queue(known, pause)
+
+    def _next(self) -> _Log | None:
+        with self._changed:
+            while not self._ended:
+                while self._due and self._due[0][0] != self._due[0][2].due:
+                    heapq.heappop(self._due)
+                wait = self._due[0][0] - time.monotonic() if self._due else None
+                if wait is not None and wait <= 0:
+                    known = heapq.heappop(self._due)[2]
+                    known.due = None
+                    return known
+                self._changed.wait(wait)
+        return None
+
+    def _pause_after(self, known: _Log) -> float | None:
+        """Let it have its turn. None: that was all."""
+        began = time.monotonic()
+        try:
+            if self._turn(known):
+                return None
+        except ApiError as error:
+            known.tried_at = time.monotonic()
+            if self._ended or (error.code == 404 and not known.there):
+                return None
+            if error.code == 400 and pods.over(known.kube):  # its container has left, or never was
+                return None
+            tell = log.debug if error.passing or known.idle else log.warning
+            tell("log_not_heard", file=str(known.file), error=str(error))
+        except OSError as error:
+            known.tried_at = time.monotonic()
+            log.warning("log_not_kept", file=str(known.file), error=str(error))
+        except Exception:  # of a thread nobody waits for: it must not end unheard
+            log.exception("bug", file=str(known.file))
+        if time.monotonic() - began > NOTE_SECONDS:
+            known.idle = 0  # it was a stream that went on for a while
+        pause: float = min(PAUSE_SECONDS * 2.0 ** min(known.idle, 9), PAUSE_MAX_SECONDS)
+        known.idle += 1
+        return max(pause, CATCH_UP_SECONDS) if self._crowded and not known.leaving else pause
+
+    def _turn(self, known: _Log) -> bool:
+        """Ask once, and keep what comes. Whether there will never be more."""
+        over = pods.over(known.kube)
+        # Only a whole answer tells that our place is not there any more.
+        follow = (known.leaving or not self._crowded) and not known.lost
+        query = {"container": CONTAINER, "timestamps": "true"}
+        query |= {"follow": "true"} if follow else {}
+        query |= {"sinceTime": since} if (since := known.place.since()) else {}
+        path = f"{self._pods}/{known.kube.metadata.name}/log"
+        kept = _size(known.file)
+        seam, ended, brought = Seam(known.place, kept), False, False
+        known.asked_at = time.monotonic() if follow else None
+        try:
+            with self._server.stream(path, query, SILENT_SECONDS) as pieces:
+                for piece in pieces:
+                    known.heard = True
+                    brought = self._keep(known, seam.new(piece), seam.place) or brought
+                    if self._ended or self._leaves(known, seam):
+                        break
+                else:
+                    ended = True
+            if ended and seam.missed:
+                after = Place(known.place.moment, kept + len(MISSED), gone=True)
+                brought = self._keep(known, MISSED, after)
+        finally:
+            known.lost = known.heard and follow and not seam.met
+            self._note(known)
+        known.idle = 0 if brought else known.idle
+        return ended and over and seam.met and not brought
+
+    def _leaves(self, known: _Log, seam: Seam) -> bool:
+        """Whether a stream has to end: others wait for this thread, or it leads nowhere."""
+        if known.asked_at is None:
+            return False
+        since = time.monotonic() - known.asked_at
+        waited_for = self._crowded and not known.leaving and since > CATCH_UP_SECONDS
+        return waited_for or (not seam.met and since > SEEK_SECONDS)
+
+    def _keep(self, known: _Log, words: bytes, place: Place) -> bool:
+        """Whether there was anything to keep. The place counts only when the words are written."""
+        if self._ended:
+            return False
+        if words:
+            with _opened(known.file) as file:
+                file.write(words)
+        known.place = place
+        if time.monotonic() - known.noted_at > NOTE_SECONDS:
+            self._note(known)
+        return bool(words)
+
+    def _note(self, known: _Log) -> None:
+        if known.place == known.noted or self._ended:
+            return
+        with _opened(known.file) as file:
+            os.fdatasync(file.fileno())
+        fresh = known.beside.with_suffix(".place.new")
+        fresh.write_bytes(msgspec.json.encode(known.place))
+        fresh.replace(known.beside)
+        known.noted, known.noted_at = known.place, time.monotonic()
+
+
+def _waits(kube: KubePod) -> bool:
+    """There is nothing yet that could say anything, or there never will be."""
+    return kube.status.phase in ("", "Pending") or not kube.status.container_statuses
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _noted(path: Path) -> Place:
+    try:
+        return place_of(path.read_bytes())
+    except OSError:
+        return Place()
+
+
+def _opened(path: Path) -> BinaryIO:
+    """To write behind what is there. Open no longer than needed: there may be hundreds."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab")

@@ -1,0 +1,409 @@
+"""What a run is made of on a cluster: from its launch to manifests, as plain dicts. Pure.
+
+All of a run's objects carry the name of its attempt, and its owner, a ConfigMap, owns the others:
+whoever deletes that one, deletes all. Nothing of one attempt refers to another's, so a deletion
+that is still on its way can never hit the next one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from scheduler.access.user_table import User
+from scheduler.clusters import library_renewal as renewal
+from scheduler.clusters.environment import command, environment
+from scheduler.clusters.kubernetes import pods
+from scheduler.clusters.kubernetes.volumes import PATHS, Place, volumes
+from scheduler.core.images import has
+from scheduler.core.model import JobSpec, Launch, Node, RunKey, Share
+
+Manifest = dict[str, Any]  # JSON
+
+CONTAINER = "main"
+TOKEN = "token"  # the key of the job's token in its Secret
+NODE_PORTS = range(30_000, 32_768)  # of a Service; other ports are the node's own
+DEVICES = "/var/run/nvidia-container-devices"  # a mount below it asks for a card
+UNREACHABLE_SECONDS = 120  # a node may be silent for so long before its pods are given up
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What is the same for all pods of this cluster."""
+
+    server: str  # where a training reports to
+    namespace: str = "default"
+    image: str = ""  # of jobs that name none
+    inject: str = "env"  # how a chosen card gets into a pod: "env", "volume" or "annotation"
+    runtime_class: str = ""  # of pods with chosen cards
+    binding: str = "affinity"  # or "node_name", which goes past the cluster's own scheduler
+    priority_class: str = ""
+    pull_secrets: tuple[str, ...] = ()
+    pull_policy: str = ""
+    users: Mapping[str, User] = field(default_factory=dict)  # who do not run as all the others
+    run_as_user: int = 1000
+    cpu: str = "1"
+    memory: str = ""
+    shm_mib: int = 8192
+    grace_seconds: int = 30
+    heartbeat_seconds: int = 30
+    custom: Place = field(default_factory=Place)
+    snapshots: Place = field(default_factory=Place)
+    data: Place = field(default_factory=Place)
+    http: str = ""  # where a training without gRPC reports to; empty: nowhere
+    library: renewal.Files = field(default_factory=dict)  # of today; none: nobody is given it
+
+
+def manifests(launch: Launch, nodes: Sequence[Node], shape: Shape) -> list[Manifest]:
+    """In the order in which they are to be created, the owner first. Raises Impossible."""
+    key = launch.job_id, launch.attempt
+    parts = ranks(launch)
+    return [
+        _owner(launch, key),
+        _secret(launch, key),
+        *([_library(launch, shape)] if _renewed(launch, shape) else []),
+        *_services(launch, key, len(parts)),
+        *(_pod(launch, rank, share, nodes, shape) for rank, share in enumerate(parts)),
+    ]
+
+
+def owned(manifest: Manifest, owner: Mapping[str, Any]) -> Manifest:
+    """The same, by this owner as the server returned it. Not a finalizer: nothing can get stuck."""
+    reference = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+    }
+    return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [reference]}}
+
+
+def ports_name(run: str) -> str:
+    """Of the Service that opens a run's ports."""
+    return f"{run}-ports"
+
+
+def library_name(key: RunKey) -> str:
+    """Of the ConfigMap with the library's files, for a run that is given them."""
+    return f"{pods.run_name(key)}-library"
+
+
+def ranks(launch: Launch) -> list[tuple[Share, ...]]:
+    """The shares of each pod: there is one pod for each node, or one without any GPU."""
+    nodes = sorted({share.node for share in launch.shares})
+    return [tuple(s for s in launch.shares if s.node == node) for node in nodes] or [()]
+
+
+def spec_hash(launch: Launch) -> str:
+    """The same for the same launch, whatever the cluster's settings have become since."""
+    asked = msgspec.to_builtins(launch)
+    del asked["token"]
+    text = json.dumps(asked, sort_keys=True)
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def told(launch: Launch, nodes: Sequence[Node], shape: Shape, rank: int = 0) -> dict[str, str]:
+    """The environment of this rank's training, the token in it."""
+    part = ranks(launch)[rank]
+    key = launch.job_id, launch.attempt
+    hosts = [f"r{rank}.{pods.run_name(key)}" for rank in range(len(ranks(launch)))]
+    cards = next((node.gpus for node in nodes if part and node.name == part[0].node), ())
+    own = environment(
+        launch,
+        cards,
+        shape.server,
+        PATHS,
+        rank=rank,
+        heartbeat_seconds=shape.heartbeat_seconds,
+        hosts=hosts if len(hosts) > 1 else (),
+        http=shape.http,
+        renewed=_renewed(launch, shape),
+    )
+    if part and not _chosen(part):  # which cards it will be is the kubelet's to know
+        del own["CUDA_VISIBLE_DEVICES"], own["NVIDIA_VISIBLE_DEVICES"]
+    mib = str(min((share.memory_mib for share in part), default=0))
+    return {
+        "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+        **own,
+        **({"NVIDIA_GPU_MEMORY_REQUEST": mib, "NVIDIA_GPU_MEMORY_LIMIT": mib} if part else {}),
+        **_devices(part, shape),
+    }
+
+
+def notes(spec: JobSpec, shape: Shape) -> list[str]:
+    """What a person should know whose job runs here: a line each."""
+    said = []
+    if not (spec.snapshots_dir or shape.snapshots.kind):
+        said.append("/snapshots does not outlive a run: no snapshots_dir was given")
+    if not spec.custom_dir:
+        said.append("/custom is nowhere: no custom_dir was given")
+    return said
+
+
+# --- one of each --------------------------------------------------------------------------------
+
+
+def _owner(launch: Launch, key: RunKey) -> Manifest:
+    about = f"Whoever deletes this ends attempt {launch.attempt} of job {launch.job_id}."
+    meta = _meta(launch, pods.run_name(key))
+    if ports := _node_ports(launch.spec):
+        meta["annotations"][pods.PORTS] = ",".join(str(host) for host, _ in ports)
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": meta,
+        "data": {"about": about},
+    }
+
+
+def _secret(launch: Launch, key: RunKey) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": _meta(launch, pods.run_name(key)),
+        "type": "Opaque",
+        "stringData": {TOKEN: launch.token},
+    }
+
+
+def _library(launch: Launch, shape: Shape) -> Manifest:
+    """Without the labels by which a run's owner is known."""
+    meta = _meta(launch, library_name((launch.job_id, launch.attempt)))
+    meta["labels"] = {pods.MANAGED_BY: pods.OURS}
+    made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "immutable": True}
+    return {**made, "data": dict(shape.library)}
+
+
+def _renewed(launch: Launch, shape: Shape) -> bool:
+    """Only where the library of today is heard however it speaks."""
+    return launch.renew_library and bool(shape.library and shape.http)
+
+
+def _services(launch: Launch, key: RunKey, ranks: int) -> list[Manifest]:
+    """One where the ranks of a gang find each other, one for the ports that were asked for."""
+    name, selector = pods.run_name(key), pods.labels_of(key)
+    made = []
+    if ranks > 1:
+        spec = {"selector": selector, "clusterIP": "None", "publishNotReadyAddresses": True}
+        made.append((name, spec))
+    if ports := _node_ports(launch.spec):
+        opened = [
+            {"name": f"p{host}", "port": container, "nodePort": host} for host, container in ports
+        ]
+        spec = {"selector": {**selector, pods.RANK: "0"}, "type": "NodePort", "ports": opened}
+        made.append((ports_name(name), spec))
+    return [
+        {"apiVersion": "v1", "kind": "Service", "metadata": _meta(launch, name), "spec": spec}
+        for name, spec in made
+    ]
+
+
+def _node_ports(spec: JobSpec) -> list[tuple[int, int]]:
+    return [pair for pair in spec.ports if pair[0] in NODE_PORTS]
+
+
+def _meta(launch: Launch, name: str) -> Manifest:
+    return {
+        "name": name,
+        "labels": pods.labels_of((launch.job_id, launch.attempt)),
+        "annotations": {
+            pods.SPEC_HASH: spec_hash(launch),
+            f"{pods.DOMAIN}/name": launch.spec.name,
+            f"{pods.DOMAIN}/user": launch.spec.user,
+        },
+    }
+
+
+# --- the pod ------------------------------------------------------------------------------------
+
+
+def _pod(
+    launch: Launch, rank: int, part: tuple[Share, ...], nodes: Sequence[Node], shape: Shape
+) -> Manifest:
+    sources, mounts = _volumes(launch, part, shape)
+    spec: Manifest = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": shape.grace_seconds,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": _whose(shape.users.get(launch.spec.user, User()), shape),
+        **_bound(part, shape, claims=any("persistentVolumeClaim" in each for each in sources)),
+        **(_where_its_image_is(launch, nodes) if not part else {}),
+        "containers": [
+            {
+                "name": CONTAINER,
+                "image": launch.spec.image or shape.image,
+                "command": [_verbatim(word) for word in _command(launch, shape)],
+                "env": _env(launch, told(launch, nodes, shape, rank)),
+                "volumeMounts": mounts,
+                "terminationMessagePolicy": "FallbackToLogsOnError",
+                **_limits(part, shape),
+                **_opened(launch.spec if rank == 0 else None),
+                **({"imagePullPolicy": shape.pull_policy} if shape.pull_policy else {}),
+            }
+        ],
+        "volumes": sources,
+    }
+    key = launch.job_id, launch.attempt
+    if len(ranks(launch)) > 1:
+        spec |= {"hostname": f"r{rank}", "subdomain": pods.run_name(key)}
+    if shape.pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in shape.pull_secrets]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": _pod_meta(launch, rank, part, shape),
+        "spec": spec,
+    }
+
+
+def _command(launch: Launch, shape: Shape) -> list[str]:
+    words = command(launch.spec, PATHS)
+    return renewal.command(words) if _renewed(launch, shape) else words
+
+
+def _whose(user: User, shape: Shape) -> Manifest:
+    """As whom it runs."""
+    uid = shape.run_as_user if user.uid is None else user.uid
+    group, *others = user.groups or (uid,)
+    return {
+        "runAsNonRoot": uid != 0,
+        "runAsUser": uid,
+        "runAsGroup": group,
+        "fsGroup": group,
+        **({"supplementalGroups": others} if others else {}),
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def _pod_meta(launch: Launch, rank: int, part: tuple[Share, ...], shape: Shape) -> Manifest:
+    meta = _meta(launch, pods.pod_name((launch.job_id, launch.attempt), rank))
+    meta["labels"] |= {pods.RANK: str(rank)}
+    node, gpus = (part[0].node if part else ""), {s.gpu: s.memory_mib for s in part}
+    alloc = pods.Alloc(node, gpus, launch.epochs_done)
+    meta["annotations"][pods.ALLOC] = msgspec.json.encode(alloc).decode()
+    if shape.inject == "annotation" and _chosen(part):
+        cards = ",".join(f"{pods.CDI_KIND}={share.gpu}" for share in part)
+        meta["annotations"][f"nvidia.cdi.k8s.io/container.{CONTAINER}"] = cards
+    return meta
+
+
+def _bound(part: tuple[Share, ...], shape: Shape, claims: bool) -> Manifest:
+    """What holds it on its node, and where it stands among the cluster's other pods. A volume that
+    waits for its first consumer waits for the cluster's own scheduler to tell it of that."""
+    spec: Manifest = {
+        "tolerations": [
+            {"key": pods.GPU_RESOURCE, "operator": "Exists"},
+            {"key": f"{pods.DOMAIN}/owned", "operator": "Exists"},
+            {
+                "key": "node.kubernetes.io/unreachable",
+                "operator": "Exists",
+                "effect": "NoExecute",
+                "tolerationSeconds": UNREACHABLE_SECONDS,
+            },
+        ]
+    }
+    if shape.priority_class:
+        spec["priorityClassName"] = shape.priority_class
+    if _chosen(part) and shape.runtime_class:
+        spec["runtimeClassName"] = shape.runtime_class
+    if part and shape.binding == "node_name" and not claims:
+        spec["nodeName"] = part[0].node
+    elif part:
+        spec |= _one_of([part[0].node])
+    return spec
+
+
+def _where_its_image_is(launch: Launch, nodes: Sequence[Node]) -> Manifest:
+    there = [node.name for node in nodes if has(node.images, launch.spec.image)]
+    return _one_of(there) if 0 < len(there) < len(nodes) else {}
+
+
+def _one_of(nodes: Sequence[str]) -> Manifest:
+    fields = ({"key": "metadata.name", "operator": "In", "values": [node]} for node in nodes)
+    required = {"nodeSelectorTerms": [{"matchFields": [field]} for field in fields]}
+    node = {"requiredDuringSchedulingIgnoredDuringExecution": required}
+    return {"affinity": {"nodeAffinity": node}}
+
+
+def _limits(part: tuple[Share, ...], shape: Shape) -> Manifest:
+    requests, limits = {"cpu": shape.cpu}, {}
+    if shape.memory:
+        requests["memory"] = limits["memory"] = shape.memory
+    if part and not _chosen(part):
+        limits[pods.GPU_RESOURCE] = str(len(part))
+    return {
+        "resources": {"requests": requests, "limits": limits},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+
+
+def _opened(spec: JobSpec | None) -> Manifest:
+    """Ports of the node itself. The cluster's scheduler sees to it that nobody else has them."""
+    own = [pair for pair in spec.ports if pair[0] not in NODE_PORTS] if spec else []
+    opened = [{"containerPort": container, "hostPort": host} for host, container in own]
+    return {"ports": opened} if opened else {}
+
+
+def _env(launch: Launch, environ: Mapping[str, str]) -> list[Manifest]:
+    name = pods.run_name((launch.job_id, launch.attempt))
+    secret = {"secretKeyRef": {"name": name, "key": TOKEN}}
+    return [
+        {"name": variable, "valueFrom": secret}
+        if variable == "KUBEPROFILER_TOKEN"
+        else {"name": variable, "value": _verbatim(value)}
+        for variable, value in sorted(environ.items())
+    ]
+
+
+def _verbatim(word: str) -> str:
+    """The kubelet replaces $(NAME), and $$ by one dollar."""
+    return word.replace("$", "$$")
+
+
+# --- cards --------------------------------------------------------------------------------------
+
+
+def _chosen(part: tuple[Share, ...]) -> bool:
+    """Whether we say which cards it gets; else the kubelet does."""
+    return bool(part) and not part[0].gpu.startswith(pods.SLOT)
+
+
+def _devices(part: tuple[Share, ...], shape: Shape) -> dict[str, str]:
+    """Always something, because images may ask for all. Where the kubelet chooses, it says."""
+    if part and not _chosen(part):
+        return {}
+    if not part or shape.inject == "annotation":
+        return {"NVIDIA_VISIBLE_DEVICES": "void"}
+    if shape.inject == "volume":
+        return {"NVIDIA_VISIBLE_DEVICES": DEVICES}
+    return {"NVIDIA_VISIBLE_DEVICES": ",".join(share.gpu for share in part)}
+
+
+def _volumes(
+    launch: Launch, part: tuple[Share, ...], shape: Shape
+) -> tuple[list[Manifest], list[Manifest]]:
+    """Its volumes, and where they are mounted."""
+    sources, mounts = volumes(launch.spec, shape.custom, shape.snapshots, shape.data)
+    memory = {"medium": "Memory", "sizeLimit": f"{shape.shm_mib}Mi"}
+    sources.append({"name": "shm", "emptyDir": memory})
+    mounts.append({"name": "shm", "mountPath": "/dev/shm"})
+    if shape.inject == "volume" and _chosen(part):
+        sources.append({"name": "gpus", "hostPath": {"path": "/dev/null"}})
+        mounts += [{"name": "gpus", "mountPath": f"{DEVICES}/{share.gpu}"} for share in part]
+    if _renewed(launch, shape):
+        name = library_name((launch.job_id, launch.attempt))
+        source, mount = renewal.volume(name, shape.library)
+        sources.append(source)
+        mounts.append(mount)
+    return sources, mounts

@@ -1,0 +1,54 @@
+"""Several namespaces of a Kubernetes cluster as one: whose job it is decides where its pods are."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+from scheduler.clusters.kubernetes.cluster import KubernetesCluster
+from scheduler.core.model import Action, Event, Launch, Node, Observed, RunKey
+from scheduler.core.ports import Put
+
+
+class Namespaces:
+    """Ports Cluster and Source; safe for any thread."""
+
+    def __init__(
+        self, everybody: KubernetesCluster, others: Mapping[str, KubernetesCluster]
+    ) -> None:
+        """`others`: by user, those who have another namespace; some may share one."""
+        self._everybody, self._others = everybody, others
+        self._all = list({id(each): each for each in (everybody, *others.values())}.values())
+        self._lock = threading.Lock()
+
+    def perform(self, action: Action) -> None:
+        if isinstance(action, Launch):
+            self._others.get(action.spec.user, self._everybody).perform(action)
+            return
+        for each in self._all:  # there is nothing to remove where it is not
+            each.perform(action)
+
+    def observe(self) -> Observed:
+        """Raises Unavailable before everything has been heard of."""
+        seen = [each.observe() for each in self._all]
+        pods = tuple(pod for one in seen for pod in one.pods)
+        # The first one's time: what was launched during these looks may not have been seen.
+        return Observed(seen[0].at, seen[0].nodes, pods)
+
+    def start(self, put: Put) -> None:
+        def news(_: Event) -> None:
+            with self._lock:  # so that no look is told after a later one
+                put(self.observe())
+
+        for each in self._all:
+            each.start(news)
+
+    def stop(self) -> None:
+        for each in self._all:
+            each.stop()
+
+    def owners(self) -> dict[str, RunKey]:
+        return {uid: key for each in self._all for uid, key in each.owners().items()}
+
+    def nodes(self) -> tuple[Node, ...]:
+        return self._everybody.nodes()

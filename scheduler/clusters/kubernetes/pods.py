@@ -1,0 +1,419 @@
+"""What a cluster's pods and nodes say, as the model has it: names, labels, verdicts. Pure.
+
+A run is rebuilt from its pods' labels and annotations alone, so a daemon that lost its state folder
+finds every card that is taken. (What a pod is made from: manifests.py.)
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Annotated
+
+import msgspec
+
+from scheduler.core.errors import Rejected
+from scheduler.core.images import canonical, has
+from scheduler.core.model import Failure, Gpu, JobId, Node, Pod, PodState, RunKey, Share, Time
+from scheduler.run_logs import out_of_memory_line
+
+DOMAIN = "epoch-scheduler.io"
+JOB, ATTEMPT, RANK = f"{DOMAIN}/job", f"{DOMAIN}/attempt", f"{DOMAIN}/rank"
+MANAGED_BY = "app.kubernetes.io/managed-by"
+OURS = "epoch-scheduler"
+SELECTOR = f"{MANAGED_BY}={OURS},{JOB}"
+
+ALLOC = f"{DOMAIN}/alloc"  # {"node": "n1", "gpus": {"GPU-..": 9216}, "epoch": 12}
+SPEC_HASH = f"{DOMAIN}/spec-hash"  # of the launch: tells it from another one under the same name
+PORTS = f"{DOMAIN}/ports"  # of a run's owner, if it has a Service with ports of all nodes
+GPUS = f"{DOMAIN}/gpus"  # of a node, by its administrator: a JSON list of model.Gpu
+
+GPU_RESOURCE = "nvidia.com/gpu"
+CDI_KIND = "k8s.device-plugin.nvidia.com/gpu"  # as its device plugin calls a card
+GPU_PRODUCT, GPU_MEMORY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory"  # of NVIDIA's discovery
+UPGRADE = "nvidia.com/gpu-driver-upgrade-state"  # by NVIDIA's operator
+SLOT = "slot-"  # begins what stands for a card where the kubelet chooses which one it is
+CARDS_MAX, MIB_MAX = 1023, 2**31 - 1  # of a node, of a card: what can be written down of them
+MEMORY_UNKNOWN_MIB = 16_384  # of a card whose node says how many there are, but not how large
+
+IMAGES_MAX, NAMES_MAX = 50, 5  # of images, and of names of each, that a kubelet tells at most
+
+NODE_SILENT_SECONDS = 60.0  # beyond a pod's grace, before a node that is not ready lost it
+
+# Phases in which the world, not the job, is to blame. See the kubelet's admission handlers.
+WORLD = frozenset(
+    {
+        "Evicted",
+        "NodeAffinity",
+        "NodeLost",
+        "NodeShutdown",
+        "Preempting",
+        "Shutdown",
+        "TaintToleration",
+        "Terminated",
+        "UnexpectedAdmissionError",
+    }
+)
+WORLD_PREFIX = "OutOf"  # OutOfcpu, OutOfmemory, OutOfnvidia.com/gpu, …
+NOT_ADMITTED = frozenset({"NodeAffinity", "TaintToleration", "UnexpectedAdmissionError"})
+NO_IMAGE = frozenset(
+    {
+        "ErrImageNeverPull",
+        "ErrImagePull",
+        "ImageInspectError",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "RegistryUnavailable",
+        "SignatureValidationFailed",
+    }
+)
+NO_CONTAINER = frozenset(
+    {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+)
+WORDS_MAX = 300  # characters of somebody else's message
+
+
+# --- what the server sends, as far as it matters here -------------------------------------------
+
+
+class Struct(msgspec.Struct, rename="camel", frozen=True):
+    """Fields that are not named here are skipped while they are read, which is most of a pod."""
+
+
+class Meta(Struct, frozen=True):
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None  # when its grace ends
+    deletion_grace_period_seconds: int | None = None
+
+
+class KubeObject(Struct, frozen=True):
+    """Of any kind."""
+
+    metadata: Meta
+
+
+class Ending(Struct, frozen=True):
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+    finished_at: datetime | None = None
+
+
+class Waiting(Struct, frozen=True):
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(Struct, frozen=True):
+    waiting: Waiting | None = None
+    terminated: Ending | None = None
+
+
+class ContainerStatus(Struct, frozen=True):
+    state: ContainerState = ContainerState()
+
+
+class Condition(Struct, frozen=True):
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+
+
+class PodSpec(Struct, frozen=True):
+    node_name: str = ""
+
+
+class PodStatus(Struct, frozen=True):
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    conditions: list[Condition] = []
+    container_statuses: list[ContainerStatus] = []
+
+
+class KubePod(Struct, frozen=True):
+    metadata: Meta
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class NodeSpec(Struct, frozen=True):
+    unschedulable: bool = False
+
+
+class ContainerImage(Struct, frozen=True):
+    names: list[str] | None = None  # of one whose name another one has now
+
+
+class NodeStatus(Struct, frozen=True):
+    allocatable: dict[str, str] = {}
+    conditions: list[Condition] = []
+    images: list[ContainerImage] | None = None
+
+
+class KubeNode(Struct, frozen=True):
+    metadata: Meta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+# --- names --------------------------------------------------------------------------------------
+
+
+def run_name(key: RunKey) -> str:
+    """Of all that belongs to one attempt. Eight characters of an id may be another job's, too: then
+    the server refuses the name, and the job is tried again under the next one."""
+    return f"gs-{key[0][:8]}-a{key[1]}"
+
+
+def pod_name(key: RunKey, rank: int) -> str:
+    return f"{run_name(key)}-r{rank}"
+
+
+def labels_of(key: RunKey) -> dict[str, str]:
+    return {MANAGED_BY: OURS, JOB: key[0], ATTEMPT: str(key[1])}
+
+
+class Alloc(msgspec.Struct, frozen=True):
+    """One pod's part of its run's shares, and the epoch it began at."""
+
+    node: str = ""
+    gpus: dict[str, int] = {}
+    epoch: int = 0
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """Whose pod it is and what it holds, as its labels and annotations say."""
+
+    key: RunKey
+    rank: int
+    shares: tuple[Share, ...]
+
+
+def claim(meta: Meta) -> Claim | None:
+    """None: the labels are not such as we write."""
+    try:
+        attempt, rank = int(meta.labels[ATTEMPT]), int(meta.labels.get(RANK, "0"))
+        alloc = msgspec.json.decode(meta.annotations.get(ALLOC, "{}"), type=Alloc)
+    except (KeyError, ValueError):  # msgspec's errors are ValueErrors
+        return None
+    shares = tuple(Share(alloc.node, gpu, mib) for gpu, mib in alloc.gpus.items())
+    return Claim((JobId(meta.labels.get(JOB, "")), attempt), rank, shares)
+
+
+# --- pods ---------------------------------------------------------------------------------------
+
+
+def seen(kube: KubePod, whose: Claim, now: Time, node_answers: bool) -> Pod:
+    """What a look at `now` makes of a pod."""
+    state, more = _state(kube, now, node_answers)
+    return Pod(*whose.key, state, whose.shares, whose.rank, **more)  # type: ignore[arg-type]  # by name
+
+
+def created_at(kube: KubePod, now: Time) -> Time:
+    """By the server's clock, which may be ahead of ours."""
+    created = kube.metadata.creation_timestamp
+    return min(now, created.timestamp()) if created else now
+
+
+def over(kube: KubePod) -> bool:
+    """No container of it will ever run again."""
+    return kube.status.phase in ("Succeeded", "Failed")
+
+
+def hindrance(kube: KubePod) -> tuple[str, bool]:
+    """Why a pod that is pending does not run yet, and whether its job is to blame."""
+    for status in kube.status.container_statuses:
+        if waiting := status.state.waiting:
+            if waiting.reason in NO_IMAGE:
+                return f"its image cannot be had: {sentence(waiting.reason, waiting.message)}", True
+            if waiting.reason in NO_CONTAINER:
+                return f"cannot start: {sentence(waiting.reason, waiting.message)}", True
+    for condition in kube.status.conditions:
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return f"no place for its pod: {sentence(condition.reason, condition.message)}", False
+    return "", False
+
+
+def _state(kube: KubePod, now: Time, node_answers: bool) -> tuple[PodState, dict[str, object]]:
+    if over(kube):
+        return _verdict(kube)
+    if leaving := kube.metadata.deletion_timestamp:
+        # What a node without a voice may still be doing is refused by its attempt, as far as it
+        # reports to us, or saves with the library (fence.py there); a script that saves by itself
+        # may still write into a shared folder. Nothing is placed on that node before it is heard of
+        # again.
+        if not node_answers and now > leaving.timestamp() + NODE_SILENT_SECONDS:
+            return _lost(f"node {kube.spec.node_name} does not answer")
+        return PodState.TERMINATING, {}
+    if kube.status.phase == "Pending" or not kube.status.phase:
+        return PodState.PENDING, {"reason": hindrance(kube)[0]}
+    return PodState.RUNNING, {}
+
+
+def _verdict(kube: KubePod) -> tuple[PodState, dict[str, object]]:
+    status, ending = kube.status, _ending(kube)
+    at = ending.finished_at.timestamp() if ending and ending.finished_at else None
+    if status.reason in WORLD or status.reason.startswith(WORLD_PREFIX):
+        refused = ending is None and _turned_away(status)
+        failure = Failure.REFUSED if refused else Failure.LOST
+        return _lost(sentence(status.reason, status.message), at, failure)
+    if _deleted_before(kube.metadata, ending):  # whatever it made of a stop that was not ours
+        return _lost("its pod was deleted", at)
+    for condition in status.conditions:
+        if condition.type == "DisruptionTarget" and condition.status == "True":
+            return _lost(sentence(condition.reason, condition.message), at)
+    if status.phase == "Succeeded":
+        return PodState.SUCCEEDED, {"exit_code": 0, "at": at}
+    if ending is None or ending.reason == "ContainerStatusUnknown":
+        return _lost(sentence(status.reason, status.message), at)
+    said = out_of_memory_line(ending.message.encode())
+    how: dict[str, object] = {"exit_code": ending.exit_code, "said": said, "at": at}
+    return PodState.FAILED, {**how, "reason": Failure.OUT_OF_MEMORY if said else _words(ending)}
+
+
+def _lost(
+    said: str, at: Time | None = None, failure: Failure = Failure.LOST
+) -> tuple[PodState, dict[str, object]]:
+    return PodState.FAILED, {"reason": failure, "said": said, "at": at}
+
+
+def _turned_away(status: PodStatus) -> bool:
+    """By its node."""
+    return status.reason in NOT_ADMITTED or status.reason.startswith(WORLD_PREFIX)
+
+
+def _ending(kube: KubePod) -> Ending | None:
+    """Of its container: there is one."""
+    endings = [status.state.terminated for status in kube.status.container_statuses]
+    return next((ending for ending in endings if ending), None)
+
+
+def _deleted_before(meta: Meta, ending: Ending | None) -> bool:
+    """Whether somebody asked for the deletion before the container ended by itself."""
+    if meta.deletion_timestamp is None:
+        return False
+    grace = timedelta(seconds=meta.deletion_grace_period_seconds or 0)
+    ended = ending.finished_at if ending else None
+    return ended is None or ended >= meta.deletion_timestamp - grace
+
+
+def _words(ending: Ending) -> str:
+    if ending.reason == "OOMKilled":  # not a GPU's: more room there would not help
+        return "killed: it used more of the machine's memory than a pod may"
+    if ending.reason in ("StartError", "ContainerCannotRun"):
+        return f"cannot start: {sentence('', ending.message)}"
+    if ending.exit_code > 128:
+        try:
+            return f"killed by {signal.Signals(ending.exit_code - 128).name}"
+        except ValueError:
+            pass
+    return f"exit code {ending.exit_code}"
+
+
+def sentence(reason: str, message: str) -> str:
+    line = " ".join(message.split())[:WORDS_MAX]
+    return f"{reason}: {line}" if reason and line else reason or line
+
+
+# --- nodes --------------------------------------------------------------------------------------
+
+
+class _Card(msgspec.Struct, frozen=True):
+    """A GPU as a node's annotation has it. It may say more."""
+
+    uuid: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
+    index: Annotated[int, msgspec.Meta(ge=0, le=CARDS_MAX)]
+    type: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
+    memory_mib: Annotated[int, msgspec.Meta(ge=1, le=MIB_MAX)]
+    reserved_mib: Annotated[int, msgspec.Meta(ge=0, le=MIB_MAX)] = 0
+    strange_mib: Annotated[int, msgspec.Meta(ge=0, le=MIB_MAX)] = 0
+    fault: Annotated[str, msgspec.Meta(max_length=1000)] = ""
+    lost: bool = False
+
+
+def node_seen(kube: KubeNode, image: str | None = None) -> Node:
+    """`image` is that of jobs that name none, where no image is ever pulled.
+
+    Raises Rejected if what the node says of its GPUs cannot be."""
+    upgraded = upgrades(kube)
+    return Node(
+        kube.metadata.name,
+        gpus_of(kube),
+        labels=tuple(sorted(kube.metadata.labels.items())),
+        ready=answers(kube) and not kube.spec.unschedulable and not upgraded,
+        leave="its driver is being replaced" if upgraded else "",
+        images=None if image is None else images_of(kube, image),
+    )
+
+
+def images_of(kube: KubeNode, default: str) -> frozenset[str] | None:
+    """None: it does not tell of all that it has. A kubelet that cannot ask tells of none."""
+    told = [each.names or [] for each in kube.status.images or ()]
+    if not 0 < len(told) < IMAGES_MAX or any(len(names) >= NAMES_MAX for names in told):
+        return None
+    names = frozenset(filter(None, (canonical(name) for names in told for name in names)))
+    return names | {""} if default and has(names, default) else names
+
+
+def upgrades(kube: KubeNode) -> bool:
+    """Whether its driver is being replaced, which waits until nobody uses a card. (Its turn may be
+    long in coming: until then, the node is as good as any.)"""
+    state = kube.metadata.labels.get(UPGRADE, "")
+    return state not in ("", "unknown", "upgrade-done", "upgrade-required")
+
+
+def answers(kube: KubeNode) -> bool:
+    return any(c.type == "Ready" and c.status == "True" for c in kube.status.conditions)
+
+
+def gpus_of(kube: KubeNode) -> tuple[Gpu, ...]:
+    """Those that the kubelet hands out, unknown by name. Only where it hands out none are those
+    believed that somebody has declared: else others could be given the same ones."""
+    return slots(kube) or declared(kube)
+
+
+def declared(kube: KubeNode) -> tuple[Gpu, ...]:
+    """By its annotation. Raises Rejected if that cannot be."""
+    meta = kube.metadata
+    try:
+        cards = msgspec.json.decode(meta.annotations.get(GPUS, "[]"), type=list[_Card])
+    except msgspec.MsgspecError as error:
+        raise Rejected(f"node {meta.name}: annotation {GPUS}: {error}") from error
+    for field in ("uuid", "index"):
+        if len({getattr(card, field) for card in cards}) < len(cards):
+            raise Rejected(f"node {meta.name}: annotation {GPUS}: one {field} twice")
+    gpus = (Gpu(**msgspec.structs.asdict(card)) for card in cards)
+    return tuple(sorted(gpus, key=lambda gpu: gpu.index))
+
+
+def listed(gpus: Sequence[Gpu]) -> str:
+    """The annotation as it is to be written."""
+    fields = _Card.__struct_fields__
+    cards = [_Card(**{name: getattr(gpu, name) for name in fields}) for gpu in gpus]
+    return msgspec.json.encode(cards).decode()
+
+
+def slots(kube: KubeNode) -> tuple[Gpu, ...]:
+    """One for each card that its kubelet hands out. Raises Rejected."""
+    labels, allocatable = kube.metadata.labels, kube.status.allocatable
+    count = _number(kube, "cards", allocatable.get(GPU_RESOURCE, ""), CARDS_MAX)
+    mib = _number(kube, "MiB", labels.get(GPU_MEMORY, ""), MIB_MAX) or MEMORY_UNKNOWN_MIB
+    words = labels.get(GPU_PRODUCT, "gpu").lower().split("-")
+    kind = "-".join(word for word in words if word not in ("nvidia", "tesla")) or "gpu"
+    return tuple(Gpu(f"{SLOT}{index}", index, kind, mib, whole=True) for index in range(count))
+
+
+def _number(kube: KubeNode, of: str, text: str, most: int) -> int:
+    """0: it says nothing of it."""
+    number = int(text) if text.isdecimal() else 0
+    if number > most:
+        raise Rejected(f"node {kube.metadata.name}: {text} {of}: at most {most} can be")
+    return number

@@ -1,0 +1,124 @@
+"""The requests that make a run's objects and take them away. Remembers nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from scheduler.clusters.kubernetes import pods
+from scheduler.clusters.kubernetes.client import ApiError, Server
+from scheduler.clusters.kubernetes.manifests import Manifest, owned, ports_name
+from scheduler.core.model import RunKey
+
+PLURALS = {"ConfigMap": "configmaps", "Secret": "secrets", "Service": "services", "Pod": "pods"}
+INVALID = (400, 413, 422)  # what was asked for cannot be, here or anywhere
+PORT_TAKEN = "already allocated"  # in the words in which a port that others have is refused
+
+
+class _Events(pods.Struct, frozen=True):
+    items: tuple[pods.Waiting, ...] = ()  # an event has a reason and a message as well
+
+
+class Runs:
+    """For any thread; one run is for one at a time. Raises ApiError, whatever goes wrong."""
+
+    def __init__(self, server: Server, namespace: str) -> None:
+        self._server = server
+        self._path = f"/api/v1/namespaces/{namespace}"
+
+    def create(self, made: list[Manifest], saw: Callable[[bytes], None]) -> None:
+        """All of a run, or what of it is missing. `saw` is told of each pod as it is there."""
+        owner: dict[str, Any] | None = None
+        for manifest in made:
+            answer = self._create(owned(manifest, owner) if owner else manifest)
+            owner = owner or msgspec.json.decode(answer)
+            if manifest["kind"] == "Pod":
+                saw(answer)
+
+    def delete(self, kind: str, meta: pods.Meta) -> bytes | None:
+        """This very object, as it is now that it leaves. None: it is not there any more."""
+        body = {"preconditions": {"uid": meta.uid}, "propagationPolicy": "Background"}
+        try:
+            return self._server.call("DELETE", f"{self._named(kind)}/{meta.name}", body=body)
+        except ApiError as error:
+            if error.code == 404:
+                return None
+            if error.code != 409:
+                raise
+            conflict = error
+        there = self._found(kind, meta.name)  # another one, by now; or it is only in dispute
+        if there and there.uid == meta.uid:
+            raise conflict
+        return None
+
+    def delete_pods(self, key: RunKey) -> bool:
+        """All that there are, known to us or not. False: there were none."""
+        labels = ",".join(f"{name}={value}" for name, value in pods.labels_of(key).items())
+        gone = self._server.call("DELETE", self._named("Pod"), {"labelSelector": labels})
+        return bool(msgspec.json.decode(gone)["items"])
+
+    def delete_ports(self, owner: pods.Meta) -> None:
+        """Of the run that this ConfigMap owns, now: who collects the garbage may come too late for
+        its next attempt."""
+        there = self._found("Service", ports_name(owner.name))
+        if there and _alike(there, owner.labels):
+            self.delete("Service", there)
+
+    def warning(self, meta: pods.Meta) -> str:
+        """The newest that its node, or the cluster's scheduler, had to say about a pod."""
+        about = f"involvedObject.uid={meta.uid},type=Warning"
+        told = self._server.call("GET", f"{self._path}/events", {"fieldSelector": about})
+        events = msgspec.json.decode(told, type=_Events).items
+        return pods.sentence(events[-1].reason, events[-1].message) if events else ""
+
+    def _create(self, manifest: Manifest) -> bytes:
+        path = self._named(manifest["kind"])
+        try:
+            return self._server.call("POST", path, body=manifest)
+        except ApiError as error:
+            # A Service that is there is refused for its ports, before anybody looks at its name.
+            taken = error if PORT_TAKEN in str(error) else None
+            if error.reason != "AlreadyExists" and not taken:
+                raise
+        named = f"{path}/{manifest['metadata']['name']}"
+        if manifest["kind"] == "Secret":  # which we may write, but not read
+            return self._server.call("PUT", named, body=manifest)
+        try:
+            there = self._server.call("GET", named)
+        except ApiError as error:
+            if taken and error.code == 404:  # somebody else has them: no fault of the job's
+                raise ApiError(str(taken), 403, taken.reason) from taken
+            raise
+        return self._adopted(manifest, there)
+
+    def _adopted(self, manifest: Manifest, answer: bytes) -> bytes:
+        """The answer to an earlier attempt to create it was lost, or it is in the way."""
+        there, wanted = (
+            msgspec.json.decode(answer, type=pods.KubeObject).metadata,
+            manifest["metadata"],
+        )
+        if not _alike(there, wanted["labels"]):
+            raise ApiError(f"the name {there.name} is taken by another job", 403, "AlreadyExists")
+        hashed = pods.SPEC_HASH
+        if there.annotations.get(hashed) == wanted["annotations"][hashed]:
+            return answer
+        self.delete(manifest["kind"], there)
+        raise ApiError(f"{there.name} is of another launch: it has to leave first", 409)
+
+    def _found(self, kind: str, name: str) -> pods.Meta | None:
+        try:
+            there = self._server.call("GET", f"{self._named(kind)}/{name}")
+        except ApiError as error:
+            if error.code == 404:
+                return None
+            raise
+        return msgspec.json.decode(there, type=pods.KubeObject).metadata
+
+    def _named(self, kind: str) -> str:
+        return f"{self._path}/{PLURALS[kind]}"
+
+
+def _alike(meta: pods.Meta, labels: Mapping[str, str]) -> bool:
+    return all(meta.labels.get(name) == value for name, value in labels.items())

@@ -1,0 +1,43 @@
+"""Whose token this is, as the API server tells: TokenReview."""
+
+from __future__ import annotations
+
+import msgspec
+
+from scheduler.clusters.kubernetes.client import ApiError, Server
+from scheduler.core.errors import Unavailable
+
+REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
+
+
+class _User(msgspec.Struct, frozen=True):
+    username: str = ""
+
+
+class _Status(msgspec.Struct, frozen=True):
+    authenticated: bool = False
+    audiences: tuple[str, ...] = ()
+    user: _User = _User()
+
+
+class _Review(msgspec.Struct, frozen=True):
+    status: _Status = _Status()
+
+
+def review(server: Server, audience: str, token: str) -> str | None:
+    """The name that Kubernetes has for whom it was made, to be shown to this audience. None: it is
+    not good, not any more, or not for us. Raises Unavailable if the server cannot tell."""
+    asked = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenReview",
+        "spec": {"token": token, "audiences": [audience]},
+    }
+    try:
+        answer = server.call("POST", REVIEWS, body=asked)
+        status = msgspec.json.decode(answer, type=_Review).status
+    except (ApiError, msgspec.MsgspecError) as error:
+        raise Unavailable(f"Kubernetes cannot tell whose token this is: {error}") from error
+    # A server that knows nothing of audiences names none: then the token may be for anybody.
+    if status.authenticated and audience in status.audiences:
+        return status.user.username
+    return None

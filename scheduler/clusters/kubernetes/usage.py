@@ -1,0 +1,113 @@
+"""What agents report of the nodes of a cluster, entered into what its server shows. Does no I/O.
+
+A pod is known by its uid, also when the server tells of it no more: as long as a process of it is
+seen it is shown as one that was lost, and keeps its card.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from scheduler.core.fast_replace import replace
+from scheduler.core.model import (
+    Action,
+    Event,
+    Failure,
+    Gpu,
+    GpuKey,
+    Node,
+    Observed,
+    Pod,
+    PodState,
+    RunKey,
+    Share,
+)
+from scheduler.core.ports import Put
+from scheduler.gpus.usage import Books, Process, Report, Usage
+
+Used = Mapping[RunKey, tuple[Share, ...]]
+
+
+class Server(Protocol):
+    """The cluster as its server tells of it: ports Cluster and Source, and"""
+
+    def perform(self, action: Action) -> None: ...
+    def observe(self) -> Observed: ...
+    def start(self, put: Put) -> None: ...
+    def stop(self) -> None: ...
+    def owners(self) -> Mapping[str, RunKey]:
+        """Whose each pod is, by its uid."""
+
+    def nodes(self) -> tuple[Node, ...]:
+        """As they were last seen."""
+
+
+class Watched:
+    """Ports Cluster and Source; safe for any thread."""
+
+    def __init__(self, server: Server, reports: Callable[[], Sequence[Report]]) -> None:
+        self._server, self._reports, self._books = server, reports, Books()
+        self._owners: dict[str, RunKey] = {}  # by their uid: of all pods of which there is a trace
+        self._lock = threading.Lock()
+        self.perform, self.stop, self.nodes = server.perform, server.stop, server.nodes
+
+    @property
+    def usage(self) -> Mapping[GpuKey, Usage]:
+        """What was last seen on each card, for people."""
+        return self._books.usage
+
+    def observe(self) -> Observed:
+        return self._entered(self._server.observe())
+
+    def start(self, put: Put) -> None:
+        def news(event: Event) -> None:
+            put(self._entered(event) if isinstance(event, Observed) else event)
+
+        self._server.start(news)
+
+    def _entered(self, look: Observed) -> Observed:
+        with self._lock:
+            return self._with_reports(look, self._server.owners())
+
+    def _with_reports(self, look: Observed, owners: Mapping[str, RunKey]) -> Observed:
+        reports = self._reports()
+        traces = {p.pod for report in reports for card in report.cards for p in card.processes}
+        left = {uid: key for uid, key in self._owners.items() if uid in traces}
+        self._owners = {**left, **owners}
+        granted = {(pod.job_id, pod.attempt): pod.shares for pod in look.pods if pod.alive}
+        gpus, used = self._books.enter(reports, self._run_of, granted)
+        nodes = tuple(_with_cards(node, gpus) for node in look.nodes)
+        pods = tuple(_with_processes(pod, used) for pod in look.pods)
+        return replace(look, nodes=nodes, pods=(*pods, *_lost(look.pods, used)))
+
+    def _run_of(self, process: Process) -> RunKey | None:
+        return self._owners.get(process.pod)
+
+
+def _with_cards(node: Node, seen: Mapping[GpuKey, Gpu]) -> Node:
+    """What a card is called the server says, how it is its driver."""
+    gpus = tuple(_as_seen(gpu, seen.get((node.name, gpu.uuid), gpu)) for gpu in node.gpus)
+    return node if gpus == node.gpus else replace(node, gpus=gpus)
+
+
+def _as_seen(gpu: Gpu, seen: Gpu) -> Gpu:
+    fault = seen.fault or gpu.fault
+    return replace(seen, type=gpu.type, index=gpu.index, fault=fault, whole=gpu.whole)
+
+
+def _with_processes(pod: Pod, used: Used) -> Pod:
+    """A run has one pod on a node."""
+    there = {share.node for share in pod.shares}
+    takes = used.get((pod.job_id, pod.attempt), ())
+    own = tuple(share for share in takes if share.node in there)
+    return replace(pod, used=own) if own else pod
+
+
+def _lost(pods: Sequence[Pod], used: Used) -> Iterator[Pod]:
+    """What is left of pods that are gone."""
+    there = {(pod.job_id, pod.attempt) for pod in pods}
+    for key, shares in sorted(used.items()):
+        if key not in there:
+            yield Pod(*key, PodState.FAILED, shares, reason=Failure.LOST, used=shares)

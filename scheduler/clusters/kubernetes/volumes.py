@@ -1,0 +1,66 @@
+"""Where a job's /custom, /snapshots and /data come from on a cluster: paths of nodes, or claims."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from scheduler.clusters.environment import Paths
+from scheduler.core.errors import Impossible
+from scheduler.core.model import JobSpec
+
+PATHS = Paths()  # in the container
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one of a job's folders comes from: a path of the node, a claim, or nowhere ("")."""
+
+    kind: str = ""  # "host", "pvc"
+    claim: str = ""
+    root: str = "/"
+
+    @classmethod
+    def parse(cls, text: str) -> Place:
+        kind, _, rest = text.partition(":")
+        claim, slash, root = ("", "/", rest[1:]) if kind == "host" else rest.partition("/")
+        whole = text.startswith("host:/") or (kind == "pvc" and claim)
+        if text and (not whole or ".." in root.split("/")):
+            raise ValueError(f"{text!r} is not host:/PATH, pvc:CLAIM, pvc:CLAIM/PATH, or empty")
+        return cls(kind, claim, slash + root or "/") if text else cls()
+
+
+def volumes(
+    spec: JobSpec, custom: Place, snapshots: Place, data: Place
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The volumes of a pod, and where they are mounted. Raises Impossible."""
+    folders: dict[str, tuple[dict[str, Any], str]] = {
+        PATHS.snapshots: ({"emptyDir": {}}, "")  # the library wants one, however short its life
+    }
+    if spec.snapshots_dir or snapshots.kind:
+        folders[PATHS.snapshots] = _folder("--snapshots_dir", snapshots, spec.snapshots_dir)
+    if spec.custom_dir:
+        folders[PATHS.custom] = _folder("--custom_dir", custom, spec.custom_dir)
+    if data.kind:
+        folders[PATHS.data] = _folder("data", data, "")
+    sources, mounts = [], []
+    for path, (source, below) in folders.items():
+        name = path.strip("/")
+        sources.append({"name": name, **source})
+        mount = {"name": name, "mountPath": path}
+        mounts.append({**mount, "subPath": below} if below else mount)
+    return sources, mounts
+
+
+def _folder(asked: str, place: Place, wanted: str) -> tuple[dict[str, Any], str]:
+    """A volume, and the path below it. What is wanted has to be below the place's root."""
+    if not place.kind:
+        raise Impossible(f"{asked} {wanted}: this cluster has no place for it")
+    path = PurePosixPath(wanted or place.root)
+    if not path.is_relative_to(place.root) or ".." in path.parts:
+        raise Impossible(f"{asked} {wanted}: only what is in {place.root} can be mounted")
+    if place.kind == "host":
+        return {"hostPath": {"path": str(path), "type": "Directory"}}, ""
+    below = "/".join(path.parts[1:])
+    return {"persistentVolumeClaim": {"claimName": place.claim}}, below

@@ -1,0 +1,217 @@
+"""All objects of one kind that are of interest, as the server told of them: listed, then watched.
+
+What a watch tells is believed until the next full list, which comes soon, so nothing that it
+missed is missed for long. Versions of objects are numbers that grow (Kubernetes promises so since
+1.35, and etcd made them so before), hence what is older never replaces what is newer.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+import msgspec
+import structlog
+
+from scheduler.clusters.kubernetes.client import ApiError, Server
+from scheduler.clusters.kubernetes.pods import KubeObject, Meta
+
+PAGE = 500
+PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.2, 5.0  # after a failure; doubles
+TOLD_AFTER = 2  # failures in a row: one alone is the ordinary end of a watch
+SILENT_SECONDS = 5.0  # beyond the end of a watch, before we believe that it hangs
+
+log = structlog.get_logger("scheduler.kubernetes")
+
+
+class Thing(Protocol):
+    @property
+    def metadata(self) -> Meta: ...
+
+
+T = TypeVar("T", bound=Thing)
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = "0"
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _List(msgspec.Struct, Generic[T]):
+    metadata: _ListMeta
+    items: list[T]
+
+
+class _Head(msgspec.Struct):
+    """What kind of news a line of a watch is, before its object is read."""
+
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
+    object: msgspec.Raw
+
+
+class _Error(msgspec.Struct):
+    code: int = 0
+    message: str = ""
+    reason: str = ""
+
+
+class Mirror(Generic[T]):
+    """`changed` is called from a thread of its own after each change, and after each list."""
+
+    def __init__(
+        self,
+        server: Server,
+        path: str,
+        selector: str,
+        kind: type[T],
+        changed: Callable[[], None],
+        list_every_seconds: float,
+    ) -> None:
+        self._server, self._path, self._kind, self._changed = server, path, kind, changed
+        self._query = {"labelSelector": selector} if selector else {}
+        self._watch_seconds = max(1, int(list_every_seconds - SILENT_SECONDS))
+        pages: Any = _List  # which mypy cannot make a list of a kind that is known later
+        self._list_of = msgspec.json.Decoder(pages[kind])
+        self._one_of = msgspec.json.Decoder(kind)
+        self._lock = threading.Lock()
+        self._things: dict[str, T] = {}  # by name
+        self._listed = False
+        self._told = 0  # the server has told of everything up to this version
+        self._newest = 0  # that we have seen, perhaps in an answer before the watch told of it
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"watch {path}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """The server's streams are to be closed first."""
+        self._stop.set()
+        self._thread.join()
+
+    def things(self) -> dict[str, T] | None:
+        """None: nothing has been heard yet."""
+        with self._lock:
+            return dict(self._things) if self._listed else None
+
+    def get(self, name: str) -> T | None:
+        with self._lock:
+            return self._things.get(name)
+
+    def saw(self, answer: bytes) -> None:
+        """An object as an answer to a request of ours has it."""
+        thing = self._one_of.decode(answer)
+        version = _version(thing.metadata)
+        with self._lock:
+            if version > self._told:  # else the server has told of it, and of what came after
+                self._put(thing, version)
+
+    def forget(self, meta: Meta) -> None:
+        """It is not there any more, as an answer to a request of ours says."""
+        with self._lock:
+            known = self._things.get(meta.name)
+            if known and known.metadata.uid == meta.uid:
+                del self._things[meta.name]
+
+    # -- its thread ------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        failures, cached = 0, False  # a server's memory may be older than a daemon before us was
+        while not self._stop.is_set():
+            wait = 0.0
+            try:
+                self._list(cached)
+                if failures >= TOLD_AFTER:
+                    log.info("cluster_answers", what=self._path)
+                cached = True
+                self._changed()
+                self._watch()
+                failures = 0
+            except (ApiError, msgspec.MsgspecError) as error:
+                cached = False  # to be asked for what is newer than it has may be what ails it
+                failures += 1
+                wait = min(PAUSE_SECONDS * 2.0 ** min(failures - 1, 9), PAUSE_MAX_SECONDS)
+                if isinstance(error, ApiError):
+                    wait = max(wait, error.retry_after)
+                if failures == TOLD_AFTER and not self._stop.is_set():
+                    log.warning("cluster_does_not_answer", what=self._path, error=str(error))
+            except Exception:  # the entry of a thread: it must not end unheard
+                log.exception("bug", what=self._path)
+                wait = PAUSE_MAX_SECONDS
+            self._stop.wait(wait)
+
+    def _list(self, cached: bool) -> None:
+        """From the server's memory, if that is as new as what we know; else from its disk."""
+        query = {**self._query, "limit": str(PAGE)}
+        memory = {"resourceVersion": str(self._newest), "resourceVersionMatch": "NotOlderThan"}
+        page = self._page({**query, **memory} if cached else query)
+        found = {thing.metadata.name: thing for thing in page.items}
+        while page.metadata.continue_:
+            page = self._page({**query, "continue": page.metadata.continue_})
+            found.update((thing.metadata.name, thing) for thing in page.items)
+        self._replace(found, int(page.metadata.resource_version))
+
+    def _page(self, query: dict[str, str]) -> _List[T]:
+        page: _List[T] = self._list_of.decode(self._server.call("GET", self._path, query))
+        return page
+
+    def _replace(self, found: dict[str, T], version: int) -> None:
+        with self._lock:
+            if version < self._told:  # its disk was restored from a backup: believe it
+                self._things, self._newest = {}, version
+            since = {
+                name: thing
+                for name, thing in self._things.items()
+                if _version(thing.metadata) > version
+            }
+            self._things, self._told, self._listed = found | since, version, True
+            self._newest = max(version, self._newest)
+
+    def _watch(self) -> None:
+        query = {
+            **self._query,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": str(self._told),
+            "timeoutSeconds": str(self._watch_seconds),
+        }
+        until = time.monotonic() + self._watch_seconds + SILENT_SECONDS
+        silent_seconds = self._watch_seconds + SILENT_SECONDS
+        for line in self._server.lines(self._path, query, silent_seconds):
+            if line and self._heard(line):
+                self._changed()
+            if self._stop.is_set() or time.monotonic() > until:
+                return
+
+    def _heard(self, line: bytes) -> bool:
+        """Whether it changed anything."""
+        head = msgspec.json.decode(line, type=_Head)
+        if head.type == "ERROR":
+            error = msgspec.json.decode(head.object, type=_Error)
+            raise ApiError(error.message or "the watch failed", error.code, error.reason)
+        meta = msgspec.json.decode(head.object, type=KubeObject).metadata
+        version = _version(meta)
+        with self._lock:
+            self._told = max(self._told, version)
+            self._newest = max(self._newest, version)
+            if head.type == "BOOKMARK":
+                return False
+            if head.type == "DELETED":
+                known = self._things.get(meta.name)
+                if known and _version(known.metadata) <= version:
+                    del self._things[meta.name]
+            else:
+                self._put(self._one_of.decode(head.object), version)
+            return True
+
+    def _put(self, thing: T, version: int) -> None:
+        known = self._things.get(thing.metadata.name)
+        if known is None or _version(known.metadata) < version:
+            self._things[thing.metadata.name] = thing
+        self._newest = max(self._newest, version)
+
+
+def _version(meta: Meta) -> int:
+    return int(meta.resource_version or 0)

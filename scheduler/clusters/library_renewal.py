@@ -1,0 +1,71 @@
+"""The library of today in the place of an old one in an image: its files, and how they get there.
+
+It comes in a folder with nothing else in it, which is first on PYTHONPATH: nothing of the daemon's
+own environment gets into a training's. A script that has a copy beside itself, or runs Python with
+`-I` or `-E`, keeps its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from scheduler.core.errors import ConfigError
+
+PACKAGE = "kubernetesdlprofile"
+MOUNTED = "/opt/epoch-scheduler/library"  # in a container
+VOLUME = "library"
+# What an image has on its path is not known outside of it, and is to stay there.
+_PREPEND = 'export PYTHONPATH="$0${PYTHONPATH:+:$PYTHONPATH}"; exec "$@"'
+
+Files = Mapping[str, str]  # by name: one folder, without others in it
+
+
+def files() -> Files:
+    """Of the library that is installed beside the daemon; none, if there is not."""
+    found = find_spec(PACKAGE)
+    folders = (found.submodule_search_locations if found else None) or ()
+    paths = (path for folder in folders for path in sorted(Path(folder).glob("*.py")))
+    return {path.name: path.read_text(encoding="utf-8") for path in paths}
+
+
+def shelved(these: Files, state_dir: Path) -> Path | None:
+    """A folder for PYTHONPATH, of this version alone: what runs may still be reading another."""
+    if not these:
+        return None
+    told = "".join(f"{name}\0{text}\0" for name, text in sorted(these.items()))
+    folder = state_dir / "library" / hashlib.sha256(told.encode()).hexdigest()[:12]
+    unfinished = folder.with_name(f".{folder.name}")
+    try:
+        if not folder.is_dir():
+            shutil.rmtree(unfinished, ignore_errors=True)
+            package = unfinished / PACKAGE
+            package.mkdir(parents=True)
+            for name, text in these.items():
+                (package / name).write_text(text, encoding="utf-8")
+                (package / name).chmod(0o644)
+            package.chmod(0o755)
+            unfinished.chmod(0o755)
+            unfinished.rename(folder)
+    except OSError as error:
+        raise ConfigError(f"{folder}: {error.strerror}") from error
+    return folder
+
+
+# --- in a pod -----------------------------------------------------------------------------------
+
+
+def volume(config_map: str, these: Files) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Of the ConfigMap whose data they are; and where it is mounted."""
+    items = [{"key": name, "path": f"{PACKAGE}/{name}"} for name in sorted(these)]
+    source = {"name": VOLUME, "configMap": {"name": config_map, "items": items}}
+    return source, {"name": VOLUME, "mountPath": MOUNTED, "readOnly": True}
+
+
+def command(words: Sequence[str]) -> list[str]:
+    """The same, in a container whose own PYTHONPATH comes second. It takes a shell."""
+    return ["sh", "-c", _PREPEND, MOUNTED, *words]

@@ -1,0 +1,1 @@
+"""This machine: child processes and its own GPUs."""

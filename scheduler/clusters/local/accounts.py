@@ -1,0 +1,99 @@
+"""As whom a job runs on this machine, and what this person has here: a home, folders, programs."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from scheduler.clusters.environment import Paths
+from scheduler.core.errors import Forbidden, Impossible
+from scheduler.core.model import JobSpec
+
+LOGIN_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+NUMBERED = re.compile(r"uid-([0-9]{1,10})", re.ASCII)  # see identity.user_name
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    name: str
+    uid: int
+    gid: int
+    home: str
+    shell: str
+
+    @property
+    def own(self) -> bool:
+        """Whether it is this process's."""
+        return self.uid == os.geteuid()
+
+
+def account_of(user: str) -> Account:
+    """Rejected unless a process of this user can be started from here."""
+    account = _known(user)
+    if account is None:
+        raise Impossible(f"user {user[:64]!r} does not exist on this machine")
+    if os.geteuid() != 0 and not account.own:
+        me = _numbered(os.geteuid())
+        name = me.name if me else f"uid-{os.geteuid()}"
+        raise Forbidden(f"this daemon is run by {name} and takes jobs of {name} only, not {user}'s")
+    return account
+
+
+def login(account: Account) -> dict[str, str]:
+    """What every login has, and nothing else of the daemon's own environment. A bare `python` is
+    the daemon's own, which has the client library, unless the job brings a PATH of its own."""
+    usual = os.environ.get("PATH", LOGIN_PATH) if account.own else LOGIN_PATH
+    return {
+        "PATH": f"{Path(sys.executable).parent}:{usual}",
+        "HOME": account.home,
+        "USER": account.name,
+        "LOGNAME": account.name,
+        "SHELL": account.shell,
+        "LANG": os.environ.get("LANG", "C.UTF-8"),
+    }
+
+
+def directory(spec: JobSpec, account: Account) -> str:
+    """Where the command is executed."""
+    return spec.custom_dir or (account.home if Path(account.home).is_dir() else "/")
+
+
+def paths(spec: JobSpec, account: Account, search: str) -> Paths:
+    """What a container would mount. A real /data stays itself, unless there is ~/datasets."""
+    home = Path(account.home)
+    data = home / "datasets"
+    return Paths(
+        custom=os.path.normpath(spec.custom_dir) if spec.custom_dir else "",
+        snapshots=os.path.normpath(spec.snapshots_dir or home / ".epoch-scheduler/snapshots"),
+        data="/data" if Path("/data").is_dir() and not data.is_dir() else str(data),
+        python="python" if shutil.which("python", path=search) else sys.executable,
+    )
+
+
+def _known(user: str) -> Account | None:
+    if match := NUMBERED.fullmatch(user):
+        return _numbered(int(match[1]))
+    try:
+        return _account(pwd.getpwnam(user))
+    except (KeyError, ValueError):  # a ValueError: no name could look like this
+        return None
+
+
+def _numbered(uid: int) -> Account | None:
+    """Containers often run as a number that has no name."""
+    try:
+        return _account(pwd.getpwuid(uid))
+    except (KeyError, OverflowError):
+        if uid != os.geteuid():
+            return None
+        return Account(f"uid-{uid}", uid, os.getegid(), os.environ.get("HOME", "/"), "/bin/sh")
+
+
+def _account(entry: pwd.struct_passwd) -> Account:
+    shell = entry.pw_shell or "/bin/sh"
+    return Account(entry.pw_name, entry.pw_uid, entry.pw_gid, entry.pw_dir, shell)

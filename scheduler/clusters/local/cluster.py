@@ -1,0 +1,308 @@
+"""The embedded cluster: this machine's GPUs, and trainings as processes beside the daemon.
+
+What runs is kept by runners (runner.py) and told by files (runs.py), so that this object may come
+and go with the daemon. Here is what looks at them all, and what decides as whom a job runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import socket
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from scheduler import run_logs as logs
+from scheduler.clusters import environment
+from scheduler.clusters.local import accounts
+from scheduler.clusters.local.accounts import account_of
+from scheduler.clusters.local.hints import Hints
+from scheduler.clusters.local.owners import run_of
+from scheduler.clusters.local.run import LocalRun
+from scheduler.core.errors import (
+    Busy,
+    ConfigError,
+    Rejected,
+    SchedulerError,
+    Unavailable,
+)
+from scheduler.core.fast_replace import replace
+from scheduler.core.model import (
+    Action,
+    EpochEnded,
+    Gpu,
+    GpuKey,
+    Launch,
+    Node,
+    Observed,
+    Pod,
+    PodState,
+    Profile,
+    Remove,
+    RunKey,
+    Time,
+)
+from scheduler.core.ports import Put
+from scheduler.gpus.usage import Books, Report, Usage
+
+BUSY_SECONDS = 0.2
+
+_RUN_FOLDER = re.compile(r"[0-9a-fA-F-]{36}-[1-9][0-9]*", re.ASCII)
+
+
+class Agent(Protocol):
+    """Who looks at the cards of this machine."""
+
+    @property
+    def report(self) -> Report:
+        """Its newest."""
+
+    def start(self, told: Callable[[Report], None]) -> None:
+        """`told` is called when there is another."""
+
+    def stop(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What would be executed for a launch, and how: what `dry_run` shows."""
+
+    command: list[str]
+    environment: dict[str, str]
+    directory: str
+    notes: list[str]
+
+
+class LocalCluster:
+    """Ports Cluster and Source; safe for any thread."""
+
+    def __init__(
+        self,
+        state_dir: Path,
+        gpus: Sequence[Gpu],
+        clock: Callable[[], Time],
+        server: str,
+        *,
+        grace_seconds: float = 10.0,
+        observe_every_seconds: float = 5.0,
+        heartbeat_seconds: int = 30,
+        name: str | None = None,
+        agent: Agent | None = None,
+        strangers_mib: int = 0,
+        http: str = "",
+        library: Path | None = None,
+    ) -> None:
+        """`library`: the folder with the one of today, for runs whose own is too old."""
+        self.node = Node(name or socket.gethostname(), tuple(gpus))
+        self._agent = agent  # None: the cards are pretended, and nobody can look at them
+        self._books = Books(strangers_mib)
+        self._state_dir = state_dir.absolute()
+        self.logs = self._state_dir / "logs"
+        self._folder = self._state_dir / "runs"
+        self._clock = clock
+        self._server, self._http, self._library = server, http, library
+        self._grace_seconds = grace_seconds
+        self._observe_every_seconds = observe_every_seconds
+        self._heartbeat_seconds = heartbeat_seconds
+        self._lock = threading.Lock()
+        self._runs: dict[RunKey, LocalRun] = {}
+        self._unstartable: dict[RunKey, Pod] = {}  # of these there is nothing on disk
+        self._leaving: list[LocalRun] = []  # forgotten, but their runner is not reaped yet
+        self._hints: Hints | None = None
+        self._thread: threading.Thread | None = None
+        try:
+            self._find()
+        except OSError as error:
+            raise ConfigError(f"state_dir {self._state_dir}: {error.strerror}") from error
+
+    # -- Cluster ---------------------------------------------------------------------------------
+
+    def perform(self, action: Action) -> None:
+        key = action.job_id, action.attempt
+        with self._lock:
+            match action:
+                case Launch():
+                    if key not in self._runs and key not in self._unstartable:
+                        self._launch(key, action)
+                case Remove():
+                    self._remove(key)
+            if self._hints:
+                self._hints.give()
+
+    def observe(self) -> Observed:
+        with self._lock:
+            at = self._clock()
+            self._leaving = [run for run in self._leaving if not run.reaped()]
+            pods = [run.look(at) for run in self._runs.values()]
+            if self._agent:
+                pods = self._watched(self._agent.report, pods)
+            return Observed(at, (self.node,), (*pods, *self._unstartable.values()))
+
+    @property
+    def usage(self) -> Mapping[GpuKey, Usage]:
+        """What was last seen on each card, for people."""
+        return self._books.usage
+
+    # -- Source ----------------------------------------------------------------------------------
+
+    def start(self, put: Put) -> None:
+        """Post what is seen: after each change, at each hint of a runner, and now and then."""
+        try:
+            self._hints = hints = Hints(self._state_dir)
+        except OSError as error:
+            raise ConfigError(f"state_dir {self._state_dir}: {error.strerror}") from error
+        self._thread = threading.Thread(
+            target=self._watch, args=(put, hints), name="local-cluster", daemon=True
+        )
+        self._thread.start()
+        if self._agent:
+            self._agent.start(lambda _: hints.give())
+
+    def stop(self) -> None:
+        """The trainings go on."""
+        if self._agent:
+            self._agent.stop()
+        if self._hints and self._thread:
+            self._hints.end()
+            self._thread.join()
+            with self._lock:
+                self._hints.close()
+                self._hints = None
+
+    def _watch(self, put: Put, hints: Hints) -> None:
+        while not hints.ended:
+            try:
+                look = self.observe()
+                for profile in self._last_words(look):  # before the look that ends the run
+                    put(EpochEnded(profile))
+                put(look)
+                hints.wait(self._observe_every_seconds)
+            except (Busy, Unavailable):
+                hints.wait(BUSY_SECONDS)
+
+    def _last_words(self, look: Observed) -> list[Profile]:
+        with self._lock:
+            ended = [
+                self._runs.get((pod.job_id, pod.attempt)) for pod in look.pods if not pod.alive
+            ]
+            return [profile for run in ended if run for profile in run.last_words()]
+
+    # -- for the API -----------------------------------------------------------------------------
+
+    def refuses(self, user: str) -> str | None:
+        """Why no job of this user can run here, in one line. None: it can."""
+        try:
+            account_of(user)
+        except Rejected as error:
+            return str(error)
+        return None
+
+    def preview(self, launch: Launch) -> Preview:
+        """What a launch would come to. Raises Rejected if it would come to nothing."""
+        spec, account = launch.spec, account_of(launch.spec.user)
+        login = accounts.login(account)
+        paths = accounts.paths(spec, account, dict(spec.env).get("PATH", login["PATH"]))
+        own = environment.environment(
+            launch,
+            self.node.gpus,
+            self._server,
+            paths,
+            node=self.node.name,
+            heartbeat_seconds=self._heartbeat_seconds,
+            http=self._http,
+            renewed=self._renewed(launch),
+        )
+        return Preview(
+            command=environment.command(spec, paths),
+            environment=login | own,
+            directory=accounts.directory(spec, account),
+            notes=environment.notes(spec, paths),
+        )
+
+    # -- below the lock --------------------------------------------------------------------------
+
+    def _watched(self, report: Report, pods: Sequence[Pod]) -> list[Pod]:
+        """The pods, and `node` as well, with what the agent has seen there."""
+        kept = {pid: key for run in self._runs.values() for pid, key in run.keepers().items()}
+        gpus, used = self._books.enter(
+            (replace(report, node=self.node.name),),
+            lambda process: run_of(process.pid, kept),
+            {(pod.job_id, pod.attempt): pod.shares for pod in pods if pod.alive},
+        )
+        by_index = tuple(sorted(gpus.values(), key=lambda gpu: gpu.index))
+        if by_index != self.node.gpus:
+            self.node = replace(self.node, gpus=by_index)
+        takes = [(pod, used.get((pod.job_id, pod.attempt), ())) for pod in pods]
+        return [replace(pod, used=taken) if taken else pod for pod, taken in takes]
+
+    def _find(self) -> None:
+        """What runs here, or has ended while nobody looked. There is no more to a restart."""
+        for folder in (self.logs, self._folder):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in sorted(self._folder.iterdir()):
+            if folder.name.startswith("."):  # half made, or half deleted
+                shutil.rmtree(folder, ignore_errors=True)
+            elif _RUN_FOLDER.fullmatch(folder.name):
+                run = LocalRun(folder)
+                self._runs[run.key] = run
+
+    def _launch(self, key: RunKey, launch: Launch) -> None:
+        try:
+            recorded = self._recorded(launch)
+            run = LocalRun.create(self._folder / f"{launch.job_id}-{launch.attempt}", recorded)
+            run.look(self._clock())  # which starts its runner
+            self._runs[key] = run
+        except (SchedulerError, OSError) as error:
+            why = _words(error) if isinstance(error, OSError) else error
+            self._unstartable[key] = Pod(
+                *key,
+                PodState.FAILED,
+                launch.shares,
+                reason=f"cannot start: {why}",
+                at=self._clock(),
+            )
+
+    def _remove(self, key: RunKey) -> None:
+        self._unstartable.pop(key, None)
+        run = self._runs.get(key)
+        if run is None:
+            return
+        if run.look(self._clock()).alive:
+            run.stop()
+            return
+        with contextlib.suppress(OSError):  # then it still shows, and we are asked again
+            run.forget()
+            self._leaving.append(self._runs.pop(key))
+
+    def _renewed(self, launch: Launch) -> bool:
+        return launch.renew_library and self._library is not None
+
+    def _recorded(self, launch: Launch) -> dict[str, object]:
+        """All that a runner must know; it knows nothing else."""
+        log = logs.log_path(self.logs, launch.job_id, launch.attempt, rank=0)
+        account = account_of(launch.spec.user)
+        preview = self.preview(launch)
+        root = os.geteuid() == 0
+        return {
+            "command": preview.command,
+            "environment": preview.environment,
+            "directory": preview.directory,
+            "snapshots": preview.environment["KUBEPROFILER_SNAPSHOTS"],
+            "snapshots_wanted": bool(launch.spec.snapshots_dir),
+            "user": account.name,
+            "uid": account.uid if root else None,
+            "gid": account.gid if root else None,
+            "log": str(log),
+            "library": str(self._library) if self._renewed(launch) else "",
+            "grace_seconds": self._grace_seconds,
+            "shares": [(share.node, share.gpu, share.memory_mib) for share in launch.shares],
+        }
+
+
+def _words(error: OSError) -> str:
+    return ": ".join(str(word) for word in (error.filename, error.strerror) if word)

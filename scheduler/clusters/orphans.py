@@ -1,0 +1,58 @@
+"""Runs of jobs that no row tells of, as after the loss of the database: marked as such in what a
+cluster shows. They are left alone (reconcile.py), and nothing is started where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Set
+
+import structlog
+
+from scheduler.core.fast_replace import replace
+from scheduler.core.model import Event, GpuKey, JobId, Node, Observed, RunKey
+from scheduler.core.ports import Put
+
+log = structlog.get_logger("scheduler.clusters.orphans")
+
+
+class Orphans:
+    """Between a cluster and the inbox; for one thread at a time."""
+
+    def __init__(self, put: Put, known: Callable[[Collection[JobId]], Set[JobId]]) -> None:
+        """`known`: which of these jobs have a row. A job has one before it has a pod."""
+        self._put, self._ask = put, known
+        self._known: Set[JobId] = frozenset()  # of those that were shown the last time
+        self._told: Set[RunKey] = frozenset()
+
+    def put(self, event: Event) -> None:
+        self._put(self._marked(event) if isinstance(event, Observed) else event)
+
+    def _marked(self, look: Observed) -> Observed:
+        shown = {pod.job_id for pod in look.pods}
+        new = shown - self._known
+        self._known = (self._known & shown) | (self._ask(new) if new else set())
+        pods = tuple(
+            pod if pod.job_id in self._known else replace(pod, orphan=True) for pod in look.pods
+        )
+        orphans = [pod for pod in pods if pod.orphan]
+        self._tell({(pod.job_id, pod.attempt) for pod in orphans})
+        if not orphans:
+            return look
+        on = {share.key: pod.job_id for pod in orphans if pod.alive for share in pod.shares}
+        nodes = tuple(_avoided(node, on) for node in look.nodes)
+        return replace(look, nodes=nodes, pods=pods)
+
+    def _tell(self, orphans: Set[RunKey]) -> None:
+        for job_id, attempt in sorted(orphans - self._told):
+            log.warning("orphan_found", job_id=job_id, attempt=attempt, note="it is let to its end")
+        self._told = orphans
+
+
+def _avoided(node: Node, on: Mapping[GpuKey, JobId]) -> Node:
+    gpus = tuple(
+        replace(gpu, fault=gpu.fault or f"job {job_id} is on it, which is not known any more")
+        if (job_id := on.get((node.name, gpu.uuid)))
+        else gpu
+        for gpu in node.gpus
+    )
+    return node if gpus == node.gpus else replace(node, gpus=gpus)

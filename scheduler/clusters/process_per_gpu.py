@@ -1,0 +1,55 @@
+"""One process for each GPU of a node (`--processes_per_node gpu`), started by a shell.
+
+A container has no program of ours in it, but nearly all have `sh`; a job on a bare machine is
+started alike. The shell gives each process its rank, hands a SIGTERM on to all, and ends when all
+have ended. When one fails, the others would wait for it for ever: they are told to end too, and
+killed a while later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scheduler.core.model import EXIT_STOPPED
+
+# RANK is that of the first process of the node; $0: seconds. Who has ended is a zombie (Z) until it
+# is waited for.
+_SCRIPT = f"""
+all= code=0 failed= told= number=0 first=${{RANK:-0}}
+trap 'told=yes; kill $all 2> /dev/null' TERM
+while [ -z "$told" ] && [ $number -lt ${{LOCAL_WORLD_SIZE:-1}} ]; do
+  LOCAL_RANK=$number RANK=$((first + number)) OMPI_COMM_WORLD_SIZE=$WORLD_SIZE \\
+  OMPI_COMM_WORLD_RANK=$((first + number)) OMPI_COMM_WORLD_LOCAL_RANK=$number \\
+  OMPI_COMM_WORLD_LOCAL_SIZE=$LOCAL_WORLD_SIZE "$@" &
+  all="$all $!" number=$((number + 1))
+done
+while [ -n "$all" ]; do
+  left=
+  for pid in $all; do
+    state=
+    {{ read -r state < /proc/$pid/stat; }} 2> /dev/null
+    case "${{state##*) }}" in
+      ""|Z*|X*)
+        wait $pid
+        ended=$?
+        case $ended in
+          0) ;;
+          {EXIT_STOPPED}) [ $code -ne 0 ] || code={EXIT_STOPPED} ;;
+          *) [ -n "$failed" ] || {{ code=$ended failed=0; kill $all 2> /dev/null; }} ;;
+        esac ;;
+      *) left="$left $pid" ;;
+    esac
+  done
+  all=$left
+  [ -n "$all" ] || break
+  sleep 1
+  [ -z "$failed" ] || failed=$((failed + 1))
+  [ ${{failed:-0}} -le $0 ] || kill -KILL $all 2> /dev/null
+done
+exit $code
+"""
+
+
+def one_for_each_gpu(words: Sequence[str], grace_seconds: int = 10) -> list[str]:
+    """These words, as often as LOCAL_WORLD_SIZE tells the shell that executes them."""
+    return ["sh", "-c", _SCRIPT, str(grace_seconds), *words]

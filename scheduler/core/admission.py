@@ -1,0 +1,237 @@
+"""What may be submitted: whether a wish makes sense, and whether this cluster can ever fulfil it.
+
+Pure. Every refusal is one line that names the flag as people spell it and says what would be right.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+
+from scheduler.core.errors import Impossible, Rejected
+from scheduler.core.model import Gpu, Job, JobSpec, Node, Rules
+
+INT_MAX = 2**31 - 1  # what the wire can carry
+MEMORY_MIB_MAX = 2**24  # 16 TiB
+NAME_MAX = 253
+WORDS_MAX = 1000  # arguments, variables, labels, ports: of each
+WORDS_BYTES_MAX = 128_000  # of command and environment; Linux takes 131,071 in one word
+PRIORITIES = (-1000, 1000)
+
+_IMAGE_MAX = 512
+_PATH_MAX = 4095
+_SHOWN_MAX = 60
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
+# Kubernetes' rules, so that a label of a job can be a label of its pod.
+_LABEL_KEY = re.compile(
+    r"([a-z0-9][a-z0-9.-]{0,251}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII
+)
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
+
+
+def check(spec: JobSpec, reserved: Collection[str] = ()) -> None:
+    """Raise Rejected at the first thing that cannot be. `reserved`: what the scheduler sets."""
+    text("job_name", spec.name, least=1)
+    text("--project", spec.project)
+    text("--experiment", spec.experiment)
+    _image(spec.image)
+    for flag, path in (
+        ("--script_path", spec.script_path),
+        ("--custom_dir", spec.custom_dir),
+        ("--snapshots_dir", spec.snapshots_dir),
+    ):
+        _path(flag, path)
+    whole("--max_epochs", spec.max_epochs, 1, INT_MAX)
+    whole("--batch_size", spec.batch_size, 1, INT_MAX)
+    whole("--training_set_size", spec.training_set_size, 1, INT_MAX)
+    whole("--retries", spec.retries, 0, 1000)
+    whole("--priority", spec.priority, *PRIORITIES)
+    _command(spec)
+    _ports(spec.ports)
+    _environment(spec.env, reserved)
+    _labels(spec.labels)
+    _size(spec)
+
+
+def gpu_range(least: int | None, most: int | None, single: bool) -> tuple[int, int]:
+    """How many GPUs a job may have. None: not said, so one, or as many as the other bound says."""
+    if least is not None:
+        whole("--min_gpus", least, 0, INT_MAX)
+    if most is not None:
+        whole("--max_gpus", most, 0, INT_MAX)
+    low = least if least is not None else min(1, most if most is not None else 1)
+    high = most if most is not None else low
+    if low > high:
+        raise Rejected(f"--min_gpus {low}: must not be more than --max_gpus {high}")
+    if low == 0 < high:
+        raise Rejected(f"--min_gpus 0: must be at least 1 with --max_gpus {high}")
+    if not single:
+        return low, high
+    if low > 1:
+        raise Rejected(f"--is_single_gpu: contradicts --min_gpus {low}")
+    return low, min(high, 1)
+
+
+def estimated_memory(mib: int | None) -> int:
+    """0 when nothing was said: a whole card until it is measured."""
+    return 0 if mib is None else whole("--estimated_memory", mib, 1, MEMORY_MIB_MAX)
+
+
+def estimated_hours(hours: float | None) -> float:
+    if hours is None:
+        return 0.0
+    if not math.isfinite(hours):
+        raise Rejected(f"--est_nhours {hours}: must be a number of hours")
+    if hours <= 1:
+        raise Rejected(f"--est_nhours {hours:g}: must be > 1")
+    if hours > 1e6:
+        raise Rejected(f"--est_nhours {hours:g}: must be at most 1000000")
+    return hours
+
+
+def possible(spec: JobSpec, nodes: Sequence[Node], rules: Rules) -> None:
+    """Raise Impossible if all nodes together, were they empty, could not take the job: a gang may
+    be on several of them, but on GPUs of one type.
+
+    Without nodes nothing is known yet, and everything is possible.
+    """
+    if not nodes or spec.gpus_min == 0:
+        return
+    gpus = [gpu for node in nodes for gpu in node.gpus]
+    if not gpus:
+        raise Impossible("no node has a GPU; a job that needs none says --num_gpus 0")
+    _enough(spec, gpus, len(nodes))
+    if spec.memory_mib == 0:
+        return
+    needed = spec.memory_mib + rules.memory_margin_mib
+    largest = max(gpu.capacity_mib for gpu in gpus)
+    if needed > largest:
+        raise Impossible(f"no GPU can hold {needed} MiB; the largest holds {largest} MiB")
+    holding = [gpu for gpu in gpus if gpu.capacity_mib >= needed]
+    _enough(spec, holding, len(nodes), f" that hold {needed} MiB each")
+
+
+def unclaimed(spec: JobSpec, others: Iterable[Job]) -> None:
+    """Raise Rejected if a port of its own is that of another job, which lives."""
+    wanted = {host for host, _ in spec.ports}
+    for job in others if wanted else ():
+        taken = wanted.intersection(host for host, _ in job.spec.ports)
+        if taken and job.outcome is None:
+            whose = f"job {job.id} ({shown(job.spec.name)}, of {job.spec.user})"
+            words = f"port {min(taken)} is that of {whose} until it has ended"
+            raise Rejected(f"--port_mapping: {words}: choose another")
+
+
+def _enough(spec: JobSpec, gpus: Sequence[Gpu], nodes: int, which: str = "") -> None:
+    """Whether so many of these are of one type."""
+    counts = Counter(gpu.type for gpu in gpus)
+    most = max(counts.values())
+    if spec.gpus_min <= most:
+        return
+    words = f"{spec.gpus_min} GPUs{' of one type' if len(counts) > 1 else ''}{which}"
+    if nodes == 1:
+        raise Impossible(f"no node has {words}; the {'best' if which else 'largest'} has {most}")
+    raise Impossible(f"no nodes together have {words}; at most there are {most}")
+
+
+def whole(flag: str, value: int, least: int, most: int) -> int:
+    if value < least:
+        raise Rejected(f"{flag} {value}: must be at least {least}")
+    if value > most:
+        raise Rejected(f"{flag} {value}: must be at most {most}")
+    return value
+
+
+def few(flag: str, values: Sequence[object], most: int = WORDS_MAX) -> None:
+    if len(values) > most:
+        raise Rejected(f"{flag}: {len(values)} values given, {most} at most")
+
+
+def text(flag: str, value: str, least: int = 0, most: int = NAME_MAX) -> None:
+    """One line that can be printed: no control characters, no blanks around it."""
+    if len(value) < least:
+        raise Rejected(f"{flag}: must not be empty")
+    if len(value) > most:
+        raise Rejected(f"{flag} {shown(value)}: has {len(value)} characters, {most} at most")
+    if not value.isprintable():
+        raise Rejected(f"{flag} {shown(value)}: must be one line without control characters")
+    if value != value.strip():
+        raise Rejected(f"{flag} {shown(value)}: must not begin or end with a blank")
+
+
+def shown(value: str) -> str:
+    """Quoted, escaped and cut, so that no message is ever longer than a line."""
+    return ascii(value if len(value) <= _SHOWN_MAX else value[:_SHOWN_MAX] + "...")
+
+
+def _image(image: str) -> None:
+    text("--image_name", image, most=_IMAGE_MAX)
+    if any(character.isspace() for character in image):
+        raise Rejected(f"--image_name {shown(image)}: must not contain blanks")
+
+
+def _path(flag: str, path: str) -> None:
+    text(flag, path, most=_PATH_MAX)
+    if path and not path.startswith("/"):
+        raise Rejected(f"{flag} {shown(path)}: must be an absolute path")
+
+
+def _command(spec: JobSpec) -> None:
+    words = (*spec.command, *spec.args)
+    few("command", words)
+    for word in words:
+        _word("command", word)
+    if spec.command and not spec.command[0].strip():
+        raise Rejected("command: its first word must name a program")
+    if not (spec.command or spec.script_path):
+        raise Rejected("nothing to run: give --script_path, or a command after `--`")
+
+
+def _ports(ports: Sequence[tuple[int, int]]) -> None:
+    few("--port_mapping", ports)
+    for host, container in ports:
+        if not (1 <= host <= 65535 and 1 <= container <= 65535):
+            raise Rejected(f"--port_mapping {host}:{container}: ports go from 1 to 65535")
+    _once("--port_mapping", (host for host, _ in ports), "port {} is mapped twice")
+
+
+def _environment(env: Sequence[tuple[str, str]], reserved: Collection[str]) -> None:
+    few("--env", env)
+    for name, value in env:
+        if not _VARIABLE.fullmatch(name):
+            raise Rejected(f"--env {shown(name)}: is not a name of a variable")
+        if name in reserved:
+            raise Rejected(f"--env {name}: is set by the scheduler")
+        _word(f"--env {name}", value)
+    _once("--env", (name for name, _ in env), "{} is given twice")
+
+
+def _labels(labels: Sequence[tuple[str, str]]) -> None:
+    few("--label", labels)
+    rule = "letters, digits, '-', '_' and '.', 63 at most, a letter or digit at both ends"
+    for key, value in labels:
+        if not _LABEL_KEY.fullmatch(key):
+            raise Rejected(f"--label {shown(key)}: a key has {rule}")
+        if not _LABEL_VALUE.fullmatch(value):
+            raise Rejected(f"--label {key}={shown(value)}: a value has {rule}")
+    _once("--label", (key for key, _ in labels), "{} is given twice")
+
+
+def _word(flag: str, word: str) -> None:
+    if "\0" in word:
+        raise Rejected(f"{flag} {shown(word)}: must not contain a NUL character")
+
+
+def _size(spec: JobSpec) -> None:
+    words = (*spec.command, *spec.args, *(word for pair in spec.env for word in pair))
+    size = sum(len(word.encode()) for word in words)
+    if size > WORDS_BYTES_MAX:
+        raise Rejected(f"command and --env: {size} bytes together, {WORDS_BYTES_MAX} at most")
+
+
+def _once(flag: str, values: Iterable[object], complaint: str) -> None:
+    for value, count in Counter(values).items():
+        if count > 1:
+            raise Rejected(f"{flag}: {complaint.format(value)}")

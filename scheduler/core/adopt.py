@@ -1,0 +1,182 @@
+"""Make a plan ours, as far as it is safe now. Pure, and safe for any plan whatsoever.
+
+What must never break may not rest on a policy. So every wish is checked here against the cards
+and the ledger as they are; what cannot be is left out, and wished for again by the next plan.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from scheduler.core.draft import Change, Draft
+from scheduler.core.evolve import asked_to_stop
+from scheduler.core.fast_replace import replace
+from scheduler.core.learning import kind_of
+from scheduler.core.memory import cards, need_mib, placement, takes_mib
+from scheduler.core.model import (
+    Gpu,
+    GpuKey,
+    Job,
+    Plan,
+    Pod,
+    Reason,
+    Rules,
+    Run,
+    RunKey,
+    RunPhase,
+    Share,
+    Time,
+    View,
+)
+
+
+def resized(view: View, now: Time, rules: Rules) -> Change:
+    """Let the shares of runs follow what their jobs were measured to need, where there is room.
+
+    Before a plan is made, so that it may give away at once what a run gave back.
+    """
+    draft = Draft(view, now, rules)
+    known = cards(view.nodes)
+    running = [id for id, job in view.jobs.items() if job.run]
+    for _ in range(2):  # whoever shrinks makes room for those who grow
+        for job_id in running:
+            job = draft.jobs[job_id]
+            if job.run and job.run.phase is not RunPhase.STOPPING:
+                draft.put(_resized(job, job.run, draft, known))
+        if draft.jobs is view.jobs:
+            break  # nobody shrinks
+    return draft.done()
+
+
+def adopt(view: View, plan: Plan, now: Time, rules: Rules) -> Change:
+    draft = Draft(view, now, rules)
+    known = cards(view.nodes)
+    for job in view.jobs.values():
+        if job.run and job.run.phase is not RunPhase.STOPPING:
+            draft.put(_kept_or_stopped(job, job.run, plan, draft))
+    for job_id, wished in plan.placements.items():
+        waiting = draft.jobs.get(job_id)
+        if waiting and _startable(waiting, wished, draft, known):
+            expected = plan.expected.get(job_id, 0.0)
+            draft.put(_started(waiting, wished, expected, draft, known))
+    draft.why = {
+        job_id: reason
+        for job_id, reason in plan.why.items()
+        if (waits := draft.jobs.get(job_id)) and waits.waiting
+    }
+    draft.planned_at, draft.replan_at, draft.stale = now, plan.replan_at, False
+    return draft.done()
+
+
+def stoppable(run: Run) -> bool:
+    """The last epoch is never interrupted, and neither is the first of a run (see
+    `asked_to_stop`): where both leave no epoch to stop at, the run is left to its end."""
+    return max(run.epoch_started, run.epochs_before) + 1 < run.max_epochs - 1
+
+
+def lingers(job: Job, pods: Mapping[RunKey, tuple[Pod, ...]]) -> bool:
+    """Whether its last run is over, but not all of its pods: those of a gang that outlive the one
+    that failed. Until they are gone the next run would be a second one."""
+    left = pods.get((job.id, job.attempts), ()) if job.waiting else ()
+    return bool(left) and any(pod.alive or pod.used for pod in left)
+
+
+def _kept_or_stopped(job: Job, run: Run, plan: Plan, draft: Draft) -> Job:
+    wished = plan.placements.get(job.id)
+    if wished == run.shares:
+        return job
+    if wished is not None and {s.key for s in wished} == {s.key for s in run.shares}:
+        return job
+    # A move may not follow a move without a finished epoch in between.
+    moved_in_vain = wished is not None and job.epochs_done <= run.epochs_before
+    if moved_in_vain or not stoppable(run):
+        return job
+    reason = plan.why.get(job.id, Reason("moved" if wished else "stopped", "by the plan"))
+    why = f"{reason.kind} {reason.detail}"
+    return replace(job, run=asked_to_stop(job, why, draft.now, draft.rules))
+
+
+def _resized(job: Job, run: Run, draft: Draft, known: dict[GpuKey, Gpu]) -> Job:
+    key = (job.id, run.attempt)
+    resized = []
+    for share in run.shares:
+        gpu = known.get(share.key)
+        if gpu is None:
+            return job
+        need = takes_mib(job, gpu, draft.rules, len(run.shares))
+        if share.memory_mib == need:
+            resized.append(share)
+            continue
+        others = sum(mib for k, mib in draft.held.get(share.key, {}).items() if k != key)
+        wanted = min(need, gpu.capacity_mib)
+        if wanted > gpu.capacity_mib - others:
+            return job
+        resized.append(replace(share, memory_mib=wanted))
+    shares = tuple(resized)
+    return job if shares == run.shares else replace(job, run=replace(run, shares=shares))
+
+
+def _startable(job: Job, wished: tuple[Share, ...], draft: Draft, known: dict[GpuKey, Gpu]) -> bool:
+    if not job.waiting or job.held or job.cancelled or job.eligible_at > draft.now:
+        return False
+    if lingers(job, draft.pods):
+        return False
+    if not job.spec.gpus_min <= len(wished) <= job.spec.gpus_max:
+        return False
+    if len({share.key for share in wished}) != len(wished):
+        return False
+    return all(_fits(job, share, len(wished), draft, known) for share in wished)
+
+
+def _fits(job: Job, share: Share, gpus: int, draft: Draft, known: dict[GpuKey, Gpu]) -> bool:
+    gpu = known.get(share.key)
+    if gpu is None or share.memory_mib < max(1, need_mib(job, gpu, draft.rules, gpus)):
+        return False
+    free = gpu.capacity_mib - _taken(share.key, gpu, draft)
+    return share.memory_mib <= free
+
+
+def _taken(key: GpuKey, gpu: Gpu, draft: Draft) -> int:
+    """What runs hold of the card, or are known to need: one that was measured to take more than it
+    holds, and found no room for it, takes it all the same."""
+    taken = 0
+    for (job_id, attempt), mib in draft.held.get(key, {}).items():
+        job = draft.jobs.get(job_id)
+        if job and job.run and job.run.attempt == attempt:
+            mib = max(mib, takes_mib(job, gpu, draft.rules, len(job.run.shares)))
+        taken += mib
+    return taken
+
+
+def _started(
+    job: Job,
+    wished: tuple[Share, ...],
+    expected_seconds: float,
+    draft: Draft,
+    known: dict[GpuKey, Gpu],
+) -> Job:
+    # What it needs and no more, as `_resized` would have it: a plan may give too much.
+    count, rules = len(wished), draft.rules
+    needed = (replace(s, memory_mib=need_mib(job, known[s.key], rules, count)) for s in wished)
+    run = Run(
+        attempt=job.attempts + 1,
+        shares=tuple(sorted(needed)),
+        phase=RunPhase.STARTING,
+        started_at=draft.now,
+        phase_at=draft.now,
+        max_epochs=job.max_epochs,
+        placement=placement(wished, known),
+        epochs_before=job.epochs_done,
+        expected_seconds=expected_seconds if 0.0 < expected_seconds < math.inf else 0.0,
+        epoch_started=job.epochs_done - 1,
+        renew_library=_outdated(job, draft),
+    )
+    started_at = draft.now if job.started_at is None else job.started_at
+    return replace(job, run=run, attempts=run.attempt, started_at=started_at)
+
+
+def _outdated(job: Job, draft: Draft) -> bool:
+    """Whether it would speak as one of its kind did, with a library of before this project."""
+    kind = draft.kinds.get(kind_of(job.spec))
+    return kind is not None and kind.old_library and not job.spec.keep_library

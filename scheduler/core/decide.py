@@ -1,0 +1,110 @@
+"""The whole brain, in one pure function."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from scheduler.core.adopt import adopt, resized
+from scheduler.core.draft import Change
+from scheduler.core.evolve import evolve
+from scheduler.core.fast_replace import replace
+from scheduler.core.model import (
+    Action,
+    EpochEnded,
+    Event,
+    JobId,
+    Observed,
+    Profile,
+    Rules,
+    Time,
+    View,
+)
+from scheduler.core.ports import Policy
+from scheduler.core.reconcile import reconcile
+from scheduler.core.watchdog import watched
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    view: View
+    touched: tuple[JobId, ...]
+    profiles: tuple[Profile, ...]  # measured epochs to be kept
+    actions: tuple[Action, ...]
+    wake_at: Time | None
+
+
+def decide(
+    view: View, events: Sequence[Event], now: Time, policy: Policy, rules: Rules
+) -> Decision:
+    change = evolve(view, events, now, rules)
+    after, touched = change.view, change.touched
+    looked = any(isinstance(event, Observed) for event in events)
+    if looked:
+        change = watched(after, now, rules)
+        after, touched = change.view, (*touched, *change.touched)
+    if _plan_is_due(after, now, rules):
+        for change in _replanned(after, policy, now, rules):
+            after, touched = change.view, (*touched, *change.touched)
+    touched = tuple(dict.fromkeys(touched))
+    actions = tuple(reconcile(after, touched, looked, view.at, now))
+    after = replace(after, number=view.number + 1, due_at=_due_at(view, after, touched, now))
+    return Decision(
+        view=after,
+        touched=touched,
+        profiles=tuple(_profiles(view, events, now)),
+        actions=actions,
+        wake_at=min(_alarms(after, now, rules), default=None),
+    )
+
+
+def _replanned(view: View, policy: Policy, now: Time, rules: Rules) -> tuple[Change, Change]:
+    fitted = resized(view, now, rules)
+    return fitted, adopt(fitted.view, policy(fitted.view, now), now, rules)
+
+
+def _plan_is_due(view: View, now: Time, rules: Rules) -> bool:
+    """When something has changed, or the plan asked for it; never before the first look."""
+    if view.observed_at is None:
+        return False
+    asked = view.stale or (view.replan_at is not None and view.replan_at <= now)
+    return asked and now >= _plan_from(view, rules)
+
+
+def _plan_from(view: View, rules: Rules) -> Time:
+    """Not more often than this."""
+    return 0.0 if view.planned_at is None else view.planned_at + rules.plan_every_seconds
+
+
+def _alarms(view: View, now: Time, rules: Rules) -> Iterator[Time]:
+    if view.observed_at is not None:
+        if view.stale:
+            yield max(now, _plan_from(view, rules))
+        if view.replan_at is not None:
+            yield max(view.replan_at, _plan_from(view, rules))
+    if view.due_at < math.inf:
+        yield view.due_at
+
+
+def _due_at(before: View, after: View, touched: Sequence[JobId], now: Time) -> Time:
+    """When the next run is to be killed. Thousands may have been asked to stop, so all of them are
+    looked at only where this step has changed who is the next."""
+    moments = [(_kill_at(before, job_id), _kill_at(after, job_id)) for job_id in touched]
+    changed = [(was, will_be) for was, will_be in moments if was != will_be]
+    if before.due_at <= now or any(was == before.due_at for was, _ in changed):
+        found = [_kill_at(after, job_id) for job_id in after.stopping]
+    else:
+        found = [before.due_at, *(will_be for _, will_be in changed)]
+    return min((moment for moment in found if moment > now), default=math.inf)
+
+
+def _kill_at(view: View, job_id: JobId) -> Time:
+    run = view.jobs[job_id].run if job_id in view.stopping else None
+    return math.inf if run is None or run.kill_at is None else run.kill_at
+
+
+def _profiles(view: View, events: Sequence[Event], now: Time) -> Iterator[Profile]:
+    for event in events:
+        if isinstance(event, EpochEnded) and event.profile.job_id in view.jobs:
+            yield replace(event.profile, at=now)

@@ -1,0 +1,234 @@
+"""A view in the making: copies what a step changes, once, and keeps the books that hang on it.
+
+Only lifecycle.py and adopt.py make drafts. To everybody else a step is a function from one view
+to the next: what was touched is part of its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
+from itertools import takewhile
+
+from scheduler.core import learning
+from scheduler.core.fast_replace import replace
+from scheduler.core.model import (
+    GpuKey,
+    Job,
+    JobId,
+    Kind,
+    Node,
+    Pod,
+    Reason,
+    Rules,
+    Run,
+    RunKey,
+    RunPhase,
+    Share,
+    Time,
+    Used,
+    View,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    view: View
+    touched: tuple[JobId, ...]  # in the order of their first change
+
+
+class Draft:
+    def __init__(self, view: View, now: Time, rules: Rules) -> None:
+        self.now, self.rules = now, rules
+        self._before = view
+        self.jobs: Mapping[JobId, Job] = view.jobs
+        self.pods: Mapping[RunKey, tuple[Pod, ...]] = view.pods
+        self.nodes: tuple[Node, ...] = view.nodes
+        self.held: Mapping[GpuKey, Mapping[RunKey, int]] = view.held
+        self.stopping: Set[JobId] = view.stopping
+        self.disturbed: Mapping[GpuKey, Time] = view.disturbed
+        self.kinds: Mapping[str, Kind] = view.kinds
+        self.used: Mapping[str, Used] = view.used
+        self.ended: Mapping[JobId, Time] = view.ended
+        self.observed_at = view.observed_at
+        self.planned_at, self.replan_at = view.planned_at, view.replan_at
+        self.stale = view.stale
+        self.why: Mapping[JobId, Reason] = view.why
+        self._own_jobs: dict[JobId, Job] | None = None
+        self._own_stopping: set[JobId] | None = None
+        self._own_ended: dict[JobId, Time] | None = None
+        self._own_held: dict[GpuKey, Mapping[RunKey, int]] | None = None
+        self._own_disturbed: dict[GpuKey, Time] | None = None
+        self._touched: dict[JobId, None] = {}
+
+    def put(self, job: Job) -> None:
+        """Replace, or add, one job. Does nothing if it is equal to what is there."""
+        old = self.jobs.get(job.id)
+        if old is job or old == job:
+            return
+        if self._own_jobs is None:
+            self.jobs = self._own_jobs = dict(self.jobs)
+        self._own_jobs[job.id] = job
+        self._touched[job.id] = None
+        self._enter_run(job.id, old.run if old else None, job.run)
+        stopping = job.run is not None and job.run.phase is RunPhase.STOPPING
+        if stopping != (job.id in self.stopping):
+            if self._own_stopping is None:
+                self.stopping = self._own_stopping = set(self.stopping)
+            self._own_stopping ^= {job.id}
+        if job.outcome and not (old and old.outcome):
+            if self._own_ended is None:
+                self.ended = self._own_ended = dict(self.ended)
+            self._own_ended[job.id] = self.now
+            self.learn(job)
+        if not self.stale:
+            self.stale = old is None or _matters(old) != _matters(job)
+
+    def see(self, nodes: tuple[Node, ...], pods: Mapping[RunKey, tuple[Pod, ...]]) -> None:
+        """Take a whole observation as what there is."""
+        if nodes != self.nodes:
+            self.nodes, self.stale = nodes, True
+        if pods == self.pods:
+            return
+        before, self.pods = self.pods, pods
+        for key in dict.fromkeys((*before, *pods)):
+            old, new = before.get(key, ()), pods.get(key, ())
+            if old == new:
+                continue
+            job = self.jobs.get(key[0])
+            if job is None or job.run is None or job.run.attempt != key[1]:
+                self._hold(key, _claims(None, old), _claims(None, new))
+
+    def forget(self) -> None:
+        """Drop the ended jobs that nobody is likely to ask about any more."""
+        due = self.now - self.rules.remember_seconds
+        old = list(takewhile(lambda job_id: self.ended[job_id] <= due, self.ended))
+        if old:
+            jobs, ended = dict(self.jobs), dict(self.ended)
+            for job_id in old:
+                del jobs[job_id], ended[job_id]
+            self.jobs = self._own_jobs = jobs
+            self.ended = self._own_ended = ended
+
+    def disturb(self, run: Run) -> None:
+        """Somebody begins to train on these GPUs, or ceases to."""
+        if self._own_disturbed is None:
+            self.disturbed = self._own_disturbed = dict(self.disturbed)
+        for share in run.shares:
+            self._own_disturbed[share.key] = self.now
+
+    def use(self, user: str, gpu_seconds: float) -> None:
+        half_life = self.rules.fairness_half_life_seconds
+        had = self.used.get(user, Used())
+        self.used = {**self.used, user: learning.used(had, gpu_seconds, self.now, half_life)}
+
+    def learn(self, job: Job) -> None:
+        """What an ended job has shown outlives it, as its kind's."""
+        if not job.measured:
+            return
+        name = learning.kind_of(job.spec)
+        others = {other for shown in job.measured for other in shown.beside}
+        names = {o: learning.kind_of(self.jobs[o].spec) for o in others if o in self.jobs}
+        kind = learning.kind_with(self.kinds.get(name, Kind()), job, names)
+        self.kinds = {**self.kinds, name: kind}
+
+    def teach(self, job: Job, *, old_library: bool) -> None:
+        """What is known of its kind as soon as one of it shows it."""
+        name = learning.kind_of(job.spec)
+        kind = self.kinds.get(name, Kind())
+        if kind.old_library != old_library:
+            self.kinds = {**self.kinds, name: replace(kind, old_library=old_library)}
+
+    def done(self) -> Change:
+        view = replace(
+            self._before,
+            jobs=self.jobs,
+            pods=self.pods,
+            nodes=self.nodes,
+            held=self.held,
+            stopping=frozenset(self.stopping),
+            disturbed=self.disturbed,
+            kinds=self.kinds,
+            used=self.used,
+            ended=self.ended,
+            observed_at=self.observed_at,
+            planned_at=self.planned_at,
+            replan_at=self.replan_at,
+            stale=self.stale,
+            why=self.why,
+            at=self.now,
+        )
+        return Change(view, tuple(self._touched))
+
+    def _enter_run(self, job_id: JobId, old: Run | None, new: Run | None) -> None:
+        if old and not (new and new.attempt == old.attempt and new.shares == old.shares):
+            key = (job_id, old.attempt)
+            same = new if new and new.attempt == old.attempt else None
+            pods = self.pods.get(key, ())
+            self._hold(key, _claims(old, pods), _claims(same, pods))
+        same_run = old is not None and new is not None and old.attempt == new.attempt
+        if old and (not same_run or (new and _begun(new) and not _begun(old))):
+            self.disturb(old)
+        if new and not same_run:
+            key = (job_id, new.attempt)
+            pods = self.pods.get(key, ())
+            self._hold(key, _claims(None, pods), _claims(new, pods))
+
+    def _hold(self, key: RunKey, before: dict[GpuKey, int], after: dict[GpuKey, int]) -> None:
+        if before == after:
+            return
+        self.stale = True
+        if self._own_held is None:
+            self.held = self._own_held = dict(self.held)
+        for gpu in dict.fromkeys((*before, *after)):
+            holders = {k: mib for k, mib in self._own_held.get(gpu, {}).items() if k != key}
+            if gpu in after:
+                holders[key] = after[gpu]
+            if holders:
+                self._own_held[gpu] = holders
+            else:
+                self._own_held.pop(gpu, None)
+
+
+def _begun(run: Run) -> bool:
+    return run.phase is not RunPhase.STARTING
+
+
+def _matters(job: Job) -> tuple[object, ...]:
+    """What a plan looks at, the held memory apart."""
+    speaks = job.run is not None and job.run.heard_at is not None  # only then may it be asked
+    wish = job.priority, job.held, job.max_epochs, job.memory_mib
+    return job.waiting, job.outcome, job.eligible_at, speaks, *wish
+
+
+def _claims(run: Run | None, pods: tuple[Pod, ...]) -> dict[GpuKey, int]:
+    """What one run takes of each GPU: what we granted it; or, where we no longer believe in it,
+    what its pods hold until they are seen gone, and its processes with them."""
+    if run:
+        return summed(run.shares)
+    claims = summed(share for pod in pods if pod.alive for share in pod.shares)
+    for key, mib in taken(pods).items():
+        claims[key] = max(mib, claims.get(key, 0))
+    return claims
+
+
+def taken(pods: Iterable[Pod]) -> dict[GpuKey, int]:
+    """What the processes of a run are seen to take of each GPU, where somebody can see that."""
+    return summed(share for pod in pods for share in pod.used)
+
+
+def summed(shares: Iterable[Share]) -> dict[GpuKey, int]:
+    found: dict[GpuKey, int] = {}
+    for share in shares:
+        found[share.key] = found.get(share.key, 0) + share.memory_mib
+    return found
+
+
+def books(view: View) -> Mapping[GpuKey, Mapping[RunKey, int]]:
+    """The ledger of held memory, made anew from the jobs and pods. For a store that has loaded
+    rows, and for the invariant that the kept ledger equals it."""
+    draft = Draft(replace(view, jobs={}, pods={}, held={}, stopping=frozenset()), 0.0, Rules())
+    for job in view.jobs.values():
+        draft.put(job)
+    draft.see(view.nodes, view.pods)
+    return draft.held

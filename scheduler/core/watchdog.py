@@ -1,0 +1,145 @@
+"""Who takes more of a card than it was given, and who runs on a card that is gone, or on a node
+that is to be left. Pure.
+
+Theory of operation. Nothing but the agents sees what a process really takes. On each card every
+run claims the larger of two: what it was granted, and what it is seen to take. A run over its share
+teaches what its job needs, and then
+
+1. while the claims fit into what the card shares out, no more than that: its share follows
+   (adopt.resized);
+2. while they fit into what the card has, it is warned, and leaves after its epoch;
+3. if they do not, what a neighbour may take by right is not there when it asks for it: the run is
+   ended at once.
+
+Each look is judged as it is, without memory of earlier ones. Who leaves already is not counted, so
+nobody is sent away for what will be gone; the one furthest over its share goes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from scheduler.core import learning
+from scheduler.core.adopt import stoppable
+from scheduler.core.draft import Change, Draft, taken
+from scheduler.core.evolve import asked_to_stop, lost_gpu
+from scheduler.core.fast_replace import replace
+from scheduler.core.memory import all_cards
+from scheduler.core.model import Gpu, Job, JobId, Rules, Run, RunKey, RunPhase, Share, Time, View
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """One run on one card, over its share there."""
+
+    job_id: JobId
+    share: Share
+    used_mib: int
+
+    @property
+    def over_mib(self) -> int:
+        return self.used_mib - self.share.memory_mib
+
+
+def watched(view: View, now: Time, rules: Rules) -> Change:
+    """After a look at the cluster: what it means for the runs that we believe in."""
+    draft = Draft(view, now, rules)
+    _leave_what_is_lost(draft)
+    _leave_in_time(draft)
+    warned: dict[JobId, int] = {}
+    found = sorted(excesses(view), key=lambda each: (-each.over_mib, each.job_id))
+    gpus = all_cards(view.nodes if found else ())
+    for excess in found:
+        if (gpu := gpus.get(excess.share.key)) and _too_much(excess, gpu, draft):
+            warned.setdefault(excess.job_id, excess.over_mib)
+    for job_id, _ in view.pods:
+        job = draft.jobs.get(job_id)
+        if job and job.run and job.run.over_mib != warned.get(job_id, 0):
+            draft.put(replace(job, run=replace(job.run, over_mib=warned.get(job_id, 0))))
+    return draft.done()
+
+
+def excesses(view: View) -> Iterator[Excess]:
+    for key, pods in view.pods.items():
+        if not any(pod.used for pod in pods):
+            continue
+        used, run = taken(pods), _run(key, view.jobs)
+        for share in run.shares if run else ():
+            if used.get(share.key, 0) > share.memory_mib:
+                yield Excess(key[0], share, used[share.key])
+
+
+def _leave_what_is_lost(draft: Draft) -> None:
+    if not any(gpu.lost for node in draft.nodes for gpu in node.gpus):
+        return
+    for job in draft.jobs.values():
+        if job.run and (why := lost_gpu(job.run, draft.nodes)):
+            draft.put(_ended_at_once(job, why, draft))
+
+
+def _leave_in_time(draft: Draft) -> None:
+    why = {
+        node.name: f"{node.name} is to be left: {node.leave}" for node in draft.nodes if node.leave
+    }
+    for job in draft.jobs.values() if why else ():
+        there = sorted({share.node for share in job.run.shares} & why.keys()) if job.run else ()
+        if job.run and there and _may_be_asked(job.run):
+            draft.put(replace(job, run=asked_to_stop(job, why[there[0]], draft.now, draft.rules)))
+
+
+def _may_be_asked(run: Run) -> bool:
+    return run.phase is RunPhase.RUNNING and run.heard_at is not None and stoppable(run)
+
+
+def _too_much(excess: Excess, gpu: Gpu, draft: Draft) -> bool:
+    """Learn of it and act on it. Tells whether there is no room for what is over its share."""
+    job, own = draft.jobs[excess.job_id], excess.used_mib
+    run = job.run
+    assert run is not None, "who is over its share has a run"
+    needs = min(own, gpu.memory_mib)
+    job = learning.peaked(job, len(run.shares), needs)
+    job = replace(job, memory_mib=max(job.memory_mib, needs))
+    draft.put(job)
+    beside = list(_beside(excess, draft))
+    staying = [mib for mib, leaves in beside if not leaves]
+    claimed = own + sum(mib for mib, _ in beside)
+    why = f"over its share: takes {own} of {excess.share.memory_mib} MiB"
+    why = f"{why} on gpu{gpu.index} of {excess.share.node}"
+    if beside and claimed > gpu.memory_mib - gpu.reserved_mib:
+        draft.put(_ended_at_once(job, f"{why}, at the cost of others there", draft))
+    elif staying and own + sum(staying) > gpu.capacity_mib:
+        if _may_be_asked(run):
+            draft.put(replace(job, run=asked_to_stop(job, why, draft.now, draft.rules)))
+    else:
+        return False
+    return True
+
+
+def _beside(excess: Excess, draft: Draft) -> Iterator[tuple[int, bool]]:
+    """What each other run claims of the card, and whether it leaves after its epoch. What is about
+    to be gone from there claims nothing: neither do pods of runs that are over."""
+    card = excess.share.key
+    for key, mib in draft.held.get(card, {}).items():
+        run = _run(key, draft.jobs)
+        if run and key[0] != excess.job_id and not _dies(run, draft.now):
+            used = taken(draft.pods.get(key, ())).get(card, 0)
+            yield max(mib, used), run.phase is RunPhase.STOPPING
+
+
+def _run(key: RunKey, jobs: Mapping[JobId, Job]) -> Run | None:
+    """If it is one that we believe in."""
+    job = jobs.get(key[0])
+    return job.run if job and job.run and job.run.attempt == key[1] else None
+
+
+def _dies(run: Run, now: Time) -> bool:
+    return run.kill_at is not None and run.kill_at <= now
+
+
+def _ended_at_once(job: Job, why: str, draft: Draft) -> Job:
+    run = asked_to_stop(job, why, draft.now, draft.rules)
+    if _dies(run, draft.now):
+        return job
+    told = run.stop_reason if job.cancelled else why  # of a cancelled job it stays what it ends for
+    return replace(job, run=replace(run, stop_reason=told, kill_at=draft.now))

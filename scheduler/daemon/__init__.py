@@ -1,0 +1,1 @@
+"""The programs scheduler-daemon and scheduler-agent: settings, composition, signals."""

@@ -1,0 +1,153 @@
+"""The agent of a node by itself: looks at its cards, and reports to the daemon, again and again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, get_args
+
+import click
+import grpc
+import structlog
+
+from scheduler.api.agents import written
+from scheduler.core.errors import ConfigError
+from scheduler.daemon import log
+from scheduler.daemon.config import Log
+from scheduler.gpus.usage import Report
+from scheduler.gpus.watcher import Agent
+from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
+
+CALL_SECONDS = 10.0
+Level = Literal["debug", "info", "warning", "error"]
+LEVELS = get_args(Level)
+DONE, WRONG_SETTINGS = 0, 2
+
+
+@click.command(
+    context_settings={
+        "token_normalize_func": lambda name: name.replace("-", "_"),
+        "max_content_width": 100,
+    },
+    epilog="""
+    \b
+    examples:
+      scheduler-agent --server scheduler:7070 --node $NODE_NAME
+      scheduler-agent --server scheduler:7443 --ca /etc/epoch-scheduler/ca.crt --node n1
+
+    \b
+    exit codes:
+      0   asked to end (SIGTERM, SIGINT)
+      2   a wrong flag or file
+
+    Its token is that of the user `agent` (`scheduler-daemon token issue agent`): in SCHEDULER_TOKEN
+    or in the file that SCHEDULER_TOKEN_FILE names, which is read anew at each report.
+    """,
+)
+@click.option("--server", metavar="HOST:PORT", required=True, help="Where the daemon listens.")
+@click.option("--node", metavar="NAME", required=True, help="As the cluster calls this node.")
+@click.option(
+    "--ca",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Encrypted, and the daemon's certificate is signed by one of these.",
+)
+@click.option(
+    "--every_seconds",
+    metavar="S",
+    type=click.FloatRange(0.1, 30.0),
+    default=5.0,
+    help="Between two looks. Default: 5.",
+)
+@click.option("--log_level", type=click.Choice(LEVELS), default="info", help="Default: info.")
+def command(server: str, node: str, ca: Path | None, every_seconds: float, log_level: Level) -> int:
+    """Tell the scheduler what goes on on the GPUs of this node: who uses how much, what is lost.
+
+    Needs to see the processes of its node (in a pod: hostPID), and nothing else.
+    """
+    log.configure(Log(level=log_level))
+    news, stopping = threading.Event(), threading.Event()
+
+    def stop(*_: object) -> None:
+        stopping.set()
+        news.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    agent = Agent(node, time.time, every_seconds)
+    with _channel(server, ca) as channel:
+        agent.start(lambda _: news.set())
+        report(agent, pb_grpc.AgentsStub(channel), every_seconds, news, stopping)
+    return DONE
+
+
+def report(
+    agent: Agent,
+    stub: pb_grpc.AgentsStub,
+    every_seconds: float,
+    news: threading.Event,
+    stopping: threading.Event,
+) -> None:
+    """Each look, and each change at once. What could not be told is told with the next one."""
+    logger, reached = structlog.get_logger("scheduler.daemon.agent_command"), None
+    try:
+        while not stopping.is_set():
+            error = _send(stub, agent.report)
+            if error != reached:
+                logger.warning("not_reported", error=error) if error else logger.info("reported")
+                reached = error
+            news.wait(every_seconds)
+            news.clear()
+    finally:
+        agent.stop()
+
+
+def _send(stub: pb_grpc.AgentsStub, newest: Report) -> str:
+    """Why it could not be; empty: it was."""
+    try:
+        metadata = (("authorization", f"Bearer {_token()}"),)
+        stub.ReportNode(written(newest), metadata=metadata, timeout=CALL_SECONDS)
+    except grpc.RpcError as error:
+        return f"{error.code().name}: {error.details()}"
+    except OSError as error:
+        return f"{error.filename}: {error.strerror}"
+    return ""
+
+
+def _token() -> str:
+    if path := os.environ.get("SCHEDULER_TOKEN_FILE"):
+        return Path(path).read_text().strip()
+    return os.environ.get("SCHEDULER_TOKEN", "")
+
+
+def _channel(server: str, ca: Path | None) -> grpc.Channel:
+    if ca is None:
+        return grpc.insecure_channel(server)
+    try:
+        return grpc.secure_channel(server, grpc.ssl_channel_credentials(ca.read_bytes()))
+    except OSError as error:
+        raise ConfigError(f"--ca {ca}: {error.strerror}") from error
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    try:
+        code: int = command.main(argv, "scheduler-agent", standalone_mode=False)
+    except click.ClickException as error:
+        return _complain(error.format_message())
+    except ConfigError as error:
+        return _complain(str(error))
+    return code
+
+
+def _complain(words: str) -> int:
+    click.echo(f"scheduler-agent: {words}", err=True)
+    return WRONG_SETTINGS
+
+
+if __name__ == "__main__":
+    sys.exit(main())

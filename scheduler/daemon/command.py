@@ -1,0 +1,331 @@
+"""The composition root: makes the parts, runs the loop, takes them apart. Decides nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+import click
+
+from scheduler.access.authentication import People
+from scheduler.access.certificates import credentials
+from scheduler.access.identity import TokenSocket, secret, user_of, user_token
+from scheduler.access.issued_tokens import Issued
+from scheduler.access.user_table import fits
+from scheduler.api.agents import Agents
+from scheduler.api.grpc_server import Encrypted, Server
+from scheduler.api.jobs import Api
+from scheduler.api.lookup import Lookup
+from scheduler.api.trainings import Profiler
+from scheduler.clusters.orphans import Orphans
+from scheduler.core.errors import ConfigError, InvariantError, SchedulerError, Taken
+from scheduler.core.loop import Scheduler
+from scheduler.core.model import JobId, View
+from scheduler.core.ports import Policy
+from scheduler.daemon import log, process
+from scheduler.daemon.config import Config, listen_address, load
+from scheduler.daemon.targets import Pods, ThisMachine, host
+from scheduler.daemon.token_commands import token
+from scheduler.inbox import QueueInbox
+from scheduler.legacy import http_server as web
+from scheduler.legacy.service import Legacy
+from scheduler.outlook import calibration_file as experience
+from scheduler.outlook.service import Outlook
+from scheduler.planning.policies import POLICIES
+from scheduler.store.journal import Decider
+from scheduler.store.maintenance import Chore, Housekeeping, chores, every
+from scheduler.store.reader import Reader
+from scheduler.store.writer import SqliteStore
+
+DONE, TAKEN, WRONG_SETTINGS, OUR_BUG, CANNOT_WRITE = 0, 1, 2, 70, 74  # the last two: sysexits.h
+VERSION = version("epoch-scheduler")
+DATABASE = "scheduler.db"
+JOB_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+STORY_MAX = 20  # facts of a job, in the log line that tells of our bug
+LOOK_AHEAD_SECONDS = 300.0  # between guesses, which are later compared with what came
+TOKEN_USES_SECONDS = 60.0  # between notes of when tokens were used
+GRACE_SECONDS = 1.0  # for calls under way, when asked to end
+
+
+# --- the command --------------------------------------------------------------------------------
+
+
+@click.group(
+    invoke_without_command=True,
+    subcommand_metavar="[token ...]",
+    context_settings={
+        "token_normalize_func": lambda name: name.replace("-", "_"),
+        "max_content_width": 100,
+    },
+    epilog="""
+    \b
+    examples:
+      scheduler-daemon --gpus 4x16384 --state_dir /tmp/scheduler
+      scheduler-daemon --config /etc/epoch-scheduler.toml --log_level debug
+      SCHEDULER_RULES__PLAN_EVERY_SECONDS=5 scheduler-daemon
+      scheduler-daemon token issue ada --days 30
+
+    \b
+    exit codes:
+      0   asked to end (SIGTERM, SIGINT)
+      1   the port, the state folder or the cluster is in use
+      2   a wrong flag, setting or file
+      70  a bug of ours, noticed before anything wrong was written
+      74  the database cannot be written
+
+    All settings: docs/operations.md.
+    """,
+)
+@click.option(
+    "--config",
+    "file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Settings. Default: /etc/epoch-scheduler.toml, if there is one.",
+)
+@click.option(
+    "--state_dir",
+    metavar="DIR",
+    help="Where everything is kept. Default: /var/lib/epoch-scheduler; "
+    "not run by root: ~/.local/state/epoch-scheduler.",
+)
+@click.option(
+    "--gpus",
+    metavar="NxMIB",
+    help="Pretend these GPUs, e.g. 4x16384; 0: none. Default: those that NVML finds.",
+)
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help="Default: 127.0.0.1:7070. Port 0: the one used last time, else any free one.",
+)
+@click.option("--cluster", metavar="NAME", help="local (the default), or kubernetes.")
+@click.option("--policy", metavar="NAME", help="Who gets what. Default: gpu_sharing.")
+@click.option("--log_level", metavar="LEVEL", help="debug, info, warning or error. Default: info.")
+@click.option(
+    "--token_for",
+    metavar="USER",
+    help="Print what USER is given on this machine without asking, and exit. It has no end: "
+    "for elsewhere, rather issue one.",
+)
+@click.version_option(VERSION, message="%(prog)s %(version)s")
+def command(
+    file: Path | None, token_for: str | None, log_level: str | None, **given: str | None
+) -> int:
+    """Run the jobs that people submit on this machine's GPUs, or on a Kubernetes cluster.
+
+    Prints one line, `ready HOST:PORT`, on stdout once it serves; its log goes to stderr. Ended by
+    SIGTERM or SIGINT, it leaves the trainings running, and finds them again at the next start.
+    """
+    flags = {**given, "log.level": log_level}
+    config = load(file, os.environ, {key: text for key, text in flags.items() if text is not None})
+    context = click.get_current_context()
+    if context.invoked_subcommand:
+        context.obj = config.state_dir / DATABASE
+        return DONE
+    if token_for is not None:
+        return _print_token(config, token_for)
+    return run(config)
+
+
+command.add_command(token)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    try:
+        code: int = command.main(argv, "scheduler-daemon", standalone_mode=False)
+    except click.ClickException as error:
+        return _complain(error.format_message(), WRONG_SETTINGS)
+    except Taken as error:
+        return _complain(str(error), TAKEN)
+    except ConfigError as error:
+        return _complain(str(error), WRONG_SETTINGS)
+    except SchedulerError as error:
+        return _complain(str(error), CANNOT_WRITE)
+    return code
+
+
+def _complain(words: str, code: int) -> int:
+    click.echo(f"scheduler-daemon: {words}", err=True)
+    return code
+
+
+def _print_token(config: Config, user: str) -> int:
+    if not fits(user):
+        raise ConfigError(f"--token_for {user!r}: is no name of a user")
+    click.echo(user_token(secret(config.state_dir / "secret"), user))
+    return DONE
+
+
+# --- the life of a daemon -----------------------------------------------------------------------
+
+
+def run(config: Config) -> int:
+    """Until a signal comes, or the loop cannot go on."""
+    os.umask(0o077)  # rows hold what jobs were given in confidence; a training sets its own
+    logger = log.configure(config.log)
+    inbox = QueueInbox()
+    with ExitStack() as parts:
+        stopping = parts.enter_context(process.signals(inbox))
+        scheduler = compose(config, inbox, parts, logger)
+        try:
+            while not stopping.is_set():
+                scheduler.step()
+            logger.info("stopped")
+            return DONE
+        except Taken:  # another daemon has the cluster now
+            raise
+        except InvariantError as error:
+            logger.critical("invariant_broken", error=str(error))
+            logger.critical("invariant_story", story=_story(config, str(error)))
+            return OUR_BUG
+        except SchedulerError as error:  # a commit that failed: what is not written is not done
+            logger.critical("cannot_write", error=str(error))
+            return CANNOT_WRITE
+        except Exception:
+            logger.critical("bug", exc_info=True)
+            return OUR_BUG
+        finally:
+            inbox.close("the scheduler has ended: try again in a moment")
+
+
+def _story(config: Config, words: str) -> list[str]:
+    """What had happened to the jobs that an error names."""
+    reader = Reader(config.state_dir / DATABASE)
+    named = sorted(set(JOB_ID.findall(words)))
+    told = [fact for job_id in named for fact in reader.story(JobId(job_id))[-STORY_MAX:]]
+    return [f"{fact.job_id} {fact.attempt} {fact.kind} {dict(fact.data)}" for fact in told]
+
+
+def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Logger) -> Scheduler:
+    """Make and start all parts. `parts` knows how to stop them, the last one first."""
+    policy = _policy(config)
+    parts.enter_context(process.hold(config.state_dir))
+    key = secret(config.state_dir / "secret")
+    database = config.state_dir / DATABASE
+    kept = config.housekeeping.journal_kept_days > 0
+    decider = Decider(config.policy, config.rules) if kept else None
+    store = SqliteStore(database, decider=decider)
+    parts.callback(store.close)
+    reader = Reader(database)
+    parts.callback(reader.close)
+    tokens = Issued(database, inbox.now)
+    parts.callback(tokens.close)
+    address = process.address(config.listen, config.state_dir)
+    encrypted = _encrypted(config)
+    home = host(config, inbox.now, address)
+    if home.lease:
+        parts.enter_context(home.lease.held(inbox.fail))
+    cluster = home.cluster
+    scheduler = Scheduler(inbox, log.Told(store, logger), cluster, policy, config.rules)
+
+    def view() -> View:
+        return scheduler.view
+
+    def look() -> None:
+        outlook.look(view(), inbox.now())
+
+    by_memory = config.policy == "fifo_sharing"
+    forecasts = config.state_dir / experience.FILE
+    outlook = Outlook(_policy(config), config.rules, reader.job, by_memory, forecasts)
+    lookup = Lookup(view, reader, inbox.now, config.heartbeat_seconds, outlook, inbox.now())
+    people = People(
+        [partial(user_of, key), tokens.user, *home.ways],
+        listen_address(config.tls.listen)[1] if encrypted else None,
+    )
+    api = Api(
+        inbox,
+        view,
+        lookup,
+        home,
+        home.logs,
+        config.rules,
+        people,
+        frozenset(config.admins),
+        config.policy,
+        VERSION,
+        home.usage,
+    )
+    agents = Agents(people, home.reports) if home.reports else None
+    profiler = Profiler(inbox, view)
+    server = Server(address, api, profiler, encrypted, agents)
+    parts.callback(server.stop, GRACE_SECONDS)
+    old = _old_images(config, Legacy(profiler, api, view, inbox.now, *_trusted(config)))
+    if old:
+        parts.callback(old.stop, GRACE_SECONDS)
+    process.remember_port(config.state_dir, server.ports[0])
+    for port in server.ports:
+        parts.callback(TokenSocket(port, key, VERSION).stop)
+    cluster.start(Orphans(inbox.put, reader.known).put)
+    parts.callback(cluster.stop)
+    look_ahead = Chore("look_ahead", every(LOOK_AHEAD_SECONDS), lambda _: look())
+    token_uses = Chore("token_uses", every(TOKEN_USES_SECONDS), lambda _: tokens.keep_uses())
+    housekeeping = _housekeeping(config, database, logger, look_ahead, token_uses)
+    housekeeping.start()
+    parts.callback(housekeeping.stop)
+    server.start()
+    if old:
+        old.start()
+    _introduce(config, address, scheduler, home, logger)
+    return scheduler
+
+
+def _introduce(
+    config: Config,
+    address: str,
+    scheduler: Scheduler,
+    home: ThisMachine | Pods,
+    logger: log.Logger,
+) -> None:
+    logger.info(
+        "started",
+        version=VERSION,
+        state_dir=str(config.state_dir),
+        encrypted=config.tls.listen or "no",
+        legacy=config.legacy.listen or "no",
+        jobs=len(scheduler.view.jobs),
+        **home.about(),
+    )
+    click.echo(f"ready {address}")
+
+
+def _housekeeping(
+    config: Config, database: Path, logger: log.Logger, *others: Chore
+) -> Housekeeping:
+    def failed(chore: str, error: Exception) -> None:
+        expected = isinstance(error, SchedulerError)
+        logger.error("chore_failed", chore=chore, error=str(error), exc_info=not expected)
+
+    return Housekeeping((*chores(database, **asdict(config.housekeeping)), *others), failed)
+
+
+def _policy(config: Config) -> Policy:
+    if config.policy not in POLICIES:
+        raise ConfigError(f"policy: {config.policy!r} is none of {', '.join(sorted(POLICIES))}")
+    return POLICIES[config.policy](config.rules)
+
+
+def _old_images(config: Config, legacy: Legacy) -> web.Server | None:
+    if not config.legacy.listen:
+        return None
+    return web.Server(listen_address(config.legacy.listen, "legacy.listen"), legacy.answer)
+
+
+def _trusted(config: Config) -> tuple[bool, bool]:
+    """Whether jobs must prove who they are; if not, whether those elsewhere must. On this machine
+    alone, nothing that we run is elsewhere."""
+    return config.legacy.token_required, config.cluster != "local"
+
+
+def _encrypted(config: Config) -> Encrypted | None:
+    tls = config.tls
+    if not (tls.certificate and tls.key):
+        return None
+    address = process.address(tls.listen, config.state_dir)
+    return address, credentials(tls.certificate, tls.key)

@@ -1,0 +1,135 @@
+"""What there is once in a process: the lock on its state folder, its port, its signals."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import chain
+from pathlib import Path
+from typing import TextIO
+
+import structlog
+
+from scheduler.core.errors import ConfigError, Taken
+from scheduler.daemon.config import listen_address
+from scheduler.inbox import QueueInbox
+
+STOP_SECONDS_MAX = 4.0  # after that a daemon ends without ceremony: no crash loses anything
+# What port 0 chooses from. Not from the kernel's own range (32768 and up): a training that calls
+# while we are away could be given our port as its end of the call, and then it is taken.
+PORTS = range(30_000, 32_768)
+PORT = "port"  # the file that remembers it
+
+log = structlog.get_logger("scheduler.daemon.process")
+
+
+def hold(state_dir: Path) -> TextIO:
+    """The folder is ours while this file is open: the kernel lets go of the lock however we end."""
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True)
+        file = (state_dir / "lock").open("a+", encoding="ascii")
+    except OSError as error:
+        raise ConfigError(f"cannot use {state_dir}: {error.strerror}") from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        pid = file.read().strip() or "?"
+        file.close()
+        raise Taken(f"another scheduler-daemon (pid {pid}) uses {state_dir}") from None
+    file.truncate(0)
+    with suppress(OSError):  # a full disk: the lock holds, it merely says less
+        os.write(file.fileno(), b"%d\n" % os.getpid())
+    return file
+
+
+def address(listen: str, state_dir: Path) -> str:
+    """Where to listen. The port is known before it is bound: the cluster tells it to jobs."""
+    host, port = listen_address(listen)
+    if port:
+        if not _is_free(host, port):
+            raise Taken(f"cannot listen on {host}:{port}: the port is in use")
+        return f"{host}:{port}"
+    last = _last_port(state_dir)
+    fresh = (PORTS[secrets.randbelow(len(PORTS))] for _ in range(100))
+    for port in fresh if last is None else chain((last,), fresh):
+        if _is_free(host, port):
+            if last not in (None, port):
+                log.warning("port_lost", port=last, note="running trainings report to it in vain")
+            return f"{host}:{port}"
+    raise Taken(f"cannot listen on {host}: no free port found from {PORTS[0]} to {PORTS[-1]}")
+
+
+def remember_port(state_dir: Path, port: int) -> None:
+    """So that trainings which outlive us find the next daemon."""
+    if _last_port(state_dir) == port:
+        return  # it is not put at risk: on a full disk it could not be written again
+    try:
+        (state_dir / PORT).write_text(f"{port}\n", encoding="ascii")
+    except OSError as error:
+        raise ConfigError(f"cannot use {state_dir}: {error.strerror}") from error
+
+
+def _last_port(state_dir: Path) -> int | None:
+    try:
+        port = int((state_dir / PORT).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+    return port if 0 < port < 2**16 else None
+
+
+def _is_free(host: str, port: int) -> bool:
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+        for family, kind, protocol, _, address in found:
+            with socket.socket(family, kind, protocol) as probe:
+                # Connections of a daemon that has just ended are no obstacle.
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(address)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return False
+        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+    except UnicodeError as error:
+        raise ConfigError(f"cannot listen on {host}:{port}: not the name of a host") from error
+    return True
+
+
+@contextmanager
+def signals(inbox: QueueInbox) -> Iterator[threading.Event]:
+    """SIGTERM and SIGINT close the inbox and set the event.
+
+    A signal handler runs between any two instructions of the loop, perhaps while that holds the
+    inbox's lock. So the handlers do nothing: the kernel's note of the signal goes into a pipe, and
+    a thread of its own reads that.
+    """
+    stopping, ended = threading.Event(), threading.Event()
+    heard, told = socket.socketpair()
+    told.setblocking(False)
+
+    def stop() -> None:
+        if not heard.recv(1) or ended.is_set():
+            return
+        stopping.set()
+        inbox.close("the scheduler is stopping: try again in a moment")
+        if not ended.wait(STOP_SECONDS_MAX):
+            log.warning("stopped_at_once", note="something took too long to end by itself")
+            os._exit(0)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+    threading.Thread(target=stop, name="signals", daemon=True).start()
+    try:
+        yield stopping
+    finally:
+        ended.set()
+        signal.set_wakeup_fd(-1)
+        told.close()

@@ -1,0 +1,266 @@
+"""The cluster that the settings name, and what the API asks of it before it takes a job."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scheduler.access.authentication import Way
+from scheduler.access.identity import fingerprint, secret, user_name
+from scheduler.access.kubernetes_users import Reviewed
+from scheduler.api.agents import Reports
+from scheduler.clusters import library_renewal as renewal
+from scheduler.clusters.environment import RESERVED_ENVIRONMENT, command
+from scheduler.clusters.kubernetes.holders.holder import Dress
+from scheduler.clusters.kubernetes.holders.holders import Holders, Waits
+from scheduler.clusters.kubernetes.manifests import Shape, manifests, notes, told
+from scheduler.clusters.kubernetes.usage import Watched
+from scheduler.clusters.kubernetes.volumes import PATHS, Place
+from scheduler.clusters.local.cluster import LocalCluster
+from scheduler.core.errors import ConfigError, Impossible
+from scheduler.core.model import GpuKey, JobId, JobSpec, Launch, Time
+from scheduler.daemon.config import Config
+from scheduler.gpus.usage import Usage
+from scheduler.gpus.watcher import Agent, parse_gpus
+
+if TYPE_CHECKING:  # its client is big, and loaded only where it is used
+    from scheduler.clusters.kubernetes.cluster import KubernetesCluster
+    from scheduler.clusters.kubernetes.lease import Lease
+
+EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # what a job calls instead
+LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)  # as RFC 1123 has it
+
+
+@dataclass(frozen=True, slots=True)
+class ThisMachine:
+    """The embedded cluster."""
+
+    cluster: LocalCluster
+    reserved: Collection[str] = RESERVED_ENVIRONMENT
+    maps_ports: bool = False
+    ways: Sequence[Way] = ()
+    reports: None = None  # its agent is in this process
+    lease: None = None
+
+    @property
+    def logs(self) -> Path:
+        return self.cluster.logs
+
+    def about(self) -> Mapping[str, object]:
+        gpus = (f"{gpu.type} {gpu.memory_mib} MiB" for gpu in self.cluster.node.gpus)
+        return {
+            "takes_jobs_of": "everyone" if os.geteuid() == 0 else user_name(os.geteuid()),
+            "gpus": ", ".join(gpus) or "none",
+            "adopted": sum(pod.alive for pod in self.cluster.observe().pods),
+        }
+
+    def usage(self) -> Mapping[GpuKey, Usage]:
+        """What is seen on its cards."""
+        return self.cluster.usage
+
+    def refuses(self, user: str) -> str | None:
+        return self.cluster.refuses(user)
+
+    def notes(self, spec: JobSpec) -> Sequence[str]:
+        return self.cluster.preview(Launch(JobId(""), 1, spec, (), 0, spec.max_epochs, "")).notes
+
+    def preview(self, launch: Launch) -> tuple[Sequence[str], Mapping[str, str]]:
+        shown = self.cluster.preview(launch)
+        return shown.command, _without_token(shown.environment)
+
+
+@dataclass(frozen=True, slots=True)
+class Pods:
+    """A Kubernetes cluster."""
+
+    cluster: Watched
+    shape: Shape
+    logs: Path
+    ways: Sequence[Way]  # to know a person, besides by our own tokens
+    reports: Reports  # of the agents on its nodes
+    lease: Lease  # of the cluster: without it nothing is changed there
+    reserved: Collection[str] = RESERVED_ENVIRONMENT
+    maps_ports: bool = True
+
+    def about(self) -> Mapping[str, object]:
+        return {"cluster": "kubernetes", "namespace": self.shape.namespace}
+
+    def usage(self) -> Mapping[GpuKey, Usage]:
+        return self.cluster.usage
+
+    def refuses(self, user: str) -> str | None:
+        return None
+
+    def notes(self, spec: JobSpec) -> Sequence[str]:
+        return notes(spec, self.shape)
+
+    def preview(self, launch: Launch) -> tuple[Sequence[str], Mapping[str, str]]:
+        """Raises Impossible if there is no making such a pod."""
+        if not (launch.spec.image or self.shape.image):
+            raise Impossible("--image_name: on this cluster a job needs an image")
+        nodes = self.cluster.nodes()
+        manifests(launch, nodes, self.shape)
+        return command(launch.spec, PATHS), _without_token(told(launch, nodes, self.shape))
+
+
+def host(config: Config, clock: Callable[[], Time], address: str) -> ThisMachine | Pods:
+    """`address` is where the daemon listens."""
+    if config.cluster == "kubernetes":
+        return _pods(config, clock)
+    agent = None if config.gpus else Agent("", clock, config.local.observe_every_seconds)
+    cluster = LocalCluster(
+        config.state_dir,
+        parse_gpus(config.gpus) if agent is None else agent.gpus,
+        clock,
+        _reachable(address),
+        grace_seconds=config.local.stop_grace_seconds,
+        observe_every_seconds=config.local.observe_every_seconds,
+        heartbeat_seconds=config.heartbeat_seconds,
+        agent=agent,
+        strangers_mib=config.local.strangers_mib,
+        http=config.legacy.service or _reachable(config.legacy.listen),
+        library=renewal.shelved(_library(config), config.state_dir.absolute()),
+    )
+    return ThisMachine(cluster)
+
+
+def _pods(config: Config, clock: Callable[[], Time]) -> Pods:
+    from scheduler.clusters.kubernetes.client import Server
+    from scheduler.clusters.kubernetes.cluster import KubernetesCluster, Patience
+    from scheduler.clusters.kubernetes.holders.cluster import Held
+    from scheduler.clusters.kubernetes.holders.requests import Keeping
+    from scheduler.clusters.kubernetes.lease import RENEWALS, Lease
+    from scheduler.clusters.kubernetes.namespaces import Namespaces
+    from scheduler.clusters.kubernetes.token_review import review
+
+    wanted = config.kubernetes
+    shape = shape_of(config)
+    holders = _holders(config, shape)
+    logs = config.state_dir.absolute() / "logs"
+    server = Server(wanted.kubeconfig, wanted.request_seconds)
+    lease = Lease(
+        Server(wanted.kubeconfig, min(wanted.request_seconds, wanted.lease_seconds / RENEWALS)),
+        wanted.namespace,
+        f"{socket.gethostname()}_{fingerprint(secret(config.state_dir / 'secret'))}",
+        wanted.lease_seconds,
+        clock,
+    )
+    known = Reviewed(partial(review, server), wanted.token_audience, config.users, clock).user
+
+    def of(namespace: str) -> KubernetesCluster:
+        return KubernetesCluster(
+            Server(wanted.kubeconfig, wanted.request_seconds, lease.check),
+            replace(shape, namespace=namespace),
+            clock,
+            patience=Patience(wanted.image_deadline_seconds, wanted.start_deadline_seconds),
+            list_every_seconds=wanted.list_every_seconds,
+            logs=logs,
+            by_uuid=holders.by_uuid if holders else tuple,
+        )
+
+    everybody = of(wanted.namespace)
+    own = {name: user.namespace for name, user in config.users.items() if user.namespace}
+    others = {name: of(name) for name in {*own.values()} - {wanted.namespace}}
+    theirs = {user: others[name] for user, name in own.items() if name in others}
+    reports = Reports(clock)
+    reports.told = everybody.look_again
+    spaces = Namespaces(everybody, theirs) if theirs else everybody
+    if holders:
+        keeping = Keeping(
+            Server(wanted.kubeconfig, wanted.request_seconds, lease.check),
+            holders.dress,
+            wanted.node_mode,
+            [wanted.namespace, *others],
+            wanted.list_every_seconds,
+        )
+        held = Held(spaces, keeping, holders, reports.newest, clock, everybody.look_again)
+        cluster = Watched(held, held.reports)
+    else:
+        cluster = Watched(spaces, reports.newest)
+    return Pods(cluster, shape, logs, [known] if wanted.token_audience else [], reports, lease)
+
+
+def _holders(config: Config, shape: Shape) -> Holders | None:
+    """None: no node's cards are held."""
+    wanted = config.kubernetes
+    if not wanted.holder_image:
+        if wanted.node_mode != "exclusive":
+            raise ConfigError(
+                f"kubernetes.holder_image is missing: nodes are {wanted.node_mode} by holders"
+            )
+        return None
+    dress = Dress(
+        wanted.holder_image,
+        shape.server,
+        wanted.holder_namespace or shape.namespace,
+        wanted.holder_token_secret,
+        shape.runtime_class,
+        wanted.holder_priority_class,
+        shape.pull_secrets,
+        shape.pull_policy,
+        wanted.holder_host_pid,
+    )
+    return Holders(dress, Waits(wanted.holder_idle_seconds, wanted.holder_deadline_seconds))
+
+
+def shape_of(config: Config) -> Shape:
+    """Of pods, as the settings have it. Raises ConfigError."""
+    wanted = config.kubernetes
+    if not wanted.service:
+        raise ConfigError("kubernetes.service is missing: where trainings report to, as HOST:PORT")
+    if not LABEL.fullmatch(wanted.namespace):
+        raise ConfigError(f"kubernetes.namespace: {wanted.namespace!r} is no name of a namespace")
+    return Shape(
+        server=wanted.service,
+        namespace=wanted.namespace,
+        image=wanted.image,
+        inject=wanted.gpu_injection,
+        runtime_class=wanted.runtime_class,
+        binding=wanted.binding,
+        priority_class=wanted.priority_class,
+        pull_secrets=wanted.image_pull_secrets,
+        pull_policy=wanted.image_pull_policy,
+        users=config.users,
+        run_as_user=wanted.run_as_user,
+        cpu=wanted.cpu,
+        memory=wanted.memory,
+        shm_mib=wanted.shm_mib,
+        grace_seconds=wanted.stop_grace_seconds,
+        heartbeat_seconds=config.heartbeat_seconds,
+        custom=_place("custom", wanted.custom),
+        snapshots=_place("snapshots", wanted.snapshots),
+        data=_place("data", wanted.data),
+        http=config.legacy.service,
+        library=_library(config),
+    )
+
+
+def _library(config: Config) -> renewal.Files:
+    """What is given to images that speak as old ones do; nobody who does is heard otherwise."""
+    wanted = config.legacy.listen and config.legacy.renew_library
+    return renewal.files() if wanted else {}
+
+
+def _place(key: str, text: str) -> Place:
+    try:
+        return Place.parse(text)
+    except ValueError as error:
+        raise ConfigError(f"kubernetes.{key}: {error}") from error
+
+
+def _without_token(environment: Mapping[str, str]) -> Mapping[str, str]:
+    return {name: value for name, value in environment.items() if name != "KUBEPROFILER_TOKEN"}
+
+
+def _reachable(address: str) -> str:
+    """Where a job on this machine finds us; empty: nowhere."""
+    if not address:
+        return ""
+    name, _, port = address.rpartition(":")
+    return f"{EVERYWHERE.get(name, name)}:{port}"

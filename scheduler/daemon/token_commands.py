@@ -1,0 +1,75 @@
+"""`scheduler-daemon token …`: an admin issues tokens, looks at them, and revokes them."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from scheduler.access import issued_tokens as tokens
+from scheduler.access.user_table import fits
+from scheduler.core.errors import ConfigError
+from scheduler.core.model import Time
+
+DAY_SECONDS = 86_400.0
+NAME_MAX = 100
+DATABASE = click.make_pass_decorator(Path)  # where the daemon keeps its own
+
+
+@click.group(no_args_is_help=False)
+def token() -> None:
+    """Issue tokens to people elsewhere, list and revoke them. Works beside a running daemon."""
+
+
+@token.command()
+@click.argument("user")
+@click.option("--days", metavar="N", type=click.IntRange(1, 3650), default=90, show_default=True)
+@click.option("--name", metavar="TEXT", default="", help="What it is for, as `list` shows it.")
+@DATABASE
+def issue(database: Path, user: str, days: int, name: str) -> int:
+    """Print a token for SCHEDULER_TOKEN, which is not shown again."""
+    if not fits(user):
+        raise ConfigError(f"{user!r} is no name of a user")
+    if len(name) > NAME_MAX or not name.isprintable():
+        raise ConfigError(f"--name: expected a line of at most {NAME_MAX} characters")
+    made, secret = tokens.issue(database, user, name, time.time(), days * DAY_SECONDS)
+    click.echo(secret)
+    click.echo(f"token {made.id} of {user}, good until {_day(made.expires_at)}", err=True)
+    return 0
+
+
+@token.command("list")
+@click.option("--output", type=click.Choice(["table", "json"]), default="table")
+@DATABASE
+def list_(database: Path, output: str) -> int:
+    """All that were ever issued, and when each was used last."""
+    found, now = tokens.issued(database), time.time()
+    if output == "json":
+        click.echo(json.dumps([asdict(one) | {"state": one.state(now)} for one in found], indent=2))
+        return 0
+    rows: list[tuple[str, ...]] = [("ID", "USER", "NAME", "STATE", "ISSUED", "EXPIRES", "USED")]
+    for one in found:
+        days = (_day(at) for at in (one.issued_at, one.expires_at, one.used_at))
+        rows.append((str(one.id), one.user, one.name or "-", one.state(now), *days))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        click.echo("  ".join(map(str.ljust, row, widths)).rstrip())
+    return 0
+
+
+@token.command()
+@click.argument("ids", metavar="ID...", nargs=-1, required=True, type=click.IntRange(1, 2**31 - 1))
+@DATABASE
+def revoke(database: Path, ids: tuple[int, ...]) -> int:
+    """From now on these are good for nothing."""
+    for number in ids:
+        revoked = tokens.revoke(database, number, time.time())
+        click.echo(f"token {number} of {revoked.user}: revoked")
+    return 0
+
+
+def _day(at: Time | None) -> str:
+    return "-" if at is None else time.strftime("%Y-%m-%d", time.localtime(at))

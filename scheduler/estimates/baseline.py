@@ -1,0 +1,127 @@
+"""Seconds per epoch alone on one GPU, for whom they were not measured.
+
+In logarithms, and per sample of the training set, the seconds of a job on a type of GPU are
+
+    x + f(type) + g(kind, type)
+
+where x is the job's own, about the x of its kind, and f and g are learned from kinds that were
+measured on several types. A kind of which nothing is known is replaced by what the job's owner
+said, and that by what is usual among the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from scheduler.core.model import Job
+from scheduler.estimates import scaling
+from scheduler.estimates.measurements import Bools, Floats, Integers, Measurements
+
+SECONDS_UNKNOWN = 600.0  # an epoch of a job, if nothing at all is known of any
+SECONDS_LEAST, SECONDS_MOST = 1e-9, 1e12  # of what is predicted
+
+# Standard deviations, relative.
+SD_OF_KIND = 0.2  # between jobs of one kind
+SD_TYPE = 0.25  # of the ratio between two types, for a kind that shows its own on one only
+SD_SAID = 0.7
+SD_USUAL = 1.2
+
+RIDGE_TYPE = 0.1  # of f, in kinds
+RIDGE_JOBS = 0.5  # of g, in jobs
+_SWEEPS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Firsts:
+    """What the measurements say, one entry per owner and type that was measured."""
+
+    owner: Integers
+    type: Integers
+    seconds: Floats  # on one GPU, by the law
+    sd: Floats
+
+
+def fit(jobs: Sequence[Job], measured: Measurements, firsts: Firsts) -> tuple[Floats, Floats]:
+    """[owner, type] seconds on one GPU, and their relative standard deviations. The last type is
+    any that nobody was measured on."""
+    kind, size = measured.kind[firsts.owner], np.log(measured.size)
+    shown = np.log(firsts.seconds)
+    x, doubt, factor, transfer = _kinds(
+        kind, firsts.type, shown - size[firsts.owner], firsts.sd, measured
+    )
+    shown = shown - factor[kind, firsts.type]
+    before, doubt = x[measured.kind] + size, doubt[measured.kind] + SD_OF_KIND**2
+    _fill(before, doubt, jobs, shown[firsts.owner < len(jobs)])
+    own = np.bincount(firsts.owner, firsts.sd**-2, len(size))
+    pull = np.bincount(firsts.owner, shown * firsts.sd**-2, len(size))
+    precision = own + 1.0 / doubt
+    seconds = ((pull + before / doubt) / precision)[:, None] + factor[measured.kind]
+    sd = np.sqrt(1.0 / precision[:, None] + transfer[measured.kind])
+    return np.exp(np.clip(seconds, math.log(SECONDS_LEAST), math.log(SECONDS_MOST))), sd
+
+
+def _kinds(
+    kind: Integers, type: Integers, shown: Floats, sd: Floats, measured: Measurements
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """[kind] x and its variance, NaN and infinite where nothing is known; [kind, type] f + g, and
+    the variance of that."""
+    shape = measured.kinds, len(measured.types) + 1
+    cell, cells = kind * shape[1] + type, shape[0] * shape[1]
+    trust = 1.0 / (sd**2 + SD_OF_KIND**2)
+    total: Floats = np.bincount(cell, trust, cells).astype(np.float64).reshape(shape)
+    known = total > 0.0
+    sums = np.bincount(cell, trust * shown, cells).reshape(shape)
+    mean = np.divide(sums, total, out=np.zeros(shape), where=known)
+    f = _type_factors(mean, known)
+    of_kind = total.sum(axis=1)
+    some = of_kind > 0.0
+    x = np.full(shape[0], np.nan)
+    np.divide((total * (mean - f)).sum(axis=1), of_kind, out=x, where=some)
+    variance = np.divide(1.0, of_kind, out=np.full(shape[0], np.inf), where=some)
+    jobs = total * SD_OF_KIND**2  # about how many
+    g = (
+        np.where(known, mean - np.where(some, x, 0.0)[:, None] - f, 0.0)
+        * jobs
+        / (jobs + RIDGE_JOBS)
+    )
+    return x, variance, f + g, np.where(known, 0.0, SD_TYPE**2)
+
+
+def _type_factors(mean: Floats, known: Bools) -> Floats:
+    """[type] f, from the kinds that were measured on several types."""
+    several = known.sum(axis=1) > 1
+    mean, known = mean[several], known[several]
+    f = np.zeros(known.shape[1])
+    for _ in range(_SWEEPS if len(known) else 0):
+        x = np.where(known, mean - f, 0.0).sum(axis=1) / known.sum(axis=1)
+        left = np.where(known, mean - x[:, None], 0.0)
+        f = left.sum(axis=0) / (known.sum(axis=0) + RIDGE_TYPE)
+    return f
+
+
+def _fill(before: Floats, doubt: Floats, jobs: Sequence[Job], shown: Floats) -> None:
+    """Where the kind tells nothing."""
+    usual = float(np.median(shown)) if len(shown) else math.log(SECONDS_UNKNOWN)
+    for owner in np.flatnonzero(np.isnan(before)).tolist():
+        said = _said(jobs[owner]) if owner < len(jobs) else None
+        before[owner] = usual if said is None else said
+        doubt[owner] = SD_USUAL**2 if said is None else SD_SAID**2
+
+
+def _said(job: Job) -> float | None:
+    """The logarithm of the seconds per epoch on one GPU, if the whole takes as long as was said."""
+    seconds = job.spec.hours_estimate * 3600.0 / max(1, job.max_epochs)
+    if not SECONDS_LEAST < seconds < SECONDS_MOST:
+        return None
+    return math.log(seconds / _guessed(max(1, job.spec.gpus_min)))
+
+
+@lru_cache(maxsize=1024)
+def _guessed(gpus: int) -> float:
+    """Of the time on one GPU, so much on so many of one node."""
+    return float(scaling.terms(gpus, 1) @ scaling.GUESS)

@@ -1,0 +1,105 @@
+"""What was measured of epochs alone, as a grid: who, on which type of GPU; how many, on how many
+nodes. Knows how far to rely on each, but no law of how they hang together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduler.estimates.measurements import COUNT_MAX, Bools, Floats, Integers, Measurements
+
+# Relative standard deviations of one measurement: an epoch, a run's first with its warm-up, one
+# beside others, set right by what these are expected to have cost.
+SD_EPOCH, SD_WARM_UP, SD_BESIDE = 0.04, 0.3, 0.2
+WEIGHT_WEAK_MAX = 0.25  # of all that is not to be relied on in one situation, in measured epochs
+
+# The same of what a line says of one GPU: measured there, or on more of them.
+SD_ON_ONE, SD_ELSEWHERE = 0.02, 0.1
+
+SLOWDOWN = 0.38  # of two jobs that keep the GPU busy: spec/optimizer.md, section 5
+
+SITUATION = COUNT_MAX + 1  # count * SITUATION + nodes is one number for both
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A line is an owner on a type, a column is a count and a number of nodes."""
+
+    owner: Integers  # [line]
+    type: Integers  # [line]
+    kind: Integers  # [line]: lines of one kind and one type are alike
+    count: Integers  # [column]
+    nodes: Integers  # [column]
+    seconds: Floats  # [line, column]; 1 where nothing was measured
+    weight: Floats  # [line, column]: 1 for a measurement to rely on, 0 for none
+    solid: Bools  # [line, column]: to rely on: alone, and not only the first epoch of a run
+    relied: Bools  # [line]: solid anywhere
+    aside: Bools  # [line]: measured only beside others
+    sd: Floats  # [line]: relative standard deviation of its seconds on one GPU
+
+    def places(self, counts: Integers, nodes: Integers) -> Iterator[tuple[int, int]]:
+        """Which of these situations is which column, where there is one."""
+        column = {key: at for at, key in enumerate(zip(self.count, self.nodes, strict=True))}
+        for situation, key in enumerate(zip(counts, nodes, strict=True)):
+            if key in column:
+                yield situation, column[key]
+
+
+def grid(measured: Measurements) -> Grid:
+    """Epochs beside others are used, for want of better, by those who were never alone there."""
+    types = max(1, len(measured.types))
+    alone, beside = measured.alone, measured.beside
+    needed = ~np.isin(beside.owner * types + beside.type, alone.owner * types + alone.type)
+    rows = alone.with_rows(beside.at(needed, beside.seconds * _expected_speeds(measured)))
+    apart = np.arange(len(rows.owner)) < len(alone.owner)
+    solid = apart & (rows.epochs >= 1)
+    sd = np.where(solid, SD_EPOCH, np.where(apart, SD_WARM_UP, SD_BESIDE))
+    situations, column = np.unique(rows.count * SITUATION + rows.nodes, return_inverse=True)
+    keys, line = np.unique(rows.owner * types + rows.type, return_inverse=True)
+    shape = len(keys), len(situations)
+
+    def summed(values: Floats | Bools) -> Floats:
+        sums = np.bincount(line * shape[1] + column, values, shape[0] * shape[1])
+        return sums.astype(np.float64).reshape(shape)
+
+    weight = (SD_EPOCH / sd) ** 2
+    total, reliable = summed(weight), summed(solid) > 0.0
+    seconds = np.divide(summed(weight * rows.seconds), total, out=np.ones(shape), where=total > 0.0)
+    owner, type = np.divmod(keys, types)
+    count, nodes = np.divmod(situations, SITUATION)
+    relied: Bools = np.any(reliable, axis=1)
+    aside = np.bincount(line, apart, len(keys)) == 0
+    return Grid(
+        owner=owner,
+        type=type,
+        kind=np.unique(measured.kind[owner] * types + type, return_inverse=True)[1],
+        count=count,
+        nodes=nodes,
+        seconds=seconds,
+        weight=np.where(reliable, 1.0, np.minimum(total, WEIGHT_WEAK_MAX)),
+        solid=reliable,
+        relied=relied,
+        aside=aside,
+        sd=np.select(
+            [(reliable & (count == 1)).any(axis=1), relied, aside],
+            [SD_ON_ONE, SD_ELSEWHERE, SD_BESIDE],
+            SD_WARM_UP,
+        ),
+    )
+
+
+def _expected_speeds(measured: Measurements) -> Floats:
+    """[row of `beside`] how fast its owner was, beside all its neighbours there."""
+    owner = measured.beside.owner[measured.neighbour_row]
+    speed = expected_speed(measured.util[owner], measured.util[measured.neighbour])
+    lost = np.bincount(measured.neighbour_row, np.log(speed), len(measured.beside.owner))
+    speeds: Floats = np.exp(lost.astype(np.float64))
+    return speeds
+
+
+def expected_speed(util: Floats, beside: Floats) -> Floats:
+    """Of one of two on a GPU, relative to alone, before anything is learned."""
+    speed: Floats = 1.0 / (1.0 + SLOWDOWN * util * beside)
+    return speed

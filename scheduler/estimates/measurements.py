@@ -1,0 +1,263 @@
+"""What jobs and kinds have measured, read into arrays: alone, and beside others. Knows no law.
+
+An *owner* is whoever measured: first the jobs, in their order, then the kinds, in theirs. Jobs are
+read once: a `Memo` keeps what was read of each, for as long as it is the same object.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.core.learning import kind_of
+from scheduler.core.model import Job, Kind
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+# Outside of these a duration, of an epoch or of a sample, is a broken clock.
+SECONDS_MIN, SECONDS_MAX = 1e-9, 1e9
+COUNT_MAX = 65536
+UTIL_UNKNOWN = 0.75  # spec/optimizer.md, section 5
+SMALL_MIB = 3_000  # who takes less is expected to keep a GPU less busy, as in Lucid's table
+# Of what was read: numbers of its name and kind, size, utilisation, as measured and as expected,
+# rows of either sort.
+HEAD = 7
+COLUMNS = 6  # of what was read: type, count, nodes, seconds, epochs, how many neighbours
+GONE_MAX = 1_000  # owners that a memo keeps besides twice as many as there are
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """One entry per measurement. `seconds` are an epoch's for a job, a sample's for a kind."""
+
+    owner: Integers
+    type: Integers  # index into `Measurements.types`
+    count: Integers
+    nodes: Integers
+    seconds: Floats
+    epochs: Floats
+
+    def at(self, chosen: Bools, seconds: Floats) -> Rows:
+        """Some of them, with other seconds."""
+        owner, type, count, nodes = self.owner, self.type, self.count, self.nodes
+        return Rows(
+            owner[chosen],
+            type[chosen],
+            count[chosen],
+            nodes[chosen],
+            seconds[chosen],
+            self.epochs[chosen],
+        )
+
+    def with_rows(self, more: Rows) -> Rows:
+        return Rows(
+            np.append(self.owner, more.owner),
+            np.append(self.type, more.type),
+            np.append(self.count, more.count),
+            np.append(self.nodes, more.nodes),
+            np.append(self.seconds, more.seconds),
+            np.append(self.epochs, more.epochs),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Measurements:
+    jobs: int  # owners below this are jobs, the others kinds
+    types: tuple[str, ...]  # of GPUs, sorted
+    kinds: int  # how many there are, with those of live jobs
+    kind: Integers  # of each owner
+    size: Floats  # of each owner's training set; 1 for a kind
+    alone: Rows
+    beside: Rows
+    neighbour_row: Integers  # for each neighbour, the row of `beside` that it belongs to,
+    neighbour: Integers  # and which owner it is; who is gone has a number past all owners
+    util: Floats  # [neighbour] 0 to 1: its own, else its kind's, else as expected of its memory
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What was read of one owner, as the bytes of floats, which are quickest to join."""
+
+    source: Job | Kind
+    head: bytes  # see HEAD
+    alone: bytes
+    beside: bytes
+    neighbours: bytes  # the numbers of their names, in the order of `beside`
+
+
+@dataclass(slots=True)
+class Memo:
+    """What was read before. To forget it costs time, and changes nothing else."""
+
+    jobs: dict[str, _Read] = field(default_factory=dict)
+    kinds: dict[str, _Read] = field(default_factory=dict)
+    # Numbers of names, as they were met: of jobs, of kinds, of types of GPU.
+    job_names: dict[str, int] = field(default_factory=dict)
+    kind_names: dict[str, int] = field(default_factory=dict)
+    types: dict[str, int] = field(default_factory=dict)
+
+
+def read(jobs: Sequence[Job], kinds: Mapping[str, Kind], memo: Memo | None = None) -> Measurements:
+    memo = memo or Memo()
+    if len(memo.jobs) + len(memo.kinds) > 2 * (len(jobs) + len(kinds)) + GONE_MAX:
+        memo.jobs, memo.kinds, memo.job_names, memo.kind_names = {}, {}, {}, {}
+    known, kept = memo.jobs, memo.kinds
+    of_jobs = [
+        one if (one := known.get(job.id)) and one.source is job else _of_job(job, memo)
+        for job in jobs
+    ]
+    of_kinds = [
+        one if (one := kept.get(name)) and one.source is kind else _of_kind(name, kind, memo)
+        for name, kind in kinds.items()
+    ]
+    owners = of_jobs + of_kinds
+    heads = _table([one.head for one in owners], HEAD)
+    name, kind_name, size, util, expected, alones, besides = heads.T
+    kind = _by_appearance(kind_name)
+    alone = _table([one.alone for one in owners], COLUMNS)
+    beside = _table([one.beside for one in owners], COLUMNS)
+    types, rank = _types(memo.types, np.concatenate([alone[:, 0], beside[:, 0]]))
+    neighbour, everyone = _neighbours(of_jobs, of_kinds, name.astype(np.int64), memo)
+    return Measurements(
+        jobs=len(jobs),
+        types=types,
+        kinds=int(kind.max(initial=-1)) + 1,
+        kind=kind,
+        size=size,
+        alone=_rows(alone, alones, rank),
+        beside=_rows(beside, besides, rank),
+        neighbour_row=np.repeat(np.arange(len(beside)), beside[:, 5].astype(np.int64)),
+        neighbour=neighbour,
+        util=_utils(util, expected, kind, everyone),
+    )
+
+
+def _of_job(job: Job, memo: Memo) -> _Read:
+    name = _number(job.id, memo.job_names)
+    kind = _number(kind_of(job.spec), memo.kind_names)
+    size = max(1, job.spec.training_set_size)
+    head = name, kind, size, _util(job.gpu_util), _expected(job.memory_mib)
+    found = memo.jobs[job.id] = _bytes(job, head, memo.job_names, memo.types)
+    return found
+
+
+def _of_kind(name: str, kind: Kind, memo: Memo) -> _Read:
+    number = _number(name, memo.kind_names)
+    head = number, number, 1, _util(kind.gpu_util), _expected(kind.memory_mib)
+    found = memo.kinds[name] = _bytes(kind, head, memo.kind_names, memo.types)
+    return found
+
+
+def _number(name: str, names: dict[str, int]) -> int:
+    return names.setdefault(name, len(names))
+
+
+def _util(value: float) -> float:
+    return min(value, 1.0) if value > 0.0 else 0.0
+
+
+def _expected(memory_mib: int) -> float:
+    return UTIL_UNKNOWN * min(1.0, memory_mib / SMALL_MIB) if memory_mib else UTIL_UNKNOWN
+
+
+def _bytes(
+    source: Job | Kind,
+    head: tuple[float, ...],
+    names: dict[str, int],
+    types: dict[str, int],
+) -> _Read:
+    alone, beside, neighbours = array("d"), array("d"), array("d")
+    for one in source.measured:
+        where = parse(one.placement)
+        if where is None or not SECONDS_MIN < one.seconds < SECONDS_MAX:
+            continue
+        type, count, nodes = where
+        epochs, together = max(0, one.epochs), len(one.beside)
+        row = (_number(type, types), count, nodes, one.seconds, epochs, together)
+        (beside if together else alone).extend(row)
+        neighbours.extend(_number(other, names) for other in one.beside)
+    rows = len(alone) // COLUMNS, len(beside) // COLUMNS
+    parts = array("d", (*head, *rows)), alone, beside, neighbours
+    return _Read(source, *(part.tobytes() for part in parts))
+
+
+@lru_cache(maxsize=4096)
+def parse(placement: str) -> tuple[str, int, int] | None:
+    """The GPUs' type, their count, the nodes they are on; None: of several types, or nonsense."""
+    if placement == "cpu":
+        return placement, 0, 1
+    match = re.fullmatch(r"(.+)x(\d{1,5})(?:/(\d{1,5}))?", placement)
+    if match is None or re.search(r"x\d+\+", placement):
+        return None
+    type, count, nodes = match[1], int(match[2]), int(match[3] or 1)
+    return (type, count, nodes) if 1 <= nodes <= count <= COUNT_MAX else None
+
+
+# --- arrays of what was read --------------------------------------------------------------------
+
+
+def _table(parts: Sequence[bytes], columns: int) -> Floats:
+    return np.frombuffer(b"".join(parts), dtype=np.float64).reshape(-1, columns)
+
+
+def _rows(table: Floats, lengths: Floats, rank: Integers) -> Rows:
+    """`lengths`: of each owner's part."""
+    owner = np.repeat(np.arange(len(lengths)), lengths.astype(np.int64))
+    type, count, nodes = table[:, :3].astype(np.int64).T
+    return Rows(owner, rank[type], count, nodes, table[:, 3], table[:, 4])
+
+
+def _types(known: Iterable[str], met: Floats) -> tuple[tuple[str, ...], Integers]:
+    """Those that were met, and for each known its place among them."""
+    names = list(known)
+    order = sorted(np.unique(met).astype(np.int64).tolist(), key=names.__getitem__)
+    rank = np.full(len(names), -1)
+    rank[order] = np.arange(len(order))
+    return tuple(names[number] for number in order), rank
+
+
+def _by_appearance(numbers: Floats | Integers) -> Integers:
+    """Numbered anew, as they come: what a memo has met before must make no difference."""
+    _, first, inverse = np.unique(numbers, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    found: Integers = rank[inverse]
+    return found
+
+
+def _neighbours(
+    of_jobs: Sequence[_Read], of_kinds: Sequence[_Read], name: Integers, memo: Memo
+) -> tuple[Integers, int]:
+    """Who they are, and how many numbers these may be. Jobs name jobs, kinds name kinds."""
+    found, gone = [], len(name)
+    jobs = len(of_jobs)
+    for reads, names, own, first in (
+        (of_jobs, memo.job_names, name[:jobs], 0),
+        (of_kinds, memo.kind_names, name[jobs:], jobs),
+    ):
+        named = _table([one.neighbours for one in reads], 1)[:, 0].astype(np.int64)
+        owner = np.full(len(names), -1)
+        owner[own] = np.arange(first, first + len(own))
+        missing = owner[named] < 0
+        numbers = _by_appearance(named[missing])
+        neighbours = owner[named]
+        neighbours[missing] = gone + numbers
+        gone += int(numbers.max(initial=-1)) + 1
+        found.append(neighbours)
+    return np.concatenate(found), gone
+
+
+def _utils(own: Floats, expected: Floats, kind: Integers, everyone: int) -> Floats:
+    util = np.full(everyone, UTIL_UNKNOWN)
+    sums, known = np.bincount(kind, own), np.bincount(kind, own > 0.0)[kind]
+    of_kind = np.divide(sums[kind], known, out=expected.copy(), where=known > 0)
+    util[: len(own)] = np.where(own > 0.0, own, of_kind)
+    return util

@@ -1,0 +1,248 @@
+"""What NVIDIA's driver says of the cards of this machine. Knows neither runs nor pods.
+
+pynvml is imported where it is needed, so that a daemon of pretended cards does without it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from scheduler.core.model import Gpu
+from scheduler.gpus.usage import Card, Process
+
+MIB = 1024 * 1024
+LOST_XID = 79  # the card has fallen off the bus
+# What a program of a user can cause by itself says nothing of the card: NVIDIA's device plugin
+# goes on with these as well. https://docs.nvidia.com/deploy/xid-errors/
+OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 109})
+WAIT_MS = 500  # for an XID, before the thread looks whether it is to end
+CLOSE_SECONDS = 1.0
+AGAIN_SECONDS = 5.0  # until the driver is tried again that was not there
+
+log = structlog.get_logger("scheduler.gpus.nvml")
+
+
+class Nvml:
+    """The cards, again and again. One that was seen once is told of for as long as this lives: a
+    card that vanishes has a fault, and is not merely gone. Safe for two threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open = False
+        self._known: dict[str, Gpu] = {}  # by uuid, as they were when they were well
+        self._xids: dict[str, int] = {}  # by uuid: the first that was no program's fault
+
+    def read(self) -> tuple[Card, ...]:
+        """None where there is no driver and never was: that is an ordinary machine."""
+        import pynvml
+
+        with self._lock:
+            try:
+                if not self._open:
+                    pynvml.nvmlInit()
+                    self._open = True
+                count = pynvml.nvmlDeviceGetCount()
+            except pynvml.NVMLError as error:
+                self._close()
+                return tuple(Card(replace(gpu, fault=_words(error))) for gpu in self._sorted())
+            found = [self._card(index) for index in range(count)]
+            seen = {card.gpu.uuid: card for card in found if card}
+            self._known |= {uuid: card.gpu for uuid, card in seen.items()}
+            return tuple(self._judged(gpu, seen.get(gpu.uuid)) for gpu in self._sorted())
+
+    def note(self, uuid: str, xid: int) -> bool:
+        """The driver tells of an error. Whether it matters to others than a program at fault."""
+        with self._lock:
+            if xid in OF_PROGRAMS:
+                return False
+            self._xids[uuid] = xid if xid == LOST_XID else self._xids.get(uuid, xid)
+            return True
+
+    def close(self) -> None:
+        if self._lock.acquire(timeout=CLOSE_SECONDS):  # else the driver hangs, and we need not
+            try:
+                self._close()
+            finally:
+                self._lock.release()
+
+    def _close(self) -> None:
+        import pynvml
+
+        if self._open:
+            self._open = False
+            with suppress(pynvml.NVMLError):
+                pynvml.nvmlShutdown()
+
+    def _sorted(self) -> list[Gpu]:
+        return sorted(self._known.values(), key=lambda gpu: gpu.index)
+
+    def _judged(self, gpu: Gpu, card: Card | None) -> Card:
+        """With what is wrong with it: an error that the driver told of, or that it is not there."""
+        xid = self._xids.get(gpu.uuid)
+        words = f"XID {xid}" if xid else ""
+        if card is None:
+            return Card(replace(gpu, fault=words or "it answers no more", lost=True))
+        return replace(card, gpu=replace(card.gpu, fault=words, lost=xid == LOST_XID))
+
+    def _card(self, index: int) -> Card | None:
+        """None: it has fallen off the bus, or is not ours to use."""
+        import pynvml
+
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            total, reserved, used = _memory(handle)
+            gpu = Gpu(
+                uuid=pynvml.nvmlDeviceGetUUID(handle),
+                index=index,
+                type=gpu_type(pynvml.nvmlDeviceGetName(handle)),
+                memory_mib=total // MIB,
+                reserved_mib=-(-reserved // MIB),
+            )
+            return Card(gpu, used // MIB, _busy(handle), tuple(_processes(handle)))
+        except pynvml.NVMLError:
+            return None
+
+
+class Xids:
+    """Hears of errors as they happen, in a thread of its own: the driver tells each only once."""
+
+    def __init__(self, nvml: Nvml, told: Callable[[], None]) -> None:
+        self._nvml, self._told = nvml, told
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._listen, name="xids", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join(CLOSE_SECONDS)  # it, too, may wait for a driver that hangs
+
+    def _listen(self) -> None:
+        import pynvml
+
+        while not self._stopped.is_set():
+            try:
+                self._hear()
+            except pynvml.NVMLError as error:  # no driver now; perhaps later
+                log.debug("xids_unheard", error=_words(error))
+                self._stopped.wait(AGAIN_SECONDS)
+
+    def _hear(self) -> None:
+        import pynvml
+
+        pynvml.nvmlInit()
+        try:
+            events = pynvml.nvmlEventSetCreate()
+            try:
+                uuids = dict(_registered(events))
+                while not self._stopped.is_set():
+                    self._next(events, uuids)
+            finally:
+                pynvml.nvmlEventSetFree(events)
+        finally:
+            pynvml.nvmlShutdown()
+
+    def _next(self, events: Any, uuids: dict[int, str]) -> None:
+        import pynvml
+
+        try:
+            event = pynvml.nvmlEventSetWait_v2(events, WAIT_MS)
+        except pynvml.NVMLError_Timeout:
+            return
+        uuid = uuids.get(_address(event.device))
+        if uuid is not None and self._nvml.note(uuid, event.eventData):
+            log.warning("gpu_error", gpu=uuid, xid=event.eventData)
+            self._told()
+
+
+def _registered(events: Any) -> Iterator[tuple[int, str]]:
+    """Of each card that tells of its errors: a lost one has no name any more when it does."""
+    import pynvml
+
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        with suppress(pynvml.NVMLError):
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            uuid = pynvml.nvmlDeviceGetUUID(handle)
+            kinds = pynvml.nvmlEventTypeXidCriticalError
+            pynvml.nvmlDeviceRegisterEvents(handle, kinds, events)
+            yield _address(handle), uuid
+
+
+def _address(handle: Any) -> int:
+    """Handles are pointers to what only the driver knows."""
+    import ctypes
+
+    return ctypes.cast(handle, ctypes.c_void_p).value or 0
+
+
+def _memory(handle: Any) -> tuple[int, int, int]:
+    """All, what the driver reserves, what is used."""
+    import pynvml
+
+    try:
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+        return memory.total, memory.reserved, memory.used
+    except (pynvml.NVMLError_FunctionNotFound, pynvml.NVMLError_ArgumentVersionMismatch):
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)  # a driver older than 510
+        return memory.total, 0, memory.used
+
+
+def _busy(handle: Any) -> float:
+    import pynvml
+
+    try:
+        return float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu) / 100.0
+    except pynvml.NVMLError_NotSupported:
+        return 0.0
+
+
+def _processes(handle: Any) -> Iterator[Process]:
+    """Each once, however it uses the card."""
+    import pynvml
+
+    ways = (
+        # The second is what drivers older than 510 have.
+        (
+            pynvml.nvmlDeviceGetComputeRunningProcesses_v3,
+            pynvml.nvmlDeviceGetComputeRunningProcesses_v2,
+        ),
+        (pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3,),
+        (pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3,),
+    )
+    found: dict[int, int] = {}
+    for process in (each for way in ways for each in _listed(handle, way)):
+        mib = (process.usedGpuMemory or 0) // MIB  # None: the driver cannot tell
+        found[process.pid] = max(mib, found.get(process.pid, 0))
+    for pid, mib in sorted(found.items()):
+        yield Process(pid, mib)
+
+
+def _listed(handle: Any, way: Sequence[Callable[[Any], Any]]) -> Sequence[Any]:
+    """By the newest of these functions that the driver has."""
+    import pynvml
+
+    for ask in way:
+        try:
+            return tuple(ask(handle))
+        except pynvml.NVMLError_FunctionNotFound:
+            continue
+        except pynvml.NVMLError_NotSupported:
+            break
+    return ()
+
+
+def gpu_type(name: str) -> str:
+    """One word, as people say it: `Tesla T4` is a `t4`."""
+    words = [word for word in name.lower().split() if word not in ("nvidia", "tesla")]
+    return "-".join(words) or "gpu"
+
+
+def _words(error: Exception) -> str:
+    return f"no driver: {error}"

@@ -1,0 +1,147 @@
+"""Which GPUs there are on this machine: NVML's, or pretended ones; and who looks at them.
+
+Knows nothing of jobs. An agent runs in the daemon for the machine that this is on, and by itself on
+each node of a cluster, from where it reports (reporter.py).
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import structlog
+
+from scheduler.core.errors import ConfigError
+from scheduler.core.model import PRETENDED, Gpu, Time
+from scheduler.gpus.nvml import Nvml, Xids
+from scheduler.gpus.usage import LIBRARY, WATCHDOG, Card, Process, Report
+
+SILENT_SECONDS = 60.0  # after that a driver hangs
+LEAVE_SECONDS = 1.0  # for a thread that may be waiting for a driver that hangs
+ALL_PIDS = 0xEFFFFFFC  # the kernel's number of the namespace in which all processes are
+_GROUP = re.compile(r"([1-9][0-9]{0,3})x([1-9][0-9]{0,8})", re.ASCII)
+_POD = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
+
+log = structlog.get_logger("scheduler.gpus.watcher")
+
+
+class Agent:
+    """Looks at the cards of this machine in threads of its own: a driver may hang, and nobody else
+    shall wait for it."""
+
+    def __init__(self, node: str, clock: Callable[[], Time], every_seconds: float = 5.0) -> None:
+        self._node, self._clock, self._every_seconds = node, clock, every_seconds
+        self._nvml = Nvml()
+        self._xids = Xids(self._nvml, self.look_again)
+        self._due, self._stopped = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="agent", daemon=True)
+        self._told: Callable[[Report], None] = lambda _: None
+        self._newest = self.look()  # replaced, never edited
+
+    def start(self, told: Callable[[Report], None]) -> None:
+        """`told` hears each report that tells anything new."""
+        self._told = told
+        self._thread.start()
+        self._xids.start()
+
+    @property
+    def report(self) -> Report:
+        """The newest."""
+        newest = self._newest
+        if self._clock() - newest.at <= SILENT_SECONDS:
+            return newest
+        return replace(newest, cards=tuple(map(_silent, newest.cards)))
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        return tuple(card.gpu for card in self.report.cards)
+
+    def look_again(self) -> None:
+        """Soon, not only when it is time."""
+        self._due.set()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._due.set()
+        self._thread.join(LEAVE_SECONDS)
+        self._xids.stop()
+        self._nvml.close()
+
+    def look(self) -> Report:
+        at = self._clock()
+        cards = tuple(map(_known, self._nvml.read()))
+        keeps = WATCHDOG if cards and _sees(cards) else LIBRARY
+        return Report(self._node, at, cards, keeps)
+
+    def _watch(self) -> None:
+        while not self._stopped.is_set():
+            self._due.wait(self._every_seconds)
+            self._due.clear()
+            try:
+                before, self._newest = self._newest, self.look()
+                if self._newest.cards != before.cards:
+                    self._told(self._newest)
+            except Exception:  # a thread's entry: what is seen stays as it was, and is tried again
+                log.exception("look_failed")
+
+
+def _sees(cards: Sequence[Card]) -> bool:
+    """Whether it can be told from here whose a process is. A driver tells a container of its own
+    ones alone, so none need be seen for everything to be hidden."""
+    processes = [process for card in cards for process in card.processes]
+    return any(process.name for process in processes) if processes else among_all_pids()
+
+
+def among_all_pids(own: Path = Path("/proc/self/ns/pid")) -> bool:
+    try:
+        return own.stat().st_ino == ALL_PIDS
+    except OSError:
+        return False
+
+
+def _silent(card: Card) -> Card:
+    fault = card.gpu.fault or "its driver does not answer"
+    return replace(card, gpu=replace(card.gpu, fault=fault))
+
+
+def _known(card: Card) -> Card:
+    """With whose each process is, as far as can be told from here."""
+    return replace(card, processes=tuple(map(_named, card.processes)))
+
+
+def _named(process: Process) -> Process:
+    folder = Path(f"/proc/{process.pid}")
+    try:
+        name = (folder / "comm").read_text(errors="replace").strip()
+        return replace(process, name=name, pod=pod_of((folder / "cgroup").read_text()))
+    except OSError:  # it has ended, or is of another container
+        return process
+
+
+def pod_of(cgroup: str) -> str:
+    """The uid of the pod that a process in this cgroup belongs to; empty: it is in none."""
+    match = _POD.search(cgroup)
+    return match[1].replace("_", "-") if match else ""
+
+
+def parse_gpus(text: str) -> tuple[Gpu, ...]:
+    """Pretended cards: `4x16384` is four of 16384 MiB, `2x16384,1x81920` is three, `0` is none."""
+    if text.strip() == "0":
+        return ()
+    sizes: list[int] = []
+    for group in text.split(","):
+        match = _GROUP.fullmatch(group.strip())
+        if match is None:
+            raise ConfigError(
+                f"gpus: {text[:100]!r} is not COUNTxMIB[,COUNTxMIB...], e.g. 4x16384, or 0 for none"
+            )
+        sizes += [int(match[2])] * int(match[1])
+    gpus = tuple(
+        Gpu(f"gpu{index}", index, PRETENDED, mib, mib // 32) for index, mib in enumerate(sizes)
+    )
+    if useless := [gpu for gpu in gpus if gpu.capacity_mib == 0]:
+        raise ConfigError(f"gpus: a card of {useless[0].memory_mib} MiB has no room for any job")
+    return gpus

@@ -1,0 +1,1 @@
+"""The HTTP that images older than this project speak."""

@@ -1,0 +1,262 @@
+"""A small HTTP server: its port, its connections, its threads, its limits. Knows no jobs.
+
+Theory of operation. One thread waits for all connections, and reads; a request that is whole is
+given to one of a few threads that answer. So whoever sends slowly, or nothing, costs a socket and
+a small buffer, and never a thread; a request has to be whole in time, and when there is no room for
+a new connection the one that has been waited for longest makes it. The servers that the standard
+library and others have bound the time of a read, not that of a request, and each of their
+connections takes a thread, or all wait when there are too many of them.
+
+A connection is the reading thread's, except while it is answered.
+"""
+
+from __future__ import annotations
+
+import errno
+import queue
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import structlog
+
+from scheduler.core.errors import ConfigError, Taken
+from scheduler.legacy import http11
+from scheduler.legacy.http11 import Malformed, Reply, Request
+
+CONNECTIONS_MAX = 512
+THREADS = 32
+REQUEST_SECONDS = 5.0  # from its first byte, or the connection's begin, to its last
+IDLE_SECONDS = 30.0  # of a connection that has been answered
+_BACKLOG = 1024
+_ACCEPTED_AT_ONCE = 64
+_LOOK_SECONDS = 0.25  # between looks at who is late
+_BUFFER_MAX = http11.HEAD_BYTES_MAX + 4 + http11.BODY_BYTES_MAX
+
+Answer = Callable[[Request, str], Reply]  # the second: the caller's address
+
+log = structlog.get_logger("scheduler.legacy.http_server")
+
+
+@dataclass(slots=True, eq=False)
+class _Connection:
+    socket: socket.socket
+    caller: str
+    until: float  # by the monotonic clock: then it is closed
+    buffer: bytearray = field(default_factory=bytearray)
+    answered: bool = False  # it is a thread's that answers
+    ended: bool = False  # nothing more will come
+    closing: bool = False  # it ends with the answer under way
+
+
+class Server:
+    """Bound when made, so that its port is known or refused; serves from `start` on."""
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        answer: Answer,
+        request_seconds: float = REQUEST_SECONDS,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
+        self._answer = answer
+        self._request_seconds, self._idle_seconds = request_seconds, idle_seconds
+        host, port = address[0].strip("[]"), address[1]
+        try:
+            self._listener = socket.create_server(
+                (host, port),
+                family=socket.AF_INET6 if ":" in host else socket.AF_INET,
+                backlog=_BACKLOG,
+            )
+        except OSError as error:
+            why = (error.strerror or str(error)).lower()
+            kind = Taken if error.errno == errno.EADDRINUSE else ConfigError
+            raise kind(f"cannot listen on {address[0]}:{port}: {why}") from error
+        self._listener.setblocking(False)
+        self.port: int = self._listener.getsockname()[1]
+        self._selector = selectors.DefaultSelector()
+        self._waker, self._woken = socket.socketpair()
+        for end in (self._waker, self._woken):
+            end.setblocking(False)
+        self._connections: dict[_Connection, None] = {}  # who is waited for longest comes first
+        self._whole: queue.SimpleQueue[tuple[_Connection, Request] | None] = queue.SimpleQueue()
+        self._done: deque[_Connection] = deque()
+        self._stopping = threading.Event()
+        self._reader = threading.Thread(target=self._read, name="web", daemon=True)
+        self._threads = [
+            threading.Thread(target=self._work, name=f"web-{number}", daemon=True)
+            for number in range(THREADS)
+        ]
+
+    def start(self) -> None:
+        for thread in (self._reader, *self._threads):
+            thread.start()
+
+    def stop(self, grace: float) -> None:
+        """Take no more requests; those under way have `grace` seconds."""
+        self._stopping.set()
+        self._wake()
+        for _ in self._threads:
+            self._whole.put(None)
+        until = time.monotonic() + grace
+        for thread in (self._reader, *self._threads):
+            if thread.ident is not None:
+                thread.join(max(0.0, until - time.monotonic()))
+        for left in (self._listener, self._waker, self._woken):
+            left.close()
+        for connection in list(self._connections):
+            connection.socket.close()
+
+    # --- the thread that reads --------------------------------------------------------------
+
+    def _read(self) -> None:
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        looked_at = 0.0
+        while not self._stopping.is_set():
+            try:
+                for key, _ in self._selector.select(_LOOK_SECONDS):
+                    self._serve(key.fileobj, key.data)
+                self._take_back()
+                now = time.monotonic()
+                if now - looked_at >= _LOOK_SECONDS:
+                    looked_at = now
+                    self._end_late(now)
+            except Exception as error:
+                log.error("web_failed", exc_info=error)
+                self._stopping.wait(_LOOK_SECONDS)  # too many files are open: not for ever
+        self._selector.close()
+
+    def _serve(self, what: object, connection: _Connection | None) -> None:
+        if connection is not None:
+            self._receive(connection)
+        elif what is self._listener:
+            self._accept()
+        else:
+            with suppress(BlockingIOError):
+                self._woken.recv(4096)
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPTED_AT_ONCE):
+            try:
+                peer, address = self._listener.accept()
+            except BlockingIOError:
+                return
+            except ConnectionError:
+                continue
+            peer.setblocking(False)
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if len(self._connections) >= CONNECTIONS_MAX and not self._make_room():
+                peer.close()
+                continue
+            new = _Connection(peer, address[0], time.monotonic() + self._request_seconds)
+            self._connections[new] = None
+            self._selector.register(peer, selectors.EVENT_READ, new)
+
+    def _make_room(self) -> bool:
+        for connection in self._connections:
+            if not connection.answered:
+                self._close(connection)
+                return True
+        return False
+
+    def _receive(self, connection: _Connection) -> None:
+        if connection not in self._connections:  # it has just made room for another one
+            return
+        try:
+            data = connection.socket.recv(_BUFFER_MAX)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not (connection.buffer or connection.answered):
+            connection.until = min(connection.until, time.monotonic() + self._request_seconds)
+        connection.buffer += data
+        too_much = len(connection.buffer) > 2 * _BUFFER_MAX
+        if not data or too_much:
+            self._selector.unregister(connection.socket)
+            connection.ended = True
+        if not connection.answered:
+            self._look(connection)
+
+    def _look(self, connection: _Connection) -> None:
+        """Whether what has been read is a request."""
+        try:
+            found = http11.read(connection.buffer)
+        except Malformed as error:
+            connection.closing = True
+            self._say(connection, Reply(error.status, f"{error}\n"))
+            self._close(connection)
+            return
+        if found is None:
+            if connection.ended:
+                self._close(connection)
+            return
+        request, size = found
+        del connection.buffer[:size]
+        connection.answered = True
+        connection.closing = not request.keep_alive
+        self._whole.put((connection, request))
+
+    def _take_back(self) -> None:
+        """Connections that have been answered."""
+        while self._done:
+            connection = self._done.popleft()
+            connection.answered = False
+            if connection.closing:
+                self._close(connection)
+                continue
+            wait = self._request_seconds if connection.buffer else self._idle_seconds
+            connection.until = time.monotonic() + wait
+            del self._connections[connection]
+            self._connections[connection] = None
+            self._look(connection)
+
+    def _end_late(self, now: float) -> None:
+        for connection in list(self._connections):
+            if now >= connection.until and not connection.answered:
+                if connection.buffer:
+                    self._say(
+                        connection,
+                        Reply(408, f"a request takes {self._request_seconds:g} s at most\n"),
+                    )
+                self._close(connection)
+
+    def _close(self, connection: _Connection) -> None:
+        if not connection.ended:
+            self._selector.unregister(connection.socket)
+        connection.socket.close()
+        del self._connections[connection]
+
+    # --- the threads that answer ------------------------------------------------------------
+
+    def _work(self) -> None:
+        while (task := self._whole.get()) is not None:
+            connection, request = task
+            try:
+                reply = self._answer(request, connection.caller)
+            except Exception as error:
+                log.error("request_failed", exc_info=error)
+                words = f"{type(error).__name__}; the daemon's log has the details\n"
+                reply = Reply(500, words)
+            self._say(connection, reply, request.method == "HEAD")
+            self._done.append(connection)
+            self._wake()
+
+    def _say(self, connection: _Connection, reply: Reply, head_only: bool = False) -> None:
+        data = http11.written(reply, not connection.closing, head_only)
+        try:
+            sent = connection.socket.send(data)
+        except OSError:
+            sent = 0
+        if sent < len(data):  # who does not read gets nothing more
+            connection.closing = True
+
+    def _wake(self) -> None:
+        with suppress(BlockingIOError, OSError):
+            self._waker.send(b".")

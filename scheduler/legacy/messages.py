@@ -1,0 +1,206 @@
+"""What old training images send, and what it means. Pure: nothing is looked up here.
+
+A field that cannot be read, or cannot be so, counts as not said: these images are older than this
+project, nobody can mend them, and what matters is that they have finished an epoch.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl
+
+from scheduler.core import admission
+from scheduler.core.errors import Rejected
+from scheduler.core.model import Job, Profile, Run, Time
+
+# What was submitted in old times: its fields, and what they are called today.
+SUBMITTED: dict[str, tuple[str, type]] = {
+    "jobName": ("name", str),
+    "dockerImage": ("image", str),
+    "scriptPath": ("script_path", str),
+    "directoryToMount": ("custom_dir", str),
+    "batchSize": ("batch_size", int),
+    "trainingSetSize": ("training_set_size", int),
+    "maxEpochs": ("max_epochs", int),
+    "isSingleGPU": ("is_single_gpu", bool),
+    "disableGPUSharing": ("disable_gpu_sharing", bool),
+    "estimatedMemory": ("memory_mib", int),
+    "username": ("user", str),
+}
+_FLAGS = {
+    "jobName": "job_name",
+    "dockerImage": "--image_name",
+    "scriptPath": "--script_path",
+    "directoryToMount": "--custom_dir",
+    "maxEpochs": "--max_epochs",
+    "estimatedMemory": "--estimated_memory",
+}
+_KINDS = {str: "text", int: "a whole number", bool: "true or false"}
+FIELDS_MAX = 16  # of a form
+STEPS_MAX = 2**53
+SECONDS_MAX = 1e8
+# An epoch that took far less than the time since the one before has been measured wrongly: in some
+# images the clock is started anew by the next epoch while it is still to be read.
+SHARE_MIN = 0.1
+SLACK_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Of a rank, by the name of its node; processes of one node have the same. 0: not said."""
+
+    ended: bool = False  # an epoch; else it is a sign of life
+    rank: int = 0
+    steps: int = 0  # counted since the process began
+    memory_mib: int = 0
+    step_seconds: float = 0.0
+    epoch_seconds: float = 0.0
+    epoch: int = 0  # that has ended, absolutely; only the library of today says so
+
+    def profile(self, job: Job, attempt: int, epoch: int = 0) -> Profile:
+        return Profile(
+            job_id=job.id,
+            attempt=attempt,
+            epoch=epoch,
+            rank=self.rank,
+            step_seconds=self.step_seconds,
+            epoch_seconds=self.epoch_seconds,
+            memory_mib=self.memory_mib,
+            steps=self.steps,
+        )
+
+
+def report(body: bytes) -> Report:
+    told = _object(body)
+    return Report(
+        ended="epochDur" in told,
+        rank=_whole(told.get("rank"), 2**16),
+        steps=_whole(told.get("iternum"), STEPS_MAX),
+        memory_mib=_whole(told.get("gpumem"), admission.MEMORY_MIB_MAX),
+        step_seconds=_seconds(told.get("meandur")),
+        epoch_seconds=_seconds(told.get("epochDur")),
+        epoch=_whole(told.get("epoch"), admission.INT_MAX),
+    )
+
+
+def done(body: bytes) -> int:
+    """How many epochs are, absolutely."""
+    found = _object(body).get("done")
+    if isinstance(found, bool) or not isinstance(found, int):
+        raise Rejected('expected {"done": N}, the number of finished epochs')
+    return admission.whole("done", found, 0, admission.INT_MAX)
+
+
+def profiling_ended(body: bytes) -> Report:
+    """Of the oldest images: a form, in which the card's memory and how busy it was are swapped."""
+    try:
+        form = dict(parse_qsl(body.decode("latin-1"), max_num_fields=FIELDS_MAX))
+    except ValueError:
+        raise Rejected(f"the body is no form of {FIELDS_MAX} fields at most") from None
+    return Report(
+        memory_mib=_whole(_read(form.get("gpuUsage")), admission.MEMORY_MIB_MAX),
+        step_seconds=_seconds(_read(form.get("meanIterDuration"))),
+    )
+
+
+def submission(body: bytes) -> tuple[dict[str, Any], str]:
+    """The fields of a specification, and the user it names (empty: none)."""
+    told = _object(body)
+    fields: dict[str, Any] = {}
+    for key, value in told.items():
+        if key not in SUBMITTED:
+            raise Rejected(f"{admission.shown(key)}: there is no such field")
+        field, kind = SUBMITTED[key]
+        if value is None:
+            continue
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise Rejected(f"{key}: expected {_KINDS[kind]}, not {admission.shown(repr(value))}")
+        if isinstance(value, str) and not value.isprintable():
+            raise Rejected(f"{key} {admission.shown(value)}: must be one line that can be printed")
+        if kind is int and isinstance(value, int):
+            admission.whole(key, value, 1, admission.INT_MAX)
+        fields[field] = value
+    for key in ("jobName", "scriptPath"):
+        if not fields.get(SUBMITTED[key][0]):
+            raise Rejected(f"{key} is missing")
+    return fields, fields.pop("user", "")
+
+
+def in_its_words(words: str) -> str:
+    """What is said of a flag, said of the field that is meant."""
+    for key, flag in _FLAGS.items():
+        words = words.replace(flag, key)
+    return words
+
+
+def next_epoch(told: Report, run: Run, now: Time) -> int | None:
+    """Which epoch a report is of that does not say so: the one after those that are known of the
+    run. None: it has been heard before, or a process beside has reported the same epoch."""
+    epoch = max(run.epoch_measured, run.epochs_before) + 1
+    if told.steps == 0:  # it counts no steps: its clock must do
+        soon = run.epoch_at is not None and now - run.epoch_at < told.epoch_seconds / 2
+        return None if soon and run.epoch_measured else epoch
+    apart = _steps_apart(run)
+    heard = any(abs(told.steps - steps) <= apart for steps in run.steps_heard)
+    return None if heard else epoch
+
+
+def credible(told: Report, run: Run, now: Time) -> float:
+    """Its epoch's seconds; 0: they cannot be so."""
+    seconds = told.epoch_seconds
+    if run.epoch_at is None:
+        return seconds
+    passed = now - run.epoch_at
+    return seconds if SHARE_MIN * passed <= seconds <= passed + SLACK_SECONDS else 0.0
+
+
+def _steps_apart(run: Run) -> int:
+    """Reports that differ by no more are of one epoch. A node with several cards may have several
+    processes, whose counts can differ by a few: they lose some."""
+    cards = Counter(share.node for share in run.shares)
+    if not run.steps_heard or max(cards.values(), default=1) == 1:
+        return 0
+    epochs = max(1, run.epoch_measured - run.epochs_before)
+    return max(run.steps_heard) // (2 * epochs)
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise Rejected("the body is no JSON object")
+    return found
+
+
+def _read(text: str | None) -> float:
+    try:
+        return float(text or 0)
+    except ValueError:
+        return 0.0
+
+
+def _whole(value: object, most: int) -> int:
+    """0 for what is none."""
+    number = _number(value)
+    return int(number) if 0 <= number <= most else 0
+
+
+def _seconds(value: object) -> float:
+    number = _number(value)
+    return number if 0.0 < number < SECONDS_MAX else 0.0
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0.0
+    try:
+        number = float(value)
+    except OverflowError:
+        return 0.0
+    return number if math.isfinite(number) else 0.0

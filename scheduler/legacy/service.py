@@ -1,0 +1,239 @@
+"""The HTTP paths that training images speak which are older than this project.
+
+What they say comes to the same as what the library of today says: the handlers are the job
+service's own. What they leave unsaid is known here: the attempt is the job's newest, and an epoch
+is the next one. For that nothing is kept but what rows hold, so a daemon that has just started
+counts on where the last one ended.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from scheduler.api.jobs import Api
+from scheduler.api.trainings import Profiler
+from scheduler.api.wire import job_id
+from scheduler.core import admission
+from scheduler.core.errors import Forbidden, NotFound, Rejected, SchedulerError, Unauthenticated
+from scheduler.core.fast_replace import replace
+from scheduler.core.learning import kind_of
+from scheduler.core.model import Job, JobId, OldLibrary, RunKey, Time, View
+from scheduler.legacy import messages as oldwire
+from scheduler.legacy.http11 import Reply, Request
+from scheduler.v1 import scheduler_pb2 as pb
+
+STATUS = {
+    "INVALID_ARGUMENT": 400,
+    "FAILED_PRECONDITION": 409,
+    "UNAUTHENTICATED": 401,
+    "PERMISSION_DENIED": 403,
+    "NOT_FOUND": 404,
+    "RESOURCE_EXHAUSTED": 429,
+    "UNAVAILABLE": 503,
+}
+STOP, GO_ON = "1", "0"  # nothing else is understood, not even with a line's end
+SUBMIT = "submit"
+LOCKS = 64
+FORGOTTEN_AT = 1000  # runs
+
+_NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
+_LOCAL = ("127.", "::1", "::ffff:127.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What all requests of jobs have."""
+
+    job: Job
+    attempt: int
+    token: str | None
+    body: bytes
+
+    @property
+    def key(self) -> RunKey:
+        return self.job.id, self.attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Legacy:
+    """Answers requests, from any thread."""
+
+    profiler: Profiler
+    api: Api
+    view: Callable[[], View]
+    now: Callable[[], Time]
+    token_required: bool
+    from_elsewhere: bool  # whether who is not on this machine may come without a token
+    # Runs that say which epoch they have finished, and the report that came before that: such a
+    # run's reports count nothing. To forget this costs a measurement, and no epoch.
+    _numbered: dict[RunKey, oldwire.Report] = field(default_factory=dict)
+    # Of a job one report is counted at a time.
+    _locks: tuple[threading.Lock, ...] = field(
+        default_factory=lambda: tuple(threading.Lock() for _ in range(LOCKS))
+    )
+
+    def answer(self, request: Request, caller: str) -> Reply:
+        """`caller`: its address."""
+        try:
+            return self._answer(request, caller)
+        except SchedulerError as error:
+            return Reply(STATUS.get(error.status, 500), f"{error}\n")
+
+    def _answer(self, request: Request, caller: str) -> Reply:
+        _, _, path = request.path.partition("/")
+        verb, _, rest = path.partition("/")
+        if verb not in _PATHS and path != SUBMIT:
+            raise NotFound(f"no such path: {admission.shown(request.path)}")
+        method, act = _PATHS.get(verb, ("POST", None))
+        if request.method != method:
+            words = f"/{verb} takes {method}, not {request.method}\n"
+            return Reply(405, words, (("Allow", method),))
+        if act is None:
+            return Reply(200, self._submit(request, caller))
+        job = self._job(rest.partition("/")[0] if verb in _LONGER else rest)
+        told = _Told(job, _attempt(request, job), self._token(job, request, caller), request.body)
+        self.profiler.job(job.id, told.attempt, told.token)  # before anything is done
+        said = act(self, told)
+        if verb in _RENEWABLE and "x-attempt" not in request.headers:
+            self._old(told)
+        return Reply(200, said)
+
+    def _job(self, text: str) -> Job:
+        job = self.view().jobs.get(job_id(text))
+        if job is None:
+            raise NotFound(f"no live job has the id {text}")
+        return job
+
+    def _token(self, job: Job, request: Request, caller: str) -> str | None:
+        """What proves that the caller speaks for the job. Old images send none, and are taken at
+        their word where the settings say so."""
+        token = _bearer(request)
+        if token is not None or self.token_required:
+            return token
+        if not (self.from_elsewhere or caller.startswith(_LOCAL)):
+            raise Unauthenticated(f"no token: {caller} is not this machine")
+        return job.token
+
+    # --- the paths ----------------------------------------------------------------------------
+
+    def _has_to_stop(self, told: _Told) -> str:
+        job = told.job
+        why = self.profiler.start_epoch(job.id, told.attempt, job.epochs_done, told.token)
+        return GO_ON if why is None else STOP
+
+    def _profiling(self, told: _Told) -> str:
+        said = oldwire.report(told.body)
+        with self._lock(told.job.id):
+            epoch = self._epoch(told, said)
+            if epoch:
+                self._ended(told, said, epoch)
+                return ""
+        return self._alive(told, said)
+
+    def _end_epoch(self, told: _Told) -> str:
+        done = oldwire.done(told.body)
+        with self._lock(told.job.id):
+            said = self._numbered.get(told.key, oldwire.Report())
+            self._number(told.key)
+            if done > told.job.epochs_done:
+                self._ended(told, said, done)
+                return ""
+        self._alive(told, oldwire.Report())
+        return ""
+
+    def _signal_end(self, told: _Told) -> str:
+        self.profiler.finish(told.job.id, told.attempt, 0, False, told.token)
+        return ""
+
+    def _signal_end_profiling(self, told: _Told) -> str:
+        self._alive(told, oldwire.profiling_ended(told.body))
+        return ""
+
+    def _submit(self, request: Request, caller: str) -> str:
+        """As whom, is told by a token of theirs: a name alone would be anybody's."""
+        user = self.api.people.user(_bearer(request), not caller.startswith(_LOCAL))
+        fields, named = oldwire.submission(request.body)
+        if named not in ("", user):
+            raise Forbidden(f"username {admission.shown(named)}: this token is {user}'s")
+        wanted = pb.SubmitRequest(job_id=str(uuid.uuid4()), spec=pb.JobSpec(**fields))
+        try:
+            return self.api.submit(wanted, user).job.id
+        except Rejected as error:
+            raise type(error)(oldwire.in_its_words(str(error))) from error
+
+    def _old(self, told: _Told) -> None:
+        """Whoever speaks so has a library that the one of today can take the place of."""
+        kind = self.view().kinds.get(kind_of(told.job.spec))
+        if kind is None or not kind.old_library:
+            with suppress(SchedulerError):  # then the next request says it
+                self.profiler.inbox.put(OldLibrary(told.job.id, told.attempt))
+
+    # --- epochs -------------------------------------------------------------------------------
+
+    def _epoch(self, told: _Told, said: oldwire.Report) -> int | None:
+        """Which one has ended; None: none that is new, or it will be said."""
+        if not said.ended:
+            return None
+        if said.epoch:
+            return said.epoch
+        job = self.view().jobs.get(told.job.id)
+        if job is None or job.run is None or job.run.attempt != told.attempt or said.rank:
+            return None  # one clock for all ranks
+        if told.key in self._numbered:
+            self._numbered[told.key] = said
+            return None
+        return oldwire.next_epoch(said, job.run, self.now())
+
+    def _ended(self, told: _Told, said: oldwire.Report, epoch: int) -> None:
+        run = told.job.run
+        if run and run.attempt == told.attempt and not said.epoch:
+            said = replace(said, epoch_seconds=oldwire.credible(said, run, self.now()))
+        self.profiler.end_epochs([said.profile(told.job, told.attempt, epoch)], told.token)
+
+    def _alive(self, told: _Told, said: oldwire.Report) -> str:
+        """The library of today reads the answer; all others leave it unread."""
+        why = self.profiler.report([said.profile(told.job, told.attempt)], told.token)
+        return "" if why is None else STOP
+
+    def _number(self, key: RunKey) -> None:
+        """From now on this run's word counts."""
+        if len(self._numbered) > FORGOTTEN_AT:
+            jobs = self.view().jobs
+            live = {(id, job.attempts) for id, job in jobs.items() if job.run}
+            for old in [old for old in list(self._numbered) if old not in live]:
+                self._numbered.pop(old, None)
+        self._numbered[key] = oldwire.Report()
+
+    def _lock(self, id: JobId) -> threading.Lock:
+        return self._locks[hash(id) % LOCKS]
+
+
+_PATHS = {
+    "has_to_stop": ("GET", Legacy._has_to_stop),
+    "profiling": ("POST", Legacy._profiling),
+    "end_epoch": ("POST", Legacy._end_epoch),
+    "signal_end": ("POST", Legacy._signal_end),
+    "signal_end_profiling": ("POST", Legacy._signal_end_profiling),
+}
+_RENEWABLE = {"has_to_stop", "profiling", "end_epoch"}  # the oldest of all is called otherwise
+_LONGER = {"signal_end_profiling"}  # after the job comes what we call its attempt
+
+
+def _attempt(request: Request, job: Job) -> int:
+    """The library of today says it; old images are the newest one."""
+    said = request.headers.get("x-attempt")
+    if said is None:
+        return job.attempts
+    if not _NUMBER.fullmatch(said):
+        raise Rejected(f"X-Attempt {admission.shown(said)}: is no number")
+    return int(said)
+
+
+def _bearer(request: Request) -> str | None:
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if kind.lower() == "bearer" else None

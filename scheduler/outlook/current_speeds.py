@@ -1,0 +1,101 @@
+"""How fast jobs are where they run now, alone and beside their neighbours: as measured, or else as
+expected. Pure. For what people are told; plans ask speed.py and interference.py themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduler.core.model import Job, JobId, Run, RunPhase, View
+from scheduler.estimates.interference import Interference
+from scheduler.estimates.measurements import Floats, parse
+from scheduler.estimates.speed import Config, Speeds
+
+# Standard deviations, relative.
+DOUBT_MEASURED, DOUBT_SAID = 0.02, 0.7
+DOUBT_MAX = 1.0  # beyond it nobody has seen the like of a job
+SECONDS_UNKNOWN, DOUBT_UNKNOWN = 600.0, 1.2
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Of a run, in seconds per epoch."""
+
+    seconds: float  # as it runs now
+    alone: float  # were it alone where it is
+    beside: tuple[JobId, ...]  # who trains on its GPUs too
+    measured: bool  # `seconds` is a measurement of just this; else what is expected
+    doubt: float  # relative standard deviation of `seconds`
+
+    @property
+    def speed(self) -> float:
+        """Relative to being alone; noise makes nobody faster."""
+        return min(1.0, self.alone / self.seconds)
+
+
+class Paces:
+    """What is known of all jobs that live, looked at as somebody asks."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self.jobs = [job for job in view.jobs.values() if job.outcome is None]
+        self.row = {job.id: row for row, job in enumerate(self.jobs)}
+        self.speeds = Speeds(self.jobs, view.kinds)
+        self._slowed: dict[str, Interference] = {}  # by type
+        self._expected: dict[Config, tuple[Floats, Floats]] = {}
+        self._expect(job.run.placement for job in self.jobs if job.run)
+
+    def _expect(self, placements: Iterable[str]) -> None:
+        places = dict.fromkeys(place for place in map(parse, placements) if place)
+        configs = [Config(*place) for place in places]
+        seconds, doubt = self.speeds.estimate(configs), self.speeds.uncertainty(configs)
+        for column, config in enumerate(configs):
+            self._expected[config] = seconds[:, column], doubt[:, column]
+
+    def of(self, job: Job, run: Run) -> Pace:
+        here = {m.beside: m.seconds for m in job.measured if m.placement == run.placement}
+        alone, doubt = self.alone(job, run.placement)
+        alone = here.get((), alone)
+        beside = neighbours(job, run, self.view)
+        if beside in here:
+            return Pace(here[beside], alone, beside, True, DOUBT_MEASURED)
+        seconds = alone
+        for other in beside:
+            seconds /= self.speed_beside(job, other, run)
+        return Pace(seconds, alone, beside, False, doubt)
+
+    def speed_beside(self, job: Job, other: JobId, run: Run) -> float:
+        """How fast the job is expected to be beside another one, relative to alone."""
+        place = parse(run.placement)
+        if place is None or other not in self.row:
+            return 1.0
+        type = place[0]
+        if type not in self._slowed:
+            self._slowed[type] = Interference(self.jobs, self.view.kinds, type, self.speeds)
+        pair = np.array([self.row[job.id]]), np.array([self.row[other]])
+        return float(self._slowed[type].speeds(*pair)[0, 0])
+
+    def alone(self, job: Job, placement: str) -> tuple[float, float]:
+        """Seconds per epoch, and the doubt about them."""
+        if place := parse(placement):
+            config = Config(*place)
+            if config not in self._expected:
+                self._expect([placement])
+            seconds, doubt = self._expected[config]
+            return float(seconds[self.row[job.id]]), float(doubt[self.row[job.id]])
+        # Without GPUs, or with those of several types, there is no law: only its owner's word.
+        if job.spec.hours_estimate:
+            return job.spec.hours_estimate * 3600 / max(1, job.max_epochs), DOUBT_SAID
+        return SECONDS_UNKNOWN, DOUBT_UNKNOWN
+
+
+def neighbours(job: Job, run: Run, view: View) -> tuple[JobId, ...]:
+    """Who trains on the same GPUs, and does not only hold memory there."""
+    others = {other for share in run.shares for other, _ in view.held.get(share.key, ())}
+    return tuple(sorted(other for other in others - {job.id} if _trains(view.jobs.get(other))))
+
+
+def _trains(job: Job | None) -> bool:
+    return bool(job and job.run and job.run.phase is not RunPhase.STARTING)

@@ -1,0 +1,171 @@
+"""When jobs start and end, as far as one can tell: for people who ask, never for a plan. Pure.
+
+Runs go on as they are, but for those that are about to have as many GPUs as is fair. Waiting jobs
+start in the order in which the policy serves them, each as soon as what ends before leaves it the
+GPUs. It will not come like that: runs are moved, others come and go. How far off such guesses have
+been, calibration.py knows.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from scheduler.core.memory import fewest_nodes
+from scheduler.core.model import Job, JobId, Rules, Run, RunPhase, Time
+from scheduler.estimates.speed import Config
+from scheduler.outlook.current_speeds import DOUBT_MAX, Pace, Paces
+from scheduler.outlook.list_scheduling import Queueing, Start
+
+FAIR_ENOUGH = 0.75  # of its fair number of GPUs: a run that has so many is not expected to get more
+NEXT = 5  # waiting jobs are soon served
+
+
+class Situation(StrEnum):
+    """What a guess was made in: guesses in different ones are wrong in different ways."""
+
+    SETTLED = "settled"  # it runs, and this has been measured
+    NEW = "new"  # it runs, and has not been measured as it runs now
+    MOVES = "moves"  # it runs, and is about to run elsewhere
+    ROOM = "room"  # it waits, and there is room
+    NEXT = "next"
+    QUEUED = "queued"
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """What cannot be said is None: nobody has seen the like of the job, or of one before it."""
+
+    situation: Situation
+    starts_at: Time | None = None  # its next run, if it waits
+    ends_at: Time | None = None
+    leaves_at: Time | None = None  # its GPUs, if it has some
+    epoch_seconds: float | None = None  # that this was made with
+
+
+def guesses(
+    paces: Paces, now: Time, rules: Rules, by_memory: bool = False
+) -> Mapping[JobId, Guess]:
+    """`by_memory`: whether the policy puts jobs on a card for as long as there is memory."""
+    making = _Making(paces, now, rules, Queueing(paces.view, now, rules, by_memory))
+    making.let_runs_end()
+    making.let_the_others_start()
+    return making.made
+
+
+class _Making:
+    def __init__(self, paces: Paces, now: Time, rules: Rules, queueing: Queueing) -> None:
+        self.view, self.now, self.rules, self.paces = paces.view, now, rules, paces
+        self.queueing = queueing
+        self.made: dict[JobId, Guess] = {}
+        self.waiting = [
+            job
+            for job_id in dict.fromkeys((*self.view.why, *paces.row))
+            if (job := self.view.jobs.get(job_id)) and job.waiting and not job.held
+        ]
+        running = [job for job in paces.jobs if job.run]
+        level = _level([*running, *self.waiting], len(queueing.capacity))
+        self.fair = {job.id: _clamped(level, job) for job in (*running, *self.waiting)}
+        self.column: dict[tuple[str, int], int] = {}
+        configs: list[Config] = []
+        counts = {n for job in self.waiting for n in (job.spec.gpus_min, self.fair[job.id]) if n}
+        counts |= {self.fair[job.id] for job in running if self.fair[job.id]}
+        for type in queueing.types:
+            for count in sorted(counts):
+                self.column[type, count] = len(configs)
+                nodes = max(1, fewest_nodes(queueing.node_sizes[type], count))
+                configs.append(Config(type, count, nodes))
+        self.seconds = paces.speeds.estimate(configs)
+        self.doubt = paces.speeds.uncertainty(configs)
+
+    # --- runs -------------------------------------------------------------------------------
+
+    def let_runs_end(self) -> None:
+        leaves: dict[JobId, tuple[Time, bool]] = {}
+        for job in self.paces.jobs:
+            if job.run:
+                leaves[job.id] = self._run(job, job.run)
+        self.queueing.hold(leaves)
+
+    def _run(self, job: Job, run: Run) -> tuple[Time, bool]:
+        """When it leaves its GPUs, and whether we know."""
+        if job.cancelled:
+            return self.now, True
+        pace = self.paces.of(job, run)
+        known = pace.doubt < DOUBT_MAX
+        into = 0.0 if run.epoch_at is None else min(self.now - run.epoch_at, pace.seconds)
+        if run.phase is RunPhase.STARTING:
+            into -= max(0.0, self._restart(job) - (self.now - run.started_at))
+        epochs = max(0, job.max_epochs - job.epochs_done)
+        left = epochs * pace.seconds - into
+        leaves = self.now + left
+        situation = Situation.SETTLED if pace.measured else Situation.NEW
+        if run.phase is RunPhase.STOPPING:
+            leaves = self.now + pace.seconds - into
+        if (later := self._elsewhere(job, run, pace)) is not None:
+            situation = Situation.MOVES
+            left = pace.seconds - into + self._restart(job) + max(0, epochs - 1) * later
+        ends = self.now + max(0.0, left) if known else None
+        self.made[job.id] = Guess(situation, None, ends, leaves, pace.seconds if known else None)
+        return leaves, known or run.phase is RunPhase.STOPPING
+
+    def _elsewhere(self, job: Job, run: Run, pace: Pace) -> float | None:
+        """Seconds of an epoch where it will be when this one has ended; None: it stays."""
+        fair = self.fair[job.id]
+        short = not self.queueing.by_memory and len(run.shares) < FAIR_ENOUGH * fair
+        if run.phase is not RunPhase.STOPPING and not short:
+            return None
+        columns = [self.column[type, fair] for type in self.queueing.types if fair]
+        there = min((self.seconds[self.paces.row[job.id], at] for at in columns), default=None)
+        return pace.seconds if there is None else float(there)
+
+    def _restart(self, job: Job) -> float:
+        return job.restart_seconds or self.rules.restart_seconds
+
+    # --- the others -------------------------------------------------------------------------
+
+    def let_the_others_start(self) -> None:
+        for place, job in enumerate(self.waiting):
+            if job.spec.gpus_min == 0:
+                continue
+            start = self._start(job)
+            if start:
+                first = Situation.NEXT if place < NEXT else Situation.QUEUED
+                room = start.at <= self.now and job.eligible_at <= self.now
+                self._wait(job, start, Situation.ROOM if room else first)
+
+    def _start(self, job: Job) -> Start | None:
+        row, least, fair = self.paces.row[job.id], job.spec.gpus_min, self.fair[job.id]
+        types = self.queueing.types
+        best_first = sorted(types, key=lambda type: self.seconds[row, self.column[type, least]])
+        return self.queueing.start(job, least, fair, best_first)
+
+    def _wait(self, job: Job, start: Start, situation: Situation) -> None:
+        at = self.paces.row[job.id], self.column[start.type, len(start.places)]
+        seconds, known = float(self.seconds[at]), bool(self.doubt[at] < DOUBT_MAX)
+        left = self._restart(job) + max(0, job.max_epochs - job.epochs_done) * seconds
+        self.queueing.take(start.places, start.mib, start.at + left, known)
+        starts = max(start.at, job.eligible_at)
+        self.made[job.id] = Guess(
+            situation,
+            starts if start.known else None,
+            starts + left if start.known and known else None,
+            None,
+            seconds if known else None,
+        )
+
+
+def _level(jobs: Sequence[Job], cards: int) -> int:
+    """So many GPUs each are fair: nobody having fewer or more than it takes, all together have no
+    more than there are."""
+
+    def too_many(level: int) -> bool:
+        return sum(_clamped(level, job) for job in jobs) > cards
+
+    return max(0, bisect_left(range(cards + 1), True, key=too_many) - 1)
+
+
+def _clamped(level: int, job: Job) -> int:
+    return max(job.spec.gpus_min, min(job.spec.gpus_max, level))

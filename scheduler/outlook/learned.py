@@ -1,0 +1,109 @@
+"""What one job has taught so far, and what is expected of it elsewhere: for its owner. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from scheduler.core.memory import cards, fewest_nodes, node_sizes
+from scheduler.core.model import Job, Measured, Reason, Run, View
+from scheduler.estimates.measurements import parse
+from scheduler.estimates.speed import Config
+from scheduler.outlook.current_speeds import DOUBT_MAX, Paces
+from scheduler.outlook.prospect import SpeedBeside, SpeedOn
+from scheduler.planning.reasons import listed
+
+WORTH_TELLING = 0.95  # of the time that it takes now
+CONFIGS_MAX = 8  # of each type of GPU
+
+
+def speeds_on(job: Job, view: View, paces: Paces) -> list[SpeedOn]:
+    """Wherever it has been alone, and on as many GPUs as it may have here."""
+    alone = {m.placement: m.seconds for m in job.measured if not m.beside}
+    configs = {config.key: config for config in _possible(job, view)}
+    for key in alone:
+        if place := parse(key):
+            configs.setdefault(key, Config(*place))
+    found = {key: SpeedOn(key, seconds, None) for key, seconds in alone.items()}
+    if job.id in paces.row:
+        row = paces.row[job.id]
+        chosen = sorted(configs.values())
+        predicted, doubt = paces.speeds.estimate(chosen)[row], paces.speeds.uncertainty(chosen)[row]
+        for config, seconds, sd in zip(chosen, predicted.tolist(), doubt.tolist(), strict=True):
+            told = seconds if sd < DOUBT_MAX else None
+            found[config.key] = SpeedOn(config.key, alone.get(config.key), told)
+    return sorted(found.values(), key=lambda on: _order(on.gpus))
+
+
+def _order(key: str) -> tuple[str, int, int]:
+    return parse(key) or (key, 0, 0)
+
+
+def _possible(job: Job, view: View) -> Iterator[Config]:
+    """The fewest, the most, and powers of two between."""
+    least, most = job.spec.gpus_min, job.spec.gpus_max
+    for type, sizes in sorted(node_sizes(cards(view.nodes)).items()):
+        between = [2**n for n in range(12) if least < 2**n < most]
+        counts = [count for count in (least, *between, most) if 0 < count <= sum(sizes)]
+        for count in list(dict.fromkeys(counts))[:CONFIGS_MAX]:
+            yield Config(type, count, fewest_nodes(sizes, count))
+
+
+def speeds_beside(job: Job, paces: Paces) -> list[SpeedBeside]:
+    """Whoever it was measured beside, and those that it is beside now."""
+    found = []
+    for measured in job.measured:
+        alone = _alone(job.measured, measured.placement)
+        if measured.beside and alone is None and job.id in paces.row:
+            alone = paces.alone(job, measured.placement)[0]
+        if measured.beside and alone is not None:
+            speed = min(1.0, alone / measured.seconds)
+            known = _alone(job.measured, measured.placement) is not None
+            found.append(SpeedBeside(measured.beside, measured.placement, speed, known))
+    if job.run and job.id in paces.row:
+        pace = paces.of(job, job.run)
+        if pace.beside and not pace.measured:
+            now = SpeedBeside(pace.beside, job.run.placement, pace.speed, False)
+            found.append(now)
+    return found
+
+
+def _alone(measured: Sequence[Measured], placement: str) -> float | None:
+    here = (m.seconds for m in measured if m.placement == placement and not m.beside)
+    return next(here, None)
+
+
+def slowed(job: Job, view: View, paces: Paces) -> Reason | None:
+    """Why a run is slower than it might be: by how much, and by whom."""
+    run = job.run
+    if run is None or job.id not in paces.row:
+        return None
+    pace = paces.of(job, run)
+    speed = f"{pace.speed:.2f}"
+    if not pace.beside or speed == "1.00":
+        return _has_fewer(job, run, pace.seconds, view, paces)
+    names = listed(view.jobs[other].spec.name for other in pace.beside)
+    both = pace.measured and _alone(job.measured, run.placement) is not None
+    how = "measured" if both else "expected"
+    return Reason("slowed", f"{speed} of its speed alone, {how} beside {names}")
+
+
+def _has_fewer(job: Job, run: Run, seconds: float, view: View, paces: Paces) -> Reason | None:
+    """It may have more GPUs, would be faster on them, and others are there."""
+    place = parse(run.placement)
+    alike = [config for config in _possible(job, view) if place and config.type == place[0]]
+    config = max(alike, key=lambda config: config.count, default=None)
+    if config is None or config.count <= len(run.shares):
+        return None
+    there, doubt = paces.alone(job, config.key)
+    if doubt >= DOUBT_MAX or there > WORTH_TELLING * seconds:
+        return None
+    own = {share.key for share in run.shares}
+    others = dict.fromkeys(
+        view.jobs[other].spec.name
+        for key, gpu in cards(view.nodes).items()
+        if gpu.type == config.type and key not in own
+        for other, _ in view.held.get(key, {})
+        if other in view.jobs
+    )
+    whose = f", where {listed(others)} {'is' if len(others) == 1 else 'are'}" if others else ""
+    return Reason("slowed", f"{there / seconds:.2f} of its speed on {config.count} GPUs{whose}")

@@ -1,0 +1,184 @@
+"""What would let a waiting job start: found by asking the policy again, with less in the way. Pure.
+
+So what is told is what would be done, whatever the policy; and a policy need not know of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from scheduler.core.adopt import adopt, lingers
+from scheduler.core.memory import cards, free_mib, need_mib, takes_whole_card
+from scheduler.core.model import Job, JobId, JobSpec, Rules, Time, View
+from scheduler.core.ports import Policy
+from scheduler.outlook.prospect import NO_REMEDY, Remedy
+
+# So many plans are made for one answer, where few jobs live and where many do.
+PLANS_MAX, FEW = 40, 40
+PLANS_MAX_OF_MANY = 12
+LESS_MEMORY_MIN = 0.5  # of what was asked for: with less than that it would be another job
+MIB_STEP = 100
+
+
+def remedy(
+    job: Job, view: View, now: Time, policy: Policy, rules: Rules, leaving: Iterable[JobId]
+) -> Remedy:
+    """`leaving`: who holds GPUs, in the order in which they are expected to let go of them."""
+    if job.id not in view.jobs or not startable(job, now):
+        return NO_REMEDY
+    plans = PLANS_MAX if len(view.jobs) <= FEW else PLANS_MAX_OF_MANY
+    trial = _Trial(job, now, policy, rules, plans)
+    if trial.starts(view):
+        return NO_REMEDY
+
+    def starts_without(ids: Sequence[JobId]) -> bool:
+        return trial.starts(without(view, ids, job.id))
+
+    blocks = _in_the_way(job, view, now, rules, leaving)
+    enough = _enough(blocks, starts_without)
+    wishes = _wishes(job, view, rules)
+    instead = (said for said, spec in wishes if trial.starts(wishing(view, job, spec)))
+    said = next(instead, "")
+    gone = _least(enough, starts_without)
+    holders = {job.id, *(run[0] for on in view.held.values() for run in on)}
+    return Remedy(
+        until=tuple(id for id in gone if id in holders),
+        ahead=tuple(id for id in gone if id not in holders),
+        instead=said,
+    )
+
+
+def startable(job: Job, now: Time) -> bool:
+    """Whether it is for want of GPUs that it waits."""
+    return job.waiting and not (job.held or job.cancelled or job.eligible_at > now)
+
+
+def starts(job_id: JobId, view: View, now: Time, policy: Policy, rules: Rules) -> bool:
+    """Whether it would, were a plan made of this."""
+    plan = policy(view, now)
+    if job_id not in plan.placements:
+        return False
+    return adopt(view, plan, now, rules).view.jobs[job_id].run is not None
+
+
+def without(view: View, gone: Iterable[JobId], but: JobId) -> View:
+    """As if these had never been; of `but` only what is left of its last run goes."""
+    ids = frozenset(gone)
+    return replace(
+        view,
+        jobs={id: job for id, job in view.jobs.items() if id not in ids or id == but},
+        pods={run: pods for run, pods in view.pods.items() if run[0] not in ids},
+        held={
+            key: {run: mib for run, mib in holders.items() if run[0] not in ids}
+            for key, holders in view.held.items()
+        },
+        stopping=view.stopping - ids,
+    )
+
+
+def wishing(view: View, job: Job, spec: JobSpec) -> View:
+    """As if this had been asked for."""
+    learned = job.memory_mib if spec.memory_mib == job.spec.memory_mib else spec.memory_mib
+    changed = replace(job, spec=spec, memory_mib=learned)
+    return replace(view, jobs={**view.jobs, job.id: changed})
+
+
+class _Trial:
+    def __init__(self, job: Job, now: Time, policy: Policy, rules: Rules, plans: int) -> None:
+        self.job, self.now, self.policy, self.rules = job, now, policy, rules
+        self.plans_left = plans
+
+    def starts(self, view: View) -> bool:
+        if not self.plans_left:
+            return False
+        self.plans_left -= 1
+        return starts(self.job.id, view, self.now, self.policy, self.rules)
+
+
+def _in_the_way(
+    job: Job, view: View, now: Time, rules: Rules, leaving: Iterable[JobId]
+) -> Iterator[list[JobId]]:
+    """Who might be, the likeliest first: what is left of its own last run, who holds the cards that
+    are the first to be free, who waits and is served before, who holds other cards, and everybody
+    else."""
+    own = [[job.id]] if lingers(job, view.pods) else []
+    holders = list(_holders(job, view, rules, leaving))
+    served = [id for id in dict.fromkeys((*view.why, *view.jobs)) if id in view.jobs]
+    place = served.index(job.id)
+    ahead = [id for id in served[:place] if startable(view.jobs[id], now)]
+    others = served[:place] + served[place + 1 :]
+    first = max(1, job.spec.gpus_min)
+    told = set[JobId]()
+    for block in (own, holders[:first], [ahead], *_doubling(holders[first:]), [others]):
+        new = [id for ids in block for id in ids if id not in told]
+        told.update(new)
+        yield list(dict.fromkeys(new))
+
+
+def _holders(job: Job, view: View, rules: Rules, leaving: Iterable[JobId]) -> Iterator[list[JobId]]:
+    """Of each card that is large enough, the first to be free first. Those of whom only pods are
+    left go before all others."""
+    order = {job_id: number for number, job_id in enumerate(leaving)}
+    found = []
+    for key, gpu in cards(view.nodes).items():
+        runs = view.held.get(key, {})
+        if runs and need_mib(job, gpu, rules) <= gpu.capacity_mib:
+            live = [run[0] for run in runs if (at := view.jobs.get(run[0])) and at.run]
+            last = max((order.get(id, len(order)) for id in live), default=-1)
+            found.append((last, key, sorted({run[0] for run in runs})))
+    yield from (ids for _, _, ids in sorted(found))
+
+
+def _doubling(found: Sequence[list[JobId]]) -> Iterator[Sequence[list[JobId]]]:
+    size = 1
+    while found:
+        yield found[:size]
+        found, size = found[size:], 2 * size
+
+
+def _enough(
+    blocks: Iterable[list[JobId]], starts_without: Callable[[Sequence[JobId]], bool]
+) -> Sequence[JobId]:
+    """So many of them, from the first on, that it starts without them; nobody, if it does not."""
+    gone: list[JobId] = []
+    for block in blocks:
+        if block:
+            gone += block
+            if starts_without(gone):
+                return gone
+    return ()
+
+
+def _least(
+    ids: Sequence[JobId], starts_without: Callable[[Sequence[JobId]], bool]
+) -> Sequence[JobId]:
+    """Those of them whom it cannot do with, as far as there are plans left to find out. The last
+    are spared first."""
+    kept = list(ids)
+    size = len(kept)
+    while size > 1:
+        size = (size + 1) // 2
+        for at in reversed(range(0, len(kept), size)):
+            fewer = kept[:at] + kept[at + size :]
+            if fewer and starts_without(fewer):
+                kept = fewer
+    return kept
+
+
+def _wishes(job: Job, view: View, rules: Rules) -> Iterator[tuple[str, JobSpec]]:
+    """What else might have been asked for, and how that is said; the smallest change first."""
+    spec, count = job.spec, job.spec.gpus_min
+    if not spec.shareable and job.memory_mib:
+        yield "without --disable_gpu_sharing", replace(spec, shareable=True)
+    while count > 1:
+        count //= 2
+        if spec.gpus_min == spec.gpus_max:
+            yield f"with --num_gpus {count}", replace(spec, gpus_min=count, gpus_max=count)
+        else:
+            yield f"with --min_gpus {count}", replace(spec, gpus_min=count)
+    free = sorted(free_mib(view).values(), reverse=True)
+    if spec.shareable and not job.attempts and len(free) >= spec.gpus_min > 0:
+        mib = (free[spec.gpus_min - 1] - rules.memory_margin_mib) // MIB_STEP * MIB_STEP
+        if mib > 0 and (takes_whole_card(job) or job.memory_mib * LESS_MEMORY_MIN <= mib):
+            yield f"with --estimated_memory {mib}", replace(spec, memory_mib=mib)

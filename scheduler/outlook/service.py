@@ -1,0 +1,111 @@
+"""What people are told of a job's future. Found out when somebody asks, from a committed view, in
+the asker's thread; kept for as long as that view is the newest."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scheduler.core.model import Job, JobId, Rules, Time, View
+from scheduler.core.ports import Policy
+from scheduler.outlook import calibration_file as experience
+from scheduler.outlook.prospect import NO_REMEDY, Forecast, Prospect, Remedy
+from scheduler.outlook.remedies import remedy
+
+if TYPE_CHECKING:  # with numpy, which a daemon needs not before it is asked
+    from scheduler.outlook.calibration import Calibration
+    from scheduler.outlook.current_speeds import Paces
+    from scheduler.outlook.forecast import Guess
+
+REMEDY_JOBS_MAX = 1000  # with more live jobs the policy is not asked again for one of them
+
+
+@dataclass(slots=True)
+class _Look:
+    """At one view."""
+
+    view: View
+    guesses: Mapping[JobId, Guess]
+    paces: Paces
+    prospects: dict[JobId, Prospect] = field(default_factory=dict)
+
+
+class Outlook:
+    def __init__(
+        self,
+        policy: Policy,
+        rules: Rules,
+        ended: Callable[[JobId], Job | None],
+        by_memory: bool = False,
+        kept: Path | None = None,
+    ) -> None:
+        """`policy`: not the loop's own object, which is in use. `ended`: finds a job that is no
+        longer in the view. `by_memory`: see forecast.py. `kept`: see experience.py."""
+        self._policy, self._rules, self._ended, self._by_memory = policy, rules, ended, by_memory
+        self._kept = kept
+        self._lock = threading.Lock()  # one asker at a time: the loop wants to get on
+        self._calibration: Calibration | None = None
+        self._last: _Look | None = None
+
+    def look(self, view: View, now: Time) -> None:
+        """To be called now and then, for guesses to be compared with what came. Keeps what was
+        learned of that."""
+        if self._calibration or any(job.outcome is None for job in view.jobs.values()):
+            with self._lock:
+                self._looked(view, now)
+                offs = self._calibration.offs if self._calibration else {}
+            if self._kept:
+                experience.save(self._kept, offs)
+
+    def of(self, job: Job, view: View, now: Time) -> Prospect:
+        with self._lock:
+            look = self._looked(view, now)
+            if job.id not in look.prospects:
+                look.prospects[job.id] = self._prospect(job, look, now)
+            return look.prospects[job.id]
+
+    def _looked(self, view: View, now: Time) -> _Look:
+        from scheduler.outlook.calibration import Calibration
+        from scheduler.outlook.current_speeds import Paces
+        from scheduler.outlook.forecast import guesses
+
+        if self._last is None or self._last.view.number != view.number:
+            paces = Paces(view)
+            made = guesses(paces, now, self._rules, self._by_memory)
+            if self._calibration is None:
+                self._calibration = Calibration(experience.load(self._kept) if self._kept else {})
+            self._calibration.note(made, now, lambda id: view.jobs.get(id) or self._ended(id))
+            self._last = _Look(view, made, paces)
+        return self._last
+
+    def _prospect(self, job: Job, look: _Look, now: Time) -> Prospect:
+        from scheduler.outlook.learned import slowed, speeds_beside, speeds_on
+
+        found = self._remedy(job, look, now)
+        return Prospect(
+            self._forecast(job, found, look, now),
+            found,
+            slowed(job, look.view, look.paces),
+            tuple(speeds_on(job, look.view, look.paces)),
+            tuple(speeds_beside(job, look.paces)),
+        )
+
+    def _forecast(self, job: Job, found: Remedy, look: _Look, now: Time) -> Forecast | None:
+        guess = look.guesses.get(job.id)
+        if guess is None or self._calibration is None:
+            return None
+        if found.until and not found.ahead:
+            others = [look.guesses.get(other) for other in found.until]
+            return self._calibration.after(guess, others, now)
+        return self._calibration.forecast(guess, now)
+
+    def _remedy(self, job: Job, look: _Look, now: Time) -> Remedy:
+        view = look.view
+        if len(view.jobs) > REMEDY_JOBS_MAX or view.observed_at is None:
+            return NO_REMEDY
+        leaves = {id: guess.leaves_at for id, guess in look.guesses.items()}
+        leaving = sorted(leaves, key=lambda id: (leaves[id] or now, id))
+        return remedy(job, view, now, self._policy, self._rules, leaving)

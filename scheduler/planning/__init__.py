@@ -1,0 +1,1 @@
+"""Who should hold which GPUs: from a view to a plan. Pure."""

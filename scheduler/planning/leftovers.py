@@ -1,0 +1,45 @@
+"""Who has the cards that a wish leaves over, as somebody for whom they were thought cannot have
+them after all. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from scheduler.core.memory import need_mib
+from scheduler.core.model import Gpu, GpuKey, Job, Rules, View
+from scheduler.planning.placement import Placed, Unit, keys_of, running
+
+
+def left_over(
+    jobs: Sequence[Job],
+    done: Placed,
+    known: Mapping[GpuKey, Gpu],
+    view: View,
+    rules: Rules,
+    count: Callable[[Job], int],
+) -> list[Unit]:
+    """Who of the jobs can have, or keep, cards that nobody is to have: `count` of them, of one
+    type."""
+    had = {share.key for shares in done.placements.values() for share in shares}
+    had.update(*done.claims.values())
+    idle = {key: gpu for key, gpu in known.items() if key not in had}
+    units = []
+    for job in jobs if idle else ():
+        if job.id not in done.placements and job.id not in done.claims:
+            keys = keys_of(job) if running(job) else _free(job, count(job), idle, view, rules)
+            if keys and idle.keys() >= set(keys):
+                units.append(Unit((job,), idle[keys[0]].type, len(keys)))
+                idle = {key: gpu for key, gpu in idle.items() if key not in keys}
+    return units
+
+
+def _free(
+    job: Job, count: int, idle: Mapping[GpuKey, Gpu], view: View, rules: Rules
+) -> Sequence[GpuKey]:
+    """So many of these, of one type; none, if there are not as many."""
+    found: dict[str, list[GpuKey]] = {}
+    for key, gpu in idle.items() if job.waiting else ():
+        if not view.held.get(key) and need_mib(job, gpu, rules) <= gpu.capacity_mib:
+            found.setdefault(gpu.type, []).append(key)
+    enough = (keys for keys in found.values() if len(keys) >= count)
+    return next(enough, [])[:count]

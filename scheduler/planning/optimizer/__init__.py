@@ -1,0 +1,1 @@
+"""The choice among configurations: what each is worth, prices, pairs. Arrays; knows no cluster."""

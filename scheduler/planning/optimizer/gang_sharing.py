@@ -1,0 +1,85 @@
+"""Gangs that share: jobs that would have nothing may join one with as many cards, on all of them.
+
+Single GPUs are shared by pairing.py, which weighs every pair there could be. Among gangs equals are
+few, so it is enough that those left over look for a host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from scheduler.core.model import Job
+from scheduler.planning.optimizer.groups import Neighbours
+from scheduler.planning.optimizer.offer import Offer
+from scheduler.planning.optimizer.prices import Floats, Ints
+from scheduler.planning.placement import keys_of, may_leave, running
+
+BLOCK = 64  # hosts that are matched at once
+
+
+def guests(jobs: Sequence[Job]) -> list[int]:
+    """Those that run on the same cards, two and more, as one before them. They have no cards of
+    their own, so they do not take part in the choice of cards."""
+    on: dict[frozenset[tuple[str, str]], int] = {}
+    found = []
+    # Who cannot be asked to leave is first, so that it is for the other to make room.
+    gangs = [(row, job) for row, job in enumerate(jobs) if running(job) and len(keys_of(job)) > 1]
+    for row, job in sorted(gangs, key=lambda numbered: may_leave(numbered[1])):
+        host = on.setdefault(frozenset(keys_of(job)), row)
+        if host != row:
+            found.append(row)
+    return found
+
+
+def joined(offer: Offer, neighbours: Neighbours, choice: Ints) -> list[tuple[int, ...]]:
+    """Hosts, and who joins them, one after the other. `choice`: what each has without."""
+    together: list[tuple[int, ...]] = []
+    idle = (choice < 0) & neighbours.shareable
+    types = [stock.type for stock in offer.stocks]
+    for column, config in enumerate(offer.configs):
+        if config.count < 2:
+            continue
+        near, type = _with(offer, neighbours, column), types.index(config.type)
+        groups = near.rows(np.flatnonzero((choice == column) & near.shareable))
+        open = np.arange(len(groups))
+        for members in range(1, near.members_max):
+            guests = np.flatnonzero(idle & offer.possible[:, column])
+            if not len(open) or not len(guests):
+                break
+            # Who finds nobody now does not find another later.
+            open, guests = _pairs(near, groups, open, guests, type)
+            groups[open, members] = guests
+            idle[guests] = False
+        several = groups[groups[:, 1] >= 0].tolist()
+        together += [tuple(row for row in group if row >= 0) for group in several]
+    return together
+
+
+def _with(offer: Offer, neighbours: Neighbours, column: int) -> Neighbours:
+    """On all cards of this configuration, where they do with each other as on one."""
+
+    def worth(rows: Ints, type: int, speed: Floats) -> Floats:
+        return offer.worth(rows, column, speed)
+
+    return replace(neighbours, worth=worth)
+
+
+def _pairs(
+    near: Neighbours, groups: Ints, open: Ints, guests: Ints, type: int
+) -> tuple[Ints, Ints]:
+    """Which of the open groups find somebody, and whom; by blocks, so that thousands are soon
+    done."""
+    found = [(open[:0], guests[:0])]
+    blocks = -(-len(open) // BLOCK)
+    for first in range(blocks):
+        hosts, visitors = open[first::blocks], guests[first::blocks]
+        gain = near.gain_of_joining(groups[hosts], visitors, type)
+        host, guest = linear_sum_assignment(gain, maximize=True)
+        pays = gain[host, guest] > 0
+        found.append((hosts[host[pays]], visitors[guest[pays]]))
+    hosts, visitors = (np.concatenate(each) for each in zip(*found, strict=True))
+    return hosts, visitors

@@ -1,0 +1,356 @@
+"""What each configuration of GPUs would be worth to each job: the menu that a plan chooses from.
+
+A second saved on a job is saved for all that end after it. So a job's weight is its *rank*, the one
+with the most work left having the least: only the order of what is left has to be known, not how
+much it is. It is worth its pace, in GPUs of the slowest type that would be as fast by themselves;
+a little less than in proportion, so that many get something before one gets a lot. (With equal
+laws of scaling, to weigh pace by rank is the optimum: Berg et al., "heSRPT", 2020.) A configuration
+that needs a restart is worth what is left of its pace when the time for that has been paid. What a
+run has is worth more to it than to others, also as a part of more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.core.memory import takes_whole_card
+from scheduler.core.model import Gpu, GpuKey, Job, Kind, Rules
+from scheduler.estimates.interference import Interference
+from scheduler.estimates.measurements import Memo
+from scheduler.estimates.speed import Config, Speeds
+from scheduler.planning.optimizer.inventory import Stock, configs
+from scheduler.planning.optimizer.pairing import Neighbours
+from scheduler.planning.optimizer.prices import Floats, Ints, Menu
+from scheduler.planning.placement import keys_of, may_leave, may_move, running
+
+Bools = npt.NDArray[np.bool_]
+
+EXPONENT = 0.9  # of pace: less than 1, so that many get something before one gets a lot
+ALIKE = 1.25  # times as much work left is not clearly more
+KEEP = 1.3  # times as much is worth what a run has already: no two jobs take turns on a whim
+GAIN_MIN = 0.05  # a move must save this part of what is left, beyond the restart
+STAYS = 100.0  # for each GPU, far more than one is worth: to a run that cannot be moved
+STAYS_BOUND = 10 * STAYS  # the same to a run that cannot even be asked to leave
+ENTITLED = 10.0  # for each GPU, more than one is worth: to one job of each user
+MOVE_SPEED = 0.88  # what is left of a pair's speeds if one of the two must move to the other
+NEVER = 1e-6  # the same if neither can be moved to the other, or one is to be alone first
+APART_SPEED = 0.95  # the same if a job must leave the neighbour that it has
+# By whether one must move, 2 if it must leave a neighbour, and 4 if neither can be moved.
+LEFT = np.array([1.0, MOVE_SPEED, APART_SPEED, MOVE_SPEED * APART_SPEED, *4 * [NEVER]])
+ALONE_MAX = 0.1  # of what is left: an epoch alone, and a restart, are worth no more
+
+
+class Learned:
+    """What is known of how fast the jobs of all classes are, alone and beside each other."""
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        kinds: Mapping[str, Kind],
+        stocks: Sequence[Stock],
+        memo: Memo,
+    ) -> None:
+        self.row = {job.id: row for row, job in enumerate(jobs)}
+        self.speeds = Speeds(jobs, kinds, memo)
+        self.kind_seen = self._kind_seen(jobs)  # [jobs] whether one of its kind ever was measured
+        beside = self.speeds.measured.beside
+        # [jobs, kinds] whether it has had a neighbour for an epoch
+        self.shared = np.zeros(len(self.speeds.measured.kind), bool)
+        self.shared[beside.owner] = True
+        self.slowed = [Interference(jobs, kinds, stock.type, self.speeds) for stock in stocks]
+
+    def _kind_seen(self, jobs: Sequence[Job]) -> Bools:
+        """Kinds are remembered only of jobs that were measured."""
+        measured = self.speeds.measured
+        itself = np.array([bool(job.measured) for job in jobs], bool)
+        kinds = measured.kind[np.append(itself, np.ones(len(measured.kind) - len(jobs), bool))]
+        seen: Bools = np.isin(measured.kind[: len(jobs)], kinds)
+        return seen
+
+    def rows(self, jobs: Sequence[Job]) -> Ints:
+        return np.array([self.row[job.id] for job in jobs], np.intp)
+
+
+@dataclass(frozen=True, slots=True)
+class Blind:
+    """Of whom nobody can tell what a neighbour costs them before they have had an epoch alone,
+    which is worth it; and who of them have had a neighbour. Of the latter none is put with another
+    of the former: one of the two has its epoch alone first."""
+
+    unseen: Bools  # [jobs]
+    shared: Bools  # [jobs]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What some jobs can have, and what they would make of it."""
+
+    jobs: tuple[Job, ...]
+    stocks: tuple[Stock, ...]
+    configs: tuple[Config, ...]
+    learned: Learned
+    seconds: Floats  # [jobs, configs] per epoch, alone
+    left: Floats  # [jobs] epochs
+    one: Floats  # [jobs] seconds per epoch on one GPU, of the slowest type
+    possible: Bools  # [jobs, configs]
+    now: Ints  # [jobs] the configuration that it has; -1: none
+    more: Bools  # [jobs, configs] what it has, or more GPUs of that type
+    fixed: Bools  # [jobs] cannot be moved
+    where: Ints  # [jobs] the card that it has, a gang the first of its; -1: none
+    restart: Floats  # [jobs] seconds
+    weight: Floats  # [jobs]
+    bonus: Floats  # [jobs] for having anything at all
+    stuck: Bools  # [jobs] is on a card with another, and neither can be moved
+    blind: Mapping[str, Blind]  # by type, where there are such jobs
+
+    def worth(self, rows: npt.ArrayLike, columns: npt.ArrayLike, speed: npt.ArrayLike) -> Floats:
+        """Of a configuration in which the job is slowed to `speed` by others, 1 being alone."""
+        rows, columns, speed = np.asarray(rows), np.asarray(columns), np.asarray(speed)
+        remaining = self.left[rows] * self.seconds[rows, columns] / speed
+        paid = np.where(self.now[rows] == columns, 0.0, self.restart[rows])
+        pace = self.one[rows] / self.seconds[rows, columns] * speed * remaining / (remaining + paid)
+        worth = pace**EXPONENT
+        more = self.more[rows, columns]
+        # Powers take long: they are taken only for whom they matter.
+        if more.any():
+            here = self.one[rows] / self.seconds[rows, self.now[rows]] * speed
+            held = np.zeros(np.broadcast_shapes(here.shape, more.shape))
+            np.power(here, EXPONENT, out=held, where=more)
+            worth = worth + (KEEP - 1) * held
+        apart, bonus = speed <= NEVER, self.bonus[rows]
+        if apart.any():
+            bonus = np.where(apart, 0.0, bonus)
+        return np.asarray(self.weight[rows] * worth + bonus)
+
+    def menu(self, taken: Mapping[str, int]) -> Menu:
+        """`taken`: GPUs of each type that are not to be had."""
+        rows, columns = np.nonzero(self.possible)
+        worth = np.full(self.possible.shape, -np.inf)
+        worth[rows, columns] = self.worth(rows, columns, 1.0)
+        worth[self.stuck] -= self.bonus[self.stuck, None] / 2  # they have no use for two cards
+        index = {stock.type: at for at, stock in enumerate(self.stocks)}
+        return Menu(
+            worth=worth,
+            count=np.array([config.count for config in self.configs], np.intp),
+            type=np.array([index[config.type] for config in self.configs], np.intp),
+            capacity=np.array([max(0, s.gpus - taken.get(s.type, 0)) for s in self.stocks]),
+        )
+
+    def neighbours(self, rules: Rules) -> Neighbours:
+        single = [self._single(stock.type) for stock in self.stocks]
+        slowed, known = self.learned.slowed, self.learned.rows(self.jobs)
+        mates = self._mates()
+        stay = self.fixed & (self.where >= 0)
+        unseen = [self.blind.get(stock.type) for stock in self.stocks]
+
+        def moved(a: Ints, b: Ints, type: int) -> Floats:
+            """What is left of the speed of each a, if it is to be with b. They broadcast."""
+            factor = together(a, b)
+            if (blind := unseen[type]) is None:
+                return factor
+            first = (blind.unseen[a] & blind.shared[b]) | (blind.shared[a] & blind.unseen[b])
+            return np.where(first, NEVER, factor)
+
+        def together(a: Ints, b: Ints) -> Floats:
+            here, there = self.where[a], self.where[b]
+            if (here < 0).all():  # they have no place, nor a neighbour, to leave
+                return LEFT[:1]
+            elsewhere = here != there
+            conflict = (here >= 0) & (there >= 0) & elsewhere
+            parted = (mates[a] >= 0) & elsewhere
+            never = conflict & stay[a] & stay[b]
+            left: Floats = LEFT[conflict + np.uint8(2) * parted + np.uint8(4) * never]
+            return left
+
+        def speeds(a: Ints, b: Ints, type: int) -> Floats:
+            speeds = slowed[type].speeds(known[a], known[b])
+            speeds *= moved(a[:, None], b, type)
+            return speeds
+
+        def each(a: Ints, b: Ints, type: int) -> Floats:
+            return np.asarray(slowed[type].each(known[a], known[b]) * moved(a, b, type))
+
+        def worth(rows: Ints, type: int, speed: Floats) -> Floats:
+            return self.worth(rows, single[type], speed)
+
+        return Neighbours(
+            shareable=np.array([not takes_whole_card(job) for job in self.jobs], bool),
+            memory=np.array([j.memory_mib + rules.memory_margin_mib for j in self.jobs], float),
+            capacity=np.array([stock.shared_mib for stock in self.stocks], float),
+            speeds=speeds,
+            each=each,
+            worth=worth,
+        )
+
+    def leaving(self, rows: Sequence[int]) -> list[int]:
+        """Of those on one card who makes room, so that one of them has its epoch alone."""
+        blind = self.blind.get(self.configs[self.now[rows[0]]].type)
+        if blind is None or not blind.shared[list(rows)].any():
+            return []
+        unseen = sorted((r for r in rows if blind.unseen[r]), key=lambda r: -self.weight[r])
+        bound = [row for row in unseen if self.fixed[row]]
+        stays = bound or unseen[:1]
+        return [row for row in unseen if row not in stays]
+
+    def _single(self, type: str) -> int:
+        return next(
+            (at for at, c in enumerate(self.configs) if c.type == type and c.count == 1), -1
+        )
+
+    def _mates(self) -> Ints:
+        """[jobs] one of those on the same card; -1: nobody."""
+        on: dict[int, list[int]] = {}
+        for row, card in enumerate(self.where.tolist()):
+            if card >= 0:
+                on.setdefault(card, []).append(row)
+        mates = np.full(len(self.jobs), -1, np.intp)
+        for rows in on.values():
+            for row, mate in zip(rows, rows[1:] + rows[:1], strict=True):
+                mates[row] = mate if mate != row else -1
+        return mates
+
+
+def offered(
+    jobs: Sequence[Job],
+    stocks: Sequence[Stock],
+    known: Mapping[GpuKey, Gpu],
+    learned: Learned,
+    had: Callable[[str], float],
+    rules: Rules,
+) -> Offer:
+    """`had`: how many times the usual GPU time a user has had of late."""
+    choices = configs(jobs, stocks)
+    rows = learned.rows(jobs)
+    seconds = learned.speeds.estimate(choices)[rows]
+    unfinished = np.array([max(0, job.max_epochs - job.epochs_done) for job in jobs], float)
+    left = np.maximum(1.0, unfinished)  # who should be over is about to be
+    column = {(config.type, config.count): at for at, config in enumerate(choices)}
+    now = np.array([_now(job, column, known) for job in jobs], np.intp)
+    restart = np.array([job.restart_seconds or rules.restart_seconds for job in jobs], float)
+    possible = _possible(jobs, choices, stocks)
+    count = np.array([config.count for config in choices])
+    remaining = left[:, None] * seconds
+    fixed = np.array([not may_move(job) for job in jobs], bool)
+    stays = fixed & (now >= 0)
+    possible = _worth_a_move(possible, unfinished[:, None] * seconds, count, now, restart, stays)
+    # Where nobody knows yet how such a job scales, it begins with the fewest GPUs.
+    unknown = (now < 0) & ~learned.kind_seen[rows]
+    least = np.where(possible, count, count.max() + 1).min(axis=1)
+    possible &= (count == least[:, None]) | ~unknown[:, None]
+    cards = {key: at for at, key in enumerate(known)}
+    weight = _weights(count, remaining, possible)
+    times = {user: had(user) for user in {job.spec.user for job in jobs}}
+    weight /= np.array([times[job.spec.user] for job in jobs])
+    where = np.array([_card(job, cards) for job in jobs], np.intp)
+    one = seconds[:, count == 1].max(axis=1)
+    worth_it = one + restart <= ALONE_MAX * left * one
+    return Offer(
+        jobs=tuple(jobs),
+        stocks=tuple(stocks),
+        configs=tuple(choices),
+        learned=learned,
+        seconds=seconds,
+        left=left,
+        one=one,
+        possible=possible,
+        now=now,
+        more=_more(now, choices),
+        fixed=fixed,
+        where=where,
+        restart=restart,
+        weight=weight,
+        bonus=_bonus(jobs, stays, now, weight),
+        blind=dict(_blind(rows, worth_it, stocks, learned)),
+        stuck=_stuck(stays & (np.append(count, 0)[now] == 1), where),
+    )
+
+
+def _bonus(jobs: Sequence[Job], stays: Bools, now: Ints, weight: Floats) -> Floats:
+    """So that who has work in a class has a job of it served before anybody has a second one: the
+    one that runs, or else the one with the most weight."""
+    entitled: dict[str, int] = {}
+    for row in np.lexsort((-weight, now < 0)).tolist():
+        entitled.setdefault(jobs[row].spec.user, row)
+    each = np.where(stays, STAYS, 0.0)
+    each[[row for row in np.flatnonzero(stays).tolist() if not may_leave(jobs[row])]] = STAYS_BOUND
+    each[list(entitled.values())] += ENTITLED
+    return each * np.maximum(1, [job.spec.gpus_min for job in jobs])
+
+
+def _blind(
+    rows: Ints, worth_it: Bools, stocks: Sequence[Stock], learned: Learned
+) -> Iterator[tuple[str, Blind]]:
+    had = learned.shared[rows]
+    for stock, slowed in zip(stocks, learned.slowed, strict=True) if had.any() else ():
+        unseen = slowed.unseen[rows] & worth_it
+        if (had & unseen).any():
+            yield stock.type, Blind(unseen, had & unseen)
+
+
+def _stuck(stays: Bools, where: Ints) -> Bools:
+    on = Counter(where[stays].tolist())
+    return np.asarray(stays & np.array([on[card] > 1 for card in where.tolist()], bool))
+
+
+def _now(job: Job, column: Mapping[tuple[str, int], int], known: Mapping[GpuKey, Gpu]) -> int:
+    if not (running(job) and job.run and job.run.shares):
+        return -1
+    gpu = known.get(job.run.shares[0].key)
+    return column.get((gpu.type if gpu else "", len(job.run.shares)), -1)
+
+
+def _more(now: Ints, choices: Sequence[Config]) -> Bools:
+    _, type = np.unique([config.type for config in choices], return_inverse=True)
+    count = np.array([config.count for config in choices])
+    same = type == type[now][:, None]
+    return np.asarray((now >= 0)[:, None] & same & (count >= count[now][:, None]))
+
+
+def _card(job: Job, cards: Mapping[GpuKey, int]) -> int:
+    if not (running(job) and job.run and job.run.shares):
+        return -1
+    return cards.get(min(keys_of(job)), -1)
+
+
+def _possible(jobs: Sequence[Job], choices: Sequence[Config], stocks: Sequence[Stock]) -> Bools:
+    count = np.array([config.count for config in choices])
+    least = np.array([job.spec.gpus_min for job in jobs])
+    most = np.array([job.spec.gpus_max for job in jobs])
+    in_range = (least[:, None] <= count) & (count <= most[:, None])
+    memory = np.array([job.memory_mib for job in jobs])
+    images = [job.spec.image for job in jobs]
+    there_are = {stock.type: stock.hold(memory, images) for stock in stocks}
+    enough = np.column_stack([there_are[config.type] for config in choices]) >= count
+    return np.asarray(in_range & enough)
+
+
+def _worth_a_move(
+    possible: Bools, remaining: Floats, count: Ints, now: Ints, restart: Floats, stays: Bools
+) -> Bools:
+    """A run may have fewer GPUs for the sake of others; more, or others, only if it is done sooner
+    for it by more than the restart takes."""
+    rows = np.flatnonzero(now >= 0)
+    here = remaining[rows, now[rows]]
+    saved = here[:, None] - remaining[rows]
+    pays = saved > (restart[rows] + GAIN_MIN * here)[:, None]
+    allowed = (pays | (count < count[now[rows]][:, None])) & ~stays[rows][:, None]
+    possible = possible.copy()
+    possible[rows] &= allowed
+    possible[rows, now[rows]] = True
+    return possible
+
+
+def _weights(count: Ints, remaining: Floats, possible: Bools) -> Floats:
+    """By rank of the work that is left: near 0 for the most, 1 for the least. It goes by who has
+    clearly less and who has clearly more, so that among a few alike nobody is far above another."""
+    work = np.where(possible, remaining * count, np.inf).min(axis=1, initial=np.inf)
+    ordered = np.sort(work)
+    less = np.searchsorted(ordered, work / ALIKE, "left")
+    more = len(work) - np.searchsorted(ordered, work * ALIKE, "right")
+    rank: Floats = (1 + (more - less) / max(1, len(work))) / 2
+    return rank

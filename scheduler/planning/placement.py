@@ -1,0 +1,381 @@
+"""From wishes to cards: which GPUs each unit gets, when so many of a type are wished for it. Pure.
+
+The answer is a whole wish of its own: the cards that each unit is to have in the end. Some of them
+may still be held by runs that leave, and a unit that is to move must itself stop first. So a wish
+may take a few epochs to come true, and is made anew by each plan meanwhile. It comes out the same:
+who has its wish stays, and cards that are being vacated are kept (`claims`) for whom they are for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from scheduler.core.adopt import stoppable
+from scheduler.core.images import has
+from scheduler.core.memory import cards, need_mib
+from scheduler.core.model import Gpu, GpuKey, Job, JobId, Node, Rules, RunPhase, Share, View
+from scheduler.planning.free_gpus import Holds, Part, Pool, Site
+from scheduler.planning.relocation import Mover, make_room, undo
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What is placed as one: a job, or jobs that share all of their cards."""
+
+    jobs: tuple[Job, ...]
+    type: str
+    count: int
+    stays: bool = False  # whoever of it runs is not to be moved, nor asked to leave for others
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    placements: dict[JobId, tuple[Share, ...]]  # a plan's
+    claims: dict[JobId, tuple[GpuKey, ...]]  # cards kept for those who cannot start there yet
+    left_out: tuple[Unit, ...]  # for whom there was no room
+
+
+def may_leave(job: Job) -> bool:
+    """Whether its run loses nothing if it is asked to stop. One that never spoke to us would be
+    killed in the end, and its work be lost."""
+    run = job.run
+    return bool(
+        run and run.phase is RunPhase.RUNNING and run.heard_at is not None and stoppable(run)
+    )
+
+
+def may_move(job: Job) -> bool:
+    """A move may not follow a move without a finished epoch in between (see adopt.py)."""
+    return may_leave(job) and job.run is not None and job.epochs_done > job.run.epochs_before
+
+
+def placed(
+    units: Sequence[Unit],
+    view: View,
+    rules: Rules,
+    moves_max: int = 0,
+    leaving: Collection[JobId] = (),
+) -> Placed:
+    """Cards for as many of the units as there is room for; at each count the first come first.
+
+    Runs that may not leave stay where they are, wished for or not; and so do those some of whose
+    cards are not to be seen, but for the `leaving`. `moves_max`: so many units, at most, may be
+    moved elsewhere for others to be on fewer nodes.
+    """
+    placing = _Placing(units, view, rules, moves_max, leaving)
+    placing.settle()
+    placing.place_the_rest()
+    return placing.dealt()
+
+
+def running(job: Job) -> bool:
+    """And not asked to stop: it is where it is to be, as far as anybody knows."""
+    return job.run is not None and job.run.phase is not RunPhase.STOPPING
+
+
+def keys_of(job: Job) -> tuple[GpuKey, ...]:
+    """The cards that its run has."""
+    return tuple([share.key for share in job.run.shares]) if job.run else ()
+
+
+class _Placing:
+    def __init__(
+        self,
+        units: Sequence[Unit],
+        view: View,
+        rules: Rules,
+        moves_max: int,
+        leaving: Collection[JobId],
+    ) -> None:
+        self.units, self.view, self.rules = list(units), view, rules
+        self.moves_left, self.leaving = moves_max, leaving
+        self.known = cards(view.nodes)
+        self.where: dict[int, tuple[GpuKey, ...]] = {}  # of each unit, by its number
+        self.result = Placed({}, {}, ())
+        self.occupied = Counter[GpuKey]()  # by how many units and runs of none
+        self.sites: dict[tuple[str, str], Site] = {}  # by type and node
+        self.pools: dict[str, Pool] = {}
+
+    # --- who stays --------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Leave where they are those who have their wish, and those who may not leave."""
+        wished = {job.id: number for number, unit in enumerate(self.units) for job in unit.jobs}
+        for job in self.view.jobs.values():
+            if not running(job):
+                continue
+            number = wished.get(job.id)
+            if number is None:
+                # Nobody else is stopped for GPUs that are not to be seen for a while.
+                unseen = any(key not in self.known for key in keys_of(job))
+                if (unseen and job.id not in self.leaving) or not may_leave(job):
+                    self._stay(job)
+                continue
+            stays = self.units[number].stays or not may_move(job)
+            if stays and not self._anchor(job, number, self.where.get(number)):
+                self._leave_behind(job, number)
+        for number, unit in enumerate(self.units):
+            if number not in self.where:
+                any(self._anchor(job, number, None) for job in unit.jobs if running(job))
+        for number in list(self.where):
+            self._part_from_strangers(number)
+            self._part_by_image(number)
+
+    def _stay(self, job: Job) -> None:
+        assert job.run is not None, "only a run can stay"
+        self.result.placements[job.id] = job.run.shares
+        self._occupy(keys_of(job))
+
+    def _occupy(self, keys: Sequence[GpuKey]) -> None:
+        for key in keys:
+            self.occupied[key] += 1
+
+    def _anchor(self, job: Job, number: int, where: tuple[GpuKey, ...] | None) -> bool:
+        """Let the unit be where this one of its jobs runs, if that is what is wished for it. Cards
+        that another unit has can only be had by a job that may not leave them."""
+        unit, keys = self.units[number], keys_of(job)
+        if where is not None and where != keys:
+            return False
+        if len(keys) != unit.count or (may_move(job) and any(key in self.occupied for key in keys)):
+            return False
+        for key in keys:
+            gpu = self.known.get(key)
+            if gpu is None or gpu.type != unit.type:
+                return False
+        if number not in self.where:
+            self._occupy(keys)
+        self.where[number] = keys
+        return True
+
+    def _leave_behind(self, job: Job, number: int) -> None:
+        """What is wished for it cannot be; the others of its unit are placed without it."""
+        self._stay(job)
+        unit = self.units[number]
+        others = tuple(other for other in unit.jobs if other is not job)
+        self.units[number] = replace(unit, jobs=others)
+
+    def _part_from_strangers(self, number: int) -> None:
+        """Where others stay that it should be without, its waiting jobs are placed apart from it:
+        there may be cards that nobody is on."""
+        unit = self.units[number]
+        if len(unit.jobs) == 1:
+            return
+        there = tuple(job for job in unit.jobs if running(job))
+        if all(self.occupied[key] == 1 for key in self.where[number]) or there == unit.jobs:
+            return
+        self.units[number] = replace(unit, jobs=there)
+        self.units += [replace(unit, jobs=(job,)) for job in unit.jobs if not running(job)]
+
+    def _part_by_image(self, number: int) -> None:
+        """Those whose image is not where their unit is to be are placed apart from it."""
+        unit, keys = self.units[number], self.where[number]
+        there = tuple(job for job in unit.jobs if self._can_be(job, keys))
+        if there != unit.jobs:
+            self.units[number] = replace(unit, jobs=there)
+            self.units += [replace(unit, jobs=(job,)) for job in unit.jobs if job not in there]
+
+    def _can_be(self, job: Job, keys: tuple[GpuKey, ...]) -> bool:
+        if not self._images or keys == keys_of(job):
+            return True
+        return all(has(self.known[key].images, job.spec.image) for key in keys)
+
+    @cached_property
+    def _images(self) -> bool:
+        """Whether it matters which image a job is made from."""
+        return any(gpu.images is not None for gpu in self.known.values())
+
+    # --- who is placed ----------------------------------------------------------------------
+
+    def place_the_rest(self) -> None:
+        if not self._unplaced():
+            return
+        self._find_what_is_free()
+        if self._images:
+            self._part_where_no_card_has_all()
+        # The largest first, as they find room last. Of the same size, those that can start now
+        # before those that must stop somewhere else first: what is idle is for them. Then those
+        # whose image is on the fewest cards.
+        rest = [(self._order(self.units[number]), number) for number in self._unplaced()]
+        left_out = []
+        for _, number in sorted(rest):
+            keys = self._place(self.units[number])
+            if keys is None:
+                left_out.append(number)
+            else:
+                self.where[number] = keys
+        self.result = replace(
+            self.result, left_out=tuple(self.units[number] for number in sorted(left_out))
+        )
+
+    def _unplaced(self) -> list[int]:
+        units = enumerate(self.units)
+        return [number for number, unit in units if number not in self.where and unit.jobs]
+
+    def _order(self, unit: Unit) -> tuple[int, bool, int]:
+        return -unit.count, not _startable(unit), self._most(unit) if self._images else 0
+
+    def _most(self, unit: Unit) -> int:
+        """How many cards could have all of it, were they free."""
+        pool, holds = self.pools.get(unit.type), self._holds(unit)
+        return sum(site.size(holds) for site in pool.sites) if pool else 0
+
+    def _part_where_no_card_has_all(self) -> None:
+        for number in self._unplaced():
+            unit = self.units[number]
+            if len(unit.jobs) > 1 and self._most(unit) < unit.count:
+                self.units[number] = replace(unit, jobs=unit.jobs[:1])
+                self.units += [replace(unit, jobs=(job,)) for job in unit.jobs[1:]]
+
+    def _find_what_is_free(self) -> None:
+        by_type: dict[str, list[Site]] = {}
+        for node in self.view.nodes:
+            for type, gpus in _by_type(node).items():
+                sites = by_type.setdefault(type, [])
+                self.sites[type, node.name] = self._site(len(sites), node.name, gpus)
+                sites.append(self.sites[type, node.name])
+        held = {key for key, holders in self.view.held.items() if holders}
+        self.pools = {type: Pool(sites, held) for type, sites in by_type.items()}
+
+    def _site(self, number: int, node: str, gpus: Sequence[Gpu]) -> Site:
+        smallest_first = sorted(gpus, key=lambda gpu: gpu.capacity_mib)
+        site = Site(number, node, {(node, gpu.uuid): gpu for gpu in smallest_first})
+        for key in site.gpus:
+            if key not in self.occupied:
+                (site.leaving if self.view.held.get(key) else site.idle).append(key)
+        return site
+
+    def _place(self, unit: Unit) -> tuple[GpuKey, ...] | None:
+        if unit.count == 0:
+            return ()
+        pool = self.pools.get(unit.type)
+        if pool is None:
+            return None
+        parts, holds = self._parts(unit, pool), self._holds(unit)
+        on = math.inf if parts is None else len(parts)
+        if self.moves_left and on > 1 and 0 < pool.fewest_nodes(unit.count, holds) < on:
+            parts = self._with_room_made(unit, pool, parts)
+        if parts is None:
+            return None
+        own = {key for job in unit.jobs for key in keys_of(job)}
+        at_once = _startable(unit)
+        return tuple(key for part in parts for key in pool.take(part, at_once, holds, own))
+
+    def _parts(self, unit: Unit, pool: Pool) -> list[Part] | None:
+        """How many cards of which sites: on few nodes, and if that is no matter, now."""
+        holds, startable = self._holds(unit), _startable(unit)
+        now = pool.spread(unit.count, False, holds) if startable else None
+        if now and len(now) == 1:
+            return now
+        soon = pool.spread(unit.count, True, holds)
+        if startable:
+            return now if now and soon and len(now) <= len(soon) else soon
+        # Cards that it vacates itself keep nobody waiting.
+        for site in self._own(unit):
+            if site.room(True, holds) >= unit.count:
+                return [(site, unit.count)]
+        return soon
+
+    def _own(self, unit: Unit) -> Iterator[Site]:
+        """Where it is already."""
+        nodes = dict.fromkeys(node for job in unit.jobs for node, _ in keys_of(job))
+        return (site for node in nodes if (site := self.sites.get((unit.type, node))))
+
+    def _holds(self, unit: Unit) -> Holds:
+        """Whether the memory of a card is enough for all of it."""
+
+        def holds(gpu: Gpu) -> bool:
+            return sum(need_mib(job, gpu, self.rules) for job in unit.jobs) <= gpu.capacity_mib
+
+        return holds
+
+    # --- who moves for others ---------------------------------------------------------------
+
+    def _with_room_made(
+        self, unit: Unit, pool: Pool, parts: list[Part] | None
+    ) -> list[Part] | None:
+        """Move others away; but nobody, if this one is not on fewer nodes for it."""
+        moves = make_room(
+            pool, unit.count, self._holds(unit), self._movers(unit.type), self.moves_left
+        )
+        better = self._parts(unit, pool) if moves else None
+        if better is None or (parts is not None and len(better) >= len(parts)):
+            undo(pool, moves)
+            return parts
+        for move in moves:
+            self.where[move.mover.number] = move.keys
+        self.moves_left -= len(moves)
+        return better
+
+    def _movers(self, type: str) -> dict[str, list[Mover]]:
+        """Who may move, by his node."""
+        found: dict[str, list[Mover]] = {}
+        for number, keys in self.where.items():
+            unit = self.units[number]
+            if unit.type != type or number not in self._movable:
+                continue
+            nodes = {node for node, _ in keys}
+            if len(nodes) == 1:
+                mover = Mover(number, keys, self._cost(unit), self._holds(unit))
+                found.setdefault(nodes.pop(), []).append(mover)
+        return found
+
+    @cached_property
+    def _movable(self) -> set[int]:
+        """Of the units, once it is settled who stays."""
+        numbered = enumerate(self.units)
+        return {n for n, unit in numbered if not unit.stays and all(map(may_move, unit.jobs))}
+
+    def _cost(self, unit: Unit) -> float:
+        """What restarting it costs, in GPU-seconds."""
+        each = (job.restart_seconds or self.rules.restart_seconds for job in unit.jobs)
+        return sum(each) * unit.count
+
+    # --- what is asked for ------------------------------------------------------------------
+
+    def dealt(self) -> Placed:
+        placements, claims = self.result.placements, self.result.claims
+        for number, keys in self.where.items():
+            unit = self.units[number]
+            given: dict[GpuKey, int] = {}
+            for job in unit.jobs:
+                if job.run and keys_of(job) == keys and running(job):
+                    placements[job.id] = job.run.shares
+                    continue
+                shares = [Share(*key, need_mib(job, self.known[key], self.rules)) for key in keys]
+                if running(job) or (not job.run and self._free_now(unit, shares, given)):
+                    placements[job.id] = tuple(sorted(shares))
+                if job.id not in placements or running(job):
+                    claims[job.id] = keys
+        return self.result
+
+    def _free_now(self, unit: Unit, shares: Sequence[Share], given: dict[GpuKey, int]) -> bool:
+        """Whether nobody but its own unit holds anything of the cards, and there is room."""
+        own = {job.id for job in unit.jobs}
+        for share in shares:
+            key, taken = share.key, given.get(share.key, 0)
+            if held := self.view.held.get(key):
+                if any(job_id not in own for job_id, _ in held):
+                    return False
+                taken += sum(held.values())
+            if taken + share.memory_mib > self.known[key].capacity_mib:
+                return False
+        for share in shares:
+            given[share.key] = given.get(share.key, 0) + share.memory_mib
+        return True
+
+
+def _by_type(node: Node) -> dict[str, list[Gpu]]:
+    """The cards that may be used now."""
+    found: dict[str, list[Gpu]] = {}
+    for gpu in node.usable:
+        found.setdefault(gpu.type, []).append(gpu)
+    return found
+
+
+def _startable(unit: Unit) -> bool:
+    """Whether one of its jobs could start now, if there is room."""
+    return any(job.run is None for job in unit.jobs)

@@ -1,0 +1,41 @@
+"""The policies by name: `plan(view, now) -> Plan`, made from the rules. One file each, which is
+imported when there is something to plan: numpy and scipy take longer to import than all the rest,
+and more memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+
+from scheduler.core.model import Plan, Rules, Time, View
+from scheduler.core.ports import Policy
+
+NAMES = (
+    "gpu_sharing",
+    "fifo_sharing",
+    "fifo",
+    "srtf",
+    "las",
+    "elastic",
+    "packing",
+    "packing_gangs",
+    "gavel",
+)
+
+
+def _made(name: str, rules: Rules) -> Policy:
+    policy: Policy | None = None
+
+    def plan(view: View, now: Time) -> Plan:
+        nonlocal policy
+        if not view.jobs:
+            return Plan()
+        if policy is None:
+            policy = getattr(import_module(f"scheduler.planning.policies.{name}"), name)(rules)
+        return policy(view, now)
+
+    return plan
+
+
+POLICIES: dict[str, Callable[[Rules], Policy]] = {name: partial(_made, name) for name in NAMES}

@@ -1,0 +1,176 @@
+"""Elastic jobs on whole cards: how many GPUs of which type each has, by Sia's objective.
+
+Source: Jayaram Subramanya et al., "Sia: Heterogeneity-aware, goodput-optimized ML-cluster
+scheduling", SOSP 2023, and its artifact. Each job j can have one configuration c, so many GPUs of
+one type: a power of two on one node, or whole nodes (a rigid job only its own number). Chosen is
+what minimises the sum of (r_j G_jc)^p, or 1.1 for a job that gets nothing, within the GPUs of each
+type (there by an integer program, here by prices.py, which comes within 0.1 % of it). G_jc is the
+speed relative to the job's slowest configuration, times the GPUs that it needs at least; p = -0.5;
+r_j is 1 but for what would need a restart, there
+
+    r_j = (age - restarts * S) / (age + S),    S seconds being what a restart costs the job.
+
+All jobs weigh the same, what is left of them does not matter, and with 1.1 the sum is often least
+when some jobs have several GPUs and others none. Between equals, who has its GPUs keeps them: else
+jobs alike would take turns in each other's place.
+
+What it knows of a job: the seconds per epoch at each configuration that it, or an earlier job of
+its kind, was measured in. What is not known yet of more GPUs is expected to scale perfectly, and at
+most twice as many as ever before are tried, so that it is soon known: so does the artifact, where
+each job learns for itself, after a profile on one GPU of each type; here that first knowledge is a
+prediction (speed.py). Batch sizes are the user's, so goodput is throughput, and a run moves at the
+end of an epoch, not each minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.core.learning import kind_of
+from scheduler.core.memory import fewest_nodes
+from scheduler.core.model import Job, Kind, Plan, Rules, Time, View
+from scheduler.core.ports import Policy
+from scheduler.estimates.speed import Config, estimate
+from scheduler.planning.optimizer.prices import Menu, chosen, priced
+from scheduler.planning.placement import may_move, running
+from scheduler.planning.policies.whole_gpus import Round
+
+Floats = npt.NDArray[np.float64]
+
+EXPONENT = -0.5
+NOTHING = 1.1  # what it costs to have no GPU
+CHANGE = 0.01  # and what to have others than now: the artifact's lambda_a
+GROWTH_MAX = 2  # times the GPUs that were tried before; 1 is as good as tried
+DISCOUNT_MIN = 0.01
+MOVES_MAX = 8  # small ones that are moved, in one plan, so that others are on one node
+
+
+def elastic(rules: Rules) -> Policy:
+    def plan(view: View, now: Time) -> Plan:
+        round = Round(view, now, rules, preempts=True, elastic=True)
+        choosing = []
+        for job in round.candidates:
+            as_is = job.spec.gpus_max == 0 or (running(job) and not may_move(job))
+            if not as_is and round.wanted(job) is not None:
+                choosing.append(job)
+            elif not round.give(job):
+                round.refused.append(job)
+        _choose(choosing, round)
+        return round.plan(moves_max=MOVES_MAX)
+
+    return plan
+
+
+def _choose(jobs: Sequence[Job], round: Round) -> None:
+    configs = _configs(jobs, round)
+    if not jobs or not configs:
+        return
+    types = sorted(round.node_sizes)
+    menu = Menu(
+        worth=_worth(jobs, configs, round),
+        count=np.array([config.count for config in configs], np.intp),
+        type=np.array([types.index(config.type) for config in configs], np.intp),
+        capacity=np.array([max(0, round.left[type]) for type in types], np.intp),
+    )
+    for job, column in zip(jobs, chosen(menu, priced(menu)).tolist(), strict=True):
+        if column >= 0:
+            round.assign(job, configs[column].type, configs[column].count)
+        else:
+            round.refused.append(job)
+
+
+def _configs(jobs: Sequence[Job], round: Round) -> list[Config]:
+    """Powers of two on one node, whole nodes, and the least that jobs ask for."""
+    asked = {job.spec.gpus_min for job in jobs}
+    most = max((job.spec.gpus_max for job in jobs), default=0)
+    made = []
+    for type, sizes in sorted(round.node_sizes.items()):
+        size = sizes[0]
+        counts = {1 << k for k in range(size.bit_length())} | set(range(size, most + 1, size))
+        made += [
+            Config(type, count, fewest_nodes(sizes, count))
+            for count in sorted(counts | asked)
+            if count <= sum(sizes)
+        ]
+    return made
+
+
+def _worth(jobs: Sequence[Job], configs: Sequence[Config], round: Round) -> Floats:
+    """[jobs, configs]; -inf: not possible."""
+    has = np.array([_has(job, configs, round) for job in jobs])
+    seconds, tried = _hoped(jobs, configs, round)
+    possible = _possible(jobs, configs, round, tried)
+    possible[np.flatnonzero(has >= 0), has[has >= 0]] = True
+    pace = 1.0 / seconds
+    slowest = np.where(possible, pace, np.inf).min(axis=1, keepdims=True)
+    least = np.array([[job.spec.gpus_min] for job in jobs])
+    changes = has[:, None] != np.arange(len(configs))
+    discount = np.array([[_discount(job, round)] for job in jobs])
+    pace = pace / slowest * least * np.where(changes & (has[:, None] >= 0), discount, 1.0)
+    return np.where(possible, NOTHING - pace**EXPONENT - CHANGE * changes, -np.inf)
+
+
+def _hoped(jobs: Sequence[Job], configs: Sequence[Config], round: Round) -> tuple[Floats, Floats]:
+    """[jobs, configs] seconds per epoch; and [jobs, 1] the most GPUs that were tried."""
+    seconds = estimate(jobs, round.view.kinds, configs)
+    known = _known(jobs, configs, round.view.kinds)
+    most = np.ones((len(jobs), 1))
+    for type in dict.fromkeys(config.type for config in configs):
+        columns = [c for c, config in enumerate(configs) if config.type == type]
+        count, last = np.zeros(len(jobs)), np.zeros(len(jobs))
+        for column in columns:  # the fewest GPUs first
+            perfect = last * count / configs[column].count
+            hoped = ~known[:, column] & (count > 0)
+            seconds[hoped, column] = perfect[hoped]
+            count = np.where(known[:, column], configs[column].count, count)
+            last = np.where(known[:, column], seconds[:, column], last)
+        most = np.maximum(most, count[:, None])
+    return seconds, most
+
+
+def _known(
+    jobs: Sequence[Job], configs: Sequence[Config], kinds: Mapping[str, Kind]
+) -> npt.NDArray[np.bool_]:
+    """[jobs, configs] whether the job or its kind was measured so."""
+    column = {config.key: c for c, config in enumerate(configs)}
+    known = np.zeros((len(jobs), len(configs)), bool)
+    of_kind = {name: [m.placement for m in kind.measured] for name, kind in kinds.items()}
+    for row, job in enumerate(jobs):
+        own = [m.placement for m in job.measured]
+        places = (*own, *of_kind.get(kind_of(job.spec), ()))
+        known[row, [column[place] for place in places if place in column]] = True
+    return known
+
+
+def _possible(
+    jobs: Sequence[Job], configs: Sequence[Config], round: Round, tried: Floats
+) -> npt.NDArray[np.bool_]:
+    count = np.array([config.count for config in configs])
+    size = np.array([round.node_sizes[config.type][0] for config in configs])
+    regular = (count % size == 0) | ((count < size) & (count & (count - 1) == 0))
+    least = np.array([[job.spec.gpus_min] for job in jobs])
+    most = np.array([[job.spec.gpus_max] for job in jobs])
+    fitting = [round.fitting(job) for job in jobs]
+    there_are = np.array([[fits.get(config.type, 0) for config in configs] for fits in fitting])
+    in_range = (least <= count) & (count <= np.minimum(most, there_are))
+    sensible = regular & (count <= GROWTH_MAX * tried)
+    return np.asarray(in_range & (sensible | (count == least)))
+
+
+def _has(job: Job, configs: Sequence[Config], round: Round) -> int:
+    """Which configuration it runs with; -1: none of these."""
+    if not running(job) or job.run is None:
+        return -1
+    now = round.type_of(job), len(job.run.shares)
+    return next((at for at, config in enumerate(configs) if (config.type, config.count) == now), -1)
+
+
+def _discount(job: Job, round: Round) -> float:
+    age = round.now - job.submitted_at
+    restart = job.restart_seconds or round.rules.restart_seconds
+    if age < restart:
+        return 1.0
+    return max(DISCOUNT_MIN, (age - (job.attempts - 1) * restart) / (age + restart))

@@ -1,0 +1,35 @@
+"""First come, first served, on whole cards: the usual queue of a GPU cluster.
+
+Source: Jeon et al., "Analysis of Large-Scale Multi-Tenant GPU Clusters for DNN Training Workloads"
+(Philly), ATC 2019. There a job keeps the GPUs it asked for until it ends, and gangs are put on as
+few machines as can be; so here. Nobody is preempted, and nobody overtakes: what is free but not
+enough for the first in the queue stays idle until it is. (Philly's queues were per virtual cluster
+and out of order where that delayed nobody; its locality constraints were relaxed with time, ours
+from the start.)
+
+Knows of a job: its priority, when it came, how many GPUs and how much memory it asks for.
+"""
+
+from __future__ import annotations
+
+from scheduler.core.model import Job, JobId, Plan, Rules, Time, View
+from scheduler.core.ports import Policy
+from scheduler.planning.policies.whole_gpus import Round
+
+
+def fifo(rules: Rules) -> Policy:
+    def plan(view: View, now: Time) -> Plan:
+        round = Round(view, now, rules, in_turn=True)
+        blocked = False
+        for job in sorted(round.candidates, key=_order):
+            if (blocked and job.spec.gpus_max) or not round.give(job):
+                round.refused.append(job)
+                # One that needs more than there is does not keep the others waiting.
+                blocked = blocked or round.wanted(job) is not None
+        return round.plan()
+
+    return plan
+
+
+def _order(job: Job) -> tuple[int, Time, JobId]:
+    return -job.priority, job.submitted_at, job.id

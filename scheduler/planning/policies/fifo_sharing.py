@@ -1,0 +1,353 @@
+"""The baseline: priority first, then first come first served; shares GPUs by memory alone.
+
+Order. A waiting job's rank is the moment of its submission, moved back by `ageing_seconds` for
+each step of priority and forward by the time it has run. Two waiting jobs never change places, so
+nobody starves: a job can only be overtaken by those submitted within (difference in priority) x
+`ageing_seconds`, and the time it has run, after it.
+
+Who may run. Running jobs stay. Waiting jobs are placed in order of rank, best fit: on the card
+that is left with the least, a gang on as few nodes as have room for it now, of one type. The first
+that does not fit is given a *claim* on the cards where the fewest runs must end first; later jobs
+may use what no claim covers (backfilling), so none of them can delay it. A job of higher priority
+claims cards of lower ones, which are asked to stop at the end of their epoch, if they speak with
+us: a run that does not would only lose its work.
+
+Growth. Where a measured need no longer fits beside its neighbours, the least of them leaves.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from scheduler.core.adopt import lingers, stoppable
+from scheduler.core.memory import (
+    best_fit,
+    by_type,
+    cards,
+    free_mib,
+    lacking,
+    need_mib,
+    takes_mib,
+)
+from scheduler.core.model import (
+    Gpu,
+    GpuKey,
+    Job,
+    JobId,
+    Plan,
+    Reason,
+    Rules,
+    RunKey,
+    RunPhase,
+    Share,
+    Time,
+    View,
+)
+from scheduler.core.ports import Policy
+from scheduler.planning.reasons import by_image, nowhere
+
+_Key = TypeVar("_Key", JobId, RunKey)
+
+
+def fifo_sharing(rules: Rules) -> Policy:
+    def plan(view: View, now: Time) -> Plan:
+        return _Planner(view, now, rules).plan()
+
+    return plan
+
+
+def rank(job: Job, now: Time, rules: Rules) -> tuple[float, JobId]:
+    ran = job.ran_seconds + (now - job.run.started_at if job.run else 0.0)
+    return job.submitted_at + ran - job.priority * rules.ageing_seconds, job.id
+
+
+@dataclass(frozen=True, slots=True)
+class _Exits:
+    """Who must leave, for a job to have what it needs."""
+
+    ends: tuple[JobId, ...]  # by themselves, nobody knows when
+    asked: tuple[JobId, ...]  # to leave at the end of an epoch
+    leaving: tuple[RunKey, ...]  # have been asked already, or are over but for their pods
+
+    @property
+    def cost(self) -> tuple[int, int, int]:
+        return len(self.ends), len(self.asked), len(self.leaving)
+
+    @property
+    def vacated(self) -> bool:
+        """Whether somebody leaves for it. Nobody is asked as long as it would be for nothing."""
+        return bool(self.leaving or (self.asked and not self.ends))
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim(_Exits):
+    """Cards that a waiting job will have."""
+
+    keys: tuple[GpuKey, ...]
+
+    @property
+    def nodes(self) -> int:
+        return len({node for node, _ in self.keys})
+
+
+@dataclass
+class _Planner:
+    view: View
+    now: Time
+    rules: Rules
+    placements: dict[JobId, tuple[Share, ...]] = field(default_factory=dict)
+    why: dict[JobId, Reason] = field(default_factory=dict)
+    given: dict[GpuKey, list[tuple[Job, int]]] = field(default_factory=dict)
+    claimants: dict[GpuKey, Job] = field(default_factory=dict)
+    first_waiting: Job | None = None
+
+    def __post_init__(self) -> None:
+        self.cards = cards(self.view.nodes)
+        self.free = free_mib(self.view)  # less, as this plan gives away and claims
+        self.unclaimed = dict(self.free)  # the same without the claims
+        # What jobs alike lack: true until something more is given away or claimed.
+        self.lacks: dict[tuple[int, int, bool, int, int, str], Reason] = {}
+        runs = (job.priority for job in self.view.jobs.values() if job.run)
+        self.lowest = min(runs, default=0)
+
+    def plan(self) -> Plan:
+        for job in self.view.jobs.values():
+            if job.run and job.run.phase is not RunPhase.STOPPING:
+                self.placements[job.id] = job.run.shares
+                if job.held and self._can_leave(job):
+                    self._dismiss(job, Reason("held", "by request"))
+        self._make_room_for_growth()
+        waiting = [job for job in self.view.jobs.values() if job.waiting]
+        for job in sorted(waiting, key=lambda job: rank(job, self.now, self.rules)):
+            if reason := self._place(job):
+                self.why[job.id] = reason
+        eligible = [job.eligible_at for job in waiting if job.eligible_at > self.now]
+        return Plan(self.placements, self.why, replan_at=min(eligible, default=None))
+
+    # --- growth -----------------------------------------------------------------------------
+
+    def _make_room_for_growth(self) -> None:
+        for key, gpu in self.cards.items():
+            holders = self.view.held.get(key, {})
+            needs = {run: self._grown(run, key, gpu, mib) for run, mib in holders.items()}
+            missing = sum(needs[run] for run in needs if self._runner(run)) - gpu.capacity_mib
+            growth = sum(needs.values()) - sum(holders.values())
+            if growth:
+                self._take(key, growth)
+            for job in self._least_first(holders, key):
+                if missing <= 0:
+                    break
+                run = (job.id, job.attempts)
+                missing -= needs[run]
+                if not self._leaving(job):
+                    who = "it was" if needs[run] > holders[run] else "others were"
+                    detail = f"on gpu{gpu.index}, where {who} measured to need more"
+                    self._dismiss(job, Reason("made room", detail))
+
+    def _grown(self, run: RunKey, key: GpuKey, gpu: Gpu, mib: int) -> int:
+        job = self._runner(run)
+        if job is None:
+            return mib
+        return min(max(mib, takes_mib(job, gpu, self.rules)), gpu.capacity_mib)
+
+    def _least_first(self, holders: Mapping[RunKey, int], key: GpuKey) -> list[Job]:
+        """Who leaves first: those leaving anyhow, low priority, not grown, late rank."""
+        jobs = [job for run in holders if (job := self._runner(run))]
+
+        def keep(job: Job) -> tuple[bool, int, bool, float]:
+            grown = self._grown((job.id, job.attempts), key, self.cards[key], 0)
+            return (
+                not self._leaving(job),
+                job.priority,
+                grown > holders[job.id, job.attempts],
+                -rank(job, self.now, self.rules)[0],
+            )
+
+        return [job for job in sorted(jobs, key=keep) if self._leaving(job) or self._can_leave(job)]
+
+    # --- waiting jobs -----------------------------------------------------------------------
+
+    def _place(self, job: Job) -> Reason | None:
+        """Place it, or claim cards for it; if it must wait, say why."""
+        if job.held:
+            return Reason("held", "until it is released")
+        if job.eligible_at > self.now:
+            seconds = round(job.eligible_at - self.now)
+            return Reason("backoff", f"tries again in {seconds} s, after: {job.reason}")
+        if lingers(job, self.view.pods):
+            return Reason("stopping", "waits for the rest of its last run to be gone")
+        if reason := nowhere(job, self.view):
+            return reason
+        spec = job.spec
+        least, most = spec.gpus_min, spec.gpus_max
+        alike = least, most, spec.shareable, job.memory_mib, job.priority, spec.image
+        if alike in self.lacks:
+            return self.lacks[alike]
+        keys = best_fit(job, spec.gpus_max, self.cards, self.free, self.rules)
+        if keys is not None:
+            self._give(job, keys)
+            return None
+        lacks = self._lacks(job)
+        may_claim = self.first_waiting is None or job.priority > self.lowest
+        claim = self._claim(job) if may_claim else None
+        if claim and (claim.vacated or self.first_waiting is None):
+            self.first_waiting = self.first_waiting or job
+            self._keep_for(job, claim)
+            return self._waits_for(claim) if claim.vacated else lacks
+        self.lacks[alike] = lacks
+        return lacks
+
+    def _keep_for(self, job: Job, claim: _Claim) -> None:
+        """Keep the claimed cards for the job, and ask whoever yields to leave them."""
+        for key in claim.keys:
+            self.free[key] -= need_mib(job, self.cards[key], self.rules)
+            self.claimants[key] = job
+        for job_id in claim.asked if not claim.ends else ():
+            self._dismiss(self.view.jobs[job_id], Reason("preempted", f"for {job.spec.name}"))
+        self.lacks.clear()
+
+    def _lacks(self, job: Job) -> Reason:
+        """What it lacks now: cards, memory on them, or only its turn."""
+        kept = best_fit(job, job.spec.gpus_min, self.cards, self.unclaimed, self.rules)
+        if kept is None:
+            return by_image(job, self.view, partial(self._lacking, job))
+        names = sorted({self.claimants[k].spec.name for k in kept if k in self.claimants})
+        return Reason("turn", f"what is free is kept for {', '.join(names)}")
+
+    def _lacking(self, job: Job, view: View) -> Reason:
+        return lacking(job, cards(view.nodes), self.unclaimed, self.rules)
+
+    def _waits_for(self, claim: _Claim) -> Reason:
+        stop, gone = list(claim.asked), list[JobId]()
+        for run in claim.leaving:
+            job = self._runner(run)
+            (stop if job and not job.cancelled else gone).append(run[0])
+        parts = (
+            (stop, "to stop at the end of an epoch"),
+            (gone, "to be gone"),
+            (claim.ends, "to end"),
+        )
+        words = " and ".join(f"{self._names(ids)} {what}" for ids, what in parts if ids)
+        return Reason("stopping", f"waits for {words}")
+
+    def _names(self, ids: Iterable[JobId]) -> str:
+        jobs = self.view.jobs
+        return ", ".join(sorted({jobs[i].spec.name if i in jobs else i for i in ids}))
+
+    def _give(self, job: Job, keys: tuple[GpuKey, ...]) -> None:
+        given = []
+        for key in keys:
+            need = need_mib(job, self.cards[key], self.rules)
+            self._take(key, need)
+            self.given.setdefault(key, []).append((job, need))
+            given.append(Share(*key, need))
+        self.placements[job.id] = tuple(sorted(given))
+
+    def _take(self, key: GpuKey, mib: int) -> None:
+        self.free[key] -= mib
+        self.unclaimed[key] -= mib
+        self.lacks.clear()
+
+    def _dismiss(self, job: Job, reason: Reason) -> None:
+        self.placements.pop(job.id, None)
+        self.why[job.id] = reason
+
+    # --- claims -----------------------------------------------------------------------------
+
+    def _claim(self, job: Job) -> _Claim | None:
+        """The cards of one type where the fewest runs must end by themselves, and then the fewest
+        must be asked to leave; on one node before several. None: not even empty nodes could hold
+        it, or all are claimed."""
+        count, claims = job.spec.gpus_min, list[_Claim]()
+        for nodes in by_type(self.cards).values():
+            exits = [[(k, found) for k in keys if (found := self._exits(job, k))] for keys in nodes]
+            together = [list(itertools.chain(*exits))] if count > 1 < len(nodes) else []
+            claims += [
+                _cheapest(vacated, count) for vacated in exits + together if len(vacated) >= count
+            ]
+        return min(claims, key=lambda claim: (claim.cost, claim.nodes, claim.keys), default=None)
+
+    def _exits(self, job: Job, key: GpuKey) -> _Exits | None:
+        """Who must leave this card for the job; None: it is too small, or claimed."""
+        missing = need_mib(job, self.cards[key], self.rules) - self.free[key]
+        held = self.view.held.get(key, {})
+        holders = [(run, self._runner(run), mib) for run, mib in held.items()]
+        holders += [((new.id, new.attempts), new, mib) for new, mib in self.given.get(key, ())]
+        ends, asked, leaving = [], [], []
+        for run, holder, mib in sorted(holders, key=lambda h: self._order_of_exit(job, h[1])):
+            if missing <= 0:
+                break
+            missing -= mib
+            if holder is None or self._leaving(holder):
+                leaving.append(run)
+            elif self._yields(holder, job):
+                asked.append((holder.id, mib))
+            else:
+                ends.append(holder.id)
+        if missing > 0:
+            return None
+        for spared in reversed(asked):  # whom a later, larger one has made superfluous
+            if spared[1] <= -missing:
+                asked.remove(spared)
+                missing += spared[1]
+        return _Exits(tuple(ends), tuple(job_id for job_id, _ in asked), tuple(leaving))
+
+    def _order_of_exit(self, job: Job, holder: Job | None) -> tuple[int, float]:
+        """Pods of nobody and runs that stop already come first, then those that yield, then the
+        rest, which must end by themselves."""
+        if holder is None or self._leaving(holder):
+            return 0, 0.0
+        return 1 if self._yields(holder, job) else 2, -rank(holder, self.now, self.rules)[0]
+
+    def _runner(self, run: RunKey) -> Job | None:
+        """The job whose run this is. None: it is over, and its pods are about to go."""
+        job = self.view.jobs.get(run[0])
+        return job if job and job.run and job.run.attempt == run[1] else None
+
+    def _leaving(self, job: Job) -> bool:
+        return job.id not in self.placements
+
+    def _yields(self, holder: Job, job: Job) -> bool:
+        """Whether a run makes room for the job: only for a higher priority that also comes first
+        in the queue; else the two would take turns in stopping each other."""
+        return (
+            job.priority > holder.priority
+            and rank(job, self.now, self.rules) < rank(holder, self.now, self.rules)
+            and self._can_leave(holder)
+        )
+
+    def _can_leave(self, job: Job) -> bool:
+        run = job.run
+        return bool(
+            run
+            and run.phase is RunPhase.RUNNING
+            and run.heard_at is not None
+            and job.id in self.placements
+            and stoppable(run)
+        )
+
+
+def _together(parts: Iterable[tuple[_Key, ...]]) -> tuple[_Key, ...]:
+    return tuple(dict.fromkeys(key for part in parts for key in part))
+
+
+def _cheapest(vacated: Sequence[tuple[GpuKey, _Exits]], count: int) -> _Claim:
+    """So many cards. Of those that cost as much, first those that are vacated by the same runs."""
+    alike = Counter(exits for _, exits in vacated)
+
+    def order(card: tuple[GpuKey, _Exits]) -> tuple[object, ...]:
+        key, exits = card
+        return exits.cost, -alike[exits], exits.ends, exits.asked, exits.leaving, key
+
+    keys, chosen = zip(*sorted(vacated, key=order)[:count], strict=True)
+    return _Claim(
+        keys=keys,
+        ends=_together(exits.ends for exits in chosen),
+        asked=_together(exits.asked for exits in chosen),
+        leaving=_together(exits.leaving for exits in chosen),
+    )

@@ -1,0 +1,152 @@
+"""Max-min fair shares of every type of GPU, in time slices, on whole cards.
+
+Source: Narayanan et al., "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning
+Workloads" (Gavel), OSDI 2020: its heterogeneity-aware least-attained-service policy (§4.1) in the
+round-based mechanism of §5. A linear program finds X[j, t], the part of its time that job j should
+spend on type t, such that the least of
+
+    pace_j(X) / pace_j(an equal part of each type) x GPUs_j
+
+is as large as can be, each job has at most one place at a time, and no type is overbooked. In each
+round of six minutes jobs are gone through by X[j, t] / (its part of the time that all these jobs
+had on t so far), the highest first, and each that fits into what is left gets its GPUs.
+
+How it fits here. A slice ends with the epoch in which the round does, for nothing is preempted in
+mid-epoch; where epochs are much longer than rounds, slices are. Who is chosen again keeps its GPUs.
+What a job had of each type is its running time, divided as its measured epochs are. Jobs that come
+within a round only take what is idle; so does a run that was launched within it keep its GPUs.
+
+Knows of a job: the seconds per epoch on each type (from speed.py; the paper has an estimator of its
+own), how many GPUs it asks for, and how long it has run. Not how long it will take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+from scipy.optimize import linprog
+
+from scheduler.core.memory import fewest_nodes
+from scheduler.core.model import Job, Plan, Rules, Time, View
+from scheduler.core.ports import Policy
+from scheduler.estimates.speed import Config, estimate
+from scheduler.planning.placement import may_move, running
+from scheduler.planning.policies.whole_gpus import Round
+
+Floats = npt.NDArray[np.float64]
+
+ROUND_SECONDS = 360.0
+NEW_SECONDS = ROUND_SECONDS / 2  # what a job is taken to have had of each type at first
+
+
+def gavel(rules: Rules) -> Policy:
+    def plan(view: View, now: Time) -> Plan:
+        round = Round(view, now, rules, preempts=True)
+        began_at = now - now % ROUND_SECONDS
+        sliced = []
+        for job in round.candidates:
+            fresh = running(job) and job.run is not None and job.run.started_at >= began_at
+            if round.wanted(job) and not fresh:
+                sliced.append(job)
+            elif not round.give(job):
+                round.refused.append(job)
+        _slice(sliced, round, began_at)
+        return round.plan(began_at + ROUND_SECONDS if round.refused else None)
+
+    return plan
+
+
+def _slice(jobs: Sequence[Job], round: Round, began_at: Time) -> None:
+    """Give this round's GPUs to those furthest behind their part of them."""
+    types = sorted(type for type, left in round.left.items() if left > 0)
+    entitled = _entitled(jobs, types, round)
+    had = np.array([[_had(job, type, types, round, began_at) for type in types] for job in jobs])
+    behind = entitled / (had / had.sum(axis=0)) if jobs else entitled
+    turns = sorted(
+        (-job.priority, job.submitted_at >= began_at, -behind[row, column], row, type)
+        for row, job in enumerate(jobs)
+        for column, type in enumerate(types)
+        if _may_be_on(job, type, round)
+    )
+    chosen = set[int]()
+    for *_, row, type in turns:
+        count = round.wanted(jobs[row]) or 0
+        if row not in chosen and round.left[type] >= count:
+            chosen.add(row)
+            round.assign(jobs[row], type, count)
+    left_over = [job for row, job in enumerate(jobs) if row not in chosen]
+    round.refused += sorted(left_over, key=lambda job: (-job.priority, job.submitted_at))
+
+
+def _may_be_on(job: Job, type: str, round: Round) -> bool:
+    if running(job) and not may_move(job):
+        return type == round.type_of(job)
+    return round.fitting(job).get(type, 0) >= (round.wanted(job) or 0)
+
+
+def _entitled(jobs: Sequence[Job], types: Sequence[str], round: Round) -> Floats:
+    """[jobs, types] the part of its time that each job should spend on each type."""
+    if not jobs or not types:
+        return np.zeros((len(jobs), len(types)))
+    capacity = np.array([round.left[type] for type in types], float)
+    scale = np.array([round.wanted(job) or 0 for job in jobs], float)
+    if len(types) == 1:  # the program's answer, without asking it
+        level = min(capacity[0] / len(jobs), scale.min())
+        return np.asarray(level / scale[:, None])
+    able = np.array([[_may_be_on(job, type, round) for type in types] for job in jobs])
+    worth = able * _relative_pace(jobs, types, scale, capacity, round) * scale[:, None]
+    return np.asarray(able * _fairest(worth, scale, capacity))
+
+
+def _relative_pace(
+    jobs: Sequence[Job], types: Sequence[str], scale: Floats, capacity: Floats, round: Round
+) -> Floats:
+    """[jobs, types] to what it would be with an equal part of each type."""
+    counts = sorted({int(count) for count in scale})
+    configs = [
+        Config(type, count, max(1, fewest_nodes(round.node_sizes[type], count)))
+        for type in types
+        for count in counts
+    ]
+    seconds = estimate(jobs, round.view.kinds, configs)
+    column = np.searchsorted(counts, scale)[:, None] + np.arange(len(types)) * len(counts)
+    pace = 1.0 / seconds[np.arange(len(jobs))[:, None], column]
+    return np.asarray(pace / (pace @ (capacity / capacity.sum()))[:, None])
+
+
+def _fairest(worth: Floats, scale: Floats, capacity: Floats) -> Floats:
+    """[jobs, types] X with the largest least `worth` x X."""
+    jobs, types = worth.shape
+    each, every = sparse.eye_array(jobs), np.ones((1, types))
+    rows = sparse.vstack(
+        [
+            # z <= what each makes of its part; one place at a time; no type overbooked
+            sparse.hstack([-sparse.block_diag(worth[:, None, :]), np.ones((jobs, 1))]),
+            sparse.hstack([sparse.kron(each, every), np.zeros((jobs, 1))]),
+            sparse.hstack(
+                [sparse.kron(scale[None, :], sparse.eye_array(types)), np.zeros((types, 1))]
+            ),
+        ],
+        format="csr",
+    )
+    bounds = np.concatenate([np.zeros(jobs), np.ones(jobs), capacity])
+    aim = np.append(np.zeros(jobs * types), -1.0)
+    found = linprog(aim, A_ub=rows, b_ub=bounds)
+    return np.asarray(found.x[:-1].reshape(jobs, types))
+
+
+def _had(job: Job, type: str, types: Sequence[str], round: Round, until: Time) -> float:
+    """Seconds that it had on this one of the types."""
+    by_type: dict[str, float] = {}
+    for found in job.measured:
+        where = found.placement.rpartition("x")[0]
+        by_type[where] = by_type.get(where, 0.0) + found.seconds * max(1, found.epochs)
+    total = sum(by_type.values())
+    part = by_type.get(type, 0.0) / total if total else 1.0 / len(types)
+    current = 0.0
+    if job.run and type == round.type_of(job):
+        current = max(0.0, until - job.run.started_at)
+    return NEW_SECONDS + job.ran_seconds * part + current

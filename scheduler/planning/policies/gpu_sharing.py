@@ -1,0 +1,262 @@
+"""Ours: how many GPUs of which type each job has, and beside whom, so that people wait less.
+
+Who comes first. Jobs are in classes, by priority; a class has all it can use before the next one
+has anything. Waiting lifts a job by one class for each 28 `ageing_seconds`, so that nobody
+starves: in the end it is above all that come after it. Within a class what a job gets is weighed by
+how little it has left to do (worth.py), and by how little its user has had of late.
+
+What each gets. The menu of a class is priced and chosen from (prices.py), single GPUs are shared
+where two get more out of one than one does (pairing.py), gangs that are left over join others of
+their size (joining.py), and the choice is placed on cards (placing.py). A run is moved only if what
+it gains pays for the restart, and never before it has finished an epoch where it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from scheduler.core.adopt import lingers
+from scheduler.core.learning import worth_now
+from scheduler.core.memory import cards
+from scheduler.core.model import (
+    Job,
+    JobId,
+    Plan,
+    Reason,
+    Rules,
+    Time,
+    View,
+)
+from scheduler.core.ports import Policy
+from scheduler.estimates.measurements import Memo
+from scheduler.planning.leftovers import left_over
+from scheduler.planning.optimizer.gang_sharing import guests, joined
+from scheduler.planning.optimizer.groups import Neighbours
+from scheduler.planning.optimizer.inventory import stocks
+from scheduler.planning.optimizer.offer import Learned, Offer, offered
+from scheduler.planning.optimizer.pairing import Allotment, Limits, shared
+from scheduler.planning.optimizer.prices import Menu
+from scheduler.planning.placement import Placed, Unit, keys_of, may_leave, may_move, placed, running
+from scheduler.planning.reasons import explained, nowhere
+
+PATIENCE = 28  # times `ageing_seconds`, a week: waiting so long is worth a class
+FAIR_MAX = 4.0  # times more, or less, a job is worth for what its user has had
+LITTLE = 3600.0  # GPU-seconds, that make no great difference between users
+MATCHED_WHOLE = 600  # jobs; of more, only so many blocks are matched anew by one plan
+BLOCKS = 60
+AGAIN_SECONDS = 60.0  # while speeds are being learned for which somebody waits, or may grow
+MOVES_MAX = 4  # of others, at most, so that one is on fewer nodes: in one plan
+
+
+def gpu_sharing(rules: Rules) -> Policy:
+    memo = Memo()  # of what has been read of jobs: plans are the same without it, but take longer
+
+    def plan(view: View, now: Time) -> Plan:
+        return _Planner(view, now, rules, memo).plan()
+
+    return plan
+
+
+@dataclass
+class _Planner:
+    view: View
+    now: Time
+    rules: Rules
+    memo: Memo
+    why: dict[JobId, Reason] = field(default_factory=dict)
+    expected: dict[JobId, float] = field(default_factory=dict)
+    apart: bool = False  # whether somebody is to have an epoch alone before others join
+    served: list[Job] = field(default_factory=list)  # class by class, who weighs most first
+
+    def __post_init__(self) -> None:
+        self.known = cards(self.view.nodes)
+        self.stocks = stocks(self.known)
+        half_life = self.rules.fairness_half_life_seconds
+        used = self.view.used.items()
+        self.used = {user: worth_now(had, self.now, half_life) for user, had in used}
+        for job in self.view.jobs.values():
+            if job.run:
+                held = len(job.run.shares) * max(0.0, self.now - job.run.started_at)
+                self.used[job.spec.user] = self.used.get(job.spec.user, 0.0) + held
+            elif job.waiting:
+                self.used.setdefault(job.spec.user, 0.0)
+        self.usual = sum(self.used.values()) / max(1, len(self.used))
+
+    @cached_property
+    def learned(self) -> Learned:
+        jobs = [job for job in self.view.jobs.values() if job.outcome is None]
+        return Learned(jobs, self.view.kinds, self.stocks, self.memo)
+
+    @cached_property
+    def reached(self) -> set[str]:
+        return {node.name for node in self.view.nodes if node.ready}
+
+    def plan(self) -> Plan:
+        jobs = [job for job in self.view.jobs.values() if self._takes_part(job)]
+        without = [job for job in jobs if job.spec.gpus_max == 0]
+        units = [Unit((job,), "", 0) for job in without]
+        taken = {stock.type: 0 for stock in self.stocks}
+        unseen = [job for job in jobs if not self._seen(job)]
+        not_seen = {job.id for job in unseen}
+        classes = self._classes([j for j in jobs if j.spec.gpus_max and j.id not in not_seen])
+        for number, members in enumerate(classes):
+            later = [job for jobs in classes[number + 1 :] for job in jobs if not may_leave(job)]
+            later += [job for job in unseen if not self._gives_way(job, members[0])]
+            units += self._chosen(members, taken, self._kept(members, later, units))
+        done, leaving = self._placed(units, unseen)
+        # Where several are on one card and cannot part, more was thought to be taken by them than
+        # is; and of cards of one type, not all may have the image of a job.
+        if over := left_over(self.served, done, self.known, self.view, self.rules, _fewest):
+            done = placed([*units, *over], self.view, self.rules, MOVES_MAX, leaving)
+        self._explain(jobs, done)
+        again = [j.eligible_at for j in self.view.jobs.values() if j.eligible_at > self.now]
+        if any(job.run and job.spec.gpus_min < job.spec.gpus_max for job in jobs):
+            again.append(self.now + AGAIN_SECONDS)
+        if self.apart and any(job.waiting for job in jobs):
+            again.append(self.now + AGAIN_SECONDS)
+        return Plan(done.placements, self.why, self.expected, replan_at=min(again, default=None))
+
+    def _takes_part(self, job: Job) -> bool:
+        if job.outcome or job.cancelled:
+            return False
+        if job.held and (job.run is None or may_leave(job)):
+            self.why[job.id] = Reason("held", "by request" if job.run else "until it is released")
+            return False
+        if job.run is None and job.eligible_at > self.now:
+            seconds = round(job.eligible_at - self.now)
+            self.why[job.id] = Reason("backoff", f"tries again in {seconds} s, after: {job.reason}")
+            return False
+        if lingers(job, self.view.pods):
+            self.why[job.id] = Reason("stopping", "waits for the rest of its last run to be gone")
+            return False
+        if job.run is None and (reason := nowhere(job, self.view)):
+            self.why[job.id] = reason
+            return False
+        return True
+
+    def _seen(self, job: Job) -> bool:
+        """Whether the cards that it has, if any, are there."""
+        if not self.stocks or job.run is None:
+            return bool(self.stocks)
+        return self.known.keys() >= set(keys_of(job))
+
+    def _gives_way(self, job: Job, other: Job) -> bool:
+        """Whether it can be asked to leave the cards of its own that are there, for another one of
+        a higher class. On a node out of reach it would not hear of it."""
+        if self._class(job) >= self._class(other) or not may_leave(job):
+            return False
+        return all(node in self.reached for node, _ in keys_of(job))
+
+    def _placed(
+        self, units: Sequence[Unit], unseen: Sequence[Job]
+    ) -> tuple[Placed, frozenset[JobId]]:
+        """And who of the unseen leaves, so that fewer of higher classes are left out."""
+        done, leaving = placed(units, self.view, self.rules, MOVES_MAX), frozenset[JobId]()
+        for job in sorted(unseen, key=self._class) if done.left_out else ():
+            without = leaving | {job.id}
+            if before := self._outranked(job, done):
+                other = placed(units, self.view, self.rules, MOVES_MAX, without)
+                if self._outranked(job, other) < before:
+                    done, leaving = other, without
+        return done, leaving
+
+    def _outranked(self, job: Job, done: Placed) -> int:
+        """How many are left out for whom it would have to leave."""
+        return sum(self._gives_way(job, other) for unit in done.left_out for other in unit.jobs)
+
+    def _class(self, job: Job) -> float:
+        waited = self.now - job.submitted_at - job.ran_seconds
+        if job.run:
+            waited -= self.now - job.run.started_at
+        return job.priority + waited // (PATIENCE * self.rules.ageing_seconds)
+
+    def _classes(self, jobs: Sequence[Job]) -> list[list[Job]]:
+        """The first to be served first."""
+        found: dict[float, list[Job]] = {}
+        for job in jobs:
+            found.setdefault(self._class(job), []).append(job)
+        return [found[number] for number in sorted(found, reverse=True)]
+
+    def _kept(
+        self, jobs: Sequence[Job], others: Sequence[Job], before: Sequence[Unit]
+    ) -> Counter[str]:
+        """Cards of each type that these cannot have, as others cannot be asked to leave them. (But
+        where they are themselves, they stay.) Less those that the classes before them have, and on
+        which some of these must stay as well: else such a card would be counted twice."""
+        stays = {key for job in others if running(job) for key in keys_of(job)}
+        own = {key for job in jobs if running(job) for key in keys_of(job)}
+        bound = {key for job in jobs if running(job) and not may_move(job) for key in keys_of(job)}
+        taken = {
+            key
+            for unit in before
+            for job in unit.jobs
+            if running(job) and len(keys_of(job)) == unit.count
+            for key in keys_of(job)
+        }
+        kept = Counter(self.known[key].type for key in stays - own - taken if key in self.known)
+        kept.subtract(self.known[key].type for key in bound & taken)
+        return kept
+
+    def _chosen(
+        self, jobs: Sequence[Job], taken: dict[str, int], kept: Mapping[str, int]
+    ) -> list[Unit]:
+        offer = offered(jobs, self.stocks, self.known, self.learned, self.had, self.rules)
+        self.served += [offer.jobs[row] for row in np.argsort(-offer.weight, kind="stable")]
+        menu = offer.menu({type: count + kept.get(type, 0) for type, count in taken.items()})
+        menu.worth[guests(offer.jobs)] = -np.inf
+        neighbours = offer.neighbours(self.rules)
+        self.apart |= bool(offer.blind)
+        allotted = self._allotted(offer, menu, neighbours)
+        together = (*allotted.groups, *joined(offer, neighbours, allotted.choice))
+        served = np.flatnonzero(allotted.choice >= 0)
+        seconds = offer.seconds[served, allotted.choice[served]].tolist()
+        self.expected |= {
+            offer.jobs[row].id: each for row, each in zip(served, seconds, strict=True)
+        }
+        grouped = {row for group in together for row in group}
+        alone = [(row,) for row, at in enumerate(allotted.choice.tolist()) if at >= 0]
+        units = []
+        for rows in (*together, *(rows for rows in alone if rows[0] not in grouped)):
+            config = offer.configs[allotted.choice[rows[0]]]
+            taken[config.type] += config.count
+            members = tuple(offer.jobs[row] for row in rows)
+            units.append(Unit(members, config.type, config.count))
+        return units
+
+    def _allotted(self, offer: Offer, menu: Menu, neighbours: Neighbours) -> Allotment:
+        """As it is, made better: a plan from nothing would have everybody move."""
+        seed = int(self.now)
+        if not (offer.now >= 0).any():
+            return shared(menu, neighbours, seed)
+        together: dict[int, list[int]] = {}
+        for row, card in enumerate(offer.where.tolist()):
+            if card >= 0 and offer.configs[offer.now[row]].count == 1:
+                together.setdefault(card, []).append(row)
+        now, groups = offer.now.copy(), []
+        for rows in (rows for rows in together.values() if len(rows) > 1):
+            leaving = offer.leaving(rows)
+            now[leaving] = -1
+            groups.append(tuple(row for row in rows if row not in leaving))
+        incumbent = Allotment(now, tuple(group for group in groups if len(group) > 1))
+        limits = None
+        if len(offer.jobs) > MATCHED_WHOLE:
+            limits = Limits(np.flatnonzero(offer.now < 0), BLOCKS)
+        return shared(menu, neighbours, seed, incumbent, limits)
+
+    def had(self, user: str) -> float:
+        """How many times the usual GPU time, of late."""
+        times = (self.used.get(user, self.usual) + LITTLE) / (self.usual + LITTLE)
+        return min(max(times, 1 / FAIR_MAX), FAIR_MAX)
+
+    def _explain(self, jobs: Sequence[Job], done: Placed) -> None:
+        served = {job.id: job for job in (*self.served, *jobs)}
+        self.why |= explained(list(served.values()), done, self.view, self.rules)
+
+
+def _fewest(job: Job) -> int:
+    return job.spec.gpus_min

@@ -1,0 +1,12 @@
+"""As packing.py, and gangs of one node are paired as well, as Lucid's artifact does."""
+
+from __future__ import annotations
+
+from scheduler.core.model import Rules
+from scheduler.core.ports import Policy
+from scheduler.estimates.measurements import COUNT_MAX
+from scheduler.planning.policies.packing import packing
+
+
+def packing_gangs(rules: Rules) -> Policy:
+    return packing(rules, gpus_max=COUNT_MAX)

@@ -1,0 +1,204 @@
+"""What the policies have in common that give whole cards: who may hold some, how many, of which
+type, and why the others wait. Each of them only decides who comes before whom.
+
+A job has as many cards as it can make use of (`gpus_max`), or as there are of one type, if that is
+enough for it (`gpus_min`), and keeps that number while it runs; only elastic.py decides otherwise.
+Who does not know how fast a type is, takes the smallest cards that hold the job: larger ones are
+left to those that need them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from scheduler.core.adopt import lingers
+from scheduler.core.images import has
+from scheduler.core.memory import cards, node_sizes, over_nodes
+from scheduler.core.model import Gpu, GpuKey, Job, JobId, Plan, Reason, Rules, Time, View
+from scheduler.planning.leftovers import left_over
+from scheduler.planning.placement import Placed, Unit, may_leave, placed, running
+from scheduler.planning.reasons import by_image, explained, listed, nowhere
+
+_Make = tuple[int, str, frozenset[str] | None]
+
+
+def not_now(job: Job, view: View, now: Time) -> Reason | None:
+    """Why it may not hold cards, whatever is free; None: it may."""
+    if job.held:
+        return Reason("held", "by request" if job.run else "until it is released")
+    if job.run is None and job.eligible_at > now:
+        seconds = round(job.eligible_at - now)
+        return Reason("backoff", f"tries again in {seconds} s, after: {job.reason}")
+    if lingers(job, view.pods):
+        return Reason("stopping", "waits for the rest of its last run to be gone")
+    return nowhere(job, view) if job.run is None else None
+
+
+@dataclass
+class Round:
+    """One plan in the making: cards are given to one job after the other, until there are none."""
+
+    view: View
+    now: Time
+    rules: Rules
+    preempts: bool = False  # whether runs may be asked to leave,
+    elastic: bool = False  # or to come back with another number of cards
+    in_turn: bool = False  # whether nobody has what is left over by those before it
+    units: list[Unit] = field(default_factory=list)
+    why: dict[JobId, Reason] = field(default_factory=dict)
+    refused: list[Job] = field(default_factory=list)  # in the order in which they were
+
+    def __post_init__(self) -> None:
+        self.known = cards(self.view.nodes)
+        self.node_sizes = node_sizes(self.known)
+        self.left = Counter(gpu.type for gpu in self.known.values())  # not given to anybody
+        unheld = [gpu for key, gpu in self.known.items() if not self.view.held.get(key)]
+        self.idle = Counter(gpu.type for gpu in unheld)  # of these, those that nobody holds
+        self._makes = Counter(map(_make, self.known.values()))
+        self._fitting: dict[tuple[int, str], dict[str, int]] = {}
+        self.candidates: list[Job] = []
+        kept = set[GpuKey]()
+        for job in self.view.jobs.values():
+            if job.outcome or job.cancelled:
+                continue
+            reason = not_now(job, self.view, self.now)
+            if running(job) and not (may_leave(job) and (reason or self.preempts)):
+                self._keep(job, kept)
+            elif reason:
+                self.why[job.id] = reason
+            else:
+                self.candidates.append(job)
+
+    def _keep(self, job: Job, kept: set[GpuKey]) -> None:
+        """Where it runs, even if it was found there beside others."""
+        keys = {share.key for share in job.run.shares} if job.run else set()
+        for key in keys - kept:
+            if key in self.known:
+                self.left[self.known[key].type] -= 1
+        kept |= keys
+        self.units.append(Unit((job,), self.type_of(job) or "", len(keys), stays=True))
+
+    def type_of(self, job: Job) -> str | None:
+        """On which it runs; None: nowhere, or on cards that are not there now."""
+        found = [self.known.get(share.key) for share in job.run.shares] if job.run else []
+        return found[0].type if found and found[0] else None
+
+    def fitting(self, job: Job) -> dict[str, int]:
+        """How many cards could hold it if nobody else was there; the type with the smallest ones
+        first."""
+        needs = job.memory_mib, job.spec.image
+        found = self._fitting.get(needs)
+        if found is None:
+            found = self._fitting[needs] = _counted(self._makes, *needs)
+        return found
+
+    def wanted(self, job: Job) -> int | None:
+        """How many cards it is to have, at least; None: not even the fewest are there."""
+        if running(job) and job.run:
+            return len(job.run.shares)
+        least, most = job.spec.gpus_min, job.spec.gpus_max
+        count = min(least if self.elastic else most, max(self.fitting(job).values(), default=0))
+        return count if count >= least else None
+
+    def give(self, job: Job) -> bool:
+        """Cards for it, if those before it have left enough."""
+        count = self.wanted(job)
+        type = "" if count == 0 else self._type_for(job, count) if count else None
+        if count is None or type is None:
+            return False
+        self.assign(job, type, count)
+        return True
+
+    def assign(self, job: Job, type: str, count: int) -> None:
+        self.left[type] -= count
+        if job.waiting:
+            self.idle[type] -= count
+        self.units.append(Unit((job,), type, count))
+
+    def _type_for(self, job: Job, count: int) -> str | None:
+        """The one where it runs. Else that with the smallest cards, but before it one of which
+        enough are idle."""
+        if running(job):
+            type = self.type_of(job)
+            return type if type is not None and self.left[type] >= count else None
+        fitting = self.fitting(job).items()
+        enough = [type for type, fit in fitting if min(fit, self.left[type]) >= count]
+        return min(enough, key=lambda type: self.idle[type] < count, default=None)
+
+    # --- the plan ---------------------------------------------------------------------------
+
+    def plan(self, replan_at: Time | None = None, moves_max: int = 0) -> Plan:
+        made = placed(self.units, self.view, self.rules, moves_max)
+        waits = {job.id: job for job in self.refused if job.waiting}
+        waits |= {unit.jobs[0].id: unit.jobs[0] for unit in made.left_out if unit.jobs[0].waiting}
+        if over := self._left_over(made):
+            made = placed([*self.units, *over], self.view, self.rules, moves_max)
+            waits = {id: job for id, job in waits.items() if id not in made.placements}
+        others = [job for job in self.candidates if job.id not in waits]
+        why = {**self.why, **explained(others, made, self.view, self.rules)}
+        self._explain(list(waits.values()), made, why)
+        moments = [j.eligible_at for j in self.view.jobs.values() if j.eligible_at > self.now]
+        moments += [] if replan_at is None else [replan_at]
+        return Plan(made.placements, why, replan_at=min(moments, default=None))
+
+    def _left_over(self, made: Placed) -> list[Unit]:
+        """Of cards of one type, not all may have the image of a job for which some were kept."""
+        images = any(gpu.images is not None for gpu in self.known.values())
+        if self.in_turn or not images or not made.left_out:
+            return []
+        return left_over(self.refused, made, self.known, self.view, self.rules, self._count)
+
+    def _count(self, job: Job) -> int:
+        return self.wanted(job) or len(self.known) + 1
+
+    def _explain(self, waits: list[Job], made: Placed, why: dict[JobId, Reason]) -> None:
+        taken = {share.key for shares in made.placements.values() for share in shares}
+        free = [key for key in self.known if not self.view.held.get(key) and key not in taken]
+        heirs = {key: self.view.jobs[id] for id, keys in made.claims.items() for key in keys}
+        makes = Counter(_make(self.known[key]) for key in free)
+        first = [heirs[key] for key in free if key in heirs]
+        first += [job for job in self.refused if self.wanted(job)][:1]
+        alike: dict[tuple[int, int, int, str], Reason] = {}
+        for job in waits:
+            needs = job.memory_mib, job.spec.gpus_min, job.spec.gpus_max, job.spec.image
+            if needs not in alike:
+                lacking = partial(self._lacking, job, makes, first)
+                alike[needs] = by_image(job, self.view, lacking)
+            why[job.id] = alike[needs]
+
+    def _lacking(self, job: Job, free: Counter[_Make], first: Sequence[Job], view: View) -> Reason:
+        count, least = self.wanted(job), job.spec.gpus_min
+        size = f" with {job.memory_mib:,} MiB" if job.memory_mib else ""
+        if count is None:
+            most = max(self.fitting(job).values(), default=0)
+            return Reason("gpus", f"needs {_gpus(least)}{size}; there are {most}")
+        now = max(_counted(free, job.memory_mib, job.spec.image).values(), default=0)
+        if now < count:
+            all_of_them = ", as many as it can use" if count > least else ""
+            everywhere = view is self.view
+            sizes = self.node_sizes if everywhere else node_sizes(cards(view.nodes))
+            where = over_nodes(count, sizes.values())
+            what = f"{_gpus(count, 'free ')}{size}{where}{all_of_them}"
+            return Reason("gpus", f"needs {what}; free now: {now}")
+        names = listed(dict.fromkeys(other.spec.name for other in first if other is not job))
+        return Reason("turn", f"what is free is kept for {names or 'others'}")
+
+
+def _gpus(count: int, state: str = "") -> str:
+    return f"{count} {state}GPUs" if count != 1 else f"a {state}GPU"
+
+
+def _make(gpu: Gpu) -> _Make:
+    return gpu.memory_mib, gpu.type, gpu.images
+
+
+def _counted(makes: Counter[_Make], memory_mib: int, image: str) -> dict[str, int]:
+    """Of each type, how many cards have so much memory, and the image."""
+    found: dict[str, int] = {}
+    for (size_mib, type, images), count in sorted(makes.items(), key=lambda make: make[0][:2]):
+        if memory_mib <= size_mib and has(images, image):
+            found[type] = found.get(type, 0) + count
+    return found

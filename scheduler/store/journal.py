@@ -1,0 +1,219 @@
+"""What each step heard and decided, as bytes, and back: so that it can be decided once more. Pure.
+
+A *start* is a view with which a replay may begin: the one that a daemon starts with, and one a day
+from then on, so that what came before may be forgotten. The steps after it are numbered as their
+views. A step is kept as its news and a digest of what was decided: who decides the same, comes to
+the same digest.
+
+A step that changes no row does not cost a write: it waits for the next one that does. Those that
+wait are lost in a crash, as if the daemon had ended a little earlier.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from hashlib import blake2b
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+
+from scheduler.core.model import (
+    Action,
+    Cancelled,
+    EpochEnded,
+    EpochStarted,
+    Event,
+    Finished,
+    Job,
+    Node,
+    Observed,
+    OldLibrary,
+    Pod,
+    Profile,
+    Reported,
+    Rules,
+    Submitted,
+    Time,
+    Updated,
+    View,
+)
+from scheduler.core.ports import Step
+from scheduler.store.rows import Row
+
+START_EVERY_SECONDS = 86_400.0
+WAITING_MAX = 100  # steps; an idle daemon looks at its cluster every few seconds
+
+Changed = Sequence[tuple[Job, Row]]  # as `rows.changed_jobs` finds them
+START = ("start", "number", "at", "decider", "view")
+STEP = ("start", "number", "at", "events", "digest")
+
+
+@dataclass(frozen=True, slots=True)
+class Decider:
+    """Who decides: what that hangs on beside the view and the news."""
+
+    policy: str
+    rules: Rules
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """Where the journal of one daemon is, and what of it is still to be written."""
+
+    decider: Decider
+    start: int  # the number of the newest
+    began_at: Time | None = None  # that start; None: the next step begins a new one
+    looked: Observed | None = None  # the last one since then
+    starts: tuple[Row, ...] = ()  # to be written, and these steps
+    steps: tuple[Row, ...] = ()
+
+    @property
+    def full(self) -> bool:
+        return len(self.steps) >= WAITING_MAX
+
+    def with_step(self, step: Step, changed: Changed) -> Journal:
+        begun, after = self._begun(step.before, step.at), step.after
+        heard, looked = written(step.events, begun.looked)
+        decided = digest(after, changed, step.actions)
+        row = (begun.start, after.number, step.at, heard, decided)
+        return replace(begun, looked=looked, steps=(*begun.steps, row))
+
+    def emptied(self) -> Journal:
+        """All that waited is written."""
+        return replace(self, starts=(), steps=())
+
+    def _begun(self, view: View, at: Time) -> Journal:
+        if self.began_at is not None and at < self.began_at + START_EVERY_SECONDS:
+            return self
+        start = self.start + 1
+        row = (start, view.number, at, _encode(self.decider), _encode(view))
+        return replace(self, start=start, began_at=at, looked=None, starts=(*self.starts, row))
+
+
+def decider(data: bytes) -> Decider:
+    return msgspec.msgpack.decode(data, type=Decider)
+
+
+def view(data: bytes) -> View:
+    return msgspec.msgpack.decode(data, type=View)
+
+
+# --- the news -----------------------------------------------------------------------------------
+
+# On disk a kind is its place here, and an event its values in their order: add, at the end.
+_KINDS: tuple[Any, ...] = (  # classes
+    Submitted,
+    Cancelled,
+    Updated,
+    EpochStarted,
+    Reported,
+    Finished,
+    EpochEnded,  # its profile's values
+    Observed,  # the difference to the one before
+    OldLibrary,
+)
+_NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
+_VALUES: dict[type, attrgetter[tuple[Any, ...]]] = {
+    kind: attrgetter(*(field.name for field in fields(kind)))
+    for kind in _KINDS
+    if kind not in (EpochEnded, Observed)
+}
+_VALUES[EpochEnded] = attrgetter(*(f"profile.{field.name}" for field in fields(Profile)))
+
+_encode = msgspec.msgpack.Encoder().encode
+_heard = msgspec.msgpack.Decoder(list[tuple[int, msgspec.Raw]])
+# When; the nodes, if others than before; each pod, or where in the observation before it and how
+# many after it are the same.
+_look = msgspec.msgpack.Decoder(tuple[Time, tuple[Node, ...] | None, list[tuple[int, int] | Pod]])
+
+
+def written(events: Sequence[Event], looked: Observed | None) -> tuple[bytes, Observed | None]:
+    """The events of a step, `looked` being the last observation before; and the last with them."""
+    heard: list[tuple[int, Any]] = []
+    for event in events:
+        kind = type(event)
+        if isinstance(event, Observed):
+            heard.append((_NUMBERS[kind], _difference(event, looked)))
+            looked = event
+        else:
+            heard.append((_NUMBERS[kind], _VALUES[kind](event)))
+    return _encode(heard), looked
+
+
+def read(data: bytes, looked: Observed | None) -> tuple[list[Event], Observed | None]:
+    events: list[Event] = []
+    for number, values in _heard.decode(data):
+        kind = _KINDS[number]
+        if kind is Observed:
+            looked = _completed(values, looked)
+            events.append(looked)
+        elif kind is EpochEnded:
+            events.append(EpochEnded(_made(Profile, values)))
+        else:
+            events.append(_made(kind, values))
+    return events, looked
+
+
+def _made(kind: Any, values: msgspec.Raw) -> Any:
+    """Fewer values than the kind has were written before it had the others."""
+    count = len(msgspec.msgpack.decode(values, type=list[msgspec.Raw]))
+    return kind(*_decoder(kind, count).decode(values))
+
+
+@cache
+def _decoder(kind: Any, count: int) -> msgspec.msgpack.Decoder[tuple[Any, ...]]:
+    hints = typing.get_type_hints(kind)
+    types = tuple(hints[field.name] for field in fields(kind)[:count])
+    return msgspec.msgpack.Decoder(tuple[types])  # type: ignore[valid-type]  # made at run time
+
+
+def _difference(look: Observed, before: Observed | None) -> tuple[Any, ...]:
+    if before is None:
+        return look.at, look.nodes, look.pods
+    nodes = None if look.nodes == before.nodes else look.nodes
+    return look.at, nodes, _changed(look.pods, before.pods)
+
+
+def _changed(pods: tuple[Pod, ...], before: tuple[Pod, ...]) -> list[list[int] | Pod]:
+    if pods == before:  # most are, and are even the same objects
+        return [[0, len(pods)]]
+    places = {(pod.job_id, pod.attempt, pod.rank): place for place, pod in enumerate(before)}
+    found: list[list[int] | Pod] = []
+    for pod in pods:
+        place = places.get((pod.job_id, pod.attempt, pod.rank))
+        if place is None or before[place] != pod:
+            found.append(pod)
+        elif found and isinstance(last := found[-1], list) and sum(last) == place:
+            last[1] += 1
+        else:
+            found.append([place, 1])
+    return found
+
+
+def _completed(values: msgspec.Raw, before: Observed | None) -> Observed:
+    at, nodes, changed = _look.decode(values)
+    known = before or Observed(at)
+    pods: list[Pod] = []
+    for item in changed:
+        if isinstance(item, Pod):
+            pods.append(item)
+        else:
+            first, count = item
+            pods += known.pods[first : first + count]
+    return Observed(at, known.nodes if nodes is None else nodes, tuple(pods))
+
+
+# --- what was decided ---------------------------------------------------------------------------
+
+
+def digest(after: View, changed: Changed, actions: Sequence[Action]) -> bytes:
+    """Of the rows a step writes, the actions, and the plan if there was one."""
+    jobs = [(job.id, job.outcome, state) for job, state in changed]
+    asked = [(type(action).__name__, action) for action in actions]
+    planned = after.why if after.planned_at == after.at else None
+    made = jobs, asked, after.stale, after.planned_at, after.replan_at, planned
+    return blake2b(_encode(made), digest_size=8).digest()

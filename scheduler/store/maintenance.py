@@ -1,0 +1,247 @@
+"""What keeps the database small and safe, by the clock: backups, pruning, checkpoints.
+
+No chore touches what a decision rests on, so none needs the loop. Pruning is the only one that
+writes beside it: old stories are deleted in transactions of a few milliseconds, and SQLite lets
+the two writers wait for each other (database.BUSY_SECONDS).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.cron import CronTrigger
+from apscheduler.triggers.interval import IntervalTrigger
+
+from scheduler.core.model import Time
+from scheduler.store import database
+
+DAY_SECONDS = 86_400.0
+COPY_PAGES = 1_000  # between two looks at whether we are to stop
+DELETE_MAX = 1_000  # rows in a transaction
+UNFINISHED = ".unfinished"
+
+Failed = Callable[[str, Exception], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Chore:
+    name: str
+    trigger: Any  # one of APScheduler's, which has no types
+    work: Callable[[Event], object]  # the event is set when it is to stop half-way
+
+
+def chores(
+    path: Path,
+    *,
+    backup_hour: int,
+    backups_kept: int,
+    facts_kept_days: int,
+    journal_kept_days: int,
+    checkpoint_every_seconds: float,
+) -> tuple[Chore, ...]:
+    """What there is to do about a database, and when. The hour is local time, as it was told when
+    the daemon started."""
+    night = CronTrigger(hour=backup_hour, timezone=datetime.now(UTC).astimezone().tzinfo)
+    often = every(checkpoint_every_seconds)
+    kept_seconds = facts_kept_days * DAY_SECONDS
+    # Where it is no longer kept, nobody writes to the newest start either.
+    journal_seconds = journal_kept_days * DAY_SECONDS or -math.inf
+    return (
+        Chore("backup", night, lambda stop: back_up(path, backups_kept, time.time(), stop)),
+        Chore("prune", night, lambda stop: prune(path, time.time() - kept_seconds, stop)),
+        Chore(
+            "prune_journal",
+            night,
+            lambda stop: prune_journal(path, time.time() - journal_seconds, stop),
+        ),
+        Chore("checkpoint", often, lambda _: checkpoint(path)),
+    )
+
+
+def every(seconds: float) -> Any:
+    """The trigger of a chore."""
+    return IntervalTrigger(seconds=seconds, timezone=UTC)
+
+
+class Housekeeping:
+    """Does chores in a thread of its own, one at a time. One that fails is told, and tried again
+    at its next hour."""
+
+    def __init__(self, chores: Iterable[Chore], failed: Failed) -> None:
+        self._failed = failed
+        self._stopping = Event()
+        self._scheduler = BackgroundScheduler(
+            executors={"default": ThreadPoolExecutor(1)},
+            job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
+            timezone=UTC,
+        )
+        for chore in chores:
+            self._scheduler.add_job(self._do, chore.trigger, (chore,), id=chore.name)
+
+    def start(self) -> None:
+        self._scheduler.start()
+
+    def stop(self) -> None:
+        """Returns soon: whatever is being done is given up, and leaves nothing behind."""
+        self._stopping.set()
+        self._scheduler.remove_all_jobs()  # what is due just now would find its store gone
+        self._scheduler.shutdown(wait=True)
+
+    def _do(self, chore: Chore) -> None:
+        try:
+            chore.work(self._stopping)
+        except Exception as error:  # noqa: BLE001 - a thread's entry point
+            if not self._stopping.is_set():
+                self._failed(chore.name, error)
+
+
+class GivenUp(Exception):
+    """Told to stop half-way."""
+
+
+def back_up(path: Path, kept: int, at: Time, stopping: Event) -> Path:
+    """A copy that has been read through, under a name that tells its time; the newest are kept."""
+    folder = path.parent / database.BACKUPS
+    copy = folder / f"{path.stem}-{datetime.fromtimestamp(at, UTC):%Y%m%dT%H%M%SZ}.db"
+    unfinished = copy.with_suffix(UNFINISHED)
+    with database.explained(copy):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        for left in folder.glob(f"*{UNFINISHED}"):  # by a daemon that was killed
+            left.unlink()
+        try:
+            _copy(path, unfinished, stopping)
+            _verify(unfinished, path, stopping)
+            unfinished.replace(copy)
+        finally:
+            unfinished.unlink(missing_ok=True)
+        database.sync_folder(folder)
+        # However the clock was set when the others were made, this one is the newest.
+        others = sorted(set(folder.glob(f"{path.stem}-*.db")) - {copy}, reverse=True)
+        for old in others[kept - 1 :]:
+            old.unlink()
+    return copy
+
+
+def prune(path: Path, before: Time, stopping: Event) -> int:
+    """Delete the stories and profiles of jobs that ended before this moment. The jobs stay."""
+    with database.explained(path), closing(database.connect(path)) as db:
+        db.execute("pragma synchronous = normal")  # what comes back after a crash goes next time
+        return _prune_facts(db, before, stopping) + _prune_profiles(db, before, stopping)
+
+
+def prune_journal(path: Path, before: Time, stopping: Event) -> int:
+    """Delete the starts that another one followed before this moment, each with all its steps: a
+    replay needs both. The newest is over at infinity."""
+    with database.explained(path), closing(database.connect(path)) as db:
+        db.execute("pragma synchronous = normal")
+        return sum(_delete_start(db, start, stopping) for start in _starts_over(db, before))
+
+
+def checkpoint(path: Path) -> None:
+    """Empty the write-ahead log. If readers are in the way, next time."""
+    with database.explained(path), closing(database.connect(path)) as db:
+        db.execute("pragma busy_timeout = 100")  # the loop must not wait for long
+        # The first does the work while the loop goes on, so that the second has little left to do.
+        db.execute("pragma wal_checkpoint(passive)").fetchone()
+        db.execute("pragma wal_checkpoint(truncate)").fetchone()
+
+
+def _copy(source: Path, target: Path, stopping: Event) -> None:
+    def look(*_: int) -> None:
+        if stopping.is_set():
+            raise GivenUp
+
+    target.touch(mode=0o600)
+    with closing(database.connect_readonly(source)) as db, closing(sqlite3.connect(target)) as copy:
+        copy.execute("pragma journal_mode = off")
+        copy.execute("pragma synchronous = off")  # it is on disk before it gets its name
+        with database.explained(source):
+            db.execute("begin")
+            db.execute("select count(*) from sqlite_schema").fetchone()  # now it is one snapshot
+        db.backup(copy, pages=COPY_PAGES, progress=look)
+    with target.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _verify(copy: Path, source: Path, stopping: Event) -> None:
+    uri = f"{copy.absolute().as_uri()}?mode=ro&immutable=1"  # leaves no files beside it
+    with database.explained(source), closing(sqlite3.connect(uri, uri=True)) as db:
+        db.set_progress_handler(stopping.is_set, 10_000)
+        fault = database.fault(db, "integrity_check(1)")
+    if fault:
+        raise database.damaged(source, f"a copy of it is damaged ({fault}), so it is itself")
+
+
+def _prune_facts(db: sqlite3.Connection, before: Time, stopping: Event) -> int:
+    """Also those that old about no job, or about somebody else's."""
+    page = """
+        select facts.seq, facts.at < :before as old,
+            jobs.seq is null or coalesce(jobs.ended_at < :before, false) as over
+        from facts left join jobs on jobs.id = facts.job_id
+        where facts.seq > :last order by facts.seq limit :most
+    """
+    deleted, last = 0, 0
+    while not stopping.is_set():
+        found = db.execute(page, {"before": before, "last": last, "most": DELETE_MAX}).fetchall()
+        if not found or not found[0][1]:  # they come in the order of time
+            break
+        last = found[-1][0]
+        due = [(seq,) for seq, old, over in found if old and over]
+        deleted += _delete(db, "delete from facts where seq = ?", due)
+    return deleted
+
+
+def _prune_profiles(db: sqlite3.Connection, before: Time, stopping: Event) -> int:
+    due = db.execute(
+        "select id from jobs where outcome is not null and ended_at < ?"
+        " and exists (select 1 from profiles where job_id = jobs.id)",
+        (before,),
+    ).fetchall()
+    deleted = 0
+    for job_id in due:
+        if stopping.is_set():
+            break
+        deleted += _delete(db, "delete from profiles where job_id = ?", [job_id])
+    return deleted
+
+
+def _starts_over(db: sqlite3.Connection, before: Time) -> list[int]:
+    found = db.execute("select start, at from starts order by start").fetchall()
+    return [
+        start for (start, _), (_, over_at) in pairwise([*found, (0, math.inf)]) if over_at <= before
+    ]
+
+
+def _delete_start(db: sqlite3.Connection, start: int, stopping: Event) -> int:
+    """Its steps, the last ones first, so that what is left if it is given up is whole; then it."""
+    deleted = 0
+    while not stopping.is_set():
+        page = "select start, number from steps where start = ? order by number desc limit ?"
+        due = db.execute(page, (start, DELETE_MAX)).fetchall()
+        if not due:
+            _delete(db, "delete from starts where start = ?", [(start,)])
+            break
+        deleted += _delete(db, "delete from steps where start = ? and number = ?", due)
+    return deleted
+
+
+def _delete(db: sqlite3.Connection, sql: str, due: list[tuple[Any, ...]]) -> int:
+    if not due:
+        return 0
+    db.execute("begin immediate")
+    deleted = db.executemany(sql, due).rowcount
+    db.execute("commit")
+    return deleted

@@ -1,0 +1,173 @@
+"""The readers: what other threads may ask the database. Nothing is written here.
+
+Jobs that live are best read from the loop's view; ended ones, stories and profiles are here.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from scheduler.core.model import Fact, Job, JobId, Outcome, Profile
+from scheduler.store import database, rows
+
+MATCHES_MAX = 20
+
+_JOB = ", ".join(rows.JOB)
+# Each is as fast as its index (see migrations.py): a test asks SQLite for its plans.
+BY_ID = f"select {_JOB} from jobs where id = ?"
+MATCHING = f"""
+    select {_JOB} from jobs where seq in (
+        select seq from jobs where id_reversed between ? and ? order by seq desc limit ?
+    ) order by seq desc
+"""
+ENDED_NAMED = f"""
+    select {_JOB} from jobs where outcome is not null and name = ? order by seq desc limit ?
+"""
+_LABELLED = "seq in (select seq from labels where key = ? and value = ?)"
+STORY = f"select {', '.join(rows.FACT)} from facts where job_id = ? order by seq"
+PROFILES = f"""
+    select {", ".join(rows.PROFILE)} from profiles where job_id = ?
+    order by attempt desc, epoch desc, rank limit ?
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Which of the ended jobs. All that is given must hold; what is left empty does not matter."""
+
+    users: tuple[str, ...] = ()
+    project: str = ""
+    experiment: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+    limit: int = 20
+
+
+class Reader:
+    """Any thread may ask. Each answer comes from one read-only connection and one snapshot."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        # As many as have ever been in use at once. Handed round instead of kept by each thread,
+        # because threads end without telling.
+        self._idle: list[sqlite3.Connection] = []
+        self._closed = False
+
+    def job(self, job_id: JobId) -> Job | None:
+        with self._snapshot() as db:
+            found = db.execute(BY_ID, (job_id,)).fetchone()
+        return rows.job(found) if found else None
+
+    def known(self, job_ids: Iterable[JobId]) -> set[JobId]:
+        """Those of them that there are, or were."""
+        with self._snapshot() as db:
+            return {job_id for job_id in job_ids if db.execute(BY_ID, (job_id,)).fetchone()}
+
+    def matching(self, ref: str) -> list[Job]:
+        """The job of this id, or else those whose ids end in it, newest first, at most 20."""
+        if not ref:
+            return []
+        first = ref[::-1]
+        last = first + chr(0x10FFFF)
+        with self._snapshot() as db:
+            found = db.execute(BY_ID, (ref,)).fetchall()
+            if not found:
+                found = db.execute(MATCHING, (first, last, MATCHES_MAX)).fetchall()
+        return [rows.job(row) for row in found]
+
+    def ended_named(self, name: str) -> list[Job]:
+        """Newest first, at most 20."""
+        with self._snapshot() as db:
+            found = db.execute(ENDED_NAMED, (name, MATCHES_MAX)).fetchall()
+        return [rows.job(row) for row in found]
+
+    def jobs(self, query: Query) -> tuple[list[Job], int]:
+        """Ended jobs, newest first, as far as the limit; and how many there are in all."""
+        page, count, values = listing(query)
+        with self._snapshot() as db:
+            found = db.execute(page, (*values, query.limit)).fetchall()
+            (total,) = db.execute(count, values).fetchone()
+        return [rows.job(row) for row in found], total
+
+    def story(self, job_id: JobId) -> list[Fact]:
+        """Oldest first."""
+        with self._snapshot() as db:
+            found = db.execute(STORY, (job_id,)).fetchall()
+        return [rows.fact(row) for row in found]
+
+    def profiles(self, job_id: JobId, limit: int) -> list[Profile]:
+        """Newest first."""
+        with self._snapshot() as db:
+            found = db.execute(PROFILES, (job_id, limit)).fetchall()
+        return [rows.profile(row) for row in found]
+
+    def newest_epoch(self, job_ids: Iterable[JobId]) -> dict[JobId, Profile]:
+        """Of each job that has any."""
+        newest: dict[JobId, Profile] = {}
+        with self._snapshot() as db:
+            for job_id in job_ids:
+                found = db.execute(PROFILES, (job_id, 1)).fetchone()
+                if found:
+                    newest[job_id] = rows.profile(found)
+        return newest
+
+    def close(self) -> None:
+        """Those in use are closed when their readers have done with them."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[sqlite3.Connection]:
+        with database.explained(self._path):
+            db = self._borrow()
+            try:
+                db.execute("begin")
+                yield db
+                db.execute("commit")
+            except BaseException:
+                db.close()
+                raise
+        self._idle.append(db)
+        if self._closed:
+            self.close()
+
+    def _borrow(self) -> sqlite3.Connection:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return database.connect_readonly(self._path)
+
+
+def listing(query: Query) -> tuple[str, str, Sequence[object]]:
+    """What lists them, what counts them, and the values for both. The index has the jobs in their
+    order and all that can be asked for: of jobs that are only counted no row is read."""
+    conditions = ["outcome is not null"]
+    values: list[object] = []
+
+    def need(condition: str, *given: object) -> None:
+        conditions.append(condition)
+        values.extend(given)
+
+    if query.users:
+        need(_among("user", query.users), *query.users)
+    if query.outcomes:
+        need(_among("outcome", query.outcomes), *query.outcomes)
+    if query.project:
+        need("project = ?", query.project)
+    if query.experiment:
+        need("experiment = ?", query.experiment)
+    for label in query.labels:
+        need(_LABELLED, *label)
+    index = "jobs_ended_by_user" if len(query.users) == 1 else "jobs_ended"
+    source = f"from jobs indexed by {index} where {' and '.join(conditions)}"
+    page = f"select {_JOB} {source} order by seq desc limit ?"
+    return page, f"select count(*) {source}", values
+
+
+def _among(column: str, wanted: Sequence[str]) -> str:
+    return f"{column} in ({','.join('?' * len(wanted))})"

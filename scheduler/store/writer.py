@@ -1,0 +1,137 @@
+"""The writer: what the loop has decided goes to disk here, a transaction a step.
+
+Rows are the truth, facts are the story; both are written together. Reading is reader.py's.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from scheduler.core.errors import InvariantError
+from scheduler.core.model import Job, View
+from scheduler.core.ports import Step
+from scheduler.store import database, journal, rows
+from scheduler.store.journal import Decider, Journal
+
+
+def _insert(table: str, columns: Sequence[str], conflict: str = "") -> str:
+    marks = ",".join("?" * len(columns))
+    return f"insert into {table} ({', '.join(columns)}) values ({marks}) {conflict}"
+
+
+def _update_live_job(columns: Sequence[str]) -> str:
+    values = ", ".join(f"{column} = ?" for column in columns)
+    return f"update jobs set {values} where id = ? and outcome is null"
+
+
+_LOAD = f"select {', '.join(rows.JOB)} from jobs where outcome is null order by seq"
+_LOAD_LEARNED = f"select {', '.join(rows.LEARNED)} from learned order by about, name"
+_NEW_JOB = _insert("jobs", (*rows.JOB_FIXED, *rows.JOB_SEARCHED, *rows.JOB_STATE, rows.JOB_END))
+_LABEL = _insert("labels", ("key", "value", "seq"), "on conflict do nothing")
+# How a job ended is never changed. As long as it lives its outcome is not even assigned: SQLite
+# would then look after each index that depends on it.
+_CHANGE_JOB = _update_live_job(rows.JOB_STATE)
+_END_JOB = _update_live_job((*rows.JOB_STATE, rows.JOB_END))
+_PROFILE = _insert("profiles", rows.PROFILE, "on conflict do nothing")  # sent twice, kept once
+_LEARNED = _insert("learned", rows.LEARNED, "on conflict do update set data = excluded.data")
+_FACT = _insert("facts", rows.FACT)
+_LOAD_START = "select coalesce(max(start), 0) from starts"
+_START = _insert("starts", journal.START)
+_STEP = _insert("steps", journal.STEP)
+
+
+class SqliteStore:
+    """In a file, or in memory for the simulator. Used by one thread at a time."""
+
+    def __init__(
+        self,
+        path: Path | None = None,
+        before_write: Callable[[], None] = lambda: None,
+        decider: Decider | None = None,
+    ) -> None:
+        """`before_write` is called before each statement that writes what a decision rests on, and
+        before each commit: tests fail there.
+
+        `decider`: whose steps are kept, to be replayed; None: they are not.
+        """
+        self._path = path
+        self._before_write = before_write
+        self._decider = decider
+        self._journal: Journal | None = None
+        self._db = database.open_or_create(path) if path else database.open_in_memory()
+
+    def load(self) -> View:
+        with database.explained(self._path):
+            found = self._db.execute(_LOAD).fetchall()
+            learned = self._db.execute(_LOAD_LEARNED).fetchall()
+            (start,) = self._db.execute(_LOAD_START).fetchone()
+        self._journal = Journal(self._decider, start) if self._decider else None
+        try:
+            jobs = map(rows.job, found)
+            kinds, used = rows.learned(learned)
+            return View(jobs={job.id: job for job in jobs}, kinds=kinds, used=used)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise database.damaged(self._path, f"a row cannot be read ({error})") from error
+
+    def commit(self, step: Step) -> None:
+        before = step.before
+        changed = rows.changed_jobs(before, step.after, step.touched)
+        learned = rows.learned_rows(before, step.after)
+        steps = self._journal
+        if steps:
+            steps = steps.with_step(step, changed)
+        if not (changed or step.facts or step.profiles or learned or (steps and steps.full)):
+            self._journal = steps
+            return
+        with database.explained(self._path):
+            self._write("begin immediate")
+            try:
+                for job, state in changed:
+                    if job.id in before.jobs:
+                        self._update_job(job, state)
+                    else:
+                        self._insert_job(job, state)
+                for profile in step.profiles:
+                    self._write(_PROFILE, rows.profile_row(profile))
+                for row in learned:
+                    self._write(_LEARNED, row)
+                for fact in step.facts:
+                    self._write(_FACT, rows.fact_row(fact))
+                if steps:
+                    self._db.executemany(_START, steps.starts)
+                    self._db.executemany(_STEP, steps.steps)
+                self._write("commit")
+            except BaseException:
+                if self._db.in_transaction:  # SQLite ends it itself when the disk is full
+                    self._db.execute("rollback")
+                raise
+        self._journal = steps and steps.emptied()
+
+    def content(self) -> bytes:
+        """All of it, as a file would have it."""
+        return self._db.serialize()
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _insert_job(self, job: Job, state: rows.Row) -> None:
+        row = (*rows.job_fixed(job), *state, job.outcome)
+        seq = self._write(_NEW_JOB, row).lastrowid
+        for key, value in job.spec.labels:
+            self._write(_LABEL, (key, value, seq))
+
+    def _update_job(self, job: Job, state: rows.Row) -> None:
+        if job.outcome is None:
+            written = self._write(_CHANGE_JOB, (*state, job.id))
+        else:
+            written = self._write(_END_JOB, (*state, job.outcome, job.id))
+        if written.rowcount != 1:
+            raise InvariantError(f"job {job.id}: it has ended, or never was, and cannot change")
+
+    def _write(self, sql: str, row: rows.Row = ()) -> sqlite3.Cursor:
+        self._before_write()
+        return self._db.execute(sql, row)

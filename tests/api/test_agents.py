@@ -1,0 +1,128 @@
+"""Reports of agents: who may give them, what is refused, how long they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import grpc
+import pytest
+
+from scheduler.access.authentication import People
+from scheduler.access.identity import user_of
+from scheduler.api.agents import AGENT, SILENT_SECONDS, Agents, Reports, read, written
+from scheduler.api.grpc_server import Server
+from scheduler.core.errors import Rejected
+from scheduler.core.model import Gpu
+from scheduler.gpus.usage import WATCHDOG, Card, Process, Report
+from scheduler.v1 import scheduler_pb2 as pb
+from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
+from tests.serving import SECRET, by, refused
+
+CARD = Card(
+    Gpu("GPU-a", 3, "t4", 16384, 512, fault="XID 79", lost=True),
+    4000,
+    0.25,
+    (Process(7, 3000, "0d1f2c3a-1111-4222-8333-444455556666", "python"), Process(8, 1000)),
+)
+REPORT = Report("n1", 1000.0, (CARD,), WATCHDOG)
+
+
+class Office:
+    """Where agents report, at a time that the test sets."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.told = 0
+        people = People([partial(user_of, SECRET)])
+        self.reports = Reports(lambda: self.now)
+        self.reports.told = self._tell
+        self.server = Server(
+            "127.0.0.1:0",
+            pb_grpc.SchedulerServicer(),
+            pb_grpc.ProfilerServicer(),
+            agents=Agents(people, self.reports),
+        )
+        self.server.start()
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{self.server.ports[0]}")
+        self._stub = pb_grpc.AgentsStub(self.channel)
+
+    def report(self, report: Report, user: str = AGENT) -> None:
+        self._stub.ReportNode(written(report), metadata=by(user), timeout=10)
+
+    def _tell(self) -> None:
+        self.told += 1
+
+
+@pytest.fixture
+def office() -> Iterator[Office]:
+    made = Office()
+    yield made
+    made.channel.close()
+    made.server.stop(0)
+
+
+def test_a_report_comes_through_as_it_was() -> None:
+    assert read(written(REPORT), 1000.0) == REPORT
+
+
+def test_the_newest_report_of_each_node_counts(office: Office) -> None:
+    office.report(REPORT)
+    office.report(Report("n2", 0.0, (), WATCHDOG))
+    office.now = 1005.0
+    office.report(Report("n1", 0.0, (), WATCHDOG))
+    assert set(office.reports.newest()) == {
+        Report("n1", 1005.0, (), WATCHDOG),
+        Report("n2", 1000.0, (), WATCHDOG),
+    }
+
+
+def test_what_is_as_it_was_is_no_news(office: Office) -> None:
+    office.report(REPORT)
+    office.now = 1005.0
+    office.report(REPORT)
+    assert office.told == 1
+    office.report(Report("n1", 0.0, (), WATCHDOG))
+    assert office.told == 2
+
+
+def test_a_silent_node_is_forgotten(office: Office) -> None:
+    office.report(REPORT)
+    office.now += SILENT_SECONDS + 1.0
+    assert office.reports.newest() == ()
+
+
+def test_only_agents_report(office: Office) -> None:
+    with refused(grpc.StatusCode.PERMISSION_DENIED, "'ada' is none"):
+        office.report(REPORT, user="ada")
+    assert office.reports.newest() == ()
+
+
+CORRECT: dict[str, Any] = {"uuid": "GPU-a", "memory_mib": 16384}
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"node": ""}, "is no name"),
+        ({"node": "n" * 300}, "is no name"),
+        ({"keeps": "hope"}, "keeps: 'hope' is not known"),
+        ({"cards": [CORRECT, CORRECT]}, "one twice"),
+        ({"cards": [{**CORRECT, "uuid": ""}]}, "is no name of a card"),
+        ({"cards": [{**CORRECT, "memory_mib": 0}]}, "has no memory"),
+        ({"cards": [{**CORRECT, "used_mib": -1}]}, "negative"),
+        ({"cards": [{**CORRECT, "busy": float("nan")}]}, "busy is no number"),
+        ({"cards": [{"uuid": f"GPU-{n}", "memory_mib": 1} for n in range(65)]}, "at most 64"),
+        (
+            {"cards": [{**CORRECT, "processes": [{"pid": n} for n in range(5000)]}]},
+            "5000 processes, at most 4096",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_line(fields: dict[str, Any], words: str) -> None:
+    message = pb.AgentReport(**{"node": "n1", "keeps": "watchdog", **fields})
+    with pytest.raises(Rejected) as refusal:
+        read(message, 0.0)
+    assert words in str(refusal.value)
+    assert len(str(refusal.value)) < 400

@@ -1,0 +1,174 @@
+"""As whom a job runs: for real where this is root, and as far as it can be seen where it is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scheduler.access.identity import user_name
+from scheduler.clusters.local.accounts import Account, account_of, login, paths
+from scheduler.core.errors import Forbidden, Impossible
+from scheduler.core.model import JobSpec, Remove
+from tests.clusters.machine import ME, Machine, machine
+from tests.support import eventually
+
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+NOBODY = 65534
+
+
+@pytest.fixture
+def open_to_all(tmp_path: Path) -> Iterator[Machine]:
+    """Everybody may enter the folder that holds the state folder; nobody may enter that one."""
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.owner() == user_name(os.geteuid()) and folder != Path("/"):
+            folder.chmod(folder.stat().st_mode | 0o011)
+    tmp_path.chmod(0o777)
+    with machine(tmp_path / "state") as made:
+        yield made
+
+
+@ROOT
+def test_a_job_of_another_user_is_that_user_and_nothing_more(
+    open_to_all: Machine, tmp_path: Path
+) -> None:
+    here = open_to_all
+    (tmp_path / "secret").touch(mode=0o600)
+    text = f"""
+        cd {tmp_path}; id -u; id -g; id -G; touch mine
+        cat secret {here.state}/secret {here.state}/runs/*/launch.json
+        cat {here.cluster.logs}/*/*/*; kill -0 $PPID; echo $HOME $USER $LOGNAME; touch /snapshots
+        echo spoken >> /dev/stderr
+    """
+    key = here.launch("sh", "-c", text, user="nobody", snapshots_dir=str(tmp_path / "snap"))
+    here.over(key)
+    said = here.said(key)
+    assert said.splitlines()[:3] == [str(NOBODY)] * 3
+    assert said.count("Permission denied") + said.count("ermitted") >= 5, said
+    assert "secret-of-the-job" not in said
+    assert "/nonexistent nobody nobody" in said
+    assert said.endswith("spoken\n")
+    for path in (tmp_path / "mine", tmp_path / "snap"):
+        assert path.owner() == "nobody", path
+    launch = here.folder(key) / "launch.json"
+    assert stat.S_IMODE(launch.stat().st_mode) == 0o600
+    assert launch.owner() == "root"
+
+
+@ROOT
+def test_a_job_cannot_use_what_its_user_may_not_enter(open_to_all: Machine, tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    here = open_to_all
+    for field in ("custom_dir", "snapshots_dir"):
+        snapshots = {"snapshots_dir": str(tmp_path / "snap")}
+        path = str(closed if field == "custom_dir" else closed / "snap")
+        key = here.launch("true", user="nobody", **(snapshots | {field: path}))
+        assert here.over(key).reason == f"cannot start: {path}: Permission denied"
+    assert list(closed.iterdir()) == []
+
+
+@ROOT
+def test_without_a_home_it_starts_at_the_root_and_says_what_it_lacks(open_to_all: Machine) -> None:
+    key = open_to_all.launch("pwd", user="nobody", snapshots_dir="")
+    assert open_to_all.over(key).state == "succeeded"
+    complaint, folder = open_to_all.said(key).splitlines()
+    assert complaint.startswith("[epoch-scheduler] no place for snapshots: /nonexistent")
+    assert folder == "/"
+
+
+@ROOT
+def test_a_job_of_another_user_is_stopped_all_the_same(open_to_all: Machine) -> None:
+    key = open_to_all.launch("sh", "-c", "trap '' TERM; echo up; sleep 1000 & wait", user="nobody")
+    open_to_all.says(key, "up")
+    open_to_all.cluster.perform(Remove(*key))
+    eventually(lambda: not open_to_all.pod(key).alive)  # type: ignore[union-attr]
+
+
+@ROOT
+def test_a_daemon_of_a_plain_user_takes_jobs_of_that_user_only() -> None:
+    text = """
+import json, os
+from scheduler.clusters.local.accounts import account_of
+from scheduler.core.errors import Rejected
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+said = []
+for user in ("nobody", "root", "uid-65534", "no-such-user"):
+    try: said.append(account_of(user).name)
+    except Rejected as error: said.append(str(error))
+print(json.dumps(said))
+"""
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [
+        "nobody",
+        "this daemon is run by nobody and takes jobs of nobody only, not root's",
+        "nobody",
+        "user 'no-such-user' does not exist on this machine",
+    ]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root takes everybody's jobs")
+def test_jobs_of_others_are_refused_by_a_plain_user() -> None:
+    with pytest.raises(Forbidden, match=f"takes jobs of {ME} only, not root's"):
+        account_of("root")
+
+
+@pytest.mark.parametrize(
+    "user",
+    ["no-such-user", "", "a\0b", "\udc80", "x" * 999, "uid-", "uid-4294967295", "uid-99999999999"],
+)
+def test_who_is_not_here_is_refused_in_one_short_line(user: str) -> None:
+    with pytest.raises(Impossible, match="does not exist on this machine") as refusal:
+        account_of(user)
+    assert len(str(refusal.value)) < 500
+    assert str(refusal.value).isprintable()
+
+
+def test_whoever_runs_the_daemon_is_known_by_name_and_by_number() -> None:
+    account = account_of(ME)
+    assert account.own
+    assert account_of(f"uid-{os.geteuid()}") == account
+
+
+def test_the_cluster_says_whom_it_refuses(tmp_path: Path) -> None:
+    with machine(tmp_path / "state") as here:
+        assert here.cluster.refuses(ME) is None
+        assert here.cluster.refuses("no-such-user") is not None
+
+
+def test_a_login_has_a_path_of_its_own_unless_it_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/my/programs")
+    ours = Account("me", os.geteuid(), 0, "/home/me", "/bin/sh")
+    other = Account("ada", os.geteuid() + 1, 0, "/home/ada", "/bin/zsh")
+    programs = str(Path(sys.executable).parent)
+    assert login(ours)["PATH"] == f"{programs}:/my/programs"
+    assert login(other)["PATH"].startswith(f"{programs}:/usr/local/sbin:")
+    assert "/my/programs" not in login(other)["PATH"]
+    assert {name: login(other)[name] for name in ("HOME", "USER", "LOGNAME", "SHELL")} == {
+        "HOME": "/home/ada",
+        "USER": "ada",
+        "LOGNAME": "ada",
+        "SHELL": "/bin/zsh",
+    }
+
+
+def test_folders_are_the_users_unless_the_job_says_so(tmp_path: Path) -> None:
+    (tmp_path / "datasets").mkdir()
+    account = Account("ada", 1, 1, str(tmp_path), "/bin/sh")
+    usual = paths(JobSpec("j", "ada"), account, "")
+    assert (usual.custom, usual.snapshots, usual.data, usual.python) == (
+        "",
+        str(tmp_path / ".epoch-scheduler" / "snapshots"),
+        str(tmp_path / "datasets"),
+        sys.executable,
+    )
+    spec = JobSpec("j", "ada", custom_dir="/x/tests/", snapshots_dir="/x//snap/")
+    (tmp_path / "python").touch(mode=0o755)
+    said = paths(spec, account, str(tmp_path))
+    assert (said.custom, said.snapshots, said.python) == ("/x/tests", "/x/snap", "python")

@@ -1,0 +1,228 @@
+"""What a finished epoch teaches, and what it must not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from scheduler.core.learning import (
+    KIND_SITUATIONS_MAX,
+    SITUATIONS_MAX,
+    kind_of,
+    kind_with,
+    worth_now,
+)
+from scheduler.core.memory import known_mib
+from scheduler.core.model import (
+    EpochEnded,
+    EpochStarted,
+    Event,
+    Job,
+    JobId,
+    Kind,
+    Measured,
+    PodState,
+    Profile,
+    Reported,
+    Used,
+    View,
+)
+from tests.builders import (
+    NOW,
+    Town,
+    after,
+    epoch_ended,
+    job,
+    look,
+    node,
+    on,
+    pod,
+    share,
+    spec,
+    view,
+)
+
+A, B = JobId("a"), JobId("b")
+PLACE = "pretendedx1"
+
+
+def running(name: str = "a", memory_mib: int = 4000, max_epochs: int = 10) -> Job:
+    waiting = job(name, memory_mib, max_epochs=max_epochs)
+    return on(waiting, share(memory_mib), placement=PLACE, epoch_started=-1)
+
+
+def epochs(before: View, *seconds: float, of: JobId = A, first: int = 1) -> View:
+    """One after the other, each entered when the one before ended; `first`: the number of the
+    first."""
+    now, seen = before.at or NOW, before
+    seen = after(seen, EpochStarted(of, 1, first - 1), now=now)
+    for number, took in enumerate(seconds, first):
+        now += max(took, 1.0) if math.isfinite(took) else 1.0
+        news: Sequence[Event] = (
+            EpochEnded(Profile(of, 1, number, epoch_seconds=took, gpu_util=0.5)),
+            EpochStarted(of, 1, number),
+        )
+        seen = after(seen, *news, now=now)
+    return seen
+
+
+def test_the_first_epoch_counts_only_until_there_is_a_second() -> None:
+    once = epochs(view(running()), 90.0)
+    assert once.jobs[A].measured == (Measured(PLACE, (), 90.0, 0),)
+    twice = epochs(view(running()), 90.0, 60.0)
+    assert twice.jobs[A].measured == (Measured(PLACE, (), 60.0, 1),)
+
+
+def test_a_mean_forgets_slowly() -> None:
+    seen = epochs(view(running()), 90.0, 60.0, 80.0)
+    assert seen.jobs[A].measured == (Measured(PLACE, (), 70.0, 2),)
+    assert seen.jobs[A].gpu_util == 0.5
+
+
+@pytest.mark.parametrize("seconds", [0.0, -5.0, math.nan, math.inf, 1e6])
+def test_an_epoch_that_cannot_have_taken_so_long_teaches_nothing(seconds: float) -> None:
+    before = epochs(view(running()), 90.0, 60.0)
+    told = EpochEnded(Profile(A, 1, 3, epoch_seconds=seconds))
+    seen = after(before, told, now=before.at + 60.0)
+    assert seen.jobs[A].measured == before.jobs[A].measured
+    assert seen.jobs[A].epochs_done == 3, "the epoch itself counts"
+    assert seen.jobs[A].profiles_ignored == 1
+    again = after(seen, told, now=before.at + 61.0)
+    assert again.jobs[A].profiles_ignored == 1, "nor is it counted twice"
+
+
+def test_memory_is_known_by_how_many_gpus_there_are() -> None:
+    four = on(job("a", 2000, gpus=(1, 4)), *(share(6000, gpu) for gpu in range(4)))
+    seen = after(view(four, nodes=[node(4)]), epoch_ended(four, 1, 3000))
+    seen = after(seen, Reported(A, 1, 3500), Reported(A, 1, 0), Reported(A, 1, 3200))
+    assert (seen.jobs[A].peaks, seen.jobs[A].memory_mib) == (((4, 3500),), 3500)
+    one = on(replace(seen.jobs[A], run=None), share(6000))
+    seen = after(view(one, nodes=[node(4)]), epoch_ended(one, 2, 9000), epoch_ended(one, 1, 9500))
+    assert (seen.jobs[A].peaks, seen.jobs[A].memory_mib) == (((1, 9500), (4, 3500)), 9500)
+
+
+def test_who_died_for_want_of_memory_needs_more_whatever_was_measured() -> None:
+    two = on(job("a", 2000, gpus=2), share(4000), share(4000, 1), phase_at=NOW - 9)
+    died = pod(two, PodState.FAILED, exit_code=1, reason="out_of_memory")
+    seen = after(view(two, nodes=[node(2)]), look(died, nodes=[node(2)])).jobs[A]
+    assert (seen.peaks, seen.memory_mib) == ((), 6000)
+    again = on(seen, share(6000), share(6000, 1))
+    seen = after(view(again, nodes=[node(2)]), epoch_ended(again, 1, 5000)).jobs[A]
+    assert (seen.peaks, known_mib(seen, 2)) == (((2, 5000),), 6000)
+
+
+def test_what_an_older_run_reports_is_not_known_of_as_many_gpus() -> None:
+    one = on(replace(job("a", 2000), attempts=1), share(6000))
+    seen = after(view(one), epoch_ended(one, 1, 9000, attempt=1))
+    assert (seen.jobs[A].peaks, seen.jobs[A].memory_mib) == ((), 9000)
+
+
+def test_an_epoch_across_a_change_of_neighbours_teaches_nothing() -> None:
+    alone = epochs(view(running()), 90.0, 60.0)
+    together = view(alone.jobs[A], replace(running("b")))
+    together = replace(together, disturbed=alone.disturbed, at=alone.at)
+    entered = after(together, EpochStarted(B, 1, 0), now=alone.at + 30.0)
+    crossed = after(entered, EpochEnded(Profile(A, 1, 3, epoch_seconds=75.0)), now=alone.at + 75.0)
+    assert crossed.jobs[A].measured == alone.jobs[A].measured
+    beside = after(crossed, EpochStarted(A, 1, 3), now=alone.at + 76.0)
+    beside = after(beside, EpochEnded(Profile(A, 1, 4, epoch_seconds=85.0)), now=alone.at + 161.0)
+    assert beside.jobs[A].measured[-1] == Measured(PLACE, (B,), 85.0, 1)
+
+
+def test_a_first_epoch_beside_somebody_calls_for_a_plan_and_so_does_a_second() -> None:
+    seen = view(running(), running("b"))
+    stale = []
+    for number in (1, 2, 3):
+        seen = epochs(replace(seen, stale=False), 85.0, first=number)
+        stale.append(seen.stale)
+    assert seen.jobs[A].measured[-1].beside == (B,)
+    assert stale == [True, True, False]
+
+
+def test_a_report_that_comes_after_the_next_epoch_began_still_teaches() -> None:
+    before = epochs(view(running()), 90.0, 60.0)
+    began = after(before, EpochStarted(A, 1, 3), now=before.at + 60.0)
+    told = EpochEnded(Profile(A, 1, 3, epoch_seconds=58.0))
+    assert after(began, told, now=before.at + 61.0).jobs[A].measured[0].epochs == 2
+
+
+def test_a_report_heard_twice_counts_once() -> None:
+    before = epochs(view(running()), 90.0, 60.0)
+    told = EpochEnded(Profile(A, 1, 2, epoch_seconds=60.0))
+    assert after(before, told, now=before.at + 1.0).jobs[A].measured == before.jobs[A].measured
+
+
+def test_only_one_rank_is_measured_whichever_reports_first() -> None:
+    before = epochs(view(running()), 90.0, 60.0)
+    ended = [EpochEnded(Profile(A, 1, 3, rank=rank, epoch_seconds=60.0)) for rank in (0, 1)]
+    other = after(before, ended[1], now=before.at + 60.0)
+    assert other.jobs[A].measured == before.jobs[A].measured
+    assert other.jobs[A].epochs_done == 3
+    learned = after(other, ended[0], now=before.at + 61.0).jobs[A]
+    assert learned.measured == (Measured(PLACE, (), 60.0, 2),)
+    assert after(before, *ended, now=before.at + 60.0).jobs[A].measured == learned.measured
+
+
+def test_an_image_that_does_not_ask_is_measured_from_its_second_epoch() -> None:
+    seen = view(running())
+    for number in (1, 2, 3):
+        told = EpochEnded(Profile(A, 1, number, epoch_seconds=50.0))
+        seen = after(seen, told, now=NOW + 50.0 * number)
+    assert seen.jobs[A].measured == (Measured(PLACE, (), 50.0, 2),)
+
+
+def test_a_restart_takes_from_the_launch_to_the_first_epoch() -> None:
+    launched = on(job("a", 4000), share(4000), epoch_started=-1, started_at=NOW)
+    seen = after(view(launched), EpochStarted(A, 1, 0), now=NOW + 25.0)
+    assert seen.jobs[A].restart_seconds == 25.0
+
+
+def test_situations_longest_not_met_are_forgotten() -> None:
+    many = tuple(Measured(f"t4x{n}", (), 60.0, 1) for n in range(1, SITUATIONS_MAX + 1))
+    seen = epochs(view(replace(running(), measured=many)), 90.0)
+    assert len(seen.jobs[A].measured) == SITUATIONS_MAX
+    assert seen.jobs[A].measured[-1].placement == PLACE
+    assert seen.jobs[A].measured[0].placement == "t4x2"
+
+
+def test_what_a_job_has_shown_outlives_it_as_its_kinds() -> None:
+    town = Town(node(1))
+    town.look()
+    town.submit("a", max_epochs=3, project="mnist", training_set_size=10)
+    for _ in range(3):
+        town.now += 59.0
+        run = town.run("a")
+        number = town.view.jobs[A].epochs_done + 1
+        town.step(EpochEnded(Profile(A, run.attempt, number, epoch_seconds=50.0)))
+        if number < 3:
+            town.step(EpochStarted(A, run.attempt, number))
+    town.exit("a")
+    (kind,) = town.view.kinds.values()
+    assert (kind.jobs, kind.epochs) == (1, 3.0)
+    assert kind.measured == (Measured(PLACE, (), 5.0, 2),), "for each sample"
+    (used,) = town.view.used.values()
+    assert used.gpu_seconds > 100.0
+
+
+def test_a_kind_is_project_image_script_and_batch_size() -> None:
+    one = replace(spec("a"), project="p", image="i", command=("python", "train.py"), batch_size=8)
+    assert kind_of(one) == "p/i/train.py/8"
+    assert kind_of(replace(one, script_path="/custom/other.py")) == "p/i//custom/other.py/8"
+
+
+def test_a_kind_forgets_too_and_knows_neighbours_by_their_kind() -> None:
+    kind = Kind()
+    for number in range(KIND_SITUATIONS_MAX + 5):
+        shown = replace(job("a"), measured=(Measured(f"t4x{number}", (B,), 60.0, 2),))
+        kind = kind_with(kind, shown, {B: "other"})
+    assert len(kind.measured) == KIND_SITUATIONS_MAX
+    assert kind.measured[-1].beside == ("other",)
+    stranger = replace(job("a"), measured=(Measured("t4x1", (JobId("gone"),), 60.0, 2),))
+    assert kind_with(Kind(), stranger, {}).measured == ()
+
+
+def test_gpu_time_that_was_used_counts_half_after_a_half_life() -> None:
+    assert worth_now(Used(100.0, NOW), NOW + 3600.0, 3600.0) == pytest.approx(50.0)

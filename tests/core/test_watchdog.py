@@ -1,0 +1,308 @@
+"""Runs over their share, on cards with room, with little, with none; and cards that are lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scheduler.core.decide import Decision
+from scheduler.core.facts import facts
+from scheduler.core.memory import cards, free_mib
+from scheduler.core.model import (
+    Failure,
+    Job,
+    JobId,
+    Node,
+    Observed,
+    Pod,
+    PodState,
+    Remove,
+    RunPhase,
+    View,
+)
+from scheduler.core.watchdog import watched
+from tests.builders import CAPACITY, NOW, RULES, Town, job, node, on, pod, share, view
+
+A, B = JobId("a"), JobId("b")
+
+
+def roomy(nodes: int = 1) -> tuple[Node, ...]:
+    """A card that reserves little, so that what it has is more than what it shares out."""
+    gpu = replace(node().gpus[0], reserved_mib=100)  # has 16284, of which 15893 are shared out
+    return tuple(Node(f"n{i + 1}", (gpu,)) for i in range(nodes))
+
+
+def used(of: Job, mib: int, state: PodState = PodState.RUNNING) -> Pod:
+    assert of.run
+    return pod(of, state, used=tuple(replace(s, memory_mib=mib) for s in of.run.shares))
+
+
+def seen(*jobs_and_used: tuple[Job, int]) -> View:
+    before = view(
+        *(job for job, _ in jobs_and_used),
+        nodes=roomy(),
+        pods=[used(job, mib) for job, mib in jobs_and_used],
+    )
+    return watched(before, NOW, RULES).view
+
+
+def run_of(after: View, job_id: JobId = A) -> tuple[RunPhase, int, float | None]:
+    run = after.jobs[job_id].run
+    assert run
+    return run.phase, run.over_mib, run.kill_at
+
+
+def two(a_share: int, b_share: int, **fields: Any) -> tuple[Job, Job]:
+    a = on(job("a", a_share), share(a_share), epoch_started=2, **fields)
+    return a, on(job("b", b_share), share(b_share), epoch_started=2)
+
+
+def test_who_takes_no_more_than_its_share_is_not_touched() -> None:
+    a, b = two(8000, 7000)
+    before = view(a, b, nodes=roomy(), pods=[used(a, 8000), used(b, 6000)])
+    assert watched(before, NOW, RULES).touched == ()
+
+
+def test_where_there_is_room_its_need_is_learned_and_its_share_follows() -> None:
+    town = Town()
+    town.submit("a", 4000)
+    town.submit("b", 4000)
+    town.change((A, 1), used=(share(4500),))
+    town.look()
+    town.look()
+    assert town.view.jobs[A].memory_mib == 4500
+    assert town.run("a").shares == (share(4500),)
+    assert run_of(town.view) == (RunPhase.RUNNING, 0, None)
+
+
+def test_without_room_it_is_warned_and_leaves_after_its_epoch() -> None:
+    a, b = two(8000, 7800)
+    after = seen((a, 8200), (b, 7000))
+    run = after.jobs[A].run
+    assert run
+    assert (run.phase, run.over_mib, run.stop_at_epoch) == (RunPhase.STOPPING, 200, 3)
+    assert run.kill_at == NOW + RULES.stop_grace_seconds
+    assert run.stop_reason == "over its share: takes 8200 of 8000 MiB on gpu0 of n1"
+    assert after.jobs[A].memory_mib == 8200
+    assert run_of(after, B) == (RunPhase.RUNNING, 0, None)
+
+
+def test_at_the_cost_of_a_neighbour_it_is_ended_at_once() -> None:
+    a, b = two(8000, 7800)
+    after = seen((a, 8500), (b, 7000))
+    run = after.jobs[A].run
+    assert run
+    assert (run.phase, run.over_mib, run.kill_at) == (RunPhase.STOPPING, 500, NOW)
+    assert run.stop_reason.endswith("on gpu0 of n1, at the cost of others there")
+    assert run_of(after, B) == (RunPhase.RUNNING, 0, None)
+
+
+def test_alone_on_a_card_nobody_is_over_its_share() -> None:
+    a = on(job("a", CAPACITY), share(CAPACITY), epoch_started=2)
+    assert run_of(seen((a, 16384))) == (RunPhase.RUNNING, 0, None)
+
+
+def test_its_last_epoch_is_not_interrupted_but_it_is_warned() -> None:
+    a, b = two(8000, 7800)
+    assert a.run
+    a = replace(a, run=replace(a.run, epoch_started=9))
+    assert run_of(seen((a, 8200), (b, 7000))) == (RunPhase.RUNNING, 200, None)
+
+
+def test_one_that_never_spoke_cannot_be_asked() -> None:
+    a, b = two(8000, 7800, heard_at=None)
+    assert run_of(seen((a, 8200), (b, 7000))) == (RunPhase.RUNNING, 200, None)
+
+
+def test_of_several_the_one_furthest_over_goes_and_the_others_stay() -> None:
+    a, b = two(7900, 7900)
+    after = seen((a, 8300), (b, 8000))
+    assert run_of(after)[2] == NOW
+    assert run_of(after, B)[0] is RunPhase.RUNNING
+
+
+def test_the_next_look_ends_nobody_else_while_the_first_is_on_its_way() -> None:
+    a, b = two(7900, 7900)
+    first = seen((a, 8300), (b, 8000))
+    again = watched(first, NOW + 1.0, RULES)
+    assert run_of(again.view)[2] == NOW
+    assert run_of(again.view, B)[0] is RunPhase.RUNNING
+
+
+def test_a_notice_is_cut_short_when_a_neighbour_comes_to_be_in_danger() -> None:
+    a, b = two(8000, 7800)
+    asked = seen((a, 8200), (b, 7000))
+    worse = replace(asked, pods={**asked.pods, (A, 1): (used(asked.jobs[A], 8600),)})
+    after = watched(worse, NOW + 5.0, RULES).view
+    assert run_of(after)[2] == NOW + 5.0
+    assert "at the cost of others" in after.jobs[A].run.stop_reason  # type: ignore[union-attr]
+
+
+def test_a_cancelled_job_ends_for_that_whatever_cuts_its_notice_short() -> None:
+    a, b = two(8000, 7800, phase=RunPhase.STOPPING, stop_reason="cancelled by ann")
+    after = seen((replace(a, cancelled=True), 8500), (b, 7000))
+    assert run_of(after)[2] == NOW
+    assert after.jobs[A].run.stop_reason == "cancelled by ann"  # type: ignore[union-attr]
+
+
+def test_a_warning_ends_with_its_cause() -> None:
+    a, b = two(8000, 7800)
+    assert a.run
+    a = replace(a, run=replace(a.run, over_mib=200))
+    assert run_of(seen((a, 7900), (b, 7000))) == (RunPhase.RUNNING, 0, None)
+
+
+def test_all_ranks_of_a_gang_on_a_card_are_taken_together() -> None:
+    a, b = two(8000, 7800)
+    parts = [
+        pod(a, rank=rank, used=(share(4100),), shares=(share(8000),) if rank == 0 else ())
+        for rank in (0, 1)
+    ]
+    before = view(a, b, nodes=roomy(), pods=[*parts, used(b, 7000)])
+    assert run_of(watched(before, NOW, RULES).view)[1] == 200
+
+
+@pytest.mark.parametrize("mib", [8200, 8500])
+def test_it_is_told_with_numbers_and_once(mib: int) -> None:
+    a, b = two(8000, 7800)
+    before = view(a, b, nodes=roomy(), pods=[used(a, mib), used(b, 7000)])
+    change = watched(before, NOW, RULES)
+    told = {fact.kind: dict(fact.data) for fact in facts(before, change.view, [A], (), NOW)}
+    assert told["run_over_share"] == {
+        "node": "n1",
+        "gpu": "gpu0",
+        "used_mib": mib,
+        "share_mib": 8000,
+        "at_once": mib == 8500,
+    }
+    assert told["memory_learned"] == {"from_mib": 8000, "to_mib": mib}
+    again = watched(change.view, NOW, RULES).view
+    assert facts(change.view, again, [A], (), NOW) == ()
+
+
+def test_who_was_stopped_comes_back_with_what_it_needs() -> None:
+    town = Town(*roomy(2))
+    town.submit("a", 8000)
+    town.submit("b", 7800)
+    town.submit("c", 15000)
+    key = (A, 1)
+    town.change(key, used=(replace(town.run("a").shares[0], memory_mib=8500),))
+    town.look()
+    assert key not in town.pods
+    town.end_epoch("c")
+    town.exit("c", 0)
+    assert town.run("a").shares[0].memory_mib == 8500
+    assert town.view.jobs[A].failures == ()
+
+
+# --- what is left of a run ----------------------------------------------------------------------
+
+
+def test_a_card_is_free_when_no_process_is_seen_there() -> None:
+    over = job("a", 4000, attempts=1)
+    left = Pod(A, 1, PodState.FAILED, (share(4000),), exit_code=1, used=(share(3000),))
+    assert free_mib(view(over, pods=[left])) == {("n1", "gpu0"): CAPACITY - 3000}
+    gone = replace(left, used=())
+    assert free_mib(view(over, pods=[gone])) == {("n1", "gpu0"): CAPACITY}
+
+
+def test_a_job_does_not_start_again_before_its_last_process_is_gone() -> None:
+    town = Town(*roomy(2))
+    town.submit("a", 4000)
+    town.change((A, 1), used=town.run("a").shares, state=PodState.FAILED, reason="lost")
+    (left,) = town.pods[A, 1]
+    for _ in range(20):
+        town.step(Observed(town.now + 1.0, town.nodes, (left,)))
+    assert town.view.jobs[A].run is None
+    for _ in range(20):
+        town.step(Observed(town.now + 1.0, town.nodes, ()))
+    assert town.view.jobs[A].attempts == 2
+
+
+# --- cards --------------------------------------------------------------------------------------
+
+
+def changed(town: Town, **fields: Any) -> Decision:
+    """The first card is seen to have become so."""
+    gpu = replace(town.nodes[0].gpus[0], **fields)
+    town.nodes = (replace(town.nodes[0], gpus=(gpu, *town.nodes[0].gpus[1:])), *town.nodes[1:])
+    return town.look()
+
+
+def test_the_run_on_a_lost_card_is_over_and_goes_on_elsewhere() -> None:
+    town = Town(node(2))
+    town.submit("a", CAPACITY)
+    assert town.run("a").shares[0].gpu == "gpu0"
+    made = changed(town, lost=True, fault="XID 79")
+    assert made.actions == (Remove(A, 1),)
+    town.look()
+    ended = town.view.jobs[A]
+    assert ended.failed(Failure.LOST) == 1
+    assert ended.reason == "gpu0 of n1 was lost: XID 79"
+    for _ in range(20):
+        town.look()
+    assert town.run("a").shares == (share(CAPACITY, gpu=1),)
+
+
+def test_who_runs_on_a_node_that_is_to_be_left_leaves_after_an_epoch() -> None:
+    elsewhere = replace(share(4000), node="n2")
+    a = on(job("a", 4000), share(4000), epoch_started=2)
+    b = on(job("b", 4000), elsewhere, epoch_started=2)
+    there = replace(node(), ready=False, leave="its driver is being replaced")
+    pods = [used(a, 4000), used(b, 4000)]
+    before = view(a, b, nodes=[there, replace(node(), name="n2")], pods=pods)
+    after = watched(before, NOW, RULES).view
+    run = after.jobs[A].run
+    assert run
+    assert (run.phase, run.stop_at_epoch) == (RunPhase.STOPPING, 3)
+    assert run.stop_reason == "n1 is to be left: its driver is being replaced"
+    assert run_of(after, B)[0] is RunPhase.RUNNING
+
+
+def test_a_training_that_fails_on_a_lost_card_has_not_failed_itself() -> None:
+    town = Town(node(1))
+    town.submit("a", CAPACITY)
+    town.change((A, 1), state=PodState.FAILED, exit_code=134)
+    changed(town, lost=True, fault="XID 79")
+    assert town.view.jobs[A].failures == ((Failure.LOST, 1),)
+
+
+def test_a_card_with_a_fault_is_offered_to_nobody_and_who_is_there_may_end() -> None:
+    town = Town(node(1))
+    town.submit("a", 4000)
+    changed(town, fault="XID 48")
+    town.submit("b", 4000)
+    assert town.running() == {"a"}
+    assert town.run("a").phase is RunPhase.RUNNING
+    assert cards(town.nodes) == {}
+
+
+def test_beside_strangers_nothing_is_started_and_who_is_there_goes_on() -> None:
+    town = Town(node(1))
+    town.submit("a", 4000)
+    changed(town, strange_mib=6400, fault="others use 6400 MiB of it")
+    town.submit("b", 4000)
+    assert town.running() == {"a"}
+    town.end_epoch("a")
+    assert town.run("a").phase is RunPhase.RUNNING
+    changed(town, strange_mib=0, fault="")
+    assert town.running() == {"a", "b"}
+
+
+def test_what_becomes_of_a_card_is_told() -> None:
+    town = Town(node(1))
+    town.look()
+    before = town.view
+    changed(town, strange_mib=6400, fault="XID 48")
+    told = [(fact.kind, dict(fact.data)) for fact in facts(before, town.view, (), (), NOW)]
+    card = {"node": "n1", "gpu": "gpu0"}
+    assert told == [
+        ("gpu_fault", {**card, "fault": "XID 48", "lost": False}),
+        ("gpu_strangers", {**card, "from_mib": 0, "to_mib": 6400}),
+    ]
+    before = town.view
+    changed(town, strange_mib=0, fault="")
+    kinds = [fact.kind for fact in facts(before, town.view, (), (), NOW)]
+    assert kinds == ["gpu_well", "gpu_strangers"]

@@ -1,0 +1,154 @@
+"""Cards as a driver tells of them: an old one, a lost one, one that had an error, none at all.
+
+NVML is a library of our own (tests/nvml), so that what is tested is the way from there to here.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from scheduler.core.model import Gpu
+from scheduler.gpus.nvml import Nvml, gpu_type
+from scheduler.gpus.usage import Card, Process
+from tests.nvml.machine import Machine
+from tests.support import eventually
+
+
+@pytest.fixture
+def driver(nvml: Machine) -> Iterator[Nvml]:
+    """What the machine `nvml` tells, when it is asked."""
+    made = Nvml()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "type_"),
+    [
+        ("Tesla T4", "t4"),
+        ("NVIDIA A100-SXM4-80GB", "a100-sxm4-80gb"),
+        ("NVIDIA GeForce RTX 3090", "geforce-rtx-3090"),
+        ("NVIDIA", "gpu"),
+    ],
+)
+def test_a_type_is_one_word_without_the_maker(name: str, type_: str) -> None:
+    assert gpu_type(name) == type_
+
+
+def test_cards_are_told_with_their_type_and_memory(nvml: Machine, driver: Nvml) -> None:
+    nvml.gpu("GPU-a", 16384, 512, name="Tesla T4")
+    nvml.gpu("GPU-b", 81920, 600, busy=87, name="NVIDIA A100-SXM4-80GB")
+    nvml.process(1, 11, 3000)
+    nvml.process(1, 12, 1000)
+    nvml.used(1, 200)
+    assert driver.read() == (
+        Card(Gpu("GPU-a", 0, "t4", 16384, 512)),
+        Card(
+            Gpu("GPU-b", 1, "a100-sxm4-80gb", 81920, 600),
+            used_mib=4200,
+            busy=0.87,
+            processes=(Process(11, 3000), Process(12, 1000)),
+        ),
+    )
+
+
+def test_a_driver_older_than_510_reserves_what_we_do_not_hear_of(
+    nvml: Machine, driver: Nvml
+) -> None:
+    nvml.driver = "470.82.01"
+    nvml.gpu("GPU-a", 16384, 512)
+    nvml.process(0, 11, 3000)
+    assert driver.read() == (
+        Card(Gpu("GPU-a", 0, "t4", 16384, 0), 3512, processes=(Process(11, 3000),)),
+    )
+
+
+def test_the_memory_of_a_process_may_be_unknown(nvml: Machine, driver: Nvml) -> None:
+    nvml.gpu("GPU-a")
+    nvml.process(0, 11, -1)
+    assert driver.read()[0].processes == (Process(11, 0),)
+
+
+def test_a_process_that_has_ended_uses_nothing(nvml: Machine, driver: Nvml) -> None:
+    nvml.gpu("GPU-a", reserved=0)
+    nvml.mortal()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as program:
+        nvml.process(0, program.pid, 3000)
+        assert driver.read()[0].processes == (Process(program.pid, 3000),)
+        program.kill()
+        eventually(lambda: driver.read()[0].processes == ())
+    assert driver.read()[0].used_mib == 0
+
+
+def test_forty_processes_on_eight_cards_are_each_where_they_are(
+    nvml: Machine, driver: Nvml
+) -> None:
+    for card in range(8):
+        nvml.gpu(f"GPU-{card}")
+        for number in range(5):
+            nvml.process(card, 100 * card + number + 1, 1000 + number)
+    cards = driver.read()
+    assert [card.used_mib for card in cards] == [5010] * 8
+    assert cards[7].processes == tuple(Process(701 + n, 1000 + n) for n in range(5))
+
+
+def test_a_card_that_is_lost_when_we_come_is_not_there(nvml: Machine, driver: Nvml) -> None:
+    nvml.gpu("GPU-a")
+    nvml.gpu("GPU-b")
+    nvml.lose(0)
+    assert [card.gpu.uuid for card in driver.read()] == ["GPU-b"]
+
+
+def test_a_card_that_gets_lost_is_told_as_lost_and_the_others_are_well(
+    nvml: Machine, driver: Nvml
+) -> None:
+    nvml.gpu("GPU-a")
+    nvml.gpu("GPU-b")
+    driver.read()
+    nvml.lose(0)
+    lost = Gpu("GPU-a", 0, "t4", 16384, 512, fault="it answers no more", lost=True)
+    assert driver.read() == (Card(lost), Card(Gpu("GPU-b", 1, "t4", 16384, 512)))
+
+
+@pytest.mark.parametrize(
+    ("xids", "fault", "lost"),
+    [
+        ([31], "", False),
+        ([48], "XID 48", False),
+        ([48, 94], "XID 48", False),
+        ([79], "XID 79", True),
+        ([48, 79], "XID 79", True),
+        ([79, 45], "XID 79", True),
+    ],
+)
+def test_an_error_that_is_no_programs_stays_with_its_card(
+    nvml: Machine, driver: Nvml, xids: list[int], fault: str, lost: bool
+) -> None:
+    nvml.gpu("GPU-a")
+    for xid in xids:
+        driver.note("GPU-a", xid)
+    (card,) = driver.read()
+    assert (card.gpu.fault, card.gpu.lost) == (fault, lost)
+
+
+def test_while_a_driver_is_replaced_its_cards_have_a_fault_and_are_not_lost(
+    nvml: Machine, driver: Nvml
+) -> None:
+    nvml.gpu("GPU-a")
+    (well,) = driver.read()
+    nvml.unload()
+    (gone,) = driver.read()
+    assert (gone.gpu.fault, gone.gpu.lost) == ("no driver: Driver Not Loaded", False)
+    nvml.driver = "560.35.03"
+    nvml.gpu("GPU-b")
+    assert driver.read()[0] == well
+
+
+def test_without_a_driver_there_are_no_cards(nvml: Machine, driver: Nvml) -> None:
+    nvml.gpu("GPU-a")
+    nvml.unload()
+    assert driver.read() == ()

@@ -1,0 +1,245 @@
+"""What `gpu_sharing` makes of a town: counts, neighbours, and who comes first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scheduler.core.model import (
+    EpochEnded,
+    EpochStarted,
+    JobId,
+    Plan,
+    Profile,
+    Rules,
+    RunPhase,
+    Time,
+    View,
+)
+from scheduler.planning.policies.gpu_sharing import gpu_sharing
+from simulator.generate import generated
+from simulator.trial import Trial
+from tests import builders as core
+from tests.builders import Town, node
+from tests.simulator.little import nodes
+
+RULES = Rules(plan_every_seconds=0.0, restart_seconds=20.0)
+
+
+def town(gpus: int, *jobs: tuple[str, dict[str, Any]]) -> Town:
+    made = Town(node(gpus), rules=RULES, policy=gpu_sharing(RULES))
+    made.look()
+    for name, wish in jobs:
+        made.submit(name, **wish)
+    return made
+
+
+def cards_of(made: Town, name: str) -> set[str]:
+    return {share.gpu for share in made.run(name).shares}
+
+
+def trains(made: Town, name: str, seconds: float) -> None:
+    """One epoch, and the beginning of the next one, or the end that it was asked for."""
+    job_id, run = JobId(name), made.run(name)
+    made.now += seconds
+    number = made.view.jobs[job_id].epochs_done + 1
+    made.step(EpochEnded(Profile(job_id, run.attempt, number, epoch_seconds=seconds)))
+    made.step(EpochStarted(job_id, run.attempt, number))
+    if made.run(name).told_to_stop:
+        made.exit(name)
+
+
+def test_nobody_shares_while_a_card_is_free() -> None:
+    made = town(2, ("a", {"memory_mib": 2000}), ("b", {"memory_mib": 2000}))
+    assert cards_of(made, "a").isdisjoint(cards_of(made, "b"))
+
+
+def test_two_share_the_only_card() -> None:
+    made = town(1, ("a", {"memory_mib": 6000}), ("b", {"memory_mib": 7000}))
+    assert made.running() == {"a", "b"}
+
+
+def test_of_two_who_have_only_been_together_one_has_an_epoch_alone() -> None:
+    wish = {"memory_mib": 2000, "max_epochs": 60}
+    made = town(1, ("a", wish), ("b", wish))
+    for name in ("a", "b"):
+        trains(made, name, 60.0)
+    assert made.running() == {"a"}
+    for _ in range(2):  # when it began the first of them, it was not yet alone
+        trains(made, "a", 60.0)
+    assert made.running() == {"a", "b"}
+
+
+def test_two_who_have_little_left_stay_together() -> None:
+    wish = {"memory_mib": 2000, "max_epochs": 9}
+    made = town(1, ("a", wish), ("b", wish))
+    for _ in range(4):
+        trains(made, "a", 60.0)
+        trains(made, "b", 60.0)
+    assert made.running() == {"a", "b"}
+
+
+def test_what_does_not_fit_beside_another_waits_and_says_so() -> None:
+    made = town(1, ("a", {"memory_mib": 9000}), ("b", {"memory_mib": 9000}))
+    assert made.running() == {"a"}
+    assert made.why("b") == "memory (needs 9000, free 6872 on gpu0)"
+
+
+def test_who_shares_with_nobody_is_alone() -> None:
+    made = town(1, ("a", {"memory_mib": 2000, "shareable": False}), ("b", {"memory_mib": 2000}))
+    assert made.running() == {"a"}
+
+
+def test_a_job_alone_gets_more_gpus_once_it_is_known_and_gives_way_to_another_user() -> None:
+    wish = {"gpus_min": 1, "gpus_max": 4, "max_epochs": 50, "memory_mib": 9000}
+    made = town(4, ("a", {**wish, "user": "ada"}))
+    assert len(cards_of(made, "a")) == 1, "nobody knows yet how it scales"
+    for _ in range(3):
+        trains(made, "a", 600.0)
+    assert len(cards_of(made, "a")) == 4
+    for _ in range(2):
+        trains(made, "a", 150.0)
+    made.submit("b", **wish, user="bob")
+    trains(made, "a", 150.0)
+    assert "b" in made.running(), "whose user has had nothing yet"
+
+
+def test_a_run_is_not_moved_before_it_has_finished_an_epoch() -> None:
+    wish = {"gpus_min": 1, "gpus_max": 4, "max_epochs": 50, "memory_mib": 9000}
+    made = town(4, ("a", wish))
+    made.now += 10_000.0
+    made.step()
+    assert made.run("a").phase is RunPhase.RUNNING
+
+
+def test_a_short_job_starts_although_its_restart_takes_longer_than_its_work() -> None:
+    made = town(1, ("a", {"memory_mib": 2000, "max_epochs": 1, "hours_estimate": 0.0001}))
+    assert made.running() == {"a"}
+
+
+def test_the_higher_priority_has_what_it_needs_first() -> None:
+    made = town(1, ("low", {"memory_mib": 12000, "max_epochs": 9}))
+    trains(made, "low", 60.0)
+    made.submit("high", memory_mib=12000, priority=5)
+    assert made.run("low").phase is RunPhase.STOPPING
+    trains(made, "low", 60.0)
+    assert made.running() == {"high"}
+    assert made.view.jobs[JobId("low")].epochs_done == 2
+
+
+def test_gangs_of_a_size_share_their_cards() -> None:
+    wish = {"gpus_min": 2, "gpus_max": 2, "memory_mib": 3000, "max_epochs": 9}
+    made = town(2, ("a", wish), ("b", wish))
+    assert made.running() == {"a", "b"}
+    assert cards_of(made, "a") == cards_of(made, "b")
+
+
+def test_as_many_gangs_share_their_cards_as_pays() -> None:
+    wish = {"gpus_min": 2, "gpus_max": 2, "memory_mib": 1000, "max_epochs": 9}
+    made = town(2, ("a", wish), ("b", wish), ("c", wish))
+    assert made.running() == {"a", "b", "c"}
+    assert cards_of(made, "a") == cards_of(made, "b") == cards_of(made, "c")
+
+
+def test_a_job_without_gpus_runs_beside_everything() -> None:
+    made = town(1, ("a", {"shareable": False}), ("cpu", {"gpus_min": 0, "gpus_max": 0}))
+    assert made.running() == {"a", "cpu"}
+
+
+def test_a_run_that_can_be_asked_to_leave_keeps_its_neighbour_that_cannot() -> None:
+    made = town(2, ("first", {"memory_mib": 12000, "max_epochs": 9, "priority": 5}))
+    trains(made, "first", 60.0)
+    for name, epochs in (("long", 9), ("last", 2)):
+        made.submit(name, memory_mib=3000, max_epochs=epochs)
+    for name in ("long", "last"):
+        trains(made, name, 60.0)
+    assert made.run("long").phase is made.run("last").phase is RunPhase.RUNNING
+    assert cards_of(made, "long") == cards_of(made, "last")
+
+
+def test_a_card_is_not_kept_for_some_of_those_who_cannot_part() -> None:
+    made = town(2, ("first", {"shareable": False, "priority": 5}))
+    for name in ("a", "b", "c", "d"):
+        made.submit(name, memory_mib=2000, max_epochs=9)
+    made.submit("late", shareable=False, priority=0)
+    assert len({key for name in ("a", "b", "c", "d") for key in cards_of(made, name)}) == 1
+    made.exit("first")
+    assert made.running() == {"a", "b", "c", "d", "late"}
+    trains(made, "late", 60.0)
+    made.look()
+    assert made.run("late").phase is RunPhase.RUNNING, "as nobody else could have its card"
+
+
+def test_a_card_that_two_classes_must_stay_on_is_one_card_to_those_between_them() -> None:
+    bound = [  # as they never spoke to us, neither can be asked to leave
+        core.on(core.job(name, 2000, priority=priority), core.share(2200), heard_at=None)
+        for name, priority in (("low", 0), ("high", 5))
+    ]
+    waiting = [
+        core.job(name, 2000, priority=priority, shareable=False)
+        for name, priority in (("least", 0), ("between", 3))
+    ]
+    view = core.view(*bound, *waiting, nodes=[node(2)])
+    plan = gpu_sharing(RULES)(view, core.NOW)
+    assert plan.placements.keys() == {"low", "high", "between"}
+
+
+FAULTY, AWAY = {"gpus": (replace(core.card(), fault="XID 79"),)}, {"ready": False}
+
+
+@pytest.mark.parametrize(
+    ("broken", "priority", "cards", "stays"),
+    [
+        pytest.param(FAULTY, 3, 1, False, id="a card with a fault, and a higher class waits"),
+        pytest.param(FAULTY, 0, 1, True, id="none of a higher class waits"),
+        pytest.param(FAULTY, 3, 2, True, id="there is another card for whoever waits"),
+        pytest.param(AWAY, 3, 1, True, id="it would not hear that it is asked"),
+    ],
+)
+def test_who_has_a_card_that_is_not_to_be_seen_leaves_the_others_for_a_higher_class(
+    broken: dict[str, Any], priority: int, cards: int, stays: bool
+) -> None:
+    gang = core.job("gang", 2000, gpus=2, priority=0)
+    gang = core.on(gang, core.share(2200), core.share(2200, node="n2"))
+    waiting = core.job("waiting", 2000, priority=priority, shareable=False)
+    nodes = [node(cards), replace(node(1, name="n2"), **broken)]
+    plan = gpu_sharing(RULES)(core.view(gang, waiting, nodes=nodes), core.NOW)
+    assert ("gang" in plan.placements) == stays
+    assert ("waiting" in plan.placements) == (cards == 2), "not before the other has left"
+
+
+def test_a_job_without_gpus_waits_for_a_node() -> None:
+    made = Town(node(1, ready=False), rules=RULES, policy=gpu_sharing(RULES))
+    made.look()
+    made.submit("cpu", gpus_min=0, gpus_max=0)
+    assert made.why("cpu") == "nodes (no node is ready)"
+
+
+def test_who_runs_on_a_node_that_is_away_is_not_in_the_way_of_others() -> None:
+    made = Town(node(1, name="here"), node(1, name="away"), rules=RULES, policy=gpu_sharing(RULES))
+    made.look()
+    for name in ("a", "b"):
+        made.submit(name, shareable=False, max_epochs=9)
+        trains(made, name, 60.0)
+    away = next(name for name in ("a", "b") if made.run(name).shares[0].node == "away")
+    here = "b" if away == "a" else "a"
+    made.nodes = (made.nodes[0], replace(made.nodes[1], ready=False))
+    made.look()
+    assert made.run(away).phase is made.run(here).phase is RunPhase.RUNNING
+
+
+def test_what_was_planned_before_makes_no_difference_to_a_plan() -> None:
+    rules = Rules(plan_every_seconds=60.0)
+    remembers = gpu_sharing(rules)
+    plans = []
+
+    def both(view: View, now: Time) -> Plan:
+        plans.append(remembers(view, now))
+        assert plans[-1] == gpu_sharing(rules)(view, now)
+        return plans[-1]
+
+    jobs = generated(8, seed=1, gpus=4, load=2.0)
+    Trial(jobs, nodes(2, 2), both, rules).run()
+    assert len(plans) > 50

@@ -1,0 +1,205 @@
+"""Where a run's output is, how it is read from either end, and how it is followed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler import run_logs as logs
+from scheduler.core.errors import NotFound
+from scheduler.core.model import JobId
+
+ID = JobId("123e4567-e89b-12d3-a456-426614174000")
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Append to the output of a rank of an attempt."""
+
+    def append(text: str | bytes, attempt: int = 1, rank: int = 0) -> Path:
+        path = logs.log_path(tmp_path, ID, attempt, rank)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as file:
+            file.write(text.encode() if isinstance(text, str) else text)
+        return path
+
+    return append
+
+
+def text(root: Path, lines: int) -> bytes:
+    found = logs.tail(logs.files(root, ID), lines)
+    return b"".join(data for file, start in found for data in logs.chunks(file, start))
+
+
+def test_files_come_in_the_order_of_attempts_and_ranks(tmp_path: Path, write: Write) -> None:
+    for attempt, rank in ((10, 0), (2, 1), (2, 0), (1, 10), (1, 9)):
+        write("x" * attempt, attempt, rank)
+    (tmp_path / ID / "attempt-1" / "notes.txt").write_text("not ours")
+    (tmp_path / ID / "attempt-x").mkdir()
+    assert [(file.name, file.size) for file in logs.files(tmp_path, ID)] == [
+        ("attempt-1/rank9.log", 1),
+        ("attempt-1/rank10.log", 1),
+        ("attempt-2/rank0.log", 2),
+        ("attempt-2/rank1.log", 2),
+        ("attempt-10/rank0.log", 10),
+    ]
+    assert [file.rank for file in logs.files(tmp_path, ID, attempt=2)] == [0, 1]
+    assert logs.files(tmp_path, ID, attempt=3) == []
+
+
+def test_a_job_without_output_has_no_files(tmp_path: Path) -> None:
+    assert logs.files(tmp_path, ID) == []
+    assert logs.tail([], 10) == []
+
+
+@pytest.mark.parametrize(
+    "job_id",
+    ["", "..", "../" + ID, ID + "/..", ID[:-1], ID + "\n", ID.replace("-", "/"), "*", "x" * 36],
+)
+def test_only_an_id_becomes_part_of_a_path(tmp_path: Path, job_id: str) -> None:
+    with pytest.raises(NotFound, match="is not the id of a job"):
+        logs.files(tmp_path, JobId(job_id))
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (0, b""),
+        (1, b"six"),
+        (2, b"five\nsix"),
+        (3, b"\nfive\nsix"),
+        (4, b"three\n\nfive\nsix"),
+        (6, b"one\ntwo\nthree\n\nfive\nsix"),
+        (100, b"one\ntwo\nthree\n\nfive\nsix"),
+    ],
+)
+def test_the_tail_goes_across_attempts(
+    tmp_path: Path, write: Write, lines: int, expected: bytes
+) -> None:
+    write("one\ntwo\n", attempt=1)
+    write("", attempt=2)
+    write("three\n\nfive\nsix", attempt=3)
+    assert text(tmp_path, lines) == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    parts=st.lists(st.lists(st.sampled_from([b"", b"a", b"bc" * 40_000]), max_size=6), max_size=3),
+    ends=st.booleans(),
+    lines=st.integers(0, 20),
+)
+def test_the_tail_is_the_last_lines(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[list[bytes]], ends: bool, lines: int
+) -> None:
+    root = tmp_path_factory.mktemp("logs")
+    everything: list[bytes] = []
+    for attempt, part in enumerate(parts, 1):
+        path = logs.log_path(root, ID, attempt, 0)
+        path.parent.mkdir(parents=True)
+        written = b"\n".join(part) + (b"\n" if ends and part else b"")
+        path.write_bytes(written)
+        everything += written.splitlines(keepends=True)
+    assert text(root, lines) == b"".join(everything[-lines:] if lines else [])
+
+
+def test_chunks_are_small_and_start_where_told(tmp_path: Path, write: Write) -> None:
+    written = bytes(range(256)) * 1000
+    write(written)
+    (file,) = logs.files(tmp_path, ID)
+    write(b"written later")
+    parts = list(logs.chunks(file, 1000))
+    assert b"".join(parts) == written[1000:]
+    assert max(map(len, parts)) <= logs.CHUNK_BYTES
+    assert list(logs.chunks(file, len(written))) == []
+    assert b"".join(logs.chunks(file, len(written) + 1)) == written, "it was another file"
+
+
+def test_following_gives_what_is_there_and_what_comes(tmp_path: Path, write: Write) -> None:
+    write("first\n")
+    over, heard = threading.Event(), bytearray()
+    for _file, data in logs.follow(tmp_path, ID, over.is_set, threading.Event()):
+        heard += data
+        match bytes(heard):
+            case b"first\n":
+                write("second\n")
+            case b"first\nsecond\n":
+                write("third\n", attempt=2)
+            case b"first\nsecond\nthird\n":
+                over.set()
+    assert bytes(heard) == b"first\nsecond\nthird\n"
+
+
+def test_the_last_words_are_heard_though_it_is_over(tmp_path: Path, write: Write) -> None:
+    def over() -> bool:
+        write("last words")
+        return True
+
+    heard = [data for _, data in logs.follow(tmp_path, ID, over, threading.Event())]
+    assert heard == [b"last words"]
+
+
+def test_following_goes_on_where_the_caller_is(tmp_path: Path, write: Write) -> None:
+    write("known, new")
+    write("all new", attempt=2)
+    have = {"attempt-1/rank0.log": 7}
+    heard = [
+        (file.name, data)
+        for file, data in logs.follow(tmp_path, ID, lambda: True, threading.Event(), have=have)
+    ]
+    assert heard == [("attempt-1/rank0.log", b"new"), ("attempt-2/rank0.log", b"all new")]
+
+
+def test_a_caller_who_leaves_is_not_followed(tmp_path: Path) -> None:
+    left = threading.Event()
+    left.set()
+    assert list(logs.follow(tmp_path, ID, lambda: False, left)) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "so"),
+    [
+        ("RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; ...)", True),
+        ("torch.cuda.OutOfMemoryError: CUDA out of memory.", True),
+        ("torch.OutOfMemoryError: HIP out of memory", True),
+        ("RuntimeError: CUDA error: out of memory", True),
+        ("CUDA_ERROR_OUT_OF_MEMORY: out of memory", True),
+        ("RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED", True),
+        ("CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", True),
+        ("ResourceExhaustedError: OOM when allocating tensor with shape[8192,8192]", True),
+        ("jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory", True),
+        ("thrust::system_error: cudaErrorMemoryAllocation", True),
+        ("mxnet.base.MXNetError: cudaMalloc retry failed: out of memory", True),
+        # More room on a GPU would not help these.
+        ("MemoryError", False),
+        ("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 GiB", False),
+        ("Killed", False),
+        ("OSError: [Errno 28] No space left on device", False),
+        ("", False),
+    ],
+)
+def test_the_end_of_an_output_tells_whether_a_gpu_was_too_small(
+    write: Write, said: str, so: bool
+) -> None:
+    path = write("epoch 1\n" * 20_000 + said + "\n" + "at line 1\n" * 1000)
+    assert logs.out_of_memory(path) == (said if so else "")
+
+
+def test_of_several_such_lines_the_last_is_told_and_not_more_of_it_than_one_reads(
+    write: Write,
+) -> None:
+    path = write("  CUDA out of memory, smaller batch\nCUDA out of memory. \xff" + "!" * 999 + "\n")
+    said = logs.out_of_memory(path)
+    assert said.startswith("CUDA out of memory. ")
+    assert len(said) == logs.LINE_MAX
+
+
+def test_what_it_survived_long_ago_does_not_count(write: Write) -> None:
+    path = write("CUDA out of memory, trying a smaller batch\n" + "epoch 1\n" * 20_000)
+    assert not logs.out_of_memory(path)
+    assert not logs.out_of_memory(path.with_name("none.log"))
