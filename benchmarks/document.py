@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.figures import ROOT
 from benchmarks.wanted import DAEMON, KUBERNETES, LIBRARY, OPTIMIZER, Figure
-from simulator.charts import compared
+from simulator.reports.charts import compared
 
 DOCUMENTS = ("docs/simulator.md", "docs/benchmarks.md", "docs/library.md")
 PLOTS = {

@@ -40,10 +40,10 @@ from scheduler.core.model import Fact, JobId, Rules
 from scheduler.core.ports import Step
 from scheduler.estimates.measurements import parse
 from scheduler.planning.policies.gpu_sharing import gpu_sharing
-from simulator.outcome import Result
 from simulator.simulate import cluster
-from simulator.trace import load
-from simulator.trial import Trial
+from simulator.traces.loader import load
+from simulator.trials.outcome import Result
+from simulator.trials.trial import Trial
 
 SLACK = 0.02
 CASES = (("t4", T4, (1, 2)), ("mixed", MIXED, (1,)))

@@ -52,8 +52,8 @@ from scheduler.outlook.prospect import Forecast, Interval
 from scheduler.planning.policies import POLICIES
 from simulator.generate import generated
 from simulator.simulate import cluster
-from simulator.trace import load
-from simulator.trial import Trial
+from simulator.traces.loader import load
+from simulator.trials.trial import Trial
 
 LOOK_SECONDS = 300.0  # without being asked, as the daemon does
 TELL_SECONDS = 1800.0

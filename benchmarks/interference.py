@@ -39,10 +39,10 @@ from scheduler.estimates.measurements import Bools, Floats, Integers
 from scheduler.planning.optimizer.menu import Menu
 from scheduler.planning.optimizer.pairing import Neighbours, shared
 from scheduler.planning.policies.gpu_sharing import gpu_sharing
-from simulator import tables
-from simulator.published import gavel_util
-from simulator.trial import Trial
-from simulator.truths import Pairs, TraceJob, Truth, speed_by_utilisation
+from simulator.traces import measured_tables as tables
+from simulator.traces.behaviour import Pairs, TraceJob, Truth, speed_by_utilisation
+from simulator.traces.published_formats import gavel_util
+from simulator.trials.trial import Trial
 from tests import milp
 
 EPOCH_SECONDS = 100.0

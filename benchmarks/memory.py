@@ -49,11 +49,11 @@ from scheduler.core.model import (
 )
 from scheduler.core.ports import Policy, Step
 from scheduler.planning.policies import POLICIES
-from simulator.outcome import Tally
 from simulator.simulate import cluster
-from simulator.traffic import Traffic
-from simulator.trial import NullStore
-from simulator.truths import SerialTruth, TraceJob
+from simulator.traces.behaviour import SerialTruth, TraceJob
+from simulator.trials.outcome import Tally
+from simulator.trials.trace_world import Traffic
+from simulator.trials.trial import NullStore
 
 CARDS = "16x4x16384:t4"
 RULES = Rules(plan_every_seconds=60.0)

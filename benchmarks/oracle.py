@@ -22,8 +22,8 @@ from time import process_time
 from benchmarks import figures
 from scheduler.core.model import Gpu, Node, Rules
 from scheduler.planning.policies import POLICIES
-from simulator.trace import TraceError, load
-from simulator.trial import Trial, sorted_out
+from simulator.traces.loader import TraceError, load
+from simulator.trials.trial import Trial, sorted_out
 from tests.oracle import Oracle
 
 CARD_MIB = 16_384

@@ -32,9 +32,9 @@ from scheduler.core.memory import cards, fewest_nodes, node_sizes
 from scheduler.core.model import Node, Rules
 from scheduler.planning.policies import NAMES, POLICIES
 from simulator.simulate import cluster
-from simulator.trace import TraceError, load
-from simulator.trial import Trial
-from simulator.truths import TraceJob
+from simulator.traces.behaviour import TraceJob
+from simulator.traces.loader import TraceError, load
+from simulator.trials.trial import Trial
 
 FIGURES = ("mean_h", "median_h", "p99_h", "makespan_h", "utilisation", "restarts_per_job")
 ASIDE = ("unfinished", "refused", "cpu_seconds", "alone_h")

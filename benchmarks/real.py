@@ -1,10 +1,10 @@
 """How far the simulator is from a real daemon: `python -m benchmarks.real --json`.
 
 Under each policy, a daemon with the default rules runs real trainings (real_train.py) on four
-pretended GPUs, on which they slow each other down. The simulator then plays the same jobs from
-what the daemon recorded: when they came, how long their epochs and pauses took, and what a run took
-besides (simulator/recorded.py). A plan hangs on moments, so they are played `--plays` times, with
-what a run takes besides its epochs from 0.9 to 1.1 of what was measured.
+pretended GPUs, on which they slow each other down. The simulator then plays the same jobs from what
+the daemon recorded: when they came, how long their epochs and pauses took, and what a run took
+besides (simulator/replays/recorded_jobs.py). A plan depends on moments, so they are played
+`--plays` times, with what a run takes besides its epochs from 0.9 to 1.1 of what was measured.
 
   POLICY.mean            mean completion time when played, by the real one, less 1: on average over
                          the plays; wanted: within 0.1
@@ -30,8 +30,8 @@ from benchmarks.figures import options, show
 from scheduler.core.model import Rules
 from scheduler.planning.policies import POLICIES
 from scheduler.v1 import scheduler_pb2
-from simulator.recorded import Site, site
-from simulator.trial import Trial
+from simulator.replays.recorded_jobs import Site, site
+from simulator.trials.trial import Trial
 from tests.support import Daemon
 
 TRAIN = Path(__file__).with_name("real_train.py")

@@ -13,8 +13,8 @@ from benchmarks.figures import measured, options, show
 from scheduler.core.model import Rules
 from scheduler.planning.policies import POLICIES
 from simulator.simulate import cluster
-from simulator.trace import load
-from simulator.trial import Trial
+from simulator.traces.loader import load
+from simulator.trials.trial import Trial
 
 PLAN_EVERY_SECONDS = 300.0
 

@@ -50,7 +50,7 @@ from scheduler.core.model import (
 )
 from scheduler.planning.policies import POLICIES
 from scheduler.store.writer import SqliteStore
-from simulator.trainings import pending
+from simulator.lives.training import pending
 
 TYPES = (("t4", 16_384, 0.2), ("rtx", 24_576, 0.25), ("a100", 40_960, 0.35), ("h100", 81_920, 0.2))
 NODE_GPUS = 8

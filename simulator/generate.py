@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from scheduler.core.model import Gpu, JobSpec
-from simulator import own
-from simulator.assumed import estimate_mib
-from simulator.truths import SerialTruth, TraceJob
+from simulator.traces import own_format as own
+from simulator.traces.assumptions import estimate_mib
+from simulator.traces.behaviour import SerialTruth, TraceJob
 
 KINDS = 12  # of training; jobs of one kind differ in length and size only
 USERS = 5

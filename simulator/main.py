@@ -11,7 +11,7 @@ from functools import partial
 
 import click
 
-from simulator.life import ADVICE, LIVED_UNDER, Report, live
+from simulator.lives.life import ADVICE, LIVED_UNDER, Report, live
 
 PROGRESS_EVERY_SECONDS = 2.0
 

@@ -14,13 +14,13 @@ from typing import NoReturn, TypeVar
 from scheduler.core.errors import ConfigError, Impossible, Rejected, Unavailable
 from scheduler.core.model import Gpu, Node, Rules
 from scheduler.planning.policies import POLICIES
-from simulator import report
-from simulator.page import page
 from simulator.progress import Bar
-from simulator.report import Study
-from simulator.study import Died, Task, studied
-from simulator.trial import sorted_out
-from simulator.truths import TraceJob
+from simulator.reports import report
+from simulator.reports.page import page
+from simulator.reports.report import Study
+from simulator.traces.behaviour import TraceJob
+from simulator.trials.study import Died, Task, studied
+from simulator.trials.trial import sorted_out
 
 _Value = TypeVar("_Value")
 
@@ -291,7 +291,7 @@ def _tell(said: str, options: argparse.Namespace) -> None:
 def _trace(
     options: argparse.Namespace, seed: int, nodes: Sequence[Node], rules: Rules
 ) -> list[TraceJob]:
-    from simulator.trace import load  # imports numpy, which takes longer than all the rest
+    from simulator.traces.loader import load  # imports numpy, which takes longer than all the rest
 
     smallest = min(gpu.memory_mib for node in nodes for gpu in node.gpus)
     jobs = load(options.trace, data=options.data, seed=seed, card_mib=smallest)[: options.limit]
@@ -312,7 +312,7 @@ def _replay(options: argparse.Namespace) -> int:
         raise UsageError("--report html: is of a trace; text or json here")
     if options.what_if:
         return _what_if(options)
-    from simulator import replay
+    from simulator.replays import replay
 
     if options.policy and len(options.policy) > 1:
         raise UsageError("--replay: by one --policy at a time")
@@ -323,7 +323,7 @@ def _replay(options: argparse.Namespace) -> int:
 
 
 def _what_if(options: argparse.Namespace) -> int:
-    from simulator import what_if  # imports numpy
+    from simulator.replays import what_if  # imports numpy
 
     if options.policy:
         raise UsageError(f"--policy: here that is --what_if policy={options.policy[0]}")

@@ -35,7 +35,7 @@ from scheduler.core.model import (
 )
 from scheduler.core.ports import Policy
 from scheduler.planning.policies.fifo_sharing import fifo_sharing
-from simulator.trainings import pending
+from simulator.lives.training import pending
 
 RULES = Rules()
 CAPACITY = 15872  # of a card made by `card`: 16384 less the 512 it reserves

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from simulator.truths import TraceJob
+from simulator.traces.behaviour import TraceJob
 
 LAS_THRESHOLD, ROUNDING = 18_000.0, 1e-3  # GPU-seconds
 RESTART_SECONDS = 20.0  # from a launch to its first epoch

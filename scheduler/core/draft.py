@@ -1,6 +1,6 @@
 """A view in the making: copies what a step changes, once, and keeps the books that hang on it.
 
-Only lifecycle.py and adopt.py make drafts. To everybody else a step is a function from one view
+Only evolve.py and adopt.py make drafts. To everybody else a step is a function from one view
 to the next: what was touched is part of its result.
 """
 

@@ -139,7 +139,7 @@ class Outcome(StrEnum):
 
 
 class Failure(StrEnum):
-    """Why a run ended badly. Each class has a budget of its own (see lifecycle.py)."""
+    """Why a run ended badly. Each class has a budget of its own (see evolve.py)."""
 
     ERROR = "error"  # the job's own: it exited with a code that is not 0
     OUT_OF_MEMORY = "out_of_memory"

@@ -1,7 +1,7 @@
 """Which GPUs there are on this machine: NVML's, or pretended ones; and who looks at them.
 
 Knows nothing of jobs. An agent runs in the daemon for the machine that this is on, and by itself on
-each node of a cluster, from where it reports (reporter.py).
+each node of a cluster, from where it reports (agent_command.py).
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Outlook:
         kept: Path | None = None,
     ) -> None:
         """`policy`: not the loop's own object, which is in use. `ended`: finds a job that is no
-        longer in the view. `by_memory`: see forecast.py. `kept`: see experience.py."""
+        longer in the view. `by_memory`: see forecast.py. `kept`: see calibration_file.py."""
         self._policy, self._rules, self._ended, self._by_memory = policy, rules, ended, by_memory
         self._kept = kept
         self._lock = threading.Lock()  # one asker at a time: the loop wants to get on

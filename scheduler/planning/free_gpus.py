@@ -1,5 +1,5 @@
 """The cards of one type that nobody is to have, node by node: which are free now, which soon, and
-on which nodes so many of them are best taken. Pure. Used by placing.py and moving.py."""
+on which nodes so many of them are best taken. Pure. Used by placement.py and relocation.py."""
 
 from __future__ import annotations
 

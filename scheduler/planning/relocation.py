@@ -1,5 +1,5 @@
 """Who moves elsewhere on his type, so that another one is on few nodes: small units, of one node
-each, those first whose restart costs least. Pure. Used by placing.py."""
+each, those first whose restart costs least. Pure. Used by placement.py."""
 
 from __future__ import annotations
 

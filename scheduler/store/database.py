@@ -1,6 +1,6 @@
 """The database file: made, opened, checked, and explained to a person when something is wrong.
 
-What is in it is the business of store.py (the writer) and reader.py.
+What is in it is the business of writer.py (the writer) and reader.py.
 """
 
 from __future__ import annotations

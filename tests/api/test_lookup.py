@@ -1,4 +1,4 @@
-"""When silence means something. (How jobs are found and listed: test_api.py.)"""
+"""When silence means something. (How jobs are found and listed: test_jobs.py.)"""
 
 from __future__ import annotations
 

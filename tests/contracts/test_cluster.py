@@ -18,7 +18,7 @@ import pytest
 
 from scheduler.access.identity import user_name
 from scheduler.core.model import Action, JobId, JobSpec, Launch, Observed, Pod, Remove, Share
-from simulator.world import World
+from simulator.lives.world import World
 from tests.clusters.machine import Machine, machine
 from tests.kube.cluster import Made, port, shared
 from tests.kube.kubelet import Kubelet

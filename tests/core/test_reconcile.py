@@ -34,7 +34,7 @@ def test_a_run_that_just_began_is_launched_with_all_it_needs_to_know() -> None:
 
 
 def test_a_launch_is_asked_for_again_after_a_look_that_does_not_show_it() -> None:
-    """Such a look lets the run come into its phase anew (lifecycle.py)."""
+    """Such a look lets the run come into its phase anew (evolve.py)."""
     assert [type(action) for action in asked(view(starting()))] == [Launch]
 
 

@@ -1,8 +1,8 @@
 """A world that fails the daemon: a full disk, one that is read-only, files cut short.
 
-What test_daemon.py shows of a start (a port or a folder in use, a truncated database or secret)
-is not repeated here. A clock that jumps is in test_inbox.py: nothing can set the clock of one
-process alone.
+What daemon/test_command.py shows of a start (a port or a folder in use, a truncated database or
+secret) is not repeated here. A clock that jumps is in test_inbox.py: nothing can set the clock of
+one process alone.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from scheduler.core.model import Plan, Rules
-from simulator.replay import replay
-from simulator.what_if import what_if
+from simulator.replays.replay import replay
+from simulator.replays.what_if import what_if
 from tests.e2e.conftest import Daemons, Gates, Train
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from simulator.own import read, write
-from simulator.replay import as_text, replay
-from simulator.truths import SerialTruth
+from simulator.replays.replay import as_text, replay
+from simulator.traces.behaviour import SerialTruth
+from simulator.traces.own_format import read, write
 from tests.e2e import test_s03_sharing as s03
 from tests.e2e import test_s04_memory as s04
 from tests.e2e import test_s05_elastic as s05

@@ -136,7 +136,7 @@ def test_of_the_oldest_images_two_fields_are_swapped() -> None:
 
 
 def heard(run: Run, *reports: Report, now: float = 100.0) -> Run:
-    """As lifecycle.py has it."""
+    """As evolve.py has it."""
     for told in reports:
         epoch = oldwire.next_epoch(told, run, now)
         if epoch is not None:

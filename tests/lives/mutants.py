@@ -485,7 +485,7 @@ MUTANTS = (
 # One life after the other, until one is not as it should be.
 PROGRAM = """
 import json, sys
-from simulator.life import live
+from simulator.lives.life import live
 policy, *seeds = sys.argv[1:]
 for lives, seed in enumerate(map(int, seeds), 1):
     if violation := live(seed, policy=policy).violation:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from simulator.life import LIVED_UNDER, live
+from simulator.lives.life import LIVED_UNDER, live
 from simulator.main import main
 from tests.lives.mutants import MUTANTS, copied
 

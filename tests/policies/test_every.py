@@ -14,7 +14,7 @@ from scheduler.core.model import Outcome, Rules, Run, RunPhase, View
 from scheduler.planning.placement import may_leave
 from scheduler.planning.policies import POLICIES
 from simulator.generate import generated
-from simulator.trial import Trial
+from simulator.trials.trial import Trial
 from tests.builders import CAPACITY, NOW, job, node, pod, view
 from tests.simulator.little import nodes
 from tests.test_properties import RULES, views

@@ -6,9 +6,9 @@ import random
 from collections import defaultdict
 
 from scheduler.core.model import JobId, JobSpec, Launch, Share
-from simulator.weather import FAIR, Weather
-from simulator.workload import Kind, Truth
-from simulator.world import World
+from simulator.lives.faults import FAIR, Weather
+from simulator.lives.workload import Kind, Truth
+from simulator.lives.world import World
 from tests import builders as core
 
 JOB = JobId("j")

@@ -10,8 +10,8 @@ from typing import Any
 from scheduler.core.memory import cards, need_mib
 from scheduler.core.model import Gpu, GpuKey, JobSpec, Node, Plan, Rules, Share, Time, View
 from scheduler.core.ports import Policy
-from simulator.trial import Trial
-from simulator.truths import TraceJob, Truth
+from simulator.traces.behaviour import TraceJob, Truth
+from simulator.trials.trial import Trial
 
 RULES = Rules(plan_every_seconds=0.0)
 

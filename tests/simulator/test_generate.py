@@ -9,11 +9,11 @@ from statistics import mean, stdev
 
 import pytest
 
-from simulator import own
 from simulator.generate import generated, main
-from simulator.own import DEFAULTS, NEEDED, read, write
-from simulator.tables import StepTimes
-from simulator.truths import MeasuredTruth, Pairs, TraceJob
+from simulator.traces import own_format as own
+from simulator.traces.behaviour import MeasuredTruth, Pairs, TraceJob
+from simulator.traces.measured_tables import StepTimes
+from simulator.traces.own_format import DEFAULTS, NEEDED, read, write
 
 ROOT = Path(__file__).parent.parent.parent
 SHIPPED = ROOT / "tests" / "traces" / "philly_200.csv"

@@ -1,12 +1,12 @@
 """A Kubernetes cluster: runs are pods, created and deleted by us, without anybody in between.
 
-What is there is what the server tells (kubewatch.py), and nothing else is remembered, except for
+What is there is what the server tells (watch.py), and nothing else is remembered, except for
 orders: launches and removals that were performed and of which the server has not told yet. An order
 goes when the server tells, so a daemon that starts anew knows as much as the one before it did.
 
 Nothing of what a request meets (refused, too many, silence) reaches the loop as an error: what can
-be tried again is, by a few threads (kubework.py); what cannot, or has been for too long, shows as a
-pod that has failed.
+be tried again is, by a few threads (work_queue.py); what cannot, or has been for too long, shows as
+a pod that has failed.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A thread follows each pod, up to a number; where there are more pods than that, each is caught up
 with every few seconds instead, but for those that are about to leave. Whatever ends a stream, the
-next one goes on exactly where it was (seams.py): after an error, a silence, a daemon's death.
+next one goes on exactly where it was (log_resume.py): after an error, a silence, a daemon's death.
 
 Beside each log lies the place to go on from, written only when what it speaks of is on the disk.
 It may be of a little earlier, never of later, than what the log has, and that is all a seam needs.

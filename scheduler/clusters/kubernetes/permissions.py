@@ -34,7 +34,7 @@ IN_NAMESPACE: Sequence[Rule] = (
     Rule("secrets", ("create", "update")),
     Rule("events", ("list",)),
 )
-# In the one that the settings name, whoever has others: see kubelease.py.
+# In the one that the settings name, whoever has others: see lease.py.
 FOR_THE_LEASE: Sequence[Rule] = (
     Rule("leases", ("get", "create", "update"), "coordination.k8s.io"),
 )

@@ -1,6 +1,6 @@
 """The embedded cluster: this machine's GPUs, and trainings as processes beside the daemon.
 
-What runs is kept by runners (runner.py) and told by files (runs.py), so that this object may come
+What runs is kept by runners (runner.py) and told by files (run.py), so that this object may come
 and go with the daemon. Here is what looks at them all, and what decides as whom a job runs.
 """
 

@@ -3,12 +3,12 @@
 Who comes first. Jobs are in classes, by priority; a class has all it can use before the next one
 has anything. Waiting lifts a job by one class for each 28 `ageing_seconds`, so that nobody
 starves: in the end it is above all that come after it. Within a class what a job gets is weighed by
-how little it has left to do (worth.py), and by how little its user has had of late.
+how little it has left to do (offer.py), and by how little its user has had of late.
 
 What each gets. The menu of a class is priced and chosen from (prices.py), single GPUs are shared
 where two get more out of one than one does (pairing.py), gangs that are left over join others of
-their size (joining.py), and the choice is placed on cards (placing.py). A run is moved only if what
-it gains pays for the restart, and never before it has finished an epoch where it is.
+their size (gang_sharing.py), and the choice is placed on cards (placement.py). A run is moved only
+if what it gains pays for the restart, and never before it has finished an epoch where it is.
 """
 
 from __future__ import annotations

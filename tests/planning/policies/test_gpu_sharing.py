@@ -20,7 +20,7 @@ from scheduler.core.model import (
 )
 from scheduler.planning.policies.gpu_sharing import gpu_sharing
 from simulator.generate import generated
-from simulator.trial import Trial
+from simulator.trials.trial import Trial
 from tests import builders as core
 from tests.builders import Town, node
 from tests.simulator.little import nodes

@@ -1,0 +1,1 @@
+"""Random lives of a daemon under faults, and the checkers that know the truth."""

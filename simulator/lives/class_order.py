@@ -1,0 +1,268 @@
+"""What is asked of `gpu_sharing`, and of nobody else: who comes first, and what a move is for."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from scheduler.core.adopt import lingers, stoppable
+from scheduler.core.memory import cards, need_mib
+from scheduler.core.model import Gpu, GpuKey, Job, JobId, Reason, Rules, Run, RunPhase, Time, View
+from scheduler.estimates.measurements import parse
+from scheduler.estimates.speed import Config, estimate
+from simulator.lives.checkers import Checker, RuleChecker
+from simulator.lives.estimate_checkers import SETTLED_SECONDS
+from simulator.lives.fairness import planned, startable_now
+from simulator.lives.world import World
+
+PATIENCE = 28  # times `ageing_seconds`: waiting so long is worth a class
+NAME = re.compile(r"job-\d+")
+ASKED = "to stop at the end of an epoch"
+COUNTED, FREE = re.compile(r"there are (\d+)"), re.compile(r"free now: (\d+)")
+MOVED = re.compile(r"moved from (\d+) GPUs? to (\d+)")
+
+
+def sharing(world: World, rules: Rules) -> list[Checker]:
+    return [
+        Words(world, rules),
+        Classes(world, rules),
+        Moves(world, rules),
+        Room(world, rules),
+        Starvation(world, rules),
+    ]
+
+
+class Words(RuleChecker):
+    """What is told of why a job waits is true in its words: its names and its numbers."""
+
+    def stepped(self, before: View, after: View) -> None:
+        if not planned(before, after):
+            return
+        known = cards(after.nodes)
+        for job in after.jobs.values():
+            if job.waiting and (why := after.why.get(job.id)):
+                true = job.held == (why.kind == "held") and self._true(job, why, after, known)
+                self.require(true, job, "is told:", why)
+
+    def _true(self, job: Job, why: Reason, view: View, known: dict[GpuKey, Gpu]) -> bool:
+        words = why.detail
+        large = [key for key, gpu in known.items() if self._need(job, gpu) <= gpu.capacity_mib]
+        match why.kind:
+            case "turn":
+                named = [view.jobs.get(name) for name in _named(words)]
+                return bool(named) and all(other and not other.outcome for other in named)
+            case "stopping":
+                first, _, rest = words.rpartition(ASKED)
+                asked, gone = _named(first), _named(rest)
+                left = bool(asked or gone) or lingers(job, view.pods)
+                return left and asked <= view.stopping and all(_over(id, view) for id in gone)
+            case "gpus" if found := COUNTED.search(words):
+                return len(large) == int(found[1]) < job.spec.gpus_min
+            case "gpus" if found := FREE.search(words):
+                free = [key for key in large if not view.held.get(key)]
+                return len(free) == int(found[1]) < job.spec.gpus_min
+            case "memory":
+                there = {key for name in _named(words) for key in _keys(view.jobs.get(name))}
+                return not any(self._fits(job, key, view, known) for key in there or known)
+        return True
+
+    def _need(self, job: Job, gpu: Gpu) -> int:
+        return need_mib(job, gpu, self.rules)
+
+    def _fits(self, job: Job, key: GpuKey, view: View, known: dict[GpuKey, Gpu]) -> bool:
+        gpu = known.get(key)
+        held = sum(view.held.get(key, {}).values())
+        return gpu is not None and self._need(job, gpu) <= gpu.capacity_mib - held
+
+
+def _named(words: str) -> set[JobId]:
+    return {JobId(name) for name in NAME.findall(words)}
+
+
+def _keys(job: Job | None) -> set[GpuKey]:
+    return {share.key for share in job.run.shares} if job and job.run else set()
+
+
+def _over(job_id: JobId, view: View) -> bool:
+    """Whether what is left of it on cards is about to go."""
+    job = view.jobs.get(job_id)
+    if job is None or job.cancelled:
+        return True
+    runs = {run for held in view.held.values() for run in held if run[0] == job_id}
+    return any(not (job.run and job.run.attempt == attempt) for _, attempt in runs)
+
+
+class Classes(RuleChecker):
+    """A class has all that it can use before the next has anything."""
+
+    def stepped(self, before: View, after: View) -> None:
+        if not planned(before, after):
+            return
+        known = cards(after.nodes)
+        for job in after.jobs.values():
+            why = after.why.get(job.id)
+            if why and why.kind in ("gpus", "turn") and startable_now(job, after):
+                below = list(self._below(job, after, known))
+                enough = len(below) >= job.spec.gpus_min
+                self.require(not enough, job, why, "though lower classes have", below)
+
+    def _below(self, job: Job, view: View, known: dict[GpuKey, Gpu]) -> Iterator[GpuKey]:
+        """Cards on which only lower classes run, who have just begun or could be asked to leave."""
+        own = self.number(job, view.at)
+        for key, gpu in known.items():
+            runs = view.held.get(key, {})
+            if runs and need_mib(job, gpu, self.rules) <= gpu.capacity_mib:
+                holders = [view.jobs.get(id) for id, _ in runs]
+                if all(
+                    other and self.number(other, view.at) < own and _had_the_choice(other, view)
+                    for other in holders
+                ):
+                    yield key
+
+    def number(self, job: Job, now: Time) -> float:
+        waited = now - job.submitted_at - job.ran_seconds
+        if job.run:
+            waited -= now - job.run.started_at
+        return job.priority + waited // (PATIENCE * self.rules.ageing_seconds)
+
+
+def _had_the_choice(job: Job, view: View) -> bool:
+    """Whether the newest plan could have left it without what it has."""
+    run = job.run
+    if run is None or run.phase is RunPhase.STOPPING:
+        return False
+    return run.started_at == view.at or can_be_asked(run, view)
+
+
+def can_be_asked(run: Run, view: View) -> bool:
+    """To stop at the end of an epoch, without loss. What is on a node out of reach, if only in
+    part, may never hear of it: it would be killed in the end, and the epoch be lost."""
+    reached = {node.name for node in view.nodes if node.ready}
+    hears = run.heard_at is not None and all(share.node in reached for share in run.shares)
+    return run.phase is RunPhase.RUNNING and hears and stoppable(run)
+
+
+class Moves(RuleChecker):
+    """No move follows another without a finished epoch in between, and each pays for itself."""
+
+    def stepped(self, before: View, after: View) -> None:
+        for job_id in sorted(after.stopping - before.stopping):
+            job = after.jobs[job_id]
+            run = job.run
+            if run is None or job.cancelled:
+                continue
+            if run.stop_reason.startswith("moved"):
+                self.require(job.epochs_done > run.epochs_before, job, "has finished no epoch")
+            if found := MOVED.match(run.stop_reason):
+                self._pays(job, run, int(found[1]), int(found[2]), after)
+            if run.stop_reason.startswith("preempted"):
+                others = [other for other in _jobs(after) if other is not job]
+                wanted = any(_wants(other, after) or _share(job, other) for other in others)
+                self.require(wanted, job, "leaves for nobody")
+
+    def _pays(self, job: Job, run: Run, here: int, there: int, view: View) -> None:
+        """By what is believed of it, and that it is believed of others."""
+        if there < here:
+            wanted = any(other is not job and _wants(other, view) for other in _jobs(view))
+            self.require(wanted, job, "is to have less for nobody")
+            return
+        known = cards(view.nodes)
+        gpu = known.get(run.shares[0].key)
+        if gpu is not None:
+            sizes = Counter(node for node, _ in known)
+            nodes = -(-there // max(sizes.values()))
+            place = parse(run.placement)
+            configs = [Config(*place)] if place else []
+            configs += [Config(gpu.type, there, nodes)]
+            jobs = [other for other in _jobs(view) if other.outcome is None]
+            seconds = estimate(jobs, view.kinds, configs)[jobs.index(job)]
+            saved = (job.max_epochs - job.epochs_done) * float(seconds[0] - seconds[-1])
+            costs = job.restart_seconds or self.rules.restart_seconds
+            self.require(saved > costs, job, "is to gain", saved, "s by a restart of", costs)
+
+
+def _jobs(view: View) -> Iterator[Job]:
+    yield from view.jobs.values()
+
+
+def _share(job: Job, other: Job) -> bool:
+    """Whether they run on a card together: one may be faster without the other."""
+    return not _keys(job).isdisjoint(_keys(other))
+
+
+def _wants(job: Job, view: View) -> bool:
+    """Whether it could do with cards that others leave."""
+    if job.outcome or job.cancelled or job.held:
+        return False
+    begins = job.run is not None and job.run.started_at == view.at
+    return job.waiting or begins or job.id in view.stopping
+
+
+class Room(RuleChecker):
+    """Where those on a card were measured to need more than it has, somebody is asked to leave."""
+
+    def stepped(self, before: View, after: View) -> None:
+        if not planned(before, after):
+            return
+        for key, gpu in cards(after.nodes).items():
+            holders = [
+                job
+                for id, attempt in after.held.get(key, {})
+                if (job := after.jobs.get(id)) and job.run and job.run.attempt == attempt
+            ]
+            needs = sum(need_mib(job, gpu, self.rules) for job in holders)
+            if needs > gpu.capacity_mib:
+                leaves = any(job.id in after.stopping for job in holders)
+                asked = [job for job in holders if job.run and can_be_asked(job.run, after)]
+                self.require(leaves or not asked, key, needs, "of", gpu.capacity_mib, *holders)
+
+
+class Starvation(RuleChecker):
+    """A job waits only for those that may come before it: who had been submitted, the time that
+    they ran apart, before it or within (the difference in priority + 1) x PATIENCE x
+    `ageing_seconds` after it. As long as none of them is on the cards that it needs, and whoever is
+    can be asked to leave, it starts within one notice."""
+
+    def __init__(self, world: World, rules: Rules) -> None:
+        super().__init__(world, rules)
+        self.since: dict[JobId, Time] = {}  # it was last kept waiting by one of those
+
+    def stepped(self, before: View, after: View) -> None:
+        healed_at = self.world.healed_at
+        if healed_at is None or self.world.time < healed_at + SETTLED_SECONDS:
+            return
+        known = cards(after.nodes)
+        waiting = [job for job in after.jobs.values() if startable_now(job, after)]
+        since = {job.id: self.since.get(job.id, after.at) for job in waiting}
+        for job in waiting:
+            if self._kept_waiting(job, after, known):
+                since[job.id] = after.at
+            most = self.rules.stop_grace_seconds + SETTLED_SECONDS
+            late = after.at - since[job.id]
+            self.require(late <= most, job, "starves for", late, "s,", after.why.get(job.id))
+        self.since = since
+
+    def _kept_waiting(self, job: Job, view: View, known: dict[GpuKey, Gpu]) -> bool:
+        """By those before it, by those that cannot be asked, or because it can never have what it
+        needs."""
+        left = 0
+        for key, gpu in known.items():
+            if need_mib(job, gpu, self.rules) > gpu.capacity_mib:
+                continue
+            left += not any(
+                self._in_the_way(view.jobs.get(id), job, view) for id, _ in view.held.get(key, {})
+            )
+        return left < max(1, job.spec.gpus_min)
+
+    def _in_the_way(self, other: Job | None, job: Job, view: View) -> bool:
+        if other is None or other.run is None:
+            return False  # its pods are about to go
+        asked = other.run.phase is RunPhase.STOPPING or can_be_asked(other.run, view)
+        return self.before(other, job) or not asked
+
+    def before(self, other: Job, job: Job) -> bool:
+        """Whether it may ever be in a higher class, or in the same."""
+        step = PATIENCE * self.rules.ageing_seconds
+        later = (other.submitted_at + other.ran_seconds) - (job.submitted_at + job.ran_seconds)
+        return later < (other.priority - job.priority + 1) * step

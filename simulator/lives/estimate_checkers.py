@@ -1,0 +1,88 @@
+"""What has been learned, held against the truth: how long epochs take, and who has had how much."""
+
+from __future__ import annotations
+
+import math
+
+from scheduler.core.learning import EPOCHS_REMEMBERED
+from scheduler.core.model import Job, Measured, Rules, Time, Used, View
+from scheduler.estimates.measurements import parse
+from simulator.lives.checkers import Checker, changed
+from simulator.lives.world import World
+
+# What an epoch may be off: nobody hears at once that a neighbour has begun, or is gone.
+OFF, OFF_SECONDS = 0.1, 4.0
+SETTLED_SECONDS = 60.0  # after the last fault nothing is on its way any more that is of before it
+
+
+class Lessons(Checker):
+    """An epoch that counts was of one situation only, and not the first of a run."""
+
+    def stepped(self, before: View, after: View) -> None:
+        for job, old in changed(before, after):
+            if job.measured is old.measured:
+                continue
+            known = {(m.placement, m.beside): m for m in old.measured}
+            for measured in job.measured:
+                was = known.get((measured.placement, measured.beside))
+                if measured != was:
+                    self._learned(job, was, measured)
+
+    def _learned(self, job: Job, was: Measured | None, now: Measured) -> None:
+        seconds = _newest(was, now)
+        sane = math.isfinite(seconds) and 0.0 < seconds <= self.world.time
+        self.require(sane, job, "is believed to take", seconds, "s for an epoch")
+        healed_at = self.world.healed_at
+        calm = healed_at is not None and self.world.time - seconds > healed_at + SETTLED_SECONDS
+        if now.epochs and calm:
+            truths = self.world.truths
+            place = parse(now.placement)
+            beside = [truths[other] for other in now.beside]
+            truly = truths[job.id].seconds(place[1] if place else 0, beside)
+            near = abs(seconds - truly) <= OFF * truly + OFF_SECONDS
+            self.require(near, job, "is believed to take", seconds, "s, truly:", truly, now)
+
+
+def _newest(was: Measured | None, now: Measured) -> float:
+    """The epoch by which the mean has come to be what it is."""
+    if was is None or not was.epochs:
+        return now.seconds
+    weight = min(was.epochs + 1, EPOCHS_REMEMBERED)
+    return was.seconds + weight * (now.seconds - was.seconds)
+
+
+class Accounts(Checker):
+    """Each user is charged the GPU time of runs that are over, and it is forgotten by halves."""
+
+    def __init__(self, world: World, rules: Rules) -> None:
+        super().__init__(world)
+        self.half_life = rules.fairness_half_life_seconds
+        self.had: dict[str, tuple[float, Time]] = {}
+
+    def stepped(self, before: View, after: View) -> None:
+        users = set[str]()
+        for job, old in changed(before, after):
+            if old.run and not (job.run and job.run.attempt == old.run.attempt):
+                seconds = (after.at - old.run.started_at) * len(old.run.shares)
+                had = self._had(job.spec.user, after.at)
+                self.had[job.spec.user] = (had + seconds, after.at)
+                users.add(job.spec.user)
+        for user in sorted(users):
+            self._charged(user, after)
+
+    def _charged(self, user: str, view: View) -> None:
+        used, had = view.used.get(user, Used()), self._had(user, view.at)
+        charged = used.gpu_seconds * self._decay(view.at - used.at)
+        same = math.isclose(charged, had, rel_tol=1e-6, abs_tol=1e-6)
+        self.require(same, user, "is charged", charged, "GPU seconds, and had", had)
+
+    def restarted(self, loaded: View) -> None:
+        # What was committed last, the witness may not have seen.
+        self.had |= {user: (used.gpu_seconds, used.at) for user, used in loaded.used.items()}
+
+    def _had(self, user: str, now: Time) -> float:
+        seconds, at = self.had.get(user, (0.0, now))
+        return seconds * self._decay(now - at)
+
+    def _decay(self, seconds: float) -> float:
+        return math.exp2(-seconds / self.half_life)

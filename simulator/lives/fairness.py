@@ -1,0 +1,158 @@
+"""What is asked of an honest policy: to stop nobody for nothing, to tell truly why jobs wait. (And
+what would change it: advice.py.)"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from scheduler.core.adopt import lingers
+from scheduler.core.evolve import lost_gpu
+from scheduler.core.memory import cards, need_mib
+from scheduler.core.model import Gpu, GpuKey, Job, Rules, Run, Time, View
+from scheduler.outlook.remedies import startable
+from simulator.lives.checkers import Checker, RuleChecker
+from simulator.lives.observed_memory import OVER
+from simulator.lives.world import World
+
+
+def fairness(world: World, policy: str, rules: Rules) -> list[Checker]:
+    reasons = Reasons(world, rules, by_memory=policy == "fifo_sharing")
+    return [Economy(world, rules), reasons] if policy == "fifo_sharing" else [reasons]
+
+
+class Economy(RuleChecker):
+    """No run is stopped for nothing."""
+
+    def stepped(self, before: View, after: View) -> None:
+        for job_id in sorted(after.stopping - before.stopping):
+            job = after.jobs[job_id]
+            old = before.jobs.get(job_id)
+            if job.cancelled or job.held or job.run is None or (old and old.run is None):
+                continue
+            if job.run.stop_reason.startswith(OVER) or lost_gpu(job.run, after.nodes):
+                continue  # see observed_memory.py
+            why = self._wanted(job, after) or self._grown(job.run, after)
+            self.require(why, job, "was stopped for nothing")
+
+    def _wanted(self, job: Job, view: View) -> bool:
+        """Whether a job of higher priority waits that cannot have what is free: because it does not
+        fit there, or because that is kept for somebody who needs more."""
+        free = _free(view, self.rules)
+        waiting = [other for other in view.jobs.values() if _startable(other, view.at)]
+        unfit = [other for other in waiting if not _fits(other, free, view, self.rules)]
+        return bool(unfit) and any(other.priority > job.priority for other in waiting)
+
+    def _grown(self, run: Run, view: View) -> bool:
+        """Whether those on one of its GPUs need more than there is."""
+        known = cards(view.nodes)
+        return any(
+            sum(_needs(view, key, known[key], self.rules)) > known[key].capacity_mib
+            for key in (share.key for share in run.shares)
+            if key in known
+        )
+
+
+class Reasons(RuleChecker):
+    """Every job that waits is told why, and it is true."""
+
+    def __init__(self, world: World, rules: Rules, by_memory: bool) -> None:
+        """`by_memory`: whether the policy has jobs share cards as long as there is memory; else
+        it may well have reasons not to."""
+        super().__init__(world, rules)
+        self.by_memory = by_memory
+
+    def stepped(self, before: View, after: View) -> None:
+        if not planned(before, after):
+            return
+        free = _free(after, self.rules)
+        for job in after.jobs.values():
+            if job.waiting:
+                why = after.why.get(job.id)
+                self.require(why is not None, job, "is not told why it waits")
+                if why is not None:
+                    self.require(self._true(job, why.kind, free, after), job, "waits for", why)
+
+    def _true(self, job: Job, kind: str, free: Mapping[GpuKey, int], view: View) -> bool:
+        if self.by_memory:
+            fits = _fits(job, free, view, self.rules)
+        else:
+            fits = _fits_alone(job, view, self.rules)
+        others = [other for other in view.jobs.values() if other is not job]
+        match kind:
+            case "held":
+                return job.held
+            case "backoff":
+                return job.eligible_at > view.at
+            case "nodes":
+                return not any(node.ready for node in view.nodes)
+            case "turn":  # what it could have had may have gone to one that delays nobody
+                given = any(other.run and other.run.started_at == view.at for other in others)
+                return (fits or given) and any(self._first(other, view.at) for other in others)
+            case "memory" | "gpus":
+                return not fits
+            case "stopping":
+                leaving = bool(view.stopping) or _leaving(view)
+                return leaving or not fits or lingers(job, view.pods)
+        return False
+
+    def _first(self, other: Job, now: Time) -> bool:
+        """Whether something may be kept for this one: also for a run that is to be elsewhere."""
+        return _startable(other, now) or (not self.by_memory and other.outcome is None)
+
+
+def planned(before: View, after: View) -> bool:
+    """Whether there are reasons of this step, not soon to be replaced."""
+    return after.planned_at == after.at != before.planned_at and not after.stale
+
+
+def startable_now(job: Job, view: View) -> bool:
+    """Whether it is for want of GPUs that it waits."""
+    return startable(job, view.at) and not lingers(job, view.pods)
+
+
+def _leaving(view: View) -> bool:
+    """Whether there are pods of a run that nobody believes in any more: they are about to go."""
+    runs = {run for held in view.held.values() for run in held}
+    live = {(job.id, job.run.attempt) for job in view.jobs.values() if job.run}
+    return not runs <= live
+
+
+def _startable(job: Job, now: Time) -> bool:
+    return job.waiting and not job.held and job.eligible_at <= now
+
+
+def _needs(view: View, key: GpuKey, gpu: Gpu, rules: Rules) -> list[int]:
+    """What each holder of a GPU takes of it, or was measured to need."""
+    needs = []
+    for (job_id, attempt), mib in view.held.get(key, {}).items():
+        job = view.jobs.get(job_id)
+        if job and job.run and job.run.attempt == attempt:
+            mib = max(mib, min(need_mib(job, gpu, rules), gpu.capacity_mib))
+        needs.append(mib)
+    return needs
+
+
+def _free(view: View, rules: Rules) -> dict[GpuKey, int]:
+    return {
+        key: gpu.capacity_mib - sum(_needs(view, key, gpu, rules))
+        for key, gpu in cards(view.nodes).items()
+    }
+
+
+def _fits_alone(job: Job, view: View, rules: Rules) -> bool:
+    """Whether there are as many cards of one type as it needs, and nobody on them."""
+    free: dict[str, int] = {}
+    for key, gpu in cards(view.nodes).items():
+        if not view.held.get(key) and need_mib(job, gpu, rules) <= gpu.capacity_mib:
+            free[gpu.type] = free.get(gpu.type, 0) + 1
+    return job.spec.gpus_min <= max(free.values(), default=0)
+
+
+def _fits(job: Job, free: Mapping[GpuKey, int], view: View, rules: Rules) -> bool:
+    """Whether there is room for it as it is, on cards of one type."""
+    known = cards(view.nodes)
+    room: dict[str, int] = {}
+    for key, mib in free.items():
+        if need_mib(job, known[key], rules) <= mib:
+            room[known[key].type] = room.get(known[key].type, 0) + 1
+    return job.spec.gpus_min <= max(room.values(), default=0)

@@ -1,0 +1,344 @@
+"""One seed, one life of the scheduler: bad weather first (safety), then fair weather (liveness)."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+
+import msgspec
+
+from scheduler.core.errors import InvariantError, Unavailable
+from scheduler.core.loop import Scheduler
+from scheduler.core.memory import cards, need_mib
+from scheduler.core.model import (
+    Fact,
+    Job,
+    JobId,
+    Node,
+    Plan,
+    Rules,
+    Share,
+    Time,
+    View,
+)
+from scheduler.core.ports import Policy, Step
+from scheduler.planning.policies import POLICIES
+from scheduler.store.journal import Decider
+from scheduler.store.writer import SqliteStore
+from simulator.lives.advice import Remedies
+from simulator.lives.checkers import Violation, checkers, unfinished
+from simulator.lives.class_order import sharing
+from simulator.lives.estimate_checkers import Accounts, Lessons
+from simulator.lives.fairness import fairness
+from simulator.lives.faults import FAIR, Crash, Weather, drawn, with_cards, with_refusals
+from simulator.lives.observed_memory import watching
+from simulator.lives.owners import Owner
+from simulator.lives.workload import Truth, drawn_jobs, drawn_nodes
+from simulator.lives.world import World
+
+LIVED_UNDER = ("fifo_sharing", "gpu_sharing")  # policies
+LIVES = (3, 2)  # of each: one of the second takes as long as twelve of the first
+ADVICE = ("some", "all")
+STEPS_MAX = 20_000  # far more than any life needs that gets on
+
+
+@dataclass(frozen=True)
+class Options:
+    """All that a seed decides before anything happens."""
+
+    seed: int
+    weather: Weather
+    rules: Rules
+    nodes: tuple[Node, ...]
+    truths: tuple[Truth, ...]
+    safety_seconds: float
+    look_every_seconds: float
+    lag_seconds: float
+    keeps_dead: bool
+    policy: str
+    agents: bool  # somebody sees what processes take of cards
+
+    def lines(self) -> list[str]:
+        lines = [f"seed {self.seed}"]
+        for part in (self.weather, self.rules):
+            values = (f"{f.name}={getattr(part, f.name)!r}" for f in fields(part))
+            lines.append(f"{type(part).__name__}: {' '.join(values)}")
+        lines += [str(node) for node in self.nodes]
+        lines += [str(truth) for truth in self.truths]
+        lines.append(
+            f"safety_seconds={self.safety_seconds} look_every_seconds={self.look_every_seconds}"
+            f" lag_seconds={self.lag_seconds} keeps_dead={self.keeps_dead} policy={self.policy}"
+            f" agents={self.agents}"
+        )
+        return lines
+
+
+@dataclass(frozen=True)
+class Report:
+    seed: int
+    steps: int
+    crashes: int
+    virtual_seconds: float
+    fingerprint: str
+    violation: str = ""
+    seconds: float = field(default=0.0, compare=False)  # that it took to simulate
+
+
+def drawn_options(seed: int, jobs: int, rng: random.Random, policy: str | None = None) -> Options:
+    nodes = drawn_nodes(rng)
+    margin_mib = rng.choice([0, 200])
+    return Options(
+        seed=seed,
+        weather=with_refusals(
+            with_cards(drawn(rng), random.Random(f"cards {seed}")),
+            random.Random(f"refusals {seed}"),
+        ),
+        rules=Rules(
+            plan_every_seconds=rng.choice([0.0, 1.0, 5.0]),
+            stop_grace_seconds=rng.choice([60.0, 300.0]),
+            memory_margin_mib=margin_mib,
+            backoff_max_seconds=60.0,
+            ageing_seconds=rng.choice([10.0, 100.0, 1000.0, 21600.0]),
+            remember_seconds=rng.choice([0.0, 60.0]),
+            fairness_half_life_seconds=rng.choice([300.0, 3600.0, 7 * 86400.0]),
+        ),
+        nodes=tuple(nodes),
+        truths=tuple(drawn_jobs(rng, rng.randint(max(1, jobs // 2), jobs), nodes, margin_mib)),
+        safety_seconds=rng.uniform(100.0, 900.0),
+        look_every_seconds=rng.choice([30.0, 60.0, 120.0]),
+        lag_seconds=rng.choice([0.0, 0.5, 3.0]),
+        keeps_dead=rng.random() < 0.5,
+        # Of a chance of its own, so that all else is as it was before there was a choice.
+        policy=policy or random.Random(f"policy {seed}").choices(LIVED_UNDER, LIVES)[0],
+        agents=random.Random(f"agents {seed}").random() < 0.6,
+    )
+
+
+def live(
+    seed: int,
+    jobs: int = 10,
+    tell: Callable[[str], None] | None = None,
+    policy: str | None = None,
+    advice: str = ADVICE[0],
+) -> Report:
+    """One whole life. `tell` hears the options first, and then each fact. `policy`: None: drawn.
+    `advice`: of which waiting jobs it is checked what would let them start."""
+    started = time.perf_counter()
+    rng = random.Random(seed)
+    options = drawn_options(seed, jobs, rng, policy)
+    if tell:
+        for line in options.lines():
+            tell(line)
+    life = Life(options, rng, tell, advice)
+    try:
+        life.run()
+        violation = ""
+    except (Violation, InvariantError) as error:
+        violation = str(error) if isinstance(error, Violation) else f"Invariants: {error}"
+    except Exception as error:  # noqa: BLE001 - whatever ends the daemon is found here
+        violation = f"Exception: {type(error).__name__}: {error}"
+    return Report(
+        seed,
+        life.steps,
+        life.crashes,
+        life.world.time,
+        life.fingerprint.hexdigest(),
+        violation,
+        time.perf_counter() - started,
+    )
+
+
+class Life:
+    def __init__(
+        self,
+        options: Options,
+        rng: random.Random,
+        tell: Callable[[str], None] | None,
+        advice: str = ADVICE[0],
+    ) -> None:
+        self.options, self.tell = options, tell
+        truths = {truth.job_id: truth for truth in options.truths}
+        self.world = World(
+            rng,
+            options.weather,
+            options.nodes,
+            truths,
+            options.look_every_seconds,
+            options.lag_seconds,
+            options.keeps_dead,
+            options.agents,
+        )
+        self.owners = {truth.job_id: Owner(self.world, truth) for truth in options.truths}
+        self.fingerprint = hashlib.sha256()
+        self.steps = self.crashes = 0
+        honest = options.weather.honest
+        self.policy = POLICIES[options.policy](options.rules)
+        if not honest:
+            self.policy = Whims(self.policy, self.world, options.rules)
+        decider = Decider(options.policy, options.rules)
+        self.store = Recorder(self.world, self._record, decider)
+        self.scheduler = self._new_scheduler()
+        self.world.read = lambda: self.scheduler.view
+        self.world.witnesses = checkers(self.world, self.owners)
+        self.world.witnesses += watching(self.world)
+        self.world.witnesses += [Lessons(self.world), Accounts(self.world, options.rules)]
+        if honest:
+            self.world.witnesses += fairness(self.world, options.policy, options.rules)
+            asked = POLICIES[options.policy](options.rules)
+            self.world.witnesses += [Remedies(self.world, asked, options.rules, advice == "all")]
+            if options.policy == "gpu_sharing":
+                self.world.witnesses += sharing(self.world, options.rules)
+
+    def run(self) -> None:
+        self.world.after(self.options.safety_seconds, self.world.heal)
+        bound = self.options.safety_seconds + seconds_to_end(self.options)
+        while not self._over():
+            self._step()
+            if self.world.time > bound or self.steps > STEPS_MAX:
+                left = "; ".join(unfinished(tuple(self.owners), self.world))
+                raise Violation(f"Liveness: not over {self.world.time:.0f} s, {left}")
+        for witness in self.world.witnesses:
+            witness.ended()
+
+    def _step(self) -> None:
+        self.steps += 1
+        before = self.scheduler.view
+        try:
+            self.scheduler.step()
+        except Crash:
+            self._restart()
+            return
+        except Unavailable:
+            if not self.world.disk_full:
+                raise
+            self._restart()
+            return
+        after = self.scheduler.view
+        for witness in self.world.witnesses:
+            witness.stepped(before, after)
+
+    def _restart(self) -> None:
+        """A crash needs no process: another scheduler, on the same store and world."""
+        self.crashes += 1
+        self.world.kill_daemon()
+        self.world.start_daemon()
+        self.scheduler = self._new_scheduler()
+        for witness in self.world.witnesses:
+            witness.restarted(self.scheduler.view)
+
+    def _new_scheduler(self) -> Scheduler:
+        return Scheduler(self.world, self.store, self.world, self.policy, self.options.rules)
+
+    def _over(self) -> bool:
+        stored = self.world.stored
+        return (
+            self.world.weather is FAIR
+            and not self.world.runs
+            and all(owner.settled for owner in self.owners.values())
+            and all(id in stored and stored[id].outcome for id in self.owners)
+        )
+
+    def _record(self, facts: Sequence[Fact]) -> None:
+        for fact in facts:
+            self.fingerprint.update(repr(fact).encode())
+            if self.tell:
+                data = " ".join(f"{key}={value}" for key, value in fact.data.items())
+                who = f"{fact.job_id} {fact.attempt or ''}"
+                self.tell(f"{fact.at:10.2f} {fact.kind:18} {who:10} {data}")
+
+
+class Recorder:
+    """The real store, dying now and then, and the truth about what it was given."""
+
+    def __init__(
+        self, world: World, record: Callable[[Sequence[Fact]], None], decider: Decider
+    ) -> None:
+        self.world, self.record = world, record
+        self.inner = SqliteStore(None, world.before_write, decider)
+        self.jobs: dict[JobId, Job] = {}
+        world.stored = self.jobs
+
+    def load(self) -> View:
+        return self.inner.load()
+
+    def commit(self, step: Step) -> None:
+        self.world.maybe_crash()
+        self.inner.commit(step)
+        self.jobs.update(step.after.jobs)
+        self.world.learned = step.after.kinds, step.after.used
+        self.record(step.facts)
+        self.world.maybe_crash()
+
+
+def seconds_to_end(options: Options) -> float:
+    """Enough for everything to be done again, one job after the other, and then some."""
+    rules = options.rules
+    each = (
+        truth.epoch_seconds * (max(truth.spec.max_epochs, 6) + 2)
+        + rules.stop_grace_seconds
+        + rules.backoff_max_seconds
+        + 60.0
+        for truth in options.truths
+    )
+    return 3.0 * sum(each) + 2000.0
+
+
+class Whims:
+    """In bad weather, now and then any plan at all, or the last one once more.
+
+    As a solver that has run out of time does, these ask to be called again.
+    """
+
+    def __init__(self, policy: Policy, world: World, rules: Rules) -> None:
+        self.policy, self.world, self.rules = policy, world, rules
+        self.last = Plan()
+        self._made: dict[bytes, Plan] = {}
+
+    def __call__(self, view: View, now: Time) -> Plan:
+        plan = self._made[_moment(view, now)] = self._plan(view, now)
+        return plan
+
+    def again(self, view: View, now: Time) -> Plan:
+        """What it planned there and then: a replay has no chance of coming to that."""
+        return self._made[_moment(view, now)]
+
+    def _plan(self, view: View, now: Time) -> Plan:
+        weather = self.world.weather
+        if self.world.chance(weather.plan_stale):
+            return replace(self.last, optimal=False, replan_at=now + 20.0)
+        if self.world.chance(weather.plan_nonsense):
+            self.last = any_plan(view, now, self.world, self.rules)
+        else:
+            self.last = self.policy(view, now)
+        return self.last
+
+
+def _moment(view: View, now: Time) -> bytes:
+    # A set has no order to be written in, and what is in it the jobs say as well.
+    return msgspec.msgpack.encode((replace(view, stopping=frozenset()), now))
+
+
+def any_plan(view: View, now: Time, world: World, rules: Rules) -> Plan:
+    """Sensible or not: what must never break may not rest on the policy. Often it nearly fits."""
+    rng, known = world.rng, cards(world.nodes)
+    gpus = [*known, ("no-such-node", "gpu0"), (world.nodes[0].name, "no-such-gpu")]
+
+    def shares(job: Job | None) -> tuple[Share, ...]:
+        if job and len(known) >= job.spec.gpus_min and rng.random() < 0.6:
+            count = rng.randint(job.spec.gpus_min, min(job.spec.gpus_max, len(known)))
+            chosen = rng.sample(list(known), count)
+            return tuple(Share(*key, need_mib(job, known[key], rules)) for key in chosen)
+        mib = rng.choice([-1, 0, 1, 1000, 5000, 7900, 15872, 10**9])
+        return tuple(Share(*rng.choice(gpus), mib) for _ in range(rng.choice([0, 1, 2, 3])))
+
+    return Plan(
+        {
+            job_id: shares(view.jobs.get(job_id))
+            for job_id in [*view.jobs, JobId("nobody")]
+            if rng.random() < 0.7
+        },
+        replan_at=now + 20.0,
+    )

@@ -1,0 +1,135 @@
+"""What must hold of memory that is seen to be taken, and of cards that are lost: checkers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from scheduler.core.adopt import stoppable
+from scheduler.core.memory import all_cards
+from scheduler.core.model import Gpu, GpuKey, JobId, Run, RunPhase, Time, View
+from simulator.lives.checkers import Checker
+from simulator.lives.world import Witness, World
+
+OVER = "over its share"
+
+
+def watching(world: World) -> list[Witness]:
+    return [Shares(world), Cards(world)]
+
+
+@dataclass(frozen=True)
+class Holder:
+    """One run on one card: as it was granted before a step, and as the step has left it."""
+
+    job_id: JobId
+    run: Run
+    granted_mib: int
+    used_mib: int
+    died_before: bool
+    left_before: bool
+
+    @property
+    def claimed_mib(self) -> int:
+        return max(self.granted_mib, self.used_mib)
+
+    @property
+    def over(self) -> bool:
+        return self.used_mib > self.granted_mib
+
+
+class Shares(Checker):
+    """Nobody is left in danger by one over its share, nor beside one who could be asked to leave;
+    and nobody is sent away who was not over it."""
+
+    def stepped(self, before: View, after: View) -> None:
+        if after.observed_at == before.observed_at:
+            return
+        gpus = all_cards(after.nodes)
+        cards = {key: _holders(key, before, after) for key in gpus}
+        for key, holders in cards.items():
+            self._safe(key, gpus[key], holders, after.at)
+        for job in after.jobs.values():
+            old = before.jobs.get(job.id)
+            new = job.run and (old is None or old.run is None or old.run.kill_at != job.run.kill_at)
+            if job.run and new and job.run.stop_reason.startswith(OVER):
+                kill = job.run.kill_at is not None and job.run.kill_at <= after.at
+                keys = [share.key for share in job.run.shares]
+                cause = any(_cause(job.id, cards[key], gpus[key], kill) for key in keys)
+                self.require(cause, job, "was sent away although there was room")
+
+    def _safe(self, key: GpuKey, gpu: Gpu, holders: Mapping[JobId, Holder], at: Time) -> None:
+        over = [holder for holder in holders.values() if holder.over]
+        if not over or len(holders) == 1:
+            return
+        living = [holder for holder in holders.values() if not _dies(holder.run, at)]
+        claimed = sum(holder.claimed_mib for holder in living)
+        danger = claimed > gpu.memory_mib - gpu.reserved_mib and len(living) > 1
+        guilty = [holder for holder in living if holder.over]
+        self.require(not (danger and guilty), key, "in danger by", guilty)
+        staying = [holder for holder in living if holder.run.phase is not RunPhase.STOPPING]
+        tight = sum(holder.claimed_mib for holder in staying) > gpu.capacity_mib
+        asked = [holder for holder in staying if holder.over and _can_be_asked(holder.run)]
+        self.require(not (tight and len(staying) > 1 and asked), key, "too full by", asked)
+
+
+class Cards(Checker):
+    """Nothing is started on a card that has a fault, and nothing is left on one that is lost."""
+
+    def stepped(self, before: View, after: View) -> None:
+        if after.jobs is not before.jobs:
+            self._begun_where_all_is_well(before, after)
+        if after.observed_at == before.observed_at:
+            return
+        lost = {(node.name, gpu.uuid) for node in after.nodes for gpu in node.gpus if gpu.lost}
+        for job in after.jobs.values() if lost else ():
+            hangs = job.run and any(share.key in lost for share in job.run.shares)
+            ends = job.run and _dies(job.run, after.at)
+            self.require(bool(ends or not hangs), job, "was left on a lost card")
+
+    def _begun_where_all_is_well(self, before: View, after: View) -> None:
+        """What was decided then may be asked for once more when a fault has come."""
+        faulty = {(node.name, gpu.uuid) for node in after.nodes for gpu in node.gpus if gpu.fault}
+        for job in after.jobs.values() if faulty else ():
+            old = before.jobs.get(job.id)
+            if job.run and job.attempts != (old.attempts if old else 0):
+                wrong = [share for share in job.run.shares if share.key in faulty]
+                self.require(not wrong, job, "was started on", wrong)
+
+
+def _holders(key: GpuKey, before: View, after: View) -> dict[JobId, Holder]:
+    """Of runs that both views believe in; what has begun or ended in between is not looked at."""
+    found = {}
+    for job_id, attempt in after.held.get(key, ()):
+        job, old = after.jobs.get(job_id), before.jobs.get(job_id)
+        run, was = job.run if job else None, old.run if old else None
+        if run is None or was is None or not run.attempt == was.attempt == attempt:
+            continue
+        pods = after.pods.get((job_id, attempt), ())
+        granted = sum(share.memory_mib for share in was.shares if share.key == key)
+        used = sum(share.memory_mib for pod in pods for share in pod.used if share.key == key)
+        died, left = _dies(was, before.at), was.phase is RunPhase.STOPPING
+        found[job_id] = Holder(job_id, run, granted, used, died, left)
+    return found
+
+
+def _cause(job_id: JobId, holders: Mapping[JobId, Holder], gpu: Gpu, kill: bool) -> bool:
+    """Whether there was no room for it on this card: in it (to be asked), in all of it (to be
+    ended at once)."""
+    own = holders.get(job_id)
+    others = [h for h in holders.values() if h.job_id != job_id and not h.died_before]
+    if own is None or not own.over:
+        return False
+    if not kill:
+        others = [holder for holder in others if not holder.left_before]
+    claimed = own.claimed_mib + sum(holder.claimed_mib for holder in others)
+    most = gpu.memory_mib - gpu.reserved_mib if kill else gpu.capacity_mib
+    return bool(others) and claimed > most
+
+
+def _can_be_asked(run: Run) -> bool:
+    return run.phase is RunPhase.RUNNING and run.heard_at is not None and stoppable(run)
+
+
+def _dies(run: Run, at: Time) -> bool:
+    return run.kill_at is not None and run.kill_at <= at

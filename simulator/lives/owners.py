@@ -1,0 +1,70 @@
+"""Those who write to the scheduler from outside. They repeat themselves until they are answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from scheduler.core.model import Cancelled, Event, Submitted, Updated
+from simulator.lives.workload import Truth
+from simulator.lives.world import World
+
+AGAIN_SECONDS = 15.0
+
+
+class Owner:
+    """Submits one job, and then changes their mind as the truth says."""
+
+    def __init__(self, world: World, truth: Truth) -> None:
+        self.world, self.truth = world, truth
+        self.cancelled = False
+        self.settled = False  # nothing more will be asked for
+        self._changes = sorted(truth.changes)
+        world.after(truth.submit_at, self._submit)
+
+    def _submit(self) -> None:
+        self._insist(Submitted(self.truth.job_id, self.truth.spec, "token"), self._submitted)
+
+    def _submitted(self) -> None:
+        self.world.acknowledged.add(self.truth.job_id)
+        if self.truth.cancel_at is not None:
+            self.world.after(max(0.0, self.truth.cancel_at - self.world.time), self._cancel)
+        self._change()
+
+    def _cancel(self) -> None:
+        event = Cancelled(self.truth.job_id, self.truth.spec.user, self.truth.cancel_gracefully)
+        self._insist(event, self._cancelled)
+
+    def _cancelled(self) -> None:
+        self.cancelled = True
+
+    def _change(self) -> None:
+        """One after the other: who holds and releases must not have them change places."""
+        if not self._changes:
+            self.settled = True
+            return
+        at, field, value = self._changes.pop(0)
+        by = self.truth.spec.user
+        match field:
+            case "held":
+                event = Updated(self.truth.job_id, by, held=bool(value))
+            case "priority":
+                event = Updated(self.truth.job_id, by, priority=value)
+            case _:
+                event = Updated(self.truth.job_id, by, max_epochs=value)
+        self.world.after(max(0.0, at - self.world.time), lambda: self._insist(event, self._change))
+
+    def _insist(self, event: Event, then: Callable[[], None]) -> None:
+        heard = False
+
+        def hear() -> None:
+            nonlocal heard
+            if not heard:
+                heard = True
+                then()
+
+        def send() -> None:
+            if not heard:
+                self.world.post(event, hear, doubled=self.world.weather.report_doubled)
+                self.world.after(AGAIN_SECONDS, send)
+
+        send()

@@ -1,0 +1,447 @@
+"""What a run does on its nodes: it starts, asks, trains, reports, stops and dies, by the truth."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from scheduler.core.model import (
+    EXIT_STOPPED,
+    EpochEnded,
+    EpochStarted,
+    Failure,
+    Finished,
+    GpuKey,
+    Launch,
+    Pod,
+    PodState,
+    Profile,
+    Reported,
+    Run,
+)
+from simulator.lives.workload import Kind, Truth
+
+if TYPE_CHECKING:
+    from simulator.lives.world import World
+
+EXIT_TERMINATED = 143
+EXIT_ABORTED = 134
+REPORT_AGAIN_SECONDS = 10.0
+ABSURD = (0.0, -1.0, float("inf"), 1e12)  # seconds of an epoch; no API lets a NaN through
+
+
+def told_to_stop(run: Run, epoch: int) -> bool:
+    """What the API answers a rank of this run, from the last committed view."""
+    stop_at = run.stop_at_epoch
+    return stop_at is not None and epoch >= stop_at and epoch < run.max_epochs - 1
+
+
+def pending(launch: Launch) -> list[Pod]:
+    """As the cluster shows what it has just been asked for: a pod for each node."""
+    nodes = dict.fromkeys(share.node for share in launch.shares) or {"": None}
+    return [
+        Pod(
+            launch.job_id,
+            launch.attempt,
+            PodState.PENDING,
+            tuple(share for share in launch.shares if share.node == node),
+            rank,
+        )
+        for rank, node in enumerate(nodes)
+    ]
+
+
+class Training:
+    """One run: a process for each node that it has GPUs on, which live and work as one."""
+
+    def __init__(self, world: World, launch: Launch, truth: Truth) -> None:
+        self.world, self.launch, self.truth = world, launch, truth
+        self.key = (launch.job_id, launch.attempt)
+        self.epoch = launch.epochs_done
+        self.begun = False  # has its memory,
+        self.grown = not world.chance(world.weather.memory_grows)  # all of it,
+        self.left = False  # and keeps it for a while when its pods are over
+        self.working = True  # makes progress
+        self.leaving = False  # on its way out, as the cluster wants it
+        self.evicted = False  # because its node was out of reach, not because we asked
+        self.cut_off_at: float | None = None  # since when its node is out of reach
+        self._heard: dict[int, bool] = {}  # by rank: whether to stop at the start of this epoch
+        self._reports: dict[int, Profile] = {}  # by epoch: not yet acknowledged
+        self.training = False  # keeps its GPUs busy, and so is in the way of others there
+        self._in_epoch = False
+        self._epoch_at = 0.0  # since when it is in it,
+        self._paced_at = 0.0  # and goes at this pace:
+        self._slowness = 1.0  # times the seconds that an epoch takes alone
+        self._left = 0.0  # of those seconds, when it began to
+        self._turns = 0  # how often its pace has changed
+        self.pods = pending(launch)
+        begins_after = world.rng.choice([1.0, 5.0, 10.0, 60.0])  # an image may have to be fetched
+        world.after(world.rng.uniform(0.5, begins_after), self._begin)
+        if world.chance(world.weather.deleted_by_hand):
+            world.after(world.rng.uniform(0.0, begins_after), self._deleted_by_hand)
+
+    @property
+    def alive(self) -> bool:
+        return any(pod.alive for pod in self.pods)
+
+    @property
+    def cards(self) -> set[GpuKey]:
+        return {share.key for share in self.launch.shares}
+
+    @property
+    def takes_mib(self) -> int:
+        """Of each of its GPUs, now."""
+        if not self.begun or not (self.alive or self.left):
+            return 0
+        return self.truth.memory_mib if self.grown else self.truth.memory_mib // 2
+
+    def shown(self, agents: bool) -> list[Pod]:
+        """Its pods; where there are agents, with what they see of its processes. Of a node out of
+        reach nobody sees anything; of the others that a gang is on, all."""
+        mib = self.takes_mib
+        if not agents or not mib:
+            return self.pods
+        return [
+            replace(pod, used=tuple(replace(share, memory_mib=mib) for share in pod.shares))
+            if (pod.alive or self.left) and self.world.reaches(pod)
+            else pod
+            for pod in self.pods
+        ]
+
+    def on(self, node: str) -> bool:
+        return any(share.node == node for share in self.launch.shares)
+
+    # -- its work ---------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        if not self.working or self.leaving:
+            return
+        if self.cut_off_at is not None:
+            self.world.after(10.0, self._begin)
+            return
+        self._show(PodState.RUNNING)
+        self.begun = True
+        self._ask_for_memory()
+        if self.working:
+            self._enter_epoch()
+
+    def _ask_for_memory(self) -> None:
+        """Where there is none left, whoever asks next dies of it, and that may be another."""
+        for share in self.launch.shares:
+            while self.world.taken_mib(share.key) > self.world.memory_mib(share.key):
+                asking = [run for run in self.world.on_gpu(share.key) if run.working]
+                if not asking:  # what is left of gangs holds memory, but asks for no more
+                    break
+                self.world.rng.choice(asking).die(Failure.OUT_OF_MEMORY, 1)
+
+    def _enter_epoch(self) -> None:
+        if not self.working:
+            return
+        truth, rng = self.truth, self.world.rng
+        if not self.grown and self.epoch > self.launch.epochs_done:
+            self.grown = True
+            self.world.changed()
+            self._ask_for_memory()
+            if not self.working:
+                return
+        if self.epoch >= self.launch.max_epochs or self.epoch == truth.ends_early_at:
+            self._finish()
+        elif self.epoch == truth.fails_at and (truth.fails_always or self.launch.attempt == 1):
+            self.world.failures[self.launch.job_id, Failure.ERROR] += 1
+            self._exit(1)
+        elif truth.kind is Kind.SILENT:
+            self._work()
+        else:
+            self._heard = {}
+            for rank in range(truth.ranks):
+                later = rng.uniform(0.0, 3.0) if rank else 0.0
+                self.world.after(later, partial(self._ask, rank, self.epoch))
+
+    def _ask(self, rank: int, epoch: int) -> None:
+        if not self.working:
+            return
+        if self.cut_off_at is None:
+            weather = self.world.weather
+            self.world.post(
+                EpochStarted(*self.key, epoch),
+                partial(self._told, rank, epoch),
+                weather.report_lost,
+                weather.report_doubled,
+                weather.report_delay_seconds_max,
+            )
+        # Training must not wait for ever for a scheduler that does not answer.
+        self.world.after(self.world.rng.uniform(3.0, 10.0), partial(self._go, rank, epoch, False))
+
+    def _told(self, rank: int, epoch: int) -> None:
+        job = self.world.read().jobs.get(self.launch.job_id)
+        if job is None:
+            return  # nobody knows it any more: an error, and no answer
+        if job.run is None or job.run.attempt != self.launch.attempt:
+            self._go(rank, epoch, True)  # this attempt is over
+            return
+        stop = told_to_stop(job.run, epoch)
+        for witness in self.world.witnesses:
+            witness.answered(self.key, epoch, stop)
+        self._go(rank, epoch, stop)
+
+    def _go(self, rank: int, epoch: int, stop: bool) -> None:
+        """Into the epoch, or out of the door, as soon as each rank knows."""
+        if not self.working or epoch != self.epoch or rank in self._heard:
+            return
+        self._heard[rank] = stop
+        if len(self._heard) < self.truth.ranks:
+            return
+        deaf = self.truth.deaf_to_stop or self.world.chance(self.world.weather.stop_ignored)
+        if any(self._heard.values()) and not deaf:
+            self._stop()
+        else:
+            self._work()
+
+    def _work(self) -> None:
+        world = self.world
+        seconds = self.truth.seconds(len(self.launch.shares), ())
+        if self.epoch == self.launch.epochs_done:
+            seconds += self.truth.warm_up_seconds
+        if world.chance(world.weather.pod_dies):
+            cause = world.rng.choice([Failure.ERROR, Failure.LOST])
+            world.after(world.rng.uniform(0, seconds), partial(self.die, cause, 139))
+        elif world.chance(world.weather.deleted_by_hand):
+            world.after(world.rng.uniform(0, seconds), self._deleted_by_hand)
+        if self.truth.kind is Kind.LIBRARY and world.rng.random() < 0.2:
+            world.after(seconds / 2, self._heartbeat)
+        self._epoch_at = self._paced_at = world.time
+        self._left, self._slowness, self._in_epoch = seconds, 1.0, True
+        self.pace()
+        if not self.training:
+            self.training = True
+            self._pace_the_others()
+
+    def pace(self) -> None:
+        """From now on as fast as its neighbours let it be."""
+        if not self._in_epoch:
+            return
+        world, gpus = self.world, len(self.launch.shares)
+        self._left -= (world.time - self._paced_at) / self._slowness
+        beside = [run.truth for run in world.beside(self)]
+        self._slowness = self.truth.seconds(gpus, beside) / self.truth.seconds(gpus, ())
+        self._paced_at, self._turns = world.time, self._turns + 1
+        world.after(max(0.0, self._left) * self._slowness, partial(self._end_epoch, self._turns))
+
+    def _pace_the_others(self) -> None:
+        for run in self.world.beside(self):
+            run.pace()
+
+    def _cease(self) -> None:
+        self.working = self._in_epoch = False
+        if self.training:
+            self.training = False
+            self._pace_the_others()
+
+    def _end_epoch(self, turn: int) -> None:
+        if not self.working or turn != self._turns:
+            return
+        self._in_epoch = False
+        seconds = self.world.time - self._epoch_at
+        self.epoch += 1
+        job_id, truth, world = self.launch.job_id, self.truth, self.world
+        world.epochs_done[job_id] = max(world.epochs_done.get(job_id, 0), self.epoch)
+        if truth.kind is not Kind.SILENT:
+            absurd = world.chance(truth.absurd)
+            self._reports[self.epoch] = Profile(
+                *self.key,
+                self.epoch,
+                epoch_seconds=world.rng.choice(ABSURD) if absurd else seconds,
+                memory_mib=self._measured_mib(),
+                gpu_util=truth.gpu_util,
+                at=world.now(),
+            )
+            self._report(self.epoch)
+        # After an epoch user code saves, which takes a moment.
+        world.after(world.rng.uniform(0.0, 2.0), self._enter_epoch)
+
+    # -- its words --------------------------------------------------------------------------------
+
+    def _report(self, epoch: int) -> None:
+        """Until it is acknowledged. An old image tries only once."""
+        if epoch not in self._reports or not (self.working or self.alive):
+            return
+        if self.cut_off_at is None:
+            weather = self.world.weather
+            self.world.post(
+                EpochEnded(self._reports[epoch]),
+                partial(self._acknowledged, epoch),
+                weather.report_lost,
+                weather.report_doubled,
+                weather.report_delay_seconds_max,
+            )
+        if self.truth.kind is Kind.LIBRARY and self.working:
+            self.world.after(REPORT_AGAIN_SECONDS, partial(self._report, epoch))
+
+    def _acknowledged(self, epoch: int) -> None:
+        report = self._reports.pop(epoch, None)
+        job_id, world = self.launch.job_id, self.world
+        world.epochs_acknowledged[job_id] = max(world.epochs_acknowledged.get(job_id, 0), epoch)
+        if report and report.memory_mib:
+            world.memory_acknowledged[job_id] = report.memory_mib
+
+    def _heartbeat(self) -> None:
+        if self.working and self.cut_off_at is None:
+            report = Reported(*self.key, self._measured_mib())
+            self.world.post(report, lost=self.world.weather.report_lost)
+
+    def _measured_mib(self) -> int:
+        return self.takes_mib if self.world.chance(self.truth.measures_memory) else 0
+
+    # -- its end ----------------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        self.world.ended_well.add(self.launch.job_id)
+        self._part(preempted=False)
+        self.world.after(self.world.rng.uniform(0.0, 2.0), partial(self._exit, 0))
+
+    def _stop(self) -> None:
+        self._part(preempted=True)
+        code = EXIT_STOPPED if self.truth.kind is Kind.LIBRARY else 0
+        self.world.after(self.world.rng.uniform(0.0, 2.0), partial(self._exit, code))
+
+    def _part(self, preempted: bool) -> None:
+        """The last words: what was not acknowledged once more, and how it ends."""
+        if self.truth.kind is not Kind.LIBRARY or self.cut_off_at is not None:
+            return
+        for epoch in list(self._reports):
+            self._report(epoch)
+        if preempted or self.truth.says_finished:
+            weather = self.world.weather
+            self.world.post(
+                Finished(*self.key, preempted), None, weather.report_lost, weather.report_doubled
+            )
+
+    def _exit(self, code: int) -> None:
+        if not self.working:
+            return
+        self._cease()
+        if self.leaving:
+            self._gone()
+        else:
+            self._leave_processes()
+            self._show(PodState.FAILED if code else PodState.SUCCEEDED, code)
+
+    def die(self, cause: Failure, code: int) -> None:
+        """One of its processes does, rather; the others hang until they are removed."""
+        if not self.working:
+            return
+        self._cease()
+        if self.leaving:
+            self._gone()
+            return
+        self.world.failures[self.launch.job_id, cause] += 1
+        index = self.world.rng.randrange(len(self.pods))
+        reason = "" if cause is Failure.ERROR else cause.value
+        self.pods[index] = replace(
+            self.pods[index], state=PodState.FAILED, exit_code=code, reason=reason
+        )
+        self.world.changed()
+
+    def _leave_processes(self) -> None:
+        if self.begun and self.world.chance(self.world.weather.process_left):
+            self.left = True
+            self.world.after(self.world.rng.uniform(1.0, 90.0), self._lose_what_is_left)
+
+    def _lose_what_is_left(self) -> None:
+        self.left = False
+        self.world.changed()
+
+    def _deleted_by_hand(self) -> None:
+        if self.working and self.cut_off_at is None:
+            self.world.failures[self.launch.job_id, Failure.LOST] += 1
+            self._forget()
+
+    # -- what the cluster does to it --------------------------------------------------------------
+
+    def remove(self) -> None:
+        if not self.alive:
+            self.world.after(self.world.rng.uniform(0.0, 2.0), self._forget)
+        elif not self.leaving:
+            self.leaving = True
+            self._show(PodState.TERMINATING)
+            if not self.truth.deaf_to_term:
+                self._cease()
+            seconds = self.world.rng.uniform(0.3, self.world.weather.removal_seconds_max)
+            self.world.after(seconds, self._gone)
+
+    def lose_gpu(self) -> None:
+        """It hangs, or dies of it. One that had just ended by itself may be thought to have."""
+        self.world.failures[self.launch.job_id, Failure.LOST] += 1
+        works = self.working and self.alive
+        self._cease()
+        if works and not self.leaving and self.begun and self.world.rng.random() < 0.5:
+            self._show(PodState.FAILED, EXIT_ABORTED)
+
+    def let_go_of_gpu(self) -> None:
+        """It ends, if it hangs still; and nobody may have seen that the card is to blame."""
+        if not self.working and not self.leaving:
+            self.world.failures[self.launch.job_id, Failure.ERROR] += 1
+            self._show(PodState.FAILED, EXIT_ABORTED)
+
+    def lose_power(self, node: str) -> None:
+        """The node is gone and what ran on it; its pods are shown as failed, or no longer."""
+        if not self.alive:
+            return
+        self._cease()
+        self.world.failures[self.launch.job_id, Failure.LOST] += 1
+        here = [bool(pod.shares) and pod.shares[0].node == node for pod in self.pods]
+        if len(self.pods) == 1 and self.world.rng.random() < 0.5:
+            self._forget()
+            return
+        # Of a gang, what is missing is shown: else nobody could tell that it is not whole.
+        self.pods = [
+            replace(pod, state=PodState.FAILED, reason="lost") if lost and pod.alive else pod
+            for pod, lost in zip(self.pods, here, strict=True)
+        ]
+
+    def cut_off(self, node: str) -> None:
+        """It works on, unheard, and shown as it was."""
+        self.cut_off_at = self.world.time
+
+    def evict(self) -> None:
+        if self.alive and not self.leaving:
+            self.world.failures[self.launch.job_id, Failure.LOST] += 1
+            self.leaving = self.evicted = True
+            self._show(PodState.TERMINATING)
+
+    def reconnect(self) -> None:
+        if self.cut_off_at is not None:
+            self.cut_off_at = None
+            if self.leaving:
+                self._gone()
+
+    def _gone(self) -> None:
+        if self.cut_off_at is not None:  # nobody can say; its node will, when it is back
+            return
+        self._cease()
+        if self.world.keeps_dead:
+            self._show(PodState.FAILED, EXIT_TERMINATED, "lost" if self.evicted else "")
+        else:
+            self._forget()
+
+    def _forget(self) -> None:
+        self._cease()
+        if self.left:
+            self.world.after(5.0, self._forget)
+            return
+        if self.world.runs.get(self.key) is self:
+            del self.world.runs[self.key]
+            self.world.changed()
+        self.pods = []
+
+    def _show(self, state: PodState, exit_code: int | None = None, reason: str = "") -> None:
+        """The same object for each pod about which nothing has changed."""
+        at = self.world.now() if exit_code is not None else None
+        self.pods = [
+            replace(pod, state=state, exit_code=exit_code, reason=reason, at=at)
+            if pod.alive
+            else pod
+            for pod in self.pods
+        ]
+        self.world.changed()

@@ -1,0 +1,454 @@
+"""The world around one daemon: its time, its mail, its nodes. In one heap of moments, by a seed.
+
+It is the scheduler's Inbox and its Cluster. What runs on the nodes is in trainings.py, who writes
+to the scheduler from outside in owners.py, what can go wrong in faults.py.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from scheduler.core.model import (
+    Action,
+    Cancelled,
+    Event,
+    Failure,
+    Gpu,
+    GpuKey,
+    Job,
+    JobId,
+    Kind,
+    Launch,
+    Node,
+    Observed,
+    Pod,
+    PodState,
+    Remove,
+    RunKey,
+    Submitted,
+    Time,
+    Used,
+    View,
+)
+from simulator.lives.faults import FAIR, Crash, DiskFull, Weather
+from simulator.lives.training import Training
+from simulator.lives.workload import Truth
+
+Learned = tuple[Mapping[str, Kind], Mapping[str, Used]]  # by kind, by user
+
+EVICTED_AFTER_SECONDS = 120.0  # a node unreachable for longer ends its pods when it is back
+
+
+class Witness:
+    """Sees all that passes between scheduler and world, and objects by raising."""
+
+    def launched(self, launch: Launch) -> None:
+        """Before it is done. It may be a repetition."""
+
+    def removed(self, remove: Remove) -> None:
+        """Before it is done. There may be nothing to remove."""
+
+    def answered(self, key: RunKey, epoch: int, stop: bool) -> None:
+        """A rank was told whether to stop at the start of this epoch."""
+
+    def stepped(self, before: View, after: View) -> None:
+        """One step was committed, and its actions were performed."""
+
+    def restarted(self, loaded: View) -> None:
+        """A new daemon has read what the one before left."""
+
+    def ended(self) -> None:
+        """The life is over, and every job should be."""
+
+
+class World:
+    def __init__(
+        self,
+        rng: random.Random,
+        weather: Weather,
+        nodes: Sequence[Node],
+        truths: Mapping[JobId, Truth],
+        look_every_seconds: float = 45.0,
+        lag_seconds: float = 0.0,
+        keeps_dead: bool = False,
+        agents: bool = False,
+    ) -> None:
+        self.rng, self.weather, self.truths = rng, weather, truths
+        self.nodes = list(nodes)
+        self.time: Time = 0.0  # the true one; the daemon's clock is `now()`
+        self.lag_seconds = lag_seconds  # what arrives so soon after the first is one batch
+        self.keeps_dead = keeps_dead  # the cluster shows a removed pod until it is told to forget
+        self.agents = agents  # it shows what processes take of cards
+        self.runs: dict[RunKey, Training] = {}  # what the cluster shows,
+        self.refused: dict[RunKey, Pod] = {}  # with what it would not have
+        self.stored: Mapping[JobId, Job] = {}  # what is on disk: what the API's readers see
+        self.learned: Learned = ({}, {})  # and so is this
+        self.read: Callable[[], View] = View  # the daemon's last committed view
+        self.witnesses: list[Witness] = []
+        # The truth, to hold beliefs against.
+        self.acknowledged: set[JobId] = set()
+        self.epochs_acknowledged: dict[JobId, int] = {}
+        self.memory_acknowledged: dict[JobId, int] = {}
+        self.epochs_done: dict[JobId, int] = {}
+        self.ended_well: set[JobId] = set()
+        self.failures: Counter[tuple[JobId, Failure]] = Counter()
+        self.begun: Counter[JobId] = Counter()  # runs that came to be
+        self.healed_at: Time | None = None  # None: faults are still to be expected
+
+        self._heap: list[tuple[Time, int, Callable[[], None]]] = []
+        self._sequence = 0
+        self._latest: Time = 0.0
+        self._set_back = 0.0
+        self._mail: list[Event] = []
+        self._asking: list[Callable[[], None]] = []  # by those whose event is in the mail,
+        self._asked: list[Callable[[], None]] = []  # and in the batch that is being worked on
+        self._up = True
+        self._lives = 0
+        self.disk_full = False
+        self._look_due = False
+        self._looks = 0
+        self._newest_look: tuple[int, Time] = (0, 0.0)  # that was delivered: its number and time
+        self._look_every_seconds = look_every_seconds
+        self.after(0.0, self._look_again)
+        self._every(weather.node_lost_every_seconds, self._lose_node)
+        self._every(weather.gpu_lost_every_seconds, self._lose_gpu)
+        self._every(weather.strangers_every_seconds, self._let_strangers_come)
+        self._every(weather.disk_full_every_seconds, self._fill_disk)
+        self._every(weather.clock_set_back_every_seconds, self._set_clock_back)
+
+    # -- time -------------------------------------------------------------------------------------
+
+    def after(self, seconds: float, do: Callable[[], None]) -> None:
+        self._sequence += 1
+        heapq.heappush(self._heap, (self.time + seconds, self._sequence, do))
+
+    def now(self) -> Time:
+        self._latest = max(self._latest, self.time - self._set_back)
+        return self._latest
+
+    def wait(self, until: Time | None) -> Sequence[Event]:
+        asked, self._asked = self._asked, []
+        for heard in asked:  # being called again, the scheduler has committed their batch
+            self._answer(heard)
+        self._let_happen(until)
+        if self._mail:
+            end = self.time + self.lag_seconds
+            while self._heap and self._heap[0][0] <= end:
+                self._happen()
+        elif until is not None:
+            self.time = max(self.time, until + self._set_back)
+            self._latest = max(self._latest, until)
+        batch, self._mail = self._mail, []
+        self._asked, self._asking = self._asking, []
+        return batch
+
+    def pass_time(self, seconds: float) -> None:
+        """Let the world go on without the scheduler."""
+        end = self.time + seconds
+        while self._heap and self._heap[0][0] <= end:
+            self._happen()
+        self.time = end
+
+    def _let_happen(self, until: Time | None) -> None:
+        while not self._mail and self._heap:
+            if until is not None and self._heap[0][0] > until + self._set_back:
+                return
+            self._happen()
+
+    def _happen(self) -> None:
+        self.time, _, do = heapq.heappop(self._heap)
+        do()
+
+    def _every(self, seconds: float, do: Callable[[], None]) -> None:
+        """Again and again at random moments, as long as the weather is what it was."""
+        if not seconds:
+            return
+        weather = self.weather
+
+        def again() -> None:
+            if self.weather is weather:
+                do()
+                self.after(self.rng.expovariate(1 / seconds), again)
+
+        self.after(self.rng.expovariate(1 / seconds), again)
+
+    # -- chance -----------------------------------------------------------------------------------
+
+    def chance(self, probability: float) -> bool:
+        return probability > 0 and self.rng.random() < probability
+
+    def span(self, seconds_max: float) -> float:
+        return self.rng.uniform(0.0, seconds_max) if seconds_max else 0.0
+
+    def maybe_crash(self) -> None:
+        if self.chance(self.weather.crash):
+            raise Crash
+
+    def before_write(self) -> None:
+        if self.disk_full:
+            raise DiskFull("database or disk is full")
+        self.maybe_crash()
+
+    def heal(self) -> None:
+        """Faults end. What remains must now come to a good end."""
+        self.weather, self.healed_at = FAIR, self.time
+        self.disk_full = False
+        for index in range(len(self.nodes)):
+            self._restore_node(index)
+            for gpu in self.nodes[index].gpus:
+                self._let_strangers_go(index, gpu.uuid)
+                self._repair_gpu(index, gpu.uuid)
+
+    # -- mail -------------------------------------------------------------------------------------
+
+    def post(
+        self,
+        event: Event,
+        heard: Callable[[], None] | None = None,
+        lost: float = 0.0,
+        doubled: float = 0.0,
+        delay_seconds_max: float = 0.0,
+    ) -> None:
+        """Send to the scheduler. `heard` is called when the answer arrives, if one ever does."""
+        for _ in range(2 if self.chance(doubled) else 1):
+            if not self.chance(lost):
+                self.after(0.01 + self.span(delay_seconds_max), partial(self._arrive, event, heard))
+
+    def _arrive(self, event: Event, heard: Callable[[], None] | None) -> None:
+        if not self._up:
+            return
+        if heard is not None and self._nothing_to_do(event):  # as the API finds in the store
+            self._answer(heard)
+        elif delay := self.span(self.lag_seconds):  # its threads take their time
+            self.after(delay, partial(self._put, event, heard, self._lives))
+        else:
+            self._put(event, heard, self._lives)
+
+    def _put(self, event: Event, heard: Callable[[], None] | None, lives: int) -> None:
+        if lives == self._lives:
+            self._mail.append(event)
+            if heard is not None:
+                self._asking.append(heard)
+
+    def _nothing_to_do(self, event: Event) -> bool:
+        match event:
+            case Submitted(job_id=job_id):
+                return job_id in self.stored
+            case Cancelled(job_id=job_id):
+                job = self.stored.get(job_id)
+                return job is not None and job.outcome is not None
+        return False
+
+    def _answer(self, heard: Callable[[], None]) -> None:
+        if self.chance(self.weather.answer_lost):
+            return
+        if delay := self.span(self.weather.answer_delay_seconds_max):
+            lives = self._lives
+            self.after(delay, lambda: heard() if lives == self._lives else None)
+        else:
+            heard()
+
+    def kill_daemon(self) -> None:
+        """All that was only in its memory is gone."""
+        self._up = False
+        self._lives += 1
+        self._mail.clear()
+        self._asking.clear()
+        self._asked.clear()
+
+    def start_daemon(self) -> None:
+        self.pass_time(self.span(self.weather.down_seconds_max))
+        self._up, self.disk_full = True, False
+        self.changed()
+
+    # -- cluster ----------------------------------------------------------------------------------
+
+    def perform(self, action: Action) -> None:
+        self.maybe_crash()
+        match action:
+            case Launch():
+                self._launch(action)
+            case Remove(job_id, attempt):
+                for witness in self.witnesses:
+                    witness.removed(action)
+                self.refused.pop((job_id, attempt), None)
+                if run := self.runs.get((job_id, attempt)):
+                    run.remove()
+        self.maybe_crash()
+
+    def _launch(self, launch: Launch) -> None:
+        for witness in self.witnesses:
+            witness.launched(launch)
+        key = (launch.job_id, launch.attempt)
+        if key in self.refused or key in self.runs or self.chance(self.weather.launch_ignored):
+            return
+        if self.chance(self.weather.launch_refused):
+            self.failures[launch.job_id, Failure.REFUSED] += 1
+            self.refused[key] = Pod(*key, PodState.FAILED, reason=Failure.REFUSED, said="no room")
+            self.changed()
+        else:
+            self.runs[key] = run = Training(self, launch, self.truths[launch.job_id])
+            self.begun[launch.job_id] += 1
+            if any(map(self._lost, run.cards)):
+                run.lose_gpu()
+            self.changed()
+
+    def observe(self) -> Observed:
+        pods = (pod for run in self.runs.values() for pod in run.shown(self.agents))
+        return Observed(self.now(), tuple(self.nodes), (*pods, *self.refused.values()))
+
+    def changed(self) -> None:
+        """A watch tells the adapter, which looks again in a moment."""
+        if not self._look_due:
+            self._look_due = True
+            self.after(0.2, self._look)
+
+    def _look(self) -> None:
+        self._look_due = False
+        if not self.chance(self.weather.look_lost):
+            self._looks += 1
+            delay = self.span(self.weather.look_delay_seconds_max)
+            self.after(delay, partial(self._deliver, self.observe(), self._looks, self._lives))
+
+    def _deliver(self, look: Observed, number: int, lives: int) -> None:
+        if lives != self._lives or not self._up:
+            return  # whoever looked is dead
+        newest, newest_at = self._newest_look
+        if number < newest and look.at == newest_at:
+            return  # a later one may overtake it, but not if nothing tells the two apart
+        self._newest_look = max(self._newest_look, (number, look.at))
+        self._mail.append(look)
+
+    def _look_again(self) -> None:
+        self.after(self._look_every_seconds, self._look_again)
+        self._look()
+
+    # -- nodes ------------------------------------------------------------------------------------
+
+    def _lose_node(self) -> None:
+        index = self.rng.randrange(len(self.nodes))
+        node = self.nodes[index]
+        if not node.ready:
+            return
+        self.nodes[index] = replace(node, ready=False)
+        power = self.rng.random() < 0.5
+        for run in [run for run in self.runs.values() if run.on(node.name)]:
+            if power:
+                run.lose_power(node.name)
+            else:
+                run.cut_off(node.name)
+        self.changed()
+        back = self.rng.uniform(10.0, 400.0)
+        if not power:
+            self.after(EVICTED_AFTER_SECONDS, partial(self._evict, node.name, self.time))
+        self.after(back, partial(self._restore_node, index))
+
+    def _evict(self, name: str, since: Time) -> None:
+        for run in self.runs.values():
+            if run.cut_off_at == since and run.on(name):
+                run.evict()
+
+    def _restore_node(self, index: int) -> None:
+        if self.nodes[index].ready:
+            return
+        self.nodes[index] = replace(self.nodes[index], ready=True)
+        for run in [run for run in self.runs.values() if run.on(self.nodes[index].name)]:
+            run.reconnect()
+        self.changed()
+
+    def reaches(self, pod: Pod) -> bool:
+        nodes = {share.node for share in pod.shares}
+        return all(node.ready for node in self.nodes if node.name in nodes)
+
+    # -- cards ------------------------------------------------------------------------------------
+
+    def _lost(self, key: GpuKey) -> bool:
+        gpu = self._gpu(key)
+        return gpu is not None and gpu.lost
+
+    def _lose_gpu(self) -> None:
+        index, gpu = self._any_gpu()
+        if gpu.lost or not self.nodes[index].ready:
+            return
+        self._replace(index, replace(gpu, lost=True, fault="XID 79"))
+        key = (self.nodes[index].name, gpu.uuid)
+        for run in [run for run in self.runs.values() if key in run.cards]:
+            run.lose_gpu()
+        self.after(self.rng.uniform(10.0, 600.0), partial(self._repair_gpu, index, gpu.uuid))
+
+    def _repair_gpu(self, index: int, uuid: str) -> None:
+        """A card that is reset ends what still hangs on it."""
+        key = (self.nodes[index].name, uuid)
+        gpu = self._gpu(key)
+        if gpu is None or not gpu.lost:
+            return
+        fault = f"others use {gpu.strange_mib} MiB of it" if gpu.strange_mib else ""
+        self._replace(index, replace(gpu, lost=False, fault=fault))
+        for run in [run for run in self.runs.values() if key in run.cards]:
+            run.let_go_of_gpu()
+
+    def _let_strangers_come(self) -> None:
+        """Onto one card, and no more of them than there is room for. Nothing is started there."""
+        index, gpu = self._any_gpu()
+        room = (
+            gpu.memory_mib - gpu.reserved_mib - self.taken_mib((self.nodes[index].name, gpu.uuid))
+        )
+        mib = min(room, int(gpu.memory_mib * self.rng.choice([0.1, 0.5, 0.9])))
+        if mib > 0 and not gpu.strange_mib:
+            self._replace(index, replace(gpu, strange_mib=mib, fault=f"others use {mib} MiB of it"))
+            stay = self.rng.uniform(10.0, 400.0)
+            self.after(stay, partial(self._let_strangers_go, index, gpu.uuid))
+
+    def _let_strangers_go(self, index: int, uuid: str) -> None:
+        gpu = self._gpu((self.nodes[index].name, uuid))
+        if gpu is not None and gpu.strange_mib:
+            fault = "XID 79" if gpu.lost else ""
+            self._replace(index, replace(gpu, strange_mib=0, fault=fault))
+
+    def _any_gpu(self) -> tuple[int, Gpu]:
+        index = self.rng.randrange(len(self.nodes))
+        return index, self.rng.choice(self.nodes[index].gpus)
+
+    def _gpu(self, key: GpuKey) -> Gpu | None:
+        gpus = (gpu for node in self.nodes if node.name == key[0] for gpu in node.gpus)
+        return next((gpu for gpu in gpus if gpu.uuid == key[1]), None)
+
+    def _replace(self, index: int, gpu: Gpu) -> None:
+        node = self.nodes[index]
+        gpus = tuple(gpu if old.uuid == gpu.uuid else old for old in node.gpus)
+        self.nodes[index] = replace(node, gpus=gpus)
+        self.changed()
+
+    def _fill_disk(self) -> None:
+        self.disk_full = True
+
+    def _set_clock_back(self) -> None:
+        self._set_back += self.rng.uniform(1.0, 60.0)
+
+    # -- memory, physically -----------------------------------------------------------------------
+
+    def taken_mib(self, gpu: GpuKey) -> int:
+        return sum(run.takes_mib for run in self.on_gpu(gpu))
+
+    def on_gpu(self, gpu: GpuKey) -> list[Training]:
+        return [run for run in self.runs.values() if run.takes_mib and gpu in run.cards]
+
+    def beside(self, training: Training) -> list[Training]:
+        """Those that are in its way: whoever trains on one of its GPUs."""
+        gpus = {share.key for share in training.launch.shares}
+        return [
+            run
+            for run in self.runs.values()
+            if run is not training
+            and run.training
+            and any(share.key in gpus for share in run.launch.shares)
+        ]
+
+    def memory_mib(self, gpu: GpuKey) -> int:
+        card = self._gpu(gpu)
+        return card.memory_mib - card.strange_mib if card else 0

@@ -1,0 +1,1 @@
+"""A daemon's recorded decisions, decided again; and what another choice would have changed."""

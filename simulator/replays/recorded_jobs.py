@@ -1,0 +1,183 @@
+"""The jobs of a daemon's database as a trace: what was asked for, and how long it took, as learned.
+
+The trace begins with the oldest start that the journal keeps. Jobs that had begun then have left to
+do what they had left. What a job was not measured at is what the scheduler expects of it; but all
+of it is as much longer or shorter as the job's epochs were in truth, taken together, than expected.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from scheduler.core.errors import ConfigError
+from scheduler.core.model import Job, Kind, Node, Observed, Outcome, Time, View
+from scheduler.estimates.interference import Interference
+from scheduler.estimates.measurements import parse
+from scheduler.estimates.speed import Config, Speeds
+from scheduler.store import rows
+from scheduler.store.journal import Decider
+from simulator.replays.replay import Start, opened, starts, steps_of
+from simulator.replays.reported_times import Reports, Situation, reports
+from simulator.traces.behaviour import TraceJob, Truth
+
+_JOBS = f"""
+    select {", ".join(rows.JOB)} from jobs where outcome is null or ended_at > ? order by seq
+"""
+_LEARNED = f"select {', '.join(rows.LEARNED)} from learned order by about, name"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What there was, and what was to be done."""
+
+    since: Time
+    decider: Decider  # who decides now
+    nodes: tuple[Node, ...]
+    jobs: tuple[Job, ...]  # as they are now
+    trace: tuple[TraceJob, ...]  # of the same jobs; each has its id for a name
+    kinds: Mapping[str, Kind]  # that were known when the trace began
+    restart_seconds: float  # what a run takes besides its epochs
+
+
+def site(path: Path, from_start: int | None = None) -> Site:
+    """ConfigError: there is nothing to make one of."""
+    with opened(path) as db:
+        known = list(starts(db, from_start or 1))
+        first, now = known[0], known[-1]
+        nodes = _last_seen(db, known)
+        jobs = [rows.job(row) for row in db.execute(_JOBS, (first.at,))]
+        kinds, _ = rows.learned(db.execute(_LEARNED).fetchall())
+        told = reports(db, first.at)
+    wishes = [(job, left) for job in jobs if (left := _epochs_left(job, first.view)) > 0]
+    if not wishes:
+        raise ConfigError(f"{path}: no job that ran or is to run since its journal begins")
+    kept = tuple(job for job, _ in wishes)
+    truths = Learned(kept, kinds).truths(told)
+    trace = [
+        _wish(job, left, first.at, truth) for (job, left), truth in zip(wishes, truths, strict=True)
+    ]
+    usual = told.besides_epochs
+    if usual is None:
+        usual = now.decider.rules.restart_seconds
+    return Site(first.at, now.decider, nodes, kept, tuple(trace), first.view.kinds, usual)
+
+
+def _last_seen(db: sqlite3.Connection, known: Sequence[Start]) -> tuple[Node, ...]:
+    """The nodes, as the newest look showed them."""
+    for start in reversed(known):
+        nodes = start.view.nodes
+        for step in steps_of(db, start):
+            for event in step.events:
+                if isinstance(event, Observed):
+                    nodes = event.nodes
+        if nodes:
+            return nodes
+    raise ConfigError("no node was seen since the journal begins")
+
+
+def _epochs_left(job: Job, then: View) -> int:
+    """What it had to do from then on. Jobs that are held, or were given up, have nothing to do."""
+    before = then.jobs[job.id].epochs_done if job.id in then.jobs else 0
+    if job.outcome or job.cancelled or (job.held and job.run is None):
+        return job.epochs_done - before
+    return job.max_epochs - before
+
+
+def _wish(job: Job, epochs: int, since: Time, truth: Truth) -> TraceJob:
+    spec = replace(
+        job.spec, name=job.id, max_epochs=epochs, priority=job.priority, held=False, retries=0
+    )
+    return TraceJob(max(0.0, job.submitted_at - since), spec, truth)
+
+
+def recorded_seconds(job: Job, since: Time) -> float | None:
+    """From its submission to its end, if it came to a good one and all of it was since then."""
+    if job.outcome is not Outcome.SUCCEEDED or job.ended_at is None or job.submitted_at < since:
+        return None
+    return job.ended_at - job.submitted_at
+
+
+class Learned:
+    """What all measurements together say of each job. Asked for one figure at a time, it keeps
+    what it has worked out."""
+
+    def __init__(self, jobs: Sequence[Job], kinds: Mapping[str, Kind]) -> None:
+        self.jobs, self.kinds = jobs, kinds
+        self._number = {job.id: number for number, job in enumerate(jobs)}
+        self._seconds: dict[Config, list[float]] = {}
+        self._beside: dict[str, Interference] = {}
+        self._speeds: dict[tuple[str, int, int], float] = {}
+
+    @cached_property
+    def _known(self) -> Speeds:
+        return Speeds(self.jobs, self.kinds)
+
+    def truths(self, told: Reports) -> list[LearnedTruth]:
+        return [
+            LearnedTruth(
+                self,
+                number,
+                job.memory_mib,
+                job.gpu_util,
+                self._pace(number, told.situations.get(job.id, ())),
+                told.pauses.get(job.id, 0.0),
+            )
+            for number, job in enumerate(self.jobs)
+        ]
+
+    def _pace(self, number: int, situations: Sequence[Situation]) -> float:
+        taken = expected = 0.0
+        for situation in situations:
+            if place := parse(situation.placement):
+                config = Config(*place)
+                others = [
+                    self._number[other] for other in situation.beside if other in self._number
+                ]
+                speeds = [self.speed(number, other, config.type) for other in others]
+                # Who shares which of a gang's GPUs was not kept: taken as one on each.
+                speed = math.prod(speeds) if config.count == 1 else min(speeds, default=1.0)
+                taken += situation.seconds
+                expected += situation.epochs * self.seconds(number, config) / speed
+        return taken / expected if expected else 1.0
+
+    def seconds(self, number: int, config: Config) -> float:
+        if config not in self._seconds:
+            self._seconds[config] = self._known.estimate([config])[:, 0].tolist()
+        return self._seconds[config][number]
+
+    def speed(self, number: int, beside: int, type: str) -> float:
+        key = type, number, beside
+        if key not in self._speeds:
+            if type not in self._beside:
+                self._beside[type] = Interference(self.jobs, self.kinds, type, self._known)
+            pair = np.array([number]), np.array([beside])
+            self._speeds[key] = float(self._beside[type].speeds(*pair)[0, 0])
+        return self._speeds[key]
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedTruth:
+    """A job as it was measured."""
+
+    learned: Learned
+    number: int  # among the jobs
+    memory_mib: int
+    gpu_util: float
+    pace: float  # its epochs took so many times what was learned
+    pause_seconds: float  # after each of them
+
+    def epoch_seconds(self, type: str, count: int, nodes: int) -> float:
+        config = Config(type, count, nodes) if count else Config("cpu", 0)
+        return self.pace * self.learned.seconds(self.number, config) + self.pause_seconds
+
+    def speed_beside(self, other: Truth, type: str) -> float:
+        if not isinstance(other, LearnedTruth):
+            return 1.0
+        return self.learned.speed(self.number, other.number, type)

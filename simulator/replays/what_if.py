@@ -1,0 +1,300 @@
+"""What would have been, had something been otherwise: a daemon's recorded jobs, played twice.
+
+Once as it is, and once with the change, both times through the world of a trace. What is told is
+the difference between the two, so what both get wrong does not matter much.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from scheduler.core.errors import Rejected
+from scheduler.core.model import Gpu, Job, Node, Outcome, Rules
+from scheduler.planning.policies import POLICIES
+from simulator.replays.recorded_jobs import LearnedTruth, Site, recorded_seconds, site
+from simulator.traces.behaviour import TraceJob
+from simulator.trials.outcome import HOUR, JobTimes, quantile
+from simulator.trials.trial import Trial
+
+# As a person writes it, and what it means. JOB is a name, or the end of an id.
+CHANGES = {
+    "gpus+N": "so many GPUs more, of the most frequent type, on a node of their own",
+    "gpus-N": "so many of them fewer",
+    "policy=NAME": "another policy",
+    "without JOB": "had that job never come",
+    "memory JOB=MIB": "had it asked for, and needed, so much of each GPU",
+    "priority JOB=N": "had it had this priority",
+}
+PLAN_EVERY_SECONDS_MIN = 10.0  # so that a week is played in minutes
+SHOWN_MAX = 5  # jobs that gain most, and that lose most
+NAME_MAX = 30
+
+_CHANGE = re.compile(
+    r"gpus\+(?P<more>[1-9]\d{0,3})"
+    r"|gpus-(?P<fewer>[1-9]\d{0,3})"
+    r"|policy=(?P<policy>\w+)"
+    r"|without (?P<without>\S+)"
+    r"|memory (?P<heavier>\S+)=(?P<mib>\d{1,8})"
+    r"|priority (?P<urgent>\S+)=(?P<priority>-?\d{1,4})",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """All that a play is made of."""
+
+    nodes: tuple[Node, ...]
+    policy: str
+    trace: tuple[TraceJob, ...]
+
+    @property
+    def gpus(self) -> int:
+        return sum(len(node.gpus) for node in self.nodes if node.ready)
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    case: Case
+    times: Mapping[str, JobTimes]  # of the jobs that came to a good end, by their ids
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    change: str
+    site: Site
+    before: Played
+    after: Played
+
+    @property
+    def jobs(self) -> list[Job]:
+        """Those that come to a good end either way."""
+        ended = self.before.times.keys() & self.after.times.keys()
+        return [job for job in self.site.jobs if job.id in ended]
+
+    def figures(self, played: Played) -> dict[str, float]:
+        times = [played.times[job.id] for job in self.jobs]
+        hours = sorted(one.seconds / HOUR for one in times)
+        last = max((one.submitted_at + one.seconds for one in times), default=math.nan)
+        first = min((one.submitted_at for one in times), default=math.nan)
+        return {
+            "mean_h": math.fsum(hours) / len(hours) if hours else math.nan,
+            "median_h": quantile(hours, 0.5),
+            "p99_h": quantile(hours, 0.99),
+            "makespan_h": (last - first) / HOUR,
+        }
+
+    def gains(self) -> list[tuple[Job, float, float]]:
+        """Each job, with its hours as it is and with the change; who gains most comes first."""
+        times = ((job, self.before.times[job.id], self.after.times[job.id]) for job in self.jobs)
+        both = [(job, was.seconds / HOUR, now.seconds / HOUR) for job, was, now in times]
+        return sorted(both, key=lambda one: one[2] - one[1])
+
+
+def what_if(
+    path: Path,
+    change: str,
+    from_start: int | None = None,
+    progress: Callable[[int, float], None] = lambda play, share: None,
+) -> Answer:
+    """`progress` hears which of the two plays is how far. Rejected: there is no such change."""
+    understood = _understood(change)
+    here = site(path, from_start)
+    before = Case(here.nodes, here.decider.policy, here.trace)
+    after = _changed(understood, before, here.jobs)
+    rules = here.decider.rules
+    seconds = max(rules.plan_every_seconds, PLAN_EVERY_SECONDS_MIN)
+    rules = replace(rules, plan_every_seconds=seconds)
+    return Answer(
+        change,
+        here,
+        before=_played(before, here, rules, partial(progress, 0)),
+        after=_played(after, here, rules, partial(progress, 1)),
+    )
+
+
+def _played(case: Case, here: Site, rules: Rules, progress: Callable[[float], None]) -> Played:
+    policy = POLICIES[case.policy](rules)
+    seconds = here.restart_seconds
+    trial = Trial(case.trace, case.nodes, policy, rules, restart_seconds=seconds)
+    trial.scheduler.view = replace(trial.scheduler.view, kinds=here.kinds)
+    jobs = trial.run(progress).jobs
+    return Played(case, {job.name: job for job in jobs if job.outcome is Outcome.SUCCEEDED})
+
+
+# --- changes ------------------------------------------------------------------------------------
+
+
+def _understood(change: str) -> re.Match[str]:
+    match = _CHANGE.fullmatch(change.strip())
+    if match is None:
+        raise Rejected(f"--what_if {change!r}: none of {', '.join(CHANGES)}")
+    if match["policy"] and match["policy"] not in POLICIES:
+        raise Rejected(f"--what_if {change!r}: the policies are {', '.join(POLICIES)}")
+    return match
+
+
+def _changed(change: re.Match[str], case: Case, jobs: Sequence[Job]) -> Case:
+    trace = list(case.trace)
+    if change["more"]:
+        return replace(case, nodes=_with_gpus(int(change["more"]), case.nodes))
+    if change["fewer"]:
+        return replace(case, nodes=_without_gpus(int(change["fewer"]), case.nodes))
+    if change["policy"]:
+        return replace(case, policy=change["policy"])
+    if change["without"]:
+        del trace[_place(change["without"], jobs)]
+    elif change["heavier"]:
+        place = _place(change["heavier"], jobs)
+        trace[place] = _with_memory(trace[place], int(change["mib"]))
+    else:
+        place = _place(change["urgent"], jobs)
+        trace[place] = _with_priority(trace[place], int(change["priority"]))
+    return replace(case, trace=tuple(trace))
+
+
+def _place(ref: str, jobs: Sequence[Job]) -> int:
+    """Of the one job that this means."""
+    found = [place for place, job in enumerate(jobs) if job.spec.name == ref]
+    found = found or [place for place, job in enumerate(jobs) if job.id.endswith(ref)]
+    if not found:
+        raise Rejected(f"--what_if: no recorded job has the name {ref!r}, or an id that ends so")
+    if len(found) > 1:
+        shown = ", ".join(jobs[place].id for place in found[:SHOWN_MAX])
+        others = f" or {len(found) - SHOWN_MAX} others" if len(found) > SHOWN_MAX else ""
+        raise Rejected(f"--what_if: {ref!r} may be {shown}{others}")
+    return found[0]
+
+
+def _with_gpus(count: int, nodes: Sequence[Node]) -> tuple[Node, ...]:
+    like = _most_frequent(nodes)
+    cards = tuple(replace(like, uuid=f"gpu{index}", index=index) for index in range(count))
+    names = {node.name for node in nodes}
+    free = (f"new-{number}" for number in range(len(names) + 1))
+    return (*nodes, Node(next(name for name in free if name not in names), cards))
+
+
+def _without_gpus(count: int, nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """The last ones go."""
+    type = _most_frequent(nodes).type
+    usable = [(node.name, gpu) for node in nodes if node.ready for gpu in node.gpus]
+    keys = [(name, gpu.uuid) for name, gpu in usable if gpu.type == type]
+    if count > len(keys):
+        raise Rejected(f"--what_if gpus-{count}: there are {len(keys)} of type {type}")
+    gone = set(keys[-count:])
+    return tuple(
+        replace(node, gpus=tuple(gpu for gpu in node.gpus if (node.name, gpu.uuid) not in gone))
+        for node in nodes
+    )
+
+
+def _most_frequent(nodes: Sequence[Node]) -> Gpu:
+    gpus = [gpu for node in nodes if node.ready for gpu in node.gpus]
+    if not gpus:
+        raise Rejected("--what_if: there was no GPU when the cluster was last seen")
+    ((type, _),) = Counter(gpu.type for gpu in gpus).most_common(1)
+    return next(gpu for gpu in gpus if gpu.type == type)
+
+
+def _with_memory(job: TraceJob, mib: int) -> TraceJob:
+    assert isinstance(job.truth, LearnedTruth)
+    spec = replace(job.spec, memory_mib=mib)
+    return replace(job, spec=spec, truth=replace(job.truth, memory_mib=mib))
+
+
+def _with_priority(job: TraceJob, priority: int) -> TraceJob:
+    return replace(job, spec=replace(job.spec, priority=priority))
+
+
+# --- what is said of it -------------------------------------------------------------------------
+
+_FIGURES = {
+    "mean_h": "mean h",
+    "median_h": "median h",
+    "p99_h": "p99 h",
+    "makespan_h": "makespan h",
+}
+
+
+def as_text(answer: Answer) -> str:
+    since = datetime.fromtimestamp(answer.site.since, UTC)
+    before, after = answer.before, answer.after
+    figures = [answer.figures(played) for played in (before, after)]
+    gains = answer.gains()
+    gain = [one for one in gains if one[2] < one[1]][:SHOWN_MAX]
+    lose = [one for one in reversed(gains) if one[2] > one[1]][:SHOWN_MAX]
+    lines = [
+        f"what if {answer.change}: {len(answer.jobs)} jobs since {since:%Y-%m-%d %H:%M} UTC",
+        "",
+        _line("", "as it is", "changed"),
+        _line("policy", before.case.policy, after.case.policy),
+        _line("GPUs", str(before.case.gpus), str(after.case.gpus)),
+        *(_compared(name, *(each[key] for each in figures)) for key, name in _FIGURES.items()),
+        *_jobs("gain most, h", gain),
+        *_jobs("lose most, h", lose),
+        "",
+        *_caveats(answer),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _line(name: str, before: str, after: str, change: str = "") -> str:
+    return f"{name:<40} {before:>12} {after:>12} {change:>9}".rstrip()
+
+
+def _compared(name: str, before: float, after: float) -> str:
+    change = f"{after / before - 1.0:+.1%}" if before else ""
+    return _line(name, f"{before:.3f}", f"{after:.3f}", change)
+
+
+def _jobs(heading: str, jobs: Sequence[tuple[Job, float, float]]) -> Iterator[str]:
+    if jobs:
+        yield from ("", heading)
+    for job, before, after in jobs:
+        yield _compared(f"  {job.spec.name[:NAME_MAX]} {job.id[-8:]}", before, after)
+
+
+def _caveats(answer: Answer) -> Iterator[str]:
+    since = answer.site.since
+    real = {job.id: recorded_seconds(job, since) for job in answer.site.jobs}
+    pairs = [
+        (seconds / HOUR, answer.before.times[job_id].seconds / HOUR)
+        for job_id, seconds in real.items()
+        if seconds is not None and job_id in answer.before.times
+    ]
+    if pairs:
+        was, is_played = (math.fsum(column) / len(pairs) for column in zip(*pairs, strict=True))
+        yield (
+            f"{len(pairs)} of them have ended in truth: {was:.3f} h on average, and"
+            f" {is_played:.3f} h when played as it is."
+        )
+    kept = {job.id for job in answer.jobs}
+    missing = [t.spec.name for t in answer.after.case.trace if t.spec.name not in kept]
+    if missing:
+        yield f"Left out, as they do not end well either way: {', '.join(missing)}"
+
+
+def as_json(answer: Answer) -> str:
+    def said(played: Played) -> dict[str, object]:
+        figures = {key: _number(value) for key, value in answer.figures(played).items()}
+        return {"policy": played.case.policy, "gpus": played.case.gpus, **figures}
+
+    jobs = [
+        {"id": job.id, "name": job.spec.name, "before_h": before, "after_h": after}
+        for job, before, after in answer.gains()
+    ]
+    both = {"before": said(answer.before), "after": said(answer.after)}
+    told = {"change": answer.change, "since": answer.site.since, **both, "jobs": jobs}
+    return json.dumps(told, indent=1, allow_nan=False) + "\n"
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,177 @@
+"""What a study found, for people and programs: a text table, and JSON. (As a page: page.py.)"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from scheduler.core.model import Node
+from simulator.trials.study import Entry
+
+# Key in a summary: heading, and how the figure is written.
+COLUMNS = {
+    "mean_h": ("mean h", "{:.3f}"),
+    "median_h": ("median h", "{:.3f}"),
+    "p90_h": ("p90 h", "{:.3f}"),
+    "p99_h": ("p99 h", "{:.3f}"),
+    "queued_h": ("queued h", "{:.3f}"),
+    "makespan_h": ("makespan h", "{:.2f}"),
+    "utilisation": ("used", "{:.1%}"),
+    "effective": ("effective", "{:.1%}"),
+    "restarts_per_job": ("restarts", "{:.2f}"),
+    "restarts_per_job_hour": ("per hour", "{:.3f}"),
+    "finished": ("finished", "{:.0f}"),
+}
+# These are told only where there are some.
+MISHAPS = {key: (key, "{:.0f}") for key in ("failed", "unfinished", "refused")}
+TIMING = {"steps": ("steps", "{:.0f}"), "cpu_seconds": ("CPU s", "{:.1f}")}
+LEGEND = """\
+Times are of jobs that finished, from submission to end; queued: of these, how long without a run.
+used: GPU time with at least one job that trains, of all there was until the last end; effective:
+the same, times the sum of the speeds of those that share a GPU, each relative to being alone.
+restarts: launches after a job's first, per job, and per hour that a job holds its GPUs."""
+
+Summary = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What was asked, and what came of it."""
+
+    trace: str
+    nodes: Sequence[Node]
+    plan_every_seconds: float
+    restart_seconds: float
+    entries: Sequence[Entry]
+
+    @property
+    def gpus(self) -> int:
+        return sum(len(node.gpus) for node in self.nodes)
+
+    @property
+    def cluster(self) -> str:
+        """`16x4x16384:t4`, as it is given to the command."""
+        alike = Counter((len(n.gpus), n.gpus[0].memory_mib, n.gpus[0].type) for n in self.nodes)
+        return ",".join(f"{count}x{gpus}x{mib}:{t}" for (gpus, mib, t), count in alike.items())
+
+    def policies(self) -> list[tuple[str, list[Entry]]]:
+        """Each policy's entries, in the order in which they were asked for."""
+        grouped = groupby(self.entries, key=lambda entry: entry.policy)
+        return [(policy, list(entries)) for policy, entries in grouped]
+
+    def seeds(self) -> list[int]:
+        return list(dict.fromkeys(entry.seed for entry in self.entries))
+
+
+def mean(summaries: Sequence[Summary]) -> dict[str, float]:
+    """Of several seeds, figure by figure."""
+    return {key: math.fsum(s[key] for s in summaries) / len(summaries) for key in summaries[0]}
+
+
+# --- text ---------------------------------------------------------------------------------------
+
+
+def text(study: Study, timing: bool = False) -> str:
+    columns = shown(study, timing)
+    rows = [["policy", "seed", *(heading for heading, _ in columns.values())]]
+    for policy, entries in study.policies():
+        summaries = [entry.result.summary() for entry in entries]
+        lines = [(str(e.seed), s) for e, s in zip(entries, summaries, strict=True)]
+        if len(entries) > 1:
+            lines.append(("mean", mean(summaries)))
+        for seed, summary in lines:
+            figures = (form.format(summary[key]) for key, (_, form) in columns.items())
+            rows.append([policy, seed, *figures])
+    refused = {line: None for entry in study.entries for line in entry.result.refused}
+    parts = [[_heading(study), ""], _table(rows), ["", LEGEND], (f"refused: {r}" for r in refused)]
+    return "\n".join(line for part in parts for line in part) + "\n"
+
+
+def shown(study: Study, timing: bool) -> dict[str, tuple[str, str]]:
+    """The columns of a table, by their key in a summary."""
+    summaries = [entry.result.summary() for entry in study.entries]
+    mishaps = {key: column for key, column in MISHAPS.items() if any(s[key] for s in summaries)}
+    return COLUMNS | mishaps | (TIMING if timing else {})
+
+
+def _heading(study: Study) -> str:
+    return (
+        f"{study.trace} on {study.cluster} ({study.gpus} GPUs), planned every"
+        f" {study.plan_every_seconds:g} s, a restart costs {study.restart_seconds:g} s"
+    )
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Words to the left, figures to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [
+            cell.ljust(width) if index == 0 else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()
+
+
+# --- JSON ---------------------------------------------------------------------------------------
+
+
+def as_json(study: Study, timing: bool = False) -> str:
+    """Times are in seconds since the trace began, but for the summaries' hours. What there is no
+    figure of is null."""
+    results = [_entry(entry, timing) for entry in study.entries]
+    said = {
+        "trace": study.trace,
+        "cluster": study.cluster,
+        "gpus": study.gpus,
+        "plan_every_seconds": study.plan_every_seconds,
+        "restart_seconds": study.restart_seconds,
+        "results": results,
+    }
+    return json.dumps(_plain(said), indent=1, allow_nan=False) + "\n"
+
+
+def _entry(entry: Entry, timing: bool) -> dict[str, object]:
+    result = entry.result
+    summary = result.summary()
+    kept = {key: v for key, v in summary.items() if timing or key != "cpu_seconds"}
+    return {
+        "policy": entry.policy,
+        "seed": entry.seed,
+        "summary": kept,
+        "refused": result.refused,
+        "jobs": [
+            {
+                "id": job.id,
+                "name": job.name,
+                "submitted_at": job.submitted_at,
+                "started_at": job.started_at,
+                "ended_at": job.ended_at,
+                "outcome": job.outcome,
+                "seconds": job.seconds,
+                "queued_seconds": job.queued_seconds,
+                "restarts": job.restarts,
+                "preemptions": job.preemptions,
+            }
+            for job in result.jobs
+        ],
+        "series": [{"at": s.at, "queued": s.queued, "busy": s.busy} for s in result.series],
+        "bars": [
+            [bar.node, bar.gpu, bar.job, bar.attempt, bar.from_at, bar.to_at] for bar in result.bars
+        ],
+    }
+
+
+def _plain(said: object) -> object:
+    """To the microsecond, and without what JSON has no word for."""
+    match said:
+        case float():
+            return round(said, 6) if math.isfinite(said) else None
+        case dict():
+            return {key: _plain(value) for key, value in said.items()}
+        case list() | tuple():
+            return [_plain(value) for value in said]
+    return said

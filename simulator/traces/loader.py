@@ -1,0 +1,91 @@
+"""Traces: files of jobs, in the formats of the field or our own, with the truth about each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from scheduler.core.model import Gpu
+from simulator.traces import own_format as own
+from simulator.traces import published_formats as published
+from simulator.traces.assumptions import MIB_STEP, estimate_mib
+from simulator.traces.behaviour import TraceJob, Truth
+from simulator.traces.published_formats import Options
+from simulator.traces.text_rows import TraceError, first_line
+
+__all__ = ["FORMATS", "TraceError", "TraceJob", "Truth", "load"]
+
+CARD_MIB = 16_384
+
+FORMATS: Mapping[str, Callable[[Path, Options], list[TraceJob]]] = {
+    "own": lambda path, _: own.read(path),
+    "sia": published.sia,
+    "philly": published.philly,
+    "alibaba": published.alibaba,
+    "gavel": published.gavel,
+    "shockwave": published.shockwave,
+}
+
+
+def load(
+    path: Path,
+    *,
+    data: Path,
+    seed: int,
+    format: str | None = None,
+    elastic: bool | None = None,
+    card_mib: int = CARD_MIB,
+    memory_noise: float = 0.0,
+) -> list[TraceJob]:
+    """The jobs of a trace, in the order of their arrival. TraceError: `file:line: what is wrong`.
+
+    data          the folder of measured tables (`scaling`, `colocation`); our own traces need none
+    seed          decides what a trace leaves open: models for Philly's jobs, and the noise
+    format        one of FORMATS; None: told by the first line
+    elastic       whether a job may have fewer GPUs than it asked for; None: Sia's may, and those
+                  of Philly, Gavel and Shockwave may not. Our own traces say it themselves
+    card_mib      Philly's models are drawn from those that fit a card of this size, and Alibaba's
+                  shares are shares of it
+    memory_noise  how far people's estimates are from the truth: the deviation of their logarithm
+    """
+    name = format if format is not None else _format(path)
+    if name not in FORMATS:
+        raise TraceError(f"{path}: unknown format {name!r}; known: {', '.join(FORMATS)}")
+    card = Gpu("", 0, "", card_mib)
+    jobs = FORMATS[name](path, Options(data, np.random.default_rng((seed, 0)), elastic, card))
+    if not jobs:
+        raise TraceError(f"{path}: no job in it")
+    jobs.sort(key=lambda job: job.submit_at)
+    if memory_noise:
+        # Drawn apart, so that all else is the same with noise and without.
+        jobs = _misjudged(jobs, memory_noise, np.random.default_rng((seed, 1)), card)
+    return jobs
+
+
+def _format(path: Path) -> str:
+    line = first_line(path)
+    columns = set(line.split(","))
+    for name, needed in {"own": own.NEEDED, **published.HEADERS}.items():
+        if columns.issuperset(needed):
+            return name
+    width = line.count("\t") + 1
+    for name, known in published.COLUMNS.items():
+        if width == len(known):
+            return name
+    raise TraceError(f"{path}:1: neither the header nor a row of a format that we know")
+
+
+def _misjudged(
+    jobs: Sequence[TraceJob], noise: float, chance: np.random.Generator, card: Gpu
+) -> list[TraceJob]:
+    """With other memory estimates, but none beyond the card: it would be refused, and corrected."""
+    most = card.capacity_mib // MIB_STEP * MIB_STEP
+    factors = np.exp(noise * chance.standard_normal(len(jobs)))
+    misjudged = []
+    for job, factor in zip(jobs, factors, strict=True):
+        estimate = min(estimate_mib(job.truth.memory_mib * factor), max(most, job.spec.memory_mib))
+        misjudged.append(replace(job, spec=replace(job.spec, memory_mib=estimate)))
+    return misjudged

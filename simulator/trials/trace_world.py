@@ -1,0 +1,324 @@
+"""The world of a trace: its jobs arrive, train as their truth says, and leave, in virtual time.
+
+It is the scheduler's Inbox and its Cluster. Nothing goes wrong here but by the scheduler's own
+doing; for bad weather see world.py. Arrivals, epochs and ends have their exact moments whatever the
+batches are: `gather_seconds` delays only when the scheduler hears of them.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from scheduler.core.memory import all_cards
+from scheduler.core.model import (
+    EXIT_STOPPED,
+    Action,
+    EpochEnded,
+    EpochStarted,
+    Event,
+    Failure,
+    Finished,
+    Gpu,
+    GpuKey,
+    JobId,
+    Launch,
+    Node,
+    Observed,
+    Pod,
+    PodState,
+    Profile,
+    Run,
+    RunKey,
+    Submitted,
+    Time,
+    View,
+)
+from simulator.lives.training import pending, told_to_stop
+from simulator.traces.behaviour import TraceJob, Truth
+from simulator.trials.outcome import Tally
+
+REMOVED_AFTER_SECONDS = 1.0
+
+_Moment = tuple[Time, int, Callable[[], None]]
+
+
+@dataclass(slots=True, eq=False)
+class Training:
+    """One run, and how far it is in its epoch."""
+
+    launch: Launch
+    truth: Truth
+    gpus: dict[GpuKey, Gpu]
+    launched_at: Time
+    epoch_seconds: float  # alone
+    pods: list[Pod]  # one for each node, and all in one state
+    epoch: int  # so many are finished
+    entered_at: Time = 0.0  # the epoch that it is in
+    left_seconds: float = 0.0  # of that epoch, were it alone from `timed_at` on
+    timed_at: Time = 0.0
+    speed: float = 1.0  # since then, relative to alone
+    trains: bool = False
+    moment: int = 0  # the number of what happens to it next; what was to happen before does not
+
+    @property
+    def key(self) -> RunKey:
+        return self.launch.job_id, self.launch.attempt
+
+    @property
+    def state(self) -> PodState:
+        return self.pods[0].state
+
+    def show(
+        self, state: PodState, code: int | None = None, reason: str = "", at: Time | None = None
+    ) -> None:
+        self.pods = [
+            replace(pod, state=state, exit_code=code, reason=reason, at=at) for pod in self.pods
+        ]
+
+
+class Traffic:
+    def __init__(
+        self,
+        jobs: Sequence[TraceJob],
+        nodes: Sequence[Node],
+        tally: Tally,
+        restart_seconds: float = 20.0,
+        gather_seconds: float = 0.0,
+    ) -> None:
+        self.nodes, self.tally = tuple(nodes), tally
+        self.restart_seconds, self.gather_seconds = restart_seconds, gather_seconds
+        self.read: Callable[[], View] = View  # the scheduler's last committed view
+        self.runs: dict[RunKey, Training] = {}  # what the cluster shows
+        self._cards = all_cards(nodes)
+        self._on: dict[GpuKey, list[Training]] = {key: [] for key in self._cards}
+        self._truths: dict[JobId, Truth] = {}
+        self._time: Time = 0.0
+        self._mail: list[Event] = []
+        self._look_due = True
+        self._sequence = 0
+        self._heap: list[_Moment] = []
+        for number, job in enumerate(jobs):
+            self._at(job.submit_at, partial(self._submit, JobId(f"job-{number:05}"), job))
+
+    # -- the inbox --------------------------------------------------------------------------------
+
+    @property
+    def still(self) -> bool:
+        """Whether nothing will ever happen here unless the scheduler does something."""
+        return not (self._heap or self._mail or self._look_due)
+
+    def now(self) -> Time:
+        return self._time
+
+    def wait(self, until: Time | None) -> Sequence[Event]:
+        """News is handed over in batches that are closed `gather_seconds` after they began."""
+        end = math.inf if until is None else until
+        while not self._news() and self._heap and self._heap[0][0] <= end:
+            self._happen()
+        if self._news():
+            end = min(end, self._time + self.gather_seconds)
+            while self._heap and self._heap[0][0] <= end:
+                self._happen()
+        if end == until:
+            self._time = max(self._time, end)
+        batch, self._mail = self._mail, []
+        if self._look_due:
+            # Last, as a look that begins now finds what came of all that was said before.
+            batch.append(self._look())
+        return batch
+
+    def _look(self) -> Observed:
+        self._look_due = False
+        pods = tuple(pod for run in self.runs.values() for pod in run.pods)
+        return Observed(self._time, self.nodes, pods)
+
+    def _news(self) -> bool:
+        return bool(self._mail) or self._look_due
+
+    def _happen(self) -> None:
+        self._time, _, do = heapq.heappop(self._heap)
+        do()
+
+    def _at(self, moment: Time, do: Callable[[], None]) -> None:
+        self._sequence += 1
+        heapq.heappush(self._heap, (moment, self._sequence, do))
+
+    def _next(self, run: Training, seconds: float, do: Callable[[Training], None]) -> None:
+        """What happens next to this run, instead of all else that was to happen to it."""
+        run.moment = self._sequence + 1
+        self._at(self._time + seconds, partial(self._unless_overtaken, run, run.moment, do))
+
+    def _unless_overtaken(self, run: Training, moment: int, do: Callable[[Training], None]) -> None:
+        if run.moment == moment:
+            do(run)
+
+    def _submit(self, job_id: JobId, job: TraceJob) -> None:
+        self._truths[job_id] = job.truth
+        self.tally.submitted(job_id, job.spec.name, self._time)
+        self._mail.append(Submitted(job_id, job.spec))
+
+    # -- the cluster ------------------------------------------------------------------------------
+
+    def perform(self, action: Action) -> None:
+        run = self.runs.get((action.job_id, action.attempt))
+        if isinstance(action, Launch):
+            if run is None:
+                self._launch(action)
+        elif run is not None and run.pods[0].alive:
+            self._terminate(run)
+        elif run is not None:
+            del self.runs[run.key]
+
+    # What is launched, begins, or is forgotten when it was over needs no look of its own: the next
+    # one shows it, and until then nothing hangs on it.
+
+    def _launch(self, launch: Launch) -> None:
+        truth = self._truths[launch.job_id]
+        gpus = {share.key: self._cards[share.key] for share in launch.shares}
+        nodes = len({node for node, _ in gpus})
+        types = sorted({gpu.type for gpu in gpus.values()}) or [""]
+        run = Training(
+            launch=launch,
+            truth=truth,
+            gpus=gpus,
+            launched_at=self._time,
+            # All wait for the slowest, so a mixed gang is as fast as if all were of that type.
+            epoch_seconds=max(truth.epoch_seconds(type, len(gpus), nodes) for type in types),
+            pods=pending(launch),
+            epoch=launch.epochs_done,
+        )
+        self.runs[run.key] = run
+        self.tally.launched(launch, self._time)
+        self._next(run, self.restart_seconds, self._begin)
+
+    def _terminate(self, run: Training) -> None:
+        if run.state is not PodState.TERMINATING:
+            run.show(PodState.TERMINATING)
+            self._cease(run)
+            self._next(run, REMOVED_AFTER_SECONDS, self._vanish)
+
+    def _vanish(self, run: Training) -> None:
+        del self.runs[run.key]
+        self.tally.left(run.launch, run.launched_at, self._time, finished=False, preempted=False)
+        self._look_due = True
+
+    # -- the work ---------------------------------------------------------------------------------
+
+    def _begin(self, run: Training) -> None:
+        for key, gpu in run.gpus.items():
+            taken = sum(other.truth.memory_mib for other in self._on[key])
+            if taken + run.truth.memory_mib > gpu.memory_mib:
+                self._exit(run, 1, Failure.OUT_OF_MEMORY)
+                return
+        if math.isinf(run.epoch_seconds):
+            self._exit(run, 1, "cannot train on these GPUs")
+            return
+        run.show(PodState.RUNNING)
+        run.trains = True
+        run.timed_at = self._time
+        for key in run.gpus:
+            self._on[key].append(run)
+            if len(self._on[key]) == 1:
+                self.tally.busy(1, self._time)
+        self._retime_those_beside(run)
+        self._enter_epoch(run)
+
+    def _enter_epoch(self, run: Training) -> None:
+        if run.epoch >= run.launch.max_epochs:
+            self._finish(run)
+            return
+        self._mail.append(EpochStarted(*run.key, run.epoch))
+        believed = self._believed(run)
+        if believed is None or told_to_stop(believed, run.epoch):
+            self._mail.append(Finished(*run.key, preempted=True))
+            self._exit(run, EXIT_STOPPED)
+            return
+        run.entered_at, run.left_seconds = self._time, run.epoch_seconds
+        self._time_epoch(run, self._speed(run))
+
+    def _end_epoch(self, run: Training) -> None:
+        self._account(run)
+        run.epoch += 1
+        self._mail.append(EpochEnded(self._profile(run)))
+        self._enter_epoch(run)
+
+    def _finish(self, run: Training) -> None:
+        self._mail.append(Finished(*run.key))
+        self._exit(run, 0)
+
+    def _exit(self, run: Training, code: int, reason: str = "") -> None:
+        self._cease(run)
+        state = PodState.FAILED if code else PodState.SUCCEEDED
+        run.show(state, code, reason, self._time)
+        self.tally.left(run.launch, run.launched_at, self._time, not code, code == EXIT_STOPPED)
+        self._look_due = True
+
+    def _cease(self, run: Training) -> None:
+        """It trains no more, if it did, and its GPUs are free of it."""
+        run.moment = 0
+        if not run.trains:
+            return
+        self._account(run)
+        run.trains = False
+        for key in run.gpus:
+            self._on[key].remove(run)
+            if not self._on[key]:
+                self.tally.busy(-1, self._time)
+        self._retime_those_beside(run)
+
+    def _profile(self, run: Training) -> Profile:
+        """As the library reports it, with the placement that scheduler/api/trainings.py adds."""
+        spec, believed, held = run.launch.spec, self._believed(run), self.read().held
+        holders = {other for key in run.gpus for other, _ in held.get(key, ())}
+        seconds = self._time - run.entered_at
+        return Profile(
+            *run.key,
+            run.epoch,
+            placement=believed.placement if believed else "",
+            beside=tuple(sorted(holders - {run.launch.job_id})),
+            step_seconds=seconds / math.ceil(spec.training_set_size / spec.batch_size),
+            epoch_seconds=seconds,
+            samples_per_second=spec.training_set_size / seconds,
+            memory_mib=run.truth.memory_mib,
+            gpu_util=run.truth.gpu_util,
+            at=self._time,
+        )
+
+    def _believed(self, run: Training) -> Run | None:
+        """What the scheduler has committed of this run; None: to its mind it is over."""
+        job = self.read().jobs.get(run.launch.job_id)
+        return job.run if job and job.run and job.run.attempt == run.launch.attempt else None
+
+    # -- how fast ---------------------------------------------------------------------------------
+
+    def _speed(self, run: Training) -> float:
+        """Of a GPU all who share it take from each other; a gang is as fast as on its slowest."""
+        speed = 1.0
+        for key, gpu in run.gpus.items():
+            if len(self._on[key]) > 1:
+                others = (other.truth for other in self._on[key] if other is not run)
+                here = math.prod(run.truth.speed_beside(other, gpu.type) for other in others)
+                speed = min(speed, here)
+        return speed
+
+    def _retime_those_beside(self, run: Training) -> None:
+        beside = {other.key: other for key in run.gpus for other in self._on[key]}
+        for other in beside.values():
+            if other is not run and (speed := self._speed(other)) != other.speed:
+                self._account(other)
+                self._time_epoch(other, speed)
+
+    def _account(self, run: Training) -> None:
+        """Of what it did since its speed last changed."""
+        done = (self._time - run.timed_at) * run.speed
+        run.left_seconds -= done
+        run.timed_at = self._time
+        self.tally.effective_gpu_seconds += done * len(run.gpus)
+
+    def _time_epoch(self, run: Training, speed: float) -> None:
+        run.speed = speed
+        self._next(run, max(0.0, run.left_seconds) / speed, self._end_epoch)

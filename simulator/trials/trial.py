@@ -1,0 +1,131 @@
+"""One trace under one policy: the daemon's own loop, in the world of a trace, to the last job."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+
+from scheduler.core import admission
+from scheduler.core.errors import Impossible
+from scheduler.core.loop import Scheduler
+from scheduler.core.memory import cards, fewest_nodes, node_sizes
+from scheduler.core.model import (
+    Node,
+    Rules,
+    View,
+)
+from scheduler.core.ports import Policy, Step
+from simulator.traces.behaviour import TraceJob
+from simulator.trials.outcome import Result, Tally
+from simulator.trials.trace_world import Traffic
+
+STEPS_IN_VAIN_MAX = 1000  # of a scheduler in a world where nothing happens of itself
+GATHER_SECONDS_MAX = 4.0  # scheduler/core/learning.py learns nothing from later reports
+
+Listener = Callable[[Step], None]
+
+
+class NullStore:
+    """Keeps nothing, and tells a listener what it was given to keep."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+
+    def load(self) -> View:
+        return View()
+
+    def commit(self, step: Step) -> None:
+        self.listener(step)
+
+
+class Trial:
+    def __init__(
+        self,
+        jobs: Sequence[TraceJob],
+        nodes: Sequence[Node],
+        policy: Policy,
+        rules: Rules,
+        *,
+        restart_seconds: float = 20.0,
+        gather_seconds: float | None = None,
+        listener: Listener | None = None,
+    ) -> None:
+        """`gather_seconds`: None: so little that it hardly matters."""
+        self.refused, possible = sorted_out(jobs, nodes, rules)
+        self.gpus = sum(len(node.gpus) for node in nodes)
+        self.listener = listener
+        self.submitted, self.ended = len(possible), 0
+        if gather_seconds is None:
+            gather_seconds = min(rules.plan_every_seconds / 10, GATHER_SECONDS_MAX)
+        self.tally = Tally()
+        self.traffic = Traffic(possible, nodes, self.tally, restart_seconds, gather_seconds)
+        store = NullStore(self._committed)
+        self.scheduler = Scheduler(self.traffic, store, self.traffic, policy, rules)
+        self.traffic.read = lambda: self.scheduler.view
+
+    def run(self, progress: Callable[[float], None] | None = None) -> Result:
+        """To the last job's end; or to where no policy would get on, with jobs left over.
+
+        `progress` hears now and then which share of the jobs has ended.
+        """
+        began, steps, in_vain = time.process_time(), 0, 0
+        while self.ended < self.submitted and in_vain < STEPS_IN_VAIN_MAX:
+            self.scheduler.step()
+            steps += 1
+            in_vain = in_vain + 1 if self.traffic.still else 0
+            if progress and steps % 100 == 0:
+                progress(self.ended / self.submitted)
+        cpu_seconds = time.process_time() - began
+        return self.tally.result(self.gpus, self.refused, steps, cpu_seconds)
+
+    def _committed(self, step: Step) -> None:
+        for job_id in step.touched:
+            outcome = step.after.jobs[job_id].outcome
+            if outcome and self.tally.jobs[job_id].outcome is None:
+                self.tally.ended(job_id, outcome, step.at)
+                self.ended += 1
+        if self.listener:
+            self.listener(step)
+
+
+def sorted_out(
+    jobs: Sequence[TraceJob], nodes: Sequence[Node], rules: Rules
+) -> tuple[list[str], list[TraceJob]]:
+    """Why each job that could never run here is refused; and the others."""
+    refused, possible = [], []
+    known = cards(nodes)
+
+    @cache
+    def sizes(mib: int) -> dict[str, list[int]]:
+        return node_sizes({key: gpu for key, gpu in known.items() if gpu.memory_mib >= mib})
+
+    for number, job in enumerate(jobs, 1):
+        try:
+            admission.possible(job.spec, nodes, rules)
+            _possible(job, nodes, sizes(job.truth.memory_mib))
+        except Impossible as why:
+            refused.append(f"job {number} ({job.spec.name}): {why}")
+        else:
+            possible.append(job)
+    return refused, possible
+
+
+def _possible(job: TraceJob, nodes: Sequence[Node], sizes: Mapping[str, Sequence[int]]) -> None:
+    """As it is in truth. `sizes`: by type, how many cards with so much memory each node has."""
+    if job.spec.gpus_max == 0:
+        return
+    if not sizes:
+        largest = max(gpu.memory_mib for node in nodes for gpu in node.gpus)
+        takes = f"takes {job.truth.memory_mib} MiB of each GPU"
+        raise Impossible(f"{takes}; the largest has {largest} MiB")
+    if all(map(math.isinf, _paces(job, sizes))):
+        raise Impossible(f"cannot train on {' or '.join(sorted(sizes))}")
+
+
+def _paces(job: TraceJob, sizes: Mapping[str, Sequence[int]]) -> Iterator[float]:
+    """Seconds of an epoch, wherever it may be placed."""
+    for type, on_nodes in sizes.items():
+        for count in range(job.spec.gpus_min, min(job.spec.gpus_max, sum(on_nodes)) + 1):
+            yield job.truth.epoch_seconds(type, count, fewest_nodes(on_nodes, count))

@@ -1,0 +1,67 @@
+"""The checker of advice: what it asks, how often, and what it objects to."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from scheduler.core.model import Job, JobId, Plan, Reason, Time, View
+from scheduler.core.ports import Policy
+from scheduler.outlook.remedies import without
+from scheduler.planning.policies.fifo_sharing import fifo_sharing
+from simulator.lives.advice import Remedies, Remembering
+from simulator.lives.checkers import Violation
+from simulator.lives.faults import FAIR
+from simulator.lives.world import World
+from tests import builders as core
+
+POLICY = fifo_sharing(core.RULES)
+
+
+def checker(policy: Policy) -> Remedies:
+    world = World(random.Random(1), FAIR, [core.node()], {})
+    return Remedies(world, policy, core.RULES, of_all=True)
+
+
+def occupied(*waiting: Job) -> View:
+    return core.view(core.on(core.job("a"), core.share()), *waiting)
+
+
+def looked(policy: Policy, *waiting: Job) -> None:
+    """A plan was made while these wait for the only card."""
+    view = occupied(*waiting)
+    checker(policy).stepped(view, replace(view, at=core.NOW, planned_at=core.NOW))
+
+
+def test_who_waits_starts_once_those_are_gone_that_it_is_told_of() -> None:
+    looked(POLICY, core.job("b"), core.job("c"))
+
+
+def test_who_is_held_is_let_go_first() -> None:
+    looked(POLICY, core.job("b", held=True))
+
+
+def test_who_is_held_and_waits_for_it_when_let_go_is_noticed() -> None:
+    def stubborn(view: View, now: Time) -> Plan:
+        return replace(POLICY(view, now), why={JobId("b"): Reason("held", "until it is released")})
+
+    with pytest.raises(Violation, match="is not kept any more"):
+        looked(stubborn, core.job("b", held=True))
+
+
+def test_one_plan_answers_for_all_views_that_are_alike() -> None:
+    plans = 0
+
+    def counted(view: View, now: Time) -> Plan:
+        nonlocal plans
+        plans += 1
+        return POLICY(view, now)
+
+    view = occupied(core.job("b"), core.job("c"))
+    policy = Remembering(counted)
+    first = policy(without(view, [JobId("a")], JobId("b")), core.NOW)
+    assert policy(without(view, [JobId("a")], JobId("c")), core.NOW) is first
+    policy(without(view, [JobId("b")], JobId("c")), core.NOW)
+    assert plans == 2

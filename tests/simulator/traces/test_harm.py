@@ -1,0 +1,89 @@
+"""Jobs that harm each other on one GPU are parted soon, by the daemon's own loop."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from scheduler.core.model import JobId, Outcome, Rules
+from scheduler.core.ports import Step
+from scheduler.planning.policies.gpu_sharing import gpu_sharing
+from simulator.traces.behaviour import TraceJob, Truth
+from simulator.trials.outcome import Result
+from tests.simulator.little import Plain, job, trial
+
+TOGETHER_MAX = 2  # epochs of either; a first one, with its warm-up, is not held against anybody
+
+
+@dataclass(frozen=True)
+class Foe(Plain):
+    """Takes from another such most of the GPU."""
+
+    speed: float = 0.9
+
+    def speed_beside(self, other: Truth, type: str) -> float:
+        return 0.3 if isinstance(other, Foe) else self.speed
+
+
+def friend(name: str, at: float, seconds: float) -> TraceJob:
+    return job(name, at, epochs=30, truth=Plain(seconds, speed=0.9), project=name)
+
+
+def foe(name: str, at: float, seconds: float, kind: str = "") -> TraceJob:
+    return job(name, at, epochs=30, truth=Foe(seconds), project=kind or name)
+
+
+Harmed = Counter[tuple[JobId, tuple[JobId, ...]]]
+
+
+def lived(jobs: Sequence[TraceJob], gpus: int) -> tuple[Harmed, Result]:
+    """How many whole epochs each was beside each company that halved its speed, or worse."""
+    rules, seconds = Rules(), {f"job-{n:05}": one.truth for n, one in enumerate(jobs)}
+    harmed = Harmed()
+
+    def listen(step: Step) -> None:
+        for profile in step.profiles:
+            alone = seconds[profile.job_id].epoch_seconds("t4", 1, 1)
+            harmed[profile.job_id, profile.beside] += profile.epoch_seconds > 2 * alone
+
+    return harmed, trial(jobs, gpu_sharing(rules), gpus, rules=rules, listener=listen).run()
+
+
+@pytest.mark.parametrize("seconds", [50.0, 300.0])
+@pytest.mark.parametrize("friends", [0, 1, 2])
+def test_who_was_alone_before_a_harmful_neighbour_came_is_rid_of_it(
+    friends: int, seconds: float
+) -> None:
+    first = [friend(f"friend{n}", 0.0, seconds) for n in range(friends)]
+    foes = [foe("a", 0.0, seconds), foe("b", 3 * seconds, seconds)]
+    harmed, result = lived([*first, *foes], 1 + friends)
+    assert max(harmed.values()) <= TOGETHER_MAX
+    assert {times.outcome for times in result.jobs} == {Outcome.SUCCEEDED}
+
+
+def test_who_has_had_one_of_its_kind_alone_is_rid_of_it_too() -> None:
+    before = [foe(f"old{n}", 3100.0 * n, 100.0, kind=f"kind{n}") for n in range(2)]
+    foes = [foe(f"new{n}", 7000.0, 100.0, kind=f"kind{n}") for n in range(2)]
+    harmed, _ = lived([*before, *foes], 1)
+    assert max(harmed.values()) <= 1 + TOGETHER_MAX
+
+
+@pytest.mark.parametrize("seconds", [50.0, 300.0])
+@pytest.mark.parametrize(("count", "gpus"), [(2, 1), (3, 1), (4, 2), (7, 3)])
+def test_who_came_together_with_its_foe_is_rid_of_it_though_nobody_was_ever_alone(
+    count: int, gpus: int, seconds: float
+) -> None:
+    harmed, result = lived([foe(f"foe{n}", 0.0, seconds) for n in range(count)], gpus)
+    assert max(harmed.values()) <= TOGETHER_MAX
+    assert {times.outcome for times in result.jobs} == {Outcome.SUCCEEDED}
+
+
+def test_friends_who_came_together_are_parted_once_and_then_share_to_the_end() -> None:
+    harmed, result = lived([friend(f"friend{n}", 0.0, 100.0) for n in range(2)], 1)
+    assert max(harmed.values()) == 0
+    assert sum(times.restarts for times in result.jobs) == 1
+    one_after_the_other = 2 * 30 * 100.0
+    assert result.makespan_seconds < 0.65 * one_after_the_other
