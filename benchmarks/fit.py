@@ -39,7 +39,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.figures import options, show
-from scheduler.core.model import Job, JobId, JobSpec, Kind, Measured
+from scheduler.core.model import Job, JobFamily, JobId, JobSpec, Measured
 from scheduler.estimates.interference import Interference
 from scheduler.estimates.measurements import Memo
 from scheduler.estimates.speed import Config, Speeds
@@ -76,7 +76,7 @@ def costs(count: int, rounds: int) -> dict[str, float]:
     chance = np.random.default_rng(0)
     jobs = [_drawn(number, count, chance) for number in range(count)]
     shown = (Measured("t4x1", (), 0.1, 3), Measured("t4x4", (), 0.05, 3))
-    kinds = {f"over-{number}": Kind(3, shown, gpu_util=0.5) for number in range(300)}
+    kinds = {f"over-{number}": JobFamily(3, shown, gpu_util=0.5) for number in range(300)}
     memo = Memo()
     spent = [_round(jobs, kinds, memo)]
     for _ in range(rounds):
@@ -106,7 +106,7 @@ def _drawn(number: int, count: int, chance: np.random.Generator) -> Job:
     return job(f"job-{number}", measured, f"kind-{chance.integers(500)}", float(chance.random()))
 
 
-def _round(jobs: list[Job], kinds: Mapping[str, Kind], memo: Memo) -> tuple[float, float]:
+def _round(jobs: list[Job], kinds: Mapping[str, JobFamily], memo: Memo) -> tuple[float, float]:
     configs = [Config(type, *place) for type in TYPES for place in PLACES]
     start = time.process_time()
     speeds = Speeds(jobs, kinds, memo)

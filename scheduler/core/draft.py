@@ -15,8 +15,8 @@ from scheduler.core.fast_replace import replace
 from scheduler.core.model import (
     GpuKey,
     Job,
+    JobFamily,
     JobId,
-    Kind,
     Node,
     Pod,
     Reason,
@@ -47,7 +47,7 @@ class Draft:
         self.held: Mapping[GpuKey, Mapping[RunKey, int]] = view.held
         self.stopping: Set[JobId] = view.stopping
         self.disturbed: Mapping[GpuKey, Time] = view.disturbed
-        self.kinds: Mapping[str, Kind] = view.kinds
+        self.kinds: Mapping[str, JobFamily] = view.kinds
         self.used: Mapping[str, Used] = view.used
         self.ended: Mapping[JobId, Time] = view.ended
         self.observed_at = view.observed_at
@@ -129,13 +129,13 @@ class Draft:
         name = learning.kind_of(job.spec)
         others = {other for shown in job.measured for other in shown.beside}
         names = {o: learning.kind_of(self.jobs[o].spec) for o in others if o in self.jobs}
-        kind = learning.kind_with(self.kinds.get(name, Kind()), job, names)
+        kind = learning.kind_with(self.kinds.get(name, JobFamily()), job, names)
         self.kinds = {**self.kinds, name: kind}
 
     def teach(self, job: Job, *, old_library: bool) -> None:
         """What is known of its kind as soon as one of it shows it."""
         name = learning.kind_of(job.spec)
-        kind = self.kinds.get(name, Kind())
+        kind = self.kinds.get(name, JobFamily())
         if kind.old_library != old_library:
             self.kinds = {**self.kinds, name: replace(kind, old_library=old_library)}
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 
 from scheduler.core.fast_replace import replace
-from scheduler.core.model import Job, JobId, JobSpec, Kind, Measured, Profile, Run, Time, Used
+from scheduler.core.model import Job, JobFamily, JobId, JobSpec, Measured, Profile, Run, Time, Used
 
 SITUATIONS_MAX = 16  # of a job; the one longest not met is forgotten
 KIND_SITUATIONS_MAX = 64
@@ -104,7 +104,7 @@ def _blended(old: float, new: float, remembered: int) -> float:
     return old + (new - old) / remembered if old and new else old or new
 
 
-def kind_with(kind: Kind, job: Job, name_of: Mapping[JobId, str]) -> Kind:
+def kind_with(kind: JobFamily, job: Job, name_of: Mapping[JobId, str]) -> JobFamily:
     """The kind, with what a job of it that is over has shown; `name_of`: its neighbours' kinds."""
     size = max(1, job.spec.training_set_size)
     known = {(m.placement, m.beside): m for m in kind.measured}
@@ -116,7 +116,7 @@ def kind_with(kind: Kind, job: Job, name_of: Mapping[JobId, str]) -> Kind:
         known[key] = _merged(known.pop(key, None), shown, *key, shown.seconds / size)
     jobs = kind.jobs + 1
     weight = 1.0 / min(jobs, EPOCHS_REMEMBERED)
-    return Kind(
+    return JobFamily(
         jobs=jobs,
         measured=tuple(known.values())[-KIND_SITUATIONS_MAX:],
         memory_mib=max(kind.memory_mib, job.memory_mib),

@@ -172,7 +172,7 @@ class Run:
     stop_at_epoch: int | None = None  # every rank is told to stop at the start of this epoch
     stop_reason: str = ""
     kill_at: Time | None = None
-    renew_library: bool = False  # its image's own is too old: see `Kind.old_library`
+    renew_library: bool = False  # its image's own is too old: see `JobFamily.old_library`
     over_mib: int = (
         0  # by how much more than its share it was last seen to take, without room for it
     )
@@ -194,7 +194,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class JobFamily:
     """What the jobs of one project, image, script and batch size have shown that are over."""
 
     jobs: int = 0  # how many it is made of
@@ -473,7 +473,7 @@ class View:
     # When somebody last began or ceased to train on a GPU: what was measured across that moment
     # says nothing of either side of it.
     disturbed: Mapping[GpuKey, Time] = field(default_factory=dict)
-    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    kinds: Mapping[str, JobFamily] = field(default_factory=dict)
     used: Mapping[str, Used] = field(default_factory=dict)  # by user
     ended: Mapping[JobId, Time] = field(default_factory=dict)  # oldest first, until forgotten
     observed_at: Time | None = None  # None until the first look at the cluster after a start

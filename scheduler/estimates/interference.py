@@ -21,7 +21,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from scheduler.core.model import Job, Kind
+from scheduler.core.model import Job, JobFamily
 from scheduler.estimates.grid import expected_speed
 from scheduler.estimates.measurements import Bools, Floats, Integers, Measurements
 from scheduler.estimates.speed import Speeds
@@ -47,7 +47,7 @@ class Interference:
     def __init__(
         self,
         jobs: Sequence[Job],
-        kinds: Mapping[str, Kind],
+        kinds: Mapping[str, JobFamily],
         type: str,
         known: Speeds | None = None,
     ) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler.core.learning import kind_of
-from scheduler.core.model import Job, Kind
+from scheduler.core.model import Job, JobFamily
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -86,7 +86,7 @@ class Measurements:
 class _Read:
     """What was read of one owner, as the bytes of floats, which are quickest to join."""
 
-    source: Job | Kind
+    source: Job | JobFamily
     head: bytes  # see HEAD
     alone: bytes
     beside: bytes
@@ -105,7 +105,9 @@ class Memo:
     types: dict[str, int] = field(default_factory=dict)
 
 
-def read(jobs: Sequence[Job], kinds: Mapping[str, Kind], memo: Memo | None = None) -> Measurements:
+def read(
+    jobs: Sequence[Job], kinds: Mapping[str, JobFamily], memo: Memo | None = None
+) -> Measurements:
     memo = memo or Memo()
     if len(memo.jobs) + len(memo.kinds) > 2 * (len(jobs) + len(kinds)) + GONE_MAX:
         memo.jobs, memo.kinds, memo.job_names, memo.kind_names = {}, {}, {}, {}
@@ -149,7 +151,7 @@ def _of_job(job: Job, memo: Memo) -> _Read:
     return found
 
 
-def _of_kind(name: str, kind: Kind, memo: Memo) -> _Read:
+def _of_kind(name: str, kind: JobFamily, memo: Memo) -> _Read:
     number = _number(name, memo.kind_names)
     head = number, number, 1, _util(kind.gpu_util), _expected(kind.memory_mib)
     found = memo.kinds[name] = _bytes(kind, head, memo.kind_names, memo.types)
@@ -169,7 +171,7 @@ def _expected(memory_mib: int) -> float:
 
 
 def _bytes(
-    source: Job | Kind,
+    source: Job | JobFamily,
     head: tuple[float, ...],
     names: dict[str, int],
     types: dict[str, int],

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from scheduler.core.model import Job, Kind
+from scheduler.core.model import Job, JobFamily
 from scheduler.estimates import baseline, scaling
 from scheduler.estimates.grid import SD_EPOCH, SD_ON_ONE, SITUATION, Grid, grid
 from scheduler.estimates.measurements import (
@@ -49,13 +49,15 @@ class Config:
         return f"{self.type}x{self.count}" + (f"/{self.nodes}" if self.nodes > 1 else "")
 
 
-def estimate(jobs: Sequence[Job], kinds: Mapping[str, Kind], configs: Sequence[Config]) -> Floats:
+def estimate(
+    jobs: Sequence[Job], kinds: Mapping[str, JobFamily], configs: Sequence[Config]
+) -> Floats:
     """[job, config] seconds per epoch, alone. Always positive and finite."""
     return Speeds(jobs, kinds).estimate(configs)
 
 
 def uncertainty(
-    jobs: Sequence[Job], kinds: Mapping[str, Kind], configs: Sequence[Config]
+    jobs: Sequence[Job], kinds: Mapping[str, JobFamily], configs: Sequence[Config]
 ) -> Floats:
     """[job, config] relative standard deviation of what `estimate` says."""
     return Speeds(jobs, kinds).uncertainty(configs)
@@ -97,7 +99,7 @@ class Speeds:
     """What all measurements together say. Made anew for each plan; a `Memo` makes that cheap."""
 
     def __init__(
-        self, jobs: Sequence[Job], kinds: Mapping[str, Kind], memo: Memo | None = None
+        self, jobs: Sequence[Job], kinds: Mapping[str, JobFamily], memo: Memo | None = None
     ) -> None:
         self._jobs = jobs
         self.measured = measured = read(jobs, kinds, memo)

@@ -13,9 +13,9 @@ from scheduler.core.model import (
     Fact,
     Failure,
     Job,
+    JobFamily,
     JobId,
     JobSpec,
-    Kind,
     Measured,
     Outcome,
     Profile,
@@ -84,7 +84,7 @@ _run = msgspec.json.Decoder(Run)
 _failures = msgspec.json.Decoder(tuple[tuple[Failure, int], ...])
 _measured = msgspec.json.Decoder(tuple[Measured, ...])
 _peaks = msgspec.json.Decoder(tuple[tuple[int, int], ...])
-_kind = msgspec.json.Decoder(Kind)
+_kind = msgspec.json.Decoder(JobFamily)
 _used = msgspec.json.Decoder(Used)
 _beside = msgspec.json.Decoder(tuple[JobId, ...])
 _data = msgspec.json.Decoder(dict[str, str | int | float | bool | None])
@@ -151,7 +151,7 @@ def learned_rows(before: View, after: View) -> list[Row]:
     return found
 
 
-def learned(found: Sequence[Row]) -> tuple[dict[str, Kind], dict[str, Used]]:
+def learned(found: Sequence[Row]) -> tuple[dict[str, JobFamily], dict[str, Used]]:
     kinds = {name: _kind.decode(data) for about, name, data in found if about == "kind"}
     return kinds, {name: _used.decode(data) for about, name, data in found if about == "user"}
 

@@ -21,8 +21,8 @@ from scheduler.core.model import (
     Gpu,
     GpuKey,
     Job,
+    JobFamily,
     JobId,
-    Kind,
     Launch,
     Node,
     Observed,
@@ -39,7 +39,7 @@ from simulator.lives.faults import FAIR, Crash, DiskFull, Weather
 from simulator.lives.training import Training
 from simulator.lives.workload import Truth
 
-Learned = tuple[Mapping[str, Kind], Mapping[str, Used]]  # by kind, by user
+Learned = tuple[Mapping[str, JobFamily], Mapping[str, Used]]  # by kind, by user
 
 EVICTED_AFTER_SECONDS = 120.0  # a node unreachable for longer ends its pods when it is back
 

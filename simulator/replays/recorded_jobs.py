@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from scheduler.core.errors import ConfigError
-from scheduler.core.model import Job, Kind, Node, Observed, Outcome, Time, View
+from scheduler.core.model import Job, JobFamily, Node, Observed, Outcome, Time, View
 from scheduler.estimates.interference import Interference
 from scheduler.estimates.measurements import parse
 from scheduler.estimates.speed import Config, Speeds
@@ -42,7 +42,7 @@ class Site:
     nodes: tuple[Node, ...]
     jobs: tuple[Job, ...]  # as they are now
     trace: tuple[TraceJob, ...]  # of the same jobs; each has its id for a name
-    kinds: Mapping[str, Kind]  # that were known when the trace began
+    kinds: Mapping[str, JobFamily]  # that were known when the trace began
     restart_seconds: float  # what a run takes besides its epochs
 
 
@@ -108,7 +108,7 @@ class Learned:
     """What all measurements together say of each job. Asked for one figure at a time, it keeps
     what it has worked out."""
 
-    def __init__(self, jobs: Sequence[Job], kinds: Mapping[str, Kind]) -> None:
+    def __init__(self, jobs: Sequence[Job], kinds: Mapping[str, JobFamily]) -> None:
         self.jobs, self.kinds = jobs, kinds
         self._number = {job.id: number for number, job in enumerate(jobs)}
         self._seconds: dict[Config, list[float]] = {}

@@ -11,8 +11,8 @@ from scheduler.core.invariants import check
 from scheduler.core.learning import kind_of
 from scheduler.core.model import (
     Job,
+    JobFamily,
     JobId,
-    Kind,
     Node,
     Outcome,
     Plan,
@@ -77,7 +77,7 @@ def test_a_job_of_a_kind_that_spoke_as_an_old_library_is_given_the_new_one(
 ) -> None:
     waiting = job("a", 4000)
     waiting = replace(waiting, spec=replace(waiting.spec, keep_library=keep))
-    before = replace(view(waiting), kinds={kind_of(waiting.spec): Kind(old_library=old)})
+    before = replace(view(waiting), kinds={kind_of(waiting.spec): JobFamily(old_library=old)})
     assert run_of(adopted(before, {"a": (share(4000),)})).renew_library is renewed
 
 

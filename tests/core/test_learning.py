@@ -21,8 +21,8 @@ from scheduler.core.model import (
     EpochStarted,
     Event,
     Job,
+    JobFamily,
     JobId,
-    Kind,
     Measured,
     PodState,
     Profile,
@@ -214,14 +214,14 @@ def test_a_kind_is_project_image_script_and_batch_size() -> None:
 
 
 def test_a_kind_forgets_too_and_knows_neighbours_by_their_kind() -> None:
-    kind = Kind()
+    kind = JobFamily()
     for number in range(KIND_SITUATIONS_MAX + 5):
         shown = replace(job("a"), measured=(Measured(f"t4x{number}", (B,), 60.0, 2),))
         kind = kind_with(kind, shown, {B: "other"})
     assert len(kind.measured) == KIND_SITUATIONS_MAX
     assert kind.measured[-1].beside == ("other",)
     stranger = replace(job("a"), measured=(Measured("t4x1", (JobId("gone"),), 60.0, 2),))
-    assert kind_with(Kind(), stranger, {}).measured == ()
+    assert kind_with(JobFamily(), stranger, {}).measured == ()
 
 
 def test_gpu_time_that_was_used_counts_half_after_a_half_life() -> None:

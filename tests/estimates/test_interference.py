@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.core.learning import kind_of
-from scheduler.core.model import Job, JobId, JobSpec, Kind, Measured
+from scheduler.core.model import Job, JobFamily, JobId, JobSpec, Measured
 from scheduler.estimates import interference
 from scheduler.estimates.interference import SPEED_LEAST, Interference
 from scheduler.estimates.measurements import Floats, Memo
@@ -30,7 +30,10 @@ def beside(name: str, speed: float, epochs: int = 3, on: str = "t4x1") -> Measur
 
 
 def table(
-    *jobs: Job, kinds: Mapping[str, Kind] | None = None, type: str = "t4", memo: Memo | None = None
+    *jobs: Job,
+    kinds: Mapping[str, JobFamily] | None = None,
+    type: str = "t4",
+    memo: Memo | None = None,
 ) -> Floats:
     """[job, job] all speeds."""
     everyone = np.arange(len(jobs))
@@ -49,7 +52,9 @@ def test_who_has_no_utilisation_yet_has_that_of_its_kind() -> None:
     other = job("other", util=1.0)
     expected = pytest.approx(1 / (1 + 0.38 * 0.2))
     assert table(new, past, other)[0, 2] == expected
-    assert table(new, other, kinds={kind_of(new.spec): Kind(1, gpu_util=0.2)})[0, 1] == expected
+    assert (
+        table(new, other, kinds={kind_of(new.spec): JobFamily(1, gpu_util=0.2)})[0, 1] == expected
+    )
 
 
 def test_a_pair_that_was_measured_is_as_it_was_measured() -> None:
@@ -100,7 +105,7 @@ def test_kinds_that_are_over_teach_too() -> None:
     a, b = job("a", kind="x"), job("b", kind="y")
     name, other = kind_of(a.spec), kind_of(b.spec)
     shown = Measured("t4x1", (), 0.1, 5), Measured("t4x1", (JobId(other),), 0.25, 5)
-    kinds = {name: Kind(1, shown), other: Kind(1)}
+    kinds = {name: JobFamily(1, shown), other: JobFamily(1)}
     assert table(a, b, kinds=kinds)[0, 1] == pytest.approx(0.4, abs=0.1)
 
 
@@ -232,7 +237,7 @@ def test_whatever_was_measured_speeds_are_between_the_least_and_1(
         job(str(number), *found, kind=kind, util=util)
         for number, (found, kind, util) in enumerate(shown)
     ]
-    kinds = {name: Kind(1, tuple(found)) for name, found in past.items()}
+    kinds = {name: JobFamily(1, tuple(found)) for name, found in past.items()}
     found = table(*jobs, kinds=kinds)
     assert ((found >= SPEED_LEAST) & (found <= 1.0)).all()
     assert (table(*jobs, kinds=kinds) == found).all()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from scheduler.core.learning import kind_of
 from scheduler.core.memory import placement
-from scheduler.core.model import Job, JobId, JobSpec, Kind, Measured
+from scheduler.core.model import Job, JobFamily, JobId, JobSpec, Measured
 from scheduler.estimates.measurements import GONE_MAX, Memo, read
 from scheduler.estimates.speed import MARGIN, Config, Speeds, estimate, informative, uncertainty
 
@@ -129,7 +129,7 @@ def test_a_job_that_was_not_measured_takes_as_long_as_its_kind_per_sample() -> N
 def test_kinds_that_are_over_count_like_live_ones() -> None:
     waiting = job("new", kind="k", size=3000)
     shown = tuple(Measured(f"t4x{n}", (), law(0.1, 0.6, n), 3) for n in (1, 4))
-    found = estimate([waiting], {kind_of(waiting.spec): Kind(1, shown)}, T4)[0]
+    found = estimate([waiting], {kind_of(waiting.spec): JobFamily(1, shown)}, T4)[0]
     assert found == pytest.approx([law(300.0, 0.6, n) for n in COUNTS], rel=0.05)
 
 
@@ -217,7 +217,7 @@ def test_a_memo_changes_nothing_but_the_time_it_takes() -> None:
     configs = [*T4, Config("a100", 2)]
     beside = Measured("v100x1", (jobs[1].id, JobId("gone")), 30.0, 2)
     met = job("met", beside)
-    Speeds([met, *jobs], {"x": Kind(1, (Measured("zx1", (JobId("y"),), 1.0, 2),))}, memo)
+    Speeds([met, *jobs], {"x": JobFamily(1, (Measured("zx1", (JobId("y"),), 1.0, 2),))}, memo)
     changed = [replace(jobs[0], measured=jobs[1].measured), *reversed(jobs[1:])]
     with_memo, without = Speeds(changed, {}, memo), Speeds(changed, {})
     assert (with_memo.estimate(configs) == without.estimate(configs)).all()
@@ -260,7 +260,7 @@ def test_whatever_was_measured_all_speeds_are_positive_and_finite(
     shown: list[tuple[list[Measured], str]], past: dict[str, list[Measured]]
 ) -> None:
     jobs = [job(str(number), *found, kind=kind) for number, (found, kind) in enumerate(shown)]
-    kinds = {name: Kind(1, tuple(found)) for name, found in past.items()}
+    kinds = {name: JobFamily(1, tuple(found)) for name, found in past.items()}
     configs = [*T4, Config("t4", 8, 2), Config("a100", 16, 4), Config("new", 3), Config("cpu", 0)]
     speeds = Speeds(jobs, kinds)
     for values in (speeds.estimate(configs), speeds.uncertainty(configs)):

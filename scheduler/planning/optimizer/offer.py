@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler.core.memory import takes_whole_card
-from scheduler.core.model import Gpu, GpuKey, Job, Kind, Rules
+from scheduler.core.model import Gpu, GpuKey, Job, JobFamily, Rules
 from scheduler.estimates.interference import Interference
 from scheduler.estimates.measurements import Memo
 from scheduler.estimates.speed import Config, Speeds
@@ -51,7 +51,7 @@ class Learned:
     def __init__(
         self,
         jobs: Sequence[Job],
-        kinds: Mapping[str, Kind],
+        kinds: Mapping[str, JobFamily],
         stocks: Sequence[Stock],
         memo: Memo,
     ) -> None:

@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from scheduler.core.learning import kind_of
 from scheduler.core.memory import fewest_nodes
-from scheduler.core.model import Job, Kind, Plan, Rules, Time, View
+from scheduler.core.model import Job, JobFamily, Plan, Rules, Time, View
 from scheduler.core.ports import Policy
 from scheduler.estimates.speed import Config, estimate
 from scheduler.planning.optimizer.prices import Menu, chosen, priced
@@ -132,7 +132,7 @@ def _hoped(jobs: Sequence[Job], configs: Sequence[Config], round: Round) -> tupl
 
 
 def _known(
-    jobs: Sequence[Job], configs: Sequence[Config], kinds: Mapping[str, Kind]
+    jobs: Sequence[Job], configs: Sequence[Config], kinds: Mapping[str, JobFamily]
 ) -> npt.NDArray[np.bool_]:
     """[jobs, configs] whether the job or its kind was measured so."""
     column = {config.key: c for c, config in enumerate(configs)}

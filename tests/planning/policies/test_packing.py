@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler.core.learning import kind_of
-from scheduler.core.model import Job, JobId, Kind, Measured, Node, Plan, View
+from scheduler.core.model import Job, JobFamily, JobId, Measured, Node, Plan, View
 from scheduler.planning.policies import POLICIES
 from tests.builders import CAPACITY, NOW, RULES, job, node, on, share, view
 
@@ -50,7 +50,7 @@ def test_sharing_scores_add_up_to_two_at_most_and_must_be_known(
 def test_what_is_known_of_its_kind_is_known_of_a_job() -> None:
     new = job("b", 4000)
     before = view(runs(known("a", 0.3)), new)
-    kinds = {kind_of(new.spec): Kind(jobs=3, gpu_util=0.4)}
+    kinds = {kind_of(new.spec): JobFamily(jobs=3, gpu_util=0.4)}
     after = View(**{**{f: getattr(before, f) for f in before.__slots__}, "kinds": kinds})
     assert "b" in PACKING(after, NOW).placements
 
