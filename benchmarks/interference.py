@@ -39,7 +39,7 @@ from scheduler.estimates.measurements import Bools, Floats, Integers
 from scheduler.planning.optimizer.menu import Menu
 from scheduler.planning.optimizer.pairing import Neighbours, shared
 from scheduler.planning.policies.gpu_sharing import gpu_sharing
-from simulator.traces import measured_tables as tables
+from simulator.traces import measured_tables
 from simulator.traces.behaviour import Pairs, TraceJob, Truth, speed_by_utilisation
 from simulator.traces.published_formats import gavel_util
 from simulator.trials.trial import Trial
@@ -103,9 +103,11 @@ def truths(data: Path) -> dict[str, Callable[[int], Matrix]]:
     """How a matrix is drawn from a seed, by name."""
     found: dict[str, Callable[[int], Matrix]] = {"drawn": drawn}
     if (data / "colocation").is_dir():
-        utils = {profile.model: profile.gpu_util for profile in tables.lucid_profiles(data)}
-        found["lucid"] = partial(measured, tables.lucid_pairs(data), "", utils)
-        pairs = tables.gavel_pairs(data)
+        utils = {
+            profile.model: profile.gpu_util for profile in measured_tables.lucid_profiles(data)
+        }
+        found["lucid"] = partial(measured, measured_tables.lucid_pairs(data), "", utils)
+        pairs = measured_tables.gavel_pairs(data)
         utils = {model: gavel_util(model, pairs) for _, model, _ in pairs.speeds}
         for type in ("v100", "p100", "k80"):
             found[type] = partial(measured, pairs, type, utils)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from scheduler.core.model import Gpu, JobSpec
-from simulator.traces import own_format as own
+from simulator.traces import own_format
 from simulator.traces.assumptions import estimate_mib
 from simulator.traces.behaviour import SerialTruth, TraceJob
 
@@ -140,7 +140,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     jobs = generated(
         given.jobs, seed=given.seed, load=given.load, gpus=given.gpus, shape=given.shape
     )
-    own.write(given.file, jobs)
+    own_format.write(given.file, jobs)
 
 
 if __name__ == "__main__":

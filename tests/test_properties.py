@@ -38,14 +38,14 @@ from scheduler.core.model import (
     View,
 )
 from scheduler.planning.policies.fifo_sharing import fifo_sharing
-from tests import builders as core
+from tests import builders
 
 # Nothing is forgotten: what has ended is not submitted again, as the API sees to it.
 RULES = Rules(memory_margin_mib=200, plan_every_seconds=0.0, remember_seconds=1e9)
-NODES = (core.node(1, "a"), core.node(2, "b"), core.node(2, "c", ready=False))
+NODES = (builders.node(1, "a"), builders.node(2, "b"), builders.node(2, "c", ready=False))
 KEYS = [(node.name, gpu.uuid) for node in NODES for gpu in node.gpus]
 IDS = [JobId(f"j{number}") for number in range(5)]
-MEMORY = st.sampled_from([-1, 0, 1, 3000, 5000, 7936, core.CAPACITY, 10**9])
+MEMORY = st.sampled_from([-1, 0, 1, 3000, 5000, 7936, builders.CAPACITY, 10**9])
 
 ids = st.sampled_from([*IDS, JobId("nobody")])
 attempts = st.integers(1, 3)
@@ -55,10 +55,10 @@ epochs = st.integers(0, 12)
 @st.composite
 def views(draw: st.DrawFn) -> View:
     """Well-formed: no card holds more than it has, and the books are kept."""
-    free = dict.fromkeys(KEYS, core.CAPACITY)
+    free = dict.fromkeys(KEYS, builders.CAPACITY)
     jobs, pods = [], []
     for number, job_id in enumerate(draw(st.lists(st.sampled_from(IDS), unique=True))):
-        job = core.job(
+        job = builders.job(
             job_id,
             draw(st.sampled_from([0, 2000, 5000, 9000])),
             gpus=draw(st.sampled_from([(0, 0), (1, 1), (1, 3), (2, 2)])),
@@ -71,20 +71,20 @@ def views(draw: st.DrawFn) -> View:
         )
         kind = draw(st.sampled_from(["waiting", "live", "over"]))
         if kind == "over":
-            job = replace(job, outcome=draw(st.sampled_from(Outcome)), ended_at=core.NOW)
+            job = replace(job, outcome=draw(st.sampled_from(Outcome)), ended_at=builders.NOW)
         if kind == "live":
-            job = core.on(job, *draw(granted(free)), phase=draw(st.sampled_from(RunPhase)))
+            job = builders.on(job, *draw(granted(free)), phase=draw(st.sampled_from(RunPhase)))
             if draw(st.booleans()):
-                pods.append(core.pod(job, draw(st.sampled_from(PodState))))
+                pods.append(builders.pod(job, draw(st.sampled_from(PodState))))
         jobs.append(job)
-    return core.view(*jobs, nodes=NODES, pods=pods)
+    return builders.view(*jobs, nodes=NODES, pods=pods)
 
 
 @st.composite
 def granted(draw: st.DrawFn, free: dict[tuple[str, str], int]) -> tuple[Share, ...]:
     shares = []
     for key in draw(st.lists(st.sampled_from(KEYS), unique=True, max_size=3)):
-        mib = draw(st.sampled_from([1, 2200, 5200, core.CAPACITY]))
+        mib = draw(st.sampled_from([1, 2200, 5200, builders.CAPACITY]))
         if mib <= free[key]:
             free[key] -= mib
             shares.append(Share(key[0], key[1], mib))
@@ -119,7 +119,7 @@ pods = st.builds(
     reason=st.sampled_from(["", "lost", "out_of_memory", "evicted"]),
 )
 specs = st.sampled_from(
-    [core.spec("s", gpus=n, memory_mib=m) for n in (0, 1, 2) for m in (0, 5000)]
+    [builders.spec("s", gpus=n, memory_mib=m) for n in (0, 1, 2) for m in (0, 5000)]
 )
 events: st.SearchStrategy[Event] = st.one_of(
     st.builds(Submitted, ids, specs),
@@ -139,7 +139,7 @@ events: st.SearchStrategy[Event] = st.one_of(
     st.builds(Finished, ids, attempts, preempted=st.booleans()),
     st.builds(
         Observed,
-        st.floats(core.NOW - 50.0, core.NOW + 500.0),
+        st.floats(builders.NOW - 50.0, builders.NOW + 500.0),
         nodes,
         st.lists(pods, max_size=4, unique_by=lambda p: (p.job_id, p.attempt, p.rank)).map(tuple),
     ),
@@ -153,7 +153,7 @@ def held_mib(view: View, key: Any) -> int:
 
 @given(views(), plans)
 def test_no_plan_whatsoever_breaks_what_must_hold(view: View, plan: Plan) -> None:
-    change = adopt(view, plan, core.NOW, RULES)
+    change = adopt(view, plan, builders.NOW, RULES)
     after = change.view
     check(view, after, change.touched)
     for key, gpu in cards(after.nodes).items():
@@ -171,7 +171,7 @@ def test_no_plan_whatsoever_breaks_what_must_hold(view: View, plan: Plan) -> Non
 
 @given(views(), plans)
 def test_to_adopt_names_all_that_it_touches_and_keeps_the_books(view: View, plan: Plan) -> None:
-    change = adopt(view, plan, core.NOW, RULES)
+    change = adopt(view, plan, builders.NOW, RULES)
     assert {id for id, job in change.view.jobs.items() if job != view.jobs[id]} == set(
         change.touched
     )
@@ -180,14 +180,14 @@ def test_to_adopt_names_all_that_it_touches_and_keeps_the_books(view: View, plan
 
 @given(views(), plans)
 def test_a_plan_adopted_twice_is_adopted_once(view: View, plan: Plan) -> None:
-    once = adopt(view, plan, core.NOW, RULES).view
-    assert adopt(once, plan, core.NOW, RULES).view.jobs == once.jobs
+    once = adopt(view, plan, builders.NOW, RULES).view
+    assert adopt(once, plan, builders.NOW, RULES).view.jobs == once.jobs
 
 
 @given(views(), batches)
 def test_no_news_whatsoever_breaks_what_must_hold(view: View, batches: list[list[Event]]) -> None:
     for seconds, batch in enumerate(batches):
-        change: Change = evolve(view, batch, core.NOW + 20.0 * seconds, RULES)
+        change: Change = evolve(view, batch, builders.NOW + 20.0 * seconds, RULES)
         after = change.view
         check(view, after, change.touched)
         assert books(after) == after.held
@@ -201,7 +201,7 @@ def test_no_news_whatsoever_breaks_what_must_hold(view: View, batches: list[list
 def test_to_decide_is_safe_and_always_the_same(view: View, batches: list[list[Event]]) -> None:
     policy = fifo_sharing(RULES)
     for seconds, batch in enumerate(batches):
-        now = core.NOW + 20.0 * seconds
+        now = builders.NOW + 20.0 * seconds
         made = decide(view, batch, now, policy, RULES)
         check(view, made.view, made.touched)
         assert made == decide(view, batch, now, policy, RULES)
@@ -212,8 +212,8 @@ def test_to_decide_is_safe_and_always_the_same(view: View, batches: list[list[Ev
 def test_where_nothing_changes_nothing_is_decided(view: View) -> None:
     policy = fifo_sharing(RULES)
     for _ in range(3):  # what runs give back may be given away once more
-        view = decide(view, (), core.NOW, policy, RULES).view
-    again = decide(view, (), core.NOW, policy, RULES)
+        view = decide(view, (), builders.NOW, policy, RULES).view
+    again = decide(view, (), builders.NOW, policy, RULES)
     assert again.view.jobs == view.jobs
     assert again.touched == ()
 

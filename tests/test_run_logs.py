@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler import run_logs as logs
+from scheduler import run_logs
 from scheduler.core.errors import NotFound
 from scheduler.core.model import JobId
 
@@ -23,7 +23,7 @@ def write(tmp_path: Path) -> Write:
     """Append to the output of a rank of an attempt."""
 
     def append(text: str | bytes, attempt: int = 1, rank: int = 0) -> Path:
-        path = logs.log_path(tmp_path, ID, attempt, rank)
+        path = run_logs.log_path(tmp_path, ID, attempt, rank)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as file:
             file.write(text.encode() if isinstance(text, str) else text)
@@ -33,8 +33,8 @@ def write(tmp_path: Path) -> Write:
 
 
 def text(root: Path, lines: int) -> bytes:
-    found = logs.tail(logs.files(root, ID), lines)
-    return b"".join(data for file, start in found for data in logs.chunks(file, start))
+    found = run_logs.tail(run_logs.files(root, ID), lines)
+    return b"".join(data for file, start in found for data in run_logs.chunks(file, start))
 
 
 def test_files_come_in_the_order_of_attempts_and_ranks(tmp_path: Path, write: Write) -> None:
@@ -42,20 +42,20 @@ def test_files_come_in_the_order_of_attempts_and_ranks(tmp_path: Path, write: Wr
         write("x" * attempt, attempt, rank)
     (tmp_path / ID / "attempt-1" / "notes.txt").write_text("not ours")
     (tmp_path / ID / "attempt-x").mkdir()
-    assert [(file.name, file.size) for file in logs.files(tmp_path, ID)] == [
+    assert [(file.name, file.size) for file in run_logs.files(tmp_path, ID)] == [
         ("attempt-1/rank9.log", 1),
         ("attempt-1/rank10.log", 1),
         ("attempt-2/rank0.log", 2),
         ("attempt-2/rank1.log", 2),
         ("attempt-10/rank0.log", 10),
     ]
-    assert [file.rank for file in logs.files(tmp_path, ID, attempt=2)] == [0, 1]
-    assert logs.files(tmp_path, ID, attempt=3) == []
+    assert [file.rank for file in run_logs.files(tmp_path, ID, attempt=2)] == [0, 1]
+    assert run_logs.files(tmp_path, ID, attempt=3) == []
 
 
 def test_a_job_without_output_has_no_files(tmp_path: Path) -> None:
-    assert logs.files(tmp_path, ID) == []
-    assert logs.tail([], 10) == []
+    assert run_logs.files(tmp_path, ID) == []
+    assert run_logs.tail([], 10) == []
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_job_without_output_has_no_files(tmp_path: Path) -> None:
 )
 def test_only_an_id_becomes_part_of_a_path(tmp_path: Path, job_id: str) -> None:
     with pytest.raises(NotFound, match="is not the id of a job"):
-        logs.files(tmp_path, JobId(job_id))
+        run_logs.files(tmp_path, JobId(job_id))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_the_tail_is_the_last_lines(
     root = tmp_path_factory.mktemp("logs")
     everything: list[bytes] = []
     for attempt, part in enumerate(parts, 1):
-        path = logs.log_path(root, ID, attempt, 0)
+        path = run_logs.log_path(root, ID, attempt, 0)
         path.parent.mkdir(parents=True)
         written = b"\n".join(part) + (b"\n" if ends and part else b"")
         path.write_bytes(written)
@@ -111,19 +111,19 @@ def test_the_tail_is_the_last_lines(
 def test_chunks_are_small_and_start_where_told(tmp_path: Path, write: Write) -> None:
     written = bytes(range(256)) * 1000
     write(written)
-    (file,) = logs.files(tmp_path, ID)
+    (file,) = run_logs.files(tmp_path, ID)
     write(b"written later")
-    parts = list(logs.chunks(file, 1000))
+    parts = list(run_logs.chunks(file, 1000))
     assert b"".join(parts) == written[1000:]
-    assert max(map(len, parts)) <= logs.CHUNK_BYTES
-    assert list(logs.chunks(file, len(written))) == []
-    assert b"".join(logs.chunks(file, len(written) + 1)) == written, "it was another file"
+    assert max(map(len, parts)) <= run_logs.CHUNK_BYTES
+    assert list(run_logs.chunks(file, len(written))) == []
+    assert b"".join(run_logs.chunks(file, len(written) + 1)) == written, "it was another file"
 
 
 def test_following_gives_what_is_there_and_what_comes(tmp_path: Path, write: Write) -> None:
     write("first\n")
     over, heard = threading.Event(), bytearray()
-    for _file, data in logs.follow(tmp_path, ID, over.is_set, threading.Event()):
+    for _file, data in run_logs.follow(tmp_path, ID, over.is_set, threading.Event()):
         heard += data
         match bytes(heard):
             case b"first\n":
@@ -140,7 +140,7 @@ def test_the_last_words_are_heard_though_it_is_over(tmp_path: Path, write: Write
         write("last words")
         return True
 
-    heard = [data for _, data in logs.follow(tmp_path, ID, over, threading.Event())]
+    heard = [data for _, data in run_logs.follow(tmp_path, ID, over, threading.Event())]
     assert heard == [b"last words"]
 
 
@@ -150,7 +150,7 @@ def test_following_goes_on_where_the_caller_is(tmp_path: Path, write: Write) -> 
     have = {"attempt-1/rank0.log": 7}
     heard = [
         (file.name, data)
-        for file, data in logs.follow(tmp_path, ID, lambda: True, threading.Event(), have=have)
+        for file, data in run_logs.follow(tmp_path, ID, lambda: True, threading.Event(), have=have)
     ]
     assert heard == [("attempt-1/rank0.log", b"new"), ("attempt-2/rank0.log", b"all new")]
 
@@ -158,7 +158,7 @@ def test_following_goes_on_where_the_caller_is(tmp_path: Path, write: Write) -> 
 def test_a_caller_who_leaves_is_not_followed(tmp_path: Path) -> None:
     left = threading.Event()
     left.set()
-    assert list(logs.follow(tmp_path, ID, lambda: False, left)) == []
+    assert list(run_logs.follow(tmp_path, ID, lambda: False, left)) == []
 
 
 @pytest.mark.parametrize(
@@ -187,19 +187,19 @@ def test_the_end_of_an_output_tells_whether_a_gpu_was_too_small(
     write: Write, said: str, so: bool
 ) -> None:
     path = write("epoch 1\n" * 20_000 + said + "\n" + "at line 1\n" * 1000)
-    assert logs.out_of_memory(path) == (said if so else "")
+    assert run_logs.out_of_memory(path) == (said if so else "")
 
 
 def test_of_several_such_lines_the_last_is_told_and_not_more_of_it_than_one_reads(
     write: Write,
 ) -> None:
     path = write("  CUDA out of memory, smaller batch\nCUDA out of memory. \xff" + "!" * 999 + "\n")
-    said = logs.out_of_memory(path)
+    said = run_logs.out_of_memory(path)
     assert said.startswith("CUDA out of memory. ")
-    assert len(said) == logs.LINE_MAX
+    assert len(said) == run_logs.LINE_MAX
 
 
 def test_what_it_survived_long_ago_does_not_count(write: Write) -> None:
     path = write("CUDA out of memory, trying a smaller batch\n" + "epoch 1\n" * 20_000)
-    assert not logs.out_of_memory(path)
-    assert not logs.out_of_memory(path.with_name("none.log"))
+    assert not run_logs.out_of_memory(path)
+    assert not run_logs.out_of_memory(path.with_name("none.log"))

@@ -17,8 +17,7 @@ import grpc
 
 from scheduler.access.authentication import People
 from scheduler.access.identity import new_job_token
-from scheduler.api import log_stream as output
-from scheduler.api import overview, wire
+from scheduler.api import log_stream, overview, wire
 from scheduler.api.grpc_server import overheard, token_of
 from scheduler.api.lookup import Filter, Lookup
 from scheduler.api.status import ENDED, states
@@ -206,7 +205,7 @@ class Api(pb_grpc.SchedulerServicer):
             now = self.lookup.job(job.id)
             return now is None or now.outcome is not None
 
-        yield from output.stream(self.logs, job, request, over, _gone(context))
+        yield from log_stream.stream(self.logs, job, request, over, _gone(context))
 
     # --- what they share --------------------------------------------------------------------
 

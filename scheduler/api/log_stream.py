@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from scheduler import run_logs as logs
+from scheduler import run_logs
 from scheduler.core import admission
 from scheduler.core.errors import NotFound
 from scheduler.core.model import Job
@@ -28,14 +28,14 @@ def stream(
     if request.attempt > job.attempts:
         raise NotFound(f"job {job.id} has had {job.attempts} attempts, not {request.attempt}")
     attempt = request.attempt or None
-    found = logs.files(root, job.id, attempt)
+    found = run_logs.files(root, job.id, attempt)
     begins = _begins(found, request)
     if request.follow:
         have = {file.name: file.size for file in found}
         have |= {file.name: start for file, start in begins}
-        parts = logs.follow(root, job.id, over, gone, attempt=attempt, have=have)
+        parts = run_logs.follow(root, job.id, over, gone, attempt=attempt, have=have)
     else:
-        parts = ((file, data) for file, start in begins for data in logs.chunks(file, start))
+        parts = ((file, data) for file, start in begins for data in run_logs.chunks(file, start))
     if request.download:
         yield from _files(job, found, parts)
     else:
@@ -48,7 +48,7 @@ def _begins(found: list[LogFile], request: pb.GetLogsRequest) -> list[tuple[LogF
     if request.download:
         return [(file, min(max(0, request.have.get(file.name, 0)), file.size)) for file in found]
     if request.HasField("tail"):
-        return logs.tail(found, request.tail)
+        return run_logs.tail(found, request.tail)
     return [(file, 0) for file in found if file.size]
 
 

@@ -35,8 +35,7 @@ import math
 from collections.abc import Sequence
 from functools import singledispatch
 
-from scheduler.core import gang as ranks
-from scheduler.core import learning
+from scheduler.core import gang, learning
 from scheduler.core.draft import Change, Draft
 from scheduler.core.fast_replace import replace
 from scheduler.core.model import (
@@ -224,7 +223,7 @@ def _(event: Observed, draft: Draft) -> None:
     if draft.observed_at is None:
         draft.stale = True
     draft.observed_at = event.at
-    draft.see(event.nodes, ranks.by_run(event.pods))
+    draft.see(event.nodes, gang.by_run(event.pods))
     for job in draft.jobs.values():
         if job.run is None:
             continue
@@ -245,8 +244,8 @@ def _(event: Observed, draft: Draft) -> None:
 def _confronted(job: Job, run: Run, pods: tuple[Pod, ...], draft: Draft) -> Job:
     """What we believe about a run against the pods the cluster shows: the table on top."""
     states = [pod.state for pod in pods]
-    if ranks.broken(run, pods):
-        return _over(job, run, ranks.culprit(run, pods), draft)
+    if gang.broken(run, pods):
+        return _over(job, run, gang.culprit(run, pods), draft)
     if states.count(PodState.SUCCEEDED) == len(states):
         return _over(job, run, pods[0], draft)
     if run.phase is RunPhase.STARTING and PodState.RUNNING in states:

@@ -33,9 +33,9 @@ from scheduler.daemon.config import Config, listen_address, load
 from scheduler.daemon.targets import Pods, ThisMachine, host
 from scheduler.daemon.token_commands import token
 from scheduler.inbox import QueueInbox
-from scheduler.legacy import http_server as web
+from scheduler.legacy import http_server
 from scheduler.legacy.service import Legacy
-from scheduler.outlook import calibration_file as experience
+from scheduler.outlook import calibration_file
 from scheduler.outlook.service import Outlook
 from scheduler.planning.policies import POLICIES
 from scheduler.store.journal import Decider
@@ -232,7 +232,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         outlook.look(view(), inbox.now())
 
     by_memory = config.policy == "fifo_sharing"
-    forecasts = config.state_dir / experience.FILE
+    forecasts = config.state_dir / calibration_file.FILE
     outlook = Outlook(_policy(config), config.rules, reader.job, by_memory, forecasts)
     lookup = Lookup(view, reader, inbox.now, config.heartbeat_seconds, outlook, inbox.now())
     people = People(
@@ -311,10 +311,10 @@ def _policy(config: Config) -> Policy:
     return POLICIES[config.policy](config.rules)
 
 
-def _old_images(config: Config, legacy: Legacy) -> web.Server | None:
+def _old_images(config: Config, legacy: Legacy) -> http_server.Server | None:
     if not config.legacy.listen:
         return None
-    return web.Server(listen_address(config.legacy.listen, "legacy.listen"), legacy.answer)
+    return http_server.Server(listen_address(config.legacy.listen, "legacy.listen"), legacy.answer)
 
 
 def _trusted(config: Config) -> tuple[bool, bool]:

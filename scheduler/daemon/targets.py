@@ -15,7 +15,7 @@ from scheduler.access.authentication import Way
 from scheduler.access.identity import fingerprint, secret, user_name
 from scheduler.access.kubernetes_users import Reviewed
 from scheduler.api.agents import Reports
-from scheduler.clusters import library_renewal as renewal
+from scheduler.clusters import library_renewal
 from scheduler.clusters.environment import RESERVED_ENVIRONMENT, command
 from scheduler.clusters.kubernetes.holders.holder import Dress
 from scheduler.clusters.kubernetes.holders.holders import Holders, Waits
@@ -125,7 +125,7 @@ def host(config: Config, clock: Callable[[], Time], address: str) -> ThisMachine
         agent=agent,
         strangers_mib=config.local.strangers_mib,
         http=config.legacy.service or _reachable(config.legacy.listen),
-        library=renewal.shelved(_library(config), config.state_dir.absolute()),
+        library=library_renewal.shelved(_library(config), config.state_dir.absolute()),
     )
     return ThisMachine(cluster)
 
@@ -241,10 +241,10 @@ def shape_of(config: Config) -> Shape:
     )
 
 
-def _library(config: Config) -> renewal.Files:
+def _library(config: Config) -> library_renewal.Files:
     """What is given to images that speak as old ones do; nobody who does is heard otherwise."""
     wanted = config.legacy.listen and config.legacy.renew_library
-    return renewal.files() if wanted else {}
+    return library_renewal.files() if wanted else {}
 
 
 def _place(key: str, text: str) -> Place:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from scheduler.access import issued_tokens as tokens
+from scheduler.access import issued_tokens
 from scheduler.access.user_table import fits
 from scheduler.core.errors import ConfigError
 from scheduler.core.model import Time
@@ -35,7 +35,7 @@ def issue(database: Path, user: str, days: int, name: str) -> int:
         raise ConfigError(f"{user!r} is no name of a user")
     if len(name) > NAME_MAX or not name.isprintable():
         raise ConfigError(f"--name: expected a line of at most {NAME_MAX} characters")
-    made, secret = tokens.issue(database, user, name, time.time(), days * DAY_SECONDS)
+    made, secret = issued_tokens.issue(database, user, name, time.time(), days * DAY_SECONDS)
     click.echo(secret)
     click.echo(f"token {made.id} of {user}, good until {_day(made.expires_at)}", err=True)
     return 0
@@ -46,7 +46,7 @@ def issue(database: Path, user: str, days: int, name: str) -> int:
 @DATABASE
 def list_(database: Path, output: str) -> int:
     """All that were ever issued, and when each was used last."""
-    found, now = tokens.issued(database), time.time()
+    found, now = issued_tokens.issued(database), time.time()
     if output == "json":
         click.echo(json.dumps([asdict(one) | {"state": one.state(now)} for one in found], indent=2))
         return 0
@@ -66,7 +66,7 @@ def list_(database: Path, output: str) -> int:
 def revoke(database: Path, ids: tuple[int, ...]) -> int:
     """From now on these are good for nothing."""
     for number in ids:
-        revoked = tokens.revoke(database, number, time.time())
+        revoked = issued_tokens.revoke(database, number, time.time())
         click.echo(f"token {number} of {revoked.user}: revoked")
     return 0
 

@@ -23,7 +23,7 @@ from scheduler.core.errors import Forbidden, NotFound, Rejected, SchedulerError,
 from scheduler.core.fast_replace import replace
 from scheduler.core.learning import kind_of
 from scheduler.core.model import Job, JobId, OldLibrary, RunKey, Time, View
-from scheduler.legacy import messages as oldwire
+from scheduler.legacy import messages
 from scheduler.legacy.http11 import Reply, Request
 from scheduler.v1 import scheduler_pb2 as pb
 
@@ -71,7 +71,7 @@ class Legacy:
     from_elsewhere: bool  # whether who is not on this machine may come without a token
     # Runs that say which epoch they have finished, and the report that came before that: such a
     # run's reports count nothing. To forget this costs a measurement, and no epoch.
-    _numbered: dict[RunKey, oldwire.Report] = field(default_factory=dict)
+    _numbered: dict[RunKey, messages.Report] = field(default_factory=dict)
     # Of a job one report is counted at a time.
     _locks: tuple[threading.Lock, ...] = field(
         default_factory=lambda: tuple(threading.Lock() for _ in range(LOCKS))
@@ -127,7 +127,7 @@ class Legacy:
         return GO_ON if why is None else STOP
 
     def _profiling(self, told: _Told) -> str:
-        said = oldwire.report(told.body)
+        said = messages.report(told.body)
         with self._lock(told.job.id):
             epoch = self._epoch(told, said)
             if epoch:
@@ -136,14 +136,14 @@ class Legacy:
         return self._alive(told, said)
 
     def _end_epoch(self, told: _Told) -> str:
-        done = oldwire.done(told.body)
+        done = messages.done(told.body)
         with self._lock(told.job.id):
-            said = self._numbered.get(told.key, oldwire.Report())
+            said = self._numbered.get(told.key, messages.Report())
             self._number(told.key)
             if done > told.job.epochs_done:
                 self._ended(told, said, done)
                 return ""
-        self._alive(told, oldwire.Report())
+        self._alive(told, messages.Report())
         return ""
 
     def _signal_end(self, told: _Told) -> str:
@@ -151,20 +151,20 @@ class Legacy:
         return ""
 
     def _signal_end_profiling(self, told: _Told) -> str:
-        self._alive(told, oldwire.profiling_ended(told.body))
+        self._alive(told, messages.profiling_ended(told.body))
         return ""
 
     def _submit(self, request: Request, caller: str) -> str:
         """As whom, is told by a token of theirs: a name alone would be anybody's."""
         user = self.api.people.user(_bearer(request), not caller.startswith(_LOCAL))
-        fields, named = oldwire.submission(request.body)
+        fields, named = messages.submission(request.body)
         if named not in ("", user):
             raise Forbidden(f"username {admission.shown(named)}: this token is {user}'s")
         wanted = pb.SubmitRequest(job_id=str(uuid.uuid4()), spec=pb.JobSpec(**fields))
         try:
             return self.api.submit(wanted, user).job.id
         except Rejected as error:
-            raise type(error)(oldwire.in_its_words(str(error))) from error
+            raise type(error)(messages.in_its_words(str(error))) from error
 
     def _old(self, told: _Told) -> None:
         """Whoever speaks so has a library that the one of today can take the place of."""
@@ -175,7 +175,7 @@ class Legacy:
 
     # --- epochs -------------------------------------------------------------------------------
 
-    def _epoch(self, told: _Told, said: oldwire.Report) -> int | None:
+    def _epoch(self, told: _Told, said: messages.Report) -> int | None:
         """Which one has ended; None: none that is new, or it will be said."""
         if not said.ended:
             return None
@@ -187,15 +187,15 @@ class Legacy:
         if told.key in self._numbered:
             self._numbered[told.key] = said
             return None
-        return oldwire.next_epoch(said, job.run, self.now())
+        return messages.next_epoch(said, job.run, self.now())
 
-    def _ended(self, told: _Told, said: oldwire.Report, epoch: int) -> None:
+    def _ended(self, told: _Told, said: messages.Report, epoch: int) -> None:
         run = told.job.run
         if run and run.attempt == told.attempt and not said.epoch:
-            said = replace(said, epoch_seconds=oldwire.credible(said, run, self.now()))
+            said = replace(said, epoch_seconds=messages.credible(said, run, self.now()))
         self.profiler.end_epochs([said.profile(told.job, told.attempt, epoch)], told.token)
 
-    def _alive(self, told: _Told, said: oldwire.Report) -> str:
+    def _alive(self, told: _Told, said: messages.Report) -> str:
         """The library of today reads the answer; all others leave it unread."""
         why = self.profiler.report([said.profile(told.job, told.attempt)], told.token)
         return "" if why is None else STOP
@@ -207,7 +207,7 @@ class Legacy:
             live = {(id, job.attempts) for id, job in jobs.items() if job.run}
             for old in [old for old in list(self._numbered) if old not in live]:
                 self._numbered.pop(old, None)
-        self._numbered[key] = oldwire.Report()
+        self._numbered[key] = messages.Report()
 
     def _lock(self, id: JobId) -> threading.Lock:
         return self._locks[hash(id) % LOCKS]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from scheduler.core.model import Job, JobId, Rules, Time, View
 from scheduler.core.ports import Policy
-from scheduler.outlook import calibration_file as experience
+from scheduler.outlook import calibration_file
 from scheduler.outlook.prospect import NO_REMEDY, Forecast, Prospect, Remedy
 from scheduler.outlook.remedies import remedy
 
@@ -58,7 +58,7 @@ class Outlook:
                 self._looked(view, now)
                 offs = self._calibration.offs if self._calibration else {}
             if self._kept:
-                experience.save(self._kept, offs)
+                calibration_file.save(self._kept, offs)
 
     def of(self, job: Job, view: View, now: Time) -> Prospect:
         with self._lock:
@@ -76,7 +76,9 @@ class Outlook:
             paces = Paces(view)
             made = guesses(paces, now, self._rules, self._by_memory)
             if self._calibration is None:
-                self._calibration = Calibration(experience.load(self._kept) if self._kept else {})
+                self._calibration = Calibration(
+                    calibration_file.load(self._kept) if self._kept else {}
+                )
             self._calibration.note(made, now, lambda id: view.jobs.get(id) or self._ended(id))
             self._last = _Look(view, made, paces)
         return self._last

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from scheduler.core.model import Gpu
-from simulator.traces import own_format as own
-from simulator.traces import published_formats as published
+from simulator.traces import own_format, published_formats
 from simulator.traces.assumptions import MIB_STEP, estimate_mib
 from simulator.traces.behaviour import TraceJob, Truth
 from simulator.traces.published_formats import Options
@@ -21,12 +20,12 @@ __all__ = ["FORMATS", "TraceError", "TraceJob", "Truth", "load"]
 CARD_MIB = 16_384
 
 FORMATS: Mapping[str, Callable[[Path, Options], list[TraceJob]]] = {
-    "own": lambda path, _: own.read(path),
-    "sia": published.sia,
-    "philly": published.philly,
-    "alibaba": published.alibaba,
-    "gavel": published.gavel,
-    "shockwave": published.shockwave,
+    "own": lambda path, _: own_format.read(path),
+    "sia": published_formats.sia,
+    "philly": published_formats.philly,
+    "alibaba": published_formats.alibaba,
+    "gavel": published_formats.gavel,
+    "shockwave": published_formats.shockwave,
 }
 
 
@@ -68,11 +67,11 @@ def load(
 def _format(path: Path) -> str:
     line = first_line(path)
     columns = set(line.split(","))
-    for name, needed in {"own": own.NEEDED, **published.HEADERS}.items():
+    for name, needed in {"own": own_format.NEEDED, **published_formats.HEADERS}.items():
         if columns.issuperset(needed):
             return name
     width = line.count("\t") + 1
-    for name, known in published.COLUMNS.items():
+    for name, known in published_formats.COLUMNS.items():
         if width == len(known):
             return name
     raise TraceError(f"{path}:1: neither the header nor a row of a format that we know")

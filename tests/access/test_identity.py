@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scheduler.access import identity
 from scheduler.access.identity import TokenSocket
 from scheduler.core.errors import ConfigError, Forbidden, Unauthenticated
-from tests import builders as core
+from tests import builders
 
 SECRET = b"k" * 32
 ME = pwd.getpwuid(os.geteuid()).pw_name
@@ -62,14 +62,14 @@ def test_a_token_of_another_scheduler_or_user_is_nobodys() -> None:
 
 
 def test_a_job_proves_itself_with_its_own_token_only() -> None:
-    job = core.job("demo", token="t0ken")
+    job = builders.job("demo", token="t0ken")
     identity.prove_job(job, "t0ken")
     with pytest.raises(Forbidden, match="this token is not of job demo"):
         identity.prove_job(job, "töken")
     with pytest.raises(Unauthenticated, match="KUBEPROFILER_TOKEN"):
         identity.prove_job(job, None)
     with pytest.raises(Forbidden):
-        identity.prove_job(core.job("old"), "")  # a job without a token has no proof at all
+        identity.prove_job(builders.job("old"), "")  # a job without a token has no proof at all
 
 
 def test_job_tokens_differ() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.access import issued_tokens as tokens
+from scheduler.access import issued_tokens
 from scheduler.access.issued_tokens import Issued
 from scheduler.core.errors import ConfigError, Unauthenticated
 from scheduler.store import database
@@ -26,7 +26,7 @@ class World:
         self.issued = Issued(path, lambda: self.now)
 
     def issue(self, user: str = "ada", days: float = 1.0) -> str:
-        return tokens.issue(self.path, user, "laptop", self.now, days * DAY)[1]
+        return issued_tokens.issue(self.path, user, "laptop", self.now, days * DAY)[1]
 
 
 @pytest.fixture
@@ -48,17 +48,17 @@ def test_a_token_is_its_users_until_its_end(world: World) -> None:
 def test_a_token_that_is_revoked_is_good_for_nothing_at_once(world: World) -> None:
     secret = world.issue()
     assert world.issued.user(secret) == "ada"
-    assert tokens.revoke(world.path, 1, NOW).user == "ada"
+    assert issued_tokens.revoke(world.path, 1, NOW).user == "ada"
     with pytest.raises(Unauthenticated, match="has been revoked"):
         world.issued.user(secret)
-    (found,) = tokens.issued(world.path)
+    (found,) = issued_tokens.issued(world.path)
     assert (found.state(NOW), found.revoked_at) == ("revoked", NOW)
 
 
 def test_a_token_is_revoked_once(world: World) -> None:
     world.issue()
-    tokens.revoke(world.path, 1, NOW)
-    assert tokens.revoke(world.path, 1, NOW + 1).revoked_at == NOW
+    issued_tokens.revoke(world.path, 1, NOW)
+    assert issued_tokens.revoke(world.path, 1, NOW + 1).revoked_at == NOW
 
 
 def test_what_nobody_issued_is_nobodys(world: World) -> None:
@@ -73,7 +73,7 @@ def test_no_token_can_be_read_from_what_is_kept(world: World) -> None:
     kept = b"".join(path.read_bytes() for path in world.path.parent.iterdir())
     assert b"laptop" in kept
     assert secret.encode() not in kept
-    assert secret.removeprefix(tokens.PREFIX).encode() not in kept
+    assert secret.removeprefix(issued_tokens.PREFIX).encode() not in kept
 
 
 def test_the_last_use_is_kept(world: World) -> None:
@@ -81,28 +81,28 @@ def test_the_last_use_is_kept(world: World) -> None:
     for world.now in (NOW + 1, NOW + 7):
         world.issued.user(used)
     world.issued.keep_uses()
-    assert [one.used_at for one in tokens.issued(world.path)] == [NOW + 7, None]
+    assert [one.used_at for one in issued_tokens.issued(world.path)] == [NOW + 7, None]
     world.issued.user(unused)
     world.issued.keep_uses()
-    assert [one.used_at for one in tokens.issued(world.path)] == [NOW + 7, NOW + 7]
+    assert [one.used_at for one in issued_tokens.issued(world.path)] == [NOW + 7, NOW + 7]
 
 
 def test_a_number_is_never_given_twice(world: World) -> None:
     for number in (1, 2, 3):
         world.issue()
-        tokens.revoke(world.path, number, NOW)
-    assert [one.id for one in tokens.issued(world.path)] == [1, 2, 3]
+        issued_tokens.revoke(world.path, number, NOW)
+    assert [one.id for one in issued_tokens.issued(world.path)] == [1, 2, 3]
 
 
 def test_what_cannot_be_done_is_told(world: World, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no token 7"):
-        tokens.revoke(world.path, 7, NOW)
+        issued_tokens.revoke(world.path, 7, NOW)
     with pytest.raises(ConfigError, match="is not there: has a daemon been started with this"):
-        tokens.issued(tmp_path / "absent.db")
+        issued_tokens.issued(tmp_path / "absent.db")
     garbage = tmp_path / "garbage.db"
     garbage.write_bytes(b"no database" * 100)
     with pytest.raises(ConfigError, match="file is not a database"):
-        tokens.issued(garbage)
+        issued_tokens.issued(garbage)
 
 
 def test_the_database_of_an_older_daemon_is_not_changed(tmp_path: Path) -> None:
@@ -111,4 +111,4 @@ def test_the_database_of_an_older_daemon_is_not_changed(tmp_path: Path) -> None:
         db.execute("create table jobs (id text)")
     db.close()
     with pytest.raises(ConfigError, match="of an older epoch-scheduler: start this one's daemon"):
-        tokens.issue(path, "ada", "", NOW, DAY)
+        issued_tokens.issue(path, "ada", "", NOW, DAY)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from scheduler.access import kubernetes_users as reviews
+from scheduler.access import kubernetes_users
 from scheduler.access.kubernetes_users import Reviewed
 from scheduler.access.user_table import User
 from scheduler.core.errors import Busy, Unauthenticated, Unavailable
@@ -69,11 +69,11 @@ def test_what_was_told_is_remembered_for_a_while(world: World) -> None:
         assert world.reviewed.user(ADA) == "ada"
         denied(world, EVE)
     assert world.asked == [ADA, EVE]
-    world.now += reviews.UNKNOWN_SECONDS
+    world.now += kubernetes_users.UNKNOWN_SECONDS
     world.names = {EVE: "bob"}
     assert world.reviewed.user(EVE) == "bob", "a fresh token is good soon"
     assert world.reviewed.user(ADA) == "ada"
-    world.now += reviews.KNOWN_SECONDS
+    world.now += kubernetes_users.KNOWN_SECONDS
     denied(world, ADA)  # one that was taken back is not good for long
 
 
@@ -95,9 +95,9 @@ def test_what_is_no_token_of_kubernetes_is_not_shown_to_it(world: World) -> None
 
 
 def test_strangers_cannot_fill_the_memory(world: World) -> None:
-    for number in range(3 * reviews.REMEMBERED_MAX):
+    for number in range(3 * kubernetes_users.REMEMBERED_MAX):
         denied(world, f"x.y.{number}")
-    assert len(world.reviewed._told) <= reviews.REMEMBERED_MAX
+    assert len(world.reviewed._told) <= kubernetes_users.REMEMBERED_MAX
 
 
 def test_only_so_many_are_looked_up_at_a_time() -> None:
@@ -110,8 +110,8 @@ def test_only_so_many_are_looked_up_at_a_time() -> None:
         return "bob"
 
     reviewed = Reviewed(ask, OURS, USERS, lambda: 0.0)
-    with ThreadPoolExecutor(reviews.ASKING_MAX) as pool:
-        told = [pool.submit(reviewed.user, f"x.y.{n}") for n in range(reviews.ASKING_MAX)]
+    with ThreadPoolExecutor(kubernetes_users.ASKING_MAX) as pool:
+        told = [pool.submit(reviewed.user, f"x.y.{n}") for n in range(kubernetes_users.ASKING_MAX)]
         for _ in told:
             assert going_on.acquire(timeout=60)
         with pytest.raises(Busy, match="too many unknown tokens"):

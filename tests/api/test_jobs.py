@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from scheduler import run_logs as logs
+from scheduler import run_logs
 from scheduler.core.model import Job, JobId
 from scheduler.v1 import scheduler_pb2 as pb
 from tests.serving import Serving, by, of, refused, serving, submission
@@ -476,7 +476,7 @@ def test_the_cluster_tells_what_each_gpu_holds_and_each_user_has(served: Serving
 
 
 def _write(served: Serving, job_id: str, attempt: int, rank: int, text: str) -> None:
-    path = logs.log_path(served.logs, JobId(job_id), attempt, rank)
+    path = run_logs.log_path(served.logs, JobId(job_id), attempt, rank)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         file.write(text)

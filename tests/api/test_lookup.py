@@ -10,13 +10,13 @@ from scheduler.core.model import View
 from scheduler.outlook.service import Outlook
 from scheduler.planning.policies.fifo_sharing import fifo_sharing
 from scheduler.store.reader import Reader
-from tests import builders as core
+from tests import builders
 
-RUNNING = core.on(core.job("demo"), core.share(), heard_at=1000.0)
+RUNNING = builders.on(builders.job("demo"), builders.share(), heard_at=1000.0)
 
 
 def _state(folder: Path, now: float, since: float) -> State:
-    outlook = Outlook(fifo_sharing(core.RULES), core.RULES, lambda _: None)
+    outlook = Outlook(fifo_sharing(builders.RULES), builders.RULES, lambda _: None)
     lookup = Lookup(View, Reader(folder / "scheduler.db"), lambda: now, 30.0, outlook, since)
     return lookup.state(RUNNING)
 

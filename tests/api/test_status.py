@@ -20,10 +20,10 @@ from scheduler.core.model import (
     Time,
     View,
 )
-from tests import builders as core
+from tests import builders
 
-WAITING = core.job("demo", submitted_at=core.NOW)
-RUNNING = core.on(WAITING, core.share(), heard_at=core.NOW)
+WAITING = builders.job("demo", submitted_at=builders.NOW)
+RUNNING = builders.on(WAITING, builders.share(), heard_at=builders.NOW)
 
 
 def told(
@@ -32,7 +32,7 @@ def told(
     newest = None
     if epoch_seconds is not None:
         newest = Profile(job.id, 1, job.epochs_done, epoch_seconds=epoch_seconds)
-    return status(job, view or core.view(job), newest, due_at)
+    return status(job, view or builders.view(job), newest, due_at)
 
 
 @pytest.mark.parametrize(
@@ -40,9 +40,9 @@ def told(
     [
         (WAITING, State.QUEUED),
         (replace(WAITING, held=True), State.HELD),
-        (core.on(WAITING, core.share(), phase=RunPhase.STARTING), State.STARTING),
+        (builders.on(WAITING, builders.share(), phase=RunPhase.STARTING), State.STARTING),
         (RUNNING, State.RUNNING),
-        (core.on(WAITING, core.share(), phase=RunPhase.STOPPING), State.STOPPING),
+        (builders.on(WAITING, builders.share(), phase=RunPhase.STOPPING), State.STOPPING),
         (replace(RUNNING, cancelled=True), State.STOPPING),
         (replace(WAITING, outcome=Outcome.SUCCEEDED, ended_at=1.0), State.FINISHED),
         (replace(WAITING, outcome=Outcome.FAILED, ended_at=1.0), State.FAILED),
@@ -54,19 +54,19 @@ def test_each_situation_has_a_word(job: Job, expected: State) -> None:
 
 
 def test_a_run_that_is_overdue_is_unresponsive() -> None:
-    assert told(RUNNING, due_at=core.NOW).state is State.RUNNING
-    silent = told(RUNNING, due_at=core.NOW + 1)
+    assert told(RUNNING, due_at=builders.NOW).state is State.RUNNING
+    silent = told(RUNNING, due_at=builders.NOW + 1)
     assert silent.state is State.UNRESPONSIVE
     assert "nothing heard" in silent.reason
 
 
 def test_a_run_that_never_spoke_to_us_is_not_unresponsive() -> None:
-    mute = core.on(WAITING, core.share(), heard_at=None)
-    assert told(mute, due_at=core.NOW + 1e6).state is State.RUNNING
+    mute = builders.on(WAITING, builders.share(), heard_at=None)
+    assert told(mute, due_at=builders.NOW + 1e6).state is State.RUNNING
 
 
 def test_a_waiting_job_says_why() -> None:
-    view = core.view(WAITING)
+    view = builders.view(WAITING)
     assert told(WAITING, view).reason == "to be planned in a moment"
     blind = replace(view, observed_at=None)
     assert told(WAITING, blind).reason == "waiting for the first look at the cluster"
@@ -77,17 +77,19 @@ def test_a_waiting_job_says_why() -> None:
 
 
 def test_a_stopping_run_and_an_ended_job_say_why() -> None:
-    stopping = core.on(WAITING, core.share(), phase=RunPhase.STOPPING, stop_reason="preempted")
+    stopping = builders.on(
+        WAITING, builders.share(), phase=RunPhase.STOPPING, stop_reason="preempted"
+    )
     assert told(stopping).reason == "preempted"
     failed = replace(WAITING, outcome=Outcome.FAILED, ended_at=1.0, reason="exit code 3")
     assert told(failed).reason == "exit code 3"
 
 
 def test_a_run_that_does_not_come_to_start_says_what_keeps_it() -> None:
-    starting = core.on(WAITING, core.share(), phase=RunPhase.STARTING)
+    starting = builders.on(WAITING, builders.share(), phase=RunPhase.STARTING)
     pod = Pod(starting.id, starting.attempts, PodState.PENDING)
     kept = replace(pod, rank=1, reason="no place for its pod: 0/2 nodes are available")
-    view = replace(core.view(starting), pods={(pod.job_id, pod.attempt): (pod, kept)})
+    view = replace(builders.view(starting), pods={(pod.job_id, pod.attempt): (pod, kept)})
     assert told(starting, view).why == Reason("starting", kept.reason)
     assert told(starting, view).reason == kept.reason
     runs = replace(kept, state=PodState.RUNNING)
@@ -98,8 +100,10 @@ def test_why_is_told_in_parts_too() -> None:
     assert told(WAITING).why == Reason("planning", "to be planned in a moment")
     assert told(replace(WAITING, held=True)).why == Reason("held", "until it is released")
     why = {JobId("demo"): Reason("memory", "needs 4000, free 2872 on gpu0")}
-    assert told(WAITING, replace(core.view(WAITING), why=why)).why == why[JobId("demo")]
-    stopping = core.on(WAITING, core.share(), phase=RunPhase.STOPPING, stop_reason="preempted")
+    assert told(WAITING, replace(builders.view(WAITING), why=why)).why == why[JobId("demo")]
+    stopping = builders.on(
+        WAITING, builders.share(), phase=RunPhase.STOPPING, stop_reason="preempted"
+    )
     assert told(stopping).why == Reason("stopping", "preempted")
     assert told(RUNNING).why is None
     assert told(replace(WAITING, outcome=Outcome.FAILED, reason="exit code 3")).why is None
@@ -116,7 +120,7 @@ def test_who_made_room_and_waits_is_preempted() -> None:
     assert told(made_room).preempted
     assert not told(replace(made_room, held=True)).preempted
     assert not told(replace(WAITING, reason="its pod was lost")).preempted
-    assert not told(core.on(made_room, core.share())).preempted
+    assert not told(builders.on(made_room, builders.share())).preempted
 
 
 def test_what_is_left_follows_from_the_newest_epoch() -> None:

@@ -19,7 +19,7 @@ from scheduler.core.errors import Rejected
 from scheduler.core.model import Fact, Job, JobId, JobSpec, Profile, Reason, Run, RunPhase, Share
 from scheduler.outlook.prospect import Forecast, Interval, Prospect, Remedy, SpeedBeside, SpeedOn
 from scheduler.v1 import scheduler_pb2 as pb
-from tests import builders as core
+from tests import builders
 from tests.strategies import values
 
 TOKEN = "a token that nobody is told"
@@ -108,8 +108,8 @@ def test_every_job_can_be_told(job: Job, status: Status) -> None:
 
 
 def test_a_reason_is_told_in_parts_too() -> None:
-    view = core.view(core.job("a"), core.job("b"))
-    told = wire.job_message(core.job("b"), Status(State.QUEUED, why=Reason("gpus", "needs 2")))
+    view = builders.view(builders.job("a"), builders.job("b"))
+    told = wire.job_message(builders.job("b"), Status(State.QUEUED, why=Reason("gpus", "needs 2")))
     ids = JobId("a"), JobId("gone")
     remedy = Remedy(until=ids, ahead=ids[:1], instead="with --num_gpus 1")
     moments = Interval(1.0, 2.0, 3.0)
@@ -124,40 +124,42 @@ def test_a_reason_is_told_in_parts_too() -> None:
 
 
 def test_who_was_asked_to_stop_is_told_from_who_goes_on_and_from_who_is_cancelled() -> None:
-    moves = core.on(core.job("a"), core.share(), phase=RunPhase.STOPPING)
-    ends = core.on(core.job("b", cancelled=True), core.share(gpu=1), phase=RunPhase.STOPPING)
-    view = core.view(moves, ends, core.on(core.job("c"), core.share(gpu=2)))
+    moves = builders.on(builders.job("a"), builders.share(), phase=RunPhase.STOPPING)
+    ends = builders.on(
+        builders.job("b", cancelled=True), builders.share(gpu=1), phase=RunPhase.STOPPING
+    )
+    view = builders.view(moves, ends, builders.on(builders.job("c"), builders.share(gpu=2)))
     told = wire.name_messages([JobId("a"), JobId("b"), JobId("c")], view)
     assert [each.stopping for each in told] == [True, False, False]
 
 
 def test_what_slows_a_run_is_told_unless_there_is_something_worse() -> None:
     slowed = Prospect(slowed=Reason("slowed", "0.8 of its speed alone, beside a"))
-    told = wire.job_message(core.job("b"), Status(State.RUNNING))
-    wire.look_ahead(told, slowed, core.view())
+    told = wire.job_message(builders.job("b"), Status(State.RUNNING))
+    wire.look_ahead(told, slowed, builders.view())
     assert told.why.kind == "slowed"
-    told = wire.job_message(core.job("b"), Status(State.STOPPING, why=Reason("stopping", "x")))
-    wire.look_ahead(told, slowed, core.view())
+    told = wire.job_message(builders.job("b"), Status(State.STOPPING, why=Reason("stopping", "x")))
+    wire.look_ahead(told, slowed, builders.view())
     assert told.why.kind == "stopping"
 
 
 def test_what_is_not_known_is_not_told() -> None:
-    told = wire.job_message(core.job("b"), Status(State.RUNNING))
-    wire.look_ahead(told, Prospect(), core.view())
+    told = wire.job_message(builders.job("b"), Status(State.RUNNING))
+    wire.look_ahead(told, Prospect(), builders.view())
     assert not told.HasField("why")
     assert not told.HasField("eta")
-    learned = wire.learned_message(core.job("b"), Prospect(), core.view())
+    learned = wire.learned_message(builders.job("b"), Prospect(), builders.view())
     assert not learned.HasField("gpu_util")
     assert not learned.HasField("restart_seconds")
 
 
 def test_what_was_learned_is_told() -> None:
-    job = replace(core.job("b", 4000), memory_mib=5000, gpu_util=0.5, restart_seconds=7.0)
+    job = replace(builders.job("b", 4000), memory_mib=5000, gpu_util=0.5, restart_seconds=7.0)
     prospect = Prospect(
         speeds=(SpeedOn("t4x2", 30.0, 31.0), SpeedOn("t4x4", None, 20.0)),
         beside=(SpeedBeside((JobId("a"),), "t4x1", 0.8, True),),
     )
-    told = wire.learned_message(job, prospect, core.view(core.job("a")))
+    told = wire.learned_message(job, prospect, builders.view(builders.job("a")))
     assert [speed.gpus for speed in told.speeds] == ["t4x2", "t4x4"]
     assert not told.speeds[1].HasField("measured_seconds")
     assert (told.beside[0].jobs[0].name, told.beside[0].speed) == ("a", 0.8)

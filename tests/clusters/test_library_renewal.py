@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.clusters import library_renewal as renewal
+from scheduler.clusters import library_renewal
 from scheduler.core.errors import ConfigError
 from tests.support import eventually
 
@@ -26,50 +26,52 @@ def run(words: list[str], **environment: str) -> list[str]:
 
 
 def test_the_installed_library_is_found_whole_and_fits_into_a_config_map() -> None:
-    files = renewal.files()
+    files = library_renewal.files()
     assert {"__init__.py", "kubeprofiler.py", "transport.py", "wire.py"} <= files.keys()
     assert sum(map(len, files.values())) < 100_000
 
 
 def test_a_folder_has_the_library_and_nothing_else_and_is_made_once(tmp_path: Path) -> None:
-    files = renewal.files()
-    made = renewal.shelved(files, tmp_path)
+    files = library_renewal.files()
+    made = library_renewal.shelved(files, tmp_path)
     assert made is not None
-    assert [path.name for path in made.iterdir()] == [renewal.PACKAGE]
+    assert [path.name for path in made.iterdir()] == [library_renewal.PACKAGE]
     before = made.stat()
-    assert renewal.shelved(files, tmp_path) == made
+    assert library_renewal.shelved(files, tmp_path) == made
     assert made.stat() == before
     found, *_ = run([sys.executable, "-c", SAYS], PYTHONPATH=str(made))
-    assert found == str(made / renewal.PACKAGE / "__init__.py")
+    assert found == str(made / library_renewal.PACKAGE / "__init__.py")
 
 
 def test_another_version_has_another_folder_and_that_of_before_stays(tmp_path: Path) -> None:
-    first = renewal.shelved({"__init__.py": "VERSION = 1\n"}, tmp_path)
-    second = renewal.shelved({"__init__.py": "VERSION = 2\n"}, tmp_path)
+    first = library_renewal.shelved({"__init__.py": "VERSION = 1\n"}, tmp_path)
+    second = library_renewal.shelved({"__init__.py": "VERSION = 2\n"}, tmp_path)
     assert first
     assert second
-    assert (first / renewal.PACKAGE / "__init__.py").read_text() == "VERSION = 1\n"
-    assert (second / renewal.PACKAGE / "__init__.py").read_text() == "VERSION = 2\n"
+    assert (first / library_renewal.PACKAGE / "__init__.py").read_text() == "VERSION = 1\n"
+    assert (second / library_renewal.PACKAGE / "__init__.py").read_text() == "VERSION = 2\n"
 
 
 def test_without_a_library_there_is_no_folder(tmp_path: Path) -> None:
-    assert renewal.shelved({}, tmp_path) is None
+    assert library_renewal.shelved({}, tmp_path) is None
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "library").write_text("a file")
     with pytest.raises(ConfigError, match=r"library/\w+: "):
-        renewal.shelved({"__init__.py": ""}, tmp_path)
+        library_renewal.shelved({"__init__.py": ""}, tmp_path)
 
 
 @pytest.mark.parametrize("own", ["", "/image/lib:/image/more"])
 def test_in_a_container_the_images_own_path_comes_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str
 ) -> None:
-    made = renewal.shelved(renewal.files(), tmp_path)
-    monkeypatch.setattr(renewal, "MOUNTED", str(made))
-    words = renewal.command([sys.executable, "-c", SAYS + "; print(*sys.argv)", "a b", "$c"])
+    made = library_renewal.shelved(library_renewal.files(), tmp_path)
+    monkeypatch.setattr(library_renewal, "MOUNTED", str(made))
+    words = library_renewal.command(
+        [sys.executable, "-c", SAYS + "; print(*sys.argv)", "a b", "$c"]
+    )
     found, *path = run(words, **({"PYTHONPATH": own} if own else {}))
     assert found.startswith(str(made))
     assert path[:3] == [str(made), *own.split(":")][:3] if own else [str(made)]
@@ -77,7 +79,7 @@ def test_in_a_container_the_images_own_path_comes_second(
 
 
 def test_what_ends_the_wrapped_command_ends_it_itself() -> None:
-    with subprocess.Popen(renewal.command(["sleep", "1000"])) as started:
+    with subprocess.Popen(library_renewal.command(["sleep", "1000"])) as started:
         comm = Path(f"/proc/{started.pid}/comm")
         eventually(lambda: comm.read_text() == "sleep\n")
         started.terminate()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scheduler.core import admission
 from scheduler.core.errors import Impossible, Rejected
 from scheduler.core.model import JobSpec, Node, Rules
-from tests import builders as core
+from tests import builders
 from tests.strategies import values
 
 GOOD = JobSpec(name="demo", user="ada", script_path="/custom/train.py")
@@ -163,8 +163,10 @@ def test_memory_is_at_least_one_mib() -> None:
         admission.estimated_memory(2**31 - 1)
 
 
-TWO_AND_FOUR = (core.node(2, "a"), core.node(4, "b", 8192))
-MIXED = replace(core.node(3), gpus=(*core.node(2).gpus, replace(core.card(2), type="a100")))
+TWO_AND_FOUR = (builders.node(2, "a"), builders.node(4, "b", 8192))
+MIXED = replace(
+    builders.node(3), gpus=(*builders.node(2).gpus, replace(builders.card(2), type="a100"))
+)
 
 
 @pytest.mark.parametrize(
@@ -181,9 +183,9 @@ MIXED = replace(core.node(3), gpus=(*core.node(2).gpus, replace(core.card(2), ty
             {"gpus_min": 3, "memory_mib": 9000},
             "no nodes together have 3 GPUs that hold 9000 MiB each; at most there are 2",
         ),
-        ((core.node(4),), {"gpus_min": 6}, "no node has 6 GPUs; the largest has 4"),
+        ((builders.node(4),), {"gpus_min": 6}, "no node has 6 GPUs; the largest has 4"),
         (
-            (replace(core.node(), gpus=(core.card(0), core.card(1, 8192))),),
+            (replace(builders.node(), gpus=(builders.card(0), builders.card(1, 8192))),),
             {"gpus_min": 2, "memory_mib": 9000},
             "no node has 2 GPUs that hold 9000 MiB each; the best has 1",
         ),
@@ -216,7 +218,7 @@ def test_the_margin_counts() -> None:
 
 
 def test_a_machine_without_gpus_takes_jobs_that_need_none() -> None:
-    bare = (core.node(0),)
+    bare = (builders.node(0),)
     admission.possible(replace(GOOD, gpus_min=0, gpus_max=0), bare, Rules())
     with pytest.raises(Impossible, match="no node has a GPU"):
         admission.possible(GOOD, bare, Rules())

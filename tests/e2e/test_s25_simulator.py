@@ -16,10 +16,7 @@ import pytest
 from simulator.replays.replay import as_text, replay
 from simulator.traces.behaviour import SerialTruth
 from simulator.traces.own_format import read, write
-from tests.e2e import test_s03_sharing as s03
-from tests.e2e import test_s04_memory as s04
-from tests.e2e import test_s05_elastic as s05
-from tests.e2e import test_s06_preemption as s06
+from tests.e2e import test_s03_sharing, test_s04_memory, test_s05_elastic, test_s06_preemption
 from tests.e2e.test_s05_elastic import elastic  # noqa: F401 — a fixture of its stories
 
 TRACE = Path(__file__).parent.parent / "traces" / "philly_200.csv"
@@ -89,10 +86,10 @@ def test_a_malformed_row_is_named_by_file_and_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "story",
     [
-        s03.test_memory_bounds_who_shares,
-        s04.test_who_needs_more_than_it_said_gets_it_and_its_neighbour_makes_room,
-        s05.test_it_gives_back_what_another_user_needs_and_keeps_the_rest,
-        s06.test_an_urgent_job_stops_another_between_two_epochs,
+        test_s03_sharing.test_memory_bounds_who_shares,
+        test_s04_memory.test_who_needs_more_than_it_said_gets_it_and_its_neighbour_makes_room,
+        test_s05_elastic.test_it_gives_back_what_another_user_needs_and_keeps_the_rest,
+        test_s06_preemption.test_an_urgent_job_stops_another_between_two_epochs,
     ],
 )
 def test_what_a_daemon_recorded_of_a_story_is_decided_again(

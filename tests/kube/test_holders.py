@@ -14,7 +14,7 @@ import pytest
 
 from scheduler.clusters.kubernetes import pods
 from scheduler.clusters.kubernetes.client import ApiError
-from scheduler.clusters.kubernetes.holders import holder as holding
+from scheduler.clusters.kubernetes.holders import holder
 from scheduler.clusters.kubernetes.holders.holder import MIXED, OWNED, Hold
 from scheduler.clusters.kubernetes.permissions import FOR_MIXED_NODES
 from scheduler.core.model import Failure
@@ -40,7 +40,7 @@ class Played(Node):
     def at_work(self, mode: str) -> Iterator[Played]:
         self.kubelet.joins(self.name, ())
         self._patch({"spec": {"taints": []}})
-        self.label(holding.MODE, mode)
+        self.label(holder.MODE, mode)
         self._patch({"status": {"capacity": ROOM, "allocatable": ROOM}}, "--subresource=status")
         try:
             yield self

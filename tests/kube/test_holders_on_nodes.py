@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from scheduler.clusters.kubernetes.client import ApiError
-from scheduler.clusters.kubernetes.holders import holder as holding
+from scheduler.clusters.kubernetes.holders import holder
 from scheduler.clusters.kubernetes.holders.holder import MIXED, OWNED
 from scheduler.clusters.kubernetes.permissions import FOR_MIXED_NODES
 from tests.kube.cluster import CLUSTER_RULES, RULES, allowed
@@ -56,7 +56,7 @@ def _left(pod: dict[str, Any]) -> bool:
 @pytest.fixture
 def port(nodes: Nodes, namespace: str, request: pytest.FixtureRequest) -> Iterator[Port]:
     control, node = nodes.control, nodes.nodes[0]
-    name, label = node.name, f"{holding.MODE}={request.param}"
+    name, label = node.name, f"{holder.MODE}={request.param}"
     agent = {"/usr/local/bin/scheduler-agent": Path(__file__).with_name("holder.sh")}
     node.load(python_image(IMAGE, (), agent, command=["sleep", "infinity"]))
     node.give(*CARDS)
@@ -71,7 +71,7 @@ def port(nodes: Nodes, namespace: str, request: pytest.FixtureRequest) -> Iterat
         yield port
     finally:
         port.held.stop()
-        control.kubectl("label", "node", name, f"{holding.MODE}-")
+        control.kubectl("label", "node", name, f"{holder.MODE}-")
         control.kubectl("delete", "pods", "--all", "--namespace", namespace)
 
 

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from scheduler import run_logs as logs
+from scheduler import run_logs
 from scheduler.clusters.kubernetes import pods
 from scheduler.clusters.kubernetes.client import Server
 from scheduler.clusters.kubernetes.cluster import Patience
@@ -74,8 +74,8 @@ def name_of(launch: Launch) -> str:
 
 
 def kept(root: Path, launch: Launch) -> bytes:
-    found = logs.files(root, launch.job_id)
-    return b"".join(data for file in found for data in logs.chunks(file))
+    found = run_logs.files(root, launch.job_id)
+    return b"".join(data for file in found for data in run_logs.chunks(file))
 
 
 def whole(node: ContainerLogs, root: Path, launch: Launch) -> bool:
@@ -103,7 +103,7 @@ def test_what_a_pod_says_is_in_its_attempts_file_while_it_runs(
         node.say(pod, words)
     node.say(pod, b"no end", partial=True)
     eventually(lambda: kept(tmp_path, launch) == node.said(pod))
-    (file,) = logs.files(tmp_path, launch.job_id, 1)
+    (file,) = run_logs.files(tmp_path, launch.job_id, 1)
     assert file.name == "attempt-1/rank0.log"
     assert file.path.stat().st_mode & 0o777 == 0o600
 
@@ -130,7 +130,7 @@ def test_another_daemon_goes_on_where_the_one_before_it_was(
         launch, pod = running(made, kubelet)
         say(node, pod, 0, 10)
         eventually(lambda: kept(tmp_path, launch) == node.said(pod))
-    (file,) = logs.files(tmp_path, launch.job_id)
+    (file,) = run_logs.files(tmp_path, launch.job_id)
     place = file.path.with_suffix(".place")
     early = place.read_bytes()
     say(node, pod, 10, 20)

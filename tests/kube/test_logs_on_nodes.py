@@ -7,7 +7,7 @@ import uuid
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from scheduler import run_logs as logs
+from scheduler import run_logs
 from scheduler.clusters.kubernetes import pods
 from scheduler.core.model import JobId, JobSpec, Launch, Remove
 from tests.kube.cluster import Made, allowed, of, port
@@ -45,7 +45,7 @@ def launch() -> Launch:
 
 
 def kept(root: Path, launch: Launch) -> bytes:
-    return b"".join(file.path.read_bytes() for file in logs.files(root, launch.job_id))
+    return b"".join(file.path.read_bytes() for file in run_logs.files(root, launch.job_id))
 
 
 def numbers(root: Path, launch: Launch) -> list[int]:

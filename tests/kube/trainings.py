@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from scheduler import run_logs as logs
+from scheduler import run_logs
 from scheduler.clusters.kubernetes import pods
 from scheduler.core.model import Gpu, JobId
 from scheduler.v1 import scheduler_pb2
@@ -178,7 +178,7 @@ class Lab:
         return pods.pod_name((JobId(job_id), attempt), rank), "--namespace", self._namespace
 
     def _told(self, job_id: str) -> list[str]:
-        files = logs.files(self.daemon.state / "logs", JobId(job_id))
+        files = run_logs.files(self.daemon.state / "logs", JobId(job_id))
         said = b"".join(file.path.read_bytes() for file in files).decode()
         return sorted(line for line in said.splitlines() if line.endswith("done"))
 

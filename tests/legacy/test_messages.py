@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scheduler.core import admission
 from scheduler.core.errors import Rejected
 from scheduler.core.model import Run, RunPhase, Share
-from scheduler.legacy import messages as oldwire
+from scheduler.legacy import messages
 from scheduler.legacy.messages import Report
 
 HEARTBEAT = {
@@ -38,15 +38,15 @@ ANYTHING = st.recursive(
 
 
 def report(**changes: Any) -> Report:
-    return oldwire.report(json.dumps({**EPOCH, **changes}).encode())
+    return messages.report(json.dumps({**EPOCH, **changes}).encode())
 
 
 def test_what_was_captured_is_understood() -> None:
-    assert oldwire.report(json.dumps(HEARTBEAT).encode()) == Report(
+    assert messages.report(json.dumps(HEARTBEAT).encode()) == Report(
         steps=3, memory_mib=250, step_seconds=0.011686
     )
     assert report() == Report(True, 0, 4, 250, 0.01198975, 0.069517)
-    assert oldwire.done(b'{"done": 1}') == 1
+    assert messages.done(b'{"done": 1}') == 1
 
 
 @pytest.mark.parametrize("seconds", [-1.5, 0, math.nan, math.inf, 1e9, "long", None, True, [1]])
@@ -79,18 +79,18 @@ def test_a_field_that_cannot_be_counts_as_not_said(
 
 @given(st.dictionaries(st.sampled_from([*EPOCH, "done", "other"]), ANYTHING))
 def test_whatever_an_object_holds_a_report_is_of_what_can_be(told: dict[str, Any]) -> None:
-    made = oldwire.report(json.dumps(told).encode())
+    made = messages.report(json.dumps(told).encode())
     assert made.ended is ("epochDur" in told)
     assert 0 <= made.rank <= 2**16
-    assert 0 <= made.steps <= oldwire.STEPS_MAX
+    assert 0 <= made.steps <= messages.STEPS_MAX
     assert 0 <= made.memory_mib <= admission.MEMORY_MIB_MAX
     for seconds in (made.step_seconds, made.epoch_seconds):
-        assert 0.0 <= seconds < oldwire.SECONDS_MAX
+        assert 0.0 <= seconds < messages.SECONDS_MAX
 
 
 @given(st.binary())
 def test_whatever_bytes_come_they_are_read_or_refused_in_one_line(body: bytes) -> None:
-    for read in (oldwire.report, oldwire.done, oldwire.profiling_ended, oldwire.submission):
+    for read in (messages.report, messages.done, messages.profiling_ended, messages.submission):
         words = ""
         try:
             read(body)
@@ -105,7 +105,7 @@ def test_whatever_bytes_come_they_are_read_or_refused_in_one_line(body: bytes) -
 )
 def test_a_body_that_is_no_object_is_refused(body: bytes) -> None:
     with pytest.raises(Rejected, match="the body is no JSON object"):
-        oldwire.report(body)
+        messages.report(body)
 
 
 @pytest.mark.parametrize(
@@ -121,15 +121,15 @@ def test_a_body_that_is_no_object_is_refused(body: bytes) -> None:
 )
 def test_a_count_of_epochs_that_is_none_is_refused(body: bytes, words: str) -> None:
     with pytest.raises(Rejected, match=words):
-        oldwire.done(body)
+        messages.done(body)
 
 
 def test_of_the_oldest_images_two_fields_are_swapped() -> None:
     form = b"meanIterDuration=0.25&endTime=2022-10-01T00%3A00&gpuUsage=3000&gpuMemUsage=45"
-    assert oldwire.profiling_ended(form) == Report(memory_mib=3000, step_seconds=0.25)
-    assert oldwire.profiling_ended(b"meanIterDuration=nan&gpuUsage=N%2FA") == Report()
+    assert messages.profiling_ended(form) == Report(memory_mib=3000, step_seconds=0.25)
+    assert messages.profiling_ended(b"meanIterDuration=nan&gpuUsage=N%2FA") == Report()
     with pytest.raises(Rejected, match="no form of 16 fields at most"):
-        oldwire.profiling_ended(b"a=1&" * 100)
+        messages.profiling_ended(b"a=1&" * 100)
 
 
 # --- which epoch it is ----------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def test_of_the_oldest_images_two_fields_are_swapped() -> None:
 def heard(run: Run, *reports: Report, now: float = 100.0) -> Run:
     """As evolve.py has it."""
     for told in reports:
-        epoch = oldwire.next_epoch(told, run, now)
+        epoch = messages.next_epoch(told, run, now)
         if epoch is not None:
             steps = (*run.steps_heard, *([told.steps] if told.steps else []))[-8:]
             run = replace(run, epoch_measured=epoch, steps_heard=steps, epoch_at=now)
@@ -201,7 +201,7 @@ def test_seconds_far_from_the_time_that_has_passed_are_not_believed(
     seconds: float, since: float | None, taken: float
 ) -> None:
     run = replace(RUN, epoch_at=since)
-    assert oldwire.credible(ended(4, seconds), run, 100.0) == taken
+    assert messages.credible(ended(4, seconds), run, 100.0) == taken
 
 
 # --- what was submitted ---------------------------------------------------------------------------
@@ -222,7 +222,7 @@ SUBMISSION = {
 
 
 def test_each_field_has_its_name_of_today() -> None:
-    fields, user = oldwire.submission(json.dumps(SUBMISSION).encode())
+    fields, user = messages.submission(json.dumps(SUBMISSION).encode())
     assert user == "ada"
     assert fields == {
         "name": "cifar",
@@ -256,5 +256,5 @@ def test_a_submission_that_cannot_be_is_refused_by_field(
     changes: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(Rejected, match=words) as refused:
-        oldwire.submission(json.dumps({**SUBMISSION, **changes}).encode())
+        messages.submission(json.dumps({**SUBMISSION, **changes}).encode())
     assert len(str(refused.value)) < 200

@@ -13,7 +13,7 @@ import pytest
 
 from scheduler.access.identity import user_token
 from scheduler.core.model import Job, JobId, Run, RunPhase
-from scheduler.legacy import service as module
+from scheduler.legacy import service
 from scheduler.legacy.http11 import Reply, Request
 from scheduler.legacy.messages import Report
 from scheduler.legacy.service import Legacy
@@ -379,7 +379,7 @@ def test_while_the_scheduler_stops_it_is_unavailable(served: Serving, old: Legac
 def test_what_is_remembered_of_runs_is_bounded(
     served: Serving, old: Legacy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "FORGOTTEN_AT", 3)
+    monkeypatch.setattr(service, "FORGOTTEN_AT", 3)
     job = served.running()
     for attempt in range(2, 12):
         old._numbered[JobId(f"gone-{attempt}"), attempt] = Report()

@@ -13,14 +13,14 @@ from scheduler.core.model import Job, JobId, Outcome
 from scheduler.outlook.calibration import Calibration
 from scheduler.outlook.forecast import Guess, Situation
 from scheduler.outlook.prospect import Interval
-from tests import builders as core
+from tests import builders
 
 SPAN = 10_000.0
 GUESS = Guess(Situation.SETTLED, ends_at=SPAN, leaves_at=SPAN)
 
 
 def ended(at: float, outcome: Outcome = Outcome.SUCCEEDED) -> Callable[[JobId], Job | None]:
-    return lambda job_id: replace(core.job(job_id), outcome=outcome, ended_at=at)
+    return lambda job_id: replace(builders.job(job_id), outcome=outcome, ended_at=at)
 
 
 def ends(calibration: Calibration, guess: Guess = GUESS) -> Interval:
@@ -99,7 +99,7 @@ def test_of_a_long_job_old_and_new_guesses_are_kept_and_not_all() -> None:
 def test_starts_are_learned_from_too() -> None:
     calibration = Calibration()
     guess = Guess(Situation.QUEUED, starts_at=SPAN)
-    job = replace(core.job("a"), started_at=2 * SPAN, ended_at=3 * SPAN, outcome=Outcome.FAILED)
+    job = replace(builders.job("a"), started_at=2 * SPAN, ended_at=3 * SPAN, outcome=Outcome.FAILED)
     for _ in range(300):
         calibration.note({job.id: guess}, 0.0, lambda _: None)
         calibration.note({}, 3 * SPAN, lambda _: job)

@@ -6,20 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.outlook import calibration_file as experience
+from scheduler.outlook import calibration_file
 
 
 def test_what_was_kept_is_found_again(tmp_path: Path) -> None:
-    path = tmp_path / experience.FILE
-    experience.save(path, {"ends settled": [0.5, -0.25], "starts room": []})
-    experience.save(path, {"ends settled": [0.125]})
-    assert experience.load(path) == {"ends settled": [0.125]}
+    path = tmp_path / calibration_file.FILE
+    calibration_file.save(path, {"ends settled": [0.5, -0.25], "starts room": []})
+    calibration_file.save(path, {"ends settled": [0.125]})
+    assert calibration_file.load(path) == {"ends settled": [0.125]}
     assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("content", [b"", b"[1]", b'{"ends settled": ["a"]}', b"\xff\x00", b"{"])
 def test_what_cannot_be_read_is_nothing(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / experience.FILE
-    assert experience.load(path) == {}
+    path = tmp_path / calibration_file.FILE
+    assert calibration_file.load(path) == {}
     path.write_bytes(content)
-    assert experience.load(path) == {}
+    assert calibration_file.load(path) == {}

@@ -10,9 +10,9 @@ import pytest
 from scheduler.core.model import Job, JobId, Measured, Reason, RunPhase, View
 from scheduler.outlook.current_speeds import Paces
 from scheduler.outlook.forecast import Guess, Situation, guesses
-from tests import builders as core
+from tests import builders
 
-NOW = core.NOW
+NOW = builders.NOW
 KEY = "pretendedx1"
 
 
@@ -28,88 +28,92 @@ def runs(
     **fields: Any,  # any field of Run
 ) -> Job:
     """For five epochs more, one of which has just begun."""
-    waiting = seen(core.job(name, epochs_done=done), seconds)
-    shares = core.share(gpu=gpu)
-    return core.on(waiting, shares, **{"placement": KEY, "epoch_at": NOW, **fields})
+    waiting = seen(builders.job(name, epochs_done=done), seconds)
+    shares = builders.share(gpu=gpu)
+    return builders.on(waiting, shares, **{"placement": KEY, "epoch_at": NOW, **fields})
 
 
 def guessed(view: View, *, by_memory: bool = False) -> dict[str, Guess]:
-    made = guesses(Paces(view), NOW, core.RULES, by_memory)
+    made = guesses(Paces(view), NOW, builders.RULES, by_memory)
     return {str(job_id): guess for job_id, guess in made.items()}
 
 
 def test_a_run_ends_when_what_is_left_is_done_at_the_pace_that_was_measured() -> None:
-    guess = guessed(core.view(runs("a")))["a"]
+    guess = guessed(builders.view(runs("a")))["a"]
     assert guess == Guess(Situation.SETTLED, None, NOW + 300, NOW + 300, 60.0)
 
 
 def test_the_epoch_that_it_is_in_has_begun_before() -> None:
-    view = core.view(runs("a", epoch_at=NOW - 20))
+    view = builders.view(runs("a", epoch_at=NOW - 20))
     assert guessed(view)["a"].ends_at == NOW + 280
 
 
 def test_an_epoch_that_takes_longer_than_it_should_is_nearly_over() -> None:
-    view = core.view(runs("a", epoch_at=NOW - 1000))
+    view = builders.view(runs("a", epoch_at=NOW - 1000))
     assert guessed(view)["a"].ends_at == NOW + 240
 
 
 def test_a_run_that_is_starting_has_its_restart_before_it() -> None:
     job = replace(runs("a", phase=RunPhase.STARTING, epoch_at=None), restart_seconds=50.0)
     assert job.run is not None
-    view = core.view(replace(job, run=replace(job.run, started_at=NOW - 10)))
+    view = builders.view(replace(job, run=replace(job.run, started_at=NOW - 10)))
     assert guessed(view)["a"].ends_at == NOW + 300 + 40
 
 
 def test_of_a_job_such_as_nobody_has_seen_nothing_is_said() -> None:
-    other = core.job("a")
+    other = builders.job("a")
     other = replace(other, spec=replace(other.spec, project="of another kind"))
-    unseen = core.on(other, core.share(), placement=KEY)
-    waiting = seen(core.job("b"), 60.0)
-    made = guessed(core.view(unseen, waiting))
+    unseen = builders.on(other, builders.share(), placement=KEY)
+    waiting = seen(builders.job("b"), 60.0)
+    made = guessed(builders.view(unseen, waiting))
     assert made["a"].ends_at is None
     assert made["b"].starts_at is None, "nobody knows when its GPU will be free"
 
 
 def test_a_job_is_expected_to_be_like_others_of_its_kind() -> None:
-    like = core.on(core.job("b"), core.share(gpu=1), placement=KEY, epoch_at=NOW)
-    made = guessed(core.view(runs("a"), like, nodes=[core.node(2)]))
+    like = builders.on(builders.job("b"), builders.share(gpu=1), placement=KEY, epoch_at=NOW)
+    made = guessed(builders.view(runs("a"), like, nodes=[builders.node(2)]))
     assert made["b"].ends_at == pytest.approx(NOW + 600, rel=0.02)
     assert made["b"].situation is Situation.NEW
 
 
 def test_what_its_owner_said_is_better_than_nothing() -> None:
-    job = core.on(core.job("a", max_epochs=10), core.share(), placement=KEY, epoch_at=NOW)
+    job = builders.on(
+        builders.job("a", max_epochs=10), builders.share(), placement=KEY, epoch_at=NOW
+    )
     told = replace(job, spec=replace(job.spec, hours_estimate=2.0))
-    assert guessed(core.view(told))["a"].ends_at == pytest.approx(NOW + 7200, rel=0.01)
+    assert guessed(builders.view(told))["a"].ends_at == pytest.approx(NOW + 7200, rel=0.01)
 
 
 @pytest.mark.parametrize(("whole", "waits"), [(False, False), (True, True)])
 def test_what_fits_beside_another_waits_where_a_card_is_given_to_one(
     whole: bool, waits: bool
 ) -> None:
-    there = core.node()
+    there = builders.node()
     there = replace(there, gpus=tuple(replace(gpu, whole=whole) for gpu in there.gpus))
-    view = core.view(*(seen(core.job(name, 1000), 30.0) for name in "ab"), nodes=[there])
+    view = builders.view(*(seen(builders.job(name, 1000), 30.0) for name in "ab"), nodes=[there])
     made = guessed(view, by_memory=True)
     assert made["a"].starts_at == NOW
     assert (made["b"].starts_at != NOW) == waits
 
 
 def test_a_waiting_job_starts_when_a_gpu_becomes_free() -> None:
-    made = guessed(core.view(runs("a"), seen(core.job("b"), 30.0)))["b"]
+    made = guessed(builders.view(runs("a"), seen(builders.job("b"), 30.0)))["b"]
     assert made.situation is Situation.NEXT
     assert made.starts_at == NOW + 300
-    assert made.ends_at == NOW + 300 + core.RULES.restart_seconds + 10 * 30
+    assert made.ends_at == NOW + 300 + builders.RULES.restart_seconds + 10 * 30
 
 
 def test_it_starts_now_where_there_is_room() -> None:
-    made = guessed(core.view(runs("a"), seen(core.job("b"), 30.0), nodes=[core.node(2)]))["b"]
+    made = guessed(
+        builders.view(runs("a"), seen(builders.job("b"), 30.0), nodes=[builders.node(2)])
+    )["b"]
     assert (made.situation, made.starts_at) == (Situation.ROOM, NOW)
 
 
 def test_waiting_jobs_start_in_the_order_in_which_they_are_served() -> None:
-    early, late = seen(core.job("b"), 30.0), seen(core.job("c"), 30.0)
-    view = core.view(runs("a"), early, late)
+    early, late = seen(builders.job("b"), 30.0), seen(builders.job("c"), 30.0)
+    view = builders.view(runs("a"), early, late)
     why = {JobId(name): Reason("gpus") for name in ("c", "b")}
     made = guessed(replace(view, why=why))
     assert made["c"].starts_at == NOW + 300
@@ -117,53 +121,55 @@ def test_waiting_jobs_start_in_the_order_in_which_they_are_served() -> None:
 
 
 def test_several_gpus_are_had_when_the_last_of_them_is_free() -> None:
-    wide = seen(core.job("c", gpus=2), 30.0, "pretendedx2")
-    view = core.view(runs("a"), runs("b", 1, seconds=100.0), wide, nodes=[core.node(2)])
+    wide = seen(builders.job("c", gpus=2), 30.0, "pretendedx2")
+    view = builders.view(runs("a"), runs("b", 1, seconds=100.0), wide, nodes=[builders.node(2)])
     assert guessed(view)["c"].starts_at == NOW + 500
 
 
 def test_memory_is_shared_only_under_a_policy_that_fills_cards() -> None:
     small = replace(runs("a"), memory_mib=6000)
     assert small.run is not None
-    small = replace(small, run=replace(small.run, shares=(core.share(6000),)))
-    view = core.view(small, seen(core.job("b", 4000), 30.0))
+    small = replace(small, run=replace(small.run, shares=(builders.share(6000),)))
+    view = builders.view(small, seen(builders.job("b", 4000), 30.0))
     assert guessed(view, by_memory=True)["b"].starts_at == NOW
     assert guessed(view)["b"].starts_at == NOW + 300
 
 
 def test_what_no_card_can_hold_is_passed_over() -> None:
-    made = guessed(core.view(runs("a"), core.job("b", 99_999), seen(core.job("c"), 30.0)))
+    made = guessed(
+        builders.view(runs("a"), builders.job("b", 99_999), seen(builders.job("c"), 30.0))
+    )
     assert "b" not in made
     assert made["c"].starts_at == NOW + 300
 
 
 def test_a_held_job_has_no_future_yet_and_one_in_back_off_not_before_it_is_over() -> None:
-    late = seen(core.job("b", eligible_at=NOW + 77), 30.0)
-    made = guessed(core.view(seen(core.job("a", held=True), 30.0), late))
+    late = seen(builders.job("b", eligible_at=NOW + 77), 30.0)
+    made = guessed(builders.view(seen(builders.job("a", held=True), 30.0), late))
     assert "a" not in made
     assert made["b"].starts_at == NOW + 77
 
 
 def test_a_run_that_was_asked_to_stop_leaves_at_the_end_of_its_epoch_and_goes_on() -> None:
     stops = runs("a", phase=RunPhase.STOPPING)
-    guess = guessed(core.view(stops))["a"]
+    guess = guessed(builders.view(stops))["a"]
     assert (guess.situation, guess.leaves_at) == (Situation.MOVES, NOW + 60)
-    assert guess.ends_at == NOW + 300 + core.RULES.restart_seconds
+    assert guess.ends_at == NOW + 300 + builders.RULES.restart_seconds
 
 
 def test_a_run_with_far_fewer_gpus_than_there_are_for_it_is_expected_to_get_more() -> None:
     small = replace(runs("a"), spec=replace(runs("a").spec, gpus_max=4))
-    guess = guessed(core.view(seen(small, 20.0, "pretendedx4"), nodes=[core.node(4)]))["a"]
+    guess = guessed(builders.view(seen(small, 20.0, "pretendedx4"), nodes=[builders.node(4)]))["a"]
     assert guess.situation is Situation.MOVES
-    assert guess.ends_at == NOW + 60 + core.RULES.restart_seconds + 4 * 20
+    assert guess.ends_at == NOW + 60 + builders.RULES.restart_seconds + 4 * 20
 
 
 def test_pods_of_nobody_are_gone_at_once() -> None:
-    over = core.on(core.job("a"), core.share())
-    view = core.view(seen(core.job("b"), 30.0), pods=[core.pod(over)])
+    over = builders.on(builders.job("a"), builders.share())
+    view = builders.view(seen(builders.job("b"), 30.0), pods=[builders.pod(over)])
     assert guessed(view)["b"].starts_at == NOW
 
 
 def test_without_a_card_there_is_nothing_to_say() -> None:
-    view = core.view(seen(core.job("a"), 30.0), nodes=[core.node(0)])
+    view = builders.view(seen(builders.job("a"), 30.0), nodes=[builders.node(0)])
     assert guessed(view) == {}

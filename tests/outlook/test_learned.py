@@ -10,14 +10,14 @@ from scheduler.core.model import Job, JobId, Measured, RunPhase, View
 from scheduler.outlook.current_speeds import Paces
 from scheduler.outlook.learned import slowed, speeds_beside, speeds_on
 from scheduler.outlook.prospect import SpeedBeside
-from tests import builders as core
+from tests import builders
 
 KEY = "pretendedx1"
 
 
 def runs(name: str, *measured: Measured, phase: RunPhase = RunPhase.RUNNING) -> Job:
-    job = replace(core.job(name, 4000), measured=measured, gpu_util=0.8)
-    return core.on(job, core.share(4000), phase=phase, placement=KEY)
+    job = replace(builders.job(name, 4000), measured=measured, gpu_util=0.8)
+    return builders.on(job, builders.share(4000), phase=phase, placement=KEY)
 
 
 def alone(seconds: float, key: str = KEY) -> Measured:
@@ -33,8 +33,8 @@ def lessons(view: View, name: str) -> list[SpeedBeside]:
 
 
 def test_it_is_told_where_it_was_and_where_it_might_be() -> None:
-    job = replace(core.job("a", gpus=(1, 4)), measured=(alone(60.0), alone(20.0, "t4x8/2")))
-    view = core.view(job, nodes=[core.node(4)])
+    job = replace(builders.job("a", gpus=(1, 4)), measured=(alone(60.0), alone(20.0, "t4x8/2")))
+    view = builders.view(job, nodes=[builders.node(4)])
     told = {on.gpus: on for on in speeds_on(job, view, Paces(view))}
     assert list(told) == ["pretendedx1", "pretendedx2", "pretendedx4", "t4x8/2"]
     assert told["pretendedx1"].measured == told["pretendedx1"].predicted == 60.0
@@ -43,37 +43,37 @@ def test_it_is_told_where_it_was_and_where_it_might_be() -> None:
 
 
 def test_of_a_job_such_as_nobody_has_seen_nothing_is_predicted() -> None:
-    view = core.view(core.job("a"))
+    view = builders.view(builders.job("a"))
     (told,) = speeds_on(view.jobs[JobId("a")], view, Paces(view))
     assert (told.gpus, told.measured, told.predicted) == (KEY, None, None)
 
 
 def test_of_a_job_that_has_ended_what_was_measured_is_still_told() -> None:
-    ended = replace(core.job("a"), measured=(alone(60.0), beside("b", seconds=80.0)))
-    view = core.view()
+    ended = replace(builders.job("a"), measured=(alone(60.0), beside("b", seconds=80.0)))
+    view = builders.view()
     assert [on.measured for on in speeds_on(ended, view, Paces(view))] == [60.0]
     assert [at.speed for at in speeds_beside(ended, Paces(view))] == [0.75]
 
 
 def test_a_measured_neighbour_costs_what_was_measured() -> None:
     job = runs("a", alone(60.0), beside("b", seconds=80.0))
-    assert lessons(core.view(job), "a") == [SpeedBeside((JobId("b"),), KEY, 0.75, True)]
+    assert lessons(builders.view(job), "a") == [SpeedBeside((JobId("b"),), KEY, 0.75, True)]
 
 
 def test_noise_makes_nobody_faster_than_alone() -> None:
     job = runs("a", alone(60.0), beside("b", seconds=55.0))
-    assert lessons(core.view(job), "a")[0].speed == 1.0
+    assert lessons(builders.view(job), "a")[0].speed == 1.0
 
 
 def test_a_neighbour_that_was_not_measured_yet_is_expected_to_cost_something() -> None:
-    (told,) = lessons(core.view(runs("a", alone(60.0)), runs("b", alone(30.0))), "a")
+    (told,) = lessons(builders.view(runs("a", alone(60.0)), runs("b", alone(30.0))), "a")
     assert (told.jobs, told.measured) == ((JobId("b"),), False)
     assert told.speed == pytest.approx(1 / (1 + 0.38 * 0.8 * 0.8), rel=0.05)
 
 
 def test_a_slowed_run_is_told_by_whom() -> None:
     a = runs("a", alone(60.0), beside("b", seconds=80.0))
-    view = core.view(a, runs("b"))
+    view = builders.view(a, runs("b"))
     told = slowed(a, view, Paces(view))
     assert str(told) == "slowed (0.75 of its speed alone, measured beside b)"
     expected = slowed(view.jobs[JobId("b")], view, Paces(view))
@@ -83,7 +83,7 @@ def test_a_slowed_run_is_told_by_whom() -> None:
 
 def test_what_is_known_beside_others_only_is_no_measured_loss() -> None:
     job = runs("a", beside("b", seconds=80.0))
-    view = core.view(job, runs("b", alone(30.0)))
+    view = builders.view(job, runs("b", alone(30.0)))
     assert [at.measured for at in lessons(view, "a")] == [False]
     told = slowed(job, view, Paces(view))
     assert told is not None
@@ -92,41 +92,41 @@ def test_what_is_known_beside_others_only_is_no_measured_loss() -> None:
 
 def test_who_loses_nothing_is_not_slowed() -> None:
     job = runs("a", alone(60.0), beside("b", seconds=60.1))
-    view = core.view(job, runs("b"))
+    view = builders.view(job, runs("b"))
     assert slowed(job, view, Paces(view)) is None
 
 
 def test_a_run_that_is_alone_or_beside_one_that_only_starts_is_not_slowed() -> None:
     a = runs("a", alone(60.0))
-    for view in (core.view(a), core.view(a, runs("b", phase=RunPhase.STARTING))):
+    for view in (builders.view(a), builders.view(a, runs("b", phase=RunPhase.STARTING))):
         assert slowed(a, view, Paces(view)) is None
 
 
 def has_one_of_two(*measured: Measured) -> Job:
-    job = replace(core.job("a", 6000, gpus=(1, 2)), measured=measured)
-    return core.on(job, core.share(6000), placement=KEY, epoch_at=core.NOW)
+    job = replace(builders.job("a", 6000, gpus=(1, 2)), measured=measured)
+    return builders.on(job, builders.share(6000), placement=KEY, epoch_at=builders.NOW)
 
 
 def test_who_would_be_faster_on_more_gpus_is_told_who_has_them() -> None:
-    two = (core.node(2),)
+    two = (builders.node(2),)
     a = has_one_of_two(alone(60.0), alone(36.0, "pretendedx2"))
-    b = core.on(core.job("b"), core.share(gpu=1))
-    view = core.view(a, b, nodes=two)
+    b = builders.on(builders.job("b"), builders.share(gpu=1))
+    view = builders.view(a, b, nodes=two)
     told = slowed(a, view, Paces(view))
     assert str(told) == "slowed (0.60 of its speed on 2 GPUs, where b is)"
-    view = core.view(a, nodes=two)
+    view = builders.view(a, nodes=two)
     assert str(slowed(a, view, Paces(view))) == "slowed (0.60 of its speed on 2 GPUs)"
 
 
 def test_who_would_not_be_faster_on_more_gpus_misses_none() -> None:
     a = has_one_of_two(alone(60.0), alone(59.0, "pretendedx2"))
-    for nodes in ((core.node(2),), (core.node(1),)):
-        view = core.view(a, nodes=nodes)
+    for nodes in ((builders.node(2),), (builders.node(1),)):
+        view = builders.view(a, nodes=nodes)
         assert slowed(a, view, Paces(view)) is None
 
 
 def test_who_needs_no_gpu_is_measured_as_any_other() -> None:
-    job = replace(core.job("a", gpus=0), measured=(alone(5.0, "cpu"),))
-    view = core.view(core.on(job, placement="cpu"))
+    job = replace(builders.job("a", gpus=0), measured=(alone(5.0, "cpu"),))
+    view = builders.view(builders.on(job, placement="cpu"))
     (told,) = speeds_on(view.jobs[JobId("a")], view, Paces(view))
     assert (told.gpus, told.measured) == ("cpu", 5.0)

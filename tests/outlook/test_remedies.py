@@ -13,103 +13,105 @@ from scheduler.core.ports import Policy
 from scheduler.outlook.prospect import Remedy
 from scheduler.outlook.remedies import remedy, starts, without
 from scheduler.planning.policies.fifo_sharing import fifo_sharing
-from tests import builders as core
+from tests import builders
 
-NOW = core.NOW
-POLICY = fifo_sharing(core.RULES)
+NOW = builders.NOW
+POLICY = fifo_sharing(builders.RULES)
 
 
-def runs(name: str, mib: int = core.CAPACITY, gpu: int = 0) -> Job:
-    return core.on(core.job(name, mib), core.share(mib, gpu))
+def runs(name: str, mib: int = builders.CAPACITY, gpu: int = 0) -> Job:
+    return builders.on(builders.job(name, mib), builders.share(mib, gpu))
 
 
 def planned(*jobs: Job, gpus: int = 1, policy: Policy = POLICY) -> View:
-    view = core.view(*jobs, nodes=[core.node(gpus)])
-    return adopt(view, policy(view, NOW), NOW, core.RULES).view
+    view = builders.view(*jobs, nodes=[builders.node(gpus)])
+    return adopt(view, policy(view, NOW), NOW, builders.RULES).view
 
 
 def told(view: View, name: str, *leaving: str, policy: Policy = POLICY) -> Remedy:
     job = view.jobs[JobId(name)]
-    found = remedy(job, view, NOW, policy, core.RULES, [JobId(id) for id in leaving])
+    found = remedy(job, view, NOW, policy, builders.RULES, [JobId(id) for id in leaving])
     gone = found.until + found.ahead
     if gone:
-        assert starts(job.id, without(view, gone, job.id), NOW, policy, core.RULES)
+        assert starts(job.id, without(view, gone, job.id), NOW, policy, builders.RULES)
         for spared in gone:
             fewer = [other for other in gone if other != spared]
-            assert not starts(job.id, without(view, fewer, job.id), NOW, policy, core.RULES)
+            assert not starts(job.id, without(view, fewer, job.id), NOW, policy, builders.RULES)
     return found
 
 
 def test_who_holds_the_only_gpu_is_named() -> None:
-    assert told(planned(runs("a"), core.job("b")), "b") == Remedy(until=(JobId("a"),))
+    assert told(planned(runs("a"), builders.job("b")), "b") == Remedy(until=(JobId("a"),))
 
 
 def test_those_who_leave_first_are_named_first() -> None:
-    view = planned(runs("a"), runs("b", gpu=1), core.job("c", submitted_at=NOW), gpus=2)
+    view = planned(runs("a"), runs("b", gpu=1), builders.job("c", submitted_at=NOW), gpus=2)
     assert told(view, "c", "b", "a").until == ("b",)
     assert told(view, "c", "a", "b").until == ("a",)
 
 
 def test_those_who_are_in_nobodys_way_are_not_named() -> None:
     small = runs("a", 1000)
-    view = planned(small, runs("b", 14_000, gpu=1), core.job("c", 14_500, gpus=2), gpus=2)
+    view = planned(small, runs("b", 14_000, gpu=1), builders.job("c", 14_500, gpus=2), gpus=2)
     assert told(view, "c", "a", "b").until == ("b",)
 
 
 def test_who_waits_and_comes_first_is_named_apart() -> None:
-    first, then = core.job("b"), core.job("c", submitted_at=NOW)
+    first, then = builders.job("b"), builders.job("c", submitted_at=NOW)
     view = planned(runs("a"), first, then)
     assert told(view, "c") == Remedy(until=(JobId("a"),), ahead=(JobId("b"),))
 
 
 def test_a_gang_over_nodes_is_told_whom_it_waits_for_and_what_would_do() -> None:
-    there = [core.on(core.job(n), core.share(node=f"n{k}")) for n, k in (("a", 1), ("b", 2))]
-    nodes = [core.node(2), core.node(2, "n2")]
-    view = core.view(*there, core.job("gang", gpus=3), nodes=nodes)
-    view = adopt(view, POLICY(view, NOW), NOW, core.RULES).view
+    there = [
+        builders.on(builders.job(n), builders.share(node=f"n{k}")) for n, k in (("a", 1), ("b", 2))
+    ]
+    nodes = [builders.node(2), builders.node(2, "n2")]
+    view = builders.view(*there, builders.job("gang", gpus=3), nodes=nodes)
+    view = adopt(view, POLICY(view, NOW), NOW, builders.RULES).view
     found = told(view, "gang", "b", "a")
     assert (found.until, found.instead) == (("b",), "with --num_gpus 1")
 
 
 def test_pods_that_are_left_of_an_ended_job_are_in_the_way_too() -> None:
-    over = core.on(core.job("old"), core.share())
-    view = core.view(core.job("b"), pods=[core.pod(over)])
+    over = builders.on(builders.job("old"), builders.share())
+    view = builders.view(builders.job("b"), pods=[builders.pod(over)])
     assert told(view, "b").until == ("old",)
 
 
 def test_what_is_left_of_its_own_last_run_is_in_its_way() -> None:
-    job = replace(core.job("b"), attempts=1)
-    view = core.view(job, pods=[replace(core.pod(job), shares=(core.share(),))])
+    job = replace(builders.job("b"), attempts=1)
+    view = builders.view(job, pods=[replace(builders.pod(job), shares=(builders.share(),))])
     assert told(view, "b").until == ("b",)
 
 
 def test_so_it_is_on_a_card_that_nobody_can_have_for_now() -> None:
-    job = replace(core.job("b"), attempts=1)
-    left = replace(core.pod(job), shares=(core.share(),))
-    broken, sound = core.node(2).gpus
-    node = replace(core.node(2), gpus=(replace(broken, fault="XID 79"), sound))
-    assert told(core.view(job, nodes=[node], pods=[left]), "b").until == ("b",)
+    job = replace(builders.job("b"), attempts=1)
+    left = replace(builders.pod(job), shares=(builders.share(),))
+    broken, sound = builders.node(2).gpus
+    node = replace(builders.node(2), gpus=(replace(broken, fault="XID 79"), sound))
+    assert told(builders.view(job, nodes=[node], pods=[left]), "b").until == ("b",)
 
 
 def test_nothing_helps_a_job_that_no_card_can_hold() -> None:
-    assert told(planned(runs("a"), core.job("b", 99_999)), "b") == Remedy()
+    assert told(planned(runs("a"), builders.job("b", 99_999)), "b") == Remedy()
 
 
 @pytest.mark.parametrize("why", [{"held": True}, {"eligible_at": NOW + 5}, {"cancelled": True}])
 def test_who_does_not_wait_for_gpus_needs_no_remedy(why: dict[str, Any]) -> None:
-    assert told(core.view(runs("a"), replace(core.job("b"), **why)), "b") == Remedy()
+    assert told(builders.view(runs("a"), replace(builders.job("b"), **why)), "b") == Remedy()
 
 
 def test_who_is_about_to_start_needs_none_either() -> None:
-    assert told(core.view(core.job("b")), "b") == Remedy()
+    assert told(builders.view(builders.job("b")), "b") == Remedy()
 
 
 @pytest.mark.parametrize(
     ("job", "words"),
     [
-        (core.job("b", gpus=2), "with --num_gpus 1"),
-        (core.job("b", gpus=(2, 4)), "with --min_gpus 1"),
-        (core.job("b", gpus=4), "with --num_gpus 1"),
+        (builders.job("b", gpus=2), "with --num_gpus 1"),
+        (builders.job("b", gpus=(2, 4)), "with --min_gpus 1"),
+        (builders.job("b", gpus=4), "with --num_gpus 1"),
     ],
 )
 def test_fewer_gpus_may_be_had_now(job: Job, words: str) -> None:
@@ -118,24 +120,24 @@ def test_fewer_gpus_may_be_had_now(job: Job, words: str) -> None:
 
 
 def test_less_memory_may_be_had_now_but_not_so_little_that_it_would_be_another_job() -> None:
-    assert told(planned(runs("a", 9000), core.job("b", 9000)), "b").instead == (
+    assert told(planned(runs("a", 9000), builders.job("b", 9000)), "b").instead == (
         "with --estimated_memory 6800"
     )
-    assert told(planned(runs("a", 12_000), core.job("b", 9000)), "b").instead == ""
+    assert told(planned(runs("a", 12_000), builders.job("b", 9000)), "b").instead == ""
 
 
 def test_what_was_measured_cannot_be_wished_away() -> None:
-    tried = replace(core.job("b", 9000), attempts=1)
+    tried = replace(builders.job("b", 9000), attempts=1)
     assert told(planned(runs("a", 9000), tried), "b").instead == ""
 
 
 def test_to_say_how_much_memory_it_takes_may_be_enough() -> None:
-    found = told(planned(runs("a", 9000), core.job("b")), "b")
+    found = told(planned(runs("a", 9000), builders.job("b")), "b")
     assert found.instead == "with --estimated_memory 6800"
 
 
 def test_to_share_may_be_enough() -> None:
-    alone = core.job("b", 4000, shareable=False)
+    alone = builders.job("b", 4000, shareable=False)
     assert told(planned(runs("a", 9000), alone), "b").instead == "without --disable_gpu_sharing"
 
 
@@ -147,7 +149,7 @@ def test_a_policy_that_never_starts_it_is_not_asked_for_ever() -> None:
         asked += 1
         return Plan(why={JobId("b"): Reason("turn")})
 
-    view = core.view(*(runs(f"a{n}", 100) for n in range(100)), core.job("b", gpus=8))
+    view = builders.view(*(runs(f"a{n}", 100) for n in range(100)), builders.job("b", gpus=8))
     assert told(view, "b", policy=refuses) == Remedy()
     assert asked < 15
 
@@ -161,9 +163,9 @@ def test_an_answer_costs_a_few_dozen_plans_at_most_and_is_true_all_the_same() ->
         return POLICY(view, now)
 
     jobs = [runs(f"a{n:03}", gpu=n) for n in range(64)]
-    view = planned(*jobs, core.job("b", gpus=48), gpus=64)
+    view = planned(*jobs, builders.job("b", gpus=48), gpus=64)
     asked = 0
-    found = remedy(view.jobs[JobId("b")], view, NOW, counted, core.RULES, ())
+    found = remedy(view.jobs[JobId("b")], view, NOW, counted, builders.RULES, ())
     assert asked <= 41
     gone = found.until + found.ahead
-    assert starts(JobId("b"), without(view, gone, JobId("b")), NOW, POLICY, core.RULES)
+    assert starts(JobId("b"), without(view, gone, JobId("b")), NOW, POLICY, builders.RULES)

@@ -10,10 +10,10 @@ import pytest
 from scheduler.core.model import GpuKey, Job, JobId, RunPhase, Share, View
 from scheduler.planning.placement import Placed
 from scheduler.planning.reasons import explained, listed
-from tests import builders as core
+from tests import builders
 
-TWO = (core.node(2),)
-A = core.on(core.job("a", 6000), core.share(6000))
+TWO = (builders.node(2),)
+A = builders.on(builders.job("a", 6000), builders.share(6000))
 Placements = Mapping[JobId, tuple[Share, ...]]
 Claims = Mapping[JobId, tuple[GpuKey, ...]]
 
@@ -22,7 +22,7 @@ def why(
     view: View, placements: Placements | None = None, claims: Claims | None = None
 ) -> dict[str, str]:
     done = Placed(dict(placements or {}), dict(claims or {}), ())
-    told = explained(list(view.jobs.values()), done, view, core.RULES)
+    told = explained(list(view.jobs.values()), done, view, builders.RULES)
     return {str(job_id): str(reason) for job_id, reason in told.items()}
 
 
@@ -34,61 +34,64 @@ def stays(*jobs: Job) -> Placements:
     ("job", "words"),
     [
         (
-            core.job("b", 12_000, gpus=2),
+            builders.job("b", 12_000, gpus=2),
             "gpus (needs 2 free GPUs with 12,000 MiB; free now: 1)",
         ),
         (
-            core.job("b", gpus=2),
+            builders.job("b", gpus=2),
             "gpus (needs 2 free GPUs, as it has no known memory need; free now: 1)",
         ),
         (
-            core.job("b", 500, gpus=2, shareable=False),
+            builders.job("b", 500, gpus=2, shareable=False),
             "gpus (needs 2 free GPUs, as it shares with nobody; free now: 1)",
         ),
-        (core.job("b", gpus=3), "gpus (needs 3 GPUs, as it has no known memory need; there are 2)"),
-        (core.job("b", 99_999), "gpus (needs a GPU with 99,999 MiB; there are 0)"),
-        (core.job("b", 500), "turn (others come first)"),
+        (
+            builders.job("b", gpus=3),
+            "gpus (needs 3 GPUs, as it has no known memory need; there are 2)",
+        ),
+        (builders.job("b", 99_999), "gpus (needs a GPU with 99,999 MiB; there are 0)"),
+        (builders.job("b", 500), "turn (others come first)"),
     ],
 )
 def test_a_waiting_job_is_told_what_it_needs_and_what_there_is(job: Job, words: str) -> None:
-    assert why(core.view(A, job, nodes=TWO), stays(A))["b"] == words
+    assert why(builders.view(A, job, nodes=TWO), stays(A))["b"] == words
 
 
 @pytest.mark.parametrize(
     ("gang", "words"),
     [
         (
-            core.job("b", 12_000, gpus=3),
+            builders.job("b", 12_000, gpus=3),
             "gpus (needs 3 free GPUs with 12,000 MiB on 2 or more nodes; free now: 2)",
         ),
         (
-            core.job("b", gpus=3),
+            builders.job("b", gpus=3),
             "gpus (needs 3 free GPUs on 2 or more nodes, as it has no known memory need;"
             " free now: 2)",
         ),
-        (core.job("b", 500, gpus=5), "gpus (needs 5 GPUs with 500 MiB; there are 3)"),
+        (builders.job("b", 500, gpus=5), "gpus (needs 5 GPUs with 500 MiB; there are 3)"),
     ],
 )
 def test_a_gang_over_nodes_is_told_how_many_it_takes(gang: Job, words: str) -> None:
-    view = core.view(A, gang, nodes=[core.node(2), core.node(1, "n2")])
+    view = builders.view(A, gang, nodes=[builders.node(2), builders.node(1, "n2")])
     assert why(view, stays(A))["b"] == words
 
 
 def test_one_that_could_share_is_told_why_it_does_not() -> None:
     words = "gpus (needs a free GPU with 500 MiB; free now: 0, and none is better shared with it)"
-    assert why(core.view(A, core.job("b", 500)), stays(A))["b"] == words
+    assert why(builders.view(A, builders.job("b", 500)), stays(A))["b"] == words
 
 
 def test_gpus_that_are_given_away_by_the_same_plan_are_not_free() -> None:
-    starts = {**stays(A), JobId("c"): (core.share(gpu=1),)}
-    view = core.view(A, core.job("b"), core.job("c"), nodes=TWO)
+    starts = {**stays(A), JobId("c"): (builders.share(gpu=1),)}
+    view = builders.view(A, builders.job("b"), builders.job("c"), nodes=TWO)
     assert why(view, starts) == {
         "b": "gpus (needs a free GPU, as it has no known memory need; free now: 0)"
     }
 
 
 def test_gpus_that_are_kept_for_somebody_are_named_with_them() -> None:
-    view = core.view(A, core.job("b"), core.job("c", gpus=2), nodes=TWO)
+    view = builders.view(A, builders.job("b"), builders.job("c", gpus=2), nodes=TWO)
     claims = {JobId("c"): (("n1", "gpu0"), ("n1", "gpu1"))}
     told = why(view, {}, claims)
     assert told["b"] == "turn (what is free is kept for c)"
@@ -97,85 +100,89 @@ def test_gpus_that_are_kept_for_somebody_are_named_with_them() -> None:
 
 
 def test_pods_that_are_left_are_waited_for_until_they_are_gone() -> None:
-    over = core.on(core.job("old"), core.share())
-    view = core.view(core.job("b"), pods=[core.pod(over)])
+    over = builders.on(builders.job("old"), builders.share())
+    view = builders.view(builders.job("b"), pods=[builders.pod(over)])
     assert why(view, {}, {JobId("b"): (("n1", "gpu0"),)}) == {
         "b": "stopping (waits for old to be gone)"
     }
 
 
 def test_who_is_to_share_a_card_that_is_full_lacks_memory() -> None:
-    view = core.view(A, core.job("b", 12_000))
+    view = builders.view(A, builders.job("b", 12_000))
     told = why(view, stays(A), {JobId("b"): (("n1", "gpu0"),)})
     assert told == {"b": "memory (is to share with a, where there is no room yet)"}
 
 
 def test_a_run_that_moves_is_told_from_where_to_where() -> None:
-    both = (core.share(gpu=0), core.share(gpu=1))
-    told = why(core.view(A, nodes=TWO), {A.id: both}, {A.id: (("n1", "gpu0"), ("n1", "gpu1"))})
+    both = (builders.share(gpu=0), builders.share(gpu=1))
+    told = why(builders.view(A, nodes=TWO), {A.id: both}, {A.id: (("n1", "gpu0"), ("n1", "gpu1"))})
     assert told == {"a": "moved (from 1 GPU to 2)"}
-    other = core.node(1, "n2")
+    other = builders.node(1, "n2")
     other = replace(other, gpus=(replace(other.gpus[0], type="a100"),))
-    there = (replace(core.share(), node="n2"),)
-    told = why(core.view(A, nodes=(*TWO, other)), {A.id: there}, {A.id: (("n2", "gpu0"),)})
+    there = (replace(builders.share(), node="n2"),)
+    told = why(builders.view(A, nodes=(*TWO, other)), {A.id: there}, {A.id: (("n2", "gpu0"),)})
     assert told == {"a": "moved (from 1 pretended to 1 a100)"}
 
 
 def test_a_run_that_is_brought_together_is_told_so() -> None:
-    nodes = core.node(2), core.node(2, "n2")
-    apart = core.on(core.job("a", gpus=2), core.share(), replace(core.share(), node="n2"))
-    told = why(core.view(apart, nodes=nodes), {A.id: (core.share(), core.share(gpu=1))})
+    nodes = builders.node(2), builders.node(2, "n2")
+    apart = builders.on(
+        builders.job("a", gpus=2), builders.share(), replace(builders.share(), node="n2")
+    )
+    told = why(builders.view(apart, nodes=nodes), {A.id: (builders.share(), builders.share(gpu=1))})
     assert told == {"a": "moved (from 2 nodes to 1)"}
 
 
 def test_a_run_that_shrinks_is_told_for_whom() -> None:
-    wide = core.on(core.job("a", 6000, gpus=(1, 2)), core.share(6000), core.share(6000, gpu=1))
+    wide = builders.on(
+        builders.job("a", 6000, gpus=(1, 2)), builders.share(6000), builders.share(6000, gpu=1)
+    )
     claims = {A.id: (("n1", "gpu0"),), JobId("b"): (("n1", "gpu1"),)}
-    view = core.view(wide, core.job("b"), nodes=TWO)
-    told = why(view, {A.id: (core.share(6000),)}, claims)
+    view = builders.view(wide, builders.job("b"), nodes=TWO)
+    told = why(view, {A.id: (builders.share(6000),)}, claims)
     assert told["a"] == "moved (from 2 GPUs to 1, for b)"
 
 
 def test_who_has_no_room_any_more_beside_one_that_grew_is_told_how_much_it_lacks() -> None:
     grown = replace(A, memory_mib=9000)
-    b = core.on(core.job("b", 7000), core.share(7000))
-    told = why(core.view(grown, b), stays(grown))
+    b = builders.on(builders.job("b", 7000), builders.share(7000))
+    told = why(builders.view(grown, b), stays(grown))
     assert told == {"b": "preempted (no room beside a on gpu0: needs 7000, free 6872)"}
 
 
 def test_who_is_parted_from_one_that_it_slows_is_told_so() -> None:
-    b = core.on(core.job("b", 7000), core.share(7000))
-    assert why(core.view(A, b), stays(A)) == {"b": "preempted (for a, which it may slow)"}
-    assert why(core.view(b)) == {"b": "preempted (for others)"}
+    b = builders.on(builders.job("b", 7000), builders.share(7000))
+    assert why(builders.view(A, b), stays(A)) == {"b": "preempted (for a, which it may slow)"}
+    assert why(builders.view(b)) == {"b": "preempted (for others)"}
 
 
 def test_a_run_that_makes_room_is_told_for_whom() -> None:
     claims = {A.id: (("n1", "gpu1"),), JobId("b"): (("n1", "gpu0"),)}
-    view = core.view(A, core.job("b"), nodes=TWO)
-    assert why(view, {A.id: (core.share(6000, gpu=1),)}, claims)["a"] == "moved (for b)"
+    view = builders.view(A, builders.job("b"), nodes=TWO)
+    assert why(view, {A.id: (builders.share(6000, gpu=1),)}, claims)["a"] == "moved (for b)"
 
 
 def test_a_run_that_stops_already_or_stays_needs_no_reason() -> None:
-    stopping = core.on(core.job("b"), core.share(gpu=1), phase=RunPhase.STOPPING)
-    assert why(core.view(A, stopping, nodes=TWO), stays(A)) == {}
+    stopping = builders.on(builders.job("b"), builders.share(gpu=1), phase=RunPhase.STOPPING)
+    assert why(builders.view(A, stopping, nodes=TWO), stays(A)) == {}
 
 
 def test_types_are_told_apart_where_there_are_several() -> None:
-    other = replace(core.card(), type="a100")
-    nodes = (core.node(1), replace(core.node(1, "n2"), gpus=(other,)))
+    other = replace(builders.card(), type="a100")
+    nodes = (builders.node(1), replace(builders.node(1, "n2"), gpus=(other,)))
     words = "gpus (needs 2 GPUs, as it has no known memory need; there are 1 a100, 1 pretended)"
-    assert why(core.view(core.job("b", gpus=2), nodes=nodes))["b"] == words
+    assert why(builders.view(builders.job("b", gpus=2), nodes=nodes))["b"] == words
 
 
 def test_without_a_node_that_is_reason_enough() -> None:
-    view = core.view(core.job("b"), nodes=[core.node(ready=False)])
+    view = builders.view(builders.job("b"), nodes=[builders.node(ready=False)])
     assert why(view) == {"b": "nodes (no node is ready)"}
 
 
 def test_reasons_come_in_the_order_in_which_jobs_are_served() -> None:
-    view = core.view(core.job("b", gpus=2), core.job("c", gpus=2))
+    view = builders.view(builders.job("b", gpus=2), builders.job("c", gpus=2))
     jobs = [view.jobs[JobId(name)] for name in ("c", "b")]
-    assert list(explained(jobs, Placed({}, {}, ()), view, core.RULES)) == ["c", "b"]
+    assert list(explained(jobs, Placed({}, {}, ()), view, builders.RULES)) == ["c", "b"]
 
 
 @pytest.mark.parametrize(

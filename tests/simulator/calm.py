@@ -9,7 +9,7 @@ from scheduler.core.model import JobId, JobSpec, Launch, Share
 from simulator.lives.faults import FAIR, Weather
 from simulator.lives.workload import Kind, Truth
 from simulator.lives.world import World
-from tests import builders as core
+from tests import builders
 
 JOB = JobId("j")
 SPEC = JobSpec("j", "ann", max_epochs=2)
@@ -37,4 +37,4 @@ TRUTH = Truth(
 
 def world(weather: Weather = FAIR, truth: Truth = TRUTH, agents: bool = False) -> World:
     truths: dict[JobId, Truth] = defaultdict(lambda: truth)
-    return World(random.Random(1), weather, [core.node()], truths, agents=agents)
+    return World(random.Random(1), weather, [builders.node()], truths, agents=agents)

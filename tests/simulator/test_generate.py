@@ -10,7 +10,7 @@ from statistics import mean, stdev
 import pytest
 
 from simulator.generate import generated, main
-from simulator.traces import own_format as own
+from simulator.traces import own_format
 from simulator.traces.behaviour import MeasuredTruth, Pairs, TraceJob
 from simulator.traces.measured_tables import StepTimes
 from simulator.traces.own_format import DEFAULTS, NEEDED, read, write
@@ -84,6 +84,8 @@ def test_the_trace_that_is_shipped_is_made_by_the_command_that_is_documented(
 
 
 def test_every_column_is_explained() -> None:
-    assert own.__doc__ is not None
-    explained = {line.split()[0] for line in own.__doc__.splitlines() if line.startswith("    ")}
+    assert own_format.__doc__ is not None
+    explained = {
+        line.split()[0] for line in own_format.__doc__.splitlines() if line.startswith("    ")
+    }
     assert explained >= {*NEEDED, *DEFAULTS}

@@ -23,7 +23,7 @@ from typing import BinaryIO
 import msgspec
 import structlog
 
-from scheduler import run_logs as logs
+from scheduler import run_logs
 from scheduler.clusters.kubernetes import pods
 from scheduler.clusters.kubernetes.client import ApiError, Server
 from scheduler.clusters.kubernetes.log_resume import Place, Seam, place_of
@@ -123,9 +123,9 @@ class Logs:
 
     def _meet(self, name: str, kube: KubePod) -> None:
         whose = pods.claim(kube.metadata)
-        if whose is None or not logs.valid_job_id(whose.key[0]) or _waits(kube):
+        if whose is None or not run_logs.valid_job_id(whose.key[0]) or _waits(kube):
             return
-        file = logs.log_path(self._root, *whose.key, whose.rank)
+        file = run_logs.log_path(self._root, *whose.key, whose.rank)
         place = _noted(file.with_suffix(".place"))
         known = self._logs[name] = _Log(kube, file, place, place)
         self._open += 1

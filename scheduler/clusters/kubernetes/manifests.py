@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from scheduler.access.user_table import User
-from scheduler.clusters import library_renewal as renewal
+from scheduler.clusters import library_renewal
 from scheduler.clusters.environment import command, environment
 from scheduler.clusters.kubernetes import pods
 from scheduler.clusters.kubernetes.volumes import PATHS, Place, volumes
@@ -56,7 +56,9 @@ class Shape:
     snapshots: Place = field(default_factory=Place)
     data: Place = field(default_factory=Place)
     http: str = ""  # where a training without gRPC reports to; empty: nowhere
-    library: renewal.Files = field(default_factory=dict)  # of today; none: nobody is given it
+    library: library_renewal.Files = field(
+        default_factory=dict
+    )  # of today; none: nobody is given it
 
 
 def manifests(launch: Launch, nodes: Sequence[Node], shape: Shape) -> list[Manifest]:
@@ -266,7 +268,7 @@ def _pod(
 
 def _command(launch: Launch, shape: Shape) -> list[str]:
     words = command(launch.spec, PATHS)
-    return renewal.command(words) if _renewed(launch, shape) else words
+    return library_renewal.command(words) if _renewed(launch, shape) else words
 
 
 def _whose(user: User, shape: Shape) -> Manifest:
@@ -403,7 +405,7 @@ def _volumes(
         mounts += [{"name": "gpus", "mountPath": f"{DEVICES}/{share.gpu}"} for share in part]
     if _renewed(launch, shape):
         name = library_name((launch.job_id, launch.attempt))
-        source, mount = renewal.volume(name, shape.library)
+        source, mount = library_renewal.volume(name, shape.library)
         sources.append(source)
         mounts.append(mount)
     return sources, mounts

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from scheduler import run_logs as logs
+from scheduler import run_logs
 from scheduler.clusters import environment
 from scheduler.clusters.local import accounts
 from scheduler.clusters.local.accounts import account_of
@@ -284,7 +284,7 @@ class LocalCluster:
 
     def _recorded(self, launch: Launch) -> dict[str, object]:
         """All that a runner must know; it knows nothing else."""
-        log = logs.log_path(self.logs, launch.job_id, launch.attempt, rank=0)
+        log = run_logs.log_path(self.logs, launch.job_id, launch.attempt, rank=0)
         account = account_of(launch.spec.user)
         preview = self.preview(launch)
         root = os.geteuid() == 0

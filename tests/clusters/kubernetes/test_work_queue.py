@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 import structlog
 
-from scheduler.clusters.kubernetes import work_queue as kubework
+from scheduler.clusters.kubernetes import work_queue
 from scheduler.clusters.kubernetes.client import ApiError
 from scheduler.clusters.kubernetes.work_queue import Work
 from scheduler.core.model import JobId, RunKey
@@ -60,7 +60,7 @@ def working(turns: Turns, threads: int = 2) -> Iterator[Work[RunKey]]:
 
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kubework, "BACKOFF_SECONDS", 0.001)
+    monkeypatch.setattr(work_queue, "BACKOFF_SECONDS", 0.001)
 
 
 def test_a_turn_that_fails_is_had_again_until_it_does_not() -> None:

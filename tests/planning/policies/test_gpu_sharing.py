@@ -21,7 +21,7 @@ from scheduler.core.model import (
 from scheduler.planning.policies.gpu_sharing import gpu_sharing
 from simulator.generate import generated
 from simulator.trials.trial import Trial
-from tests import builders as core
+from tests import builders
 from tests.builders import Town, node
 from tests.simulator.little import nodes
 
@@ -174,19 +174,21 @@ def test_a_card_is_not_kept_for_some_of_those_who_cannot_part() -> None:
 
 def test_a_card_that_two_classes_must_stay_on_is_one_card_to_those_between_them() -> None:
     bound = [  # as they never spoke to us, neither can be asked to leave
-        core.on(core.job(name, 2000, priority=priority), core.share(2200), heard_at=None)
+        builders.on(
+            builders.job(name, 2000, priority=priority), builders.share(2200), heard_at=None
+        )
         for name, priority in (("low", 0), ("high", 5))
     ]
     waiting = [
-        core.job(name, 2000, priority=priority, shareable=False)
+        builders.job(name, 2000, priority=priority, shareable=False)
         for name, priority in (("least", 0), ("between", 3))
     ]
-    view = core.view(*bound, *waiting, nodes=[node(2)])
-    plan = gpu_sharing(RULES)(view, core.NOW)
+    view = builders.view(*bound, *waiting, nodes=[node(2)])
+    plan = gpu_sharing(RULES)(view, builders.NOW)
     assert plan.placements.keys() == {"low", "high", "between"}
 
 
-FAULTY, AWAY = {"gpus": (replace(core.card(), fault="XID 79"),)}, {"ready": False}
+FAULTY, AWAY = {"gpus": (replace(builders.card(), fault="XID 79"),)}, {"ready": False}
 
 
 @pytest.mark.parametrize(
@@ -201,11 +203,11 @@ FAULTY, AWAY = {"gpus": (replace(core.card(), fault="XID 79"),)}, {"ready": Fals
 def test_who_has_a_card_that_is_not_to_be_seen_leaves_the_others_for_a_higher_class(
     broken: dict[str, Any], priority: int, cards: int, stays: bool
 ) -> None:
-    gang = core.job("gang", 2000, gpus=2, priority=0)
-    gang = core.on(gang, core.share(2200), core.share(2200, node="n2"))
-    waiting = core.job("waiting", 2000, priority=priority, shareable=False)
+    gang = builders.job("gang", 2000, gpus=2, priority=0)
+    gang = builders.on(gang, builders.share(2200), builders.share(2200, node="n2"))
+    waiting = builders.job("waiting", 2000, priority=priority, shareable=False)
     nodes = [node(cards), replace(node(1, name="n2"), **broken)]
-    plan = gpu_sharing(RULES)(core.view(gang, waiting, nodes=nodes), core.NOW)
+    plan = gpu_sharing(RULES)(builders.view(gang, waiting, nodes=nodes), builders.NOW)
     assert ("gang" in plan.placements) == stays
     assert ("waiting" in plan.placements) == (cards == 2), "not before the other has left"
 

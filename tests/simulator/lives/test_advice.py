@@ -15,32 +15,32 @@ from simulator.lives.advice import Remedies, Remembering
 from simulator.lives.checkers import Violation
 from simulator.lives.faults import FAIR
 from simulator.lives.world import World
-from tests import builders as core
+from tests import builders
 
-POLICY = fifo_sharing(core.RULES)
+POLICY = fifo_sharing(builders.RULES)
 
 
 def checker(policy: Policy) -> Remedies:
-    world = World(random.Random(1), FAIR, [core.node()], {})
-    return Remedies(world, policy, core.RULES, of_all=True)
+    world = World(random.Random(1), FAIR, [builders.node()], {})
+    return Remedies(world, policy, builders.RULES, of_all=True)
 
 
 def occupied(*waiting: Job) -> View:
-    return core.view(core.on(core.job("a"), core.share()), *waiting)
+    return builders.view(builders.on(builders.job("a"), builders.share()), *waiting)
 
 
 def looked(policy: Policy, *waiting: Job) -> None:
     """A plan was made while these wait for the only card."""
     view = occupied(*waiting)
-    checker(policy).stepped(view, replace(view, at=core.NOW, planned_at=core.NOW))
+    checker(policy).stepped(view, replace(view, at=builders.NOW, planned_at=builders.NOW))
 
 
 def test_who_waits_starts_once_those_are_gone_that_it_is_told_of() -> None:
-    looked(POLICY, core.job("b"), core.job("c"))
+    looked(POLICY, builders.job("b"), builders.job("c"))
 
 
 def test_who_is_held_is_let_go_first() -> None:
-    looked(POLICY, core.job("b", held=True))
+    looked(POLICY, builders.job("b", held=True))
 
 
 def test_who_is_held_and_waits_for_it_when_let_go_is_noticed() -> None:
@@ -48,7 +48,7 @@ def test_who_is_held_and_waits_for_it_when_let_go_is_noticed() -> None:
         return replace(POLICY(view, now), why={JobId("b"): Reason("held", "until it is released")})
 
     with pytest.raises(Violation, match="is not kept any more"):
-        looked(stubborn, core.job("b", held=True))
+        looked(stubborn, builders.job("b", held=True))
 
 
 def test_one_plan_answers_for_all_views_that_are_alike() -> None:
@@ -59,9 +59,9 @@ def test_one_plan_answers_for_all_views_that_are_alike() -> None:
         plans += 1
         return POLICY(view, now)
 
-    view = occupied(core.job("b"), core.job("c"))
+    view = occupied(builders.job("b"), builders.job("c"))
     policy = Remembering(counted)
-    first = policy(without(view, [JobId("a")], JobId("b")), core.NOW)
-    assert policy(without(view, [JobId("a")], JobId("c")), core.NOW) is first
-    policy(without(view, [JobId("b")], JobId("c")), core.NOW)
+    first = policy(without(view, [JobId("a")], JobId("b")), builders.NOW)
+    assert policy(without(view, [JobId("a")], JobId("c")), builders.NOW) is first
+    policy(without(view, [JobId("b")], JobId("c")), builders.NOW)
     assert plans == 2

@@ -20,7 +20,7 @@ from scheduler.core.model import (
 )
 from simulator.lives.faults import Crash, DiskFull, Weather
 from simulator.lives.world import World
-from tests import builders as core
+from tests import builders
 from tests.simulator.calm import JOB, LAUNCH, SPEC, TRUTH, world
 
 
@@ -73,7 +73,7 @@ def test_a_crash_before_the_next_wait_answers_nobody() -> None:
 def test_what_is_stored_is_answered_without_an_event() -> None:
     here, heard = world(), []
     here.wait(None)
-    here.stored = {JOB: core.job("j")}
+    here.stored = {JOB: builders.job("j")}
     here.post(Submitted(JOB, SPEC), lambda: heard.append(True))
     assert news(here, 10.0) == []
     assert heard == [True]
@@ -81,7 +81,7 @@ def test_what_is_stored_is_answered_without_an_event() -> None:
 
 def test_a_training_asks_trains_reports_and_ends() -> None:
     here = world()
-    here.read = lambda: core.view(core.on(core.job("j", max_epochs=2), *LAUNCH.shares))
+    here.read = lambda: builders.view(builders.on(builders.job("j", max_epochs=2), *LAUNCH.shares))
     here.perform(LAUNCH)
     events = news(here, 150.0)
     assert [event.epoch for event in events if isinstance(event, EpochStarted)] == [0, 1]
@@ -94,8 +94,8 @@ def test_a_training_asks_trains_reports_and_ends() -> None:
 
 def test_a_training_that_is_told_to_stop_does() -> None:
     here = world()
-    stopping = core.on(core.job("j", max_epochs=5), *LAUNCH.shares, stop_at_epoch=1)
-    here.read = lambda: core.view(stopping)
+    stopping = builders.on(builders.job("j", max_epochs=5), *LAUNCH.shares, stop_at_epoch=1)
+    here.read = lambda: builders.view(stopping)
     here.perform(replace(LAUNCH, max_epochs=5))
     news(here, 300.0)
     (pod,) = here.observe().pods
@@ -149,7 +149,7 @@ def test_agents_see_what_processes_take_and_without_them_nobody_does() -> None:
         here.perform(LAUNCH)
         here.pass_time(70.0)  # longer than any training takes to begin
         (pod,) = here.observe().pods
-        assert pod.used == ((core.share(1000),) if agents else ())
+        assert pod.used == ((builders.share(1000),) if agents else ())
 
 
 def test_memory_may_grow_after_the_first_epoch() -> None:
@@ -174,8 +174,8 @@ def test_processes_that_are_left_are_seen_on_pods_that_are_over_and_then_gone() 
 
 def test_of_a_gang_is_seen_what_is_left_on_the_node_that_is_in_reach() -> None:
     here = world(Weather(process_left=1.0), agents=True)
-    here.nodes.append(core.node(name="n2"))
-    here.perform(replace(LAUNCH, shares=(core.share(1000), core.share(1000, node="n2"))))
+    here.nodes.append(builders.node(name="n2"))
+    here.perform(replace(LAUNCH, shares=(builders.share(1000), builders.share(1000, node="n2"))))
     while not any(pod.used for pod in here.observe().pods if not pod.alive):
         here.pass_time(1.0)
     (run,) = here.runs.values()
@@ -194,7 +194,7 @@ def test_a_lost_card_is_shown_and_what_ran_there_works_no_more() -> None:
     assert not run.working
     assert here.failures[JOB, Failure.LOST] == 1
     here.heal()
-    assert here.observe().nodes[0].gpus == core.node().gpus
+    assert here.observe().nodes[0].gpus == builders.node().gpus
     assert [pod.state for pod in run.pods] == [PodState.FAILED]
 
 
@@ -207,4 +207,4 @@ def test_strangers_take_what_is_free_and_leave_again() -> None:
     key = ("n1", "gpu0")
     assert here.taken_mib(key) <= here.memory_mib(key) == 16384 - strange
     here.heal()
-    assert here.observe().nodes[0].gpus == core.node().gpus
+    assert here.observe().nodes[0].gpus == builders.node().gpus

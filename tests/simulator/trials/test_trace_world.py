@@ -32,7 +32,7 @@ from simulator.traces.behaviour import TraceJob
 from simulator.trials.outcome import JobTimes, Result, Tally
 from simulator.trials.trace_world import Traffic
 from simulator.trials.trial import Trial
-from tests import builders as core
+from tests import builders
 from tests.simulator.little import RULES, Plain, job, nodes, told, trial
 
 A, B = JobId("job-00000"), JobId("job-00001")
@@ -110,7 +110,9 @@ def small(*jobs: TraceJob, gather_seconds: float = 0.0) -> Traffic:
     """Two GPUs, and a scheduler that believes a run of A and one of B to be on them."""
     jobs = jobs or (job("a"), job("b"))
     here = Traffic(jobs, nodes(2), Tally(), gather_seconds=gather_seconds)
-    view = core.view(*(core.on(core.job(id), core.share(1000, n)) for n, id in enumerate((A, B))))
+    view = builders.view(
+        *(builders.on(builders.job(id), builders.share(1000, n)) for n, id in enumerate((A, B)))
+    )
     here.read = lambda: view
     return here
 
