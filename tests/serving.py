@@ -16,7 +16,7 @@ import pytest
 from scheduler.access.authentication import People
 from scheduler.access.identity import user_of, user_token
 from scheduler.api.agents import Agents, Reports
-from scheduler.api.grpc_server import Server
+from scheduler.api.grpc_server import GrpcServer
 from scheduler.api.jobs import Api
 from scheduler.api.lookup import Lookup
 from scheduler.api.trainings import Profiler
@@ -132,7 +132,7 @@ class Serving:
         self.reports = Reports(self.inbox.now)
         agents = Agents(api.people, self.reports)
         self.api, self.profiler = api, Profiler(self.inbox, view)
-        self.server = Server("127.0.0.1:0", api, self.profiler, agents=agents)
+        self.server = GrpcServer("127.0.0.1:0", api, self.profiler, agents=agents)
         self._stopped = threading.Event()
         self._loop = threading.Thread(target=self._run, name="loop")
         self._loop.start()

@@ -45,7 +45,7 @@ Encrypted = tuple[str, grpc.ServerCredentials]  # another address to listen on, 
 log = structlog.get_logger("scheduler.api.grpc_server")
 
 
-class Server:
+class GrpcServer:
     """Bound when made, so that its port is known or refused; serves from `start` on."""
 
     def __init__(

@@ -19,7 +19,7 @@ from scheduler.access.identity import TokenSocket, secret, user_of, user_token
 from scheduler.access.issued_tokens import Issued
 from scheduler.access.user_table import fits
 from scheduler.api.agents import Agents
-from scheduler.api.grpc_server import Encrypted, Server
+from scheduler.api.grpc_server import Encrypted, GrpcServer
 from scheduler.api.jobs import Api
 from scheduler.api.lookup import Lookup
 from scheduler.api.trainings import Profiler
@@ -254,7 +254,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     )
     agents = Agents(people, home.reports) if home.reports else None
     profiler = Profiler(inbox, view)
-    server = Server(address, api, profiler, encrypted, agents)
+    server = GrpcServer(address, api, profiler, encrypted, agents)
     parts.callback(server.stop, GRACE_SECONDS)
     old = _old_images(config, Legacy(profiler, api, view, inbox.now, *_trusted(config)))
     if old:

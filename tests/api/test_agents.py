@@ -12,7 +12,7 @@ import pytest
 from scheduler.access.authentication import People
 from scheduler.access.identity import user_of
 from scheduler.api.agents import AGENT, SILENT_SECONDS, Agents, Reports, read, written
-from scheduler.api.grpc_server import Server
+from scheduler.api.grpc_server import GrpcServer
 from scheduler.core.errors import Rejected
 from scheduler.core.model import Gpu
 from scheduler.gpus.usage import WATCHDOG, Card, Process, Report
@@ -38,7 +38,7 @@ class Office:
         people = People([partial(user_of, SECRET)])
         self.reports = Reports(lambda: self.now)
         self.reports.told = self._tell
-        self.server = Server(
+        self.server = GrpcServer(
             "127.0.0.1:0",
             pb_grpc.SchedulerServicer(),
             pb_grpc.ProfilerServicer(),

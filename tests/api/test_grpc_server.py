@@ -16,7 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from structlog.testing import capture_logs
 
-from scheduler.api.grpc_server import STREAMS_MAX, Server
+from scheduler.api.grpc_server import STREAMS_MAX, GrpcServer
 from scheduler.core.errors import ConfigError
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
@@ -131,7 +131,7 @@ class _Broken(pb_grpc.SchedulerServicer):
 
 
 def test_a_bug_of_ours_is_told_in_one_line_and_logged_whole() -> None:
-    server = Server("127.0.0.1:0", _Broken(), pb_grpc.ProfilerServicer())
+    server = GrpcServer("127.0.0.1:0", _Broken(), pb_grpc.ProfilerServicer())
     server.start()
     try:
         with (
@@ -179,12 +179,12 @@ def _watches(served: Serving) -> bool:
 def test_a_port_in_use_is_refused(served: Serving) -> None:
     address = f"127.0.0.1:{served.server.port}"
     with pytest.raises(ConfigError, match=f"cannot listen on {address}: address already in use"):
-        Server(address, pb_grpc.SchedulerServicer(), pb_grpc.ProfilerServicer())
+        GrpcServer(address, pb_grpc.SchedulerServicer(), pb_grpc.ProfilerServicer())
 
 
 def test_an_address_of_another_machine_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"cannot listen on 192\.0\.2\.1:7070: cannot assign"):
-        Server("192.0.2.1:7070", pb_grpc.SchedulerServicer(), pb_grpc.ProfilerServicer())
+        GrpcServer("192.0.2.1:7070", pb_grpc.SchedulerServicer(), pb_grpc.ProfilerServicer())
 
 
 # --- health and reflection ----------------------------------------------------------------------
