@@ -311,10 +311,12 @@ def _policy(config: Config) -> Policy:
     return POLICIES[config.policy](config.rules)
 
 
-def _old_images(config: Config, legacy: Legacy) -> http_server.Server | None:
+def _old_images(config: Config, legacy: Legacy) -> http_server.HttpServer | None:
     if not config.legacy.listen:
         return None
-    return http_server.Server(listen_address(config.legacy.listen, "legacy.listen"), legacy.answer)
+    return http_server.HttpServer(
+        listen_address(config.legacy.listen, "legacy.listen"), legacy.answer
+    )
 
 
 def _trusted(config: Config) -> tuple[bool, bool]:

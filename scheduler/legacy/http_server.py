@@ -54,7 +54,7 @@ class _Connection:
     closing: bool = False  # it ends with the answer under way
 
 
-class Server:
+class HttpServer:
     """Bound when made, so that its port is known or refused; serves from `start` on."""
 
     def __init__(

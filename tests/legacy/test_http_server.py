@@ -24,14 +24,14 @@ def answer(request: Request, caller: str) -> Reply:
 
 
 @pytest.fixture
-def server() -> Iterator[http_server.Server]:
-    made = http_server.Server(("127.0.0.1", 0), answer)
+def server() -> Iterator[http_server.HttpServer]:
+    made = http_server.HttpServer(("127.0.0.1", 0), answer)
     made.start()
     yield made
     made.stop(5.0)
 
 
-def connect(server: http_server.Server, seconds: float = 10.0) -> socket.socket:
+def connect(server: http_server.HttpServer, seconds: float = 10.0) -> socket.socket:
     return socket.create_connection(("127.0.0.1", server.port), seconds)
 
 
@@ -41,7 +41,7 @@ def said(peer: socket.socket) -> bytes:
         return file.read()
 
 
-def ask(server: http_server.Server, path: str = "/a") -> str:
+def ask(server: http_server.HttpServer, path: str = "/a") -> str:
     calling = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
     calling.request("GET", path)
     text = calling.getresponse().read().decode()
@@ -50,7 +50,7 @@ def ask(server: http_server.Server, path: str = "/a") -> str:
 
 
 def test_a_connection_is_used_again_and_requests_may_come_together(
-    server: http_server.Server,
+    server: http_server.HttpServer,
 ) -> None:
     calling = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
     for size in (0, 10, 60_000):
@@ -64,27 +64,27 @@ def test_a_connection_is_used_again_and_requests_may_come_together(
     assert both.index(b"GET /1 0") < both.index(b"GET /2 0")
 
 
-def test_a_request_may_come_byte_by_byte(server: http_server.Server) -> None:
+def test_a_request_may_come_byte_by_byte(server: http_server.HttpServer) -> None:
     peer = connect(server)
     for byte in b"POST /c HTTP/1.0\r\nContent-Length: 2\r\n\r\nab":
         peer.send(bytes([byte]))
     assert said(peer).endswith(b"POST /c 2 127.0.0.1")
 
 
-def test_who_says_no_more_than_its_request_is_answered(server: http_server.Server) -> None:
+def test_who_says_no_more_than_its_request_is_answered(server: http_server.HttpServer) -> None:
     peer = connect(server)
     peer.sendall(b"GET /d HTTP/1.1\r\n\r\n")
     peer.shutdown(socket.SHUT_WR)
     assert said(peer).endswith(b"GET /d 0 127.0.0.1")
 
 
-def test_head_is_answered_without_a_body(server: http_server.Server) -> None:
+def test_head_is_answered_without_a_body(server: http_server.HttpServer) -> None:
     peer = connect(server)
     peer.sendall(b"HEAD /e HTTP/1.0\r\n\r\n")
     assert said(peer).endswith(b"\r\n\r\n")
 
 
-def test_what_is_no_request_is_refused_in_one_line(server: http_server.Server) -> None:
+def test_what_is_no_request_is_refused_in_one_line(server: http_server.HttpServer) -> None:
     peer = connect(server)
     peer.sendall(b"hello\r\n\r\n")
     text = said(peer)
@@ -92,14 +92,14 @@ def test_what_is_no_request_is_refused_in_one_line(server: http_server.Server) -
     assert text.endswith(b"the first line is not METHOD /PATH HTTP/1.1\n")
 
 
-def test_a_bug_of_ours_is_told_in_one_line_and_logged_whole(server: http_server.Server) -> None:
+def test_a_bug_of_ours_is_told_in_one_line_and_logged_whole(server: http_server.HttpServer) -> None:
     with capture_logs() as logs:
         assert ask(server, "/broken") == "ZeroDivisionError; the daemon's log has the details\n"
     assert [line["event"] for line in logs] == ["request_failed"]
     assert ask(server) == "GET /a 0 127.0.0.1"
 
 
-def test_slow_senders_take_it_from_nobody(server: http_server.Server) -> None:
+def test_slow_senders_take_it_from_nobody(server: http_server.HttpServer) -> None:
     """More of them than there may be connections, each with half a request."""
     with ExitStack() as slow:
         for _ in range(http_server.CONNECTIONS_MAX + 50):
@@ -109,33 +109,33 @@ def test_slow_senders_take_it_from_nobody(server: http_server.Server) -> None:
 
 
 @pytest.fixture
-def impatient() -> Iterator[http_server.Server]:
-    made = http_server.Server(("127.0.0.1", 0), answer, request_seconds=0.2, idle_seconds=0.2)
+def impatient() -> Iterator[http_server.HttpServer]:
+    made = http_server.HttpServer(("127.0.0.1", 0), answer, request_seconds=0.2, idle_seconds=0.2)
     made.start()
     yield made
     made.stop(5.0)
 
 
-def test_a_request_that_is_not_whole_in_time_is_given_up(impatient: http_server.Server) -> None:
+def test_a_request_that_is_not_whole_in_time_is_given_up(impatient: http_server.HttpServer) -> None:
     silent, slow = connect(impatient), connect(impatient)
     slow.sendall(b"GET /a HTTP/1.1\r\nA: ")
     assert said(slow).startswith(b"HTTP/1.1 408 Request Timeout")
     assert said(silent) == b""
 
 
-def test_a_connection_that_is_idle_too_long_is_ended(impatient: http_server.Server) -> None:
+def test_a_connection_that_is_idle_too_long_is_ended(impatient: http_server.HttpServer) -> None:
     peer = connect(impatient)
     peer.sendall(b"GET /a HTTP/1.1\r\n\r\n")
     assert said(peer).endswith(b"GET /a 0 127.0.0.1")
 
 
-def test_who_sends_without_end_is_ended(server: http_server.Server) -> None:
+def test_who_sends_without_end_is_ended(server: http_server.HttpServer) -> None:
     with connect(server) as peer, pytest.raises(OSError, match=r"reset|pipe"):
         peer.sendall(b"a" * 2**26)
     assert ask(server) == "GET /a 0 127.0.0.1"
 
 
-def test_who_leaves_before_the_answer_does_no_harm(server: http_server.Server) -> None:
+def test_who_leaves_before_the_answer_does_no_harm(server: http_server.HttpServer) -> None:
     for _ in range(50):
         with connect(server) as peer:
             peer.sendall(b"GET /a HTTP/1.1\r\n\r\n")
@@ -151,7 +151,7 @@ def test_when_it_stops_what_is_under_way_is_answered_and_no_thread_is_left() -> 
         return Reply(200, "done")
 
     before = threading.active_count()
-    server = http_server.Server(("127.0.0.1", 0), slowly)
+    server = http_server.HttpServer(("127.0.0.1", 0), slowly)
     server.start()
     peer = connect(server)
     peer.sendall(b"GET /a HTTP/1.0\r\n\r\n")
@@ -164,8 +164,8 @@ def test_when_it_stops_what_is_under_way_is_answered_and_no_thread_is_left() -> 
     eventually(lambda: threading.active_count() == before)
 
 
-def test_an_address_in_use_or_of_another_machine_is_refused(server: http_server.Server) -> None:
+def test_an_address_in_use_or_of_another_machine_is_refused(server: http_server.HttpServer) -> None:
     with pytest.raises(Taken, match=r"cannot listen on 127\.0\.0\.1:\d+: address already in use"):
-        http_server.Server(("127.0.0.1", server.port), answer)
+        http_server.HttpServer(("127.0.0.1", server.port), answer)
     with pytest.raises(ConfigError, match=r"192\.0\.2\.1:7080: cannot assign"):
-        http_server.Server(("192.0.2.1", 7080), answer)
+        http_server.HttpServer(("192.0.2.1", 7080), answer)
