@@ -131,7 +131,7 @@ def host(config: Config, clock: Callable[[], Time], address: str) -> ThisMachine
 
 
 def _pods(config: Config, clock: Callable[[], Time]) -> Pods:
-    from scheduler.clusters.kubernetes.client import Server
+    from scheduler.clusters.kubernetes.client import KubernetesClient
     from scheduler.clusters.kubernetes.cluster import KubernetesCluster, Patience
     from scheduler.clusters.kubernetes.holders.cluster import Held
     from scheduler.clusters.kubernetes.holders.requests import Keeping
@@ -143,9 +143,11 @@ def _pods(config: Config, clock: Callable[[], Time]) -> Pods:
     shape = shape_of(config)
     holders = _holders(config, shape)
     logs = config.state_dir.absolute() / "logs"
-    server = Server(wanted.kubeconfig, wanted.request_seconds)
+    server = KubernetesClient(wanted.kubeconfig, wanted.request_seconds)
     lease = Lease(
-        Server(wanted.kubeconfig, min(wanted.request_seconds, wanted.lease_seconds / RENEWALS)),
+        KubernetesClient(
+            wanted.kubeconfig, min(wanted.request_seconds, wanted.lease_seconds / RENEWALS)
+        ),
         wanted.namespace,
         f"{socket.gethostname()}_{fingerprint(secret(config.state_dir / 'secret'))}",
         wanted.lease_seconds,
@@ -155,7 +157,7 @@ def _pods(config: Config, clock: Callable[[], Time]) -> Pods:
 
     def of(namespace: str) -> KubernetesCluster:
         return KubernetesCluster(
-            Server(wanted.kubeconfig, wanted.request_seconds, lease.check),
+            KubernetesClient(wanted.kubeconfig, wanted.request_seconds, lease.check),
             replace(shape, namespace=namespace),
             clock,
             patience=Patience(wanted.image_deadline_seconds, wanted.start_deadline_seconds),
@@ -173,7 +175,7 @@ def _pods(config: Config, clock: Callable[[], Time]) -> Pods:
     spaces = Namespaces(everybody, theirs) if theirs else everybody
     if holders:
         keeping = Keeping(
-            Server(wanted.kubeconfig, wanted.request_seconds, lease.check),
+            KubernetesClient(wanted.kubeconfig, wanted.request_seconds, lease.check),
             holders.dress,
             wanted.node_mode,
             [wanted.namespace, *others],

@@ -32,7 +32,7 @@ from scheduler.doctor.findings import Finding, Level, script, summary
 from scheduler.doctor.nodes import EXCLUSIVE, MIXED, MODE
 
 if TYPE_CHECKING:  # its client is big, and loaded only where it is used
-    from scheduler.clusters.kubernetes.client import Server
+    from scheduler.clusters.kubernetes.client import KubernetesClient
     from scheduler.clusters.kubernetes.inspection.found import Found, FoundNode
 
 FINE, WRONG, WRONG_SETTINGS, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
@@ -142,13 +142,13 @@ def _print(findings: Sequence[Finding], fix: bool, as_json: bool) -> None:
 
 def _of_kubernetes(config: Config, account: str, canary: bool) -> tuple[list[Finding], bool]:
     """The findings, and whether the API server could be asked."""
-    from scheduler.clusters.kubernetes.client import ApiError, Server
+    from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
     from scheduler.clusters.kubernetes.inspection.survey import Look
     from scheduler.doctor import cluster
 
     wanted = config.kubernetes
     shape = shape_of(config)
-    server = Server(wanted.kubeconfig, wanted.request_seconds)
+    server = KubernetesClient(wanted.kubeconfig, wanted.request_seconds)
     own = {user.namespace for user in config.users.values() if user.namespace}
     namespaces = sorted({wanted.namespace, *own})
     look = Look(server, shape, time.time, account)
@@ -180,7 +180,7 @@ def needed(
     return rules
 
 
-def _fly(config: Config, server: Server, found: Found) -> list[Finding]:
+def _fly(config: Config, server: KubernetesClient, found: Found) -> list[Finding]:
     from scheduler.clusters.kubernetes.inspection.canary import known
     from scheduler.clusters.kubernetes.inspection.found import Refusal
     from scheduler.doctor.flights import Flights

@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from scheduler.clusters.kubernetes.client import Server
+from scheduler.clusters.kubernetes.client import KubernetesClient
 from scheduler.clusters.kubernetes.inspection.canaries import Canaries
 from scheduler.clusters.kubernetes.inspection.canary import all_of, canary, cards_seen
 from scheduler.clusters.kubernetes.inspection.found import Refusal
@@ -23,7 +23,7 @@ from scheduler.doctor.findings import Finding
 
 @dataclass(frozen=True, slots=True)
 class Flights:
-    server: Server
+    server: KubernetesClient
     shape: Shape
     nodes: Sequence[Node]
     seconds: float  # for those that go together

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from scheduler.clusters.kubernetes.client import Server
+from scheduler.clusters.kubernetes.client import KubernetesClient
 from scheduler.clusters.kubernetes.cluster import KubernetesCluster
 from scheduler.clusters.kubernetes.manifests import Shape
 from scheduler.clusters.kubernetes.permissions import FOR_THE_LEASE, IN_CLUSTER, IN_NAMESPACE
@@ -35,7 +35,7 @@ class Made:
     def __init__(self, kubeconfig: Path, namespace: str, **settings: Any) -> None:
         self.namespace, shape = namespace, settings.pop("shape", {})
         checked = {name: settings.pop(name) for name in ("before_changes",) if name in settings}
-        self.server = Server(kubeconfig, settings.pop("request_seconds", 2.0), **checked)
+        self.server = KubernetesClient(kubeconfig, settings.pop("request_seconds", 2.0), **checked)
         self.told: list[Observed] = []
         self.cluster = KubernetesCluster(
             self.server,

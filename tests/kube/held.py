@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from scheduler.clusters.kubernetes import pods
-from scheduler.clusters.kubernetes.client import Server
+from scheduler.clusters.kubernetes.client import KubernetesClient
 from scheduler.clusters.kubernetes.cluster import KubernetesCluster
 from scheduler.clusters.kubernetes.holders.cluster import Held
 from scheduler.clusters.kubernetes.holders.holder import Dress
@@ -32,7 +32,7 @@ class Node:
     """One with these cards; somebody else sees to it that pods run there."""
 
     def __init__(self, control: ControlPlane, namespace: str, name: str) -> None:
-        self.name, self._server = name, Server(control.admin, 10.0)
+        self.name, self._server = name, KubernetesClient(control.admin, 10.0)
         self._path = f"/api/v1/namespaces/{namespace}/pods"
         self.given: dict[str, tuple[str, ...]] = {}  # cards, by the name of a pod
 
@@ -99,9 +99,9 @@ class Port:
         dress = Dress(image, "scheduler:7070", namespace, pull_policy="IfNotPresent")
         holders = Holders(dress, WAITS)
         below = KubernetesCluster(
-            Server(kubeconfig, request_seconds), shape, time.time, by_uuid=holders.by_uuid
+            KubernetesClient(kubeconfig, request_seconds), shape, time.time, by_uuid=holders.by_uuid
         )
-        server = Server(kubeconfig, request_seconds)
+        server = KubernetesClient(kubeconfig, request_seconds)
         keeping = Keeping(server, dress, "exclusive", [namespace], 10.0)
         self.node, self.told = node, list[Observed]()
         self.held = Held(below, keeping, holders, node.reports, time.time, below.look_again)

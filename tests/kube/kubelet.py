@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from scheduler.clusters.kubernetes import pods
-from scheduler.clusters.kubernetes.client import ApiError, Server
+from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
 from scheduler.core.model import Gpu
 from tests.kube.control import ControlPlane
 
@@ -22,7 +22,7 @@ CARDS = (Gpu("GPU-1", 0, "t4", 16_384, 300), Gpu("GPU-2", 1, "t4", 16_384, 300))
 
 class Kubelet:
     def __init__(self, control: ControlPlane, namespace: str) -> None:
-        self._server = Server(control.admin, 10.0)
+        self._server = KubernetesClient(control.admin, 10.0)
         self.node = f"node-of-{namespace}"
         self._namespace = f"/api/v1/namespaces/{namespace}"
         self._pods = f"{self._namespace}/pods"

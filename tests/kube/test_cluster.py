@@ -15,7 +15,7 @@ import pytest
 import structlog
 
 from scheduler.clusters.kubernetes import pods
-from scheduler.clusters.kubernetes.client import ApiError, Server
+from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
 from scheduler.clusters.kubernetes.cluster import Patience
 from scheduler.clusters.kubernetes.manifests import Shape, manifests
 from scheduler.clusters.kubernetes.pods import KubePod
@@ -271,7 +271,7 @@ def test_what_another_launch_left_under_its_name_has_to_leave(
 ) -> None:
     nodes, launch = made.observe().nodes, launch_on(made)
     made.cluster.stop()
-    runs, seen = Runs(Server(kubeconfig, 5.0), NAMESPACE), list[bytes]()
+    runs, seen = Runs(KubernetesClient(kubeconfig, 5.0), NAMESPACE), list[bytes]()
     older = manifests(replace(launch, epochs_done=1), nodes, SHAPE)
     runs.create(older, seen.append)
     runs.create(older, seen.append)  # the same, so it is there already
@@ -480,7 +480,7 @@ def test_a_kubeconfig_that_is_none_is_named_in_one_line(
     if text is not None:
         path.write_text(text)
     with pytest.raises(ConfigError, match=words) as refusal:
-        Server(path, 1.0)
+        KubernetesClient(path, 1.0)
     assert str(path) in str(refusal.value)
     assert "\n" not in str(refusal.value)
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from scheduler.clusters.kubernetes import pods
-from scheduler.clusters.kubernetes.client import ApiError, Server
+from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
 from scheduler.clusters.kubernetes.inspection.canary import CANARY
 from scheduler.clusters.kubernetes.permissions import FOR_THE_LEASE, IN_CLUSTER, IN_NAMESPACE, Rule
 from scheduler.doctor.command import main
@@ -144,7 +144,7 @@ def test_nothing_is_left_of_a_look(doctor: Doctor, control: ControlPlane, namesp
 def test_each_verb_that_is_missing_is_named_with_the_rule_that_helps(
     doctor: Doctor, control: ControlPlane, namespace: str
 ) -> None:
-    admin = Server(control.admin, 10.0)
+    admin = KubernetesClient(control.admin, 10.0)
     own = f"/apis/{RBAC}/namespaces/{namespace}/roles/scheduler"
     everywhere = f"/apis/{RBAC}/clusterroles/{namespace}-scheduler"
     for path, rules in ((own, (*IN_NAMESPACE, *FOR_THE_LEASE)), (everywhere, IN_CLUSTER)):

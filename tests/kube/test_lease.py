@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import structlog
 
-from scheduler.clusters.kubernetes.client import ApiError, Server
+from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
 from scheduler.clusters.kubernetes.lease import NAME, Lease
 from scheduler.clusters.kubernetes.permissions import FOR_THE_LEASE, Rule
 from scheduler.core.errors import Taken
@@ -45,7 +45,7 @@ class There:
     """The lease as an administrator sees it, and writes it."""
 
     def __init__(self, control: ControlPlane, namespace: str) -> None:
-        self._server = Server(control.admin, 10.0)
+        self._server = KubernetesClient(control.admin, 10.0)
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
 
     def spec(self) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class Holder:
     """One that holds it, or tries to."""
 
     def __init__(self, kubeconfig: Path, name: str, seconds: int, request_seconds: float) -> None:
-        server = Server(kubeconfig, request_seconds)
+        server = KubernetesClient(kubeconfig, request_seconds)
         self.lease = Lease(server, NAMESPACE, name, seconds, time.time)
         self.lost: list[Taken] = []
 
@@ -385,7 +385,7 @@ def test_no_change_is_waited_for_beyond_the_end_of_the_lease(
 ) -> None:
     with held(kubeconfig, seconds=6) as here:
         eventually(here.holds)
-        server = Server(proxy.kubeconfig(kubeconfig), 60.0, here.lease.check)
+        server = KubernetesClient(proxy.kubeconfig(kubeconfig), 60.0, here.lease.check)
         fault = proxy.inject(Silence(), "POST", "/configmaps")
         began_at = time.monotonic()
         with pytest.raises(ApiError, match="no answer"):
@@ -405,7 +405,7 @@ def test_a_change_that_a_new_token_is_needed_for_is_asked_about_again(
         except StopIteration:
             raise ApiError("the lease is not ours now") from None
 
-    server = Server(proxy.kubeconfig(kubeconfig), 10.0, check)
+    server = KubernetesClient(proxy.kubeconfig(kubeconfig), 10.0, check)
     fault = proxy.inject(Answer(401), "POST", "/configmaps", FOR_EVER)
     with pytest.raises(ApiError, match="not ours now"):
         server.call("POST", f"/api/v1/namespaces/{NAMESPACE}/configmaps", body={})

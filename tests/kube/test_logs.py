@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 
 from scheduler import run_logs
 from scheduler.clusters.kubernetes import pods
-from scheduler.clusters.kubernetes.client import Server
+from scheduler.clusters.kubernetes.client import KubernetesClient
 from scheduler.clusters.kubernetes.cluster import Patience
 from scheduler.clusters.kubernetes.logs import MISSED, Logs
 from scheduler.clusters.kubernetes.pods import KubePod
@@ -45,7 +45,7 @@ def node(control: ControlPlane) -> Iterator[ContainerLogs]:
 @pytest.fixture
 def kubelet(control: ControlPlane, node: ContainerLogs) -> Iterator[Kubelet]:
     with Kubelet(control, NAMESPACE).at_work() as kubelet:
-        server, path = Server(control.admin, 10.0), f"/api/v1/nodes/{kubelet.node}"
+        server, path = KubernetesClient(control.admin, 10.0), f"/api/v1/nodes/{kubelet.node}"
         there = json.loads(server.call("GET", path))
         there["status"] |= {
             "addresses": [{"type": "InternalIP", "address": LOOPBACK}],
@@ -229,7 +229,7 @@ def test_lines_that_the_node_has_put_away_are_told_to_be_missing(
 
 @contextmanager
 def followed(control: ControlPlane, root: Path, streams: int) -> Iterator[Logs]:
-    server = Server(control.admin, 10.0)
+    server = KubernetesClient(control.admin, 10.0)
     followed = Logs(server, NAMESPACE, root, streams)
     try:
         yield followed

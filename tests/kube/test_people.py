@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.clusters.kubernetes.client import Server
+from scheduler.clusters.kubernetes.client import KubernetesClient
 from scheduler.clusters.kubernetes.token_review import review
 from scheduler.core.errors import Unavailable
 from tests.kube.cluster import RULES
@@ -48,7 +48,7 @@ def daemon(kubeconfig: Path, namespace: str, ada: str, tmp_path: Path) -> Iterat
 def test_a_token_that_was_made_for_us_tells_who_made_it(
     control: ControlPlane, namespace: str, kubeconfig: Path, ada: str
 ) -> None:
-    server = Server(kubeconfig, 5.0)
+    server = KubernetesClient(kubeconfig, 5.0)
     assert review(server, OURS, control.token(namespace, ADA, OURS)) == ada
     assert review(server, OURS, control.token(namespace, ADA, "others", OURS)) == ada
 
@@ -57,7 +57,7 @@ def test_a_token_for_somebody_else_tells_us_nothing(
     control: ControlPlane, namespace: str, kubeconfig: Path, ada: str
 ) -> None:
     """One for the API server, above all: whoever is shown it could use it there."""
-    server = Server(kubeconfig, 5.0)
+    server = KubernetesClient(kubeconfig, 5.0)
     assert review(server, OURS, control.token(namespace, ADA)) is None
     assert review(server, OURS, control.token(namespace, ADA, "others")) is None
 
@@ -65,7 +65,7 @@ def test_a_token_for_somebody_else_tells_us_nothing(
 def test_what_is_no_token_tells_nothing(
     control: ControlPlane, namespace: str, kubeconfig: Path, ada: str
 ) -> None:
-    server = Server(kubeconfig, 5.0)
+    server = KubernetesClient(kubeconfig, 5.0)
     good = control.token(namespace, ADA, OURS)
     head, claims, signature = good.split(".")
     for token in ("a.b.c", "x", f"{head}.{claims}.", f"{head}.{claims}.{signature[::-1]}"):
@@ -75,7 +75,7 @@ def test_what_is_no_token_tells_nothing(
 def test_a_token_of_an_account_that_is_gone_is_not_good_any_more(
     control: ControlPlane, namespace: str, kubeconfig: Path, ada: str
 ) -> None:
-    server = Server(kubeconfig, 5.0)
+    server = KubernetesClient(kubeconfig, 5.0)
     token = control.token(namespace, ADA, OURS)
     control.kubectl("delete", "serviceaccount", ADA, "--namespace", namespace)
     assert review(server, OURS, token) is None
@@ -85,7 +85,7 @@ def test_a_token_of_an_account_that_is_gone_is_not_good_any_more(
 def test_a_server_that_cannot_tell_is_no_denial(
     control: ControlPlane, namespace: str, proxy: Proxy, kubeconfig: Path, ada: str, effect: Effect
 ) -> None:
-    server = Server(proxy.kubeconfig(kubeconfig), 1.0)
+    server = KubernetesClient(proxy.kubeconfig(kubeconfig), 1.0)
     token = control.token(namespace, ADA, OURS)
     proxy.inject(effect, path="tokenreviews")
     with pytest.raises(Unavailable, match="Kubernetes cannot tell whose token this is: ") as told:
@@ -95,7 +95,7 @@ def test_a_server_that_cannot_tell_is_no_denial(
 
 
 def test_a_daemon_that_may_not_ask_says_so(control: ControlPlane, namespace: str, ada: str) -> None:
-    server = Server(control.account(namespace, "modest", RULES), 5.0)
+    server = KubernetesClient(control.account(namespace, "modest", RULES), 5.0)
     with pytest.raises(Unavailable, match=r"tokenreviews.* is forbidden: .*cannot create resource"):
         review(server, OURS, control.token(namespace, ADA, OURS))
 

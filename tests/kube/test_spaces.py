@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.clusters.kubernetes.client import Server
+from scheduler.clusters.kubernetes.client import KubernetesClient
 from scheduler.clusters.kubernetes.cluster import KubernetesCluster
 from scheduler.clusters.kubernetes.manifests import Shape
 from scheduler.clusters.kubernetes.namespaces import Namespaces
@@ -61,7 +61,7 @@ class Told:
 @pytest.fixture
 def spaces(kubeconfig: Path, namespace: str, own: str, kubelet: Kubelet) -> Iterator[Namespaces]:
     def of(name: str) -> KubernetesCluster:
-        server, shape = Server(kubeconfig, 5.0), Shape("scheduler:7070", name, "none:1")
+        server, shape = KubernetesClient(kubeconfig, 5.0), Shape("scheduler:7070", name, "none:1")
         return KubernetesCluster(server, shape, time.time, list_every_seconds=10.0)
 
     made = Namespaces(of(namespace), {"ada": of(own)})

@@ -51,7 +51,7 @@ class ApiError(SchedulerError):
         return self.code in PASSING or self.code >= 500
 
 
-class Server:
+class KubernetesClient:
     """For any thread. Nothing here is tried twice, but for a token that has expired."""
 
     def __init__(

@@ -20,7 +20,7 @@ from pathlib import Path
 import structlog
 
 from scheduler.clusters.kubernetes import pods
-from scheduler.clusters.kubernetes.client import ApiError, Server
+from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
 from scheduler.clusters.kubernetes.logs import Logs
 from scheduler.clusters.kubernetes.manifests import Shape, manifests, ranks
 from scheduler.clusters.kubernetes.observation import Sight
@@ -82,7 +82,7 @@ class KubernetesCluster:
 
     def __init__(
         self,
-        server: Server,
+        server: KubernetesClient,
         shape: Shape,
         clock: Callable[[], Time],
         *,

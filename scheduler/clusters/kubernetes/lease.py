@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 import msgspec
 import structlog
 
-from scheduler.clusters.kubernetes.client import ApiError, Server
+from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
 from scheduler.clusters.kubernetes.pods import Meta, Struct
 from scheduler.core.errors import Taken
 from scheduler.core.model import Time
@@ -50,7 +50,12 @@ class Lease:
     """For the thread that holds it, but for `check`, which is for any."""
 
     def __init__(
-        self, server: Server, namespace: str, holder: str, seconds: int, clock: Callable[[], Time]
+        self,
+        server: KubernetesClient,
+        namespace: str,
+        holder: str,
+        seconds: int,
+        clock: Callable[[], Time],
     ) -> None:
         """`holder`: PLACE_ID. Whoever has the same ID, wherever it is, is this daemon's successor,
         and need not wait. `server` is for nothing else: it may not forbid what we ask of it."""

@@ -25,7 +25,7 @@ import structlog
 
 from scheduler import run_logs
 from scheduler.clusters.kubernetes import pods
-from scheduler.clusters.kubernetes.client import ApiError, Server
+from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
 from scheduler.clusters.kubernetes.log_resume import Place, Seam, place_of
 from scheduler.clusters.kubernetes.manifests import CONTAINER
 from scheduler.clusters.kubernetes.pods import KubePod
@@ -75,7 +75,9 @@ class _Log:
 class Logs:
     """Of one namespace; for any thread."""
 
-    def __init__(self, server: Server, namespace: str, root: Path, streams: int = STREAMS) -> None:
+    def __init__(
+        self, server: KubernetesClient, namespace: str, root: Path, streams: int = STREAMS
+    ) -> None:
         self._server, self._root, self._streams = server, root, streams
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
         self._changed = threading.Condition(threading.Lock())

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from scheduler.clusters.kubernetes import pods
-from scheduler.clusters.kubernetes.client import ApiError, Server
+from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
 from scheduler.clusters.kubernetes.manifests import Manifest, owned, ports_name
 from scheduler.core.model import RunKey
 
@@ -24,7 +24,7 @@ class _Events(pods.Struct, frozen=True):
 class Runs:
     """For any thread; one run is for one at a time. Raises ApiError, whatever goes wrong."""
 
-    def __init__(self, server: Server, namespace: str) -> None:
+    def __init__(self, server: KubernetesClient, namespace: str) -> None:
         self._server = server
         self._path = f"/api/v1/namespaces/{namespace}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from scheduler.clusters.kubernetes.client import ApiError, Server
+from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
 from scheduler.core.errors import Unavailable
 
 REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
@@ -24,7 +24,7 @@ class _Review(msgspec.Struct, frozen=True):
     status: _Status = _Status()
 
 
-def review(server: Server, audience: str, token: str) -> str | None:
+def review(server: KubernetesClient, audience: str, token: str) -> str | None:
     """The name that Kubernetes has for whom it was made, to be shown to this audience. None: it is
     not good, not any more, or not for us. Raises Unavailable if the server cannot tell."""
     asked = {

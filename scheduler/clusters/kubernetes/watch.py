@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 import msgspec
 import structlog
 
-from scheduler.clusters.kubernetes.client import ApiError, Server
+from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
 from scheduler.clusters.kubernetes.pods import KubeObject, Meta
 
 PAGE = 500
@@ -62,7 +62,7 @@ class Mirror(Generic[T]):
 
     def __init__(
         self,
-        server: Server,
+        server: KubernetesClient,
         path: str,
         selector: str,
         kind: type[T],

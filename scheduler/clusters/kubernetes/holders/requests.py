@@ -9,7 +9,7 @@ import msgspec
 import structlog
 
 from scheduler.clusters.kubernetes import pods
-from scheduler.clusters.kubernetes.client import ApiError, Server
+from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
 from scheduler.clusters.kubernetes.holders import holder as holding
 from scheduler.clusters.kubernetes.holders.holder import MIXED, Asking, Dress, Hold, Holder, Site
 from scheduler.clusters.kubernetes.pods import KubeNode, KubePod, Meta
@@ -41,7 +41,7 @@ class Keeping:
 
     def __init__(
         self,
-        server: Server,
+        server: KubernetesClient,
         dress: Dress,
         mode: str,
         namespaces: Sequence[str],

@@ -9,7 +9,7 @@ from contextlib import suppress
 import msgspec
 
 from scheduler.clusters.kubernetes import pods
-from scheduler.clusters.kubernetes.client import ApiError, Server
+from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
 from scheduler.clusters.kubernetes.inspection.canary import CANARY
 from scheduler.clusters.kubernetes.inspection.found import Refusal
 from scheduler.clusters.kubernetes.manifests import Manifest
@@ -29,7 +29,7 @@ class _Pods(pods.Struct, frozen=True):
 class Canaries:
     """Of one visit. What an earlier one could not take away has ended, and goes first."""
 
-    def __init__(self, server: Server, namespace: str, visit: str) -> None:
+    def __init__(self, server: KubernetesClient, namespace: str, visit: str) -> None:
         self._server, self._runs = server, Runs(server, namespace)
         self._path = f"/api/v1/namespaces/{namespace}/pods"
         self._selector = {"labelSelector": f"{CANARY}={visit}"}

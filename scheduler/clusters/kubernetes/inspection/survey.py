@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from scheduler.clusters.kubernetes.client import ApiError, Server
+from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
 from scheduler.clusters.kubernetes.inspection.canary import canary, known
 from scheduler.clusters.kubernetes.inspection.found import (
     Found,
@@ -97,7 +97,7 @@ class Look:
     service account's, or our own."""
 
     def __init__(
-        self, server: Server, shape: Shape, clock: Callable[[], Time], account: str = ""
+        self, server: KubernetesClient, shape: Shape, clock: Callable[[], Time], account: str = ""
     ) -> None:
         self._server, self._shape, self._clock = server, shape, clock
         self._user = ":".join(["system:serviceaccount", *account.split("/")]) if account else ""
