@@ -30,7 +30,7 @@ from scheduler.gpus.usage import Books, Process, Report, Usage
 Used = Mapping[RunKey, tuple[Share, ...]]
 
 
-class Server(Protocol):
+class WatchedCluster(Protocol):
     """The cluster as its server tells of it: ports Cluster and Source, and"""
 
     def perform(self, action: Action) -> None: ...
@@ -47,7 +47,7 @@ class Server(Protocol):
 class Watched:
     """Ports Cluster and Source; safe for any thread."""
 
-    def __init__(self, server: Server, reports: Callable[[], Sequence[Report]]) -> None:
+    def __init__(self, server: WatchedCluster, reports: Callable[[], Sequence[Report]]) -> None:
         self._server, self._reports, self._books = server, reports, Books()
         self._owners: dict[str, RunKey] = {}  # by their uid: of all pods of which there is a trace
         self._lock = threading.Lock()
