@@ -20,7 +20,7 @@ from scheduler.clusters.environment import RESERVED_ENVIRONMENT, command
 from scheduler.clusters.kubernetes.holders.holder import Dress
 from scheduler.clusters.kubernetes.holders.holders import Holders, Waits
 from scheduler.clusters.kubernetes.manifests import Shape, manifests, notes, told
-from scheduler.clusters.kubernetes.usage import Watched
+from scheduler.clusters.kubernetes.usage import ClusterWithUsage
 from scheduler.clusters.kubernetes.volumes import PATHS, Place
 from scheduler.clusters.local.cluster import LocalCluster
 from scheduler.core.errors import ConfigError, Impossible
@@ -79,7 +79,7 @@ class ThisMachine:
 class Pods:
     """A Kubernetes cluster."""
 
-    cluster: Watched
+    cluster: ClusterWithUsage
     shape: Shape
     logs: Path
     ways: Sequence[Way]  # to know a person, besides by our own tokens
@@ -182,9 +182,9 @@ def _pods(config: Config, clock: Callable[[], Time]) -> Pods:
             wanted.list_every_seconds,
         )
         held = Held(spaces, keeping, holders, reports.newest, clock, everybody.look_again)
-        cluster = Watched(held, held.reports)
+        cluster = ClusterWithUsage(held, held.reports)
     else:
-        cluster = Watched(spaces, reports.newest)
+        cluster = ClusterWithUsage(spaces, reports.newest)
     return Pods(cluster, shape, logs, [known] if wanted.token_audience else [], reports, lease)
 
 

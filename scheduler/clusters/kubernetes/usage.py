@@ -44,7 +44,7 @@ class WatchedCluster(Protocol):
         """As they were last seen."""
 
 
-class Watched:
+class ClusterWithUsage:
     """Ports Cluster and Source; safe for any thread."""
 
     def __init__(self, server: WatchedCluster, reports: Callable[[], Sequence[Report]]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scheduler.clusters.kubernetes.usage import Watched
+from scheduler.clusters.kubernetes.usage import ClusterWithUsage
 from scheduler.core.model import (
     Action,
     Event,
@@ -35,7 +35,7 @@ class Told:
 
     def __init__(self) -> None:
         self.reports: tuple[Report, ...] = ()
-        self.watched = Watched(self, lambda: self.reports)
+        self.watched = ClusterWithUsage(self, lambda: self.reports)
         self._pods: tuple[Pod, ...] = ()
         self._owners: dict[str, RunKey] = {}
 
