@@ -46,7 +46,7 @@ THREADS = 4  # so many requests at once, while none is answered
 log = structlog.get_logger("scheduler.holders")
 
 
-class Below(Protocol):
+class InnerCluster(Protocol):
     """The cluster as its server tells of it: ports Cluster and Source, and"""
 
     def perform(self, action: Action) -> None: ...
@@ -71,7 +71,7 @@ class Held:
 
     def __init__(
         self,
-        below: Below,
+        below: InnerCluster,
         keeping: Keeping,
         holders: Holders,
         reports: Callable[[], Sequence[Report]],
