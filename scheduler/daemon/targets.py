@@ -133,7 +133,7 @@ def host(config: Config, clock: Callable[[], Time], address: str) -> ThisMachine
 def _pods(config: Config, clock: Callable[[], Time]) -> Pods:
     from scheduler.clusters.kubernetes.client import KubernetesClient
     from scheduler.clusters.kubernetes.cluster import KubernetesCluster, Patience
-    from scheduler.clusters.kubernetes.holders.cluster import Held
+    from scheduler.clusters.kubernetes.holders.cluster import HoldingCluster
     from scheduler.clusters.kubernetes.holders.requests import Keeping
     from scheduler.clusters.kubernetes.lease import RENEWALS, Lease
     from scheduler.clusters.kubernetes.namespaces import Namespaces
@@ -181,7 +181,7 @@ def _pods(config: Config, clock: Callable[[], Time]) -> Pods:
             [wanted.namespace, *others],
             wanted.list_every_seconds,
         )
-        held = Held(spaces, keeping, holders, reports.newest, clock, everybody.look_again)
+        held = HoldingCluster(spaces, keeping, holders, reports.newest, clock, everybody.look_again)
         cluster = ClusterWithUsage(held, held.reports)
     else:
         cluster = ClusterWithUsage(spaces, reports.newest)

@@ -13,7 +13,7 @@ from typing import Any
 from scheduler.clusters.kubernetes import pods
 from scheduler.clusters.kubernetes.client import KubernetesClient
 from scheduler.clusters.kubernetes.cluster import KubernetesCluster
-from scheduler.clusters.kubernetes.holders.cluster import Held
+from scheduler.clusters.kubernetes.holders.cluster import HoldingCluster
 from scheduler.clusters.kubernetes.holders.holder import Dress
 from scheduler.clusters.kubernetes.holders.holders import Holders, Waits
 from scheduler.clusters.kubernetes.holders.requests import Keeping
@@ -104,7 +104,9 @@ class Port:
         server = KubernetesClient(kubeconfig, request_seconds)
         keeping = Keeping(server, dress, "exclusive", [namespace], 10.0)
         self.node, self.told = node, list[Observed]()
-        self.held = Held(below, keeping, holders, node.reports, time.time, below.look_again)
+        self.held = HoldingCluster(
+            below, keeping, holders, node.reports, time.time, below.look_again
+        )
 
     def launch(self, *cards: str) -> Launch:
         spec = JobSpec(name="j", user="ada", command=("sleep", "1000"), max_epochs=3)

@@ -66,7 +66,7 @@ class _Begun:
     shares: tuple[Share, ...]  # with UUIDs
 
 
-class Held:
+class HoldingCluster:
     """Ports Cluster and Source; safe for any thread."""
 
     def __init__(
