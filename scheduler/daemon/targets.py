@@ -134,7 +134,7 @@ def _pods(config: Config, clock: Callable[[], Time]) -> Pods:
     from scheduler.clusters.kubernetes.client import KubernetesClient
     from scheduler.clusters.kubernetes.cluster import KubernetesCluster, Patience
     from scheduler.clusters.kubernetes.holders.cluster import HoldingCluster
-    from scheduler.clusters.kubernetes.holders.requests import Keeping
+    from scheduler.clusters.kubernetes.holders.requests import HolderRequests
     from scheduler.clusters.kubernetes.lease import RENEWALS, Lease
     from scheduler.clusters.kubernetes.namespaces import Namespaces
     from scheduler.clusters.kubernetes.token_review import review
@@ -174,7 +174,7 @@ def _pods(config: Config, clock: Callable[[], Time]) -> Pods:
     reports.told = everybody.look_again
     spaces = Namespaces(everybody, theirs) if theirs else everybody
     if holders:
-        keeping = Keeping(
+        keeping = HolderRequests(
             KubernetesClient(wanted.kubeconfig, wanted.request_seconds, lease.check),
             holders.dress,
             wanted.node_mode,

@@ -16,7 +16,7 @@ from scheduler.clusters.kubernetes.cluster import KubernetesCluster
 from scheduler.clusters.kubernetes.holders.cluster import HoldingCluster
 from scheduler.clusters.kubernetes.holders.holder import Dress
 from scheduler.clusters.kubernetes.holders.holders import Holders, Waits
-from scheduler.clusters.kubernetes.holders.requests import Keeping
+from scheduler.clusters.kubernetes.holders.requests import HolderRequests
 from scheduler.clusters.kubernetes.manifests import Shape
 from scheduler.core.errors import Unavailable
 from scheduler.core.model import Gpu, JobId, JobSpec, Launch, Observed, Pod, Remove, Share
@@ -102,7 +102,7 @@ class Port:
             KubernetesClient(kubeconfig, request_seconds), shape, time.time, by_uuid=holders.by_uuid
         )
         server = KubernetesClient(kubeconfig, request_seconds)
-        keeping = Keeping(server, dress, "exclusive", [namespace], 10.0)
+        keeping = HolderRequests(server, dress, "exclusive", [namespace], 10.0)
         self.node, self.told = node, list[Observed]()
         self.held = HoldingCluster(
             below, keeping, holders, node.reports, time.time, below.look_again

@@ -17,7 +17,7 @@ import structlog
 from scheduler.clusters.kubernetes.holders.holder import Holder, Site
 from scheduler.clusters.kubernetes.holders.holders import Holders
 from scheduler.clusters.kubernetes.holders.node import World
-from scheduler.clusters.kubernetes.holders.requests import Keeping
+from scheduler.clusters.kubernetes.holders.requests import HolderRequests
 from scheduler.clusters.kubernetes.manifests import ranks
 from scheduler.clusters.kubernetes.work_queue import Work
 from scheduler.core.errors import Unavailable
@@ -72,7 +72,7 @@ class HoldingCluster:
     def __init__(
         self,
         below: InnerCluster,
-        keeping: Keeping,
+        keeping: HolderRequests,
         holders: Holders,
         reports: Callable[[], Sequence[Report]],
         clock: Callable[[], Time],

@@ -36,7 +36,7 @@ class _Asking(msgspec.Struct):
     items: list[Asking]
 
 
-class Keeping:
+class HolderRequests:
     """What is there, for any thread; what is done, for one at a time for each holder."""
 
     def __init__(
