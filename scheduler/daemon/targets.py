@@ -17,7 +17,7 @@ from scheduler.access.kubernetes_users import Reviewed
 from scheduler.api.agents import Reports
 from scheduler.clusters import library_renewal
 from scheduler.clusters.environment import RESERVED_ENVIRONMENT, command
-from scheduler.clusters.kubernetes.holders.holder import Dress
+from scheduler.clusters.kubernetes.holders.holder import HolderTemplate
 from scheduler.clusters.kubernetes.holders.holders import Holders, Waits
 from scheduler.clusters.kubernetes.manifests import Shape, manifests, notes, told
 from scheduler.clusters.kubernetes.usage import ClusterWithUsage
@@ -197,7 +197,7 @@ def _holders(config: Config, shape: Shape) -> Holders | None:
                 f"kubernetes.holder_image is missing: nodes are {wanted.node_mode} by holders"
             )
         return None
-    dress = Dress(
+    dress = HolderTemplate(
         wanted.holder_image,
         shape.server,
         wanted.holder_namespace or shape.namespace,

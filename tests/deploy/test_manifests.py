@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.clusters.kubernetes.holders.holder import TOKEN, Dress
+from scheduler.clusters.kubernetes.holders.holder import TOKEN, HolderTemplate
 from scheduler.clusters.kubernetes.permissions import (
     FOR_HOLDERS,
     FOR_MIXED_NODES,
@@ -74,7 +74,7 @@ def test_agents_report_to_the_daemon_with_the_token_of_agents(folder: str, confi
             (container,) = containers(manifest)
             assert container["command"] == ["scheduler-agent"]
             assert container["args"][:2] == ["--server", config.kubernetes.service]
-            dress = Dress(container["image"], config.kubernetes.service)
+            dress = HolderTemplate(container["image"], config.kubernetes.service)
             (volume,) = manifest["spec"]["template"]["spec"]["volumes"]
             assert volume["secret"]["secretName"] == dress.token_secret
             (mount,) = container["volumeMounts"]

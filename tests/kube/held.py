@@ -14,7 +14,7 @@ from scheduler.clusters.kubernetes import pods
 from scheduler.clusters.kubernetes.client import KubernetesClient
 from scheduler.clusters.kubernetes.cluster import KubernetesCluster
 from scheduler.clusters.kubernetes.holders.cluster import HoldingCluster
-from scheduler.clusters.kubernetes.holders.holder import Dress
+from scheduler.clusters.kubernetes.holders.holder import HolderTemplate
 from scheduler.clusters.kubernetes.holders.holders import Holders, Waits
 from scheduler.clusters.kubernetes.holders.requests import HolderRequests
 from scheduler.clusters.kubernetes.manifests import Shape
@@ -96,7 +96,7 @@ class Port:
             grace_seconds=1,
             pull_policy="IfNotPresent",
         )
-        dress = Dress(image, "scheduler:7070", namespace, pull_policy="IfNotPresent")
+        dress = HolderTemplate(image, "scheduler:7070", namespace, pull_policy="IfNotPresent")
         holders = Holders(dress, WAITS)
         below = KubernetesCluster(
             KubernetesClient(kubeconfig, request_seconds), shape, time.time, by_uuid=holders.by_uuid

@@ -77,7 +77,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class Dress:
+class HolderTemplate:
     """What is the same for all holders of this cluster."""
 
     image: str
@@ -181,13 +181,13 @@ def _cards(container: _Container) -> int:
 # --- how it is made -----------------------------------------------------------------------------
 
 
-def manifest(hold: Hold, dress: Dress) -> Manifest:
+def manifest(hold: Hold, dress: HolderTemplate) -> Manifest:
     made = _manifest(hold, dress)
     made["metadata"]["annotations"][pods.SPEC_HASH] = _hash(made)
     return made
 
 
-def spec_hash(hold: Hold, dress: Dress) -> str:
+def spec_hash(hold: Hold, dress: HolderTemplate) -> str:
     return _hash(_manifest(hold, dress))
 
 
@@ -195,7 +195,7 @@ def _hash(made: Manifest) -> str:
     return f"sha256:{hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()}"
 
 
-def _manifest(hold: Hold, dress: Dress) -> Manifest:
+def _manifest(hold: Hold, dress: HolderTemplate) -> Manifest:
     node = {"key": "metadata.name", "operator": "In", "values": [hold.node]}
     required = {"nodeSelectorTerms": [{"matchFields": [node]}]}
     spec: Manifest = {
@@ -241,7 +241,7 @@ def _manifest(hold: Hold, dress: Dress) -> Manifest:
     }
 
 
-def _container(hold: Hold, dress: Dress) -> Manifest:
+def _container(hold: Hold, dress: HolderTemplate) -> Manifest:
     secret = {"secretKeyRef": {"name": dress.token_secret, "key": TOKEN}}
     few = {"cpu": "50m", "memory": "128Mi"}
     return {

@@ -16,7 +16,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from scheduler.clusters.kubernetes.holders.holder import MIXED, Dress, Hold, Holder, spec_hash
+from scheduler.clusters.kubernetes.holders.holder import (
+    MIXED,
+    Hold,
+    Holder,
+    HolderTemplate,
+    spec_hash,
+)
 from scheduler.clusters.kubernetes.holders.node import HeldNode, World, nodes_of
 from scheduler.core.fast_replace import replace
 from scheduler.core.model import Gpu, GpuKey, Node, PodState, Share, Time
@@ -45,7 +51,7 @@ class Place:
 class Holders:
     """For one thread at a time."""
 
-    def __init__(self, dress: Dress, waits: Waits) -> None:
+    def __init__(self, dress: HolderTemplate, waits: Waits) -> None:
         self.dress, self._waits = dress, waits
         self.missing: Sequence[Hold] = ()  # to be created
         self.over: Sequence[Holder] = ()  # hold nothing any more: to be removed

@@ -11,7 +11,14 @@ import structlog
 from scheduler.clusters.kubernetes import pods
 from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
 from scheduler.clusters.kubernetes.holders import holder as holding
-from scheduler.clusters.kubernetes.holders.holder import MIXED, Asking, Dress, Hold, Holder, Site
+from scheduler.clusters.kubernetes.holders.holder import (
+    MIXED,
+    Asking,
+    Hold,
+    Holder,
+    HolderTemplate,
+    Site,
+)
 from scheduler.clusters.kubernetes.pods import KubeNode, KubePod, Meta
 from scheduler.clusters.kubernetes.requests import Runs
 from scheduler.clusters.kubernetes.watch import Mirror
@@ -42,7 +49,7 @@ class HolderRequests:
     def __init__(
         self,
         server: KubernetesClient,
-        dress: Dress,
+        dress: HolderTemplate,
         mode: str,
         namespaces: Sequence[str],
         list_every_seconds: float = 30.0,

@@ -19,9 +19,9 @@ from scheduler.clusters.kubernetes.holders.holder import (
     MIXED,
     OWNED,
     Asking,
-    Dress,
     Hold,
     Holder,
+    HolderTemplate,
     Site,
 )
 from scheduler.clusters.kubernetes.holders.holders import Holders, Waits
@@ -31,7 +31,7 @@ from scheduler.core.errors import Rejected
 from scheduler.core.model import Gpu, PodState, Share
 from scheduler.gpus.usage import Card, Process, Report
 
-DRESS = Dress("agent:1", "scheduler:7070")
+DRESS = HolderTemplate("agent:1", "scheduler:7070")
 WAITS = Waits(idle_seconds=60.0, held_seconds=120.0, again_seconds=300.0)
 KIND = Gpu("", 0, "t4", 15_000)
 NODE = "n1"
