@@ -14,7 +14,7 @@ from typing import Protocol
 
 import structlog
 
-from scheduler.clusters.kubernetes.holders.holder import Holder, Site
+from scheduler.clusters.kubernetes.holders.holder import HeldNodeSpec, Holder
 from scheduler.clusters.kubernetes.holders.holders import Holders
 from scheduler.clusters.kubernetes.holders.node import World
 from scheduler.clusters.kubernetes.holders.requests import HolderRequests
@@ -271,7 +271,7 @@ class HoldingCluster:
             self._due.set()
         return False
 
-    def _count(self, sites: Mapping[str, Site]) -> None:
+    def _count(self, sites: Mapping[str, HeldNodeSpec]) -> None:
         if self._keeping.count(sites):
             self._hint()
 

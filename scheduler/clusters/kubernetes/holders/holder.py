@@ -63,7 +63,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class HeldNodeSpec:
     """A node whose cards are held."""
 
     name: str
@@ -101,13 +101,13 @@ def mode_of(kube: KubeNode, default: str) -> str:
     return mode
 
 
-def site_of(kube: KubeNode, default: str, foreign: int | None) -> Site | None:
+def site_of(kube: KubeNode, default: str, foreign: int | None) -> HeldNodeSpec | None:
     """None: nobody holds its cards but those who use them. Raises Rejected if it says nonsense."""
     mode, meta = mode_of(kube, default), kube.metadata
     if mode == EXCLUSIVE:
         return None
     slots = pods.slots(kube)
-    return Site(
+    return HeldNodeSpec(
         meta.name,
         mode,
         len(slots),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from scheduler.clusters.kubernetes.holders.holder import Holder, Site
+from scheduler.clusters.kubernetes.holders.holder import HeldNodeSpec, Holder
 from scheduler.clusters.kubernetes.pods import SLOT
 from scheduler.core.model import PodState
 from scheduler.gpus.usage import Card
@@ -15,7 +15,7 @@ from scheduler.gpus.usage import Card
 class World:
     """What there is, all at one moment."""
 
-    sites: Mapping[str, Site] = field(default_factory=dict)
+    sites: Mapping[str, HeldNodeSpec] = field(default_factory=dict)
     holders: Mapping[str, Holder] = field(default_factory=dict)  # by name
     told: Mapping[str, tuple[Card, ...]] = field(default_factory=dict)  # by the agent in each
     # By node, the cards that live pods of ours have; and those that runs wait for, by the names
@@ -27,7 +27,7 @@ class World:
 class HeldNode:
     """One of those whose cards are held, with what is known of it."""
 
-    def __init__(self, site: Site, holders: Sequence[Holder], world: World) -> None:
+    def __init__(self, site: HeldNodeSpec, holders: Sequence[Holder], world: World) -> None:
         self.site, self._told = site, world.told
         self.holders = {holder.hold.number: holder for holder in holders if not holder.over}
         self.wanted = frozenset(world.wanted.get(site.name, ()))

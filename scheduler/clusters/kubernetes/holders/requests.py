@@ -14,10 +14,10 @@ from scheduler.clusters.kubernetes.holders import holder as holding
 from scheduler.clusters.kubernetes.holders.holder import (
     MIXED,
     Asking,
+    HeldNodeSpec,
     Hold,
     Holder,
     HolderTemplate,
-    Site,
 )
 from scheduler.clusters.kubernetes.pods import KubeNode, KubePod, Meta
 from scheduler.clusters.kubernetes.requests import Runs
@@ -82,7 +82,7 @@ class HolderRequests:
 
     # -- what is there ---------------------------------------------------------------------------
 
-    def seen(self) -> tuple[Mapping[str, Site], Mapping[str, Holder]] | None:
+    def seen(self) -> tuple[Mapping[str, HeldNodeSpec], Mapping[str, Holder]] | None:
         """None: not everything has been heard of yet."""
         nodes, there = self._nodes.things(), self._pods.things()
         if nodes is None or there is None:
@@ -91,7 +91,7 @@ class HolderRequests:
         holders = {name: each for name, kube in there.items() if (each := holding.holder_of(kube))}
         return sites, holders
 
-    def _site(self, kube: KubeNode) -> Site | None:
+    def _site(self, kube: KubeNode) -> HeldNodeSpec | None:
         name = kube.metadata.name
         try:
             site = holding.site_of(kube, self._mode, self._foreign.get(name))
@@ -137,13 +137,13 @@ class HolderRequests:
                     found.setdefault(share.node, set()).add(share.gpu)
         return found
 
-    def stale(self, sites: Mapping[str, Site]) -> bool:
+    def stale(self, sites: Mapping[str, HeldNodeSpec]) -> bool:
         """Whether it is time to count again."""
         mixed = _mixed(sites)
         late = time.monotonic() - self._counted_at >= self._every_seconds
         return bool(mixed) and (late or not mixed <= self._foreign.keys())
 
-    def count(self, sites: Mapping[str, Site]) -> bool:
+    def count(self, sites: Mapping[str, HeldNodeSpec]) -> bool:
         """What pods of others have of mixed nodes. True: there is news."""
         at, before, counted = time.monotonic(), self._foreign, dict.fromkeys(_mixed(sites), 0)
         query = {"fieldSelector": RUNNING, "limit": str(PAGE), "resourceVersion": "0"}
@@ -160,7 +160,7 @@ class HolderRequests:
         return counted != before
 
 
-def _mixed(sites: Mapping[str, Site]) -> set[str]:
+def _mixed(sites: Mapping[str, HeldNodeSpec]) -> set[str]:
     return {name for name, site in sites.items() if site.mode == MIXED}
 
 

@@ -19,10 +19,10 @@ from scheduler.clusters.kubernetes.holders.holder import (
     MIXED,
     OWNED,
     Asking,
+    HeldNodeSpec,
     Hold,
     Holder,
     HolderTemplate,
-    Site,
 )
 from scheduler.clusters.kubernetes.holders.holders import Holders, Waits
 from scheduler.clusters.kubernetes.holders.node import World
@@ -41,8 +41,8 @@ def card(uuid: str, *processes: Process, index: int = 0) -> Card:
     return Card(Gpu(uuid, index, "tesla-t4", 16_384, 300), 300, processes=processes)
 
 
-def site(mode: str = MIXED, count: int = 2, **more: Any) -> Site:
-    return Site(NODE, mode, count, KIND, **more)
+def site(mode: str = MIXED, count: int = 2, **more: Any) -> HeldNodeSpec:
+    return HeldNodeSpec(NODE, mode, count, KIND, **more)
 
 
 def holder(number: int = 0, count: int = 1, **more: Any) -> Holder:
@@ -52,7 +52,7 @@ def holder(number: int = 0, count: int = 1, **more: Any) -> Holder:
 
 
 def world(
-    place: Site,
+    place: HeldNodeSpec,
     *there: Holder,
     told: Mapping[int, Sequence[Card]] | None = None,
     taken: Iterable[str] = (),
@@ -571,7 +571,7 @@ class Beside(RuleBasedStateMachine):
         }
         taken = {card for worker in self.workers for card in worker.cards}
         wanted = {name for names in self.waiting for name in names}
-        place = Site(NODE, self.mode, 3, KIND, foreign=len(self.foreign))
+        place = HeldNodeSpec(NODE, self.mode, 3, KIND, foreign=len(self.foreign))
         at = World({NODE: place}, dict(self.there), told, {NODE: taken}, {NODE: wanted})
         self.holders.look(at, self.now)
 
