@@ -18,7 +18,7 @@ from scheduler.api.agents import Reports
 from scheduler.clusters import library_renewal
 from scheduler.clusters.environment import RESERVED_ENVIRONMENT, command
 from scheduler.clusters.kubernetes.holders.holder import HolderTemplate
-from scheduler.clusters.kubernetes.holders.holders import Holders, Waits
+from scheduler.clusters.kubernetes.holders.holders import Holders, HolderTimeouts
 from scheduler.clusters.kubernetes.manifests import Shape, manifests, notes, told
 from scheduler.clusters.kubernetes.usage import ClusterWithUsage
 from scheduler.clusters.kubernetes.volumes import PATHS, Place
@@ -208,7 +208,9 @@ def _holders(config: Config, shape: Shape) -> Holders | None:
         shape.pull_policy,
         wanted.holder_host_pid,
     )
-    return Holders(dress, Waits(wanted.holder_idle_seconds, wanted.holder_deadline_seconds))
+    return Holders(
+        dress, HolderTimeouts(wanted.holder_idle_seconds, wanted.holder_deadline_seconds)
+    )
 
 
 def shape_of(config: Config) -> Shape:

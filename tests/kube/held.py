@@ -15,7 +15,7 @@ from scheduler.clusters.kubernetes.client import KubernetesClient
 from scheduler.clusters.kubernetes.cluster import KubernetesCluster
 from scheduler.clusters.kubernetes.holders.cluster import HoldingCluster
 from scheduler.clusters.kubernetes.holders.holder import HolderTemplate
-from scheduler.clusters.kubernetes.holders.holders import Holders, Waits
+from scheduler.clusters.kubernetes.holders.holders import Holders, HolderTimeouts
 from scheduler.clusters.kubernetes.holders.requests import HolderRequests
 from scheduler.clusters.kubernetes.manifests import Shape
 from scheduler.core.errors import Unavailable
@@ -25,7 +25,7 @@ from tests.kube.control import ControlPlane
 from tests.support import eventually
 
 CARDS = ("GPU-a", "GPU-b", "GPU-c")
-WAITS = Waits(idle_seconds=1.0, held_seconds=10.0, again_seconds=2.0)
+WAITS = HolderTimeouts(idle_seconds=1.0, held_seconds=10.0, again_seconds=2.0)
 
 
 class Node:

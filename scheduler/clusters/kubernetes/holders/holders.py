@@ -33,7 +33,7 @@ NOWHERE = "nobody knows this card"
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
+class HolderTimeouts:
     idle_seconds: float = 60.0  # before a card of a mixed node is given back
     held_seconds: float = 120.0  # until a run that waits for a card is given up
     again_seconds: float = 300.0  # after that, before another one may wait for it
@@ -51,7 +51,7 @@ class Place:
 class Holders:
     """For one thread at a time."""
 
-    def __init__(self, dress: HolderTemplate, waits: Waits) -> None:
+    def __init__(self, dress: HolderTemplate, waits: HolderTimeouts) -> None:
         self.dress, self._waits = dress, waits
         self.missing: Sequence[Hold] = ()  # to be created
         self.over: Sequence[Holder] = ()  # hold nothing any more: to be removed

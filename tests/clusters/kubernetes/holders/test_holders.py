@@ -24,7 +24,7 @@ from scheduler.clusters.kubernetes.holders.holder import (
     Holder,
     HolderTemplate,
 )
-from scheduler.clusters.kubernetes.holders.holders import Holders, Waits
+from scheduler.clusters.kubernetes.holders.holders import Holders, HolderTimeouts
 from scheduler.clusters.kubernetes.holders.node import World
 from scheduler.clusters.kubernetes.pods import KubeNode, KubePod
 from scheduler.core.errors import Rejected
@@ -32,7 +32,7 @@ from scheduler.core.model import Gpu, PodState, Share
 from scheduler.gpus.usage import Card, Process, Report
 
 DRESS = HolderTemplate("agent:1", "scheduler:7070")
-WAITS = Waits(idle_seconds=60.0, held_seconds=120.0, again_seconds=300.0)
+WAITS = HolderTimeouts(idle_seconds=60.0, held_seconds=120.0, again_seconds=300.0)
 KIND = Gpu("", 0, "t4", 15_000)
 NODE = "n1"
 
