@@ -40,7 +40,7 @@ class HolderTimeouts:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OfferedGpu:
     """A card as it is offered, and which one it is."""
 
     gpu: Gpu
@@ -58,7 +58,7 @@ class Holders:
         self._spare: Sequence[Holder] = ()
         self._world = World()
         self._nodes: dict[str, HeldNode] = {}
-        self._places: dict[str, tuple[Place, ...]] = {}  # by node
+        self._places: dict[str, tuple[OfferedGpu, ...]] = {}  # by node
         self._real: Mapping[str, tuple[Gpu, ...]] = {}  # by node: replaced, never edited
         self._ready: dict[GpuKey, str] = {}  # the UUIDs of what can be started on, by its name
         self._known: dict[str, tuple[Card, ...]] = {}  # of owned nodes, as was last told
@@ -172,10 +172,10 @@ class Holders:
 
     # -- what of a node is offered ---------------------------------------------------------------
 
-    def _offered(self, node: HeldNode) -> Iterator[Place]:
+    def _offered(self, node: HeldNode) -> Iterator[OfferedGpu]:
         return self._mixed(node) if node.site.mode == MIXED else self._owned(node)
 
-    def _owned(self, node: HeldNode) -> Iterator[Place]:
+    def _owned(self, node: HeldNode) -> Iterator[OfferedGpu]:
         holder = node.holders.get(0)
         told = node.told(holder)
         lack = self._lack(holder, told)
@@ -183,9 +183,9 @@ class Holders:
             self._known[node.site.name] = told
         for card in sorted(self._known.get(node.site.name, ()), key=lambda card: card.gpu.index):
             gpu = replace(card.gpu, fault=lack or card.gpu.fault)
-            yield Place(gpu, "" if lack else gpu.uuid, lack)
+            yield OfferedGpu(gpu, "" if lack else gpu.uuid, lack)
 
-    def _mixed(self, node: HeldNode) -> Iterator[Place]:
+    def _mixed(self, node: HeldNode) -> Iterator[OfferedGpu]:
         left, seen, kind = node.left, set[str](), self._kind(node)
         for number in range(node.site.count):
             name, holder = f"{HELD}{number}", node.holders.get(number)
@@ -204,7 +204,7 @@ class Holders:
                 seen.add(gpu.uuid)
             uuid = "" if lack else gpu.uuid
             gpu = replace(gpu, uuid=name, index=number, type=kind.type, fault=fault)
-            yield Place(gpu, uuid, lack)
+            yield OfferedGpu(gpu, uuid, lack)
 
     def _kind(self, node: HeldNode) -> Gpu:
         """What a card there is like that nobody holds: as its neighbours, what they are called
@@ -318,7 +318,7 @@ class Holders:
         return self._hashes[hold]
 
 
-def _real(place: Place) -> Gpu:
+def _real(place: OfferedGpu) -> Gpu:
     return replace(place.gpu, uuid=place.uuid or place.gpu.uuid)
 
 
