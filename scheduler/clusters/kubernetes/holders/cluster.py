@@ -16,7 +16,7 @@ import structlog
 
 from scheduler.clusters.kubernetes.holders.holder import HeldNodeSpec, Holder
 from scheduler.clusters.kubernetes.holders.holders import Holders
-from scheduler.clusters.kubernetes.holders.node import World
+from scheduler.clusters.kubernetes.holders.node import HolderWorld
 from scheduler.clusters.kubernetes.holders.requests import HolderRequests
 from scheduler.clusters.kubernetes.manifests import ranks
 from scheduler.clusters.kubernetes.work_queue import Work
@@ -184,7 +184,7 @@ class HoldingCluster:
         since = self._look.at
         begun = [s for each in self._begun.values() if since <= each.at for s in each.shares]
         wanted = [share for launch in self._waiting.values() for share in launch.shares]
-        world = World(sites, holders, told, _by_node([*live, *begun]), _by_node(wanted))
+        world = HolderWorld(sites, holders, told, _by_node([*live, *begun]), _by_node(wanted))
         self._holders.look(world, self._clock())
         for key, launch in list(self._waiting.items()):
             self._go_on(key, launch)

@@ -23,7 +23,7 @@ from scheduler.clusters.kubernetes.holders.holder import (
     HolderTemplate,
     spec_hash,
 )
-from scheduler.clusters.kubernetes.holders.node import HeldNode, World, nodes_of
+from scheduler.clusters.kubernetes.holders.node import HeldNode, HolderWorld, nodes_of
 from scheduler.core.fast_replace import replace
 from scheduler.core.model import Gpu, GpuKey, Node, PodState, Share, Time
 from scheduler.gpus.usage import Card, Report, strangers
@@ -56,7 +56,7 @@ class Holders:
         self.missing: Sequence[Hold] = ()  # to be created
         self.over: Sequence[Holder] = ()  # hold nothing any more: to be removed
         self._spare: Sequence[Holder] = ()
-        self._world = World()
+        self._world = HolderWorld()
         self._nodes: dict[str, HeldNode] = {}
         self._places: dict[str, tuple[OfferedGpu, ...]] = {}  # by node
         self._real: Mapping[str, tuple[Gpu, ...]] = {}  # by node: replaced, never edited
@@ -71,7 +71,7 @@ class Holders:
         self._hopeless: dict[str, Time] = {}  # nodes, until when
         self._hashes: dict[Hold, str] = {}
 
-    def look(self, world: World, now: Time) -> None:
+    def look(self, world: HolderWorld, now: Time) -> None:
         self._world, self._promised = world, set()
         uids = {holder.uid for holder in world.holders.values()}
         self._leaving &= uids

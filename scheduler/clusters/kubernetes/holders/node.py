@@ -12,7 +12,7 @@ from scheduler.gpus.usage import Card
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class HolderWorld:
     """What there is, all at one moment."""
 
     sites: Mapping[str, HeldNodeSpec] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class World:
 class HeldNode:
     """One of those whose cards are held, with what is known of it."""
 
-    def __init__(self, site: HeldNodeSpec, holders: Sequence[Holder], world: World) -> None:
+    def __init__(self, site: HeldNodeSpec, holders: Sequence[Holder], world: HolderWorld) -> None:
         self.site, self._told = site, world.told
         self.holders = {holder.hold.number: holder for holder in holders if not holder.over}
         self.wanted = frozenset(world.wanted.get(site.name, ()))
@@ -71,7 +71,7 @@ class HeldNode:
         return frozenset[str]().union(*(self.uuids(self.holders[number]) for number in numbers))
 
 
-def nodes_of(world: World) -> dict[str, HeldNode]:
+def nodes_of(world: HolderWorld) -> dict[str, HeldNode]:
     on: dict[str, list[Holder]] = {}
     for holder in world.holders.values():
         on.setdefault(holder.hold.node, []).append(holder)

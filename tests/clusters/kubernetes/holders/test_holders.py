@@ -25,7 +25,7 @@ from scheduler.clusters.kubernetes.holders.holder import (
     HolderTemplate,
 )
 from scheduler.clusters.kubernetes.holders.holders import Holders, HolderTimeouts
-from scheduler.clusters.kubernetes.holders.node import World
+from scheduler.clusters.kubernetes.holders.node import HolderWorld
 from scheduler.clusters.kubernetes.pods import KubeNode, KubePod
 from scheduler.core.errors import Rejected
 from scheduler.core.model import Gpu, PodState, Share
@@ -57,8 +57,8 @@ def world(
     told: Mapping[int, Sequence[Card]] | None = None,
     taken: Iterable[str] = (),
     wanted: Iterable[str] = (),
-) -> World:
-    return World(
+) -> HolderWorld:
+    return HolderWorld(
         {NODE: place},
         {each.name: each for each in there},
         {Hold(NODE, number, 1).name: tuple(cards) for number, cards in (told or {}).items()},
@@ -67,7 +67,7 @@ def world(
     )
 
 
-def looked(at: World, now: float = 0.0, holders: Holders | None = None) -> Holders:
+def looked(at: HolderWorld, now: float = 0.0, holders: Holders | None = None) -> Holders:
     made = holders or Holders(DRESS, WAITS)
     made.look(at, now)
     return made
@@ -316,8 +316,8 @@ def test_reports_are_told_by_the_names_that_the_core_has() -> None:
 
 def test_a_holder_of_a_node_that_has_become_exclusive_goes_when_its_jobs_have() -> None:
     there = {Hold(NODE, 0, 1).name: holder(0)}
-    assert not looked(World({}, there, taken={NODE: {"GPU-a"}})).give_back()
-    assert looked(World({}, there)).give_back() == [holder(0)]
+    assert not looked(HolderWorld({}, there, taken={NODE: {"GPU-a"}})).give_back()
+    assert looked(HolderWorld({}, there)).give_back() == [holder(0)]
 
 
 # --- pods and nodes -----------------------------------------------------------------------------
@@ -572,7 +572,7 @@ class Beside(RuleBasedStateMachine):
         taken = {card for worker in self.workers for card in worker.cards}
         wanted = {name for names in self.waiting for name in names}
         place = HeldNodeSpec(NODE, self.mode, 3, KIND, foreign=len(self.foreign))
-        at = World({NODE: place}, dict(self.there), told, {NODE: taken}, {NODE: wanted})
+        at = HolderWorld({NODE: place}, dict(self.there), told, {NODE: taken}, {NODE: wanted})
         self.holders.look(at, self.now)
 
     def _go_on(self, names: tuple[str, ...]) -> None:
