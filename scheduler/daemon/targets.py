@@ -132,7 +132,7 @@ def host(config: Config, clock: Callable[[], Time], address: str) -> ThisMachine
 
 def _pods(config: Config, clock: Callable[[], Time]) -> Pods:
     from scheduler.clusters.kubernetes.client import KubernetesClient
-    from scheduler.clusters.kubernetes.cluster import KubernetesCluster, Patience
+    from scheduler.clusters.kubernetes.cluster import KubernetesCluster, LaunchTimeouts
     from scheduler.clusters.kubernetes.holders.cluster import HoldingCluster
     from scheduler.clusters.kubernetes.holders.requests import HolderRequests
     from scheduler.clusters.kubernetes.lease import RENEWALS, Lease
@@ -160,7 +160,7 @@ def _pods(config: Config, clock: Callable[[], Time]) -> Pods:
             KubernetesClient(wanted.kubeconfig, wanted.request_seconds, lease.check),
             replace(shape, namespace=namespace),
             clock,
-            patience=Patience(wanted.image_deadline_seconds, wanted.start_deadline_seconds),
+            patience=LaunchTimeouts(wanted.image_deadline_seconds, wanted.start_deadline_seconds),
             list_every_seconds=wanted.list_every_seconds,
             logs=logs,
             by_uuid=holders.by_uuid if holders else tuple,

@@ -16,7 +16,7 @@ import structlog
 
 from scheduler.clusters.kubernetes import pods
 from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
-from scheduler.clusters.kubernetes.cluster import Patience
+from scheduler.clusters.kubernetes.cluster import LaunchTimeouts
 from scheduler.clusters.kubernetes.manifests import Shape, manifests
 from scheduler.clusters.kubernetes.pods import KubePod
 from scheduler.clusters.kubernetes.requests import Runs
@@ -103,7 +103,7 @@ def test_a_run_on_a_node_that_does_not_answer_is_lost_when_its_time_is_over(
 def test_an_image_that_cannot_be_had_is_given_up_with_the_reason(
     kubeconfig: Path, kubelet: Kubelet
 ) -> None:
-    with port(kubeconfig, NAMESPACE, patience=Patience(1.0, 60.0)) as made:
+    with port(kubeconfig, NAMESPACE, patience=LaunchTimeouts(1.0, 60.0)) as made:
         launch = launch_on(made)
         made.perform(launch)
         eventually(kubelet.pods)
@@ -143,7 +143,7 @@ def test_a_pod_that_is_on_its_way_says_what_its_node_warned_of(
 def test_a_pod_that_does_not_start_is_lost_with_what_its_node_says(
     kubeconfig: Path, kubelet: Kubelet
 ) -> None:
-    with port(kubeconfig, NAMESPACE, patience=Patience(60, 2.0)) as made:
+    with port(kubeconfig, NAMESPACE, patience=LaunchTimeouts(60, 2.0)) as made:
         launch = launch_on(made)
         made.perform(launch)
         eventually(kubelet.pods)
@@ -183,7 +183,7 @@ def test_a_card_that_has_left_meanwhile_is_not_the_jobs_fault(made: Made) -> Non
 
 
 def test_a_pod_that_finds_no_place_in_time_was_refused(kubeconfig: Path, kubelet: Kubelet) -> None:
-    with port(kubeconfig, NAMESPACE, patience=Patience(60, 2.0)) as made:
+    with port(kubeconfig, NAMESPACE, patience=LaunchTimeouts(60, 2.0)) as made:
         launch = launch_on(made)
         made.perform(launch)
         assert over(made, launch).reason == Failure.REFUSED

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.clusters.kubernetes.cluster import Patience
+from scheduler.clusters.kubernetes.cluster import LaunchTimeouts
 from scheduler.core.errors import Unavailable
 from scheduler.core.model import Failure, Observed, PodState, Remove
 from tests.kube.cluster import Made, launch_on, of, over, port, until, with_fields
@@ -84,7 +84,10 @@ def test_a_creation_that_always_fails_is_given_up_when_a_pod_should_have_started
 ) -> None:
     monkeypatch.setattr("scheduler.clusters.kubernetes.work_queue.BACKOFF_MAX_SECONDS", 0.5)
     now, words = [1.8e9], f"answers {effect.status}" if isinstance(effect, Answer) else "no answer"
-    settings: dict[str, Any] = {"clock": lambda: now[0], "patience": Patience(start_seconds=900)}
+    settings: dict[str, Any] = {
+        "clock": lambda: now[0],
+        "patience": LaunchTimeouts(start_seconds=900),
+    }
     with port(proxy.kubeconfig(kubeconfig), NAMESPACE, **settings) as made:
         launch = launch_on(made)
         fault = proxy.inject(effect, "POST", f"/{what}", FOR_EVER)

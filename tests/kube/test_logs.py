@@ -20,7 +20,7 @@ from structlog.testing import capture_logs
 from scheduler import run_logs
 from scheduler.clusters.kubernetes import pods
 from scheduler.clusters.kubernetes.client import KubernetesClient
-from scheduler.clusters.kubernetes.cluster import Patience
+from scheduler.clusters.kubernetes.cluster import LaunchTimeouts
 from scheduler.clusters.kubernetes.logs import MISSED, Logs
 from scheduler.clusters.kubernetes.pods import KubePod
 from scheduler.core.model import Launch, PodState, Remove
@@ -184,7 +184,10 @@ def test_a_log_that_cannot_be_had_keeps_nobody_waiting_for_ever(
 ) -> None:
     proxy.inject(effect, "GET", LOGS, FOR_EVER)
     with port(
-        proxy.kubeconfig(kubeconfig), NAMESPACE, logs=tmp_path, patience=Patience(log_seconds=1.0)
+        proxy.kubeconfig(kubeconfig),
+        NAMESPACE,
+        logs=tmp_path,
+        patience=LaunchTimeouts(log_seconds=1.0),
     ) as made:
         runs, ended = running(made, kubelet)[0], running(made, kubelet)
         kubelet.ends(ended[1], 1)

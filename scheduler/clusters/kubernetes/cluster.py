@@ -69,7 +69,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class LaunchTimeouts:
     """How long a pod may be on its way before it is given up, with the reason."""
 
     image_seconds: float = 300.0  # while its image, or its container, cannot be had
@@ -86,13 +86,13 @@ class KubernetesCluster:
         shape: Shape,
         clock: Callable[[], Time],
         *,
-        patience: Patience | None = None,
+        patience: LaunchTimeouts | None = None,
         list_every_seconds: float = 30.0,
         logs: Path | None = None,  # where what pods print is kept
         by_uuid: Callable[[Sequence[Node]], Sequence[Node]] = tuple,  # see holders.py
     ) -> None:
         self._server, self._shape, self._clock = server, shape, clock
-        self._patience = patience or Patience()
+        self._patience = patience or LaunchTimeouts()
         self._runs = Runs(server, shape.namespace)
         self._logs = logs and Logs(server, shape.namespace, logs)
         self._by_uuid = by_uuid
