@@ -54,7 +54,7 @@ log = structlog.get_logger("scheduler.kubernetes")
 
 
 @dataclass(slots=True)
-class Order:
+class LaunchOrder:
     """What is still to be done for a run, or what became of it when that could not be done."""
 
     shown: tuple[Pod, ...] = ()  # in place of pods that the server does not tell of
@@ -98,7 +98,7 @@ class KubernetesCluster:
         self._by_uuid = by_uuid
         self._news, self._stopping = threading.Event(), threading.Event()
         self._lock = threading.Lock()
-        self._orders: dict[RunKey, Order] = {}
+        self._orders: dict[RunKey, LaunchOrder] = {}
         self._sight = Sight(shape.image if shape.pull_policy == "Never" else None)
         here, hint = f"/api/v1/namespaces/{shape.namespace}", self._news.set
         self._pods = Mirror(
@@ -213,7 +213,7 @@ class KubernetesCluster:
         if key in self._orders or self._sight.of(key):
             return
         shown = (Pod(*key, PodState.PENDING, part, n) for n, part in enumerate(ranks(launch)))
-        self._orders[key] = Order(tuple(shown), launch)
+        self._orders[key] = LaunchOrder(tuple(shown), launch)
         self._work.add(key)
 
     def _remove(self, key: RunKey) -> None:
@@ -223,11 +223,11 @@ class KubernetesCluster:
         if order and not order.begun:  # nothing of it is there
             del self._orders[key]
             return
-        order = self._orders.setdefault(key, Order(begun=True))
+        order = self._orders.setdefault(key, LaunchOrder(begun=True))
         self._end(order, ())
         self._work.add(key)
 
-    def _end(self, order: Order, verdict: tuple[Pod, ...]) -> None:
+    def _end(self, order: LaunchOrder, verdict: tuple[Pod, ...]) -> None:
         order.launch, order.given_up, order.verdict = None, None, verdict
         order.created, order.remove = False, True
         order.shown = tuple(replace(pod, state=PodState.TERMINATING) for pod in order.shown)
@@ -243,13 +243,15 @@ class KubernetesCluster:
             for owner in (self._owners.things() or {}).values():
                 whose = pods.claim(owner.metadata)
                 if whose and not self._sight.of(whose.key):  # its pods were deleted by hand
-                    self._orders.setdefault(whose.key, Order(begun=True, remove=True))
+                    self._orders.setdefault(whose.key, LaunchOrder(begun=True, remove=True))
             patience = self._patience
             for key, kube in self._sight.overdue(
                 now, patience.image_seconds, patience.start_seconds
             ):
                 if key not in self._orders:  # it is shown until the verdict is
-                    order = self._orders[key] = Order(tuple(self._sight.shown(key)), begun=True)
+                    order = self._orders[key] = LaunchOrder(
+                        tuple(self._sight.shown(key)), begun=True
+                    )
                     self._end(order, ())
                     order.given_up = kube
             for key, order in self._orders.items():
@@ -285,7 +287,7 @@ class KubernetesCluster:
             self._create(key, order, launch)
         return False
 
-    def _create(self, key: RunKey, order: Order, launch: Launch) -> None:
+    def _create(self, key: RunKey, order: LaunchOrder, launch: Launch) -> None:
         if self._nodes.things() is None:
             raise ApiError("nothing has been heard of the nodes yet")
         with self._lock:
@@ -316,7 +318,7 @@ class KubernetesCluster:
         gone = [share for share in launch.shares if share.key not in there]
         return f"GPU {gone[0].gpu} on {gone[0].node}" if gone else ""
 
-    def _failing_for_long(self, order: Order, error: ApiError) -> bool:
+    def _failing_for_long(self, order: LaunchOrder, error: ApiError) -> bool:
         """What may do better later is tried for as long as a pod may take to start."""
         with self._lock:
             now = self._clock()
@@ -327,13 +329,13 @@ class KubernetesCluster:
                 return True
             return now - order.failing_at >= self._patience.start_seconds
 
-    def _give_up(self, key: RunKey, order: Order, verdict: Pod) -> None:
+    def _give_up(self, key: RunKey, order: LaunchOrder, verdict: Pod) -> None:
         with self._lock:
             if not order.remove:
                 self._end(order, (verdict,))
         self._work.add(key)
 
-    def _take_away(self, key: RunKey, order: Order) -> bool:
+    def _take_away(self, key: RunKey, order: LaunchOrder) -> bool:
         if order.given_up:
             verdict = self._failed(key, *self._hindrance(order.given_up))
             with self._lock:
