@@ -23,7 +23,7 @@ from scheduler.clusters.kubernetes import pods
 from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
 from scheduler.clusters.kubernetes.logs import Logs
 from scheduler.clusters.kubernetes.manifests import Shape, manifests, ranks
-from scheduler.clusters.kubernetes.observation import Sight
+from scheduler.clusters.kubernetes.observation import ClusterState
 from scheduler.clusters.kubernetes.pods import KubeNode, KubeObject, KubePod, Meta
 from scheduler.clusters.kubernetes.requests import INVALID, Runs
 from scheduler.clusters.kubernetes.watch import Mirror
@@ -99,7 +99,7 @@ class KubernetesCluster:
         self._news, self._stopping = threading.Event(), threading.Event()
         self._lock = threading.Lock()
         self._orders: dict[RunKey, LaunchOrder] = {}
-        self._sight = Sight(shape.image if shape.pull_policy == "Never" else None)
+        self._sight = ClusterState(shape.image if shape.pull_policy == "Never" else None)
         here, hint = f"/api/v1/namespaces/{shape.namespace}", self._news.set
         self._pods = Mirror(
             server, f"{here}/pods", pods.SELECTOR, KubePod, hint, list_every_seconds

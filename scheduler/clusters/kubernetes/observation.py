@@ -33,7 +33,7 @@ class _Seen:
     warning: str = ""
 
 
-class Sight:
+class ClusterState:
     def __init__(self, image: str | None = None) -> None:
         """`image` is that of jobs that name none, where no image is ever pulled."""
         self._image = image

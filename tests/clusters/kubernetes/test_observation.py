@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from scheduler.clusters.kubernetes import pods
-from scheduler.clusters.kubernetes.observation import Sight
+from scheduler.clusters.kubernetes.observation import ClusterState
 from scheduler.clusters.kubernetes.pods import KubeNode, KubePod
 from scheduler.core.model import Gpu, JobId, Pod, PodState
 
@@ -32,7 +32,7 @@ def kube(status: dict[str, Any], uid: str = "u1", **meta: Any) -> KubePod:
     return msgspec.convert(made, KubePod)
 
 
-def look(sight: Sight, *seen: KubePod, now: float = 0.0) -> list[Pod]:
+def look(sight: ClusterState, *seen: KubePod, now: float = 0.0) -> list[Pod]:
     sight.look({pod.metadata.name: pod for pod in seen}, {"n1": NODE}, now)
     return list(sight.pods())
 
@@ -42,7 +42,7 @@ def waits(reason: str) -> dict[str, Any]:
 
 
 def test_what_did_not_change_is_the_same_object_also_when_it_was_listed_anew() -> None:
-    sight = Sight()
+    sight = ClusterState()
     (first,) = look(sight, kube({"phase": "Running"}))
     nodes = sight.nodes
     (second,) = look(sight, kube({"phase": "Running"}), now=9.0)
@@ -51,7 +51,7 @@ def test_what_did_not_change_is_the_same_object_also_when_it_was_listed_anew() -
 
 
 def test_what_has_ended_stays_as_it_has() -> None:
-    sight = Sight()
+    sight = ClusterState()
     (first,) = look(sight, kube({"phase": "Succeeded"}))
     leaving = {"deletionTimestamp": "2026-11-18T00:00:00Z"}
     (second,) = look(sight, kube({"phase": "Succeeded"}, **leaving))
@@ -61,31 +61,31 @@ def test_what_has_ended_stays_as_it_has() -> None:
 
 
 def test_labels_that_nobody_understands_are_no_run() -> None:
-    sight = Sight()
+    sight = ClusterState()
     assert look(sight, kube({"phase": "Running"}, labels={pods.JOB: "x"})) == []
     assert list(sight.runs()) == []
 
 
 def test_a_daemon_that_starts_anew_counts_from_the_creation_of_what_it_finds() -> None:
     created = {"creationTimestamp": "1970-01-01T00:01:40Z"}  # 100
-    found = Sight()
+    found = ClusterState()
     look(found, kube({"phase": "Pending"}, **created), now=107.0)
     assert list(found.overdue(107.0, 5.0, 10.0)) == []
     assert [key for key, _ in found.overdue(111.0, 5.0, 10.0)] == [RUN]
-    made = Sight()
+    made = ClusterState()
     look(made, now=50.0)
     look(made, kube({"phase": "Pending"}, **created), now=107.0)
     assert list(made.overdue(111.0, 5.0, 10.0)) == [], "which is by its own clock, where it can be"
-    blamed = Sight()
+    blamed = ClusterState()
     look(blamed, kube(waits("ErrImagePull"), **created), now=107.0)
     assert list(blamed.overdue(111.0, 5.0, 10.0)) == [], "nobody knows since when"
-    ahead = Sight()
+    ahead = ClusterState()
     look(ahead, kube({"phase": "Pending"}, **created), now=90.0)
     assert [key for key, _ in ahead.overdue(101.0, 5.0, 10.0)] == [RUN]
 
 
 def test_how_long_a_pod_has_waited_begins_anew_with_another_hindrance() -> None:
-    sight = Sight()
+    sight = ClusterState()
     look(sight, kube({"phase": "Pending"}), now=0.0)
     assert [key for key, _ in sight.overdue(11.0, 5.0, 10.0)] == [RUN]
     look(sight, kube(waits("ErrImagePull")), now=11.0)
@@ -101,7 +101,7 @@ def test_the_images_of_a_node_are_the_same_object_while_they_did_not_change() ->
         status = {"conditions": NODE_READY, "images": [{"names": [name]} for name in names]}
         return msgspec.convert({"metadata": {"name": "n1", **meta}, "status": status}, KubeNode)
 
-    sight = Sight("lab/x:1")
+    sight = ClusterState("lab/x:1")
     sight.look({}, {"n1": told("lab/x:1", "lab/y:1")}, 0.0)
     (first,) = sight.nodes
     assert first.images is not None
