@@ -27,7 +27,7 @@ from scheduler.clusters.kubernetes.observation import ClusterState
 from scheduler.clusters.kubernetes.pods import KubeNode, KubeObject, KubePod, Meta
 from scheduler.clusters.kubernetes.requests import INVALID, Runs
 from scheduler.clusters.kubernetes.watch import Mirror
-from scheduler.clusters.kubernetes.work_queue import Work
+from scheduler.clusters.kubernetes.work_queue import WorkQueue
 from scheduler.core.errors import Busy, Rejected, Unavailable
 from scheduler.core.memory import all_cards
 from scheduler.core.model import (
@@ -108,8 +108,8 @@ class KubernetesCluster:
             server, f"{here}/configmaps", pods.SELECTOR, KubeObject, hint, list_every_seconds
         )
         self._nodes = Mirror(server, "/api/v1/nodes", "", KubeNode, hint, list_every_seconds)
-        self._work = Work(self._turn, THREADS, _named)
-        self._asks = Work(self._ask, ASKERS, _named)
+        self._work = WorkQueue(self._turn, THREADS, _named)
+        self._asks = WorkQueue(self._ask, ASKERS, _named)
         self._thread: threading.Thread | None = None
 
     # -- Cluster ---------------------------------------------------------------------------------

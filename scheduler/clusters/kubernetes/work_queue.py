@@ -24,7 +24,7 @@ log = structlog.get_logger("scheduler.kubernetes")
 Key = TypeVar("Key", bound=Hashable)
 
 
-class Work(Generic[Key]):
+class WorkQueue(Generic[Key]):
     """`turn` does what there is to do for one; True: and wants to look again before long."""
 
     def __init__(

@@ -11,7 +11,7 @@ import structlog
 
 from scheduler.clusters.kubernetes import work_queue
 from scheduler.clusters.kubernetes.client import ApiError
-from scheduler.clusters.kubernetes.work_queue import Work
+from scheduler.clusters.kubernetes.work_queue import WorkQueue
 from scheduler.core.model import JobId, RunKey
 from tests.support import eventually
 
@@ -48,8 +48,8 @@ class Turns:
 
 
 @contextmanager
-def working(turns: Turns, threads: int = 2) -> Iterator[Work[RunKey]]:
-    work = Work(turns.take, threads, lambda key: {"job_id": key[0]})
+def working(turns: Turns, threads: int = 2) -> Iterator[WorkQueue[RunKey]]:
+    work = WorkQueue(turns.take, threads, lambda key: {"job_id": key[0]})
     work.start()
     try:
         yield work

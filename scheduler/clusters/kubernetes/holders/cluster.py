@@ -19,7 +19,7 @@ from scheduler.clusters.kubernetes.holders.holders import Holders
 from scheduler.clusters.kubernetes.holders.node import HolderWorld
 from scheduler.clusters.kubernetes.holders.requests import HolderRequests
 from scheduler.clusters.kubernetes.manifests import ranks
-from scheduler.clusters.kubernetes.work_queue import Work
+from scheduler.clusters.kubernetes.work_queue import WorkQueue
 from scheduler.core.errors import Unavailable
 from scheduler.core.fast_replace import replace
 from scheduler.core.model import (
@@ -92,7 +92,7 @@ class HoldingCluster:
         self._due, self._stopping = threading.Event(), threading.Event()
         self._todo: dict[str, Callable[[], None]] = {}  # replaced at each look
         self._doing: set[str] = set()
-        self._requesting = Work(self._turn, THREADS, lambda name: {"holder": name})
+        self._requesting = WorkQueue(self._turn, THREADS, lambda name: {"holder": name})
         self._thread = threading.Thread(target=self._work, name="holders", daemon=True)
 
     # -- Cluster ---------------------------------------------------------------------------------
