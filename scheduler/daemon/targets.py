@@ -19,7 +19,7 @@ from scheduler.clusters import library_renewal
 from scheduler.clusters.environment import RESERVED_ENVIRONMENT, command
 from scheduler.clusters.kubernetes.holders.holder import HolderTemplate
 from scheduler.clusters.kubernetes.holders.holders import Holders, HolderTimeouts
-from scheduler.clusters.kubernetes.manifests import Shape, manifests, notes, told
+from scheduler.clusters.kubernetes.manifests import PodTemplate, manifests, notes, told
 from scheduler.clusters.kubernetes.usage import ClusterWithUsage
 from scheduler.clusters.kubernetes.volumes import PATHS, Place
 from scheduler.clusters.local.cluster import LocalCluster
@@ -80,7 +80,7 @@ class Pods:
     """A Kubernetes cluster."""
 
     cluster: ClusterWithUsage
-    shape: Shape
+    shape: PodTemplate
     logs: Path
     ways: Sequence[Way]  # to know a person, besides by our own tokens
     reports: Reports  # of the agents on its nodes
@@ -188,7 +188,7 @@ def _pods(config: Config, clock: Callable[[], Time]) -> Pods:
     return Pods(cluster, shape, logs, [known] if wanted.token_audience else [], reports, lease)
 
 
-def _holders(config: Config, shape: Shape) -> Holders | None:
+def _holders(config: Config, shape: PodTemplate) -> Holders | None:
     """None: no node's cards are held."""
     wanted = config.kubernetes
     if not wanted.holder_image:
@@ -213,14 +213,14 @@ def _holders(config: Config, shape: Shape) -> Holders | None:
     )
 
 
-def shape_of(config: Config) -> Shape:
+def shape_of(config: Config) -> PodTemplate:
     """Of pods, as the settings have it. Raises ConfigError."""
     wanted = config.kubernetes
     if not wanted.service:
         raise ConfigError("kubernetes.service is missing: where trainings report to, as HOST:PORT")
     if not LABEL.fullmatch(wanted.namespace):
         raise ConfigError(f"kubernetes.namespace: {wanted.namespace!r} is no name of a namespace")
-    return Shape(
+    return PodTemplate(
         server=wanted.service,
         namespace=wanted.namespace,
         image=wanted.image,

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from scheduler.clusters.kubernetes.inspection.found import Found, May, Refusal, Space
-from scheduler.clusters.kubernetes.manifests import Shape
+from scheduler.clusters.kubernetes.manifests import PodTemplate
 from scheduler.clusters.kubernetes.permissions import Rule
 from scheduler.clusters.kubernetes.pods import GPU_RESOURCE
 from scheduler.doctor import nodes
@@ -22,7 +22,7 @@ LEVELS = ("privileged", "baseline", "restricted")  # of security, each admits le
 ENFORCE = "pod-security.kubernetes.io/enforce"
 
 
-def examine(found: Found, shape: Shape, mode: str) -> list[Finding]:
+def examine(found: Found, shape: PodTemplate, mode: str) -> list[Finding]:
     """`mode`: of nodes that say none; "": no cards are held for us."""
     return [
         _version(found),
@@ -117,7 +117,7 @@ def _lacks(user: str, namespace: str, role: str, rule: Rule) -> Finding:
 # --- a namespace --------------------------------------------------------------------------------
 
 
-def _space(space: Space, shape: Shape) -> Iterator[Finding]:
+def _space(space: Space, shape: PodTemplate) -> Iterator[Finding]:
     if _is_missing(space):
         command = f"kubectl create namespace {space.name}"
         yield wrong("namespace", space.name, "there is none", "Create it", command)
@@ -145,7 +145,7 @@ def _is_missing(space: Space) -> bool:
     return trial is not None and trial.absent and f'namespaces "{space.name}"' in trial.words
 
 
-def _level(space: Space, shape: Shape) -> Iterator[Finding]:
+def _level(space: Space, shape: PodTemplate) -> Iterator[Finding]:
     if isinstance(space.namespace, Refusal):
         return
     level = space.namespace.metadata.labels.get(ENFORCE, "")
@@ -163,7 +163,7 @@ def _level(space: Space, shape: Shape) -> Iterator[Finding]:
         yield fine("namespace", space.name, words)
 
 
-def _needed(shape: Shape) -> tuple[str, str]:
+def _needed(shape: PodTemplate) -> tuple[str, str]:
     """The strictest level under which jobs run, and what would be refused by a stricter one."""
     places = {"custom": shape.custom, "snapshots": shape.snapshots, "data": shape.data}
     if of_node := [f"kubernetes.{name}" for name, place in places.items() if place.kind == "host"]:
@@ -186,7 +186,7 @@ def _quotas(space: Space) -> Iterator[Finding]:
             )
 
 
-def _limits(space: Space, shape: Shape) -> Iterator[Finding]:
+def _limits(space: Space, shape: PodTemplate) -> Iterator[Finding]:
     every = () if isinstance(space.limits, Refusal) else space.limits
     for range_ in every:
         name = f"limit range {range_.metadata.name} of {space.name}"
@@ -224,7 +224,7 @@ def _refused(namespace: str, refused: Refusal) -> Finding:
 # --- the cluster as a whole ---------------------------------------------------------------------
 
 
-def _classes(found: Found, shape: Shape) -> Iterator[Finding]:
+def _classes(found: Found, shape: PodTemplate) -> Iterator[Finding]:
     if found.runtime_class and found.runtime_class.absent:
         yield wrong(
             "runtime",

@@ -14,7 +14,7 @@ from scheduler.clusters.kubernetes.client import KubernetesClient
 from scheduler.clusters.kubernetes.inspection.canaries import Canaries
 from scheduler.clusters.kubernetes.inspection.canary import all_of, canary, cards_seen
 from scheduler.clusters.kubernetes.inspection.found import Refusal
-from scheduler.clusters.kubernetes.manifests import Shape
+from scheduler.clusters.kubernetes.manifests import PodTemplate
 from scheduler.clusters.kubernetes.pods import SLOT, KubePod
 from scheduler.core.model import Node
 from scheduler.doctor.canaries import judged, left_over
@@ -24,7 +24,7 @@ from scheduler.doctor.findings import Finding
 @dataclass(frozen=True, slots=True)
 class Flights:
     server: KubernetesClient
-    shape: Shape
+    shape: PodTemplate
     nodes: Sequence[Node]
     seconds: float  # for those that go together
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from scheduler.clusters.kubernetes.inspection.found import Found, FoundNode, Refusal
-from scheduler.clusters.kubernetes.manifests import Shape
+from scheduler.clusters.kubernetes.manifests import PodTemplate
 from scheduler.clusters.kubernetes.pods import (
     DOMAIN,
     GPU_RESOURCE,
@@ -41,7 +41,7 @@ AHEAD_SECONDS = 5.0
 BEHIND_SECONDS = 60.0  # a kubelet is given up after 50, and says every 10 that it is there
 
 
-def examine(found: Found, shape: Shape, mode: str) -> list[Finding]:
+def examine(found: Found, shape: PodTemplate, mode: str) -> list[Finding]:
     """One line for all that are well, and one for each thing that is not. `mode`: of nodes that say
     none; "": no cards are held, so no mode means anything."""
     if isinstance(found.nodes, Refusal):
@@ -85,7 +85,7 @@ def _cards(node: FoundNode) -> Sequence[Gpu]:
 # --- one of them --------------------------------------------------------------------------------
 
 
-def _node(node: FoundNode, shape: Shape, default: str) -> Iterator[Finding]:
+def _node(node: FoundNode, shape: PodTemplate, default: str) -> Iterator[Finding]:
     where, name = _title(node), node.metadata.name
     if not answers(node):
         why = next((c.message for c in node.status.conditions if c.type == "Ready"), "")
@@ -115,7 +115,7 @@ def _has_cards(node: FoundNode) -> bool:
     )
 
 
-def _taints(node: FoundNode, shape: Shape) -> Iterator[Finding]:
+def _taints(node: FoundNode, shape: PodTemplate) -> Iterator[Finding]:
     heeded = ("NoExecute", "NoSchedule") if shape.binding == "affinity" else ("NoExecute",)
     for taint in node.spec.taints:
         known = taint.key in TOLERATED or taint.key.startswith(OF_THE_CLUSTER)

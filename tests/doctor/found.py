@@ -18,7 +18,7 @@ from scheduler.clusters.kubernetes.inspection.found import (
     Taint,
     Version,
 )
-from scheduler.clusters.kubernetes.manifests import Shape
+from scheduler.clusters.kubernetes.manifests import PodTemplate
 from scheduler.clusters.kubernetes.permissions import IN_CLUSTER, IN_NAMESPACE, Rule
 from scheduler.clusters.kubernetes.pods import GPUS, Meta, listed
 from scheduler.core.model import Gpu
@@ -26,7 +26,7 @@ from scheduler.doctor.findings import Finding, Level
 
 NOW = 1_000_000.0
 CARDS = (Gpu("GPU-1", 0, "a100", 81_920), Gpu("GPU-2", 1, "a100", 81_920))
-SHAPE = Shape("scheduler:7070", "jobs", "trainer:1", runtime_class="nvidia")
+SHAPE = PodTemplate("scheduler:7070", "jobs", "trainer:1", runtime_class="nvidia")
 
 
 def may(rules: Sequence[Rule]) -> dict[Rule, bool]:

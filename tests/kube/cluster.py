@@ -15,7 +15,7 @@ from typing import Any
 
 from scheduler.clusters.kubernetes.client import KubernetesClient
 from scheduler.clusters.kubernetes.cluster import KubernetesCluster
-from scheduler.clusters.kubernetes.manifests import Shape
+from scheduler.clusters.kubernetes.manifests import PodTemplate
 from scheduler.clusters.kubernetes.permissions import FOR_THE_LEASE, IN_CLUSTER, IN_NAMESPACE
 from scheduler.clusters.kubernetes.volumes import Place
 from scheduler.core.errors import Unavailable
@@ -39,7 +39,9 @@ class Made:
         self.told: list[Observed] = []
         self.cluster = KubernetesCluster(
             self.server,
-            Shape("scheduler:7070", namespace, "none:1", custom=Place.parse("host:/"), **shape),
+            PodTemplate(
+                "scheduler:7070", namespace, "none:1", custom=Place.parse("host:/"), **shape
+            ),
             settings.pop("clock", time.time),
             **{"list_every_seconds": 10.0, **settings},
         )

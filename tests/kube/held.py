@@ -17,7 +17,7 @@ from scheduler.clusters.kubernetes.holders.cluster import HoldingCluster
 from scheduler.clusters.kubernetes.holders.holder import HolderTemplate
 from scheduler.clusters.kubernetes.holders.holders import Holders, HolderTimeouts
 from scheduler.clusters.kubernetes.holders.requests import HolderRequests
-from scheduler.clusters.kubernetes.manifests import Shape
+from scheduler.clusters.kubernetes.manifests import PodTemplate
 from scheduler.core.errors import Unavailable
 from scheduler.core.model import Gpu, JobId, JobSpec, Launch, Observed, Pod, Remove, Share
 from scheduler.gpus.usage import Card, Report
@@ -88,7 +88,7 @@ class Port:
         image: str = "none:1",
         request_seconds: float = 5.0,
     ) -> None:
-        shape = Shape(
+        shape = PodTemplate(
             "scheduler:7070",
             namespace,
             image,

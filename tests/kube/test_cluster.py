@@ -17,7 +17,7 @@ import structlog
 from scheduler.clusters.kubernetes import pods
 from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
 from scheduler.clusters.kubernetes.cluster import LaunchTimeouts
-from scheduler.clusters.kubernetes.manifests import Shape, manifests
+from scheduler.clusters.kubernetes.manifests import PodTemplate, manifests
 from scheduler.clusters.kubernetes.pods import KubePod
 from scheduler.clusters.kubernetes.requests import Runs
 from scheduler.core.errors import ConfigError, Unavailable
@@ -39,7 +39,7 @@ from tests.kube.processes import free_port
 from tests.support import eventually
 
 NAMESPACE = "ports"
-SHAPE = Shape("scheduler:7070", NAMESPACE, "none:1")
+SHAPE = PodTemplate("scheduler:7070", NAMESPACE, "none:1")
 
 
 @pytest.fixture

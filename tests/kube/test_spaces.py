@@ -12,7 +12,7 @@ import pytest
 
 from scheduler.clusters.kubernetes.client import KubernetesClient
 from scheduler.clusters.kubernetes.cluster import KubernetesCluster
-from scheduler.clusters.kubernetes.manifests import Shape
+from scheduler.clusters.kubernetes.manifests import PodTemplate
 from scheduler.clusters.kubernetes.namespaces import Namespaces
 from scheduler.clusters.kubernetes.permissions import IN_NAMESPACE
 from scheduler.core.errors import Unavailable
@@ -61,7 +61,10 @@ class Told:
 @pytest.fixture
 def spaces(kubeconfig: Path, namespace: str, own: str, kubelet: Kubelet) -> Iterator[Namespaces]:
     def of(name: str) -> KubernetesCluster:
-        server, shape = KubernetesClient(kubeconfig, 5.0), Shape("scheduler:7070", name, "none:1")
+        server, shape = (
+            KubernetesClient(kubeconfig, 5.0),
+            PodTemplate("scheduler:7070", name, "none:1"),
+        )
         return KubernetesCluster(server, shape, time.time, list_every_seconds=10.0)
 
     made = Namespaces(of(namespace), {"ada": of(own)})

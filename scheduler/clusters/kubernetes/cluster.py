@@ -22,7 +22,7 @@ import structlog
 from scheduler.clusters.kubernetes import pods
 from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
 from scheduler.clusters.kubernetes.logs import Logs
-from scheduler.clusters.kubernetes.manifests import Shape, manifests, ranks
+from scheduler.clusters.kubernetes.manifests import PodTemplate, manifests, ranks
 from scheduler.clusters.kubernetes.observation import ClusterState
 from scheduler.clusters.kubernetes.pods import KubeNode, KubeObject, KubePod, Meta
 from scheduler.clusters.kubernetes.requests import INVALID, Runs
@@ -83,7 +83,7 @@ class KubernetesCluster:
     def __init__(
         self,
         server: KubernetesClient,
-        shape: Shape,
+        shape: PodTemplate,
         clock: Callable[[], Time],
         *,
         patience: LaunchTimeouts | None = None,

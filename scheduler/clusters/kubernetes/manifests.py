@@ -33,7 +33,7 @@ UNREACHABLE_SECONDS = 120  # a node may be silent for so long before its pods ar
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class PodTemplate:
     """What is the same for all pods of this cluster."""
 
     server: str  # where a training reports to
@@ -61,7 +61,7 @@ class Shape:
     )  # of today; none: nobody is given it
 
 
-def manifests(launch: Launch, nodes: Sequence[Node], shape: Shape) -> list[Manifest]:
+def manifests(launch: Launch, nodes: Sequence[Node], shape: PodTemplate) -> list[Manifest]:
     """In the order in which they are to be created, the owner first. Raises Impossible."""
     key = launch.job_id, launch.attempt
     parts = ranks(launch)
@@ -109,7 +109,9 @@ def spec_hash(launch: Launch) -> str:
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def told(launch: Launch, nodes: Sequence[Node], shape: Shape, rank: int = 0) -> dict[str, str]:
+def told(
+    launch: Launch, nodes: Sequence[Node], shape: PodTemplate, rank: int = 0
+) -> dict[str, str]:
     """The environment of this rank's training, the token in it."""
     part = ranks(launch)[rank]
     key = launch.job_id, launch.attempt
@@ -139,7 +141,7 @@ def told(launch: Launch, nodes: Sequence[Node], shape: Shape, rank: int = 0) -> 
     }
 
 
-def notes(spec: JobSpec, shape: Shape) -> list[str]:
+def notes(spec: JobSpec, shape: PodTemplate) -> list[str]:
     """What a person should know whose job runs here: a line each."""
     said = []
     if not (spec.snapshots_dir or shape.snapshots.kind):
@@ -175,7 +177,7 @@ def _secret(launch: Launch, key: RunKey) -> Manifest:
     }
 
 
-def _library(launch: Launch, shape: Shape) -> Manifest:
+def _library(launch: Launch, shape: PodTemplate) -> Manifest:
     """Without the labels by which a run's owner is known."""
     meta = _meta(launch, library_name((launch.job_id, launch.attempt)))
     meta["labels"] = {pods.MANAGED_BY: pods.OURS}
@@ -183,7 +185,7 @@ def _library(launch: Launch, shape: Shape) -> Manifest:
     return {**made, "data": dict(shape.library)}
 
 
-def _renewed(launch: Launch, shape: Shape) -> bool:
+def _renewed(launch: Launch, shape: PodTemplate) -> bool:
     """Only where the library of today is heard however it speaks."""
     return launch.renew_library and bool(shape.library and shape.http)
 
@@ -227,7 +229,7 @@ def _meta(launch: Launch, name: str) -> Manifest:
 
 
 def _pod(
-    launch: Launch, rank: int, part: tuple[Share, ...], nodes: Sequence[Node], shape: Shape
+    launch: Launch, rank: int, part: tuple[Share, ...], nodes: Sequence[Node], shape: PodTemplate
 ) -> Manifest:
     sources, mounts = _volumes(launch, part, shape)
     spec: Manifest = {
@@ -266,12 +268,12 @@ def _pod(
     }
 
 
-def _command(launch: Launch, shape: Shape) -> list[str]:
+def _command(launch: Launch, shape: PodTemplate) -> list[str]:
     words = command(launch.spec, PATHS)
     return library_renewal.command(words) if _renewed(launch, shape) else words
 
 
-def _whose(user: User, shape: Shape) -> Manifest:
+def _whose(user: User, shape: PodTemplate) -> Manifest:
     """As whom it runs."""
     uid = shape.run_as_user if user.uid is None else user.uid
     group, *others = user.groups or (uid,)
@@ -285,7 +287,7 @@ def _whose(user: User, shape: Shape) -> Manifest:
     }
 
 
-def _pod_meta(launch: Launch, rank: int, part: tuple[Share, ...], shape: Shape) -> Manifest:
+def _pod_meta(launch: Launch, rank: int, part: tuple[Share, ...], shape: PodTemplate) -> Manifest:
     meta = _meta(launch, pods.pod_name((launch.job_id, launch.attempt), rank))
     meta["labels"] |= {pods.RANK: str(rank)}
     node, gpus = (part[0].node if part else ""), {s.gpu: s.memory_mib for s in part}
@@ -297,7 +299,7 @@ def _pod_meta(launch: Launch, rank: int, part: tuple[Share, ...], shape: Shape) 
     return meta
 
 
-def _bound(part: tuple[Share, ...], shape: Shape, claims: bool) -> Manifest:
+def _bound(part: tuple[Share, ...], shape: PodTemplate, claims: bool) -> Manifest:
     """What holds it on its node, and where it stands among the cluster's other pods. A volume that
     waits for its first consumer waits for the cluster's own scheduler to tell it of that."""
     spec: Manifest = {
@@ -335,7 +337,7 @@ def _one_of(nodes: Sequence[str]) -> Manifest:
     return {"affinity": {"nodeAffinity": node}}
 
 
-def _limits(part: tuple[Share, ...], shape: Shape) -> Manifest:
+def _limits(part: tuple[Share, ...], shape: PodTemplate) -> Manifest:
     requests, limits = {"cpu": shape.cpu}, {}
     if shape.memory:
         requests["memory"] = limits["memory"] = shape.memory
@@ -381,7 +383,7 @@ def _chosen(part: tuple[Share, ...]) -> bool:
     return bool(part) and not part[0].gpu.startswith(pods.SLOT)
 
 
-def _devices(part: tuple[Share, ...], shape: Shape) -> dict[str, str]:
+def _devices(part: tuple[Share, ...], shape: PodTemplate) -> dict[str, str]:
     """Always something, because images may ask for all. Where the kubelet chooses, it says."""
     if part and not _chosen(part):
         return {}
@@ -393,7 +395,7 @@ def _devices(part: tuple[Share, ...], shape: Shape) -> dict[str, str]:
 
 
 def _volumes(
-    launch: Launch, part: tuple[Share, ...], shape: Shape
+    launch: Launch, part: tuple[Share, ...], shape: PodTemplate
 ) -> tuple[list[Manifest], list[Manifest]]:
     """Its volumes, and where they are mounted."""
     sources, mounts = volumes(launch.spec, shape.custom, shape.snapshots, shape.data)

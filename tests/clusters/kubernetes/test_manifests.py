@@ -13,13 +13,19 @@ from hypothesis import strategies as st
 
 from scheduler.access.user_table import User
 from scheduler.clusters.kubernetes import pods
-from scheduler.clusters.kubernetes.manifests import Manifest, Shape, manifests, owned, spec_hash
+from scheduler.clusters.kubernetes.manifests import (
+    Manifest,
+    PodTemplate,
+    manifests,
+    owned,
+    spec_hash,
+)
 from scheduler.clusters.kubernetes.pods import KubePod
 from scheduler.clusters.kubernetes.volumes import Place
 from scheduler.core.errors import Impossible
 from scheduler.core.model import Gpu, JobId, JobSpec, Launch, Node, Share
 
-SHAPE = Shape("scheduler:7070", "jobs", "trainer:1")
+SHAPE = PodTemplate("scheduler:7070", "jobs", "trainer:1")
 LIBRARY = {"__init__.py": "", "kubeprofiler.py": "KubeProfiler = print\n"}
 NODES = (
     Node("n1", (Gpu("GPU-1", 0, "t4", 16_384), Gpu("GPU-2", 1, "t4", 16_384))),
@@ -40,7 +46,7 @@ SLOTS = (Share("n3", "slot-0", 16_000), Share("n3", "slot-1", 16_000))
 GANG = (Share("n1", "GPU-1", 9216), Share("n1", "GPU-2", 8000), Share("n2", "GPU-3", 9216))
 
 
-def of_kind(kind: str, launch: Launch = LAUNCH, shape: Shape = SHAPE) -> list[Manifest]:
+def of_kind(kind: str, launch: Launch = LAUNCH, shape: PodTemplate = SHAPE) -> list[Manifest]:
     return [made for made in manifests(launch, NODES, shape) if made["kind"] == kind]
 
 

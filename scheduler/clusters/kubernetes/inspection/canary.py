@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scheduler.clusters.kubernetes import pods
-from scheduler.clusters.kubernetes.manifests import Manifest, Shape, manifests
+from scheduler.clusters.kubernetes.manifests import Manifest, PodTemplate, manifests
 from scheduler.core.errors import Rejected
 from scheduler.core.fast_replace import replace
 from scheduler.core.model import JobId, JobSpec, Launch, Node, Share
@@ -23,7 +23,12 @@ BEYOND_SECONDS = 60  # after which the kubelet ends what nobody removed
 
 
 def canary(
-    node: Node | None, nodes: Sequence[Node], shape: Shape, name: str, visit: str, seconds: float
+    node: Node | None,
+    nodes: Sequence[Node],
+    shape: PodTemplate,
+    name: str,
+    visit: str,
+    seconds: float,
 ) -> Manifest:
     """On the first card of this node; anywhere and without any card if there is none."""
     card = node.gpus[0] if node and node.gpus else None

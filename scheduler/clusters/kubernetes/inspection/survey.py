@@ -23,7 +23,7 @@ from scheduler.clusters.kubernetes.inspection.found import (
     Space,
     Version,
 )
-from scheduler.clusters.kubernetes.manifests import Shape
+from scheduler.clusters.kubernetes.manifests import PodTemplate
 from scheduler.clusters.kubernetes.permissions import Rule
 from scheduler.clusters.kubernetes.pods import GPU_RESOURCE, MANAGED_BY, OURS, Meta, Struct
 from scheduler.core.errors import Impossible
@@ -97,7 +97,11 @@ class Look:
     service account's, or our own."""
 
     def __init__(
-        self, server: KubernetesClient, shape: Shape, clock: Callable[[], Time], account: str = ""
+        self,
+        server: KubernetesClient,
+        shape: PodTemplate,
+        clock: Callable[[], Time],
+        account: str = "",
     ) -> None:
         self._server, self._shape, self._clock = server, shape, clock
         self._user = ":".join(["system:serviceaccount", *account.split("/")]) if account else ""
