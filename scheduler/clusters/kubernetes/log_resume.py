@@ -27,7 +27,7 @@ _MOMENT = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d
 _MOMENT_MAX = len("2026-11-18T23:59:59.123456789+01:00 ")  # the space behind it as well
 
 
-class Place(msgspec.Struct, frozen=True):
+class LogPosition(msgspec.Struct, frozen=True):
     moment: str = ""  # as the kubelet writes it; none: before the first line
     size: Annotated[int, msgspec.Meta(ge=0)] = 0  # bytes that were kept before it
     gone: bool = False  # the node has put that line away: what is later than it is new
@@ -41,19 +41,19 @@ class Place(msgspec.Struct, frozen=True):
         return f"{since:%Y-%m-%dT%H:%M:%S}Z"
 
 
-def place_of(text: bytes) -> Place:
+def place_of(text: bytes) -> LogPosition:
     """As it was written down; before the first line if that is damaged."""
     try:
-        place = msgspec.json.decode(text, type=Place)
+        place = msgspec.json.decode(text, type=LogPosition)
     except msgspec.MsgspecError:
-        return Place()
-    return place if _time(place.moment.encode()) else Place()
+        return LogPosition()
+    return place if _time(place.moment.encode()) else LogPosition()
 
 
 class Seam:
     """For one answer of the server; `kept` is how many bytes of the log there are already."""
 
-    def __init__(self, place: Place, kept: int) -> None:
+    def __init__(self, place: LogPosition, kept: int) -> None:
         self._place, self._kept = place, kept
         self._moment, self._size = place.moment.encode(), place.size  # of the place by now
         self._time = _time(self._moment)
@@ -64,11 +64,11 @@ class Seam:
         self._within, self._ours = False, False  # a line, and whether it is the pod's
 
     @property
-    def place(self) -> Place:
+    def place(self) -> LogPosition:
         """To go on from when all has been kept that `new` returned."""
         if self._moment == self._place.moment.encode():
             return self._place
-        return Place(self._moment.decode(), self._size)
+        return LogPosition(self._moment.decode(), self._size)
 
     def new(self, sent: bytes) -> bytes:
         """What is to be kept of this piece."""

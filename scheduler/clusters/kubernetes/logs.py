@@ -26,7 +26,7 @@ import structlog
 from scheduler import run_logs
 from scheduler.clusters.kubernetes import pods
 from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
-from scheduler.clusters.kubernetes.log_resume import Place, Seam, place_of
+from scheduler.clusters.kubernetes.log_resume import LogPosition, Seam, place_of
 from scheduler.clusters.kubernetes.manifests import CONTAINER
 from scheduler.clusters.kubernetes.pods import KubePod
 
@@ -50,8 +50,8 @@ class _Log:
 
     kube: KubePod
     file: Path
-    place: Place
-    noted: Place
+    place: LogPosition
+    noted: LogPosition
     noted_at: float = 0.0
     due: float | None = None  # none: in the hands of a thread
     idle: int = 0  # answers in a row that brought nothing
@@ -249,7 +249,7 @@ class Logs:
                 else:
                     ended = True
             if ended and seam.missed:
-                after = Place(known.place.moment, kept + len(MISSED), gone=True)
+                after = LogPosition(known.place.moment, kept + len(MISSED), gone=True)
                 brought = self._keep(known, MISSED, after)
         finally:
             known.lost = known.heard and follow and not seam.met
@@ -265,7 +265,7 @@ class Logs:
         waited_for = self._crowded and not known.leaving and since > CATCH_UP_SECONDS
         return waited_for or (not seam.met and since > SEEK_SECONDS)
 
-    def _keep(self, known: _Log, words: bytes, place: Place) -> bool:
+    def _keep(self, known: _Log, words: bytes, place: LogPosition) -> bool:
         """Whether there was anything to keep. The place counts only when the words are written."""
         if self._ended:
             return False
@@ -300,11 +300,11 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _noted(path: Path) -> Place:
+def _noted(path: Path) -> LogPosition:
     try:
         return place_of(path.read_bytes())
     except OSError:
-        return Place()
+        return LogPosition()
 
 
 def _opened(path: Path) -> BinaryIO:

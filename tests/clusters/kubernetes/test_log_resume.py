@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.clusters.kubernetes.log_resume import Place, Seam, place_of
+from scheduler.clusters.kubernetes.log_resume import LogPosition, Seam, place_of
 from tests.clusters.cri import SECOND, Entry, moment, said, sent
 
 NOON = 1_780_000_000 * SECOND
 LINES = [Entry(NOON + n * SECOND, b"line %d" % n) for n in range(100)]
 
 
-def left_at(number: int) -> tuple[Place, bytes]:
+def left_at(number: int) -> tuple[LogPosition, bytes]:
     """When so many lines had been kept: the place, and what had been kept."""
-    seam = Seam(Place(), 0)
+    seam = Seam(LogPosition(), 0)
     kept = seam.new(sent(LINES[:number], ""))
     return seam.place, kept
 
@@ -26,7 +26,7 @@ def left_at(number: int) -> tuple[Place, bytes]:
 
 
 def test_what_is_kept_is_what_was_said_without_the_moments() -> None:
-    assert Seam(Place(), 0).new(sent(LINES, "")) == said(LINES)
+    assert Seam(LogPosition(), 0).new(sent(LINES, "")) == said(LINES)
 
 
 @pytest.mark.parametrize(
@@ -35,12 +35,12 @@ def test_what_is_kept_is_what_was_said_without_the_moments() -> None:
 )
 def test_whatever_a_line_has_is_kept(words: bytes) -> None:
     lines = [Entry(NOON, words), Entry(NOON, words)]
-    assert Seam(Place(), 0).new(sent(lines, "")) == said(lines)
+    assert Seam(LogPosition(), 0).new(sent(lines, "")) == said(lines)
 
 
 def test_a_line_without_an_end_is_kept_as_it_is() -> None:
     parts = [Entry(NOON, b"done"), Entry(NOON + 1, b"99%", partial=True)]
-    seam = Seam(Place(), 0)
+    seam = Seam(LogPosition(), 0)
     kept = seam.new(sent(parts, ""))
     assert kept == b"done\n99%"
     again = Seam(seam.place, len(kept))
@@ -51,7 +51,8 @@ def test_a_line_without_an_end_is_kept_as_it_is() -> None:
 @pytest.mark.parametrize("fraction", ["", ".1", ".123456789"])
 def test_a_moment_is_known_in_each_form(zone: str, fraction: str) -> None:
     assert (
-        Seam(Place(), 0).new(f"2026-11-18T10:00:00{fraction}{zone} hello\n".encode()) == b"hello\n"
+        Seam(LogPosition(), 0).new(f"2026-11-18T10:00:00{fraction}{zone} hello\n".encode())
+        == b"hello\n"
     )
 
 
@@ -68,7 +69,7 @@ def test_a_moment_is_known_in_each_form(zone: str, fraction: str) -> None:
 )
 def test_what_the_kubelet_itself_has_to_say_is_not_the_trainings(line: bytes) -> None:
     first, second = sent(LINES[:1], ""), sent(LINES[1:2], "")
-    assert Seam(Place(), 0).new(line + first + line + second) == said(LINES[:2])
+    assert Seam(LogPosition(), 0).new(line + first + line + second) == said(LINES[:2])
 
 
 NOT_FOUND = b'rpc error: code = NotFound desc = an error occurred: "6231cb124d50": not found'
@@ -76,21 +77,21 @@ NOT_FOUND = b'rpc error: code = NotFound desc = an error occurred: "6231cb124d50
 
 def test_the_kubelets_words_behind_a_line_without_an_end_are_not_kept() -> None:
     parts = [*LINES[:3], Entry(NOON + 9 * SECOND, b"the end", partial=True)]
-    assert Seam(Place(), 0).new(sent(parts, "") + NOT_FOUND) == said(parts)
-    seam = Seam(Place(), 0)
+    assert Seam(LogPosition(), 0).new(sent(parts, "") + NOT_FOUND) == said(parts)
+    seam = Seam(LogPosition(), 0)
     assert seam.new(sent(parts, "")) + seam.new(NOT_FOUND) == said(parts)
 
 
 def test_a_training_may_say_what_kubelets_say() -> None:
     lines = [Entry(NOON, NOT_FOUND, partial=True), Entry(NOON, NOT_FOUND), *LINES]
-    seam = Seam(Place(), 0)
+    seam = Seam(LogPosition(), 0)
     answer = sent(lines, "")
     assert seam.new(answer[:100]) + seam.new(answer[100:]) == said(lines)
 
 
 def test_lines_of_one_moment_are_not_taken_for_each_other() -> None:
     same = [Entry(NOON, b"same")] * 5
-    seam = Seam(Place(), 0)
+    seam = Seam(LogPosition(), 0)
     kept = seam.new(sent(same[:2], ""))
     assert Seam(seam.place, len(kept)).new(sent(same, seam.place.since())) == said(same[2:])
 
@@ -102,7 +103,7 @@ def test_the_rest_of_a_long_line_before_the_place_is_passed_over() -> None:
         Entry(NOON - SECOND, b"2026-11-18T10:00:00Z"),
         *LINES,
     ]
-    seam = Seam(Place(), 0)
+    seam = Seam(LogPosition(), 0)
     kept = seam.new(sent(parts[:3], ""))
     assert Seam(seam.place, len(kept)).new(sent(parts, seam.place.since())) == said(parts[3:])
 
@@ -112,13 +113,13 @@ def test_a_place_that_was_put_away_is_noticed_and_what_is_later_is_new() -> None
     seam = Seam(place, len(kept))
     assert seam.new(sent(LINES[50:], place.since())) == b""
     assert seam.missed
-    after = Place(place.moment, len(kept), gone=True)
+    after = LogPosition(place.moment, len(kept), gone=True)
     assert Seam(after, len(kept)).new(sent(LINES[50:], after.since())) == said(LINES[50:])
 
 
 def test_a_clock_that_is_set_back_ends_no_log() -> None:
     back = [Entry(line.at - 3600 * SECOND, line.words) for line in LINES]
-    seam = Seam(Place(), 0)
+    seam = Seam(LogPosition(), 0)
     kept = seam.new(sent([*LINES, *back[:50]], ""))
     again = Seam(seam.place, len(kept))
     assert again.new(sent([*LINES, *back], seam.place.since())) == said(back[50:])
@@ -127,7 +128,7 @@ def test_a_clock_that_is_set_back_ends_no_log() -> None:
 def test_a_place_is_not_given_up_for_lines_that_are_a_little_out_of_order() -> None:
     lines = [*LINES[:10], Entry(NOON + 11 * SECOND, b"early"), *LINES[10:]]
     place, kept = left_at(10)
-    place, kept = Place(moment(LINES[10].at), len(kept) + len(b"early\n")), kept + b"early\n"
+    place, kept = LogPosition(moment(LINES[10].at), len(kept) + len(b"early\n")), kept + b"early\n"
     seam = Seam(place, len(kept))
     assert seam.new(sent(lines, place.since())) == said(LINES[10:])
     assert seam.met
@@ -153,7 +154,7 @@ def test_an_answer_that_broke_off_before_its_place_says_nothing_about_it() -> No
     ],
 )
 def test_a_damaged_place_is_the_beginning(text: bytes) -> None:
-    assert place_of(text) == Place()
+    assert place_of(text) == LogPosition()
 
 
 def test_a_log_that_somebody_emptied_goes_on_with_the_moment_where_it_was() -> None:
@@ -184,7 +185,7 @@ def test_each_byte_is_kept_once_whatever_breaks(
     entries: list[Entry], breaks: int, chance: Random
 ) -> None:
     dice = Random(chance.getrandbits(64))
-    kept, noted = b"", Place()
+    kept, noted = b"", LogPosition()
     for grown in [*sorted(dice.choices(range(len(entries) + 1), k=breaks)), len(entries)]:
         seam, whole = Seam(noted, len(kept)), grown == len(entries)
         answer = sent(entries[:grown], noted.since())
