@@ -50,7 +50,7 @@ def place_of(text: bytes) -> LogPosition:
     return place if _time(place.moment.encode()) else LogPosition()
 
 
-class Seam:
+class LogResume:
     """For one answer of the server; `kept` is how many bytes of the log there are already."""
 
     def __init__(self, place: LogPosition, kept: int) -> None:

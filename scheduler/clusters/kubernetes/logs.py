@@ -26,7 +26,7 @@ import structlog
 from scheduler import run_logs
 from scheduler.clusters.kubernetes import pods
 from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
-from scheduler.clusters.kubernetes.log_resume import LogPosition, Seam, place_of
+from scheduler.clusters.kubernetes.log_resume import LogPosition, LogResume, place_of
 from scheduler.clusters.kubernetes.manifests import CONTAINER
 from scheduler.clusters.kubernetes.pods import KubePod
 
@@ -237,7 +237,7 @@ class Logs:
         query |= {"sinceTime": since} if (since := known.place.since()) else {}
         path = f"{self._pods}/{known.kube.metadata.name}/log"
         kept = _size(known.file)
-        seam, ended, brought = Seam(known.place, kept), False, False
+        seam, ended, brought = LogResume(known.place, kept), False, False
         known.asked_at = time.monotonic() if follow else None
         try:
             with self._server.stream(path, query, SILENT_SECONDS) as pieces:
@@ -257,7 +257,7 @@ class Logs:
         known.idle = 0 if brought else known.idle
         return ended and over and seam.met and not brought
 
-    def _leaves(self, known: _Log, seam: Seam) -> bool:
+    def _leaves(self, known: _Log, seam: LogResume) -> bool:
         """Whether a stream has to end: others wait for this thread, or it leads nowhere."""
         if known.asked_at is None:
             return False
