@@ -21,7 +21,7 @@ from scheduler.clusters.kubernetes.holders.holder import HolderTemplate
 from scheduler.clusters.kubernetes.holders.holders import Holders, HolderTimeouts
 from scheduler.clusters.kubernetes.manifests import PodTemplate, manifests, notes, told
 from scheduler.clusters.kubernetes.usage import ClusterWithUsage
-from scheduler.clusters.kubernetes.volumes import PATHS, Place
+from scheduler.clusters.kubernetes.volumes import PATHS, VolumeSource
 from scheduler.clusters.local.cluster import LocalCluster
 from scheduler.core.errors import ConfigError, Impossible
 from scheduler.core.model import GpuKey, JobId, JobSpec, Launch, Time
@@ -251,9 +251,9 @@ def _library(config: Config) -> library_renewal.Files:
     return library_renewal.files() if wanted else {}
 
 
-def _place(key: str, text: str) -> Place:
+def _place(key: str, text: str) -> VolumeSource:
     try:
-        return Place.parse(text)
+        return VolumeSource.parse(text)
     except ValueError as error:
         raise ConfigError(f"kubernetes.{key}: {error}") from error
 

@@ -22,7 +22,7 @@ from scheduler.clusters.kubernetes.inspection.found import (
 )
 from scheduler.clusters.kubernetes.permissions import IN_NAMESPACE, Rule
 from scheduler.clusters.kubernetes.pods import Meta
-from scheduler.clusters.kubernetes.volumes import Place
+from scheduler.clusters.kubernetes.volumes import VolumeSource
 from scheduler.doctor.cluster import ENFORCE, examine, unreachable
 from scheduler.doctor.findings import Level
 from tests.doctor.found import NOW, SHAPE, SPACE, WELL, bad, but, may
@@ -156,8 +156,12 @@ def test_each_trouble_is_one_line(found: Found, how: str, words: str, command: s
 
 
 SHAPES: list[tuple[dict[str, Any], str, str]] = [
-    ({"data": Place.parse("host:/srv")}, "baseline", "folders of nodes (kubernetes.data)"),
-    ({"custom": Place.parse("host:/home")}, "restricted", "folders of nodes (kubernetes.custom)"),
+    ({"data": VolumeSource.parse("host:/srv")}, "baseline", "folders of nodes (kubernetes.data)"),
+    (
+        {"custom": VolumeSource.parse("host:/home")},
+        "restricted",
+        "folders of nodes (kubernetes.custom)",
+    ),
     ({"inject": "volume"}, "baseline", "cards that are chosen by mounts"),
     ({"users": {"bo": User(uid=0, root=True)}}, "restricted", "jobs of bo, who runs as root"),
 ]
@@ -178,7 +182,7 @@ def test_a_level_that_refuses_what_the_settings_ask_for_is_told_once(
 
 
 def test_claims_and_small_settings_are_admitted_everywhere() -> None:
-    shape = replace(SHAPE, data=Place.parse("pvc:data"), users={"ada": User(uid=5)})
+    shape = replace(SHAPE, data=VolumeSource.parse("pvc:data"), users={"ada": User(uid=5)})
     assert bad(examine(space(namespace=level("restricted")), shape, "owned")) == []
 
 

@@ -17,7 +17,7 @@ from scheduler.clusters.kubernetes.client import KubernetesClient
 from scheduler.clusters.kubernetes.cluster import KubernetesCluster
 from scheduler.clusters.kubernetes.manifests import PodTemplate
 from scheduler.clusters.kubernetes.permissions import FOR_THE_LEASE, IN_CLUSTER, IN_NAMESPACE
-from scheduler.clusters.kubernetes.volumes import Place
+from scheduler.clusters.kubernetes.volumes import VolumeSource
 from scheduler.core.errors import Unavailable
 from scheduler.core.model import Event, JobId, JobSpec, Launch, Observed, Pod, Share
 from tests.kube.control import ControlPlane, Rule
@@ -40,7 +40,7 @@ class Made:
         self.cluster = KubernetesCluster(
             self.server,
             PodTemplate(
-                "scheduler:7070", namespace, "none:1", custom=Place.parse("host:/"), **shape
+                "scheduler:7070", namespace, "none:1", custom=VolumeSource.parse("host:/"), **shape
             ),
             settings.pop("clock", time.time),
             **{"list_every_seconds": 10.0, **settings},

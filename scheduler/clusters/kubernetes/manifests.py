@@ -19,7 +19,7 @@ from scheduler.access.user_table import User
 from scheduler.clusters import library_renewal
 from scheduler.clusters.environment import command, environment
 from scheduler.clusters.kubernetes import pods
-from scheduler.clusters.kubernetes.volumes import PATHS, Place, volumes
+from scheduler.clusters.kubernetes.volumes import PATHS, VolumeSource, volumes
 from scheduler.core.images import has
 from scheduler.core.model import JobSpec, Launch, Node, RunKey, Share
 
@@ -52,9 +52,9 @@ class PodTemplate:
     shm_mib: int = 8192
     grace_seconds: int = 30
     heartbeat_seconds: int = 30
-    custom: Place = field(default_factory=Place)
-    snapshots: Place = field(default_factory=Place)
-    data: Place = field(default_factory=Place)
+    custom: VolumeSource = field(default_factory=VolumeSource)
+    snapshots: VolumeSource = field(default_factory=VolumeSource)
+    data: VolumeSource = field(default_factory=VolumeSource)
     http: str = ""  # where a training without gRPC reports to; empty: nowhere
     library: library_renewal.Files = field(
         default_factory=dict

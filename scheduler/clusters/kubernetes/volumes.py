@@ -14,7 +14,7 @@ PATHS = Paths()  # in the container
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class VolumeSource:
     """Where one of a job's folders comes from: a path of the node, a claim, or nowhere ("")."""
 
     kind: str = ""  # "host", "pvc"
@@ -22,7 +22,7 @@ class Place:
     root: str = "/"
 
     @classmethod
-    def parse(cls, text: str) -> Place:
+    def parse(cls, text: str) -> VolumeSource:
         kind, _, rest = text.partition(":")
         claim, slash, root = ("", "/", rest[1:]) if kind == "host" else rest.partition("/")
         whole = text.startswith("host:/") or (kind == "pvc" and claim)
@@ -32,7 +32,7 @@ class Place:
 
 
 def volumes(
-    spec: JobSpec, custom: Place, snapshots: Place, data: Place
+    spec: JobSpec, custom: VolumeSource, snapshots: VolumeSource, data: VolumeSource
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The volumes of a pod, and where they are mounted. Raises Impossible."""
     folders: dict[str, tuple[dict[str, Any], str]] = {
@@ -53,7 +53,7 @@ def volumes(
     return sources, mounts
 
 
-def _folder(asked: str, place: Place, wanted: str) -> tuple[dict[str, Any], str]:
+def _folder(asked: str, place: VolumeSource, wanted: str) -> tuple[dict[str, Any], str]:
     """A volume, and the path below it. What is wanted has to be below the place's root."""
     if not place.kind:
         raise Impossible(f"{asked} {wanted}: this cluster has no place for it")

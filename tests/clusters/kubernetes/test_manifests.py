@@ -21,7 +21,7 @@ from scheduler.clusters.kubernetes.manifests import (
     spec_hash,
 )
 from scheduler.clusters.kubernetes.pods import KubePod
-from scheduler.clusters.kubernetes.volumes import Place
+from scheduler.clusters.kubernetes.volumes import VolumeSource
 from scheduler.core.errors import Impossible
 from scheduler.core.model import Gpu, JobId, JobSpec, Launch, Node, Share
 
@@ -234,11 +234,11 @@ def test_it_is_held_on_the_node_that_was_decided() -> None:
 
 def test_a_claim_is_bound_by_the_clusters_own_scheduler_whatever_the_settings_say() -> None:
     """It may wait for its first consumer, of which nobody else would tell it."""
-    claim = Place.parse("pvc:data")
+    claim = VolumeSource.parse("pvc:data")
     bound = pod(binding="node_name", data=claim)["spec"]
     assert "nodeName" not in bound
     assert bound["affinity"] == pod()["spec"]["affinity"]
-    assert "nodeName" in pod(binding="node_name", data=Place.parse("host:/data"))["spec"]
+    assert "nodeName" in pod(binding="node_name", data=VolumeSource.parse("host:/data"))["spec"]
 
 
 def test_a_job_without_cards_runs_anywhere_and_sees_none() -> None:
@@ -313,7 +313,7 @@ def test_a_port_is_opened_on_all_nodes_or_on_its_own() -> None:
     assert container(launch)["ports"] == [{"containerPort": 3000, "hostPort": 33_000}]
 
 
-HOMES, SHARED = Place.parse("host:/home"), Place.parse("pvc:shared/users")
+HOMES, SHARED = VolumeSource.parse("host:/home"), VolumeSource.parse("pvc:shared/users")
 
 
 @pytest.mark.parametrize(
@@ -321,11 +321,11 @@ HOMES, SHARED = Place.parse("host:/home"), Place.parse("pvc:shared/users")
     [
         (HOMES, "/home/ada/x", {"hostPath": {"path": "/home/ada/x", "type": "Directory"}}, None),
         (SHARED, "/users/ada", {"persistentVolumeClaim": {"claimName": "shared"}}, "users/ada"),
-        (Place.parse("pvc:own"), "/", {"persistentVolumeClaim": {"claimName": "own"}}, None),
+        (VolumeSource.parse("pvc:own"), "/", {"persistentVolumeClaim": {"claimName": "own"}}, None),
     ],
 )
 def test_a_folder_comes_from_a_node_or_a_claim(
-    place: Place, wanted: str, volume: dict[str, Any], below: str | None
+    place: VolumeSource, wanted: str, volume: dict[str, Any], below: str | None
 ) -> None:
     launch = of_job(custom_dir=wanted)
     (source,) = (v for v in pod(launch, custom=place)["spec"]["volumes"] if v["name"] == "custom")
@@ -348,4 +348,4 @@ def test_a_cluster_without_a_place_has_none() -> None:
 @pytest.mark.parametrize("text", ["/home", "host:home", "pvc:", "pvc:/x", "nfs:/x", "host:/a/../b"])
 def test_a_place_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not host:/PATH"):
-        Place.parse(text)
+        VolumeSource.parse(text)

@@ -8,7 +8,7 @@ from typing import Any
 
 from scheduler.clusters.kubernetes.inspection.canary import CANARY, canary, known
 from scheduler.clusters.kubernetes.pods import JOB
-from scheduler.clusters.kubernetes.volumes import Place
+from scheduler.clusters.kubernetes.volumes import VolumeSource
 from scheduler.core.model import Gpu, Node
 from tests.doctor.found import CARDS, SHAPE, node
 
@@ -40,7 +40,9 @@ def test_a_canary_asks_for_its_card_in_the_way_of_the_settings() -> None:
 
 
 def test_a_canary_has_the_folders_that_a_job_would_have() -> None:
-    spec = made(None, custom=Place.parse("host:/home"), data=Place.parse("pvc:d"))["spec"]
+    spec = made(None, custom=VolumeSource.parse("host:/home"), data=VolumeSource.parse("pvc:d"))[
+        "spec"
+    ]
     assert {"custom", "data"} < {each["name"] for each in spec["volumes"]}
 
 
