@@ -17,7 +17,7 @@ from scheduler.clusters.kubernetes.inspection.found import (
     Quota,
     QuotaStatus,
     Refusal,
-    Status,
+    RefusalStatus,
     Version,
 )
 from scheduler.clusters.kubernetes.permissions import IN_NAMESPACE, Rule
@@ -96,7 +96,7 @@ TABLE: list[tuple[Found, str, str, str]] = [
         "kubectl create namespace jobs",
     ),
     (
-        space(namespace=KubeNamespace(Meta(name="jobs"), Status("Terminating"))),
+        space(namespace=KubeNamespace(Meta(name="jobs"), RefusalStatus("Terminating"))),
         "wrong",
         "it is being deleted",
         "",

@@ -46,13 +46,13 @@ class Version(Struct, frozen=True):
     minor: str  # in some clouds with a plus behind it
 
 
-class Status(Struct, frozen=True):
+class RefusalStatus(Struct, frozen=True):
     phase: str = ""
 
 
 class KubeNamespace(Struct, frozen=True):
     metadata: Meta
-    status: Status = Status()
+    status: RefusalStatus = RefusalStatus()
 
 
 class QuotaSpec(Struct, frozen=True):
