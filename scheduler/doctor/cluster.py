@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 
-from scheduler.clusters.kubernetes.inspection.found import Found, May, Refusal, Space
+from scheduler.clusters.kubernetes.inspection.found import May, Refusal, Space, Survey
 from scheduler.clusters.kubernetes.manifests import PodTemplate
 from scheduler.clusters.kubernetes.permissions import Rule
 from scheduler.clusters.kubernetes.pods import GPU_RESOURCE
@@ -22,7 +22,7 @@ LEVELS = ("privileged", "baseline", "restricted")  # of security, each admits le
 ENFORCE = "pod-security.kubernetes.io/enforce"
 
 
-def examine(found: Found, shape: PodTemplate, mode: str) -> list[Finding]:
+def examine(found: Survey, shape: PodTemplate, mode: str) -> list[Finding]:
     """`mode`: of nodes that say none; "": no cards are held for us."""
     return [
         _version(found),
@@ -44,7 +44,7 @@ def unreachable(url: str, words: str, code: int) -> Finding:
     return wrong("server", url, words, advice)
 
 
-def _version(found: Found) -> Finding:
+def _version(found: Survey) -> Finding:
     version = found.version
     if isinstance(version, Refusal):
         return wrong("server", found.url, version.words, "Is this the address of an API server?")
@@ -59,7 +59,7 @@ def _version(found: Found) -> Finding:
     return fine("server", found.url, told)
 
 
-def _clock(found: Found) -> Iterator[Finding]:
+def _clock(found: Survey) -> Iterator[Finding]:
     if found.server_at is None:
         return
     skew = found.at - found.server_at - 0.5  # it tells whole seconds
@@ -74,7 +74,7 @@ def _clock(found: Found) -> Iterator[Finding]:
 # --- permissions --------------------------------------------------------------------------------
 
 
-def _permissions(found: Found) -> Iterator[Finding]:
+def _permissions(found: Survey) -> Iterator[Finding]:
     count, lacking = 0, False
     for namespace, may in found.may.items():
         if isinstance(may, Refusal):
@@ -224,7 +224,7 @@ def _refused(namespace: str, refused: Refusal) -> Finding:
 # --- the cluster as a whole ---------------------------------------------------------------------
 
 
-def _classes(found: Found, shape: PodTemplate) -> Iterator[Finding]:
+def _classes(found: Survey, shape: PodTemplate) -> Iterator[Finding]:
     if found.runtime_class and found.runtime_class.absent:
         yield wrong(
             "runtime",
@@ -244,7 +244,7 @@ def _classes(found: Found, shape: PodTemplate) -> Iterator[Finding]:
         yield wrong("priority", f"PriorityClass {name}", "there is none", advice, command)
 
 
-def _unseen(found: Found) -> Iterator[Finding]:
+def _unseen(found: Survey) -> Iterator[Finding]:
     parts: list[tuple[str, object]] = [
         ("nodes", found.nodes),
         ("the nodes' leases", found.renewed),

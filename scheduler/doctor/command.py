@@ -33,7 +33,7 @@ from scheduler.doctor.nodes import EXCLUSIVE, MIXED, MODE
 
 if TYPE_CHECKING:  # its client is big, and loaded only where it is used
     from scheduler.clusters.kubernetes.client import KubernetesClient
-    from scheduler.clusters.kubernetes.inspection.found import Found, FoundNode
+    from scheduler.clusters.kubernetes.inspection.found import FoundNode, Survey
 
 FINE, WRONG, WRONG_SETTINGS, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
 NAME = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
@@ -180,7 +180,7 @@ def needed(
     return rules
 
 
-def _fly(config: Config, server: KubernetesClient, found: Found) -> list[Finding]:
+def _fly(config: Config, server: KubernetesClient, found: Survey) -> list[Finding]:
     from scheduler.clusters.kubernetes.inspection.canary import known
     from scheduler.clusters.kubernetes.inspection.found import Refusal
     from scheduler.doctor.flights import Flights

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from scheduler.clusters.kubernetes.inspection.found import Found, FoundNode, Refusal
+from scheduler.clusters.kubernetes.inspection.found import FoundNode, Refusal, Survey
 from scheduler.clusters.kubernetes.manifests import PodTemplate
 from scheduler.clusters.kubernetes.pods import (
     DOMAIN,
@@ -41,7 +41,7 @@ AHEAD_SECONDS = 5.0
 BEHIND_SECONDS = 60.0  # a kubelet is given up after 50, and says every 10 that it is there
 
 
-def examine(found: Found, shape: PodTemplate, mode: str) -> list[Finding]:
+def examine(found: Survey, shape: PodTemplate, mode: str) -> list[Finding]:
     """One line for all that are well, and one for each thing that is not. `mode`: of nodes that say
     none; "": no cards are held, so no mode means anything."""
     if isinstance(found.nodes, Refusal):

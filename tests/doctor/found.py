@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from scheduler.clusters.kubernetes.inspection.found import (
-    Found,
     FoundNode,
     FoundSpec,
     FoundStatus,
     Heartbeat,
     KubeNamespace,
     Space,
+    Survey,
     Taint,
     Version,
 )
@@ -69,7 +69,7 @@ def node(
     )
 
 
-WELL = Found(
+WELL = Survey(
     url="https://api:6443",
     at=NOW,
     server_at=NOW,
@@ -85,7 +85,7 @@ WELL = Found(
 )
 
 
-def but(**changed: Any) -> Found:
+def but(**changed: Any) -> Survey:
     return replace(WELL, **changed)
 
 

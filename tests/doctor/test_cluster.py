@@ -9,7 +9,6 @@ import pytest
 
 from scheduler.access.user_table import User
 from scheduler.clusters.kubernetes.inspection.found import (
-    Found,
     KubeNamespace,
     Limit,
     LimitRange,
@@ -18,6 +17,7 @@ from scheduler.clusters.kubernetes.inspection.found import (
     QuotaStatus,
     Refusal,
     RefusalStatus,
+    Survey,
     Version,
 )
 from scheduler.clusters.kubernetes.permissions import IN_NAMESPACE, Rule
@@ -33,7 +33,7 @@ WATCH, DELETE, LOG = Rule("pods", ("watch",)), Rule("pods", ("delete",)), Rule("
 TOKENS = Rule("tokenreviews", ("create",), "authentication.k8s.io")
 
 
-def space(**changed: Any) -> Found:
+def space(**changed: Any) -> Survey:
     return but(spaces=(replace(SPACE, **changed),))
 
 
@@ -54,7 +54,7 @@ def test_of_a_cluster_of_which_all_is_well_nothing_else_is_said() -> None:
 
 
 LEVEL = f"kubectl label namespace jobs {ENFORCE}=privileged --overwrite"
-TABLE: list[tuple[Found, str, str, str]] = [
+TABLE: list[tuple[Survey, str, str, str]] = [
     (but(version=Version("v1.29.9", "1", "29")), "wrong", "v1.29.9. It must be 1.30 or newer", ""),
     (but(version=Version("v1.31.2+k3s1", "1", "31+")), "ok", "Kubernetes v1.31.2+k3s1", ""),
     (but(version=Version("v1.37.0", "1", "37")), "warning", "newer than all that was tested", ""),
@@ -142,7 +142,7 @@ TABLE: list[tuple[Found, str, str, str]] = [
 
 
 @pytest.mark.parametrize(("found", "how", "words", "command"), TABLE)
-def test_each_trouble_is_one_line(found: Found, how: str, words: str, command: str) -> None:
+def test_each_trouble_is_one_line(found: Survey, how: str, words: str, command: str) -> None:
     findings = examine(found, SHAPE, "owned")
     if how == "ok":
         assert bad(findings) == []

@@ -125,7 +125,7 @@ class Space:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Survey:
     """All of it. `at` is our time when the server was first asked, `server_at` its own."""
 
     url: str

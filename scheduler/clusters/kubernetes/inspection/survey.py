@@ -13,7 +13,6 @@ import msgspec
 from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
 from scheduler.clusters.kubernetes.inspection.canary import canary, known
 from scheduler.clusters.kubernetes.inspection.found import (
-    Found,
     FoundNode,
     KubeNamespace,
     LimitRange,
@@ -21,6 +20,7 @@ from scheduler.clusters.kubernetes.inspection.found import (
     Quota,
     Refusal,
     Space,
+    Survey,
     Version,
 )
 from scheduler.clusters.kubernetes.manifests import PodTemplate
@@ -112,7 +112,7 @@ class Look:
         self,
         namespaces: Sequence[str],
         rules: Callable[[Sequence[FoundNode]], Mapping[str, Sequence[Rule]]],
-    ) -> Found:
+    ) -> Survey:
         """`namespaces`: of jobs; `rules`: what these nodes ask for, by namespace, "" being the
         cluster.
         Raises ApiError if the server cannot be asked at all."""
@@ -122,7 +122,7 @@ class Look:
         renewed = self._renewed()  # at once: it is compared with the time
         nodes = self._list("/api/v1/nodes", FoundNode)
         there = () if isinstance(nodes, Refusal) else nodes
-        return Found(
+        return Survey(
             self._server.url,
             at,
             _date(headers.get("Date", "")),
