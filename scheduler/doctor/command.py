@@ -143,7 +143,7 @@ def _print(findings: Sequence[Finding], fix: bool, as_json: bool) -> None:
 def _of_kubernetes(config: Config, account: str, canary: bool) -> tuple[list[Finding], bool]:
     """The findings, and whether the API server could be asked."""
     from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
-    from scheduler.clusters.kubernetes.inspection.survey import Look
+    from scheduler.clusters.kubernetes.inspection.survey import Surveyor
     from scheduler.doctor import cluster
 
     wanted = config.kubernetes
@@ -151,7 +151,7 @@ def _of_kubernetes(config: Config, account: str, canary: bool) -> tuple[list[Fin
     server = KubernetesClient(wanted.kubeconfig, wanted.request_seconds)
     own = {user.namespace for user in config.users.values() if user.namespace}
     namespaces = sorted({wanted.namespace, *own})
-    look = Look(server, shape, time.time, account)
+    look = Surveyor(server, shape, time.time, account)
     try:
         found = look.found(namespaces, lambda nodes: needed(config, namespaces, nodes))
     except ApiError as error:

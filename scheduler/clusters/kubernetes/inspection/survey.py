@@ -92,7 +92,7 @@ class _Pod(Struct, frozen=True):
     spec: _Asks = _Asks()
 
 
-class Look:
+class Surveyor:
     """Whoever's eyes these are, `account` (NAMESPACE/NAME) is whose permissions are asked for: a
     service account's, or our own."""
 
