@@ -14,14 +14,14 @@ class _User(msgspec.Struct, frozen=True):
     username: str = ""
 
 
-class _Status(msgspec.Struct, frozen=True):
+class _TokenStatus(msgspec.Struct, frozen=True):
     authenticated: bool = False
     audiences: tuple[str, ...] = ()
     user: _User = _User()
 
 
 class _Review(msgspec.Struct, frozen=True):
-    status: _Status = _Status()
+    status: _TokenStatus = _TokenStatus()
 
 
 def review(server: KubernetesClient, audience: str, token: str) -> str | None:
