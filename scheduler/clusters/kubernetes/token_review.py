@@ -20,7 +20,7 @@ class _TokenStatus(msgspec.Struct, frozen=True):
     user: _User = _User()
 
 
-class _Review(msgspec.Struct, frozen=True):
+class _TokenReview(msgspec.Struct, frozen=True):
     status: _TokenStatus = _TokenStatus()
 
 
@@ -34,7 +34,7 @@ def review(server: KubernetesClient, audience: str, token: str) -> str | None:
     }
     try:
         answer = server.call("POST", REVIEWS, body=asked)
-        status = msgspec.json.decode(answer, type=_Review).status
+        status = msgspec.json.decode(answer, type=_TokenReview).status
     except (ApiError, msgspec.MsgspecError) as error:
         raise Unavailable(f"Kubernetes cannot tell whose token this is: {error}") from error
     # A server that knows nothing of audiences names none: then the token may be for anybody.
