@@ -58,7 +58,7 @@ class _Verdict(Struct, frozen=True):
     allowed: bool = False
 
 
-class _Review(Struct, frozen=True):
+class _AccessReview(Struct, frozen=True):
     status: _Verdict
 
 
@@ -184,7 +184,7 @@ class Surveyor:
         kind = "SubjectAccessReview" if self._user else "SelfSubjectAccessReview"
         body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
         answer = self._server.call("POST", f"{AUTHORIZATION}/{kind.lower()}s", body=body)
-        return msgspec.json.decode(answer, type=_Review).status.allowed
+        return msgspec.json.decode(answer, type=_AccessReview).status.allowed
 
     def _own_name(self) -> str:
         """Servers before 1.28 do not tell."""
