@@ -41,7 +41,7 @@ class _Spec(Struct, frozen=True):
     lease_transitions: int | None = None
 
 
-class _Seen(Struct, frozen=True):
+class _LeaseRecord(Struct, frozen=True):
     metadata: Meta = Meta()
     spec: _Spec = _Spec()
 
@@ -62,7 +62,7 @@ class Lease:
         self._server, self._holder, self._seconds, self._clock = server, holder, seconds, clock
         self._namespace = namespace
         self._path = f"/apis/{GROUP}/v1/namespaces/{namespace}/leases"
-        self._ours: _Seen | None = None  # as it was when we wrote it last
+        self._ours: _LeaseRecord | None = None  # as it was when we wrote it last
         self._acquired = ""  # when that was, once it was ours
         self._other: tuple[_Spec, float] | None = None  # somebody else's, and since when it is so
         self._until = 0.0  # we rely on it
@@ -170,15 +170,17 @@ class Lease:
 
     # -- requests --------------------------------------------------------------------------------
 
-    def _found(self) -> _Seen | None:
+    def _found(self) -> _LeaseRecord | None:
         try:
-            return msgspec.json.decode(self._server.call("GET", f"{self._path}/{NAME}"), type=_Seen)
+            return msgspec.json.decode(
+                self._server.call("GET", f"{self._path}/{NAME}"), type=_LeaseRecord
+            )
         except ApiError as error:
             if error.code == 404:
                 return None
             raise
 
-    def _write(self, there: _Seen | None, holder: str | None) -> _Seen:
+    def _write(self, there: _LeaseRecord | None, holder: str | None) -> _LeaseRecord:
         """Refused if it is no more as it was."""
         now = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         before = there.spec if there else _Spec()
@@ -195,7 +197,7 @@ class Lease:
             metadata["resourceVersion"] = there.metadata.resource_version
         body = {"apiVersion": f"{GROUP}/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
         method, path = ("PUT", f"{self._path}/{NAME}") if there else ("POST", self._path)
-        return msgspec.json.decode(self._server.call(method, path, body=body), type=_Seen)
+        return msgspec.json.decode(self._server.call(method, path, body=body), type=_LeaseRecord)
 
 
 def _moment() -> float:
