@@ -41,7 +41,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0.0)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
-class _Said(msgspec.Struct):
+class _RunnerReport(msgspec.Struct):
     """One epoch as the client library writes it down."""
 
     epoch: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
@@ -119,7 +119,9 @@ class LocalRun:
             return ()
         try:
             with (self.folder / runner.LAST_WORDS).open("rb") as file:
-                said = msgspec.json.decode(file.read(WORDS_BYTES_MAX) or b"[]", type=list[_Said])
+                said = msgspec.json.decode(
+                    file.read(WORDS_BYTES_MAX) or b"[]", type=list[_RunnerReport]
+                )
         except (OSError, msgspec.MsgspecError):
             return ()
         return tuple(Profile(*self.key, **msgspec.structs.asdict(epoch)) for epoch in said)
