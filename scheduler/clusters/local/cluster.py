@@ -55,7 +55,7 @@ BUSY_SECONDS = 0.2
 _RUN_FOLDER = re.compile(r"[0-9a-fA-F-]{36}-[1-9][0-9]*", re.ASCII)
 
 
-class Agent(Protocol):
+class GpuReporter(Protocol):
     """Who looks at the cards of this machine."""
 
     @property
@@ -92,7 +92,7 @@ class LocalCluster:
         observe_every_seconds: float = 5.0,
         heartbeat_seconds: int = 30,
         name: str | None = None,
-        agent: Agent | None = None,
+        agent: GpuReporter | None = None,
         strangers_mib: int = 0,
         http: str = "",
         library: Path | None = None,
