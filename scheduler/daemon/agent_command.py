@@ -20,7 +20,7 @@ from scheduler.core.errors import ConfigError
 from scheduler.daemon import log
 from scheduler.daemon.config import Log
 from scheduler.gpus.usage import Report
-from scheduler.gpus.watcher import Agent
+from scheduler.gpus.watcher import GpuWatcher
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 
 CALL_SECONDS = 10.0
@@ -79,7 +79,7 @@ def command(server: str, node: str, ca: Path | None, every_seconds: float, log_l
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    agent = Agent(node, time.time, every_seconds)
+    agent = GpuWatcher(node, time.time, every_seconds)
     with _channel(server, ca) as channel:
         agent.start(lambda _: news.set())
         report(agent, pb_grpc.AgentsStub(channel), every_seconds, news, stopping)
@@ -87,7 +87,7 @@ def command(server: str, node: str, ca: Path | None, every_seconds: float, log_l
 
 
 def report(
-    agent: Agent,
+    agent: GpuWatcher,
     stub: pb_grpc.AgentsStub,
     every_seconds: float,
     news: threading.Event,

@@ -27,7 +27,7 @@ from scheduler.core.errors import ConfigError, Impossible
 from scheduler.core.model import GpuKey, JobId, JobSpec, Launch, Time
 from scheduler.daemon.config import Config
 from scheduler.gpus.usage import Usage
-from scheduler.gpus.watcher import Agent, parse_gpus
+from scheduler.gpus.watcher import GpuWatcher, parse_gpus
 
 if TYPE_CHECKING:  # its client is big, and loaded only where it is used
     from scheduler.clusters.kubernetes.cluster import KubernetesCluster
@@ -113,7 +113,7 @@ def host(config: Config, clock: Callable[[], Time], address: str) -> ThisMachine
     """`address` is where the daemon listens."""
     if config.cluster == "kubernetes":
         return _pods(config, clock)
-    agent = None if config.gpus else Agent("", clock, config.local.observe_every_seconds)
+    agent = None if config.gpus else GpuWatcher("", clock, config.local.observe_every_seconds)
     cluster = LocalCluster(
         config.state_dir,
         parse_gpus(config.gpus) if agent is None else agent.gpus,

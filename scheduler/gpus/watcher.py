@@ -28,7 +28,7 @@ _POD = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 log = structlog.get_logger("scheduler.gpus.watcher")
 
 
-class Agent:
+class GpuWatcher:
     """Looks at the cards of this machine in threads of its own: a driver may hang, and nobody else
     shall wait for it."""
 

@@ -14,7 +14,7 @@ import pytest
 from scheduler.core.errors import ConfigError
 from scheduler.core.model import Gpu
 from scheduler.gpus.usage import LIBRARY, WATCHDOG, Process, Report
-from scheduler.gpus.watcher import Agent, among_all_pids, parse_gpus, pod_of
+from scheduler.gpus.watcher import GpuWatcher, among_all_pids, parse_gpus, pod_of
 from tests.nvml.machine import Machine
 from tests.support import eventually
 
@@ -53,9 +53,9 @@ def test_a_card_without_room_is_refused() -> None:
 
 
 @contextmanager
-def watching(every_seconds: float = 0.02) -> Iterator[tuple[Agent, list[Report]]]:
+def watching(every_seconds: float = 0.02) -> Iterator[tuple[GpuWatcher, list[Report]]]:
     told: list[Report] = []
-    agent = Agent("n1", time.time, every_seconds)
+    agent = GpuWatcher("n1", time.time, every_seconds)
     agent.start(told.append)
     try:
         yield agent, told
@@ -73,7 +73,7 @@ def somebody() -> Iterator[int]:
 
 def test_a_machine_without_a_driver_has_no_cards(nvml: Machine) -> None:
     nvml.unload()
-    report = Agent("n1", lambda: 7.0).report
+    report = GpuWatcher("n1", lambda: 7.0).report
     assert report == Report("n1", 7.0, (), LIBRARY)
 
 
@@ -82,7 +82,7 @@ def test_a_process_is_told_with_its_name_and_memory(nvml: Machine) -> None:
     with somebody() as pid:
         nvml.process(0, pid, 3000)
         nvml.process(0, 999_999_999, 500)
-        report = Agent("n1", time.time).report
+        report = GpuWatcher("n1", time.time).report
     (card,) = report.cards
     seen, ghost = card.processes
     assert (seen.pid, seen.memory_mib, seen.pod) == (pid, 3000, "")
@@ -94,7 +94,7 @@ def test_a_process_is_told_with_its_name_and_memory(nvml: Machine) -> None:
 def test_who_sees_no_process_keeps_nobody_to_its_memory(nvml: Machine) -> None:
     nvml.gpu("GPU-a")
     nvml.process(0, 999_999_999, 500)  # of a machine whose processes this container does not see
-    assert Agent("n1", time.time).report.keeps == LIBRARY
+    assert GpuWatcher("n1", time.time).report.keeps == LIBRARY
 
 
 APART = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc")
@@ -156,7 +156,7 @@ def test_while_the_driver_hangs_nobody_waits_for_it(nvml: Machine) -> None:
 def test_a_driver_that_hangs_for_long_is_a_fault_of_its_cards(nvml: Machine) -> None:
     nvml.gpu("GPU-a")
     now = 1000.0
-    agent = Agent("n1", lambda: now)
+    agent = GpuWatcher("n1", lambda: now)
     now += 60.0
     assert [gpu.fault for gpu in agent.gpus] == [""]
     now += 1.0
