@@ -14,7 +14,7 @@ from scheduler.api.grpc_server import token_of
 from scheduler.core.admission import shown
 from scheduler.core.errors import Forbidden, Rejected
 from scheduler.core.model import Gpu, Time
-from scheduler.gpus.usage import DRIVER, LIBRARY, WATCHDOG, Card, Process, Report
+from scheduler.gpus.usage import DRIVER, LIBRARY, WATCHDOG, Card, GpuReport, Process
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 
@@ -31,16 +31,16 @@ class Reports:
         self.clock = clock
         self.told: Callable[[], None] = lambda: None  # called when a node is not as it was
         self._lock = threading.Lock()
-        self._newest: dict[str, Report] = {}  # by node
+        self._newest: dict[str, GpuReport] = {}  # by node
 
-    def enter(self, report: Report) -> None:
+    def enter(self, report: GpuReport) -> None:
         with self._lock:
             before = self._newest.get(report.node)
             self._newest[report.node] = report
         if before is None or before.cards != report.cards:
             self.told()
 
-    def newest(self) -> Sequence[Report]:
+    def newest(self) -> Sequence[GpuReport]:
         """Of nodes that are not silent."""
         since = self.clock() - SILENT_SECONDS
         with self._lock:
@@ -61,7 +61,7 @@ class Agents(pb_grpc.AgentsServicer):
         return pb.Ack()
 
 
-def read(message: pb.AgentReport, at: Time) -> Report:
+def read(message: pb.AgentReport, at: Time) -> GpuReport:
     """Raises Rejected at the first thing that cannot be."""
     node = message.node
     _require(0 < len(node) <= NAME_MAX, f"node: {shown(node)} is no name")
@@ -72,10 +72,10 @@ def read(message: pb.AgentReport, at: Time) -> Report:
     cards = tuple(map(_card, message.cards))
     uuids = {card.gpu.uuid for card in cards}
     _require(len(uuids) == len(cards), f"cards: {shown(node)} tells of one twice")
-    return Report(node, at, cards, message.keeps)
+    return GpuReport(node, at, cards, message.keeps)
 
 
-def written(report: Report) -> pb.AgentReport:
+def written(report: GpuReport) -> pb.AgentReport:
     return pb.AgentReport(
         node=report.node,
         keeps=report.keeps,

@@ -19,7 +19,7 @@ from scheduler.api.agents import written
 from scheduler.core.errors import ConfigError
 from scheduler.daemon import log
 from scheduler.daemon.config import Log
-from scheduler.gpus.usage import Report
+from scheduler.gpus.usage import GpuReport
 from scheduler.gpus.watcher import GpuWatcher
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 
@@ -107,7 +107,7 @@ def report(
         agent.stop()
 
 
-def _send(stub: pb_grpc.AgentsStub, newest: Report) -> str:
+def _send(stub: pb_grpc.AgentsStub, newest: GpuReport) -> str:
     """Why it could not be; empty: it was."""
     try:
         metadata = (("authorization", f"Bearer {_token()}"),)

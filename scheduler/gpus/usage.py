@@ -39,7 +39,7 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class GpuReport:
     """What an agent sees of its node, and what there keeps a run to its memory."""
 
     node: str
@@ -72,7 +72,7 @@ class Books:
 
     def enter(
         self,
-        reports: Iterable[Report],
+        reports: Iterable[GpuReport],
         run_of: Callable[[Process], RunKey | None],
         granted: Mapping[RunKey, Sequence[Share]],
     ) -> tuple[dict[GpuKey, Gpu], dict[RunKey, tuple[Share, ...]]]:

@@ -17,7 +17,7 @@ import structlog
 from scheduler.core.errors import ConfigError
 from scheduler.core.model import PRETENDED, Gpu, Time
 from scheduler.gpus.nvml import Nvml, Xids
-from scheduler.gpus.usage import LIBRARY, WATCHDOG, Card, Process, Report
+from scheduler.gpus.usage import LIBRARY, WATCHDOG, Card, GpuReport, Process
 
 SILENT_SECONDS = 60.0  # after that a driver hangs
 LEAVE_SECONDS = 1.0  # for a thread that may be waiting for a driver that hangs
@@ -38,17 +38,17 @@ class GpuWatcher:
         self._xids = Xids(self._nvml, self.look_again)
         self._due, self._stopped = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._watch, name="agent", daemon=True)
-        self._told: Callable[[Report], None] = lambda _: None
+        self._told: Callable[[GpuReport], None] = lambda _: None
         self._newest = self.look()  # replaced, never edited
 
-    def start(self, told: Callable[[Report], None]) -> None:
+    def start(self, told: Callable[[GpuReport], None]) -> None:
         """`told` hears each report that tells anything new."""
         self._told = told
         self._thread.start()
         self._xids.start()
 
     @property
-    def report(self) -> Report:
+    def report(self) -> GpuReport:
         """The newest."""
         newest = self._newest
         if self._clock() - newest.at <= SILENT_SECONDS:
@@ -70,11 +70,11 @@ class GpuWatcher:
         self._xids.stop()
         self._nvml.close()
 
-    def look(self) -> Report:
+    def look(self) -> GpuReport:
         at = self._clock()
         cards = tuple(map(_known, self._nvml.read()))
         keeps = WATCHDOG if cards and _sees(cards) else LIBRARY
-        return Report(self._node, at, cards, keeps)
+        return GpuReport(self._node, at, cards, keeps)
 
     def _watch(self) -> None:
         while not self._stopped.is_set():

@@ -15,7 +15,7 @@ from scheduler.api.agents import AGENT, SILENT_SECONDS, Agents, Reports, read, w
 from scheduler.api.grpc_server import GrpcServer
 from scheduler.core.errors import Rejected
 from scheduler.core.model import Gpu
-from scheduler.gpus.usage import WATCHDOG, Card, Process, Report
+from scheduler.gpus.usage import WATCHDOG, Card, GpuReport, Process
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 from tests.serving import SECRET, by, refused
@@ -26,7 +26,7 @@ CARD = Card(
     0.25,
     (Process(7, 3000, "0d1f2c3a-1111-4222-8333-444455556666", "python"), Process(8, 1000)),
 )
-REPORT = Report("n1", 1000.0, (CARD,), WATCHDOG)
+REPORT = GpuReport("n1", 1000.0, (CARD,), WATCHDOG)
 
 
 class Office:
@@ -48,7 +48,7 @@ class Office:
         self.channel = grpc.insecure_channel(f"127.0.0.1:{self.server.ports[0]}")
         self._stub = pb_grpc.AgentsStub(self.channel)
 
-    def report(self, report: Report, user: str = AGENT) -> None:
+    def report(self, report: GpuReport, user: str = AGENT) -> None:
         self._stub.ReportNode(written(report), metadata=by(user), timeout=10)
 
     def _tell(self) -> None:
@@ -69,12 +69,12 @@ def test_a_report_comes_through_as_it_was() -> None:
 
 def test_the_newest_report_of_each_node_counts(office: Office) -> None:
     office.report(REPORT)
-    office.report(Report("n2", 0.0, (), WATCHDOG))
+    office.report(GpuReport("n2", 0.0, (), WATCHDOG))
     office.now = 1005.0
-    office.report(Report("n1", 0.0, (), WATCHDOG))
+    office.report(GpuReport("n1", 0.0, (), WATCHDOG))
     assert set(office.reports.newest()) == {
-        Report("n1", 1005.0, (), WATCHDOG),
-        Report("n2", 1000.0, (), WATCHDOG),
+        GpuReport("n1", 1005.0, (), WATCHDOG),
+        GpuReport("n2", 1000.0, (), WATCHDOG),
     }
 
 
@@ -83,7 +83,7 @@ def test_what_is_as_it_was_is_no_news(office: Office) -> None:
     office.now = 1005.0
     office.report(REPORT)
     assert office.told == 1
-    office.report(Report("n1", 0.0, (), WATCHDOG))
+    office.report(GpuReport("n1", 0.0, (), WATCHDOG))
     assert office.told == 2
 
 

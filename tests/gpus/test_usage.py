@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler.core.model import Gpu, JobId, RunKey, Share
-from scheduler.gpus.usage import WATCHDOG, Books, Card, Process, Report, strangers
+from scheduler.gpus.usage import WATCHDOG, Books, Card, GpuReport, Process, strangers
 
 GPU = Gpu("GPU-a", 0, "t4", 16384, 512)
 KEY = ("n1", "GPU-a")
@@ -18,9 +18,9 @@ def run_of(process: Process) -> RunKey | None:
     return OWNERS.get(process.pid)
 
 
-def report(at: float, *processes: Process, used: int | None = None) -> Report:
+def report(at: float, *processes: Process, used: int | None = None) -> GpuReport:
     mib = sum(process.memory_mib for process in processes) if used is None else used
-    return Report("n1", at, (Card(GPU, mib, 0.5, processes),), WATCHDOG)
+    return GpuReport("n1", at, (Card(GPU, mib, 0.5, processes),), WATCHDOG)
 
 
 def mine(pid: int, mib: int) -> Process:

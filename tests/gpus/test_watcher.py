@@ -13,7 +13,7 @@ import pytest
 
 from scheduler.core.errors import ConfigError
 from scheduler.core.model import Gpu
-from scheduler.gpus.usage import LIBRARY, WATCHDOG, Process, Report
+from scheduler.gpus.usage import LIBRARY, WATCHDOG, GpuReport, Process
 from scheduler.gpus.watcher import GpuWatcher, among_all_pids, parse_gpus, pod_of
 from tests.nvml.machine import Machine
 from tests.support import eventually
@@ -53,8 +53,8 @@ def test_a_card_without_room_is_refused() -> None:
 
 
 @contextmanager
-def watching(every_seconds: float = 0.02) -> Iterator[tuple[GpuWatcher, list[Report]]]:
-    told: list[Report] = []
+def watching(every_seconds: float = 0.02) -> Iterator[tuple[GpuWatcher, list[GpuReport]]]:
+    told: list[GpuReport] = []
     agent = GpuWatcher("n1", time.time, every_seconds)
     agent.start(told.append)
     try:
@@ -74,7 +74,7 @@ def somebody() -> Iterator[int]:
 def test_a_machine_without_a_driver_has_no_cards(nvml: Machine) -> None:
     nvml.unload()
     report = GpuWatcher("n1", lambda: 7.0).report
-    assert report == Report("n1", 7.0, (), LIBRARY)
+    assert report == GpuReport("n1", 7.0, (), LIBRARY)
 
 
 def test_a_process_is_told_with_its_name_and_memory(nvml: Machine) -> None:

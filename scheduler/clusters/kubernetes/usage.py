@@ -25,7 +25,7 @@ from scheduler.core.model import (
     Share,
 )
 from scheduler.core.ports import Put
-from scheduler.gpus.usage import Books, Process, Report, Usage
+from scheduler.gpus.usage import Books, GpuReport, Process, Usage
 
 Used = Mapping[RunKey, tuple[Share, ...]]
 
@@ -47,7 +47,7 @@ class WatchedCluster(Protocol):
 class ClusterWithUsage:
     """Ports Cluster and Source; safe for any thread."""
 
-    def __init__(self, server: WatchedCluster, reports: Callable[[], Sequence[Report]]) -> None:
+    def __init__(self, server: WatchedCluster, reports: Callable[[], Sequence[GpuReport]]) -> None:
         self._server, self._reports, self._books = server, reports, Books()
         self._owners: dict[str, RunKey] = {}  # by their uid: of all pods of which there is a trace
         self._lock = threading.Lock()

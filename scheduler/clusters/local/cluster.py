@@ -48,7 +48,7 @@ from scheduler.core.model import (
     Time,
 )
 from scheduler.core.ports import Put
-from scheduler.gpus.usage import Books, Report, Usage
+from scheduler.gpus.usage import Books, GpuReport, Usage
 
 BUSY_SECONDS = 0.2
 
@@ -59,10 +59,10 @@ class GpuReporter(Protocol):
     """Who looks at the cards of this machine."""
 
     @property
-    def report(self) -> Report:
+    def report(self) -> GpuReport:
         """Its newest."""
 
-    def start(self, told: Callable[[Report], None]) -> None:
+    def start(self, told: Callable[[GpuReport], None]) -> None:
         """`told` is called when there is another."""
 
     def stop(self) -> None: ...
@@ -226,7 +226,7 @@ class LocalCluster:
 
     # -- below the lock --------------------------------------------------------------------------
 
-    def _watched(self, report: Report, pods: Sequence[Pod]) -> list[Pod]:
+    def _watched(self, report: GpuReport, pods: Sequence[Pod]) -> list[Pod]:
         """The pods, and `node` as well, with what the agent has seen there."""
         kept = {pid: key for run in self._runs.values() for pid, key in run.keepers().items()}
         gpus, used = self._books.enter(

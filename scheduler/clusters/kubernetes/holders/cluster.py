@@ -37,7 +37,7 @@ from scheduler.core.model import (
     Time,
 )
 from scheduler.core.ports import Put
-from scheduler.gpus.usage import Report
+from scheduler.gpus.usage import GpuReport
 
 GLANCE_SECONDS = 1.0  # between looks for what has waited too long
 LATE_SECONDS = 60.0  # a look is not told later than this
@@ -74,7 +74,7 @@ class HoldingCluster:
         below: InnerCluster,
         keeping: HolderRequests,
         holders: Holders,
-        reports: Callable[[], Sequence[Report]],
+        reports: Callable[[], Sequence[GpuReport]],
         clock: Callable[[], Time],
         look_again: Callable[[], None],
     ) -> None:
@@ -147,7 +147,7 @@ class HoldingCluster:
         with self._lock:
             return self._with_cards(self._look.nodes) if self._look else ()
 
-    def reports(self) -> Sequence[Report]:
+    def reports(self) -> Sequence[GpuReport]:
         """What agents told, those in holders too, by the names that the core has."""
         with self._lock:
             return self._holders.reports(self._reports())

@@ -26,7 +26,7 @@ from scheduler.clusters.kubernetes.holders.holder import (
 from scheduler.clusters.kubernetes.holders.node import HeldNode, HolderWorld, nodes_of
 from scheduler.core.fast_replace import replace
 from scheduler.core.model import Gpu, GpuKey, Node, PodState, Share, Time
-from scheduler.gpus.usage import Card, Report, strangers
+from scheduler.gpus.usage import Card, GpuReport, strangers
 
 HELD = "held-"  # begins what stands for a card of a mixed node
 NOWHERE = "nobody knows this card"
@@ -156,9 +156,9 @@ class Holders:
             if not node.mute:
                 yield from ((name, uuid) for uuid in sorted(node.exposed))
 
-    def reports(self, reports: Iterable[Report]) -> Sequence[Report]:
+    def reports(self, reports: Iterable[GpuReport]) -> Sequence[GpuReport]:
         """What agents told, those in holders too, by the names that the core has."""
-        names, holders, found = self.names(), self._world.holders, dict[str, Report]()
+        names, holders, found = self.names(), self._world.holders, dict[str, GpuReport]()
         # A node's own agent sees more than one in a holder, so it has the last word.
         for report in sorted(reports, key=lambda report: report.node not in holders):
             holder = holders.get(report.node)

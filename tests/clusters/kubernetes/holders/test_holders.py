@@ -29,7 +29,7 @@ from scheduler.clusters.kubernetes.holders.node import HolderWorld
 from scheduler.clusters.kubernetes.pods import KubeNode, KubePod
 from scheduler.core.errors import Rejected
 from scheduler.core.model import Gpu, PodState, Share
-from scheduler.gpus.usage import Card, Process, Report
+from scheduler.gpus.usage import Card, GpuReport, Process
 
 DRESS = HolderTemplate("agent:1", "scheduler:7070")
 WAITS = HolderTimeouts(idle_seconds=60.0, held_seconds=120.0, again_seconds=300.0)
@@ -304,9 +304,9 @@ def test_reports_are_told_by_the_names_that_the_core_has() -> None:
     holders = looked(world(site(), holder(0), holder(1), told=told))
     first, second = Hold(NODE, 0, 1).name, Hold(NODE, 1, 1).name
     reports = [
-        Report(first, 1.0, (card("GPU-a"),)),
-        Report(second, 2.0, (card("GPU-b"),)),
-        Report("n2", 3.0, (card("GPU-a"),)),
+        GpuReport(first, 1.0, (card("GPU-a"),)),
+        GpuReport(second, 2.0, (card("GPU-b"),)),
+        GpuReport("n2", 3.0, (card("GPU-a"),)),
     ]
     assert [
         (report.node, [each.gpu.uuid for each in report.cards])
