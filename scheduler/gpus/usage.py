@@ -59,7 +59,7 @@ class Usage:
     keeps: str
 
 
-class Books:
+class UsageLedger:
     """Keeps what was seen last, so that strangers who have shown but once are not believed: a
     process that has just ended may still be told of, and one that has just begun be nobody's yet.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler.core.model import Gpu, JobId, RunKey, Share
-from scheduler.gpus.usage import WATCHDOG, Books, Card, GpuReport, Process, strangers
+from scheduler.gpus.usage import WATCHDOG, Card, GpuReport, Process, UsageLedger, strangers
 
 GPU = Gpu("GPU-a", 0, "t4", 16384, 512)
 KEY = ("n1", "GPU-a")
@@ -28,7 +28,7 @@ def mine(pid: int, mib: int) -> Process:
 
 
 def test_the_processes_of_a_run_are_taken_together() -> None:
-    books = Books()
+    books = UsageLedger()
     gpus, used = books.enter([report(1.0, mine(1, 3000), mine(2, 500), mine(3, 70))], run_of, {})
     assert gpus == {KEY: GPU}
     assert used == {A: (Share("n1", "GPU-a", 3500),), B: (Share("n1", "GPU-a", 70),)}
@@ -36,7 +36,7 @@ def test_the_processes_of_a_run_are_taken_together() -> None:
 
 
 def test_strangers_are_believed_when_two_reports_tell_of_them() -> None:
-    books, ghost = Books(), mine(99, 5000)
+    books, ghost = UsageLedger(), mine(99, 5000)
     faults = []
     for at, processes in ((1.0, [ghost]), (1.0, [ghost]), (2.0, [ghost]), (3.0, []), (4.0, [])):
         gpus, _ = books.enter([report(at, *processes)], run_of, {})
@@ -71,7 +71,7 @@ def test_an_old_driver_uses_what_it_does_not_tell_of() -> None:
 
 
 def test_a_run_that_begins_takes_its_share_before_its_processes_are_seen() -> None:
-    books = Books()
+    books = UsageLedger()
     for at in (1.0, 2.0):
         granted = {A: (Share("n1", "GPU-a", 4000),)}
         gpus, _ = books.enter([report(at, used=3000)], run_of, granted)
@@ -79,7 +79,7 @@ def test_a_run_that_begins_takes_its_share_before_its_processes_are_seen() -> No
 
 
 def test_what_strangers_may_use_no_run_can_have() -> None:
-    books = Books(allowed_mib=1000)
+    books = UsageLedger(allowed_mib=1000)
     for at in (1.0, 2.0):
         gpus, _ = books.enter([report(at, mine(99, 1400))], run_of, {})
     assert gpus[KEY].fault == ""

@@ -25,7 +25,7 @@ from scheduler.core.model import (
     Share,
 )
 from scheduler.core.ports import Put
-from scheduler.gpus.usage import Books, GpuReport, Process, Usage
+from scheduler.gpus.usage import GpuReport, Process, Usage, UsageLedger
 
 Used = Mapping[RunKey, tuple[Share, ...]]
 
@@ -48,7 +48,7 @@ class ClusterWithUsage:
     """Ports Cluster and Source; safe for any thread."""
 
     def __init__(self, server: WatchedCluster, reports: Callable[[], Sequence[GpuReport]]) -> None:
-        self._server, self._reports, self._books = server, reports, Books()
+        self._server, self._reports, self._books = server, reports, UsageLedger()
         self._owners: dict[str, RunKey] = {}  # by their uid: of all pods of which there is a trace
         self._lock = threading.Lock()
         self.perform, self.stop, self.nodes = server.perform, server.stop, server.nodes

@@ -48,7 +48,7 @@ from scheduler.core.model import (
     Time,
 )
 from scheduler.core.ports import Put
-from scheduler.gpus.usage import Books, GpuReport, Usage
+from scheduler.gpus.usage import GpuReport, Usage, UsageLedger
 
 BUSY_SECONDS = 0.2
 
@@ -100,7 +100,7 @@ class LocalCluster:
         """`library`: the folder with the one of today, for runs whose own is too old."""
         self.node = Node(name or socket.gethostname(), tuple(gpus))
         self._agent = agent  # None: the cards are pretended, and nobody can look at them
-        self._books = Books(strangers_mib)
+        self._books = UsageLedger(strangers_mib)
         self._state_dir = state_dir.absolute()
         self.logs = self._state_dir / "logs"
         self._folder = self._state_dir / "runs"
