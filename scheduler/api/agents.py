@@ -14,7 +14,7 @@ from scheduler.api.grpc_server import token_of
 from scheduler.core.admission import shown
 from scheduler.core.errors import Forbidden, Rejected
 from scheduler.core.model import Gpu, Time
-from scheduler.gpus.usage import DRIVER, LIBRARY, WATCHDOG, Card, GpuReport, Process
+from scheduler.gpus.usage import DRIVER, LIBRARY, WATCHDOG, GpuReading, GpuReport, Process
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 
@@ -102,7 +102,7 @@ def written(report: GpuReport) -> pb.AgentReport:
     )
 
 
-def _card(message: pb.AgentCard) -> Card:
+def _card(message: pb.AgentCard) -> GpuReading:
     uuid, count = message.uuid, len(message.processes)
     _require(0 < len(uuid) <= NAME_MAX, f"uuid: {shown(uuid)} is no name of a card")
     sizes = (message.index, message.reserved_mib, message.used_mib, message.memory_mib - 1)
@@ -122,7 +122,7 @@ def _card(message: pb.AgentCard) -> Card:
         Process(each.pid, max(0, each.memory_mib), each.pod, each.name)
         for each in message.processes
     )
-    return Card(gpu, message.used_mib, min(1.0, max(0.0, message.busy)), processes)
+    return GpuReading(gpu, message.used_mib, min(1.0, max(0.0, message.busy)), processes)
 
 
 def _require(holds: bool, words: str) -> None:

@@ -17,7 +17,7 @@ from scheduler.daemon import process
 from scheduler.daemon.config import Config, listen_address
 from scheduler.doctor.findings import Finding, fine, warning, wrong
 from scheduler.gpus.nvml import Nvml
-from scheduler.gpus.usage import Card
+from scheduler.gpus.usage import GpuReading
 from scheduler.gpus.watcher import parse_gpus
 
 MIB = 1024 * 1024
@@ -42,7 +42,7 @@ class Machine:
     ports: dict[str, str] = field(default_factory=dict)  # by address
     pretended: int | None = None  # cards, by the settings; None: those that the driver tells of
     driver: str = ""  # its version; "": there is none
-    cards: Sequence[Card] | None = ()  # None: the driver does not answer
+    cards: Sequence[GpuReading] | None = ()  # None: the driver does not answer
     files: int = FILES
     file_size: int = resource.RLIM_INFINITY
 
@@ -118,9 +118,9 @@ def _driver() -> str:
     return number[0] if number else "of an unknown version"
 
 
-def _cards() -> Sequence[Card] | None:
+def _cards() -> Sequence[GpuReading] | None:
     """In a thread that is not waited for for ever: a driver may hang."""
-    found: list[tuple[Card, ...]] = []
+    found: list[tuple[GpuReading, ...]] = []
     nvml = Nvml()
     reader = threading.Thread(target=lambda: found.append(nvml.read()), name="nvml", daemon=True)
     reader.start()
@@ -185,7 +185,7 @@ def _gpus(machine: Machine) -> Iterator[Finding]:
         yield _card(card, machine)
 
 
-def _card(card: Card, machine: Machine) -> Finding:
+def _card(card: GpuReading, machine: Machine) -> Finding:
     gpu = card.gpu
     where = f"{gpu.index} ({gpu.type}, {gpu.memory_mib} MiB)"
     if gpu.fault:

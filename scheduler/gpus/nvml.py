@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 
 from scheduler.core.model import Gpu
-from scheduler.gpus.usage import Card, Process
+from scheduler.gpus.usage import GpuReading, Process
 
 MIB = 1024 * 1024
 LOST_XID = 79  # the card has fallen off the bus
@@ -38,7 +38,7 @@ class Nvml:
         self._known: dict[str, Gpu] = {}  # by uuid, as they were when they were well
         self._xids: dict[str, int] = {}  # by uuid: the first that was no program's fault
 
-    def read(self) -> tuple[Card, ...]:
+    def read(self) -> tuple[GpuReading, ...]:
         """None where there is no driver and never was: that is an ordinary machine."""
         import pynvml
 
@@ -50,7 +50,9 @@ class Nvml:
                 count = pynvml.nvmlDeviceGetCount()
             except pynvml.NVMLError as error:
                 self._close()
-                return tuple(Card(replace(gpu, fault=_words(error))) for gpu in self._sorted())
+                return tuple(
+                    GpuReading(replace(gpu, fault=_words(error))) for gpu in self._sorted()
+                )
             found = [self._card(index) for index in range(count)]
             seen = {card.gpu.uuid: card for card in found if card}
             self._known |= {uuid: card.gpu for uuid, card in seen.items()}
@@ -82,15 +84,15 @@ class Nvml:
     def _sorted(self) -> list[Gpu]:
         return sorted(self._known.values(), key=lambda gpu: gpu.index)
 
-    def _judged(self, gpu: Gpu, card: Card | None) -> Card:
+    def _judged(self, gpu: Gpu, card: GpuReading | None) -> GpuReading:
         """With what is wrong with it: an error that the driver told of, or that it is not there."""
         xid = self._xids.get(gpu.uuid)
         words = f"XID {xid}" if xid else ""
         if card is None:
-            return Card(replace(gpu, fault=words or "it answers no more", lost=True))
+            return GpuReading(replace(gpu, fault=words or "it answers no more", lost=True))
         return replace(card, gpu=replace(card.gpu, fault=words, lost=xid == LOST_XID))
 
-    def _card(self, index: int) -> Card | None:
+    def _card(self, index: int) -> GpuReading | None:
         """None: it has fallen off the bus, or is not ours to use."""
         import pynvml
 
@@ -104,7 +106,7 @@ class Nvml:
                 memory_mib=total // MIB,
                 reserved_mib=-(-reserved // MIB),
             )
-            return Card(gpu, used // MIB, _busy(handle), tuple(_processes(handle)))
+            return GpuReading(gpu, used // MIB, _busy(handle), tuple(_processes(handle)))
         except pynvml.NVMLError:
             return None
 

@@ -29,7 +29,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class GpuReading:
     """One card as its driver tells of it, `gpu.memory_mib` being all that it has."""
 
     gpu: Gpu
@@ -44,7 +44,7 @@ class GpuReport:
 
     node: str
     at: Time
-    cards: tuple[Card, ...] = ()
+    cards: tuple[GpuReading, ...] = ()
     keeps: str = LIBRARY
 
 
@@ -53,7 +53,7 @@ class Usage:
     """One card of ours as people are told of it, and whose each process is. No decision rests on
     this."""
 
-    card: Card
+    card: GpuReading
     runs: tuple[RunKey | None, ...]  # of each process; None: it is a stranger's
     at: Time
     keeps: str
@@ -109,7 +109,7 @@ class UsageLedger:
 
 
 def strangers(
-    card: Card, runs: Sequence[RunKey | None], unseen_mib: int = 0, allowed_mib: int = 0
+    card: GpuReading, runs: Sequence[RunKey | None], unseen_mib: int = 0, allowed_mib: int = 0
 ) -> int:
     """What none of ours holds of this card; 0: no more than they may, or what prudence keeps back.
     `unseen_mib`: what may be held by runs of ours of which no process is seen there, as from a

@@ -17,7 +17,7 @@ import structlog
 from scheduler.core.errors import ConfigError
 from scheduler.core.model import PRETENDED, Gpu, Time
 from scheduler.gpus.nvml import Nvml, Xids
-from scheduler.gpus.usage import LIBRARY, WATCHDOG, Card, GpuReport, Process
+from scheduler.gpus.usage import LIBRARY, WATCHDOG, GpuReading, GpuReport, Process
 
 SILENT_SECONDS = 60.0  # after that a driver hangs
 LEAVE_SECONDS = 1.0  # for a thread that may be waiting for a driver that hangs
@@ -88,7 +88,7 @@ class GpuWatcher:
                 log.exception("look_failed")
 
 
-def _sees(cards: Sequence[Card]) -> bool:
+def _sees(cards: Sequence[GpuReading]) -> bool:
     """Whether it can be told from here whose a process is. A driver tells a container of its own
     ones alone, so none need be seen for everything to be hidden."""
     processes = [process for card in cards for process in card.processes]
@@ -102,12 +102,12 @@ def among_all_pids(own: Path = Path("/proc/self/ns/pid")) -> bool:
         return False
 
 
-def _silent(card: Card) -> Card:
+def _silent(card: GpuReading) -> GpuReading:
     fault = card.gpu.fault or "its driver does not answer"
     return replace(card, gpu=replace(card.gpu, fault=fault))
 
 
-def _known(card: Card) -> Card:
+def _known(card: GpuReading) -> GpuReading:
     """With whose each process is, as far as can be told from here."""
     return replace(card, processes=tuple(map(_named, card.processes)))
 

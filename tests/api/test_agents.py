@@ -15,12 +15,12 @@ from scheduler.api.agents import AGENT, SILENT_SECONDS, Agents, Reports, read, w
 from scheduler.api.grpc_server import GrpcServer
 from scheduler.core.errors import Rejected
 from scheduler.core.model import Gpu
-from scheduler.gpus.usage import WATCHDOG, Card, GpuReport, Process
+from scheduler.gpus.usage import WATCHDOG, GpuReading, GpuReport, Process
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 from tests.serving import SECRET, by, refused
 
-CARD = Card(
+CARD = GpuReading(
     Gpu("GPU-a", 3, "t4", 16384, 512, fault="XID 79", lost=True),
     4000,
     0.25,

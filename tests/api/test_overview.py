@@ -5,7 +5,7 @@ from __future__ import annotations
 from scheduler.api import overview
 from scheduler.api.status import State
 from scheduler.core.model import Job
-from scheduler.gpus.usage import WATCHDOG, Card, Process, Usage
+from scheduler.gpus.usage import WATCHDOG, GpuReading, Process, Usage
 from tests.builders import NOW, job, node, on, pod, share, view
 
 A = on(job("a", 4000), share(4000))
@@ -24,7 +24,7 @@ def test_where_nobody_looks_only_what_is_held_is_told() -> None:
 
 def test_what_processes_use_is_told_with_whose_they_are() -> None:
     processes = (Process(7, 3000, name="python"), Process(8, 500, name="python"), Process(9, 900))
-    card = Card(node().gpus[0], 4400, 0.5, processes)
+    card = GpuReading(node().gpus[0], 4400, 0.5, processes)
     run = (A.id, 1)
     seen = {("n1", "gpu0"): Usage(card, (run, run, None), NOW, WATCHDOG)}
     (gpu,) = overview.gpus(view(A, pods=[pod(A)]), running, seen)

@@ -16,7 +16,7 @@ from scheduler.core.model import Gpu
 from scheduler.daemon.config import Config
 from scheduler.doctor.findings import Level
 from scheduler.doctor.machine import Machine, examine, look
-from scheduler.gpus.usage import Card, Process
+from scheduler.gpus.usage import GpuReading, Process
 from tests.doctor.found import bad
 
 GPU = Gpu("GPU-1", 0, "t4", 15_360)
@@ -27,9 +27,9 @@ WELL = Machine(
     free_mib=50_000,
     ports={"127.0.0.1:7070": ""},
     driver="550.54.15",
-    cards=(Card(GPU),),
+    cards=(GpuReading(GPU),),
 )
-STRANGER = Card(GPU, 900, processes=(Process(7, 900, name="python"),))
+STRANGER = GpuReading(GPU, 900, processes=(Process(7, 900, name="python"),))
 TABLE: list[tuple[dict[str, Any], str, str]] = [
     ({"python": (3, 10)}, "wrong", "3.10. It must be 3.11 or newer"),
     ({"state": "/ cannot be written by ada"}, "wrong", "/state: / cannot be written by ada. Make"),
@@ -39,7 +39,7 @@ TABLE: list[tuple[dict[str, Any], str, str]] = [
     ({"cards": None}, "wrong", "the driver 550.54.15 does not answer"),
     ({"cards": (), "driver": ""}, "warning", "no driver of NVIDIA is loaded"),
     ({"cards": ()}, "warning", "the driver 550.54.15 shows none"),
-    ({"cards": (Card(replace(GPU, fault="XID 79")),)}, "wrong", "0 (t4, 15360 MiB): XID 79"),
+    ({"cards": (GpuReading(replace(GPU, fault="XID 79")),)}, "wrong", "0 (t4, 15360 MiB): XID 79"),
     ({"cards": (STRANGER,)}, "warning", "900 MiB of it are in use by others (python 7)"),
     ({"files": 256}, "warning", "only 256 files may be open at once"),
     ({"file_size": 2**20}, "warning", "no file may be larger than 1 MiB"),

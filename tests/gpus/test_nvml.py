@@ -13,7 +13,7 @@ import pytest
 
 from scheduler.core.model import Gpu
 from scheduler.gpus.nvml import Nvml, gpu_type
-from scheduler.gpus.usage import Card, Process
+from scheduler.gpus.usage import GpuReading, Process
 from tests.nvml.machine import Machine
 from tests.support import eventually
 
@@ -46,8 +46,8 @@ def test_cards_are_told_with_their_type_and_memory(nvml: Machine, driver: Nvml) 
     nvml.process(1, 12, 1000)
     nvml.used(1, 200)
     assert driver.read() == (
-        Card(Gpu("GPU-a", 0, "t4", 16384, 512)),
-        Card(
+        GpuReading(Gpu("GPU-a", 0, "t4", 16384, 512)),
+        GpuReading(
             Gpu("GPU-b", 1, "a100-sxm4-80gb", 81920, 600),
             used_mib=4200,
             busy=0.87,
@@ -63,7 +63,7 @@ def test_a_driver_older_than_510_reserves_what_we_do_not_hear_of(
     nvml.gpu("GPU-a", 16384, 512)
     nvml.process(0, 11, 3000)
     assert driver.read() == (
-        Card(Gpu("GPU-a", 0, "t4", 16384, 0), 3512, processes=(Process(11, 3000),)),
+        GpuReading(Gpu("GPU-a", 0, "t4", 16384, 0), 3512, processes=(Process(11, 3000),)),
     )
 
 
@@ -111,7 +111,7 @@ def test_a_card_that_gets_lost_is_told_as_lost_and_the_others_are_well(
     driver.read()
     nvml.lose(0)
     lost = Gpu("GPU-a", 0, "t4", 16384, 512, fault="it answers no more", lost=True)
-    assert driver.read() == (Card(lost), Card(Gpu("GPU-b", 1, "t4", 16384, 512)))
+    assert driver.read() == (GpuReading(lost), GpuReading(Gpu("GPU-b", 1, "t4", 16384, 512)))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler.core.model import Gpu, JobId, RunKey, Share
-from scheduler.gpus.usage import WATCHDOG, Card, GpuReport, Process, UsageLedger, strangers
+from scheduler.gpus.usage import WATCHDOG, GpuReading, GpuReport, Process, UsageLedger, strangers
 
 GPU = Gpu("GPU-a", 0, "t4", 16384, 512)
 KEY = ("n1", "GPU-a")
@@ -20,7 +20,7 @@ def run_of(process: Process) -> RunKey | None:
 
 def report(at: float, *processes: Process, used: int | None = None) -> GpuReport:
     mib = sum(process.memory_mib for process in processes) if used is None else used
-    return GpuReport("n1", at, (Card(GPU, mib, 0.5, processes),), WATCHDOG)
+    return GpuReport("n1", at, (GpuReading(GPU, mib, 0.5, processes),), WATCHDOG)
 
 
 def mine(pid: int, mib: int) -> Process:
@@ -66,7 +66,7 @@ def test_strangers_hold_what_none_of_ours_does(
 
 
 def test_an_old_driver_uses_what_it_does_not_tell_of() -> None:
-    card = Card(Gpu("GPU-a", 0, "t4", 16384, 0), 900)
+    card = GpuReading(Gpu("GPU-a", 0, "t4", 16384, 0), 900)
     assert strangers(card, ()) == 0
 
 

@@ -20,7 +20,7 @@ from scheduler.clusters.kubernetes.holders.requests import HolderRequests
 from scheduler.clusters.kubernetes.manifests import PodTemplate
 from scheduler.core.errors import Unavailable
 from scheduler.core.model import Gpu, JobId, JobSpec, Launch, Observed, Pod, Remove, Share
-from scheduler.gpus.usage import Card, GpuReport
+from scheduler.gpus.usage import GpuReading, GpuReport
 from tests.kube.control import ControlPlane
 from tests.support import eventually
 
@@ -43,7 +43,7 @@ class Node:
     def reports(self) -> list[GpuReport]:
         """What the agents in holders see."""
         return [
-            GpuReport(name, time.time(), tuple(Card(gpu(card)) for card in cards))
+            GpuReport(name, time.time(), tuple(GpuReading(gpu(card)) for card in cards))
             for name, cards in dict(self.given).items()
             if name.startswith("gs-hold-")
         ]

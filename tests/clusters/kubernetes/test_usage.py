@@ -18,7 +18,7 @@ from scheduler.core.model import (
     Share,
 )
 from scheduler.core.ports import Put
-from scheduler.gpus.usage import WATCHDOG, Card, GpuReport, Process
+from scheduler.gpus.usage import WATCHDOG, GpuReading, GpuReport, Process
 
 GPU = Gpu("GPU-a", 0, "tesla-t4", 16000)  # as a node's labels tell of it
 DRIVERS = Gpu("GPU-a", 4, "t4", 16384, 512)
@@ -59,7 +59,9 @@ class Told:
 
     def report(self, at: float, *processes: Process) -> None:
         used = sum(process.memory_mib for process in processes)
-        self.reports = (GpuReport("n1", at, (Card(DRIVERS, used, 0.5, processes),), WATCHDOG),)
+        self.reports = (
+            GpuReport("n1", at, (GpuReading(DRIVERS, used, 0.5, processes),), WATCHDOG),
+        )
 
     def look(self, *pods: Pod, owners: dict[str, RunKey] | None = None) -> Observed:
         self._pods, self._owners = pods, owners or {}

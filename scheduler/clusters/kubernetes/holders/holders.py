@@ -26,7 +26,7 @@ from scheduler.clusters.kubernetes.holders.holder import (
 from scheduler.clusters.kubernetes.holders.node import HeldNode, HolderWorld, nodes_of
 from scheduler.core.fast_replace import replace
 from scheduler.core.model import Gpu, GpuKey, Node, PodState, Share, Time
-from scheduler.gpus.usage import Card, GpuReport, strangers
+from scheduler.gpus.usage import GpuReading, GpuReport, strangers
 
 HELD = "held-"  # begins what stands for a card of a mixed node
 NOWHERE = "nobody knows this card"
@@ -61,7 +61,7 @@ class Holders:
         self._places: dict[str, tuple[OfferedGpu, ...]] = {}  # by node
         self._real: Mapping[str, tuple[Gpu, ...]] = {}  # by node: replaced, never edited
         self._ready: dict[GpuKey, str] = {}  # the UUIDs of what can be started on, by its name
-        self._known: dict[str, tuple[Card, ...]] = {}  # of owned nodes, as was last told
+        self._known: dict[str, tuple[GpuReading, ...]] = {}  # of owned nodes, as was last told
         self._kinds: dict[str, Gpu] = {}  # what a card of a mixed node is like
         self._leaving: set[str] = set()  # holders that are given back, by uid
         self._promised: set[str] = set()  # nodes of runs that were let go on since the last look
@@ -215,7 +215,7 @@ class Holders:
         self._kinds[node.site.name] = like
         return replace(kind, memory_mib=like.memory_mib, reserved_mib=like.reserved_mib)
 
-    def _lack(self, holder: Holder | None, told: Sequence[Card]) -> str:
+    def _lack(self, holder: Holder | None, told: Sequence[GpuReading]) -> str:
         if holder is None:
             return "nobody holds it"
         if holder.state is PodState.PENDING:
@@ -328,6 +328,6 @@ def _not_free(node: HeldNode, left: int) -> str:
     return "" if left > 0 else "others have it"
 
 
-def _quiet(card: Card) -> bool:
+def _quiet(card: GpuReading) -> bool:
     """Whether nobody is seen on it."""
     return not card.processes and not strangers(card, ())

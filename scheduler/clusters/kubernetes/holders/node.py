@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from scheduler.clusters.kubernetes.holders.holder import HeldNodeSpec, Holder
 from scheduler.clusters.kubernetes.pods import SLOT
 from scheduler.core.model import PodState
-from scheduler.gpus.usage import Card
+from scheduler.gpus.usage import GpuReading
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class HolderWorld:
 
     sites: Mapping[str, HeldNodeSpec] = field(default_factory=dict)
     holders: Mapping[str, Holder] = field(default_factory=dict)  # by name
-    told: Mapping[str, tuple[Card, ...]] = field(default_factory=dict)  # by the agent in each
+    told: Mapping[str, tuple[GpuReading, ...]] = field(default_factory=dict)  # by the agent in each
     # By node, the cards that live pods of ours have; and those that runs wait for, by the names
     # that the core has for them.
     taken: Mapping[str, Collection[str]] = field(default_factory=dict)
@@ -55,11 +55,11 @@ class HeldNode:
         running = all(h.state is PodState.RUNNING for h in self.holders.values())
         return self.mute or not running
 
-    def told(self, holder: Holder | None) -> tuple[Card, ...]:
+    def told(self, holder: Holder | None) -> tuple[GpuReading, ...]:
         """What its agent sees, or else the node's; () of one that is not there."""
         if holder is None:
             return ()
-        return self._told.get(holder.name) or tuple(map(Card, self.site.gpus))
+        return self._told.get(holder.name) or tuple(map(GpuReading, self.site.gpus))
 
     def uuids(self, holder: Holder) -> frozenset[str]:
         """What it holds."""

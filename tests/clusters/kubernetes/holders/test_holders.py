@@ -29,7 +29,7 @@ from scheduler.clusters.kubernetes.holders.node import HolderWorld
 from scheduler.clusters.kubernetes.pods import KubeNode, KubePod
 from scheduler.core.errors import Rejected
 from scheduler.core.model import Gpu, PodState, Share
-from scheduler.gpus.usage import Card, GpuReport, Process
+from scheduler.gpus.usage import GpuReading, GpuReport, Process
 
 DRESS = HolderTemplate("agent:1", "scheduler:7070")
 WAITS = HolderTimeouts(idle_seconds=60.0, held_seconds=120.0, again_seconds=300.0)
@@ -37,8 +37,8 @@ KIND = Gpu("", 0, "t4", 15_000)
 NODE = "n1"
 
 
-def card(uuid: str, *processes: Process, index: int = 0) -> Card:
-    return Card(Gpu(uuid, index, "tesla-t4", 16_384, 300), 300, processes=processes)
+def card(uuid: str, *processes: Process, index: int = 0) -> GpuReading:
+    return GpuReading(Gpu(uuid, index, "tesla-t4", 16_384, 300), 300, processes=processes)
 
 
 def site(mode: str = MIXED, count: int = 2, **more: Any) -> HeldNodeSpec:
@@ -54,7 +54,7 @@ def holder(number: int = 0, count: int = 1, **more: Any) -> Holder:
 def world(
     place: HeldNodeSpec,
     *there: Holder,
-    told: Mapping[int, Sequence[Card]] | None = None,
+    told: Mapping[int, Sequence[GpuReading]] | None = None,
     taken: Iterable[str] = (),
     wanted: Iterable[str] = (),
 ) -> HolderWorld:
