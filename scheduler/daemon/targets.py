@@ -38,7 +38,7 @@ LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)  # as RFC 11
 
 
 @dataclass(frozen=True, slots=True)
-class ThisMachine:
+class LocalTarget:
     """The embedded cluster."""
 
     cluster: LocalCluster
@@ -109,7 +109,7 @@ class Pods:
         return command(launch.spec, PATHS), _without_token(told(launch, nodes, self.shape))
 
 
-def host(config: Config, clock: Callable[[], Time], address: str) -> ThisMachine | Pods:
+def host(config: Config, clock: Callable[[], Time], address: str) -> LocalTarget | Pods:
     """`address` is where the daemon listens."""
     if config.cluster == "kubernetes":
         return _pods(config, clock)
@@ -127,7 +127,7 @@ def host(config: Config, clock: Callable[[], Time], address: str) -> ThisMachine
         http=config.legacy.service or _reachable(config.legacy.listen),
         library=library_renewal.shelved(_library(config), config.state_dir.absolute()),
     )
-    return ThisMachine(cluster)
+    return LocalTarget(cluster)
 
 
 def _pods(config: Config, clock: Callable[[], Time]) -> Pods:

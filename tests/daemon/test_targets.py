@@ -11,7 +11,7 @@ import pytest
 
 from scheduler.core.errors import ConfigError
 from scheduler.daemon.config import load
-from scheduler.daemon.targets import ThisMachine, host
+from scheduler.daemon.targets import LocalTarget, host
 
 SERVICE = {"kubernetes.service": "scheduler.jobs.svc:7070"}
 
@@ -23,7 +23,7 @@ def made(tmp_path: Path, flags: dict[str, str]) -> object:
 
 def test_it_is_this_machine_unless_another_is_named(tmp_path: Path) -> None:
     here = made(tmp_path, {})
-    assert isinstance(here, ThisMachine)
+    assert isinstance(here, LocalTarget)
     assert here.about()["gpus"] == "pretended 16384 MiB"
 
 
