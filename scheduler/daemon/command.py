@@ -30,7 +30,7 @@ from scheduler.core.model import JobId, View
 from scheduler.core.ports import Policy
 from scheduler.daemon import log, process
 from scheduler.daemon.config import Config, listen_address, load
-from scheduler.daemon.targets import LocalTarget, Pods, host
+from scheduler.daemon.targets import KubernetesTarget, LocalTarget, host
 from scheduler.daemon.token_commands import token
 from scheduler.inbox import QueueInbox
 from scheduler.legacy import http_server
@@ -280,7 +280,7 @@ def _introduce(
     config: Config,
     address: str,
     scheduler: Scheduler,
-    home: LocalTarget | Pods,
+    home: LocalTarget | KubernetesTarget,
     logger: log.Logger,
 ) -> None:
     logger.info(

@@ -76,7 +76,7 @@ class LocalTarget:
 
 
 @dataclass(frozen=True, slots=True)
-class Pods:
+class KubernetesTarget:
     """A Kubernetes cluster."""
 
     cluster: ClusterWithUsage
@@ -109,7 +109,7 @@ class Pods:
         return command(launch.spec, PATHS), _without_token(told(launch, nodes, self.shape))
 
 
-def host(config: Config, clock: Callable[[], Time], address: str) -> LocalTarget | Pods:
+def host(config: Config, clock: Callable[[], Time], address: str) -> LocalTarget | KubernetesTarget:
     """`address` is where the daemon listens."""
     if config.cluster == "kubernetes":
         return _pods(config, clock)
@@ -130,7 +130,7 @@ def host(config: Config, clock: Callable[[], Time], address: str) -> LocalTarget
     return LocalTarget(cluster)
 
 
-def _pods(config: Config, clock: Callable[[], Time]) -> Pods:
+def _pods(config: Config, clock: Callable[[], Time]) -> KubernetesTarget:
     from scheduler.clusters.kubernetes.client import KubernetesClient
     from scheduler.clusters.kubernetes.cluster import KubernetesCluster, LaunchTimeouts
     from scheduler.clusters.kubernetes.holders.cluster import HoldingCluster
@@ -185,7 +185,9 @@ def _pods(config: Config, clock: Callable[[], Time]) -> Pods:
         cluster = ClusterWithUsage(held, held.reports)
     else:
         cluster = ClusterWithUsage(spaces, reports.newest)
-    return Pods(cluster, shape, logs, [known] if wanted.token_audience else [], reports, lease)
+    return KubernetesTarget(
+        cluster, shape, logs, [known] if wanted.token_audience else [], reports, lease
+    )
 
 
 def _holders(config: Config, shape: PodTemplate) -> Holders | None:
