@@ -30,7 +30,7 @@ from scheduler.core.model import JobId, View
 from scheduler.core.ports import Policy
 from scheduler.daemon import log, process
 from scheduler.daemon.config import Config, listen_address, load
-from scheduler.daemon.targets import KubernetesTarget, LocalTarget, host
+from scheduler.daemon.targets import KubernetesTarget, LocalTarget, target_of
 from scheduler.daemon.token_commands import token
 from scheduler.inbox import QueueInbox
 from scheduler.legacy import http_server
@@ -219,7 +219,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     parts.callback(tokens.close)
     address = process.address(config.listen, config.state_dir)
     encrypted = _encrypted(config)
-    home = host(config, inbox.now, address)
+    home = target_of(config, inbox.now, address)
     if home.lease:
         parts.enter_context(home.lease.held(inbox.fail))
     cluster = home.cluster

@@ -109,7 +109,9 @@ class KubernetesTarget:
         return command(launch.spec, PATHS), _without_token(told(launch, nodes, self.shape))
 
 
-def host(config: Config, clock: Callable[[], Time], address: str) -> LocalTarget | KubernetesTarget:
+def target_of(
+    config: Config, clock: Callable[[], Time], address: str
+) -> LocalTarget | KubernetesTarget:
     """`address` is where the daemon listens."""
     if config.cluster == "kubernetes":
         return _pods(config, clock)

@@ -11,14 +11,14 @@ import pytest
 
 from scheduler.core.errors import ConfigError
 from scheduler.daemon.config import load
-from scheduler.daemon.targets import LocalTarget, host
+from scheduler.daemon.targets import LocalTarget, target_of
 
 SERVICE = {"kubernetes.service": "scheduler.jobs.svc:7070"}
 
 
 def made(tmp_path: Path, flags: dict[str, str]) -> object:
     config = load(None, {}, {"state_dir": str(tmp_path), "gpus": "1x16384", **flags})
-    return host(config, time.time, "0.0.0.0:7070")
+    return target_of(config, time.time, "0.0.0.0:7070")
 
 
 def test_it_is_this_machine_unless_another_is_named(tmp_path: Path) -> None:
