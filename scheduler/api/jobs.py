@@ -49,7 +49,7 @@ WATCH_SECONDS = 0.25
 SILENCE_SECONDS = 5.0  # a job may fall silent without any news
 
 
-class Host(Protocol):
+class Target(Protocol):
     """What is asked of the cluster before it is given a job."""
 
     @property
@@ -75,7 +75,7 @@ class Api(pb_grpc.SchedulerServicer):
     inbox: QueueInbox
     view: Callable[[], View]
     lookup: Lookup
-    host: Host
+    host: Target
     logs: Path  # the folder that holds a folder for each job
     rules: Rules
     people: People
