@@ -17,7 +17,7 @@ from scheduler.access.authentication import People
 from scheduler.access.identity import user_of, user_token
 from scheduler.api.agents import Agents, Reports
 from scheduler.api.grpc_server import GrpcServer
-from scheduler.api.jobs import Api
+from scheduler.api.jobs import JobService
 from scheduler.api.lookup import Lookup
 from scheduler.api.trainings import Profiler
 from scheduler.clusters import environment
@@ -111,7 +111,7 @@ class Serving:
             self.inbox, self._store, self.cluster, fifo_sharing(rules), rules
         )
         view = lambda: self.scheduler.view  # noqa: E731
-        api = Api(
+        api = JobService(
             inbox=self.inbox,
             view=view,
             lookup=Lookup(

@@ -71,7 +71,7 @@ class Target(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Api(pb_grpc.SchedulerServicer):
+class JobService(pb_grpc.SchedulerServicer):
     inbox: QueueInbox
     view: Callable[[], View]
     lookup: Lookup

@@ -20,7 +20,7 @@ from scheduler.access.issued_tokens import Issued
 from scheduler.access.user_table import fits
 from scheduler.api.agents import Agents
 from scheduler.api.grpc_server import Encrypted, GrpcServer
-from scheduler.api.jobs import Api
+from scheduler.api.jobs import JobService
 from scheduler.api.lookup import Lookup
 from scheduler.api.trainings import Profiler
 from scheduler.clusters.orphans import Orphans
@@ -239,7 +239,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         [partial(user_of, key), tokens.user, *home.ways],
         listen_address(config.tls.listen)[1] if encrypted else None,
     )
-    api = Api(
+    api = JobService(
         inbox,
         view,
         lookup,

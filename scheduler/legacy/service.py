@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from scheduler.api.jobs import Api
+from scheduler.api.jobs import JobService
 from scheduler.api.trainings import Profiler
 from scheduler.api.wire import job_id
 from scheduler.core import admission
@@ -64,7 +64,7 @@ class Legacy:
     """Answers requests, from any thread."""
 
     profiler: Profiler
-    api: Api
+    api: JobService
     view: Callable[[], View]
     now: Callable[[], Time]
     token_required: bool
