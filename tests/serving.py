@@ -19,7 +19,7 @@ from scheduler.api.agents import Agents, Reports
 from scheduler.api.grpc_server import GrpcServer
 from scheduler.api.jobs import JobService
 from scheduler.api.lookup import Lookup
-from scheduler.api.trainings import Profiler
+from scheduler.api.trainings import TrainingService
 from scheduler.clusters import environment
 from scheduler.core.loop import Scheduler
 from scheduler.core.model import (
@@ -131,7 +131,7 @@ class Serving:
         )
         self.reports = Reports(self.inbox.now)
         agents = Agents(api.people, self.reports)
-        self.api, self.profiler = api, Profiler(self.inbox, view)
+        self.api, self.profiler = api, TrainingService(self.inbox, view)
         self.server = GrpcServer("127.0.0.1:0", api, self.profiler, agents=agents)
         self._stopped = threading.Event()
         self._loop = threading.Thread(target=self._run, name="loop")

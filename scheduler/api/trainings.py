@@ -37,7 +37,7 @@ PROFILES_MAX = 1000  # in one request
 
 
 @dataclass(frozen=True, slots=True)
-class Profiler(pb_grpc.ProfilerServicer):
+class TrainingService(pb_grpc.ProfilerServicer):
     """The methods in small letters are for whoever brings reports otherwise than by gRPC. `token`:
     the caller's proof that it speaks for the job."""
 

@@ -22,7 +22,7 @@ from scheduler.api.agents import Agents
 from scheduler.api.grpc_server import Encrypted, GrpcServer
 from scheduler.api.jobs import JobService
 from scheduler.api.lookup import Lookup
-from scheduler.api.trainings import Profiler
+from scheduler.api.trainings import TrainingService
 from scheduler.clusters.orphans import Orphans
 from scheduler.core.errors import ConfigError, InvariantError, SchedulerError, Taken
 from scheduler.core.loop import Scheduler
@@ -253,7 +253,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         home.usage,
     )
     agents = Agents(people, home.reports) if home.reports else None
-    profiler = Profiler(inbox, view)
+    profiler = TrainingService(inbox, view)
     server = GrpcServer(address, api, profiler, encrypted, agents)
     parts.callback(server.stop, GRACE_SECONDS)
     old = _old_images(config, Legacy(profiler, api, view, inbox.now, *_trusted(config)))

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from scheduler.api.jobs import JobService
-from scheduler.api.trainings import Profiler
+from scheduler.api.trainings import TrainingService
 from scheduler.api.wire import job_id
 from scheduler.core import admission
 from scheduler.core.errors import Forbidden, NotFound, Rejected, SchedulerError, Unauthenticated
@@ -63,7 +63,7 @@ class _Told:
 class Legacy:
     """Answers requests, from any thread."""
 
-    profiler: Profiler
+    profiler: TrainingService
     api: JobService
     view: Callable[[], View]
     now: Callable[[], Time]
