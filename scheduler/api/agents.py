@@ -49,7 +49,7 @@ class Reports:
 
 
 @dataclass(frozen=True, slots=True)
-class Agents(pb_grpc.AgentsServicer):
+class AgentService(pb_grpc.AgentsServicer):
     people: People
     reports: Reports
 

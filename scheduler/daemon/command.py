@@ -18,7 +18,7 @@ from scheduler.access.certificates import credentials
 from scheduler.access.identity import TokenSocket, secret, user_of, user_token
 from scheduler.access.issued_tokens import Issued
 from scheduler.access.user_table import fits
-from scheduler.api.agents import Agents
+from scheduler.api.agents import AgentService
 from scheduler.api.grpc_server import Encrypted, GrpcServer
 from scheduler.api.jobs import JobService
 from scheduler.api.lookup import Lookup
@@ -252,7 +252,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         VERSION,
         home.usage,
     )
-    agents = Agents(people, home.reports) if home.reports else None
+    agents = AgentService(people, home.reports) if home.reports else None
     profiler = TrainingService(inbox, view)
     server = GrpcServer(address, api, profiler, encrypted, agents)
     parts.callback(server.stop, GRACE_SECONDS)

@@ -11,7 +11,7 @@ import pytest
 
 from scheduler.access.authentication import People
 from scheduler.access.identity import user_of
-from scheduler.api.agents import AGENT, SILENT_SECONDS, Agents, Reports, read, written
+from scheduler.api.agents import AGENT, SILENT_SECONDS, AgentService, Reports, read, written
 from scheduler.api.grpc_server import GrpcServer
 from scheduler.core.errors import Rejected
 from scheduler.core.model import Gpu
@@ -42,7 +42,7 @@ class Office:
             "127.0.0.1:0",
             pb_grpc.SchedulerServicer(),
             pb_grpc.ProfilerServicer(),
-            agents=Agents(people, self.reports),
+            agents=AgentService(people, self.reports),
         )
         self.server.start()
         self.channel = grpc.insecure_channel(f"127.0.0.1:{self.server.ports[0]}")
