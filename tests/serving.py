@@ -15,7 +15,7 @@ import pytest
 
 from scheduler.access.authentication import People
 from scheduler.access.identity import user_of, user_token
-from scheduler.api.agents import AgentService, Reports
+from scheduler.api.agents import AgentReports, AgentService
 from scheduler.api.grpc_server import GrpcServer
 from scheduler.api.jobs import JobService
 from scheduler.api.lookup import Lookup
@@ -129,7 +129,7 @@ class Serving:
             policy="fifo_sharing",
             version="1.2.3",
         )
-        self.reports = Reports(self.inbox.now)
+        self.reports = AgentReports(self.inbox.now)
         agents = AgentService(api.people, self.reports)
         self.api, self.profiler = api, TrainingService(self.inbox, view)
         self.server = GrpcServer("127.0.0.1:0", api, self.profiler, agents=agents)

@@ -24,7 +24,7 @@ CARDS_MAX, PROCESSES_MAX = 64, 4096  # of a node, of a card
 NAME_MAX = 253  # characters, as Kubernetes has it
 
 
-class Reports:
+class AgentReports:
     """The newest of each node. For any thread."""
 
     def __init__(self, clock: Callable[[], Time]) -> None:
@@ -51,7 +51,7 @@ class Reports:
 @dataclass(frozen=True, slots=True)
 class AgentService(pb_grpc.AgentsServicer):
     people: People
-    reports: Reports
+    reports: AgentReports
 
     def ReportNode(self, request: pb.AgentReport, context: grpc.ServicerContext) -> pb.Ack:
         user = self.people.user(token_of(context))  # in the clear as well: so do jobs

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from scheduler.access.authentication import Way
 from scheduler.access.identity import fingerprint, secret, user_name
 from scheduler.access.kubernetes_users import Reviewed
-from scheduler.api.agents import Reports
+from scheduler.api.agents import AgentReports
 from scheduler.clusters import library_renewal
 from scheduler.clusters.environment import RESERVED_ENVIRONMENT, command
 from scheduler.clusters.kubernetes.holders.holder import HolderTemplate
@@ -83,7 +83,7 @@ class KubernetesTarget:
     shape: PodTemplate
     logs: Path
     ways: Sequence[Way]  # to know a person, besides by our own tokens
-    reports: Reports  # of the agents on its nodes
+    reports: AgentReports  # of the agents on its nodes
     lease: Lease  # of the cluster: without it nothing is changed there
     reserved: Collection[str] = RESERVED_ENVIRONMENT
     maps_ports: bool = True
@@ -172,7 +172,7 @@ def _pods(config: Config, clock: Callable[[], Time]) -> KubernetesTarget:
     own = {name: user.namespace for name, user in config.users.items() if user.namespace}
     others = {name: of(name) for name in {*own.values()} - {wanted.namespace}}
     theirs = {user: others[name] for user, name in own.items() if name in others}
-    reports = Reports(clock)
+    reports = AgentReports(clock)
     reports.told = everybody.look_again
     spaces = Namespaces(everybody, theirs) if theirs else everybody
     if holders:

@@ -11,7 +11,7 @@ import pytest
 
 from scheduler.access.authentication import People
 from scheduler.access.identity import user_of
-from scheduler.api.agents import AGENT, SILENT_SECONDS, AgentService, Reports, read, written
+from scheduler.api.agents import AGENT, SILENT_SECONDS, AgentReports, AgentService, read, written
 from scheduler.api.grpc_server import GrpcServer
 from scheduler.core.errors import Rejected
 from scheduler.core.model import Gpu
@@ -36,7 +36,7 @@ class Office:
         self.now = 1000.0
         self.told = 0
         people = People([partial(user_of, SECRET)])
-        self.reports = Reports(lambda: self.now)
+        self.reports = AgentReports(lambda: self.now)
         self.reports.told = self._tell
         self.server = GrpcServer(
             "127.0.0.1:0",
