@@ -51,7 +51,7 @@ _ALIASES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class JobStatus:
     state: State
     reason: str = ""  # in a line
     why: Reason | None = None  # the same in parts, if it is about now
@@ -61,7 +61,7 @@ class Status:
     eta_seconds: float | None = None
 
 
-def status(job: Job, view: View, newest: Profile | None, due_at: Time) -> Status:
+def status(job: Job, view: View, newest: Profile | None, due_at: Time) -> JobStatus:
     """`newest`: the job's last measured epoch, if there is one; `due_at`: see `state`."""
     epoch_seconds = (newest.epoch_seconds if newest else 0.0) or None
     now_in = state(job, due_at)
@@ -70,7 +70,7 @@ def status(job: Job, view: View, newest: Profile | None, due_at: Time) -> Status
         eta = eta_seconds(job, epoch_seconds)
     preempted = now_in is State.QUEUED and job.reason.startswith(MADE_ROOM)
     why = _why(job, view, now_in)
-    return Status(
+    return JobStatus(
         now_in,
         job.reason if job.outcome else _line(job, why),
         why,

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterable
 
-from scheduler.api.status import Status
+from scheduler.api.status import JobStatus
 from scheduler.core import admission
 from scheduler.core.errors import Rejected
 from scheduler.core.model import Fact, Job, JobId, JobSpec, Profile, Share, View
@@ -108,7 +108,7 @@ def _said(message: pb.JobSpec, field: str) -> int:
 # --- what goes out ------------------------------------------------------------------------------
 
 
-def job_message(job: Job, status: Status, private: bool = True) -> pb.Job:
+def job_message(job: Job, status: JobStatus, private: bool = True) -> pb.Job:
     """`private`: for the job's owner, who may see what its variables hold."""
     run = job.run
     return pb.Job(

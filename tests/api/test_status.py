@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.api.status import State, Status, states, status
+from scheduler.api.status import JobStatus, State, states, status
 from scheduler.core.errors import Rejected
 from scheduler.core.model import (
     Job,
@@ -28,7 +28,7 @@ RUNNING = builders.on(WAITING, builders.share(), heard_at=builders.NOW)
 
 def told(
     job: Job, view: View | None = None, due_at: Time = 0.0, epoch_seconds: float | None = None
-) -> Status:
+) -> JobStatus:
     newest = None
     if epoch_seconds is not None:
         newest = Profile(job.id, 1, job.epochs_done, epoch_seconds=epoch_seconds)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.api import wire
-from scheduler.api.status import State, Status
+from scheduler.api.status import JobStatus, State
 from scheduler.core import admission
 from scheduler.core.errors import Rejected
 from scheduler.core.model import Fact, Job, JobId, JobSpec, Profile, Reason, Run, RunPhase, Share
@@ -97,8 +97,8 @@ def test_a_profile_survives_the_wire(profile: Profile) -> None:
     assert wire.profile(pb.Profile.FromString(sent)) == profile
 
 
-@given(JOBS, values(Status))
-def test_every_job_can_be_told(job: Job, status: Status) -> None:
+@given(JOBS, values(JobStatus))
+def test_every_job_can_be_told(job: Job, status: JobStatus) -> None:
     told = pb.Job.FromString(wire.job_message(job, status).SerializeToString())
     assert (told.id, told.state, told.reason) == (job.id, status.state, status.reason)
     assert told.HasField("ended_at") == (job.ended_at is not None)
@@ -109,7 +109,9 @@ def test_every_job_can_be_told(job: Job, status: Status) -> None:
 
 def test_a_reason_is_told_in_parts_too() -> None:
     view = builders.view(builders.job("a"), builders.job("b"))
-    told = wire.job_message(builders.job("b"), Status(State.QUEUED, why=Reason("gpus", "needs 2")))
+    told = wire.job_message(
+        builders.job("b"), JobStatus(State.QUEUED, why=Reason("gpus", "needs 2"))
+    )
     ids = JobId("a"), JobId("gone")
     remedy = Remedy(until=ids, ahead=ids[:1], instead="with --num_gpus 1")
     moments = Interval(1.0, 2.0, 3.0)
@@ -135,16 +137,18 @@ def test_who_was_asked_to_stop_is_told_from_who_goes_on_and_from_who_is_cancelle
 
 def test_what_slows_a_run_is_told_unless_there_is_something_worse() -> None:
     slowed = Prospect(slowed=Reason("slowed", "0.8 of its speed alone, beside a"))
-    told = wire.job_message(builders.job("b"), Status(State.RUNNING))
+    told = wire.job_message(builders.job("b"), JobStatus(State.RUNNING))
     wire.look_ahead(told, slowed, builders.view())
     assert told.why.kind == "slowed"
-    told = wire.job_message(builders.job("b"), Status(State.STOPPING, why=Reason("stopping", "x")))
+    told = wire.job_message(
+        builders.job("b"), JobStatus(State.STOPPING, why=Reason("stopping", "x"))
+    )
     wire.look_ahead(told, slowed, builders.view())
     assert told.why.kind == "stopping"
 
 
 def test_what_is_not_known_is_not_told() -> None:
-    told = wire.job_message(builders.job("b"), Status(State.RUNNING))
+    told = wire.job_message(builders.job("b"), JobStatus(State.RUNNING))
     wire.look_ahead(told, Prospect(), builders.view())
     assert not told.HasField("why")
     assert not told.HasField("eta")
