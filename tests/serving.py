@@ -13,7 +13,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from scheduler.access.authentication import People
+from scheduler.access.authentication import Authenticator
 from scheduler.access.identity import user_of, user_token
 from scheduler.api.agents import AgentReports, AgentService
 from scheduler.api.grpc_server import GrpcServer
@@ -124,7 +124,7 @@ class Serving:
             host=self.cluster,
             logs=self.logs,
             rules=rules,
-            people=People([partial(user_of, SECRET)]),
+            people=Authenticator([partial(user_of, SECRET)]),
             admins=frozenset({"root"}),
             policy="fifo_sharing",
             version="1.2.3",

@@ -13,7 +13,7 @@ Way = Callable[[str], str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class People:
+class Authenticator:
     """For any thread."""
 
     ways: Sequence[Way]

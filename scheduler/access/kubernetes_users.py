@@ -1,4 +1,5 @@
-"""People by what Kubernetes calls them: asked there once in a while, and remembered in between."""
+"""Authenticator by what Kubernetes calls them: asked there once in a while, and remembered in
+between."""
 
 from __future__ import annotations
 

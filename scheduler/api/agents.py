@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import grpc
 
-from scheduler.access.authentication import People
+from scheduler.access.authentication import Authenticator
 from scheduler.api.grpc_server import token_of
 from scheduler.core.admission import shown
 from scheduler.core.errors import Forbidden, Rejected
@@ -50,7 +50,7 @@ class AgentReports:
 
 @dataclass(frozen=True, slots=True)
 class AgentService(pb_grpc.AgentsServicer):
-    people: People
+    people: Authenticator
     reports: AgentReports
 
     def ReportNode(self, request: pb.AgentReport, context: grpc.ServicerContext) -> pb.Ack:

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import grpc
 
-from scheduler.access.authentication import People
+from scheduler.access.authentication import Authenticator
 from scheduler.access.identity import new_job_token
 from scheduler.api import log_stream, overview, wire
 from scheduler.api.grpc_server import overheard, token_of
@@ -78,7 +78,7 @@ class JobService(pb_grpc.SchedulerServicer):
     host: Target
     logs: Path  # the folder that holds a folder for each job
     rules: Rules
-    people: People
+    people: Authenticator
     admins: frozenset[str]
     policy: str
     version: str

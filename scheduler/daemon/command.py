@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from scheduler.access.authentication import People
+from scheduler.access.authentication import Authenticator
 from scheduler.access.certificates import credentials
 from scheduler.access.identity import TokenSocket, secret, user_of, user_token
 from scheduler.access.issued_tokens import Issued
@@ -235,7 +235,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     forecasts = config.state_dir / calibration_file.FILE
     outlook = Outlook(_policy(config), config.rules, reader.job, by_memory, forecasts)
     lookup = Lookup(view, reader, inbox.now, config.heartbeat_seconds, outlook, inbox.now())
-    people = People(
+    people = Authenticator(
         [partial(user_of, key), tokens.user, *home.ways],
         listen_address(config.tls.listen)[1] if encrypted else None,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.access.authentication import People
+from scheduler.access.authentication import Authenticator
 from scheduler.core.errors import Unauthenticated
 
 
@@ -18,7 +18,7 @@ def _numbered(token: str) -> str | None:
     return f"user {token[-1]}" if token.startswith("number-") else None
 
 
-PEOPLE = People([_named, _numbered])
+PEOPLE = Authenticator([_named, _numbered])
 
 
 def test_each_kind_of_token_is_tried() -> None:
@@ -42,7 +42,7 @@ def test_who_has_no_token_is_told_what_to_do() -> None:
 
 
 def test_what_others_could_read_along_is_refused_where_there_is_a_better_way() -> None:
-    encrypted = People([_named], encrypted_port=7443)
+    encrypted = Authenticator([_named], encrypted_port=7443)
     assert encrypted.user("name-ada", overheard=False) == "ada"
     with pytest.raises(Unauthenticated, match="give --server HOST:7443 and --ca FILE"):
         encrypted.user("name-ada", overheard=True)

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from scheduler.access.authentication import People
+from scheduler.access.authentication import Authenticator
 from scheduler.access.identity import user_of
 from scheduler.api.agents import AGENT, SILENT_SECONDS, AgentReports, AgentService, read, written
 from scheduler.api.grpc_server import GrpcServer
@@ -35,7 +35,7 @@ class Office:
     def __init__(self) -> None:
         self.now = 1000.0
         self.told = 0
-        people = People([partial(user_of, SECRET)])
+        people = Authenticator([partial(user_of, SECRET)])
         self.reports = AgentReports(lambda: self.now)
         self.reports.told = self._tell
         self.server = GrpcServer(

@@ -1,4 +1,5 @@
-"""People from elsewhere are served encrypted, by a certificate from files; jobs here as ever."""
+"""Authenticator from elsewhere are served encrypted, by a certificate from files; jobs here as
+ever."""
 
 from __future__ import annotations
 
