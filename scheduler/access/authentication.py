@@ -9,14 +9,14 @@ from scheduler.core.errors import Unauthenticated
 
 # Whose token this is; None: it is none of this kind. May raise Unauthenticated, of one that is but
 # does not hold (any more), and Unavailable, if nobody can tell now.
-Way = Callable[[str], str | None]
+TokenCheck = Callable[[str], str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Authenticator:
     """For any thread."""
 
-    ways: Sequence[Way]
+    ways: Sequence[TokenCheck]
     encrypted_port: int | None = None  # the one to be called from elsewhere; None: any will do
 
     def user(self, token: str | None, overheard: bool = False) -> str:

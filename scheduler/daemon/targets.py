@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scheduler.access.authentication import Way
+from scheduler.access.authentication import TokenCheck
 from scheduler.access.identity import fingerprint, secret, user_name
 from scheduler.access.kubernetes_users import Reviewed
 from scheduler.api.agents import AgentReports
@@ -44,7 +44,7 @@ class LocalTarget:
     cluster: LocalCluster
     reserved: Collection[str] = RESERVED_ENVIRONMENT
     maps_ports: bool = False
-    ways: Sequence[Way] = ()
+    ways: Sequence[TokenCheck] = ()
     reports: None = None  # its agent is in this process
     lease: None = None
 
@@ -82,7 +82,7 @@ class KubernetesTarget:
     cluster: ClusterWithUsage
     shape: PodTemplate
     logs: Path
-    ways: Sequence[Way]  # to know a person, besides by our own tokens
+    ways: Sequence[TokenCheck]  # to know a person, besides by our own tokens
     reports: AgentReports  # of the agents on its nodes
     lease: Lease  # of the cluster: without it nothing is changed there
     reserved: Collection[str] = RESERVED_ENVIRONMENT
