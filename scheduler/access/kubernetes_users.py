@@ -19,7 +19,7 @@ ASKING_MAX = 8  # at a time: each holds a thread, and those are for jobs as well
 JWT = re.compile(r"[\w-]+\.[\w-]+\.[\w-]+", re.ASCII)  # other tokens are not for an audience
 
 
-class Reviewed:
+class KubernetesUsers:
     """Knows whose token it is. For any thread."""
 
     def __init__(

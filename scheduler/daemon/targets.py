@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from scheduler.access.authentication import TokenCheck
 from scheduler.access.identity import fingerprint, secret, user_name
-from scheduler.access.kubernetes_users import Reviewed
+from scheduler.access.kubernetes_users import KubernetesUsers
 from scheduler.api.agents import AgentReports
 from scheduler.clusters import library_renewal
 from scheduler.clusters.environment import RESERVED_ENVIRONMENT, command
@@ -155,7 +155,9 @@ def _pods(config: Config, clock: Callable[[], Time]) -> KubernetesTarget:
         wanted.lease_seconds,
         clock,
     )
-    known = Reviewed(partial(review, server), wanted.token_audience, config.users, clock).user
+    known = KubernetesUsers(
+        partial(review, server), wanted.token_audience, config.users, clock
+    ).user
 
     def of(namespace: str) -> KubernetesCluster:
         return KubernetesCluster(

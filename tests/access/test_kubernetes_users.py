@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from scheduler.access import kubernetes_users
-from scheduler.access.kubernetes_users import Reviewed
+from scheduler.access.kubernetes_users import KubernetesUsers
 from scheduler.access.user_table import User
 from scheduler.core.errors import Busy, Unauthenticated, Unavailable
 
@@ -25,7 +25,7 @@ class World:
         self.asked: list[str] = []
         self.away = False
         self.now = 0.0
-        self.reviewed = Reviewed(self.ask, OURS, USERS, lambda: self.now)
+        self.reviewed = KubernetesUsers(self.ask, OURS, USERS, lambda: self.now)
 
     def ask(self, audience: str, token: str) -> str | None:
         assert audience == OURS
@@ -109,7 +109,7 @@ def test_only_so_many_are_looked_up_at_a_time() -> None:
         assert answered.wait(60)
         return "bob"
 
-    reviewed = Reviewed(ask, OURS, USERS, lambda: 0.0)
+    reviewed = KubernetesUsers(ask, OURS, USERS, lambda: 0.0)
     with ThreadPoolExecutor(kubernetes_users.ASKING_MAX) as pool:
         told = [pool.submit(reviewed.user, f"x.y.{n}") for n in range(kubernetes_users.ASKING_MAX)]
         for _ in told:
