@@ -98,7 +98,7 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
 # --- what the daemon does -----------------------------------------------------------------------
 
 
-class Issued:
+class IssuedTokens:
     """Knows whose token it is. For any thread."""
 
     def __init__(self, path: Path, clock: Callable[[], Time]) -> None:

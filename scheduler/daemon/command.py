@@ -16,7 +16,7 @@ import click
 from scheduler.access.authentication import Authenticator
 from scheduler.access.certificates import credentials
 from scheduler.access.identity import TokenSocket, secret, user_of, user_token
-from scheduler.access.issued_tokens import Issued
+from scheduler.access.issued_tokens import IssuedTokens
 from scheduler.access.user_table import fits
 from scheduler.api.agents import AgentService
 from scheduler.api.grpc_server import Encrypted, GrpcServer
@@ -215,7 +215,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     parts.callback(store.close)
     reader = Reader(database)
     parts.callback(reader.close)
-    tokens = Issued(database, inbox.now)
+    tokens = IssuedTokens(database, inbox.now)
     parts.callback(tokens.close)
     address = process.address(config.listen, config.state_dir)
     encrypted = _encrypted(config)

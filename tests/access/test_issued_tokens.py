@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.access import issued_tokens
-from scheduler.access.issued_tokens import Issued
+from scheduler.access.issued_tokens import IssuedTokens
 from scheduler.core.errors import ConfigError, Unauthenticated
 from scheduler.store import database
 
@@ -23,7 +23,7 @@ class World:
     def __init__(self, path: Path) -> None:
         self.path, self.now = path, NOW
         database.open_or_create(path).close()
-        self.issued = Issued(path, lambda: self.now)
+        self.issued = IssuedTokens(path, lambda: self.now)
 
     def issue(self, user: str = "ada", days: float = 1.0) -> str:
         return issued_tokens.issue(self.path, user, "laptop", self.now, days * DAY)[1]
