@@ -21,14 +21,14 @@ log = structlog.get_logger("scheduler.access.certificates")
 
 def credentials(certificate: Path, key: Path) -> grpc.ServerCredentials:
     """For a server that serves with what is in these two files when a connection begins."""
-    pair = Pair(certificate, key)
+    pair = CertificatePair(certificate, key)
     return grpc.dynamic_ssl_server_credentials(
         pair.current,
         pair.changed,  # type: ignore[arg-type]  # None is fine: nothing has changed
     )
 
 
-class Pair:
+class CertificatePair:
     """What was last read, and whether there is something newer. grpc asks before each handshake.
 
     The two files cannot be replaced at the same moment. Until they belong together the pair that

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from scheduler.access.certificates import Pair
+from scheduler.access.certificates import CertificatePair
 from scheduler.core.errors import ConfigError
 from tests.kube.certificates import Authority
 
@@ -29,12 +29,12 @@ def files(authority: Authority, tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_nothing_is_read_again_that_has_not_changed(files: tuple[Path, Path]) -> None:
-    pair = Pair(*files)
+    pair = CertificatePair(*files)
     assert pair.changed() is None
 
 
 def test_a_new_pair_is_served_from_then_on(files: tuple[Path, Path], authority: Authority) -> None:
-    pair = Pair(*files)
+    pair = CertificatePair(*files)
     before = pair.current
     for new, file in zip(authority.issue("two", "localhost"), files, strict=True):
         new.replace(file)
@@ -43,7 +43,7 @@ def test_a_new_pair_is_served_from_then_on(files: tuple[Path, Path], authority: 
 
 
 def test_half_of_a_new_pair_is_waited_for(files: tuple[Path, Path], authority: Authority) -> None:
-    pair = Pair(*files)
+    pair = CertificatePair(*files)
     certificate, key = authority.issue("three", "localhost")
     certificate.replace(files[0])
     with capture_logs() as told:
@@ -55,7 +55,7 @@ def test_half_of_a_new_pair_is_waited_for(files: tuple[Path, Path], authority: A
 
 
 def test_a_pair_that_has_gone_is_served_all_the_same(files: tuple[Path, Path]) -> None:
-    pair = Pair(*files)
+    pair = CertificatePair(*files)
     files[1].unlink()
     with capture_logs() as told:
         assert pair.changed() is None
@@ -94,5 +94,5 @@ def test_what_is_no_pair_is_refused(files: tuple[Path, Path], authority: Authori
         ((certificate, other), f"{other}: is not the key of {certificate}"),
     ):
         with pytest.raises(ConfigError) as refused:
-            Pair(*pair)
+            CertificatePair(*pair)
         assert str(refused.value) == complaint
