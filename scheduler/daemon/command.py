@@ -223,7 +223,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     if home.lease:
         parts.enter_context(home.lease.held(inbox.fail))
     cluster = home.cluster
-    scheduler = Scheduler(inbox, log.Told(store, logger), cluster, policy, config.rules)
+    scheduler = Scheduler(inbox, log.LoggingStore(store, logger), cluster, policy, config.rules)
 
     def view() -> View:
         return scheduler.view

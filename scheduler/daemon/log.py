@@ -59,7 +59,7 @@ def configure(settings: Log) -> Logger:
     return logger
 
 
-class Told:
+class LoggingStore:
     """A store that also logs what happened, once that is on disk: the fact's kind is the event."""
 
     def __init__(self, store: Store, logger: Logger) -> None:
