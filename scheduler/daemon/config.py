@@ -108,7 +108,7 @@ class Kubernetes:
 
 
 @dataclass(frozen=True, slots=True)
-class Housekeeping:
+class MaintenanceSettings:
     backup_hour: Annotated[int, msgspec.Meta(ge=0, le=23)] = 3
     backups_kept: Count = 7
     facts_kept_days: Count = 90
@@ -137,7 +137,7 @@ class Config:
     legacy: Legacy = field(default_factory=Legacy)
     local: Local = field(default_factory=Local)
     kubernetes: Kubernetes = field(default_factory=Kubernetes)
-    housekeeping: Housekeeping = field(default_factory=Housekeeping)
+    housekeeping: MaintenanceSettings = field(default_factory=MaintenanceSettings)
     log: Log = field(default_factory=Log)
 
 

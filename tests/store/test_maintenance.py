@@ -16,7 +16,7 @@ from apscheduler.triggers.date import DateTrigger
 from scheduler.core.errors import ConfigError
 from scheduler.core.model import Fact, Job, JobId, JobSpec, Outcome, Profile, Rules, View
 from scheduler.core.ports import Step
-from scheduler.daemon.config import Housekeeping as Settings
+from scheduler.daemon.config import MaintenanceSettings as Settings
 from scheduler.store import database
 from scheduler.store.journal import Decider
 from scheduler.store.maintenance import (
