@@ -60,7 +60,7 @@ class Tls:
 
 
 @dataclass(frozen=True, slots=True)
-class Legacy:
+class LegacySettings:
     """Where training images are heard that are older than this project."""
 
     listen: str = ""
@@ -134,7 +134,7 @@ class Config:
     heartbeat_seconds: Count = 30
     rules: Rules = field(default_factory=Rules)
     tls: Tls = field(default_factory=Tls)
-    legacy: Legacy = field(default_factory=Legacy)
+    legacy: LegacySettings = field(default_factory=LegacySettings)
     local: Local = field(default_factory=Local)
     kubernetes: Kubernetes = field(default_factory=Kubernetes)
     housekeeping: MaintenanceSettings = field(default_factory=MaintenanceSettings)
