@@ -42,7 +42,7 @@ def default_state_dir() -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Local:
+class LocalSettings:
     """The embedded cluster: this machine's processes and GPUs."""
 
     stop_grace_seconds: Positive = 10.0
@@ -135,7 +135,7 @@ class Config:
     rules: Rules = field(default_factory=Rules)
     tls: Tls = field(default_factory=Tls)
     legacy: LegacySettings = field(default_factory=LegacySettings)
-    local: Local = field(default_factory=Local)
+    local: LocalSettings = field(default_factory=LocalSettings)
     kubernetes: Kubernetes = field(default_factory=Kubernetes)
     housekeeping: MaintenanceSettings = field(default_factory=MaintenanceSettings)
     log: Log = field(default_factory=Log)
