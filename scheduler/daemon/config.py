@@ -51,7 +51,7 @@ class LocalSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Tls:
+class TlsSettings:
     """A second address, where people are served encrypted."""
 
     listen: str = ""
@@ -133,7 +133,7 @@ class Config:
     users: Mapping[str, User] = field(default_factory=dict)
     heartbeat_seconds: Count = 30
     rules: Rules = field(default_factory=Rules)
-    tls: Tls = field(default_factory=Tls)
+    tls: TlsSettings = field(default_factory=TlsSettings)
     legacy: LegacySettings = field(default_factory=LegacySettings)
     local: LocalSettings = field(default_factory=LocalSettings)
     kubernetes: Kubernetes = field(default_factory=Kubernetes)
@@ -172,7 +172,7 @@ def listen_address(listen: str, key: str = "listen") -> tuple[str, int]:
     return match[1], int(match[2])
 
 
-def _check_tls(tls: Tls) -> None:
+def _check_tls(tls: TlsSettings) -> None:
     """All of it, or nothing."""
     given = {f.name: getattr(tls, f.name) for f in fields(tls)}
     missing = [name for name, value in given.items() if not value]
