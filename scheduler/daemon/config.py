@@ -70,7 +70,7 @@ class LegacySettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Kubernetes:
+class KubernetesSettings:
     """A Kubernetes cluster: how to reach it, and what the pods of jobs are like."""
 
     kubeconfig: Path | None = None
@@ -136,7 +136,7 @@ class Config:
     tls: TlsSettings = field(default_factory=TlsSettings)
     legacy: LegacySettings = field(default_factory=LegacySettings)
     local: LocalSettings = field(default_factory=LocalSettings)
-    kubernetes: Kubernetes = field(default_factory=Kubernetes)
+    kubernetes: KubernetesSettings = field(default_factory=KubernetesSettings)
     housekeeping: MaintenanceSettings = field(default_factory=MaintenanceSettings)
     log: Log = field(default_factory=Log)
 

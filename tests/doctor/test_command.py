@@ -15,11 +15,11 @@ from scheduler.clusters.kubernetes.permissions import (
     IN_CLUSTER,
     IN_NAMESPACE,
 )
-from scheduler.daemon.config import Config, Kubernetes
+from scheduler.daemon.config import Config, KubernetesSettings
 from scheduler.doctor.command import main, needed
 from tests.doctor.found import node
 
-JOBS = Kubernetes(namespace="jobs")
+JOBS = KubernetesSettings(namespace="jobs")
 
 
 def test_what_is_needed_follows_from_the_settings() -> None:
