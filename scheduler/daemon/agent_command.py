@@ -18,7 +18,7 @@ import structlog
 from scheduler.api.agents import written
 from scheduler.core.errors import ConfigError
 from scheduler.daemon import log
-from scheduler.daemon.config import Log
+from scheduler.daemon.config import LogSettings
 from scheduler.gpus.usage import GpuReport
 from scheduler.gpus.watcher import GpuWatcher
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
@@ -70,7 +70,7 @@ def command(server: str, node: str, ca: Path | None, every_seconds: float, log_l
 
     Needs to see the processes of its node (in a pod: hostPID), and nothing else.
     """
-    log.configure(Log(level=log_level))
+    log.configure(LogSettings(level=log_level))
     news, stopping = threading.Event(), threading.Event()
 
     def stop(*_: object) -> None:

@@ -117,7 +117,7 @@ class MaintenanceSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class LogSettings:
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "text", "json"] = "auto"
 
@@ -138,7 +138,7 @@ class Config:
     local: LocalSettings = field(default_factory=LocalSettings)
     kubernetes: KubernetesSettings = field(default_factory=KubernetesSettings)
     housekeeping: MaintenanceSettings = field(default_factory=MaintenanceSettings)
-    log: Log = field(default_factory=Log)
+    log: LogSettings = field(default_factory=LogSettings)
 
 
 class Given(typing.NamedTuple):

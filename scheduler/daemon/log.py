@@ -9,12 +9,12 @@ import structlog
 
 from scheduler.core.model import View
 from scheduler.core.ports import Step, Store
-from scheduler.daemon.config import Log
+from scheduler.daemon.config import LogSettings
 
 Logger = structlog.typing.FilteringBoundLogger
 
 
-def configure(settings: Log) -> Logger:
+def configure(settings: LogSettings) -> Logger:
     """Key-value to stderr, JSON when that is no terminal; the libraries' own lines likewise."""
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
