@@ -39,7 +39,7 @@ from scheduler.outlook import calibration_file
 from scheduler.outlook.service import Outlook
 from scheduler.planning.policies import POLICIES
 from scheduler.store.journal import Decider
-from scheduler.store.maintenance import Chore, Housekeeping, chores, every
+from scheduler.store.maintenance import Chore, Maintenance, chores, every
 from scheduler.store.reader import Reader
 from scheduler.store.writer import SqliteStore
 
@@ -297,12 +297,12 @@ def _introduce(
 
 def _housekeeping(
     config: Config, database: Path, logger: log.Logger, *others: Chore
-) -> Housekeeping:
+) -> Maintenance:
     def failed(chore: str, error: Exception) -> None:
         expected = isinstance(error, SchedulerError)
         logger.error("chore_failed", chore=chore, error=str(error), exc_info=not expected)
 
-    return Housekeeping((*chores(database, **asdict(config.housekeeping)), *others), failed)
+    return Maintenance((*chores(database, **asdict(config.housekeeping)), *others), failed)
 
 
 def _policy(config: Config) -> Policy:

@@ -76,7 +76,7 @@ def every(seconds: float) -> Any:
     return IntervalTrigger(seconds=seconds, timezone=UTC)
 
 
-class Housekeeping:
+class Maintenance:
     """Does chores in a thread of its own, one at a time. One that fails is told, and tried again
     at its next hour."""
 

@@ -23,7 +23,7 @@ from scheduler.store.maintenance import (
     DELETE_MAX,
     Chore,
     GivenUp,
-    Housekeeping,
+    Maintenance,
     back_up,
     checkpoint,
     chores,
@@ -298,7 +298,7 @@ def test_what_is_due_is_done_and_a_failure_is_told_and_stops_nothing(
     done: Queue[Path] = Queue()
     failed: Queue[tuple[str, Exception]] = Queue()
     nowhere = path.with_name("nowhere.db")
-    housekeeping = Housekeeping(
+    housekeeping = Maintenance(
         [
             Chore("hopeless", now(), lambda _: checkpoint(nowhere)),
             Chore("backup", now(), lambda stop: done.put(back_up(path, 7, AT, stop))),
@@ -323,7 +323,7 @@ def test_stopping_gives_up_what_is_being_done_and_complains_of_nothing() -> None
         assert stopping.wait(HANGS_SECONDS)
         raise sqlite3.OperationalError("interrupted")
 
-    housekeeping = Housekeeping([Chore("long", now(), work)], lambda *_: failed.set())
+    housekeeping = Maintenance([Chore("long", now(), work)], lambda *_: failed.set())
     housekeeping.start()
     assert begun.wait(HANGS_SECONDS)
     housekeeping.stop()
