@@ -108,7 +108,7 @@ class Maintenance:
                 self._failed(chore.name, error)
 
 
-class GivenUp(Exception):
+class BackupAbandoned(Exception):
     """Told to stop half-way."""
 
 
@@ -162,7 +162,7 @@ def checkpoint(path: Path) -> None:
 def _copy(source: Path, target: Path, stopping: Event) -> None:
     def look(*_: int) -> None:
         if stopping.is_set():
-            raise GivenUp
+            raise BackupAbandoned
 
     target.touch(mode=0o600)
     with closing(database.connect_readonly(source)) as db, closing(sqlite3.connect(target)) as copy:

@@ -21,8 +21,8 @@ from scheduler.store import database
 from scheduler.store.journal import Decider
 from scheduler.store.maintenance import (
     DELETE_MAX,
+    BackupAbandoned,
     Chore,
-    GivenUp,
     Maintenance,
     back_up,
     checkpoint,
@@ -142,7 +142,7 @@ def test_a_backup_ends_when_the_daemon_does(path: Path, store: SqliteStore) -> N
     add(store, job(1))
     stopping = Event()
     stopping.set()
-    with pytest.raises(GivenUp):
+    with pytest.raises(BackupAbandoned):
         back_up(path, 7, AT, stopping)
     assert list((path.parent / "backups").iterdir()) == []
 
