@@ -34,7 +34,7 @@ from scheduler.daemon.targets import KubernetesTarget, LocalTarget, target_of
 from scheduler.daemon.token_commands import token
 from scheduler.inbox import QueueInbox
 from scheduler.legacy import http_server
-from scheduler.legacy.service import Legacy
+from scheduler.legacy.service import LegacyService
 from scheduler.outlook import calibration_file
 from scheduler.outlook.service import Outlook
 from scheduler.planning.policies import POLICIES
@@ -256,7 +256,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     profiler = TrainingService(inbox, view)
     server = GrpcServer(address, api, profiler, encrypted, agents)
     parts.callback(server.stop, GRACE_SECONDS)
-    old = _old_images(config, Legacy(profiler, api, view, inbox.now, *_trusted(config)))
+    old = _old_images(config, LegacyService(profiler, api, view, inbox.now, *_trusted(config)))
     if old:
         parts.callback(old.stop, GRACE_SECONDS)
     process.remember_port(config.state_dir, server.ports[0])
@@ -311,7 +311,7 @@ def _policy(config: Config) -> Policy:
     return POLICIES[config.policy](config.rules)
 
 
-def _old_images(config: Config, legacy: Legacy) -> http_server.HttpServer | None:
+def _old_images(config: Config, legacy: LegacyService) -> http_server.HttpServer | None:
     if not config.legacy.listen:
         return None
     return http_server.HttpServer(

@@ -60,7 +60,7 @@ class _Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Legacy:
+class LegacyService:
     """Answers requests, from any thread."""
 
     profiler: TrainingService
@@ -214,11 +214,11 @@ class Legacy:
 
 
 _PATHS = {
-    "has_to_stop": ("GET", Legacy._has_to_stop),
-    "profiling": ("POST", Legacy._profiling),
-    "end_epoch": ("POST", Legacy._end_epoch),
-    "signal_end": ("POST", Legacy._signal_end),
-    "signal_end_profiling": ("POST", Legacy._signal_end_profiling),
+    "has_to_stop": ("GET", LegacyService._has_to_stop),
+    "profiling": ("POST", LegacyService._profiling),
+    "end_epoch": ("POST", LegacyService._end_epoch),
+    "signal_end": ("POST", LegacyService._signal_end),
+    "signal_end_profiling": ("POST", LegacyService._signal_end_profiling),
 }
 _RENEWABLE = {"has_to_stop", "profiling", "end_epoch"}  # the oldest of all is called otherwise
 _LONGER = {"signal_end_profiling"}  # after the job comes what we call its attempt

@@ -16,7 +16,7 @@ from scheduler.core.model import Job, JobId, Run, RunPhase
 from scheduler.legacy import service
 from scheduler.legacy.http11 import Reply, Request
 from scheduler.legacy.messages import Report
-from scheduler.legacy.service import Legacy
+from scheduler.legacy.service import LegacyService
 from scheduler.v1 import scheduler_pb2 as pb
 from tests.serving import SECRET, Serving, by, serving
 from tests.support import eventually
@@ -31,13 +31,15 @@ def served(tmp_path: Path) -> Iterator[Serving]:
 
 
 @pytest.fixture
-def old(served: Serving) -> Legacy:
+def old(served: Serving) -> LegacyService:
     return listener(served)
 
 
-def listener(served: Serving, token_required: bool = False, from_elsewhere: bool = False) -> Legacy:
+def listener(
+    served: Serving, token_required: bool = False, from_elsewhere: bool = False
+) -> LegacyService:
     """A new one knows nothing of what the one before has heard, as after a restart."""
-    return Legacy(
+    return LegacyService(
         served.profiler,
         served.api,
         lambda: served.scheduler.view,
@@ -48,7 +50,7 @@ def listener(served: Serving, token_required: bool = False, from_elsewhere: bool
 
 
 def ask(
-    old: Legacy,
+    old: LegacyService,
     method: str,
     path: str,
     body: Any = None,
@@ -63,20 +65,20 @@ def ask(
     return old.answer(Request(method, path, headers, data, True), caller)
 
 
-def may_go_on(old: Legacy, job: Job) -> bool:
+def may_go_on(old: LegacyService, job: Job) -> bool:
     reply = ask(old, "GET", f"/has_to_stop/{job.id}")
     assert reply.status == 200
     assert reply.text in ("0", "1")
     return reply.text == "0"
 
 
-def ended(old: Legacy, job: Job, steps: int, **more: Any) -> None:
+def ended(old: LegacyService, job: Job, steps: int, **more: Any) -> None:
     """W3."""
     told = {"rank": 0, "iternum": steps, "gpumem": 250, "meandur": 0.1, "epochDur": 2.5, **more}
     assert ask(old, "POST", f"/profiling/{job.id}", told).status == 200
 
 
-def done(old: Legacy, job: Job, epochs: int) -> None:
+def done(old: LegacyService, job: Job, epochs: int) -> None:
     """W4."""
     assert ask(old, "POST", f"/end_epoch/{job.id}", {"done": epochs}) == Reply(200, "")
 
@@ -90,7 +92,9 @@ def run_of(served: Serving, job: Job) -> Run:
 # --- epochs ---------------------------------------------------------------------------------------
 
 
-def test_an_epoch_is_counted_and_on_disk_when_it_is_answered(served: Serving, old: Legacy) -> None:
+def test_an_epoch_is_counted_and_on_disk_when_it_is_answered(
+    served: Serving, old: LegacyService
+) -> None:
     job = served.running(memory_mib=4000)
     ended(old, job, 4, gpumem=300)
     (kept,) = served.reader.profiles(job.id, 10)
@@ -99,7 +103,9 @@ def test_an_epoch_is_counted_and_on_disk_when_it_is_answered(served: Serving, ol
     assert served.job(job.id).epochs_done == 1
 
 
-def test_a_new_daemon_counts_on_where_the_last_one_ended(served: Serving, old: Legacy) -> None:
+def test_a_new_daemon_counts_on_where_the_last_one_ended(
+    served: Serving, old: LegacyService
+) -> None:
     job = served.running()
     ended(old, job, 4)
     ended(old, job, 9)
@@ -110,7 +116,7 @@ def test_a_new_daemon_counts_on_where_the_last_one_ended(served: Serving, old: L
     assert served.job(job.id).epochs_done == 3
 
 
-def test_a_sign_of_life_and_another_rank_end_no_epoch(served: Serving, old: Legacy) -> None:
+def test_a_sign_of_life_and_another_rank_end_no_epoch(served: Serving, old: LegacyService) -> None:
     job = served.running(memory_mib=1000)
     sign = {"rank": 0, "iternum": 3, "gpumem": 9000, "meandur": 0.1}
     assert ask(old, "POST", f"/profiling/{job.id}", sign).status == 200
@@ -121,7 +127,7 @@ def test_a_sign_of_life_and_another_rank_end_no_epoch(served: Serving, old: Lega
 
 
 def test_a_sign_of_life_is_answered_with_a_digit_when_it_is_to_leave(
-    served: Serving, old: Legacy
+    served: Serving, old: LegacyService
 ) -> None:
     job = served.running(priority=1)
     sign = {"rank": 0, "iternum": 3, "gpumem": 0, "meandur": 0.1}
@@ -132,7 +138,7 @@ def test_a_sign_of_life_is_answered_with_a_digit_when_it_is_to_leave(
 
 
 def test_whoever_speaks_as_an_old_library_that_can_be_replaced_is_known_for_it(
-    served: Serving, old: Legacy
+    served: Serving, old: LegacyService
 ) -> None:
     def known() -> bool:
         kinds = served.scheduler.view.kinds.values()
@@ -151,13 +157,13 @@ def test_whoever_speaks_as_an_old_library_that_can_be_replaced_is_known_for_it(
     eventually(known)
 
 
-def test_a_memory_of_0_lowers_nothing(served: Serving, old: Legacy) -> None:
+def test_a_memory_of_0_lowers_nothing(served: Serving, old: LegacyService) -> None:
     job = served.running(memory_mib=1000)
     ended(old, job, 4, gpumem=0)
     assert served.job(job.id).memory_mib == 1000
 
 
-def test_who_says_its_epochs_is_counted_by_that_alone(served: Serving, old: Legacy) -> None:
+def test_who_says_its_epochs_is_counted_by_that_alone(served: Serving, old: LegacyService) -> None:
     job = served.running()
     ended(old, job, 4)
     done(old, job, 1)
@@ -173,7 +179,7 @@ def test_who_says_its_epochs_is_counted_by_that_alone(served: Serving, old: Lega
 
 
 def test_what_was_lost_while_nobody_listened_is_in_the_next_count(
-    served: Serving, old: Legacy
+    served: Serving, old: LegacyService
 ) -> None:
     job = served.running(max_epochs=5)
     done(old, job, 3)
@@ -184,7 +190,7 @@ def test_what_was_lost_while_nobody_listened_is_in_the_next_count(
 
 
 def test_reports_at_the_same_time_are_counted_one_after_another(
-    served: Serving, old: Legacy
+    served: Serving, old: LegacyService
 ) -> None:
     job = served.running(max_epochs=100)
     steps = [5, 10, 15, 20, 25] * 2
@@ -196,7 +202,7 @@ def test_reports_at_the_same_time_are_counted_one_after_another(
     assert served.job(job.id).epochs_done == 5
 
 
-def test_a_report_of_a_run_that_is_over_counts_nothing(served: Serving, old: Legacy) -> None:
+def test_a_report_of_a_run_that_is_over_counts_nothing(served: Serving, old: LegacyService) -> None:
     job = served.running(max_epochs=5, retries=3)
     ended(old, job, 4)
     served.cluster.end(job.id, 1, exit_code=1)
@@ -208,7 +214,7 @@ def test_a_report_of_a_run_that_is_over_counts_nothing(served: Serving, old: Leg
 
 
 def test_the_library_of_today_says_which_epoch_and_attempt_it_is(
-    served: Serving, old: Legacy
+    served: Serving, old: LegacyService
 ) -> None:
     job = served.running(max_epochs=9, gpus_min=2, gpus_max=2)
     path = f"/profiling/{job.id}"
@@ -242,7 +248,7 @@ def asked_to_stop(served: Serving, job: Job) -> str:
 
 
 def test_it_is_told_to_stop_at_the_next_epoch_and_all_its_processes_alike(
-    served: Serving, old: Legacy
+    served: Serving, old: LegacyService
 ) -> None:
     job = served.running(gpus_min=2, gpus_max=2, max_epochs=5)
     assert may_go_on(old, job)
@@ -257,7 +263,7 @@ def test_it_is_told_to_stop_at_the_next_epoch_and_all_its_processes_alike(
 
 
 def test_a_last_epoch_is_not_interrupted_whatever_the_image_counts(
-    served: Serving, old: Legacy
+    served: Serving, old: LegacyService
 ) -> None:
     job = served.running(gpus_min=2, gpus_max=2, max_epochs=4)
     assert may_go_on(old, job)
@@ -268,14 +274,16 @@ def test_a_last_epoch_is_not_interrupted_whatever_the_image_counts(
     assert may_go_on(old, job), "some ask when all is done"
 
 
-def test_an_exit_without_any_report_is_the_end_of_a_job(served: Serving, old: Legacy) -> None:
+def test_an_exit_without_any_report_is_the_end_of_a_job(
+    served: Serving, old: LegacyService
+) -> None:
     job = served.running(max_epochs=5)
     served.cluster.end(job.id, 1)
     eventually(lambda: served.job(job.id).outcome)
     assert (served.job(job.id).outcome, served.job(job.id).reason) == ("succeeded", "finished")
 
 
-def test_who_says_that_it_ends_has_ended(served: Serving, old: Legacy) -> None:
+def test_who_says_that_it_ends_has_ended(served: Serving, old: LegacyService) -> None:
     job = served.running(max_epochs=5)
     assert ask(old, "POST", f"/signal_end/{job.id}") == Reply(200, "")
     served.cluster.end(job.id, 1, exit_code=1)
@@ -283,7 +291,7 @@ def test_who_says_that_it_ends_has_ended(served: Serving, old: Legacy) -> None:
     assert served.job(job.id).outcome == "succeeded"
 
 
-def test_the_oldest_images_say_what_they_have_measured(served: Serving, old: Legacy) -> None:
+def test_the_oldest_images_say_what_they_have_measured(served: Serving, old: LegacyService) -> None:
     job = served.running(memory_mib=1000)
     form = b"meanIterDuration=0.2&endTime=1&gpuUsage=3000&gpuMemUsage=45"
     assert ask(old, "POST", f"/signal_end_profiling/{job.id}/1", form) == Reply(200, "")
@@ -294,7 +302,7 @@ def test_the_oldest_images_say_what_they_have_measured(served: Serving, old: Leg
 
 
 def test_without_a_token_this_machine_is_heard_and_others_where_jobs_are_elsewhere(
-    served: Serving, old: Legacy
+    served: Serving, old: LegacyService
 ) -> None:
     job = served.running()
     path = f"/has_to_stop/{job.id}"
@@ -322,7 +330,7 @@ def test_where_tokens_are_required_only_its_own_speaks_for_a_job(served: Serving
     assert ask(strict, "POST", f"/end_epoch/{job.id}", {"done": 1}, token=job.token).status == 200
 
 
-def test_a_wrong_token_is_worse_than_none(served: Serving, old: Legacy) -> None:
+def test_a_wrong_token_is_worse_than_none(served: Serving, old: LegacyService) -> None:
     job = served.running()
     assert ask(old, "POST", f"/end_epoch/{job.id}", {"done": 1}, token="x").status == 403
     assert served.job(job.id).epochs_done == 0
@@ -354,7 +362,7 @@ def test_a_wrong_token_is_worse_than_none(served: Serving, old: Legacy) -> None:
     ],
 )
 def test_only_a_path_to_a_job_leads_somewhere(
-    served: Serving, old: Legacy, method: str, path: str, status: int
+    served: Serving, old: LegacyService, method: str, path: str, status: int
 ) -> None:
     job = served.running()
     reply = ask(old, method, path.replace("ID", job.id))
@@ -363,13 +371,13 @@ def test_only_a_path_to_a_job_leads_somewhere(
     assert reply.text.count("\n") <= 1
 
 
-def test_a_job_that_has_never_run_is_not_spoken_for(served: Serving, old: Legacy) -> None:
+def test_a_job_that_has_never_run_is_not_spoken_for(served: Serving, old: LegacyService) -> None:
     job_id = served.submit(held=True)
     refused = ask(old, "POST", f"/end_epoch/{job_id}", {"done": 1})
     assert (refused.status, served.job(job_id).epochs_done) == (400, 0)
 
 
-def test_while_the_scheduler_stops_it_is_unavailable(served: Serving, old: Legacy) -> None:
+def test_while_the_scheduler_stops_it_is_unavailable(served: Serving, old: LegacyService) -> None:
     job = served.running()
     served.inbox.close("the scheduler is stopping")
     refused = ask(old, "GET", f"/has_to_stop/{job.id}")
@@ -377,7 +385,7 @@ def test_while_the_scheduler_stops_it_is_unavailable(served: Serving, old: Legac
 
 
 def test_what_is_remembered_of_runs_is_bounded(
-    served: Serving, old: Legacy, monkeypatch: pytest.MonkeyPatch
+    served: Serving, old: LegacyService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "FORGOTTEN_AT", 3)
     job = served.running()
@@ -394,7 +402,7 @@ WANTED = {"jobName": "cifar", "scriptPath": "/custom/train.py", "maxEpochs": 7}
 
 
 @pytest.fixture
-def submit(old: Legacy) -> Submit:
+def submit(old: LegacyService) -> Submit:
     def submitted(user: str = "ada", caller: str = HERE, **changes: Any) -> Reply:
         token = user_token(SECRET, user) if user else ""
         return ask(old, "POST", "/submit", {**WANTED, **changes}, token, caller)
