@@ -46,7 +46,7 @@ _LOCAL = ("127.", "::1", "::ffff:127.")
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _SpokenRun:
     """What all requests of jobs have."""
 
     job: Job
@@ -96,7 +96,9 @@ class LegacyService:
         if act is None:
             return Reply(200, self._submit(request, caller))
         job = self._job(rest.partition("/")[0] if verb in _LONGER else rest)
-        told = _Told(job, _attempt(request, job), self._token(job, request, caller), request.body)
+        told = _SpokenRun(
+            job, _attempt(request, job), self._token(job, request, caller), request.body
+        )
         self.profiler.job(job.id, told.attempt, told.token)  # before anything is done
         said = act(self, told)
         if verb in _RENEWABLE and "x-attempt" not in request.headers:
@@ -121,12 +123,12 @@ class LegacyService:
 
     # --- the paths ----------------------------------------------------------------------------
 
-    def _has_to_stop(self, told: _Told) -> str:
+    def _has_to_stop(self, told: _SpokenRun) -> str:
         job = told.job
         why = self.profiler.start_epoch(job.id, told.attempt, job.epochs_done, told.token)
         return GO_ON if why is None else STOP
 
-    def _profiling(self, told: _Told) -> str:
+    def _profiling(self, told: _SpokenRun) -> str:
         said = messages.report(told.body)
         with self._lock(told.job.id):
             epoch = self._epoch(told, said)
@@ -135,7 +137,7 @@ class LegacyService:
                 return ""
         return self._alive(told, said)
 
-    def _end_epoch(self, told: _Told) -> str:
+    def _end_epoch(self, told: _SpokenRun) -> str:
         done = messages.done(told.body)
         with self._lock(told.job.id):
             said = self._numbered.get(told.key, messages.Report())
@@ -146,11 +148,11 @@ class LegacyService:
         self._alive(told, messages.Report())
         return ""
 
-    def _signal_end(self, told: _Told) -> str:
+    def _signal_end(self, told: _SpokenRun) -> str:
         self.profiler.finish(told.job.id, told.attempt, 0, False, told.token)
         return ""
 
-    def _signal_end_profiling(self, told: _Told) -> str:
+    def _signal_end_profiling(self, told: _SpokenRun) -> str:
         self._alive(told, messages.profiling_ended(told.body))
         return ""
 
@@ -166,7 +168,7 @@ class LegacyService:
         except Rejected as error:
             raise type(error)(messages.in_its_words(str(error))) from error
 
-    def _old(self, told: _Told) -> None:
+    def _old(self, told: _SpokenRun) -> None:
         """Whoever speaks so has a library that the one of today can take the place of."""
         kind = self.view().kinds.get(kind_of(told.job.spec))
         if kind is None or not kind.old_library:
@@ -175,7 +177,7 @@ class LegacyService:
 
     # --- epochs -------------------------------------------------------------------------------
 
-    def _epoch(self, told: _Told, said: messages.Report) -> int | None:
+    def _epoch(self, told: _SpokenRun, said: messages.Report) -> int | None:
         """Which one has ended; None: none that is new, or it will be said."""
         if not said.ended:
             return None
@@ -189,13 +191,13 @@ class LegacyService:
             return None
         return messages.next_epoch(said, job.run, self.now())
 
-    def _ended(self, told: _Told, said: messages.Report, epoch: int) -> None:
+    def _ended(self, told: _SpokenRun, said: messages.Report, epoch: int) -> None:
         run = told.job.run
         if run and run.attempt == told.attempt and not said.epoch:
             said = replace(said, epoch_seconds=messages.credible(said, run, self.now()))
         self.profiler.end_epochs([said.profile(told.job, told.attempt, epoch)], told.token)
 
-    def _alive(self, told: _Told, said: messages.Report) -> str:
+    def _alive(self, told: _SpokenRun, said: messages.Report) -> str:
         """The library of today reads the answer; all others leave it unread."""
         why = self.profiler.report([said.profile(told.job, told.attempt)], told.token)
         return "" if why is None else STOP
