@@ -50,7 +50,7 @@ SLACK_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class OldReport:
     """Of a rank, by the name of its node; processes of one node have the same. 0: not said."""
 
     ended: bool = False  # an epoch; else it is a sign of life
@@ -74,9 +74,9 @@ class Report:
         )
 
 
-def report(body: bytes) -> Report:
+def report(body: bytes) -> OldReport:
     told = _object(body)
-    return Report(
+    return OldReport(
         ended="epochDur" in told,
         rank=_whole(told.get("rank"), 2**16),
         steps=_whole(told.get("iternum"), STEPS_MAX),
@@ -95,13 +95,13 @@ def done(body: bytes) -> int:
     return admission.whole("done", found, 0, admission.INT_MAX)
 
 
-def profiling_ended(body: bytes) -> Report:
+def profiling_ended(body: bytes) -> OldReport:
     """Of the oldest images: a form, in which the card's memory and how busy it was are swapped."""
     try:
         form = dict(parse_qsl(body.decode("latin-1"), max_num_fields=FIELDS_MAX))
     except ValueError:
         raise Rejected(f"the body is no form of {FIELDS_MAX} fields at most") from None
-    return Report(
+    return OldReport(
         memory_mib=_whole(_read(form.get("gpuUsage")), admission.MEMORY_MIB_MAX),
         step_seconds=_seconds(_read(form.get("meanIterDuration"))),
     )
@@ -137,7 +137,7 @@ def in_its_words(words: str) -> str:
     return words
 
 
-def next_epoch(told: Report, run: Run, now: Time) -> int | None:
+def next_epoch(told: OldReport, run: Run, now: Time) -> int | None:
     """Which epoch a report is of that does not say so: the one after those that are known of the
     run. None: it has been heard before, or a process beside has reported the same epoch."""
     epoch = max(run.epoch_measured, run.epochs_before) + 1
@@ -149,7 +149,7 @@ def next_epoch(told: Report, run: Run, now: Time) -> int | None:
     return None if heard else epoch
 
 
-def credible(told: Report, run: Run, now: Time) -> float:
+def credible(told: OldReport, run: Run, now: Time) -> float:
     """Its epoch's seconds; 0: they cannot be so."""
     seconds = told.epoch_seconds
     if run.epoch_at is None:

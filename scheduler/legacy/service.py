@@ -71,7 +71,7 @@ class LegacyService:
     from_elsewhere: bool  # whether who is not on this machine may come without a token
     # Runs that say which epoch they have finished, and the report that came before that: such a
     # run's reports count nothing. To forget this costs a measurement, and no epoch.
-    _numbered: dict[RunKey, messages.Report] = field(default_factory=dict)
+    _numbered: dict[RunKey, messages.OldReport] = field(default_factory=dict)
     # Of a job one report is counted at a time.
     _locks: tuple[threading.Lock, ...] = field(
         default_factory=lambda: tuple(threading.Lock() for _ in range(LOCKS))
@@ -140,12 +140,12 @@ class LegacyService:
     def _end_epoch(self, told: _SpokenRun) -> str:
         done = messages.done(told.body)
         with self._lock(told.job.id):
-            said = self._numbered.get(told.key, messages.Report())
+            said = self._numbered.get(told.key, messages.OldReport())
             self._number(told.key)
             if done > told.job.epochs_done:
                 self._ended(told, said, done)
                 return ""
-        self._alive(told, messages.Report())
+        self._alive(told, messages.OldReport())
         return ""
 
     def _signal_end(self, told: _SpokenRun) -> str:
@@ -177,7 +177,7 @@ class LegacyService:
 
     # --- epochs -------------------------------------------------------------------------------
 
-    def _epoch(self, told: _SpokenRun, said: messages.Report) -> int | None:
+    def _epoch(self, told: _SpokenRun, said: messages.OldReport) -> int | None:
         """Which one has ended; None: none that is new, or it will be said."""
         if not said.ended:
             return None
@@ -191,13 +191,13 @@ class LegacyService:
             return None
         return messages.next_epoch(said, job.run, self.now())
 
-    def _ended(self, told: _SpokenRun, said: messages.Report, epoch: int) -> None:
+    def _ended(self, told: _SpokenRun, said: messages.OldReport, epoch: int) -> None:
         run = told.job.run
         if run and run.attempt == told.attempt and not said.epoch:
             said = replace(said, epoch_seconds=messages.credible(said, run, self.now()))
         self.profiler.end_epochs([said.profile(told.job, told.attempt, epoch)], told.token)
 
-    def _alive(self, told: _SpokenRun, said: messages.Report) -> str:
+    def _alive(self, told: _SpokenRun, said: messages.OldReport) -> str:
         """The library of today reads the answer; all others leave it unread."""
         why = self.profiler.report([said.profile(told.job, told.attempt)], told.token)
         return "" if why is None else STOP
@@ -209,7 +209,7 @@ class LegacyService:
             live = {(id, job.attempts) for id, job in jobs.items() if job.run}
             for old in [old for old in list(self._numbered) if old not in live]:
                 self._numbered.pop(old, None)
-        self._numbered[key] = messages.Report()
+        self._numbered[key] = messages.OldReport()
 
     def _lock(self, id: JobId) -> threading.Lock:
         return self._locks[hash(id) % LOCKS]

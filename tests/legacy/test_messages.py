@@ -15,7 +15,7 @@ from scheduler.core import admission
 from scheduler.core.errors import Rejected
 from scheduler.core.model import Run, RunPhase, Share
 from scheduler.legacy import messages
-from scheduler.legacy.messages import Report
+from scheduler.legacy.messages import OldReport
 
 HEARTBEAT = {
     "jobid": "123e4567-e89b-12d3-a456-426614174000",
@@ -37,15 +37,15 @@ ANYTHING = st.recursive(
 )
 
 
-def report(**changes: Any) -> Report:
+def report(**changes: Any) -> OldReport:
     return messages.report(json.dumps({**EPOCH, **changes}).encode())
 
 
 def test_what_was_captured_is_understood() -> None:
-    assert messages.report(json.dumps(HEARTBEAT).encode()) == Report(
+    assert messages.report(json.dumps(HEARTBEAT).encode()) == OldReport(
         steps=3, memory_mib=250, step_seconds=0.011686
     )
-    assert report() == Report(True, 0, 4, 250, 0.01198975, 0.069517)
+    assert report() == OldReport(True, 0, 4, 250, 0.01198975, 0.069517)
     assert messages.done(b'{"done": 1}') == 1
 
 
@@ -126,8 +126,8 @@ def test_a_count_of_epochs_that_is_none_is_refused(body: bytes, words: str) -> N
 
 def test_of_the_oldest_images_two_fields_are_swapped() -> None:
     form = b"meanIterDuration=0.25&endTime=2022-10-01T00%3A00&gpuUsage=3000&gpuMemUsage=45"
-    assert messages.profiling_ended(form) == Report(memory_mib=3000, step_seconds=0.25)
-    assert messages.profiling_ended(b"meanIterDuration=nan&gpuUsage=N%2FA") == Report()
+    assert messages.profiling_ended(form) == OldReport(memory_mib=3000, step_seconds=0.25)
+    assert messages.profiling_ended(b"meanIterDuration=nan&gpuUsage=N%2FA") == OldReport()
     with pytest.raises(Rejected, match="no form of 16 fields at most"):
         messages.profiling_ended(b"a=1&" * 100)
 
@@ -135,7 +135,7 @@ def test_of_the_oldest_images_two_fields_are_swapped() -> None:
 # --- which epoch it is ----------------------------------------------------------------------------
 
 
-def heard(run: Run, *reports: Report, now: float = 100.0) -> Run:
+def heard(run: Run, *reports: OldReport, now: float = 100.0) -> Run:
     """As evolve.py has it."""
     for told in reports:
         epoch = messages.next_epoch(told, run, now)
@@ -145,8 +145,8 @@ def heard(run: Run, *reports: Report, now: float = 100.0) -> Run:
     return run
 
 
-def ended(steps: int, seconds: float = 1.0) -> Report:
-    return Report(ended=True, steps=steps, epoch_seconds=seconds)
+def ended(steps: int, seconds: float = 1.0) -> OldReport:
+    return OldReport(ended=True, steps=steps, epoch_seconds=seconds)
 
 
 def test_epochs_are_counted_from_those_done_when_the_run_began() -> None:

@@ -15,7 +15,7 @@ from scheduler.access.identity import user_token
 from scheduler.core.model import Job, JobId, Run, RunPhase
 from scheduler.legacy import service
 from scheduler.legacy.http11 import Reply, Request
-from scheduler.legacy.messages import Report
+from scheduler.legacy.messages import OldReport
 from scheduler.legacy.service import LegacyService
 from scheduler.v1 import scheduler_pb2 as pb
 from tests.serving import SECRET, Serving, by, serving
@@ -390,7 +390,7 @@ def test_what_is_remembered_of_runs_is_bounded(
     monkeypatch.setattr(service, "FORGOTTEN_AT", 3)
     job = served.running()
     for attempt in range(2, 12):
-        old._numbered[JobId(f"gone-{attempt}"), attempt] = Report()
+        old._numbered[JobId(f"gone-{attempt}"), attempt] = OldReport()
     done(old, job, 1)
     assert list(old._numbered) == [(job.id, 1)]
 
