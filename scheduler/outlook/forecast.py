@@ -23,7 +23,7 @@ FAIR_ENOUGH = 0.75  # of its fair number of GPUs: a run that has so many is not 
 NEXT = 5  # waiting jobs are soon served
 
 
-class Situation(StrEnum):
+class ForecastInput(StrEnum):
     """What a guess was made in: guesses in different ones are wrong in different ways."""
 
     SETTLED = "settled"  # it runs, and this has been measured
@@ -38,7 +38,7 @@ class Situation(StrEnum):
 class Guess:
     """What cannot be said is None: nobody has seen the like of the job, or of one before it."""
 
-    situation: Situation
+    situation: ForecastInput
     starts_at: Time | None = None  # its next run, if it waits
     ends_at: Time | None = None
     leaves_at: Time | None = None  # its GPUs, if it has some
@@ -101,11 +101,11 @@ class _Making:
         epochs = max(0, job.max_epochs - job.epochs_done)
         left = epochs * pace.seconds - into
         leaves = self.now + left
-        situation = Situation.SETTLED if pace.measured else Situation.NEW
+        situation = ForecastInput.SETTLED if pace.measured else ForecastInput.NEW
         if run.phase is RunPhase.STOPPING:
             leaves = self.now + pace.seconds - into
         if (later := self._elsewhere(job, run, pace)) is not None:
-            situation = Situation.MOVES
+            situation = ForecastInput.MOVES
             left = pace.seconds - into + self._restart(job) + max(0, epochs - 1) * later
         ends = self.now + max(0.0, left) if known else None
         self.made[job.id] = Guess(situation, None, ends, leaves, pace.seconds if known else None)
@@ -132,9 +132,9 @@ class _Making:
                 continue
             start = self._start(job)
             if start:
-                first = Situation.NEXT if place < NEXT else Situation.QUEUED
+                first = ForecastInput.NEXT if place < NEXT else ForecastInput.QUEUED
                 room = start.at <= self.now and job.eligible_at <= self.now
-                self._wait(job, start, Situation.ROOM if room else first)
+                self._wait(job, start, ForecastInput.ROOM if room else first)
 
     def _start(self, job: Job) -> Start | None:
         row, least, fair = self.paces.row[job.id], job.spec.gpus_min, self.fair[job.id]
@@ -142,7 +142,7 @@ class _Making:
         best_first = sorted(types, key=lambda type: self.seconds[row, self.column[type, least]])
         return self.queueing.start(job, least, fair, best_first)
 
-    def _wait(self, job: Job, start: Start, situation: Situation) -> None:
+    def _wait(self, job: Job, start: Start, situation: ForecastInput) -> None:
         at = self.paces.row[job.id], self.column[start.type, len(start.places)]
         seconds, known = float(self.seconds[at]), bool(self.doubt[at] < DOUBT_MAX)
         left = self._restart(job) + max(0, job.max_epochs - job.epochs_done) * seconds
