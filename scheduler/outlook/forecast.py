@@ -49,13 +49,13 @@ def guesses(
     paces: Paces, now: Time, rules: Rules, by_memory: bool = False
 ) -> Mapping[JobId, Guess]:
     """`by_memory`: whether the policy puts jobs on a card for as long as there is memory."""
-    making = _Making(paces, now, rules, Queueing(paces.view, now, rules, by_memory))
+    making = _Forecast(paces, now, rules, Queueing(paces.view, now, rules, by_memory))
     making.let_runs_end()
     making.let_the_others_start()
     return making.made
 
 
-class _Making:
+class _Forecast:
     def __init__(self, paces: Paces, now: Time, rules: Rules, queueing: Queueing) -> None:
         self.view, self.now, self.rules, self.paces = paces.view, now, rules, paces
         self.queueing = queueing
