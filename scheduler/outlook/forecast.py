@@ -17,7 +17,7 @@ from scheduler.core.memory import fewest_nodes
 from scheduler.core.model import Job, JobId, Rules, Run, RunPhase, Time
 from scheduler.estimates.speed import Config
 from scheduler.outlook.current_speeds import DOUBT_MAX, Pace, Paces
-from scheduler.outlook.list_scheduling import Queueing, Start
+from scheduler.outlook.list_scheduling import PlannedStart, Queueing
 
 FAIR_ENOUGH = 0.75  # of its fair number of GPUs: a run that has so many is not expected to get more
 NEXT = 5  # waiting jobs are soon served
@@ -136,13 +136,13 @@ class _Forecast:
                 room = start.at <= self.now and job.eligible_at <= self.now
                 self._wait(job, start, ForecastInput.ROOM if room else first)
 
-    def _start(self, job: Job) -> Start | None:
+    def _start(self, job: Job) -> PlannedStart | None:
         row, least, fair = self.paces.row[job.id], job.spec.gpus_min, self.fair[job.id]
         types = self.queueing.types
         best_first = sorted(types, key=lambda type: self.seconds[row, self.column[type, least]])
         return self.queueing.start(job, least, fair, best_first)
 
-    def _wait(self, job: Job, start: Start, situation: ForecastInput) -> None:
+    def _wait(self, job: Job, start: PlannedStart, situation: ForecastInput) -> None:
         at = self.paces.row[job.id], self.column[start.type, len(start.places)]
         seconds, known = float(self.seconds[at]), bool(self.doubt[at] < DOUBT_MAX)
         left = self._restart(job) + max(0, job.max_epochs - job.epochs_done) * seconds

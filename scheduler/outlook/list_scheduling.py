@@ -18,7 +18,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class PlannedStart:
     """When a job can start, and on which cards, by their numbers."""
 
     at: Time
@@ -79,7 +79,7 @@ class Queueing:
         np.subtract.at(self.free, places, mib)
         heapq.heappush(self._ends, _End(until, next(self._number), places, mib, known))
 
-    def start(self, job: Job, least: int, most: int, types: Iterable[str]) -> Start | None:
+    def start(self, job: Job, least: int, most: int, types: Iterable[str]) -> PlannedStart | None:
         """The earliest, not before that of those who came first; None: never. With `most` GPUs, if
         so many are free then, else with `least`. `types`: of GPUs, the best for it first."""
         need = self._need(job)
@@ -91,7 +91,7 @@ class Queueing:
                     count = most if len(fitting) >= most else least
                     places = self.types[type].start + fitting[:count]
                     mib = (need if self.by_memory else self.free)[places]
-                    return Start(self.now, bool(self.known[places].all()), type, places, mib)
+                    return PlannedStart(self.now, bool(self.known[places].all()), type, places, mib)
             self._wait()
         return None
 
