@@ -17,7 +17,7 @@ from scheduler.core.memory import fewest_nodes
 from scheduler.core.model import Job, JobId, Rules, Run, RunPhase, Time
 from scheduler.estimates.speed import Config
 from scheduler.outlook.current_speeds import DOUBT_MAX, Pace, Paces
-from scheduler.outlook.list_scheduling import PlannedStart, Queueing
+from scheduler.outlook.list_scheduling import ListSchedule, PlannedStart
 
 FAIR_ENOUGH = 0.75  # of its fair number of GPUs: a run that has so many is not expected to get more
 NEXT = 5  # waiting jobs are soon served
@@ -49,14 +49,14 @@ def guesses(
     paces: Paces, now: Time, rules: Rules, by_memory: bool = False
 ) -> Mapping[JobId, Guess]:
     """`by_memory`: whether the policy puts jobs on a card for as long as there is memory."""
-    making = _Forecast(paces, now, rules, Queueing(paces.view, now, rules, by_memory))
+    making = _Forecast(paces, now, rules, ListSchedule(paces.view, now, rules, by_memory))
     making.let_runs_end()
     making.let_the_others_start()
     return making.made
 
 
 class _Forecast:
-    def __init__(self, paces: Paces, now: Time, rules: Rules, queueing: Queueing) -> None:
+    def __init__(self, paces: Paces, now: Time, rules: Rules, queueing: ListSchedule) -> None:
         self.view, self.now, self.rules, self.paces = paces.view, now, rules, paces
         self.queueing = queueing
         self.made: dict[JobId, Guess] = {}

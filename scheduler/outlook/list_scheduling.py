@@ -37,7 +37,7 @@ class _End:
     known: bool = field(compare=False)
 
 
-class Queueing:
+class ListSchedule:
     """`now` is moved on as jobs have to wait."""
 
     def __init__(self, view: View, now: Time, rules: Rules, by_memory: bool) -> None:
