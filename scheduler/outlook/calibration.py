@@ -35,7 +35,7 @@ DEVIATION = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _PastForecast:
     at: Time
     guess: Guess
 
@@ -45,7 +45,7 @@ class Calibration:
         """`offs`: what another one had come to."""
         self._ends = {each: _prior(sd) for each, sd in DEVIATION.items()}
         self._starts = {each: _prior(sd) for each, sd in DEVIATION.items()}
-        self._said: dict[JobId, list[_Said]] = {}
+        self._said: dict[JobId, list[_PastForecast]] = {}
         for about, known in self._each():
             if offs and (came := offs.get(about)):
                 known.clear()
@@ -100,11 +100,11 @@ class Calibration:
                 self._come(self._said.pop(job_id), job)
         for job_id, guess in guesses.items():
             said = self._said.setdefault(job_id, [])
-            said.append(_Said(now, guess))
+            said.append(_PastForecast(now, guess))
             if len(said) > GUESSES_MAX:
                 del said[1::2]
 
-    def _come(self, said: list[_Said], job: Job) -> None:
+    def _come(self, said: list[_PastForecast], job: Job) -> None:
         for each in said:
             guess = each.guess
             if guess.ends_at and job.ended_at and job.outcome is Outcome.SUCCEEDED:
