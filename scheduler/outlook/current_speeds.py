@@ -20,7 +20,7 @@ SECONDS_UNKNOWN, DOUBT_UNKNOWN = 600.0, 1.2
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class CurrentSpeed:
     """Of a run, in seconds per epoch."""
 
     seconds: float  # as it runs now
@@ -54,17 +54,17 @@ class Paces:
         for column, config in enumerate(configs):
             self._expected[config] = seconds[:, column], doubt[:, column]
 
-    def of(self, job: Job, run: Run) -> Pace:
+    def of(self, job: Job, run: Run) -> CurrentSpeed:
         here = {m.beside: m.seconds for m in job.measured if m.placement == run.placement}
         alone, doubt = self.alone(job, run.placement)
         alone = here.get((), alone)
         beside = neighbours(job, run, self.view)
         if beside in here:
-            return Pace(here[beside], alone, beside, True, DOUBT_MEASURED)
+            return CurrentSpeed(here[beside], alone, beside, True, DOUBT_MEASURED)
         seconds = alone
         for other in beside:
             seconds /= self.speed_beside(job, other, run)
-        return Pace(seconds, alone, beside, False, doubt)
+        return CurrentSpeed(seconds, alone, beside, False, doubt)
 
     def speed_beside(self, job: Job, other: JobId, run: Run) -> float:
         """How fast the job is expected to be beside another one, relative to alone."""

@@ -16,7 +16,7 @@ from enum import StrEnum
 from scheduler.core.memory import fewest_nodes
 from scheduler.core.model import Job, JobId, Rules, Run, RunPhase, Time
 from scheduler.estimates.speed import Config
-from scheduler.outlook.current_speeds import DOUBT_MAX, Pace, Paces
+from scheduler.outlook.current_speeds import DOUBT_MAX, CurrentSpeed, Paces
 from scheduler.outlook.list_scheduling import ListSchedule, PlannedStart
 
 FAIR_ENOUGH = 0.75  # of its fair number of GPUs: a run that has so many is not expected to get more
@@ -111,7 +111,7 @@ class _Forecast:
         self.made[job.id] = Guess(situation, None, ends, leaves, pace.seconds if known else None)
         return leaves, known or run.phase is RunPhase.STOPPING
 
-    def _elsewhere(self, job: Job, run: Run, pace: Pace) -> float | None:
+    def _elsewhere(self, job: Job, run: Run, pace: CurrentSpeed) -> float | None:
         """Seconds of an epoch where it will be when this one has ended; None: it stays."""
         fair = self.fair[job.id]
         short = not self.queueing.by_memory and len(run.shares) < FAIR_ENOUGH * fair
