@@ -46,7 +46,7 @@ from scheduler.core.model import (
 )
 from scheduler.core.ports import Step
 from scheduler.outlook.calibration import Calibration
-from scheduler.outlook.current_speeds import Paces
+from scheduler.outlook.current_speeds import CurrentSpeeds
 from scheduler.outlook.forecast import guesses
 from scheduler.outlook.prospect import Forecast, Interval
 from scheduler.planning.policies import POLICIES
@@ -102,7 +102,7 @@ class Telling:
         self._look(view, at, of)
 
     def _look(self, view: View, at: Time, of: set[JobId | None]) -> None:
-        made = guesses(Paces(view), at, self.rules)
+        made = guesses(CurrentSpeeds(view), at, self.rules)
         for job_id, job in view.jobs.items():
             if job_id in of and job.outcome is None:
                 guess = made.get(job_id)
@@ -198,7 +198,7 @@ def crowd(jobs: int, gpus: int) -> View:
 
 def seconds(view: View) -> float:
     began = time.process_time()
-    guesses(Paces(view), 0.0, RULES)
+    guesses(CurrentSpeeds(view), 0.0, RULES)
     return time.process_time() - began
 
 

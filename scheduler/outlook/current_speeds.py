@@ -35,7 +35,7 @@ class CurrentSpeed:
         return min(1.0, self.alone / self.seconds)
 
 
-class Paces:
+class CurrentSpeeds:
     """What is known of all jobs that live, looked at as somebody asks."""
 
     def __init__(self, view: View) -> None:

@@ -16,7 +16,7 @@ from enum import StrEnum
 from scheduler.core.memory import fewest_nodes
 from scheduler.core.model import Job, JobId, Rules, Run, RunPhase, Time
 from scheduler.estimates.speed import Config
-from scheduler.outlook.current_speeds import DOUBT_MAX, CurrentSpeed, Paces
+from scheduler.outlook.current_speeds import DOUBT_MAX, CurrentSpeed, CurrentSpeeds
 from scheduler.outlook.list_scheduling import ListSchedule, PlannedStart
 
 FAIR_ENOUGH = 0.75  # of its fair number of GPUs: a run that has so many is not expected to get more
@@ -46,7 +46,7 @@ class Guess:
 
 
 def guesses(
-    paces: Paces, now: Time, rules: Rules, by_memory: bool = False
+    paces: CurrentSpeeds, now: Time, rules: Rules, by_memory: bool = False
 ) -> Mapping[JobId, Guess]:
     """`by_memory`: whether the policy puts jobs on a card for as long as there is memory."""
     making = _Forecast(paces, now, rules, ListSchedule(paces.view, now, rules, by_memory))
@@ -56,7 +56,9 @@ def guesses(
 
 
 class _Forecast:
-    def __init__(self, paces: Paces, now: Time, rules: Rules, queueing: ListSchedule) -> None:
+    def __init__(
+        self, paces: CurrentSpeeds, now: Time, rules: Rules, queueing: ListSchedule
+    ) -> None:
         self.view, self.now, self.rules, self.paces = paces.view, now, rules, paces
         self.queueing = queueing
         self.made: dict[JobId, Guess] = {}

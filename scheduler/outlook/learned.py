@@ -8,7 +8,7 @@ from scheduler.core.memory import cards, fewest_nodes, node_sizes
 from scheduler.core.model import Job, Measured, Reason, Run, View
 from scheduler.estimates.measurements import parse
 from scheduler.estimates.speed import Config
-from scheduler.outlook.current_speeds import DOUBT_MAX, Paces
+from scheduler.outlook.current_speeds import DOUBT_MAX, CurrentSpeeds
 from scheduler.outlook.prospect import SpeedBeside, SpeedOn
 from scheduler.planning.reasons import listed
 
@@ -16,7 +16,7 @@ WORTH_TELLING = 0.95  # of the time that it takes now
 CONFIGS_MAX = 8  # of each type of GPU
 
 
-def speeds_on(job: Job, view: View, paces: Paces) -> list[SpeedOn]:
+def speeds_on(job: Job, view: View, paces: CurrentSpeeds) -> list[SpeedOn]:
     """Wherever it has been alone, and on as many GPUs as it may have here."""
     alone = {m.placement: m.seconds for m in job.measured if not m.beside}
     configs = {config.key: config for config in _possible(job, view)}
@@ -48,7 +48,7 @@ def _possible(job: Job, view: View) -> Iterator[Config]:
             yield Config(type, count, fewest_nodes(sizes, count))
 
 
-def speeds_beside(job: Job, paces: Paces) -> list[SpeedBeside]:
+def speeds_beside(job: Job, paces: CurrentSpeeds) -> list[SpeedBeside]:
     """Whoever it was measured beside, and those that it is beside now."""
     found = []
     for measured in job.measured:
@@ -72,7 +72,7 @@ def _alone(measured: Sequence[Measured], placement: str) -> float | None:
     return next(here, None)
 
 
-def slowed(job: Job, view: View, paces: Paces) -> Reason | None:
+def slowed(job: Job, view: View, paces: CurrentSpeeds) -> Reason | None:
     """Why a run is slower than it might be: by how much, and by whom."""
     run = job.run
     if run is None or job.id not in paces.row:
@@ -87,7 +87,9 @@ def slowed(job: Job, view: View, paces: Paces) -> Reason | None:
     return Reason("slowed", f"{speed} of its speed alone, {how} beside {names}")
 
 
-def _has_fewer(job: Job, run: Run, seconds: float, view: View, paces: Paces) -> Reason | None:
+def _has_fewer(
+    job: Job, run: Run, seconds: float, view: View, paces: CurrentSpeeds
+) -> Reason | None:
     """It may have more GPUs, would be faster on them, and others are there."""
     place = parse(run.placement)
     alike = [config for config in _possible(job, view) if place and config.type == place[0]]

@@ -17,7 +17,7 @@ from scheduler.outlook.remedies import remedy
 
 if TYPE_CHECKING:  # with numpy, which a daemon needs not before it is asked
     from scheduler.outlook.calibration import Calibration
-    from scheduler.outlook.current_speeds import Paces
+    from scheduler.outlook.current_speeds import CurrentSpeeds
     from scheduler.outlook.forecast import Guess
 
 REMEDY_JOBS_MAX = 1000  # with more live jobs the policy is not asked again for one of them
@@ -29,7 +29,7 @@ class _Look:
 
     view: View
     guesses: Mapping[JobId, Guess]
-    paces: Paces
+    paces: CurrentSpeeds
     prospects: dict[JobId, Prospect] = field(default_factory=dict)
 
 
@@ -69,11 +69,11 @@ class Outlook:
 
     def _looked(self, view: View, now: Time) -> _Look:
         from scheduler.outlook.calibration import Calibration
-        from scheduler.outlook.current_speeds import Paces
+        from scheduler.outlook.current_speeds import CurrentSpeeds
         from scheduler.outlook.forecast import guesses
 
         if self._last is None or self._last.view.number != view.number:
-            paces = Paces(view)
+            paces = CurrentSpeeds(view)
             made = guesses(paces, now, self._rules, self._by_memory)
             if self._calibration is None:
                 self._calibration = Calibration(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduler.core.model import Job, JobId, Measured, Reason, RunPhase, View
-from scheduler.outlook.current_speeds import Paces
+from scheduler.outlook.current_speeds import CurrentSpeeds
 from scheduler.outlook.forecast import ForecastInput, Guess, guesses
 from tests import builders
 
@@ -34,7 +34,7 @@ def runs(
 
 
 def guessed(view: View, *, by_memory: bool = False) -> dict[str, Guess]:
-    made = guesses(Paces(view), NOW, builders.RULES, by_memory)
+    made = guesses(CurrentSpeeds(view), NOW, builders.RULES, by_memory)
     return {str(job_id): guess for job_id, guess in made.items()}
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler.core.model import Job, JobId, Measured, RunPhase, View
-from scheduler.outlook.current_speeds import Paces
+from scheduler.outlook.current_speeds import CurrentSpeeds
 from scheduler.outlook.learned import slowed, speeds_beside, speeds_on
 from scheduler.outlook.prospect import SpeedBeside
 from tests import builders
@@ -29,13 +29,13 @@ def beside(*names: str, seconds: float) -> Measured:
 
 
 def lessons(view: View, name: str) -> list[SpeedBeside]:
-    return speeds_beside(view.jobs[JobId(name)], Paces(view))
+    return speeds_beside(view.jobs[JobId(name)], CurrentSpeeds(view))
 
 
 def test_it_is_told_where_it_was_and_where_it_might_be() -> None:
     job = replace(builders.job("a", gpus=(1, 4)), measured=(alone(60.0), alone(20.0, "t4x8/2")))
     view = builders.view(job, nodes=[builders.node(4)])
-    told = {on.gpus: on for on in speeds_on(job, view, Paces(view))}
+    told = {on.gpus: on for on in speeds_on(job, view, CurrentSpeeds(view))}
     assert list(told) == ["pretendedx1", "pretendedx2", "pretendedx4", "t4x8/2"]
     assert told["pretendedx1"].measured == told["pretendedx1"].predicted == 60.0
     assert told["pretendedx2"].measured is None
@@ -44,15 +44,15 @@ def test_it_is_told_where_it_was_and_where_it_might_be() -> None:
 
 def test_of_a_job_such_as_nobody_has_seen_nothing_is_predicted() -> None:
     view = builders.view(builders.job("a"))
-    (told,) = speeds_on(view.jobs[JobId("a")], view, Paces(view))
+    (told,) = speeds_on(view.jobs[JobId("a")], view, CurrentSpeeds(view))
     assert (told.gpus, told.measured, told.predicted) == (KEY, None, None)
 
 
 def test_of_a_job_that_has_ended_what_was_measured_is_still_told() -> None:
     ended = replace(builders.job("a"), measured=(alone(60.0), beside("b", seconds=80.0)))
     view = builders.view()
-    assert [on.measured for on in speeds_on(ended, view, Paces(view))] == [60.0]
-    assert [at.speed for at in speeds_beside(ended, Paces(view))] == [0.75]
+    assert [on.measured for on in speeds_on(ended, view, CurrentSpeeds(view))] == [60.0]
+    assert [at.speed for at in speeds_beside(ended, CurrentSpeeds(view))] == [0.75]
 
 
 def test_a_measured_neighbour_costs_what_was_measured() -> None:
@@ -74,9 +74,9 @@ def test_a_neighbour_that_was_not_measured_yet_is_expected_to_cost_something() -
 def test_a_slowed_run_is_told_by_whom() -> None:
     a = runs("a", alone(60.0), beside("b", seconds=80.0))
     view = builders.view(a, runs("b"))
-    told = slowed(a, view, Paces(view))
+    told = slowed(a, view, CurrentSpeeds(view))
     assert str(told) == "slowed (0.75 of its speed alone, measured beside b)"
-    expected = slowed(view.jobs[JobId("b")], view, Paces(view))
+    expected = slowed(view.jobs[JobId("b")], view, CurrentSpeeds(view))
     assert expected is not None
     assert expected.detail.endswith("of its speed alone, expected beside a")
 
@@ -85,7 +85,7 @@ def test_what_is_known_beside_others_only_is_no_measured_loss() -> None:
     job = runs("a", beside("b", seconds=80.0))
     view = builders.view(job, runs("b", alone(30.0)))
     assert [at.measured for at in lessons(view, "a")] == [False]
-    told = slowed(job, view, Paces(view))
+    told = slowed(job, view, CurrentSpeeds(view))
     assert told is not None
     assert told.detail.endswith("of its speed alone, expected beside b")
 
@@ -93,13 +93,13 @@ def test_what_is_known_beside_others_only_is_no_measured_loss() -> None:
 def test_who_loses_nothing_is_not_slowed() -> None:
     job = runs("a", alone(60.0), beside("b", seconds=60.1))
     view = builders.view(job, runs("b"))
-    assert slowed(job, view, Paces(view)) is None
+    assert slowed(job, view, CurrentSpeeds(view)) is None
 
 
 def test_a_run_that_is_alone_or_beside_one_that_only_starts_is_not_slowed() -> None:
     a = runs("a", alone(60.0))
     for view in (builders.view(a), builders.view(a, runs("b", phase=RunPhase.STARTING))):
-        assert slowed(a, view, Paces(view)) is None
+        assert slowed(a, view, CurrentSpeeds(view)) is None
 
 
 def has_one_of_two(*measured: Measured) -> Job:
@@ -112,21 +112,21 @@ def test_who_would_be_faster_on_more_gpus_is_told_who_has_them() -> None:
     a = has_one_of_two(alone(60.0), alone(36.0, "pretendedx2"))
     b = builders.on(builders.job("b"), builders.share(gpu=1))
     view = builders.view(a, b, nodes=two)
-    told = slowed(a, view, Paces(view))
+    told = slowed(a, view, CurrentSpeeds(view))
     assert str(told) == "slowed (0.60 of its speed on 2 GPUs, where b is)"
     view = builders.view(a, nodes=two)
-    assert str(slowed(a, view, Paces(view))) == "slowed (0.60 of its speed on 2 GPUs)"
+    assert str(slowed(a, view, CurrentSpeeds(view))) == "slowed (0.60 of its speed on 2 GPUs)"
 
 
 def test_who_would_not_be_faster_on_more_gpus_misses_none() -> None:
     a = has_one_of_two(alone(60.0), alone(59.0, "pretendedx2"))
     for nodes in ((builders.node(2),), (builders.node(1),)):
         view = builders.view(a, nodes=nodes)
-        assert slowed(a, view, Paces(view)) is None
+        assert slowed(a, view, CurrentSpeeds(view)) is None
 
 
 def test_who_needs_no_gpu_is_measured_as_any_other() -> None:
     job = replace(builders.job("a", gpus=0), measured=(alone(5.0, "cpu"),))
     view = builders.view(builders.on(job, placement="cpu"))
-    (told,) = speeds_on(view.jobs[JobId("a")], view, Paces(view))
+    (told,) = speeds_on(view.jobs[JobId("a")], view, CurrentSpeeds(view))
     assert (told.gpus, told.measured) == ("cpu", 5.0)
