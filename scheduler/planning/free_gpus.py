@@ -14,7 +14,7 @@ Holds = Callable[[Gpu], bool]  # whether the memory of a card is enough
 
 
 @dataclass(slots=True, eq=False)
-class Site:
+class FreeNode:
     """Those of one node."""
 
     number: int  # among those of its type: of equals, the first is taken
@@ -48,18 +48,18 @@ class Site:
         return next(iter(self.gpus.values()))
 
 
-Part = tuple[Site, int]  # so many cards of a site
+Part = tuple[FreeNode, int]  # so many cards of a site
 
 
 class Pool:
     """Finds a site by how many cards are free there, without a look at all the others."""
 
-    def __init__(self, sites: Sequence[Site], held: Collection[GpuKey]) -> None:
+    def __init__(self, sites: Sequence[FreeNode], held: Collection[GpuKey]) -> None:
         """`held`: cards that are free only when somebody has gone."""
         self.sites, self._held = sites, held
         self._most = max(len(site.gpus) for site in sites)
         self._alike = all(site.alike for site in sites)
-        self._by_free = tuple([list[Site]() for _ in range(self._most + 1)] for _ in range(2))
+        self._by_free = tuple([list[FreeNode]() for _ in range(self._most + 1)] for _ in range(2))
         for site in sites:
             self._enter(site)
 
@@ -86,19 +86,21 @@ class Pool:
             parts.append((last, count))
         return parts
 
-    def fit(self, count: int, soon: bool, holds: Holds, used: Collection[Site] = ()) -> Site | None:
+    def fit(
+        self, count: int, soon: bool, holds: Holds, used: Collection[FreeNode] = ()
+    ) -> FreeNode | None:
         """The one with the fewest free cards that has so many."""
         for site in self.fullest_first(count, soon):
             if site not in used and site.room(soon, holds) >= count:
                 return site
         return None
 
-    def fullest_first(self, least: int, soon: bool) -> Iterator[Site]:
+    def fullest_first(self, least: int, soon: bool) -> Iterator[FreeNode]:
         """Those with so many free cards or more."""
         for free in range(least, self._most + 1):
             yield from self._by_free[soon][free]
 
-    def emptiest_first(self, soon: bool, holds: Holds) -> Iterator[Site]:
+    def emptiest_first(self, soon: bool, holds: Holds) -> Iterator[FreeNode]:
         """Those with room, the most first."""
         if self._alike:
             for free in range(self._most, 0, -1):
@@ -118,28 +120,28 @@ class Pool:
         self.remove(site, taken)
         return taken
 
-    def remove(self, site: Site, keys: Collection[GpuKey]) -> None:
+    def remove(self, site: FreeNode, keys: Collection[GpuKey]) -> None:
         self._leave(site)
         site.idle = [key for key in site.idle if key not in keys]
         site.leaving = [key for key in site.leaving if key not in keys]
         self._enter(site)
 
-    def add(self, site: Site, keys: Iterable[GpuKey]) -> None:
+    def add(self, site: FreeNode, keys: Iterable[GpuKey]) -> None:
         """Nobody is to have these any more."""
         self._leave(site)
         for key in keys:
             (site.leaving if key in self._held else site.idle).append(key)
         self._enter(site)
 
-    def _enter(self, site: Site) -> None:
+    def _enter(self, site: FreeNode) -> None:
         for soon in (False, True):
             insort(self._by_free[soon][site.free(soon)], site, key=_number)
 
-    def _leave(self, site: Site) -> None:
+    def _leave(self, site: FreeNode) -> None:
         for soon in (False, True):
             sites = self._by_free[soon][site.free(soon)]
             del sites[bisect_left(sites, site.number, key=_number)]
 
 
-def _number(site: Site) -> int:
+def _number(site: FreeNode) -> int:
     return site.number

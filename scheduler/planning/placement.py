@@ -18,7 +18,7 @@ from scheduler.core.adopt import stoppable
 from scheduler.core.images import has
 from scheduler.core.memory import cards, need_mib
 from scheduler.core.model import Gpu, GpuKey, Job, JobId, Node, Rules, RunPhase, Share, View
-from scheduler.planning.free_gpus import Holds, Part, Pool, Site
+from scheduler.planning.free_gpus import FreeNode, Holds, Part, Pool
 from scheduler.planning.relocation import Mover, make_room, undo
 
 
@@ -97,7 +97,7 @@ class _Placing:
         self.where: dict[int, tuple[GpuKey, ...]] = {}  # of each unit, by its number
         self.result = Placed({}, {}, ())
         self.occupied = Counter[GpuKey]()  # by how many units and runs of none
-        self.sites: dict[tuple[str, str], Site] = {}  # by type and node
+        self.sites: dict[tuple[str, str], FreeNode] = {}  # by type and node
         self.pools: dict[str, Pool] = {}
 
     # --- who stays --------------------------------------------------------------------------
@@ -231,7 +231,7 @@ class _Placing:
                 self.units += [replace(unit, jobs=(job,)) for job in unit.jobs[1:]]
 
     def _find_what_is_free(self) -> None:
-        by_type: dict[str, list[Site]] = {}
+        by_type: dict[str, list[FreeNode]] = {}
         for node in self.view.nodes:
             for type, gpus in _by_type(node).items():
                 sites = by_type.setdefault(type, [])
@@ -240,9 +240,9 @@ class _Placing:
         held = {key for key, holders in self.view.held.items() if holders}
         self.pools = {type: Pool(sites, held) for type, sites in by_type.items()}
 
-    def _site(self, number: int, node: str, gpus: Sequence[Gpu]) -> Site:
+    def _site(self, number: int, node: str, gpus: Sequence[Gpu]) -> FreeNode:
         smallest_first = sorted(gpus, key=lambda gpu: gpu.capacity_mib)
-        site = Site(number, node, {(node, gpu.uuid): gpu for gpu in smallest_first})
+        site = FreeNode(number, node, {(node, gpu.uuid): gpu for gpu in smallest_first})
         for key in site.gpus:
             if key not in self.occupied:
                 (site.leaving if self.view.held.get(key) else site.idle).append(key)
@@ -279,7 +279,7 @@ class _Placing:
                 return [(site, unit.count)]
         return soon
 
-    def _own(self, unit: Unit) -> Iterator[Site]:
+    def _own(self, unit: Unit) -> Iterator[FreeNode]:
         """Where it is already."""
         nodes = dict.fromkeys(node for job in unit.jobs for node, _ in keys_of(job))
         return (site for node in nodes if (site := self.sites.get((unit.type, node))))

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from scheduler.core.model import GpuKey
-from scheduler.planning.free_gpus import Holds, Pool, Site
+from scheduler.planning.free_gpus import FreeNode, Holds, Pool
 
 EMPTIED_MAX = 12  # nodes that are looked at, to make room on one
 
@@ -30,8 +30,8 @@ class Mover:
 @dataclass(frozen=True, slots=True)
 class Move:
     mover: Mover
-    here: Site
-    there: Site
+    here: FreeNode
+    there: FreeNode
     keys: tuple[GpuKey, ...]  # that it is to have there
 
 
@@ -40,7 +40,7 @@ def make_room(
 ) -> list[Move]:
     """So that as many cards are free on as few nodes as can be. `movers`: by their node."""
     making = _Making(pool, holds, movers, moves_max)
-    used: list[Site] = []
+    used: list[FreeNode] = []
     for each in _parts(pool, count, holds):
         site = pool.fit(each, True, holds, used) or making.emptied(each, used)
         if site is None:
@@ -70,7 +70,7 @@ class _Making:
         self.pool, self.holds, self.movers, self.moves_max = pool, holds, movers, moves_max
         self.moves: list[Move] = []
 
-    def emptied(self, count: int, used: Sequence[Site]) -> Site | None:
+    def emptied(self, count: int, used: Sequence[FreeNode]) -> FreeNode | None:
         """Make so many cards of one node free, as cheaply as can be; None: it cannot be done."""
         found = []
         candidates = (s for s in self.pool.emptiest_first(True, self.holds) if s not in used)
@@ -86,12 +86,12 @@ class _Making:
                 return site
         return None
 
-    def _move(self, mover: Mover, here: Site, there: Site) -> None:
+    def _move(self, mover: Mover, here: FreeNode, there: FreeNode) -> None:
         self.pool.add(here, mover.keys)
         keys = self.pool.take((there, mover.count), at_once=False, holds=mover.holds)
         self.moves.append(Move(mover, here, there, tuple(keys)))
 
-    def _cheapest(self, site: Site, count: int) -> list[Mover] | None:
+    def _cheapest(self, site: FreeNode, count: int) -> list[Mover] | None:
         moved = {move.mover.number for move in self.moves}
         there = [mover for mover in self.movers.get(site.node, ()) if mover.number not in moved]
         movers, free = list[Mover](), site.room(True, self.holds)
@@ -107,11 +107,13 @@ class _Making:
                 free -= self._vacates(mover, site)
         return movers if free >= count else None
 
-    def _vacates(self, mover: Mover, site: Site) -> int:
+    def _vacates(self, mover: Mover, site: FreeNode) -> int:
         """How many of its cards are of use."""
         return sum(self.holds(site.gpus[key]) for key in mover.keys)
 
-    def _refuges(self, movers: Sequence[Mover], used: Collection[Site]) -> list[Site] | None:
+    def _refuges(
+        self, movers: Sequence[Mover], used: Collection[FreeNode]
+    ) -> list[FreeNode] | None:
         """Where else there is room for each of them."""
         taken = Counter[str]()
         refuges = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scheduler.core.model import Gpu
-from scheduler.planning.free_gpus import Pool, Site
+from scheduler.planning.free_gpus import FreeNode, Pool
 from scheduler.planning.relocation import Mover, make_room, undo
 from tests.builders import node
 
@@ -12,14 +12,14 @@ def anything(gpu: Gpu) -> bool:
     return True
 
 
-def site(number: int, cards: int, free: int) -> Site:
+def site(number: int, cards: int, free: int) -> FreeNode:
     """Of so many cards, the last are free."""
     there = node(cards, f"n{number}")
     gpus = {(there.name, gpu.uuid): gpu for gpu in there.gpus}
-    return Site(number, there.name, gpus, idle=list(gpus)[cards - free :])
+    return FreeNode(number, there.name, gpus, idle=list(gpus)[cards - free :])
 
 
-def mover(number: int, on: Site, first: int, count: int = 1) -> Mover:
+def mover(number: int, on: FreeNode, first: int, count: int = 1) -> Mover:
     return Mover(number, tuple(on.gpus)[first : first + count], 20.0 * count, anything)
 
 
