@@ -39,7 +39,7 @@ def make_room(
     pool: Pool, count: int, holds: Holds, movers: Mapping[str, Sequence[Mover]], moves_max: int
 ) -> list[Move]:
     """So that as many cards are free on as few nodes as can be. `movers`: by their node."""
-    making = _Making(pool, holds, movers, moves_max)
+    making = _Relocation(pool, holds, movers, moves_max)
     used: list[FreeNode] = []
     for each in _parts(pool, count, holds):
         site = pool.fit(each, True, holds, used) or making.emptied(each, used)
@@ -63,7 +63,7 @@ def _parts(pool: Pool, count: int, holds: Holds) -> Iterator[int]:
         count -= size
 
 
-class _Making:
+class _Relocation:
     def __init__(
         self, pool: Pool, holds: Holds, movers: Mapping[str, Sequence[Mover]], moves_max: int
     ) -> None:
