@@ -19,7 +19,7 @@ from scheduler.core.images import has
 from scheduler.core.memory import cards, need_mib
 from scheduler.core.model import Gpu, GpuKey, Job, JobId, Node, Rules, RunPhase, Share, View
 from scheduler.planning.free_gpus import FreeNode, Holds, Part, Pool
-from scheduler.planning.relocation import Mover, make_room, undo
+from scheduler.planning.relocation import MovableRun, make_room, undo
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,16 +310,16 @@ class _Placing:
         self.moves_left -= len(moves)
         return better
 
-    def _movers(self, type: str) -> dict[str, list[Mover]]:
+    def _movers(self, type: str) -> dict[str, list[MovableRun]]:
         """Who may move, by his node."""
-        found: dict[str, list[Mover]] = {}
+        found: dict[str, list[MovableRun]] = {}
         for number, keys in self.where.items():
             unit = self.units[number]
             if unit.type != type or number not in self._movable:
                 continue
             nodes = {node for node, _ in keys}
             if len(nodes) == 1:
-                mover = Mover(number, keys, self._cost(unit), self._holds(unit))
+                mover = MovableRun(number, keys, self._cost(unit), self._holds(unit))
                 found.setdefault(nodes.pop(), []).append(mover)
         return found
 

@@ -14,7 +14,7 @@ EMPTIED_MAX = 12  # nodes that are looked at, to make room on one
 
 
 @dataclass(frozen=True, slots=True)
-class Mover:
+class MovableRun:
     """A unit that may be moved."""
 
     number: int
@@ -29,14 +29,14 @@ class Mover:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    mover: Mover
+    mover: MovableRun
     here: FreeNode
     there: FreeNode
     keys: tuple[GpuKey, ...]  # that it is to have there
 
 
 def make_room(
-    pool: Pool, count: int, holds: Holds, movers: Mapping[str, Sequence[Mover]], moves_max: int
+    pool: Pool, count: int, holds: Holds, movers: Mapping[str, Sequence[MovableRun]], moves_max: int
 ) -> list[Move]:
     """So that as many cards are free on as few nodes as can be. `movers`: by their node."""
     making = _Relocation(pool, holds, movers, moves_max)
@@ -65,7 +65,7 @@ def _parts(pool: Pool, count: int, holds: Holds) -> Iterator[int]:
 
 class _Relocation:
     def __init__(
-        self, pool: Pool, holds: Holds, movers: Mapping[str, Sequence[Mover]], moves_max: int
+        self, pool: Pool, holds: Holds, movers: Mapping[str, Sequence[MovableRun]], moves_max: int
     ) -> None:
         self.pool, self.holds, self.movers, self.moves_max = pool, holds, movers, moves_max
         self.moves: list[Move] = []
@@ -86,15 +86,15 @@ class _Relocation:
                 return site
         return None
 
-    def _move(self, mover: Mover, here: FreeNode, there: FreeNode) -> None:
+    def _move(self, mover: MovableRun, here: FreeNode, there: FreeNode) -> None:
         self.pool.add(here, mover.keys)
         keys = self.pool.take((there, mover.count), at_once=False, holds=mover.holds)
         self.moves.append(Move(mover, here, there, tuple(keys)))
 
-    def _cheapest(self, site: FreeNode, count: int) -> list[Mover] | None:
+    def _cheapest(self, site: FreeNode, count: int) -> list[MovableRun] | None:
         moved = {move.mover.number for move in self.moves}
         there = [mover for mover in self.movers.get(site.node, ()) if mover.number not in moved]
-        movers, free = list[Mover](), site.room(True, self.holds)
+        movers, free = list[MovableRun](), site.room(True, self.holds)
         for mover in sorted(there, key=lambda mover: mover.cost / mover.count):
             if free >= count:
                 break
@@ -107,12 +107,12 @@ class _Relocation:
                 free -= self._vacates(mover, site)
         return movers if free >= count else None
 
-    def _vacates(self, mover: Mover, site: FreeNode) -> int:
+    def _vacates(self, mover: MovableRun, site: FreeNode) -> int:
         """How many of its cards are of use."""
         return sum(self.holds(site.gpus[key]) for key in mover.keys)
 
     def _refuges(
-        self, movers: Sequence[Mover], used: Collection[FreeNode]
+        self, movers: Sequence[MovableRun], used: Collection[FreeNode]
     ) -> list[FreeNode] | None:
         """Where else there is room for each of them."""
         taken = Counter[str]()

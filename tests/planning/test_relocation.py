@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scheduler.core.model import Gpu
 from scheduler.planning.free_gpus import FreeNode, Pool
-from scheduler.planning.relocation import Mover, make_room, undo
+from scheduler.planning.relocation import MovableRun, make_room, undo
 from tests.builders import node
 
 
@@ -19,8 +19,8 @@ def site(number: int, cards: int, free: int) -> FreeNode:
     return FreeNode(number, there.name, gpus, idle=list(gpus)[cards - free :])
 
 
-def mover(number: int, on: FreeNode, first: int, count: int = 1) -> Mover:
-    return Mover(number, tuple(on.gpus)[first : first + count], 20.0 * count, anything)
+def mover(number: int, on: FreeNode, first: int, count: int = 1) -> MovableRun:
+    return MovableRun(number, tuple(on.gpus)[first : first + count], 20.0 * count, anything)
 
 
 def test_a_gang_over_nodes_has_them_emptied_into_others() -> None:
