@@ -46,7 +46,7 @@ def explained(
 ) -> Mapping[JobId, Reason]:
     """For those of the jobs that wait on, and for the runs that are to leave where they are. In the
     order of `jobs`, which is that in which they are served."""
-    telling = _Telling(done, view, rules)
+    telling = _Explainer(done, view, rules)
     why = {}
     for job in jobs:
         if reason := telling.of(job):
@@ -54,11 +54,11 @@ def explained(
     return why
 
 
-class _Telling:
+class _Explainer:
     def __init__(self, done: Placed, view: View, rules: Rules) -> None:
         self.done, self.view, self.rules = done, view, rules
         self._lacks: dict[tuple[int, int, bool, str], Reason] = {}
-        self._parts: dict[str, _Telling] = {}  # of the nodes that have an image
+        self._parts: dict[str, _Explainer] = {}  # of the nodes that have an image
 
     def of(self, job: Job) -> Reason | None:
         placed = self.done.placements.get(job.id)
@@ -156,7 +156,7 @@ class _Telling:
         """As if there were no more nodes."""
         if view is self.view:
             return self._lacking(job)
-        telling = _Telling(self.done, view, self.rules)
+        telling = _Explainer(self.done, view, self.rules)
         return self._parts.setdefault(job.spec.image, telling)._lacking(job)
 
     def _lacking(self, job: Job) -> Reason:
