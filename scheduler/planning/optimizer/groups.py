@@ -82,7 +82,7 @@ class Groups:
         )
 
 
-class Company:
+class GroupValues:
     """Which jobs could be together on one GPU, and what that would be worth."""
 
     def __init__(self, menu: Menu, neighbours: Neighbours) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from scheduler.planning.optimizer import exact
-from scheduler.planning.optimizer.groups import Company, Groups, Neighbours
+from scheduler.planning.optimizer.groups import Groups, GroupValues, Neighbours
 from scheduler.planning.optimizer.matching import matched
 from scheduler.planning.optimizer.menu import Bools, Floats, Ints, Menu, marked
 from scheduler.planning.optimizer.prices import chosen, priced, responded
@@ -85,7 +85,7 @@ class _Plan:
 class _Pairing:
     def __init__(self, menu: Menu, neighbours: Neighbours, seed: int) -> None:
         self.menu, self.neighbours, self.block = menu, neighbours, BLOCK
-        self.company = Company(menu, neighbours)
+        self.company = GroupValues(menu, neighbours)
         self.generator = np.random.default_rng(seed)
 
     def best(self) -> _Plan:

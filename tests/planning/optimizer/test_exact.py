@@ -6,7 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from scheduler.planning.optimizer import exact
-from scheduler.planning.optimizer.groups import Company
+from scheduler.planning.optimizer.groups import GroupValues
 from scheduler.planning.optimizer.menu import Menu
 from tests import menus, milp
 
@@ -15,7 +15,7 @@ from tests import menus, milp
 @given(st.integers(0, 2**32 - 1))
 def test_with_pairs_it_is_the_best_there_is(seed: int) -> None:
     menu, neighbours = menus.drawn(seed, jobs_max=7)
-    company = Company(menu, neighbours)
+    company = GroupValues(menu, neighbours)
     assume(exact.small(menu, company.sharing))
     choice, found = exact.best(menu, company.sharing, company.pairs(company.sharing))
     worth, used = menu.value(choice), menu.used(choice)

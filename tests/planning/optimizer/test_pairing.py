@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from benchmarks import workload
 from scheduler.planning.optimizer import exact
-from scheduler.planning.optimizer.groups import Company, Neighbours
+from scheduler.planning.optimizer.groups import GroupValues, Neighbours
 from scheduler.planning.optimizer.menu import Floats, Ints, Menu
 from scheduler.planning.optimizer.pairing import Allotment, Limits, shared
 from scheduler.planning.optimizer.prices import chosen, priced
@@ -94,7 +94,9 @@ def test_with_some_more_jobs_it_is_so_too(seed: int) -> None:
 @given(SEEDS)
 def test_a_third_job_is_never_a_loss(seed: int) -> None:
     menu, neighbours = menus.drawn(seed, jobs_max=7)
-    assume(exact.small(menu, Company(menu, neighbours).sharing))  # so that the pairs are the best
+    assume(
+        exact.small(menu, GroupValues(menu, neighbours).sharing)
+    )  # so that the pairs are the best
     pairs = shared(menu, replace(neighbours, members_max=2), seed)
     plan = shared(menu, neighbours, seed)
     assert worth(menu, neighbours, plan) >= pairs.worth * (1 - 1e-9)
