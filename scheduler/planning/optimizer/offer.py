@@ -45,7 +45,7 @@ LEFT = np.array([1.0, MOVE_SPEED, APART_SPEED, MOVE_SPEED * APART_SPEED, *4 * [N
 ALONE_MAX = 0.1  # of what is left: an epoch alone, and a restart, are worth no more
 
 
-class Learned:
+class LearnedSpeeds:
     """What is known of how fast the jobs of all classes are, alone and beside each other."""
 
     def __init__(
@@ -93,7 +93,7 @@ class Offer:
     jobs: tuple[Job, ...]
     stocks: tuple[Stock, ...]
     configs: tuple[Config, ...]
-    learned: Learned
+    learned: LearnedSpeeds
     seconds: Floats  # [jobs, configs] per epoch, alone
     left: Floats  # [jobs] epochs
     one: Floats  # [jobs] seconds per epoch on one GPU, of the slowest type
@@ -219,7 +219,7 @@ def offered(
     jobs: Sequence[Job],
     stocks: Sequence[Stock],
     known: Mapping[GpuKey, Gpu],
-    learned: Learned,
+    learned: LearnedSpeeds,
     had: Callable[[str], float],
     rules: Rules,
 ) -> Offer:
@@ -283,7 +283,7 @@ def _bonus(jobs: Sequence[Job], stays: Bools, now: Ints, weight: Floats) -> Floa
 
 
 def _blind(
-    rows: Ints, worth_it: Bools, stocks: Sequence[Stock], learned: Learned
+    rows: Ints, worth_it: Bools, stocks: Sequence[Stock], learned: LearnedSpeeds
 ) -> Iterator[tuple[str, Blind]]:
     had = learned.shared[rows]
     for stock, slowed in zip(stocks, learned.slowed, strict=True) if had.any() else ():

@@ -38,7 +38,7 @@ from scheduler.planning.leftovers import left_over
 from scheduler.planning.optimizer.gang_sharing import guests, joined
 from scheduler.planning.optimizer.groups import Neighbours
 from scheduler.planning.optimizer.inventory import stocks
-from scheduler.planning.optimizer.offer import Learned, Offer, offered
+from scheduler.planning.optimizer.offer import LearnedSpeeds, Offer, offered
 from scheduler.planning.optimizer.pairing import Allotment, Limits, shared
 from scheduler.planning.optimizer.prices import Menu
 from scheduler.planning.placement import Placed, Unit, keys_of, may_leave, may_move, placed, running
@@ -88,9 +88,9 @@ class _Planner:
         self.usual = sum(self.used.values()) / max(1, len(self.used))
 
     @cached_property
-    def learned(self) -> Learned:
+    def learned(self) -> LearnedSpeeds:
         jobs = [job for job in self.view.jobs.values() if job.outcome is None]
-        return Learned(jobs, self.view.kinds, self.stocks, self.memo)
+        return LearnedSpeeds(jobs, self.view.kinds, self.stocks, self.memo)
 
     @cached_property
     def reached(self) -> set[str]:
