@@ -56,7 +56,7 @@ _Key = TypeVar("_Key", JobId, RunKey)
 
 def fifo_sharing(rules: Rules) -> Policy:
     def plan(view: View, now: Time) -> Plan:
-        return _Planner(view, now, rules).plan()
+        return _FifoPlanner(view, now, rules).plan()
 
     return plan
 
@@ -96,7 +96,7 @@ class _Claim(_Exits):
 
 
 @dataclass
-class _Planner:
+class _FifoPlanner:
     view: View
     now: Time
     rules: Rules
