@@ -57,13 +57,13 @@ def gpu_sharing(rules: Rules) -> Policy:
     memo = Memo()  # of what has been read of jobs: plans are the same without it, but take longer
 
     def plan(view: View, now: Time) -> Plan:
-        return _Planner(view, now, rules, memo).plan()
+        return _SharingPlanner(view, now, rules, memo).plan()
 
     return plan
 
 
 @dataclass
-class _Planner:
+class _SharingPlanner:
     view: View
     now: Time
     rules: Rules
