@@ -11,7 +11,7 @@ BAR_WIDTH = 24
 LINE_EVERY_SECONDS = 10.0
 
 
-class Bar:
+class ProgressBar:
     def __init__(
         self,
         names: Sequence[str],

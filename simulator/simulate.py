@@ -14,7 +14,7 @@ from typing import NoReturn, TypeVar
 from scheduler.core.errors import ConfigError, Impossible, Rejected, Unavailable
 from scheduler.core.model import Gpu, Node, Rules
 from scheduler.planning.policies import POLICIES
-from simulator.progress import Bar
+from simulator.progress import ProgressBar
 from simulator.reports import report
 from simulator.reports.page import page
 from simulator.reports.report import Study
@@ -264,7 +264,7 @@ def _simulate(options: argparse.Namespace) -> int:
         for policy in options.policy
         for seed in options.seed
     ]
-    bar = Bar([f"{task.policy} {task.seed}" for task in tasks], sys.stderr)
+    bar = ProgressBar([f"{task.policy} {task.seed}" for task in tasks], sys.stderr)
     try:
         entries = studied(tasks, options.processes, bar.heard)
     finally:
@@ -327,7 +327,7 @@ def _what_if(options: argparse.Namespace) -> int:
 
     if options.policy:
         raise UsageError(f"--policy: here that is --what_if policy={options.policy[0]}")
-    bar = Bar(["as it is", options.what_if], sys.stderr)
+    bar = ProgressBar(["as it is", options.what_if], sys.stderr)
     try:
         answer = what_if.what_if(options.replay, options.what_if, options.from_start, bar.heard)
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from simulator.progress import Bar
+from simulator.progress import ProgressBar
 
 
 class Terminal(io.StringIO):
@@ -21,7 +21,7 @@ class Clock:
 
 def test_a_terminal_shows_a_bar_and_the_time_left() -> None:
     screen, clock = Terminal(), Clock()
-    bar = Bar(["fifo 1", "srtf 1"], screen, clock)
+    bar = ProgressBar(["fifo 1", "srtf 1"], screen, clock)
     clock.now = 100.0
     bar.heard(0, 0.5)
     *_, line = screen.getvalue().split("\r")
@@ -36,7 +36,7 @@ def test_a_terminal_shows_a_bar_and_the_time_left() -> None:
 
 def test_hours_are_told_as_such() -> None:
     screen, clock = Terminal(), Clock()
-    bar = Bar(["fifo 1"], screen, clock)
+    bar = ProgressBar(["fifo 1"], screen, clock)
     clock.now = 3600.0
     bar.heard(0, 0.25)
     assert "3:00:00 left" in screen.getvalue()
@@ -44,7 +44,7 @@ def test_hours_are_told_as_such() -> None:
 
 def test_a_log_gets_a_line_now_and_then() -> None:
     log, clock = io.StringIO(), Clock()
-    bar = Bar(["fifo 1", "srtf 1"], log, clock)
+    bar = ProgressBar(["fifo 1", "srtf 1"], log, clock)
     for second in range(25):
         clock.now = float(second)
         bar.heard(0, second / 100)
@@ -59,7 +59,7 @@ def test_a_log_gets_a_line_now_and_then() -> None:
 
 def test_progress_never_goes_back() -> None:
     screen = Terminal()
-    bar = Bar(["fifo 1"], screen, Clock())
+    bar = ProgressBar(["fifo 1"], screen, Clock())
     bar.heard(0, 0.5)
     bar.heard(0, 0.25)
     assert "50%" in screen.getvalue().split("\r")[-1]
