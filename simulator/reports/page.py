@@ -12,7 +12,7 @@ from scheduler.core.model import GpuKey
 from simulator.reports.charts import Axis, Block, Frame, Points, gantt, lines, steps
 from simulator.reports.report import LEGEND, Study, mean, shown
 from simulator.reports.style import STYLE
-from simulator.trials.outcome import Bar, Result, Sample, quantile
+from simulator.trials.outcome import GanttBar, Result, Sample, quantile
 
 WIDE, NARROW = (600.0, 320.0), (350.0, 260.0)  # pixels; the style sheet shows one or the other
 GANTT_WIDE, GANTT_NARROW = 1200.0, 350.0
@@ -216,7 +216,7 @@ def _blocks(result: Result, order: Mapping[GpuKey, int], unit: float) -> Iterato
     sizes = Counter((bar.job, bar.attempt) for bar in result.bars)
     parity = {job.id: number % 2 for number, job in enumerate(result.jobs)}
 
-    def shade(bar: Bar) -> str:
+    def shade(bar: GanttBar) -> str:
         size = max(size for size in SIZES if size <= sizes[bar.job, bar.attempt])
         return f"g{size} odd" if parity[bar.job] else f"g{size}"
 
@@ -228,11 +228,11 @@ def _blocks(result: Result, order: Mapping[GpuKey, int], unit: float) -> Iterato
                     yield Block(order[key], low, high, shade(bar), begin / unit, end / unit)
 
 
-def _situations(bars: Sequence[Bar]) -> Iterator[tuple[float, float, list[Bar]]]:
+def _situations(bars: Sequence[GanttBar]) -> Iterator[tuple[float, float, list[GanttBar]]]:
     """Who is on one GPU, from when to when, as long as it stays the same."""
     moments = sorted({at for bar in bars for at in (bar.from_at, bar.to_at)})
     coming = sorted(bars, key=lambda bar: (bar.from_at, bar.job))
-    there: list[Bar] = []
+    there: list[GanttBar] = []
     for begin, end in pairwise(moments):
         there = [bar for bar in there if bar.to_at > begin]
         while coming and coming[0].from_at <= begin:

@@ -50,7 +50,7 @@ class JobTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class GanttBar:
     """A run held a GPU: one bar of a Gantt chart."""
 
     node: str
@@ -80,7 +80,7 @@ class Result:
     busy_gpu_seconds: float  # with at least one job that trains
     effective_gpu_seconds: float  # the same, times the sum of the speeds of those that do
     series: tuple[Sample, ...]
-    bars: tuple[Bar, ...]
+    bars: tuple[GanttBar, ...]
     steps: int
     cpu_seconds: float = field(compare=False)
 
@@ -129,7 +129,7 @@ class Tally:
     def __init__(self) -> None:
         self.jobs: dict[JobId, JobTimes] = {}
         self.effective_gpu_seconds = 0.0
-        self._bars: list[Bar] = []
+        self._bars: list[GanttBar] = []
         self._queued: set[JobId] = set()
         self._busy = 0
         self._changes: list[_Change] = []
@@ -158,7 +158,7 @@ class Tally:
         self._note(at)
         for share in launch.shares:
             run = launch.job_id, launch.attempt
-            self._bars.append(Bar(share.node, share.gpu, *run, since, at))
+            self._bars.append(GanttBar(share.node, share.gpu, *run, since, at))
 
     def ended(self, job_id: JobId, outcome: Outcome, at: Time) -> None:
         """The scheduler says how; the moment was that of its last run's end."""
