@@ -19,7 +19,7 @@ def watching(world: World) -> list[Witness]:
 
 
 @dataclass(frozen=True)
-class Holder:
+class GpuUser:
     """One run on one card: as it was granted before a step, and as the step has left it."""
 
     job_id: JobId
@@ -58,7 +58,7 @@ class Shares(Checker):
                 cause = any(_cause(job.id, cards[key], gpus[key], kill) for key in keys)
                 self.require(cause, job, "was sent away although there was room")
 
-    def _safe(self, key: GpuKey, gpu: Gpu, holders: Mapping[JobId, Holder], at: Time) -> None:
+    def _safe(self, key: GpuKey, gpu: Gpu, holders: Mapping[JobId, GpuUser], at: Time) -> None:
         over = [holder for holder in holders.values() if holder.over]
         if not over or len(holders) == 1:
             return
@@ -97,7 +97,7 @@ class Cards(Checker):
                 self.require(not wrong, job, "was started on", wrong)
 
 
-def _holders(key: GpuKey, before: View, after: View) -> dict[JobId, Holder]:
+def _holders(key: GpuKey, before: View, after: View) -> dict[JobId, GpuUser]:
     """Of runs that both views believe in; what has begun or ended in between is not looked at."""
     found = {}
     for job_id, attempt in after.held.get(key, ()):
@@ -109,11 +109,11 @@ def _holders(key: GpuKey, before: View, after: View) -> dict[JobId, Holder]:
         granted = sum(share.memory_mib for share in was.shares if share.key == key)
         used = sum(share.memory_mib for pod in pods for share in pod.used if share.key == key)
         died, left = _dies(was, before.at), was.phase is RunPhase.STOPPING
-        found[job_id] = Holder(job_id, run, granted, used, died, left)
+        found[job_id] = GpuUser(job_id, run, granted, used, died, left)
     return found
 
 
-def _cause(job_id: JobId, holders: Mapping[JobId, Holder], gpu: Gpu, kill: bool) -> bool:
+def _cause(job_id: JobId, holders: Mapping[JobId, GpuUser], gpu: Gpu, kill: bool) -> bool:
     """Whether there was no room for it on this card: in it (to be asked), in all of it (to be
     ended at once)."""
     own = holders.get(job_id)
