@@ -15,7 +15,7 @@ OVER = "over its share"
 
 
 def watching(world: World) -> list[Witness]:
-    return [Shares(world), Cards(world)]
+    return [Shares(world), LostGpus(world)]
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Shares(Checker):
         self.require(not (tight and len(staying) > 1 and asked), key, "too full by", asked)
 
 
-class Cards(Checker):
+class LostGpus(Checker):
     """Nothing is started on a card that has a fault, and nothing is left on one that is lost."""
 
     def stepped(self, before: View, after: View) -> None:
