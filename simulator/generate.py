@@ -42,7 +42,7 @@ SHAPES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class DrawnFamily:
     """What jobs of one project have in common."""
 
     project: str
@@ -81,7 +81,7 @@ def generated(
     ]
 
 
-def _kind(chance: np.random.Generator, project: str, card: Gpu) -> Kind:
+def _kind(chance: np.random.Generator, project: str, card: Gpu) -> DrawnFamily:
     truth = SerialTruth(
         memory_mib=int(_drawn(chance, MEMORY_MIB, (MEMORY_MIB_LEAST, 0.9 * card.capacity_mib))),
         gpu_util=round(float(chance.uniform(0.2, 1.0)), 3),
@@ -89,12 +89,12 @@ def _kind(chance: np.random.Generator, project: str, card: Gpu) -> Kind:
         serial=round(float(chance.uniform(0.01, 0.2)), 3),
     )
     batch_size = 2 ** int(chance.integers(5, 10))
-    return Kind(project, batch_size, batch_size * int(chance.integers(100, 5000)), truth)
+    return DrawnFamily(project, batch_size, batch_size * int(chance.integers(100, 5000)), truth)
 
 
 def _spec(
-    chance: np.random.Generator, number: int, kinds: list[Kind], elastic: float, shape: Shape
-) -> tuple[JobSpec, Kind]:
+    chance: np.random.Generator, number: int, kinds: list[DrawnFamily], elastic: float, shape: Shape
+) -> tuple[JobSpec, DrawnFamily]:
     """Its length is drawn for the GPUs that it asks for."""
     kind = kinds[int(chance.integers(len(kinds)))]
     sizes, often = zip(*shape.sizes, strict=True)
@@ -115,7 +115,7 @@ def _spec(
     return spec, kind
 
 
-def _gpu_seconds(spec: JobSpec, kind: Kind) -> float:
+def _gpu_seconds(spec: JobSpec, kind: DrawnFamily) -> float:
     gpus = spec.gpus_max
     return spec.max_epochs * kind.truth.epoch_seconds("", gpus, 1) * gpus
 
