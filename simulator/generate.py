@@ -24,7 +24,7 @@ MEMORY_MIB_LEAST = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TraceShape:
     """What jobs ask for, and how they come."""
 
     sizes: Sequence[tuple[int, float]]  # GPUs, and how often so many are asked for
@@ -33,11 +33,11 @@ class Shape:
 
 
 SHAPES = {
-    "usual": Shape(((1, 0.70), (2, 0.12), (4, 0.10), (8, 0.08)), (1800.0, 1.4)),
+    "usual": TraceShape(((1, 0.70), (2, 0.12), (4, 0.10), (8, 0.08)), (1800.0, 1.4)),
     # Much as in Philly's traces: most jobs are small and short, a few take days, and they come in
     # bursts. (There, the deviation of logarithms of lengths is 1.5 to 2.9, and that of the gaps 2.7
     # to 3.3 times their mean.)
-    "philly": Shape(((1, 0.82), (2, 0.06), (4, 0.12)), (1600.0, 2.0), burst=9.0),
+    "philly": TraceShape(((1, 0.82), (2, 0.06), (4, 0.12)), (1600.0, 2.0), burst=9.0),
 }
 
 
@@ -93,7 +93,11 @@ def _kind(chance: np.random.Generator, project: str, card: Gpu) -> DrawnFamily:
 
 
 def _spec(
-    chance: np.random.Generator, number: int, kinds: list[DrawnFamily], elastic: float, shape: Shape
+    chance: np.random.Generator,
+    number: int,
+    kinds: list[DrawnFamily],
+    elastic: float,
+    shape: TraceShape,
 ) -> tuple[JobSpec, DrawnFamily]:
     """Its length is drawn for the GPUs that it asks for."""
     kind = kinds[int(chance.integers(len(kinds)))]
