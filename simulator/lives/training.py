@@ -20,7 +20,7 @@ from scheduler.core.model import (
     Reported,
     Run,
 )
-from simulator.lives.workload import Kind, Truth
+from simulator.lives.workload import ClientKind, Truth
 
 if TYPE_CHECKING:
     from simulator.lives.world import World
@@ -150,7 +150,7 @@ class Training:
         elif self.epoch == truth.fails_at and (truth.fails_always or self.launch.attempt == 1):
             self.world.failures[self.launch.job_id, Failure.ERROR] += 1
             self._exit(1)
-        elif truth.kind is Kind.SILENT:
+        elif truth.kind is ClientKind.SILENT:
             self._work()
         else:
             self._heard = {}
@@ -208,7 +208,7 @@ class Training:
             world.after(world.rng.uniform(0, seconds), partial(self.die, cause, 139))
         elif world.chance(world.weather.deleted_by_hand):
             world.after(world.rng.uniform(0, seconds), self._deleted_by_hand)
-        if self.truth.kind is Kind.LIBRARY and world.rng.random() < 0.2:
+        if self.truth.kind is ClientKind.LIBRARY and world.rng.random() < 0.2:
             world.after(seconds / 2, self._heartbeat)
         self._epoch_at = self._paced_at = world.time
         self._left, self._slowness, self._in_epoch = seconds, 1.0, True
@@ -246,7 +246,7 @@ class Training:
         self.epoch += 1
         job_id, truth, world = self.launch.job_id, self.truth, self.world
         world.epochs_done[job_id] = max(world.epochs_done.get(job_id, 0), self.epoch)
-        if truth.kind is not Kind.SILENT:
+        if truth.kind is not ClientKind.SILENT:
             absurd = world.chance(truth.absurd)
             self._reports[self.epoch] = Profile(
                 *self.key,
@@ -275,7 +275,7 @@ class Training:
                 weather.report_doubled,
                 weather.report_delay_seconds_max,
             )
-        if self.truth.kind is Kind.LIBRARY and self.working:
+        if self.truth.kind is ClientKind.LIBRARY and self.working:
             self.world.after(REPORT_AGAIN_SECONDS, partial(self._report, epoch))
 
     def _acknowledged(self, epoch: int) -> None:
@@ -302,12 +302,12 @@ class Training:
 
     def _stop(self) -> None:
         self._part(preempted=True)
-        code = EXIT_STOPPED if self.truth.kind is Kind.LIBRARY else 0
+        code = EXIT_STOPPED if self.truth.kind is ClientKind.LIBRARY else 0
         self.world.after(self.world.rng.uniform(0.0, 2.0), partial(self._exit, code))
 
     def _part(self, preempted: bool) -> None:
         """The last words: what was not acknowledged once more, and how it ends."""
-        if self.truth.kind is not Kind.LIBRARY or self.cut_off_at is not None:
+        if self.truth.kind is not ClientKind.LIBRARY or self.cut_off_at is not None:
             return
         for epoch in list(self._reports):
             self._report(epoch)

@@ -16,7 +16,7 @@ SLOWED = 0.6
 SCALING = 0.8  # twice as many GPUs are so many doublings faster
 
 
-class Kind(StrEnum):
+class ClientKind(StrEnum):
     LIBRARY = "library"  # reports through the client library and stops with exit code 85
     LEGACY = "legacy"  # as old images: exits with 0 when told to stop, and says nothing
     SILENT = "silent"  # never speaks to us
@@ -29,7 +29,7 @@ class Truth:
     job_id: JobId
     spec: JobSpec
     submit_at: float
-    kind: Kind
+    kind: ClientKind
     epoch_seconds: float  # on one GPU, alone
     memory_mib: int  # what it really takes of each GPU
     ranks: int  # how many processes ask at each epoch's start
@@ -78,7 +78,9 @@ def drawn_jobs(
 def _drawn(rng: random.Random, job_id: JobId, gpus_most: int, capacity: int, span: float) -> Truth:
     epochs = rng.choice([1, 2, 3, 4, 6, 8])
     spec, memory = _drawn_spec(rng, job_id, epochs, gpus_most, capacity)
-    kind = rng.choices([Kind.LIBRARY, Kind.LEGACY, Kind.SILENT], [0.75, 0.13, 0.12])[0]
+    kind = rng.choices(
+        [ClientKind.LIBRARY, ClientKind.LEGACY, ClientKind.SILENT], [0.75, 0.13, 0.12]
+    )[0]
     submit_at = rng.uniform(0.0, span)
     changes = []
     if spec.held:
@@ -98,7 +100,7 @@ def _drawn(rng: random.Random, job_id: JobId, gpus_most: int, capacity: int, spa
         epoch_seconds=rng.choice([20.0, 45.0, 90.0]),
         memory_mib=memory,
         ranks=2 if rng.random() < 0.25 else 1,
-        says_finished=kind is Kind.LIBRARY and rng.random() < 0.7,
+        says_finished=kind is ClientKind.LIBRARY and rng.random() < 0.7,
         measures_memory=rng.choice([1.0, 1.0, 0.5, 0.0]),
         deaf_to_term=rng.random() < 0.2,
         deaf_to_stop=rng.random() < 0.08,

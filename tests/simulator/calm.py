@@ -7,7 +7,7 @@ from collections import defaultdict
 
 from scheduler.core.model import JobId, JobSpec, Launch, Share
 from simulator.lives.faults import FAIR, Weather
-from simulator.lives.workload import Kind, Truth
+from simulator.lives.workload import ClientKind, Truth
 from simulator.lives.world import World
 from tests import builders
 
@@ -18,7 +18,7 @@ TRUTH = Truth(
     job_id=JOB,
     spec=SPEC,
     submit_at=0.0,
-    kind=Kind.LIBRARY,
+    kind=ClientKind.LIBRARY,
     epoch_seconds=50.0,
     memory_mib=1000,
     ranks=1,
