@@ -36,7 +36,7 @@ from simulator.lives.fairness import fairness
 from simulator.lives.faults import FAIR, Crash, Weather, drawn, with_cards, with_refusals
 from simulator.lives.observed_memory import watching
 from simulator.lives.owners import Owner
-from simulator.lives.workload import Truth, drawn_jobs, drawn_nodes
+from simulator.lives.workload import TrueJob, drawn_jobs, drawn_nodes
 from simulator.lives.world import World
 
 LIVED_UNDER = ("fifo_sharing", "gpu_sharing")  # policies
@@ -53,7 +53,7 @@ class Options:
     weather: Weather
     rules: Rules
     nodes: tuple[Node, ...]
-    truths: tuple[Truth, ...]
+    truths: tuple[TrueJob, ...]
     safety_seconds: float
     look_every_seconds: float
     lag_seconds: float

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from scheduler.core.model import Cancelled, Event, Submitted, Updated
-from simulator.lives.workload import Truth
+from simulator.lives.workload import TrueJob
 from simulator.lives.world import World
 
 AGAIN_SECONDS = 15.0
@@ -14,7 +14,7 @@ AGAIN_SECONDS = 15.0
 class Owner:
     """Submits one job, and then changes their mind as the truth says."""
 
-    def __init__(self, world: World, truth: Truth) -> None:
+    def __init__(self, world: World, truth: TrueJob) -> None:
         self.world, self.truth = world, truth
         self.cancelled = False
         self.settled = False  # nothing more will be asked for

@@ -20,7 +20,7 @@ from scheduler.core.model import (
     Reported,
     Run,
 )
-from simulator.lives.workload import ClientKind, Truth
+from simulator.lives.workload import ClientKind, TrueJob
 
 if TYPE_CHECKING:
     from simulator.lives.world import World
@@ -55,7 +55,7 @@ def pending(launch: Launch) -> list[Pod]:
 class Training:
     """One run: a process for each node that it has GPUs on, which live and work as one."""
 
-    def __init__(self, world: World, launch: Launch, truth: Truth) -> None:
+    def __init__(self, world: World, launch: Launch, truth: TrueJob) -> None:
         self.world, self.launch, self.truth = world, launch, truth
         self.key = (launch.job_id, launch.attempt)
         self.epoch = launch.epochs_done

@@ -23,7 +23,7 @@ class ClientKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
+class TrueJob:
     """What one job will do. The scheduler never sees this."""
 
     job_id: JobId
@@ -47,7 +47,7 @@ class Truth:
     warm_up_seconds: float = 0.0  # more, that the first epoch of a run takes
     absurd: float = 0.0  # how often what it says of an epoch's length is nonsense
 
-    def seconds(self, gpus: int, beside: Iterable[Truth]) -> float:
+    def seconds(self, gpus: int, beside: Iterable[TrueJob]) -> float:
         """Of an epoch, on so many GPUs and beside these all the while."""
         slowed = 1.0 + SLOWED * self.gpu_util * sum(other.gpu_util for other in beside)
         return self.epoch_seconds / math.pow(max(1, gpus), SCALING) * slowed
@@ -67,7 +67,7 @@ def drawn_nodes(rng: random.Random) -> list[Node]:
 
 def drawn_jobs(
     rng: random.Random, count: int, nodes: Sequence[Node], margin_mib: int
-) -> list[Truth]:
+) -> list[TrueJob]:
     """Each of them could run if it were alone."""
     gpus_most = sum(len(node.gpus) for node in nodes)
     capacity = nodes[0].gpus[0].capacity_mib - margin_mib
@@ -75,7 +75,9 @@ def drawn_jobs(
     return [_drawn(rng, JobId(f"job-{i}"), gpus_most, capacity, span) for i in range(count)]
 
 
-def _drawn(rng: random.Random, job_id: JobId, gpus_most: int, capacity: int, span: float) -> Truth:
+def _drawn(
+    rng: random.Random, job_id: JobId, gpus_most: int, capacity: int, span: float
+) -> TrueJob:
     epochs = rng.choice([1, 2, 3, 4, 6, 8])
     spec, memory = _drawn_spec(rng, job_id, epochs, gpus_most, capacity)
     kind = rng.choices(
@@ -92,7 +94,7 @@ def _drawn(rng: random.Random, job_id: JobId, gpus_most: int, capacity: int, spa
     if rng.random() < 0.1:
         at = submit_at + rng.uniform(0.0, 400.0)
         changes += [(at, "held", 1), (at + rng.uniform(0.0, 300.0), "held", 0)]
-    return Truth(
+    return TrueJob(
         job_id=job_id,
         spec=spec,
         submit_at=submit_at,

@@ -37,7 +37,7 @@ from scheduler.core.model import (
 )
 from simulator.lives.faults import FAIR, Crash, DiskFull, Weather
 from simulator.lives.training import Training
-from simulator.lives.workload import Truth
+from simulator.lives.workload import TrueJob
 
 Learned = tuple[Mapping[str, JobFamily], Mapping[str, Used]]  # by kind, by user
 
@@ -72,7 +72,7 @@ class World:
         rng: random.Random,
         weather: Weather,
         nodes: Sequence[Node],
-        truths: Mapping[JobId, Truth],
+        truths: Mapping[JobId, TrueJob],
         look_every_seconds: float = 45.0,
         lag_seconds: float = 0.0,
         keeps_dead: bool = False,

@@ -7,14 +7,14 @@ from collections import defaultdict
 
 from scheduler.core.model import JobId, JobSpec, Launch, Share
 from simulator.lives.faults import FAIR, Weather
-from simulator.lives.workload import ClientKind, Truth
+from simulator.lives.workload import ClientKind, TrueJob
 from simulator.lives.world import World
 from tests import builders
 
 JOB = JobId("j")
 SPEC = JobSpec("j", "ann", max_epochs=2)
 LAUNCH = Launch(JOB, 1, SPEC, (Share("n1", "gpu0", 1000),), 0, 2, "token")
-TRUTH = Truth(
+TRUTH = TrueJob(
     job_id=JOB,
     spec=SPEC,
     submit_at=0.0,
@@ -35,6 +35,6 @@ TRUTH = Truth(
 )
 
 
-def world(weather: Weather = FAIR, truth: Truth = TRUTH, agents: bool = False) -> World:
-    truths: dict[JobId, Truth] = defaultdict(lambda: truth)
+def world(weather: Weather = FAIR, truth: TrueJob = TRUTH, agents: bool = False) -> World:
+    truths: dict[JobId, TrueJob] = defaultdict(lambda: truth)
     return World(random.Random(1), weather, [builders.node()], truths, agents=agents)
