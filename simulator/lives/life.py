@@ -46,7 +46,7 @@ STEPS_MAX = 20_000  # far more than any life needs that gets on
 
 
 @dataclass(frozen=True)
-class Options:
+class LifeOptions:
     """All that a seed decides before anything happens."""
 
     seed: int
@@ -87,10 +87,12 @@ class Report:
     seconds: float = field(default=0.0, compare=False)  # that it took to simulate
 
 
-def drawn_options(seed: int, jobs: int, rng: random.Random, policy: str | None = None) -> Options:
+def drawn_options(
+    seed: int, jobs: int, rng: random.Random, policy: str | None = None
+) -> LifeOptions:
     nodes = drawn_nodes(rng)
     margin_mib = rng.choice([0, 200])
-    return Options(
+    return LifeOptions(
         seed=seed,
         weather=with_refusals(
             with_cards(drawn(rng), random.Random(f"cards {seed}")),
@@ -154,7 +156,7 @@ def live(
 class Life:
     def __init__(
         self,
-        options: Options,
+        options: LifeOptions,
         rng: random.Random,
         tell: Callable[[str], None] | None,
         advice: str = ADVICE[0],
@@ -273,7 +275,7 @@ class Recorder:
         self.world.maybe_crash()
 
 
-def seconds_to_end(options: Options) -> float:
+def seconds_to_end(options: LifeOptions) -> float:
     """Enough for everything to be done again, one job after the other, and then some."""
     rules = options.rules
     each = (
