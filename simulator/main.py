@@ -11,7 +11,7 @@ from functools import partial
 
 import click
 
-from simulator.lives.life import ADVICE, LIVED_UNDER, Report, live
+from simulator.lives.life import ADVICE, LIVED_UNDER, LifeReport, live
 
 PROGRESS_EVERY_SECONDS = 2.0
 
@@ -61,8 +61,8 @@ def main(
 
 
 def _lived(
-    seeds: range, one: partial[Report], processes: int, until_violation: bool
-) -> Iterator[Report]:
+    seeds: range, one: partial[LifeReport], processes: int, until_violation: bool
+) -> Iterator[LifeReport]:
     """Each as soon as it is over; a violation is told at once, and the way at times."""
     started = told_at = time.monotonic()
     with multiprocessing.Pool(processes) as pool:
@@ -80,13 +80,13 @@ def _lived(
                 click.echo(f"{count} of {len(seeds)}, {rate:.0f}/s, {left:.0f} s left", err=True)
 
 
-def _complaint(report: Report, under: Mapping[str, object]) -> str:
+def _complaint(report: LifeReport, under: Mapping[str, object]) -> str:
     said = " ".join(f"--{name} {value}" for name, value in under.items() if value is not None)
     again = f"python -m simulator.main --seed {report.seed} {said} --verbose"
     return f"seed {report.seed}: {report.violation}\n  again: {again}"
 
 
-def _summary(reports: list[Report]) -> None:
+def _summary(reports: list[LifeReport]) -> None:
     reports.sort(key=lambda report: report.seed)
     fingerprint = hashlib.sha256()
     for report in reports:

@@ -77,7 +77,7 @@ class LifeOptions:
 
 
 @dataclass(frozen=True)
-class Report:
+class LifeReport:
     seed: int
     steps: int
     crashes: int
@@ -125,7 +125,7 @@ def live(
     tell: Callable[[str], None] | None = None,
     policy: str | None = None,
     advice: str = ADVICE[0],
-) -> Report:
+) -> LifeReport:
     """One whole life. `tell` hears the options first, and then each fact. `policy`: None: drawn.
     `advice`: of which waiting jobs it is checked what would let them start."""
     started = time.perf_counter()
@@ -142,7 +142,7 @@ def live(
         violation = str(error) if isinstance(error, Violation) else f"Invariants: {error}"
     except Exception as error:  # noqa: BLE001 - whatever ends the daemon is found here
         violation = f"Exception: {type(error).__name__}: {error}"
-    return Report(
+    return LifeReport(
         seed,
         life.steps,
         life.crashes,
