@@ -12,14 +12,14 @@ from scheduler.core.model import Gpu
 from simulator.traces import own_format, published_formats
 from simulator.traces.assumptions import MIB_STEP, estimate_mib
 from simulator.traces.behaviour import TraceJob, Truth
-from simulator.traces.published_formats import Options
+from simulator.traces.published_formats import LoadOptions
 from simulator.traces.text_rows import TraceError, first_line
 
 __all__ = ["FORMATS", "TraceError", "TraceJob", "Truth", "load"]
 
 CARD_MIB = 16_384
 
-FORMATS: Mapping[str, Callable[[Path, Options], list[TraceJob]]] = {
+FORMATS: Mapping[str, Callable[[Path, LoadOptions], list[TraceJob]]] = {
     "own": lambda path, _: own_format.read(path),
     "sia": published_formats.sia,
     "philly": published_formats.philly,
@@ -54,7 +54,7 @@ def load(
     if name not in FORMATS:
         raise TraceError(f"{path}: unknown format {name!r}; known: {', '.join(FORMATS)}")
     card = Gpu("", 0, "", card_mib)
-    jobs = FORMATS[name](path, Options(data, np.random.default_rng((seed, 0)), elastic, card))
+    jobs = FORMATS[name](path, LoadOptions(data, np.random.default_rng((seed, 0)), elastic, card))
     if not jobs:
         raise TraceError(f"{path}: no job in it")
     jobs.sort(key=lambda job: job.submit_at)

@@ -63,7 +63,7 @@ COLUMNS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class LoadOptions:
     """What a loader goes by besides the file; see `trace.load`."""
 
     data: Path
@@ -75,12 +75,12 @@ class Options:
 # --- Sia ----------------------------------------------------------------------------------------
 
 
-def sia(path: Path, options: Options) -> list[TraceJob]:
+def sia(path: Path, options: LoadOptions) -> list[TraceJob]:
     """Jobs of six applications with a fixed global batch, on one GPU or up to those asked for."""
     return [_sia_job(row, options) for row in with_header(path, HEADERS["sia"])]
 
 
-def _sia_job(row: Row, options: Options) -> TraceJob:
+def _sia_job(row: Row, options: LoadOptions) -> TraceJob:
     name, batch = row.text("application"), row.whole("batch_size", 1)
     application = APPLICATIONS.get(name)
     if application is None:
@@ -117,7 +117,7 @@ def _sia_times(data: Path, application: str, batch: int, steps: float) -> StepTi
 # --- Philly -------------------------------------------------------------------------------------
 
 
-def philly(path: Path, options: Options) -> list[TraceJob]:
+def philly(path: Path, options: LoadOptions) -> list[TraceJob]:
     """Jobs of a known length on the GPUs they asked for, each given one of Lucid's models."""
     rows = list(with_header(path, HEADERS["philly"]))
     fitting = [
@@ -137,7 +137,7 @@ def philly(path: Path, options: Options) -> list[TraceJob]:
     ]
 
 
-def _laws(fitting: Sequence[Profiled], options: Options) -> dict[str, tuple[StepTimes, str]]:
+def _laws(fitting: Sequence[Profiled], options: LoadOptions) -> dict[str, tuple[StepTimes, str]]:
     """How each model scales: as one of Sia's applications on one type of GPU, drawn for it."""
     laws = [
         (times, type)
@@ -167,7 +167,7 @@ def _moment(row: Row) -> float:
 
 
 def _philly_job(
-    row: Row, at: float, profile: Profiled, law: tuple[StepTimes, str], options: Options
+    row: Row, at: float, profile: Profiled, law: tuple[StepTimes, str], options: LoadOptions
 ) -> TraceJob:
     gpus, seconds = row.whole("num_gpus", 1, GPUS_MAX), row.positive("duration", SECONDS_MAX)
     epochs = epochs_of(seconds)
@@ -195,19 +195,19 @@ def _philly_job(
 # --- Gavel and Shockwave ------------------------------------------------------------------------
 
 
-def gavel(path: Path, options: Options) -> list[TraceJob]:
+def gavel(path: Path, options: LoadOptions) -> list[TraceJob]:
     """Jobs of so many steps on P100s or K80s, with a fixed batch per GPU."""
     rows = without_header(path, COLUMNS["gavel"])
     return [_gavel_job(row, f"gavel-{row.line}", options) for row in rows]
 
 
-def shockwave(path: Path, options: Options) -> list[TraceJob]:
+def shockwave(path: Path, options: LoadOptions) -> list[TraceJob]:
     """As Gavel's. That they change their batch size in mid-training is left out."""
     rows = without_header(path, COLUMNS["shockwave"])
     return [_gavel_job(row, f"shockwave-{row.line}", options) for row in rows]
 
 
-def _gavel_job(row: Row, name: str, options: Options) -> TraceJob:
+def _gavel_job(row: Row, name: str, options: LoadOptions) -> TraceJob:
     model, gpus, steps = row.text("model"), row.whole("gpus", 1, GPUS_MAX), row.whole("steps", 1)
     rate = gavel_rates(options.data).rate(GAVEL_LENGTH_TYPE, model, gpus, 1)
     if rate == 0.0 or model not in GAVEL_MEMORY_MIB:
@@ -252,7 +252,7 @@ def gavel_util(model: str, pairs: Pairs) -> float:
 # --- Alibaba ------------------------------------------------------------------------------------
 
 
-def alibaba(path: Path, options: Options) -> list[TraceJob]:
+def alibaba(path: Path, options: LoadOptions) -> list[TraceJob]:
     """Pods with a part of one GPU, or several whole ones. Those without any are left out."""
     rows = [row for row in with_header(path, HEADERS["alibaba"]) if row.whole("num_gpu") > 0]
     moments = [row.number("creation_time") for row in rows]
@@ -262,7 +262,7 @@ def alibaba(path: Path, options: Options) -> list[TraceJob]:
     ]
 
 
-def _alibaba_job(row: Row, at: float, options: Options) -> TraceJob:
+def _alibaba_job(row: Row, at: float, options: LoadOptions) -> TraceJob:
     """It ran from when it was scheduled, or if that never came to pass, from its creation on."""
     gpus, part = row.whole("num_gpu", 1, GPUS_MAX), row.number("gpu_milli", 1, 1000) / 1000
     since = "scheduled_time" if row.values["scheduled_time"] else "creation_time"
