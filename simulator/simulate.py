@@ -63,7 +63,7 @@ class UsageError(Exception):
     """Ends the command with one line."""
 
 
-class Parser(argparse.ArgumentParser):
+class SimulateParser(argparse.ArgumentParser):
     """Complains in one line, and takes `-` for `_` in flags."""
 
     def read(self, argv: Sequence[str]) -> argparse.Namespace:
@@ -92,8 +92,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(str(error), 1)
 
 
-def parser() -> Parser:
-    this = Parser(
+def parser() -> SimulateParser:
+    this = SimulateParser(
         "scheduler-simulate",
         description=ABOUT,
         epilog=EPILOG,
