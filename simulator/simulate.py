@@ -59,7 +59,7 @@ _GROUP = re.compile(
 _SECONDS_MAX = 1e6
 
 
-class UsageError(Exception):
+class ArgumentError(Exception):
     """Ends the command with one line."""
 
 
@@ -70,7 +70,7 @@ class SimulateParser(argparse.ArgumentParser):
         return self.parse_args([_underscored(word) for word in argv])
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message.removeprefix("argument "))
+        raise ArgumentError(message.removeprefix("argument "))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except Impossible as error:
         return _complain(str(error), 4)
-    except (UsageError, Rejected, ConfigError) as error:
+    except (ArgumentError, Rejected, ConfigError) as error:
         return _complain(str(error), 2)
     except (Died, Unavailable, OSError) as error:
         return _complain(str(error), 1)
@@ -252,12 +252,12 @@ def _seconds(text: str) -> float:
 def _simulate(options: argparse.Namespace) -> int:
     needed = ("trace", "cluster", "policy")
     if missing := [f"--{flag}" for flag in needed if getattr(options, flag) is None]:
-        raise UsageError(f"the following arguments are required: {', '.join(missing)}")
+        raise ArgumentError(f"the following arguments are required: {', '.join(missing)}")
     if options.what_if or options.from_start:
-        raise UsageError("--what_if and --from_start: need --replay")
+        raise ArgumentError("--what_if and --from_start: need --replay")
     nodes, rules = options.cluster, Rules(plan_every_seconds=options.plan_every)
     if options.output and not options.output.parent.is_dir():
-        raise UsageError(f"--output {options.output}: there is no such folder")
+        raise ArgumentError(f"--output {options.output}: there is no such folder")
     traces = {seed: _trace(options, seed, nodes, rules) for seed in options.seed}
     tasks = [
         Task(policy, seed, traces[seed], nodes, rules, options.restart_seconds)
@@ -307,15 +307,15 @@ def _trace(
 
 def _replay(options: argparse.Namespace) -> int:
     if options.trace or options.cluster:
-        raise UsageError("--replay: takes no --trace and no --cluster: it has its own")
+        raise ArgumentError("--replay: takes no --trace and no --cluster: it has its own")
     if options.report == "html":
-        raise UsageError("--report html: is of a trace; text or json here")
+        raise ArgumentError("--report html: is of a trace; text or json here")
     if options.what_if:
         return _what_if(options)
     from simulator.replays import replay
 
     if options.policy and len(options.policy) > 1:
-        raise UsageError("--replay: by one --policy at a time")
+        raise ArgumentError("--replay: by one --policy at a time")
     name = options.policy[0] if options.policy else None
     done = replay.replay(options.replay, name, from_start=options.from_start)
     _tell(replay.as_json(done) if options.report == "json" else replay.as_text(done), options)
@@ -326,7 +326,7 @@ def _what_if(options: argparse.Namespace) -> int:
     from simulator.replays import what_if  # imports numpy
 
     if options.policy:
-        raise UsageError(f"--policy: here that is --what_if policy={options.policy[0]}")
+        raise ArgumentError(f"--policy: here that is --what_if policy={options.policy[0]}")
     bar = ProgressBar(["as it is", options.what_if], sys.stderr)
     try:
         answer = what_if.what_if(options.replay, options.what_if, options.from_start, bar.heard)
