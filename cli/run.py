@@ -13,7 +13,7 @@ from cli.client import Client
 from cli.command import Parser, UsageError, note, say
 from cli.records import pairs
 from cli.render import printable
-from cli.terminal import Progress
+from cli.terminal import ProgressLine
 from scheduler.v1 import scheduler_pb2 as pb
 
 ABOUT = """\
@@ -266,7 +266,7 @@ def _compact(words: list[str]) -> str:
 
 def _wait(client: Client, job_id: str) -> int:
     """Until it ends. ^C ends the waiting, not the job."""
-    shown = Progress(sys.stderr)
+    shown = ProgressLine(sys.stderr)
     try:
         job = _ended(client, job_id, shown)
     finally:
@@ -277,7 +277,7 @@ def _wait(client: Client, job_id: str) -> int:
     return 1
 
 
-def _ended(client: Client, job_id: str, shown: Progress) -> pb.Job:
+def _ended(client: Client, job_id: str, shown: ProgressLine) -> pb.Job:
 
     def lost() -> None:
         shown.clear()

@@ -40,7 +40,7 @@ def _number(text: str) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-class Progress:
+class ProgressLine:
     """One line, always the newest. Nothing at all if nobody is looking."""
 
     def __init__(self, stream: TextIO) -> None:
