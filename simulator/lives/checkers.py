@@ -177,7 +177,7 @@ class Attempts(Checker):
             self.require(job.run is None or job.run.attempt == job.attempts, job)
 
 
-class Progress(Checker):
+class EpochProgress(Checker):
     """Epochs done never fall, never exceed what is wanted or was really done; none is done twice
     that was acknowledged, or at whose end a run was stopped."""
 
@@ -390,7 +390,7 @@ def checkers(world: World, owners: Mapping[JobId, Owner]) -> list[Witness]:
     return [
         Capacity(world),
         Attempts(world),
-        Progress(world),
+        EpochProgress(world),
         Memory(world),
         Outcomes(world, owners),
         Durability(world),
