@@ -59,7 +59,7 @@ def site(path: Path, from_start: int | None = None) -> Site:
     if not wishes:
         raise ConfigError(f"{path}: no job that ran or is to run since its journal begins")
     kept = tuple(job for job, _ in wishes)
-    truths = Learned(kept, kinds).truths(told)
+    truths = RecordedJobs(kept, kinds).truths(told)
     trace = [
         _wish(job, left, first.at, truth) for (job, left), truth in zip(wishes, truths, strict=True)
     ]
@@ -104,7 +104,7 @@ def recorded_seconds(job: Job, since: Time) -> float | None:
     return job.ended_at - job.submitted_at
 
 
-class Learned:
+class RecordedJobs:
     """What all measurements together say of each job. Asked for one figure at a time, it keeps
     what it has worked out."""
 
@@ -166,7 +166,7 @@ class Learned:
 class LearnedTruth:
     """A job as it was measured."""
 
-    learned: Learned
+    learned: RecordedJobs
     number: int  # among the jobs
     memory_mib: int
     gpu_util: float
