@@ -30,7 +30,7 @@ from benchmarks.figures import options, show
 from scheduler.core.model import Rules
 from scheduler.planning.policies import POLICIES
 from scheduler.v1 import scheduler_pb2
-from simulator.replays.recorded_jobs import Site, site
+from simulator.replays.recorded_jobs import RecordedCluster, site
 from simulator.trials.trial import Trial
 from tests.support import Daemon
 
@@ -75,7 +75,7 @@ def main() -> None:
     show(**figures)
 
 
-def _compared(here: Site, plays: int) -> dict[str, float]:
+def _compared(here: RecordedCluster, plays: int) -> dict[str, float]:
     real = [(job.submitted_at, job.ended_at or 0.0) for job in here.jobs]
     played = [_played(here, 0.9 + 0.2 * (play + 0.5) / plays) for play in range(plays)]
     found = {"besides_seconds": here.restart_seconds}
@@ -86,7 +86,7 @@ def _compared(here: Site, plays: int) -> dict[str, float]:
     return found
 
 
-def _played(here: Site, factor: float) -> Times:
+def _played(here: RecordedCluster, factor: float) -> Times:
     rules, seconds = here.decider.rules, here.restart_seconds * factor
     policy = POLICIES[here.decider.policy](rules)
     jobs = Trial(here.trace, here.nodes, policy, rules, restart_seconds=seconds).run().jobs
@@ -104,7 +104,9 @@ def _makespan(times: Times) -> float:
 # --- a real day ---------------------------------------------------------------------------------
 
 
-def _lived(policy: str, folder: Path, jobs: int, seconds: float, chance: random.Random) -> Site:
+def _lived(
+    policy: str, folder: Path, jobs: int, seconds: float, chance: random.Random
+) -> RecordedCluster:
     """What a daemon recorded of so many jobs, which come within so many seconds."""
     (folder / "gpus").mkdir()
     daemon = Daemon(folder / "state", GPUS, "--policy", policy).start()

@@ -34,7 +34,7 @@ _LEARNED = f"select {', '.join(rows.LEARNED)} from learned order by about, name"
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class RecordedCluster:
     """What there was, and what was to be done."""
 
     since: Time
@@ -46,7 +46,7 @@ class Site:
     restart_seconds: float  # what a run takes besides its epochs
 
 
-def site(path: Path, from_start: int | None = None) -> Site:
+def site(path: Path, from_start: int | None = None) -> RecordedCluster:
     """ConfigError: there is nothing to make one of."""
     with opened(path) as db:
         known = list(starts(db, from_start or 1))
@@ -66,7 +66,9 @@ def site(path: Path, from_start: int | None = None) -> Site:
     usual = told.besides_epochs
     if usual is None:
         usual = now.decider.rules.restart_seconds
-    return Site(first.at, now.decider, nodes, kept, tuple(trace), first.view.kinds, usual)
+    return RecordedCluster(
+        first.at, now.decider, nodes, kept, tuple(trace), first.view.kinds, usual
+    )
 
 
 def _last_seen(db: sqlite3.Connection, known: Sequence[Start]) -> tuple[Node, ...]:

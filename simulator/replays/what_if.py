@@ -19,7 +19,7 @@ from pathlib import Path
 from scheduler.core.errors import Rejected
 from scheduler.core.model import Gpu, Job, Node, Outcome, Rules
 from scheduler.planning.policies import POLICIES
-from simulator.replays.recorded_jobs import LearnedTruth, Site, recorded_seconds, site
+from simulator.replays.recorded_jobs import LearnedTruth, RecordedCluster, recorded_seconds, site
 from simulator.traces.behaviour import TraceJob
 from simulator.trials.outcome import HOUR, JobTimes, quantile
 from simulator.trials.trial import Trial
@@ -70,7 +70,7 @@ class Played:
 @dataclass(frozen=True, slots=True)
 class Answer:
     change: str
-    site: Site
+    site: RecordedCluster
     before: Played
     after: Played
 
@@ -121,7 +121,9 @@ def what_if(
     )
 
 
-def _played(case: Case, here: Site, rules: Rules, progress: Callable[[float], None]) -> Played:
+def _played(
+    case: Case, here: RecordedCluster, rules: Rules, progress: Callable[[float], None]
+) -> Played:
     policy = POLICIES[case.policy](rules)
     seconds = here.restart_seconds
     trial = Trial(case.trace, case.nodes, policy, rules, restart_seconds=seconds)
