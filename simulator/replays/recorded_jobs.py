@@ -24,7 +24,7 @@ from scheduler.estimates.speed import Config, Speeds
 from scheduler.store import rows
 from scheduler.store.journal import Decider
 from simulator.replays.replay import Start, opened, starts, steps_of
-from simulator.replays.reported_times import Reports, Situation, reports
+from simulator.replays.reported_times import ReportedTimes, Situation, reports
 from simulator.traces.behaviour import TraceJob, Truth
 
 _JOBS = f"""
@@ -121,7 +121,7 @@ class RecordedJobs:
     def _known(self) -> Speeds:
         return Speeds(self.jobs, self.kinds)
 
-    def truths(self, told: Reports) -> list[LearnedTruth]:
+    def truths(self, told: ReportedTimes) -> list[LearnedTruth]:
         return [
             LearnedTruth(
                 self,

@@ -58,20 +58,20 @@ class Situation:
 
 
 @dataclass(frozen=True, slots=True)
-class Reports:
+class ReportedTimes:
     pauses: Mapping[JobId, float]  # seconds from an epoch's end to the beginning of the next
     besides_epochs: float | None  # seconds of a run before its first and after its last; None: none
     situations: Mapping[JobId, Sequence[Situation]]
 
 
-def reports(db: sqlite3.Connection, since: Time) -> Reports:
+def reports(db: sqlite3.Connection, since: Time) -> ReportedTimes:
     runs = [run for row in db.execute(_RUNS, (since,)) if (run := Run(*row)).plausible]
     besides = [run.held_seconds - run.span_seconds for run in runs]
     situations: dict[JobId, list[Situation]] = {}
     for job_id, placement, beside, epochs, seconds in db.execute(_SITUATIONS, (since,)):
         others = msgspec.json.decode(beside, type=tuple[JobId, ...])
         situations.setdefault(job_id, []).append(Situation(placement, others, epochs, seconds))
-    return Reports(_pauses(runs), statistics.fmean(besides) if besides else None, situations)
+    return ReportedTimes(_pauses(runs), statistics.fmean(besides) if besides else None, situations)
 
 
 def _pauses(runs: Sequence[Run]) -> dict[JobId, float]:
