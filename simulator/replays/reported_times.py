@@ -33,7 +33,7 @@ _SITUATIONS = f"""
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ReportedRun:
     """One that reported its epochs, none missing."""
 
     job_id: JobId
@@ -65,7 +65,7 @@ class ReportedTimes:
 
 
 def reports(db: sqlite3.Connection, since: Time) -> ReportedTimes:
-    runs = [run for row in db.execute(_RUNS, (since,)) if (run := Run(*row)).plausible]
+    runs = [run for row in db.execute(_RUNS, (since,)) if (run := ReportedRun(*row)).plausible]
     besides = [run.held_seconds - run.span_seconds for run in runs]
     situations: dict[JobId, list[Situation]] = {}
     for job_id, placement, beside, epochs, seconds in db.execute(_SITUATIONS, (since,)):
@@ -74,7 +74,7 @@ def reports(db: sqlite3.Connection, since: Time) -> ReportedTimes:
     return ReportedTimes(_pauses(runs), statistics.fmean(besides) if besides else None, situations)
 
 
-def _pauses(runs: Sequence[Run]) -> dict[JobId, float]:
+def _pauses(runs: Sequence[ReportedRun]) -> dict[JobId, float]:
     seconds: defaultdict[JobId, float] = defaultdict(float)
     count: defaultdict[JobId, int] = defaultdict(int)
     for run in runs:
