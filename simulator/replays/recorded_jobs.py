@@ -24,7 +24,7 @@ from scheduler.estimates.speed import Config, Speeds
 from scheduler.store import rows
 from scheduler.store.journal import Decider
 from simulator.replays.replay import Start, opened, starts, steps_of
-from simulator.replays.reported_times import ReportedTimes, Situation, reports
+from simulator.replays.reported_times import ReportedTimes, RunConditions, reports
 from simulator.traces.behaviour import TraceJob, Truth
 
 _JOBS = f"""
@@ -134,7 +134,7 @@ class RecordedJobs:
             for number, job in enumerate(self.jobs)
         ]
 
-    def _pace(self, number: int, situations: Sequence[Situation]) -> float:
+    def _pace(self, number: int, situations: Sequence[RunConditions]) -> float:
         taken = expected = 0.0
         for situation in situations:
             if place := parse(situation.placement):

@@ -48,7 +48,7 @@ class ReportedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class RunConditions:
     """All epochs of a job that ended on such GPUs, beside these jobs."""
 
     placement: str
@@ -61,16 +61,16 @@ class Situation:
 class ReportedTimes:
     pauses: Mapping[JobId, float]  # seconds from an epoch's end to the beginning of the next
     besides_epochs: float | None  # seconds of a run before its first and after its last; None: none
-    situations: Mapping[JobId, Sequence[Situation]]
+    situations: Mapping[JobId, Sequence[RunConditions]]
 
 
 def reports(db: sqlite3.Connection, since: Time) -> ReportedTimes:
     runs = [run for row in db.execute(_RUNS, (since,)) if (run := ReportedRun(*row)).plausible]
     besides = [run.held_seconds - run.span_seconds for run in runs]
-    situations: dict[JobId, list[Situation]] = {}
+    situations: dict[JobId, list[RunConditions]] = {}
     for job_id, placement, beside, epochs, seconds in db.execute(_SITUATIONS, (since,)):
         others = msgspec.json.decode(beside, type=tuple[JobId, ...])
-        situations.setdefault(job_id, []).append(Situation(placement, others, epochs, seconds))
+        situations.setdefault(job_id, []).append(RunConditions(placement, others, epochs, seconds))
     return ReportedTimes(_pauses(runs), statistics.fmean(besides) if besides else None, situations)
 
 

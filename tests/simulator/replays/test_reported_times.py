@@ -11,7 +11,7 @@ import pytest
 
 from scheduler.core.model import JobId
 from simulator.replays.recorded_jobs import site
-from simulator.replays.reported_times import Situation, reports
+from simulator.replays.reported_times import RunConditions, reports
 from tests.simulator.little import Plain, job
 from tests.simulator.replays.test_what_if import record
 
@@ -49,7 +49,7 @@ def test_a_run_is_told_apart_into_epochs_pauses_and_the_rest(db: sqlite3.Connect
     assert told.pauses[JOB] == pytest.approx(7.0, abs=0.01)
     assert told.besides_epochs == pytest.approx(23.0, abs=0.01)
     (situation,) = told.situations[JOB]
-    assert situation == Situation("t4x1", (), 5, situation.seconds)
+    assert situation == RunConditions("t4x1", (), 5, situation.seconds)
     assert situation.seconds == pytest.approx(500.0)
 
 
