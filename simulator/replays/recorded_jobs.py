@@ -23,7 +23,7 @@ from scheduler.estimates.measurements import parse
 from scheduler.estimates.speed import Config, Speeds
 from scheduler.store import rows
 from scheduler.store.journal import Decider
-from simulator.replays.replay import Start, opened, starts, steps_of
+from simulator.replays.replay import RecordedStart, opened, starts, steps_of
 from simulator.replays.reported_times import ReportedTimes, RunConditions, reports
 from simulator.traces.behaviour import TraceJob, Truth
 
@@ -71,7 +71,7 @@ def site(path: Path, from_start: int | None = None) -> RecordedCluster:
     )
 
 
-def _last_seen(db: sqlite3.Connection, known: Sequence[Start]) -> tuple[Node, ...]:
+def _last_seen(db: sqlite3.Connection, known: Sequence[RecordedStart]) -> tuple[Node, ...]:
     """The nodes, as the newest look showed them."""
     for start in reversed(known):
         nodes = start.view.nodes

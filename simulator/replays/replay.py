@@ -32,7 +32,7 @@ _FACTS = f"select {', '.join(rows.FACT)} from facts where at = ? order by seq"
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class RecordedStart:
     """A view that a replay may begin with, and who decided from there on."""
 
     start: int
@@ -108,7 +108,7 @@ def _digest(before: View, made: Decision) -> bytes:
 
 
 def _difference(
-    db: sqlite3.Connection, start: Start, step: Step, before: View, made: Decision
+    db: sqlite3.Connection, start: RecordedStart, step: Step, before: View, made: Decision
 ) -> Difference:
     return Difference(
         start.start,
@@ -136,7 +136,7 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
         yield db
 
 
-def starts(db: sqlite3.Connection, first: int | None = None) -> Iterator[Start]:
+def starts(db: sqlite3.Connection, first: int | None = None) -> Iterator[RecordedStart]:
     """From this one on; None: the newest only."""
     (newest,) = db.execute("select max(start) from starts").fetchone()
     wanted = newest if first is None else first
@@ -144,10 +144,10 @@ def starts(db: sqlite3.Connection, first: int | None = None) -> Iterator[Start]:
         known = f"the newest start is {newest}" if newest else "nothing is recorded in it"
         raise ConfigError(f"no start {wanted}: {known}" if newest else known)
     for start, _, at, decider, view in db.execute(_STARTS, (wanted,)).fetchall():
-        yield Start(start, at, journal.decider(decider), journal.view(view))
+        yield RecordedStart(start, at, journal.decider(decider), journal.view(view))
 
 
-def steps_of(db: sqlite3.Connection, start: Start) -> Iterator[Step]:
+def steps_of(db: sqlite3.Connection, start: RecordedStart) -> Iterator[Step]:
     looked: Observed | None = None
     expected = start.view.number
     for _, number, at, heard, digest in db.execute(_STEPS, (start.start,)):
