@@ -42,7 +42,7 @@ class RecordedStart:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RecordedStep:
     number: int
     at: Time
     events: Sequence[Event]
@@ -108,7 +108,7 @@ def _digest(before: View, made: Decision) -> bytes:
 
 
 def _difference(
-    db: sqlite3.Connection, start: RecordedStart, step: Step, before: View, made: Decision
+    db: sqlite3.Connection, start: RecordedStart, step: RecordedStep, before: View, made: Decision
 ) -> Difference:
     return Difference(
         start.start,
@@ -147,7 +147,7 @@ def starts(db: sqlite3.Connection, first: int | None = None) -> Iterator[Recorde
         yield RecordedStart(start, at, journal.decider(decider), journal.view(view))
 
 
-def steps_of(db: sqlite3.Connection, start: RecordedStart) -> Iterator[Step]:
+def steps_of(db: sqlite3.Connection, start: RecordedStart) -> Iterator[RecordedStep]:
     looked: Observed | None = None
     expected = start.view.number
     for _, number, at, heard, digest in db.execute(_STEPS, (start.start,)):
@@ -155,7 +155,7 @@ def steps_of(db: sqlite3.Connection, start: RecordedStart) -> Iterator[Step]:
         if number != expected:
             raise ConfigError(f"start {start.start}: step {expected} is missing")
         events, looked = journal.read(heard, looked)
-        yield Step(number, at, events, digest)
+        yield RecordedStep(number, at, events, digest)
 
 
 # --- what is said of it -------------------------------------------------------------------------
