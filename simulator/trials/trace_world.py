@@ -47,7 +47,7 @@ _Moment = tuple[Time, int, Callable[[], None]]
 
 
 @dataclass(slots=True, eq=False)
-class Training:
+class TraceRun:
     """One run, and how far it is in its epoch."""
 
     launch: Launch
@@ -92,9 +92,9 @@ class Traffic:
         self.nodes, self.tally = tuple(nodes), tally
         self.restart_seconds, self.gather_seconds = restart_seconds, gather_seconds
         self.read: Callable[[], View] = View  # the scheduler's last committed view
-        self.runs: dict[RunKey, Training] = {}  # what the cluster shows
+        self.runs: dict[RunKey, TraceRun] = {}  # what the cluster shows
         self._cards = all_cards(nodes)
-        self._on: dict[GpuKey, list[Training]] = {key: [] for key in self._cards}
+        self._on: dict[GpuKey, list[TraceRun]] = {key: [] for key in self._cards}
         self._truths: dict[JobId, Truth] = {}
         self._time: Time = 0.0
         self._mail: list[Event] = []
@@ -147,12 +147,12 @@ class Traffic:
         self._sequence += 1
         heapq.heappush(self._heap, (moment, self._sequence, do))
 
-    def _next(self, run: Training, seconds: float, do: Callable[[Training], None]) -> None:
+    def _next(self, run: TraceRun, seconds: float, do: Callable[[TraceRun], None]) -> None:
         """What happens next to this run, instead of all else that was to happen to it."""
         run.moment = self._sequence + 1
         self._at(self._time + seconds, partial(self._unless_overtaken, run, run.moment, do))
 
-    def _unless_overtaken(self, run: Training, moment: int, do: Callable[[Training], None]) -> None:
+    def _unless_overtaken(self, run: TraceRun, moment: int, do: Callable[[TraceRun], None]) -> None:
         if run.moment == moment:
             do(run)
 
@@ -181,7 +181,7 @@ class Traffic:
         gpus = {share.key: self._cards[share.key] for share in launch.shares}
         nodes = len({node for node, _ in gpus})
         types = sorted({gpu.type for gpu in gpus.values()}) or [""]
-        run = Training(
+        run = TraceRun(
             launch=launch,
             truth=truth,
             gpus=gpus,
@@ -195,20 +195,20 @@ class Traffic:
         self.tally.launched(launch, self._time)
         self._next(run, self.restart_seconds, self._begin)
 
-    def _terminate(self, run: Training) -> None:
+    def _terminate(self, run: TraceRun) -> None:
         if run.state is not PodState.TERMINATING:
             run.show(PodState.TERMINATING)
             self._cease(run)
             self._next(run, REMOVED_AFTER_SECONDS, self._vanish)
 
-    def _vanish(self, run: Training) -> None:
+    def _vanish(self, run: TraceRun) -> None:
         del self.runs[run.key]
         self.tally.left(run.launch, run.launched_at, self._time, finished=False, preempted=False)
         self._look_due = True
 
     # -- the work ---------------------------------------------------------------------------------
 
-    def _begin(self, run: Training) -> None:
+    def _begin(self, run: TraceRun) -> None:
         for key, gpu in run.gpus.items():
             taken = sum(other.truth.memory_mib for other in self._on[key])
             if taken + run.truth.memory_mib > gpu.memory_mib:
@@ -227,7 +227,7 @@ class Traffic:
         self._retime_those_beside(run)
         self._enter_epoch(run)
 
-    def _enter_epoch(self, run: Training) -> None:
+    def _enter_epoch(self, run: TraceRun) -> None:
         if run.epoch >= run.launch.max_epochs:
             self._finish(run)
             return
@@ -240,24 +240,24 @@ class Traffic:
         run.entered_at, run.left_seconds = self._time, run.epoch_seconds
         self._time_epoch(run, self._speed(run))
 
-    def _end_epoch(self, run: Training) -> None:
+    def _end_epoch(self, run: TraceRun) -> None:
         self._account(run)
         run.epoch += 1
         self._mail.append(EpochEnded(self._profile(run)))
         self._enter_epoch(run)
 
-    def _finish(self, run: Training) -> None:
+    def _finish(self, run: TraceRun) -> None:
         self._mail.append(Finished(*run.key))
         self._exit(run, 0)
 
-    def _exit(self, run: Training, code: int, reason: str = "") -> None:
+    def _exit(self, run: TraceRun, code: int, reason: str = "") -> None:
         self._cease(run)
         state = PodState.FAILED if code else PodState.SUCCEEDED
         run.show(state, code, reason, self._time)
         self.tally.left(run.launch, run.launched_at, self._time, not code, code == EXIT_STOPPED)
         self._look_due = True
 
-    def _cease(self, run: Training) -> None:
+    def _cease(self, run: TraceRun) -> None:
         """It trains no more, if it did, and its GPUs are free of it."""
         run.moment = 0
         if not run.trains:
@@ -270,7 +270,7 @@ class Traffic:
                 self.tally.busy(-1, self._time)
         self._retime_those_beside(run)
 
-    def _profile(self, run: Training) -> Profile:
+    def _profile(self, run: TraceRun) -> Profile:
         """As the library reports it, with the placement that scheduler/api/trainings.py adds."""
         spec, believed, held = run.launch.spec, self._believed(run), self.read().held
         holders = {other for key in run.gpus for other, _ in held.get(key, ())}
@@ -288,14 +288,14 @@ class Traffic:
             at=self._time,
         )
 
-    def _believed(self, run: Training) -> Run | None:
+    def _believed(self, run: TraceRun) -> Run | None:
         """What the scheduler has committed of this run; None: to its mind it is over."""
         job = self.read().jobs.get(run.launch.job_id)
         return job.run if job and job.run and job.run.attempt == run.launch.attempt else None
 
     # -- how fast ---------------------------------------------------------------------------------
 
-    def _speed(self, run: Training) -> float:
+    def _speed(self, run: TraceRun) -> float:
         """Of a GPU all who share it take from each other; a gang is as fast as on its slowest."""
         speed = 1.0
         for key, gpu in run.gpus.items():
@@ -305,20 +305,20 @@ class Traffic:
                 speed = min(speed, here)
         return speed
 
-    def _retime_those_beside(self, run: Training) -> None:
+    def _retime_those_beside(self, run: TraceRun) -> None:
         beside = {other.key: other for key in run.gpus for other in self._on[key]}
         for other in beside.values():
             if other is not run and (speed := self._speed(other)) != other.speed:
                 self._account(other)
                 self._time_epoch(other, speed)
 
-    def _account(self, run: Training) -> None:
+    def _account(self, run: TraceRun) -> None:
         """Of what it did since its speed last changed."""
         done = (self._time - run.timed_at) * run.speed
         run.left_seconds -= done
         run.timed_at = self._time
         self.tally.effective_gpu_seconds += done * len(run.gpus)
 
-    def _time_epoch(self, run: Training, speed: float) -> None:
+    def _time_epoch(self, run: TraceRun, speed: float) -> None:
         run.speed = speed
         self._next(run, max(0.0, run.left_seconds) / speed, self._end_epoch)
