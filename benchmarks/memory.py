@@ -52,7 +52,7 @@ from scheduler.planning.policies import POLICIES
 from simulator.simulate import cluster
 from simulator.traces.behaviour import SerialTruth, TraceJob
 from simulator.trials.outcome import Tally
-from simulator.trials.trace_world import Traffic
+from simulator.trials.trace_world import TraceWorld
 from simulator.trials.trial import NullStore
 
 CARDS = "16x4x16384:t4"
@@ -76,7 +76,7 @@ class Batch(SerialTruth):
         return replace(self, memory_mib=self.fixed_mib + shared)
 
 
-class Cluster(Traffic):
+class Cluster(TraceWorld):
     """Where memory depends on the number of GPUs."""
 
     def _launch(self, launch: Launch) -> None:

@@ -80,7 +80,7 @@ class TraceRun:
         ]
 
 
-class Traffic:
+class TraceWorld:
     def __init__(
         self,
         jobs: Sequence[TraceJob],

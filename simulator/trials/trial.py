@@ -19,7 +19,7 @@ from scheduler.core.model import (
 from scheduler.core.ports import Policy, Step
 from simulator.traces.behaviour import TraceJob
 from simulator.trials.outcome import Result, Tally
-from simulator.trials.trace_world import Traffic
+from simulator.trials.trace_world import TraceWorld
 
 STEPS_IN_VAIN_MAX = 1000  # of a scheduler in a world where nothing happens of itself
 GATHER_SECONDS_MAX = 4.0  # scheduler/core/learning.py learns nothing from later reports
@@ -60,7 +60,7 @@ class Trial:
         if gather_seconds is None:
             gather_seconds = min(rules.plan_every_seconds / 10, GATHER_SECONDS_MAX)
         self.tally = Tally()
-        self.traffic = Traffic(possible, nodes, self.tally, restart_seconds, gather_seconds)
+        self.traffic = TraceWorld(possible, nodes, self.tally, restart_seconds, gather_seconds)
         store = NullStore(self._committed)
         self.scheduler = Scheduler(self.traffic, store, self.traffic, policy, rules)
         self.traffic.read = lambda: self.scheduler.view

@@ -19,7 +19,7 @@ from simulator.replays.what_if import CHANGES, Answer, as_json, as_text, what_if
 from simulator.simulate import main, parser
 from simulator.traces.behaviour import TraceJob
 from simulator.trials.outcome import Tally
-from simulator.trials.trace_world import Traffic
+from simulator.trials.trace_world import TraceWorld
 from tests.simulator.little import Plain, job, nodes
 
 RULES = Rules(plan_every_seconds=0.0)
@@ -27,10 +27,10 @@ RULES = Rules(plan_every_seconds=0.0)
 
 def record(path: Path, jobs: Sequence[TraceJob], gpus: int = 1, until: Time = 1e9) -> None:
     """What a daemon would have kept of these jobs, up to a moment or to their end."""
-    schedule(path, Traffic(jobs, nodes(gpus), Tally()), until)
+    schedule(path, TraceWorld(jobs, nodes(gpus), Tally()), until)
 
 
-def schedule(path: Path, world: Traffic, until: Time = 1e9) -> None:
+def schedule(path: Path, world: TraceWorld, until: Time = 1e9) -> None:
     """The life of one daemon in a world that may have known others."""
     with closing(SqliteStore(path, decider=Decider("fifo_sharing", RULES))) as store:
         loop = Scheduler(world, store, world, fifo_sharing(RULES), RULES)
@@ -135,7 +135,7 @@ def test_jobs_that_are_not_over_are_played_to_their_end(path: Path) -> None:
 def test_jobs_that_had_begun_when_the_journal_begins_have_left_what_they_had_left(
     path: Path,
 ) -> None:
-    world = Traffic(long_and_short(), nodes(1), Tally())
+    world = TraceWorld(long_and_short(), nodes(1), Tally())
     schedule(path, world, until=2000.0)
     schedule(path, world)
     assert hours(what_if(path, "gpus+1"), "long")[0] == pytest.approx(1.12, abs=0.02)

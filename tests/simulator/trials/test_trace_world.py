@@ -30,7 +30,7 @@ from scheduler.core.ports import Step
 from scheduler.planning.policies.fifo_sharing import fifo_sharing
 from simulator.traces.behaviour import TraceJob
 from simulator.trials.outcome import JobTimes, Result, Tally
-from simulator.trials.trace_world import Traffic
+from simulator.trials.trace_world import TraceWorld
 from simulator.trials.trial import Trial
 from tests import builders
 from tests.simulator.little import RULES, Plain, job, nodes, told, trial
@@ -106,10 +106,10 @@ def test_what_cannot_train_where_it_was_put_fails() -> None:
 # --- what the scheduler hears -------------------------------------------------------------------
 
 
-def small(*jobs: TraceJob, gather_seconds: float = 0.0) -> Traffic:
+def small(*jobs: TraceJob, gather_seconds: float = 0.0) -> TraceWorld:
     """Two GPUs, and a scheduler that believes a run of A and one of B to be on them."""
     jobs = jobs or (job("a"), job("b"))
-    here = Traffic(jobs, nodes(2), Tally(), gather_seconds=gather_seconds)
+    here = TraceWorld(jobs, nodes(2), Tally(), gather_seconds=gather_seconds)
     view = builders.view(
         *(builders.on(builders.job(id), builders.share(1000, n)) for n, id in enumerate((A, B)))
     )
