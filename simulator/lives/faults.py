@@ -18,7 +18,7 @@ class DiskFull(sqlite3.OperationalError):
 
 
 @dataclass(frozen=True, slots=True)
-class Weather:
+class Faults:
     """Probabilities and spans. As constructed: a day without a cloud."""
 
     # The daemon and what it stands on.
@@ -59,10 +59,10 @@ class Weather:
         return self.plan_nonsense == 0 and self.plan_stale == 0
 
 
-FAIR = Weather()
+FAIR = Faults()
 
 
-def with_cards(weather: Weather, rng: random.Random) -> Weather:
+def with_cards(weather: Faults, rng: random.Random) -> Faults:
     """With what happens on cards, by a chance of its own: all else is as it was before there was
     that."""
     if weather is FAIR or rng.random() < 0.4:
@@ -76,14 +76,14 @@ def with_cards(weather: Weather, rng: random.Random) -> Weather:
     )
 
 
-def with_refusals(weather: Weather, rng: random.Random) -> Weather:
+def with_refusals(weather: Faults, rng: random.Random) -> Faults:
     """With a cluster that will not have what is launched, by a chance of its own as well."""
     if weather is FAIR or rng.random() < 0.8:
         return weather
     return replace(weather, launch_refused=rng.choice([0.5, 1.0]))
 
 
-def drawn(rng: random.Random) -> Weather:
+def drawn(rng: random.Random) -> Faults:
     if rng.random() < 0.05:
         return FAIR
 
@@ -94,7 +94,7 @@ def drawn(rng: random.Random) -> Weather:
         return rng.uniform(least, most) if rng.random() < 0.4 else 0.0
 
     whim = rng.random() < 0.25
-    return Weather(
+    return Faults(
         crash=sometimes(0.04),
         down_seconds_max=sometimes(60.0),
         disk_full_every_seconds=rarely(200.0, 2000.0),

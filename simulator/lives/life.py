@@ -33,7 +33,7 @@ from simulator.lives.checkers import Violation, checkers, unfinished
 from simulator.lives.class_order import sharing
 from simulator.lives.estimate_checkers import Accounts, Lessons
 from simulator.lives.fairness import fairness
-from simulator.lives.faults import FAIR, Crash, Weather, drawn, with_cards, with_refusals
+from simulator.lives.faults import FAIR, Crash, Faults, drawn, with_cards, with_refusals
 from simulator.lives.observed_memory import watching
 from simulator.lives.owners import Owner
 from simulator.lives.workload import TrueJob, drawn_jobs, drawn_nodes
@@ -50,7 +50,7 @@ class LifeOptions:
     """All that a seed decides before anything happens."""
 
     seed: int
-    weather: Weather
+    weather: Faults
     rules: Rules
     nodes: tuple[Node, ...]
     truths: tuple[TrueJob, ...]

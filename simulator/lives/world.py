@@ -35,7 +35,7 @@ from scheduler.core.model import (
     Used,
     View,
 )
-from simulator.lives.faults import FAIR, Crash, DiskFull, Weather
+from simulator.lives.faults import FAIR, Crash, DiskFull, Faults
 from simulator.lives.training import Training
 from simulator.lives.workload import TrueJob
 
@@ -70,7 +70,7 @@ class World:
     def __init__(
         self,
         rng: random.Random,
-        weather: Weather,
+        weather: Faults,
         nodes: Sequence[Node],
         truths: Mapping[JobId, TrueJob],
         look_every_seconds: float = 45.0,

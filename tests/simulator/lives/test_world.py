@@ -18,7 +18,7 @@ from scheduler.core.model import (
     Remove,
     Submitted,
 )
-from simulator.lives.faults import Crash, DiskFull, Weather
+from simulator.lives.faults import Crash, DiskFull, Faults
 from simulator.lives.world import World
 from tests import builders
 from tests.simulator.calm import JOB, LAUNCH, SPEC, TRUTH, world
@@ -40,7 +40,7 @@ def test_time_jumps_to_the_deadline_when_nothing_happens() -> None:
 
 
 def test_a_clock_that_is_set_back_stands() -> None:
-    here = world(Weather(clock_set_back_every_seconds=5.0))
+    here = world(Faults(clock_set_back_every_seconds=5.0))
     moments = []
     for _ in range(100):
         here.wait(here.now() + 1.0)
@@ -113,7 +113,7 @@ def test_two_that_take_more_than_the_card_has_cannot_both_live() -> None:
 
 
 def test_what_is_removed_is_shown_until_it_is_gone() -> None:
-    here = world(Weather(removal_seconds_max=30.0))
+    here = world(Faults(removal_seconds_max=30.0))
     here.perform(LAUNCH)
     here.perform(Remove(JOB, 1))
     assert [pod.state for pod in here.observe().pods] == [PodState.TERMINATING]
@@ -124,13 +124,13 @@ def test_what_is_removed_is_shown_until_it_is_gone() -> None:
 @pytest.mark.parametrize(
     ("weather", "error", "happens"),
     [
-        (Weather(crash=1.0), Crash, lambda here: here.perform(LAUNCH)),
-        (Weather(crash=1.0), Crash, World.before_write),
-        (Weather(disk_full_every_seconds=1.0), DiskFull, World.before_write),
+        (Faults(crash=1.0), Crash, lambda here: here.perform(LAUNCH)),
+        (Faults(crash=1.0), Crash, World.before_write),
+        (Faults(disk_full_every_seconds=1.0), DiskFull, World.before_write),
     ],
 )
 def test_bad_weather_is_felt(
-    weather: Weather, error: type[Exception], happens: Callable[[World], None]
+    weather: Faults, error: type[Exception], happens: Callable[[World], None]
 ) -> None:
     here = world(weather)
     news(here, 50.0)
@@ -153,7 +153,7 @@ def test_agents_see_what_processes_take_and_without_them_nobody_does() -> None:
 
 
 def test_memory_may_grow_after_the_first_epoch() -> None:
-    here = world(Weather(memory_grows=1.0), agents=True)
+    here = world(Faults(memory_grows=1.0), agents=True)
     here.perform(LAUNCH)
     seen = []
     for _ in range(60):
@@ -163,7 +163,7 @@ def test_memory_may_grow_after_the_first_epoch() -> None:
 
 
 def test_processes_that_are_left_are_seen_on_pods_that_are_over_and_then_gone() -> None:
-    here = world(Weather(process_left=1.0), agents=True)
+    here = world(Faults(process_left=1.0), agents=True)
     here.perform(LAUNCH)
     seen = []
     for _ in range(80):
@@ -173,7 +173,7 @@ def test_processes_that_are_left_are_seen_on_pods_that_are_over_and_then_gone() 
 
 
 def test_of_a_gang_is_seen_what_is_left_on_the_node_that_is_in_reach() -> None:
-    here = world(Weather(process_left=1.0), agents=True)
+    here = world(Faults(process_left=1.0), agents=True)
     here.nodes.append(builders.node(name="n2"))
     here.perform(replace(LAUNCH, shares=(builders.share(1000), builders.share(1000, node="n2"))))
     while not any(pod.used for pod in here.observe().pods if not pod.alive):
@@ -185,7 +185,7 @@ def test_of_a_gang_is_seen_what_is_left_on_the_node_that_is_in_reach() -> None:
 
 
 def test_a_lost_card_is_shown_and_what_ran_there_works_no_more() -> None:
-    here = world(Weather(gpu_lost_every_seconds=100.0))
+    here = world(Faults(gpu_lost_every_seconds=100.0))
     here.perform(LAUNCH)
     (run,) = here.runs.values()
     while not here.observe().nodes[0].gpus[0].lost:
@@ -199,7 +199,7 @@ def test_a_lost_card_is_shown_and_what_ran_there_works_no_more() -> None:
 
 
 def test_strangers_take_what_is_free_and_leave_again() -> None:
-    here = world(Weather(strangers_every_seconds=50.0))
+    here = world(Faults(strangers_every_seconds=50.0))
     here.perform(LAUNCH)
     here.pass_time(70.0)
     while not (strange := here.observe().nodes[0].gpus[0].strange_mib):
