@@ -15,7 +15,7 @@ OFF, OFF_SECONDS = 0.1, 4.0
 SETTLED_SECONDS = 60.0  # after the last fault nothing is on its way any more that is of before it
 
 
-class Lessons(Checker):
+class LearnedSpeedsMatch(Checker):
     """An epoch that counts was of one situation only, and not the first of a run."""
 
     def stepped(self, before: View, after: View) -> None:

@@ -31,7 +31,7 @@ from scheduler.store.writer import SqliteStore
 from simulator.lives.advice import Remedies
 from simulator.lives.checkers import Violation, checkers, unfinished
 from simulator.lives.class_order import sharing
-from simulator.lives.estimate_checkers import Accounts, Lessons
+from simulator.lives.estimate_checkers import Accounts, LearnedSpeedsMatch
 from simulator.lives.fairness import fairness
 from simulator.lives.faults import FAIR, Crash, Faults, drawn, with_cards, with_refusals
 from simulator.lives.observed_memory import watching
@@ -186,7 +186,10 @@ class Life:
         self.world.read = lambda: self.scheduler.view
         self.world.witnesses = checkers(self.world, self.owners)
         self.world.witnesses += watching(self.world)
-        self.world.witnesses += [Lessons(self.world), Accounts(self.world, options.rules)]
+        self.world.witnesses += [
+            LearnedSpeedsMatch(self.world),
+            Accounts(self.world, options.rules),
+        ]
         if honest:
             self.world.witnesses += fairness(self.world, options.policy, options.rules)
             asked = POLICIES[options.policy](options.rules)
