@@ -51,7 +51,7 @@ def _newest(was: Measured | None, now: Measured) -> float:
     return was.seconds + weight * (now.seconds - was.seconds)
 
 
-class Accounts(Checker):
+class UsedTimeMatches(Checker):
     """Each user is charged the GPU time of runs that are over, and it is forgotten by halves."""
 
     def __init__(self, world: World, rules: Rules) -> None:

@@ -31,7 +31,7 @@ from scheduler.store.writer import SqliteStore
 from simulator.lives.advice import Remedies
 from simulator.lives.checkers import Violation, checkers, unfinished
 from simulator.lives.class_order import sharing
-from simulator.lives.estimate_checkers import Accounts, LearnedSpeedsMatch
+from simulator.lives.estimate_checkers import LearnedSpeedsMatch, UsedTimeMatches
 from simulator.lives.fairness import fairness
 from simulator.lives.faults import FAIR, Crash, Faults, drawn, with_cards, with_refusals
 from simulator.lives.observed_memory import watching
@@ -188,7 +188,7 @@ class Life:
         self.world.witnesses += watching(self.world)
         self.world.witnesses += [
             LearnedSpeedsMatch(self.world),
-            Accounts(self.world, options.rules),
+            UsedTimeMatches(self.world, options.rules),
         ]
         if honest:
             self.world.witnesses += fairness(self.world, options.policy, options.rules)
