@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from scheduler.core.adopt import adopt
 from scheduler.core.decide import decide
-from scheduler.core.draft import Change, books
+from scheduler.core.draft import Change, held_by_gpu
 from scheduler.core.evolve import evolve
 from scheduler.core.invariants import check
 from scheduler.core.memory import cards
@@ -175,7 +175,7 @@ def test_to_adopt_names_all_that_it_touches_and_keeps_the_books(view: View, plan
     assert {id for id, job in change.view.jobs.items() if job != view.jobs[id]} == set(
         change.touched
     )
-    assert books(change.view) == change.view.held
+    assert held_by_gpu(change.view) == change.view.held
 
 
 @given(views(), plans)
@@ -190,7 +190,7 @@ def test_no_news_whatsoever_breaks_what_must_hold(view: View, batches: list[list
         change: Change = evolve(view, batch, builders.NOW + 20.0 * seconds, RULES)
         after = change.view
         check(view, after, change.touched)
-        assert books(after) == after.held
+        assert held_by_gpu(after) == after.held
         assert after.stopping == {id for id, job in after.jobs.items() if _stopping(job)}
         changed = {id for id, job in after.jobs.items() if job != view.jobs.get(id)}
         assert changed <= set(change.touched)

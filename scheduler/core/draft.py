@@ -224,7 +224,7 @@ def summed(shares: Iterable[Share]) -> dict[GpuKey, int]:
     return found
 
 
-def books(view: View) -> Mapping[GpuKey, Mapping[RunKey, int]]:
+def held_by_gpu(view: View) -> Mapping[GpuKey, Mapping[RunKey, int]]:
     """The ledger of held memory, made anew from the jobs and pods. For a store that has loaded
     rows, and for the invariant that the kept ledger equals it."""
     draft = Draft(replace(view, jobs={}, pods={}, held={}, stopping=frozenset()), 0.0, Rules())

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.core.draft import Draft, books
+from scheduler.core.draft import Draft, held_by_gpu
 from scheduler.core.model import (
     Cancelled,
     Event,
@@ -123,7 +123,7 @@ def test_the_kept_ledger_equals_the_books_made_anew(seed: int) -> None:
     town = Town(node(2), node(2, name="n2"))
     for number in range(60):
         town.step(*_something(town, number, rng))
-        assert books(town.view) == town.view.held
+        assert held_by_gpu(town.view) == town.view.held
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -163,4 +163,4 @@ def _something(town: Town, number: int, rng: random.Random) -> list[Event]:
 
 
 def test_books_of_an_empty_view_are_empty() -> None:
-    assert books(View()) == {}
+    assert held_by_gpu(View()) == {}
