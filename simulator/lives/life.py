@@ -223,7 +223,7 @@ class Life:
             return
         after = self.scheduler.view
         for witness in self.world.witnesses:
-            witness.stepped(before, after)
+            witness.on_step(before, after)
 
     def _restart(self) -> None:
         """A crash needs no process: another scheduler, on the same store and world."""

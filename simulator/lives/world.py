@@ -56,7 +56,7 @@ class Witness:
     def answered(self, key: RunKey, epoch: int, stop: bool) -> None:
         """A rank was told whether to stop at the start of this epoch."""
 
-    def stepped(self, before: View, after: View) -> None:
+    def on_step(self, before: View, after: View) -> None:
         """One step was committed, and its actions were performed."""
 
     def restarted(self, loaded: View) -> None:
