@@ -28,7 +28,7 @@ class Remedies(RuleChecker):
         self.policy, self.of_all = policy, of_all
         self.told: dict[tuple[JobId, int], Remedy] = {}  # (job, attempts): what was true last
 
-    def stepped(self, before: View, after: View) -> None:
+    def on_step(self, before: View, after: View) -> None:
         if not planned(before, after):
             return
         policy = Remembering(self.policy)

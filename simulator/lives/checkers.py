@@ -110,7 +110,7 @@ class Capacity(Checker):
         than it was measured to need."""
         return min(launched_mib, self.promised.get(run, {}).get(key, launched_mib))
 
-    def stepped(self, before: View, after: View) -> None:
+    def on_step(self, before: View, after: View) -> None:
         if before.jobs is after.jobs and before.pods is after.pods:
             return
         for job in after.jobs.values():
@@ -171,7 +171,7 @@ class Attempts(Checker):
     def removed(self, remove: Remove) -> None:
         self.removed_runs.add((remove.job_id, remove.attempt))
 
-    def stepped(self, before: View, after: View) -> None:
+    def on_step(self, before: View, after: View) -> None:
         for job, old in changed(before, after):
             self.require(job.attempts >= old.attempts, job, "had more attempts before")
             self.require(job.run is None or job.run.attempt == job.attempts, job)
@@ -194,7 +194,7 @@ class EpochProgress(Checker):
         if stop:
             self.stopped_at[key[0]] = max(self.stopped_at.get(key[0], 0), epoch)
 
-    def stepped(self, before: View, after: View) -> None:
+    def on_step(self, before: View, after: View) -> None:
         for job, old in changed(before, after):
             done = self.world.epochs_done.get(job.id, 0)
             self.require(job.epochs_done >= old.epochs_done, job, "had done more:", old.epochs_done)
@@ -212,7 +212,7 @@ class EpochProgress(Checker):
 class Memory(Checker):
     """What a job was measured to need, and this acknowledged, is known and never forgotten."""
 
-    def stepped(self, before: View, after: View) -> None:
+    def on_step(self, before: View, after: View) -> None:
         for job, old in changed(before, after):
             measured = self.world.memory_acknowledged.get(job.id, 0)
             known = old.outcome or job.memory_mib >= measured
@@ -226,7 +226,7 @@ class Outcomes(Checker):
         super().__init__(world)
         self.owners = owners
 
-    def stepped(self, before: View, after: View) -> None:
+    def on_step(self, before: View, after: View) -> None:
         for job, old in changed(before, after):
             self.require(old.outcome in (None, job.outcome), job, "was", old.outcome)
             self.require(not (job.run and job.outcome), job, "has ended and runs")
@@ -262,7 +262,7 @@ class Outcomes(Checker):
 class Durability(Checker):
     """What was acknowledged survives; a new daemon reads what the last one wrote."""
 
-    def stepped(self, before: View, after: View) -> None:
+    def on_step(self, before: View, after: View) -> None:
         if len(self.world.acknowledged) > len(self.world.stored):
             self._all_there()
 
@@ -290,7 +290,7 @@ class Wishes(Checker):
         job = self.world.stored[launch.job_id]
         self.require(not job.cancelled, launch, "although cancelled")
 
-    def stepped(self, before: View, after: View) -> None:
+    def on_step(self, before: View, after: View) -> None:
         for job, old in changed(before, after):
             if job.run and not old.run:
                 self.require(not (old.held and job.held), job, "was started although held")
@@ -319,7 +319,7 @@ class Notice(Checker):
             self.require(due, remove, "before its notice was over:", believed)
             self._in_time(believed)
 
-    def stepped(self, before: View, after: View) -> None:
+    def on_step(self, before: View, after: View) -> None:
         for job_id in after.stopping:
             job = after.jobs[job_id]
             if job.run is None:
@@ -341,7 +341,7 @@ class Notice(Checker):
 class Belief(Checker):
     """A run that lives, and that nobody harms, is never given up."""
 
-    def stepped(self, before: View, after: View) -> None:
+    def on_step(self, before: View, after: View) -> None:
         for job, old in changed(before, after):
             if old.run is None or (job.run and job.run.attempt == old.run.attempt):
                 continue

@@ -36,7 +36,7 @@ def sharing(world: World, rules: Rules) -> list[Checker]:
 class Words(RuleChecker):
     """What is told of why a job waits is true in its words: its names and its numbers."""
 
-    def stepped(self, before: View, after: View) -> None:
+    def on_step(self, before: View, after: View) -> None:
         if not planned(before, after):
             return
         known = cards(after.nodes)
@@ -96,7 +96,7 @@ def _over(job_id: JobId, view: View) -> bool:
 class Classes(RuleChecker):
     """A class has all that it can use before the next has anything."""
 
-    def stepped(self, before: View, after: View) -> None:
+    def on_step(self, before: View, after: View) -> None:
         if not planned(before, after):
             return
         known = cards(after.nodes)
@@ -146,7 +146,7 @@ def can_be_asked(run: Run, view: View) -> bool:
 class Moves(RuleChecker):
     """No move follows another without a finished epoch in between, and each pays for itself."""
 
-    def stepped(self, before: View, after: View) -> None:
+    def on_step(self, before: View, after: View) -> None:
         for job_id in sorted(after.stopping - before.stopping):
             job = after.jobs[job_id]
             run = job.run
@@ -202,7 +202,7 @@ def _wants(job: Job, view: View) -> bool:
 class Room(RuleChecker):
     """Where those on a card were measured to need more than it has, somebody is asked to leave."""
 
-    def stepped(self, before: View, after: View) -> None:
+    def on_step(self, before: View, after: View) -> None:
         if not planned(before, after):
             return
         for key, gpu in cards(after.nodes).items():
@@ -228,7 +228,7 @@ class Starvation(RuleChecker):
         super().__init__(world, rules)
         self.since: dict[JobId, Time] = {}  # it was last kept waiting by one of those
 
-    def stepped(self, before: View, after: View) -> None:
+    def on_step(self, before: View, after: View) -> None:
         healed_at = self.world.healed_at
         if healed_at is None or self.world.time < healed_at + SETTLED_SECONDS:
             return

@@ -18,7 +18,7 @@ SETTLED_SECONDS = 60.0  # after the last fault nothing is on its way any more th
 class LearnedSpeedsMatch(Checker):
     """An epoch that counts was of one situation only, and not the first of a run."""
 
-    def stepped(self, before: View, after: View) -> None:
+    def on_step(self, before: View, after: View) -> None:
         for job, old in changed(before, after):
             if job.measured is old.measured:
                 continue
@@ -59,7 +59,7 @@ class UsedTimeMatches(Checker):
         self.half_life = rules.fairness_half_life_seconds
         self.had: dict[str, tuple[float, Time]] = {}
 
-    def stepped(self, before: View, after: View) -> None:
+    def on_step(self, before: View, after: View) -> None:
         users = set[str]()
         for job, old in changed(before, after):
             if old.run and not (job.run and job.run.attempt == old.run.attempt):

@@ -23,7 +23,7 @@ def fairness(world: World, policy: str, rules: Rules) -> list[Checker]:
 class Economy(RuleChecker):
     """No run is stopped for nothing."""
 
-    def stepped(self, before: View, after: View) -> None:
+    def on_step(self, before: View, after: View) -> None:
         for job_id in sorted(after.stopping - before.stopping):
             job = after.jobs[job_id]
             old = before.jobs.get(job_id)
@@ -61,7 +61,7 @@ class Reasons(RuleChecker):
         super().__init__(world, rules)
         self.by_memory = by_memory
 
-    def stepped(self, before: View, after: View) -> None:
+    def on_step(self, before: View, after: View) -> None:
         if not planned(before, after):
             return
         free = _free(after, self.rules)

@@ -42,7 +42,7 @@ class Shares(Checker):
     """Nobody is left in danger by one over its share, nor beside one who could be asked to leave;
     and nobody is sent away who was not over it."""
 
-    def stepped(self, before: View, after: View) -> None:
+    def on_step(self, before: View, after: View) -> None:
         if after.observed_at == before.observed_at:
             return
         gpus = all_cards(after.nodes)
@@ -76,7 +76,7 @@ class Shares(Checker):
 class LostGpus(Checker):
     """Nothing is started on a card that has a fault, and nothing is left on one that is lost."""
 
-    def stepped(self, before: View, after: View) -> None:
+    def on_step(self, before: View, after: View) -> None:
         if after.jobs is not before.jobs:
             self._begun_where_all_is_well(before, after)
         if after.observed_at == before.observed_at:
