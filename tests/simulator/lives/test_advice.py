@@ -32,7 +32,7 @@ def occupied(*waiting: Job) -> View:
 def looked(policy: Policy, *waiting: Job) -> None:
     """A plan was made while these wait for the only card."""
     view = occupied(*waiting)
-    checker(policy).stepped(view, replace(view, at=builders.NOW, planned_at=builders.NOW))
+    checker(policy).on_step(view, replace(view, at=builders.NOW, planned_at=builders.NOW))
 
 
 def test_who_waits_starts_once_those_are_gone_that_it_is_told_of() -> None:
