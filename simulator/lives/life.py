@@ -240,7 +240,7 @@ class Life:
     def _over(self) -> bool:
         stored = self.world.stored
         return (
-            self.world.weather is FAIR
+            self.world.faults is FAIR
             and not self.world.runs
             and all(owner.settled for owner in self.owners.values())
             and all(id in stored and stored[id].outcome for id in self.owners)
@@ -311,7 +311,7 @@ class Whims:
         return self._made[_moment(view, now)]
 
     def _plan(self, view: View, now: Time) -> Plan:
-        weather = self.world.weather
+        weather = self.world.faults
         if self.world.chance(weather.plan_stale):
             return replace(self.last, optimal=False, replan_at=now + 20.0)
         if self.world.chance(weather.plan_nonsense):

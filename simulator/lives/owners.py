@@ -64,7 +64,7 @@ class Owner:
 
         def send() -> None:
             if not heard:
-                self.world.post(event, hear, doubled=self.world.weather.report_doubled)
+                self.world.post(event, hear, doubled=self.world.faults.report_doubled)
                 self.world.after(AGAIN_SECONDS, send)
 
         send()

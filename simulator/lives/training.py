@@ -60,7 +60,7 @@ class Training:
         self.key = (launch.job_id, launch.attempt)
         self.epoch = launch.epochs_done
         self.begun = False  # has its memory,
-        self.grown = not world.chance(world.weather.memory_grows)  # all of it,
+        self.grown = not world.chance(world.faults.memory_grows)  # all of it,
         self.left = False  # and keeps it for a while when its pods are over
         self.working = True  # makes progress
         self.leaving = False  # on its way out, as the cluster wants it
@@ -78,7 +78,7 @@ class Training:
         self.pods = pending(launch)
         begins_after = world.rng.choice([1.0, 5.0, 10.0, 60.0])  # an image may have to be fetched
         world.after(world.rng.uniform(0.5, begins_after), self._begin)
-        if world.chance(world.weather.deleted_by_hand):
+        if world.chance(world.faults.deleted_by_hand):
             world.after(world.rng.uniform(0.0, begins_after), self._deleted_by_hand)
 
     @property
@@ -162,7 +162,7 @@ class Training:
         if not self.working:
             return
         if self.cut_off_at is None:
-            weather = self.world.weather
+            weather = self.world.faults
             self.world.post(
                 EpochStarted(*self.key, epoch),
                 partial(self._told, rank, epoch),
@@ -192,7 +192,7 @@ class Training:
         self._heard[rank] = stop
         if len(self._heard) < self.truth.ranks:
             return
-        deaf = self.truth.deaf_to_stop or self.world.chance(self.world.weather.stop_ignored)
+        deaf = self.truth.deaf_to_stop or self.world.chance(self.world.faults.stop_ignored)
         if any(self._heard.values()) and not deaf:
             self._stop()
         else:
@@ -203,10 +203,10 @@ class Training:
         seconds = self.truth.seconds(len(self.launch.shares), ())
         if self.epoch == self.launch.epochs_done:
             seconds += self.truth.warm_up_seconds
-        if world.chance(world.weather.pod_dies):
+        if world.chance(world.faults.pod_dies):
             cause = world.rng.choice([Failure.ERROR, Failure.LOST])
             world.after(world.rng.uniform(0, seconds), partial(self.die, cause, 139))
-        elif world.chance(world.weather.deleted_by_hand):
+        elif world.chance(world.faults.deleted_by_hand):
             world.after(world.rng.uniform(0, seconds), self._deleted_by_hand)
         if self.truth.kind is ClientKind.LIBRARY and world.rng.random() < 0.2:
             world.after(seconds / 2, self._heartbeat)
@@ -267,7 +267,7 @@ class Training:
         if epoch not in self._reports or not (self.working or self.alive):
             return
         if self.cut_off_at is None:
-            weather = self.world.weather
+            weather = self.world.faults
             self.world.post(
                 EpochEnded(self._reports[epoch]),
                 partial(self._acknowledged, epoch),
@@ -288,7 +288,7 @@ class Training:
     def _heartbeat(self) -> None:
         if self.working and self.cut_off_at is None:
             report = Reported(*self.key, self._measured_mib())
-            self.world.post(report, lost=self.world.weather.report_lost)
+            self.world.post(report, lost=self.world.faults.report_lost)
 
     def _measured_mib(self) -> int:
         return self.takes_mib if self.world.chance(self.truth.measures_memory) else 0
@@ -312,7 +312,7 @@ class Training:
         for epoch in list(self._reports):
             self._report(epoch)
         if preempted or self.truth.says_finished:
-            weather = self.world.weather
+            weather = self.world.faults
             self.world.post(
                 Finished(*self.key, preempted), None, weather.report_lost, weather.report_doubled
             )
@@ -344,7 +344,7 @@ class Training:
         self.world.changed()
 
     def _leave_processes(self) -> None:
-        if self.begun and self.world.chance(self.world.weather.process_left):
+        if self.begun and self.world.chance(self.world.faults.process_left):
             self.left = True
             self.world.after(self.world.rng.uniform(1.0, 90.0), self._lose_what_is_left)
 
@@ -367,7 +367,7 @@ class Training:
             self._show(PodState.TERMINATING)
             if not self.truth.deaf_to_term:
                 self._cease()
-            seconds = self.world.rng.uniform(0.3, self.world.weather.removal_seconds_max)
+            seconds = self.world.rng.uniform(0.3, self.world.faults.removal_seconds_max)
             self.world.after(seconds, self._gone)
 
     def lose_gpu(self) -> None:

@@ -78,7 +78,7 @@ class World:
         keeps_dead: bool = False,
         agents: bool = False,
     ) -> None:
-        self.rng, self.weather, self.truths = rng, weather, truths
+        self.rng, self.faults, self.truths = rng, weather, truths
         self.nodes = list(nodes)
         self.time: Time = 0.0  # the true one; the daemon's clock is `now()`
         self.lag_seconds = lag_seconds  # what arrives so soon after the first is one batch
@@ -168,10 +168,10 @@ class World:
         """Again and again at random moments, as long as the weather is what it was."""
         if not seconds:
             return
-        weather = self.weather
+        weather = self.faults
 
         def again() -> None:
-            if self.weather is weather:
+            if self.faults is weather:
                 do()
                 self.after(self.rng.expovariate(1 / seconds), again)
 
@@ -186,7 +186,7 @@ class World:
         return self.rng.uniform(0.0, seconds_max) if seconds_max else 0.0
 
     def maybe_crash(self) -> None:
-        if self.chance(self.weather.crash):
+        if self.chance(self.faults.crash):
             raise Crash
 
     def before_write(self) -> None:
@@ -196,7 +196,7 @@ class World:
 
     def heal(self) -> None:
         """Faults end. What remains must now come to a good end."""
-        self.weather, self.healed_at = FAIR, self.time
+        self.faults, self.healed_at = FAIR, self.time
         self.disk_full = False
         for index in range(len(self.nodes)):
             self._restore_node(index)
@@ -245,9 +245,9 @@ class World:
         return False
 
     def _answer(self, heard: Callable[[], None]) -> None:
-        if self.chance(self.weather.answer_lost):
+        if self.chance(self.faults.answer_lost):
             return
-        if delay := self.span(self.weather.answer_delay_seconds_max):
+        if delay := self.span(self.faults.answer_delay_seconds_max):
             lives = self._lives
             self.after(delay, lambda: heard() if lives == self._lives else None)
         else:
@@ -262,7 +262,7 @@ class World:
         self._asked.clear()
 
     def start_daemon(self) -> None:
-        self.pass_time(self.span(self.weather.down_seconds_max))
+        self.pass_time(self.span(self.faults.down_seconds_max))
         self._up, self.disk_full = True, False
         self.changed()
 
@@ -285,9 +285,9 @@ class World:
         for witness in self.witnesses:
             witness.launched(launch)
         key = (launch.job_id, launch.attempt)
-        if key in self.refused or key in self.runs or self.chance(self.weather.launch_ignored):
+        if key in self.refused or key in self.runs or self.chance(self.faults.launch_ignored):
             return
-        if self.chance(self.weather.launch_refused):
+        if self.chance(self.faults.launch_refused):
             self.failures[launch.job_id, Failure.REFUSED] += 1
             self.refused[key] = Pod(*key, PodState.FAILED, reason=Failure.REFUSED, said="no room")
             self.changed()
@@ -310,9 +310,9 @@ class World:
 
     def _look(self) -> None:
         self._look_due = False
-        if not self.chance(self.weather.look_lost):
+        if not self.chance(self.faults.look_lost):
             self._looks += 1
-            delay = self.span(self.weather.look_delay_seconds_max)
+            delay = self.span(self.faults.look_delay_seconds_max)
             self.after(delay, partial(self._deliver, self.observe(), self._looks, self._lives))
 
     def _deliver(self, look: Observed, number: int, lives: int) -> None:
