@@ -131,7 +131,7 @@ class ClusterState:
         if before and before[0] is kube:
             return before
         try:
-            node = pods.node_seen(kube, self._image)
+            node = pods.read_node(kube, self._image)
         except Rejected as error:
             if before is None or before[1].gpus:
                 log.warning("node_not_understood", error=str(error))

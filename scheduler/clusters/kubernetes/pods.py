@@ -339,7 +339,7 @@ class _Card(msgspec.Struct, frozen=True):
     lost: bool = False
 
 
-def node_seen(kube: KubeNode, image: str | None = None) -> Node:
+def read_node(kube: KubeNode, image: str | None = None) -> Node:
     """`image` is that of jobs that name none, where no image is ever pulled.
 
     Raises Rejected if what the node says of its GPUs cannot be."""

@@ -254,7 +254,7 @@ def test_what_is_declared_is_what_is_read(gpus: list[Gpu]) -> None:
 )
 def test_a_node_that_lies_is_named_in_one_line(listed: str, words: str) -> None:
     with pytest.raises(Rejected, match=words) as refusal:
-        pods.node_seen(node(annotations={pods.GPUS: listed}))
+        pods.read_node(node(annotations={pods.GPUS: listed}))
     assert "node n1" in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
@@ -284,14 +284,14 @@ def test_without_a_declaration_a_node_has_the_cards_that_its_kubelet_hands_out()
 def test_a_node_with_more_than_there_can_be_is_named(count: str, mib: str, words: str) -> None:
     told = node(labels={pods.GPU_MEMORY: mib}, allocatable={pods.GPU_RESOURCE: count})
     with pytest.raises(Rejected, match=words) as refusal:
-        pods.node_seen(told)
+        pods.read_node(told)
     assert "node n1" in str(refusal.value)
 
 
 def test_a_node_is_ready_when_it_answers_and_may_be_used() -> None:
-    assert pods.node_seen(node()).ready
-    assert not pods.node_seen(node(ready="Unknown")).ready
-    assert not pods.node_seen(node(unschedulable=True)).ready
+    assert pods.read_node(node()).ready
+    assert not pods.read_node(node(ready="Unknown")).ready
+    assert not pods.read_node(node(unschedulable=True)).ready
     assert pods.answers(node(unschedulable=True))
 
 
@@ -311,7 +311,7 @@ def test_nothing_is_started_where_the_driver_is_being_replaced(state: str, ready
     labels = {pods.UPGRADE: state} if state else {}
     status = {"conditions": [{"type": "Ready", "status": "True"}]}
     told = {"metadata": {"name": "n1", "labels": labels}, "status": status}
-    node = pods.node_seen(msgspec.convert(told, KubeNode))
+    node = pods.read_node(msgspec.convert(told, KubeNode))
     assert (node.ready, node.leave) == (ready, "" if ready else "its driver is being replaced")
 
 
@@ -336,10 +336,10 @@ X = ["docker.io/lab/x:1"]
 def test_where_nothing_is_pulled_a_node_has_the_images_that_it_tells_of(
     told: list[list[str] | None] | None, images: set[str] | None
 ) -> None:
-    there = pods.node_seen(node(images=told), "none:1").images
+    there = pods.read_node(node(images=told), "none:1").images
     assert there == (None if images is None else frozenset(images))
-    assert pods.node_seen(node(images=told)).images is None
+    assert pods.read_node(node(images=told)).images is None
 
 
 def test_without_an_image_of_its_own_no_job_is_made_from_it() -> None:
-    assert pods.node_seen(node(images=[X]), "").images == frozenset(X)
+    assert pods.read_node(node(images=[X]), "").images == frozenset(X)

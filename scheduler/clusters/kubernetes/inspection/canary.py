@@ -75,7 +75,7 @@ def known(kube_nodes: Sequence[pods.KubeNode]) -> list[Node]:
     found = []
     for kube in kube_nodes:
         try:
-            found.append(pods.node_seen(kube))
+            found.append(pods.read_node(kube))
         except Rejected:
             continue
     return found
