@@ -32,7 +32,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.figures import options, show
-from scheduler.core.memory import cards
+from scheduler.core.memory import usable_gpus
 from scheduler.core.model import Gpu, Job, JobId, JobSpec, Node, Plan, Rules, Share, Time, View
 from scheduler.estimates.interference import Interference
 from scheduler.estimates.measurements import Bools, Floats, Integers
@@ -132,7 +132,7 @@ class Tour:
     def __call__(self, view: View, now: Time) -> Plan:
         if len(view.jobs) == self.jobs and all(self._has_met(n, view) for n in range(self.jobs)):
             self.round += 1
-        known = list(cards(view.nodes))
+        known = list(usable_gpus(view.nodes))
         where = [
             min(number, self.partner(number)) if self.round else number
             for number in range(self.jobs)

@@ -31,7 +31,7 @@ import numpy as np
 
 from benchmarks.figures import options, show
 from scheduler.core.loop import Scheduler
-from scheduler.core.memory import cards
+from scheduler.core.memory import usable_gpus
 from scheduler.core.model import (
     Failure,
     GpuKey,
@@ -163,7 +163,7 @@ def world(
     jobs: Sequence[TraceJob], nodes: Sequence[Node], policy: Policy
 ) -> tuple[Scheduler, Count]:
     truths = {JobId(f"job-{number:05}"): job.truth for number, job in enumerate(jobs)}
-    memory = {key: gpu.memory_mib for key, gpu in cards(nodes).items()}
+    memory = {key: gpu.memory_mib for key, gpu in usable_gpus(nodes).items()}
     count = Count({id: truth for id, truth in truths.items() if isinstance(truth, Batch)}, memory)
     traffic = Cluster(jobs, nodes, Tally(), gather_seconds=GATHER_SECONDS)
     scheduler = Scheduler(traffic, NullStore(count), traffic, policy, RULES)

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.figures import PUBLISHED, Left, measured, options, show, sources, write
-from scheduler.core.memory import cards, fewest_nodes, node_sizes
+from scheduler.core.memory import fewest_nodes, node_sizes, usable_gpus
 from scheduler.core.model import Node, Rules
 from scheduler.planning.policies import NAMES, POLICIES
 from simulator.simulate import cluster
@@ -94,7 +94,7 @@ class Run:
 
 def _alone_h(jobs: Sequence[TraceJob], nodes: Sequence[Node]) -> float:
     """The mean completion time, if each job had what is best for it, at once and for itself."""
-    sizes = node_sizes(cards(nodes))
+    sizes = node_sizes(usable_gpus(nodes))
     return statistics.fmean(
         job.spec.max_epochs
         / HOUR

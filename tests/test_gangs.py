@@ -14,7 +14,7 @@ from scheduler.core import admission
 from scheduler.core.adopt import adopt
 from scheduler.core.errors import Impossible
 from scheduler.core.invariants import check
-from scheduler.core.memory import best_fit, cards, free_mib, need_mib
+from scheduler.core.memory import best_fit, free_mib, need_mib, usable_gpus
 from scheduler.core.model import Gpu, GpuKey, Job, JobId, Node, View
 from scheduler.planning.placement import Placed, Unit, placed
 from scheduler.planning.policies import NAMES, POLICIES
@@ -80,7 +80,7 @@ def test_on_an_empty_cluster_a_gang_is_on_the_fewest_nodes_there_could_be(
     shares = made.placements[gang.id]
     assert len({share.key for share in shares}) == count
     assert len({share.node for share in shares}) == least
-    known = cards(nodes)
+    known = usable_gpus(nodes)
     for one in shares:
         assert known[one.key].type == type
         assert one.memory_mib == need_mib(gang, known[one.key], RULES)
@@ -92,7 +92,7 @@ def test_best_fit_is_on_the_fewest_nodes_there_could_be(
     nodes: list[Node], least: int, more: int, mib: int
 ) -> None:
     gang = job("gang", mib, gpus=(least, least + more))
-    known = cards(nodes)
+    known = usable_gpus(nodes)
     keys = best_fit(gang, least + more, known, free_mib(view(nodes=nodes)), RULES)
     possible = [fewest(large_enough(nodes, type, gang).values(), least) for type in TYPES]
     if keys is None:
@@ -107,7 +107,7 @@ def test_best_fit_is_on_the_fewest_nodes_there_could_be(
 def situations(draw: st.DrawFn) -> View:
     """Jobs that run on some of the cards, gangs over nodes among them, and jobs that wait."""
     nodes = draw(clusters())
-    known = cards(nodes)
+    known = usable_gpus(nodes)
     free, jobs = list(known), []
     for number in range(draw(st.integers(1, 6))):
         count = draw(st.integers(1, 6))
@@ -131,7 +131,7 @@ def situations(draw: st.DrawFn) -> View:
 
 def units_of(before: View, type: str) -> list[Unit]:
     """Whoever runs is to stay there; the others are to have as much as they can use."""
-    known = cards(before.nodes)
+    known = usable_gpus(before.nodes)
     units = []
     for one in before.jobs.values():
         keys = [share.key for share in one.run.shares] if one.run else []
@@ -146,7 +146,7 @@ def test_never_half_a_gang_nor_two_types_nor_more_than_a_card_holds(
 ) -> None:
     units = units_of(before, type)
     made = placed(units, before, RULES, moves_max)
-    known, cards_of = cards(before.nodes), wished(made)
+    known, cards_of = usable_gpus(before.nodes), wished(made)
     everything = [key for keys in cards_of.values() for key in keys]
     assert len(everything) == len(set(everything))
     for unit in units:
@@ -179,7 +179,7 @@ def test_so_many_move_and_none_in_vain(before: View, type: str, moves_max: int) 
 @given(situations(), st.sampled_from(NAMES))
 def test_every_policy_places_gangs_all_or_nothing(before: View, name: str) -> None:
     plan = POLICIES[name](RULES)(before, NOW)
-    known = cards(before.nodes)
+    known = usable_gpus(before.nodes)
     for id, shares in plan.placements.items():
         one = before.jobs[id]
         assert one.spec.gpus_min <= len({share.key for share in shares}) <= one.spec.gpus_max
@@ -205,7 +205,7 @@ def test_every_policy_starts_what_is_admitted_on_the_fewest_nodes(
         assert gang.id in plan.why
         return
     shares = plan.placements[gang.id]
-    type = cards(nodes)[shares[0].key].type
+    type = usable_gpus(nodes)[shares[0].key].type
     assert len({share.node for share in shares}) == fewest(
         large_enough(nodes, type, gang).values(), count
     )

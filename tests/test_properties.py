@@ -13,7 +13,7 @@ from scheduler.core.decide import decide
 from scheduler.core.draft import Change, held_by_gpu
 from scheduler.core.evolve import evolve
 from scheduler.core.invariants import check
-from scheduler.core.memory import cards
+from scheduler.core.memory import usable_gpus
 from scheduler.core.model import (
     Cancelled,
     EpochEnded,
@@ -156,7 +156,7 @@ def test_no_plan_whatsoever_breaks_what_must_hold(view: View, plan: Plan) -> Non
     change = adopt(view, plan, builders.NOW, RULES)
     after = change.view
     check(view, after, change.touched)
-    for key, gpu in cards(after.nodes).items():
+    for key, gpu in usable_gpus(after.nodes).items():
         assert held_mib(after, key) <= gpu.capacity_mib
     for job_id, old in view.jobs.items():
         job = after.jobs[job_id]

@@ -13,7 +13,7 @@ from scheduler.core.draft import Change, Draft
 from scheduler.core.evolve import asked_to_stop
 from scheduler.core.fast_replace import replace
 from scheduler.core.learning import kind_of
-from scheduler.core.memory import cards, need_mib, placement, takes_mib
+from scheduler.core.memory import need_mib, placement, takes_mib, usable_gpus
 from scheduler.core.model import (
     Gpu,
     GpuKey,
@@ -37,7 +37,7 @@ def resized(view: View, now: Time, rules: Rules) -> Change:
     Before a plan is made, so that it may give away at once what a run gave back.
     """
     draft = Draft(view, now, rules)
-    known = cards(view.nodes)
+    known = usable_gpus(view.nodes)
     running = [id for id, job in view.jobs.items() if job.run]
     for _ in range(2):  # whoever shrinks makes room for those who grow
         for job_id in running:
@@ -51,7 +51,7 @@ def resized(view: View, now: Time, rules: Rules) -> Change:
 
 def adopt(view: View, plan: Plan, now: Time, rules: Rules) -> Change:
     draft = Draft(view, now, rules)
-    known = cards(view.nodes)
+    known = usable_gpus(view.nodes)
     for job in view.jobs.values():
         if job.run and job.run.phase is not RunPhase.STOPPING:
             draft.put(_kept_or_stopped(job, job.run, plan, draft))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from scheduler.core.errors import InvariantError
-from scheduler.core.memory import cards
+from scheduler.core.memory import usable_gpus
 from scheduler.core.model import Job, JobId, RunKey, View
 
 
@@ -66,7 +66,7 @@ def _check_capacity(before: View, after: View) -> None:
     pods show up there that nobody believes in, is the world's doing.)"""
     changed = [key for key, now in after.held.items() if now is not before.held.get(key)]
     nodes = {node for node, _ in changed}
-    known = cards(node for node in after.nodes if node.name in nodes)
+    known = usable_gpus(node for node in after.nodes if node.name in nodes)
     for key in changed:
         if key not in known:
             continue

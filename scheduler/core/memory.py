@@ -11,7 +11,7 @@ from scheduler.core.images import has
 from scheduler.core.model import Failure, Gpu, GpuKey, Job, Node, Reason, Rules, Share, View
 
 
-def cards(nodes: Iterable[Node]) -> dict[GpuKey, Gpu]:
+def usable_gpus(nodes: Iterable[Node]) -> dict[GpuKey, Gpu]:
     """All GPUs that may be used now."""
     return {(node.name, gpu.uuid): gpu for node in nodes for gpu in node.usable}
 
@@ -62,7 +62,7 @@ def free_mib(view: View) -> dict[GpuKey, int]:
     """What is free of each usable card right now; pods not yet seen gone still hold theirs."""
     return {
         key: gpu.capacity_mib - sum(view.held.get(key, {}).values())
-        for key, gpu in cards(view.nodes).items()
+        for key, gpu in usable_gpus(view.nodes).items()
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from scheduler.core.memory import cards, fewest_nodes, node_sizes
+from scheduler.core.memory import fewest_nodes, node_sizes, usable_gpus
 from scheduler.core.model import Job, Measured, Reason, Run, View
 from scheduler.estimates.measurements import parse
 from scheduler.estimates.speed import Config
@@ -41,7 +41,7 @@ def _order(key: str) -> tuple[str, int, int]:
 def _possible(job: Job, view: View) -> Iterator[Config]:
     """The fewest, the most, and powers of two between."""
     least, most = job.spec.gpus_min, job.spec.gpus_max
-    for type, sizes in sorted(node_sizes(cards(view.nodes)).items()):
+    for type, sizes in sorted(node_sizes(usable_gpus(view.nodes)).items()):
         between = [2**n for n in range(12) if least < 2**n < most]
         counts = [count for count in (least, *between, most) if 0 < count <= sum(sizes)]
         for count in list(dict.fromkeys(counts))[:CONFIGS_MAX]:
@@ -102,7 +102,7 @@ def _has_fewer(
     own = {share.key for share in run.shares}
     others = dict.fromkeys(
         view.jobs[other].spec.name
-        for key, gpu in cards(view.nodes).items()
+        for key, gpu in usable_gpus(view.nodes).items()
         if gpu.type == config.type and key not in own
         for other, _ in view.held.get(key, {})
         if other in view.jobs

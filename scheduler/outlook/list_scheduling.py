@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.core.memory import cards, node_sizes, takes_whole_card
+from scheduler.core.memory import node_sizes, takes_whole_card, usable_gpus
 from scheduler.core.model import Job, JobId, Rules, Time, View
 
 Ints = npt.NDArray[np.int64]
@@ -42,7 +42,7 @@ class ListSchedule:
 
     def __init__(self, view: View, now: Time, rules: Rules, by_memory: bool) -> None:
         self.view, self.now, self.rules, self.by_memory = view, now, rules, by_memory
-        known = sorted(cards(view.nodes).items(), key=lambda card: (card[1].type, card[0]))
+        known = sorted(usable_gpus(view.nodes).items(), key=lambda card: (card[1].type, card[0]))
         self.index = {key: at for at, (key, _) in enumerate(known)}
         self.capacity = np.array([gpu.capacity_mib for _, gpu in known], np.int64)
         self.memory = np.array([gpu.memory_mib for _, gpu in known], np.int64)

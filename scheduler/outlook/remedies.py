@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from scheduler.core.adopt import adopt, lingers
-from scheduler.core.memory import cards, free_mib, need_mib, takes_whole_card
+from scheduler.core.memory import free_mib, need_mib, takes_whole_card, usable_gpus
 from scheduler.core.model import Job, JobId, JobSpec, Rules, Time, View
 from scheduler.core.ports import Policy
 from scheduler.outlook.prospect import NO_REMEDY, Remedy
@@ -121,7 +121,7 @@ def _holders(job: Job, view: View, rules: Rules, leaving: Iterable[JobId]) -> It
     left go before all others."""
     order = {job_id: number for number, job_id in enumerate(leaving)}
     found = []
-    for key, gpu in cards(view.nodes).items():
+    for key, gpu in usable_gpus(view.nodes).items():
         runs = view.held.get(key, {})
         if runs and need_mib(job, gpu, rules) <= gpu.capacity_mib:
             live = [run[0] for run in runs if (at := view.jobs.get(run[0])) and at.run]

@@ -16,7 +16,7 @@ from functools import cached_property
 
 from scheduler.core.adopt import stoppable
 from scheduler.core.images import has
-from scheduler.core.memory import cards, need_mib
+from scheduler.core.memory import need_mib, usable_gpus
 from scheduler.core.model import Gpu, GpuKey, Job, JobId, Node, Rules, RunPhase, Share, View
 from scheduler.planning.free_gpus import FreeNode, Holds, Part, Pool
 from scheduler.planning.relocation import MovableRun, make_room, undo
@@ -93,7 +93,7 @@ class _Placing:
     ) -> None:
         self.units, self.view, self.rules = list(units), view, rules
         self.moves_left, self.leaving = moves_max, leaving
-        self.known = cards(view.nodes)
+        self.known = usable_gpus(view.nodes)
         self.where: dict[int, tuple[GpuKey, ...]] = {}  # of each unit, by its number
         self.result = Placed({}, {}, ())
         self.occupied = Counter[GpuKey]()  # by how many units and runs of none

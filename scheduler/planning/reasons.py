@@ -12,7 +12,6 @@ from functools import cached_property, partial
 from scheduler.core.fast_replace import replace
 from scheduler.core.images import has
 from scheduler.core.memory import (
-    cards,
     free_mib,
     lacking,
     need_mib,
@@ -20,6 +19,7 @@ from scheduler.core.memory import (
     over_nodes,
     takes_mib,
     takes_whole_card,
+    usable_gpus,
 )
 from scheduler.core.model import (
     Gpu,
@@ -78,7 +78,7 @@ class _Explainer:
 
     @cached_property
     def known(self) -> dict[GpuKey, Gpu]:
-        return cards(self.view.nodes)
+        return usable_gpus(self.view.nodes)
 
     @cached_property
     def new(self) -> list[Share]:

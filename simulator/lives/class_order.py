@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from scheduler.core.adopt import lingers, stoppable
-from scheduler.core.memory import cards, need_mib
+from scheduler.core.memory import need_mib, usable_gpus
 from scheduler.core.model import Gpu, GpuKey, Job, JobId, Reason, Rules, Run, RunPhase, Time, View
 from scheduler.estimates.measurements import parse
 from scheduler.estimates.speed import Config, estimate
@@ -39,7 +39,7 @@ class Words(RuleChecker):
     def on_step(self, before: View, after: View) -> None:
         if not planned(before, after):
             return
-        known = cards(after.nodes)
+        known = usable_gpus(after.nodes)
         for job in after.jobs.values():
             if job.waiting and (why := after.why.get(job.id)):
                 true = job.held == (why.kind == "held") and self._true(job, why, after, known)
@@ -99,7 +99,7 @@ class Classes(RuleChecker):
     def on_step(self, before: View, after: View) -> None:
         if not planned(before, after):
             return
-        known = cards(after.nodes)
+        known = usable_gpus(after.nodes)
         for job in after.jobs.values():
             why = after.why.get(job.id)
             if why and why.kind in ("gpus", "turn") and startable_now(job, after):
@@ -167,7 +167,7 @@ class Moves(RuleChecker):
             wanted = any(other is not job and _wants(other, view) for other in _jobs(view))
             self.require(wanted, job, "is to have less for nobody")
             return
-        known = cards(view.nodes)
+        known = usable_gpus(view.nodes)
         gpu = known.get(run.shares[0].key)
         if gpu is not None:
             sizes = Counter(node for node, _ in known)
@@ -205,7 +205,7 @@ class Room(RuleChecker):
     def on_step(self, before: View, after: View) -> None:
         if not planned(before, after):
             return
-        for key, gpu in cards(after.nodes).items():
+        for key, gpu in usable_gpus(after.nodes).items():
             holders = [
                 job
                 for id, attempt in after.held.get(key, {})
@@ -232,7 +232,7 @@ class Starvation(RuleChecker):
         healed_at = self.world.healed_at
         if healed_at is None or self.world.time < healed_at + SETTLED_SECONDS:
             return
-        known = cards(after.nodes)
+        known = usable_gpus(after.nodes)
         waiting = [job for job in after.jobs.values() if startable_now(job, after)]
         since = {job.id: self.since.get(job.id, after.at) for job in waiting}
         for job in waiting:

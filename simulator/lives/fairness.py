@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from scheduler.core.adopt import lingers
 from scheduler.core.evolve import lost_gpu
-from scheduler.core.memory import cards, need_mib
+from scheduler.core.memory import need_mib, usable_gpus
 from scheduler.core.model import Gpu, GpuKey, Job, Rules, Run, Time, View
 from scheduler.outlook.remedies import startable
 from simulator.lives.checkers import Checker, RuleChecker
@@ -44,7 +44,7 @@ class Economy(RuleChecker):
 
     def _grown(self, run: Run, view: View) -> bool:
         """Whether those on one of its GPUs need more than there is."""
-        known = cards(view.nodes)
+        known = usable_gpus(view.nodes)
         return any(
             sum(_needs(view, key, known[key], self.rules)) > known[key].capacity_mib
             for key in (share.key for share in run.shares)
@@ -135,14 +135,14 @@ def _needs(view: View, key: GpuKey, gpu: Gpu, rules: Rules) -> list[int]:
 def _free(view: View, rules: Rules) -> dict[GpuKey, int]:
     return {
         key: gpu.capacity_mib - sum(_needs(view, key, gpu, rules))
-        for key, gpu in cards(view.nodes).items()
+        for key, gpu in usable_gpus(view.nodes).items()
     }
 
 
 def _fits_alone(job: Job, view: View, rules: Rules) -> bool:
     """Whether there are as many cards of one type as it needs, and nobody on them."""
     free: dict[str, int] = {}
-    for key, gpu in cards(view.nodes).items():
+    for key, gpu in usable_gpus(view.nodes).items():
         if not view.held.get(key) and need_mib(job, gpu, rules) <= gpu.capacity_mib:
             free[gpu.type] = free.get(gpu.type, 0) + 1
     return job.spec.gpus_min <= max(free.values(), default=0)
@@ -150,7 +150,7 @@ def _fits_alone(job: Job, view: View, rules: Rules) -> bool:
 
 def _fits(job: Job, free: Mapping[GpuKey, int], view: View, rules: Rules) -> bool:
     """Whether there is room for it as it is, on cards of one type."""
-    known = cards(view.nodes)
+    known = usable_gpus(view.nodes)
     room: dict[str, int] = {}
     for key, mib in free.items():
         if need_mib(job, known[key], rules) <= mib:

@@ -12,7 +12,7 @@ import msgspec
 
 from scheduler.core.errors import InvariantError, Unavailable
 from scheduler.core.loop import Scheduler
-from scheduler.core.memory import cards, need_mib
+from scheduler.core.memory import need_mib, usable_gpus
 from scheduler.core.model import (
     Fact,
     Job,
@@ -328,7 +328,7 @@ def _moment(view: View, now: Time) -> bytes:
 
 def any_plan(view: View, now: Time, world: World, rules: Rules) -> Plan:
     """Sensible or not: what must never break may not rest on the policy. Often it nearly fits."""
-    rng, known = world.rng, cards(world.nodes)
+    rng, known = world.rng, usable_gpus(world.nodes)
     gpus = [*known, ("no-such-node", "gpu0"), (world.nodes[0].name, "no-such-gpu")]
 
     def shares(job: Job | None) -> tuple[Share, ...]:

@@ -10,7 +10,7 @@ from functools import cache
 from scheduler.core import admission
 from scheduler.core.errors import Impossible
 from scheduler.core.loop import Scheduler
-from scheduler.core.memory import cards, fewest_nodes, node_sizes
+from scheduler.core.memory import fewest_nodes, node_sizes, usable_gpus
 from scheduler.core.model import (
     Node,
     Rules,
@@ -95,7 +95,7 @@ def sorted_out(
 ) -> tuple[list[str], list[TraceJob]]:
     """Why each job that could never run here is refused; and the others."""
     refused, possible = [], []
-    known = cards(nodes)
+    known = usable_gpus(nodes)
 
     @cache
     def sizes(mib: int) -> dict[str, list[int]]:

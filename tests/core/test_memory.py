@@ -7,19 +7,19 @@ import pytest
 from scheduler.core.memory import (
     best_fit,
     by_type,
-    cards,
     fewest_nodes,
     free_mib,
     lacking,
     need_mib,
     placement,
+    usable_gpus,
 )
 from scheduler.core.model import Gpu, Job, Rules, Share
 from tests.builders import CAPACITY, RULES, card, job, node, on, pod, share, view
 
 
 def test_cards_of_nodes_that_are_not_ready_are_not_to_be_had() -> None:
-    known = cards([node(2), node(name="n2", ready=False), node(name="n3")])
+    known = usable_gpus([node(2), node(name="n2", ready=False), node(name="n3")])
     assert list(known) == [("n1", "gpu0"), ("n1", "gpu1"), ("n3", "gpu0")]
 
 
@@ -79,19 +79,19 @@ def test_what_runs_and_leftover_pods_hold_is_not_free() -> None:
 
 
 def test_best_fit_leaves_the_least() -> None:
-    known = cards([node(3)])
+    known = usable_gpus([node(3)])
     free = dict(zip(known, (9000, 5000, 6000), strict=True))
     assert best_fit(job("a", 5500), 1, known, free, RULES) == (("n1", "gpu2"),)
 
 
 def test_best_fit_of_equal_cards_is_the_first() -> None:
-    known = cards([node(2), node(2, name="n0")])
+    known = usable_gpus([node(2), node(2, name="n0")])
     free = dict.fromkeys(known, 9000)
     assert best_fit(job("a", 5500), 1, known, free, RULES) == (("n0", "gpu0"),)
 
 
 def test_a_gang_is_on_one_node_where_one_has_room_for_it() -> None:
-    known = cards([node(1), node(2, name="n2"), node(1, name="n3")])
+    known = usable_gpus([node(1), node(2, name="n2"), node(1, name="n3")])
     free = dict.fromkeys(known, CAPACITY)
     assert best_fit(job("a", gpus=2), 2, known, free, RULES) == (("n2", "gpu0"), ("n2", "gpu1"))
     assert best_fit(job("a", gpus=(1, 4)), 4, known, free, RULES) == (
@@ -101,7 +101,7 @@ def test_a_gang_is_on_one_node_where_one_has_room_for_it() -> None:
 
 
 def test_a_gang_is_on_as_few_nodes_as_have_room_for_the_fewest_cards_it_needs() -> None:
-    known = cards([node(1), node(2, name="n2"), node(3, name="n3")])
+    known = usable_gpus([node(1), node(2, name="n2"), node(3, name="n3")])
     free = dict.fromkeys(known, CAPACITY)
     four = best_fit(job("a", gpus=4), 4, known, free, RULES)
     assert four == (("n3", "gpu0"), ("n3", "gpu1"), ("n3", "gpu2"), ("n1", "gpu0"))
@@ -113,7 +113,7 @@ def test_a_gang_is_on_as_few_nodes_as_have_room_for_the_fewest_cards_it_needs() 
 
 def test_a_gang_is_on_cards_of_one_type() -> None:
     other = replace(node(2, name="n2"), gpus=tuple(replace(card(i), type="a100") for i in (0, 1)))
-    known = cards([node(2), other, node(1, name="n3")])
+    known = usable_gpus([node(2), other, node(1, name="n3")])
     free = dict.fromkeys(known, CAPACITY)
     three = best_fit(job("a", gpus=3), 3, known, free, RULES)
     assert three == (("n1", "gpu0"), ("n1", "gpu1"), ("n3", "gpu0"))
@@ -134,7 +134,7 @@ def test_a_job_without_gpus_fits_anywhere_even_where_there_are_none() -> None:
 
 def test_cards_are_grouped_by_their_type_and_node() -> None:
     mixed = replace(node(2, name="n2"), gpus=(card(0), replace(card(1), type="a100")))
-    groups = by_type(cards([node(3), mixed]))
+    groups = by_type(usable_gpus([node(3), mixed]))
     sizes = {type: [len(keys) for keys in nodes] for type, nodes in groups.items()}
     assert sizes == {"pretended": [3, 1], "a100": [1]}
 
@@ -163,12 +163,12 @@ def test_cards_are_grouped_by_their_type_and_node() -> None:
     ],
 )
 def test_what_a_job_lacks_is_said_in_numbers(wants: Job, free: tuple[int, int], words: str) -> None:
-    known = cards([node(2)])
+    known = usable_gpus([node(2)])
     assert str(lacking(wants, known, dict(zip(known, free, strict=True)), RULES)) == words
 
 
 def test_what_a_gang_over_nodes_lacks_is_said_with_how_many_it_takes() -> None:
-    known = cards([node(2), node(2, name="n2"), node(1, name="n3")])
+    known = usable_gpus([node(2), node(2, name="n2"), node(1, name="n3")])
     free = dict(zip(known, (CAPACITY, 0, CAPACITY, CAPACITY, 0), strict=True))
     words = "gpus (needs 4 GPUs empty on 2 or more nodes; now at most 3)"
     assert str(lacking(job("a", gpus=4), known, free, RULES)) == words
@@ -184,7 +184,7 @@ def test_what_a_gang_over_nodes_lacks_is_said_with_how_many_it_takes() -> None:
 
 
 def test_a_card_is_named_with_its_node_where_there_are_several() -> None:
-    known = cards([node(1), node(1, name="n2")])
+    known = usable_gpus([node(1), node(1, name="n2")])
     free = dict(zip(known, (5, 7), strict=True))
     assert str(lacking(job("a", 9), known, free, RULES)) == "memory (needs 9, free 7 on n2/gpu0)"
 
@@ -194,7 +194,7 @@ def test_without_any_gpu_that_is_what_lacks() -> None:
 
 
 def test_a_placement_is_told_by_types_counts_and_nodes() -> None:
-    known = cards([node(4), node(name="n2")])
+    known = usable_gpus([node(4), node(name="n2")])
     assert placement((), known) == "cpu"
     assert placement((share(gpu=0), share(gpu=3)), known) == "pretendedx2"
     assert placement((share(), share(node="n2")), known) == "pretendedx2/2"

@@ -9,7 +9,7 @@ import pytest
 
 from scheduler.core.decide import Decision
 from scheduler.core.facts import facts
-from scheduler.core.memory import cards, free_mib
+from scheduler.core.memory import free_mib, usable_gpus
 from scheduler.core.model import (
     Failure,
     Job,
@@ -276,7 +276,7 @@ def test_a_card_with_a_fault_is_offered_to_nobody_and_who_is_there_may_end() -> 
     town.submit("b", 4000)
     assert town.running() == {"a"}
     assert town.run("a").phase is RunPhase.RUNNING
-    assert cards(town.nodes) == {}
+    assert usable_gpus(town.nodes) == {}
 
 
 def test_beside_strangers_nothing_is_started_and_who_is_there_goes_on() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.core.adopt import adopt
-from scheduler.core.memory import cards
+from scheduler.core.memory import usable_gpus
 from scheduler.core.model import Gpu, Job, JobId, Node, Plan, PodState, RunPhase, View
 from scheduler.planning.placement import Placed, Unit, may_leave, may_move, placed
 from tests.builders import CAPACITY, NOW, RULES, job, node, on, pod, share, view
@@ -337,7 +337,7 @@ def test_whatever_is_wished_no_card_is_given_twice_and_adopt_agrees(
 ) -> None:
     before, units = situation
     made = placed(units, before, RULES, moves_max)
-    known = cards(before.nodes)
+    known = usable_gpus(before.nodes)
     kept = {id: {s.key for s in shares} for id, shares in made.placements.items()}
     kept |= {id: set(keys) for id, keys in made.claims.items()}
     everything = [key for keys in kept.values() for key in keys]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scheduler.core.memory import cards, need_mib
+from scheduler.core.memory import need_mib, usable_gpus
 from scheduler.core.model import Gpu, GpuKey, JobSpec, Node, Plan, Rules, Share, Time, View
 from scheduler.core.ports import Policy
 from simulator.traces.behaviour import TraceJob, Truth
@@ -61,7 +61,7 @@ def told(
     moments = sorted(at for span in spans.values() for at in span)
 
     def plan(view: View, now: Time) -> Plan:
-        known = cards(view.nodes)
+        known = usable_gpus(view.nodes)
         gone = {name for name, (since, until) in spans.items() if since <= now < until}
         placements = {
             job.id: tuple(Share(*key, need_mib(job, known[key], RULES)) for key in keys)

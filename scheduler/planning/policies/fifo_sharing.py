@@ -28,11 +28,11 @@ from scheduler.core.adopt import lingers, stoppable
 from scheduler.core.memory import (
     best_fit,
     by_type,
-    cards,
     free_mib,
     lacking,
     need_mib,
     takes_mib,
+    usable_gpus,
 )
 from scheduler.core.model import (
     Gpu,
@@ -107,7 +107,7 @@ class _FifoPlanner:
     first_waiting: Job | None = None
 
     def __post_init__(self) -> None:
-        self.cards = cards(self.view.nodes)
+        self.cards = usable_gpus(self.view.nodes)
         self.free = free_mib(self.view)  # less, as this plan gives away and claims
         self.unclaimed = dict(self.free)  # the same without the claims
         # What jobs alike lack: true until something more is given away or claimed.
@@ -220,7 +220,7 @@ class _FifoPlanner:
         return Reason("turn", f"what is free is kept for {', '.join(names)}")
 
     def _lacking(self, job: Job, view: View) -> Reason:
-        return lacking(job, cards(view.nodes), self.unclaimed, self.rules)
+        return lacking(job, usable_gpus(view.nodes), self.unclaimed, self.rules)
 
     def _waits_for(self, claim: _Claim) -> Reason:
         stop, gone = list(claim.asked), list[JobId]()

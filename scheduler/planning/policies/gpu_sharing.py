@@ -22,7 +22,7 @@ import numpy as np
 
 from scheduler.core.adopt import lingers
 from scheduler.core.learning import worth_now
-from scheduler.core.memory import cards
+from scheduler.core.memory import usable_gpus
 from scheduler.core.model import (
     Job,
     JobId,
@@ -74,7 +74,7 @@ class _SharingPlanner:
     served: list[Job] = field(default_factory=list)  # class by class, who weighs most first
 
     def __post_init__(self) -> None:
-        self.known = cards(self.view.nodes)
+        self.known = usable_gpus(self.view.nodes)
         self.stocks = stocks(self.known)
         half_life = self.rules.fairness_half_life_seconds
         used = self.view.used.items()

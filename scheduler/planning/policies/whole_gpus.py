@@ -16,7 +16,7 @@ from functools import partial
 
 from scheduler.core.adopt import lingers
 from scheduler.core.images import has
-from scheduler.core.memory import cards, node_sizes, over_nodes
+from scheduler.core.memory import node_sizes, over_nodes, usable_gpus
 from scheduler.core.model import Gpu, GpuKey, Job, JobId, Plan, Reason, Rules, Time, View
 from scheduler.planning.leftovers import left_over
 from scheduler.planning.placement import Placed, Unit, may_leave, placed, running
@@ -52,7 +52,7 @@ class Round:
     refused: list[Job] = field(default_factory=list)  # in the order in which they were
 
     def __post_init__(self) -> None:
-        self.known = cards(self.view.nodes)
+        self.known = usable_gpus(self.view.nodes)
         self.node_sizes = node_sizes(self.known)
         self.left = Counter(gpu.type for gpu in self.known.values())  # not given to anybody
         unheld = [gpu for key, gpu in self.known.items() if not self.view.held.get(key)]
@@ -179,7 +179,7 @@ class Round:
         if now < count:
             all_of_them = ", as many as it can use" if count > least else ""
             everywhere = view is self.view
-            sizes = self.node_sizes if everywhere else node_sizes(cards(view.nodes))
+            sizes = self.node_sizes if everywhere else node_sizes(usable_gpus(view.nodes))
             where = over_nodes(count, sizes.values())
             what = f"{_gpus(count, 'free ')}{size}{where}{all_of_them}"
             return Reason("gpus", f"needs {what}; free now: {now}")
