@@ -153,7 +153,7 @@ class JobService(pb_grpc.SchedulerServicer):
         reply = pb.GetJobReply(story=[wire.fact_message(fact) for fact in story])
         private = self._may_change(job, user)
         if request.outlook:
-            message, learned = self.lookup.told(job, private)
+            message, learned = self.lookup.describe(job, private)
             reply.learned.CopyFrom(learned)
         else:
             message = self.lookup.message(job, private)

@@ -101,7 +101,7 @@ class Lookup:
     def message(self, job: Job, private: bool) -> pb.Job:
         return self.messages([job], lambda _: private)[0]
 
-    def told(self, job: Job, private: bool) -> tuple[pb.Job, pb.Learned]:
+    def describe(self, job: Job, private: bool) -> tuple[pb.Job, pb.Learned]:
         """With what is to be expected of it, and what has been learned."""
         view = self.view()
         job = view.jobs.get(job.id, job)
