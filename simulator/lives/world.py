@@ -70,7 +70,7 @@ class World:
     def __init__(
         self,
         rng: random.Random,
-        weather: Faults,
+        faults: Faults,
         nodes: Sequence[Node],
         truths: Mapping[JobId, TrueJob],
         look_every_seconds: float = 45.0,
@@ -78,7 +78,7 @@ class World:
         keeps_dead: bool = False,
         agents: bool = False,
     ) -> None:
-        self.rng, self.faults, self.truths = rng, weather, truths
+        self.rng, self.faults, self.truths = rng, faults, truths
         self.nodes = list(nodes)
         self.time: Time = 0.0  # the true one; the daemon's clock is `now()`
         self.lag_seconds = lag_seconds  # what arrives so soon after the first is one batch
@@ -115,11 +115,11 @@ class World:
         self._newest_look: tuple[int, Time] = (0, 0.0)  # that was delivered: its number and time
         self._look_every_seconds = look_every_seconds
         self.after(0.0, self._look_again)
-        self._every(weather.node_lost_every_seconds, self._lose_node)
-        self._every(weather.gpu_lost_every_seconds, self._lose_gpu)
-        self._every(weather.strangers_every_seconds, self._let_strangers_come)
-        self._every(weather.disk_full_every_seconds, self._fill_disk)
-        self._every(weather.clock_set_back_every_seconds, self._set_clock_back)
+        self._every(faults.node_lost_every_seconds, self._lose_node)
+        self._every(faults.gpu_lost_every_seconds, self._lose_gpu)
+        self._every(faults.strangers_every_seconds, self._let_strangers_come)
+        self._every(faults.disk_full_every_seconds, self._fill_disk)
+        self._every(faults.clock_set_back_every_seconds, self._set_clock_back)
 
     # -- time -------------------------------------------------------------------------------------
 
