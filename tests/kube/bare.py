@@ -118,7 +118,7 @@ def _live(there: list[dict[str, Any]]) -> Iterator[tuple[Meta, Claim]]:
     for pod in there:
         kube = msgspec.convert(pod, KubePod)
         whose = pods.claim(kube.metadata)
-        if whose and not pods.over(kube):
+        if whose and not pods.is_over(kube):
             yield kube.metadata, whose
 
 

@@ -141,7 +141,7 @@ class Logs:
         before, known.kube = known.kube, kube
         if before is kube or known.done:
             return
-        news = pods.over(kube) > pods.over(before)
+        news = pods.is_over(kube) > pods.is_over(before)
         if news or (kube.metadata.deletion_timestamp and not before.metadata.deletion_timestamp):
             self._hurry(known)
 
@@ -152,7 +152,7 @@ class Logs:
         if known.leaving_at is None:
             known.leaving_at = now
             self._hurry(known)
-        if not pods.over(known.kube):
+        if not pods.is_over(known.kube):
             # What it says from now on can still be asked for while it leaves.
             answers = known.heard or (known.asked_at or now) < now - LIVE_SECONDS
             if (known.asked_at and answers) or known.tried_at > known.leaving_at:
@@ -212,7 +212,9 @@ class Logs:
             known.tried_at = time.monotonic()
             if self._ended or (error.code == 404 and not known.there):
                 return None
-            if error.code == 400 and pods.over(known.kube):  # its container has left, or never was
+            if error.code == 400 and pods.is_over(
+                known.kube
+            ):  # its container has left, or never was
                 return None
             tell = log.debug if error.passing or known.idle else log.warning
             tell("log_not_heard", file=str(known.file), error=str(error))
@@ -229,7 +231,7 @@ class Logs:
 
     def _turn(self, known: _Log) -> bool:
         """Ask once, and keep what comes. Whether there will never be more."""
-        over = pods.over(known.kube)
+        over = pods.is_over(known.kube)
         # Only a whole answer tells that our place is not there any more.
         follow = (known.leaving or not self._crowded) and not known.lost
         query = {"container": CONTAINER, "timestamps": "true"}

@@ -113,7 +113,7 @@ class ClusterState:
                 log.warning("pod_not_understood", pod=kube.metadata.name)
         elif seen.kube is kube and kube.metadata.deletion_timestamp is None:
             return seen
-        ended = seen.pod and pods.over(seen.kube)
+        ended = seen.pod and pods.is_over(seen.kube)
         seen.kube = kube
         if seen.whose is None or ended:  # as it has ended, whatever is done to what is left of it
             return seen

@@ -223,7 +223,7 @@ def created_at(kube: KubePod, now: Time) -> Time:
     return min(now, created.timestamp()) if created else now
 
 
-def over(kube: KubePod) -> bool:
+def is_over(kube: KubePod) -> bool:
     """No container of it will ever run again."""
     return kube.status.phase in ("Succeeded", "Failed")
 
@@ -243,7 +243,7 @@ def hindrance(kube: KubePod) -> tuple[str, bool]:
 
 
 def _state(kube: KubePod, now: Time, node_answers: bool) -> tuple[PodState, dict[str, object]]:
-    if over(kube):
+    if is_over(kube):
         return _verdict(kube)
     if leaving := kube.metadata.deletion_timestamp:
         # What a node without a voice may still be doing is refused by its attempt, as far as it

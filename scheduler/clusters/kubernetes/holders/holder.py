@@ -134,7 +134,7 @@ def holder_of(kube: KubePod) -> Holder | None:
 
 def _state(kube: KubePod) -> PodState:
     """Over as soon as no container of it will run again: its cards are the kubelet's then."""
-    if pods.over(kube):
+    if pods.is_over(kube):
         return PodState.FAILED
     if kube.metadata.deletion_timestamp:
         return PodState.TERMINATING

@@ -132,7 +132,7 @@ class HolderRequests:
             path = f"/api/v1/namespaces/{namespace}/pods"
             answer = self._server.call("GET", path, {"labelSelector": pods.SELECTOR})
             for kube in msgspec.json.decode(answer, type=_Pods).items:
-                whose = None if pods.over(kube) else pods.claim(kube.metadata)
+                whose = None if pods.is_over(kube) else pods.claim(kube.metadata)
                 for share in whose.shares if whose else ():
                     found.setdefault(share.node, set()).add(share.gpu)
         return found

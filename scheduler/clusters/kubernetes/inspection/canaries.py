@@ -69,7 +69,7 @@ class Canaries:
             with suppress(ApiError):
                 seen = {kube.metadata.name: kube for kube in self._seen()}
                 found |= {names[name]: kube for name, kube in seen.items()}
-                if all(isinstance(one, Refusal) or pods.over(one) for one in found.values()):
+                if all(isinstance(one, Refusal) or pods.is_over(one) for one in found.values()):
                     return found
             time.sleep(LOOK_EVERY_SECONDS)
         return {node: self._explained(one) for node, one in found.items()}
@@ -88,7 +88,7 @@ class Canaries:
         return msgspec.json.decode(answer, type=_Pods).items
 
     def _explained(self, one: KubePod | Refusal) -> KubePod | Refusal:
-        if isinstance(one, Refusal) or pods.over(one):
+        if isinstance(one, Refusal) or pods.is_over(one):
             return one
         words = pods.hindrance(one)[0]
         with suppress(ApiError):
