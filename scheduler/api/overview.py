@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from scheduler.api.status import State
-from scheduler.core.memory import all_cards
+from scheduler.core.memory import all_gpus
 from scheduler.core.model import Gpu, GpuKey, Job, Node, RunKey, View
 from scheduler.gpus.usage import Usage
 from scheduler.v1 import scheduler_pb2 as pb
@@ -79,7 +79,7 @@ def _holder(run: RunKey, mib: int, view: View, state: Callable[[Job], State]) ->
 
 def users(view: View) -> list[pb.UserTotal]:
     """Of those who have live jobs. A part of a GPU's memory counts as that part of a GPU."""
-    capacity = {key: gpu.capacity_mib for key, gpu in all_cards(view.nodes).items()}
+    capacity = {key: gpu.capacity_mib for key, gpu in all_gpus(view.nodes).items()}
     totals: dict[str, pb.UserTotal] = {}
     for job in view.jobs.values():
         if job.outcome:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from scheduler.core.fast_replace import replace
-from scheduler.core.memory import all_cards
+from scheduler.core.memory import all_gpus
 from scheduler.core.model import (
     EpochEnded,
     Event,
@@ -187,7 +187,7 @@ def _nodes(before: View, after: View, now: Time) -> Iterator[Fact]:
 
 def _cards(before: View, after: View, now: Time) -> Iterator[Fact]:
     """A card gets a fault, or is well again; strangers come to it, or leave."""
-    known = all_cards(before.nodes)
+    known = all_gpus(before.nodes)
     for node in after.nodes:
         for gpu in node.gpus:
             old = known.get(

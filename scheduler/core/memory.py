@@ -16,7 +16,7 @@ def usable_gpus(nodes: Iterable[Node]) -> dict[GpuKey, Gpu]:
     return {(node.name, gpu.uuid): gpu for node in nodes for gpu in node.usable}
 
 
-def all_cards(nodes: Iterable[Node]) -> dict[GpuKey, Gpu]:
+def all_gpus(nodes: Iterable[Node]) -> dict[GpuKey, Gpu]:
     """Those too that may not be used now."""
     return {(node.name, gpu.uuid): gpu for node in nodes for gpu in node.gpus}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from scheduler.core.memory import all_cards
+from scheduler.core.memory import all_gpus
 from scheduler.core.model import (
     Action,
     Gpu,
@@ -33,7 +33,7 @@ def reconcile(
     known: dict[GpuKey, Gpu] = {}
     for job in view.jobs.values() if looked else (view.jobs[job_id] for job_id in touched):
         if job.run and (launch := _launch(job, job.run, view)):
-            known = known or all_cards(view.nodes)
+            known = known or all_gpus(view.nodes)
             if not _overfull(launch, view, known):
                 yield launch
     # Until the next is due it can only be one of those that were touched.

@@ -25,7 +25,7 @@ from scheduler.core.adopt import stoppable
 from scheduler.core.draft import Change, Draft, taken
 from scheduler.core.evolve import asked_to_stop, lost_gpu
 from scheduler.core.fast_replace import replace
-from scheduler.core.memory import all_cards
+from scheduler.core.memory import all_gpus
 from scheduler.core.model import Gpu, Job, JobId, Rules, Run, RunKey, RunPhase, Share, Time, View
 
 
@@ -49,7 +49,7 @@ def watched(view: View, now: Time, rules: Rules) -> Change:
     _leave_in_time(draft)
     warned: dict[JobId, int] = {}
     found = sorted(excesses(view), key=lambda each: (-each.over_mib, each.job_id))
-    gpus = all_cards(view.nodes if found else ())
+    gpus = all_gpus(view.nodes if found else ())
     for excess in found:
         if (gpu := gpus.get(excess.share.key)) and _too_much(excess, gpu, draft):
             warned.setdefault(excess.job_id, excess.over_mib)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from scheduler.core.adopt import stoppable
-from scheduler.core.memory import all_cards
+from scheduler.core.memory import all_gpus
 from scheduler.core.model import Gpu, GpuKey, JobId, Run, RunPhase, Time, View
 from simulator.lives.checkers import Checker
 from simulator.lives.world import Witness, World
@@ -45,7 +45,7 @@ class Shares(Checker):
     def on_step(self, before: View, after: View) -> None:
         if after.observed_at == before.observed_at:
             return
-        gpus = all_cards(after.nodes)
+        gpus = all_gpus(after.nodes)
         cards = {key: _holders(key, before, after) for key in gpus}
         for key, holders in cards.items():
             self._safe(key, gpus[key], holders, after.at)

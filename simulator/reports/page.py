@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from itertools import groupby, pairwise
 
-from scheduler.core.memory import all_cards
+from scheduler.core.memory import all_gpus
 from scheduler.core.model import GpuKey
 from simulator.reports.charts import Axis, Block, Frame, Points, gantt, lines, steps
 from simulator.reports.report import LEGEND, Study, mean, shown
@@ -184,7 +184,7 @@ def _of_seed(study: Study) -> str:
 
 def _gantts(study: Study) -> Iterator[str]:
     """All on the same axis of time, so that they can be compared."""
-    keys = list(all_cards(study.nodes))
+    keys = list(all_gpus(study.nodes))
     order = {key: row for row, key in enumerate(keys[:GANTT_ROWS_MAX])}
     first: dict[str, int] = {}
     for (node, _), row in order.items():

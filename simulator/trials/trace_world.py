@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from scheduler.core.memory import all_cards
+from scheduler.core.memory import all_gpus
 from scheduler.core.model import (
     EXIT_STOPPED,
     Action,
@@ -93,7 +93,7 @@ class TraceWorld:
         self.restart_seconds, self.gather_seconds = restart_seconds, gather_seconds
         self.read: Callable[[], View] = View  # the scheduler's last committed view
         self.runs: dict[RunKey, TraceRun] = {}  # what the cluster shows
-        self._cards = all_cards(nodes)
+        self._cards = all_gpus(nodes)
         self._on: dict[GpuKey, list[TraceRun]] = {key: [] for key in self._cards}
         self._truths: dict[JobId, Truth] = {}
         self._time: Time = 0.0

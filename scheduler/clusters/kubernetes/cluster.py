@@ -29,7 +29,7 @@ from scheduler.clusters.kubernetes.requests import INVALID, Runs
 from scheduler.clusters.kubernetes.watch import Mirror
 from scheduler.clusters.kubernetes.work_queue import WorkQueue
 from scheduler.core.errors import Busy, Rejected, Unavailable
-from scheduler.core.memory import all_cards
+from scheduler.core.memory import all_gpus
 from scheduler.core.model import (
     Action,
     Failure,
@@ -314,7 +314,7 @@ class KubernetesCluster:
 
     def _gone(self, launch: Launch) -> str:
         """A card of its shares that is not there."""
-        there = all_cards(self.nodes())
+        there = all_gpus(self.nodes())
         gone = [share for share in launch.shares if share.key not in there]
         return f"GPU {gone[0].gpu} on {gone[0].node}" if gone else ""
 
