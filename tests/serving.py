@@ -121,7 +121,7 @@ class Serving:
                 heartbeat_seconds,
                 Outlook(fifo_sharing(rules), rules, self.reader.job, by_memory=True),
             ),
-            host=self.cluster,
+            target=self.cluster,
             logs=self.logs,
             rules=rules,
             people=Authenticator([partial(user_of, SECRET)]),

@@ -75,7 +75,7 @@ class JobService(pb_grpc.SchedulerServicer):
     inbox: QueueInbox
     view: Callable[[], View]
     lookup: Lookup
-    host: Target
+    target: Target
     logs: Path  # the folder that holds a folder for each job
     rules: Rules
     people: Authenticator
@@ -104,7 +104,7 @@ class JobService(pb_grpc.SchedulerServicer):
             assert job is not None, "a committed job is in the view"
         return pb.SubmitReply(
             job=self.lookup.message(job, private=True),
-            notes=self.host.notes(job.spec),
+            notes=self.target.notes(job.spec),
             command=self._preview(job_id, job.spec)[0],
         )
 
@@ -229,12 +229,12 @@ class JobService(pb_grpc.SchedulerServicer):
         return job
 
     def _admit(self, spec: JobSpec) -> None:
-        admission.check(spec, self.host.reserved)
+        admission.check(spec, self.target.reserved)
         view = self.view()
         admission.possible(spec, view.nodes, self.rules)
-        if self.host.maps_ports:
+        if self.target.maps_ports:
             admission.unclaimed(spec, view.jobs.values())
-        if refusal := self.host.refuses(spec.user):
+        if refusal := self.target.refuses(spec.user):
             raise Forbidden(refusal)
 
     def _rehearsed(self, job_id: JobId, spec: JobSpec) -> pb.SubmitReply:
@@ -251,7 +251,7 @@ class JobService(pb_grpc.SchedulerServicer):
         )
         return pb.SubmitReply(
             job=self.lookup.message(job, private=True),
-            notes=self.host.notes(spec),
+            notes=self.target.notes(spec),
             command=command,
             env=wire.pair_messages(sorted(environment.items())),
         )
@@ -259,7 +259,7 @@ class JobService(pb_grpc.SchedulerServicer):
     def _preview(self, job_id: JobId, spec: JobSpec) -> tuple[Sequence[str], Mapping[str, str]]:
         """As if it were launched on an empty cluster."""
         shares = _likely(spec, self.view())
-        return self.host.preview(Launch(job_id, 1, spec, shares, 0, spec.max_epochs, token=""))
+        return self.target.preview(Launch(job_id, 1, spec, shares, 0, spec.max_epochs, token=""))
 
     def _listed(self, request: pb.ListJobsRequest, user: str) -> pb.ListJobsReply:
         limit = request.limit if request.HasField("limit") else LISTED
