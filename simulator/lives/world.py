@@ -168,10 +168,10 @@ class World:
         """Again and again at random moments, as long as the weather is what it was."""
         if not seconds:
             return
-        weather = self.faults
+        faults = self.faults
 
         def again() -> None:
-            if self.faults is weather:
+            if self.faults is faults:
                 do()
                 self.after(self.rng.expovariate(1 / seconds), again)
 
