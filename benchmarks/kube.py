@@ -185,7 +185,7 @@ def _node(number: int) -> dict[str, Any]:
     meta = {
         "name": name,
         "labels": {"kubernetes.io/hostname": name},
-        "annotations": {"kwok.x-k8s.io/node": "fake", pods.GPUS: pods.listed(cards)},
+        "annotations": {"kwok.x-k8s.io/node": "fake", pods.GPUS: pods.gpus_annotation(cards)},
     }
     return {"apiVersion": "v1", "kind": "Node", "metadata": meta}
 

@@ -20,7 +20,7 @@ from scheduler.clusters.kubernetes.inspection.found import (
 )
 from scheduler.clusters.kubernetes.manifests import PodTemplate
 from scheduler.clusters.kubernetes.permissions import IN_CLUSTER, IN_NAMESPACE, Rule
-from scheduler.clusters.kubernetes.pods import GPUS, Meta, listed
+from scheduler.clusters.kubernetes.pods import GPUS, Meta, gpus_annotation
 from scheduler.core.model import Gpu
 from scheduler.doctor.findings import Finding, Level
 
@@ -53,7 +53,7 @@ def node(
     beats = datetime.fromtimestamp(beat, UTC)
     offered = {"nvidia.com/gpu": "2"} if allocatable is None else allocatable
     said = {} if mode is None else {"epoch-scheduler.io/mode": mode}
-    own = {GPUS: listed(cards)} if cards and mode == "owned" else {}
+    own = {GPUS: gpus_annotation(cards)} if cards and mode == "owned" else {}
     return FoundNode(
         Meta(
             name=name,

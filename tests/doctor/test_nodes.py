@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler.clusters.kubernetes.inspection.found import FoundNode, Refusal, Taint
-from scheduler.clusters.kubernetes.pods import GPUS, listed
+from scheduler.clusters.kubernetes.pods import GPUS, gpus_annotation
 from scheduler.doctor.findings import Finding, Level
 from scheduler.doctor.nodes import examine
 from tests.doctor.found import CARDS, NOW, SHAPE, bad, but, node
@@ -80,7 +80,7 @@ TABLE: list[tuple[FoundNode, str, str, str]] = [
         "kubectl annotate node n1 epoch-scheduler.io/gpus-",
     ),
     (
-        node(mode="exclusive", annotations={GPUS: listed(CARDS)}),
+        node(mode="exclusive", annotations={GPUS: gpus_annotation(CARDS)}),
         "warning",
         "is not heeded: its device plugin gives cards to others too",
         "kubectl annotate node n1 epoch-scheduler.io/gpus-",

@@ -40,7 +40,7 @@ class Kubelet:
     # --- nodes ------------------------------------------------------------------------------
 
     def joins(self, node: str, cards: Sequence[Gpu] = CARDS, **annotations: str) -> None:
-        listed = {pods.GPUS: pods.listed(cards)} if cards else {}
+        listed = {pods.GPUS: pods.gpus_annotation(cards)} if cards else {}
         meta = {"name": node, "annotations": {**listed, **annotations}}
         made = {"apiVersion": "v1", "kind": "Node", "metadata": meta}
         self._server.call("POST", "/api/v1/nodes", body=made)

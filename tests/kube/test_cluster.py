@@ -345,7 +345,7 @@ def test_a_node_that_lies_has_no_cards_and_is_told_of_once(made: Made, kubelet: 
     with structlog.testing.capture_logs() as logs:
         kubelet.annotate(kubelet.node, **{pods.GPUS: "nonsense"})
         eventually(lambda: not made.observe().nodes[0].gpus)
-        kubelet.annotate(kubelet.node, **{pods.GPUS: pods.listed(CARDS)})
+        kubelet.annotate(kubelet.node, **{pods.GPUS: pods.gpus_annotation(CARDS)})
         eventually(lambda: made.observe().nodes[0].gpus == CARDS)
     said = [line for line in logs if line["event"] == "node_not_understood"]
     assert len(said) == 1

@@ -75,7 +75,7 @@ class Lab:
     def offer(self, node: Node, *uuids: str) -> None:
         """Cards of 16 GiB, which several may share."""
         cards = [Gpu(uuid, index, "t4", 16_384, 512) for index, uuid in enumerate(uuids)]
-        told = f"{pods.GPUS}={pods.listed(cards)}"
+        told = f"{pods.GPUS}={pods.gpus_annotation(cards)}"
         self.control.kubectl("annotate", "node", node.name, told, "--overwrite")
 
     def somebody_has(self, node: Node, **asked: str) -> None:

@@ -394,7 +394,7 @@ def declared(kube: KubeNode) -> tuple[Gpu, ...]:
     return tuple(sorted(gpus, key=lambda gpu: gpu.index))
 
 
-def listed(gpus: Sequence[Gpu]) -> str:
+def gpus_annotation(gpus: Sequence[Gpu]) -> str:
     """The annotation as it is to be written."""
     fields = _Card.__struct_fields__
     cards = [_Card(**{name: getattr(gpu, name) for name in fields}) for gpu in gpus]

@@ -17,7 +17,7 @@ NODE = msgspec.convert(
     {
         "metadata": {
             "name": "n1",
-            "annotations": {pods.GPUS: pods.listed((Gpu("g", 0, "t4", 9),))},
+            "annotations": {pods.GPUS: pods.gpus_annotation((Gpu("g", 0, "t4", 9),))},
         },
         "status": {"conditions": NODE_READY},
     },

@@ -234,7 +234,7 @@ cards = st.builds(
 
 @given(st.lists(cards, max_size=8, unique_by=(lambda gpu: gpu.uuid, lambda gpu: gpu.index)))
 def test_what_is_declared_is_what_is_read(gpus: list[Gpu]) -> None:
-    read = pods.gpus_of(node(annotations={pods.GPUS: pods.listed(gpus)}))
+    read = pods.gpus_of(node(annotations={pods.GPUS: pods.gpus_annotation(gpus)}))
     assert read == tuple(sorted(gpus, key=lambda gpu: gpu.index))
 
 
@@ -261,7 +261,9 @@ def test_a_node_that_lies_is_named_in_one_line(listed: str, words: str) -> None:
 
 @given(st.lists(cards, max_size=8, unique_by=(lambda gpu: gpu.uuid, lambda gpu: gpu.index)))
 def test_no_card_is_chosen_where_the_kubelet_hands_them_out(gpus: list[Gpu]) -> None:
-    there = node(allocatable={pods.GPU_RESOURCE: "2"}, annotations={pods.GPUS: pods.listed(gpus)})
+    there = node(
+        allocatable={pods.GPU_RESOURCE: "2"}, annotations={pods.GPUS: pods.gpus_annotation(gpus)}
+    )
     assert [gpu.uuid for gpu in pods.gpus_of(there)] == ["slot-0", "slot-1"]
 
 
