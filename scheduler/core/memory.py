@@ -21,7 +21,7 @@ def all_gpus(nodes: Iterable[Node]) -> dict[GpuKey, Gpu]:
     return {(node.name, gpu.uuid): gpu for node in nodes for gpu in node.gpus}
 
 
-def takes_whole_card(job: Job) -> bool:
+def takes_whole_gpu(job: Job) -> bool:
     """Because it shares with nobody, or because nobody knows yet what it needs."""
     return not job.spec.shareable or job.memory_mib <= 0
 
@@ -53,7 +53,7 @@ def takes_mib(job: Job, gpu: Gpu, rules: Rules, gpus: int = 0) -> int:
     known = known_mib(job, gpus)
     if known > gpu.memory_mib:
         return known
-    if gpu.whole or takes_whole_card(job):
+    if gpu.whole or takes_whole_gpu(job):
         return gpu.capacity_mib
     return min(known + rules.memory_margin_mib, gpu.capacity_mib)
 
@@ -147,7 +147,7 @@ def lacking(
     if not known:
         return Reason("gpus", "there is no GPU")
     count = job.spec.gpus_min
-    whole = takes_whole_card(job)
+    whole = takes_whole_gpu(job)
     if count == 1 and not whole:
         key = max(known, key=lambda key: free[key])
         need = need_mib(job, known[key], rules)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.core.memory import node_sizes, takes_whole_card, usable_gpus
+from scheduler.core.memory import node_sizes, takes_whole_gpu, usable_gpus
 from scheduler.core.model import Job, JobId, Rules, Time, View
 
 Ints = npt.NDArray[np.int64]
@@ -104,6 +104,6 @@ class ListSchedule:
 
     def _need(self, job: Job) -> Ints:
         wanted = np.minimum(job.memory_mib + self.rules.memory_margin_mib, self.capacity)
-        if takes_whole_card(job) or self.whole.any():
-            wanted = np.where(self.whole | takes_whole_card(job), self.capacity, wanted)
+        if takes_whole_gpu(job) or self.whole.any():
+            wanted = np.where(self.whole | takes_whole_gpu(job), self.capacity, wanted)
         return np.where(job.memory_mib <= self.memory, wanted, job.memory_mib)

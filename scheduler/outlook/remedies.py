@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from scheduler.core.adopt import adopt, lingers
-from scheduler.core.memory import free_mib, need_mib, takes_whole_card, usable_gpus
+from scheduler.core.memory import free_mib, need_mib, takes_whole_gpu, usable_gpus
 from scheduler.core.model import Job, JobId, JobSpec, Rules, Time, View
 from scheduler.core.ports import Policy
 from scheduler.outlook.prospect import NO_REMEDY, Remedy
@@ -180,5 +180,5 @@ def _wishes(job: Job, view: View, rules: Rules) -> Iterator[tuple[str, JobSpec]]
     free = sorted(free_mib(view).values(), reverse=True)
     if spec.shareable and not job.attempts and len(free) >= spec.gpus_min > 0:
         mib = (free[spec.gpus_min - 1] - rules.memory_margin_mib) // MIB_STEP * MIB_STEP
-        if mib > 0 and (takes_whole_card(job) or job.memory_mib * LESS_MEMORY_MIN <= mib):
+        if mib > 0 and (takes_whole_gpu(job) or job.memory_mib * LESS_MEMORY_MIN <= mib):
             yield f"with --estimated_memory {mib}", replace(spec, memory_mib=mib)

@@ -18,7 +18,7 @@ from scheduler.core.memory import (
     node_sizes,
     over_nodes,
     takes_mib,
-    takes_whole_card,
+    takes_whole_gpu,
     usable_gpus,
 )
 from scheduler.core.model import (
@@ -168,7 +168,7 @@ class _Explainer:
             return Reason("gpus", f"needs {_gpus(job, '', self.rules)}; there are {_most(able)}")
         free = self._by_type(job, self.free_alike)
         if max(free.values(), default=0) < count:
-            shares = count == 1 and not takes_whole_card(job)
+            shares = count == 1 and not takes_whole_gpu(job)
             if shares and not self._has_room(job):
                 return lacking(job, self.known, self.room, self.rules)
             what = _gpus(job, "free ", self.rules, over_nodes(count, self.node_sizes.values()))
@@ -295,7 +295,7 @@ def _gpus(job: Job, state: str, rules: Rules, where: str = "") -> str:
     """`a free GPU with 12,000 MiB`, `16 free GPUs on 2 or more nodes, as it shares with nobody`"""
     count = job.spec.gpus_min
     gpus = f"{count} {state}GPUs" if count > 1 else f"a {state}GPU"
-    if not takes_whole_card(job):
+    if not takes_whole_gpu(job):
         return f"{gpus} with {job.memory_mib + rules.memory_margin_mib:,} MiB{where}"
     alone = "shares with nobody" if not job.spec.shareable else "has no known memory need"
     return f"{gpus}{where}, as it {alone}"

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.core.memory import takes_whole_card
+from scheduler.core.memory import takes_whole_gpu
 from scheduler.core.model import Gpu, GpuKey, Job, JobFamily, Rules
 from scheduler.estimates.interference import Interference
 from scheduler.estimates.measurements import Memo
@@ -179,7 +179,7 @@ class Offer:
             return self.worth(rows, single[type], speed)
 
         return Neighbours(
-            shareable=np.array([not takes_whole_card(job) for job in self.jobs], bool),
+            shareable=np.array([not takes_whole_gpu(job) for job in self.jobs], bool),
             memory=np.array([j.memory_mib + rules.memory_margin_mib for j in self.jobs], float),
             capacity=np.array([stock.shared_mib for stock in self.stocks], float),
             speeds=speeds,

@@ -29,7 +29,7 @@ import numpy as np
 
 from scheduler.core.images import has
 from scheduler.core.learning import kind_of
-from scheduler.core.memory import fewest_nodes, takes_mib, takes_whole_card
+from scheduler.core.memory import fewest_nodes, takes_mib, takes_whole_gpu
 from scheduler.core.model import Gpu, Job, JobId, Plan, Rules, Time, View
 from scheduler.core.ports import Policy
 from scheduler.estimates.speed import Config, estimate
@@ -89,7 +89,7 @@ class _Packer:
         unit = self.round.units[number]
         job = unit.jobs[0]
         score = self._score(job)
-        if score is None or takes_whole_card(job) or not 0 < unit.count <= self.gpus_max:
+        if score is None or takes_whole_gpu(job) or not 0 < unit.count <= self.gpus_max:
             return
         if unit.type in self.smallest and self._nodes(unit) == 1:
             host = _Host(job, number, self.smallest[unit.type])
@@ -106,7 +106,7 @@ class _Packer:
     def join(self, job: Job) -> bool:
         """Put it beside one that has cards, and all of them for itself."""
         count, score = self.round.wanted(job), self._score(job)
-        if not job.waiting or not count or score is None or takes_whole_card(job):
+        if not job.waiting or not count or score is None or takes_whole_gpu(job):
             return False
         needs = count, score, job.memory_mib, job.spec.image
         if needs in self.in_vain:
