@@ -29,7 +29,7 @@ class AgentReports:
 
     def __init__(self, clock: Callable[[], Time]) -> None:
         self.clock = clock
-        self.told: Callable[[], None] = lambda: None  # called when a node is not as it was
+        self.on_change: Callable[[], None] = lambda: None  # called when a node is not as it was
         self._lock = threading.Lock()
         self._newest: dict[str, GpuReport] = {}  # by node
 
@@ -38,7 +38,7 @@ class AgentReports:
             before = self._newest.get(report.node)
             self._newest[report.node] = report
         if before is None or before.cards != report.cards:
-            self.told()
+            self.on_change()
 
     def newest(self) -> Sequence[GpuReport]:
         """Of nodes that are not silent."""

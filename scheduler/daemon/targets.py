@@ -175,7 +175,7 @@ def _pods(config: Config, clock: Callable[[], Time]) -> KubernetesTarget:
     others = {name: of(name) for name in {*own.values()} - {wanted.namespace}}
     theirs = {user: others[name] for user, name in own.items() if name in others}
     reports = AgentReports(clock)
-    reports.told = everybody.look_again
+    reports.on_change = everybody.look_again
     spaces = Namespaces(everybody, theirs) if theirs else everybody
     if holders:
         keeping = HolderRequests(

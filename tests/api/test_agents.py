@@ -37,7 +37,7 @@ class Office:
         self.told = 0
         people = Authenticator([partial(user_of, SECRET)])
         self.reports = AgentReports(lambda: self.now)
-        self.reports.told = self._tell
+        self.reports.on_change = self._tell
         self.server = GrpcServer(
             "127.0.0.1:0",
             pb_grpc.SchedulerServicer(),
