@@ -50,7 +50,7 @@ class LifeOptions:
     """All that a seed decides before anything happens."""
 
     seed: int
-    weather: Faults
+    faults: Faults
     rules: Rules
     nodes: tuple[Node, ...]
     truths: tuple[TrueJob, ...]
@@ -63,7 +63,7 @@ class LifeOptions:
 
     def lines(self) -> list[str]:
         lines = [f"seed {self.seed}"]
-        for part in (self.weather, self.rules):
+        for part in (self.faults, self.rules):
             values = (f"{f.name}={getattr(part, f.name)!r}" for f in fields(part))
             lines.append(f"{type(part).__name__}: {' '.join(values)}")
         lines += [str(node) for node in self.nodes]
@@ -94,7 +94,7 @@ def drawn_options(
     margin_mib = rng.choice([0, 200])
     return LifeOptions(
         seed=seed,
-        weather=with_refusals(
+        faults=with_refusals(
             with_cards(drawn(rng), random.Random(f"cards {seed}")),
             random.Random(f"refusals {seed}"),
         ),
@@ -165,7 +165,7 @@ class Life:
         truths = {truth.job_id: truth for truth in options.truths}
         self.world = World(
             rng,
-            options.weather,
+            options.faults,
             options.nodes,
             truths,
             options.look_every_seconds,
@@ -176,7 +176,7 @@ class Life:
         self.owners = {truth.job_id: Owner(self.world, truth) for truth in options.truths}
         self.fingerprint = hashlib.sha256()
         self.steps = self.crashes = 0
-        honest = options.weather.honest
+        honest = options.faults.honest
         self.policy = POLICIES[options.policy](options.rules)
         if not honest:
             self.policy = Whims(self.policy, self.world, options.rules)
