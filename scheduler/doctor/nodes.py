@@ -11,7 +11,7 @@ from scheduler.clusters.kubernetes.pods import (
     GPU_RESOURCE,
     GPUS,
     answers,
-    declared,
+    declared_gpus,
     gpus_of,
 )
 from scheduler.core.errors import Rejected
@@ -186,7 +186,7 @@ def _driver(node: FoundNode) -> Iterator[Finding]:
 def _offered(node: FoundNode, default: str) -> Iterator[Finding]:
     where, status = _title(node), node.status
     try:
-        listed = declared(node)
+        listed = declared_gpus(node)
     except Rejected as error:
         yield wrong("nodes", where, str(error), "What it says cannot be so: correct it")
         return

@@ -377,10 +377,10 @@ def answers(kube: KubeNode) -> bool:
 def gpus_of(kube: KubeNode) -> tuple[Gpu, ...]:
     """Those that the kubelet hands out, unknown by name. Only where it hands out none are those
     believed that somebody has declared: else others could be given the same ones."""
-    return slots(kube) or declared(kube)
+    return slots(kube) or declared_gpus(kube)
 
 
-def declared(kube: KubeNode) -> tuple[Gpu, ...]:
+def declared_gpus(kube: KubeNode) -> tuple[Gpu, ...]:
     """By its annotation. Raises Rejected if that cannot be."""
     meta = kube.metadata
     try:

@@ -112,7 +112,7 @@ def site_of(kube: KubeNode, default: str, foreign: int | None) -> HeldNodeSpec |
         mode,
         len(slots),
         replace(slots[0], whole=False) if slots else Gpu("", 0, "gpu", pods.MEMORY_UNKNOWN_MIB),
-        pods.declared(kube) if mode == OWNED else (),
+        pods.declared_gpus(kube) if mode == OWNED else (),
         len(slots) if foreign is None else foreign,  # nothing is known: nothing is free
         pods.read_node(kube).ready,
         pods.answers(kube) and pods.upgrades(kube),
