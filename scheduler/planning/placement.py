@@ -72,7 +72,7 @@ def placed(
     return placing.dealt()
 
 
-def running(job: Job) -> bool:
+def is_running(job: Job) -> bool:
     """And not asked to stop: it is where it is to be, as far as anybody knows."""
     return job.run is not None and job.run.phase is not RunPhase.STOPPING
 
@@ -106,7 +106,7 @@ class _Placing:
         """Leave where they are those who have their wish, and those who may not leave."""
         wished = {job.id: number for number, unit in enumerate(self.units) for job in unit.jobs}
         for job in self.view.jobs.values():
-            if not running(job):
+            if not is_running(job):
                 continue
             number = wished.get(job.id)
             if number is None:
@@ -120,7 +120,7 @@ class _Placing:
                 self._leave_behind(job, number)
         for number, unit in enumerate(self.units):
             if number not in self.where:
-                any(self._anchor(job, number, None) for job in unit.jobs if running(job))
+                any(self._anchor(job, number, None) for job in unit.jobs if is_running(job))
         for number in list(self.where):
             self._part_from_strangers(number)
             self._part_by_image(number)
@@ -164,11 +164,11 @@ class _Placing:
         unit = self.units[number]
         if len(unit.jobs) == 1:
             return
-        there = tuple(job for job in unit.jobs if running(job))
+        there = tuple(job for job in unit.jobs if is_running(job))
         if all(self.occupied[key] == 1 for key in self.where[number]) or there == unit.jobs:
             return
         self.units[number] = replace(unit, jobs=there)
-        self.units += [replace(unit, jobs=(job,)) for job in unit.jobs if not running(job)]
+        self.units += [replace(unit, jobs=(job,)) for job in unit.jobs if not is_running(job)]
 
     def _part_by_image(self, number: int) -> None:
         """Those whose image is not where their unit is to be are placed apart from it."""
@@ -342,13 +342,13 @@ class _Placing:
             unit = self.units[number]
             given: dict[GpuKey, int] = {}
             for job in unit.jobs:
-                if job.run and keys_of(job) == keys and running(job):
+                if job.run and keys_of(job) == keys and is_running(job):
                     placements[job.id] = job.run.shares
                     continue
                 shares = [Share(*key, need_mib(job, self.known[key], self.rules)) for key in keys]
-                if running(job) or (not job.run and self._free_now(unit, shares, given)):
+                if is_running(job) or (not job.run and self._free_now(unit, shares, given)):
                     placements[job.id] = tuple(sorted(shares))
-                if job.id not in placements or running(job):
+                if job.id not in placements or is_running(job):
                     claims[job.id] = keys
         return self.result
 

@@ -26,7 +26,7 @@ from scheduler.estimates.speed import Config, Speeds
 from scheduler.planning.optimizer.inventory import Stock, configs
 from scheduler.planning.optimizer.pairing import Neighbours
 from scheduler.planning.optimizer.prices import Floats, Ints, Menu
-from scheduler.planning.placement import keys_of, may_leave, may_move, running
+from scheduler.planning.placement import is_running, keys_of, may_leave, may_move
 
 Bools = npt.NDArray[np.bool_]
 
@@ -298,7 +298,7 @@ def _stuck(stays: Bools, where: Ints) -> Bools:
 
 
 def _now(job: Job, column: Mapping[tuple[str, int], int], known: Mapping[GpuKey, Gpu]) -> int:
-    if not (running(job) and job.run and job.run.shares):
+    if not (is_running(job) and job.run and job.run.shares):
         return -1
     gpu = known.get(job.run.shares[0].key)
     return column.get((gpu.type if gpu else "", len(job.run.shares)), -1)
@@ -312,7 +312,7 @@ def _more(now: Ints, choices: Sequence[Config]) -> Bools:
 
 
 def _card(job: Job, cards: Mapping[GpuKey, int]) -> int:
-    if not (running(job) and job.run and job.run.shares):
+    if not (is_running(job) and job.run and job.run.shares):
         return -1
     return cards.get(min(keys_of(job)), -1)
 

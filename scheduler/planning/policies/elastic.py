@@ -35,7 +35,7 @@ from scheduler.core.model import Job, JobFamily, Plan, Rules, Time, View
 from scheduler.core.ports import Policy
 from scheduler.estimates.speed import Config, estimate
 from scheduler.planning.optimizer.prices import Menu, chosen, priced
-from scheduler.planning.placement import may_move, running
+from scheduler.planning.placement import is_running, may_move
 from scheduler.planning.policies.whole_gpus import Round
 
 Floats = npt.NDArray[np.float64]
@@ -53,7 +53,7 @@ def elastic(rules: Rules) -> Policy:
         round = Round(view, now, rules, preempts=True, elastic=True)
         choosing = []
         for job in round.candidates:
-            as_is = job.spec.gpus_max == 0 or (running(job) and not may_move(job))
+            as_is = job.spec.gpus_max == 0 or (is_running(job) and not may_move(job))
             if not as_is and round.wanted(job) is not None:
                 choosing.append(job)
             elif not round.give(job):
@@ -162,7 +162,7 @@ def _possible(
 
 def _has(job: Job, configs: Sequence[Config], round: Round) -> int:
     """Which configuration it runs with; -1: none of these."""
-    if not running(job) or job.run is None:
+    if not is_running(job) or job.run is None:
         return -1
     now = round.type_of(job), len(job.run.shares)
     return next((at for at, config in enumerate(configs) if (config.type, config.count) == now), -1)

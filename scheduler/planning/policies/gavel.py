@@ -33,7 +33,7 @@ from scheduler.core.memory import fewest_nodes
 from scheduler.core.model import Job, Plan, Rules, Time, View
 from scheduler.core.ports import Policy
 from scheduler.estimates.speed import Config, estimate
-from scheduler.planning.placement import may_move, running
+from scheduler.planning.placement import is_running, may_move
 from scheduler.planning.policies.whole_gpus import Round
 
 Floats = npt.NDArray[np.float64]
@@ -48,7 +48,7 @@ def gavel(rules: Rules) -> Policy:
         began_at = now - now % ROUND_SECONDS
         sliced = []
         for job in round.candidates:
-            fresh = running(job) and job.run is not None and job.run.started_at >= began_at
+            fresh = is_running(job) and job.run is not None and job.run.started_at >= began_at
             if round.wanted(job) and not fresh:
                 sliced.append(job)
             elif not round.give(job):
@@ -82,7 +82,7 @@ def _slice(jobs: Sequence[Job], round: Round, began_at: Time) -> None:
 
 
 def _may_be_on(job: Job, type: str, round: Round) -> bool:
-    if running(job) and not may_move(job):
+    if is_running(job) and not may_move(job):
         return type == round.type_of(job)
     return round.fitting(job).get(type, 0) >= (round.wanted(job) or 0)
 

@@ -41,7 +41,15 @@ from scheduler.planning.optimizer.inventory import stocks
 from scheduler.planning.optimizer.offer import LearnedSpeeds, Offer, offered
 from scheduler.planning.optimizer.pairing import Allotment, Limits, shared
 from scheduler.planning.optimizer.prices import Menu
-from scheduler.planning.placement import Placed, Unit, keys_of, may_leave, may_move, placed, running
+from scheduler.planning.placement import (
+    Placed,
+    Unit,
+    is_running,
+    keys_of,
+    may_leave,
+    may_move,
+    placed,
+)
 from scheduler.planning.reasons import explained, nowhere
 
 PATIENCE = 28  # times `ageing_seconds`, a week: waiting so long is worth a class
@@ -188,14 +196,16 @@ class _SharingPlanner:
         """Cards of each type that these cannot have, as others cannot be asked to leave them. (But
         where they are themselves, they stay.) Less those that the classes before them have, and on
         which some of these must stay as well: else such a card would be counted twice."""
-        stays = {key for job in others if running(job) for key in keys_of(job)}
-        own = {key for job in jobs if running(job) for key in keys_of(job)}
-        bound = {key for job in jobs if running(job) and not may_move(job) for key in keys_of(job)}
+        stays = {key for job in others if is_running(job) for key in keys_of(job)}
+        own = {key for job in jobs if is_running(job) for key in keys_of(job)}
+        bound = {
+            key for job in jobs if is_running(job) and not may_move(job) for key in keys_of(job)
+        }
         taken = {
             key
             for unit in before
             for job in unit.jobs
-            if running(job) and len(keys_of(job)) == unit.count
+            if is_running(job) and len(keys_of(job)) == unit.count
             for key in keys_of(job)
         }
         kept = Counter(self.known[key].type for key in stays - own - taken if key in self.known)

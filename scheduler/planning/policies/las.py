@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from scheduler.core.model import Job, JobId, Plan, Rules, Time, View
 from scheduler.core.ports import Policy
-from scheduler.planning.placement import running
+from scheduler.planning.placement import is_running
 from scheduler.planning.policies.whole_gpus import Round
 
 THRESHOLD_GPU_SECONDS = 18_000.0
@@ -52,7 +52,7 @@ def _next_demotion(round: Round) -> Time | None:
     moments = []
     for job in round.candidates:
         count = round.wanted(job)
-        if running(job) and count:
+        if is_running(job) and count:
             left = THRESHOLD_GPU_SECONDS - served_gpu_seconds(job, count, round.now)
             if left > _ROUNDING:
                 moments.append(round.now + left / count)

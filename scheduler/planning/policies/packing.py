@@ -33,7 +33,7 @@ from scheduler.core.memory import fewest_nodes, takes_mib, takes_whole_gpu
 from scheduler.core.model import Gpu, Job, JobId, Plan, Rules, Time, View
 from scheduler.core.ports import Policy
 from scheduler.estimates.speed import Config, estimate
-from scheduler.planning.placement import Unit, keys_of, running
+from scheduler.planning.placement import Unit, is_running, keys_of
 from scheduler.planning.policies.whole_gpus import Round
 
 MEDIUM_UTIL, JUMBO_UTIL = 0.25, 0.59
@@ -99,7 +99,7 @@ class _Packer:
     def _nodes(self, unit: Unit) -> int:
         """On how many it is, or must be."""
         run = unit.jobs[0].run
-        if running(unit.jobs[0]) and run:
+        if is_running(unit.jobs[0]) and run:
             return len({share.node for share in run.shares})
         return fewest_nodes(self.round.node_sizes[unit.type], unit.count)
 
@@ -132,7 +132,7 @@ class _Packer:
         """Whether the host's cards do, wherever they will be."""
         if job.spec.image == host.job.spec.image:
             return True
-        keys = keys_of(host.job) if running(host.job) else self.round.known
+        keys = keys_of(host.job) if is_running(host.job) else self.round.known
         there = (self.round.known.get(key) for key in keys)
         return all(has(gpu.images, job.spec.image) for gpu in there if gpu)
 
@@ -166,7 +166,7 @@ def _gpu_seconds(round: Round) -> dict[JobId, float]:
 
 def _config(job: Job, round: Round) -> Config:
     """With which it runs, or may be expected to."""
-    if running(job) and job.run and job.run.shares:
+    if is_running(job) and job.run and job.run.shares:
         nodes = len({share.node for share in job.run.shares})
         return Config(round.type_of(job) or "", len(job.run.shares), nodes)
     type, count = next(iter(round.fitting(job)), ""), round.wanted(job) or 1

@@ -19,7 +19,7 @@ from scheduler.core.images import has
 from scheduler.core.memory import node_sizes, over_nodes, usable_gpus
 from scheduler.core.model import Gpu, GpuKey, Job, JobId, Plan, Reason, Rules, Time, View
 from scheduler.planning.leftovers import left_over
-from scheduler.planning.placement import Placed, Unit, may_leave, placed, running
+from scheduler.planning.placement import Placed, Unit, is_running, may_leave, placed
 from scheduler.planning.reasons import by_image, explained, listed, nowhere
 
 _Make = tuple[int, str, frozenset[str] | None]
@@ -65,7 +65,7 @@ class Round:
             if job.outcome or job.cancelled:
                 continue
             reason = not_now(job, self.view, self.now)
-            if running(job) and not (may_leave(job) and (reason or self.preempts)):
+            if is_running(job) and not (may_leave(job) and (reason or self.preempts)):
                 self._keep(job, kept)
             elif reason:
                 self.why[job.id] = reason
@@ -97,7 +97,7 @@ class Round:
 
     def wanted(self, job: Job) -> int | None:
         """How many cards it is to have, at least; None: not even the fewest are there."""
-        if running(job) and job.run:
+        if is_running(job) and job.run:
             return len(job.run.shares)
         least, most = job.spec.gpus_min, job.spec.gpus_max
         count = min(least if self.elastic else most, max(self.fitting(job).values(), default=0))
@@ -121,7 +121,7 @@ class Round:
     def _type_for(self, job: Job, count: int) -> str | None:
         """The one where it runs. Else that with the smallest cards, but before it one of which
         enough are idle."""
-        if running(job):
+        if is_running(job):
             type = self.type_of(job)
             return type if type is not None and self.left[type] >= count else None
         fitting = self.fitting(job).items()
