@@ -179,7 +179,7 @@ class Life:
         honest = options.faults.honest
         self.policy = POLICIES[options.policy](options.rules)
         if not honest:
-            self.policy = Whims(self.policy, self.world, options.rules)
+            self.policy = UnreliablePolicy(self.policy, self.world, options.rules)
         decider = Decider(options.policy, options.rules)
         self.store = Recorder(self.world, self._record, decider)
         self.scheduler = self._new_scheduler()
@@ -291,7 +291,7 @@ def seconds_to_end(options: LifeOptions) -> float:
     return 3.0 * sum(each) + 2000.0
 
 
-class Whims:
+class UnreliablePolicy:
     """In bad weather, now and then any plan at all, or the last one once more.
 
     As a solver that has run out of time does, these ask to be called again.

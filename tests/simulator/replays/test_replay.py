@@ -33,7 +33,7 @@ from scheduler.store import journal
 from scheduler.store.journal import Decider
 from scheduler.store.writer import SqliteStore
 from simulator.lives.checkers import Violation
-from simulator.lives.life import Life, Whims, drawn_options
+from simulator.lives.life import Life, UnreliablePolicy, drawn_options
 from simulator.replays.replay import Difference, as_json, as_text, replay
 from simulator.simulate import main
 from tests.builders import NOW, epoch_ended, node, spec
@@ -260,7 +260,7 @@ def replayed(seed: int, jobs: int, path: Path, policy: str | None = None) -> int
     with suppress(Violation):  # whether it ends well is asked elsewhere
         life.run()
     path.write_bytes(life.store.inner.content())
-    whims = life.policy.again if isinstance(life.policy, Whims) else None
+    whims = life.policy.again if isinstance(life.policy, UnreliablePolicy) else None
     done = replay(path, policy=whims, from_start=1)
     assert done.difference is None, f"seed {seed}: {as_text(done)}"
     return done.steps
