@@ -377,7 +377,7 @@ def answers(kube: KubeNode) -> bool:
 def gpus_of(kube: KubeNode) -> tuple[Gpu, ...]:
     """Those that the kubelet hands out, unknown by name. Only where it hands out none are those
     believed that somebody has declared: else others could be given the same ones."""
-    return slots(kube) or declared_gpus(kube)
+    return gpu_slots(kube) or declared_gpus(kube)
 
 
 def declared_gpus(kube: KubeNode) -> tuple[Gpu, ...]:
@@ -401,7 +401,7 @@ def gpus_annotation(gpus: Sequence[Gpu]) -> str:
     return msgspec.json.encode(cards).decode()
 
 
-def slots(kube: KubeNode) -> tuple[Gpu, ...]:
+def gpu_slots(kube: KubeNode) -> tuple[Gpu, ...]:
     """One for each card that its kubelet hands out. Raises Rejected."""
     labels, allocatable = kube.metadata.labels, kube.status.allocatable
     count = _number(kube, "cards", allocatable.get(GPU_RESOURCE, ""), CARDS_MAX)

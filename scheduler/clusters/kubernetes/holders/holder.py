@@ -106,7 +106,7 @@ def site_of(kube: KubeNode, default: str, foreign: int | None) -> HeldNodeSpec |
     mode, meta = mode_of(kube, default), kube.metadata
     if mode == EXCLUSIVE:
         return None
-    slots = pods.slots(kube)
+    slots = pods.gpu_slots(kube)
     return HeldNodeSpec(
         meta.name,
         mode,
