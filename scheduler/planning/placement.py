@@ -39,7 +39,7 @@ class Placed:
     left_out: tuple[Unit, ...]  # for whom there was no room
 
 
-def may_leave(job: Job) -> bool:
+def may_stop(job: Job) -> bool:
     """Whether its run loses nothing if it is asked to stop. One that never spoke to us would be
     killed in the end, and its work be lost."""
     run = job.run
@@ -50,7 +50,7 @@ def may_leave(job: Job) -> bool:
 
 def may_move(job: Job) -> bool:
     """A move may not follow a move without a finished epoch in between (see adopt.py)."""
-    return may_leave(job) and job.run is not None and job.epochs_done > job.run.epochs_before
+    return may_stop(job) and job.run is not None and job.epochs_done > job.run.epochs_before
 
 
 def placed(
@@ -112,7 +112,7 @@ class _Placing:
             if number is None:
                 # Nobody else is stopped for GPUs that are not to be seen for a while.
                 unseen = any(key not in self.known for key in keys_of(job))
-                if (unseen and job.id not in self.leaving) or not may_leave(job):
+                if (unseen and job.id not in self.leaving) or not may_stop(job):
                     self._stay(job)
                 continue
             stays = self.units[number].stays or not may_move(job)

@@ -288,7 +288,7 @@ MUTANTS = (
     sharing(
         "a held job is planned for",
         SHARING,
-        "if job.held and (job.run is None or may_leave(job)):",
+        "if job.held and (job.run is None or may_stop(job)):",
         "if False:",
     ),
     # --- gpu_sharing: what is moved, and where to ---

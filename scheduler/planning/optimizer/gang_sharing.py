@@ -16,7 +16,7 @@ from scheduler.core.model import Job
 from scheduler.planning.optimizer.groups import Neighbours
 from scheduler.planning.optimizer.offer import Offer
 from scheduler.planning.optimizer.prices import Floats, Ints
-from scheduler.planning.placement import is_running, keys_of, may_leave
+from scheduler.planning.placement import is_running, keys_of, may_stop
 
 BLOCK = 64  # hosts that are matched at once
 
@@ -30,7 +30,7 @@ def guests(jobs: Sequence[Job]) -> list[int]:
     gangs = [
         (row, job) for row, job in enumerate(jobs) if is_running(job) and len(keys_of(job)) > 1
     ]
-    for row, job in sorted(gangs, key=lambda numbered: may_leave(numbered[1])):
+    for row, job in sorted(gangs, key=lambda numbered: may_stop(numbered[1])):
         host = on.setdefault(frozenset(keys_of(job)), row)
         if host != row:
             found.append(row)

@@ -46,8 +46,8 @@ from scheduler.planning.placement import (
     Unit,
     is_running,
     keys_of,
-    may_leave,
     may_move,
+    may_stop,
     placed,
 )
 from scheduler.planning.reasons import explained, nowhere
@@ -113,7 +113,7 @@ class _SharingPlanner:
         not_seen = {job.id for job in unseen}
         classes = self._classes([j for j in jobs if j.spec.gpus_max and j.id not in not_seen])
         for number, members in enumerate(classes):
-            later = [job for jobs in classes[number + 1 :] for job in jobs if not may_leave(job)]
+            later = [job for jobs in classes[number + 1 :] for job in jobs if not may_stop(job)]
             later += [job for job in unseen if not self._gives_way(job, members[0])]
             units += self._chosen(members, taken, self._kept(members, later, units))
         done, leaving = self._placed(units, unseen)
@@ -132,7 +132,7 @@ class _SharingPlanner:
     def _takes_part(self, job: Job) -> bool:
         if job.outcome or job.cancelled:
             return False
-        if job.held and (job.run is None or may_leave(job)):
+        if job.held and (job.run is None or may_stop(job)):
             self.why[job.id] = Reason("held", "by request" if job.run else "until it is released")
             return False
         if job.run is None and job.eligible_at > self.now:
@@ -156,7 +156,7 @@ class _SharingPlanner:
     def _gives_way(self, job: Job, other: Job) -> bool:
         """Whether it can be asked to leave the cards of its own that are there, for another one of
         a higher class. On a node out of reach it would not hear of it."""
-        if self._class(job) >= self._class(other) or not may_leave(job):
+        if self._class(job) >= self._class(other) or not may_stop(job):
             return False
         return all(node in self.reached for node, _ in keys_of(job))
 

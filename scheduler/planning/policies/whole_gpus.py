@@ -19,7 +19,7 @@ from scheduler.core.images import has
 from scheduler.core.memory import node_sizes, over_nodes, usable_gpus
 from scheduler.core.model import Gpu, GpuKey, Job, JobId, Plan, Reason, Rules, Time, View
 from scheduler.planning.leftovers import left_over
-from scheduler.planning.placement import Placed, Unit, is_running, may_leave, placed
+from scheduler.planning.placement import Placed, Unit, is_running, may_stop, placed
 from scheduler.planning.reasons import by_image, explained, listed, nowhere
 
 _Make = tuple[int, str, frozenset[str] | None]
@@ -65,7 +65,7 @@ class Round:
             if job.outcome or job.cancelled:
                 continue
             reason = not_now(job, self.view, self.now)
-            if is_running(job) and not (may_leave(job) and (reason or self.preempts)):
+            if is_running(job) and not (may_stop(job) and (reason or self.preempts)):
                 self._keep(job, kept)
             elif reason:
                 self.why[job.id] = reason
