@@ -62,7 +62,7 @@ class Faults:
 FAIR = Faults()
 
 
-def with_cards(weather: Faults, rng: random.Random) -> Faults:
+def with_gpu_faults(weather: Faults, rng: random.Random) -> Faults:
     """With what happens on cards, by a chance of its own: all else is as it was before there was
     that."""
     if weather is FAIR or rng.random() < 0.4:
