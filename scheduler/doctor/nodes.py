@@ -10,9 +10,9 @@ from scheduler.clusters.kubernetes.pods import (
     DOMAIN,
     GPU_RESOURCE,
     GPUS,
-    answers,
     declared_gpus,
     gpus_of,
+    is_ready,
 )
 from scheduler.core.errors import Rejected
 from scheduler.core.model import Gpu, Time
@@ -87,7 +87,7 @@ def _cards(node: FoundNode) -> Sequence[Gpu]:
 
 def _node(node: FoundNode, shape: PodTemplate, default: str) -> Iterator[Finding]:
     where, name = _title(node), node.metadata.name
-    if not answers(node):
+    if not is_ready(node):
         why = next((c.message for c in node.status.conditions if c.type == "Ready"), "")
         yield warning("nodes", where, f"it is not ready{f' ({why})' if why else ''}")
     if node.spec.unschedulable:
@@ -216,7 +216,7 @@ def _clock(node: FoundNode, renewed: Mapping[str, Time], now: Time) -> Iterator[
     said = renewed.get(node.metadata.name)
     beats = [c.last_heartbeat_time for c in node.status.conditions if c.last_heartbeat_time]
     newest = said if said is not None else max((b.timestamp() for b in beats), default=None)
-    if newest is None or not answers(node):
+    if newest is None or not is_ready(node):
         return
     advice = "Run NTP on it"
     if newest > now + AHEAD_SECONDS:

@@ -135,11 +135,11 @@ class ClusterState:
         except Rejected as error:
             if before is None or before[1].gpus:
                 log.warning("node_not_understood", error=str(error))
-            node = Node(kube.metadata.name, (), ready=pods.answers(kube))
+            node = Node(kube.metadata.name, (), ready=pods.is_ready(kube))
         return kube, before[1] if before and before[1] == node else node
 
     def _answers(self, node: str) -> bool:
-        return node in self._nodes and pods.answers(self._nodes[node][0])
+        return node in self._nodes and pods.is_ready(self._nodes[node][0])
 
 
 def _says_nothing(seen: _ObservedRun) -> bool:

@@ -348,7 +348,7 @@ def read_node(kube: KubeNode, image: str | None = None) -> Node:
         kube.metadata.name,
         gpus_of(kube),
         labels=tuple(sorted(kube.metadata.labels.items())),
-        ready=answers(kube) and not kube.spec.unschedulable and not upgraded,
+        ready=is_ready(kube) and not kube.spec.unschedulable and not upgraded,
         leave="its driver is being replaced" if upgraded else "",
         images=None if image is None else images_of(kube, image),
     )
@@ -370,7 +370,7 @@ def upgrades(kube: KubeNode) -> bool:
     return state not in ("", "unknown", "upgrade-done", "upgrade-required")
 
 
-def answers(kube: KubeNode) -> bool:
+def is_ready(kube: KubeNode) -> bool:
     return any(c.type == "Ready" and c.status == "True" for c in kube.status.conditions)
 
 

@@ -294,7 +294,7 @@ def test_a_node_is_ready_when_it_answers_and_may_be_used() -> None:
     assert pods.read_node(node()).ready
     assert not pods.read_node(node(ready="Unknown")).ready
     assert not pods.read_node(node(unschedulable=True)).ready
-    assert pods.answers(node(unschedulable=True))
+    assert pods.is_ready(node(unschedulable=True))
 
 
 @pytest.mark.parametrize(
