@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from scheduler.core.memory import need_mib
 from scheduler.core.model import Gpu, GpuKey, Job, Rules, View
-from scheduler.planning.placement import Placed, Unit, is_running, keys_of
+from scheduler.planning.placement import Placed, Unit, gpu_keys, is_running
 
 
 def left_over(
@@ -26,7 +26,7 @@ def left_over(
     units = []
     for job in jobs if idle else ():
         if job.id not in done.placements and job.id not in done.claims:
-            keys = keys_of(job) if is_running(job) else _free(job, count(job), idle, view, rules)
+            keys = gpu_keys(job) if is_running(job) else _free(job, count(job), idle, view, rules)
             if keys and idle.keys() >= set(keys):
                 units.append(Unit((job,), idle[keys[0]].type, len(keys)))
                 idle = {key: gpu for key, gpu in idle.items() if key not in keys}

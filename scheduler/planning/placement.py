@@ -77,7 +77,7 @@ def is_running(job: Job) -> bool:
     return job.run is not None and job.run.phase is not RunPhase.STOPPING
 
 
-def keys_of(job: Job) -> tuple[GpuKey, ...]:
+def gpu_keys(job: Job) -> tuple[GpuKey, ...]:
     """The cards that its run has."""
     return tuple([share.key for share in job.run.shares]) if job.run else ()
 
@@ -111,7 +111,7 @@ class _Placing:
             number = wished.get(job.id)
             if number is None:
                 # Nobody else is stopped for GPUs that are not to be seen for a while.
-                unseen = any(key not in self.known for key in keys_of(job))
+                unseen = any(key not in self.known for key in gpu_keys(job))
                 if (unseen and job.id not in self.leaving) or not may_stop(job):
                     self._stay(job)
                 continue
@@ -128,7 +128,7 @@ class _Placing:
     def _stay(self, job: Job) -> None:
         assert job.run is not None, "only a run can stay"
         self.result.placements[job.id] = job.run.shares
-        self._occupy(keys_of(job))
+        self._occupy(gpu_keys(job))
 
     def _occupy(self, keys: Sequence[GpuKey]) -> None:
         for key in keys:
@@ -137,7 +137,7 @@ class _Placing:
     def _anchor(self, job: Job, number: int, where: tuple[GpuKey, ...] | None) -> bool:
         """Let the unit be where this one of its jobs runs, if that is what is wished for it. Cards
         that another unit has can only be had by a job that may not leave them."""
-        unit, keys = self.units[number], keys_of(job)
+        unit, keys = self.units[number], gpu_keys(job)
         if where is not None and where != keys:
             return False
         if len(keys) != unit.count or (may_move(job) and any(key in self.occupied for key in keys)):
@@ -179,7 +179,7 @@ class _Placing:
             self.units += [replace(unit, jobs=(job,)) for job in unit.jobs if job not in there]
 
     def _can_be(self, job: Job, keys: tuple[GpuKey, ...]) -> bool:
-        if not self._images or keys == keys_of(job):
+        if not self._images or keys == gpu_keys(job):
             return True
         return all(has(self.known[key].images, job.spec.image) for key in keys)
 
@@ -260,7 +260,7 @@ class _Placing:
             parts = self._with_room_made(unit, pool, parts)
         if parts is None:
             return None
-        own = {key for job in unit.jobs for key in keys_of(job)}
+        own = {key for job in unit.jobs for key in gpu_keys(job)}
         at_once = _startable(unit)
         return tuple(key for part in parts for key in pool.take(part, at_once, holds, own))
 
@@ -281,7 +281,7 @@ class _Placing:
 
     def _own(self, unit: Unit) -> Iterator[FreeNode]:
         """Where it is already."""
-        nodes = dict.fromkeys(node for job in unit.jobs for node, _ in keys_of(job))
+        nodes = dict.fromkeys(node for job in unit.jobs for node, _ in gpu_keys(job))
         return (site for node in nodes if (site := self.sites.get((unit.type, node))))
 
     def _holds(self, unit: Unit) -> Holds:
@@ -342,7 +342,7 @@ class _Placing:
             unit = self.units[number]
             given: dict[GpuKey, int] = {}
             for job in unit.jobs:
-                if job.run and keys_of(job) == keys and is_running(job):
+                if job.run and gpu_keys(job) == keys and is_running(job):
                     placements[job.id] = job.run.shares
                     continue
                 shares = [Share(*key, need_mib(job, self.known[key], self.rules)) for key in keys]

@@ -16,7 +16,7 @@ from scheduler.core.model import Job
 from scheduler.planning.optimizer.groups import Neighbours
 from scheduler.planning.optimizer.offer import Offer
 from scheduler.planning.optimizer.prices import Floats, Ints
-from scheduler.planning.placement import is_running, keys_of, may_stop
+from scheduler.planning.placement import gpu_keys, is_running, may_stop
 
 BLOCK = 64  # hosts that are matched at once
 
@@ -28,10 +28,10 @@ def guests(jobs: Sequence[Job]) -> list[int]:
     found = []
     # Who cannot be asked to leave is first, so that it is for the other to make room.
     gangs = [
-        (row, job) for row, job in enumerate(jobs) if is_running(job) and len(keys_of(job)) > 1
+        (row, job) for row, job in enumerate(jobs) if is_running(job) and len(gpu_keys(job)) > 1
     ]
     for row, job in sorted(gangs, key=lambda numbered: may_stop(numbered[1])):
-        host = on.setdefault(frozenset(keys_of(job)), row)
+        host = on.setdefault(frozenset(gpu_keys(job)), row)
         if host != row:
             found.append(row)
     return found

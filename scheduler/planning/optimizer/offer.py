@@ -26,7 +26,7 @@ from scheduler.estimates.speed import Config, Speeds
 from scheduler.planning.optimizer.inventory import Stock, configs
 from scheduler.planning.optimizer.pairing import Neighbours
 from scheduler.planning.optimizer.prices import Floats, Ints, Menu
-from scheduler.planning.placement import is_running, keys_of, may_move, may_stop
+from scheduler.planning.placement import gpu_keys, is_running, may_move, may_stop
 
 Bools = npt.NDArray[np.bool_]
 
@@ -314,7 +314,7 @@ def _more(now: Ints, choices: Sequence[Config]) -> Bools:
 def _card(job: Job, cards: Mapping[GpuKey, int]) -> int:
     if not (is_running(job) and job.run and job.run.shares):
         return -1
-    return cards.get(min(keys_of(job)), -1)
+    return cards.get(min(gpu_keys(job)), -1)
 
 
 def _possible(jobs: Sequence[Job], choices: Sequence[Config], stocks: Sequence[Stock]) -> Bools:

@@ -44,8 +44,8 @@ from scheduler.planning.optimizer.prices import Menu
 from scheduler.planning.placement import (
     Placed,
     Unit,
+    gpu_keys,
     is_running,
-    keys_of,
     may_move,
     may_stop,
     placed,
@@ -151,14 +151,14 @@ class _SharingPlanner:
         """Whether the cards that it has, if any, are there."""
         if not self.stocks or job.run is None:
             return bool(self.stocks)
-        return self.known.keys() >= set(keys_of(job))
+        return self.known.keys() >= set(gpu_keys(job))
 
     def _gives_way(self, job: Job, other: Job) -> bool:
         """Whether it can be asked to leave the cards of its own that are there, for another one of
         a higher class. On a node out of reach it would not hear of it."""
         if self._class(job) >= self._class(other) or not may_stop(job):
             return False
-        return all(node in self.reached for node, _ in keys_of(job))
+        return all(node in self.reached for node, _ in gpu_keys(job))
 
     def _placed(
         self, units: Sequence[Unit], unseen: Sequence[Job]
@@ -196,17 +196,17 @@ class _SharingPlanner:
         """Cards of each type that these cannot have, as others cannot be asked to leave them. (But
         where they are themselves, they stay.) Less those that the classes before them have, and on
         which some of these must stay as well: else such a card would be counted twice."""
-        stays = {key for job in others if is_running(job) for key in keys_of(job)}
-        own = {key for job in jobs if is_running(job) for key in keys_of(job)}
+        stays = {key for job in others if is_running(job) for key in gpu_keys(job)}
+        own = {key for job in jobs if is_running(job) for key in gpu_keys(job)}
         bound = {
-            key for job in jobs if is_running(job) and not may_move(job) for key in keys_of(job)
+            key for job in jobs if is_running(job) and not may_move(job) for key in gpu_keys(job)
         }
         taken = {
             key
             for unit in before
             for job in unit.jobs
-            if is_running(job) and len(keys_of(job)) == unit.count
-            for key in keys_of(job)
+            if is_running(job) and len(gpu_keys(job)) == unit.count
+            for key in gpu_keys(job)
         }
         kept = Counter(self.known[key].type for key in stays - own - taken if key in self.known)
         kept.subtract(self.known[key].type for key in bound & taken)

@@ -33,7 +33,7 @@ from scheduler.core.memory import fewest_nodes, takes_mib, takes_whole_gpu
 from scheduler.core.model import Gpu, Job, JobId, Plan, Rules, Time, View
 from scheduler.core.ports import Policy
 from scheduler.estimates.speed import Config, estimate
-from scheduler.planning.placement import Unit, is_running, keys_of
+from scheduler.planning.placement import Unit, gpu_keys, is_running
 from scheduler.planning.policies.whole_gpus import Round
 
 MEDIUM_UTIL, JUMBO_UTIL = 0.25, 0.59
@@ -132,7 +132,7 @@ class _Packer:
         """Whether the host's cards do, wherever they will be."""
         if job.spec.image == host.job.spec.image:
             return True
-        keys = keys_of(host.job) if is_running(host.job) else self.round.known
+        keys = gpu_keys(host.job) if is_running(host.job) else self.round.known
         there = (self.round.known.get(key) for key in keys)
         return all(has(gpu.images, job.spec.image) for gpu in there if gpu)
 
