@@ -62,13 +62,13 @@ class Faults:
 FAIR = Faults()
 
 
-def with_gpu_faults(weather: Faults, rng: random.Random) -> Faults:
+def with_gpu_faults(faults: Faults, rng: random.Random) -> Faults:
     """With what happens on cards, by a chance of its own: all else is as it was before there was
     that."""
-    if weather is FAIR or rng.random() < 0.4:
-        return weather
+    if faults is FAIR or rng.random() < 0.4:
+        return faults
     return replace(
-        weather,
+        faults,
         gpu_lost_every_seconds=rng.choice([0.0, 0.0, 200.0, 800.0]),
         strangers_every_seconds=rng.choice([0.0, 0.0, 100.0, 400.0]),
         memory_grows=rng.choice([0.0, 0.3, 0.7]),
