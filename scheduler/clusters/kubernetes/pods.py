@@ -343,7 +343,7 @@ def read_node(kube: KubeNode, image: str | None = None) -> Node:
     """`image` is that of jobs that name none, where no image is ever pulled.
 
     Raises Rejected if what the node says of its GPUs cannot be."""
-    upgraded = upgrades(kube)
+    upgraded = is_upgrading(kube)
     return Node(
         kube.metadata.name,
         gpus_of(kube),
@@ -363,7 +363,7 @@ def images_of(kube: KubeNode, default: str) -> frozenset[str] | None:
     return names | {""} if default and has(names, default) else names
 
 
-def upgrades(kube: KubeNode) -> bool:
+def is_upgrading(kube: KubeNode) -> bool:
     """Whether its driver is being replaced, which waits until nobody uses a card. (Its turn may be
     long in coming: until then, the node is as good as any.)"""
     state = kube.metadata.labels.get(UPGRADE, "")

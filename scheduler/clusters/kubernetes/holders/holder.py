@@ -115,7 +115,7 @@ def site_of(kube: KubeNode, default: str, foreign: int | None) -> HeldNodeSpec |
         pods.declared_gpus(kube) if mode == OWNED else (),
         len(slots) if foreign is None else foreign,  # nothing is known: nothing is free
         pods.read_node(kube).ready,
-        pods.is_ready(kube) and pods.upgrades(kube),
+        pods.is_ready(kube) and pods.is_upgrading(kube),
     )
 
 
