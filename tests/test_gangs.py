@@ -16,7 +16,7 @@ from scheduler.core.errors import Impossible
 from scheduler.core.invariants import check
 from scheduler.core.memory import best_fit, free_mib, need_mib, usable_gpus
 from scheduler.core.model import Gpu, GpuKey, Job, JobId, Node, View
-from scheduler.planning.placement import Placed, Unit, placed
+from scheduler.planning.placement import Placed, Unit, place_units
 from scheduler.planning.policies import NAMES, POLICIES
 from tests.builders import NOW, RULES, job, on, share, view
 
@@ -71,7 +71,7 @@ def test_on_an_empty_cluster_a_gang_is_on_the_fewest_nodes_there_could_be(
     nodes: list[Node], count: int, mib: int, type: str
 ) -> None:
     gang = job("gang", mib, gpus=count)
-    made = placed([Unit((gang,), type, count)], view(gang, nodes=nodes), RULES, moves_max=4)
+    made = place_units([Unit((gang,), type, count)], view(gang, nodes=nodes), RULES, moves_max=4)
     least = fewest(large_enough(nodes, type, gang).values(), count)
     if not least:
         assert made.placements == {}
@@ -145,7 +145,7 @@ def test_never_half_a_gang_nor_two_types_nor_more_than_a_card_holds(
     before: View, type: str, moves_max: int
 ) -> None:
     units = units_of(before, type)
-    made = placed(units, before, RULES, moves_max)
+    made = place_units(units, before, RULES, moves_max)
     known, cards_of = usable_gpus(before.nodes), wished(made)
     everything = [key for keys in cards_of.values() for key in keys]
     assert len(everything) == len(set(everything))
@@ -160,8 +160,8 @@ def test_never_half_a_gang_nor_two_types_nor_more_than_a_card_holds(
 @given(situations(), st.sampled_from(TYPES), st.integers(0, 3))
 def test_so_many_move_and_none_in_vain(before: View, type: str, moves_max: int) -> None:
     units = units_of(before, type)
-    without = wished(placed(units, before, RULES))
-    made = placed(units, before, RULES, moves_max)
+    without = wished(place_units(units, before, RULES))
+    made = place_units(units, before, RULES, moves_max)
     moved = [one.id for one in before.jobs.values() if one.run and one.id in made.claims]
     assert len(moved) <= moves_max
     cards_of = wished(made)

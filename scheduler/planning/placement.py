@@ -53,7 +53,7 @@ def may_move(job: Job) -> bool:
     return may_stop(job) and job.run is not None and job.epochs_done > job.run.epochs_before
 
 
-def placed(
+def place_units(
     units: Sequence[Unit],
     view: View,
     rules: Rules,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scheduler.core.adopt import adopt
 from scheduler.core.memory import usable_gpus
 from scheduler.core.model import Gpu, Job, JobId, Node, Plan, PodState, RunPhase, View
-from scheduler.planning.placement import Placed, Unit, may_move, may_stop, placed
+from scheduler.planning.placement import Placed, Unit, may_move, may_stop, place_units
 from tests.builders import CAPACITY, NOW, RULES, job, node, on, pod, share, view
 
 TYPE = "pretended"
@@ -31,7 +31,7 @@ def nodes(count: int = 2, gpus: int = 4) -> list[Node]:
 
 def asked(units: Sequence[Unit], *others: Job, nodes: Sequence[Node], moves_max: int = 0) -> Placed:
     jobs = {job.id: job for unit in units for job in unit.jobs}
-    return placed(units, view(*jobs.values(), *others, nodes=nodes), RULES, moves_max)
+    return place_units(units, view(*jobs.values(), *others, nodes=nodes), RULES, moves_max)
 
 
 def where(made: Placed, name: str) -> list[str]:
@@ -226,7 +226,7 @@ def test_who_grows_waits_for_its_own_cards_and_leaves_idle_ones_to_others() -> N
 def test_pods_of_nobody_hold_their_cards_until_they_are_gone() -> None:
     over = replace(job("a"), attempts=1)
     ghost = pod(over, PodState.TERMINATING, shares=(share(),))
-    made = placed([unit(job("b"))], view(job("b"), pods=[ghost]), RULES)
+    made = place_units([unit(job("b"))], view(job("b"), pods=[ghost]), RULES)
     assert made.placements == {}
     assert made.claims == {"b": (("n1", "gpu0"),)}
 
@@ -239,7 +239,7 @@ def test_a_wish_comes_true_in_steps_and_does_not_change_on_the_way() -> None:
 
     def wished(now: View) -> Placed:
         units = [unit(now.jobs[JobId(name)], count=count) for name, count in wishes.items()]
-        return placed(units, now, RULES)
+        return place_units(units, now, RULES)
 
     first = wished(before)
     assert first.claims == {"a": (("n2", "gpu0"), ("n2", "gpu1")), "b": (("n1", "gpu0"),)}
@@ -336,7 +336,7 @@ def test_whatever_is_wished_no_card_is_given_twice_and_adopt_agrees(
     situation: tuple[View, list[Unit]], moves_max: int
 ) -> None:
     before, units = situation
-    made = placed(units, before, RULES, moves_max)
+    made = place_units(units, before, RULES, moves_max)
     known = usable_gpus(before.nodes)
     kept = {id: {s.key for s in shares} for id, shares in made.placements.items()}
     kept |= {id: set(keys) for id, keys in made.claims.items()}

@@ -48,7 +48,7 @@ from scheduler.planning.placement import (
     is_running,
     may_move,
     may_stop,
-    placed,
+    place_units,
 )
 from scheduler.planning.reasons import explained, nowhere
 
@@ -120,7 +120,7 @@ class _SharingPlanner:
         # Where several are on one card and cannot part, more was thought to be taken by them than
         # is; and of cards of one type, not all may have the image of a job.
         if over := left_over(self.served, done, self.known, self.view, self.rules, _fewest):
-            done = placed([*units, *over], self.view, self.rules, MOVES_MAX, leaving)
+            done = place_units([*units, *over], self.view, self.rules, MOVES_MAX, leaving)
         self._explain(jobs, done)
         again = [j.eligible_at for j in self.view.jobs.values() if j.eligible_at > self.now]
         if any(job.run and job.spec.gpus_min < job.spec.gpus_max for job in jobs):
@@ -164,11 +164,11 @@ class _SharingPlanner:
         self, units: Sequence[Unit], unseen: Sequence[Job]
     ) -> tuple[Placed, frozenset[JobId]]:
         """And who of the unseen leaves, so that fewer of higher classes are left out."""
-        done, leaving = placed(units, self.view, self.rules, MOVES_MAX), frozenset[JobId]()
+        done, leaving = place_units(units, self.view, self.rules, MOVES_MAX), frozenset[JobId]()
         for job in sorted(unseen, key=self._class) if done.left_out else ():
             without = leaving | {job.id}
             if before := self._outranked(job, done):
-                other = placed(units, self.view, self.rules, MOVES_MAX, without)
+                other = place_units(units, self.view, self.rules, MOVES_MAX, without)
                 if self._outranked(job, other) < before:
                     done, leaving = other, without
         return done, leaving

@@ -19,7 +19,7 @@ from scheduler.core.images import has
 from scheduler.core.memory import node_sizes, over_nodes, usable_gpus
 from scheduler.core.model import Gpu, GpuKey, Job, JobId, Plan, Reason, Rules, Time, View
 from scheduler.planning.leftovers import left_over
-from scheduler.planning.placement import Placed, Unit, is_running, may_stop, placed
+from scheduler.planning.placement import Placed, Unit, is_running, may_stop, place_units
 from scheduler.planning.reasons import by_image, explained, listed, nowhere
 
 _Make = tuple[int, str, frozenset[str] | None]
@@ -131,11 +131,11 @@ class Round:
     # --- the plan ---------------------------------------------------------------------------
 
     def plan(self, replan_at: Time | None = None, moves_max: int = 0) -> Plan:
-        made = placed(self.units, self.view, self.rules, moves_max)
+        made = place_units(self.units, self.view, self.rules, moves_max)
         waits = {job.id: job for job in self.refused if job.waiting}
         waits |= {unit.jobs[0].id: unit.jobs[0] for unit in made.left_out if unit.jobs[0].waiting}
         if over := self._left_over(made):
-            made = placed([*self.units, *over], self.view, self.rules, moves_max)
+            made = place_units([*self.units, *over], self.view, self.rules, moves_max)
             waits = {id: job for id, job in waits.items() if id not in made.placements}
         others = [job for job in self.candidates if job.id not in waits]
         why = {**self.why, **explained(others, made, self.view, self.rules)}
