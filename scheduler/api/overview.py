@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from scheduler.api.status import State
 from scheduler.core.memory import all_gpus
 from scheduler.core.model import Gpu, GpuKey, Job, Node, RunKey, View
+from scheduler.core.runs import current_run
 from scheduler.gpus.usage import Usage
 from scheduler.v1 import scheduler_pb2 as pb
 
@@ -62,18 +63,17 @@ def _show(message: pb.GpuState, seen: Usage) -> None:
 
 
 def _holder(run: RunKey, mib: int, view: View, state: Callable[[Job], State]) -> pb.GpuJob:
-    job_id, attempt = run
+    job_id = run[0]
     job = view.jobs.get(job_id)
     if job is None:
         return pb.GpuJob(job_id=job_id, memory_mib=mib, state=State.STOPPING)
     # What an earlier attempt still holds, it holds until it is seen gone.
-    current = job.run is not None and job.run.attempt == attempt
     return pb.GpuJob(
         job_id=job_id,
         name=job.spec.name,
         user=job.spec.user,
         memory_mib=mib,
-        state=state(job) if current else State.STOPPING,
+        state=state(job) if current_run(run, view.jobs) else State.STOPPING,
     )
 
 

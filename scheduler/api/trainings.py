@@ -16,7 +16,6 @@ from scheduler.api import wire
 from scheduler.api.grpc_server import token_of
 from scheduler.core import admission
 from scheduler.core.errors import NotFound, Rejected
-from scheduler.core.fast_replace import replace
 from scheduler.core.model import (
     EpochEnded,
     EpochStarted,
@@ -26,9 +25,9 @@ from scheduler.core.model import (
     JobId,
     Profile,
     Reported,
-    Run,
     View,
 )
+from scheduler.core.runs import current_run, must_stop
 from scheduler.inbox import QueueInbox
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
@@ -85,9 +84,8 @@ class TrainingService(pb_grpc.ProfilerServicer):
         self._prove(profiles, token)
         self._ask([Reported(p.job_id, p.attempt, p.memory_mib) for p in profiles])
         last = profiles[-1]
-        job = self.view().jobs.get(last.job_id)
-        run = job.run if job else None
-        if run is None or run.attempt != last.attempt:
+        run = current_run((last.job_id, last.attempt), self.view().jobs)
+        if run is None:
             return _over(last.attempt)
         return None if run.stop_at_epoch is None else run.stop_reason
 
@@ -96,8 +94,7 @@ class TrainingService(pb_grpc.ProfilerServicer):
         self._prove(profiles, token)
         for profile in profiles:
             admission.whole("epoch", profile.epoch, 1, admission.INT_MAX)
-        view = self.view()
-        self._ask([EpochEnded(_located(profile, view)) for profile in profiles])
+        self._ask([EpochEnded(profile) for profile in profiles])
         job = self.view().jobs.get(profiles[-1].job_id)
         return job.epochs_done if job else 0
 
@@ -145,29 +142,12 @@ class TrainingService(pb_grpc.ProfilerServicer):
 
 
 def _may_start(job: Job, attempt: int, epoch: int) -> str | None:
-    """The same for every rank that asks, because it hangs on what is committed alone."""
+    """The same for every rank that asks, because it depends on what is committed alone."""
     run = job.run
     if run is None or run.attempt != attempt:
         return _over(attempt)
-    asked = run.stop_at_epoch is not None and epoch >= run.stop_at_epoch
-    if asked and epoch < run.max_epochs - 1:  # the last epoch is never interrupted
-        return run.stop_reason
-    return None
+    return run.stop_reason if must_stop(run, epoch) else None
 
 
 def _over(attempt: int) -> str:
     return f"attempt {attempt} is over"
-
-
-def _located(profile: Profile, view: View) -> Profile:
-    """With where it was measured, and beside whom; not known of a run that is over."""
-    job = view.jobs.get(profile.job_id)
-    run = job.run if job else None
-    if run is None or run.attempt != profile.attempt:
-        return profile
-    return replace(profile, placement=run.placement, beside=_beside(profile.job_id, run, view))
-
-
-def _beside(job_id: JobId, run: Run, view: View) -> tuple[JobId, ...]:
-    holders = {holder for share in run.shares for holder, _ in view.held.get(share.key, ())}
-    return tuple(sorted(holders - {job_id}))

@@ -7,7 +7,6 @@ and the ledger as they are; what cannot be is left out, and wished for again by 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from scheduler.core.draft import Change, Draft
 from scheduler.core.evolve import asked_to_stop
@@ -19,16 +18,15 @@ from scheduler.core.model import (
     GpuKey,
     Job,
     Plan,
-    Pod,
     Reason,
     Rules,
     Run,
-    RunKey,
     RunPhase,
     Share,
     Time,
     View,
 )
+from scheduler.core.runs import awaits_old_pods, current_job, has_epoch_to_stop_at
 
 
 def resized(view: View, now: Time, rules: Rules) -> Change:
@@ -69,19 +67,6 @@ def adopt(view: View, plan: Plan, now: Time, rules: Rules) -> Change:
     return draft.done()
 
 
-def stoppable(run: Run) -> bool:
-    """The last epoch is never interrupted, and neither is the first of a run (see
-    `asked_to_stop`): where both leave no epoch to stop at, the run is left to its end."""
-    return max(run.epoch_started, run.epochs_before) + 1 < run.max_epochs - 1
-
-
-def lingers(job: Job, pods: Mapping[RunKey, tuple[Pod, ...]]) -> bool:
-    """Whether its last run is over, but not all of its pods: those of a gang that outlive the one
-    that failed. Until they are gone the next run would be a second one."""
-    left = pods.get((job.id, job.attempts), ()) if job.waiting else ()
-    return bool(left) and any(pod.alive or pod.used for pod in left)
-
-
 def _kept_or_stopped(job: Job, run: Run, plan: Plan, draft: Draft) -> Job:
     wished = plan.placements.get(job.id)
     if wished == run.shares:
@@ -90,7 +75,7 @@ def _kept_or_stopped(job: Job, run: Run, plan: Plan, draft: Draft) -> Job:
         return job
     # A move may not follow a move without a finished epoch in between.
     moved_in_vain = wished is not None and job.epochs_done <= run.epochs_before
-    if moved_in_vain or not stoppable(run):
+    if moved_in_vain or not has_epoch_to_stop_at(run):
         return job
     reason = plan.why.get(job.id, Reason("moved" if wished else "stopped", "by the plan"))
     why = f"{reason.kind} {reason.detail}"
@@ -120,7 +105,7 @@ def _resized(job: Job, run: Run, draft: Draft, known: dict[GpuKey, Gpu]) -> Job:
 def _startable(job: Job, wished: tuple[Share, ...], draft: Draft, known: dict[GpuKey, Gpu]) -> bool:
     if not job.waiting or job.held or job.cancelled or job.eligible_at > draft.now:
         return False
-    if lingers(job, draft.pods):
+    if awaits_old_pods(job, draft.pods):
         return False
     if not job.spec.gpus_min <= len(wished) <= job.spec.gpus_max:
         return False
@@ -142,8 +127,7 @@ def _taken(key: GpuKey, gpu: Gpu, draft: Draft) -> int:
     holds, and found no room for it, takes it all the same."""
     taken = 0
     for (job_id, attempt), mib in draft.held.get(key, {}).items():
-        job = draft.jobs.get(job_id)
-        if job and job.run and job.run.attempt == attempt:
+        if (job := current_job((job_id, attempt), draft.jobs)) and job.run:
             mib = max(mib, takes_mib(job, gpu, draft.rules, len(job.run.shares)))
         taken += mib
     return taken

@@ -12,7 +12,6 @@ from scheduler.core.evolve import evolve
 from scheduler.core.fast_replace import replace
 from scheduler.core.model import (
     Action,
-    EpochEnded,
     Event,
     JobId,
     Observed,
@@ -39,7 +38,7 @@ def decide(
     view: View, events: Sequence[Event], now: Time, policy: Policy, rules: Rules
 ) -> Decision:
     change = evolve(view, events, now, rules)
-    after, touched = change.view, change.touched
+    after, touched, profiles = change.view, change.touched, change.profiles
     looked = any(isinstance(event, Observed) for event in events)
     if looked:
         change = watched(after, now, rules)
@@ -53,7 +52,7 @@ def decide(
     return Decision(
         view=after,
         touched=touched,
-        profiles=tuple(_profiles(view, events, now)),
+        profiles=profiles,
         actions=actions,
         wake_at=min(_alarms(after, now, rules), default=None),
     )
@@ -102,9 +101,3 @@ def _due_at(before: View, after: View, touched: Sequence[JobId], now: Time) -> T
 def _kill_at(view: View, job_id: JobId) -> Time:
     run = view.jobs[job_id].run if job_id in view.stopping else None
     return math.inf if run is None or run.kill_at is None else run.kill_at
-
-
-def _profiles(view: View, events: Sequence[Event], now: Time) -> Iterator[Profile]:
-    for event in events:
-        if isinstance(event, EpochEnded) and event.profile.job_id in view.jobs:
-            yield replace(event.profile, at=now)

@@ -19,6 +19,7 @@ from scheduler.core.model import (
     JobId,
     Node,
     Pod,
+    Profile,
     Reason,
     Rules,
     Run,
@@ -29,12 +30,14 @@ from scheduler.core.model import (
     Used,
     View,
 )
+from scheduler.core.runs import current_run, has_begun
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     view: View
     touched: tuple[JobId, ...]  # in the order of their first change
+    profiles: tuple[Profile, ...] = ()  # measured epochs to be kept
 
 
 class Draft:
@@ -60,6 +63,7 @@ class Draft:
         self._own_held: dict[GpuKey, Mapping[RunKey, int]] | None = None
         self._own_disturbed: dict[GpuKey, Time] | None = None
         self._touched: dict[JobId, None] = {}
+        self._profiles: list[Profile] = []
 
     def put(self, job: Job) -> None:
         """Replace, or add, one job. Does nothing if it is equal to what is there."""
@@ -95,9 +99,13 @@ class Draft:
             old, new = before.get(key, ()), pods.get(key, ())
             if old == new:
                 continue
-            job = self.jobs.get(key[0])
-            if job is None or job.run is None or job.run.attempt != key[1]:
+            if current_run(key, self.jobs) is None:
                 self._hold(key, _claims(None, old), _claims(None, new))
+
+    def keep(self, profile: Profile) -> None:
+        """Keep a measured epoch for the store, whatever it teaches; of jobs that are known only."""
+        if profile.job_id in self._before.jobs:
+            self._profiles.append(profile)
 
     def forget(self) -> None:
         """Drop the ended jobs that nobody is likely to ask about any more."""
@@ -158,7 +166,7 @@ class Draft:
             why=self.why,
             at=self.now,
         )
-        return Change(view, tuple(self._touched))
+        return Change(view, tuple(self._touched), tuple(self._profiles))
 
     def _enter_run(self, job_id: JobId, old: Run | None, new: Run | None) -> None:
         if old and not (new and new.attempt == old.attempt and new.shares == old.shares):
@@ -167,7 +175,7 @@ class Draft:
             pods = self.pods.get(key, ())
             self._hold(key, _claims(old, pods), _claims(same, pods))
         same_run = old is not None and new is not None and old.attempt == new.attempt
-        if old and (not same_run or (new and _begun(new) and not _begun(old))):
+        if old and (not same_run or (new and has_begun(new) and not has_begun(old))):
             self.disturb(old)
         if new and not same_run:
             key = (job_id, new.attempt)
@@ -188,10 +196,6 @@ class Draft:
                 self._own_held[gpu] = holders
             else:
                 self._own_held.pop(gpu, None)
-
-
-def _begun(run: Run) -> bool:
-    return run.phase is not RunPhase.STARTING
 
 
 def _matters(job: Job) -> tuple[object, ...]:

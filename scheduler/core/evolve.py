@@ -63,6 +63,7 @@ from scheduler.core.model import (
     Updated,
     View,
 )
+from scheduler.core.runs import current_run, neighbours
 
 DOUBLED_MAX = 30  # times: a back-off grows for so long, if nothing else bounds it
 STEPS_HEARD = 8  # of so many reports it is remembered how many steps they had counted
@@ -176,7 +177,8 @@ def _(event: Reported, draft: Draft) -> None:
 
 @_apply.register
 def _(event: EpochEnded, draft: Draft) -> None:
-    profile = event.profile
+    profile = _located(event.profile, draft)
+    draft.keep(profile)
     job = draft.jobs.get(profile.job_id)
     if job is None or job.outcome:
         return
@@ -373,20 +375,24 @@ def asked_to_stop(job: Job, why: str, now: Time, rules: Rules) -> Run:
     )
 
 
+def _located(profile: Profile, draft: Draft) -> Profile:
+    """With where it was measured, and which jobs trained beside it; unknown of a run that is
+    over."""
+    run = current_run((profile.job_id, profile.attempt), draft.jobs)
+    if run is None:
+        return replace(profile, at=draft.now)
+    beside = neighbours(profile.job_id, run, draft.held, draft.jobs)
+    return replace(profile, placement=run.placement, beside=beside, at=draft.now)
+
+
 def _measured(job: Job, run: Run, profile: Profile, draft: Draft) -> Job:
-    """What the epoch just ended teaches, of where its run is and beside whom."""
-    keys = [share.key for share in run.shares]
-    others = {other for key in keys for other, _ in draft.held.get(key, ())} - {job.id}
-    beside = tuple(sorted(other for other in others if _trains(draft.jobs.get(other))))
+    """What the epoch just ended teaches about the job's speed there."""
+    keys, beside = [share.key for share in run.shares], profile.beside
     quiet_since = max((draft.disturbed.get(key, 0.0) for key in keys), default=0.0)
     taught = learning.measured(job, run, profile, beside, quiet_since, draft.now)
     if beside and learning.met(taught) != learning.met(job):
         draft.stale = True  # neighbours that harm each other are to be parted soon
     return taught
-
-
-def _trains(job: Job | None) -> bool:
-    return bool(job and job.run and job.run.phase is not RunPhase.STARTING)
 
 
 def _heard(job: Job, attempt: int, now: Time) -> Run | None:

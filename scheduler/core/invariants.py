@@ -10,7 +10,8 @@ from collections.abc import Iterable
 
 from scheduler.core.errors import InvariantError
 from scheduler.core.memory import usable_gpus
-from scheduler.core.model import Job, JobId, RunKey, View
+from scheduler.core.model import Job, JobId, View
+from scheduler.core.runs import current_run
 
 
 def check(before: View, after: View, touched: Iterable[JobId]) -> None:
@@ -72,12 +73,7 @@ def _check_capacity(before: View, after: View) -> None:
             continue
         old, holders = before.held.get(key, {}), after.held[key]
         granted = any(
-            mib > old.get(run, 0) and _believed(run, after) for run, mib in holders.items()
+            mib > old.get(run, 0) and current_run(run, after.jobs) for run, mib in holders.items()
         )
         fits = sum(holders.values()) <= known[key].capacity_mib
         _require(fits or not granted, "more than a card holds", key, holders)
-
-
-def _believed(run: RunKey, view: View) -> bool:
-    job = view.jobs.get(run[0])
-    return job is not None and job.run is not None and job.run.attempt == run[1]

@@ -20,6 +20,7 @@ from scheduler.core.model import (
     Time,
     View,
 )
+from scheduler.core.runs import current_run
 
 
 def reconcile(
@@ -46,7 +47,7 @@ def reconcile(
                 yield Remove(job_id, run.attempt)
     runs = view.pods if looked else [(job_id, view.jobs[job_id].attempts) for job_id in touched]
     for key in runs:
-        spared = key not in view.pods or _believed(key, view) or _orphaned(key, view)
+        spared = key not in view.pods or current_run(key, view.jobs) or _orphaned(key, view)
         if not (spared or _leaves(key, view)):
             yield Remove(*key)
 
@@ -76,12 +77,6 @@ def _overfull(launch: Launch, view: View, known: Mapping[GpuKey, Gpu]) -> bool:
         for share in launch.shares
         if share.key in known
     )
-
-
-def _believed(key: RunKey, view: View) -> bool:
-    """Not so: pods of runs that are over, or that nobody ever asked for."""
-    job = view.jobs.get(key[0])
-    return job is not None and job.run is not None and job.run.attempt == key[1]
 
 
 def _orphaned(key: RunKey, view: View) -> bool:

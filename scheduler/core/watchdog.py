@@ -17,16 +17,16 @@ nobody is sent away for what will be gone; the one furthest over its share goes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from scheduler.core import learning
-from scheduler.core.adopt import stoppable
 from scheduler.core.draft import Change, Draft, taken
 from scheduler.core.evolve import asked_to_stop, lost_gpu
 from scheduler.core.fast_replace import replace
 from scheduler.core.memory import all_gpus
-from scheduler.core.model import Gpu, Job, JobId, Rules, Run, RunKey, RunPhase, Share, Time, View
+from scheduler.core.model import Gpu, Job, JobId, Rules, Run, RunPhase, Share, Time, View
+from scheduler.core.runs import current_run, may_stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def excesses(view: View) -> Iterator[Excess]:
     for key, pods in view.pods.items():
         if not any(pod.used for pod in pods):
             continue
-        used, run = taken(pods), _run(key, view.jobs)
+        used, run = taken(pods), current_run(key, view.jobs)
         for share in run.shares if run else ():
             if used.get(share.key, 0) > share.memory_mib:
                 yield Excess(key[0], share, used[share.key])
@@ -84,12 +84,8 @@ def _leave_in_time(draft: Draft) -> None:
     }
     for job in draft.jobs.values() if why else ():
         there = sorted({share.node for share in job.run.shares} & why.keys()) if job.run else ()
-        if job.run and there and _may_be_asked(job.run):
+        if job.run and there and may_stop(job.run):
             draft.put(replace(job, run=asked_to_stop(job, why[there[0]], draft.now, draft.rules)))
-
-
-def _may_be_asked(run: Run) -> bool:
-    return run.phase is RunPhase.RUNNING and run.heard_at is not None and stoppable(run)
 
 
 def _too_much(excess: Excess, gpu: Gpu, draft: Draft) -> bool:
@@ -109,7 +105,7 @@ def _too_much(excess: Excess, gpu: Gpu, draft: Draft) -> bool:
     if beside and claimed > gpu.memory_mib - gpu.reserved_mib:
         draft.put(_ended_at_once(job, f"{why}, at the cost of others there", draft))
     elif staying and own + sum(staying) > gpu.capacity_mib:
-        if _may_be_asked(run):
+        if may_stop(run):
             draft.put(replace(job, run=asked_to_stop(job, why, draft.now, draft.rules)))
     else:
         return False
@@ -121,16 +117,10 @@ def _beside(excess: Excess, draft: Draft) -> Iterator[tuple[int, bool]]:
     to be gone from there claims nothing: neither do pods of runs that are over."""
     card = excess.share.key
     for key, mib in draft.held.get(card, {}).items():
-        run = _run(key, draft.jobs)
+        run = current_run(key, draft.jobs)
         if run and key[0] != excess.job_id and not _dies(run, draft.now):
             used = taken(draft.pods.get(key, ())).get(card, 0)
             yield max(mib, used), run.phase is RunPhase.STOPPING
-
-
-def _run(key: RunKey, jobs: Mapping[JobId, Job]) -> Run | None:
-    """If it is one that we believe in."""
-    job = jobs.get(key[0])
-    return job.run if job and job.run and job.run.attempt == key[1] else None
 
 
 def _dies(run: Run, now: Time) -> bool:

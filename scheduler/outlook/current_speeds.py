@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.core.model import Job, JobId, Run, RunPhase, View
+from scheduler.core.model import Job, JobId, Run, View
+from scheduler.core.runs import neighbours
 from scheduler.estimates.interference import Interference
 from scheduler.estimates.measurements import Floats, parse
 from scheduler.estimates.speed import Config, Speeds
@@ -58,7 +59,7 @@ class CurrentSpeeds:
         here = {m.beside: m.seconds for m in job.measured if m.placement == run.placement}
         alone, doubt = self.alone(job, run.placement)
         alone = here.get((), alone)
-        beside = neighbours(job, run, self.view)
+        beside = neighbours(job.id, run, self.view.held, self.view.jobs)
         if beside in here:
             return CurrentSpeed(here[beside], alone, beside, True, DOUBT_MEASURED)
         seconds = alone
@@ -89,13 +90,3 @@ class CurrentSpeeds:
         if job.spec.hours_estimate:
             return job.spec.hours_estimate * 3600 / max(1, job.max_epochs), DOUBT_SAID
         return SECONDS_UNKNOWN, DOUBT_UNKNOWN
-
-
-def neighbours(job: Job, run: Run, view: View) -> tuple[JobId, ...]:
-    """Who trains on the same GPUs, and does not only hold memory there."""
-    others = {other for share in run.shares for other, _ in view.held.get(share.key, ())}
-    return tuple(sorted(other for other in others - {job.id} if _trains(view.jobs.get(other))))
-
-
-def _trains(job: Job | None) -> bool:
-    return bool(job and job.run and job.run.phase is not RunPhase.STARTING)

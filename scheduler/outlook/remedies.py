@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from scheduler.core.adopt import adopt, lingers
+from scheduler.core.adopt import adopt
 from scheduler.core.memory import free_mib, need_mib, takes_whole_gpu, usable_gpus
 from scheduler.core.model import Job, JobId, JobSpec, Rules, Time, View
 from scheduler.core.ports import Policy
+from scheduler.core.runs import awaits_old_pods
 from scheduler.outlook.prospect import NO_REMEDY, Remedy
 
 # So many plans are made for one answer, where few jobs live and where many do.
@@ -102,7 +103,7 @@ def _in_the_way(
     """Who might be, the likeliest first: what is left of its own last run, who holds the cards that
     are the first to be free, who waits and is served before, who holds other cards, and everybody
     else."""
-    own = [[job.id]] if lingers(job, view.pods) else []
+    own = [[job.id]] if awaits_old_pods(job, view.pods) else []
     holders = list(_holders(job, view, rules, leaving))
     served = [id for id in dict.fromkeys((*view.why, *view.jobs)) if id in view.jobs]
     place = served.index(job.id)

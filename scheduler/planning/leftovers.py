@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from scheduler.core.memory import need_mib
 from scheduler.core.model import Gpu, GpuKey, Job, Rules, View
-from scheduler.planning.placement import Placed, Unit, gpu_keys, is_running
+from scheduler.core.runs import gpu_keys, is_running
+from scheduler.planning.placement import Placed, Unit
 
 
 def left_over(

@@ -14,10 +14,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from scheduler.core.adopt import stoppable
 from scheduler.core.images import has
 from scheduler.core.memory import need_mib, usable_gpus
-from scheduler.core.model import Gpu, GpuKey, Job, JobId, Node, Rules, RunPhase, Share, View
+from scheduler.core.model import Gpu, GpuKey, Job, JobId, Node, Rules, Share, View
+from scheduler.core.runs import gpu_keys, is_running, may_move, may_stop
 from scheduler.planning.free_gpus import FreeNode, Holds, Part, Pool
 from scheduler.planning.relocation import MovableRun, make_room, undo
 
@@ -39,20 +39,6 @@ class Placed:
     left_out: tuple[Unit, ...]  # for whom there was no room
 
 
-def may_stop(job: Job) -> bool:
-    """Whether its run loses nothing if it is asked to stop. One that never spoke to us would be
-    killed in the end, and its work be lost."""
-    run = job.run
-    return bool(
-        run and run.phase is RunPhase.RUNNING and run.heard_at is not None and stoppable(run)
-    )
-
-
-def may_move(job: Job) -> bool:
-    """A move may not follow a move without a finished epoch in between (see adopt.py)."""
-    return may_stop(job) and job.run is not None and job.epochs_done > job.run.epochs_before
-
-
 def place_units(
     units: Sequence[Unit],
     view: View,
@@ -70,16 +56,6 @@ def place_units(
     placing.settle()
     placing.place_the_rest()
     return placing.dealt()
-
-
-def is_running(job: Job) -> bool:
-    """And not asked to stop: it is where it is to be, as far as anybody knows."""
-    return job.run is not None and job.run.phase is not RunPhase.STOPPING
-
-
-def gpu_keys(job: Job) -> tuple[GpuKey, ...]:
-    """The cards that its run has."""
-    return tuple([share.key for share in job.run.shares]) if job.run else ()
 
 
 class _Placing:
@@ -112,7 +88,7 @@ class _Placing:
             if number is None:
                 # Nobody else is stopped for GPUs that are not to be seen for a while.
                 unseen = any(key not in self.known for key in gpu_keys(job))
-                if (unseen and job.id not in self.leaving) or not may_stop(job):
+                if (unseen and job.id not in self.leaving) or not may_stop(job.run):
                     self._stay(job)
                 continue
             stays = self.units[number].stays or not may_move(job)

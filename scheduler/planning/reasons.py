@@ -33,6 +33,7 @@ from scheduler.core.model import (
     Share,
     View,
 )
+from scheduler.core.runs import current_job
 from scheduler.planning.placement import Placed
 
 NAMES_MAX = 3  # more are counted
@@ -143,8 +144,8 @@ class _Explainer:
         return Reason("memory", f"is to share with {self._names(stay)}, where there is no room yet")
 
     def _lives(self, run: RunKey) -> bool:
-        job = self.view.jobs.get(run[0])
-        return bool(job and job.run and job.run.attempt == run[1] and not job.cancelled)
+        job = current_job(run, self.view.jobs)
+        return job is not None and not job.cancelled
 
     def _stays(self, run: RunKey) -> bool:
         job, placed = self.view.jobs.get(run[0]), self.done.placements.get(run[0])

@@ -165,3 +165,10 @@ def how_many_steps_were_counted(db: Database) -> None:
 @migrations()
 def ended_jobs_are_found_by_name(db: Database) -> None:
     db.execute("create index jobs_ended_by_name on jobs (name, seq) where outcome is not null")
+
+
+@migrations()
+def profiles_say_whom_they_count(db: Database) -> None:
+    # Until now `beside` named all jobs that held memory on the GPUs, although `measured` of the
+    # same jobs named only those that trained there. Since now both name those that train.
+    db.execute("alter table profiles add column beside_counts text not null default 'holders'")

@@ -70,6 +70,8 @@ _PROFILE_PLAIN = (
     "steps",
 )
 PROFILE = (*_PROFILE_PLAIN, "beside")
+PROFILE_WRITTEN = (*PROFILE, "beside_counts")
+TRAINING = "training"  # what `beside` counts; 'holders' in rows from before it was one meaning
 
 LEARNED = ("about", "name", "data")
 
@@ -129,10 +131,12 @@ def job(row: Row) -> Job:
 
 
 def profile_row(profile: Profile) -> Row:
-    return *_profile_plain(profile), _text(profile.beside)
+    """The columns PROFILE_WRITTEN."""
+    return *_profile_plain(profile), _text(profile.beside), TRAINING
 
 
 def profile(row: Row) -> Profile:
+    """From the columns PROFILE."""
     value = dict(zip(PROFILE, row, strict=True))
     value["beside"] = _beside.decode(value["beside"])
     return Profile(**value)

@@ -36,7 +36,9 @@ _LABEL = _insert("labels", ("key", "value", "seq"), "on conflict do nothing")
 # would then look after each index that depends on it.
 _CHANGE_JOB = _update_live_job(rows.JOB_STATE)
 _END_JOB = _update_live_job((*rows.JOB_STATE, rows.JOB_END))
-_PROFILE = _insert("profiles", rows.PROFILE, "on conflict do nothing")  # sent twice, kept once
+_PROFILE = _insert(
+    "profiles", rows.PROFILE_WRITTEN, "on conflict do nothing"
+)  # sent twice, kept once
 _LEARNED = _insert("learned", rows.LEARNED, "on conflict do update set data = excluded.data")
 _FACT = _insert("facts", rows.FACT)
 _LOAD_START = "select coalesce(max(start), 0) from starts"

@@ -6,9 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from scheduler.core.adopt import lingers, stoppable
 from scheduler.core.memory import need_mib, usable_gpus
 from scheduler.core.model import Gpu, GpuKey, Job, JobId, Reason, Rules, Run, RunPhase, Time, View
+from scheduler.core.runs import awaits_old_pods, current_job, may_stop
 from scheduler.estimates.measurements import parse
 from scheduler.estimates.speed import Config, estimate
 from simulator.lives.checkers import Checker, RuleChecker
@@ -55,7 +55,7 @@ class Words(RuleChecker):
             case "stopping":
                 first, _, rest = words.rpartition(ASKED)
                 asked, gone = _named(first), _named(rest)
-                left = bool(asked or gone) or lingers(job, view.pods)
+                left = bool(asked or gone) or awaits_old_pods(job, view.pods)
                 return left and asked <= view.stopping and all(_over(id, view) for id in gone)
             case "gpus" if found := COUNTED.search(words):
                 return len(large) == int(found[1]) < job.spec.gpus_min
@@ -139,8 +139,7 @@ def can_be_asked(run: Run, view: View) -> bool:
     """To stop at the end of an epoch, without loss. What is on a node out of reach, if only in
     part, may never hear of it: it would be killed in the end, and the epoch be lost."""
     reached = {node.name for node in view.nodes if node.ready}
-    hears = run.heard_at is not None and all(share.node in reached for share in run.shares)
-    return run.phase is RunPhase.RUNNING and hears and stoppable(run)
+    return may_stop(run) and all(share.node in reached for share in run.shares)
 
 
 class Moves(RuleChecker):
@@ -207,9 +206,7 @@ class Room(RuleChecker):
             return
         for key, gpu in usable_gpus(after.nodes).items():
             holders = [
-                job
-                for id, attempt in after.held.get(key, {})
-                if (job := after.jobs.get(id)) and job.run and job.run.attempt == attempt
+                job for run in after.held.get(key, {}) if (job := current_job(run, after.jobs))
             ]
             needs = sum(need_mib(job, gpu, self.rules) for job in holders)
             if needs > gpu.capacity_mib:

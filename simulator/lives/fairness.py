@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scheduler.core.adopt import lingers
 from scheduler.core.evolve import lost_gpu
 from scheduler.core.memory import need_mib, usable_gpus
 from scheduler.core.model import Gpu, GpuKey, Job, Rules, Run, Time, View
+from scheduler.core.runs import awaits_old_pods, current_job
 from scheduler.outlook.remedies import startable
 from simulator.lives.checkers import Checker, RuleChecker
 from simulator.lives.observed_memory import OVER
@@ -92,7 +92,7 @@ class Reasons(RuleChecker):
                 return not fits
             case "stopping":
                 leaving = bool(view.stopping) or _leaving(view)
-                return leaving or not fits or lingers(job, view.pods)
+                return leaving or not fits or awaits_old_pods(job, view.pods)
         return False
 
     def _first(self, other: Job, now: Time) -> bool:
@@ -107,7 +107,7 @@ def planned(before: View, after: View) -> bool:
 
 def startable_now(job: Job, view: View) -> bool:
     """Whether it is for want of GPUs that it waits."""
-    return startable(job, view.at) and not lingers(job, view.pods)
+    return startable(job, view.at) and not awaits_old_pods(job, view.pods)
 
 
 def _leaving(view: View) -> bool:
@@ -124,9 +124,8 @@ def _startable(job: Job, now: Time) -> bool:
 def _needs(view: View, key: GpuKey, gpu: Gpu, rules: Rules) -> list[int]:
     """What each holder of a GPU takes of it, or was measured to need."""
     needs = []
-    for (job_id, attempt), mib in view.held.get(key, {}).items():
-        job = view.jobs.get(job_id)
-        if job and job.run and job.run.attempt == attempt:
+    for run, mib in view.held.get(key, {}).items():
+        if job := current_job(run, view.jobs):
             mib = max(mib, min(need_mib(job, gpu, rules), gpu.capacity_mib))
         needs.append(mib)
     return needs

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from scheduler.core.adopt import stoppable
 from scheduler.core.memory import all_gpus
 from scheduler.core.model import Gpu, GpuKey, JobId, Run, RunPhase, Time, View
+from scheduler.core.runs import may_stop
 from simulator.lives.checkers import Checker
 from simulator.lives.world import Witness, World
 
@@ -69,7 +69,7 @@ class Shares(Checker):
         self.require(not (danger and guilty), key, "in danger by", guilty)
         staying = [holder for holder in living if holder.run.phase is not RunPhase.STOPPING]
         tight = sum(holder.claimed_mib for holder in staying) > gpu.capacity_mib
-        asked = [holder for holder in staying if holder.over and _can_be_asked(holder.run)]
+        asked = [holder for holder in staying if holder.over and may_stop(holder.run)]
         self.require(not (tight and len(staying) > 1 and asked), key, "too full by", asked)
 
 
@@ -125,10 +125,6 @@ def _cause(job_id: JobId, holders: Mapping[JobId, GpuUser], gpu: Gpu, kill: bool
     claimed = own.claimed_mib + sum(holder.claimed_mib for holder in others)
     most = gpu.memory_mib - gpu.reserved_mib if kill else gpu.capacity_mib
     return bool(others) and claimed > most
-
-
-def _can_be_asked(run: Run) -> bool:
-    return run.phase is RunPhase.RUNNING and run.heard_at is not None and stoppable(run)
 
 
 def _dies(run: Run, at: Time) -> bool:

@@ -18,8 +18,8 @@ from scheduler.core.model import (
     PodState,
     Profile,
     Reported,
-    Run,
 )
+from scheduler.core.runs import must_stop
 from simulator.lives.workload import ClientKind, TrueJob
 
 if TYPE_CHECKING:
@@ -29,12 +29,6 @@ EXIT_TERMINATED = 143
 EXIT_ABORTED = 134
 REPORT_AGAIN_SECONDS = 10.0
 ABSURD = (0.0, -1.0, float("inf"), 1e12)  # seconds of an epoch; no API lets a NaN through
-
-
-def told_to_stop(run: Run, epoch: int) -> bool:
-    """What the API answers a rank of this run, from the last committed view."""
-    stop_at = run.stop_at_epoch
-    return stop_at is not None and epoch >= stop_at and epoch < run.max_epochs - 1
 
 
 def pending(launch: Launch) -> list[Pod]:
@@ -180,7 +174,7 @@ class Training:
         if job.run is None or job.run.attempt != self.launch.attempt:
             self._go(rank, epoch, True)  # this attempt is over
             return
-        stop = told_to_stop(job.run, epoch)
+        stop = must_stop(job.run, epoch)
         for witness in self.world.witnesses:
             witness.answered(self.key, epoch, stop)
         self._go(rank, epoch, stop)

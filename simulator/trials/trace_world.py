@@ -37,7 +37,8 @@ from scheduler.core.model import (
     Time,
     View,
 )
-from simulator.lives.training import pending, told_to_stop
+from scheduler.core.runs import current_run, must_stop
+from simulator.lives.training import pending
 from simulator.traces.behaviour import TraceJob, Truth
 from simulator.trials.outcome import Tally
 
@@ -233,7 +234,7 @@ class TraceWorld:
             return
         self._mail.append(EpochStarted(*run.key, run.epoch))
         believed = self._believed(run)
-        if believed is None or told_to_stop(believed, run.epoch):
+        if believed is None or must_stop(believed, run.epoch):
             self._mail.append(Finished(*run.key, preempted=True))
             self._exit(run, EXIT_STOPPED)
             return
@@ -271,15 +272,12 @@ class TraceWorld:
         self._retime_those_beside(run)
 
     def _profile(self, run: TraceRun) -> Profile:
-        """As the library reports it, with the placement that scheduler/api/trainings.py adds."""
-        spec, believed, held = run.launch.spec, self._believed(run), self.read().held
-        holders = {other for key in run.gpus for other, _ in held.get(key, ())}
+        """As the library reports it."""
+        spec = run.launch.spec
         seconds = self._time - run.entered_at
         return Profile(
             *run.key,
             run.epoch,
-            placement=believed.placement if believed else "",
-            beside=tuple(sorted(holders - {run.launch.job_id})),
             step_seconds=seconds / math.ceil(spec.training_set_size / spec.batch_size),
             epoch_seconds=seconds,
             samples_per_second=spec.training_set_size / seconds,
@@ -290,8 +288,7 @@ class TraceWorld:
 
     def _believed(self, run: TraceRun) -> Run | None:
         """What the scheduler has committed of this run; None: to its mind it is over."""
-        job = self.read().jobs.get(run.launch.job_id)
-        return job.run if job and job.run and job.run.attempt == run.launch.attempt else None
+        return current_run(run.key, self.read().jobs)
 
     # -- how fast ---------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.core.adopt import adopt, resized, stoppable
+from scheduler.core.adopt import adopt, resized
 from scheduler.core.invariants import check
 from scheduler.core.learning import kind_of
 from scheduler.core.model import (
@@ -24,6 +24,7 @@ from scheduler.core.model import (
     Share,
     View,
 )
+from scheduler.core.runs import has_epoch_to_stop_at
 from tests.builders import CAPACITY, NOW, RULES, job, node, on, pod, share, view
 
 A, B = JobId("a"), JobId("b")
@@ -204,7 +205,7 @@ def test_the_last_epoch_is_never_interrupted(
         epochs_before=epochs_before,
     )
     assert before.run
-    assert stoppable(before.run) is may
+    assert has_epoch_to_stop_at(before.run) is may
     assert (run_of(adopted(view(before), {})).phase is RunPhase.STOPPING) is may
 
 

@@ -45,6 +45,7 @@ def sharing(name: str, file: str, old: str, new: str, *seeds: int) -> Mutant:
 
 LIFECYCLE = "scheduler/core/evolve.py"
 ADOPT = "scheduler/core/adopt.py"
+RUNS = "scheduler/core/runs.py"
 DRAFT = "scheduler/core/draft.py"
 RECONCILE = "scheduler/core/reconcile.py"
 LOOP = "scheduler/core/loop.py"
@@ -169,7 +170,7 @@ MUTANTS = (
     mutant(
         "the ledger counts a run and its pods",
         DRAFT,
-        "if job is None or job.run is None or job.run.attempt != key[1]:",
+        "if current_run(key, self.jobs) is None:",
         "if True:",
     ),
     # --- plans ---
@@ -255,7 +256,7 @@ MUTANTS = (
     mutant(
         "who was beside is not noted",
         LIFECYCLE,
-        "beside = tuple(sorted(other for other in others if _trains(draft.jobs.get(other))))",
+        "beside = neighbours(profile.job_id, run, draft.held, draft.jobs)",
         "beside = ()",
     ),
     mutant(
@@ -288,7 +289,7 @@ MUTANTS = (
     sharing(
         "a held job is planned for",
         SHARING,
-        "if job.held and (job.run is None or may_stop(job)):",
+        "if job.held and (job.run is None or may_stop(job.run)):",
         "if False:",
     ),
     # --- gpu_sharing: what is moved, and where to ---
@@ -297,7 +298,7 @@ MUTANTS = (
         (
             (ADOPT, "moved_in_vain = wished is not None and job", "moved_in_vain = False and job"),
             (
-                PLACING,
+                RUNS,
                 "job.epochs_done > job.run.epochs_before",
                 "job.epochs_done >= job.run.epochs_before",
             ),

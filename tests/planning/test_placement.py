@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from scheduler.core.adopt import adopt
 from scheduler.core.memory import usable_gpus
 from scheduler.core.model import Gpu, Job, JobId, Node, Plan, PodState, RunPhase, View
-from scheduler.planning.placement import Placed, Unit, may_move, may_stop, place_units
+from scheduler.core.runs import may_move, may_stop
+from scheduler.planning.placement import Placed, Unit, place_units
 from tests.builders import CAPACITY, NOW, RULES, job, node, on, pod, share, view
 
 TYPE = "pretended"
@@ -355,7 +356,7 @@ def test_whatever_is_wished_no_card_is_given_twice_and_adopt_agrees(
         run = after.jobs[one.id].run
         if one.waiting:
             assert (run is not None) == (one.id in made.placements)
-        elif may_stop(one) and one.id not in made.placements:
+        elif may_stop(one.run) and one.id not in made.placements:
             assert run is not None
             assert run.phase is RunPhase.STOPPING
         elif one.run and not may_move(one):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scheduler.core.adopt import adopt
 from scheduler.core.invariants import check
 from scheduler.core.model import Outcome, Rules, Run, RunPhase, View
-from scheduler.planning.placement import may_stop
+from scheduler.core.runs import may_stop
 from scheduler.planning.policies import POLICIES
 from simulator.generate import generated
 from simulator.trials.trial import Trial
@@ -35,7 +35,7 @@ def test_a_plan_is_one_that_can_be_adopted_as_it_is(view: View, name: str) -> No
         if before.waiting:
             assert (before.id in plan.placements) == (after.run is not None)
             assert (before.id in plan.placements) != (before.id in plan.why)
-        elif before.run and not may_stop(before):
+        elif before.run and not may_stop(before.run):
             assert after.run == before.run
 
 

@@ -13,7 +13,7 @@ from sqlite_utils import Database, Migrations
 from scheduler.core.errors import ConfigError, InvariantError, Unavailable
 from scheduler.core.model import Job, JobId, JobSpec, View
 from scheduler.core.ports import Step
-from scheduler.store import database
+from scheduler.store import database, rows
 from scheduler.store.migrations import migrations
 from scheduler.store.writer import SqliteStore
 
@@ -235,3 +235,29 @@ def test_a_file_of_the_first_version_is_read_with_its_running_job(path: Path) ->
     assert job.run
     assert (job.run.max_epochs, job.measured, job.gpu_util) == (7, (), 0.0)
     assert (job.peaks, job.profiles_ignored) == ((), 0)
+
+
+def test_profiles_of_before_say_that_they_count_all_holders(path: Path) -> None:
+    """Until then `beside` named whoever held memory on the GPUs, and now those that train there."""
+    with closing(sqlite3.connect(path)) as db:
+        first = Database(db, execute_plugins=False)
+        migrations.apply(first, stop_before="profiles_say_whom_they_count")
+        numbers = ("attempt", "epoch", "rank", "memory_mib")
+        seconds = ("step_seconds", "epoch_seconds", "samples_per_second", "gpu_util", "at")
+        db.execute("pragma foreign_keys = off")
+        first.table("profiles").insert(
+            {
+                **dict.fromkeys(numbers, 1),
+                **dict.fromkeys(seconds, 1.0),
+                "job_id": "job-1",
+                "placement": "t4x1",
+                "beside": '["job-2"]',
+            }
+        )
+        db.commit()
+    load(path)
+    with closing(sqlite3.connect(path)) as db:
+        columns = ", ".join(rows.PROFILE)
+        (row,) = db.execute(f"select {columns} from profiles").fetchall()
+        assert rows.profile(row).beside == (JobId("job-2"),)
+        assert db.execute("select beside_counts from profiles").fetchall() == [("holders",)]

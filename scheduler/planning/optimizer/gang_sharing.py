@@ -13,10 +13,10 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from scheduler.core.model import Job
+from scheduler.core.runs import gpu_keys, is_running, may_stop
 from scheduler.planning.optimizer.groups import Neighbours
 from scheduler.planning.optimizer.offer import Offer
 from scheduler.planning.optimizer.prices import Floats, Ints
-from scheduler.planning.placement import gpu_keys, is_running, may_stop
 
 BLOCK = 64  # hosts that are matched at once
 
@@ -30,7 +30,7 @@ def guests(jobs: Sequence[Job]) -> list[int]:
     gangs = [
         (row, job) for row, job in enumerate(jobs) if is_running(job) and len(gpu_keys(job)) > 1
     ]
-    for row, job in sorted(gangs, key=lambda numbered: may_stop(numbered[1])):
+    for row, job in sorted(gangs, key=lambda numbered: may_stop(numbered[1].run)):
         host = on.setdefault(frozenset(gpu_keys(job)), row)
         if host != row:
             found.append(row)

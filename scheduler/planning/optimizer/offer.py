@@ -20,13 +20,13 @@ import numpy.typing as npt
 
 from scheduler.core.memory import takes_whole_gpu
 from scheduler.core.model import Gpu, GpuKey, Job, JobFamily, Rules
+from scheduler.core.runs import gpu_keys, is_running, may_move, may_stop
 from scheduler.estimates.interference import Interference
 from scheduler.estimates.measurements import Memo
 from scheduler.estimates.speed import Config, Speeds
 from scheduler.planning.optimizer.inventory import Stock, configs
 from scheduler.planning.optimizer.pairing import Neighbours
 from scheduler.planning.optimizer.prices import Floats, Ints, Menu
-from scheduler.planning.placement import gpu_keys, is_running, may_move, may_stop
 
 Bools = npt.NDArray[np.bool_]
 
@@ -277,7 +277,9 @@ def _bonus(jobs: Sequence[Job], stays: Bools, now: Ints, weight: Floats) -> Floa
     for row in np.lexsort((-weight, now < 0)).tolist():
         entitled.setdefault(jobs[row].spec.user, row)
     each = np.where(stays, STAYS, 0.0)
-    each[[row for row in np.flatnonzero(stays).tolist() if not may_stop(jobs[row])]] = STAYS_BOUND
+    each[[row for row in np.flatnonzero(stays).tolist() if not may_stop(jobs[row].run)]] = (
+        STAYS_BOUND
+    )
     each[list(entitled.values())] += ENTITLED
     return each * np.maximum(1, [job.spec.gpus_min for job in jobs])
 

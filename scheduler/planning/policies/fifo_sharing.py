@@ -24,7 +24,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from scheduler.core.adopt import lingers, stoppable
 from scheduler.core.memory import (
     best_fit,
     by_type,
@@ -49,6 +48,7 @@ from scheduler.core.model import (
     View,
 )
 from scheduler.core.ports import Policy
+from scheduler.core.runs import awaits_old_pods, current_job, may_stop
 from scheduler.planning.reasons import by_image, nowhere
 
 _Key = TypeVar("_Key", JobId, RunKey)
@@ -179,7 +179,7 @@ class _FifoPlanner:
         if job.eligible_at > self.now:
             seconds = round(job.eligible_at - self.now)
             return Reason("backoff", f"tries again in {seconds} s, after: {job.reason}")
-        if lingers(job, self.view.pods):
+        if awaits_old_pods(job, self.view.pods):
             return Reason("stopping", "waits for the rest of its last run to be gone")
         if reason := nowhere(job, self.view):
             return reason
@@ -306,8 +306,7 @@ class _FifoPlanner:
 
     def _runner(self, run: RunKey) -> Job | None:
         """The job whose run this is. None: it is over, and its pods are about to go."""
-        job = self.view.jobs.get(run[0])
-        return job if job and job.run and job.run.attempt == run[1] else None
+        return current_job(run, self.view.jobs)
 
     def _leaving(self, job: Job) -> bool:
         return job.id not in self.placements
@@ -322,14 +321,7 @@ class _FifoPlanner:
         )
 
     def _can_leave(self, job: Job) -> bool:
-        run = job.run
-        return bool(
-            run
-            and run.phase is RunPhase.RUNNING
-            and run.heard_at is not None
-            and job.id in self.placements
-            and stoppable(run)
-        )
+        return job.id in self.placements and may_stop(job.run)
 
 
 def _together(parts: Iterable[tuple[_Key, ...]]) -> tuple[_Key, ...]:

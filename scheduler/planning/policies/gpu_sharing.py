@@ -20,7 +20,6 @@ from functools import cached_property
 
 import numpy as np
 
-from scheduler.core.adopt import lingers
 from scheduler.core.learning import worth_now
 from scheduler.core.memory import usable_gpus
 from scheduler.core.model import (
@@ -33,6 +32,7 @@ from scheduler.core.model import (
     View,
 )
 from scheduler.core.ports import Policy
+from scheduler.core.runs import awaits_old_pods, gpu_keys, is_running, may_move, may_stop
 from scheduler.estimates.measurements import Memo
 from scheduler.planning.leftovers import left_over
 from scheduler.planning.optimizer.gang_sharing import guests, joined
@@ -41,15 +41,7 @@ from scheduler.planning.optimizer.inventory import stocks
 from scheduler.planning.optimizer.offer import LearnedSpeeds, Offer, offered
 from scheduler.planning.optimizer.pairing import Allotment, Limits, shared
 from scheduler.planning.optimizer.prices import Menu
-from scheduler.planning.placement import (
-    Placed,
-    Unit,
-    gpu_keys,
-    is_running,
-    may_move,
-    may_stop,
-    place_units,
-)
+from scheduler.planning.placement import Placed, Unit, place_units
 from scheduler.planning.reasons import explained, nowhere
 
 PATIENCE = 28  # times `ageing_seconds`, a week: waiting so long is worth a class
@@ -113,7 +105,7 @@ class _SharingPlanner:
         not_seen = {job.id for job in unseen}
         classes = self._classes([j for j in jobs if j.spec.gpus_max and j.id not in not_seen])
         for number, members in enumerate(classes):
-            later = [job for jobs in classes[number + 1 :] for job in jobs if not may_stop(job)]
+            later = [job for jobs in classes[number + 1 :] for job in jobs if not may_stop(job.run)]
             later += [job for job in unseen if not self._gives_way(job, members[0])]
             units += self._chosen(members, taken, self._kept(members, later, units))
         done, leaving = self._placed(units, unseen)
@@ -132,14 +124,14 @@ class _SharingPlanner:
     def _takes_part(self, job: Job) -> bool:
         if job.outcome or job.cancelled:
             return False
-        if job.held and (job.run is None or may_stop(job)):
+        if job.held and (job.run is None or may_stop(job.run)):
             self.why[job.id] = Reason("held", "by request" if job.run else "until it is released")
             return False
         if job.run is None and job.eligible_at > self.now:
             seconds = round(job.eligible_at - self.now)
             self.why[job.id] = Reason("backoff", f"tries again in {seconds} s, after: {job.reason}")
             return False
-        if lingers(job, self.view.pods):
+        if awaits_old_pods(job, self.view.pods):
             self.why[job.id] = Reason("stopping", "waits for the rest of its last run to be gone")
             return False
         if job.run is None and (reason := nowhere(job, self.view)):
@@ -156,7 +148,7 @@ class _SharingPlanner:
     def _gives_way(self, job: Job, other: Job) -> bool:
         """Whether it can be asked to leave the cards of its own that are there, for another one of
         a higher class. On a node out of reach it would not hear of it."""
-        if self._class(job) >= self._class(other) or not may_stop(job):
+        if self._class(job) >= self._class(other) or not may_stop(job.run):
             return False
         return all(node in self.reached for node, _ in gpu_keys(job))
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from scheduler.core.model import Job, JobId, Plan, Rules, Time, View
 from scheduler.core.ports import Policy
-from scheduler.planning.placement import is_running
+from scheduler.core.runs import is_running
 from scheduler.planning.policies.whole_gpus import Round
 
 THRESHOLD_GPU_SECONDS = 18_000.0

@@ -32,8 +32,9 @@ from scheduler.core.learning import kind_of
 from scheduler.core.memory import fewest_nodes, takes_mib, takes_whole_gpu
 from scheduler.core.model import Gpu, Job, JobId, Plan, Rules, Time, View
 from scheduler.core.ports import Policy
+from scheduler.core.runs import gpu_keys, is_running
 from scheduler.estimates.speed import Config, estimate
-from scheduler.planning.placement import Unit, gpu_keys, is_running
+from scheduler.planning.placement import Unit
 from scheduler.planning.policies.whole_gpus import Round
 
 MEDIUM_UTIL, JUMBO_UTIL = 0.25, 0.59

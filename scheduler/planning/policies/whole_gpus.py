@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from scheduler.core.adopt import lingers
 from scheduler.core.images import has
 from scheduler.core.memory import node_sizes, over_nodes, usable_gpus
 from scheduler.core.model import Gpu, GpuKey, Job, JobId, Plan, Reason, Rules, Time, View
+from scheduler.core.runs import awaits_old_pods, is_running, may_stop
 from scheduler.planning.leftovers import left_over
-from scheduler.planning.placement import Placed, Unit, is_running, may_stop, place_units
+from scheduler.planning.placement import Placed, Unit, place_units
 from scheduler.planning.reasons import by_image, explained, listed, nowhere
 
 _Make = tuple[int, str, frozenset[str] | None]
@@ -32,7 +32,7 @@ def not_now(job: Job, view: View, now: Time) -> Reason | None:
     if job.run is None and job.eligible_at > now:
         seconds = round(job.eligible_at - now)
         return Reason("backoff", f"tries again in {seconds} s, after: {job.reason}")
-    if lingers(job, view.pods):
+    if awaits_old_pods(job, view.pods):
         return Reason("stopping", "waits for the rest of its last run to be gone")
     return nowhere(job, view) if job.run is None else None
 
@@ -65,7 +65,7 @@ class Round:
             if job.outcome or job.cancelled:
                 continue
             reason = not_now(job, self.view, self.now)
-            if is_running(job) and not (may_stop(job) and (reason or self.preempts)):
+            if is_running(job) and not (may_stop(job.run) and (reason or self.preempts)):
                 self._keep(job, kept)
             elif reason:
                 self.why[job.id] = reason
