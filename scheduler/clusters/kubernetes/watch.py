@@ -10,15 +10,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
 
 import msgspec
 import structlog
 
 from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
+from scheduler.clusters.kubernetes.listing import Lister
 from scheduler.clusters.kubernetes.pods import KubeObject, Meta
 
-PAGE = 500
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.2, 5.0  # after a failure; doubles
 TOLD_AFTER = 2  # failures in a row: one alone is the ordinary end of a watch
 SILENT_SECONDS = 5.0  # beyond the end of a watch, before we believe that it hangs
@@ -32,16 +32,6 @@ class Thing(Protocol):
 
 
 T = TypeVar("T", bound=Thing)
-
-
-class _ListMeta(msgspec.Struct, rename="camel"):
-    resource_version: str = "0"
-    continue_: str = msgspec.field(default="", name="continue")
-
-
-class _List(msgspec.Struct, Generic[T]):
-    metadata: _ListMeta
-    items: list[T]
 
 
 class _Head(msgspec.Struct):
@@ -72,8 +62,7 @@ class Mirror(Generic[T]):
         self._server, self._path, self._kind, self._changed = server, path, kind, changed
         self._query = {"labelSelector": selector} if selector else {}
         self._watch_seconds = max(1, int(list_every_seconds - SILENT_SECONDS))
-        pages: Any = _List  # which mypy cannot make a list of a kind that is known later
-        self._list_of = msgspec.json.Decoder(pages[kind])
+        self._lister = Lister(server, path, kind)
         self._one_of = msgspec.json.Decoder(kind)
         self._lock = threading.Lock()
         self._things: dict[str, T] = {}  # by name
@@ -144,18 +133,10 @@ class Mirror(Generic[T]):
 
     def _list(self, cached: bool) -> None:
         """From the server's memory, if that is as new as what we know; else from its disk."""
-        query = {**self._query, "limit": str(PAGE)}
         memory = {"resourceVersion": str(self._newest), "resourceVersionMatch": "NotOlderThan"}
-        page = self._page({**query, **memory} if cached else query)
-        found = {thing.metadata.name: thing for thing in page.items}
-        while page.metadata.continue_:
-            page = self._page({**query, "continue": page.metadata.continue_})
-            found.update((thing.metadata.name, thing) for thing in page.items)
-        self._replace(found, int(page.metadata.resource_version))
-
-    def _page(self, query: dict[str, str]) -> _List[T]:
-        page: _List[T] = self._list_of.decode(self._server.call("GET", self._path, query))
-        return page
+        there = self._lister.read(self._query, memory if cached else None)
+        found = {thing.metadata.name: thing for thing in there.items}
+        self._replace(found, int(there.metadata.resource_version))
 
     def _replace(self, found: dict[str, T], version: int) -> None:
         with self._lock:

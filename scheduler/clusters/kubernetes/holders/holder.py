@@ -11,6 +11,7 @@ from typing import Annotated
 import msgspec
 
 from scheduler.clusters.kubernetes import pods
+from scheduler.clusters.kubernetes.gpu_requests import RequestingPod, requested_gpus
 from scheduler.clusters.kubernetes.manifests import Manifest
 from scheduler.clusters.kubernetes.pods import KubeNode, KubePod, Struct
 from scheduler.core.errors import Rejected
@@ -141,41 +142,11 @@ def _state(kube: KubePod) -> PodState:
     return PodState.RUNNING if kube.status.phase == "Running" else PodState.PENDING
 
 
-class _Limits(msgspec.Struct, rename="camel", frozen=True):
-    limits: dict[str, str] = {}
-
-
-class _Container(msgspec.Struct, rename="camel", frozen=True):
-    resources: _Limits = _Limits()
-
-
-class _Asks(msgspec.Struct, rename="camel", frozen=True):
-    node_name: str = ""
-    containers: list[_Container] = []
-    init_containers: list[_Container] = []
-
-
-class Asking(Struct, frozen=True):
-    """A pod of anybody's, and what it asks for."""
-
-    metadata: pods.Meta
-    spec: _Asks = _Asks()
-    status: pods.PodStatus = pods.PodStatus()
-
-
-def foreign(pod: Asking) -> int:
-    """How many cards of its node it was given, besides our holders."""
+def foreign(pod: RequestingPod) -> int:
+    """How many GPUs of its node the pod has, if it is none of our holders."""
     labels = pod.metadata.labels
     ours = labels.get(ROLE) == "holder" and labels.get(pods.MANAGED_BY) == pods.OURS
-    if ours or pod.status.phase in ("Succeeded", "Failed"):
-        return 0
-    first = max((_cards(each) for each in pod.spec.init_containers), default=0)
-    return max(first, sum(map(_cards, pod.spec.containers)))
-
-
-def _cards(container: _Container) -> int:
-    count = container.resources.limits.get(pods.GPU_RESOURCE, "0")
-    return int(count) if count.isdecimal() else 0
+    return 0 if ours else requested_gpus(pod)
 
 
 # --- how it is made -----------------------------------------------------------------------------

@@ -10,37 +10,25 @@ import structlog
 
 from scheduler.clusters.kubernetes import pods
 from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
+from scheduler.clusters.kubernetes.gpu_requests import RequestingPod
 from scheduler.clusters.kubernetes.holders import holder as holding
 from scheduler.clusters.kubernetes.holders.holder import (
     MIXED,
-    Asking,
     HeldNodeSpec,
     Hold,
     Holder,
     HolderTemplate,
 )
+from scheduler.clusters.kubernetes.listing import Lister
 from scheduler.clusters.kubernetes.pods import KubeNode, KubePod, Meta
 from scheduler.clusters.kubernetes.requests import Runs
 from scheduler.clusters.kubernetes.watch import Mirror
 from scheduler.core.errors import Rejected
 
+OF_JOBS = {"labelSelector": pods.SELECTOR}
 RUNNING = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
-PAGE = 500
 
 log = structlog.get_logger("scheduler.holders")
-
-
-class _Pods(msgspec.Struct):
-    items: list[KubePod]
-
-
-class _ListMeta(msgspec.Struct):
-    continue_: str = msgspec.field(default="", name="continue")
-
-
-class _Asking(msgspec.Struct):
-    metadata: _ListMeta
-    items: list[Asking]
 
 
 class HolderRequests:
@@ -130,8 +118,7 @@ class HolderRequests:
         found: dict[str, set[str]] = {}
         for namespace in self._namespaces:
             path = f"/api/v1/namespaces/{namespace}/pods"
-            answer = self._server.call("GET", path, {"labelSelector": pods.SELECTOR})
-            for kube in msgspec.json.decode(answer, type=_Pods).items:
+            for kube in Lister(self._server, path, KubePod).read(OF_JOBS).items:
                 whose = None if pods.is_over(kube) else pods.claim(kube.metadata)
                 for share in whose.shares if whose else ():
                     found.setdefault(share.node, set()).add(share.gpu)
@@ -146,16 +133,10 @@ class HolderRequests:
     def count(self, sites: Mapping[str, HeldNodeSpec]) -> bool:
         """What pods of others have of mixed nodes. True: there is news."""
         at, before, counted = time.monotonic(), self._foreign, dict.fromkeys(_mixed(sites), 0)
-        query = {"fieldSelector": RUNNING, "limit": str(PAGE), "resourceVersion": "0"}
-        while query:
-            page = msgspec.json.decode(
-                self._server.call("GET", "/api/v1/pods", query), type=_Asking
-            )
-            for pod in page.items:
-                if pod.spec.node_name in counted:
-                    counted[pod.spec.node_name] += holding.foreign(pod)
-            rest = page.metadata.continue_
-            query = {"fieldSelector": RUNNING, "limit": str(PAGE), "continue": rest} if rest else {}
+        everybodys = Lister(self._server, "/api/v1/pods", RequestingPod)
+        for pod in everybodys.read({"fieldSelector": RUNNING}, {"resourceVersion": "0"}).items:
+            if pod.spec.node_name in counted:
+                counted[pod.spec.node_name] += holding.foreign(pod)
         self._foreign, self._counted_at = counted, at
         return counted != before
 

@@ -12,6 +12,7 @@ from scheduler.clusters.kubernetes import pods
 from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
 from scheduler.clusters.kubernetes.inspection.canary import CANARY
 from scheduler.clusters.kubernetes.inspection.found import Refusal
+from scheduler.clusters.kubernetes.listing import Lister
 from scheduler.clusters.kubernetes.manifests import Manifest
 from scheduler.clusters.kubernetes.pods import KubePod
 from scheduler.clusters.kubernetes.requests import Runs
@@ -20,10 +21,6 @@ LOOK_EVERY_SECONDS = 0.5
 LEAVE_SECONDS = 60.0
 TRIES = 5  # of who was interrupted, and is waited for
 ENDED = "status.phase!=Pending,status.phase!=Running"
-
-
-class _Pods(pods.Struct, frozen=True):
-    items: list[KubePod]
 
 
 class Canaries:
@@ -84,8 +81,7 @@ class Canaries:
                 yield node, msgspec.json.decode(answer, type=KubePod)
 
     def _seen(self) -> list[KubePod]:
-        answer = self._server.call("GET", self._path, self._selector)
-        return msgspec.json.decode(answer, type=_Pods).items
+        return Lister(self._server, self._path, KubePod).read(self._selector).items
 
     def _explained(self, one: KubePod | Refusal) -> KubePod | Refusal:
         if isinstance(one, Refusal) or pods.is_over(one):

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
+from scheduler.clusters.kubernetes.gpu_requests import RequestingPod, requested_gpus
 from scheduler.clusters.kubernetes.inspection.canary import canary, known
 from scheduler.clusters.kubernetes.inspection.found import (
     FoundNode,
@@ -23,26 +24,17 @@ from scheduler.clusters.kubernetes.inspection.found import (
     Survey,
     Version,
 )
+from scheduler.clusters.kubernetes.listing import Lister
 from scheduler.clusters.kubernetes.manifests import PodTemplate
 from scheduler.clusters.kubernetes.permissions import Rule
-from scheduler.clusters.kubernetes.pods import GPU_RESOURCE, MANAGED_BY, OURS, Meta, Struct
+from scheduler.clusters.kubernetes.pods import MANAGED_BY, OURS, Meta, Struct
 from scheduler.core.errors import Impossible
 from scheduler.core.model import Time
 
-PAGE = 500
 AUTHORIZATION = "/apis/authorization.k8s.io/v1"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 T = TypeVar("T")
-
-
-class _Page(Struct, frozen=True):
-    continue_: str = msgspec.field(default="", name="continue")
-
-
-class _List(Struct, Generic[T], frozen=True):
-    items: list[T]
-    metadata: _Page = _Page()
 
 
 class _LeaseSpec(Struct, frozen=True):
@@ -72,24 +64,6 @@ class _Self(Struct, frozen=True):
 
 class _SelfReview(Struct, frozen=True):
     status: _Self
-
-
-class _Resources(Struct, frozen=True):
-    limits: Mapping[str, str] = {}
-
-
-class _Container(Struct, frozen=True):
-    resources: _Resources = _Resources()
-
-
-class _Asks(Struct, frozen=True):
-    node_name: str = ""
-    containers: tuple[_Container, ...] = ()
-
-
-class _Pod(Struct, frozen=True):
-    metadata: Meta
-    spec: _Asks = _Asks()
 
 
 class Surveyor:
@@ -212,18 +186,14 @@ class Surveyor:
 
     def _foreign(self) -> Mapping[str, int] | Refusal:
         alive = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!="}
-        found = self._list("/api/v1/pods", _Pod, alive)
+        found = self._list("/api/v1/pods", RequestingPod, alive)
         if isinstance(found, Refusal):
             return found
-        cards: dict[str, int] = {}
+        gpus: dict[str, int] = {}
         for pod in found:
             if pod.metadata.labels.get(MANAGED_BY) != OURS:
-                asked = (
-                    each.resources.limits.get(GPU_RESOURCE, "0") for each in pod.spec.containers
-                )
-                count = sum(int(text) for text in asked if text.isdecimal())
-                cards[pod.spec.node_name] = cards.get(pod.spec.node_name, 0) + count
-        return cards
+                gpus[pod.spec.node_name] = gpus.get(pod.spec.node_name, 0) + requested_gpus(pod)
+        return gpus
 
     def _read(self, path: str, kind: type[T]) -> T | Refusal:
         try:
@@ -236,16 +206,8 @@ class Surveyor:
     def _list(
         self, path: str, kind: type[T], selector: Mapping[str, str] | None = None
     ) -> list[T] | Refusal:
-        pages: Any = _List  # which mypy cannot make a list of a kind that is known later
-        found: list[T] = []
-        query = {"limit": str(PAGE), **(selector or {})}
         try:
-            while True:
-                page = msgspec.json.decode(self._server.call("GET", path, query), type=pages[kind])
-                found += page.items
-                if not page.metadata.continue_:
-                    return found
-                query["continue"] = page.metadata.continue_
+            return Lister(self._server, path, kind).read(selector).items
         except ApiError as error:
             return _refusal(error)
         except msgspec.MsgspecError as error:

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from scheduler.clusters.kubernetes import pods
+from scheduler.clusters.kubernetes.gpu_requests import RequestingPod
 from scheduler.clusters.kubernetes.holders import holder as holding
 from scheduler.clusters.kubernetes.holders.holder import (
     MIXED,
     OWNED,
-    Asking,
     HeldNodeSpec,
     Hold,
     Holder,
@@ -381,7 +381,7 @@ def test_a_label_says_how_a_node_is_shared_and_else_the_settings() -> None:
 
 def asking(
     *limits: int, first: int = 0, phase: str = "Running", labels: dict[str, str] | None = None
-) -> Asking:
+) -> RequestingPod:
     containers = [{"resources": {"limits": {pods.GPU_RESOURCE: str(n)}}} for n in limits]
     told = {
         "metadata": {"name": "p", "labels": labels or {}},
@@ -391,7 +391,7 @@ def asking(
         },
         "status": {"phase": phase},
     }
-    return msgspec.convert(told, Asking)
+    return msgspec.convert(told, RequestingPod)
 
 
 def test_what_pods_of_others_were_given_is_counted() -> None:
