@@ -76,7 +76,7 @@ class Capacity(Checker):
         self.capacity = {(n.name, g.uuid): g.capacity_mib for n in world.nodes for g in n.gpus}
         self.promised: dict[RunKey, dict[GpuKey, int]] = {}  # of each run: the last that it was
 
-    def launched(self, launch: Launch) -> None:
+    def on_launch(self, launch: Launch) -> None:
         keys = [share.key for share in launch.shares]
         self.require(len(set(keys)) == len(keys), launch, "has a GPU twice")
         spec = launch.spec
@@ -158,7 +158,7 @@ class Attempts(Checker):
         super().__init__(world)
         self.removed_runs: set[RunKey] = set()
 
-    def launched(self, launch: Launch) -> None:
+    def on_launch(self, launch: Launch) -> None:
         job, key = self.world.stored.get(launch.job_id), (launch.job_id, launch.attempt)
         run = job.run if job else None
         recorded = run and (run.attempt, run.shares) == (launch.attempt, launch.shares)
@@ -185,7 +185,7 @@ class EpochProgress(Checker):
         super().__init__(world)
         self.stopped_at: dict[JobId, int] = {}
 
-    def launched(self, launch: Launch) -> None:
+    def on_launch(self, launch: Launch) -> None:
         run = self.world.stored[launch.job_id].run
         resumes = run is not None and launch.epochs_done == run.epochs_before
         self.require(resumes, launch, "after", launch.epochs_done, "epochs, but", run)
@@ -286,7 +286,7 @@ class Durability(Checker):
 class Wishes(Checker):
     """Nobody's word is ignored: what is held or cancelled is not started."""
 
-    def launched(self, launch: Launch) -> None:
+    def on_launch(self, launch: Launch) -> None:
         job = self.world.stored[launch.job_id]
         self.require(not job.cancelled, launch, "although cancelled")
 

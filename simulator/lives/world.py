@@ -47,7 +47,7 @@ EVICTED_AFTER_SECONDS = 120.0  # a node unreachable for longer ends its pods whe
 class Witness:
     """Sees all that passes between scheduler and world, and objects by raising."""
 
-    def launched(self, launch: Launch) -> None:
+    def on_launch(self, launch: Launch) -> None:
         """Before it is done. It may be a repetition."""
 
     def removed(self, remove: Remove) -> None:
@@ -283,7 +283,7 @@ class World:
 
     def _launch(self, launch: Launch) -> None:
         for witness in self.witnesses:
-            witness.launched(launch)
+            witness.on_launch(launch)
         key = (launch.job_id, launch.attempt)
         if key in self.refused or key in self.runs or self.chance(self.faults.launch_ignored):
             return
