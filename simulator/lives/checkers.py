@@ -168,7 +168,7 @@ class Attempts(Checker):
             same = other.launch.job_id == launch.job_id and other.key != key
             self.require(not (same and other.alive), launch, "while attempt", other.key, "lives")
 
-    def removed(self, remove: Remove) -> None:
+    def on_remove(self, remove: Remove) -> None:
         self.removed_runs.add((remove.job_id, remove.attempt))
 
     def on_step(self, before: View, after: View) -> None:
@@ -307,7 +307,7 @@ class Notice(Checker):
     def restarted(self, loaded: View) -> None:
         self.restarted_at = self.world.now()
 
-    def removed(self, remove: Remove) -> None:
+    def on_remove(self, remove: Remove) -> None:
         run = self.world.runs.get((remove.job_id, remove.attempt))
         job = self.world.stored.get(remove.job_id)
         believed = job.run if job else None

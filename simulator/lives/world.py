@@ -50,7 +50,7 @@ class Witness:
     def on_launch(self, launch: Launch) -> None:
         """Before it is done. It may be a repetition."""
 
-    def removed(self, remove: Remove) -> None:
+    def on_remove(self, remove: Remove) -> None:
         """Before it is done. There may be nothing to remove."""
 
     def answered(self, key: RunKey, epoch: int, stop: bool) -> None:
@@ -275,7 +275,7 @@ class World:
                 self._launch(action)
             case Remove(job_id, attempt):
                 for witness in self.witnesses:
-                    witness.removed(action)
+                    witness.on_remove(action)
                 self.refused.pop((job_id, attempt), None)
                 if run := self.runs.get((job_id, attempt)):
                     run.remove()
