@@ -190,7 +190,7 @@ class EpochProgress(Checker):
         resumes = run is not None and launch.epochs_done == run.epochs_before
         self.require(resumes, launch, "after", launch.epochs_done, "epochs, but", run)
 
-    def answered(self, key: RunKey, epoch: int, stop: bool) -> None:
+    def on_answer(self, key: RunKey, epoch: int, stop: bool) -> None:
         if stop:
             self.stopped_at[key[0]] = max(self.stopped_at.get(key[0], 0), epoch)
 
@@ -357,7 +357,7 @@ class Agreement(Checker):
         super().__init__(world)
         self.told: dict[tuple[RunKey, int], bool] = {}
 
-    def answered(self, key: RunKey, epoch: int, stop: bool) -> None:
+    def on_answer(self, key: RunKey, epoch: int, stop: bool) -> None:
         run = self.world.read().jobs[key[0]].run
         epochs = run.max_epochs if run else 0
         before = self.told.setdefault((key, epoch), stop)

@@ -176,7 +176,7 @@ class Training:
             return
         stop = must_stop(job.run, epoch)
         for witness in self.world.witnesses:
-            witness.answered(self.key, epoch, stop)
+            witness.on_answer(self.key, epoch, stop)
         self._go(rank, epoch, stop)
 
     def _go(self, rank: int, epoch: int, stop: bool) -> None:

@@ -53,7 +53,7 @@ class Witness:
     def on_remove(self, remove: Remove) -> None:
         """Before it is done. There may be nothing to remove."""
 
-    def answered(self, key: RunKey, epoch: int, stop: bool) -> None:
+    def on_answer(self, key: RunKey, epoch: int, stop: bool) -> None:
         """A rank was told whether to stop at the start of this epoch."""
 
     def on_step(self, before: View, after: View) -> None:
