@@ -266,7 +266,7 @@ class Durability(Checker):
         if len(self.world.acknowledged) > len(self.world.stored):
             self._all_there()
 
-    def restarted(self, loaded: View) -> None:
+    def on_restart(self, loaded: View) -> None:
         stored = {id: job for id, job in self.world.stored.items() if job.outcome is None}
         for job_id in stored | dict(loaded.jobs):
             old, new = stored.get(job_id), loaded.jobs.get(job_id)
@@ -304,7 +304,7 @@ class Notice(Checker):
         super().__init__(world)
         self.restarted_at: Time = 0.0
 
-    def restarted(self, loaded: View) -> None:
+    def on_restart(self, loaded: View) -> None:
         self.restarted_at = self.world.now()
 
     def on_remove(self, remove: Remove) -> None:

@@ -76,7 +76,7 @@ class UsedTimeMatches(Checker):
         same = math.isclose(charged, had, rel_tol=1e-6, abs_tol=1e-6)
         self.require(same, user, "is charged", charged, "GPU seconds, and had", had)
 
-    def restarted(self, loaded: View) -> None:
+    def on_restart(self, loaded: View) -> None:
         # What was committed last, the witness may not have seen.
         self.had |= {user: (used.gpu_seconds, used.at) for user, used in loaded.used.items()}
 

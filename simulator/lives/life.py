@@ -232,7 +232,7 @@ class Life:
         self.world.start_daemon()
         self.scheduler = self._new_scheduler()
         for witness in self.world.witnesses:
-            witness.restarted(self.scheduler.view)
+            witness.on_restart(self.scheduler.view)
 
     def _new_scheduler(self) -> Scheduler:
         return Scheduler(self.world, self.store, self.world, self.policy, self.options.rules)

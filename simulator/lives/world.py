@@ -59,7 +59,7 @@ class Witness:
     def on_step(self, before: View, after: View) -> None:
         """One step was committed, and its actions were performed."""
 
-    def restarted(self, loaded: View) -> None:
+    def on_restart(self, loaded: View) -> None:
         """A new daemon has read what the one before left."""
 
     def ended(self) -> None:
