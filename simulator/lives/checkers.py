@@ -252,7 +252,7 @@ class Outcomes(Checker):
                 failed = any(self.world.failures[job.id, cause] for cause in causes)
                 self.require(failed, job, "never failed")
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
         for job_id, owner in self.owners.items():
             outcome = self.world.stored[job_id].outcome
             done = outcome is not None or not owner.cancelled
@@ -275,7 +275,7 @@ class Durability(Checker):
         self.require(learned == self.world.learned, "stored", self.world.learned, "loaded", learned)
         self._all_there()
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
         self._all_there()
 
     def _all_there(self) -> None:

@@ -206,7 +206,7 @@ class Life:
                 left = "; ".join(unfinished(tuple(self.owners), self.world))
                 raise Violation(f"Liveness: not over {self.world.time:.0f} s, {left}")
         for witness in self.world.witnesses:
-            witness.ended()
+            witness.on_end()
 
     def _step(self) -> None:
         self.steps += 1

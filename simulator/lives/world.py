@@ -62,7 +62,7 @@ class Witness:
     def on_restart(self, loaded: View) -> None:
         """A new daemon has read what the one before left."""
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
         """The life is over, and every job should be."""
 
 
