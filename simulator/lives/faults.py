@@ -76,11 +76,11 @@ def with_gpu_faults(faults: Faults, rng: random.Random) -> Faults:
     )
 
 
-def with_refusals(weather: Faults, rng: random.Random) -> Faults:
+def with_refusals(faults: Faults, rng: random.Random) -> Faults:
     """With a cluster that will not have what is launched, by a chance of its own as well."""
-    if weather is FAIR or rng.random() < 0.8:
-        return weather
-    return replace(weather, launch_refused=rng.choice([0.5, 1.0]))
+    if faults is FAIR or rng.random() < 0.8:
+        return faults
+    return replace(faults, launch_refused=rng.choice([0.5, 1.0]))
 
 
 def drawn(rng: random.Random) -> Faults:
