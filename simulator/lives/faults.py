@@ -83,7 +83,7 @@ def with_refusals(faults: Faults, rng: random.Random) -> Faults:
     return replace(faults, launch_refused=rng.choice([0.5, 1.0]))
 
 
-def drawn(rng: random.Random) -> Faults:
+def draw_faults(rng: random.Random) -> Faults:
     if rng.random() < 0.05:
         return FAIR
 

@@ -33,7 +33,7 @@ from simulator.lives.checkers import Violation, checkers, unfinished
 from simulator.lives.class_order import sharing
 from simulator.lives.estimate_checkers import LearnedSpeedsMatch, UsedTimeMatches
 from simulator.lives.fairness import fairness
-from simulator.lives.faults import FAIR, Crash, Faults, drawn, with_gpu_faults, with_refusals
+from simulator.lives.faults import FAIR, Crash, Faults, draw_faults, with_gpu_faults, with_refusals
 from simulator.lives.observed_memory import watching
 from simulator.lives.owners import Owner
 from simulator.lives.workload import TrueJob, drawn_jobs, drawn_nodes
@@ -95,7 +95,7 @@ def drawn_options(
     return LifeOptions(
         seed=seed,
         faults=with_refusals(
-            with_gpu_faults(drawn(rng), random.Random(f"cards {seed}")),
+            with_gpu_faults(draw_faults(rng), random.Random(f"cards {seed}")),
             random.Random(f"refusals {seed}"),
         ),
         rules=Rules(
