@@ -93,7 +93,7 @@ def draw_faults(rng: random.Random) -> Faults:
     def rarely(least: float, most: float) -> float:
         return rng.uniform(least, most) if rng.random() < 0.4 else 0.0
 
-    whim = rng.random() < 0.25
+    unreliable = rng.random() < 0.25
     return Faults(
         crash=sometimes(0.04),
         down_seconds_max=sometimes(60.0),
@@ -112,6 +112,6 @@ def draw_faults(rng: random.Random) -> Faults:
         report_delay_seconds_max=rng.choice([0.0, 1.0, 30.0]),
         answer_lost=sometimes(0.3),
         answer_delay_seconds_max=rng.choice([0.0, 0.0, 5.0]),
-        plan_nonsense=rng.uniform(0.1, 1.0) if whim else 0.0,
-        plan_stale=sometimes(0.7) if whim else 0.0,
+        plan_nonsense=rng.uniform(0.1, 1.0) if unreliable else 0.0,
+        plan_stale=sometimes(0.7) if unreliable else 0.0,
     )
