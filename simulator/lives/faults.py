@@ -59,13 +59,13 @@ class Faults:
         return self.plan_nonsense == 0 and self.plan_stale == 0
 
 
-FAIR = Faults()
+NO_FAULTS = Faults()
 
 
 def with_gpu_faults(faults: Faults, rng: random.Random) -> Faults:
     """With what happens on cards, by a chance of its own: all else is as it was before there was
     that."""
-    if faults is FAIR or rng.random() < 0.4:
+    if faults is NO_FAULTS or rng.random() < 0.4:
         return faults
     return replace(
         faults,
@@ -78,14 +78,14 @@ def with_gpu_faults(faults: Faults, rng: random.Random) -> Faults:
 
 def with_refusals(faults: Faults, rng: random.Random) -> Faults:
     """With a cluster that will not have what is launched, by a chance of its own as well."""
-    if faults is FAIR or rng.random() < 0.8:
+    if faults is NO_FAULTS or rng.random() < 0.8:
         return faults
     return replace(faults, launch_refused=rng.choice([0.5, 1.0]))
 
 
 def draw_faults(rng: random.Random) -> Faults:
     if rng.random() < 0.05:
-        return FAIR
+        return NO_FAULTS
 
     def sometimes(limit: float) -> float:
         return rng.uniform(0, limit) if rng.random() < 0.5 else 0.0

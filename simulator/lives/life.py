@@ -33,7 +33,14 @@ from simulator.lives.checkers import Violation, checkers, unfinished
 from simulator.lives.class_order import sharing
 from simulator.lives.estimate_checkers import LearnedSpeedsMatch, UsedTimeMatches
 from simulator.lives.fairness import fairness
-from simulator.lives.faults import FAIR, Crash, Faults, draw_faults, with_gpu_faults, with_refusals
+from simulator.lives.faults import (
+    NO_FAULTS,
+    Crash,
+    Faults,
+    draw_faults,
+    with_gpu_faults,
+    with_refusals,
+)
 from simulator.lives.observed_memory import watching
 from simulator.lives.owners import Owner
 from simulator.lives.workload import TrueJob, drawn_jobs, drawn_nodes
@@ -240,7 +247,7 @@ class Life:
     def _over(self) -> bool:
         stored = self.world.stored
         return (
-            self.world.faults is FAIR
+            self.world.faults is NO_FAULTS
             and not self.world.runs
             and all(owner.settled for owner in self.owners.values())
             and all(id in stored and stored[id].outcome for id in self.owners)

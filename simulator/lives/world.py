@@ -35,7 +35,7 @@ from scheduler.core.model import (
     Used,
     View,
 )
-from simulator.lives.faults import FAIR, Crash, DiskFull, Faults
+from simulator.lives.faults import NO_FAULTS, Crash, DiskFull, Faults
 from simulator.lives.training import Training
 from simulator.lives.workload import TrueJob
 
@@ -196,7 +196,7 @@ class World:
 
     def heal(self) -> None:
         """Faults end. What remains must now come to a good end."""
-        self.faults, self.healed_at = FAIR, self.time
+        self.faults, self.healed_at = NO_FAULTS, self.time
         self.disk_full = False
         for index in range(len(self.nodes)):
             self._restore_node(index)

@@ -6,7 +6,7 @@ import random
 from collections import defaultdict
 
 from scheduler.core.model import JobId, JobSpec, Launch, Share
-from simulator.lives.faults import FAIR, Faults
+from simulator.lives.faults import NO_FAULTS, Faults
 from simulator.lives.workload import ClientKind, TrueJob
 from simulator.lives.world import World
 from tests import builders
@@ -35,6 +35,6 @@ TRUTH = TrueJob(
 )
 
 
-def world(weather: Faults = FAIR, truth: TrueJob = TRUTH, agents: bool = False) -> World:
+def world(weather: Faults = NO_FAULTS, truth: TrueJob = TRUTH, agents: bool = False) -> World:
     truths: dict[JobId, TrueJob] = defaultdict(lambda: truth)
     return World(random.Random(1), weather, [builders.node()], truths, agents=agents)

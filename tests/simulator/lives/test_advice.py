@@ -13,7 +13,7 @@ from scheduler.outlook.remedies import without
 from scheduler.planning.policies.fifo_sharing import fifo_sharing
 from simulator.lives.advice import Remedies, Remembering
 from simulator.lives.checkers import Violation
-from simulator.lives.faults import FAIR
+from simulator.lives.faults import NO_FAULTS
 from simulator.lives.world import World
 from tests import builders
 
@@ -21,7 +21,7 @@ POLICY = fifo_sharing(builders.RULES)
 
 
 def checker(policy: Policy) -> Remedies:
-    world = World(random.Random(1), FAIR, [builders.node()], {})
+    world = World(random.Random(1), NO_FAULTS, [builders.node()], {})
     return Remedies(world, policy, builders.RULES, of_all=True)
 
 
