@@ -156,13 +156,13 @@ class Training:
         if not self.working:
             return
         if self.cut_off_at is None:
-            weather = self.world.faults
+            faults = self.world.faults
             self.world.post(
                 EpochStarted(*self.key, epoch),
                 partial(self._told, rank, epoch),
-                weather.report_lost,
-                weather.report_doubled,
-                weather.report_delay_seconds_max,
+                faults.report_lost,
+                faults.report_doubled,
+                faults.report_delay_seconds_max,
             )
         # Training must not wait for ever for a scheduler that does not answer.
         self.world.after(self.world.rng.uniform(3.0, 10.0), partial(self._go, rank, epoch, False))
