@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import linear_sum_assignment
 
-from scheduler.planning.optimizer.menu import Floats, Menu
+from scheduler.estimates.arrays import Floats
+from scheduler.planning.optimizer.menu import Menu
 from scheduler.planning.optimizer.pairing import Neighbours
 from scheduler.planning.optimizer.prices import responded
 from tests.milp import pairs

@@ -35,7 +35,7 @@ import numpy as np
 from benchmarks.bounds import relaxed
 from benchmarks.figures import options, show
 from benchmarks.workload import Workload, drawn
-from scheduler.planning.optimizer.menu import Ints
+from scheduler.estimates.arrays import Ints
 from scheduler.planning.optimizer.pairing import Allotment, Limits, shared
 from scheduler.planning.optimizer.prices import chosen, priced
 from tests.milp import best

@@ -34,8 +34,8 @@ import numpy as np
 from benchmarks.figures import options, show
 from scheduler.core.memory import usable_gpus
 from scheduler.core.model import Gpu, Job, JobId, JobSpec, Node, Plan, Rules, Share, Time, View
+from scheduler.estimates.arrays import Bools, Floats, Ints
 from scheduler.estimates.interference import Interference
-from scheduler.estimates.measurements import Bools, Floats, Integers
 from scheduler.planning.optimizer.menu import Menu
 from scheduler.planning.optimizer.pairing import Neighbours, shared
 from scheduler.planning.policies.gpu_sharing import gpu_sharing
@@ -186,7 +186,7 @@ def neighbours(speeds: Floats) -> Neighbours:
     """For whom a job is worth what its speed is."""
     jobs = len(speeds)
 
-    def beside(a: Integers, b: Integers, type: int) -> Floats:
+    def beside(a: Ints, b: Ints, type: int) -> Floats:
         found: Floats = speeds[np.ix_(a, b)]
         return found
 
@@ -208,7 +208,7 @@ def learned(view: View) -> Floats:
     return Interference(jobs, view.kinds, "t4").speeds(everyone, everyone)
 
 
-def total(choice: Integers, groups: Sequence[Sequence[int]], speeds: Floats) -> float:
+def total(choice: Ints, groups: Sequence[Sequence[int]], speeds: Floats) -> float:
     """Of the true speeds."""
     together = {job for group in groups for job in group}
     alone = sum(1.0 for job in np.flatnonzero(choice >= 0).tolist() if job not in together)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.planning.optimizer.menu import Bools, Floats, Ints, Menu
+from scheduler.estimates.arrays import Bools, Floats, Ints
+from scheduler.planning.optimizer.menu import Menu
 from scheduler.planning.optimizer.pairing import Neighbours
 
 COUNTS = np.array([1, 2, 3, 4, 5, 6, 7, 8, 16, 24, 32])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler.planning.optimizer.menu import Floats, Ints, Menu
+from scheduler.estimates.arrays import Floats, Ints
+from scheduler.planning.optimizer.menu import Menu
 from scheduler.planning.optimizer.pairing import Neighbours
 
 COUNTS = np.array([1, 2, 4, 8])

@@ -7,7 +7,8 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
-from scheduler.planning.optimizer.menu import Floats, Ints, Menu
+from scheduler.estimates.arrays import Floats, Ints
+from scheduler.planning.optimizer.menu import Menu
 from scheduler.planning.optimizer.pairing import Neighbours
 
 GAP = 1e-6

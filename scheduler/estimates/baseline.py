@@ -20,7 +20,8 @@ import numpy as np
 
 from scheduler.core.model import Job
 from scheduler.estimates import scaling
-from scheduler.estimates.measurements import Bools, Floats, Integers, Measurements
+from scheduler.estimates.arrays import Bools, Floats, Ints
+from scheduler.estimates.measurements import Measurements
 
 SECONDS_UNKNOWN = 600.0  # an epoch of a job, if nothing at all is known of any
 SECONDS_LEAST, SECONDS_MOST = 1e-9, 1e12  # of what is predicted
@@ -40,8 +41,8 @@ _SWEEPS = 8
 class Firsts:
     """What the measurements say, one entry per owner and type that was measured."""
 
-    owner: Integers
-    type: Integers
+    owner: Ints
+    type: Ints
     seconds: Floats  # on one GPU, by the law
     sd: Floats
 
@@ -66,7 +67,7 @@ def fit(jobs: Sequence[Job], measured: Measurements, firsts: Firsts) -> tuple[Fl
 
 
 def _kinds(
-    kind: Integers, type: Integers, shown: Floats, sd: Floats, measured: Measurements
+    kind: Ints, type: Ints, shown: Floats, sd: Floats, measured: Measurements
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """[kind] x and its variance, NaN and infinite where nothing is known; [kind, type] f + g, and
     the variance of that."""

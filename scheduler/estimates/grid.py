@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.estimates.measurements import COUNT_MAX, Bools, Floats, Integers, Measurements
+from scheduler.estimates.arrays import Bools, Floats, Ints
+from scheduler.estimates.measurements import COUNT_MAX, Measurements
 
 # Relative standard deviations of one measurement: an epoch, a run's first with its warm-up, one
 # beside others, set right by what these are expected to have cost.
@@ -27,11 +28,11 @@ SITUATION = COUNT_MAX + 1  # count * SITUATION + nodes is one number for both
 class Grid:
     """A line is an owner on a type, a column is a count and a number of nodes."""
 
-    owner: Integers  # [line]
-    type: Integers  # [line]
-    kind: Integers  # [line]: lines of one kind and one type are alike
-    count: Integers  # [column]
-    nodes: Integers  # [column]
+    owner: Ints  # [line]
+    type: Ints  # [line]
+    kind: Ints  # [line]: lines of one kind and one type are alike
+    count: Ints  # [column]
+    nodes: Ints  # [column]
     seconds: Floats  # [line, column]; 1 where nothing was measured
     weight: Floats  # [line, column]: 1 for a measurement to rely on, 0 for none
     solid: Bools  # [line, column]: to rely on: alone, and not only the first epoch of a run
@@ -39,7 +40,7 @@ class Grid:
     aside: Bools  # [line]: measured only beside others
     sd: Floats  # [line]: relative standard deviation of its seconds on one GPU
 
-    def places(self, counts: Integers, nodes: Integers) -> Iterator[tuple[int, int]]:
+    def places(self, counts: Ints, nodes: Ints) -> Iterator[tuple[int, int]]:
         """Which of these situations is which column, where there is one."""
         column = {key: at for at, key in enumerate(zip(self.count, self.nodes, strict=True))}
         for situation, key in enumerate(zip(counts, nodes, strict=True)):

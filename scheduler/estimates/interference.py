@@ -22,8 +22,9 @@ from functools import cached_property, partial
 import numpy as np
 
 from scheduler.core.model import Job, JobFamily
+from scheduler.estimates.arrays import Bools, Floats, Ints
 from scheduler.estimates.grid import expected_speed
-from scheduler.estimates.measurements import Bools, Floats, Integers, Measurements
+from scheduler.estimates.measurements import Measurements
 from scheduler.estimates.speed import Speeds
 
 SPEED_LEAST = 0.05
@@ -75,7 +76,7 @@ class Interference:
         unseen: Bools = self._doubt_alone() > SD_ALONE_MAX
         return unseen
 
-    def speeds(self, a: Integers, b: Integers) -> Floats:
+    def speeds(self, a: Ints, b: Ints) -> Floats:
         """[a, b] how fast the jobs `a` (their indices, each once) are beside the jobs `b`."""
         speeds = expected_speed(self._util[a][:, None], self._util[b])
         if not self._taught:
@@ -92,7 +93,7 @@ class Interference:
         self._of_jobs.add_to(speeds, a, b)
         return np.clip(speeds, SPEED_LEAST, 1.0, out=speeds)
 
-    def each(self, a: Integers, b: Integers) -> Floats:
+    def each(self, a: Ints, b: Ints) -> Floats:
         """How fast each job of `a` is beside the one of `b` in its place."""
         speeds = expected_speed(self._util[a], self._util[b])
         if not self._taught:
@@ -109,8 +110,8 @@ class Interference:
 class _Pairs:
     """Measurements of two on one GPU."""
 
-    owner: Integers
-    neighbour: Integers
+    owner: Ints
+    neighbour: Ints
     speed: Floats  # of the owner
     variance: Floats  # of that, as measured
 
@@ -125,8 +126,8 @@ class _Pairs:
 class _Sparse:
     """A matrix that is 0 but in a few places, each named once, row by row."""
 
-    row: Integers
-    column: Integers
+    row: Ints
+    column: Ints
     value: Floats
 
     def whole(self, size: int) -> Floats:
@@ -135,7 +136,7 @@ class _Sparse:
         matrix[self.row, self.column] = self.value
         return matrix
 
-    def add_to(self, block: Floats, rows: Integers, columns: Integers) -> None:
+    def add_to(self, block: Floats, rows: Ints, columns: Ints) -> None:
         """To a block of the matrix; no column is in it twice."""
         first, last = (np.searchsorted(self.row, rows, side) for side in ("left", "right"))
         length = last - first
@@ -148,7 +149,7 @@ class _Sparse:
         inside = column >= 0
         block[row[inside], column[inside]] += self.value[entry[inside]]
 
-    def at(self, rows: Integers, columns: Integers) -> Floats:
+    def at(self, rows: Ints, columns: Ints) -> Floats:
         """The value at each of these places."""
         width = max(self.column.max(initial=0), columns.max(initial=0)) + 1
         known, wanted = self.row * width + self.column, rows * width + columns
@@ -158,17 +159,15 @@ class _Sparse:
         return values
 
 
-def _places(of: Integers, among: Integers) -> Integers:
+def _places(of: Ints, among: Ints) -> Ints:
     """Where each is among those, -1 where it is not."""
     places = np.full(max(of.max(initial=-1), among.max(initial=-1)) + 1, -1)
     places[among] = np.arange(len(among))
-    found: Integers = places[of]
+    found: Ints = places[of]
     return found
 
 
-def _gathered(
-    row: Integers, column: Integers, value: Floats, variance: Floats
-) -> tuple[_Sparse, Integers]:
+def _gathered(row: Ints, column: Ints, value: Floats, variance: Floats) -> tuple[_Sparse, Ints]:
     """The means of the values of each place, which may be SD_LAW off 0 to begin with, and the
     place of each value."""
     width = int(column.max(initial=0)) + 1
@@ -201,7 +200,7 @@ def _pairs(known: Speeds, type: str) -> _Pairs:
 class _Effects:
     """Of one sort, say of kinds on those beside them: part of a ridge regression."""
 
-    def __init__(self, index: Integers, size: int, weight: Floats, ridge: float) -> None:
+    def __init__(self, index: Ints, size: int, weight: Floats, ridge: float) -> None:
         """An index of `size` is nobody's."""
         self.index, self.weight = index, np.where(index < size, weight, 0.0)
         self.total = np.bincount(index, self.weight, size + 1) + ridge

@@ -13,14 +13,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
 from scheduler.core.learning import kind_of
 from scheduler.core.model import Job, JobFamily
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from scheduler.estimates.arrays import Bools, Floats, Ints
 
 # Outside of these a duration, of an epoch or of a sample, is a broken clock.
 SECONDS_MIN, SECONDS_MAX = 1e-9, 1e9
@@ -38,10 +34,10 @@ GONE_MAX = 1_000  # owners that a memo keeps besides twice as many as there are
 class Rows:
     """One entry per measurement. `seconds` are an epoch's for a job, a sample's for a kind."""
 
-    owner: Integers
-    type: Integers  # index into `Measurements.types`
-    count: Integers
-    nodes: Integers
+    owner: Ints
+    type: Ints  # index into `Measurements.types`
+    count: Ints
+    nodes: Ints
     seconds: Floats
     epochs: Floats
 
@@ -73,12 +69,12 @@ class Measurements:
     jobs: int  # owners below this are jobs, the others kinds
     types: tuple[str, ...]  # of GPUs, sorted
     kinds: int  # how many there are, with those of live jobs
-    kind: Integers  # of each owner
+    kind: Ints  # of each owner
     size: Floats  # of each owner's training set; 1 for a kind
     alone: Rows
     beside: Rows
-    neighbour_row: Integers  # for each neighbour, the row of `beside` that it belongs to,
-    neighbour: Integers  # and which owner it is; who is gone has a number past all owners
+    neighbour_row: Ints  # for each neighbour, the row of `beside` that it belongs to,
+    neighbour: Ints  # and which owner it is; who is gone has a number past all owners
     util: Floats  # [neighbour] 0 to 1: its own, else its kind's, else as expected of its memory
 
 
@@ -210,14 +206,14 @@ def _table(parts: Sequence[bytes], columns: int) -> Floats:
     return np.frombuffer(b"".join(parts), dtype=np.float64).reshape(-1, columns)
 
 
-def _rows(table: Floats, lengths: Floats, rank: Integers) -> Rows:
+def _rows(table: Floats, lengths: Floats, rank: Ints) -> Rows:
     """`lengths`: of each owner's part."""
     owner = np.repeat(np.arange(len(lengths)), lengths.astype(np.int64))
     type, count, nodes = table[:, :3].astype(np.int64).T
     return Rows(owner, rank[type], count, nodes, table[:, 3], table[:, 4])
 
 
-def _types(known: Iterable[str], met: Floats) -> tuple[tuple[str, ...], Integers]:
+def _types(known: Iterable[str], met: Floats) -> tuple[tuple[str, ...], Ints]:
     """Those that were met, and for each known its place among them."""
     names = list(known)
     order = sorted(np.unique(met).astype(np.int64).tolist(), key=names.__getitem__)
@@ -226,18 +222,18 @@ def _types(known: Iterable[str], met: Floats) -> tuple[tuple[str, ...], Integers
     return tuple(names[number] for number in order), rank
 
 
-def _by_appearance(numbers: Floats | Integers) -> Integers:
+def _by_appearance(numbers: Floats | Ints) -> Ints:
     """Numbered anew, as they come: what a memo has met before must make no difference."""
     _, first, inverse = np.unique(numbers, return_index=True, return_inverse=True)
     rank = np.empty(len(first), dtype=np.int64)
     rank[np.argsort(first)] = np.arange(len(first))
-    found: Integers = rank[inverse]
+    found: Ints = rank[inverse]
     return found
 
 
 def _neighbours(
-    of_jobs: Sequence[_Read], of_kinds: Sequence[_Read], name: Integers, memo: Memo
-) -> tuple[Integers, int]:
+    of_jobs: Sequence[_Read], of_kinds: Sequence[_Read], name: Ints, memo: Memo
+) -> tuple[Ints, int]:
     """Who they are, and how many numbers these may be. Jobs name jobs, kinds name kinds."""
     found, gone = [], len(name)
     jobs = len(of_jobs)
@@ -257,7 +253,7 @@ def _neighbours(
     return np.concatenate(found), gone
 
 
-def _utils(own: Floats, expected: Floats, kind: Integers, everyone: int) -> Floats:
+def _utils(own: Floats, expected: Floats, kind: Ints, everyone: int) -> Floats:
     util = np.full(everyone, UTIL_UNKNOWN)
     sums, known = np.bincount(kind, own), np.bincount(kind, own > 0.0)[kind]
     of_kind = np.divide(sums[kind], known, out=expected.copy(), where=known > 0)

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from scheduler.estimates.arrays import Floats, Ints
 from scheduler.estimates.grid import SD_EPOCH, Grid
-from scheduler.estimates.measurements import Floats, Integers
 
 # The fixed guess, of (1, a, b, c), and how wrong it may be: between a batch that grows with the
 # GPUs (measured: an a near 0.06) and one that stays (0.9).
@@ -120,20 +120,20 @@ def _shown(grid: Grid, columns: Floats, shape: Floats, scale: Floats, own: bool 
 class _Lines:
     """Lines by a key that they have."""
 
-    key: Integers  # those that there are
-    order: Integers  # of the lines, so that those of a key are together
-    start: Integers  # of each key there
+    key: Ints  # those that there are
+    order: Ints  # of the lines, so that those of a key are together
+    start: Ints  # of each key there
 
     @classmethod
-    def of(cls, key: Integers) -> _Lines:
+    def of(cls, key: Ints) -> _Lines:
         order = np.argsort(key, kind="stable")
         found, start = np.unique(key[order], return_index=True)
         return cls(found, order, start)
 
     @property
-    def first(self) -> Integers:
+    def first(self) -> Ints:
         """[key] the first line of it."""
-        line: Integers = self.order[self.start]
+        line: Ints = self.order[self.start]
         return line
 
     def summed(self, values: Floats) -> Floats:

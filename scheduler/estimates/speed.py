@@ -11,16 +11,9 @@ import numpy as np
 
 from scheduler.core.model import Job, JobFamily
 from scheduler.estimates import baseline, scaling
+from scheduler.estimates.arrays import Bools, Floats, Ints
 from scheduler.estimates.grid import SD_EPOCH, SD_ON_ONE, SITUATION, Grid, grid
-from scheduler.estimates.measurements import (
-    Bools,
-    Floats,
-    Integers,
-    Measurements,
-    Memo,
-    parse,
-    read,
-)
+from scheduler.estimates.measurements import Measurements, Memo, parse, read
 
 # What no fit of the law explains, by the tables it was tried on: on one node, and on several.
 SD_LAW, SD_LAW_NODES = 0.12, 0.25
@@ -78,7 +71,7 @@ def informative(job: Job, configs: Sequence[Config]) -> Config | None:
     return best
 
 
-def _gains(counts: Integers, nodes: Integers, known: Sequence[tuple[int, int]]) -> list[float]:
+def _gains(counts: Ints, nodes: Ints, known: Sequence[tuple[int, int]]) -> list[float]:
     """[situation] by how much to measure there would lower the mean relative variance."""
     places = [*zip(counts.tolist(), nodes.tolist(), strict=True), *known]
     terms = scaling.terms(*np.array(places).T)
@@ -108,7 +101,7 @@ class Speeds:
         self._shape = _spread_out(measured, known, shapes)
         self._first, self._first_sd = self._baseline(np.ones(len(known.sd), dtype=np.bool_))
         owner, type = known.owner[known.relied], known.type[known.relied]
-        self._relied_on: dict[int, tuple[Integers, Bools, Floats, Floats, Floats]] = {}
+        self._relied_on: dict[int, tuple[Ints, Bools, Floats, Floats, Floats]] = {}
         self._first[owner, type] = shapes.first[known.relied]
         self._first_sd[owner, type] = known.sd[known.relied]
 
@@ -141,9 +134,7 @@ class Speeds:
             sd[:, columns] = self._doubt(self.number(type), counts, nodes)[:jobs]
         return sd
 
-    def alone_at(
-        self, type: str, owner: Integers, count: Integers, nodes: Integers
-    ) -> tuple[Floats, Floats]:
+    def alone_at(self, type: str, owner: Ints, count: Ints, nodes: Ints) -> tuple[Floats, Floats]:
         """[row] seconds of owners in situations of their own, and their relative standard
         deviations, not counting what was measured beside others: what one GPU takes, and the law"""
         number, known = self.number(type), self._grid
@@ -168,7 +159,7 @@ class Speeds:
     def _without_neighbours(self) -> tuple[Floats, Floats]:
         return self._baseline(~self._grid.aside)
 
-    def _seconds(self, type: int, counts: Integers, nodes: Integers) -> Floats:
+    def _seconds(self, type: int, counts: Ints, nodes: Ints) -> Floats:
         """[owner, situation]"""
         known, wanted = self._grid, scaling.terms(counts, nodes)
         seconds = self._first[:, type, None] * (self._shape[:, type] @ wanted.T)
@@ -185,7 +176,7 @@ class Speeds:
             seconds[owner[kept], column] = measured[kept, there]
         return np.clip(seconds, baseline.SECONDS_LEAST, baseline.SECONDS_MOST)
 
-    def _relied(self, type: int) -> tuple[Integers, Bools, Floats, Floats, Floats]:
+    def _relied(self, type: int) -> tuple[Ints, Bools, Floats, Floats, Floats]:
         """Of the lines on the type that are to be relied on: their owners, and where each was
         measured, at what, how far off the law, and with what work (in GPU-seconds)."""
         if type not in self._relied_on:
@@ -199,7 +190,7 @@ class Speeds:
             self._relied_on[type] = known.owner[lines], solid, measured, off, work
         return self._relied_on[type]
 
-    def _doubt(self, type: int, counts: Integers, nodes: Integers) -> Floats:
+    def _doubt(self, type: int, counts: Ints, nodes: Ints) -> Floats:
         """[owner, situation] relative standard deviations."""
         known, wanted = self._grid, scaling.terms(counts, nodes)
         law = self._shape[:, type] @ wanted.T
@@ -219,14 +210,14 @@ class Speeds:
 
 def _by_type(
     configs: Sequence[Config],
-) -> Iterator[tuple[str, list[int], Integers, Integers]]:
+) -> Iterator[tuple[str, list[int], Ints, Ints]]:
     for type in dict.fromkeys(config.type for config in configs):
         columns = [column for column, config in enumerate(configs) if config.type == type]
         counts = np.array([configs[column].count for column in columns])
         yield type, columns, counts, np.array([configs[column].nodes for column in columns])
 
 
-def _nearness(count: Integers, nodes: Integers, counts: Integers, others: Integers) -> Floats:
+def _nearness(count: Ints, nodes: Ints, counts: Ints, others: Ints) -> Floats:
     gpus = np.log2(np.maximum(count, 1))[:, None] - np.log2(np.maximum(counts, 1))
     spans = 2.0 * (np.log2(nodes)[:, None] - np.log2(others))
     near: Floats = np.exp(-(gpus**2 + spans**2) / (2.0 * NEARNESS**2))

@@ -10,8 +10,9 @@ import numpy as np
 
 from scheduler.core.model import Job, JobId, Run, View
 from scheduler.core.runs import neighbours
+from scheduler.estimates.arrays import Floats
 from scheduler.estimates.interference import Interference
-from scheduler.estimates.measurements import Floats, parse
+from scheduler.estimates.measurements import parse
 from scheduler.estimates.speed import Config, Speeds
 
 # Standard deviations, relative.

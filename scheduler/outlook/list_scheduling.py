@@ -9,12 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from scheduler.core.memory import node_sizes, takes_whole_gpu, usable_gpus
 from scheduler.core.model import Job, JobId, Rules, Time, View
-
-Ints = npt.NDArray[np.int64]
+from scheduler.estimates.arrays import Ints
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from scheduler.core.learning import kind_of
 from scheduler.core.model import Job, JobFamily, JobId, JobSpec, Measured
 from scheduler.estimates import interference
+from scheduler.estimates.arrays import Floats
 from scheduler.estimates.interference import SPEED_LEAST, Interference
-from scheduler.estimates.measurements import Floats, Memo
+from scheduler.estimates.measurements import Memo
 from scheduler.estimates.speed import Speeds
 
 ALONE = Measured("t4x1", (), 100.0, 5)

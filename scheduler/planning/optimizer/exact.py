@@ -9,7 +9,8 @@ from types import EllipsisType
 
 import numpy as np
 
-from scheduler.planning.optimizer.menu import Floats, Ints, Menu, marked
+from scheduler.estimates.arrays import Floats, Ints
+from scheduler.planning.optimizer.menu import Menu, marked
 
 Where = tuple[EllipsisType | slice, ...]
 JOBS_MAX = 200

@@ -14,9 +14,9 @@ from scipy.optimize import linear_sum_assignment
 
 from scheduler.core.model import Job
 from scheduler.core.runs import gpu_keys, is_running, may_stop
+from scheduler.estimates.arrays import Floats, Ints
 from scheduler.planning.optimizer.groups import Neighbours
 from scheduler.planning.optimizer.offer import Offer
-from scheduler.planning.optimizer.prices import Floats, Ints
 
 BLOCK = 64  # hosts that are matched at once
 

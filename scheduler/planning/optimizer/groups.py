@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.planning.optimizer.menu import Bools, Floats, Ints, Menu
+from scheduler.estimates.arrays import Bools, Floats, Ints
+from scheduler.planning.optimizer.menu import Menu
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from scheduler.planning.optimizer.menu import Floats, Ints
+from scheduler.estimates.arrays import Floats, Ints
 
 
 def matched(gain: Floats) -> tuple[Ints, Ints]:

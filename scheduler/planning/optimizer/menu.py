@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
+from scheduler.estimates.arrays import Bools, Floats, Ints
 
 
 def marked(rows: Ints, size: int) -> Bools:

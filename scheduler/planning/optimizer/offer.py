@@ -21,14 +21,13 @@ import numpy.typing as npt
 from scheduler.core.memory import takes_whole_gpu
 from scheduler.core.model import Gpu, GpuKey, Job, JobFamily, Rules
 from scheduler.core.runs import gpu_keys, is_running, may_move, may_stop
+from scheduler.estimates.arrays import Bools, Floats, Ints
 from scheduler.estimates.interference import Interference
 from scheduler.estimates.measurements import Memo
 from scheduler.estimates.speed import Config, Speeds
 from scheduler.planning.optimizer.inventory import Stock, configs
 from scheduler.planning.optimizer.pairing import Neighbours
-from scheduler.planning.optimizer.prices import Floats, Ints, Menu
-
-Bools = npt.NDArray[np.bool_]
+from scheduler.planning.optimizer.prices import Menu
 
 EXPONENT = 0.9  # of pace: less than 1, so that many get something before one gets a lot
 ALIKE = 1.25  # times as much work left is not clearly more

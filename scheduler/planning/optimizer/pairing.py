@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from scheduler.estimates.arrays import Bools, Floats, Ints
 from scheduler.planning.optimizer import exact
 from scheduler.planning.optimizer.groups import Groups, GroupValues, Neighbours
 from scheduler.planning.optimizer.matching import matched
-from scheduler.planning.optimizer.menu import Bools, Floats, Ints, Menu, marked
+from scheduler.planning.optimizer.menu import Menu, marked
 from scheduler.planning.optimizer.prices import chosen, priced, responded
 
 __all__ = ["Allotment", "Limits", "Neighbours", "shared"]

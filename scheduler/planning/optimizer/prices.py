@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 
+from scheduler.estimates.arrays import Floats, Ints
 from scheduler.planning.optimizer import exact
-from scheduler.planning.optimizer.menu import Floats, Ints, Menu
+from scheduler.planning.optimizer.menu import Menu
 
 __all__ = ["Floats", "Ints", "Menu", "Prices", "chosen", "priced", "responded"]
 

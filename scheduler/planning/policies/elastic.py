@@ -34,11 +34,10 @@ from scheduler.core.memory import fewest_nodes
 from scheduler.core.model import Job, JobFamily, Plan, Rules, Time, View
 from scheduler.core.ports import Policy
 from scheduler.core.runs import is_running, may_move
+from scheduler.estimates.arrays import Floats
 from scheduler.estimates.speed import Config, estimate
 from scheduler.planning.optimizer.prices import Menu, chosen, priced
 from scheduler.planning.policies.whole_gpus import Round
-
-Floats = npt.NDArray[np.float64]
 
 EXPONENT = -0.5
 NOTHING = 1.1  # what it costs to have no GPU

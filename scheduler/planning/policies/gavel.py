@@ -25,7 +25,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 from scipy.optimize import linprog
 
@@ -33,10 +32,9 @@ from scheduler.core.memory import fewest_nodes
 from scheduler.core.model import Job, Plan, Rules, Time, View
 from scheduler.core.ports import Policy
 from scheduler.core.runs import is_running, may_move
+from scheduler.estimates.arrays import Floats
 from scheduler.estimates.speed import Config, estimate
 from scheduler.planning.policies.whole_gpus import Round
-
-Floats = npt.NDArray[np.float64]
 
 ROUND_SECONDS = 360.0
 NEW_SECONDS = ROUND_SECONDS / 2  # what a job is taken to have had of each type at first

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scheduler.estimates.arrays import Floats
 from scheduler.planning.optimizer.matching import matched
-from scheduler.planning.optimizer.menu import Floats
 
 
 def gains(size: int, seed: int, density: float = 1.0) -> Floats:

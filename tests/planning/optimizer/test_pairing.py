@@ -8,9 +8,10 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks import workload
+from scheduler.estimates.arrays import Floats, Ints
 from scheduler.planning.optimizer import exact
 from scheduler.planning.optimizer.groups import GroupValues, Neighbours
-from scheduler.planning.optimizer.menu import Floats, Ints, Menu
+from scheduler.planning.optimizer.menu import Menu
 from scheduler.planning.optimizer.pairing import Allotment, Limits, shared
 from scheduler.planning.optimizer.prices import chosen, priced
 from tests import menus, milp

@@ -8,7 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks import workload
-from scheduler.planning.optimizer.menu import Ints, Menu
+from scheduler.estimates.arrays import Ints
+from scheduler.planning.optimizer.menu import Menu
 from scheduler.planning.optimizer.prices import Prices, chosen, filled, lowered, priced, responded
 from tests import menus, milp
 
