@@ -261,13 +261,13 @@ class Training:
         if epoch not in self._reports or not (self.working or self.alive):
             return
         if self.cut_off_at is None:
-            weather = self.world.faults
+            faults = self.world.faults
             self.world.post(
                 EpochEnded(self._reports[epoch]),
                 partial(self._acknowledged, epoch),
-                weather.report_lost,
-                weather.report_doubled,
-                weather.report_delay_seconds_max,
+                faults.report_lost,
+                faults.report_doubled,
+                faults.report_delay_seconds_max,
             )
         if self.truth.kind is ClientKind.LIBRARY and self.working:
             self.world.after(REPORT_AGAIN_SECONDS, partial(self._report, epoch))
