@@ -306,9 +306,9 @@ class Training:
         for epoch in list(self._reports):
             self._report(epoch)
         if preempted or self.truth.says_finished:
-            weather = self.world.faults
+            faults = self.world.faults
             self.world.post(
-                Finished(*self.key, preempted), None, weather.report_lost, weather.report_doubled
+                Finished(*self.key, preempted), None, faults.report_lost, faults.report_doubled
             )
 
     def _exit(self, code: int) -> None:
