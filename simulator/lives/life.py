@@ -318,10 +318,10 @@ class UnreliablePolicy:
         return self._made[_moment(view, now)]
 
     def _plan(self, view: View, now: Time) -> Plan:
-        weather = self.world.faults
-        if self.world.chance(weather.plan_stale):
+        faults = self.world.faults
+        if self.world.chance(faults.plan_stale):
             return replace(self.last, optimal=False, replan_at=now + 20.0)
-        if self.world.chance(weather.plan_nonsense):
+        if self.world.chance(faults.plan_nonsense):
             self.last = any_plan(view, now, self.world, self.rules)
         else:
             self.last = self.policy(view, now)
