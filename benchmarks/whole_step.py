@@ -50,7 +50,7 @@ from scheduler.core.model import (
 )
 from scheduler.planning.policies import POLICIES
 from scheduler.store.writer import SqliteStore
-from simulator.lives.training import pending
+from simulator.lives.training import pending_pods
 
 TYPES = (("t4", 16_384, 0.2), ("rtx", 24_576, 0.25), ("a100", 40_960, 0.35), ("h100", 81_920, 0.2))
 NODE_GPUS = 8
@@ -77,7 +77,7 @@ class World:
     def perform(self, action: Action) -> None:
         key = action.job_id, action.attempt
         if isinstance(action, Launch):
-            self.pods[key] = [replace(pod, state=PodState.RUNNING) for pod in pending(action)]
+            self.pods[key] = [replace(pod, state=PodState.RUNNING) for pod in pending_pods(action)]
         else:
             self.pods.pop(key, None)
 

@@ -35,7 +35,7 @@ from scheduler.core.model import (
 )
 from scheduler.core.ports import Policy
 from scheduler.planning.policies.fifo_sharing import fifo_sharing
-from simulator.lives.training import pending
+from simulator.lives.training import pending_pods
 
 RULES = Rules()
 CAPACITY = 15872  # of a card made by `card`: 16384 less the 512 it reserves
@@ -164,7 +164,7 @@ class Town:
         for action in made.actions:
             key = (action.job_id, action.attempt)
             if isinstance(action, Launch):
-                shown = [replace(pod, state=PodState.RUNNING) for pod in pending(action)]
+                shown = [replace(pod, state=PodState.RUNNING) for pod in pending_pods(action)]
                 self.pods.setdefault(key, shown)
             else:
                 self.pods.pop(key, None)

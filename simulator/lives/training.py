@@ -31,7 +31,7 @@ REPORT_AGAIN_SECONDS = 10.0
 ABSURD = (0.0, -1.0, float("inf"), 1e12)  # seconds of an epoch; no API lets a NaN through
 
 
-def pending(launch: Launch) -> list[Pod]:
+def pending_pods(launch: Launch) -> list[Pod]:
     """As the cluster shows what it has just been asked for: a pod for each node."""
     nodes = dict.fromkeys(share.node for share in launch.shares) or {"": None}
     return [
@@ -69,7 +69,7 @@ class Training:
         self._slowness = 1.0  # times the seconds that an epoch takes alone
         self._left = 0.0  # of those seconds, when it began to
         self._turns = 0  # how often its pace has changed
-        self.pods = pending(launch)
+        self.pods = pending_pods(launch)
         begins_after = world.rng.choice([1.0, 5.0, 10.0, 60.0])  # an image may have to be fetched
         world.after(world.rng.uniform(0.5, begins_after), self._begin)
         if world.chance(world.faults.deleted_by_hand):

@@ -38,7 +38,7 @@ from scheduler.core.model import (
     View,
 )
 from scheduler.core.runs import current_run, must_stop
-from simulator.lives.training import pending
+from simulator.lives.training import pending_pods
 from simulator.traces.behaviour import TraceJob, Truth
 from simulator.trials.outcome import Tally
 
@@ -189,7 +189,7 @@ class TraceWorld:
             launched_at=self._time,
             # All wait for the slowest, so a mixed gang is as fast as if all were of that type.
             epoch_seconds=max(truth.epoch_seconds(type, len(gpus), nodes) for type in types),
-            pods=pending(launch),
+            pods=pending_pods(launch),
             epoch=launch.epochs_done,
         )
         self.runs[run.key] = run
