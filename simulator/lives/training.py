@@ -80,7 +80,7 @@ class Training:
         return any(pod.alive for pod in self.pods)
 
     @property
-    def cards(self) -> set[GpuKey]:
+    def gpus(self) -> set[GpuKey]:
         return {share.key for share in self.launch.shares}
 
     @property

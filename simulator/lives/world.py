@@ -294,7 +294,7 @@ class World:
         else:
             self.runs[key] = run = Training(self, launch, self.truths[launch.job_id])
             self.begun[launch.job_id] += 1
-            if any(map(self._lost, run.cards)):
+            if any(map(self._lost, run.gpus)):
                 run.lose_gpu()
             self.changed()
 
@@ -377,7 +377,7 @@ class World:
             return
         self._replace(index, replace(gpu, lost=True, fault="XID 79"))
         key = (self.nodes[index].name, gpu.uuid)
-        for run in [run for run in self.runs.values() if key in run.cards]:
+        for run in [run for run in self.runs.values() if key in run.gpus]:
             run.lose_gpu()
         self.after(self.rng.uniform(10.0, 600.0), partial(self._repair_gpu, index, gpu.uuid))
 
@@ -389,7 +389,7 @@ class World:
             return
         fault = f"others use {gpu.strange_mib} MiB of it" if gpu.strange_mib else ""
         self._replace(index, replace(gpu, lost=False, fault=fault))
-        for run in [run for run in self.runs.values() if key in run.cards]:
+        for run in [run for run in self.runs.values() if key in run.gpus]:
             run.let_go_of_gpu()
 
     def _let_strangers_come(self) -> None:
@@ -436,7 +436,7 @@ class World:
         return sum(run.takes_mib for run in self.on_gpu(gpu))
 
     def on_gpu(self, gpu: GpuKey) -> list[Training]:
-        return [run for run in self.runs.values() if run.takes_mib and gpu in run.cards]
+        return [run for run in self.runs.values() if run.takes_mib and gpu in run.gpus]
 
     def beside(self, training: Training) -> list[Training]:
         """Those that are in its way: whoever trains on one of its GPUs."""
