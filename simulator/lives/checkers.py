@@ -99,7 +99,7 @@ class Capacity(Checker):
         if job and job.run and job.run.attempt == run.launch.attempt:
             yield from job.run.shares if run.alive else ()
         elif run.left:
-            yield from (share for pod in run.shown(self.world.agents) for share in pod.used)
+            yield from (share for pod in run.observed_pods(self.world.agents) for share in pod.used)
         else:
             pods = (pod for pod in run.pods if pod.alive)
             for share in (share for pod in pods for share in pod.shares):

@@ -90,7 +90,7 @@ class Training:
             return 0
         return self.truth.memory_mib if self.grown else self.truth.memory_mib // 2
 
-    def shown(self, agents: bool) -> list[Pod]:
+    def observed_pods(self, agents: bool) -> list[Pod]:
         """Its pods; where there are agents, with what they see of its processes. Of a node out of
         reach nobody sees anything; of the others that a gang is on, all."""
         mib = self.takes_mib

@@ -299,7 +299,7 @@ class World:
             self.changed()
 
     def observe(self) -> Observed:
-        pods = (pod for run in self.runs.values() for pod in run.shown(self.agents))
+        pods = (pod for run in self.runs.values() for pod in run.observed_pods(self.agents))
         return Observed(self.now(), tuple(self.nodes), (*pods, *self.refused.values()))
 
     def changed(self) -> None:
