@@ -159,7 +159,7 @@ class Training:
             faults = self.world.faults
             self.world.post(
                 EpochStarted(*self.key, epoch),
-                partial(self._told, rank, epoch),
+                partial(self._receive_answer, rank, epoch),
                 faults.report_lost,
                 faults.report_doubled,
                 faults.report_delay_seconds_max,
@@ -167,7 +167,7 @@ class Training:
         # Training must not wait for ever for a scheduler that does not answer.
         self.world.after(self.world.rng.uniform(3.0, 10.0), partial(self._go, rank, epoch, False))
 
-    def _told(self, rank: int, epoch: int) -> None:
+    def _receive_answer(self, rank: int, epoch: int) -> None:
         job = self.world.read().jobs.get(self.launch.job_id)
         if job is None:
             return  # nobody knows it any more: an error, and no answer
