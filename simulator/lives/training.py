@@ -165,21 +165,23 @@ class Training:
                 faults.report_delay_seconds_max,
             )
         # Training must not wait for ever for a scheduler that does not answer.
-        self.world.after(self.world.rng.uniform(3.0, 10.0), partial(self._go, rank, epoch, False))
+        self.world.after(
+            self.world.rng.uniform(3.0, 10.0), partial(self._decide, rank, epoch, False)
+        )
 
     def _receive_answer(self, rank: int, epoch: int) -> None:
         job = self.world.read().jobs.get(self.launch.job_id)
         if job is None:
             return  # nobody knows it any more: an error, and no answer
         if job.run is None or job.run.attempt != self.launch.attempt:
-            self._go(rank, epoch, True)  # this attempt is over
+            self._decide(rank, epoch, True)  # this attempt is over
             return
         stop = must_stop(job.run, epoch)
         for witness in self.world.witnesses:
             witness.on_answer(self.key, epoch, stop)
-        self._go(rank, epoch, stop)
+        self._decide(rank, epoch, stop)
 
-    def _go(self, rank: int, epoch: int, stop: bool) -> None:
+    def _decide(self, rank: int, epoch: int, stop: bool) -> None:
         """Into the epoch, or out of the door, as soon as each rank knows."""
         if not self.working or epoch != self.epoch or rank in self._heard:
             return
