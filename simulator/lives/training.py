@@ -60,7 +60,7 @@ class Training:
         self.leaving = False  # on its way out, as the cluster wants it
         self.evicted = False  # because its node was out of reach, not because we asked
         self.cut_off_at: float | None = None  # since when its node is out of reach
-        self._heard: dict[int, bool] = {}  # by rank: whether to stop at the start of this epoch
+        self._answers: dict[int, bool] = {}  # by rank: whether to stop at the start of this epoch
         self._reports: dict[int, Profile] = {}  # by epoch: not yet acknowledged
         self.training = False  # keeps its GPUs busy, and so is in the way of others there
         self._in_epoch = False
@@ -147,7 +147,7 @@ class Training:
         elif truth.kind is ClientKind.SILENT:
             self._work()
         else:
-            self._heard = {}
+            self._answers = {}
             for rank in range(truth.ranks):
                 later = rng.uniform(0.0, 3.0) if rank else 0.0
                 self.world.after(later, partial(self._ask, rank, self.epoch))
@@ -183,13 +183,13 @@ class Training:
 
     def _decide(self, rank: int, epoch: int, stop: bool) -> None:
         """Into the epoch, or out of the door, as soon as each rank knows."""
-        if not self.working or epoch != self.epoch or rank in self._heard:
+        if not self.working or epoch != self.epoch or rank in self._answers:
             return
-        self._heard[rank] = stop
-        if len(self._heard) < self.truth.ranks:
+        self._answers[rank] = stop
+        if len(self._answers) < self.truth.ranks:
             return
         deaf = self.truth.deaf_to_stop or self.world.chance(self.world.faults.stop_ignored)
-        if any(self._heard.values()) and not deaf:
+        if any(self._answers.values()) and not deaf:
             self._stop()
         else:
             self._work()
