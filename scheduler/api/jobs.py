@@ -276,7 +276,7 @@ class JobService(pb_grpc.SchedulerServicer):
         )
         if request.jobs:
             found = {job.id: job for job in map(self.lookup.find, request.jobs)}
-            jobs, total = self.lookup.only(wanted, found.values(), limit)
+            jobs, total = self.lookup.select(wanted, found.values(), limit)
         else:
             jobs, total = self.lookup.newest(wanted, limit)
         messages = self.lookup.messages(jobs, lambda job: self._may_change(job, user))

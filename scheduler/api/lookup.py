@@ -33,10 +33,10 @@ class Filter:
     labels: tuple[tuple[str, str], ...] = ()
     states: frozenset[State] = frozenset(State)
 
-    def takes(self, job: Job, now_in: State) -> bool:
+    def matches(self, job: Job, state: State) -> bool:
         spec = job.spec
         return (
-            now_in in self.states
+            state in self.states
             and self.user in ("", spec.user)
             and self.project in ("", spec.project)
             and self.experiment in ("", spec.experiment)
@@ -75,28 +75,28 @@ class Lookup:
         if not found:
             raise NotFound(f"no job matches {shown(ref)}")
         if len(found) > 1:
-            raise Rejected(f"{shown(ref)} is the {what}:\n{self._each(found)}")
+            raise Rejected(f"{shown(ref)} is the {what}:\n{self._list_jobs(found)}")
         return found[0]
 
     def newest(self, wanted: Filter, limit: int) -> tuple[list[Job], int]:
         """The jobs that were submitted last, newest first; and how many there are in all."""
-        due = self._due()
+        due = self._due_at()
         live = [
             job
             for job in self.view().jobs.values()
-            if job.outcome is None and wanted.takes(job, state(job, due))
+            if job.outcome is None and wanted.matches(job, state(job, due))
         ]
-        ended, total = self._ended(wanted, limit)
+        ended, total = self._find_ended(wanted, limit)
         jobs = {job.id: job for job in (*live, *ended)}
         return _newest_first(jobs.values())[:limit], total + len(live)
 
-    def only(self, wanted: Filter, jobs: Iterable[Job], limit: int) -> tuple[list[Job], int]:
+    def select(self, wanted: Filter, jobs: Iterable[Job], limit: int) -> tuple[list[Job], int]:
         """Of these jobs, those that are wanted; newest first."""
-        taken = [job for job in jobs if wanted.takes(job, self.state(job))]
+        taken = [job for job in jobs if wanted.matches(job, self.state(job))]
         return _newest_first(taken)[:limit], len(taken)
 
     def state(self, job: Job) -> State:
-        return state(job, self._due())
+        return state(job, self._due_at())
 
     def message(self, job: Job, private: bool) -> pb.Job:
         return self.messages([job], lambda _: private)[0]
@@ -112,18 +112,20 @@ class Lookup:
 
     def messages(self, jobs: Sequence[Job], private: Callable[[Job], bool]) -> list[pb.Job]:
         """As people are told of them. `private`: whether the asker may see a job's variables."""
-        view, due = self.view(), self._due()
+        view, due = self.view(), self._due_at()
         epochs = self.reader.newest_epoch(job.id for job in jobs if job.epochs_done)
-        told = (status(job, view, epochs.get(job.id), due) for job in jobs)
-        return [wire.job_message(job, of, private(job)) for job, of in zip(jobs, told, strict=True)]
+        statuses = (status(job, view, epochs.get(job.id), due) for job in jobs)
+        return [
+            wire.job_message(job, of, private(job)) for job, of in zip(jobs, statuses, strict=True)
+        ]
 
-    def _due(self) -> Time:
+    def _due_at(self) -> Time:
         """Who has not been heard since then is unresponsive: one lost or late report is no cause
         for alarm, two in a row are. After a start, everybody has that long to be heard."""
         due_at = self.now() - 2 * self.heartbeat_seconds
         return due_at if due_at > self.since else 0.0
 
-    def _ended(self, wanted: Filter, limit: int) -> tuple[list[Job], int]:
+    def _find_ended(self, wanted: Filter, limit: int) -> tuple[list[Job], int]:
         if not wanted.outcomes:
             return [], 0
         return self.reader.jobs(
@@ -137,7 +139,7 @@ class Lookup:
             )
         )
 
-    def _each(self, jobs: Iterable[Job]) -> str:
+    def _list_jobs(self, jobs: Iterable[Job]) -> str:
         """A line each: what tells them apart."""
         jobs = list(jobs)
         length = _SHORT
