@@ -266,7 +266,7 @@ class Training:
             faults = self.world.faults
             self.world.post(
                 EpochEnded(self._reports[epoch]),
-                partial(self._acknowledged, epoch),
+                partial(self._on_acknowledged, epoch),
                 faults.report_lost,
                 faults.report_doubled,
                 faults.report_delay_seconds_max,
@@ -274,7 +274,7 @@ class Training:
         if self.truth.kind is ClientKind.LIBRARY and self.working:
             self.world.after(REPORT_AGAIN_SECONDS, partial(self._report, epoch))
 
-    def _acknowledged(self, epoch: int) -> None:
+    def _on_acknowledged(self, epoch: int) -> None:
         report = self._reports.pop(epoch, None)
         job_id, world = self.launch.job_id, self.world
         world.epochs_acknowledged[job_id] = max(world.epochs_acknowledged.get(job_id, 0), epoch)
