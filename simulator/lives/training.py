@@ -293,15 +293,15 @@ class Training:
 
     def _finish(self) -> None:
         self.world.ended_well.add(self.launch.job_id)
-        self._part(preempted=False)
+        self._send_farewell(preempted=False)
         self.world.after(self.world.rng.uniform(0.0, 2.0), partial(self._exit, 0))
 
     def _stop(self) -> None:
-        self._part(preempted=True)
+        self._send_farewell(preempted=True)
         code = EXIT_STOPPED if self.truth.kind is ClientKind.LIBRARY else 0
         self.world.after(self.world.rng.uniform(0.0, 2.0), partial(self._exit, code))
 
-    def _part(self, preempted: bool) -> None:
+    def _send_farewell(self, preempted: bool) -> None:
         """The last words: what was not acknowledged once more, and how it ends."""
         if self.truth.kind is not ClientKind.LIBRARY or self.cut_off_at is not None:
             return
