@@ -318,7 +318,7 @@ class Training:
             return
         self._cease()
         if self.leaving:
-            self._gone()
+            self._vanish()
         else:
             self._leave_processes()
             self._show(PodState.FAILED if code else PodState.SUCCEEDED, code)
@@ -329,7 +329,7 @@ class Training:
             return
         self._cease()
         if self.leaving:
-            self._gone()
+            self._vanish()
             return
         self.world.failures[self.launch.job_id, cause] += 1
         index = self.world.rng.randrange(len(self.pods))
@@ -364,7 +364,7 @@ class Training:
             if not self.truth.deaf_to_term:
                 self._cease()
             seconds = self.world.rng.uniform(0.3, self.world.faults.removal_seconds_max)
-            self.world.after(seconds, self._gone)
+            self.world.after(seconds, self._vanish)
 
     def lose_gpu(self) -> None:
         """It hangs, or dies of it. One that had just ended by itself may be thought to have."""
@@ -410,9 +410,9 @@ class Training:
         if self.cut_off_at is not None:
             self.cut_off_at = None
             if self.leaving:
-                self._gone()
+                self._vanish()
 
-    def _gone(self) -> None:
+    def _vanish(self) -> None:
         if self.cut_off_at is not None:  # nobody can say; its node will, when it is back
             return
         self._cease()
