@@ -228,7 +228,7 @@ class Training:
         for run in self.world.beside(self):
             run.pace()
 
-    def _cease(self) -> None:
+    def _stop_working(self) -> None:
         self.working = self._in_epoch = False
         if self.training:
             self.training = False
@@ -316,7 +316,7 @@ class Training:
     def _exit(self, code: int) -> None:
         if not self.working:
             return
-        self._cease()
+        self._stop_working()
         if self.leaving:
             self._vanish()
         else:
@@ -327,7 +327,7 @@ class Training:
         """One of its processes does, rather; the others hang until they are removed."""
         if not self.working:
             return
-        self._cease()
+        self._stop_working()
         if self.leaving:
             self._vanish()
             return
@@ -362,7 +362,7 @@ class Training:
             self.leaving = True
             self._show(PodState.TERMINATING)
             if not self.truth.deaf_to_term:
-                self._cease()
+                self._stop_working()
             seconds = self.world.rng.uniform(0.3, self.world.faults.removal_seconds_max)
             self.world.after(seconds, self._vanish)
 
@@ -370,7 +370,7 @@ class Training:
         """It hangs, or dies of it. One that had just ended by itself may be thought to have."""
         self.world.failures[self.launch.job_id, Failure.LOST] += 1
         works = self.working and self.alive
-        self._cease()
+        self._stop_working()
         if works and not self.leaving and self.begun and self.world.rng.random() < 0.5:
             self._show(PodState.FAILED, EXIT_ABORTED)
 
@@ -384,7 +384,7 @@ class Training:
         """The node is gone and what ran on it; its pods are shown as failed, or no longer."""
         if not self.alive:
             return
-        self._cease()
+        self._stop_working()
         self.world.failures[self.launch.job_id, Failure.LOST] += 1
         here = [bool(pod.shares) and pod.shares[0].node == node for pod in self.pods]
         if len(self.pods) == 1 and self.world.rng.random() < 0.5:
@@ -415,14 +415,14 @@ class Training:
     def _vanish(self) -> None:
         if self.cut_off_at is not None:  # nobody can say; its node will, when it is back
             return
-        self._cease()
+        self._stop_working()
         if self.world.keeps_dead:
             self._show(PodState.FAILED, EXIT_TERMINATED, "lost" if self.evicted else "")
         else:
             self._forget()
 
     def _forget(self) -> None:
-        self._cease()
+        self._stop_working()
         if self.left:
             self.world.after(5.0, self._forget)
             return
