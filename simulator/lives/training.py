@@ -73,7 +73,7 @@ class Training:
         begins_after = world.rng.choice([1.0, 5.0, 10.0, 60.0])  # an image may have to be fetched
         world.after(world.rng.uniform(0.5, begins_after), self._begin)
         if world.chance(world.faults.deleted_by_hand):
-            world.after(world.rng.uniform(0.0, begins_after), self._deleted_by_hand)
+            world.after(world.rng.uniform(0.0, begins_after), self._delete_by_hand)
 
     @property
     def alive(self) -> bool:
@@ -203,7 +203,7 @@ class Training:
             cause = world.rng.choice([Failure.ERROR, Failure.LOST])
             world.after(world.rng.uniform(0, seconds), partial(self.die, cause, 139))
         elif world.chance(world.faults.deleted_by_hand):
-            world.after(world.rng.uniform(0, seconds), self._deleted_by_hand)
+            world.after(world.rng.uniform(0, seconds), self._delete_by_hand)
         if self.truth.kind is ClientKind.LIBRARY and world.rng.random() < 0.2:
             world.after(seconds / 2, self._heartbeat)
         self._epoch_at = self._paced_at = world.time
@@ -348,7 +348,7 @@ class Training:
         self.left = False
         self.world.changed()
 
-    def _deleted_by_hand(self) -> None:
+    def _delete_by_hand(self) -> None:
         if self.working and self.cut_off_at is None:
             self.world.failures[self.launch.job_id, Failure.LOST] += 1
             self._forget()
