@@ -374,7 +374,7 @@ class Training:
         if works and not self.leaving and self.begun and self.world.rng.random() < 0.5:
             self._show(PodState.FAILED, EXIT_ABORTED)
 
-    def let_go_of_gpu(self) -> None:
+    def release_gpu(self) -> None:
         """It ends, if it hangs still; and nobody may have seen that the card is to blame."""
         if not self.working and not self.leaving:
             self.world.failures[self.launch.job_id, Failure.ERROR] += 1

@@ -390,7 +390,7 @@ class World:
         fault = f"others use {gpu.strange_mib} MiB of it" if gpu.strange_mib else ""
         self._replace(index, replace(gpu, lost=False, fault=fault))
         for run in [run for run in self.runs.values() if key in run.gpus]:
-            run.let_go_of_gpu()
+            run.release_gpu()
 
     def _let_strangers_come(self) -> None:
         """Onto one card, and no more of them than there is room for. Nothing is started there."""
