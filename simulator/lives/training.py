@@ -208,12 +208,12 @@ class Training:
             world.after(seconds / 2, self._heartbeat)
         self._epoch_at = self._paced_at = world.time
         self._left, self._slowness, self._in_epoch = seconds, 1.0, True
-        self.pace()
+        self.adjust_pace()
         if not self.training:
             self.training = True
             self._pace_the_others()
 
-    def pace(self) -> None:
+    def adjust_pace(self) -> None:
         """From now on as fast as its neighbours let it be."""
         if not self._in_epoch:
             return
@@ -226,7 +226,7 @@ class Training:
 
     def _pace_the_others(self) -> None:
         for run in self.world.beside(self):
-            run.pace()
+            run.adjust_pace()
 
     def _stop_working(self) -> None:
         self.working = self._in_epoch = False
