@@ -211,7 +211,7 @@ class Training:
         self.adjust_pace()
         if not self.training:
             self.training = True
-            self._pace_the_others()
+            self._adjust_neighbours()
 
     def adjust_pace(self) -> None:
         """From now on as fast as its neighbours let it be."""
@@ -224,7 +224,7 @@ class Training:
         self._paced_at, self._turns = world.time, self._turns + 1
         world.after(max(0.0, self._left) * self._slowness, partial(self._end_epoch, self._turns))
 
-    def _pace_the_others(self) -> None:
+    def _adjust_neighbours(self) -> None:
         for run in self.world.beside(self):
             run.adjust_pace()
 
@@ -232,7 +232,7 @@ class Training:
         self.working = self._in_epoch = False
         if self.training:
             self.training = False
-            self._pace_the_others()
+            self._adjust_neighbours()
 
     def _end_epoch(self, turn: int) -> None:
         if not self.working or turn != self._turns:
