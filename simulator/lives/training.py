@@ -342,9 +342,9 @@ class Training:
     def _leave_processes(self) -> None:
         if self.begun and self.world.chance(self.world.faults.process_left):
             self.left = True
-            self.world.after(self.world.rng.uniform(1.0, 90.0), self._lose_what_is_left)
+            self.world.after(self.world.rng.uniform(1.0, 90.0), self._end_leftovers)
 
-    def _lose_what_is_left(self) -> None:
+    def _end_leftovers(self) -> None:
         self.left = False
         self.world.changed()
 
