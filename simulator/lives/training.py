@@ -248,7 +248,7 @@ class Training:
                 *self.key,
                 self.epoch,
                 epoch_seconds=world.rng.choice(ABSURD) if absurd else seconds,
-                memory_mib=self._measured_mib(),
+                memory_mib=self._measure_mib(),
                 gpu_util=truth.gpu_util,
                 at=world.now(),
             )
@@ -283,10 +283,10 @@ class Training:
 
     def _heartbeat(self) -> None:
         if self.working and self.cut_off_at is None:
-            report = Reported(*self.key, self._measured_mib())
+            report = Reported(*self.key, self._measure_mib())
             self.world.post(report, lost=self.world.faults.report_lost)
 
-    def _measured_mib(self) -> int:
+    def _measure_mib(self) -> int:
         return self.takes_mib if self.world.chance(self.truth.measures_memory) else 0
 
     # -- its end ----------------------------------------------------------------------------------
