@@ -50,11 +50,11 @@ class AgentReports:
 
 @dataclass(frozen=True, slots=True)
 class AgentService(pb_grpc.AgentsServicer):
-    people: Authenticator
+    authenticator: Authenticator
     reports: AgentReports
 
     def ReportNode(self, request: pb.AgentReport, context: grpc.ServicerContext) -> pb.Ack:
-        user = self.people.user(token_of(context))  # in the clear as well: so do jobs
+        user = self.authenticator.user(token_of(context))  # in the clear as well: so do jobs
         if user != AGENT:
             raise Forbidden(f"agents report here, and {shown(user)} is none")
         self.reports.enter(read(request, self.reports.clock()))
