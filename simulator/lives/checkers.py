@@ -311,7 +311,7 @@ class Notice(Checker):
         run = self.world.runs.get((remove.job_id, remove.attempt))
         job = self.world.stored.get(remove.job_id)
         believed = job.run if job else None
-        if run is None or not (run.working and run.alive) or run.leaving or believed is None:
+        if run is None or not (run.working and run.alive) or run.terminating or believed is None:
             return
         if believed.attempt == remove.attempt:
             kill_at = believed.kill_at
@@ -325,7 +325,7 @@ class Notice(Checker):
             if job.run is None:
                 continue
             run = self.world.runs.get((job_id, job.run.attempt))
-            if run is not None and run.working and not run.leaving:
+            if run is not None and run.working and not run.terminating:
                 self._in_time(job.run)
 
     def _in_time(self, run: Run) -> None:
@@ -346,7 +346,7 @@ class Belief(Checker):
             if old.run is None or (job.run and job.run.attempt == old.run.attempt):
                 continue
             run = self.world.runs.get((job.id, old.run.attempt))
-            gone = run is None or run.leaving or not (run.working and run.alive)
+            gone = run is None or run.terminating or not (run.working and run.alive)
             self.require(gone, job, "was given up, and works still:", old.run)
 
 

@@ -57,7 +57,7 @@ class Training:
         self.grown = not world.chance(world.faults.memory_grows)  # all of it,
         self.left = False  # and keeps it for a while when its pods are over
         self.working = True  # makes progress
-        self.leaving = False  # on its way out, as the cluster wants it
+        self.terminating = False  # on its way out, as the cluster wants it
         self.evicted = False  # because its node was out of reach, not because we asked
         self.cut_off_at: float | None = None  # since when its node is out of reach
         self._answers: dict[int, bool] = {}  # by rank: whether to stop at the start of this epoch
@@ -109,7 +109,7 @@ class Training:
     # -- its work ---------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        if not self.working or self.leaving:
+        if not self.working or self.terminating:
             return
         if self.cut_off_at is not None:
             self.world.after(10.0, self._begin)
@@ -317,7 +317,7 @@ class Training:
         if not self.working:
             return
         self._stop_working()
-        if self.leaving:
+        if self.terminating:
             self._vanish()
         else:
             self._leave_processes()
@@ -328,7 +328,7 @@ class Training:
         if not self.working:
             return
         self._stop_working()
-        if self.leaving:
+        if self.terminating:
             self._vanish()
             return
         self.world.failures[self.launch.job_id, cause] += 1
@@ -358,8 +358,8 @@ class Training:
     def remove(self) -> None:
         if not self.alive:
             self.world.after(self.world.rng.uniform(0.0, 2.0), self._forget)
-        elif not self.leaving:
-            self.leaving = True
+        elif not self.terminating:
+            self.terminating = True
             self._show(PodState.TERMINATING)
             if not self.truth.deaf_to_term:
                 self._stop_working()
@@ -371,12 +371,12 @@ class Training:
         self.world.failures[self.launch.job_id, Failure.LOST] += 1
         works = self.working and self.alive
         self._stop_working()
-        if works and not self.leaving and self.begun and self.world.rng.random() < 0.5:
+        if works and not self.terminating and self.begun and self.world.rng.random() < 0.5:
             self._show(PodState.FAILED, EXIT_ABORTED)
 
     def release_gpu(self) -> None:
         """It ends, if it hangs still; and nobody may have seen that the card is to blame."""
-        if not self.working and not self.leaving:
+        if not self.working and not self.terminating:
             self.world.failures[self.launch.job_id, Failure.ERROR] += 1
             self._show(PodState.FAILED, EXIT_ABORTED)
 
@@ -401,15 +401,15 @@ class Training:
         self.cut_off_at = self.world.time
 
     def evict(self) -> None:
-        if self.alive and not self.leaving:
+        if self.alive and not self.terminating:
             self.world.failures[self.launch.job_id, Failure.LOST] += 1
-            self.leaving = self.evicted = True
+            self.terminating = self.evicted = True
             self._show(PodState.TERMINATING)
 
     def reconnect(self) -> None:
         if self.cut_off_at is not None:
             self.cut_off_at = None
-            if self.leaving:
+            if self.terminating:
                 self._vanish()
 
     def _vanish(self) -> None:
