@@ -103,7 +103,7 @@ class Training:
             for pod in self.pods
         ]
 
-    def on(self, node: str) -> bool:
+    def is_on(self, node: str) -> bool:
         return any(share.node == node for share in self.launch.shares)
 
     # -- its work ---------------------------------------------------------------------------------

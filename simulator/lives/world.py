@@ -337,7 +337,7 @@ class World:
             return
         self.nodes[index] = replace(node, ready=False)
         power = self.rng.random() < 0.5
-        for run in [run for run in self.runs.values() if run.on(node.name)]:
+        for run in [run for run in self.runs.values() if run.is_on(node.name)]:
             if power:
                 run.lose_power(node.name)
             else:
@@ -350,14 +350,14 @@ class World:
 
     def _evict(self, name: str, since: Time) -> None:
         for run in self.runs.values():
-            if run.cut_off_at == since and run.on(name):
+            if run.cut_off_at == since and run.is_on(name):
                 run.evict()
 
     def _restore_node(self, index: int) -> None:
         if self.nodes[index].ready:
             return
         self.nodes[index] = replace(self.nodes[index], ready=True)
-        for run in [run for run in self.runs.values() if run.on(self.nodes[index].name)]:
+        for run in [run for run in self.runs.values() if run.is_on(self.nodes[index].name)]:
             run.reconnect()
         self.changed()
 
