@@ -306,9 +306,9 @@ class World:
         """A watch tells the adapter, which looks again in a moment."""
         if not self._look_due:
             self._look_due = True
-            self.after(0.2, self._look)
+            self.after(0.2, self._send_observation)
 
-    def _look(self) -> None:
+    def _send_observation(self) -> None:
         self._look_due = False
         if not self.chance(self.faults.look_lost):
             self._looks += 1
@@ -326,7 +326,7 @@ class World:
 
     def _look_again(self) -> None:
         self.after(self._look_every_seconds, self._look_again)
-        self._look()
+        self._send_observation()
 
     # -- nodes ------------------------------------------------------------------------------------
 
