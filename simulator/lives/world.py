@@ -114,7 +114,7 @@ class World:
         self._looks = 0
         self._newest_look: tuple[int, Time] = (0, 0.0)  # that was delivered: its number and time
         self._look_every_seconds = look_every_seconds
-        self.after(0.0, self._look_again)
+        self.after(0.0, self._observe_regularly)
         self._every(faults.node_lost_every_seconds, self._lose_node)
         self._every(faults.gpu_lost_every_seconds, self._lose_gpu)
         self._every(faults.strangers_every_seconds, self._let_strangers_come)
@@ -324,8 +324,8 @@ class World:
         self._newest_look = max(self._newest_look, (number, look.at))
         self._mail.append(look)
 
-    def _look_again(self) -> None:
-        self.after(self._look_every_seconds, self._look_again)
+    def _observe_regularly(self) -> None:
+        self.after(self._look_every_seconds, self._observe_regularly)
         self._send_observation()
 
     # -- nodes ------------------------------------------------------------------------------------
