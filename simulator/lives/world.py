@@ -315,14 +315,14 @@ class World:
             delay = self.span(self.faults.look_delay_seconds_max)
             self.after(delay, partial(self._deliver, self.observe(), self._looks, self._lives))
 
-    def _deliver(self, look: Observed, number: int, lives: int) -> None:
+    def _deliver(self, observation: Observed, number: int, lives: int) -> None:
         if lives != self._lives or not self._up:
             return  # whoever looked is dead
         newest, newest_at = self._newest_look
-        if number < newest and look.at == newest_at:
+        if number < newest and observation.at == newest_at:
             return  # a later one may overtake it, but not if nothing tells the two apart
-        self._newest_look = max(self._newest_look, (number, look.at))
-        self._mail.append(look)
+        self._newest_look = max(self._newest_look, (number, observation.at))
+        self._mail.append(observation)
 
     def _observe_regularly(self) -> None:
         self.after(self._look_every_seconds, self._observe_regularly)
