@@ -110,7 +110,7 @@ class World:
         self._up = True
         self._lives = 0
         self.disk_full = False
-        self._look_due = False
+        self._observation_due = False
         self._looks = 0
         self._newest_look: tuple[int, Time] = (0, 0.0)  # that was delivered: its number and time
         self._look_every_seconds = look_every_seconds
@@ -304,12 +304,12 @@ class World:
 
     def changed(self) -> None:
         """A watch tells the adapter, which looks again in a moment."""
-        if not self._look_due:
-            self._look_due = True
+        if not self._observation_due:
+            self._observation_due = True
             self.after(0.2, self._send_observation)
 
     def _send_observation(self) -> None:
-        self._look_due = False
+        self._observation_due = False
         if not self.chance(self.faults.look_lost):
             self._looks += 1
             delay = self.span(self.faults.look_delay_seconds_max)
