@@ -111,7 +111,7 @@ class World:
         self._lives = 0
         self.disk_full = False
         self._observation_due = False
-        self._looks = 0
+        self._observations = 0
         self._newest_look: tuple[int, Time] = (0, 0.0)  # that was delivered: its number and time
         self._look_every_seconds = look_every_seconds
         self.after(0.0, self._observe_regularly)
@@ -311,9 +311,11 @@ class World:
     def _send_observation(self) -> None:
         self._observation_due = False
         if not self.chance(self.faults.look_lost):
-            self._looks += 1
+            self._observations += 1
             delay = self.span(self.faults.look_delay_seconds_max)
-            self.after(delay, partial(self._deliver, self.observe(), self._looks, self._lives))
+            self.after(
+                delay, partial(self._deliver, self.observe(), self._observations, self._lives)
+            )
 
     def _deliver(self, observation: Observed, number: int, lives: int) -> None:
         if lives != self._lives or not self._up:
