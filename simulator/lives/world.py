@@ -112,7 +112,10 @@ class World:
         self.disk_full = False
         self._observation_due = False
         self._observations = 0
-        self._newest_look: tuple[int, Time] = (0, 0.0)  # that was delivered: its number and time
+        self._newest_observation: tuple[int, Time] = (
+            0,
+            0.0,
+        )  # that was delivered: its number and time
         self._look_every_seconds = look_every_seconds
         self.after(0.0, self._observe_regularly)
         self._every(faults.node_lost_every_seconds, self._lose_node)
@@ -320,10 +323,10 @@ class World:
     def _deliver(self, observation: Observed, number: int, lives: int) -> None:
         if lives != self._lives or not self._up:
             return  # whoever looked is dead
-        newest, newest_at = self._newest_look
+        newest, newest_at = self._newest_observation
         if number < newest and observation.at == newest_at:
             return  # a later one may overtake it, but not if nothing tells the two apart
-        self._newest_look = max(self._newest_look, (number, observation.at))
+        self._newest_observation = max(self._newest_observation, (number, observation.at))
         self._mail.append(observation)
 
     def _observe_regularly(self) -> None:
