@@ -73,7 +73,7 @@ class World:
         faults: Faults,
         nodes: Sequence[Node],
         truths: Mapping[JobId, TrueJob],
-        look_every_seconds: float = 45.0,
+        observe_every_seconds: float = 45.0,
         lag_seconds: float = 0.0,
         keeps_dead: bool = False,
         agents: bool = False,
@@ -116,7 +116,7 @@ class World:
             0,
             0.0,
         )  # that was delivered: its number and time
-        self._look_every_seconds = look_every_seconds
+        self._look_every_seconds = observe_every_seconds
         self.after(0.0, self._observe_regularly)
         self._every(faults.node_lost_every_seconds, self._lose_node)
         self._every(faults.gpu_lost_every_seconds, self._lose_gpu)
