@@ -116,7 +116,7 @@ class World:
             0,
             0.0,
         )  # that was delivered: its number and time
-        self._look_every_seconds = observe_every_seconds
+        self._observe_every_seconds = observe_every_seconds
         self.after(0.0, self._observe_regularly)
         self._every(faults.node_lost_every_seconds, self._lose_node)
         self._every(faults.gpu_lost_every_seconds, self._lose_gpu)
@@ -330,7 +330,7 @@ class World:
         self._mail.append(observation)
 
     def _observe_regularly(self) -> None:
-        self.after(self._look_every_seconds, self._observe_regularly)
+        self.after(self._observe_every_seconds, self._observe_regularly)
         self._send_observation()
 
     # -- nodes ------------------------------------------------------------------------------------
