@@ -62,7 +62,7 @@ class LifeOptions:
     nodes: tuple[Node, ...]
     truths: tuple[TrueJob, ...]
     safety_seconds: float
-    look_every_seconds: float
+    observe_every_seconds: float
     lag_seconds: float
     keeps_dead: bool
     policy: str
@@ -76,7 +76,7 @@ class LifeOptions:
         lines += [str(node) for node in self.nodes]
         lines += [str(truth) for truth in self.truths]
         lines.append(
-            f"safety_seconds={self.safety_seconds} look_every_seconds={self.look_every_seconds}"
+            f"safety_seconds={self.safety_seconds} look_every_seconds={self.observe_every_seconds}"
             f" lag_seconds={self.lag_seconds} keeps_dead={self.keeps_dead} policy={self.policy}"
             f" agents={self.agents}"
         )
@@ -117,7 +117,7 @@ def drawn_options(
         nodes=tuple(nodes),
         truths=tuple(drawn_jobs(rng, rng.randint(max(1, jobs // 2), jobs), nodes, margin_mib)),
         safety_seconds=rng.uniform(100.0, 900.0),
-        look_every_seconds=rng.choice([30.0, 60.0, 120.0]),
+        observe_every_seconds=rng.choice([30.0, 60.0, 120.0]),
         lag_seconds=rng.choice([0.0, 0.5, 3.0]),
         keeps_dead=rng.random() < 0.5,
         # Of a chance of its own, so that all else is as it was before there was a choice.
@@ -175,7 +175,7 @@ class Life:
             options.faults,
             options.nodes,
             truths,
-            options.look_every_seconds,
+            options.observe_every_seconds,
             options.lag_seconds,
             options.keeps_dead,
             options.agents,
