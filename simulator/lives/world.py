@@ -313,7 +313,7 @@ class World:
 
     def _send_observation(self) -> None:
         self._observation_due = False
-        if not self.chance(self.faults.look_lost):
+        if not self.chance(self.faults.observation_lost):
             self._observations += 1
             delay = self.span(self.faults.look_delay_seconds_max)
             self.after(
