@@ -43,7 +43,7 @@ class Faults:
     process_left: float = 0.0  # of a run: its processes outlive its pods for a while
     # What travels.
     observation_lost: float = 0.0
-    look_delay_seconds_max: float = 0.0
+    observation_delay_seconds_max: float = 0.0
     report_lost: float = 0.0
     report_doubled: float = 0.0
     report_delay_seconds_max: float = 0.0
@@ -106,7 +106,7 @@ def draw_faults(rng: random.Random) -> Faults:
         removal_seconds_max=rng.choice([2.0, 30.0, 120.0]),
         stop_ignored=sometimes(0.5),
         observation_lost=sometimes(0.5),
-        look_delay_seconds_max=rng.choice([0.0, 2.0, 40.0, 40.0]),
+        observation_delay_seconds_max=rng.choice([0.0, 2.0, 40.0, 40.0]),
         report_lost=sometimes(0.4),
         report_doubled=sometimes(0.3),
         report_delay_seconds_max=rng.choice([0.0, 1.0, 30.0]),

@@ -315,7 +315,7 @@ class World:
         self._observation_due = False
         if not self.chance(self.faults.observation_lost):
             self._observations += 1
-            delay = self.span(self.faults.look_delay_seconds_max)
+            delay = self.span(self.faults.observation_delay_seconds_max)
             self.after(
                 delay, partial(self._deliver, self.observe(), self._observations, self._lives)
             )
