@@ -204,7 +204,7 @@ class World:
         for index in range(len(self.nodes)):
             self._restore_node(index)
             for gpu in self.nodes[index].gpus:
-                self._let_strangers_go(index, gpu.uuid)
+                self._end_foreign_use(index, gpu.uuid)
                 self._repair_gpu(index, gpu.uuid)
 
     # -- mail -------------------------------------------------------------------------------------
@@ -407,9 +407,9 @@ class World:
         if mib > 0 and not gpu.strange_mib:
             self._replace(index, replace(gpu, strange_mib=mib, fault=f"others use {mib} MiB of it"))
             stay = self.rng.uniform(10.0, 400.0)
-            self.after(stay, partial(self._let_strangers_go, index, gpu.uuid))
+            self.after(stay, partial(self._end_foreign_use, index, gpu.uuid))
 
-    def _let_strangers_go(self, index: int, uuid: str) -> None:
+    def _end_foreign_use(self, index: int, uuid: str) -> None:
         gpu = self._gpu((self.nodes[index].name, uuid))
         if gpu is not None and gpu.strange_mib:
             fault = "XID 79" if gpu.lost else ""
