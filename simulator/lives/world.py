@@ -297,7 +297,7 @@ class World:
         else:
             self.runs[key] = run = Training(self, launch, self.truths[launch.job_id])
             self.begun[launch.job_id] += 1
-            if any(map(self._lost, run.gpus)):
+            if any(map(self._is_lost, run.gpus)):
                 run.lose_gpu()
             self.changed()
 
@@ -372,7 +372,7 @@ class World:
 
     # -- cards ------------------------------------------------------------------------------------
 
-    def _lost(self, key: GpuKey) -> bool:
+    def _is_lost(self, key: GpuKey) -> bool:
         gpu = self._gpu(key)
         return gpu is not None and gpu.lost
 
