@@ -455,5 +455,5 @@ class World:
         ]
 
     def memory_mib(self, gpu: GpuKey) -> int:
-        card = self._gpu(gpu)
-        return card.memory_mib - card.strange_mib if card else 0
+        gpu_now = self._gpu(gpu)
+        return gpu_now.memory_mib - gpu_now.strange_mib if gpu_now else 0
