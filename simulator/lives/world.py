@@ -138,7 +138,7 @@ class World:
         asked, self._asked = self._asked, []
         for heard in asked:  # being called again, the scheduler has committed their batch
             self._answer(heard)
-        self._let_happen(until)
+        self._advance(until)
         if self._mail:
             end = self.time + self.lag_seconds
             while self._heap and self._heap[0][0] <= end:
@@ -157,7 +157,7 @@ class World:
             self._happen()
         self.time = end
 
-    def _let_happen(self, until: Time | None) -> None:
+    def _advance(self, until: Time | None) -> None:
         while not self._mail and self._heap:
             if until is not None and self._heap[0][0] > until + self._set_back:
                 return
