@@ -212,7 +212,7 @@ class World:
     def post(
         self,
         event: Event,
-        heard: Callable[[], None] | None = None,
+        on_answer: Callable[[], None] | None = None,
         lost: float = 0.0,
         doubled: float = 0.0,
         delay_seconds_max: float = 0.0,
@@ -220,7 +220,9 @@ class World:
         """Send to the scheduler. `heard` is called when the answer arrives, if one ever does."""
         for _ in range(2 if self.chance(doubled) else 1):
             if not self.chance(lost):
-                self.after(0.01 + self.span(delay_seconds_max), partial(self._arrive, event, heard))
+                self.after(
+                    0.01 + self.span(delay_seconds_max), partial(self._arrive, event, on_answer)
+                )
 
     def _arrive(self, event: Event, heard: Callable[[], None] | None) -> None:
         if not self._up:
