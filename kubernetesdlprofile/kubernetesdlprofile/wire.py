@@ -1,4 +1,4 @@
-"""The messages of `scheduler.v1.TrainingService` as bytes, written by hand. Knows no transport.
+"""The messages of `scheduler.v1.Profiler` as bytes, written by hand. Knows no transport.
 
 No protobuf, because another version of it breaks the frameworks in a training's image. What is
 here is checked against the generated code by the tests. A field that has its default is left out,

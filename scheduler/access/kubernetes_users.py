@@ -1,4 +1,4 @@
-"""Authenticator by what Kubernetes calls them: asked there once in a while, and remembered in
+"""People, by what Kubernetes calls them: asked there once in a while, and remembered in
 between."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Authenticator whom Kubernetes knows: what they are called here, and how often it is asked."""
+"""People whom Kubernetes knows: what they are called here, and how often it is asked."""
 
 from __future__ import annotations
 

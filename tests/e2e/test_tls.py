@@ -1,4 +1,4 @@
-"""Authenticator from elsewhere are served encrypted, by a certificate from files; jobs here as
+"""People from elsewhere are served encrypted, by a certificate from files; jobs here as
 ever."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Authenticator who come with a token of Kubernetes: a real API server says who they are."""
+"""People who come with a token of Kubernetes: a real API server says who they are."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Source: Gu et al., "Tiresias: A GPU Cluster Manager for Distributed Deep Learning", NSDI 2019:
 discretised two-dimensional LAS. A job's service is its GPUs times the time that it has had them.
-InnerCluster a threshold it is in the first queue, above it in the second; within a queue, first
+Below a threshold it is in the first queue, above it in the second; within a queue, first
 come first served, so that jobs alike do not take turns. Jobs are gone through in this order, and
 each that fits into what is left gets its GPUs. The threshold of 18,000 GPU-seconds is that of the
 reimplementation in Lucid's artifact (ASPLOS 2023). Nobody is promoted for having starved (the
