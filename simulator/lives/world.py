@@ -224,15 +224,15 @@ class World:
                     0.01 + self.span(delay_seconds_max), partial(self._arrive, event, on_answer)
                 )
 
-    def _arrive(self, event: Event, heard: Callable[[], None] | None) -> None:
+    def _arrive(self, event: Event, on_answer: Callable[[], None] | None) -> None:
         if not self._up:
             return
-        if heard is not None and self._nothing_to_do(event):  # as the API finds in the store
-            self._answer(heard)
+        if on_answer is not None and self._nothing_to_do(event):  # as the API finds in the store
+            self._answer(on_answer)
         elif delay := self.span(self.lag_seconds):  # its threads take their time
-            self.after(delay, partial(self._put, event, heard, self._lives))
+            self.after(delay, partial(self._put, event, on_answer, self._lives))
         else:
-            self._put(event, heard, self._lives)
+            self._put(event, on_answer, self._lives)
 
     def _put(self, event: Event, heard: Callable[[], None] | None, lives: int) -> None:
         if lives == self._lives:
