@@ -234,11 +234,11 @@ class World:
         else:
             self._put(event, on_answer, self._lives)
 
-    def _put(self, event: Event, heard: Callable[[], None] | None, lives: int) -> None:
+    def _put(self, event: Event, on_answer: Callable[[], None] | None, lives: int) -> None:
         if lives == self._lives:
             self._mail.append(event)
-            if heard is not None:
-                self._asking.append(heard)
+            if on_answer is not None:
+                self._asking.append(on_answer)
 
     def _nothing_to_do(self, event: Event) -> bool:
         match event:
