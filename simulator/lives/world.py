@@ -249,14 +249,14 @@ class World:
                 return job is not None and job.outcome is not None
         return False
 
-    def _answer(self, heard: Callable[[], None]) -> None:
+    def _answer(self, on_answer: Callable[[], None]) -> None:
         if self.chance(self.faults.answer_lost):
             return
         if delay := self.span(self.faults.answer_delay_seconds_max):
             lives = self._lives
-            self.after(delay, lambda: heard() if lives == self._lives else None)
+            self.after(delay, lambda: on_answer() if lives == self._lives else None)
         else:
-            heard()
+            on_answer()
 
     def kill_daemon(self) -> None:
         """All that was only in its memory is gone."""
