@@ -43,7 +43,7 @@ from simulator.lives.faults import (
 )
 from simulator.lives.observed_memory import watching
 from simulator.lives.owners import Owner
-from simulator.lives.workload import TrueJob, drawn_jobs, drawn_nodes
+from simulator.lives.workload import TrueJob, draw_nodes, drawn_jobs
 from simulator.lives.world import World
 
 LIVED_UNDER = ("fifo_sharing", "gpu_sharing")  # policies
@@ -97,7 +97,7 @@ class LifeReport:
 def drawn_options(
     seed: int, jobs: int, rng: random.Random, policy: str | None = None
 ) -> LifeOptions:
-    nodes = drawn_nodes(rng)
+    nodes = draw_nodes(rng)
     margin_mib = rng.choice([0, 200])
     return LifeOptions(
         seed=seed,

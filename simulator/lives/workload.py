@@ -53,7 +53,7 @@ class TrueJob:
         return self.epoch_seconds / math.pow(max(1, gpus), SCALING) * slowed
 
 
-def drawn_nodes(rng: random.Random) -> list[Node]:
+def draw_nodes(rng: random.Random) -> list[Node]:
     sizes = rng.choice([[1], [1], [2], [2], [1, 1], [1, 1], [2, 2], [4]])
     memory = rng.choice([8192, 16384])
     return [
