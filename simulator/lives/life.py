@@ -43,7 +43,7 @@ from simulator.lives.faults import (
 )
 from simulator.lives.observed_memory import watching
 from simulator.lives.owners import Owner
-from simulator.lives.workload import TrueJob, draw_nodes, drawn_jobs
+from simulator.lives.workload import TrueJob, draw_jobs, draw_nodes
 from simulator.lives.world import World
 
 LIVED_UNDER = ("fifo_sharing", "gpu_sharing")  # policies
@@ -115,7 +115,7 @@ def drawn_options(
             fairness_half_life_seconds=rng.choice([300.0, 3600.0, 7 * 86400.0]),
         ),
         nodes=tuple(nodes),
-        truths=tuple(drawn_jobs(rng, rng.randint(max(1, jobs // 2), jobs), nodes, margin_mib)),
+        truths=tuple(draw_jobs(rng, rng.randint(max(1, jobs // 2), jobs), nodes, margin_mib)),
         safety_seconds=rng.uniform(100.0, 900.0),
         observe_every_seconds=rng.choice([30.0, 60.0, 120.0]),
         lag_seconds=rng.choice([0.0, 0.5, 3.0]),

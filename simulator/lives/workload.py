@@ -65,7 +65,7 @@ def draw_nodes(rng: random.Random) -> list[Node]:
     ]
 
 
-def drawn_jobs(
+def draw_jobs(
     rng: random.Random, count: int, nodes: Sequence[Node], margin_mib: int
 ) -> list[TrueJob]:
     """Each of them could run if it were alone."""
