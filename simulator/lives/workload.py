@@ -72,10 +72,10 @@ def draw_jobs(
     gpus_most = sum(len(node.gpus) for node in nodes)
     capacity = nodes[0].gpus[0].capacity_mib - margin_mib
     span = rng.choice([1.0, 200.0, 800.0])  # all at once, or one after another
-    return [_drawn(rng, JobId(f"job-{i}"), gpus_most, capacity, span) for i in range(count)]
+    return [_draw_job(rng, JobId(f"job-{i}"), gpus_most, capacity, span) for i in range(count)]
 
 
-def _drawn(
+def _draw_job(
     rng: random.Random, job_id: JobId, gpus_most: int, capacity: int, span: float
 ) -> TrueJob:
     epochs = rng.choice([1, 2, 3, 4, 6, 8])
