@@ -79,7 +79,7 @@ def _draw_job(
     rng: random.Random, job_id: JobId, gpus_most: int, capacity: int, span: float
 ) -> TrueJob:
     epochs = rng.choice([1, 2, 3, 4, 6, 8])
-    spec, memory = _drawn_spec(rng, job_id, epochs, gpus_most, capacity)
+    spec, memory = _draw_spec(rng, job_id, epochs, gpus_most, capacity)
     kind = rng.choices(
         [ClientKind.LIBRARY, ClientKind.LEGACY, ClientKind.SILENT], [0.75, 0.13, 0.12]
     )[0]
@@ -118,7 +118,7 @@ def _draw_job(
     )
 
 
-def _drawn_spec(
+def _draw_spec(
     rng: random.Random, job_id: JobId, epochs: int, gpus_most: int, capacity: int
 ) -> tuple[JobSpec, int]:
     """A wish, and the memory that the job will really take."""
