@@ -94,7 +94,7 @@ class LifeReport:
     seconds: float = field(default=0.0, compare=False)  # that it took to simulate
 
 
-def drawn_options(
+def draw_options(
     seed: int, jobs: int, rng: random.Random, policy: str | None = None
 ) -> LifeOptions:
     nodes = draw_nodes(rng)
@@ -137,7 +137,7 @@ def live(
     `advice`: of which waiting jobs it is checked what would let them start."""
     started = time.perf_counter()
     rng = random.Random(seed)
-    options = drawn_options(seed, jobs, rng, policy)
+    options = draw_options(seed, jobs, rng, policy)
     if tell:
         for line in options.lines():
             tell(line)

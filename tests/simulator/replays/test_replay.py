@@ -33,7 +33,7 @@ from scheduler.store import journal
 from scheduler.store.journal import Decider
 from scheduler.store.writer import SqliteStore
 from simulator.lives.checkers import Violation
-from simulator.lives.life import Life, UnreliablePolicy, drawn_options
+from simulator.lives.life import Life, UnreliablePolicy, draw_options
 from simulator.replays.replay import Difference, as_json, as_text, replay
 from simulator.simulate import main
 from tests.builders import NOW, epoch_ended, node, spec
@@ -256,7 +256,7 @@ def test_without_a_trace_or_a_record_there_is_nothing_to_do(
 def replayed(seed: int, jobs: int, path: Path, policy: str | None = None) -> int:
     """So many steps of a life, from all the starts of its daemons, without a difference."""
     rng = random.Random(seed)
-    life = Life(drawn_options(seed, jobs, rng, policy), rng, None)
+    life = Life(draw_options(seed, jobs, rng, policy), rng, None)
     with suppress(Violation):  # whether it ends well is asked elsewhere
         life.run()
     path.write_bytes(life.store.inner.content())
