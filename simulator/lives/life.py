@@ -322,7 +322,7 @@ class UnreliablePolicy:
         if self.world.chance(faults.plan_stale):
             return replace(self.last, optimal=False, replan_at=now + 20.0)
         if self.world.chance(faults.plan_nonsense):
-            self.last = any_plan(view, now, self.world, self.rules)
+            self.last = random_plan(view, now, self.world, self.rules)
         else:
             self.last = self.policy(view, now)
         return self.last
@@ -333,7 +333,7 @@ def _moment(view: View, now: Time) -> bytes:
     return msgspec.msgpack.encode((replace(view, stopping=frozenset()), now))
 
 
-def any_plan(view: View, now: Time, world: World, rules: Rules) -> Plan:
+def random_plan(view: View, now: Time, world: World, rules: Rules) -> Plan:
     """Sensible or not: what must never break may not rest on the policy. Often it nearly fits."""
     rng, known = world.rng, usable_gpus(world.nodes)
     gpus = [*known, ("no-such-node", "gpu0"), (world.nodes[0].name, "no-such-gpu")]
