@@ -207,7 +207,7 @@ class Life:
     def run(self) -> None:
         self.world.after(self.options.safety_seconds, self.world.heal)
         bound = self.options.safety_seconds + seconds_to_end(self.options)
-        while not self._over():
+        while not self._is_over():
             self._step()
             if self.world.time > bound or self.steps > STEPS_MAX:
                 left = "; ".join(unfinished(tuple(self.owners), self.world))
@@ -244,7 +244,7 @@ class Life:
     def _new_scheduler(self) -> Scheduler:
         return Scheduler(self.world, self.store, self.world, self.policy, self.options.rules)
 
-    def _over(self) -> bool:
+    def _is_over(self) -> bool:
         stored = self.world.stored
         return (
             self.world.faults is NO_FAULTS
