@@ -57,11 +57,11 @@ class AgentService(pb_grpc.AgentsServicer):
         user = self.authenticator.user(token_of(context))  # in the clear as well: so do jobs
         if user != AGENT:
             raise Forbidden(f"agents report here, and {shown(user)} is none")
-        self.reports.enter(read(request, self.reports.clock()))
+        self.reports.enter(parse_report(request, self.reports.clock()))
         return pb.Ack()
 
 
-def read(message: pb.AgentReport, at: Time) -> GpuReport:
+def parse_report(message: pb.AgentReport, at: Time) -> GpuReport:
     """Raises Rejected at the first thing that cannot be."""
     node = message.node
     _require(0 < len(node) <= NAME_MAX, f"node: {shown(node)} is no name")
@@ -69,10 +69,10 @@ def read(message: pb.AgentReport, at: Time) -> GpuReport:
     _require(
         message.keeps in (LIBRARY, WATCHDOG, DRIVER), f"keeps: {shown(message.keeps)} is not known"
     )
-    cards = tuple(map(_card, message.cards))
-    uuids = {card.gpu.uuid for card in cards}
-    _require(len(uuids) == len(cards), f"cards: {shown(node)} tells of one twice")
-    return GpuReport(node, at, cards, message.keeps)
+    readings = tuple(map(_card, message.cards))
+    uuids = {card.gpu.uuid for card in readings}
+    _require(len(uuids) == len(readings), f"cards: {shown(node)} tells of one twice")
+    return GpuReport(node, at, readings, message.keeps)
 
 
 def written(report: GpuReport) -> pb.AgentReport:
@@ -125,6 +125,6 @@ def _card(message: pb.AgentCard) -> GpuReading:
     return GpuReading(gpu, message.used_mib, min(1.0, max(0.0, message.busy)), processes)
 
 
-def _require(holds: bool, words: str) -> None:
+def _require(holds: bool, message: str) -> None:
     if not holds:
-        raise Rejected(words)
+        raise Rejected(message)

@@ -11,7 +11,14 @@ import pytest
 
 from scheduler.access.authentication import Authenticator
 from scheduler.access.identity import user_of
-from scheduler.api.agents import AGENT, SILENT_SECONDS, AgentReports, AgentService, read, written
+from scheduler.api.agents import (
+    AGENT,
+    SILENT_SECONDS,
+    AgentReports,
+    AgentService,
+    parse_report,
+    written,
+)
 from scheduler.api.grpc_server import GrpcServer
 from scheduler.core.errors import Rejected
 from scheduler.core.model import Gpu
@@ -64,7 +71,7 @@ def office() -> Iterator[Office]:
 
 
 def test_a_report_comes_through_as_it_was() -> None:
-    assert read(written(REPORT), 1000.0) == REPORT
+    assert parse_report(written(REPORT), 1000.0) == REPORT
 
 
 def test_the_newest_report_of_each_node_counts(office: Office) -> None:
@@ -123,6 +130,6 @@ CORRECT: dict[str, Any] = {"uuid": "GPU-a", "memory_mib": 16384}
 def test_what_cannot_be_is_refused_in_a_line(fields: dict[str, Any], words: str) -> None:
     message = pb.AgentReport(**{"node": "n1", "keeps": "watchdog", **fields})
     with pytest.raises(Rejected) as refusal:
-        read(message, 0.0)
+        parse_report(message, 0.0)
     assert words in str(refusal.value)
     assert len(str(refusal.value)) < 400
