@@ -11,7 +11,7 @@ from functools import partial
 
 import click
 
-from simulator.lives.life import ADVICE, LIVED_UNDER, LifeReport, live
+from simulator.lives.life import ADVICE, LIFE_POLICIES, LifeReport, live
 
 PROGRESS_EVERY_SECONDS = 2.0
 
@@ -22,7 +22,7 @@ PROGRESS_EVERY_SECONDS = 2.0
 @click.option("--jobs", default=10, type=click.IntRange(1), help="Jobs in a life, at most.")
 @click.option("--processes", default=2, type=click.IntRange(1), help="How many at a time.")
 @click.option("--seed", type=click.IntRange(0), help="One life only, with this seed.")
-@click.option("--policy", type=click.Choice(LIVED_UNDER), help="Of all; default: drawn.")
+@click.option("--policy", type=click.Choice(LIFE_POLICIES), help="Of all; default: drawn.")
 @click.option(
     "--advice",
     default=ADVICE[0],

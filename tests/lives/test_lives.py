@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from simulator.lives.life import LIVED_UNDER, live
+from simulator.lives.life import LIFE_POLICIES, live
 from simulator.main import main
 from tests.lives.mutants import MUTANTS, copied
 
@@ -22,7 +22,7 @@ SEEDS = [
 ]
 
 
-@pytest.mark.parametrize("policy", LIVED_UNDER)
+@pytest.mark.parametrize("policy", LIFE_POLICIES)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_life_that_failed_once_ends_well(seed: int, policy: str) -> None:
     assert live(seed, policy=policy).violation == ""
