@@ -47,7 +47,7 @@ from simulator.lives.workload import TrueJob, draw_jobs, draw_nodes
 from simulator.lives.world import World
 
 LIFE_POLICIES = ("fifo_sharing", "gpu_sharing")  # policies
-LIVES = (3, 2)  # of each: one of the second takes as long as twelve of the first
+POLICY_WEIGHTS = (3, 2)  # of each: one of the second takes as long as twelve of the first
 ADVICE = ("some", "all")
 STEPS_MAX = 20_000  # far more than any life needs that gets on
 
@@ -121,7 +121,7 @@ def draw_options(
         lag_seconds=rng.choice([0.0, 0.5, 3.0]),
         keeps_dead=rng.random() < 0.5,
         # Of a chance of its own, so that all else is as it was before there was a choice.
-        policy=policy or random.Random(f"policy {seed}").choices(LIFE_POLICIES, LIVES)[0],
+        policy=policy or random.Random(f"policy {seed}").choices(LIFE_POLICIES, POLICY_WEIGHTS)[0],
         agents=random.Random(f"agents {seed}").random() < 0.6,
     )
 
