@@ -307,15 +307,15 @@ class UnreliablePolicy:
     def __init__(self, policy: Policy, world: World, rules: Rules) -> None:
         self.policy, self.world, self.rules = policy, world, rules
         self.last = Plan()
-        self._made: dict[bytes, Plan] = {}
+        self._plans: dict[bytes, Plan] = {}
 
     def __call__(self, view: View, now: Time) -> Plan:
-        plan = self._made[_moment(view, now)] = self._plan(view, now)
+        plan = self._plans[_moment(view, now)] = self._plan(view, now)
         return plan
 
     def again(self, view: View, now: Time) -> Plan:
         """What it planned there and then: a replay has no chance of coming to that."""
-        return self._made[_moment(view, now)]
+        return self._plans[_moment(view, now)]
 
     def _plan(self, view: View, now: Time) -> Plan:
         faults = self.world.faults
