@@ -310,12 +310,12 @@ class UnreliablePolicy:
         self._plans: dict[bytes, Plan] = {}
 
     def __call__(self, view: View, now: Time) -> Plan:
-        plan = self._plans[_moment(view, now)] = self._plan(view, now)
+        plan = self._plans[_view_key(view, now)] = self._plan(view, now)
         return plan
 
     def again(self, view: View, now: Time) -> Plan:
         """What it planned there and then: a replay has no chance of coming to that."""
-        return self._plans[_moment(view, now)]
+        return self._plans[_view_key(view, now)]
 
     def _plan(self, view: View, now: Time) -> Plan:
         faults = self.world.faults
@@ -328,7 +328,7 @@ class UnreliablePolicy:
         return self.last
 
 
-def _moment(view: View, now: Time) -> bytes:
+def _view_key(view: View, now: Time) -> bytes:
     # A set has no order to be written in, and what is in it the jobs say as well.
     return msgspec.msgpack.encode((replace(view, stopping=frozenset()), now))
 
