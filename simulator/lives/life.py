@@ -335,14 +335,14 @@ def _view_key(view: View, now: Time) -> bytes:
 
 def random_plan(view: View, now: Time, world: World, rules: Rules) -> Plan:
     """Sensible or not: what must never break may not rest on the policy. Often it nearly fits."""
-    rng, known = world.rng, usable_gpus(world.nodes)
-    gpus = [*known, ("no-such-node", "gpu0"), (world.nodes[0].name, "no-such-gpu")]
+    rng, gpu_by_key = world.rng, usable_gpus(world.nodes)
+    gpus = [*gpu_by_key, ("no-such-node", "gpu0"), (world.nodes[0].name, "no-such-gpu")]
 
     def shares(job: Job | None) -> tuple[Share, ...]:
-        if job and len(known) >= job.spec.gpus_min and rng.random() < 0.6:
-            count = rng.randint(job.spec.gpus_min, min(job.spec.gpus_max, len(known)))
-            chosen = rng.sample(list(known), count)
-            return tuple(Share(*key, need_mib(job, known[key], rules)) for key in chosen)
+        if job and len(gpu_by_key) >= job.spec.gpus_min and rng.random() < 0.6:
+            count = rng.randint(job.spec.gpus_min, min(job.spec.gpus_max, len(gpu_by_key)))
+            chosen = rng.sample(list(gpu_by_key), count)
+            return tuple(Share(*key, need_mib(job, gpu_by_key[key], rules)) for key in chosen)
         mib = rng.choice([-1, 0, 1, 1000, 5000, 7900, 15872, 10**9])
         return tuple(Share(*rng.choice(gpus), mib) for _ in range(rng.choice([0, 1, 2, 3])))
 
