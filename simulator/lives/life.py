@@ -199,8 +199,10 @@ class Life:
         ]
         if honest:
             self.world.witnesses += fairness(self.world, options.policy, options.rules)
-            asked = POLICIES[options.policy](options.rules)
-            self.world.witnesses += [Remedies(self.world, asked, options.rules, advice == "all")]
+            remedy_policy = POLICIES[options.policy](options.rules)
+            self.world.witnesses += [
+                Remedies(self.world, remedy_policy, options.rules, advice == "all")
+            ]
             if options.policy == "gpu_sharing":
                 self.world.witnesses += sharing(self.world, options.rules)
 
