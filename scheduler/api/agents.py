@@ -75,7 +75,7 @@ def parse_report(message: pb.AgentReport, at: Time) -> GpuReport:
     return GpuReport(node, at, readings, message.keeps)
 
 
-def written(report: GpuReport) -> pb.AgentReport:
+def report_message(report: GpuReport) -> pb.AgentReport:
     return pb.AgentReport(
         node=report.node,
         keeps=report.keeps,

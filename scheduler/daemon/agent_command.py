@@ -15,7 +15,7 @@ import click
 import grpc
 import structlog
 
-from scheduler.api.agents import written
+from scheduler.api.agents import report_message
 from scheduler.core.errors import ConfigError
 from scheduler.daemon import log
 from scheduler.daemon.config import LogSettings
@@ -111,7 +111,7 @@ def _send(stub: pb_grpc.AgentsStub, newest: GpuReport) -> str:
     """Why it could not be; empty: it was."""
     try:
         metadata = (("authorization", f"Bearer {_token()}"),)
-        stub.ReportNode(written(newest), metadata=metadata, timeout=CALL_SECONDS)
+        stub.ReportNode(report_message(newest), metadata=metadata, timeout=CALL_SECONDS)
     except grpc.RpcError as error:
         return f"{error.code().name}: {error.details()}"
     except OSError as error:

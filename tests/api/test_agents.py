@@ -17,7 +17,7 @@ from scheduler.api.agents import (
     AgentReports,
     AgentService,
     parse_report,
-    written,
+    report_message,
 )
 from scheduler.api.grpc_server import GrpcServer
 from scheduler.core.errors import Rejected
@@ -56,7 +56,7 @@ class Office:
         self._stub = pb_grpc.AgentsStub(self.channel)
 
     def report(self, report: GpuReport, user: str = AGENT) -> None:
-        self._stub.ReportNode(written(report), metadata=by(user), timeout=10)
+        self._stub.ReportNode(report_message(report), metadata=by(user), timeout=10)
 
     def _tell(self) -> None:
         self.told += 1
@@ -71,7 +71,7 @@ def office() -> Iterator[Office]:
 
 
 def test_a_report_comes_through_as_it_was() -> None:
-    assert parse_report(written(REPORT), 1000.0) == REPORT
+    assert parse_report(report_message(REPORT), 1000.0) == REPORT
 
 
 def test_the_newest_report_of_each_node_counts(office: Office) -> None:
