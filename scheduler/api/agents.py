@@ -69,7 +69,7 @@ def parse_report(message: pb.AgentReport, at: Time) -> GpuReport:
     _require(
         message.keeps in (LIBRARY, WATCHDOG, DRIVER), f"keeps: {shown(message.keeps)} is not known"
     )
-    readings = tuple(map(_card, message.cards))
+    readings = tuple(map(_parse_gpu, message.cards))
     uuids = {card.gpu.uuid for card in readings}
     _require(len(uuids) == len(readings), f"cards: {shown(node)} tells of one twice")
     return GpuReport(node, at, readings, message.keeps)
@@ -102,7 +102,7 @@ def report_message(report: GpuReport) -> pb.AgentReport:
     )
 
 
-def _card(message: pb.AgentCard) -> GpuReading:
+def _parse_gpu(message: pb.AgentCard) -> GpuReading:
     uuid, count = message.uuid, len(message.processes)
     _require(0 < len(uuid) <= NAME_MAX, f"uuid: {shown(uuid)} is no name of a card")
     sizes = (message.index, message.reserved_mib, message.used_mib, message.memory_mib - 1)
