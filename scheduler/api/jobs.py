@@ -188,8 +188,8 @@ class JobService(pb_grpc.SchedulerServicer):
         self._user(context)
         view = self.view()
         return pb.Cluster(
-            gpus=overview.gpus(view, self.lookup.state, self.usage()),
-            users=overview.users(view),
+            gpus=overview.gpu_messages(view, self.lookup.state, self.usage()),
+            users=overview.user_totals(view),
             policy=self.policy,
             observed_at=view.observed_at or 0.0,
             version=self.version,

@@ -12,18 +12,18 @@ from scheduler.gpus.usage import Usage
 from scheduler.v1 import scheduler_pb2 as pb
 
 
-def gpus(
+def gpu_messages(
     view: View, state: Callable[[Job], State], usage: Mapping[GpuKey, Usage]
 ) -> Iterator[pb.GpuState]:
     for node in sorted(view.nodes, key=lambda node: node.name):
         for gpu in sorted(node.gpus, key=lambda gpu: gpu.index):
-            message = _gpu(node, gpu, view, state)
+            message = _gpu_message(node, gpu, view, state)
             if seen := usage.get((node.name, gpu.uuid)):
-                _show(message, seen)
+                _add_usage(message, seen)
             yield message
 
 
-def _gpu(node: Node, gpu: Gpu, view: View, state: Callable[[Job], State]) -> pb.GpuState:
+def _gpu_message(node: Node, gpu: Gpu, view: View, state: Callable[[Job], State]) -> pb.GpuState:
     held = view.held.get((node.name, gpu.uuid), {})
     return pb.GpuState(
         node=node.name,
@@ -33,7 +33,7 @@ def _gpu(node: Node, gpu: Gpu, view: View, state: Callable[[Job], State]) -> pb.
         memory_mib=gpu.memory_mib,
         capacity_mib=gpu.capacity_mib,
         reserved_mib=sum(held.values()),
-        jobs=[_holder(run, mib, view, state) for run, mib in sorted(held.items())],
+        jobs=[_gpu_job(run, mib, view, state) for run, mib in sorted(held.items())],
         ready=node.ready,
         strange_mib=gpu.strange_mib,
         fault=gpu.fault,
@@ -41,12 +41,12 @@ def _gpu(node: Node, gpu: Gpu, view: View, state: Callable[[Job], State]) -> pb.
     )
 
 
-def _show(message: pb.GpuState, seen: Usage) -> None:
+def _add_usage(message: pb.GpuState, usage: Usage) -> None:
     """With what the agent sees there."""
-    message.used_mib, message.busy = seen.card.used_mib, seen.card.busy
-    message.keeps = seen.keeps
+    message.used_mib, message.busy = usage.reading.used_mib, usage.reading.busy
+    message.keeps = usage.keeps
     used: dict[str, int] = {}
-    for process, run in zip(seen.card.processes, seen.runs, strict=True):
+    for process, run in zip(usage.reading.processes, usage.runs, strict=True):
         job_id, attempt = run or ("", 0)
         used[job_id] = used.get(job_id, 0) + process.memory_mib
         message.processes.append(
@@ -62,7 +62,7 @@ def _show(message: pb.GpuState, seen: Usage) -> None:
         job.used_mib = used.get(job.job_id, 0)
 
 
-def _holder(run: RunKey, mib: int, view: View, state: Callable[[Job], State]) -> pb.GpuJob:
+def _gpu_job(run: RunKey, mib: int, view: View, state: Callable[[Job], State]) -> pb.GpuJob:
     job_id = run[0]
     job = view.jobs.get(job_id)
     if job is None:
@@ -77,7 +77,7 @@ def _holder(run: RunKey, mib: int, view: View, state: Callable[[Job], State]) ->
     )
 
 
-def users(view: View) -> list[pb.UserTotal]:
+def user_totals(view: View) -> list[pb.UserTotal]:
     """Of those who have live jobs. A part of a GPU's memory counts as that part of a GPU."""
     capacity = {key: gpu.capacity_mib for key, gpu in all_gpus(view.nodes).items()}
     totals: dict[str, pb.UserTotal] = {}

@@ -53,7 +53,7 @@ class Usage:
     """One card of ours as people are told of it, and whose each process is. No decision rests on
     this."""
 
-    card: GpuReading
+    reading: GpuReading
     runs: tuple[RunKey | None, ...]  # of each process; None: it is a stranger's
     at: Time
     keeps: str

@@ -16,7 +16,7 @@ def running(_: Job) -> State:
 
 
 def test_where_nobody_looks_only_what_is_held_is_told() -> None:
-    (gpu,) = overview.gpus(view(A, pods=[pod(A)]), running, {})
+    (gpu,) = overview.gpu_messages(view(A, pods=[pod(A)]), running, {})
     assert gpu.reserved_mib == 4000
     assert not gpu.HasField("used_mib")
     assert not gpu.jobs[0].HasField("used_mib")
@@ -27,7 +27,7 @@ def test_what_processes_use_is_told_with_whose_they_are() -> None:
     card = GpuReading(node().gpus[0], 4400, 0.5, processes)
     run = (A.id, 1)
     seen = {("n1", "gpu0"): Usage(card, (run, run, None), NOW, WATCHDOG)}
-    (gpu,) = overview.gpus(view(A, pods=[pod(A)]), running, seen)
+    (gpu,) = overview.gpu_messages(view(A, pods=[pod(A)]), running, seen)
     assert (gpu.used_mib, gpu.busy, gpu.keeps) == (4400, 0.5, "watchdog")
     assert gpu.jobs[0].used_mib == 3500
     assert [(each.pid, each.job_id) for each in gpu.processes] == [(7, "a"), (8, "a"), (9, "")]
