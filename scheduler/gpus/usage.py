@@ -67,7 +67,7 @@ class UsageLedger:
     def __init__(self, allowed_mib: int = 0) -> None:
         """`allowed_mib`: what strangers may use of each card. Runs cannot have it."""
         self._allowed_mib = allowed_mib
-        self._strange: dict[GpuKey, tuple[tuple[Time, int], tuple[Time, int]]] = {}
+        self._foreign: dict[GpuKey, tuple[tuple[Time, int], tuple[Time, int]]] = {}
         self.usage: Mapping[GpuKey, Usage] = {}
 
     def enter(
@@ -82,65 +82,67 @@ class UsageLedger:
         used: dict[RunKey, dict[GpuKey, int]] = {}
         usage: dict[GpuKey, Usage] = {}
         for report in reports:
-            for card in report.cards:
-                key = (report.node, card.gpu.uuid)
-                runs = tuple(run_of(process) for process in card.processes)
-                usage[key] = Usage(card, runs, report.at, report.keeps)
-                for process, run in zip(card.processes, runs, strict=True):
+            for reading in report.cards:
+                key = (report.node, reading.gpu.uuid)
+                runs = tuple(run_of(process) for process in reading.processes)
+                usage[key] = Usage(reading, runs, report.at, report.keeps)
+                for process, run in zip(reading.processes, runs, strict=True):
                     if run is not None:
                         taken = used.setdefault(run, {})
                         taken[key] = taken.get(key, 0) + process.memory_mib
-                strange = strangers(card, runs, _unseen(key, runs, granted), self._allowed_mib)
-                gpu = with_room_for(card.gpu, self._allowed_mib)
-                gpus[key] = shared_with(gpu, self._twice(key, report.at, strange))
+                foreign = foreign_mib(
+                    reading, runs, _unseen_mib(key, runs, granted), self._allowed_mib
+                )
+                gpu = reserve_foreign(reading.gpu, self._allowed_mib)
+                gpus[key] = mark_foreign(gpu, self._confirm_foreign(key, report.at, foreign))
         self.usage = usage
         return gpus, {
             run: tuple(Share(*key, mib) for key, mib in sorted(taken.items()))
             for run, taken in used.items()
         }
 
-    def _twice(self, key: GpuKey, at: Time, mib: int) -> int:
+    def _confirm_foreign(self, key: GpuKey, at: Time, mib: int) -> int:
         """What strangers hold by this report, and held by the one before it."""
-        before, last = self._strange.get(key, ((at, 0), (at, 0)))
+        before, last = self._foreign.get(key, ((at, 0), (at, 0)))
         if at > last[0]:
             before = last
-        self._strange[key] = before, (at, mib)
+        self._foreign[key] = before, (at, mib)
         return min(before[1], mib)
 
 
-def strangers(
-    card: GpuReading, runs: Sequence[RunKey | None], unseen_mib: int = 0, allowed_mib: int = 0
+def foreign_mib(
+    reading: GpuReading, runs: Sequence[RunKey | None], unseen_mib: int = 0, allowed_mib: int = 0
 ) -> int:
     """What none of ours holds of this card; 0: no more than they may, or what prudence keeps back.
     `unseen_mib`: what may be held by runs of ours of which no process is seen there, as from a
     container."""
-    pairs = zip(card.processes, runs, strict=True)
+    pairs = zip(reading.processes, runs, strict=True)
     others = [process for process, run in pairs if run is None]
     theirs = sum(process.memory_mib for process in others if process.name)
-    known = sum(process.memory_mib for process in card.processes)
+    known_mib = sum(process.memory_mib for process in reading.processes)
     # Of a driver that does not say what it reserves, nobody can tell what it uses itself.
-    nameless = max(0, card.used_mib - known) if card.gpu.reserved_mib else 0
+    nameless = max(0, reading.used_mib - known_mib) if reading.gpu.reserved_mib else 0
     nameless += sum(process.memory_mib for process in others if not process.name)
     mib = theirs + max(0, nameless - unseen_mib)
-    return -(-mib // STEP_MIB) * STEP_MIB if mib > card.gpu.headroom_mib + allowed_mib else 0
+    return -(-mib // STEP_MIB) * STEP_MIB if mib > reading.gpu.headroom_mib + allowed_mib else 0
 
 
-def with_room_for(gpu: Gpu, strangers_mib: int) -> Gpu:
-    if not strangers_mib:
+def reserve_foreign(gpu: Gpu, foreign_mib: int) -> Gpu:
+    if not foreign_mib:
         return gpu
-    kept = max(gpu.reserved_mib, gpu.headroom_mib) + strangers_mib
+    kept = max(gpu.reserved_mib, gpu.headroom_mib) + foreign_mib
     return replace(gpu, reserved_mib=min(kept, gpu.memory_mib))
 
 
-def shared_with(gpu: Gpu, strange_mib: int) -> Gpu:
+def mark_foreign(gpu: Gpu, foreign_mib: int) -> Gpu:
     """Nothing is started beside strangers: nobody knows what they will take next."""
-    if not strange_mib:
+    if not foreign_mib:
         return gpu
-    fault = gpu.fault or f"others use {strange_mib} MiB of it"
-    return replace(gpu, strange_mib=strange_mib, fault=fault)
+    fault = gpu.fault or f"others use {foreign_mib} MiB of it"
+    return replace(gpu, strange_mib=foreign_mib, fault=fault)
 
 
-def _unseen(
+def _unseen_mib(
     key: GpuKey, seen: Iterable[RunKey | None], granted: Mapping[RunKey, Sequence[Share]]
 ) -> int:
     there = set(seen)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler.core.model import Gpu, JobId, RunKey, Share
-from scheduler.gpus.usage import WATCHDOG, GpuReading, GpuReport, Process, UsageLedger, strangers
+from scheduler.gpus.usage import WATCHDOG, GpuReading, GpuReport, Process, UsageLedger, foreign_mib
 
 GPU = Gpu("GPU-a", 0, "t4", 16384, 512)
 KEY = ("n1", "GPU-a")
@@ -62,12 +62,12 @@ def test_strangers_hold_what_none_of_ours_does(
     processes: list[Process], used: int, unseen: int, strange: int
 ) -> None:
     (card,) = report(1.0, *processes, used=used).cards
-    assert strangers(card, [run_of(process) for process in processes], unseen) == strange
+    assert foreign_mib(card, [run_of(process) for process in processes], unseen) == strange
 
 
 def test_an_old_driver_uses_what_it_does_not_tell_of() -> None:
     card = GpuReading(Gpu("GPU-a", 0, "t4", 16384, 0), 900)
-    assert strangers(card, ()) == 0
+    assert foreign_mib(card, ()) == 0
 
 
 def test_a_run_that_begins_takes_its_share_before_its_processes_are_seen() -> None:

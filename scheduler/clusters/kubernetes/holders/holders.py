@@ -26,7 +26,7 @@ from scheduler.clusters.kubernetes.holders.holder import (
 from scheduler.clusters.kubernetes.holders.node import HeldNode, HolderWorld, nodes_of
 from scheduler.core.fast_replace import replace
 from scheduler.core.model import Gpu, GpuKey, Node, PodState, Share, Time
-from scheduler.gpus.usage import GpuReading, GpuReport, strangers
+from scheduler.gpus.usage import GpuReading, GpuReport, foreign_mib
 
 HELD = "held-"  # begins what stands for a card of a mixed node
 NOWHERE = "nobody knows this card"
@@ -330,4 +330,4 @@ def _not_free(node: HeldNode, left: int) -> str:
 
 def _quiet(card: GpuReading) -> bool:
     """Whether nobody is seen on it."""
-    return not card.processes and not strangers(card, ())
+    return not card.processes and not foreign_mib(card, ())
