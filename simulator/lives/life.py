@@ -41,7 +41,7 @@ from simulator.lives.faults import (
     with_gpu_faults,
     with_refusals,
 )
-from simulator.lives.observed_memory import watching
+from simulator.lives.observed_memory import memory_checkers
 from simulator.lives.owners import Owner
 from simulator.lives.workload import TrueJob, draw_jobs, draw_nodes
 from simulator.lives.world import World
@@ -192,7 +192,7 @@ class Life:
         self.scheduler = self._new_scheduler()
         self.world.read = lambda: self.scheduler.view
         self.world.witnesses = checkers(self.world, self.owners)
-        self.world.witnesses += watching(self.world)
+        self.world.witnesses += memory_checkers(self.world)
         self.world.witnesses += [
             LearnedSpeedsMatch(self.world),
             UsedTimeMatches(self.world, options.rules),

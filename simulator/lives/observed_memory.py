@@ -14,7 +14,7 @@ from simulator.lives.world import Witness, World
 OVER = "over its share"
 
 
-def watching(world: World) -> list[Witness]:
+def memory_checkers(world: World) -> list[Witness]:
     return [Shares(world), LostGpus(world)]
 
 
