@@ -78,7 +78,7 @@ class LostGpus(Checker):
 
     def on_step(self, before: View, after: View) -> None:
         if after.jobs is not before.jobs:
-            self._begun_where_all_is_well(before, after)
+            self._require_healthy_gpus(before, after)
         if after.observed_at == before.observed_at:
             return
         lost = {(node.name, gpu.uuid) for node in after.nodes for gpu in node.gpus if gpu.lost}
@@ -87,7 +87,7 @@ class LostGpus(Checker):
             ends = job.run and _dies(job.run, after.at)
             self.require(bool(ends or not hangs), job, "was left on a lost card")
 
-    def _begun_where_all_is_well(self, before: View, after: View) -> None:
+    def _require_healthy_gpus(self, before: View, after: View) -> None:
         """What was decided then may be asked for once more when a fault has come."""
         faulty = {(node.name, gpu.uuid) for node in after.nodes for gpu in node.gpus if gpu.fault}
         for job in after.jobs.values() if faulty else ():
