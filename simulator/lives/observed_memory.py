@@ -15,7 +15,7 @@ OVER = "over its share"
 
 
 def memory_checkers(world: World) -> list[Witness]:
-    return [Shares(world), LostGpus(world)]
+    return [SharesKept(world), LostGpus(world)]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class GpuUser:
         return self.used_mib > self.granted_mib
 
 
-class Shares(Checker):
+class SharesKept(Checker):
     """Nobody is left in danger by one over its share, nor beside one who could be asked to leave;
     and nobody is sent away who was not over it."""
 
