@@ -48,7 +48,7 @@ class SharesKept(Checker):
         gpus = all_gpus(after.nodes)
         cards = {key: _holders(key, before, after) for key in gpus}
         for key, holders in cards.items():
-            self._safe(key, gpus[key], holders, after.at)
+            self._require_safe(key, gpus[key], holders, after.at)
         for job in after.jobs.values():
             old = before.jobs.get(job.id)
             new = job.run and (old is None or old.run is None or old.run.kill_at != job.run.kill_at)
@@ -58,7 +58,9 @@ class SharesKept(Checker):
                 cause = any(_cause(job.id, cards[key], gpus[key], kill) for key in keys)
                 self.require(cause, job, "was sent away although there was room")
 
-    def _safe(self, key: GpuKey, gpu: Gpu, holders: Mapping[JobId, GpuUser], at: Time) -> None:
+    def _require_safe(
+        self, key: GpuKey, gpu: Gpu, holders: Mapping[JobId, GpuUser], at: Time
+    ) -> None:
         over = [holder for holder in holders.values() if holder.over]
         if not over or len(holders) == 1:
             return
