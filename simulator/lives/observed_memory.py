@@ -46,8 +46,8 @@ class SharesKept(Checker):
         if after.observed_at == before.observed_at:
             return
         gpus = all_gpus(after.nodes)
-        cards = {key: _holders(key, before, after) for key in gpus}
-        for key, holders in cards.items():
+        users_by_gpu = {key: _holders(key, before, after) for key in gpus}
+        for key, holders in users_by_gpu.items():
             self._require_safe(key, gpus[key], holders, after.at)
         for job in after.jobs.values():
             old = before.jobs.get(job.id)
@@ -55,7 +55,7 @@ class SharesKept(Checker):
             if job.run and new and job.run.stop_reason.startswith(OVER):
                 kill = job.run.kill_at is not None and job.run.kill_at <= after.at
                 keys = [share.key for share in job.run.shares]
-                cause = any(_cause(job.id, cards[key], gpus[key], kill) for key in keys)
+                cause = any(_cause(job.id, users_by_gpu[key], gpus[key], kill) for key in keys)
                 self.require(cause, job, "was sent away although there was room")
 
     def _require_safe(
