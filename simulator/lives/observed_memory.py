@@ -46,7 +46,7 @@ class SharesKept(Checker):
         if after.observed_at == before.observed_at:
             return
         gpus = all_gpus(after.nodes)
-        users_by_gpu = {key: _holders(key, before, after) for key in gpus}
+        users_by_gpu = {key: _gpu_users(key, before, after) for key in gpus}
         for key, holders in users_by_gpu.items():
             self._require_safe(key, gpus[key], holders, after.at)
         for job in after.jobs.values():
@@ -99,7 +99,7 @@ class LostGpus(Checker):
                 self.require(not wrong, job, "was started on", wrong)
 
 
-def _holders(key: GpuKey, before: View, after: View) -> dict[JobId, GpuUser]:
+def _gpu_users(key: GpuKey, before: View, after: View) -> dict[JobId, GpuUser]:
     """Of runs that both views believe in; what has begun or ended in between is not looked at."""
     found = {}
     for job_id, attempt in after.held.get(key, ()):
