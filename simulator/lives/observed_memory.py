@@ -55,7 +55,9 @@ class SharesKept(Checker):
             if job.run and new and job.run.stop_reason.startswith(OVER):
                 kill = job.run.kill_at is not None and job.run.kill_at <= after.at
                 keys = [share.key for share in job.run.shares]
-                cause = any(_cause(job.id, users_by_gpu[key], gpus[key], kill) for key in keys)
+                cause = any(
+                    _had_no_room(job.id, users_by_gpu[key], gpus[key], kill) for key in keys
+                )
                 self.require(cause, job, "was sent away although there was room")
 
     def _require_safe(
@@ -115,7 +117,7 @@ def _gpu_users(key: GpuKey, before: View, after: View) -> dict[JobId, GpuUser]:
     return found
 
 
-def _cause(job_id: JobId, holders: Mapping[JobId, GpuUser], gpu: Gpu, kill: bool) -> bool:
+def _had_no_room(job_id: JobId, holders: Mapping[JobId, GpuUser], gpu: Gpu, kill: bool) -> bool:
     """Whether there was no room for it on this card: in it (to be asked), in all of it (to be
     ended at once)."""
     own = holders.get(job_id)
