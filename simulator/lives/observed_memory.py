@@ -66,7 +66,7 @@ class SharesKept(Checker):
         over = [holder for holder in holders.values() if holder.over]
         if not over or len(holders) == 1:
             return
-        living = [holder for holder in holders.values() if not _dies(holder.run, at)]
+        living = [holder for holder in holders.values() if not _is_killed(holder.run, at)]
         claimed = sum(holder.claimed_mib for holder in living)
         danger = claimed > gpu.memory_mib - gpu.reserved_mib and len(living) > 1
         guilty = [holder for holder in living if holder.over]
@@ -88,7 +88,7 @@ class LostGpus(Checker):
         lost = {(node.name, gpu.uuid) for node in after.nodes for gpu in node.gpus if gpu.lost}
         for job in after.jobs.values() if lost else ():
             hangs = job.run and any(share.key in lost for share in job.run.shares)
-            ends = job.run and _dies(job.run, after.at)
+            ends = job.run and _is_killed(job.run, after.at)
             self.require(bool(ends or not hangs), job, "was left on a lost card")
 
     def _require_healthy_gpus(self, before: View, after: View) -> None:
@@ -112,7 +112,7 @@ def _gpu_users(key: GpuKey, before: View, after: View) -> dict[JobId, GpuUser]:
         pods = after.pods.get((job_id, attempt), ())
         granted = sum(share.memory_mib for share in was.shares if share.key == key)
         used = sum(share.memory_mib for pod in pods for share in pod.used if share.key == key)
-        died, left = _dies(was, before.at), was.phase is RunPhase.STOPPING
+        died, left = _is_killed(was, before.at), was.phase is RunPhase.STOPPING
         found[job_id] = GpuUser(job_id, run, granted, used, died, left)
     return found
 
@@ -131,5 +131,5 @@ def _had_no_room(job_id: JobId, holders: Mapping[JobId, GpuUser], gpu: Gpu, kill
     return bool(others) and claimed > most
 
 
-def _dies(run: Run, at: Time) -> bool:
+def _is_killed(run: Run, at: Time) -> bool:
     return run.kill_at is not None and run.kill_at <= at
