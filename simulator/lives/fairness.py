@@ -11,7 +11,7 @@ from scheduler.core.model import Gpu, GpuKey, Job, Rules, Run, Time, View
 from scheduler.core.runs import awaits_old_pods, current_job
 from scheduler.outlook.remedies import startable
 from simulator.lives.checkers import Checker, RuleChecker
-from simulator.lives.observed_memory import OVER
+from simulator.lives.observed_memory import OVER_SHARE
 from simulator.lives.world import World
 
 
@@ -29,7 +29,7 @@ class Economy(RuleChecker):
             old = before.jobs.get(job_id)
             if job.cancelled or job.held or job.run is None or (old and old.run is None):
                 continue
-            if job.run.stop_reason.startswith(OVER) or lost_gpu(job.run, after.nodes):
+            if job.run.stop_reason.startswith(OVER_SHARE) or lost_gpu(job.run, after.nodes):
                 continue  # see observed_memory.py
             why = self._wanted(job, after) or self._grown(job.run, after)
             self.require(why, job, "was stopped for nothing")

@@ -11,7 +11,7 @@ from scheduler.core.runs import may_stop
 from simulator.lives.checkers import Checker
 from simulator.lives.world import Witness, World
 
-OVER = "over its share"
+OVER_SHARE = "over its share"
 
 
 def memory_checkers(world: World) -> list[Witness]:
@@ -52,7 +52,7 @@ class SharesKept(Checker):
         for job in after.jobs.values():
             old = before.jobs.get(job.id)
             new = job.run and (old is None or old.run is None or old.run.kill_at != job.run.kill_at)
-            if job.run and new and job.run.stop_reason.startswith(OVER):
+            if job.run and new and job.run.stop_reason.startswith(OVER_SHARE):
                 kill = job.run.kill_at is not None and job.run.kill_at <= after.at
                 keys = [share.key for share in job.run.shares]
                 cause = any(
