@@ -19,9 +19,9 @@ class Authenticator:
     ways: Sequence[TokenCheck]
     encrypted_port: int | None = None  # the one to be called from elsewhere; None: any will do
 
-    def user(self, token: str | None, overheard: bool = False) -> str:
-        """`overheard`: others could read the token along."""
-        if overheard and self.encrypted_port:
+    def user(self, token: str | None, insecure: bool = False) -> str:
+        """`insecure`: others could read the token along."""
+        if insecure and self.encrypted_port:
             raise Unauthenticated(
                 "people from elsewhere are served encrypted only: "
                 f"give --server HOST:{self.encrypted_port} and --ca FILE"

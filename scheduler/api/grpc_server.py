@@ -40,7 +40,7 @@ _OPTIONS = (
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
 )
 
-Encrypted = tuple[str, grpc.ServerCredentials]  # another address to listen on, and how
+TlsAddress = tuple[str, grpc.ServerCredentials]  # another address to listen on, and how
 
 log = structlog.get_logger("scheduler.api.grpc_server")
 
@@ -53,7 +53,7 @@ class GrpcServer:
         listen: str,
         scheduler: pb_grpc.SchedulerServicer,
         profiler: pb_grpc.ProfilerServicer,
-        encrypted: Encrypted | None = None,
+        encrypted: TlsAddress | None = None,
         agents: pb_grpc.AgentsServicer | None = None,
     ) -> None:
         """`agents`: None where there is but this machine, and its agent in this process."""
@@ -90,7 +90,7 @@ class GrpcServer:
             return self._server.add_insecure_port(listen)
         except RuntimeError as error:  # which does not say why
             self._pool.shutdown()
-            raise ConfigError(f"cannot listen on {listen}: {_why_not(listen)}") from error
+            raise ConfigError(f"cannot listen on {listen}: {_bind_error(listen)}") from error
 
     def start(self) -> None:
         self._server.start()
@@ -111,7 +111,7 @@ def token_of(context: grpc.ServicerContext) -> str | None:
     return None
 
 
-def overheard(context: grpc.ServicerContext) -> bool:
+def is_insecure(context: grpc.ServicerContext) -> bool:
     """Whether others could read along: the call came from elsewhere, and not encrypted."""
     if b"ssl" in context.auth_context().get("transport_security_type", ()):
         return False
@@ -122,8 +122,8 @@ class Guard(grpc.ServerInterceptor):
     """The entry of every thread that serves a call: the one place where errors become statuses."""
 
     def __init__(self, streams_max: int, anonymous_max: int) -> None:
-        self._streams = _Seats(streams_max)
-        self._anonymous = _Seats(anonymous_max)
+        self._streams = _StreamSlots(streams_max)
+        self._anonymous = _StreamSlots(anonymous_max)
         self._guarded: dict[str, Any] = {}  # by method, so that a call costs one look-up
 
     def intercept_service(
@@ -139,7 +139,7 @@ class Guard(grpc.ServerInterceptor):
         return self._guarded[method]
 
 
-class _Seats:
+class _StreamSlots:
     """For streams, each of which holds a thread as long as it lasts."""
 
     def __init__(self, most: int) -> None:
@@ -166,7 +166,7 @@ class _Health(health.HealthServicer):
         return super().Watch(request, context, send_response_callback)
 
 
-def _guard(handler: Any, seats: _Seats) -> Any:
+def _guard(handler: Any, seats: _StreamSlots) -> Any:
     """A handler that parses the request itself: to grpc, garbage is an internal error."""
     parse = handler.request_deserializer
     bare = handler._replace(request_deserializer=None)
@@ -176,17 +176,17 @@ def _guard(handler: Any, seats: _Seats) -> Any:
         return bare._replace(unary_stream=_stream(handler.unary_stream, parse, seats))
 
     def parse_each(requests: Iterator[bytes]) -> Iterator[Any]:
-        return (_parsed(parse, request) for request in requests)
+        return (_parse(parse, request) for request in requests)
 
     # Reflection: nothing of ours is sent a stream.
     return bare._replace(stream_stream=_stream(handler.stream_stream, parse_each, seats))
 
 
-def _stream(behaviour: Any, parse: Callable[[Any], Any], seats: _Seats) -> Any:
+def _stream(behaviour: Any, parse: Callable[[Any], Any], seats: _StreamSlots) -> Any:
     def answer(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
         try:
             with seats:
-                yield from behaviour(_parsed(parse, request), context)
+                yield from behaviour(_parse(parse, request), context)
         except Exception as error:  # noqa: BLE001 - a thread's entry
             _abort(context, error)
 
@@ -196,14 +196,14 @@ def _stream(behaviour: Any, parse: Callable[[Any], Any], seats: _Seats) -> Any:
 def _call(behaviour: Any, parse: Callable[[bytes], Any]) -> Any:
     def answer(request: bytes, context: grpc.ServicerContext) -> Any:
         try:
-            return behaviour(_parsed(parse, request), context)
+            return behaviour(_parse(parse, request), context)
         except Exception as error:  # noqa: BLE001 - a thread's entry
             _abort(context, error)
 
     return answer
 
 
-def _parsed(parse: Callable[[Any], Any], request: Any) -> Any:
+def _parse(parse: Callable[[Any], Any], request: Any) -> Any:
     try:
         return parse(request)
     except DecodeError as error:
@@ -220,7 +220,7 @@ def _abort(context: grpc.ServicerContext, error: Exception) -> None:
     context.abort(grpc.StatusCode[status], details[:_DETAILS_MAX])
 
 
-def _why_not(listen: str) -> str:
+def _bind_error(listen: str) -> str:
     """Ask the system itself: grpc tells no reason."""
     host, _, port = listen.rpartition(":")
     try:

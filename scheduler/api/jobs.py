@@ -18,7 +18,7 @@ import grpc
 from scheduler.access.authentication import Authenticator
 from scheduler.access.identity import new_job_token
 from scheduler.api import log_stream, overview, wire
-from scheduler.api.grpc_server import overheard, token_of
+from scheduler.api.grpc_server import is_insecure, token_of
 from scheduler.api.lookup import Filter, Lookup
 from scheduler.api.status import ENDED, states
 from scheduler.core import admission
@@ -210,7 +210,7 @@ class JobService(pb_grpc.SchedulerServicer):
     # --- what they share --------------------------------------------------------------------
 
     def _user(self, context: grpc.ServicerContext) -> str:
-        return self.people.user(token_of(context), overheard(context))
+        return self.people.user(token_of(context), is_insecure(context))
 
     def _may_change(self, job: Job, user: str) -> bool:
         return user == job.spec.user or user in self.admins

@@ -19,7 +19,7 @@ from scheduler.access.identity import TokenSocket, secret, user_of, user_token
 from scheduler.access.issued_tokens import IssuedTokens
 from scheduler.access.user_table import fits
 from scheduler.api.agents import AgentService
-from scheduler.api.grpc_server import Encrypted, GrpcServer
+from scheduler.api.grpc_server import GrpcServer, TlsAddress
 from scheduler.api.jobs import JobService
 from scheduler.api.lookup import Lookup
 from scheduler.api.trainings import TrainingService
@@ -325,7 +325,7 @@ def _trusted(config: Config) -> tuple[bool, bool]:
     return config.legacy.token_required, config.cluster != "local"
 
 
-def _encrypted(config: Config) -> Encrypted | None:
+def _encrypted(config: Config) -> TlsAddress | None:
     tls = config.tls
     if not (tls.certificate and tls.key):
         return None

@@ -43,7 +43,7 @@ def test_who_has_no_token_is_told_what_to_do() -> None:
 
 def test_what_others_could_read_along_is_refused_where_there_is_a_better_way() -> None:
     encrypted = Authenticator([_named], encrypted_port=7443)
-    assert encrypted.user("name-ada", overheard=False) == "ada"
+    assert encrypted.user("name-ada", insecure=False) == "ada"
     with pytest.raises(Unauthenticated, match="give --server HOST:7443 and --ca FILE"):
-        encrypted.user("name-ada", overheard=True)
-    assert PEOPLE.user("name-ada", overheard=True) == "ada"
+        encrypted.user("name-ada", insecure=True)
+    assert PEOPLE.user("name-ada", insecure=True) == "ada"
