@@ -17,10 +17,10 @@ from simulator.lives.world import World
 
 def fairness(world: World, policy: str, rules: Rules) -> list[Checker]:
     reasons = Reasons(world, rules, by_memory=policy == "fifo_sharing")
-    return [Economy(world, rules), reasons] if policy == "fifo_sharing" else [reasons]
+    return [NeedlessStops(world, rules), reasons] if policy == "fifo_sharing" else [reasons]
 
 
-class Economy(RuleChecker):
+class NeedlessStops(RuleChecker):
     """No run is stopped for nothing."""
 
     def on_step(self, before: View, after: View) -> None:
