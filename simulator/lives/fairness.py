@@ -31,10 +31,10 @@ class NeedlessStops(RuleChecker):
                 continue
             if job.run.stop_reason.startswith(OVER_SHARE) or lost_gpu(job.run, after.nodes):
                 continue  # see observed_memory.py
-            why = self._wanted(job, after) or self._grown(job.run, after)
+            why = self._is_needed(job, after) or self._grown(job.run, after)
             self.require(why, job, "was stopped for nothing")
 
-    def _wanted(self, job: Job, view: View) -> bool:
+    def _is_needed(self, job: Job, view: View) -> bool:
         """Whether a job of higher priority waits that cannot have what is free: because it does not
         fit there, or because that is kept for somebody who needs more."""
         free = _free(view, self.rules)
