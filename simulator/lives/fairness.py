@@ -31,7 +31,7 @@ class NeedlessStops(RuleChecker):
                 continue
             if job.run.stop_reason.startswith(OVER_SHARE) or lost_gpu(job.run, after.nodes):
                 continue  # see observed_memory.py
-            why = self._is_needed(job, after) or self._grown(job.run, after)
+            why = self._is_needed(job, after) or self._has_outgrown_gpu(job.run, after)
             self.require(why, job, "was stopped for nothing")
 
     def _is_needed(self, job: Job, view: View) -> bool:
@@ -42,7 +42,7 @@ class NeedlessStops(RuleChecker):
         unfit = [other for other in waiting if not _fits(other, free, view, self.rules)]
         return bool(unfit) and any(other.priority > job.priority for other in waiting)
 
-    def _grown(self, run: Run, view: View) -> bool:
+    def _has_outgrown_gpu(self, run: Run, view: View) -> bool:
         """Whether those on one of its GPUs need more than there is."""
         known = usable_gpus(view.nodes)
         return any(
