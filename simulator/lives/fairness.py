@@ -16,7 +16,7 @@ from simulator.lives.world import World
 
 
 def fairness(world: World, policy: str, rules: Rules) -> list[Checker]:
-    reasons = Reasons(world, rules, by_memory=policy == "fifo_sharing")
+    reasons = WaitingReasons(world, rules, by_memory=policy == "fifo_sharing")
     return [NeedlessStops(world, rules), reasons] if policy == "fifo_sharing" else [reasons]
 
 
@@ -52,7 +52,7 @@ class NeedlessStops(RuleChecker):
         )
 
 
-class Reasons(RuleChecker):
+class WaitingReasons(RuleChecker):
     """Every job that waits is told why, and it is true."""
 
     def __init__(self, world: World, rules: Rules, by_memory: bool) -> None:
