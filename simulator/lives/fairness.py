@@ -70,9 +70,9 @@ class WaitingReasons(RuleChecker):
                 why = after.why.get(job.id)
                 self.require(why is not None, job, "is not told why it waits")
                 if why is not None:
-                    self.require(self._true(job, why.kind, free, after), job, "waits for", why)
+                    self.require(self._is_true(job, why.kind, free, after), job, "waits for", why)
 
-    def _true(self, job: Job, kind: str, free: Mapping[GpuKey, int], view: View) -> bool:
+    def _is_true(self, job: Job, kind: str, free: Mapping[GpuKey, int], view: View) -> bool:
         if self.by_memory:
             fits = _fits(job, free, view, self.rules)
         else:
