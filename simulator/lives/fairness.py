@@ -87,7 +87,9 @@ class WaitingReasons(RuleChecker):
                 return not any(node.ready for node in view.nodes)
             case "turn":  # what it could have had may have gone to one that delays nobody
                 given = any(other.run and other.run.started_at == view.at for other in others)
-                return (fits or given) and any(self._first(other, view.at) for other in others)
+                return (fits or given) and any(
+                    self._may_come_first(other, view.at) for other in others
+                )
             case "memory" | "gpus":
                 return not fits
             case "stopping":
@@ -95,7 +97,7 @@ class WaitingReasons(RuleChecker):
                 return leaving or not fits or awaits_old_pods(job, view.pods)
         return False
 
-    def _first(self, other: Job, now: Time) -> bool:
+    def _may_come_first(self, other: Job, now: Time) -> bool:
         """Whether something may be kept for this one: also for a run that is to be elsewhere."""
         return _startable(other, now) or (not self.by_memory and other.outcome is None)
 
