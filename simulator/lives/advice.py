@@ -14,7 +14,7 @@ from scheduler.core.ports import Policy
 from scheduler.outlook.prospect import NO_REMEDY, Remedy
 from scheduler.outlook.remedies import remedy, startable, starts, wishing, without
 from simulator.lives.checkers import RuleChecker
-from simulator.lives.fairness import planned
+from simulator.lives.fairness import has_new_plan
 from simulator.lives.world import World
 
 SOME_EVERY = 10  # steps: one job, as many plans are made for one answer
@@ -29,7 +29,7 @@ class Remedies(RuleChecker):
         self.told: dict[tuple[JobId, int], Remedy] = {}  # (job, attempts): what was true last
 
     def on_step(self, before: View, after: View) -> None:
-        if not planned(before, after):
+        if not has_new_plan(before, after):
             return
         policy = Remembering(self.policy)
         waiting = [job for job in after.jobs.values() if startable(job, after.at)]

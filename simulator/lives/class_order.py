@@ -13,7 +13,7 @@ from scheduler.estimates.measurements import parse
 from scheduler.estimates.speed import Config, estimate
 from simulator.lives.checkers import Checker, RuleChecker
 from simulator.lives.estimate_checkers import SETTLED_SECONDS
-from simulator.lives.fairness import planned, startable_now
+from simulator.lives.fairness import has_new_plan, startable_now
 from simulator.lives.world import World
 
 PATIENCE = 28  # times `ageing_seconds`: waiting so long is worth a class
@@ -37,7 +37,7 @@ class Words(RuleChecker):
     """What is told of why a job waits is true in its words: its names and its numbers."""
 
     def on_step(self, before: View, after: View) -> None:
-        if not planned(before, after):
+        if not has_new_plan(before, after):
             return
         known = usable_gpus(after.nodes)
         for job in after.jobs.values():
@@ -97,7 +97,7 @@ class Classes(RuleChecker):
     """A class has all that it can use before the next has anything."""
 
     def on_step(self, before: View, after: View) -> None:
-        if not planned(before, after):
+        if not has_new_plan(before, after):
             return
         known = usable_gpus(after.nodes)
         for job in after.jobs.values():
@@ -202,7 +202,7 @@ class Room(RuleChecker):
     """Where those on a card were measured to need more than it has, somebody is asked to leave."""
 
     def on_step(self, before: View, after: View) -> None:
-        if not planned(before, after):
+        if not has_new_plan(before, after):
             return
         for key, gpu in usable_gpus(after.nodes).items():
             holders = [

@@ -62,7 +62,7 @@ class WaitingReasons(RuleChecker):
         self.by_memory = by_memory
 
     def on_step(self, before: View, after: View) -> None:
-        if not planned(before, after):
+        if not has_new_plan(before, after):
             return
         free = _free(after, self.rules)
         for job in after.jobs.values():
@@ -102,7 +102,7 @@ class WaitingReasons(RuleChecker):
         return _startable(other, now) or (not self.by_memory and other.outcome is None)
 
 
-def planned(before: View, after: View) -> bool:
+def has_new_plan(before: View, after: View) -> bool:
     """Whether there are reasons of this step, not soon to be replaced."""
     return after.planned_at == after.at != before.planned_at and not after.stale
 
