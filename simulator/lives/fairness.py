@@ -93,7 +93,7 @@ class WaitingReasons(RuleChecker):
             case "memory" | "gpus":
                 return not fits
             case "stopping":
-                leaving = bool(view.stopping) or _leaving(view)
+                leaving = bool(view.stopping) or _any_run_vanishing(view)
                 return leaving or not fits or awaits_old_pods(job, view.pods)
         return False
 
@@ -112,7 +112,7 @@ def startable_now(job: Job, view: View) -> bool:
     return startable(job, view.at) and not awaits_old_pods(job, view.pods)
 
 
-def _leaving(view: View) -> bool:
+def _any_run_vanishing(view: View) -> bool:
     """Whether there are pods of a run that nobody believes in any more: they are about to go."""
     runs = {run for held in view.held.values() for run in held}
     live = {(job.id, job.run.attempt) for job in view.jobs.values() if job.run}
