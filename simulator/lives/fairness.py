@@ -38,7 +38,7 @@ class NeedlessStops(RuleChecker):
         """Whether a job of higher priority waits that cannot have what is free: because it does not
         fit there, or because that is kept for somebody who needs more."""
         free = _free(view, self.rules)
-        waiting = [other for other in view.jobs.values() if _startable(other, view.at)]
+        waiting = [other for other in view.jobs.values() if _can_start(other, view.at)]
         unfit = [other for other in waiting if not _fits(other, free, view, self.rules)]
         return bool(unfit) and any(other.priority > job.priority for other in waiting)
 
@@ -99,7 +99,7 @@ class WaitingReasons(RuleChecker):
 
     def _may_come_first(self, other: Job, now: Time) -> bool:
         """Whether something may be kept for this one: also for a run that is to be elsewhere."""
-        return _startable(other, now) or (not self.by_memory and other.outcome is None)
+        return _can_start(other, now) or (not self.by_memory and other.outcome is None)
 
 
 def has_new_plan(before: View, after: View) -> bool:
@@ -119,7 +119,7 @@ def _any_run_vanishing(view: View) -> bool:
     return not runs <= live
 
 
-def _startable(job: Job, now: Time) -> bool:
+def _can_start(job: Job, now: Time) -> bool:
     return job.waiting and not job.held and job.eligible_at <= now
 
 
