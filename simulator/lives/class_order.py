@@ -13,7 +13,7 @@ from scheduler.estimates.measurements import parse
 from scheduler.estimates.speed import Config, estimate
 from simulator.lives.checkers import Checker, RuleChecker
 from simulator.lives.estimate_checkers import SETTLED_SECONDS
-from simulator.lives.fairness import has_new_plan, startable_now
+from simulator.lives.fairness import can_start_now, has_new_plan
 from simulator.lives.world import World
 
 PATIENCE = 28  # times `ageing_seconds`: waiting so long is worth a class
@@ -102,7 +102,7 @@ class Classes(RuleChecker):
         known = usable_gpus(after.nodes)
         for job in after.jobs.values():
             why = after.why.get(job.id)
-            if why and why.kind in ("gpus", "turn") and startable_now(job, after):
+            if why and why.kind in ("gpus", "turn") and can_start_now(job, after):
                 below = list(self._below(job, after, known))
                 enough = len(below) >= job.spec.gpus_min
                 self.require(not enough, job, why, "though lower classes have", below)
@@ -230,7 +230,7 @@ class Starvation(RuleChecker):
         if healed_at is None or self.world.time < healed_at + SETTLED_SECONDS:
             return
         known = usable_gpus(after.nodes)
-        waiting = [job for job in after.jobs.values() if startable_now(job, after)]
+        waiting = [job for job in after.jobs.values() if can_start_now(job, after)]
         since = {job.id: self.since.get(job.id, after.at) for job in waiting}
         for job in waiting:
             if self._kept_waiting(job, after, known):

@@ -107,7 +107,7 @@ def has_new_plan(before: View, after: View) -> bool:
     return after.planned_at == after.at != before.planned_at and not after.stale
 
 
-def startable_now(job: Job, view: View) -> bool:
+def can_start_now(job: Job, view: View) -> bool:
     """Whether it is for want of GPUs that it waits."""
     return startable(job, view.at) and not awaits_old_pods(job, view.pods)
 
