@@ -71,27 +71,27 @@ class TrainingService(pb_grpc.ProfilerServicer):
 
     def start_epoch(self, job_id: str, attempt: int, epoch: int, token: str | None) -> str | None:
         """Why the run is to stop; None: it may start this epoch (from 0)."""
-        job = self.job(job_id, attempt, token)
+        job = self.find_job(job_id, attempt, token)
         admission.whole("epoch", epoch, 0, admission.INT_MAX)
         if job.outcome is None:
             self.inbox.ask(EpochStarted(job.id, attempt, epoch))
             job = self.view().jobs.get(job.id, job)
-        return _may_start(job, attempt, epoch)
+        return _stop_reason(job, attempt, epoch)
 
     def report(self, profiles: Sequence[Profile], token: str | None) -> str | None:
         """Why the last one's run is to leave; None: it may stay. Told also within an epoch, so
         that whoever can save there has the time that is left until the deadline."""
-        self._prove(profiles, token)
+        self._authenticate(profiles, token)
         self._ask([Reported(p.job_id, p.attempt, p.memory_mib) for p in profiles])
         last = profiles[-1]
         run = current_run((last.job_id, last.attempt), self.view().jobs)
         if run is None:
-            return _over(last.attempt)
+            return _over_message(last.attempt)
         return None if run.stop_at_epoch is None else run.stop_reason
 
     def end_epochs(self, profiles: Sequence[Profile], token: str | None) -> int:
         """How many epochs are done then, of the last one's job."""
-        self._prove(profiles, token)
+        self._authenticate(profiles, token)
         for profile in profiles:
             admission.whole("epoch", profile.epoch, 1, admission.INT_MAX)
         self._ask([EpochEnded(profile) for profile in profiles])
@@ -101,11 +101,11 @@ class TrainingService(pb_grpc.ProfilerServicer):
     def finish(
         self, job_id: str, attempt: int, rank: int, preempted: bool, token: str | None
     ) -> None:
-        job = self.job(job_id, attempt, token)
+        job = self.find_job(job_id, attempt, token)
         if rank == 0:  # the others may well be busy still
             self.inbox.ask(Finished(job.id, attempt, preempted))
 
-    def job(self, job_id: str, attempt: int, token: str | None) -> Job:
+    def find_job(self, job_id: str, attempt: int, token: str | None) -> Job:
         """Whose report this is, beyond doubt."""
         job = self.view().jobs.get(JobId(job_id))
         if job is None:
@@ -115,15 +115,15 @@ class TrainingService(pb_grpc.ProfilerServicer):
             raise Rejected(f"attempt {attempt}: job {job.id} has had {job.attempts}")
         return job
 
-    def _prove(self, profiles: Sequence[Profile], token: str | None) -> None:
+    def _authenticate(self, profiles: Sequence[Profile], token: str | None) -> None:
         for job_id, attempt in {(p.job_id, p.attempt): None for p in profiles}:
-            self.job(job_id, attempt, token)
+            self.find_job(job_id, attempt, token)
 
     def _profiles(self, messages: Sequence[pb.Profile], token: str | None) -> list[Profile]:
         if not 1 <= len(messages) <= PROFILES_MAX:
             raise Rejected(f"profiles: {len(messages)} of them, expected 1 to {PROFILES_MAX}")
         for job_id, attempt in {(m.job_id, m.attempt): None for m in messages}:
-            self.job(job_id, attempt, token)
+            self.find_job(job_id, attempt, token)
         return [self._profile(message) for message in messages]
 
     def _profile(self, message: pb.Profile) -> Profile:
@@ -141,13 +141,13 @@ class TrainingService(pb_grpc.ProfilerServicer):
         self.inbox.ask(events[-1])
 
 
-def _may_start(job: Job, attempt: int, epoch: int) -> str | None:
+def _stop_reason(job: Job, attempt: int, epoch: int) -> str | None:
     """The same for every rank that asks, because it depends on what is committed alone."""
     run = job.run
     if run is None or run.attempt != attempt:
-        return _over(attempt)
+        return _over_message(attempt)
     return run.stop_reason if must_stop(run, epoch) else None
 
 
-def _over(attempt: int) -> str:
+def _over_message(attempt: int) -> str:
     return f"attempt {attempt} is over"

@@ -99,7 +99,7 @@ class LegacyService:
         told = _SpokenRun(
             job, _attempt(request, job), self._token(job, request, caller), request.body
         )
-        self.profiler.job(job.id, told.attempt, told.token)  # before anything is done
+        self.profiler.find_job(job.id, told.attempt, told.token)  # before anything is done
         said = act(self, told)
         if verb in _RENEWABLE and "x-attempt" not in request.headers:
             self._old(told)
