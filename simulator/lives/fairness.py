@@ -15,7 +15,7 @@ from simulator.lives.observed_memory import OVER_SHARE
 from simulator.lives.world import World
 
 
-def fairness(world: World, policy: str, rules: Rules) -> list[Checker]:
+def fairness_checkers(world: World, policy: str, rules: Rules) -> list[Checker]:
     reasons = WaitingReasons(world, rules, by_memory=policy == "fifo_sharing")
     return [NeedlessStops(world, rules), reasons] if policy == "fifo_sharing" else [reasons]
 

@@ -32,7 +32,7 @@ from simulator.lives.advice import Remedies
 from simulator.lives.checkers import Violation, checkers, unfinished
 from simulator.lives.class_order import sharing
 from simulator.lives.estimate_checkers import LearnedSpeedsMatch, UsedTimeMatches
-from simulator.lives.fairness import fairness
+from simulator.lives.fairness import fairness_checkers
 from simulator.lives.faults import (
     NO_FAULTS,
     Crash,
@@ -198,7 +198,7 @@ class Life:
             UsedTimeMatches(self.world, options.rules),
         ]
         if honest:
-            self.world.witnesses += fairness(self.world, options.policy, options.rules)
+            self.world.witnesses += fairness_checkers(self.world, options.policy, options.rules)
             remedy_policy = POLICIES[options.policy](options.rules)
             self.world.witnesses += [
                 Remedies(self.world, remedy_policy, options.rules, advice == "all")
