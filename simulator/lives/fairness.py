@@ -44,11 +44,11 @@ class NeedlessStops(RuleChecker):
 
     def _has_outgrown_gpu(self, run: Run, view: View) -> bool:
         """Whether those on one of its GPUs need more than there is."""
-        known = usable_gpus(view.nodes)
+        gpus = usable_gpus(view.nodes)
         return any(
-            sum(_needs(view, key, known[key], self.rules)) > known[key].capacity_mib
+            sum(_needs(view, key, gpus[key], self.rules)) > gpus[key].capacity_mib
             for key in (share.key for share in run.shares)
-            if key in known
+            if key in gpus
         )
 
 
