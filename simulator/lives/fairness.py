@@ -151,9 +151,9 @@ def _fits_alone(job: Job, view: View, rules: Rules) -> bool:
 
 def _fits(job: Job, free: Mapping[GpuKey, int], view: View, rules: Rules) -> bool:
     """Whether there is room for it as it is, on cards of one type."""
-    known = usable_gpus(view.nodes)
+    gpus = usable_gpus(view.nodes)
     room: dict[str, int] = {}
     for key, mib in free.items():
-        if need_mib(job, known[key], rules) <= mib:
-            room[known[key].type] = room.get(known[key].type, 0) + 1
+        if need_mib(job, gpus[key], rules) <= mib:
+            room[gpus[key].type] = room.get(gpus[key].type, 0) + 1
     return job.spec.gpus_min <= max(room.values(), default=0)
