@@ -23,7 +23,7 @@ COUNTED, FREE = re.compile(r"there are (\d+)"), re.compile(r"free now: (\d+)")
 MOVED = re.compile(r"moved from (\d+) GPUs? to (\d+)")
 
 
-def sharing(world: World, rules: Rules) -> list[Checker]:
+def class_order_checkers(world: World, rules: Rules) -> list[Checker]:
     return [
         Words(world, rules),
         Classes(world, rules),

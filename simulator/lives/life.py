@@ -30,7 +30,7 @@ from scheduler.store.journal import Decider
 from scheduler.store.writer import SqliteStore
 from simulator.lives.advice import Remedies
 from simulator.lives.checkers import Violation, checkers, unfinished
-from simulator.lives.class_order import sharing
+from simulator.lives.class_order import class_order_checkers
 from simulator.lives.estimate_checkers import LearnedSpeedsMatch, UsedTimeMatches
 from simulator.lives.fairness import fairness_checkers
 from simulator.lives.faults import (
@@ -204,7 +204,7 @@ class Life:
                 Remedies(self.world, remedy_policy, options.rules, advice == "all")
             ]
             if options.policy == "gpu_sharing":
-                self.world.witnesses += sharing(self.world, options.rules)
+                self.world.witnesses += class_order_checkers(self.world, options.rules)
 
     def run(self) -> None:
         self.world.after(self.options.safety_seconds, self.world.heal)
