@@ -25,7 +25,7 @@ MOVED = re.compile(r"moved from (\d+) GPUs? to (\d+)")
 
 def class_order_checkers(world: World, rules: Rules) -> list[Checker]:
     return [
-        Words(world, rules),
+        ReasonTexts(world, rules),
         Classes(world, rules),
         Moves(world, rules),
         Room(world, rules),
@@ -33,7 +33,7 @@ def class_order_checkers(world: World, rules: Rules) -> list[Checker]:
     ]
 
 
-class Words(RuleChecker):
+class ReasonTexts(RuleChecker):
     """What is told of why a job waits is true in its words: its names and its numbers."""
 
     def on_step(self, before: View, after: View) -> None:
