@@ -42,10 +42,10 @@ class ReasonTexts(RuleChecker):
         known = usable_gpus(after.nodes)
         for job in after.jobs.values():
             if job.waiting and (why := after.why.get(job.id)):
-                true = job.held == (why.kind == "held") and self._true(job, why, after, known)
+                true = job.held == (why.kind == "held") and self._is_true(job, why, after, known)
                 self.require(true, job, "is told:", why)
 
-    def _true(self, job: Job, why: Reason, view: View, known: dict[GpuKey, Gpu]) -> bool:
+    def _is_true(self, job: Job, why: Reason, view: View, known: dict[GpuKey, Gpu]) -> bool:
         words = why.detail
         large = [key for key, gpu in known.items() if self._need(job, gpu) <= gpu.capacity_mib]
         match why.kind:
