@@ -45,9 +45,9 @@ class ReasonTexts(RuleChecker):
                 true = job.held == (why.kind == "held") and self._is_true(job, why, after, known)
                 self.require(true, job, "is told:", why)
 
-    def _is_true(self, job: Job, why: Reason, view: View, known: dict[GpuKey, Gpu]) -> bool:
+    def _is_true(self, job: Job, why: Reason, view: View, gpus: dict[GpuKey, Gpu]) -> bool:
         words = why.detail
-        large = [key for key, gpu in known.items() if self._need(job, gpu) <= gpu.capacity_mib]
+        large = [key for key, gpu in gpus.items() if self._need(job, gpu) <= gpu.capacity_mib]
         match why.kind:
             case "turn":
                 named = [view.jobs.get(name) for name in _named(words)]
@@ -64,7 +64,7 @@ class ReasonTexts(RuleChecker):
                 return len(free) == int(found[1]) < job.spec.gpus_min
             case "memory":
                 there = {key for name in _named(words) for key in _keys(view.jobs.get(name))}
-                return not any(self._fits(job, key, view, known) for key in there or known)
+                return not any(self._fits(job, key, view, gpus) for key in there or gpus)
         return True
 
     def _need(self, job: Job, gpu: Gpu) -> int:
