@@ -70,8 +70,8 @@ class ReasonTexts(RuleChecker):
     def _need(self, job: Job, gpu: Gpu) -> int:
         return need_mib(job, gpu, self.rules)
 
-    def _fits(self, job: Job, key: GpuKey, view: View, known: dict[GpuKey, Gpu]) -> bool:
-        gpu = known.get(key)
+    def _fits(self, job: Job, key: GpuKey, view: View, gpus: dict[GpuKey, Gpu]) -> bool:
+        gpu = gpus.get(key)
         held = sum(view.held.get(key, {}).values())
         return gpu is not None and self._need(job, gpu) <= gpu.capacity_mib - held
 
