@@ -39,10 +39,10 @@ class ReasonTexts(RuleChecker):
     def on_step(self, before: View, after: View) -> None:
         if not has_new_plan(before, after):
             return
-        known = usable_gpus(after.nodes)
+        gpus = usable_gpus(after.nodes)
         for job in after.jobs.values():
             if job.waiting and (why := after.why.get(job.id)):
-                true = job.held == (why.kind == "held") and self._is_true(job, why, after, known)
+                true = job.held == (why.kind == "held") and self._is_true(job, why, after, gpus)
                 self.require(true, job, "is told:", why)
 
     def _is_true(self, job: Job, why: Reason, view: View, gpus: dict[GpuKey, Gpu]) -> bool:
