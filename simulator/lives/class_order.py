@@ -50,11 +50,11 @@ class ReasonTexts(RuleChecker):
         large = [key for key, gpu in gpus.items() if self._need(job, gpu) <= gpu.capacity_mib]
         match why.kind:
             case "turn":
-                named = [view.jobs.get(name) for name in _named(words)]
+                named = [view.jobs.get(name) for name in _named_jobs(words)]
                 return bool(named) and all(other and not other.outcome for other in named)
             case "stopping":
                 first, _, rest = words.rpartition(ASKED)
-                asked, gone = _named(first), _named(rest)
+                asked, gone = _named_jobs(first), _named_jobs(rest)
                 left = bool(asked or gone) or awaits_old_pods(job, view.pods)
                 return left and asked <= view.stopping and all(_over(id, view) for id in gone)
             case "gpus" if found := COUNTED.search(words):
@@ -63,7 +63,7 @@ class ReasonTexts(RuleChecker):
                 free = [key for key in large if not view.held.get(key)]
                 return len(free) == int(found[1]) < job.spec.gpus_min
             case "memory":
-                there = {key for name in _named(words) for key in _keys(view.jobs.get(name))}
+                there = {key for name in _named_jobs(words) for key in _keys(view.jobs.get(name))}
                 return not any(self._fits(job, key, view, gpus) for key in there or gpus)
         return True
 
@@ -76,7 +76,7 @@ class ReasonTexts(RuleChecker):
         return gpu is not None and self._need(job, gpu) <= gpu.capacity_mib - held
 
 
-def _named(words: str) -> set[JobId]:
+def _named_jobs(words: str) -> set[JobId]:
     return {JobId(name) for name in NAME.findall(words)}
 
 
