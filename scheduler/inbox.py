@@ -11,7 +11,7 @@ from scheduler.core.errors import Busy, SchedulerError, Unavailable
 from scheduler.core.model import Event, Time
 
 BATCH_MAX = 1_000
-GLANCE_SECONDS = 1.0  # within this a wait notices that the wall clock was set forward
+POLL_SECONDS = 1.0  # within this a wait notices that the wall clock was set forward
 
 
 class Clock:
@@ -79,7 +79,7 @@ class QueueInbox:
                 left = None if until is None else until - self._clock.now()
                 if left is not None and left <= 0:
                     break
-                self._changed.wait(None if left is None else min(left, GLANCE_SECONDS))
+                self._changed.wait(None if left is None else min(left, POLL_SECONDS))
             if self._failure is not None:
                 raise self._failure
             batch = [self._news.popleft() for _ in range(min(len(self._news), BATCH_MAX))]

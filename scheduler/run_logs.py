@@ -51,7 +51,7 @@ class LogFile:
         return f"attempt-{self.attempt}/rank{self.rank}.log"
 
 
-def valid_job_id(job_id: str) -> bool:
+def is_job_id(job_id: str) -> bool:
     """Whether it may become part of a path: nothing but a UUID does."""
     return _JOB_ID.fullmatch(job_id) is not None
 
@@ -99,7 +99,7 @@ def tail(found: list[LogFile], lines: int) -> list[tuple[LogFile, int]]:
 def follow(
     root: Path,
     job_id: JobId,
-    over: Callable[[], bool],
+    has_ended: Callable[[], bool],
     stop: threading.Event,
     *,
     attempt: int | None = None,
@@ -108,7 +108,7 @@ def follow(
     """What is there beyond `have` (bytes, by name), then what comes, until `over()` or `stop`."""
     read = dict(have or {})
     while not stop.is_set():
-        last = over()  # asked before looking, so that the last words are not missed
+        last = has_ended()  # asked before looking, so that the last words are not missed
         for file in files(root, job_id, attempt):
             start = read.get(file.name, 0)
             if start != file.size:
@@ -119,7 +119,7 @@ def follow(
             return
 
 
-def out_of_memory(path: Path) -> str:
+def read_out_of_memory_line(path: Path) -> str:
     """The last line that says that a GPU's memory did not suffice; empty if the end of this output
     has none."""
     try:
@@ -137,7 +137,7 @@ def out_of_memory_line(output: bytes) -> str:
 
 
 def _folder(root: Path, job_id: JobId) -> Path:
-    if not valid_job_id(job_id):
+    if not is_job_id(job_id):
         raise NotFound(f"{job_id[:80]!r} is not the id of a job")
     return root / job_id
 

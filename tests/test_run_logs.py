@@ -187,19 +187,19 @@ def test_the_end_of_an_output_tells_whether_a_gpu_was_too_small(
     write: Write, said: str, so: bool
 ) -> None:
     path = write("epoch 1\n" * 20_000 + said + "\n" + "at line 1\n" * 1000)
-    assert run_logs.out_of_memory(path) == (said if so else "")
+    assert run_logs.read_out_of_memory_line(path) == (said if so else "")
 
 
 def test_of_several_such_lines_the_last_is_told_and_not_more_of_it_than_one_reads(
     write: Write,
 ) -> None:
     path = write("  CUDA out of memory, smaller batch\nCUDA out of memory. \xff" + "!" * 999 + "\n")
-    said = run_logs.out_of_memory(path)
+    said = run_logs.read_out_of_memory_line(path)
     assert said.startswith("CUDA out of memory. ")
     assert len(said) == run_logs.LINE_MAX
 
 
 def test_what_it_survived_long_ago_does_not_count(write: Write) -> None:
     path = write("CUDA out of memory, trying a smaller batch\n" + "epoch 1\n" * 20_000)
-    assert not run_logs.out_of_memory(path)
-    assert not run_logs.out_of_memory(path.with_name("none.log"))
+    assert not run_logs.read_out_of_memory_line(path)
+    assert not run_logs.read_out_of_memory_line(path.with_name("none.log"))

@@ -19,32 +19,32 @@ def stream(
     root: Path,
     job: Job,
     request: pb.GetLogsRequest,
-    over: Callable[[], bool],
+    has_ended: Callable[[], bool],
     gone: threading.Event,
 ) -> Iterator[pb.LogChunk]:
-    """`over`: whether the job has ended; `gone`: set when the caller has left."""
+    """`has_ended`: whether the job has ended; `gone`: set when the caller has left."""
     admission.whole("--attempt", request.attempt, 0, admission.INT_MAX)
     admission.whole("--tail", request.tail, 0, admission.INT_MAX)
     if request.attempt > job.attempts:
         raise NotFound(f"job {job.id} has had {job.attempts} attempts, not {request.attempt}")
     attempt = request.attempt or None
     found = run_logs.files(root, job.id, attempt)
-    begins = _begins(found, request)
+    begins = _start_offsets(found, request)
     if request.follow:
         have = {file.name: file.size for file in found}
         have |= {file.name: start for file, start in begins}
-        parts = run_logs.follow(root, job.id, over, gone, attempt=attempt, have=have)
+        parts = run_logs.follow(root, job.id, has_ended, gone, attempt=attempt, have=have)
     else:
         parts = ((file, data) for file, start in begins for data in run_logs.chunks(file, start))
     if request.download:
-        yield from _files(job, found, parts)
+        yield from _file_chunks(job, found, parts)
     else:
         if not any(file.size for file in found):
-            yield pb.LogChunk(job_id=job.id, note=_nothing(job))
-        yield from _text(job, parts, several=len(begins) > 1)
+            yield pb.LogChunk(job_id=job.id, note=_empty_note(job))
+        yield from _text_chunks(job, parts, several=len(begins) > 1)
 
 
-def _begins(found: list[LogFile], request: pb.GetLogsRequest) -> list[tuple[LogFile, int]]:
+def _start_offsets(found: list[LogFile], request: pb.GetLogsRequest) -> list[tuple[LogFile, int]]:
     if request.download:
         return [(file, min(max(0, request.have.get(file.name, 0)), file.size)) for file in found]
     if request.HasField("tail"):
@@ -52,7 +52,7 @@ def _begins(found: list[LogFile], request: pb.GetLogsRequest) -> list[tuple[LogF
     return [(file, 0) for file in found if file.size]
 
 
-def _files(
+def _file_chunks(
     job: Job, found: list[LogFile], parts: Iterator[tuple[LogFile, bytes]]
 ) -> Iterator[pb.LogChunk]:
     """Each file is named at least once, also when the caller has all of it."""
@@ -62,7 +62,9 @@ def _files(
         yield pb.LogChunk(job_id=job.id, file=file.name, data=data)
 
 
-def _text(job: Job, parts: Iterator[tuple[LogFile, bytes]], several: bool) -> Iterator[pb.LogChunk]:
+def _text_chunks(
+    job: Job, parts: Iterator[tuple[LogFile, bytes]], several: bool
+) -> Iterator[pb.LogChunk]:
     """One text, with a line between the words of one process and the next."""
     last, ends_line = "", True
     for file, data in parts:
@@ -74,7 +76,7 @@ def _text(job: Job, parts: Iterator[tuple[LogFile, bytes]], several: bool) -> It
         last, ends_line = file.name, data.endswith(b"\n")
 
 
-def _nothing(job: Job) -> str:
+def _empty_note(job: Job) -> str:
     if job.outcome:
         return "it ended without any output"
     if job.run:

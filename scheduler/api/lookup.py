@@ -107,7 +107,7 @@ class Lookup:
         job = view.jobs.get(job.id, job)
         prospect = self.outlook.of(job, view, self.now())
         message = self.message(job, private)
-        wire.look_ahead(message, prospect, view)
+        wire.add_prospect(message, prospect, view)
         return message, wire.learned_message(job, prospect, view)
 
     def messages(self, jobs: Sequence[Job], private: Callable[[Job], bool]) -> list[pb.Job]:

@@ -55,16 +55,16 @@ def spec(message: pb.JobSpec, user: str) -> JobSpec:
         custom_dir=message.custom_dir,
         snapshots_dir=message.snapshots_dir,
         ports=tuple((port.host, port.container) for port in message.ports),
-        max_epochs=_said(message, "max_epochs"),
-        batch_size=_said(message, "batch_size"),
-        training_set_size=_said(message, "training_set_size"),
+        max_epochs=_value_or_default(message, "max_epochs"),
+        batch_size=_value_or_default(message, "batch_size"),
+        training_set_size=_value_or_default(message, "training_set_size"),
         gpus_min=gpus_min,
         gpus_max=gpus_max,
         memory_mib=admission.estimated_memory(
             message.memory_mib if message.HasField("memory_mib") else None
         ),
         shareable=not message.disable_gpu_sharing,
-        priority=_said(message, "priority"),
+        priority=_value_or_default(message, "priority"),
         held=message.held,
         hours_estimate=admission.estimated_hours(
             message.hours_estimate if message.HasField("hours_estimate") else None
@@ -100,7 +100,7 @@ def pairs(messages: Iterable[pb.KeyValue]) -> tuple[tuple[str, str], ...]:
     return tuple((pair.key, pair.value) for pair in messages)
 
 
-def _said(message: pb.JobSpec, field: str) -> int:
+def _value_or_default(message: pb.JobSpec, field: str) -> int:
     value: int = getattr(message if message.HasField(field) else _DEFAULT, field)
     return value
 
@@ -135,7 +135,7 @@ def job_message(job: Job, status: JobStatus, private: bool = True) -> pb.Job:
     )
 
 
-def look_ahead(message: pb.Job, prospect: Prospect, view: View) -> None:
+def add_prospect(message: pb.Job, prospect: Prospect, view: View) -> None:
     """Add to what is told of a job what is to be expected of it."""
     if prospect.slowed and not message.HasField("why"):
         message.why.CopyFrom(pb.Why(kind=prospect.slowed.kind, detail=prospect.slowed.detail))

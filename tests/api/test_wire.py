@@ -115,7 +115,7 @@ def test_a_reason_is_told_in_parts_too() -> None:
     ids = JobId("a"), JobId("gone")
     remedy = Remedy(until=ids, ahead=ids[:1], instead="with --num_gpus 1")
     moments = Interval(1.0, 2.0, 3.0)
-    wire.look_ahead(told, Prospect(Forecast(moments, None), remedy), view)
+    wire.add_prospect(told, Prospect(Forecast(moments, None), remedy), view)
     assert (told.why.kind, told.why.detail) == ("gpus", "needs 2")
     assert [(each.id, each.name) for each in told.why.until] == [("a", "a"), ("gone", "")]
     assert [each.name for each in told.why.ahead] == ["a"]
@@ -138,18 +138,18 @@ def test_who_was_asked_to_stop_is_told_from_who_goes_on_and_from_who_is_cancelle
 def test_what_slows_a_run_is_told_unless_there_is_something_worse() -> None:
     slowed = Prospect(slowed=Reason("slowed", "0.8 of its speed alone, beside a"))
     told = wire.job_message(builders.job("b"), JobStatus(State.RUNNING))
-    wire.look_ahead(told, slowed, builders.view())
+    wire.add_prospect(told, slowed, builders.view())
     assert told.why.kind == "slowed"
     told = wire.job_message(
         builders.job("b"), JobStatus(State.STOPPING, why=Reason("stopping", "x"))
     )
-    wire.look_ahead(told, slowed, builders.view())
+    wire.add_prospect(told, slowed, builders.view())
     assert told.why.kind == "stopping"
 
 
 def test_what_is_not_known_is_not_told() -> None:
     told = wire.job_message(builders.job("b"), JobStatus(State.RUNNING))
-    wire.look_ahead(told, Prospect(), builders.view())
+    wire.add_prospect(told, Prospect(), builders.view())
     assert not told.HasField("why")
     assert not told.HasField("eta")
     learned = wire.learned_message(builders.job("b"), Prospect(), builders.view())

@@ -125,7 +125,7 @@ class Logs:
 
     def _meet(self, name: str, kube: KubePod) -> None:
         whose = pods.claim(kube.metadata)
-        if whose is None or not run_logs.valid_job_id(whose.key[0]) or _waits(kube):
+        if whose is None or not run_logs.is_job_id(whose.key[0]) or _waits(kube):
             return
         file = run_logs.log_path(self._root, *whose.key, whose.rank)
         place = _noted(file.with_suffix(".place"))

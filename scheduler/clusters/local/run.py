@@ -193,7 +193,7 @@ class LocalRun:
         if code is not None and code < 0:
             code = 128 - code  # as shells and Kubernetes tell a signal
         state, reason = self._verdict(ended)
-        said = run_logs.out_of_memory(self.log) if reason == Failure.OUT_OF_MEMORY else ""
+        said = run_logs.read_out_of_memory_line(self.log) if reason == Failure.OUT_OF_MEMORY else ""
         return self._shown(state, exit_code=code, reason=reason, said=said, at=ended.get("at"))
 
     def _verdict(self, ended: Mapping[str, Any]) -> tuple[PodState, str]:
@@ -208,7 +208,7 @@ class LocalRun:
             return PodState.FAILED, "killed: it did not stop when it was asked to"
         if ended["stopped"]:
             return PodState.FAILED, "stopped"
-        if code != EXIT_STOPPED and run_logs.out_of_memory(self.log):
+        if code != EXIT_STOPPED and run_logs.read_out_of_memory_line(self.log):
             return PodState.FAILED, Failure.OUT_OF_MEMORY
         return PodState.FAILED, f"killed by {_signal(-code)}" if code < 0 else f"exit code {code}"
 
