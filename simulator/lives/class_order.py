@@ -76,8 +76,8 @@ class ReasonTexts(RuleChecker):
         return gpu is not None and self._need(job, gpu) <= gpu.capacity_mib - held
 
 
-def _named_jobs(words: str) -> set[JobId]:
-    return {JobId(name) for name in NAME.findall(words)}
+def _named_jobs(text: str) -> set[JobId]:
+    return {JobId(name) for name in NAME.findall(text)}
 
 
 def _keys(job: Job | None) -> set[GpuKey]:
