@@ -63,7 +63,9 @@ class ReasonTexts(RuleChecker):
                 free = [key for key in large if not view.held.get(key)]
                 return len(free) == int(found[1]) < job.spec.gpus_min
             case "memory":
-                there = {key for name in _named_jobs(words) for key in _keys(view.jobs.get(name))}
+                there = {
+                    key for name in _named_jobs(words) for key in _gpu_keys(view.jobs.get(name))
+                }
                 return not any(self._fits(job, key, view, gpus) for key in there or gpus)
         return True
 
@@ -80,7 +82,7 @@ def _named_jobs(text: str) -> set[JobId]:
     return {JobId(name) for name in NAME.findall(text)}
 
 
-def _keys(job: Job | None) -> set[GpuKey]:
+def _gpu_keys(job: Job | None) -> set[GpuKey]:
     return {share.key for share in job.run.shares} if job and job.run else set()
 
 
@@ -187,7 +189,7 @@ def _jobs(view: View) -> Iterator[Job]:
 
 def _share(job: Job, other: Job) -> bool:
     """Whether they run on a card together: one may be faster without the other."""
-    return not _keys(job).isdisjoint(_keys(other))
+    return not _gpu_keys(job).isdisjoint(_gpu_keys(other))
 
 
 def _wants(job: Job, view: View) -> bool:
