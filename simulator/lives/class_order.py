@@ -56,7 +56,9 @@ class ReasonTexts(RuleChecker):
                 first, _, rest = words.rpartition(ASKED)
                 asked, gone = _named_jobs(first), _named_jobs(rest)
                 left = bool(asked or gone) or awaits_old_pods(job, view.pods)
-                return left and asked <= view.stopping and all(_over(id, view) for id in gone)
+                return (
+                    left and asked <= view.stopping and all(_is_vanishing(id, view) for id in gone)
+                )
             case "gpus" if found := COUNTED.search(words):
                 return len(large) == int(found[1]) < job.spec.gpus_min
             case "gpus" if found := FREE.search(words):
@@ -86,7 +88,7 @@ def _gpu_keys(job: Job | None) -> set[GpuKey]:
     return {share.key for share in job.run.shares} if job and job.run else set()
 
 
-def _over(job_id: JobId, view: View) -> bool:
+def _is_vanishing(job_id: JobId, view: View) -> bool:
     """Whether what is left of it on cards is about to go."""
     job = view.jobs.get(job_id)
     if job is None or job.cancelled:
