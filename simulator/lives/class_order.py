@@ -26,7 +26,7 @@ MOVED = re.compile(r"moved from (\d+) GPUs? to (\d+)")
 def class_order_checkers(world: World, rules: Rules) -> list[Checker]:
     return [
         ReasonTexts(world, rules),
-        Classes(world, rules),
+        PriorityClasses(world, rules),
         Moves(world, rules),
         Room(world, rules),
         Starvation(world, rules),
@@ -97,7 +97,7 @@ def _is_vanishing(job_id: JobId, view: View) -> bool:
     return any(not (job.run and job.run.attempt == attempt) for _, attempt in runs)
 
 
-class Classes(RuleChecker):
+class PriorityClasses(RuleChecker):
     """A class has all that it can use before the next has anything."""
 
     def on_step(self, before: View, after: View) -> None:
