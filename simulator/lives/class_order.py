@@ -107,11 +107,13 @@ class PriorityClasses(RuleChecker):
         for job in after.jobs.values():
             why = after.why.get(job.id)
             if why and why.kind in ("gpus", "turn") and can_start_now(job, after):
-                below = list(self._below(job, after, known))
+                below = list(self._gpus_of_lower_classes(job, after, known))
                 enough = len(below) >= job.spec.gpus_min
                 self.require(not enough, job, why, "though lower classes have", below)
 
-    def _below(self, job: Job, view: View, known: dict[GpuKey, Gpu]) -> Iterator[GpuKey]:
+    def _gpus_of_lower_classes(
+        self, job: Job, view: View, known: dict[GpuKey, Gpu]
+    ) -> Iterator[GpuKey]:
         """Cards on which only lower classes run, who have just begun or could be asked to leave."""
         own = self.number(job, view.at)
         for key, gpu in known.items():
