@@ -112,11 +112,11 @@ class PriorityClasses(RuleChecker):
                 self.require(not enough, job, why, "though lower classes have", below)
 
     def _gpus_of_lower_classes(
-        self, job: Job, view: View, known: dict[GpuKey, Gpu]
+        self, job: Job, view: View, gpus: dict[GpuKey, Gpu]
     ) -> Iterator[GpuKey]:
         """Cards on which only lower classes run, who have just begun or could be asked to leave."""
         own = self.number(job, view.at)
-        for key, gpu in known.items():
+        for key, gpu in gpus.items():
             runs = view.held.get(key, {})
             if runs and need_mib(job, gpu, self.rules) <= gpu.capacity_mib:
                 holders = [view.jobs.get(id) for id, _ in runs]
