@@ -103,11 +103,11 @@ class PriorityClasses(RuleChecker):
     def on_step(self, before: View, after: View) -> None:
         if not has_new_plan(before, after):
             return
-        known = usable_gpus(after.nodes)
+        gpus = usable_gpus(after.nodes)
         for job in after.jobs.values():
             why = after.why.get(job.id)
             if why and why.kind in ("gpus", "turn") and can_start_now(job, after):
-                below = list(self._gpus_of_lower_classes(job, after, known))
+                below = list(self._gpus_of_lower_classes(job, after, gpus))
                 enough = len(below) >= job.spec.gpus_min
                 self.require(not enough, job, why, "though lower classes have", below)
 
