@@ -115,18 +115,20 @@ class PriorityClasses(RuleChecker):
         self, job: Job, view: View, gpus: dict[GpuKey, Gpu]
     ) -> Iterator[GpuKey]:
         """Cards on which only lower classes run, who have just begun or could be asked to leave."""
-        own = self.number(job, view.at)
+        own = self.class_number(job, view.at)
         for key, gpu in gpus.items():
             runs = view.held.get(key, {})
             if runs and need_mib(job, gpu, self.rules) <= gpu.capacity_mib:
                 holders = [view.jobs.get(id) for id, _ in runs]
                 if all(
-                    other and self.number(other, view.at) < own and _had_the_choice(other, view)
+                    other
+                    and self.class_number(other, view.at) < own
+                    and _had_the_choice(other, view)
                     for other in holders
                 ):
                     yield key
 
-    def number(self, job: Job, now: Time) -> float:
+    def class_number(self, job: Job, now: Time) -> float:
         waited = now - job.submitted_at - job.ran_seconds
         if job.run:
             waited -= now - job.run.started_at
