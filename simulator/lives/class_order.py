@@ -123,7 +123,7 @@ class PriorityClasses(RuleChecker):
                 if all(
                     other
                     and self.class_number(other, view.at) < own
-                    and _had_the_choice(other, view)
+                    and _could_lose_gpus(other, view)
                     for other in holders
                 ):
                     yield key
@@ -135,7 +135,7 @@ class PriorityClasses(RuleChecker):
         return job.priority + waited // (PATIENCE * self.rules.ageing_seconds)
 
 
-def _had_the_choice(job: Job, view: View) -> bool:
+def _could_lose_gpus(job: Job, view: View) -> bool:
     """Whether the newest plan could have left it without what it has."""
     run = job.run
     if run is None or run.phase is RunPhase.STOPPING:
