@@ -140,10 +140,10 @@ def _could_lose_gpus(job: Job, view: View) -> bool:
     run = job.run
     if run is None or run.phase is RunPhase.STOPPING:
         return False
-    return run.started_at == view.at or can_be_asked(run, view)
+    return run.started_at == view.at or can_be_asked_to_stop(run, view)
 
 
-def can_be_asked(run: Run, view: View) -> bool:
+def can_be_asked_to_stop(run: Run, view: View) -> bool:
     """To stop at the end of an epoch, without loss. What is on a node out of reach, if only in
     part, may never hear of it: it would be killed in the end, and the epoch be lost."""
     reached = {node.name for node in view.nodes if node.ready}
@@ -219,7 +219,7 @@ class Room(RuleChecker):
             needs = sum(need_mib(job, gpu, self.rules) for job in holders)
             if needs > gpu.capacity_mib:
                 leaves = any(job.id in after.stopping for job in holders)
-                asked = [job for job in holders if job.run and can_be_asked(job.run, after)]
+                asked = [job for job in holders if job.run and can_be_asked_to_stop(job.run, after)]
                 self.require(leaves or not asked, key, needs, "of", gpu.capacity_mib, *holders)
 
 
@@ -263,7 +263,7 @@ class Starvation(RuleChecker):
     def _in_the_way(self, other: Job | None, job: Job, view: View) -> bool:
         if other is None or other.run is None:
             return False  # its pods are about to go
-        asked = other.run.phase is RunPhase.STOPPING or can_be_asked(other.run, view)
+        asked = other.run.phase is RunPhase.STOPPING or can_be_asked_to_stop(other.run, view)
         return self.before(other, job) or not asked
 
     def before(self, other: Job, job: Job) -> bool:
