@@ -21,7 +21,7 @@ _LENGTH = re.compile(r"[0-9]{1,9}", re.ASCII)
 _SHOWN_MAX = 500  # characters of an answer in words
 
 
-class Malformed(Exception):
+class MalformedRequest(Exception):
     """Not what we understand. The connection ends with the answer: who knows where the next
     request would begin."""
 
@@ -46,20 +46,20 @@ class Reply:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-def read(buffer: bytes | bytearray) -> tuple[Request, int] | None:
+def parse_request(buffer: bytes | bytearray) -> tuple[Request, int] | None:
     """The request that the bytes begin with, and how many of them it is; None: it is not whole.
 
     Raises Malformed as soon as it cannot become one.
     """
     end = buffer.find(b"\r\n\r\n")
     if end > HEAD_BYTES_MAX or (end < 0 and len(buffer) > HEAD_BYTES_MAX):
-        raise Malformed(431, f"the head of a request has {HEAD_BYTES_MAX} bytes at most")
+        raise MalformedRequest(431, f"the head of a request has {HEAD_BYTES_MAX} bytes at most")
     if end < 0:
         return None
     first, *lines = bytes(buffer[:end]).split(b"\r\n")
     match = _LINE.fullmatch(first)
     if match is None:
-        raise Malformed(400, "the first line is not METHOD /PATH HTTP/1.1")
+        raise MalformedRequest(400, "the first line is not METHOD /PATH HTTP/1.1")
     headers = _headers(lines)
     length = _length(headers)
     whole = end + 4 + length
@@ -72,7 +72,7 @@ def read(buffer: bytes | bytearray) -> tuple[Request, int] | None:
     return Request(match[1].decode("ascii"), path, headers, body, keep_alive), whole
 
 
-def written(reply: Reply, keep_alive: bool, head_only: bool = False) -> bytes:
+def format_reply(reply: Reply, keep_alive: bool, head_only: bool = False) -> bytes:
     """`head_only`: it was asked by HEAD."""
     text = reply.text[:_SHOWN_MAX].encode("utf-8", "replace")
     lines = [
@@ -88,25 +88,25 @@ def written(reply: Reply, keep_alive: bool, head_only: bool = False) -> bytes:
 
 def _headers(lines: list[bytes]) -> dict[str, str]:
     if len(lines) > HEADERS_MAX:
-        raise Malformed(431, f"a request has {HEADERS_MAX} headers at most")
+        raise MalformedRequest(431, f"a request has {HEADERS_MAX} headers at most")
     headers: dict[str, str] = {}
     for line in lines:
         match = _HEADER.fullmatch(line)
         if match is None:
-            raise Malformed(400, "a header is not NAME: VALUE")
+            raise MalformedRequest(400, "a header is not NAME: VALUE")
         name = match[1].decode("ascii").lower()
         if name in headers and name in ("content-length", "authorization"):
-            raise Malformed(400, f"{name} is given twice")
+            raise MalformedRequest(400, f"{name} is given twice")
         headers[name] = match[2].decode("latin-1").rstrip(" \t")
     return headers
 
 
 def _length(headers: Mapping[str, str]) -> int:
     if "transfer-encoding" in headers:
-        raise Malformed(501, "a body is sent with its Content-Length, not in chunks")
+        raise MalformedRequest(501, "a body is sent with its Content-Length, not in chunks")
     said = headers.get("content-length", "0")
     if not _LENGTH.fullmatch(said):
-        raise Malformed(400, "Content-Length is no length")
+        raise MalformedRequest(400, "Content-Length is no length")
     if int(said) > BODY_BYTES_MAX:
-        raise Malformed(413, f"a body has {BODY_BYTES_MAX} bytes at most")
+        raise MalformedRequest(413, f"a body has {BODY_BYTES_MAX} bytes at most")
     return int(said)

@@ -27,7 +27,7 @@ import structlog
 
 from scheduler.core.errors import ConfigError, Taken
 from scheduler.legacy import http11
-from scheduler.legacy.http11 import Malformed, Reply, Request
+from scheduler.legacy.http11 import MalformedRequest, Reply, Request
 
 CONNECTIONS_MAX = 512
 THREADS = 32
@@ -35,7 +35,7 @@ REQUEST_SECONDS = 5.0  # from its first byte, or the connection's begin, to its 
 IDLE_SECONDS = 30.0  # of a connection that has been answered
 _BACKLOG = 1024
 _ACCEPTED_AT_ONCE = 64
-_LOOK_SECONDS = 0.25  # between looks at who is late
+_POLL_SECONDS = 0.25  # between looks at who is late
 _BUFFER_MAX = http11.HEAD_BYTES_MAX + 4 + http11.BODY_BYTES_MAX
 
 Answer = Callable[[Request, str], Reply]  # the second: the caller's address
@@ -84,8 +84,8 @@ class HttpServer:
         for end in (self._waker, self._woken):
             end.setblocking(False)
         self._connections: dict[_Connection, None] = {}  # who is waited for longest comes first
-        self._whole: queue.SimpleQueue[tuple[_Connection, Request] | None] = queue.SimpleQueue()
-        self._done: deque[_Connection] = deque()
+        self._requests: queue.SimpleQueue[tuple[_Connection, Request] | None] = queue.SimpleQueue()
+        self._answered: deque[_Connection] = deque()
         self._stopping = threading.Event()
         self._reader = threading.Thread(target=self._read, name="web", daemon=True)
         self._threads = [
@@ -102,7 +102,7 @@ class HttpServer:
         self._stopping.set()
         self._wake()
         for _ in self._threads:
-            self._whole.put(None)
+            self._requests.put(None)
         until = time.monotonic() + grace
         for thread in (self._reader, *self._threads):
             if thread.ident is not None:
@@ -120,19 +120,19 @@ class HttpServer:
         looked_at = 0.0
         while not self._stopping.is_set():
             try:
-                for key, _ in self._selector.select(_LOOK_SECONDS):
-                    self._serve(key.fileobj, key.data)
-                self._take_back()
+                for key, _ in self._selector.select(_POLL_SECONDS):
+                    self._dispatch(key.fileobj, key.data)
+                self._resume_answered()
                 now = time.monotonic()
-                if now - looked_at >= _LOOK_SECONDS:
+                if now - looked_at >= _POLL_SECONDS:
                     looked_at = now
-                    self._end_late(now)
+                    self._close_overdue(now)
             except Exception as error:
                 log.error("web_failed", exc_info=error)
-                self._stopping.wait(_LOOK_SECONDS)  # too many files are open: not for ever
+                self._stopping.wait(_POLL_SECONDS)  # too many files are open: not for ever
         self._selector.close()
 
-    def _serve(self, what: object, connection: _Connection | None) -> None:
+    def _dispatch(self, what: object, connection: _Connection | None) -> None:
         if connection is not None:
             self._receive(connection)
         elif what is self._listener:
@@ -151,14 +151,14 @@ class HttpServer:
                 continue
             peer.setblocking(False)
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if len(self._connections) >= CONNECTIONS_MAX and not self._make_room():
+            if len(self._connections) >= CONNECTIONS_MAX and not self._evict():
                 peer.close()
                 continue
             new = _Connection(peer, address[0], time.monotonic() + self._request_seconds)
             self._connections[new] = None
             self._selector.register(peer, selectors.EVENT_READ, new)
 
-    def _make_room(self) -> bool:
+    def _evict(self) -> bool:
         for connection in self._connections:
             if not connection.answered:
                 self._close(connection)
@@ -182,15 +182,15 @@ class HttpServer:
             self._selector.unregister(connection.socket)
             connection.ended = True
         if not connection.answered:
-            self._look(connection)
+            self._parse(connection)
 
-    def _look(self, connection: _Connection) -> None:
+    def _parse(self, connection: _Connection) -> None:
         """Whether what has been read is a request."""
         try:
-            found = http11.read(connection.buffer)
-        except Malformed as error:
+            found = http11.parse_request(connection.buffer)
+        except MalformedRequest as error:
             connection.closing = True
-            self._say(connection, Reply(error.status, f"{error}\n"))
+            self._send(connection, Reply(error.status, f"{error}\n"))
             self._close(connection)
             return
         if found is None:
@@ -201,12 +201,12 @@ class HttpServer:
         del connection.buffer[:size]
         connection.answered = True
         connection.closing = not request.keep_alive
-        self._whole.put((connection, request))
+        self._requests.put((connection, request))
 
-    def _take_back(self) -> None:
+    def _resume_answered(self) -> None:
         """Connections that have been answered."""
-        while self._done:
-            connection = self._done.popleft()
+        while self._answered:
+            connection = self._answered.popleft()
             connection.answered = False
             if connection.closing:
                 self._close(connection)
@@ -215,13 +215,13 @@ class HttpServer:
             connection.until = time.monotonic() + wait
             del self._connections[connection]
             self._connections[connection] = None
-            self._look(connection)
+            self._parse(connection)
 
-    def _end_late(self, now: float) -> None:
+    def _close_overdue(self, now: float) -> None:
         for connection in list(self._connections):
             if now >= connection.until and not connection.answered:
                 if connection.buffer:
-                    self._say(
+                    self._send(
                         connection,
                         Reply(408, f"a request takes {self._request_seconds:g} s at most\n"),
                     )
@@ -236,7 +236,7 @@ class HttpServer:
     # --- the threads that answer ------------------------------------------------------------
 
     def _work(self) -> None:
-        while (task := self._whole.get()) is not None:
+        while (task := self._requests.get()) is not None:
             connection, request = task
             try:
                 reply = self._answer(request, connection.caller)
@@ -244,12 +244,12 @@ class HttpServer:
                 log.error("request_failed", exc_info=error)
                 words = f"{type(error).__name__}; the daemon's log has the details\n"
                 reply = Reply(500, words)
-            self._say(connection, reply, request.method == "HEAD")
-            self._done.append(connection)
+            self._send(connection, reply, request.method == "HEAD")
+            self._answered.append(connection)
             self._wake()
 
-    def _say(self, connection: _Connection, reply: Reply, head_only: bool = False) -> None:
-        data = http11.written(reply, not connection.closing, head_only)
+    def _send(self, connection: _Connection, reply: Reply, head_only: bool = False) -> None:
+        data = http11.format_reply(reply, not connection.closing, head_only)
         try:
             sent = connection.socket.send(data)
         except OSError:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.legacy import http11
-from scheduler.legacy.http11 import Malformed, Reply, Request
+from scheduler.legacy.http11 import MalformedRequest, Reply, Request
 
 CAPTURED = (
     b"POST /end_epoch/123e4567-e89b-12d3-a456-426614174000 HTTP/1.1\r\n"
@@ -18,7 +18,7 @@ CAPTURED = (
 
 
 def read(data: bytes) -> Request:
-    found = http11.read(data)
+    found = http11.parse_request(data)
     assert found is not None
     request, size = found
     assert size == len(data)
@@ -35,11 +35,11 @@ def test_what_an_old_image_sends_is_a_request() -> None:
 
 @given(st.integers(0, len(CAPTURED) - 1))
 def test_a_part_of_a_request_is_none_yet(size: int) -> None:
-    assert http11.read(CAPTURED[:size]) is None
+    assert http11.parse_request(CAPTURED[:size]) is None
 
 
 def test_the_second_of_two_requests_is_left() -> None:
-    found = http11.read(CAPTURED + CAPTURED)
+    found = http11.parse_request(CAPTURED + CAPTURED)
     assert found is not None
     assert found[1] == len(CAPTURED)
 
@@ -90,8 +90,8 @@ def test_a_query_is_left_out() -> None:
     ],
 )
 def test_what_can_be_no_request_is_refused(data: bytes, status: int) -> None:
-    with pytest.raises(Malformed) as refused:
-        http11.read(data)
+    with pytest.raises(MalformedRequest) as refused:
+        http11.parse_request(data)
     assert refused.value.status == status
     assert "\n" not in str(refused.value)
 
@@ -100,19 +100,19 @@ def test_what_can_be_no_request_is_refused(data: bytes, status: int) -> None:
 def test_whatever_bytes_come_they_are_a_request_or_refused(head: bytes, body: bytes) -> None:
     for data in (head, CAPTURED[:100] + head, head + b"\r\n\r\n" + body, CAPTURED[:-11] + body):
         try:
-            found = http11.read(data)
-        except Malformed:
+            found = http11.parse_request(data)
+        except MalformedRequest:
             continue
         if found:
             assert 0 < found[1] <= len(data)
 
 
 def test_a_reply_says_how_long_it_is_and_nothing_more() -> None:
-    assert http11.written(Reply(200, "1"), keep_alive=True) == (
+    assert http11.format_reply(Reply(200, "1"), keep_alive=True) == (
         b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 1\r\n"
         b"Connection: keep-alive\r\n\r\n1"
     )
-    assert http11.written(Reply(404, "no"), keep_alive=False, head_only=True).endswith(
+    assert http11.format_reply(Reply(404, "no"), keep_alive=False, head_only=True).endswith(
         b"Content-Length: 2\r\nConnection: close\r\n\r\n"
     )
-    assert b"\r\nAllow: GET\r\n" in http11.written(Reply(405, "", (("Allow", "GET"),)), False)
+    assert b"\r\nAllow: GET\r\n" in http11.format_reply(Reply(405, "", (("Allow", "GET"),)), False)
