@@ -162,13 +162,13 @@ class Moves(RuleChecker):
             if run.stop_reason.startswith("moved"):
                 self.require(job.epochs_done > run.epochs_before, job, "has finished no epoch")
             if found := MOVED.match(run.stop_reason):
-                self._pays(job, run, int(found[1]), int(found[2]), after)
+                self._require_gain(job, run, int(found[1]), int(found[2]), after)
             if run.stop_reason.startswith("preempted"):
                 others = [other for other in _jobs(after) if other is not job]
                 wanted = any(_wants(other, after) or _share(job, other) for other in others)
                 self.require(wanted, job, "leaves for nobody")
 
-    def _pays(self, job: Job, run: Run, here: int, there: int, view: View) -> None:
+    def _require_gain(self, job: Job, run: Run, here: int, there: int, view: View) -> None:
         """By what is believed of it, and that it is believed of others."""
         if there < here:
             wanted = any(other is not job and _wants(other, view) for other in _jobs(view))
