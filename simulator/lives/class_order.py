@@ -174,10 +174,10 @@ class Moves(RuleChecker):
             wanted = any(other is not job and _wants(other, view) for other in _jobs(view))
             self.require(wanted, job, "is to have less for nobody")
             return
-        known = usable_gpus(view.nodes)
-        gpu = known.get(run.shares[0].key)
+        gpus = usable_gpus(view.nodes)
+        gpu = gpus.get(run.shares[0].key)
         if gpu is not None:
-            sizes = Counter(node for node, _ in known)
+            sizes = Counter(node for node, _ in gpus)
             nodes = -(-there // max(sizes.values()))
             place = parse(run.placement)
             configs = [Config(*place)] if place else []
