@@ -165,7 +165,7 @@ class Moves(RuleChecker):
                 self._require_gain(job, run, int(found[1]), int(found[2]), after)
             if run.stop_reason.startswith("preempted"):
                 others = [other for other in _jobs(after) if other is not job]
-                wanted = any(_wants(other, after) or _share(job, other) for other in others)
+                wanted = any(_wants(other, after) or _share_gpu(job, other) for other in others)
                 self.require(wanted, job, "leaves for nobody")
 
     def _require_gain(self, job: Job, run: Run, here: int, there: int, view: View) -> None:
@@ -193,7 +193,7 @@ def _jobs(view: View) -> Iterator[Job]:
     yield from view.jobs.values()
 
 
-def _share(job: Job, other: Job) -> bool:
+def _share_gpu(job: Job, other: Job) -> bool:
     """Whether they run on a card together: one may be faster without the other."""
     return not _gpu_keys(job).isdisjoint(_gpu_keys(other))
 
