@@ -165,13 +165,15 @@ class Moves(RuleChecker):
                 self._require_gain(job, run, int(found[1]), int(found[2]), after)
             if run.stop_reason.startswith("preempted"):
                 others = [other for other in _jobs(after) if other is not job]
-                wanted = any(_wants(other, after) or _share_gpu(job, other) for other in others)
+                wanted = any(
+                    _wants_gpus(other, after) or _share_gpu(job, other) for other in others
+                )
                 self.require(wanted, job, "leaves for nobody")
 
     def _require_gain(self, job: Job, run: Run, here: int, there: int, view: View) -> None:
         """By what is believed of it, and that it is believed of others."""
         if there < here:
-            wanted = any(other is not job and _wants(other, view) for other in _jobs(view))
+            wanted = any(other is not job and _wants_gpus(other, view) for other in _jobs(view))
             self.require(wanted, job, "is to have less for nobody")
             return
         gpus = usable_gpus(view.nodes)
@@ -198,7 +200,7 @@ def _share_gpu(job: Job, other: Job) -> bool:
     return not _gpu_keys(job).isdisjoint(_gpu_keys(other))
 
 
-def _wants(job: Job, view: View) -> bool:
+def _wants_gpus(job: Job, view: View) -> bool:
     """Whether it could do with cards that others leave."""
     if job.outcome or job.cancelled or job.held:
         return False
