@@ -28,7 +28,7 @@ def class_order_checkers(world: World, rules: Rules) -> list[Checker]:
         ReasonTexts(world, rules),
         PriorityClasses(world, rules),
         Moves(world, rules),
-        Room(world, rules),
+        MemoryRoom(world, rules),
         Starvation(world, rules),
     ]
 
@@ -208,7 +208,7 @@ def _wants_gpus(job: Job, view: View) -> bool:
     return job.waiting or begins or job.id in view.stopping
 
 
-class Room(RuleChecker):
+class MemoryRoom(RuleChecker):
     """Where those on a card were measured to need more than it has, somebody is asked to leave."""
 
     def on_step(self, before: View, after: View) -> None:
