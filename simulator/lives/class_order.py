@@ -243,14 +243,14 @@ class Starvation(RuleChecker):
         waiting = [job for job in after.jobs.values() if can_start_now(job, after)]
         since = {job.id: self.since.get(job.id, after.at) for job in waiting}
         for job in waiting:
-            if self._kept_waiting(job, after, known):
+            if self._is_kept_waiting(job, after, known):
                 since[job.id] = after.at
             most = self.rules.stop_grace_seconds + SETTLED_SECONDS
             late = after.at - since[job.id]
             self.require(late <= most, job, "starves for", late, "s,", after.why.get(job.id))
         self.since = since
 
-    def _kept_waiting(self, job: Job, view: View, known: dict[GpuKey, Gpu]) -> bool:
+    def _is_kept_waiting(self, job: Job, view: View, known: dict[GpuKey, Gpu]) -> bool:
         """By those before it, by those that cannot be asked, or because it can never have what it
         needs."""
         left = 0
