@@ -250,11 +250,11 @@ class Starvation(RuleChecker):
             self.require(late <= most, job, "starves for", late, "s,", after.why.get(job.id))
         self.since = since
 
-    def _is_kept_waiting(self, job: Job, view: View, known: dict[GpuKey, Gpu]) -> bool:
+    def _is_kept_waiting(self, job: Job, view: View, gpus: dict[GpuKey, Gpu]) -> bool:
         """By those before it, by those that cannot be asked, or because it can never have what it
         needs."""
         left = 0
-        for key, gpu in known.items():
+        for key, gpu in gpus.items():
             if need_mib(job, gpu, self.rules) > gpu.capacity_mib:
                 continue
             left += not any(
