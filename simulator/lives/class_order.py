@@ -239,11 +239,11 @@ class Starvation(RuleChecker):
         healed_at = self.world.healed_at
         if healed_at is None or self.world.time < healed_at + SETTLED_SECONDS:
             return
-        known = usable_gpus(after.nodes)
+        gpus = usable_gpus(after.nodes)
         waiting = [job for job in after.jobs.values() if can_start_now(job, after)]
         since = {job.id: self.since.get(job.id, after.at) for job in waiting}
         for job in waiting:
-            if self._is_kept_waiting(job, after, known):
+            if self._is_kept_waiting(job, after, gpus):
                 since[job.id] = after.at
             most = self.rules.stop_grace_seconds + SETTLED_SECONDS
             late = after.at - since[job.id]
