@@ -258,11 +258,12 @@ class Starvation(RuleChecker):
             if need_mib(job, gpu, self.rules) > gpu.capacity_mib:
                 continue
             left += not any(
-                self._in_the_way(view.jobs.get(id), job, view) for id, _ in view.held.get(key, {})
+                self._is_in_the_way(view.jobs.get(id), job, view)
+                for id, _ in view.held.get(key, {})
             )
         return left < max(1, job.spec.gpus_min)
 
-    def _in_the_way(self, other: Job | None, job: Job, view: View) -> bool:
+    def _is_in_the_way(self, other: Job | None, job: Job, view: View) -> bool:
         if other is None or other.run is None:
             return False  # its pods are about to go
         asked = other.run.phase is RunPhase.STOPPING or can_be_asked_to_stop(other.run, view)
