@@ -267,9 +267,9 @@ class Starvation(RuleChecker):
         if other is None or other.run is None:
             return False  # its pods are about to go
         asked = other.run.phase is RunPhase.STOPPING or can_be_asked_to_stop(other.run, view)
-        return self.before(other, job) or not asked
+        return self.may_precede(other, job) or not asked
 
-    def before(self, other: Job, job: Job) -> bool:
+    def may_precede(self, other: Job, job: Job) -> bool:
         """Whether it may ever be in a higher class, or in the same."""
         step = PATIENCE * self.rules.ageing_seconds
         later = (other.submitted_at + other.ran_seconds) - (job.submitted_at + job.ran_seconds)
