@@ -39,7 +39,7 @@ STATUS = {
 STOP, GO_ON = "1", "0"  # nothing else is understood, not even with a line's end
 SUBMIT = "submit"
 LOCKS = 64
-FORGOTTEN_AT = 1000  # runs
+NUMBERED_MAX = 1000  # runs
 
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 _LOCAL = ("127.", "::1", "::ffff:127.")
@@ -63,7 +63,7 @@ class _SpokenRun:
 class LegacyService:
     """Answers requests, from any thread."""
 
-    profiler: TrainingService
+    trainings: TrainingService
     api: JobService
     view: Callable[[], View]
     now: Callable[[], Time]
@@ -95,17 +95,17 @@ class LegacyService:
             return Reply(405, words, (("Allow", method),))
         if act is None:
             return Reply(200, self._submit(request, caller))
-        job = self._job(rest.partition("/")[0] if verb in _LONGER else rest)
+        job = self._find_job(rest.partition("/")[0] if verb in _LONGER else rest)
         told = _SpokenRun(
-            job, _attempt(request, job), self._token(job, request, caller), request.body
+            job, _parse_attempt(request, job), self._token(job, request, caller), request.body
         )
-        self.profiler.find_job(job.id, told.attempt, told.token)  # before anything is done
+        self.trainings.find_job(job.id, told.attempt, told.token)  # before anything is done
         said = act(self, told)
         if verb in _RENEWABLE and "x-attempt" not in request.headers:
-            self._old(told)
+            self._note_old_library(told)
         return Reply(200, said)
 
-    def _job(self, text: str) -> Job:
+    def _find_job(self, text: str) -> Job:
         job = self.view().jobs.get(job_id(text))
         if job is None:
             raise NotFound(f"no live job has the id {text}")
@@ -125,35 +125,35 @@ class LegacyService:
 
     def _has_to_stop(self, told: _SpokenRun) -> str:
         job = told.job
-        why = self.profiler.start_epoch(job.id, told.attempt, job.epochs_done, told.token)
+        why = self.trainings.start_epoch(job.id, told.attempt, job.epochs_done, told.token)
         return GO_ON if why is None else STOP
 
     def _profiling(self, told: _SpokenRun) -> str:
         said = messages.report(told.body)
         with self._lock(told.job.id):
-            epoch = self._epoch(told, said)
+            epoch = self._find_ended_epoch(told, said)
             if epoch:
-                self._ended(told, said, epoch)
+                self._record_epoch(told, said, epoch)
                 return ""
-        return self._alive(told, said)
+        return self._record_heartbeat(told, said)
 
     def _end_epoch(self, told: _SpokenRun) -> str:
         done = messages.done(told.body)
         with self._lock(told.job.id):
             said = self._numbered.get(told.key, messages.OldReport())
-            self._number(told.key)
+            self._mark_numbered(told.key)
             if done > told.job.epochs_done:
-                self._ended(told, said, done)
+                self._record_epoch(told, said, done)
                 return ""
-        self._alive(told, messages.OldReport())
+        self._record_heartbeat(told, messages.OldReport())
         return ""
 
     def _signal_end(self, told: _SpokenRun) -> str:
-        self.profiler.finish(told.job.id, told.attempt, 0, False, told.token)
+        self.trainings.finish(told.job.id, told.attempt, 0, False, told.token)
         return ""
 
     def _signal_end_profiling(self, told: _SpokenRun) -> str:
-        self._alive(told, messages.profiling_ended(told.body))
+        self._record_heartbeat(told, messages.profiling_ended(told.body))
         return ""
 
     def _submit(self, request: Request, caller: str) -> str:
@@ -168,16 +168,16 @@ class LegacyService:
         except Rejected as error:
             raise type(error)(messages.in_its_words(str(error))) from error
 
-    def _old(self, told: _SpokenRun) -> None:
+    def _note_old_library(self, told: _SpokenRun) -> None:
         """Whoever speaks so has a library that the one of today can take the place of."""
         kind = self.view().kinds.get(kind_of(told.job.spec))
         if kind is None or not kind.old_library:
             with suppress(SchedulerError):  # then the next request says it
-                self.profiler.inbox.put(OldLibrary(told.job.id, told.attempt))
+                self.trainings.inbox.put(OldLibrary(told.job.id, told.attempt))
 
     # --- epochs -------------------------------------------------------------------------------
 
-    def _epoch(self, told: _SpokenRun, said: messages.OldReport) -> int | None:
+    def _find_ended_epoch(self, told: _SpokenRun, said: messages.OldReport) -> int | None:
         """Which one has ended; None: none that is new, or it will be said."""
         if not said.ended:
             return None
@@ -191,20 +191,20 @@ class LegacyService:
             return None
         return messages.next_epoch(said, job.run, self.now())
 
-    def _ended(self, told: _SpokenRun, said: messages.OldReport, epoch: int) -> None:
+    def _record_epoch(self, told: _SpokenRun, said: messages.OldReport, epoch: int) -> None:
         run = told.job.run
         if run and run.attempt == told.attempt and not said.epoch:
             said = replace(said, epoch_seconds=messages.credible(said, run, self.now()))
-        self.profiler.end_epochs([said.profile(told.job, told.attempt, epoch)], told.token)
+        self.trainings.end_epochs([said.profile(told.job, told.attempt, epoch)], told.token)
 
-    def _alive(self, told: _SpokenRun, said: messages.OldReport) -> str:
+    def _record_heartbeat(self, told: _SpokenRun, said: messages.OldReport) -> str:
         """The library of today reads the answer; all others leave it unread."""
-        why = self.profiler.report([said.profile(told.job, told.attempt)], told.token)
+        why = self.trainings.report([said.profile(told.job, told.attempt)], told.token)
         return "" if why is None else STOP
 
-    def _number(self, key: RunKey) -> None:
+    def _mark_numbered(self, key: RunKey) -> None:
         """From now on this run's word counts."""
-        if len(self._numbered) > FORGOTTEN_AT:
+        if len(self._numbered) > NUMBERED_MAX:
             jobs = self.view().jobs
             live = {(id, job.attempts) for id, job in jobs.items() if job.run}
             for old in [old for old in list(self._numbered) if old not in live]:
@@ -226,7 +226,7 @@ _RENEWABLE = {"has_to_stop", "profiling", "end_epoch"}  # the oldest of all is c
 _LONGER = {"signal_end_profiling"}  # after the job comes what we call its attempt
 
 
-def _attempt(request: Request, job: Job) -> int:
+def _parse_attempt(request: Request, job: Job) -> int:
     """The library of today says it; old images are the newest one."""
     said = request.headers.get("x-attempt")
     if said is None:
