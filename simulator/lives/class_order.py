@@ -18,7 +18,7 @@ from simulator.lives.world import World
 
 PATIENCE = 28  # times `ageing_seconds`: waiting so long is worth a class
 NAME = re.compile(r"job-\d+")
-ASKED = "to stop at the end of an epoch"
+ASKED_TO_STOP = "to stop at the end of an epoch"
 COUNTED, FREE = re.compile(r"there are (\d+)"), re.compile(r"free now: (\d+)")
 MOVED = re.compile(r"moved from (\d+) GPUs? to (\d+)")
 
@@ -53,7 +53,7 @@ class ReasonTexts(RuleChecker):
                 named = [view.jobs.get(name) for name in _named_jobs(words)]
                 return bool(named) and all(other and not other.outcome for other in named)
             case "stopping":
-                first, _, rest = words.rpartition(ASKED)
+                first, _, rest = words.rpartition(ASKED_TO_STOP)
                 asked, gone = _named_jobs(first), _named_jobs(rest)
                 left = bool(asked or gone) or awaits_old_pods(job, view.pods)
                 return (
