@@ -38,7 +38,7 @@ class Violation(Exception):
     """Something happened that must not."""
 
 
-def said(word: object) -> str:
+def describe(word: object) -> str:
     """A job without what never changes, so that a violation can be read."""
     if isinstance(word, Launch):
         return f"launch of {word.job_id} {word.attempt} with {word.shares}"
@@ -57,7 +57,7 @@ class Checker(Witness):
 
     def require(self, holds: bool, *words: object) -> None:
         if not holds:
-            raise Violation(f"{type(self).__name__}: {' '.join(map(said, words))}")
+            raise Violation(f"{type(self).__name__}: {' '.join(map(describe, words))}")
 
 
 class RuleChecker(Checker):
@@ -382,7 +382,7 @@ def unfinished(jobs: Collection[JobId], world: World) -> list[str]:
     for job_id in jobs:
         job = world.stored.get(job_id)
         if job is None or job.outcome is None:
-            lines.append(f"{job_id}: {said(job)}, {world.read().why.get(job_id)}")
+            lines.append(f"{job_id}: {describe(job)}, {world.read().why.get(job_id)}")
     return lines + [f"{key}: its pods are still there" for key in world.runs]
 
 
