@@ -172,7 +172,7 @@ class Attempts(Checker):
         self.removed_runs.add((remove.job_id, remove.attempt))
 
     def on_step(self, before: View, after: View) -> None:
-        for job, old in changed(before, after):
+        for job, old in changed_jobs(before, after):
             self.require(job.attempts >= old.attempts, job, "had more attempts before")
             self.require(job.run is None or job.run.attempt == job.attempts, job)
 
@@ -195,7 +195,7 @@ class EpochProgress(Checker):
             self.stopped_at[key[0]] = max(self.stopped_at.get(key[0], 0), epoch)
 
     def on_step(self, before: View, after: View) -> None:
-        for job, old in changed(before, after):
+        for job, old in changed_jobs(before, after):
             done = self.world.epochs_done.get(job.id, 0)
             self.require(job.epochs_done >= old.epochs_done, job, "had done more:", old.epochs_done)
             self.require(job.epochs_done <= job.max_epochs, job, "has done more than it should")
@@ -213,7 +213,7 @@ class Memory(Checker):
     """What a job was measured to need, and this acknowledged, is known and never forgotten."""
 
     def on_step(self, before: View, after: View) -> None:
-        for job, old in changed(before, after):
+        for job, old in changed_jobs(before, after):
             measured = self.world.memory_acknowledged.get(job.id, 0)
             known = old.outcome or job.memory_mib >= measured
             self.require(bool(known), job, "was measured to need", measured)
@@ -227,7 +227,7 @@ class Outcomes(Checker):
         self.owners = owners
 
     def on_step(self, before: View, after: View) -> None:
-        for job, old in changed(before, after):
+        for job, old in changed_jobs(before, after):
             self.require(old.outcome in (None, job.outcome), job, "was", old.outcome)
             self.require(not (job.run and job.outcome), job, "has ended and runs")
             for failure in Failure:
@@ -291,7 +291,7 @@ class Wishes(Checker):
         self.require(not job.cancelled, launch, "although cancelled")
 
     def on_step(self, before: View, after: View) -> None:
-        for job, old in changed(before, after):
+        for job, old in changed_jobs(before, after):
             if job.run and not old.run:
                 self.require(not (old.held and job.held), job, "was started although held")
                 self.require(job.eligible_at <= after.at, job, "was started before its time")
@@ -342,7 +342,7 @@ class Belief(Checker):
     """A run that lives, and that nobody harms, is never given up."""
 
     def on_step(self, before: View, after: View) -> None:
-        for job, old in changed(before, after):
+        for job, old in changed_jobs(before, after):
             if old.run is None or (job.run and job.run.attempt == old.run.attempt):
                 continue
             run = self.world.runs.get((job.id, old.run.attempt))
@@ -365,7 +365,7 @@ class Agreement(Checker):
         self.require(not stop or epoch < epochs - 1, key, "was stopped in its last epoch", epoch)
 
 
-def changed(before: View, after: View) -> Sequence[tuple[Job, Job]]:
+def changed_jobs(before: View, after: View) -> Sequence[tuple[Job, Job]]:
     """Each job that a step has changed, as it is and as it was."""
     if before.jobs is after.jobs:
         return ()

@@ -7,7 +7,7 @@ import math
 from scheduler.core.learning import EPOCHS_REMEMBERED
 from scheduler.core.model import Job, Measured, Rules, Time, Used, View
 from scheduler.estimates.measurements import parse
-from simulator.lives.checkers import Checker, changed
+from simulator.lives.checkers import Checker, changed_jobs
 from simulator.lives.world import World
 
 # What an epoch may be off: nobody hears at once that a neighbour has begun, or is gone.
@@ -19,7 +19,7 @@ class LearnedSpeedsMatch(Checker):
     """An epoch that counts was of one situation only, and not the first of a run."""
 
     def on_step(self, before: View, after: View) -> None:
-        for job, old in changed(before, after):
+        for job, old in changed_jobs(before, after):
             if job.measured is old.measured:
                 continue
             known = {(m.placement, m.beside): m for m in old.measured}
@@ -61,7 +61,7 @@ class UsedTimeMatches(Checker):
 
     def on_step(self, before: View, after: View) -> None:
         users = set[str]()
-        for job, old in changed(before, after):
+        for job, old in changed_jobs(before, after):
             if old.run and not (job.run and job.run.attempt == old.run.attempt):
                 seconds = (after.at - old.run.started_at) * len(old.run.shares)
                 had = self._had(job.spec.user, after.at)
