@@ -376,7 +376,7 @@ def changed_jobs(before: View, after: View) -> Sequence[tuple[Job, Job]]:
     ]
 
 
-def unfinished(jobs: Collection[JobId], world: World) -> list[str]:
+def unfinished_jobs(jobs: Collection[JobId], world: World) -> list[str]:
     """Who has not come to an end, and how each stands."""
     lines = []
     for job_id in jobs:

@@ -29,7 +29,7 @@ from scheduler.planning.policies import POLICIES
 from scheduler.store.journal import Decider
 from scheduler.store.writer import SqliteStore
 from simulator.lives.advice import Remedies
-from simulator.lives.checkers import Violation, checkers, unfinished
+from simulator.lives.checkers import Violation, checkers, unfinished_jobs
 from simulator.lives.class_order import class_order_checkers
 from simulator.lives.estimate_checkers import LearnedSpeedsMatch, UsedTimeMatches
 from simulator.lives.fairness import fairness_checkers
@@ -212,7 +212,7 @@ class Life:
         while not self._is_over():
             self._step()
             if self.world.time > bound or self.steps > STEPS_MAX:
-                left = "; ".join(unfinished(tuple(self.owners), self.world))
+                left = "; ".join(unfinished_jobs(tuple(self.owners), self.world))
                 raise Violation(f"Liveness: not over {self.world.time:.0f} s, {left}")
         for witness in self.world.witnesses:
             witness.on_end()
