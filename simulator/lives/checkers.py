@@ -386,7 +386,7 @@ def unfinished_jobs(jobs: Collection[JobId], world: World) -> list[str]:
     return lines + [f"{key}: its pods are still there" for key in world.runs]
 
 
-def checkers(world: World, owners: Mapping[JobId, Owner]) -> list[Witness]:
+def basic_checkers(world: World, owners: Mapping[JobId, Owner]) -> list[Witness]:
     return [
         Capacity(world),
         Attempts(world),

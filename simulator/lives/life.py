@@ -29,7 +29,7 @@ from scheduler.planning.policies import POLICIES
 from scheduler.store.journal import Decider
 from scheduler.store.writer import SqliteStore
 from simulator.lives.advice import Remedies
-from simulator.lives.checkers import Violation, checkers, unfinished_jobs
+from simulator.lives.checkers import Violation, basic_checkers, unfinished_jobs
 from simulator.lives.class_order import class_order_checkers
 from simulator.lives.estimate_checkers import LearnedSpeedsMatch, UsedTimeMatches
 from simulator.lives.fairness import fairness_checkers
@@ -191,7 +191,7 @@ class Life:
         self.store = Recorder(self.world, self._record, decider)
         self.scheduler = self._new_scheduler()
         self.world.read = lambda: self.scheduler.view
-        self.world.witnesses = checkers(self.world, self.owners)
+        self.world.witnesses = basic_checkers(self.world, self.owners)
         self.world.witnesses += memory_checkers(self.world)
         self.world.witnesses += [
             LearnedSpeedsMatch(self.world),
