@@ -87,13 +87,13 @@ class Capacity(Checker):
                 held.memory_mib
                 for run in self.world.runs.values()
                 if run.key != (launch.job_id, launch.attempt)
-                for held in self._promised(run)
+                for held in self._promised_shares(run)
                 if held.key == share.key
             )
             free = self.capacity[share.key] - taken
             self.require(share.memory_mib <= free, launch, "given", share, "free", free)
 
-    def _promised(self, run: Training) -> Iterator[Share]:
+    def _promised_shares(self, run: Training) -> Iterator[Share]:
         """What it may take as long as it lives: less or more than at first, if it was measured."""
         job = self.world.stored.get(run.launch.job_id)
         if job and job.run and job.run.attempt == run.launch.attempt:
