@@ -103,9 +103,11 @@ class Capacity(Checker):
         else:
             pods = (pod for pod in run.pods if pod.alive)
             for share in (share for pod in pods for share in pod.shares):
-                yield replace(share, memory_mib=self._last(run.key, share.key, share.memory_mib))
+                yield replace(
+                    share, memory_mib=self._last_promise(run.key, share.key, share.memory_mib)
+                )
 
-    def _last(self, run: RunKey, key: GpuKey, launched_mib: int) -> int:
+    def _last_promise(self, run: RunKey, key: GpuKey, launched_mib: int) -> int:
         """The pods of a gang that outlive it show what they were launched with, and take no more
         than it was measured to need."""
         return min(launched_mib, self.promised.get(run, {}).get(key, launched_mib))
@@ -121,7 +123,7 @@ class Capacity(Checker):
         self.require(held == after.held, "ledger", after.held, "should be", held)
         for key, holders in held.items():
             most = self.capacity.get(key, 0)
-            taken = sum(self._last(run, key, mib) for run, mib in holders.items())
+            taken = sum(self._last_promise(run, key, mib) for run, mib in holders.items())
             self.require(taken <= most, key, holders, "of", most)
 
 
