@@ -119,7 +119,7 @@ class Capacity(Checker):
             if job.run:
                 shares = {share.key: share.memory_mib for share in job.run.shares}
                 self.promised[job.id, job.run.attempt] = shares
-        held = _held(after)
+        held = _ledger(after)
         self.require(held == after.held, "ledger", after.held, "should be", held)
         for key, holders in held.items():
             most = self.capacity.get(key, 0)
@@ -127,7 +127,7 @@ class Capacity(Checker):
             self.require(taken <= most, key, holders, "of", most)
 
 
-def _held(view: View) -> dict[GpuKey, dict[RunKey, int]]:
+def _ledger(view: View) -> dict[GpuKey, dict[RunKey, int]]:
     """The ledger, written anew from runs we believe in and from other pods that live."""
     held: dict[GpuKey, dict[RunKey, int]] = {}
     claims = [((j.id, j.run.attempt), j.run.shares) for j in view.jobs.values() if j.run]
