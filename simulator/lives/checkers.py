@@ -135,7 +135,7 @@ def _ledger(view: View) -> dict[GpuKey, dict[RunKey, int]]:
     for key, pods in view.pods.items():
         if key not in believed:
             claims.append((key, tuple(s for pod in pods if pod.alive for s in pod.shares)))
-            claims.append((key, tuple(_beyond(pods))))
+            claims.append((key, tuple(_excess_use(pods))))
     for key, shares in claims:
         for share in shares:
             holders = held.setdefault(share.key, {})
@@ -143,7 +143,7 @@ def _ledger(view: View) -> dict[GpuKey, dict[RunKey, int]]:
     return held
 
 
-def _beyond(pods: Sequence[Pod]) -> Iterator[Share]:
+def _excess_use(pods: Sequence[Pod]) -> Iterator[Share]:
     """What processes are seen to use beyond what their pods hold as long as they live."""
     for pod in pods:
         holds = {share.key: share.memory_mib for share in pod.shares if pod.alive}
