@@ -203,9 +203,9 @@ class EpochProgress(Checker):
             self.require(job.epochs_done <= job.max_epochs, job, "has done more than it should")
             self.require(job.epochs_done <= done, job, "has really done", done)
             if job.run and not (old.run and old.run.attempt == job.run.attempt):
-                self._resumed(job, job.run)
+                self._check_resume(job, job.run)
 
-    def _resumed(self, job: Job, run: Run) -> None:
+    def _check_resume(self, job: Job, run: Run) -> None:
         acknowledged = self.world.epochs_acknowledged.get(job.id, 0)
         known = max(acknowledged, self.stopped_at.get(job.id, 0))
         self.require(run.epochs_before >= min(known, job.max_epochs), job, "had done", known)
