@@ -87,7 +87,7 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
     """Only a daemon makes a database, or changes its schema: it alone knows that no other does."""
     if not path.exists():
         raise ConfigError(f"{path} is not there: has a daemon been started with this state_dir?")
-    with database.explained(path), closing(database.connect(path)) as db:
+    with database.translate_errors(path), closing(database.connect(path)) as db:
         if db.execute("select 1 from sqlite_schema where name = 'tokens'").fetchone() is None:
             raise ConfigError(
                 f"{path} is of an older epoch-scheduler: start this one's daemon first"
@@ -111,7 +111,7 @@ class IssuedTokens:
         if not secret.startswith(PREFIX):
             return None
         now = self._clock()
-        with self._lock, database.explained(self._path):
+        with self._lock, database.translate_errors(self._path):
             row = self._db.execute(_BY_DIGEST, (_digest(secret),)).fetchone()
             if row is None:
                 return None

@@ -67,11 +67,11 @@ class Lookup:
         found: list[Job] = []
         what = "end of several ids"
         if _END_OF_ID.fullmatch(ref):
-            found = [view.jobs.get(job.id, job) for job in self.reader.matching(ref)]
+            found = [view.jobs.get(job.id, job) for job in self.reader.find_by_id(ref)]
         if not found:
             what = "name of several jobs"
             found = [j for j in view.jobs.values() if j.spec.name == ref and j.outcome is None]
-            found = found or self.reader.ended_named(ref)
+            found = found or self.reader.find_ended(ref)
         if not found:
             raise NotFound(f"no job matches {shown(ref)}")
         if len(found) > 1:

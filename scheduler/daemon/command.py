@@ -262,7 +262,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     process.remember_port(config.state_dir, server.ports[0])
     for port in server.ports:
         parts.callback(TokenSocket(port, key, VERSION).stop)
-    cluster.start(Orphans(inbox.put, reader.known).put)
+    cluster.start(Orphans(inbox.put, reader.existing_ids).put)
     parts.callback(cluster.stop)
     look_ahead = Chore("look_ahead", every(LOOK_AHEAD_SECONDS), lambda _: look())
     token_uses = Chore("token_uses", every(TOKEN_USES_SECONDS), lambda _: tokens.keep_uses())

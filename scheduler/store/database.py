@@ -38,7 +38,7 @@ def connect_readonly(path: Path) -> sqlite3.Connection:
 
 def open_or_create(path: Path) -> sqlite3.Connection:
     """For the one writer, with the newest schema."""
-    with explained(path):
+    with translate_errors(path):
         if not path.exists():
             _create(path)
         db = connect(path)
@@ -54,13 +54,13 @@ def open_or_create(path: Path) -> sqlite3.Connection:
 
 def open_in_memory() -> sqlite3.Connection:
     db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    db.deserialize(_empty())
+    db.deserialize(_empty_database())
     db.execute("pragma foreign_keys = on")
     return db
 
 
 @contextmanager
-def explained(path: Path | None) -> Iterator[None]:
+def translate_errors(path: Path | None) -> Iterator[None]:
     """Errors of SQLite and of the file system, as ours."""
     try:
         yield
@@ -86,12 +86,12 @@ def explain(error: sqlite3.Error, path: Path | None) -> SchedulerError:
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
             return ConfigError(f"{path}: {error}: may we write to it and to its folder?")
         case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT:
-            return damaged(path, str(error))
+            return damage_error(path, str(error))
         case _:
             return Unavailable(f"{path}: {error}")
 
 
-def damaged(path: Path | None, what: str) -> ConfigError:
+def damage_error(path: Path | None, what: str) -> ConfigError:
     folder = path.parent / BACKUPS if path else BACKUPS
     name = path.name if path else ""
     return ConfigError(
@@ -99,7 +99,7 @@ def damaged(path: Path | None, what: str) -> ConfigError:
     )
 
 
-def fault(db: sqlite3.Connection, check: str) -> str | None:
+def run_check(db: sqlite3.Connection, check: str) -> str | None:
     """What one of SQLite's checks finds wrong, in a line."""
     (found,) = db.execute(f"pragma {check}").fetchone()
     return None if found == "ok" else str(found).splitlines()[-1]
@@ -115,7 +115,7 @@ def sync_folder(folder: Path) -> None:
 
 
 @functools.cache
-def _empty() -> bytes:
+def _empty_database() -> bytes:
     """A database with the whole schema and no rows."""
     db = sqlite3.connect(":memory:", isolation_level=None)
     migrations.apply(Database(db, execute_plugins=False))
@@ -128,10 +128,10 @@ def _create(path: Path) -> None:
     """Under another name first: whoever finds the file finds all of it, whenever we are killed."""
     log = path.with_name(path.name + "-wal")
     if log.exists():  # SQLite would apply it to whatever file has this name
-        raise damaged(path, f"it is gone, but its log {log.name} is there")
+        raise damage_error(path, f"it is gone, but its log {log.name} is there")
     fresh = path.with_name(path.name + ".new")
     with fresh.open("wb") as file:
-        file.write(_empty())
+        file.write(_empty_database())
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(path)
@@ -152,7 +152,7 @@ def _check(db: sqlite3.Connection, path: Path) -> None:
     (mark,) = db.execute("pragma application_id").fetchone()
     if mark != APPLICATION_ID:
         what = "not a database of epoch-scheduler" if path.stat().st_size else "empty"
-        raise damaged(path, what)
+        raise damage_error(path, what)
     with Database(memory=True, execute_plugins=False) as nothing:
         ours = {step.name for step in migrations.pending(nothing)}
     for step in migrations.applied(Database(db, execute_plugins=False)):
@@ -161,6 +161,6 @@ def _check(db: sqlite3.Connection, path: Path) -> None:
                 f"{path}: written by a newer epoch-scheduler ({step.name!r}): install that one"
             )
     # Decisions rest on jobs alone. The rest is ten times as much, and read through by each backup.
-    found = fault(db, "quick_check(jobs)")
+    found = run_check(db, "quick_check(jobs)")
     if found:
-        raise damaged(path, f"damaged ({found})")
+        raise damage_error(path, f"damaged ({found})")

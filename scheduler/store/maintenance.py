@@ -117,7 +117,7 @@ def back_up(path: Path, kept: int, at: Time, stopping: Event) -> Path:
     folder = path.parent / database.BACKUPS
     copy = folder / f"{path.stem}-{datetime.fromtimestamp(at, UTC):%Y%m%dT%H%M%SZ}.db"
     unfinished = copy.with_suffix(UNFINISHED)
-    with database.explained(copy):
+    with database.translate_errors(copy):
         folder.mkdir(mode=0o700, exist_ok=True)
         for left in folder.glob(f"*{UNFINISHED}"):  # by a daemon that was killed
             left.unlink()
@@ -137,7 +137,7 @@ def back_up(path: Path, kept: int, at: Time, stopping: Event) -> Path:
 
 def prune(path: Path, before: Time, stopping: Event) -> int:
     """Delete the stories and profiles of jobs that ended before this moment. The jobs stay."""
-    with database.explained(path), closing(database.connect(path)) as db:
+    with database.translate_errors(path), closing(database.connect(path)) as db:
         db.execute("pragma synchronous = normal")  # what comes back after a crash goes next time
         return _prune_facts(db, before, stopping) + _prune_profiles(db, before, stopping)
 
@@ -145,14 +145,14 @@ def prune(path: Path, before: Time, stopping: Event) -> int:
 def prune_journal(path: Path, before: Time, stopping: Event) -> int:
     """Delete the starts that another one followed before this moment, each with all its steps: a
     replay needs both. The newest is over at infinity."""
-    with database.explained(path), closing(database.connect(path)) as db:
+    with database.translate_errors(path), closing(database.connect(path)) as db:
         db.execute("pragma synchronous = normal")
         return sum(_delete_start(db, start, stopping) for start in _starts_over(db, before))
 
 
 def checkpoint(path: Path) -> None:
     """Empty the write-ahead log. If readers are in the way, next time."""
-    with database.explained(path), closing(database.connect(path)) as db:
+    with database.translate_errors(path), closing(database.connect(path)) as db:
         db.execute("pragma busy_timeout = 100")  # the loop must not wait for long
         # The first does the work while the loop goes on, so that the second has little left to do.
         db.execute("pragma wal_checkpoint(passive)").fetchone()
@@ -168,7 +168,7 @@ def _copy(source: Path, target: Path, stopping: Event) -> None:
     with closing(database.connect_readonly(source)) as db, closing(sqlite3.connect(target)) as copy:
         copy.execute("pragma journal_mode = off")
         copy.execute("pragma synchronous = off")  # it is on disk before it gets its name
-        with database.explained(source):
+        with database.translate_errors(source):
             db.execute("begin")
             db.execute("select count(*) from sqlite_schema").fetchone()  # now it is one snapshot
         db.backup(copy, pages=COPY_PAGES, progress=look)
@@ -178,11 +178,11 @@ def _copy(source: Path, target: Path, stopping: Event) -> None:
 
 def _verify(copy: Path, source: Path, stopping: Event) -> None:
     uri = f"{copy.absolute().as_uri()}?mode=ro&immutable=1"  # leaves no files beside it
-    with database.explained(source), closing(sqlite3.connect(uri, uri=True)) as db:
+    with database.translate_errors(source), closing(sqlite3.connect(uri, uri=True)) as db:
         db.set_progress_handler(stopping.is_set, 10_000)
-        fault = database.fault(db, "integrity_check(1)")
+        fault = database.run_check(db, "integrity_check(1)")
     if fault:
-        raise database.damaged(source, f"a copy of it is damaged ({fault}), so it is itself")
+        raise database.damage_error(source, f"a copy of it is damaged ({fault}), so it is itself")
 
 
 def _prune_facts(db: sqlite3.Connection, before: Time, stopping: Event) -> int:

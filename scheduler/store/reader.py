@@ -62,12 +62,12 @@ class Reader:
             found = db.execute(BY_ID, (job_id,)).fetchone()
         return rows.job(found) if found else None
 
-    def known(self, job_ids: Iterable[JobId]) -> set[JobId]:
+    def existing_ids(self, job_ids: Iterable[JobId]) -> set[JobId]:
         """Those of them that there are, or were."""
         with self._snapshot() as db:
             return {job_id for job_id in job_ids if db.execute(BY_ID, (job_id,)).fetchone()}
 
-    def matching(self, ref: str) -> list[Job]:
+    def find_by_id(self, ref: str) -> list[Job]:
         """The job of this id, or else those whose ids end in it, newest first, at most 20."""
         if not ref:
             return []
@@ -79,7 +79,7 @@ class Reader:
                 found = db.execute(MATCHING, (first, last, MATCHES_MAX)).fetchall()
         return [rows.job(row) for row in found]
 
-    def ended_named(self, name: str) -> list[Job]:
+    def find_ended(self, name: str) -> list[Job]:
         """Newest first, at most 20."""
         with self._snapshot() as db:
             found = db.execute(ENDED_NAMED, (name, MATCHES_MAX)).fetchall()
@@ -87,7 +87,7 @@ class Reader:
 
     def jobs(self, query: Query) -> tuple[list[Job], int]:
         """Ended jobs, newest first, as far as the limit; and how many there are in all."""
-        page, count, values = listing(query)
+        page, count, values = listing_sql(query)
         with self._snapshot() as db:
             found = db.execute(page, (*values, query.limit)).fetchall()
             (total,) = db.execute(count, values).fetchone()
@@ -123,7 +123,7 @@ class Reader:
 
     @contextmanager
     def _snapshot(self) -> Iterator[sqlite3.Connection]:
-        with database.explained(self._path):
+        with database.translate_errors(self._path):
             db = self._borrow()
             try:
                 db.execute("begin")
@@ -143,7 +143,7 @@ class Reader:
             return database.connect_readonly(self._path)
 
 
-def listing(query: Query) -> tuple[str, str, Sequence[object]]:
+def listing_sql(query: Query) -> tuple[str, str, Sequence[object]]:
     """What lists them, what counts them, and the values for both. The index has the jobs in their
     order and all that can be asked for: of jobs that are only counted no row is read."""
     conditions = ["outcome is not null"]
@@ -154,9 +154,9 @@ def listing(query: Query) -> tuple[str, str, Sequence[object]]:
         values.extend(given)
 
     if query.users:
-        need(_among("user", query.users), *query.users)
+        need(_in_clause("user", query.users), *query.users)
     if query.outcomes:
-        need(_among("outcome", query.outcomes), *query.outcomes)
+        need(_in_clause("outcome", query.outcomes), *query.outcomes)
     if query.project:
         need("project = ?", query.project)
     if query.experiment:
@@ -169,5 +169,5 @@ def listing(query: Query) -> tuple[str, str, Sequence[object]]:
     return page, f"select count(*) {source}", values
 
 
-def _among(column: str, wanted: Sequence[str]) -> str:
+def _in_clause(column: str, wanted: Sequence[str]) -> str:
     return f"{column} in ({','.join('?' * len(wanted))})"

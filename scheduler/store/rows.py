@@ -95,7 +95,7 @@ _data = msgspec.json.Decoder(dict[str, str | int | float | bool | None])
 def job_fixed(job: Job) -> Row:
     """The columns JOB_FIXED and JOB_SEARCHED."""
     spec = _text(job.spec)
-    if not _reads_as(spec, job.spec):
+    if not _round_trips(spec, job.spec):
         raise InvariantError(f"job {job.id}: its specification cannot be kept: {spec}")
     searched = job.spec.user, job.spec.name, job.spec.project, job.spec.experiment
     return job.id, job.submitted_at, job.token, spec, job.id[::-1], *searched
@@ -155,7 +155,7 @@ def learned_rows(before: View, after: View) -> list[Row]:
     return found
 
 
-def learned(found: Sequence[Row]) -> tuple[dict[str, JobFamily], dict[str, Used]]:
+def read_learned(found: Sequence[Row]) -> tuple[dict[str, JobFamily], dict[str, Used]]:
     kinds = {name: _kind.decode(data) for about, name, data in found if about == "kind"}
     return kinds, {name: _used.decode(data) for about, name, data in found if about == "user"}
 
@@ -170,7 +170,7 @@ def fact(row: Row) -> Fact:
     return Fact(**value)
 
 
-def _reads_as(text: str, spec: JobSpec) -> bool:
+def _round_trips(text: str, spec: JobSpec) -> bool:
     """Not so for a NaN, for one, which JSON does not have."""
     try:
         return _spec.decode(text) == spec

@@ -67,17 +67,17 @@ class SqliteStore:
         self._db = database.open_or_create(path) if path else database.open_in_memory()
 
     def load(self) -> View:
-        with database.explained(self._path):
+        with database.translate_errors(self._path):
             found = self._db.execute(_LOAD).fetchall()
             learned = self._db.execute(_LOAD_LEARNED).fetchall()
             (start,) = self._db.execute(_LOAD_START).fetchone()
         self._journal = Journal(self._decider, start) if self._decider else None
         try:
             jobs = map(rows.job, found)
-            kinds, used = rows.learned(learned)
+            kinds, used = rows.read_learned(learned)
             return View(jobs={job.id: job for job in jobs}, kinds=kinds, used=used)
         except (msgspec.MsgspecError, ValueError) as error:
-            raise database.damaged(self._path, f"a row cannot be read ({error})") from error
+            raise database.damage_error(self._path, f"a row cannot be read ({error})") from error
 
     def commit(self, step: Step) -> None:
         before = step.before
@@ -89,7 +89,7 @@ class SqliteStore:
         if not (changed or step.facts or step.profiles or learned or (steps and steps.full)):
             self._journal = steps
             return
-        with database.explained(self._path):
+        with database.translate_errors(self._path):
             self._write("begin immediate")
             try:
                 for job, state in changed:

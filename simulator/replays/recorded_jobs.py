@@ -53,7 +53,7 @@ def site(path: Path, from_start: int | None = None) -> RecordedCluster:
         first, now = known[0], known[-1]
         nodes = _last_seen(db, known)
         jobs = [rows.job(row) for row in db.execute(_JOBS, (first.at,))]
-        kinds, _ = rows.learned(db.execute(_LEARNED).fetchall())
+        kinds, _ = rows.read_learned(db.execute(_LEARNED).fetchall())
         told = reports(db, first.at)
     wishes = [(job, left) for job in jobs if (left := _epochs_left(job, first.view)) > 0]
     if not wishes:

@@ -129,7 +129,7 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
     """The database as it is now, whoever goes on writing to it."""
     if not path.is_file():
         raise ConfigError(f"{path}: there is no such file")
-    with database.explained(path), closing(database.connect_readonly(path)) as db:
+    with database.translate_errors(path), closing(database.connect_readonly(path)) as db:
         db.execute("begin")
         if not db.execute("select 1 from sqlite_schema where name = 'starts'").fetchone():
             raise ConfigError(f"{path}: not a database of a scheduler that keeps a journal")

@@ -203,7 +203,7 @@ def test_what_sqlite_says_is_told_in_our_words(
     with (
         closing(database.open_or_create(path)) as db,
         pytest.raises(kind, match=words) as caught,
-        database.explained(path),
+        database.translate_errors(path),
     ):
         trouble(db)
     assert str(caught.value).startswith(f"{path}: ")

@@ -64,37 +64,37 @@ def asked(store: SqliteStore, path: Path) -> Iterator[Reader]:
 def test_a_job_is_found_by_its_id(asked: Reader) -> None:
     for job in JOBS[:20]:
         assert asked.job(job.id) == job
-        assert asked.matching(job.id) == [job]
+        assert asked.find_by_id(job.id) == [job]
     assert asked.job(JobId("nobody")) is None
 
 
 def test_which_of_some_jobs_there_are(asked: Reader) -> None:
     some = {job.id for job in JOBS[:20]}
-    assert asked.known({*some, JobId("nobody")}) == some
+    assert asked.existing_ids({*some, JobId("nobody")}) == some
 
 
 def test_a_job_is_found_by_the_end_of_its_id(asked: Reader) -> None:
     for job in JOBS[:20]:
-        assert asked.matching(job.id[-8:]) == [job]
-    assert asked.matching(JOBS[0].id[:8]) == []
+        assert asked.find_by_id(job.id[-8:]) == [job]
+    assert asked.find_by_id(JOBS[0].id[:8]) == []
 
 
 def test_several_matches_come_newest_first_and_not_all_of_them(asked: Reader) -> None:
     end = JOBS[0].id[-1]
     matching = [job for job in reversed(JOBS) if job.id.endswith(end)]
-    assert asked.matching(end) == matching[:MATCHES_MAX]
+    assert asked.find_by_id(end) == matching[:MATCHES_MAX]
 
 
 @pytest.mark.parametrize("ref", ["", "%", "_", "*", "?", "' or 1 = 1 --", "\0", "\U0010ffff", "é"])
 def test_whatever_is_looked_up_is_taken_literally(asked: Reader, ref: str) -> None:
-    assert asked.matching(ref) == []
-    assert asked.ended_named(ref) == []
+    assert asked.find_by_id(ref) == []
+    assert asked.find_ended(ref) == []
 
 
 def test_ended_jobs_are_found_by_their_name(asked: Reader) -> None:
     name = next(job.spec.name for job in JOBS if job.outcome)
     ended = [job for job in reversed(JOBS) if job.outcome and job.spec.name == name]
-    assert asked.ended_named(name) == ended[:MATCHES_MAX]
+    assert asked.find_ended(name) == ended[:MATCHES_MAX]
 
 
 # --- lists ----------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ def test_a_reader_cannot_write(store: SqliteStore, path: Path) -> None:
     with (
         closing(database.connect_readonly(path)) as db,
         pytest.raises(ConfigError, match="write"),
-        database.explained(path),
+        database.translate_errors(path),
     ):
         db.execute("delete from jobs")
 
@@ -236,6 +236,6 @@ def test_one_job_and_what_belongs_to_it_are_found_by_index(store: SqliteStore, p
 def test_a_list_walks_an_index_from_its_newest_end_and_is_counted_in_it(
     store: SqliteStore, path: Path, query: Query, how: list[str]
 ) -> None:
-    page, count, values = reader.listing(query)
+    page, count, values = reader.listing_sql(query)
     assert plan(path, page, [*values, 20]) == [line.format("INDEX") for line in how]
     assert plan(path, count, values) == [line.format("COVERING INDEX") for line in how]
