@@ -238,9 +238,9 @@ class Outcomes(Checker):
                     truly += job.attempts - self.world.begun[job.id]
                 self.require(job.failed(failure) <= truly, job, failure, "really:", truly)
             if job.outcome and not old.outcome:
-                self._true(job)
+                self._check_outcome(job)
 
-    def _true(self, job: Job) -> None:
+    def _check_outcome(self, job: Job) -> None:
         truth = self.world.truths[job.id]
         match job.outcome:
             case Outcome.SUCCEEDED:
