@@ -266,7 +266,7 @@ class Durability(Checker):
 
     def on_step(self, before: View, after: View) -> None:
         if len(self.world.acknowledged) > len(self.world.stored):
-            self._all_there()
+            self._require_all_stored()
 
     def on_restart(self, loaded: View) -> None:
         stored = {id: job for id, job in self.world.stored.items() if job.outcome is None}
@@ -275,12 +275,12 @@ class Durability(Checker):
             self.require(old == new, "stored", old, "loaded", new)
         learned = loaded.kinds, loaded.used
         self.require(learned == self.world.learned, "stored", self.world.learned, "loaded", learned)
-        self._all_there()
+        self._require_all_stored()
 
     def on_end(self) -> None:
-        self._all_there()
+        self._require_all_stored()
 
-    def _all_there(self) -> None:
+    def _require_all_stored(self) -> None:
         lost = self.world.acknowledged - set(self.world.stored)
         self.require(not lost, "submissions lost:", sorted(lost))
 
