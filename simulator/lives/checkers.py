@@ -319,7 +319,7 @@ class Notice(Checker):
             kill_at = believed.kill_at
             due = kill_at is not None and self.world.now() >= kill_at
             self.require(due, remove, "before its notice was over:", believed)
-            self._in_time(believed)
+            self._require_in_time(believed)
 
     def on_step(self, before: View, after: View) -> None:
         for job_id in after.stopping:
@@ -328,9 +328,9 @@ class Notice(Checker):
                 continue
             run = self.world.runs.get((job_id, job.run.attempt))
             if run is not None and run.working and not run.terminating:
-                self._in_time(job.run)
+                self._require_in_time(job.run)
 
-    def _in_time(self, run: Run) -> None:
+    def _require_in_time(self, run: Run) -> None:
         if run.kill_at is None:
             return
         late = self.world.now() - run.kill_at
