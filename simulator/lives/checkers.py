@@ -357,12 +357,12 @@ class Agreement(Checker):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self.told: dict[tuple[RunKey, int], bool] = {}
+        self.answers: dict[tuple[RunKey, int], bool] = {}
 
     def on_answer(self, key: RunKey, epoch: int, stop: bool) -> None:
         run = self.world.read().jobs[key[0]].run
         epochs = run.max_epochs if run else 0
-        before = self.told.setdefault((key, epoch), stop)
+        before = self.answers.setdefault((key, epoch), stop)
         self.require(before == stop, key, "epoch", epoch, "told", before, "and", stop)
         self.require(not stop or epoch < epochs - 1, key, "was stopped in its last epoch", epoch)
 
