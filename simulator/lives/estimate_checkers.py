@@ -26,9 +26,9 @@ class LearnedSpeedsMatch(Checker):
             for measured in job.measured:
                 was = known.get((measured.placement, measured.beside))
                 if measured != was:
-                    self._learned(job, was, measured)
+                    self._check_measurement(job, was, measured)
 
-    def _learned(self, job: Job, was: Measured | None, now: Measured) -> None:
+    def _check_measurement(self, job: Job, was: Measured | None, now: Measured) -> None:
         seconds = _newest(was, now)
         sane = math.isfinite(seconds) and 0.0 < seconds <= self.world.time
         self.require(sane, job, "is believed to take", seconds, "s for an epoch")
