@@ -29,7 +29,7 @@ class LearnedSpeedsMatch(Checker):
                     self._check_measurement(job, was, measured)
 
     def _check_measurement(self, job: Job, was: Measured | None, now: Measured) -> None:
-        seconds = _newest(was, now)
+        seconds = _newest_epoch_seconds(was, now)
         sane = math.isfinite(seconds) and 0.0 < seconds <= self.world.time
         self.require(sane, job, "is believed to take", seconds, "s for an epoch")
         healed_at = self.world.healed_at
@@ -43,7 +43,7 @@ class LearnedSpeedsMatch(Checker):
             self.require(near, job, "is believed to take", seconds, "s, truly:", truly, now)
 
 
-def _newest(was: Measured | None, now: Measured) -> float:
+def _newest_epoch_seconds(was: Measured | None, now: Measured) -> float:
     """The epoch by which the mean has come to be what it is."""
     if was is None or not was.epochs:
         return now.seconds
