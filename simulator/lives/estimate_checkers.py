@@ -68,9 +68,9 @@ class UsedTimeMatches(Checker):
                 self.had[job.spec.user] = (had + seconds, after.at)
                 users.add(job.spec.user)
         for user in sorted(users):
-            self._charged(user, after)
+            self._check_charge(user, after)
 
-    def _charged(self, user: str, view: View) -> None:
+    def _check_charge(self, user: str, view: View) -> None:
         used, had = view.used.get(user, Used()), self._had(user, view.at)
         charged = used.gpu_seconds * self._decay(view.at - used.at)
         same = math.isclose(charged, had, rel_tol=1e-6, abs_tol=1e-6)
