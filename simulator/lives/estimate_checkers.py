@@ -64,14 +64,14 @@ class UsedTimeMatches(Checker):
         for job, old in changed_jobs(before, after):
             if old.run and not (job.run and job.run.attempt == old.run.attempt):
                 seconds = (after.at - old.run.started_at) * len(old.run.shares)
-                had = self._had(job.spec.user, after.at)
+                had = self._expected_seconds(job.spec.user, after.at)
                 self.had[job.spec.user] = (had + seconds, after.at)
                 users.add(job.spec.user)
         for user in sorted(users):
             self._check_charge(user, after)
 
     def _check_charge(self, user: str, view: View) -> None:
-        used, had = view.used.get(user, Used()), self._had(user, view.at)
+        used, had = view.used.get(user, Used()), self._expected_seconds(user, view.at)
         charged = used.gpu_seconds * self._decay(view.at - used.at)
         same = math.isclose(charged, had, rel_tol=1e-6, abs_tol=1e-6)
         self.require(same, user, "is charged", charged, "GPU seconds, and had", had)
@@ -80,7 +80,7 @@ class UsedTimeMatches(Checker):
         # What was committed last, the witness may not have seen.
         self.had |= {user: (used.gpu_seconds, used.at) for user, used in loaded.used.items()}
 
-    def _had(self, user: str, now: Time) -> float:
+    def _expected_seconds(self, user: str, now: Time) -> float:
         seconds, at = self.had.get(user, (0.0, now))
         return seconds * self._decay(now - at)
 
