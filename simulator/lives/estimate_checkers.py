@@ -57,7 +57,7 @@ class UsedTimeMatches(Checker):
     def __init__(self, world: World, rules: Rules) -> None:
         super().__init__(world)
         self.half_life = rules.fairness_half_life_seconds
-        self.had: dict[str, tuple[float, Time]] = {}
+        self.expected: dict[str, tuple[float, Time]] = {}
 
     def on_step(self, before: View, after: View) -> None:
         users = set[str]()
@@ -65,7 +65,7 @@ class UsedTimeMatches(Checker):
             if old.run and not (job.run and job.run.attempt == old.run.attempt):
                 seconds = (after.at - old.run.started_at) * len(old.run.shares)
                 had = self._expected_seconds(job.spec.user, after.at)
-                self.had[job.spec.user] = (had + seconds, after.at)
+                self.expected[job.spec.user] = (had + seconds, after.at)
                 users.add(job.spec.user)
         for user in sorted(users):
             self._check_charge(user, after)
@@ -78,10 +78,10 @@ class UsedTimeMatches(Checker):
 
     def on_restart(self, loaded: View) -> None:
         # What was committed last, the witness may not have seen.
-        self.had |= {user: (used.gpu_seconds, used.at) for user, used in loaded.used.items()}
+        self.expected |= {user: (used.gpu_seconds, used.at) for user, used in loaded.used.items()}
 
     def _expected_seconds(self, user: str, now: Time) -> float:
-        seconds, at = self.had.get(user, (0.0, now))
+        seconds, at = self.expected.get(user, (0.0, now))
         return seconds * self._decay(now - at)
 
     def _decay(self, seconds: float) -> float:
