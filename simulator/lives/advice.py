@@ -20,7 +20,7 @@ from simulator.lives.world import World
 SOME_EVERY = 10  # steps: one job, as many plans are made for one answer
 
 
-class Remedies(RuleChecker):
+class RemedyChecker(RuleChecker):
     """There is something that would let a waiting job start, and what is told of it is true."""
 
     def __init__(self, world: World, policy: Policy, rules: Rules, of_all: bool) -> None:

@@ -28,7 +28,7 @@ from scheduler.core.ports import Policy, Step
 from scheduler.planning.policies import POLICIES
 from scheduler.store.journal import Decider
 from scheduler.store.writer import SqliteStore
-from simulator.lives.advice import Remedies
+from simulator.lives.advice import RemedyChecker
 from simulator.lives.checkers import Violation, basic_checkers, unfinished_jobs
 from simulator.lives.class_order import class_order_checkers
 from simulator.lives.estimate_checkers import LearnedSpeedsMatch, UsedTimeMatches
@@ -201,7 +201,7 @@ class Life:
             self.world.witnesses += fairness_checkers(self.world, options.policy, options.rules)
             remedy_policy = POLICIES[options.policy](options.rules)
             self.world.witnesses += [
-                Remedies(self.world, remedy_policy, options.rules, advice == "all")
+                RemedyChecker(self.world, remedy_policy, options.rules, advice == "all")
             ]
             if options.policy == "gpu_sharing":
                 self.world.witnesses += class_order_checkers(self.world, options.rules)

@@ -11,7 +11,7 @@ from scheduler.core.model import Job, JobId, Plan, Reason, Time, View
 from scheduler.core.ports import Policy
 from scheduler.outlook.remedies import without
 from scheduler.planning.policies.fifo_sharing import fifo_sharing
-from simulator.lives.advice import Remedies, Remembering
+from simulator.lives.advice import RemedyChecker, Remembering
 from simulator.lives.checkers import Violation
 from simulator.lives.faults import NO_FAULTS
 from simulator.lives.world import World
@@ -20,9 +20,9 @@ from tests import builders
 POLICY = fifo_sharing(builders.RULES)
 
 
-def checker(policy: Policy) -> Remedies:
+def checker(policy: Policy) -> RemedyChecker:
     world = World(random.Random(1), NO_FAULTS, [builders.node()], {})
-    return Remedies(world, policy, builders.RULES, of_all=True)
+    return RemedyChecker(world, policy, builders.RULES, of_all=True)
 
 
 def occupied(*waiting: Job) -> View:
