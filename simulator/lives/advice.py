@@ -35,7 +35,7 @@ class RemedyChecker(RuleChecker):
         waiting = [job for job in after.jobs.values() if startable(job, after.at)]
         if waiting and after.number % SOME_EVERY == 0:
             some = waiting[after.number // SOME_EVERY % len(waiting)]
-            self.told[some.id, some.attempts] = self._asked(some, after, policy)
+            self.told[some.id, some.attempts] = self._find_remedy(some, after, policy)
         for job in after.jobs.values() if self.of_all else ():
             if job.waiting and not job.cancelled:
                 self._try(job, after, policy)
@@ -49,9 +49,9 @@ class RemedyChecker(RuleChecker):
             self.require(not kept, job, "is not kept any more, but waits for", why)
         told = self.told.get((job.id, job.attempts), NO_REMEDY)
         if told == NO_REMEDY or self._wrong(told, job, view, policy):
-            self.told[job.id, job.attempts] = self._asked(job, view, policy)
+            self.told[job.id, job.attempts] = self._find_remedy(job, view, policy)
 
-    def _asked(self, job: Job, view: View, policy: Policy) -> Remedy:
+    def _find_remedy(self, job: Job, view: View, policy: Policy) -> Remedy:
         """One thing that was told, and is true."""
         told = remedy(job, view, view.at, policy, self.rules, ())
         wrong = self._wrong(told, job, view, policy)
