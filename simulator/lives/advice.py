@@ -26,7 +26,7 @@ class RemedyChecker(RuleChecker):
     def __init__(self, world: World, policy: Policy, rules: Rules, of_all: bool) -> None:
         super().__init__(world, rules)
         self.policy, self.of_all = policy, of_all
-        self.told: dict[tuple[JobId, int], Remedy] = {}  # (job, attempts): what was true last
+        self.last_true: dict[tuple[JobId, int], Remedy] = {}  # (job, attempts): what was true last
 
     def on_step(self, before: View, after: View) -> None:
         if not has_new_plan(before, after):
@@ -35,7 +35,7 @@ class RemedyChecker(RuleChecker):
         waiting = [job for job in after.jobs.values() if startable(job, after.at)]
         if waiting and after.number % SOME_EVERY == 0:
             some = waiting[after.number // SOME_EVERY % len(waiting)]
-            self.told[some.id, some.attempts] = self._find_remedy(some, after, policy)
+            self.last_true[some.id, some.attempts] = self._find_remedy(some, after, policy)
         for job in after.jobs.values() if self.of_all else ():
             if job.waiting and not job.cancelled:
                 self._try(job, after, policy)
@@ -47,9 +47,9 @@ class RemedyChecker(RuleChecker):
             why = policy(view, view.at).why.get(job.id)
             kept = why is not None and why.kind in ("held", "backoff")
             self.require(not kept, job, "is not kept any more, but waits for", why)
-        told = self.told.get((job.id, job.attempts), NO_REMEDY)
+        told = self.last_true.get((job.id, job.attempts), NO_REMEDY)
         if told == NO_REMEDY or self._wrong(told, job, view, policy):
-            self.told[job.id, job.attempts] = self._find_remedy(job, view, policy)
+            self.last_true[job.id, job.attempts] = self._find_remedy(job, view, policy)
 
     def _find_remedy(self, job: Job, view: View, policy: Policy) -> Remedy:
         """One thing that was told, and is true."""
