@@ -48,13 +48,13 @@ class RemedyChecker(RuleChecker):
             kept = why is not None and why.kind in ("held", "backoff")
             self.require(not kept, job, "is not kept any more, but waits for", why)
         told = self.last_true.get((job.id, job.attempts), NO_REMEDY)
-        if told == NO_REMEDY or self._wrong(told, job, view, policy):
+        if told == NO_REMEDY or self._untruth(told, job, view, policy):
             self.last_true[job.id, job.attempts] = self._find_remedy(job, view, policy)
 
     def _find_remedy(self, job: Job, view: View, policy: Policy) -> Remedy:
         """One thing that was told, and is true."""
         told = remedy(job, view, view.at, policy, self.rules, ())
-        wrong = self._wrong(told, job, view, policy)
+        wrong = self._untruth(told, job, view, policy)
         self.require(not wrong, job, wrong, told)
         if told.until or told.ahead:
             return replace(told, instead="")
@@ -64,7 +64,7 @@ class RemedyChecker(RuleChecker):
             self.require(never, job, "is told nothing, but", view.why)
         return told
 
-    def _wrong(self, told: Remedy, job: Job, view: View, policy: Policy) -> str:
+    def _untruth(self, told: Remedy, job: Job, view: View, policy: Policy) -> str:
         """What of it is not true."""
         gone = told.until + told.ahead
         if gone and not self._starts(job, without(view, gone, job.id), policy):
