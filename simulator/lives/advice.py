@@ -31,7 +31,7 @@ class RemedyChecker(RuleChecker):
     def on_step(self, before: View, after: View) -> None:
         if not has_new_plan(before, after):
             return
-        policy = Remembering(self.policy)
+        policy = CachingPolicy(self.policy)
         waiting = [job for job in after.jobs.values() if startable(job, after.at)]
         if waiting and after.number % SOME_EVERY == 0:
             some = waiting[after.number // SOME_EVERY % len(waiting)]
@@ -79,7 +79,7 @@ class RemedyChecker(RuleChecker):
         return starts(job.id, view, view.at, policy, self.rules)
 
 
-class Remembering:
+class CachingPolicy:
     """A policy that is asked once for each of the views that differ from one only in who is there
     and in what they ask for."""
 

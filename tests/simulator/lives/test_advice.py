@@ -11,7 +11,7 @@ from scheduler.core.model import Job, JobId, Plan, Reason, Time, View
 from scheduler.core.ports import Policy
 from scheduler.outlook.remedies import without
 from scheduler.planning.policies.fifo_sharing import fifo_sharing
-from simulator.lives.advice import RemedyChecker, Remembering
+from simulator.lives.advice import CachingPolicy, RemedyChecker
 from simulator.lives.checkers import Violation
 from simulator.lives.faults import NO_FAULTS
 from simulator.lives.world import World
@@ -60,7 +60,7 @@ def test_one_plan_answers_for_all_views_that_are_alike() -> None:
         return POLICY(view, now)
 
     view = occupied(builders.job("b"), builders.job("c"))
-    policy = Remembering(counted)
+    policy = CachingPolicy(counted)
     first = policy(without(view, [JobId("a")], JobId("b")), builders.NOW)
     assert policy(without(view, [JobId("a")], JobId("c")), builders.NOW) is first
     policy(without(view, [JobId("b")], JobId("c")), builders.NOW)
