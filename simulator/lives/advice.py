@@ -85,7 +85,7 @@ class CachingPolicy:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        self._made: dict[
+        self._plans: dict[
             Hashable, tuple[View, Plan]
         ] = {}  # with the view, so that no id comes again
 
@@ -93,9 +93,9 @@ class CachingPolicy:
         jobs = frozenset(map(id, view.jobs.values()))
         runs = frozenset(run for holders in view.held.values() for run in holders)
         key = jobs, runs, frozenset(view.pods)
-        if key not in self._made:
-            self._made[key] = view, self.policy(view, now)
-        return self._made[key][1]
+        if key not in self._plans:
+            self._plans[key] = view, self.policy(view, now)
+        return self._plans[key][1]
 
 
 def asked(spec: JobSpec, said: str) -> JobSpec:
