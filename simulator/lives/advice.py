@@ -70,7 +70,7 @@ class RemedyChecker(RuleChecker):
         if gone and not self._starts(job, without(view, gone, job.id), policy):
             return "waits, but for"
         if told.instead:
-            wished = wishing(view, job, asked(job.spec, told.instead))
+            wished = wishing(view, job, apply_advice(job.spec, told.instead))
             if not self._starts(job, wished, policy):
                 return "waits, though it asked otherwise, as in"
         return ""
@@ -98,7 +98,7 @@ class CachingPolicy:
         return self._plans[key][1]
 
 
-def asked(spec: JobSpec, said: str) -> JobSpec:
+def apply_advice(spec: JobSpec, said: str) -> JobSpec:
     """As its owner would have it who follows that advice."""
     match said.split():
         case ["without", "--disable_gpu_sharing"]:
