@@ -98,9 +98,9 @@ class CachingPolicy:
         return self._plans[key][1]
 
 
-def apply_advice(spec: JobSpec, said: str) -> JobSpec:
+def apply_advice(spec: JobSpec, advice: str) -> JobSpec:
     """As its owner would have it who follows that advice."""
-    match said.split():
+    match advice.split():
         case ["without", "--disable_gpu_sharing"]:
             return replace(spec, shareable=True)
         case ["with", "--num_gpus", count]:
@@ -109,4 +109,4 @@ def apply_advice(spec: JobSpec, said: str) -> JobSpec:
             return replace(spec, gpus_min=int(count))
         case ["with", "--estimated_memory", mib]:
             return replace(spec, memory_mib=int(mib))
-    raise ValueError(f"nobody can follow this: {said}")
+    raise ValueError(f"nobody can follow this: {advice}")
