@@ -22,9 +22,9 @@ class Owner:
         world.after(truth.submit_at, self._submit)
 
     def _submit(self) -> None:
-        self._insist(Submitted(self.truth.job_id, self.truth.spec, "token"), self._submitted)
+        self._insist(Submitted(self.truth.job_id, self.truth.spec, "token"), self._on_submitted)
 
-    def _submitted(self) -> None:
+    def _on_submitted(self) -> None:
         self.world.acknowledged.add(self.truth.job_id)
         if self.truth.cancel_at is not None:
             self.world.after(max(0.0, self.truth.cancel_at - self.world.time), self._cancel)
