@@ -32,9 +32,9 @@ class Owner:
 
     def _cancel(self) -> None:
         event = Cancelled(self.truth.job_id, self.truth.spec.user, self.truth.cancel_gracefully)
-        self._insist(event, self._cancelled)
+        self._insist(event, self._on_cancelled)
 
-    def _cancelled(self) -> None:
+    def _on_cancelled(self) -> None:
         self.cancelled = True
 
     def _change(self) -> None:
