@@ -22,7 +22,9 @@ class Owner:
         world.after(truth.submit_at, self._submit)
 
     def _submit(self) -> None:
-        self._insist(Submitted(self.truth.job_id, self.truth.spec, "token"), self._on_submitted)
+        self._send_until_answered(
+            Submitted(self.truth.job_id, self.truth.spec, "token"), self._on_submitted
+        )
 
     def _on_submitted(self) -> None:
         self.world.acknowledged.add(self.truth.job_id)
@@ -32,7 +34,7 @@ class Owner:
 
     def _cancel(self) -> None:
         event = Cancelled(self.truth.job_id, self.truth.spec.user, self.truth.cancel_gracefully)
-        self._insist(event, self._on_cancelled)
+        self._send_until_answered(event, self._on_cancelled)
 
     def _on_cancelled(self) -> None:
         self.cancelled = True
@@ -51,9 +53,11 @@ class Owner:
                 event = Updated(self.truth.job_id, by, priority=value)
             case _:
                 event = Updated(self.truth.job_id, by, max_epochs=value)
-        self.world.after(max(0.0, at - self.world.time), lambda: self._insist(event, self._change))
+        self.world.after(
+            max(0.0, at - self.world.time), lambda: self._send_until_answered(event, self._change)
+        )
 
-    def _insist(self, event: Event, then: Callable[[], None]) -> None:
+    def _send_until_answered(self, event: Event, then: Callable[[], None]) -> None:
         heard = False
 
         def hear() -> None:
