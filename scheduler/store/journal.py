@@ -77,7 +77,7 @@ class Journal:
 
     def with_step(self, step: Step, changed: Changed) -> Journal:
         begun, after = self._begun(step.before, step.at), step.after
-        heard, looked = written(step.events, begun.looked)
+        heard, looked = encode_events(step.events, begun.looked)
         decided = digest(after, changed, step.actions)
         row = (begun.start, after.number, step.at, heard, decided)
         return replace(begun, looked=looked, steps=(*begun.steps, row))
@@ -94,11 +94,11 @@ class Journal:
         return replace(self, start=start, began_at=at, looked=None, starts=(*self.starts, row))
 
 
-def decider(data: bytes) -> Decider:
+def decode_decider(data: bytes) -> Decider:
     return msgspec.msgpack.decode(data, type=Decider)
 
 
-def view(data: bytes) -> View:
+def decode_view(data: bytes) -> View:
     return msgspec.msgpack.decode(data, type=View)
 
 
@@ -131,34 +131,37 @@ _heard = msgspec.msgpack.Decoder(list[tuple[int, msgspec.Raw]])
 _look = msgspec.msgpack.Decoder(tuple[Time, tuple[Node, ...] | None, list[tuple[int, int] | Pod]])
 
 
-def written(events: Sequence[Event], looked: Observed | None) -> tuple[bytes, Observed | None]:
-    """The events of a step, `looked` being the last observation before; and the last with them."""
+def encode_events(
+    events: Sequence[Event], observed: Observed | None
+) -> tuple[bytes, Observed | None]:
+    """The events of a step, `observed` being the last observation before; and the last with
+    them."""
     heard: list[tuple[int, Any]] = []
     for event in events:
         kind = type(event)
         if isinstance(event, Observed):
-            heard.append((_NUMBERS[kind], _difference(event, looked)))
-            looked = event
+            heard.append((_NUMBERS[kind], _difference(event, observed)))
+            observed = event
         else:
             heard.append((_NUMBERS[kind], _VALUES[kind](event)))
-    return _encode(heard), looked
+    return _encode(heard), observed
 
 
-def read(data: bytes, looked: Observed | None) -> tuple[list[Event], Observed | None]:
+def decode_events(data: bytes, observed: Observed | None) -> tuple[list[Event], Observed | None]:
     events: list[Event] = []
     for number, values in _heard.decode(data):
         kind = _KINDS[number]
         if kind is Observed:
-            looked = _completed(values, looked)
-            events.append(looked)
+            observed = _decode_observation(values, observed)
+            events.append(observed)
         elif kind is EpochEnded:
-            events.append(EpochEnded(_made(Profile, values)))
+            events.append(EpochEnded(_decode_event(Profile, values)))
         else:
-            events.append(_made(kind, values))
-    return events, looked
+            events.append(_decode_event(kind, values))
+    return events, observed
 
 
-def _made(kind: Any, values: msgspec.Raw) -> Any:
+def _decode_event(kind: Any, values: msgspec.Raw) -> Any:
     """Fewer values than the kind has were written before it had the others."""
     count = len(msgspec.msgpack.decode(values, type=list[msgspec.Raw]))
     return kind(*_decoder(kind, count).decode(values))
@@ -194,7 +197,7 @@ def _changed(pods: tuple[Pod, ...], before: tuple[Pod, ...]) -> list[list[int] |
     return found
 
 
-def _completed(values: msgspec.Raw, before: Observed | None) -> Observed:
+def _decode_observation(values: msgspec.Raw, before: Observed | None) -> Observed:
     at, nodes, changed = _look.decode(values)
     known = before or Observed(at)
     pods: list[Pod] = []

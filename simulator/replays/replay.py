@@ -144,7 +144,7 @@ def starts(db: sqlite3.Connection, first: int | None = None) -> Iterator[Recorde
         known = f"the newest start is {newest}" if newest else "nothing is recorded in it"
         raise ConfigError(f"no start {wanted}: {known}" if newest else known)
     for start, _, at, decider, view in db.execute(_STARTS, (wanted,)).fetchall():
-        yield RecordedStart(start, at, journal.decider(decider), journal.view(view))
+        yield RecordedStart(start, at, journal.decode_decider(decider), journal.decode_view(view))
 
 
 def steps_of(db: sqlite3.Connection, start: RecordedStart) -> Iterator[RecordedStep]:
@@ -154,7 +154,7 @@ def steps_of(db: sqlite3.Connection, start: RecordedStart) -> Iterator[RecordedS
         expected += 1
         if number != expected:
             raise ConfigError(f"start {start.start}: step {expected} is missing")
-        events, looked = journal.read(heard, looked)
+        events, looked = journal.decode_events(heard, looked)
         yield RecordedStep(number, at, events, digest)
 
 

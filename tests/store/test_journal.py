@@ -52,8 +52,8 @@ def read_again(*batches: Sequence[Event]) -> list[list[Event]]:
     """Each batch, written and read in its turn."""
     found, written_to, read_to = [], None, None
     for batch in batches:
-        data, written_to = journal.written(batch, written_to)
-        events, read_to = journal.read(data, read_to)
+        data, written_to = journal.encode_events(batch, written_to)
+        events, read_to = journal.decode_events(data, read_to)
         found.append(events)
     return found
 
@@ -86,10 +86,10 @@ def test_pods_that_stay_come_go_and_change_are_read_in_their_order(
 
 def test_a_look_that_shows_what_the_last_one_showed_costs_a_few_bytes() -> None:
     first = Observed(NOW, (node(8),), PODS)
-    whole, looked = journal.written([first], None)
-    same, _ = journal.written([Observed(NOW + 5, (node(8),), tuple(PODS))], looked)
+    whole, looked = journal.encode_events([first], None)
+    same, _ = journal.encode_events([Observed(NOW + 5, (node(8),), tuple(PODS))], looked)
     one_changed = (*PODS[:9], replace(PODS[9], state=PodState.FAILED), *PODS[10:])
-    little, _ = journal.written([replace(first, pods=one_changed)], looked)
+    little, _ = journal.encode_events([replace(first, pods=one_changed)], looked)
     assert len(whole) > 5_000
     assert len(same) < 20
     assert len(little) < 200
@@ -97,7 +97,7 @@ def test_a_look_that_shows_what_the_last_one_showed_costs_a_few_bytes() -> None:
 
 def test_what_was_written_before_a_kind_had_its_last_values_is_read_with_the_defaults() -> None:
     old = msgspec.msgpack.encode([(1, ("job-1", "ann")), (4, ("job-1", 3))])
-    assert journal.read(old, None)[0] == [
+    assert journal.decode_events(old, None)[0] == [
         Cancelled(JobId("job-1"), "ann"),
         Reported(JobId("job-1"), 3),
     ]
@@ -107,7 +107,7 @@ def test_what_was_written_before_a_kind_had_its_last_values_is_read_with_the_def
 
 
 def test_a_decider_reads_as_it_was_written() -> None:
-    assert journal.decider(msgspec.msgpack.encode(DECIDER)) == DECIDER
+    assert journal.decode_decider(msgspec.msgpack.encode(DECIDER)) == DECIDER
 
 
 def test_a_view_reads_as_it_was_written() -> None:
@@ -127,7 +127,7 @@ def test_a_view_reads_as_it_was_written() -> None:
         why={waiting.id: Reason("no_gpu", "none is free")},
     )
     assert all(getattr(whole, f.name) != getattr(View(), f.name) for f in fields(View))
-    assert journal.view(msgspec.msgpack.encode(whole)) == whole
+    assert journal.decode_view(msgspec.msgpack.encode(whole)) == whole
 
 
 A, B = job("a"), on(job("b", 4000), share(4000))
@@ -180,7 +180,7 @@ def test_the_first_step_is_preceded_by_the_view_that_it_began_with() -> None:
     first = FRESH.with_step(Step(view(A), View(1), [], [], [], NOW), changed=[])
     ((start, number, at, _, kept),) = first.starts
     assert (start, number, at) == (5, 0, NOW)
-    assert journal.view(kept) == view(A)
+    assert journal.decode_view(kept) == view(A)
     assert [row[:3] for row in first.steps] == [(5, 1, NOW)]
 
 
@@ -205,5 +205,5 @@ def test_each_day_has_a_start_of_its_own_and_its_first_look_is_whole() -> None:
 def test_what_is_known_of_an_epoch_takes_little_room() -> None:
     """Most of what is written is this, at a busy site."""
     profile = Profile(JobId("12345678-1234-1234-1234-123456789012"), 1, 1, 0, "t4x2", (), 0.1, 60.0)
-    data, _ = journal.written([EpochEnded(profile)], None)
+    data, _ = journal.encode_events([EpochEnded(profile)], None)
     assert len(data) < 120
