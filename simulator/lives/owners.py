@@ -8,7 +8,7 @@ from scheduler.core.model import Cancelled, Event, Submitted, Updated
 from simulator.lives.workload import TrueJob
 from simulator.lives.world import World
 
-AGAIN_SECONDS = 15.0
+RESEND_SECONDS = 15.0
 
 
 class Owner:
@@ -69,6 +69,6 @@ class Owner:
         def send() -> None:
             if not heard:
                 self.world.post(event, hear, doubled=self.world.faults.report_doubled)
-                self.world.after(AGAIN_SECONDS, send)
+                self.world.after(RESEND_SECONDS, send)
 
         send()
