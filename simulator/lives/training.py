@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 EXIT_TERMINATED = 143
 EXIT_ABORTED = 134
-REPORT_AGAIN_SECONDS = 10.0
+RESEND_SECONDS = 10.0
 ABSURD = (0.0, -1.0, float("inf"), 1e12)  # seconds of an epoch; no API lets a NaN through
 
 
@@ -272,7 +272,7 @@ class Training:
                 faults.report_delay_seconds_max,
             )
         if self.truth.kind is ClientKind.LIBRARY and self.working:
-            self.world.after(REPORT_AGAIN_SECONDS, partial(self._report, epoch))
+            self.world.after(RESEND_SECONDS, partial(self._report, epoch))
 
     def _on_acknowledged(self, epoch: int) -> None:
         report = self._reports.pop(epoch, None)
