@@ -55,12 +55,12 @@ def main(
     else:
         seeds = range(first, first + lives)
         one = partial(live, jobs=jobs, policy=policy, advice=advice)
-        reports = list(_lived(seeds, one, processes, until_violation))
+        reports = list(_run_lives(seeds, one, processes, until_violation))
     _summary(reports)
     sys.exit(any(report.violation for report in reports))
 
 
-def _lived(
+def _run_lives(
     seeds: range, one: partial[LifeReport], processes: int, until_violation: bool
 ) -> Iterator[LifeReport]:
     """Each as soon as it is over; a violation is told at once, and the way at times."""
