@@ -70,7 +70,7 @@ def _run_lives(
         for count, report in enumerate(done, 1):
             yield report
             if report.violation:
-                click.echo(_complaint(report, one.keywords))
+                click.echo(_violation_text(report, one.keywords))
                 if until_violation:
                     return
             now = time.monotonic()
@@ -80,7 +80,7 @@ def _run_lives(
                 click.echo(f"{count} of {len(seeds)}, {rate:.0f}/s, {left:.0f} s left", err=True)
 
 
-def _complaint(report: LifeReport, under: Mapping[str, object]) -> str:
+def _violation_text(report: LifeReport, under: Mapping[str, object]) -> str:
     said = " ".join(f"--{name} {value}" for name, value in under.items() if value is not None)
     again = f"python -m simulator.main --seed {report.seed} {said} --verbose"
     return f"seed {report.seed}: {report.violation}\n  again: {again}"
