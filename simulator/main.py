@@ -56,7 +56,7 @@ def main(
         seeds = range(first, first + lives)
         one = partial(live, jobs=jobs, policy=policy, advice=advice)
         reports = list(_run_lives(seeds, one, processes, until_violation))
-    _summary(reports)
+    _print_summary(reports)
     sys.exit(any(report.violation for report in reports))
 
 
@@ -86,7 +86,7 @@ def _violation_text(report: LifeReport, under: Mapping[str, object]) -> str:
     return f"seed {report.seed}: {report.violation}\n  again: {again}"
 
 
-def _summary(reports: list[LifeReport]) -> None:
+def _print_summary(reports: list[LifeReport]) -> None:
     reports.sort(key=lambda report: report.seed)
     fingerprint = hashlib.sha256()
     for report in reports:
