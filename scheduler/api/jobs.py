@@ -240,15 +240,7 @@ class JobService(pb_grpc.SchedulerServicer):
     def _rehearsed(self, job_id: JobId, spec: JobSpec) -> pb.SubmitReply:
         """What would come of it. Nothing is changed."""
         command, environment = self._preview(job_id, spec)
-        job = Job(
-            id=job_id,
-            spec=spec,
-            submitted_at=self.inbox.now(),
-            priority=spec.priority,
-            held=spec.held,
-            max_epochs=spec.max_epochs,
-            memory_mib=spec.memory_mib,
-        )
+        job = Job.submitted(job_id, spec, self.inbox.now())
         return pb.SubmitReply(
             job=self.lookup.message(job, private=True),
             notes=self.target.notes(spec),

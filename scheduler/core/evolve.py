@@ -98,19 +98,7 @@ def _apply(event: object, draft: Draft) -> None:
 def _(event: Submitted, draft: Draft) -> None:
     if event.job_id in draft.jobs:  # a client that lost our answer sends again
         return
-    spec = event.spec
-    draft.put(
-        Job(
-            id=event.job_id,
-            spec=spec,
-            submitted_at=draft.now,
-            token=event.token,
-            priority=spec.priority,
-            held=spec.held,
-            max_epochs=spec.max_epochs,
-            memory_mib=spec.memory_mib,
-        )
-    )
+    draft.put(Job.submitted(event.job_id, event.spec, draft.now, event.token))
 
 
 @_apply.register

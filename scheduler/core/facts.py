@@ -51,7 +51,8 @@ def _job(old: Job | None, job: Job, now: Time) -> Iterator[Fact]:
     attempt = job.attempts or None
     if old is None:
         yield _fact(now, "job_submitted", job, name=job.spec.name, user=job.spec.user)
-        old = _unstarted(job)
+        # A whole life may fit into one batch.
+        old = Job.submitted(job.id, job.spec, job.submitted_at)
     if job.memory_mib != old.memory_mib:
         learned = {"from_mib": old.memory_mib, "to_mib": job.memory_mib}
         yield Fact(now, "memory_learned", job.id, attempt, learned)
@@ -65,19 +66,6 @@ def _job(old: Job | None, job: Job, now: Time) -> Iterator[Fact]:
     if job.outcome and not old.outcome:
         kind = _OUTCOMES[job.outcome]
         yield _fact(now, kind, job, attempt, reason=job.reason, epochs_done=job.epochs_done)
-
-
-def _unstarted(job: Job) -> Job:
-    """The job as it was the moment it came, when a whole life fits into one batch."""
-    return Job(
-        job.id,
-        job.spec,
-        job.submitted_at,
-        priority=job.priority,
-        held=job.held,
-        max_epochs=job.max_epochs,
-        memory_mib=job.memory_mib,
-    )
 
 
 def _run(old: Job, job: Job, now: Time) -> Iterator[Fact]:

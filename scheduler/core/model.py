@@ -244,6 +244,20 @@ class Job:
     outcome: Outcome | None = None
     reason: str = ""  # why it ended, or why its last run did
 
+    @classmethod
+    def submitted(cls, job_id: JobId, spec: JobSpec, at: Time, token: str = "") -> Job:
+        """The job as it is submitted. What may change later begins as `spec` has it."""
+        return cls(
+            id=job_id,
+            spec=spec,
+            submitted_at=at,
+            token=token,
+            priority=spec.priority,
+            held=spec.held,
+            max_epochs=spec.max_epochs,
+            memory_mib=spec.memory_mib,
+        )
+
     @property
     def waiting(self) -> bool:
         return self.run is None and self.outcome is None
