@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -19,6 +19,7 @@ from scheduler.api.agents import AgentReports, AgentService
 from scheduler.api.grpc_server import GrpcServer
 from scheduler.api.jobs import JobService
 from scheduler.api.lookup import Lookup
+from scheduler.api.target import Preview, first_launch
 from scheduler.api.trainings import TrainingService
 from scheduler.clusters import environment
 from scheduler.core.loop import Scheduler
@@ -60,6 +61,9 @@ class Cluster:
         self._inbox, self._nodes = inbox, nodes
         self._lock = threading.Lock()
         self._pods: dict[RunKey, Pod] = {}
+        self.previews = 0  # how often one was asked for
+        # Submissions meet here after they were checked and before the loop hears of them.
+        self.admitted: threading.Barrier | None = None
 
     def perform(self, action: Action) -> None:
         key = action.job_id, action.attempt
@@ -88,14 +92,15 @@ class Cluster:
     def refuses(self, user: str) -> str | None:
         return "mallory may run nothing here" if user == "mallory" else None
 
-    def notes(self, spec: JobSpec) -> Sequence[str]:
-        return environment.notes(spec, environment.Paths())
-
-    def preview(self, launch: Launch) -> tuple[Sequence[str], Mapping[str, str]]:
+    def preview(self, job_id: JobId, spec: JobSpec, nodes: Sequence[Node]) -> Preview:
+        self.previews += 1
+        if self.admitted:
+            self.admitted.wait(10)
         paths = environment.Paths()
+        launch = first_launch(job_id, spec, nodes)
         told = environment.environment(launch, self._nodes[0].gpus, "127.0.0.1:7070", paths)
-        del told["KUBEPROFILER_TOKEN"]
-        return environment.command(launch.spec, paths), told
+        notes = environment.notes(spec, paths)
+        return Preview.without_token(environment.command(spec, paths), told, notes)
 
 
 class Serving:

@@ -8,10 +8,9 @@ committed rows.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import grpc
 
@@ -21,17 +20,16 @@ from scheduler.api import log_stream, overview, wire
 from scheduler.api.grpc_server import is_insecure, token_of
 from scheduler.api.lookup import Filter, Lookup
 from scheduler.api.status import ENDED, states
+from scheduler.api.target import Target
 from scheduler.core import admission
-from scheduler.core.errors import Forbidden, Impossible, Rejected
+from scheduler.core.errors import Busy, Forbidden, Impossible, Rejected
 from scheduler.core.model import (
     Cancelled,
     GpuKey,
     Job,
     JobId,
     JobSpec,
-    Launch,
     Rules,
-    Share,
     Submitted,
     Updated,
     View,
@@ -47,27 +45,7 @@ FILTERS_MAX = 100  # of one kind: SQLite takes no endless conditions
 REPLY_BYTES_MAX = 3 * 2**20  # a client takes 4 MiB
 WATCH_SECONDS = 0.25
 SILENCE_SECONDS = 5.0  # a job may fall silent without any news
-
-
-class Target(Protocol):
-    """What is asked of the cluster before it is given a job."""
-
-    @property
-    def reserved(self) -> Collection[str]:
-        """The variables that it sets itself."""
-
-    @property
-    def maps_ports(self) -> bool:
-        """Whether a job has the ports that it asks for to itself."""
-
-    def refuses(self, user: str) -> str | None:
-        """Why no job of this user can run here."""
-
-    def notes(self, spec: JobSpec) -> Sequence[str]:
-        """What the person should know of how it will run here, a line each."""
-
-    def preview(self, launch: Launch) -> tuple[Sequence[str], Mapping[str, str]]:
-        """The command and the environment of its first process, the token left out."""
+CLAIMS_MAX = 5  # attempts to claim ports whose owners end at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +68,22 @@ class JobService(pb_grpc.SchedulerServicer):
         return self.submit(request, self._user(context))
 
     def submit(self, request: pb.SubmitRequest, user: str) -> pb.SubmitReply:
-        """However it came."""
+        """Take a job, by whichever protocol it was submitted."""
         job_id = wire.job_id(request.job_id)
         job = None if request.dry_run else self._own(job_id, user)
+        spec = job.spec if job else wire.spec(request.spec, user)
         if job is None:
-            spec = wire.spec(request.spec, user)
-            self._admit(spec)
-            if request.dry_run:
-                return self._rehearsed(job_id, spec)
-            self._preview(job_id, spec)
-            self.inbox.ask(Submitted(job_id, spec, new_job_token()))
-            job = self._own(job_id, user)
-            assert job is not None, "a committed job is in the view"
+            self._admit(job_id, spec)
+        preview = self.target.preview(job_id, spec, self.view().nodes)
+        if request.dry_run:
+            job = Job.submitted(job_id, spec, self.inbox.now())
+        elif job is None:
+            job = self._submitted(job_id, spec)
         return pb.SubmitReply(
             job=self.lookup.message(job, private=True),
-            notes=self.target.notes(job.spec),
-            command=self._preview(job_id, job.spec)[0],
+            notes=preview.notes,
+            command=preview.command,
+            env=wire.pair_messages(sorted(preview.environment.items())) if request.dry_run else (),
         )
 
     def CancelJob(
@@ -228,30 +206,28 @@ class JobService(pb_grpc.SchedulerServicer):
             raise Forbidden(f"job {job_id} exists and is {job.spec.user}'s: make another id")
         return job
 
-    def _admit(self, spec: JobSpec) -> None:
+    def _admit(self, job_id: JobId, spec: JobSpec) -> None:
         admission.check(spec, self.target.reserved)
-        view = self.view()
-        admission.possible(spec, view.nodes, self.rules)
-        if self.target.maps_ports:
-            admission.unclaimed(spec, view.jobs.values())
+        admission.possible(spec, self.view().nodes, self.rules)
+        self._check_ports(job_id, spec)
         if refusal := self.target.refuses(spec.user):
             raise Forbidden(refusal)
 
-    def _rehearsed(self, job_id: JobId, spec: JobSpec) -> pb.SubmitReply:
-        """What would come of it. Nothing is changed."""
-        command, environment = self._preview(job_id, spec)
-        job = Job.submitted(job_id, spec, self.inbox.now())
-        return pb.SubmitReply(
-            job=self.lookup.message(job, private=True),
-            notes=self.target.notes(spec),
-            command=command,
-            env=wire.pair_messages(sorted(environment.items())),
-        )
+    def _check_ports(self, job_id: JobId, spec: JobSpec) -> None:
+        if self.target.maps_ports:
+            admission.unclaimed(job_id, spec, self.view().jobs.values())
 
-    def _preview(self, job_id: JobId, spec: JobSpec) -> tuple[Sequence[str], Mapping[str, str]]:
-        """As if it were launched on an empty cluster."""
-        shares = _likely(spec, self.view())
-        return self.target.preview(Launch(job_id, 1, spec, shares, 0, spec.max_epochs, token=""))
+    def _submitted(self, job_id: JobId, spec: JobSpec) -> Job:
+        """The committed job. The loop decides which of two jobs has a port: one that it did not
+        take is looked for in vain, and the committed view then names the owner of the port. If
+        that owner has ended in between, the port is free again, and the claim is repeated."""
+        event = Submitted(job_id, spec, new_job_token(), self.target.maps_ports)
+        for _ in range(CLAIMS_MAX):
+            self.inbox.ask(event)
+            if job := self._own(job_id, spec.user):
+                return job
+            self._check_ports(job_id, spec)
+        raise Busy("--port_mapping: the owners of these ports change all the time: try again")
 
     def _listed(self, request: pb.ListJobsRequest, user: str) -> pb.ListJobsReply:
         limit = request.limit if request.HasField("limit") else LISTED
@@ -286,17 +262,6 @@ def _gone(context: grpc.ServicerContext) -> threading.Event:
     if not context.add_callback(gone.set):
         gone.set()
     return gone
-
-
-def _likely(spec: JobSpec, view: View) -> tuple[Share, ...]:
-    """Shares such as it might be given: the first GPUs of the first node that has enough."""
-    for node in view.nodes:
-        if len(node.gpus) >= spec.gpus_min:
-            chosen = node.gpus[: spec.gpus_max]
-            return tuple(
-                Share(node.name, gpu.uuid, spec.memory_mib or gpu.capacity_mib) for gpu in chosen
-            )
-    return ()
 
 
 def _as_many_as_fit(messages: Sequence[pb.Job]) -> Iterator[pb.Job]:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from scheduler.core.errors import Impossible, Rejected
-from scheduler.core.model import Gpu, Job, JobSpec, Node, Rules
+from scheduler.core.model import Gpu, Job, JobId, JobSpec, Node, Rules
 
 INT_MAX = 2**31 - 1  # what the wire can carry
 MEMORY_MIB_MAX = 2**24  # 16 TiB
@@ -113,15 +113,23 @@ def possible(spec: JobSpec, nodes: Sequence[Node], rules: Rules) -> None:
     _enough(spec, holding, len(nodes), f" that hold {needed} MiB each")
 
 
-def unclaimed(spec: JobSpec, others: Iterable[Job]) -> None:
-    """Raise Rejected if a port of its own is that of another job, which lives."""
+def unclaimed(job_id: JobId, spec: JobSpec, others: Iterable[Job]) -> None:
+    """Raise Rejected if another job, still live, has one of these ports."""
+    if found := port_owner(job_id, spec, others):
+        port, owner = found
+        whose = f"job {owner.id} ({shown(owner.spec.name)}, of {owner.spec.user})"
+        words = f"port {port} is that of {whose} until it has ended"
+        raise Rejected(f"--port_mapping: {words}: choose another")
+
+
+def port_owner(job_id: JobId, spec: JobSpec, others: Iterable[Job]) -> tuple[int, Job] | None:
+    """The first live job besides `job_id` that has one of these host ports, and that port."""
     wanted = {host for host, _ in spec.ports}
     for job in others if wanted else ():
         taken = wanted.intersection(host for host, _ in job.spec.ports)
-        if taken and job.outcome is None:
-            whose = f"job {job.id} ({shown(job.spec.name)}, of {job.spec.user})"
-            words = f"port {min(taken)} is that of {whose} until it has ended"
-            raise Rejected(f"--port_mapping: {words}: choose another")
+        if taken and job.outcome is None and job.id != job_id:
+            return min(taken), job
+    return None
 
 
 def _enough(spec: JobSpec, gpus: Sequence[Gpu], nodes: int, which: str = "") -> None:

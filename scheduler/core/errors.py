@@ -40,7 +40,7 @@ class NotFound(SchedulerError):
 
 
 class Busy(SchedulerError):
-    """The inbox is full: try again, nothing was taken."""
+    """The inbox is full, or others were faster: try again, nothing was taken."""
 
     status = "RESOURCE_EXHAUSTED"
 

@@ -36,6 +36,7 @@ from collections.abc import Sequence
 from functools import singledispatch
 
 from scheduler.core import gang, learning
+from scheduler.core.admission import port_owner
 from scheduler.core.draft import Change, Draft
 from scheduler.core.fast_replace import replace
 from scheduler.core.model import (
@@ -98,6 +99,8 @@ def _apply(event: object, draft: Draft) -> None:
 def _(event: Submitted, draft: Draft) -> None:
     if event.job_id in draft.jobs:  # a client that lost our answer sends again
         return
+    if event.claims_ports and port_owner(event.job_id, event.spec, draft.jobs.values()):
+        return  # the view stays as it is, and the API tells the submitter
     draft.put(Job.submitted(event.job_id, event.spec, draft.now, event.token))
 
 

@@ -320,9 +320,12 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
+    """A job is submitted. If it claims its ports, it is not taken while a live job has one."""
+
     job_id: JobId
     spec: JobSpec
     token: str = ""
+    claims_ports: bool = False
 
 
 @dataclass(frozen=True, slots=True)

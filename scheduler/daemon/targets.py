@@ -15,6 +15,7 @@ from scheduler.access.authentication import TokenCheck
 from scheduler.access.identity import fingerprint, secret, user_name
 from scheduler.access.kubernetes_users import KubernetesUsers
 from scheduler.api.agents import AgentReports
+from scheduler.api.target import Preview, first_launch
 from scheduler.clusters import library_renewal
 from scheduler.clusters.environment import RESERVED_ENVIRONMENT, command
 from scheduler.clusters.kubernetes.holders.holder import HolderTemplate
@@ -24,7 +25,7 @@ from scheduler.clusters.kubernetes.usage import ClusterWithUsage
 from scheduler.clusters.kubernetes.volumes import PATHS, VolumeSource
 from scheduler.clusters.local.cluster import LocalCluster
 from scheduler.core.errors import ConfigError, Impossible
-from scheduler.core.model import GpuKey, JobId, JobSpec, Launch, Time
+from scheduler.core.model import GpuKey, JobId, JobSpec, Node, Time
 from scheduler.daemon.config import Config
 from scheduler.gpus.usage import Usage
 from scheduler.gpus.watcher import GpuWatcher, parse_gpus
@@ -67,12 +68,9 @@ class LocalTarget:
     def refuses(self, user: str) -> str | None:
         return self.cluster.refuses(user)
 
-    def notes(self, spec: JobSpec) -> Sequence[str]:
-        return self.cluster.preview(Launch(JobId(""), 1, spec, (), 0, spec.max_epochs, "")).notes
-
-    def preview(self, launch: Launch) -> tuple[Sequence[str], Mapping[str, str]]:
-        shown = self.cluster.preview(launch)
-        return shown.command, _without_token(shown.environment)
+    def preview(self, job_id: JobId, spec: JobSpec, nodes: Sequence[Node]) -> Preview:
+        process = self.cluster.process(first_launch(job_id, spec, nodes))
+        return Preview.without_token(process.command, process.environment, process.notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +95,14 @@ class KubernetesTarget:
     def refuses(self, user: str) -> str | None:
         return None
 
-    def notes(self, spec: JobSpec) -> Sequence[str]:
-        return notes(spec, self.shape)
-
-    def preview(self, launch: Launch) -> tuple[Sequence[str], Mapping[str, str]]:
-        """Raises Impossible if there is no making such a pod."""
-        if not (launch.spec.image or self.shape.image):
+    def preview(self, job_id: JobId, spec: JobSpec, nodes: Sequence[Node]) -> Preview:
+        if not (spec.image or self.shape.image):
             raise Impossible("--image_name: on this cluster a job needs an image")
-        nodes = self.cluster.nodes()
-        manifests(launch, nodes, self.shape)
-        return command(launch.spec, PATHS), _without_token(told(launch, nodes, self.shape))
+        launch = first_launch(job_id, spec, nodes)
+        manifests(launch, nodes, self.shape)  # raises Impossible
+        return Preview.without_token(
+            command(spec, PATHS), told(launch, nodes, self.shape), notes(spec, self.shape)
+        )
 
 
 def target_of(
@@ -262,10 +258,6 @@ def _place(key: str, text: str) -> VolumeSource:
         return VolumeSource.parse(text)
     except ValueError as error:
         raise ConfigError(f"kubernetes.{key}: {error}") from error
-
-
-def _without_token(environment: Mapping[str, str]) -> Mapping[str, str]:
-    return {name: value for name, value in environment.items() if name != "KUBEPROFILER_TOKEN"}
 
 
 def _reachable(address: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -134,6 +135,14 @@ def test_what_cannot_be_is_refused_and_nothing_changes(
     assert served.scheduler.view.jobs == {}
 
 
+def test_each_submission_makes_one_preview(served: Serving) -> None:
+    request = submission()
+    for count, dry_run in enumerate((True, False, False), start=1):  # the last one is a repetition
+        request.dry_run = dry_run
+        served.people.Submit(request, metadata=by("ada"), timeout=10)
+        assert served.cluster.previews == count
+
+
 def test_an_id_that_is_no_uuid4_is_refused(served: Serving) -> None:
     request = submission()
     request.job_id = "../../etc/passwd"
@@ -151,6 +160,33 @@ def test_a_port_is_one_live_jobs(served: Serving) -> None:
     _cancelled(served, first)
     eventually(lambda: served.job(first).outcome)
     served.submit("theirs", "bob", ports=wanted)
+
+
+def test_of_two_submissions_of_one_port_at_the_same_time_one_is_taken(served: Serving) -> None:
+    served.cluster.admitted = threading.Barrier(2)  # neither is in the view when both are checked
+    wanted = [pb.PortMapping(host=31_346, container=6006)]
+    requests = [submission(name, ports=wanted) for name in ("one", "two")]
+    calls = [
+        served.people.Submit.future(request, metadata=by("ada"), timeout=10) for request in requests
+    ]
+    answers = {
+        request.job_id: call.exception() for request, call in zip(requests, calls, strict=True)
+    }
+    (taken,) = (job_id for job_id, error in answers.items() if error is None)
+    (refusal,) = (error for error in answers.values() if error is not None)
+    assert refusal.code() is INVALID
+    assert f"--port_mapping: port 31346 is that of job {taken} (" in (refusal.details() or "")
+    assert list(served.scheduler.view.jobs) == [taken]
+    assert served.reader.existing_ids(JobId(request.job_id) for request in requests) == {taken}
+
+
+def test_a_submission_that_is_sent_twice_at_the_same_time_has_its_own_port(
+    served: Serving,
+) -> None:
+    served.cluster.admitted = threading.Barrier(2)
+    request = submission(ports=[pb.PortMapping(host=31_346, container=6006)])
+    calls = [served.people.Submit.future(request, metadata=by("ada"), timeout=10) for _ in "12"]
+    assert {call.result().job.id for call in calls} == {request.job_id}
 
 
 def test_a_user_whom_the_cluster_does_not_take_is_refused(served: Serving) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from scheduler.core import admission
 from scheduler.core.errors import Impossible, Rejected
-from scheduler.core.model import JobSpec, Node, Rules
+from scheduler.core.model import Job, JobId, JobSpec, Node, Outcome, Rules
 from tests import builders
 from tests.strategies import values
 
@@ -81,6 +81,15 @@ def test_what_cannot_be_is_named_as_people_spell_it(fields: dict[str, Any], word
 )
 def test_what_can_be_is_taken(fields: dict[str, Any]) -> None:
     admission.check(replace(GOOD, **fields), RESERVED)
+
+
+def test_a_port_belongs_to_one_live_job_and_never_stands_in_its_own_way() -> None:
+    wish = replace(GOOD, ports=((31346, 6006),))
+    owner = Job.submitted(JobId("a"), wish, 0.0)
+    admission.unclaimed(owner.id, wish, [owner])
+    admission.unclaimed(JobId("b"), wish, [replace(owner, outcome=Outcome.FAILED)])
+    with pytest.raises(Rejected, match=r"port 31346 is that of job a \("):
+        admission.unclaimed(JobId("b"), wish, [owner])
 
 
 @given(values(JobSpec))

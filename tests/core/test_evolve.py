@@ -38,6 +38,7 @@ from tests.builders import (
     on,
     pod,
     share,
+    spec,
     view,
 )
 
@@ -515,6 +516,25 @@ def test_a_submission_sent_again_changes_nothing() -> None:
     once = after(view(), Submitted(A, SPEC, "first"))
     again = after(once, Submitted(A, replace(SPEC, priority=9), "second"), now=NOW + 5)
     assert again.jobs is once.jobs
+
+
+def test_a_port_is_given_to_the_first_job_that_claims_it_until_that_job_has_ended() -> None:
+    wish = spec("a", ports=((31_346, 6006), (31_347, 80)))
+    other = spec("b", ports=((31_347, 8080),))
+    b = JobId("b")
+    claims = Submitted(A, wish, claims_ports=True), Submitted(b, other, claims_ports=True)
+    both = after(view(), *claims)
+    assert list(both.jobs) == [A]
+    assert after(both, claims[1]).jobs is both.jobs
+    assert list(after(both, Cancelled(A), claims[1]).jobs) == [A, b]
+    elsewhere = Submitted(b, replace(other, ports=((31_348, 6006),)), claims_ports=True)
+    assert list(after(both, elsewhere).jobs) == [A, b]
+
+
+def test_where_ports_are_not_mapped_any_number_of_jobs_may_name_one() -> None:
+    wish = spec("a", ports=((31_346, 6006),))
+    named = [Submitted(JobId(name), wish) for name in ("a", "b")]
+    assert list(after(view(), *named).jobs) == ["a", "b"]
 
 
 def test_an_update_changes_what_it_names_and_leaves_the_rest() -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from scheduler.access.identity import user_name
 from scheduler.core.errors import ConfigError
+from scheduler.core.model import JobId
 from scheduler.daemon.config import load
 from scheduler.daemon.targets import LocalTarget, target_of
+from tests.builders import spec
 
 SERVICE = {"kubernetes.service": "scheduler.jobs.svc:7070"}
 
@@ -25,6 +30,18 @@ def test_it_is_this_machine_unless_another_is_named(tmp_path: Path) -> None:
     here = made(tmp_path, {})
     assert isinstance(here, LocalTarget)
     assert here.about()["gpus"] == "pretended 16384 MiB"
+
+
+def test_a_preview_tells_all_but_the_token(tmp_path: Path) -> None:
+    job_id, wish = JobId("job-1"), spec("a", script_path="/custom/train.py", image="torch")
+    here = made(tmp_path, {})
+    assert isinstance(here, LocalTarget)
+    wish = replace(wish, user=user_name(os.geteuid()), memory_mib=4000)
+    preview = here.preview(job_id, wish, here.cluster.observe().nodes)
+    assert preview.command[-1] == "/custom/train.py"
+    assert (preview.environment["NUM_GPUS"], preview.environment["RESERVED_MEM"]) == ("1", "4000")
+    assert "KUBEPROFILER_TOKEN" not in preview.environment
+    assert any("image torch is not used" in note for note in preview.notes)
 
 
 @pytest.mark.parametrize(

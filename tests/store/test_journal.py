@@ -103,6 +103,13 @@ def test_what_was_written_before_a_kind_had_its_last_values_is_read_with_the_def
     ]
 
 
+def test_a_submission_from_before_ports_were_claimed_claims_none() -> None:
+    wish = spec("a", ports=((31_346, 6006),))
+    old = msgspec.msgpack.encode([(0, ("job-1", wish, "token"))])
+    (event,), _ = journal.decode_events(old, None)
+    assert event == Submitted(JobId("job-1"), wish, "token", claims_ports=False)
+
+
 # --- who decides, and what about ----------------------------------------------------------------
 
 

@@ -69,13 +69,13 @@ class GpuReporter(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
-    """What would be executed for a launch, and how: what `dry_run` shows."""
+class TrainingProcess:
+    """What is executed for a launch, and how."""
 
     command: list[str]
     environment: dict[str, str]
     directory: str
-    notes: list[str]
+    notes: list[str]  # what the person should know about it, a line each
 
 
 class LocalCluster:
@@ -202,8 +202,8 @@ class LocalCluster:
             return str(error)
         return None
 
-    def preview(self, launch: Launch) -> Preview:
-        """What a launch would come to. Raises Rejected if it would come to nothing."""
+    def process(self, launch: Launch) -> TrainingProcess:
+        """The process of this launch. Raises Rejected or Impossible if there can be none."""
         spec, account = launch.spec, account_of(launch.spec.user)
         login = accounts.login(account)
         paths = accounts.paths(spec, account, dict(spec.env).get("PATH", login["PATH"]))
@@ -217,7 +217,7 @@ class LocalCluster:
             http=self._http,
             renewed=self._renewed(launch),
         )
-        return Preview(
+        return TrainingProcess(
             command=environment.command(spec, paths),
             environment=login | own,
             directory=accounts.directory(spec, account),
@@ -286,13 +286,13 @@ class LocalCluster:
         """All that a runner must know; it knows nothing else."""
         log = run_logs.log_path(self.logs, launch.job_id, launch.attempt, rank=0)
         account = account_of(launch.spec.user)
-        preview = self.preview(launch)
+        process = self.process(launch)
         root = os.geteuid() == 0
         return {
-            "command": preview.command,
-            "environment": preview.environment,
-            "directory": preview.directory,
-            "snapshots": preview.environment["KUBEPROFILER_SNAPSHOTS"],
+            "command": process.command,
+            "environment": process.environment,
+            "directory": process.directory,
+            "snapshots": process.environment["KUBEPROFILER_SNAPSHOTS"],
             "snapshots_wanted": bool(launch.spec.snapshots_dir),
             "user": account.name,
             "uid": account.uid if root else None,

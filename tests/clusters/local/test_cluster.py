@@ -124,10 +124,10 @@ def test_the_environment_is_its_own_and_nothing_of_the_daemons(
     told = json.loads(here.said(key))
     told.pop("LC_CTYPE", None)  # Python's own doing
     assert told.pop("KUBEPROFILER_LAST_WORDS").startswith("/proc/")
-    preview = here.cluster.preview(
+    process = here.cluster.process(
         launch_of(here.state.parent, job_id=key[0], env=(("LR", "0.1"),))
     )
-    assert told == {**preview.environment, "LANG": "pl_PL.UTF-8"}
+    assert told == {**process.environment, "LANG": "pl_PL.UTF-8"}
     assert told["LR"] == "0.1"
     assert told["USER"] == ME
     assert told["CUDA_VISIBLE_DEVICES"] == "0"
