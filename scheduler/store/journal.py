@@ -125,10 +125,12 @@ _VALUES: dict[type, attrgetter[tuple[Any, ...]]] = {
 _VALUES[EpochEnded] = attrgetter(*(f"profile.{field.name}" for field in fields(Profile)))
 
 _encode = msgspec.msgpack.Encoder().encode
-_heard = msgspec.msgpack.Decoder(list[tuple[int, msgspec.Raw]])
+_events_decoder = msgspec.msgpack.Decoder(list[tuple[int, msgspec.Raw]])
 # When; the nodes, if others than before; each pod, or where in the observation before it and how
 # many after it are the same.
-_look = msgspec.msgpack.Decoder(tuple[Time, tuple[Node, ...] | None, list[tuple[int, int] | Pod]])
+_observation_decoder = msgspec.msgpack.Decoder(
+    tuple[Time, tuple[Node, ...] | None, list[tuple[int, int] | Pod]]
+)
 
 
 def encode_events(
@@ -140,7 +142,7 @@ def encode_events(
     for event in events:
         kind = type(event)
         if isinstance(event, Observed):
-            heard.append((_NUMBERS[kind], _difference(event, observed)))
+            heard.append((_NUMBERS[kind], _encode_observation(event, observed)))
             observed = event
         else:
             heard.append((_NUMBERS[kind], _VALUES[kind](event)))
@@ -149,7 +151,7 @@ def encode_events(
 
 def decode_events(data: bytes, observed: Observed | None) -> tuple[list[Event], Observed | None]:
     events: list[Event] = []
-    for number, values in _heard.decode(data):
+    for number, values in _events_decoder.decode(data):
         kind = _KINDS[number]
         if kind is Observed:
             observed = _decode_observation(values, observed)
@@ -174,14 +176,14 @@ def _decoder(kind: Any, count: int) -> msgspec.msgpack.Decoder[tuple[Any, ...]]:
     return msgspec.msgpack.Decoder(tuple[types])  # type: ignore[valid-type]  # made at run time
 
 
-def _difference(look: Observed, before: Observed | None) -> tuple[Any, ...]:
+def _encode_observation(look: Observed, before: Observed | None) -> tuple[Any, ...]:
     if before is None:
         return look.at, look.nodes, look.pods
     nodes = None if look.nodes == before.nodes else look.nodes
-    return look.at, nodes, _changed(look.pods, before.pods)
+    return look.at, nodes, _encode_pods(look.pods, before.pods)
 
 
-def _changed(pods: tuple[Pod, ...], before: tuple[Pod, ...]) -> list[list[int] | Pod]:
+def _encode_pods(pods: tuple[Pod, ...], before: tuple[Pod, ...]) -> list[list[int] | Pod]:
     if pods == before:  # most are, and are even the same objects
         return [[0, len(pods)]]
     places = {(pod.job_id, pod.attempt, pod.rank): place for place, pod in enumerate(before)}
@@ -198,7 +200,7 @@ def _changed(pods: tuple[Pod, ...], before: tuple[Pod, ...]) -> list[list[int] |
 
 
 def _decode_observation(values: msgspec.Raw, before: Observed | None) -> Observed:
-    at, nodes, changed = _look.decode(values)
+    at, nodes, changed = _observation_decoder.decode(values)
     known = before or Observed(at)
     pods: list[Pod] = []
     for item in changed:
