@@ -36,7 +36,7 @@ class Faults:
     stop_ignored: float = 0.0  # of a stop that a training heard
     # Cards, and what is on them.
     gpu_lost_every_seconds: float = 0.0  # 0: never
-    strangers_every_seconds: float = 0.0  # 0: never; they take memory, and leave again
+    foreign_use_every_seconds: float = 0.0  # 0: never; they take memory, and leave again
     memory_grows: float = (
         0.0  # of a run: it takes half of its memory first, and all in a later epoch
     )
@@ -70,7 +70,7 @@ def with_gpu_faults(faults: Faults, rng: random.Random) -> Faults:
     return replace(
         faults,
         gpu_lost_every_seconds=rng.choice([0.0, 0.0, 200.0, 800.0]),
-        strangers_every_seconds=rng.choice([0.0, 0.0, 100.0, 400.0]),
+        foreign_use_every_seconds=rng.choice([0.0, 0.0, 100.0, 400.0]),
         memory_grows=rng.choice([0.0, 0.3, 0.7]),
         process_left=rng.choice([0.0, 0.3]),
     )

@@ -76,7 +76,8 @@ class LifeOptions:
         lines += [str(node) for node in self.nodes]
         lines += [str(truth) for truth in self.truths]
         lines.append(
-            f"safety_seconds={self.safety_seconds} look_every_seconds={self.observe_every_seconds}"
+            f"safety_seconds={self.safety_seconds}"
+            f" observe_every_seconds={self.observe_every_seconds}"
             f" lag_seconds={self.lag_seconds} keeps_dead={self.keeps_dead} policy={self.policy}"
             f" agents={self.agents}"
         )

@@ -120,7 +120,7 @@ class World:
         self.after(0.0, self._observe_regularly)
         self._every(faults.node_lost_every_seconds, self._lose_node)
         self._every(faults.gpu_lost_every_seconds, self._lose_gpu)
-        self._every(faults.strangers_every_seconds, self._add_foreign_use)
+        self._every(faults.foreign_use_every_seconds, self._add_foreign_use)
         self._every(faults.disk_full_every_seconds, self._fill_disk)
         self._every(faults.clock_set_back_every_seconds, self._set_clock_back)
 

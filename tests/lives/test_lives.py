@@ -70,7 +70,7 @@ def test_one_life_is_told_in_detail() -> None:
     assert done.exit_code == 0
     first, *rest = done.stdout.splitlines()
     assert first == "seed 5"
-    assert any(line.startswith("Weather: ") for line in rest)
+    assert any(line.startswith("Faults: ") for line in rest)
     assert any("job_submitted" in line for line in rest)
     assert "0 violations" in rest[-1]
 

@@ -199,7 +199,7 @@ def test_a_lost_card_is_shown_and_what_ran_there_works_no_more() -> None:
 
 
 def test_strangers_take_what_is_free_and_leave_again() -> None:
-    here = world(Faults(strangers_every_seconds=50.0))
+    here = world(Faults(foreign_use_every_seconds=50.0))
     here.perform(LAUNCH)
     here.pass_time(70.0)
     while not (strange := here.observe().nodes[0].gpus[0].strange_mib):
