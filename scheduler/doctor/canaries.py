@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scheduler.clusters.kubernetes.inspection.canary import EVERY, NO_SUCH_PROGRAM, cards_seen
+from scheduler.clusters.kubernetes.inspection.canary import (
+    EVERY,
+    NO_SUCH_PROGRAM,
+    read_visible_gpus,
+)
 from scheduler.clusters.kubernetes.inspection.found import Refusal
 from scheduler.clusters.kubernetes.pods import SLOT, KubePod
 from scheduler.core.model import Node
@@ -32,7 +36,7 @@ def _one(node: Node, became: KubePod | Refusal) -> Finding:
             )
         return wrong("canary", where, f"it was not run: {became.words}")
     given = node.gpus[0].uuid
-    code, cards, said = cards_seen(became)
+    code, cards, said = read_visible_gpus(became)
     if code is None:
         return wrong("canary", where, f"its node did not run it: {said or 'no reason was given'}")
     if code == NO_SUCH_PROGRAM:

@@ -181,7 +181,7 @@ def needed(
 
 
 def _fly(config: Config, server: KubernetesClient, found: Survey) -> list[Finding]:
-    from scheduler.clusters.kubernetes.inspection.canary import known
+    from scheduler.clusters.kubernetes.inspection.canary import readable_nodes
     from scheduler.clusters.kubernetes.inspection.found import Refusal
     from scheduler.doctor.flights import Flights
 
@@ -197,7 +197,7 @@ def _fly(config: Config, server: KubernetesClient, found: Survey) -> list[Findin
         for node in nodes
         if wanted.holder_image and node.metadata.labels.get(MODE, wanted.node_mode) != EXCLUSIVE
     }
-    flights = Flights(server, shape, known(nodes), wanted.image_deadline_seconds)
+    flights = Flights(server, shape, readable_nodes(nodes), wanted.image_deadline_seconds)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # they go then, too
     try:
         return flights.findings(held)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from scheduler.clusters.kubernetes.client import KubernetesClient
 from scheduler.clusters.kubernetes.inspection.canaries import Canaries
-from scheduler.clusters.kubernetes.inspection.canary import all_of, canary, cards_seen
+from scheduler.clusters.kubernetes.inspection.canary import canary, read_visible_gpus, with_all_gpus
 from scheduler.clusters.kubernetes.inspection.found import Refusal
 from scheduler.clusters.kubernetes.manifests import PodTemplate
 from scheduler.clusters.kubernetes.pods import SLOT, KubePod
@@ -32,7 +32,7 @@ class Flights:
         """`by_name`: the nodes on which cards are chosen by their names."""
         chosen = {node.name: node for node in self.nodes if node.gpus and node.ready}
         nameless = {
-            name: all_of(node)
+            name: with_all_gpus(node)
             for name, node in chosen.items()
             if name in by_name and node.gpus[0].uuid.startswith(SLOT)
         }
@@ -68,4 +68,4 @@ class Flights:
 
 
 def _names(told: KubePod | Refusal) -> list[str]:
-    return [] if isinstance(told, Refusal) else cards_seen(told)[1]
+    return [] if isinstance(told, Refusal) else read_visible_gpus(told)[1]

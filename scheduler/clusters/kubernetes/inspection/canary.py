@@ -16,7 +16,7 @@ from scheduler.core.fast_replace import replace
 from scheduler.core.model import JobId, JobSpec, Launch, Node, Share
 
 CANARY = f"{pods.DOMAIN}/canary"  # a label: which of the doctor's visits it belongs to
-LOOK = "nvidia-smi --query-gpu=uuid --format=csv,noheader > /dev/termination-log 2>&1"
+LIST_GPUS = "nvidia-smi --query-gpu=uuid --format=csv,noheader > /dev/termination-log 2>&1"
 EVERY = "all"
 NO_SUCH_PROGRAM = 127  # what a shell answers
 BEYOND_SECONDS = 60  # after which the kubelet ends what nobody removed
@@ -34,7 +34,7 @@ def canary(
     card = node.gpus[0] if node and node.gpus else None
     shares = (Share(node.name, card.uuid, 1),) if node and card else ()
     custom = shape.custom.root if shape.custom.kind else ""
-    spec = JobSpec(name=name, user="", command=("sh", "-c", LOOK), custom_dir=custom)
+    spec = JobSpec(name=name, user="", command=("sh", "-c", LIST_GPUS), custom_dir=custom)
     launch = Launch(JobId(name), 1, spec, shares, 0, 1, "")
     (made,) = (each for each in manifests(launch, nodes, shape) if each["kind"] == "Pod")
     (container,) = made["spec"]["containers"]
@@ -54,12 +54,12 @@ def canary(
     return made
 
 
-def all_of(node: Node) -> Node:
+def with_all_gpus(node: Node) -> Node:
     """To have a canary ask for every card of it, by the word that stands for that."""
     return replace(node, gpus=(replace(node.gpus[0], uuid=EVERY, whole=False),))
 
 
-def cards_seen(kube: pods.KubePod) -> tuple[int | None, list[str], str]:
+def read_visible_gpus(kube: pods.KubePod) -> tuple[int | None, list[str], str]:
     """The exit code, the cards, and what else it said. No code: it has not run to its end."""
     for status in kube.status.container_statuses:
         if ended := status.state.terminated:
@@ -70,7 +70,7 @@ def cards_seen(kube: pods.KubePod) -> tuple[int | None, list[str], str]:
     return None, [], pods.sentence(kube.status.reason, kube.status.message)
 
 
-def known(kube_nodes: Sequence[pods.KubeNode]) -> list[Node]:
+def readable_nodes(kube_nodes: Sequence[pods.KubeNode]) -> list[Node]:
     """Those whose word on their cards can be understood."""
     found = []
     for kube in kube_nodes:

@@ -12,7 +12,7 @@ import msgspec
 
 from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
 from scheduler.clusters.kubernetes.gpu_requests import RequestingPod, requested_gpus
-from scheduler.clusters.kubernetes.inspection.canary import canary, known
+from scheduler.clusters.kubernetes.inspection.canary import canary, readable_nodes
 from scheduler.clusters.kubernetes.inspection.found import (
     FoundNode,
     KubeNamespace,
@@ -123,7 +123,7 @@ class Surveyor:
 
     def _trial(self, namespace: str, nodes: Sequence[FoundNode] | Refusal) -> Refusal | None:
         shape = replace(self._shape, namespace=namespace, image=self._shape.image or "none")
-        there = [] if isinstance(nodes, Refusal) else known(nodes)
+        there = [] if isinstance(nodes, Refusal) else readable_nodes(nodes)
         with_cards = next((node for node in there if node.gpus), None)
         try:
             made = canary(with_cards, there, shape, "gs-trial", "trial", 0)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from scheduler.clusters.kubernetes.inspection.canary import CANARY, canary, known
+from scheduler.clusters.kubernetes.inspection.canary import CANARY, canary, readable_nodes
 from scheduler.clusters.kubernetes.pods import JOB
 from scheduler.clusters.kubernetes.volumes import VolumeSource
 from scheduler.core.model import Gpu, Node
@@ -48,4 +48,4 @@ def test_a_canary_has_the_folders_that_a_job_would_have() -> None:
 
 def test_a_node_that_cannot_be_understood_has_none() -> None:
     strange = node("n2", annotations={"epoch-scheduler.io/gpus": "3"}, allocatable={})
-    assert [each.name for each in known([node(), strange])] == ["n1"]
+    assert [each.name for each in readable_nodes([node(), strange])] == ["n1"]
