@@ -24,7 +24,7 @@ class ProgressBar:
         self._began = self._told_at = clock()
         self._moves = stream.isatty()
 
-    def heard(self, number: int, share: float) -> None:
+    def update(self, number: int, share: float) -> None:
         """A task has come so far, from 0 to 1."""
         self._shares[number] = max(share, self._shares[number])
         if self._moves:

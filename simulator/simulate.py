@@ -266,7 +266,7 @@ def _simulate(options: argparse.Namespace) -> int:
     ]
     bar = ProgressBar([f"{task.policy} {task.seed}" for task in tasks], sys.stderr)
     try:
-        entries = studied(tasks, options.processes, bar.heard)
+        entries = studied(tasks, options.processes, bar.update)
     finally:
         bar.clear()
     study = Study(
@@ -329,7 +329,7 @@ def _what_if(options: argparse.Namespace) -> int:
         raise ArgumentError(f"--policy: here that is --what_if policy={options.policy[0]}")
     bar = ProgressBar(["as it is", options.what_if], sys.stderr)
     try:
-        answer = what_if.what_if(options.replay, options.what_if, options.from_start, bar.heard)
+        answer = what_if.what_if(options.replay, options.what_if, options.from_start, bar.update)
     finally:
         bar.clear()
     _tell(what_if.as_json(answer) if options.report == "json" else what_if.as_text(answer), options)

@@ -23,11 +23,11 @@ def test_a_terminal_shows_a_bar_and_the_time_left() -> None:
     screen, clock = Terminal(), Clock()
     bar = ProgressBar(["fifo 1", "srtf 1"], screen, clock)
     clock.now = 100.0
-    bar.heard(0, 0.5)
+    bar.update(0, 0.5)
     *_, line = screen.getvalue().split("\r")
     assert line == "[######..................]  25%, 0 of 2, 5:00 left, fifo 1\x1b[K"
-    bar.heard(0, 1.0)
-    bar.heard(1, 1.0)
+    bar.update(0, 1.0)
+    bar.update(1, 1.0)
     *_, line = screen.getvalue().split("\r")
     assert line == "[########################] 100%, 2 of 2\x1b[K"
     bar.clear()
@@ -38,7 +38,7 @@ def test_hours_are_told_as_such() -> None:
     screen, clock = Terminal(), Clock()
     bar = ProgressBar(["fifo 1"], screen, clock)
     clock.now = 3600.0
-    bar.heard(0, 0.25)
+    bar.update(0, 0.25)
     assert "3:00:00 left" in screen.getvalue()
 
 
@@ -47,8 +47,8 @@ def test_a_log_gets_a_line_now_and_then() -> None:
     bar = ProgressBar(["fifo 1", "srtf 1"], log, clock)
     for second in range(25):
         clock.now = float(second)
-        bar.heard(0, second / 100)
-    bar.heard(0, 1.0)
+        bar.update(0, second / 100)
+    bar.update(0, 1.0)
     bar.clear()
     assert [line.split(",")[0][-4:] for line in log.getvalue().splitlines()] == [
         "  5%",
@@ -60,6 +60,6 @@ def test_a_log_gets_a_line_now_and_then() -> None:
 def test_progress_never_goes_back() -> None:
     screen = Terminal()
     bar = ProgressBar(["fifo 1"], screen, Clock())
-    bar.heard(0, 0.5)
-    bar.heard(0, 0.25)
+    bar.update(0, 0.5)
+    bar.update(0, 0.25)
     assert "50%" in screen.getvalue().split("\r")[-1]
