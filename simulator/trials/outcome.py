@@ -134,7 +134,7 @@ class Tally:
         self._busy = 0
         self._changes: list[_Change] = []
 
-    def submitted(self, job_id: JobId, name: str, at: Time) -> None:
+    def record_submission(self, job_id: JobId, name: str, at: Time) -> None:
         self.jobs[job_id] = JobTimes(job_id, name, at)
         self._queued.add(job_id)
         self._note(at)

@@ -159,7 +159,7 @@ class TraceWorld:
 
     def _submit(self, job_id: JobId, job: TraceJob) -> None:
         self._truths[job_id] = job.truth
-        self.tally.submitted(job_id, job.spec.name, self._time)
+        self.tally.record_submission(job_id, job.spec.name, self._time)
         self._mail.append(Submitted(job_id, job.spec))
 
     # -- the cluster ------------------------------------------------------------------------------

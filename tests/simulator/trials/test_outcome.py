@@ -25,8 +25,8 @@ def two_jobs() -> Result:
     """a waits an hour, trains for two on both GPUs, waits one and trains for two again. b comes
     with it and never runs."""
     tally = Tally()
-    tally.submitted(A, "a", 0.0)
-    tally.submitted(B, "b", 0.0)
+    tally.record_submission(A, "a", 0.0)
+    tally.record_submission(B, "b", 0.0)
     for attempt, since, until in ((1, 1.0, 3.0), (2, 4.0, 6.0)):
         run = launch(A, attempt, gpus=2)
         tally.launched(run, since * HOUR)
@@ -88,7 +88,7 @@ def test_the_series_is_of_means_that_add_up() -> None:
 
 def test_a_job_that_failed_waits_no_more() -> None:
     tally = Tally()
-    tally.submitted(A, "a", 0.0)
+    tally.record_submission(A, "a", 0.0)
     tally.launched(launch(A), 0.0)
     tally.left(launch(A), 0.0, 10.0, finished=False, preempted=False)
     tally.ended(A, Outcome.FAILED, 10.0)
