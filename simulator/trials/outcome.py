@@ -139,7 +139,7 @@ class Tally:
         self._queued.add(job_id)
         self._note(at)
 
-    def launched(self, launch: Launch, at: Time) -> None:
+    def record_launch(self, launch: Launch, at: Time) -> None:
         job = self.jobs[launch.job_id]
         job.launches += 1
         if job.started_at is None:

@@ -193,7 +193,7 @@ class TraceWorld:
             epoch=launch.epochs_done,
         )
         self.runs[run.key] = run
-        self.tally.launched(launch, self._time)
+        self.tally.record_launch(launch, self._time)
         self._next(run, self.restart_seconds, self._begin)
 
     def _terminate(self, run: TraceRun) -> None:

@@ -29,7 +29,7 @@ def two_jobs() -> Result:
     tally.record_submission(B, "b", 0.0)
     for attempt, since, until in ((1, 1.0, 3.0), (2, 4.0, 6.0)):
         run = launch(A, attempt, gpus=2)
-        tally.launched(run, since * HOUR)
+        tally.record_launch(run, since * HOUR)
         tally.busy(2, since * HOUR)
         tally.busy(-2, until * HOUR)
         last = attempt == 2
@@ -89,7 +89,7 @@ def test_the_series_is_of_means_that_add_up() -> None:
 def test_a_job_that_failed_waits_no_more() -> None:
     tally = Tally()
     tally.record_submission(A, "a", 0.0)
-    tally.launched(launch(A), 0.0)
+    tally.record_launch(launch(A), 0.0)
     tally.left(launch(A), 0.0, 10.0, finished=False, preempted=False)
     tally.ended(A, Outcome.FAILED, 10.0)
     tally.busy(0, 20.0)
