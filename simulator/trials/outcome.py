@@ -147,7 +147,9 @@ class Tally:
         self._queued.discard(launch.job_id)
         self._note(at)
 
-    def left(self, launch: Launch, since: Time, at: Time, finished: bool, preempted: bool) -> None:
+    def record_run_end(
+        self, launch: Launch, since: Time, at: Time, finished: bool, preempted: bool
+    ) -> None:
         """A run that was launched at `since` is over, and its job waits again or has finished."""
         job = self.jobs[launch.job_id]
         job.held_seconds += at - since

@@ -204,7 +204,9 @@ class TraceWorld:
 
     def _vanish(self, run: TraceRun) -> None:
         del self.runs[run.key]
-        self.tally.left(run.launch, run.launched_at, self._time, finished=False, preempted=False)
+        self.tally.record_run_end(
+            run.launch, run.launched_at, self._time, finished=False, preempted=False
+        )
         self._look_due = True
 
     # -- the work ---------------------------------------------------------------------------------
@@ -255,7 +257,9 @@ class TraceWorld:
         self._cease(run)
         state = PodState.FAILED if code else PodState.SUCCEEDED
         run.show(state, code, reason, self._time)
-        self.tally.left(run.launch, run.launched_at, self._time, not code, code == EXIT_STOPPED)
+        self.tally.record_run_end(
+            run.launch, run.launched_at, self._time, not code, code == EXIT_STOPPED
+        )
         self._look_due = True
 
     def _cease(self, run: TraceRun) -> None:

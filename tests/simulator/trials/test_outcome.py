@@ -33,7 +33,7 @@ def two_jobs() -> Result:
         tally.busy(2, since * HOUR)
         tally.busy(-2, until * HOUR)
         last = attempt == 2
-        tally.left(run, since * HOUR, until * HOUR, finished=last, preempted=not last)
+        tally.record_run_end(run, since * HOUR, until * HOUR, finished=last, preempted=not last)
     tally.effective_gpu_seconds = 6 * HOUR
     tally.ended(A, Outcome.SUCCEEDED, 6 * HOUR + 5.0)
     return tally.result(gpus=4, refused=["job 3: too large"], steps=7, cpu_seconds=0.5)
@@ -90,7 +90,7 @@ def test_a_job_that_failed_waits_no_more() -> None:
     tally = Tally()
     tally.record_submission(A, "a", 0.0)
     tally.record_launch(launch(A), 0.0)
-    tally.left(launch(A), 0.0, 10.0, finished=False, preempted=False)
+    tally.record_run_end(launch(A), 0.0, 10.0, finished=False, preempted=False)
     tally.ended(A, Outcome.FAILED, 10.0)
     tally.busy(0, 20.0)
     result = tally.result(gpus=1, refused=(), steps=1, cpu_seconds=0.0)
