@@ -162,7 +162,7 @@ class Tally:
             run = launch.job_id, launch.attempt
             self._bars.append(GanttBar(share.node, share.gpu, *run, since, at))
 
-    def ended(self, job_id: JobId, outcome: Outcome, at: Time) -> None:
+    def record_outcome(self, job_id: JobId, outcome: Outcome, at: Time) -> None:
         """The scheduler says how; the moment was that of its last run's end."""
         self.jobs[job_id].outcome = outcome
         self._queued.discard(job_id)

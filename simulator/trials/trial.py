@@ -84,7 +84,7 @@ class Trial:
         for job_id in step.touched:
             outcome = step.after.jobs[job_id].outcome
             if outcome and self.tally.jobs[job_id].outcome is None:
-                self.tally.ended(job_id, outcome, step.at)
+                self.tally.record_outcome(job_id, outcome, step.at)
                 self.ended += 1
         if self.listener:
             self.listener(step)

@@ -35,7 +35,7 @@ def two_jobs() -> Result:
         last = attempt == 2
         tally.record_run_end(run, since * HOUR, until * HOUR, finished=last, preempted=not last)
     tally.effective_gpu_seconds = 6 * HOUR
-    tally.ended(A, Outcome.SUCCEEDED, 6 * HOUR + 5.0)
+    tally.record_outcome(A, Outcome.SUCCEEDED, 6 * HOUR + 5.0)
     return tally.result(gpus=4, refused=["job 3: too large"], steps=7, cpu_seconds=0.5)
 
 
@@ -91,7 +91,7 @@ def test_a_job_that_failed_waits_no_more() -> None:
     tally.record_submission(A, "a", 0.0)
     tally.record_launch(launch(A), 0.0)
     tally.record_run_end(launch(A), 0.0, 10.0, finished=False, preempted=False)
-    tally.ended(A, Outcome.FAILED, 10.0)
+    tally.record_outcome(A, Outcome.FAILED, 10.0)
     tally.busy(0, 20.0)
     result = tally.result(gpus=1, refused=(), steps=1, cpu_seconds=0.0)
     assert {sample.queued for sample in result.series} == {0.0}
