@@ -168,7 +168,7 @@ class Tally:
         self._queued.discard(job_id)
         self._note(at)
 
-    def busy(self, gpus: int, at: Time) -> None:
+    def add_busy_gpus(self, gpus: int, at: Time) -> None:
         """So many GPUs more, or fewer, have something that trains."""
         self._busy += gpus
         self._note(at)

@@ -226,7 +226,7 @@ class TraceWorld:
         for key in run.gpus:
             self._on[key].append(run)
             if len(self._on[key]) == 1:
-                self.tally.busy(1, self._time)
+                self.tally.add_busy_gpus(1, self._time)
         self._retime_those_beside(run)
         self._enter_epoch(run)
 
@@ -272,7 +272,7 @@ class TraceWorld:
         for key in run.gpus:
             self._on[key].remove(run)
             if not self._on[key]:
-                self.tally.busy(-1, self._time)
+                self.tally.add_busy_gpus(-1, self._time)
         self._retime_those_beside(run)
 
     def _profile(self, run: TraceRun) -> Profile:

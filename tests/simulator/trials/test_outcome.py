@@ -30,8 +30,8 @@ def two_jobs() -> Result:
     for attempt, since, until in ((1, 1.0, 3.0), (2, 4.0, 6.0)):
         run = launch(A, attempt, gpus=2)
         tally.record_launch(run, since * HOUR)
-        tally.busy(2, since * HOUR)
-        tally.busy(-2, until * HOUR)
+        tally.add_busy_gpus(2, since * HOUR)
+        tally.add_busy_gpus(-2, until * HOUR)
         last = attempt == 2
         tally.record_run_end(run, since * HOUR, until * HOUR, finished=last, preempted=not last)
     tally.effective_gpu_seconds = 6 * HOUR
@@ -92,7 +92,7 @@ def test_a_job_that_failed_waits_no_more() -> None:
     tally.record_launch(launch(A), 0.0)
     tally.record_run_end(launch(A), 0.0, 10.0, finished=False, preempted=False)
     tally.record_outcome(A, Outcome.FAILED, 10.0)
-    tally.busy(0, 20.0)
+    tally.add_busy_gpus(0, 20.0)
     result = tally.result(gpus=1, refused=(), steps=1, cpu_seconds=0.0)
     assert {sample.queued for sample in result.series} == {0.0}
     summary = result.summary()
