@@ -173,7 +173,9 @@ class Tally:
         self._busy += gpus
         self._note(at)
 
-    def result(self, gpus: int, refused: Sequence[str], steps: int, cpu_seconds: float) -> Result:
+    def build_result(
+        self, gpus: int, refused: Sequence[str], steps: int, cpu_seconds: float
+    ) -> Result:
         for job in self.jobs.values():
             if job.outcome is None:  # it waits again, or runs still
                 job.ended_at = None

@@ -78,7 +78,7 @@ class Trial:
             if progress and steps % 100 == 0:
                 progress(self.ended / self.submitted)
         cpu_seconds = time.process_time() - began
-        return self.tally.result(self.gpus, self.refused, steps, cpu_seconds)
+        return self.tally.build_result(self.gpus, self.refused, steps, cpu_seconds)
 
     def _committed(self, step: Step) -> None:
         for job_id in step.touched:

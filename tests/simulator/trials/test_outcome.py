@@ -36,7 +36,7 @@ def two_jobs() -> Result:
         tally.record_run_end(run, since * HOUR, until * HOUR, finished=last, preempted=not last)
     tally.effective_gpu_seconds = 6 * HOUR
     tally.record_outcome(A, Outcome.SUCCEEDED, 6 * HOUR + 5.0)
-    return tally.result(gpus=4, refused=["job 3: too large"], steps=7, cpu_seconds=0.5)
+    return tally.build_result(gpus=4, refused=["job 3: too large"], steps=7, cpu_seconds=0.5)
 
 
 def test_the_summary_of_two_jobs_by_hand() -> None:
@@ -93,7 +93,7 @@ def test_a_job_that_failed_waits_no_more() -> None:
     tally.record_run_end(launch(A), 0.0, 10.0, finished=False, preempted=False)
     tally.record_outcome(A, Outcome.FAILED, 10.0)
     tally.add_busy_gpus(0, 20.0)
-    result = tally.result(gpus=1, refused=(), steps=1, cpu_seconds=0.0)
+    result = tally.build_result(gpus=1, refused=(), steps=1, cpu_seconds=0.0)
     assert {sample.queued for sample in result.series} == {0.0}
     summary = result.summary()
     assert (summary["failed"], summary["finished"]) == (1, 0)
