@@ -185,7 +185,7 @@ class Tally:
             refused=tuple(refused),
             busy_gpu_seconds=math.fsum(seconds * busy for _, seconds, _, busy in self._spans()),
             effective_gpu_seconds=self.effective_gpu_seconds,
-            series=tuple(_sampled(list(self._spans()))),
+            series=tuple(_sample(list(self._spans()))),
             bars=tuple(sorted(self._bars, key=lambda bar: (bar.node, bar.gpu, bar.from_at))),
             steps=steps,
             cpu_seconds=cpu_seconds,
@@ -201,7 +201,7 @@ class Tally:
             yield at, until - at, queued, busy
 
 
-def _sampled(spans: Sequence[_Span], slices: int = SLICES) -> Iterator[Sample]:
+def _sample(spans: Sequence[_Span], slices: int = SLICES) -> Iterator[Sample]:
     """Means over slices of time, all of one length."""
     if not spans:
         return
