@@ -75,7 +75,7 @@ class Held:
         _, possible = sorted_out(jobs[: self.jobs or None], self.case.cluster(), rules)
         plan = POLICIES[self.policy](rules)
         trial = Trial(possible, self.case.cluster(), plan, rules, gather_seconds=0.0)
-        completions = trial.run().completions()
+        completions = trial.run().completion_times()
         mean = sum(completions) / len(completions)
         sizes = [self.case.gpus] * self.case.nodes
         oracle = Oracle(possible, sizes, self.case.type, self.policy, self.every)

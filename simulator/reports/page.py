@@ -96,7 +96,7 @@ def _table(study: Study, columns: Mapping[str, tuple[str, str]]) -> str:
 def _distribution(study: Study) -> Iterator[str]:
     """Twice: near zero, where most jobs are, and whole."""
     results = {policy: [e.result for e in entries] for policy, entries in study.policies()}
-    pooled = {p: sorted(t for r in rs for t in r.completions()) for p, rs in results.items()}
+    pooled = {p: sorted(t for r in rs for t in r.completion_times()) for p, rs in results.items()}
     counts = {p: sum(len(r.jobs) for r in rs) for p, rs in results.items()}
     long = max((times[-1] for times in pooled.values() if times), default=0.0)
     short = max((quantile(times, 0.9) for times in pooled.values() if times), default=0.0)

@@ -90,13 +90,13 @@ class Result:
         ends = [job.ended_at for job in self.jobs if job.ended_at is not None]
         return max(ends) - min(job.submitted_at for job in self.jobs) if ends else 0.0
 
-    def completions(self) -> list[float]:
+    def completion_times(self) -> list[float]:
         """Completion times of the jobs that finished, in seconds, the shortest first."""
         return sorted(job.seconds for job in self.jobs if job.outcome is Outcome.SUCCEEDED)
 
     def summary(self) -> dict[str, float]:
         """The figures of a table. Those of time are of the jobs that finished."""
-        times = [seconds / HOUR for seconds in self.completions()]
+        times = [seconds / HOUR for seconds in self.completion_times()]
         queued = [job.queued_seconds for job in self.jobs if job.outcome is Outcome.SUCCEEDED]
         restarts = sum(job.restarts for job in self.jobs)
         held_hours = sum(job.held_seconds for job in self.jobs) / HOUR

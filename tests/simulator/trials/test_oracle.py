@@ -21,7 +21,7 @@ SIZES = (8, 8)
 def mean_seconds(jobs: list[TraceJob], policy: str, every: float, sizes: tuple[int, ...]) -> float:
     rules = Rules(plan_every_seconds=every)
     trial = Trial(jobs, nodes(*sizes), POLICIES[policy](rules), rules, gather_seconds=0.0)
-    completions = trial.run().completions()
+    completions = trial.run().completion_times()
     assert len(completions) == len(jobs)
     return sum(completions) / len(completions)
 
