@@ -37,7 +37,7 @@ class Task:
     rules: Rules
     restart_seconds: float
 
-    def done(self, progress: Callable[[float], None]) -> Entry:
+    def run(self, progress: Callable[[float], None]) -> Entry:
         policy = POLICIES[self.policy](self.rules)
         trial = Trial(
             self.jobs, self.nodes, policy, self.rules, restart_seconds=self.restart_seconds
@@ -57,7 +57,7 @@ def studied(tasks: Sequence[Task], processes: int, progress: Progress) -> list[E
     if min(processes, len(tasks)) == 1:
         entries = []
         for number, task in enumerate(tasks):
-            entries.append(task.done(partial(progress, number)))
+            entries.append(task.run(partial(progress, number)))
             progress(number, 1.0)
         return entries
     return _shared_out(tasks, processes, progress)
@@ -112,7 +112,7 @@ def _heard(
 def _work(task: Task, pipe: Connection) -> None:
     """In a process of its own, which ends when ours wants it to."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    pipe.send(task.done(pipe.send))
+    pipe.send(task.run(pipe.send))
 
 
 def _at_times(progress: Callable[[float], None]) -> Callable[[float], None]:

@@ -32,7 +32,7 @@ def test_two_processes_come_to_the_same_as_one() -> None:
 
 
 class Dying(Task):
-    def done(self, progress: Callable[[float], None]) -> NoReturn:
+    def run(self, progress: Callable[[float], None]) -> NoReturn:
         os._exit(3)
 
 
