@@ -61,8 +61,8 @@ class Flights:
             for number, (name, node) in enumerate(sorted(nodes.items()))
         }
         flock = Canaries(self.server, self.shape.namespace, visit)
-        told = flock.flown(made, self.seconds)
-        if not flock.gone():
+        told = flock.run(made, self.seconds)
+        if not flock.wait_until_gone():
             found.append(left_over(self.shape.namespace))
         return told
 

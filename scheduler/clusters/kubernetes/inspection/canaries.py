@@ -31,9 +31,7 @@ class Canaries:
         self._path = f"/api/v1/namespaces/{namespace}/pods"
         self._selector = {"labelSelector": f"{CANARY}={visit}"}
 
-    def flown(
-        self, made: Mapping[str, Manifest], seconds: float
-    ) -> Mapping[str, KubePod | Refusal]:
+    def run(self, made: Mapping[str, Manifest], seconds: float) -> Mapping[str, KubePod | Refusal]:
         """What became of each, by node. Whoever had not ended by then is shown as it was, with what
         its node had to say about it."""
         with suppress(ApiError):
@@ -44,7 +42,7 @@ class Canaries:
         finally:
             self._ask_to_leave()
 
-    def gone(self) -> bool:
+    def wait_until_gone(self) -> bool:
         """Whether none of them is left, before long."""
         until = time.monotonic() + LEAVE_SECONDS
         while time.monotonic() < until:
