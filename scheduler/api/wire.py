@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterable
+from dataclasses import fields
 
 from scheduler.api.status import JobStatus
 from scheduler.core import admission
@@ -22,7 +23,17 @@ RANK_MAX = 2**16
 HIDDEN = "(hidden)"
 
 _UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
-_DEFAULT = JobSpec(name="", user="")
+# These fields of a JobSpec are converted by hand; all others are copied under their own names.
+# tests/test_job_fields.py checks that every field is in the message and survives the wire.
+_CONVERTED = (
+    *("name", "user", "command", "args", "labels", "env", "ports", "gpus_min", "gpus_max"),
+    *("memory_mib", "shareable", "hours_estimate"),
+)
+_COPIED = tuple(
+    field.name
+    for field in fields(JobSpec)
+    if field.name not in _CONVERTED and field.name in pb.JobSpec.DESCRIPTOR.fields_by_name
+)
 
 
 # --- what comes in ------------------------------------------------------------------------------
@@ -44,34 +55,21 @@ def spec(message: pb.JobSpec, user: str) -> JobSpec:
     return JobSpec(
         name=message.name,
         user=user,
-        image=message.image,
         command=tuple(message.command),
         args=tuple(message.args),
-        project=message.project,
-        experiment=message.experiment,
         labels=pairs(message.labels),
         env=pairs(message.env),
-        script_path=message.script_path,
-        custom_dir=message.custom_dir,
-        snapshots_dir=message.snapshots_dir,
         ports=tuple((port.host, port.container) for port in message.ports),
-        max_epochs=_value_or_default(message, "max_epochs"),
-        batch_size=_value_or_default(message, "batch_size"),
-        training_set_size=_value_or_default(message, "training_set_size"),
         gpus_min=gpus_min,
         gpus_max=gpus_max,
         memory_mib=admission.estimated_memory(
             message.memory_mib if message.HasField("memory_mib") else None
         ),
         shareable=not message.disable_gpu_sharing,
-        priority=_value_or_default(message, "priority"),
-        held=message.held,
         hours_estimate=admission.estimated_hours(
             message.hours_estimate if message.HasField("hours_estimate") else None
         ),
-        retries=message.retries,
-        keep_library=message.keep_library,
-        process_per_gpu=message.process_per_gpu,
+        **{field.name: value for field, value in message.ListFields() if field.name in _COPIED},
     )
 
 
@@ -98,11 +96,6 @@ def profile(message: pb.Profile) -> Profile:
 
 def pairs(messages: Iterable[pb.KeyValue]) -> tuple[tuple[str, str], ...]:
     return tuple((pair.key, pair.value) for pair in messages)
-
-
-def _value_or_default(message: pb.JobSpec, field: str) -> int:
-    value: int = getattr(message if message.HasField(field) else _DEFAULT, field)
-    return value
 
 
 # --- what goes out ------------------------------------------------------------------------------
@@ -194,31 +187,18 @@ def spec_message(spec: JobSpec, private: bool = True) -> pb.JobSpec:
     """`spec` reads it back, once `user` is given anew."""
     return pb.JobSpec(
         name=spec.name,
-        image=spec.image,
+        user=spec.user,
         command=spec.command,
         args=spec.args,
-        project=spec.project,
-        experiment=spec.experiment,
         labels=pair_messages(spec.labels),
         env=pair_messages((name, value if private else HIDDEN) for name, value in spec.env),
-        script_path=spec.script_path,
-        custom_dir=spec.custom_dir,
-        snapshots_dir=spec.snapshots_dir,
         ports=[pb.PortMapping(host=host, container=container) for host, container in spec.ports],
-        max_epochs=spec.max_epochs,
-        batch_size=spec.batch_size,
-        training_set_size=spec.training_set_size,
         gpus_min=spec.gpus_min,
         gpus_max=spec.gpus_max,
         memory_mib=spec.memory_mib or None,
         disable_gpu_sharing=not spec.shareable,
-        priority=spec.priority,
-        held=spec.held,
         hours_estimate=spec.hours_estimate or None,
-        retries=spec.retries,
-        keep_library=spec.keep_library,
-        process_per_gpu=spec.process_per_gpu,
-        user=spec.user,
+        **{name: getattr(spec, name) for name in _COPIED},
     )
 
 
