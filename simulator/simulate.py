@@ -19,7 +19,7 @@ from simulator.reports import report
 from simulator.reports.page import page
 from simulator.reports.report import Study
 from simulator.traces.behaviour import TraceJob
-from simulator.trials.study import Died, Task, studied
+from simulator.trials.study import Died, Task, run_study
 from simulator.trials.trial import sorted_out
 
 _Value = TypeVar("_Value")
@@ -266,7 +266,7 @@ def _simulate(options: argparse.Namespace) -> int:
     ]
     bar = ProgressBar([f"{task.policy} {task.seed}" for task in tasks], sys.stderr)
     try:
-        entries = studied(tasks, options.processes, bar.update)
+        entries = run_study(tasks, options.processes, bar.update)
     finally:
         bar.clear()
     study = Study(

@@ -52,7 +52,7 @@ class Entry:
     result: Result
 
 
-def studied(tasks: Sequence[Task], processes: int, progress: Progress) -> list[Entry]:
+def run_study(tasks: Sequence[Task], processes: int, progress: Progress) -> list[Entry]:
     """What came of each, in their order, whoever was done first."""
     if min(processes, len(tasks)) == 1:
         entries = []

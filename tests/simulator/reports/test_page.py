@@ -11,7 +11,7 @@ import pytest
 from simulator.reports.charts import Axis, Frame
 from simulator.reports.page import WIDE, page
 from simulator.reports.report import Study
-from simulator.trials.study import Task, studied
+from simulator.trials.study import Task, run_study
 from tests.simulator.little import job, nodes
 from tests.simulator.reports.test_report import RULES, study
 
@@ -126,5 +126,5 @@ def test_the_least_of_a_column_is_bold() -> None:
 
 def test_a_study_in_which_nothing_ran_has_a_page() -> None:
     nobody = Task("fifo", 0, [job("wide", gpus=5)], nodes(1), RULES, 20.0)
-    entries = studied([nobody], 1, lambda number, share: None)
+    entries = run_study([nobody], 1, lambda number, share: None)
     assert "1 jobs were refused" in page(Study("t", nodes(1), 60.0, 20.0, entries))

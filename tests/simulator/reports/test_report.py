@@ -10,7 +10,7 @@ import pytest
 from scheduler.core.model import Rules
 from simulator.reports import report
 from simulator.reports.report import Study
-from simulator.trials.study import Task, studied
+from simulator.trials.study import Task, run_study
 from tests.simulator.little import job, nodes
 
 RULES = Rules(plan_every_seconds=60.0)
@@ -26,7 +26,7 @@ def study(seeds: int = 1, impossible: bool = False) -> Study:
         for policy in ("fifo_sharing", "fifo")
         for seed in range(seeds)
     ]
-    entries = studied(tasks, 1, lambda number, share: None)
+    entries = run_study(tasks, 1, lambda number, share: None)
     return Study("two & two.csv", nodes(2, 1), 60.0, 20.0, tuple(entries))
 
 
@@ -71,6 +71,6 @@ def test_json_says_all_and_nothing_that_differs_from_run_to_run() -> None:
 
 def test_what_there_is_no_figure_of_is_null_in_json() -> None:
     nobody = Task("fifo", 0, [job("wide", gpus=5)], nodes(1), RULES, 20.0)
-    entries = studied([nobody], 1, lambda number, share: None)
+    entries = run_study([nobody], 1, lambda number, share: None)
     said = json.loads(report.as_json(Study("t", nodes(1), 60.0, 20.0, entries)))
     assert said["results"][0]["summary"]["mean_h"] is None

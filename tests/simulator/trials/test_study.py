@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import pytest
 
-from simulator.trials.study import Died, Task, studied
+from simulator.trials.study import Died, Task, run_study
 from tests.simulator.little import RULES, job, nodes
 
 JOBS = [job(f"j{n}", at=20.0 * n) for n in range(6)]
@@ -25,7 +25,7 @@ def test_two_processes_come_to_the_same_as_one() -> None:
     def progress(number: int, share: float) -> None:
         shares[number] = share
 
-    alone, together = (studied(tasks, processes, progress) for processes in (1, 2))
+    alone, together = (run_study(tasks, processes, progress) for processes in (1, 2))
     assert alone == together
     assert [entry.seed for entry in together] == [0, 1, 2]
     assert shares == {0: 1.0, 1: 1.0, 2: 1.0}
@@ -39,4 +39,4 @@ class Dying(Task):
 def test_a_process_that_dies_is_named() -> None:
     dying = Dying("fifo_sharing", 7, JOBS, nodes(2), RULES, 20.0)
     with pytest.raises(Died, match=r"^fifo_sharing, seed 7: its process ended with 3$"):
-        studied([task(0), dying], 2, lambda number, share: None)
+        run_study([task(0), dying], 2, lambda number, share: None)
