@@ -60,10 +60,10 @@ def run_study(tasks: Sequence[Task], processes: int, progress: Progress) -> list
             entries.append(task.run(partial(progress, number)))
             progress(number, 1.0)
         return entries
-    return _shared_out(tasks, processes, progress)
+    return _run_in_processes(tasks, processes, progress)
 
 
-def _shared_out(tasks: Sequence[Task], processes: int, progress: Progress) -> list[Entry]:
+def _run_in_processes(tasks: Sequence[Task], processes: int, progress: Progress) -> list[Entry]:
     context = multiprocessing.get_context("spawn")
     entries: dict[int, Entry] = {}
     at_work: dict[Connection, tuple[int, SpawnProcess]] = {}
