@@ -80,7 +80,7 @@ def _run_in_processes(tasks: Sequence[Task], processes: int, progress: Progress)
             for pipe in wait(list(at_work)):
                 assert isinstance(pipe, Connection)
                 number, process = at_work[pipe]
-                share = _heard(pipe, process, tasks[number], number, entries)
+                share = _receive(pipe, process, tasks[number], number, entries)
                 progress(number, share)
                 if number in entries:
                     process.join()
@@ -92,7 +92,7 @@ def _run_in_processes(tasks: Sequence[Task], processes: int, progress: Progress)
     return [entries[number] for number in range(len(tasks))]
 
 
-def _heard(
+def _receive(
     pipe: Connection, process: SpawnProcess, task: Task, number: int, entries: dict[int, Entry]
 ) -> float:
     """How far it is; its result, if it says that, is put among the entries."""
