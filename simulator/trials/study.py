@@ -73,7 +73,7 @@ def _run_in_processes(tasks: Sequence[Task], processes: int, progress: Progress)
             while left and len(at_work) < processes:
                 number, task = left.pop(0)
                 ours, theirs = context.Pipe(duplex=False)
-                process = context.Process(target=_work, args=(task, theirs), daemon=True)
+                process = context.Process(target=_run_task, args=(task, theirs), daemon=True)
                 process.start()
                 theirs.close()  # so that we see the end when the process is gone
                 at_work[ours] = number, process
@@ -109,7 +109,7 @@ def _receive(
     return float(said)
 
 
-def _work(task: Task, pipe: Connection) -> None:
+def _run_task(task: Task, pipe: Connection) -> None:
     """In a process of its own, which ends when ours wants it to."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pipe.send(task.run(pipe.send))
