@@ -42,7 +42,7 @@ class Task:
         trial = Trial(
             self.jobs, self.nodes, policy, self.rules, restart_seconds=self.restart_seconds
         )
-        return Entry(self.policy, self.seed, trial.run(_at_times(progress)))
+        return Entry(self.policy, self.seed, trial.run(_throttle(progress)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def _run_task(task: Task, pipe: Connection) -> None:
     pipe.send(task.run(pipe.send))
 
 
-def _at_times(progress: Callable[[float], None]) -> Callable[[float], None]:
+def _throttle(progress: Callable[[float], None]) -> Callable[[float], None]:
     """So that telling takes no time to speak of."""
     told_at = time.monotonic()
 
