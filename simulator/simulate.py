@@ -19,7 +19,7 @@ from simulator.reports import report
 from simulator.reports.page import page
 from simulator.reports.report import Study
 from simulator.traces.behaviour import TraceJob
-from simulator.trials.study import Died, Task, run_study
+from simulator.trials.study import Task, WorkerDied, run_study
 from simulator.trials.trial import sorted_out
 
 _Value = TypeVar("_Value")
@@ -88,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(str(error), 4)
     except (ArgumentError, Rejected, ConfigError) as error:
         return _complain(str(error), 2)
-    except (Died, Unavailable, OSError) as error:
+    except (WorkerDied, Unavailable, OSError) as error:
         return _complain(str(error), 1)
 
 

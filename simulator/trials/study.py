@@ -22,7 +22,7 @@ TELL_EVERY_SECONDS = 0.2
 Progress = Callable[[int, float], None]  # which task, and which share of it is done
 
 
-class Died(Exception):
+class WorkerDied(Exception):
     """A process that was at work is gone; what it had to say about it is on stderr."""
 
 
@@ -100,7 +100,7 @@ def _receive(
         said = pipe.recv()
     except EOFError:
         process.join()
-        raise Died(
+        raise WorkerDied(
             f"{task.policy}, seed {task.seed}: its process ended with {process.exitcode}"
         ) from None
     if isinstance(said, Entry):

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import pytest
 
-from simulator.trials.study import Died, Task, run_study
+from simulator.trials.study import Task, WorkerDied, run_study
 from tests.simulator.little import RULES, job, nodes
 
 JOBS = [job(f"j{n}", at=20.0 * n) for n in range(6)]
@@ -38,5 +38,5 @@ class Dying(Task):
 
 def test_a_process_that_dies_is_named() -> None:
     dying = Dying("fifo_sharing", 7, JOBS, nodes(2), RULES, 20.0)
-    with pytest.raises(Died, match=r"^fifo_sharing, seed 7: its process ended with 3$"):
+    with pytest.raises(WorkerDied, match=r"^fifo_sharing, seed 7: its process ended with 3$"):
         run_study([task(0), dying], 2, lambda number, share: None)
