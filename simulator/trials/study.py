@@ -17,7 +17,7 @@ from simulator.traces.behaviour import TraceJob
 from simulator.trials.outcome import Result
 from simulator.trials.trial import Trial
 
-TELL_EVERY_SECONDS = 0.2
+PROGRESS_EVERY_SECONDS = 0.2
 
 Progress = Callable[[int, float], None]  # which task, and which share of it is done
 
@@ -121,7 +121,7 @@ def _throttle(progress: Callable[[float], None]) -> Callable[[float], None]:
 
     def tell(share: float) -> None:
         nonlocal told_at
-        if time.monotonic() - told_at >= TELL_EVERY_SECONDS:
+        if time.monotonic() - told_at >= PROGRESS_EVERY_SECONDS:
             told_at = time.monotonic()
             progress(share)
 
