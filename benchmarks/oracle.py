@@ -23,7 +23,7 @@ from benchmarks import figures
 from scheduler.core.model import Gpu, Node, Rules
 from scheduler.planning.policies import POLICIES
 from simulator.traces.loader import TraceError, load
-from simulator.trials.trial import Trial, sorted_out
+from simulator.trials.trial import Trial, split_by_possible
 from tests.oracle import Oracle
 
 CARD_MIB = 16_384
@@ -72,7 +72,7 @@ class Held:
         began = process_time()
         jobs = load(self.data / "traces" / self.case.trace, data=self.data, seed=0)
         rules = Rules(plan_every_seconds=self.every)
-        _, possible = sorted_out(jobs[: self.jobs or None], self.case.cluster(), rules)
+        _, possible = split_by_possible(jobs[: self.jobs or None], self.case.cluster(), rules)
         plan = POLICIES[self.policy](rules)
         trial = Trial(possible, self.case.cluster(), plan, rules, gather_seconds=0.0)
         completions = trial.run().completion_times()

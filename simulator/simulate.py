@@ -20,7 +20,7 @@ from simulator.reports.page import page
 from simulator.reports.report import Study
 from simulator.traces.behaviour import TraceJob
 from simulator.trials.study import Task, WorkerDied, run_study
-from simulator.trials.trial import sorted_out
+from simulator.trials.trial import split_by_possible
 
 _Value = TypeVar("_Value")
 
@@ -295,7 +295,7 @@ def _trace(
 
     smallest = min(gpu.memory_mib for node in nodes for gpu in node.gpus)
     jobs = load(options.trace, data=options.data, seed=seed, card_mib=smallest)[: options.limit]
-    refused, _ = sorted_out(jobs, nodes, rules)
+    refused, _ = split_by_possible(jobs, nodes, rules)
     if refused and not options.skip_impossible:
         others = f" (and {len(refused) - 1} others)" if len(refused) > 1 else ""
         raise Impossible(f"{refused[0]}{others}; --skip_impossible leaves out such jobs")

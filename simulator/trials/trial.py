@@ -53,7 +53,7 @@ class Trial:
         listener: Listener | None = None,
     ) -> None:
         """`gather_seconds`: None: so little that it hardly matters."""
-        self.refused, possible = sorted_out(jobs, nodes, rules)
+        self.refused, possible = split_by_possible(jobs, nodes, rules)
         self.gpus = sum(len(node.gpus) for node in nodes)
         self.listener = listener
         self.submitted, self.ended = len(possible), 0
@@ -90,7 +90,7 @@ class Trial:
             self.listener(step)
 
 
-def sorted_out(
+def split_by_possible(
     jobs: Sequence[TraceJob], nodes: Sequence[Node], rules: Rules
 ) -> tuple[list[str], list[TraceJob]]:
     """Why each job that could never run here is refused; and the others."""

@@ -9,7 +9,7 @@ import pytest
 from scheduler.core.model import Gpu, Node, Outcome, Plan, Rules
 from scheduler.planning.policies.fifo_sharing import fifo_sharing
 from simulator.traces.behaviour import TraceJob
-from simulator.trials.trial import sorted_out
+from simulator.trials.trial import split_by_possible
 from tests.simulator.little import RULES, Plain, job, nodes, told, trial
 
 
@@ -27,7 +27,7 @@ from tests.simulator.little import RULES, Plain, job, nodes, told, trial
 )
 def test_what_can_never_run_is_refused_with_its_reason(impossible: TraceJob, why: str) -> None:
     jobs = [job("first"), impossible]
-    refused, possible = sorted_out(jobs, nodes(2, 2), RULES)
+    refused, possible = split_by_possible(jobs, nodes(2, 2), RULES)
     assert refused == [f"job 2 ({impossible.spec.name}): {why}"]
     assert possible == jobs[:1]
 
@@ -35,7 +35,7 @@ def test_what_can_never_run_is_refused_with_its_reason(impossible: TraceJob, why
 def test_what_fits_some_gpu_is_possible() -> None:
     big = replace(nodes(1)[0], name="big", gpus=(Gpu("gpu0", 0, "a100", 81920),))
     jobs = [job("a", truth=Plain(memory_mib=40000)), job("b", truth=Plain(types=("a100",)))]
-    assert sorted_out(jobs, [*nodes(4), big], RULES) == ([], jobs)
+    assert split_by_possible(jobs, [*nodes(4), big], RULES) == ([], jobs)
 
 
 def test_the_refused_are_left_out_and_told() -> None:
@@ -77,5 +77,5 @@ def test_hearing_later_changes_little() -> None:
 
 
 def test_a_node_of_no_gpus_is_no_place() -> None:
-    refused, _ = sorted_out([job("a")], [Node("empty", ())], RULES)
+    refused, _ = split_by_possible([job("a")], [Node("empty", ())], RULES)
     assert len(refused) == 1
