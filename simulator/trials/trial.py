@@ -95,11 +95,11 @@ def split_by_possible(
 ) -> tuple[list[str], list[TraceJob]]:
     """Why each job that could never run here is refused; and the others."""
     refused, possible = [], []
-    known = usable_gpus(nodes)
+    gpus = usable_gpus(nodes)
 
     @cache
     def sizes(mib: int) -> dict[str, list[int]]:
-        return node_sizes({key: gpu for key, gpu in known.items() if gpu.memory_mib >= mib})
+        return node_sizes({key: gpu for key, gpu in gpus.items() if gpu.memory_mib >= mib})
 
     for number, job in enumerate(jobs, 1):
         try:
