@@ -104,7 +104,7 @@ def split_by_possible(
     for number, job in enumerate(jobs, 1):
         try:
             admission.possible(job.spec, nodes, rules)
-            _possible(job, nodes, sizes(job.truth.memory_mib))
+            _require_possible(job, nodes, sizes(job.truth.memory_mib))
         except Impossible as why:
             refused.append(f"job {number} ({job.spec.name}): {why}")
         else:
@@ -112,7 +112,9 @@ def split_by_possible(
     return refused, possible
 
 
-def _possible(job: TraceJob, nodes: Sequence[Node], sizes: Mapping[str, Sequence[int]]) -> None:
+def _require_possible(
+    job: TraceJob, nodes: Sequence[Node], sizes: Mapping[str, Sequence[int]]
+) -> None:
     """As it is in truth. `sizes`: by type, how many cards with so much memory each node has."""
     if job.spec.gpus_max == 0:
         return
