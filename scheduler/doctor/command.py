@@ -153,7 +153,7 @@ def _of_kubernetes(config: Config, account: str, canary: bool) -> tuple[list[Fin
     namespaces = sorted({wanted.namespace, *own})
     look = Surveyor(server, shape, time.time, account)
     try:
-        found = look.found(namespaces, lambda nodes: needed(config, namespaces, nodes))
+        found = look.survey(namespaces, lambda nodes: needed(config, namespaces, nodes))
     except ApiError as error:
         return [cluster.unreachable(server.url, str(error), error.code)], False
     mode = wanted.node_mode if wanted.holder_image else ""

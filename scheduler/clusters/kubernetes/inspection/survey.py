@@ -82,7 +82,7 @@ class Surveyor:
         self._groups = ["system:serviceaccounts", "system:authenticated"]
         self._groups.append(f"system:serviceaccounts:{account.partition('/')[0]}")
 
-    def found(
+    def survey(
         self,
         namespaces: Sequence[str],
         rules: Callable[[Sequence[FoundNode]], Mapping[str, Sequence[Rule]]],
