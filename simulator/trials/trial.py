@@ -122,11 +122,11 @@ def _require_possible(
         largest = max(gpu.memory_mib for node in nodes for gpu in node.gpus)
         takes = f"takes {job.truth.memory_mib} MiB of each GPU"
         raise Impossible(f"{takes}; the largest has {largest} MiB")
-    if all(map(math.isinf, _paces(job, sizes))):
+    if all(map(math.isinf, _epoch_times(job, sizes))):
         raise Impossible(f"cannot train on {' or '.join(sorted(sizes))}")
 
 
-def _paces(job: TraceJob, sizes: Mapping[str, Sequence[int]]) -> Iterator[float]:
+def _epoch_times(job: TraceJob, sizes: Mapping[str, Sequence[int]]) -> Iterator[float]:
     """Seconds of an epoch, wherever it may be placed."""
     for type, on_nodes in sizes.items():
         for count in range(job.spec.gpus_min, min(job.spec.gpus_max, sum(on_nodes)) + 1):
