@@ -61,7 +61,7 @@ class Trial:
             gather_seconds = min(rules.plan_every_seconds / 10, GATHER_SECONDS_MAX)
         self.tally = Tally()
         self.traffic = TraceWorld(possible, nodes, self.tally, restart_seconds, gather_seconds)
-        store = NullStore(self._committed)
+        store = NullStore(self._on_commit)
         self.scheduler = Scheduler(self.traffic, store, self.traffic, policy, rules)
         self.traffic.read = lambda: self.scheduler.view
 
@@ -80,7 +80,7 @@ class Trial:
         cpu_seconds = time.process_time() - began
         return self.tally.build_result(self.gpus, self.refused, steps, cpu_seconds)
 
-    def _committed(self, step: Step) -> None:
+    def _on_commit(self, step: Step) -> None:
         for job_id in step.touched:
             outcome = step.after.jobs[job_id].outcome
             if outcome and self.tally.jobs[job_id].outcome is None:
