@@ -60,10 +60,10 @@ class Trial:
         if gather_seconds is None:
             gather_seconds = min(rules.plan_every_seconds / 10, GATHER_SECONDS_MAX)
         self.tally = Tally()
-        self.traffic = TraceWorld(possible, nodes, self.tally, restart_seconds, gather_seconds)
+        self.world = TraceWorld(possible, nodes, self.tally, restart_seconds, gather_seconds)
         store = NullStore(self._on_commit)
-        self.scheduler = Scheduler(self.traffic, store, self.traffic, policy, rules)
-        self.traffic.read = lambda: self.scheduler.view
+        self.scheduler = Scheduler(self.world, store, self.world, policy, rules)
+        self.world.read = lambda: self.scheduler.view
 
     def run(self, progress: Callable[[float], None] | None = None) -> Result:
         """To the last job's end; or to where no policy would get on, with jobs left over.
@@ -74,7 +74,7 @@ class Trial:
         while self.ended < self.submitted and in_vain < STEPS_IN_VAIN_MAX:
             self.scheduler.step()
             steps += 1
-            in_vain = in_vain + 1 if self.traffic.still else 0
+            in_vain = in_vain + 1 if self.world.still else 0
             if progress and steps % 100 == 0:
                 progress(self.ended / self.submitted)
         cpu_seconds = time.process_time() - began
