@@ -21,7 +21,7 @@ from simulator.traces.behaviour import TraceJob
 from simulator.trials.outcome import Result, Tally
 from simulator.trials.trace_world import TraceWorld
 
-STEPS_IN_VAIN_MAX = 1000  # of a scheduler in a world where nothing happens of itself
+IDLE_STEPS_MAX = 1000  # of a scheduler in a world where nothing happens of itself
 GATHER_SECONDS_MAX = 4.0  # scheduler/core/learning.py learns nothing from later reports
 
 Listener = Callable[[Step], None]
@@ -71,7 +71,7 @@ class Trial:
         `progress` hears now and then which share of the jobs has ended.
         """
         began, steps, in_vain = time.process_time(), 0, 0
-        while self.ended < self.submitted and in_vain < STEPS_IN_VAIN_MAX:
+        while self.ended < self.submitted and in_vain < IDLE_STEPS_MAX:
             self.scheduler.step()
             steps += 1
             in_vain = in_vain + 1 if self.world.still else 0
