@@ -108,7 +108,7 @@ class TraceWorld:
     # -- the inbox --------------------------------------------------------------------------------
 
     @property
-    def still(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether nothing will ever happen here unless the scheduler does something."""
         return not (self._heap or self._mail or self._look_due)
 

@@ -74,7 +74,7 @@ class Trial:
         while self.ended < self.submitted and in_vain < IDLE_STEPS_MAX:
             self.scheduler.step()
             steps += 1
-            in_vain = in_vain + 1 if self.world.still else 0
+            in_vain = in_vain + 1 if self.world.is_idle else 0
             if progress and steps % 100 == 0:
                 progress(self.ended / self.submitted)
         cpu_seconds = time.process_time() - began

@@ -35,7 +35,7 @@ def schedule(path: Path, world: TraceWorld, until: Time = 1e9) -> None:
     with closing(SqliteStore(path, decider=Decider("fifo_sharing", RULES))) as store:
         loop = Scheduler(world, store, world, fifo_sharing(RULES), RULES)
         world.read = lambda: loop.view
-        while not world.still and world.now() < until:
+        while not world.is_idle and world.now() < until:
             loop.step()
 
 

@@ -180,7 +180,7 @@ def test_a_look_is_posted_when_a_run_is_over_and_not_before() -> None:
     assert [pod.state for pod in look.pods] == [PodState.SUCCEEDED]
     here.perform(Remove(A, 1))
     assert here.wait(1000.0) == []
-    assert here.still
+    assert here.is_idle
 
 
 def test_pods_that_have_not_changed_are_the_same_objects() -> None:
