@@ -129,10 +129,10 @@ class TraceWorld:
         batch, self._mail = self._mail, []
         if self._look_due:
             # Last, as a look that begins now finds what came of all that was said before.
-            batch.append(self._look())
+            batch.append(self._observe())
         return batch
 
-    def _look(self) -> Observed:
+    def _observe(self) -> Observed:
         self._look_due = False
         pods = tuple(pod for run in self.runs.values() for pod in run.pods)
         return Observed(self._time, self.nodes, pods)
