@@ -99,7 +99,7 @@ class TraceWorld:
         self._truths: dict[JobId, Truth] = {}
         self._time: Time = 0.0
         self._mail: list[Event] = []
-        self._look_due = True
+        self._observation_due = True
         self._sequence = 0
         self._heap: list[_Moment] = []
         for number, job in enumerate(jobs):
@@ -110,7 +110,7 @@ class TraceWorld:
     @property
     def is_idle(self) -> bool:
         """Whether nothing will ever happen here unless the scheduler does something."""
-        return not (self._heap or self._mail or self._look_due)
+        return not (self._heap or self._mail or self._observation_due)
 
     def now(self) -> Time:
         return self._time
@@ -127,18 +127,18 @@ class TraceWorld:
         if end == until:
             self._time = max(self._time, end)
         batch, self._mail = self._mail, []
-        if self._look_due:
+        if self._observation_due:
             # Last, as a look that begins now finds what came of all that was said before.
             batch.append(self._observe())
         return batch
 
     def _observe(self) -> Observed:
-        self._look_due = False
+        self._observation_due = False
         pods = tuple(pod for run in self.runs.values() for pod in run.pods)
         return Observed(self._time, self.nodes, pods)
 
     def _news(self) -> bool:
-        return bool(self._mail) or self._look_due
+        return bool(self._mail) or self._observation_due
 
     def _happen(self) -> None:
         self._time, _, do = heapq.heappop(self._heap)
@@ -207,7 +207,7 @@ class TraceWorld:
         self.tally.record_run_end(
             run.launch, run.launched_at, self._time, finished=False, preempted=False
         )
-        self._look_due = True
+        self._observation_due = True
 
     # -- the work ---------------------------------------------------------------------------------
 
@@ -260,7 +260,7 @@ class TraceWorld:
         self.tally.record_run_end(
             run.launch, run.launched_at, self._time, not code, code == EXIT_STOPPED
         )
-        self._look_due = True
+        self._observation_due = True
 
     def _cease(self, run: TraceRun) -> None:
         """It trains no more, if it did, and its GPUs are free of it."""
