@@ -118,9 +118,9 @@ class TraceWorld:
     def wait(self, until: Time | None) -> Sequence[Event]:
         """News is handed over in batches that are closed `gather_seconds` after they began."""
         end = math.inf if until is None else until
-        while not self._news() and self._heap and self._heap[0][0] <= end:
+        while not self._has_news() and self._heap and self._heap[0][0] <= end:
             self._happen()
-        if self._news():
+        if self._has_news():
             end = min(end, self._time + self.gather_seconds)
             while self._heap and self._heap[0][0] <= end:
                 self._happen()
@@ -137,7 +137,7 @@ class TraceWorld:
         pods = tuple(pod for run in self.runs.values() for pod in run.pods)
         return Observed(self._time, self.nodes, pods)
 
-    def _news(self) -> bool:
+    def _has_news(self) -> bool:
         return bool(self._mail) or self._observation_due
 
     def _happen(self) -> None:
