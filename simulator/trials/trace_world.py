@@ -235,7 +235,7 @@ class TraceWorld:
             self._finish(run)
             return
         self._mail.append(EpochStarted(*run.key, run.epoch))
-        believed = self._believed(run)
+        believed = self._committed_run(run)
         if believed is None or must_stop(believed, run.epoch):
             self._mail.append(Finished(*run.key, preempted=True))
             self._exit(run, EXIT_STOPPED)
@@ -290,7 +290,7 @@ class TraceWorld:
             at=self._time,
         )
 
-    def _believed(self, run: TraceRun) -> Run | None:
+    def _committed_run(self, run: TraceRun) -> Run | None:
         """What the scheduler has committed of this run; None: to its mind it is over."""
         return current_run(run.key, self.read().jobs)
 
