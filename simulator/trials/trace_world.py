@@ -199,7 +199,7 @@ class TraceWorld:
     def _terminate(self, run: TraceRun) -> None:
         if run.state is not PodState.TERMINATING:
             run.show(PodState.TERMINATING)
-            self._cease(run)
+            self._stop_training(run)
             self._next(run, REMOVED_AFTER_SECONDS, self._vanish)
 
     def _vanish(self, run: TraceRun) -> None:
@@ -254,7 +254,7 @@ class TraceWorld:
         self._exit(run, 0)
 
     def _exit(self, run: TraceRun, code: int, reason: str = "") -> None:
-        self._cease(run)
+        self._stop_training(run)
         state = PodState.FAILED if code else PodState.SUCCEEDED
         run.show(state, code, reason, self._time)
         self.tally.record_run_end(
@@ -262,7 +262,7 @@ class TraceWorld:
         )
         self._observation_due = True
 
-    def _cease(self, run: TraceRun) -> None:
+    def _stop_training(self, run: TraceRun) -> None:
         """It trains no more, if it did, and its GPUs are free of it."""
         run.moment = 0
         if not run.trains:
