@@ -30,11 +30,11 @@ def left_over(namespace: str) -> Finding:
 def _one(node: Node, became: KubePod | Refusal) -> Finding:
     where = f"node {node.name}"
     if isinstance(became, Refusal):
-        if became.words.startswith("no place"):
+        if became.message.startswith("no place"):
             return warning(
-                "canary", where, f"not tried: {became.words}", "Try again when it is idle"
+                "canary", where, f"not tried: {became.message}", "Try again when it is idle"
             )
-        return wrong("canary", where, f"it was not run: {became.words}")
+        return wrong("canary", where, f"it was not run: {became.message}")
     given = node.gpus[0].uuid
     code, cards, said = read_visible_gpus(became)
     if code is None:

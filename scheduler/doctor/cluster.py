@@ -6,7 +6,12 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 
-from scheduler.clusters.kubernetes.inspection.found import May, Refusal, Space, Survey
+from scheduler.clusters.kubernetes.inspection.found import (
+    Permissions,
+    Refusal,
+    Survey,
+    SurveyedNamespace,
+)
 from scheduler.clusters.kubernetes.manifests import PodTemplate
 from scheduler.clusters.kubernetes.permissions import Rule
 from scheduler.clusters.kubernetes.pods import GPU_RESOURCE
@@ -47,7 +52,7 @@ def unreachable(url: str, words: str, code: int) -> Finding:
 def _version(found: Survey) -> Finding:
     version = found.version
     if isinstance(version, Refusal):
-        return wrong("server", found.url, version.words, "Is this the address of an API server?")
+        return wrong("server", found.url, version.message, "Is this the address of an API server?")
     numbers = [re.match(r"\d+", text) for text in (version.major, version.minor)]
     here = tuple(int(number[0]) for number in numbers if number)
     told = f"Kubernetes {version.git_version}"
@@ -76,10 +81,10 @@ def _clock(found: Survey) -> Iterator[Finding]:
 
 def _permissions(found: Survey) -> Iterator[Finding]:
     count, lacking = 0, False
-    for namespace, may in found.may.items():
+    for namespace, may in found.permissions.items():
         if isinstance(may, Refusal):
             lacking = True
-            yield wrong("permissions", namespace, f"could not be asked for: {may.words}")
+            yield wrong("permissions", namespace, f"could not be asked for: {may.message}")
             continue
         count += len(may)
         for rule in _missing(may):
@@ -91,7 +96,7 @@ def _permissions(found: Survey) -> Iterator[Finding]:
         yield fine("permissions", "", f"{found.user} may do all that is needed ({count} verbs)")
 
 
-def _missing(may: May) -> Iterator[Rule]:
+def _missing(may: Permissions) -> Iterator[Rule]:
     """All verbs of a resource in one rule."""
     missing: dict[tuple[str, str], tuple[str, ...]] = {}
     for rule, allowed in may.items():
@@ -117,7 +122,7 @@ def _lacks(user: str, namespace: str, role: str, rule: Rule) -> Finding:
 # --- a namespace --------------------------------------------------------------------------------
 
 
-def _space(space: Space, shape: PodTemplate) -> Iterator[Finding]:
+def _space(space: SurveyedNamespace, shape: PodTemplate) -> Iterator[Finding]:
     if _is_missing(space):
         command = f"kubectl create namespace {space.name}"
         yield wrong("namespace", space.name, "there is none", "Create it", command)
@@ -129,23 +134,25 @@ def _space(space: Space, shape: PodTemplate) -> Iterator[Finding]:
     yield from level
     yield from _quotas(space)
     yield from _limits(space, shape)
-    refused = space.trial
-    told_already = refused and "violates PodSecurity" in refused.words and level and level[0].advice
-    if refused and not told_already and "cannot create resource" not in refused.words:
+    refused = space.trial_refusal
+    told_already = (
+        refused and "violates PodSecurity" in refused.message and level and level[0].advice
+    )
+    if refused and not told_already and "cannot create resource" not in refused.message:
         yield _refused(space.name, refused)
     elif refused is None:
         yield fine("namespace", space.name, "a pod such as those of jobs is admitted")
 
 
-def _is_missing(space: Space) -> bool:
+def _is_missing(space: SurveyedNamespace) -> bool:
     """A daemon may not look at a namespace itself, but is told when it creates something there."""
-    seen, trial = space.namespace, space.trial
+    seen, trial = space.namespace, space.trial_refusal
     if isinstance(seen, Refusal) and seen.absent:
         return True
-    return trial is not None and trial.absent and f'namespaces "{space.name}"' in trial.words
+    return trial is not None and trial.absent and f'namespaces "{space.name}"' in trial.message
 
 
-def _level(space: Space, shape: PodTemplate) -> Iterator[Finding]:
+def _level(space: SurveyedNamespace, shape: PodTemplate) -> Iterator[Finding]:
     if isinstance(space.namespace, Refusal):
         return
     level = space.namespace.metadata.labels.get(ENFORCE, "")
@@ -174,7 +181,7 @@ def _needed(shape: PodTemplate) -> tuple[str, str]:
     return ("baseline", f"jobs of {roots[0]}, who runs as root") if roots else ("restricted", "")
 
 
-def _quotas(space: Space) -> Iterator[Finding]:
+def _quotas(space: SurveyedNamespace) -> Iterator[Finding]:
     for quota in () if isinstance(space.quotas, Refusal) else space.quotas:
         name = f"quota {quota.metadata.name} of {space.name}"
         if any(GPU_RESOURCE in key for key in quota.status.hard):
@@ -186,7 +193,7 @@ def _quotas(space: Space) -> Iterator[Finding]:
             )
 
 
-def _limits(space: Space, shape: PodTemplate) -> Iterator[Finding]:
+def _limits(space: SurveyedNamespace, shape: PodTemplate) -> Iterator[Finding]:
     every = () if isinstance(space.limits, Refusal) else space.limits
     for range_ in every:
         name = f"limit range {range_.metadata.name} of {space.name}"
@@ -216,8 +223,8 @@ ADVICE = (
 
 
 def _refused(namespace: str, refused: Refusal) -> Finding:
-    words = f"a pod such as those of jobs is refused: {refused.words}"
-    advice = next((text for pattern, text in ADVICE if re.search(pattern, refused.words)), "")
+    words = f"a pod such as those of jobs is refused: {refused.message}"
+    advice = next((text for pattern, text in ADVICE if re.search(pattern, refused.message)), "")
     return wrong("namespace", namespace, words, advice)
 
 
@@ -247,8 +254,8 @@ def _classes(found: Survey, shape: PodTemplate) -> Iterator[Finding]:
 def _unseen(found: Survey) -> Iterator[Finding]:
     parts: list[tuple[str, object]] = [
         ("nodes", found.nodes),
-        ("the nodes' leases", found.renewed),
-        ("pods of others", found.foreign),
+        ("the nodes' leases", found.lease_renewed_at),
+        ("pods of others", found.foreign_gpus),
         ("RuntimeClasses", found.runtime_class),
         ("PriorityClasses", found.priority_class),
     ]
@@ -266,7 +273,7 @@ def _unseen(found: Survey) -> Iterator[Finding]:
     refusals = [(name, seen) for name, seen in parts if isinstance(seen, Refusal)]
     for name, refusal in refusals:
         if not (refusal.forbidden or refusal.absent):
-            yield wrong("server", name, f"could not be asked for: {refusal.words}", "Try again")
+            yield wrong("server", name, f"could not be asked for: {refusal.message}", "Try again")
     hidden = [name for name, refusal in refusals if refusal.forbidden]
     if hidden:
         yield _hidden(hidden)

@@ -33,7 +33,7 @@ from scheduler.doctor.nodes import EXCLUSIVE, MIXED, MODE
 
 if TYPE_CHECKING:  # its client is big, and loaded only where it is used
     from scheduler.clusters.kubernetes.client import KubernetesClient
-    from scheduler.clusters.kubernetes.inspection.found import FoundNode, Survey
+    from scheduler.clusters.kubernetes.inspection.found import Survey, SurveyedNode
 
 FINE, WRONG, WRONG_SETTINGS, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
 NAME = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
@@ -164,7 +164,7 @@ def _of_kubernetes(config: Config, account: str, canary: bool) -> tuple[list[Fin
 
 
 def needed(
-    config: Config, namespaces: Sequence[str], nodes: Sequence[FoundNode] = ()
+    config: Config, namespaces: Sequence[str], nodes: Sequence[SurveyedNode] = ()
 ) -> dict[str, Sequence[Rule]]:
     """What a daemon with these settings and nodes needs, by namespace; "" is the cluster."""
     wanted = config.kubernetes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from scheduler.clusters.kubernetes.inspection.found import FoundNode, Refusal, Survey
+from scheduler.clusters.kubernetes.inspection.found import Refusal, Survey, SurveyedNode
 from scheduler.clusters.kubernetes.manifests import PodTemplate
 from scheduler.clusters.kubernetes.pods import (
     DOMAIN,
@@ -48,7 +48,7 @@ def examine(found: Survey, shape: PodTemplate, mode: str) -> list[Finding]:
         return []
     everyone = sorted(found.nodes, key=lambda node: node.metadata.name)
     now = found.at if found.server_at is None else found.server_at
-    renewed = {} if isinstance(found.renewed, Refusal) else found.renewed
+    renewed = {} if isinstance(found.lease_renewed_at, Refusal) else found.lease_renewed_at
     troubles = [
         trouble
         for node in everyone
@@ -56,14 +56,14 @@ def examine(found: Survey, shape: PodTemplate, mode: str) -> list[Finding]:
     ]
     ill = {trouble.where for trouble in troubles}
     well = [node for node in everyone if _title(node) not in ill]
-    return [*_well(well, everyone), *troubles, *_modes(everyone, found.foreign, mode)]
+    return [*_well(well, everyone), *troubles, *_modes(everyone, found.foreign_gpus, mode)]
 
 
-def _title(node: FoundNode) -> str:
+def _title(node: SurveyedNode) -> str:
     return f"node {node.metadata.name}"
 
 
-def _well(well: Sequence[FoundNode], everyone: Sequence[FoundNode]) -> Iterator[Finding]:
+def _well(well: Sequence[SurveyedNode], everyone: Sequence[SurveyedNode]) -> Iterator[Finding]:
     if not everyone:
         yield warning("nodes", "", "there is none")
     elif not any(_has_cards(node) for node in everyone):
@@ -75,7 +75,7 @@ def _well(well: Sequence[FoundNode], everyone: Sequence[FoundNode]) -> Iterator[
         yield fine("nodes", names, f"ready, {count} card{'' if count == 1 else 's'} in all")
 
 
-def _cards(node: FoundNode) -> Sequence[Gpu]:
+def _cards(node: SurveyedNode) -> Sequence[Gpu]:
     try:
         return gpus_of(node)
     except Rejected:
@@ -85,7 +85,7 @@ def _cards(node: FoundNode) -> Sequence[Gpu]:
 # --- one of them --------------------------------------------------------------------------------
 
 
-def _node(node: FoundNode, shape: PodTemplate, default: str) -> Iterator[Finding]:
+def _node(node: SurveyedNode, shape: PodTemplate, default: str) -> Iterator[Finding]:
     where, name = _title(node), node.metadata.name
     if not is_ready(node):
         why = next((c.message for c in node.status.conditions if c.type == "Ready"), "")
@@ -104,7 +104,7 @@ def _node(node: FoundNode, shape: PodTemplate, default: str) -> Iterator[Finding
         yield from _offered(node, default)
 
 
-def _has_cards(node: FoundNode) -> bool:
+def _has_cards(node: SurveyedNode) -> bool:
     labels = node.metadata.labels
     return (
         GPUS in node.metadata.annotations
@@ -115,7 +115,7 @@ def _has_cards(node: FoundNode) -> bool:
     )
 
 
-def _taints(node: FoundNode, shape: PodTemplate) -> Iterator[Finding]:
+def _taints(node: SurveyedNode, shape: PodTemplate) -> Iterator[Finding]:
     heeded = ("NoExecute", "NoSchedule") if shape.binding == "affinity" else ("NoExecute",)
     for taint in node.spec.taints:
         known = taint.key in TOLERATED or taint.key.startswith(OF_THE_CLUSTER)
@@ -127,7 +127,7 @@ def _taints(node: FoundNode, shape: PodTemplate) -> Iterator[Finding]:
             )
 
 
-def _shared(node: FoundNode) -> Iterator[Finding]:
+def _shared(node: SurveyedNode) -> Iterator[Finding]:
     """Slices of a card look like cards. We would put a whole job's memory on each."""
     labels = node.metadata.labels
     strategy, replicas = labels.get(SHARING, "none"), _number(labels.get(REPLICAS, ""))
@@ -150,7 +150,7 @@ def _shared(node: FoundNode) -> Iterator[Finding]:
     )
 
 
-def _mig(node: FoundNode) -> Iterator[Finding]:
+def _mig(node: SurveyedNode) -> Iterator[Finding]:
     strategy = node.metadata.labels.get(MIG_STRATEGY, "none")
     cut = "-MIG-" in node.metadata.labels.get(PRODUCT, "")
     slices = sum(
@@ -168,7 +168,7 @@ def _mig(node: FoundNode) -> Iterator[Finding]:
         yield warning("plugin", _title(node), words, advice, command)
 
 
-def _driver(node: FoundNode) -> Iterator[Finding]:
+def _driver(node: SurveyedNode) -> Iterator[Finding]:
     state = node.metadata.labels.get(UPGRADE, "")
     if state == "upgrade-failed":
         advice = "See the driver's pod there"
@@ -183,7 +183,7 @@ def _driver(node: FoundNode) -> Iterator[Finding]:
         )
 
 
-def _offered(node: FoundNode, default: str) -> Iterator[Finding]:
+def _offered(node: SurveyedNode, default: str) -> Iterator[Finding]:
     where, status = _title(node), node.status
     try:
         listed = declared_gpus(node)
@@ -206,12 +206,12 @@ def _offered(node: FoundNode, default: str) -> Iterator[Finding]:
         yield wrong("nodes", where, words, "Remove it", _without(node))
 
 
-def _without(node: FoundNode) -> str:
+def _without(node: SurveyedNode) -> str:
     """A command that takes its annotation away."""
     return f"kubectl annotate node {node.metadata.name} {GPUS}-"
 
 
-def _clock(node: FoundNode, renewed: Mapping[str, Time], now: Time) -> Iterator[Finding]:
+def _clock(node: SurveyedNode, renewed: Mapping[str, Time], now: Time) -> Iterator[Finding]:
     """Its lease tells within ten seconds; without that, its heartbeats, which come rarely."""
     said = renewed.get(node.metadata.name)
     beats = [c.last_heartbeat_time for c in node.status.conditions if c.last_heartbeat_time]
@@ -231,7 +231,7 @@ def _clock(node: FoundNode, renewed: Mapping[str, Time], now: Time) -> Iterator[
 
 
 def _modes(
-    everyone: Sequence[FoundNode], foreign: Mapping[str, int] | Refusal, default: str
+    everyone: Sequence[SurveyedNode], foreign: Mapping[str, int] | Refusal, default: str
 ) -> Iterator[Finding]:
     """What could be said of nodes about which nobody has said anything yet."""
     if not default:

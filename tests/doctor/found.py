@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from scheduler.clusters.kubernetes.inspection.found import (
-    FoundNode,
-    FoundSpec,
-    FoundStatus,
     Heartbeat,
     KubeNamespace,
-    Space,
     Survey,
+    SurveyedNamespace,
+    SurveyedNode,
+    SurveyedNodeSpec,
+    SurveyedNodeStatus,
     Taint,
     Version,
 )
@@ -33,7 +33,7 @@ def may(rules: Sequence[Rule]) -> dict[Rule, bool]:
     return {Rule(rule.resource, (verb,), rule.group): True for rule in rules for verb in rule.verbs}
 
 
-SPACE = Space("jobs", KubeNamespace(Meta(name="jobs")), (), (), None)
+SPACE = SurveyedNamespace("jobs", KubeNamespace(Meta(name="jobs")), (), (), None)
 
 
 def node(
@@ -48,20 +48,20 @@ def node(
     cards: Sequence[Gpu] = CARDS,
     annotations: dict[str, str] | None = None,
     mode: str | None = "owned",
-) -> FoundNode:
+) -> SurveyedNode:
     """With two cards that its device plugin offers; of an owned one its annotation lists them."""
     beats = datetime.fromtimestamp(beat, UTC)
     offered = {"nvidia.com/gpu": "2"} if allocatable is None else allocatable
     said = {} if mode is None else {"epoch-scheduler.io/mode": mode}
     own = {GPUS: gpus_annotation(cards)} if cards and mode == "owned" else {}
-    return FoundNode(
+    return SurveyedNode(
         Meta(
             name=name,
             labels={**said, **(labels or {})},
             annotations={**own, **(annotations or {})},
         ),
-        FoundSpec(unschedulable=unschedulable, taints=taints),
-        FoundStatus(
+        SurveyedNodeSpec(unschedulable=unschedulable, taints=taints),
+        SurveyedNodeStatus(
             allocatable=offered,
             capacity=offered if capacity is None else capacity,
             conditions=(Heartbeat("Ready", ready, last_heartbeat_time=beats),),
@@ -75,13 +75,13 @@ WELL = Survey(
     server_at=NOW,
     version=Version("v1.36.1", "1", "36"),
     user="ada",
-    may={"jobs": may(IN_NAMESPACE), "": may(IN_CLUSTER)},
+    permissions={"jobs": may(IN_NAMESPACE), "": may(IN_CLUSTER)},
     spaces=(SPACE,),
     runtime_class=None,
     priority_class=None,
     nodes=(node(),),
-    renewed={"n1": NOW - 5},
-    foreign={},
+    lease_renewed_at={"n1": NOW - 5},
+    foreign_gpus={},
 )
 
 

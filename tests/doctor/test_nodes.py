@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.clusters.kubernetes.inspection.found import FoundNode, Refusal, Taint
+from scheduler.clusters.kubernetes.inspection.found import Refusal, SurveyedNode, Taint
 from scheduler.clusters.kubernetes.pods import GPUS, gpus_annotation
 from scheduler.doctor.findings import Finding, Level
 from scheduler.doctor.nodes import examine
 from tests.doctor.found import CARDS, NOW, SHAPE, bad, but, node
 
 
-def of(*nodes: FoundNode, **found: object) -> list[Finding]:
+def of(*nodes: SurveyedNode, **found: object) -> list[Finding]:
     return examine(but(nodes=nodes, **found), SHAPE, "exclusive")
 
 
@@ -22,7 +22,7 @@ SLICED = {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "ti
 MIG = {"nvidia.com/mig.strategy": "single", "nvidia.com/gpu.product": "A100-SXM4-40GB-MIG-1g.5gb"}
 NO_MIG = "kubectl label node n1 nvidia.com/mig.config=all-disabled --overwrite"
 UPGRADE = "nvidia.com/gpu-driver-upgrade-state"
-TABLE: list[tuple[FoundNode, str, str, str]] = [
+TABLE: list[tuple[SurveyedNode, str, str, str]] = [
     (node(ready="False"), "warning", "it is not ready", ""),
     (node(unschedulable=True), "warning", "it is cordoned", "kubectl uncordon n1"),
     (
@@ -108,7 +108,7 @@ TABLE: list[tuple[FoundNode, str, str, str]] = [
 
 @pytest.mark.parametrize(("there", "level", "words", "command"), TABLE)
 def test_each_trouble_of_a_node_is_one_line(
-    there: FoundNode, level: str, words: str, command: str
+    there: SurveyedNode, level: str, words: str, command: str
 ) -> None:
     findings = [each for each in of(there, node("n2")) if each.level is not Level.OK]
     (trouble,) = findings
@@ -132,7 +132,7 @@ WELL = [
 
 
 @pytest.mark.parametrize("there", WELL)
-def test_what_is_well_is_not_spoken_of(there: FoundNode) -> None:
+def test_what_is_well_is_not_spoken_of(there: SurveyedNode) -> None:
     findings = of(there, node("n2"))
     assert bad(findings) == []
     assert findings[0].where == "n1, n2"
@@ -185,7 +185,7 @@ def test_old_heartbeats_and_nodes_that_are_away_say_nothing_of_clocks() -> None:
     assert bad(away) == [("warning", "node n1", "it is not ready")]
 
 
-def proposed(*nodes: FoundNode, default: str, **found: object) -> list[tuple[str, ...]]:
+def proposed(*nodes: SurveyedNode, default: str, **found: object) -> list[tuple[str, ...]]:
     findings = examine(but(nodes=nodes, **found), SHAPE, default)
     assert bad(findings) == []
     return [each.commands for each in findings if each.what == "modes"]

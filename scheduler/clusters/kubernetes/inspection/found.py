@@ -21,14 +21,14 @@ from scheduler.clusters.kubernetes.pods import (
 )
 from scheduler.core.model import Time
 
-May = Mapping[Rule, bool]  # of rules with one verb each
+Permissions = Mapping[Rule, bool]  # of rules with one verb each
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """Why something could not be had, in the server's words."""
 
-    words: str
+    message: str
     code: int = 0  # 0: no answer came
 
     @property
@@ -94,7 +94,7 @@ class Taint(Struct, frozen=True):
     value: str = ""
 
 
-class FoundSpec(NodeSpec, frozen=True):
+class SurveyedNodeSpec(NodeSpec, frozen=True):
     taints: tuple[Taint, ...] = ()
 
 
@@ -102,18 +102,18 @@ class Heartbeat(Condition, frozen=True):
     last_heartbeat_time: datetime | None = None
 
 
-class FoundStatus(NodeStatus, frozen=True):
+class SurveyedNodeStatus(NodeStatus, frozen=True):
     capacity: Mapping[str, str] = {}
     conditions: tuple[Heartbeat, ...] = ()  # type: ignore[assignment]  # read alone
 
 
-class FoundNode(KubeNode, frozen=True):
-    spec: FoundSpec = FoundSpec()
-    status: FoundStatus = FoundStatus()
+class SurveyedNode(KubeNode, frozen=True):
+    spec: SurveyedNodeSpec = SurveyedNodeSpec()
+    status: SurveyedNodeStatus = SurveyedNodeStatus()
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
+class SurveyedNamespace:
     """A namespace where pods of jobs are to be. `trial` is what the server made of a pod such as
     ours, which it was asked to admit, but not to keep: the refusal, or None."""
 
@@ -121,7 +121,7 @@ class Space:
     namespace: KubeNamespace | Refusal
     quotas: Sequence[Quota] | Refusal
     limits: Sequence[LimitRange] | Refusal
-    trial: Refusal | None
+    trial_refusal: Refusal | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +133,14 @@ class Survey:
     server_at: Time | None
     version: Version | Refusal
     user: str  # who asked; or whose permissions were asked for
-    may: Mapping[str, May | Refusal]  # by namespace; "" is the cluster as a whole
-    spaces: Sequence[Space]
+    permissions: Mapping[str, Permissions | Refusal]  # by namespace; "" is the cluster as a whole
+    spaces: Sequence[SurveyedNamespace]
     runtime_class: Refusal | None  # None: it is there, or none is wanted
     priority_class: Refusal | None
-    nodes: Sequence[FoundNode] | Refusal
-    renewed: Mapping[str, Time] | Refusal  # when each node last said that it is there, by its clock
-    foreign: Mapping[str, int] | Refusal  # cards of each node that pods which are not ours have
+    nodes: Sequence[SurveyedNode] | Refusal
+    lease_renewed_at: (
+        Mapping[str, Time] | Refusal
+    )  # when each node last said that it is there, by its clock
+    foreign_gpus: (
+        Mapping[str, int] | Refusal
+    )  # cards of each node that pods which are not ours have

@@ -14,14 +14,14 @@ from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
 from scheduler.clusters.kubernetes.gpu_requests import RequestingPod, requested_gpus
 from scheduler.clusters.kubernetes.inspection.canary import canary, readable_nodes
 from scheduler.clusters.kubernetes.inspection.found import (
-    FoundNode,
     KubeNamespace,
     LimitRange,
-    May,
+    Permissions,
     Quota,
     Refusal,
-    Space,
     Survey,
+    SurveyedNamespace,
+    SurveyedNode,
     Version,
 )
 from scheduler.clusters.kubernetes.listing import Lister
@@ -85,7 +85,7 @@ class Surveyor:
     def survey(
         self,
         namespaces: Sequence[str],
-        rules: Callable[[Sequence[FoundNode]], Mapping[str, Sequence[Rule]]],
+        rules: Callable[[Sequence[SurveyedNode]], Mapping[str, Sequence[Rule]]],
     ) -> Survey:
         """`namespaces`: of jobs; `rules`: what these nodes ask for, by namespace, "" being the
         cluster.
@@ -94,7 +94,7 @@ class Surveyor:
         headers = self._server.headers("/version")
         at = (asked + self._clock()) / 2
         renewed = self._renewed()  # at once: it is compared with the time
-        nodes = self._list("/api/v1/nodes", FoundNode)
+        nodes = self._list("/api/v1/nodes", SurveyedNode)
         there = () if isinstance(nodes, Refusal) else nodes
         return Survey(
             self._server.url,
@@ -111,9 +111,9 @@ class Surveyor:
             self._foreign(),
         )
 
-    def _space(self, name: str, nodes: Sequence[FoundNode] | Refusal) -> Space:
+    def _space(self, name: str, nodes: Sequence[SurveyedNode] | Refusal) -> SurveyedNamespace:
         here = f"/api/v1/namespaces/{name}"
-        return Space(
+        return SurveyedNamespace(
             name,
             self._read(here, KubeNamespace),
             self._list(f"{here}/resourcequotas", Quota),
@@ -121,7 +121,7 @@ class Surveyor:
             self._trial(name, nodes),
         )
 
-    def _trial(self, namespace: str, nodes: Sequence[FoundNode] | Refusal) -> Refusal | None:
+    def _trial(self, namespace: str, nodes: Sequence[SurveyedNode] | Refusal) -> Refusal | None:
         shape = replace(self._shape, namespace=namespace, image=self._shape.image or "none")
         there = [] if isinstance(nodes, Refusal) else readable_nodes(nodes)
         with_cards = next((node for node in there if node.gpus), None)
@@ -137,7 +137,7 @@ class Surveyor:
 
     # --- one question each ----------------------------------------------------------------------
 
-    def _may(self, namespace: str, rules: Sequence[Rule]) -> May | Refusal:
+    def _may(self, namespace: str, rules: Sequence[Rule]) -> Permissions | Refusal:
         single = {
             Rule(rule.resource, (verb,), rule.group): None for rule in rules for verb in rule.verbs
         }
