@@ -100,8 +100,8 @@ def test_who_sees_no_process_keeps_nobody_to_its_memory(nvml: Machine) -> None:
 APART = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc")
 KEEPS = """
 import time
-from scheduler.gpus.watcher import Agent
-print(Agent('n1', time.time).report.keeps)
+from scheduler.gpus.watcher import GpuWatcher
+print(GpuWatcher('n1', time.time).report.keeps)
 """
 
 
