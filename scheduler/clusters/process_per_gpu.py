@@ -12,8 +12,9 @@ from collections.abc import Sequence
 
 from scheduler.core.model import EXIT_STOPPED
 
-# RANK is that of the first process of the node; $0: seconds. Who has ended is a zombie (Z) until it
-# is waited for.
+# RANK is that of the first process of the node; $0: how many looks, SLEEP apart, a process has
+# between being told to end and being killed. One that has ended is a zombie (Z) until it is waited
+# for.
 _SCRIPT = f"""
 all= code=0 failed= told= number=0 first=${{RANK:-0}}
 trap 'told=yes; kill $all 2> /dev/null' TERM
@@ -42,7 +43,7 @@ while [ -n "$all" ]; do
   done
   all=$left
   [ -n "$all" ] || break
-  sleep 1
+  sleep SLEEP
   [ -z "$failed" ] || failed=$((failed + 1))
   [ ${{failed:-0}} -le $0 ] || kill -KILL $all 2> /dev/null
 done
@@ -50,6 +51,12 @@ exit $code
 """
 
 
-def one_for_each_gpu(words: Sequence[str], grace_seconds: int = 10) -> list[str]:
-    """These words, as often as LOCAL_WORLD_SIZE tells the shell that executes them."""
-    return ["sh", "-c", _SCRIPT, str(grace_seconds), *words]
+def one_for_each_gpu(
+    words: Sequence[str], grace_looks: int = 10, sleep_seconds: float = 1
+) -> list[str]:
+    """These words, as often as LOCAL_WORLD_SIZE tells the shell that executes them.
+
+    The shell looks after its processes every `sleep_seconds`: a whole number, as some shells'
+    `sleep` knows no other.
+    """
+    return ["sh", "-c", _SCRIPT.replace("SLEEP", f"{sleep_seconds:g}"), str(grace_looks), *words]

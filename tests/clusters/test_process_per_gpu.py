@@ -15,6 +15,8 @@ import pytest
 from scheduler.clusters.process_per_gpu import one_for_each_gpu
 
 SHELLS = [shell for shell in ("dash", "bash", "busybox") if shutil.which(shell)]
+# Twenty times as quick as for jobs (e2e/test_s19_processes.py), and the same shell script.
+GRACE_LOOKS, SLEEP_SECONDS = 20, 0.05
 TOLD = {"LOCAL_WORLD_SIZE": "3", "RANK": "4", "WORLD_SIZE": "7"}
 
 
@@ -25,7 +27,7 @@ def shell(request: pytest.FixtureRequest) -> list[str]:
 
 
 def started(shell: Sequence[str], script: str, *words: str) -> subprocess.Popen[str]:
-    _, *rest = one_for_each_gpu(["sh", "-c", script, "sh", *words], grace_seconds=1)
+    _, *rest = one_for_each_gpu(["sh", "-c", script, "sh", *words], GRACE_LOOKS, SLEEP_SECONDS)
     environment = {**os.environ, **TOLD}
     return subprocess.Popen([*shell, *rest], env=environment, stdout=subprocess.PIPE, text=True)
 

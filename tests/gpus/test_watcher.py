@@ -142,7 +142,11 @@ def _xid(nvml: Machine, number: int) -> bool:
     return False
 
 
-def test_while_the_driver_hangs_nobody_waits_for_it(nvml: Machine) -> None:
+def test_while_the_driver_hangs_nobody_waits_for_it(
+    nvml: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for patience in ("watcher.LEAVE_SECONDS", "nvml.CLOSE_SECONDS"):
+        monkeypatch.setattr(f"scheduler.gpus.{patience}", 0.1)  # a second in a daemon
     nvml.gpu("GPU-a")
     with watching() as (agent, _):
         before = agent.report

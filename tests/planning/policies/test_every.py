@@ -17,7 +17,7 @@ from simulator.generate import generated
 from simulator.trials.trial import Trial
 from tests.builders import CAPACITY, NOW, job, node, pod, view
 from tests.simulator.little import nodes
-from tests.test_properties import RULES, views
+from tests.views import RULES, views
 
 FIELD = ("fifo", "srtf", "las", "elastic", "packing", "packing_gangs", "gavel")
 

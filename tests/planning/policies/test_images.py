@@ -16,8 +16,8 @@ from scheduler.planning.policies import POLICIES
 from tests.builders import NOW, Town, node, on, share
 from tests.builders import job as made_job
 from tests.builders import view as made_view
-from tests.test_properties import RULES as ANY_RULES
-from tests.test_properties import views
+from tests.views import RULES as ANY_RULES
+from tests.views import views
 
 RULES = Rules(plan_every_seconds=0.0)
 X = "docker.io/lab/x:1"
