@@ -19,8 +19,12 @@ INSTALLED := $(HOME)/.cache/epoch-scheduler/frameworks-$(firstword $(shell cksum
 FRAMEWORKS ?=
 STOPS ?= 3
 
+# Container images often set this. Without bytecode, every program that a test starts compiles all
+# modules that it imports, and pytest compiles all tests.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test style check kube test-kube test-node test-frameworks image lives mutants \
+.PHONY: help venv demo test style fast quick check kube test-kube test-node test-frameworks image lives mutants \
 	bench figures proto lock clean
 
 help:  ## list the targets
@@ -52,8 +56,17 @@ style: $(READY)  ## check style, types and import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: style  ## run style and the fast tests: less than a minute
-	$(BIN)/python -m pytest --numprocesses 2 --quiet -m 'not slow and not kube and not frameworks'
+quick: $(READY)  ## run the tests of core, estimates and planning: half a minute
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --quiet -m 'not slow' \
+		tests/core tests/estimates tests/planning
+
+fast: $(READY)  ## run the fast tests: less than a minute
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --quiet \
+		-m 'not slow and not kube and not frameworks'
+
+# In parallel, because some of the tests wait while mypy computes.
+check: $(READY)  ## run style and the fast tests in parallel: about a minute
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target style fast
 
 kube: $(READY)  ## build a Kubernetes cluster in ~/.cache: ten minutes, but only the first time
 	$(BIN)/python -m tests.kube.build

@@ -1,0 +1,170 @@
+"""The test tree mirrors the packages, and a name means one thing over all of them."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+TESTS = ROOT / "tests"
+PACKAGES = ("scheduler", "simulator", "cli")
+
+# Modules without a test file of their own. By module: a file or folder below tests/ that tests it,
+# and why it does so from outside.
+ELSEWHERE = {
+    # What an API server answers is proved against a real one.
+    "scheduler/clusters/kubernetes/client.py": ("kube/test_cluster_faults.py", "API server"),
+    "scheduler/clusters/kubernetes/cluster.py": ("kube/test_cluster.py", "API server"),
+    "scheduler/clusters/kubernetes/lease.py": ("kube/test_lease.py", "API server"),
+    "scheduler/clusters/kubernetes/listing.py": ("kube/test_cluster.py", "API server"),
+    "scheduler/clusters/kubernetes/logs.py": ("kube/test_logs.py", "API server"),
+    "scheduler/clusters/kubernetes/namespaces.py": ("kube/test_spaces.py", "API server"),
+    "scheduler/clusters/kubernetes/requests.py": ("kube/test_cluster_faults.py", "API server"),
+    "scheduler/clusters/kubernetes/token_review.py": ("kube/test_people.py", "API server"),
+    "scheduler/clusters/kubernetes/watch.py": ("kube/test_cluster_faults.py", "API server"),
+    "scheduler/clusters/kubernetes/holders/cluster.py": ("kube/test_holders.py", "API server"),
+    "scheduler/clusters/kubernetes/holders/requests.py": ("kube/test_holders.py", "API server"),
+    "scheduler/clusters/kubernetes/inspection/canaries.py": ("kube/test_doctor.py", "API server"),
+    "scheduler/clusters/kubernetes/inspection/survey.py": ("kube/test_doctor.py", "API server"),
+    "scheduler/doctor/flights.py": ("kube/test_doctor.py", "API server"),
+    # Holders are steps of one state machine: it lives whole lives in memory.
+    "scheduler/clusters/kubernetes/holders/node.py": (
+        "clusters/kubernetes/holders/test_holders.py",
+        "what a node holds shows in what its holders do",
+    ),
+    # Real processes, started and killed by the cluster that they are parts of.
+    "scheduler/clusters/local/run.py": ("clusters/local/test_cluster.py", "real processes"),
+    "scheduler/clusters/local/runner.py": ("clusters/local/test_cluster.py", "real processes"),
+    "scheduler/daemon/process.py": ("daemon/test_command.py", "once in a process"),
+    # Nothing but values and types, or the parts of one thing.
+    "scheduler/clusters/kubernetes/inspection/found.py": ("doctor/test_cluster.py", "values"),
+    "scheduler/core/model.py": ("core", "values; each is tested by what becomes of it"),
+    "scheduler/core/ports.py": ("contracts", "protocols: what their implementations must do"),
+    "scheduler/estimates/arrays.py": ("estimates", "names of types"),
+    "scheduler/outlook/prospect.py": ("outlook/test_service.py", "values"),
+    "scheduler/store/migrations.py": ("store/test_database.py", "files of each former version"),
+    "scheduler/api/log_stream.py": ("api/test_jobs.py", "a stream of the server"),
+    "scheduler/daemon/token_commands.py": ("e2e/test_tokens.py", "commands on a daemon's files"),
+    "cli/records.py": ("cli/test_state.py", "docs/schema/state.json, of each answer"),
+    "cli/terminal.py": ("cli/test_state.py", "a real terminal"),
+    # A checker is proved by the bugs that it must notice, planted: `make mutants`.
+    "simulator/main.py": ("lives/test_lives.py", "the command of `make lives`"),
+    "simulator/lives/checkers.py": ("lives/mutants.py", "checker"),
+    "simulator/lives/class_order.py": ("lives/mutants.py", "checker"),
+    "simulator/lives/estimate_checkers.py": ("lives/mutants.py", "checker"),
+    "simulator/lives/fairness.py": ("lives/mutants.py", "checker"),
+    "simulator/lives/observed_memory.py": ("lives/mutants.py", "checker"),
+    "simulator/lives/life.py": ("lives/test_lives.py", "a life is the sum of its parts"),
+    "simulator/lives/owners.py": ("lives/test_lives.py", "a part of a life"),
+    "simulator/lives/training.py": ("lives/test_lives.py", "a part of a life"),
+    "simulator/replays/recorded_jobs.py": ("simulator/replays/test_what_if.py", "played again"),
+    "simulator/reports/style.py": ("simulator/reports/test_page.py", "style sheets"),
+    "simulator/traces/published_formats.py": ("simulator/traces/test_loader.py", "by format"),
+}
+
+# Test files below a mirrored package whose subject is no single module.
+WHOLES = {
+    "cli/test_docs.py": "docs/commands.md, example after example",
+    "clusters/local/test_disk.py": "a folder that cannot be written",
+    "core/test_properties.py": "what holds of the core for any plan and any news",
+    "planning/policies/test_every.py": "what holds of each policy",
+    "planning/policies/test_images.py": "images that only some nodes have, under each policy",
+    "planning/test_gangs.py": "gangs over nodes, by placing and under each policy",
+    "simulator/traces/test_harm.py": "jobs that harm each other are parted",
+    "simulator/trials/test_oracle.py": "trials against a second simulator",
+}
+# Folders of tests that mirror no package of PACKAGES.
+OTHER_FOLDERS = {
+    *("benchmarks", "contracts", "deploy", "e2e", "frameworks", "kube", "kubernetesdlprofile"),
+    *("lives", "nvml", "traces"),
+}
+
+# Modules of one name, which means the same thing in each package.
+SAME_MODULES = {
+    "canaries": "a canary's life, and what the doctor makes of it",
+    "client": "talks to a server",
+    "cluster": "the cluster of that kind, or the doctor's findings about one",
+    "command": "a program's command line",
+    "logs": "what runs print",
+    "owners": "to whom files or jobs belong",
+    "requests": "the requests to an API server",
+    "run": "a run, or the command that asks for one",
+    "service": "what a server of that kind does",
+    "usage": "how GPUs are used, as told by that source",
+}
+# Classes of one name in several modules: none that is not private to its module.
+SAME_CLASSES: dict[str, str] = {}
+
+
+def modules() -> Iterator[Path]:
+    """What a person wrote, relative to the checkout."""
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            if path.name != "__init__.py" and "v1" not in path.parts:
+                yield path.relative_to(ROOT)
+
+
+def own_tests(module: Path) -> Path:
+    """scheduler/core/loop.py is tested in core/test_loop.py, cli/run.py in cli/test_run.py."""
+    parent = module.parent
+    if parent.parts[0] == "scheduler":
+        parent = parent.relative_to("scheduler")
+    return parent / f"test_{module.name}"
+
+
+def test_every_module_has_a_test_file_of_its_own_or_a_reason_not_to() -> None:
+    missing = [
+        str(module)
+        for module in modules()
+        if not (TESTS / own_tests(module)).exists() and str(module) not in ELSEWHERE
+    ]
+    assert missing == [], "write it, or say in ELSEWHERE where else it is tested"
+
+
+@pytest.mark.parametrize("module", ELSEWHERE)
+def test_what_is_tested_elsewhere_is_there_and_so_are_its_tests(module: str) -> None:
+    tests, why = ELSEWHERE[module]
+    assert (ROOT / module).exists(), "renamed? then rename it in ELSEWHERE as well"
+    assert (TESTS / tests).exists()
+    assert why
+    assert not (TESTS / own_tests(Path(module))).exists(), "it has tests of its own by now"
+
+
+def test_every_test_file_is_where_its_subject_is() -> None:
+    subjects = {own_tests(module) for module in modules()}
+    files = {path.relative_to(TESTS) for path in TESTS.rglob("test_*.py")}
+    strays = {
+        str(path)
+        for path in files - subjects
+        if path.parts[0] not in OTHER_FOLDERS
+        and path.name not in ("test_docs.py", "test_layout.py")
+    }
+    assert strays == set(WHOLES), "move it to where its subject is, or name its subject in WHOLES"
+
+
+# --- names --------------------------------------------------------------------------------------
+
+
+def twice(found: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    return {name: sorted(places) for name, places in found.items() if len(places) > 1}
+
+
+def test_a_module_name_means_one_thing() -> None:
+    found: dict[str, list[str]] = defaultdict(list)
+    for module in modules():
+        found[module.stem].append(str(module))
+    assert twice(found).keys() == SAME_MODULES.keys(), twice(found)
+
+
+def test_a_class_name_means_one_thing() -> None:
+    found: dict[str, list[str]] = defaultdict(list)
+    for module in modules():
+        tree = ast.parse((ROOT / module).read_text())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].append(str(module))
+    assert twice(found).keys() == SAME_CLASSES.keys(), twice(found)
