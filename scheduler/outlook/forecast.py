@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from scheduler.core.memory import fewest_nodes
 from scheduler.core.model import Job, JobId, Rules, Run, RunPhase, Time
-from scheduler.estimates.speed import Config
+from scheduler.estimates.speed import GpuConfig
 from scheduler.outlook.current_speeds import DOUBT_MAX, CurrentSpeed, CurrentSpeeds
 from scheduler.outlook.list_scheduling import ListSchedule, PlannedStart
 
@@ -71,14 +71,14 @@ class _Forecast:
         level = _level([*running, *self.waiting], len(queueing.capacity))
         self.fair = {job.id: _clamped(level, job) for job in (*running, *self.waiting)}
         self.column: dict[tuple[str, int], int] = {}
-        configs: list[Config] = []
+        configs: list[GpuConfig] = []
         counts = {n for job in self.waiting for n in (job.spec.gpus_min, self.fair[job.id]) if n}
         counts |= {self.fair[job.id] for job in running if self.fair[job.id]}
         for type in queueing.types:
             for count in sorted(counts):
                 self.column[type, count] = len(configs)
                 nodes = max(1, fewest_nodes(queueing.node_sizes[type], count))
-                configs.append(Config(type, count, nodes))
+                configs.append(GpuConfig(type, count, nodes))
         self.seconds = paces.speeds.estimate(configs)
         self.doubt = paces.speeds.uncertainty(configs)
 

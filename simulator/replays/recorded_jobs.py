@@ -20,7 +20,7 @@ from scheduler.core.errors import ConfigError
 from scheduler.core.model import Job, JobFamily, Node, Observed, Outcome, Time, View
 from scheduler.estimates.interference import Interference
 from scheduler.estimates.measurements import parse
-from scheduler.estimates.speed import Config, Speeds
+from scheduler.estimates.speed import GpuConfig, Speeds
 from scheduler.store import rows
 from scheduler.store.journal import Decider
 from simulator.replays.replay import RecordedStart, opened, starts, steps_of
@@ -113,7 +113,7 @@ class RecordedJobs:
     def __init__(self, jobs: Sequence[Job], kinds: Mapping[str, JobFamily]) -> None:
         self.jobs, self.kinds = jobs, kinds
         self._number = {job.id: number for number, job in enumerate(jobs)}
-        self._seconds: dict[Config, list[float]] = {}
+        self._seconds: dict[GpuConfig, list[float]] = {}
         self._beside: dict[str, Interference] = {}
         self._speeds: dict[tuple[str, int, int], float] = {}
 
@@ -138,7 +138,7 @@ class RecordedJobs:
         taken = expected = 0.0
         for situation in situations:
             if place := parse(situation.placement):
-                config = Config(*place)
+                config = GpuConfig(*place)
                 others = [
                     self._number[other] for other in situation.beside if other in self._number
                 ]
@@ -149,7 +149,7 @@ class RecordedJobs:
                 expected += situation.epochs * self.seconds(number, config) / speed
         return taken / expected if expected else 1.0
 
-    def seconds(self, number: int, config: Config) -> float:
+    def seconds(self, number: int, config: GpuConfig) -> float:
         if config not in self._seconds:
             self._seconds[config] = self._known.estimate([config])[:, 0].tolist()
         return self._seconds[config][number]
@@ -176,7 +176,7 @@ class LearnedTruth:
     pause_seconds: float  # after each of them
 
     def epoch_seconds(self, type: str, count: int, nodes: int) -> float:
-        config = Config(type, count, nodes) if count else Config("cpu", 0)
+        config = GpuConfig(type, count, nodes) if count else GpuConfig("cpu", 0)
         return self.pace * self.learned.seconds(self.number, config) + self.pause_seconds
 
     def speed_beside(self, other: Truth, type: str) -> float:
