@@ -19,7 +19,7 @@ class _Container(msgspec.Struct, rename="camel", frozen=True):
     resources: _Limits = _Limits()
 
 
-class _Spec(msgspec.Struct, rename="camel", frozen=True):
+class _PodSpec(msgspec.Struct, rename="camel", frozen=True):
     node_name: str = ""
     containers: list[_Container] = []
     init_containers: list[_Container] = []
@@ -29,7 +29,7 @@ class RequestingPod(Struct, frozen=True):
     """Any pod, and what it requests."""
 
     metadata: Meta
-    spec: _Spec = _Spec()
+    spec: _PodSpec = _PodSpec()
     status: PodStatus = PodStatus()
 
 
