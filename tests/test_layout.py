@@ -178,8 +178,7 @@ def test_every_test_file_is_where_its_subject_is() -> None:
     strays = {
         str(path)
         for path in files - subjects
-        if path.parts[0] not in OTHER_FOLDERS
-        and path.name not in ("test_docs.py", "test_layout.py")
+        if path.parts[0] not in {*OTHER_FOLDERS, "test_docs.py", "test_layout.py"}
     }
     assert strays == set(WHOLES), "move it to where its subject is, or name its subject in WHOLES"
 
