@@ -68,6 +68,7 @@ ELSEWHERE = {
 
 # To be written.
 NOT_YET = {
+    "scheduler/api/target.py",
     "scheduler/clusters/kubernetes/gpu_requests.py",
     "scheduler/clusters/kubernetes/holders/holder.py",
     "scheduler/clusters/kubernetes/volumes.py",
