@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -70,6 +70,7 @@ NO_FLAG = {
     "args": "the words after `--`, with --script_path",
 }
 EXEMPT: dict[str, dict[str, str]] = {
+    "stored": dict.fromkeys(("name", "user"), "stored since the first version"),
     "flag": NO_FLAG,
     "documentation": NO_FLAG,
     "admission": {
@@ -114,6 +115,13 @@ def _wire(field: str) -> str | None:
         JobSpec("demo", "ada"), field
     ):
         return "a message without it is not read as the default of JobSpec"
+    return None
+
+
+def _stored(field: str) -> str | None:
+    """scheduler/core/model.py"""
+    if JobSpec.__dataclass_fields__[field].default is MISSING:
+        return "it has no default, so that specifications stored before it cannot be read"
     return None
 
 
@@ -193,6 +201,7 @@ def _trace(field: str) -> str | None:
 PLACES: dict[str, Callable[[str], str | None]] = {
     "proto": _message,
     "wire": _wire,
+    "stored": _stored,
     "record": _record,
     "schema": _schema,
     "details": _details,
