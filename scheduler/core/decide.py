@@ -64,7 +64,18 @@ def _replanned(view: View, policy: Policy, now: Time, rules: Rules) -> tuple[Cha
 
 
 def _plan_is_due(view: View, now: Time, rules: Rules) -> bool:
-    """When something has changed, or the plan asked for it; never before the first look."""
+    """Whether to plan now: the view is stale, or the last plan asked for the next one by now.
+
+    A view is stale after the first observation, and when nodes, held memory or something else has
+    changed that a plan must obey (draft.py: `_matters`), such as a new job or another priority. A
+    learned speed does not make it stale, because every epoch report teaches one and few of them
+    change what a plan would choose. The one exception is the first measurement of a job beside
+    others, which may show that they are to be parted (evolve.py: `_measured`). All other speeds
+    wait for the next plan: a policy that chooses by speed says in `replan_at` when to look again,
+    as gpu_sharing does with AGAIN_SECONDS.
+
+    There is no plan before the first observation, nor within `plan_every_seconds` of the last one.
+    """
     if view.observed_at is None:
         return False
     asked = view.stale or (view.replan_at is not None and view.replan_at <= now)
@@ -72,7 +83,7 @@ def _plan_is_due(view: View, now: Time, rules: Rules) -> bool:
 
 
 def _plan_from(view: View, rules: Rules) -> Time:
-    """Not more often than this."""
+    """The earliest moment of the next plan, however much changes before."""
     return 0.0 if view.planned_at is None else view.planned_at + rules.plan_every_seconds
 
 

@@ -7,6 +7,7 @@ import pytest
 from scheduler.core.decide import Decision, decide
 from scheduler.core.model import (
     Cancelled,
+    EpochEnded,
     EpochStarted,
     Event,
     Failure,
@@ -88,6 +89,27 @@ def test_nothing_is_planned_if_nothing_changed_that_a_plan_would_look_at() -> No
     words = Reported(A, 1), epoch_ended(running, 3), EpochStarted(A, 1, 3), look(pod(running))
     decided(view(running, pods=[pod(running)]), *words, policy=policy)
     assert policy.asked == 0
+
+
+def test_a_speed_that_is_learned_is_no_reason_to_plan() -> None:
+    running = on(job("a", 4000), share(4000), epoch_started=1, epoch_at=NOW - 50)
+    policy = Counting()
+    report = EpochEnded(Profile(A, 1, 2, epoch_seconds=50.0))
+    made = decided(view(running, pods=[pod(running)]), report, policy=policy)
+    (learned,) = made.view.jobs[A].measured
+    assert learned.seconds == 50.0
+    assert (made.view.stale, policy.asked, made.wake_at) == (False, 0, None)
+
+
+def test_the_first_measurement_beside_a_neighbour_is_a_reason_to_plan() -> None:
+    running = on(job("a", 4000), share(4000), epoch_started=1, epoch_at=NOW - 50)
+    beside = on(job("b", 4000), share(4000))
+    policy = Counting()
+    shown = view(running, beside, pods=[pod(running), pod(beside)])
+    report = EpochEnded(Profile(A, 1, 2, epoch_seconds=50.0))
+    first = decided(shown, report, policy=policy)
+    assert first.view.jobs[A].measured[0].beside == ("b",)
+    assert policy.asked == 1
 
 
 def test_plans_are_not_made_more_often_than_the_rules_say() -> None:

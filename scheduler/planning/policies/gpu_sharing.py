@@ -49,7 +49,10 @@ FAIR_MAX = 4.0  # times more, or less, a job is worth for what its user has had
 LITTLE = 3600.0  # GPU-seconds, that make no great difference between users
 MATCHED_WHOLE = 600  # jobs; of more, only so many blocks are matched anew by one plan
 BLOCKS = 60
-AGAIN_SECONDS = 60.0  # while speeds are being learned for which somebody waits, or may grow
+# How long a learned speed waits at most before a plan makes use of it: it triggers none by itself
+# (core/decide.py). So each plan asks for the next one after this time while a running job could
+# have more GPUs, or while jobs wait and others have to be measured alone before they can join.
+AGAIN_SECONDS = 60.0
 MOVES_MAX = 4  # of others, at most, so that one is on fewer nodes: in one plan
 
 

@@ -18,7 +18,7 @@ from scheduler.core.model import (
     Time,
     View,
 )
-from scheduler.planning.policies.gpu_sharing import gpu_sharing
+from scheduler.planning.policies.gpu_sharing import AGAIN_SECONDS, gpu_sharing
 from simulator.generate import generated
 from simulator.trials.trial import Trial
 from tests import builders
@@ -70,6 +70,44 @@ def test_of_two_who_have_only_been_together_one_has_an_epoch_alone() -> None:
     for _ in range(2):  # when it began the first of them, it was not yet alone
         trains(made, "a", 60.0)
     assert made.running() == {"a", "b"}
+
+
+def plans_again_after_a_while(made: Town) -> None:
+    """The next plan is made AGAIN_SECONDS after the last one, with no news in between."""
+    planned_at = made.view.planned_at
+    assert planned_at is not None
+    made.now = planned_at + AGAIN_SECONDS - 2.0
+    early = made.step()
+    assert (made.view.planned_at, early.wake_at) == (planned_at, planned_at + AGAIN_SECONDS)
+    made.step()
+    assert made.view.planned_at == made.now == planned_at + AGAIN_SECONDS
+
+
+def test_while_a_job_could_grow_plans_go_on_without_news() -> None:
+    made = town(4, ("a", {"gpus_min": 1, "gpus_max": 4, "max_epochs": 50, "memory_mib": 9000}))
+    plans_again_after_a_while(made)
+    plans_again_after_a_while(made)
+    replan_at, job_id, number = made.view.replan_at, JobId("a"), 1
+    made.step(EpochEnded(Profile(job_id, 1, number, epoch_seconds=9.0)))
+    made.step(EpochStarted(job_id, 1, number))
+    assert made.view.jobs[job_id].measured
+    assert (made.view.stale, made.view.replan_at) == (False, replan_at), "a speed is no news"
+    plans_again_after_a_while(made)
+
+
+def test_while_a_job_must_be_measured_alone_plans_go_on_without_news() -> None:
+    wish = {"memory_mib": 2000, "max_epochs": 60}
+    made = town(1, ("a", wish), ("b", wish))
+    for name in ("a", "b"):
+        trains(made, name, 60.0)
+    assert made.running() == {"a"}
+    made.step()
+    plans_again_after_a_while(made)
+
+
+def test_where_no_speed_matters_there_is_no_plan_without_news() -> None:
+    made = town(1, ("a", {"memory_mib": 9000}), ("b", {"memory_mib": 9000}))
+    assert made.view.replan_at is None
 
 
 def test_two_who_have_little_left_stay_together() -> None:
