@@ -227,7 +227,7 @@ class TraceWorld:
             self._on[key].append(run)
             if len(self._on[key]) == 1:
                 self.tally.add_busy_gpus(1, self._time)
-        self._retime_those_beside(run)
+        self._retime_neighbours(run)
         self._enter_epoch(run)
 
     def _enter_epoch(self, run: TraceRun) -> None:
@@ -273,7 +273,7 @@ class TraceWorld:
             self._on[key].remove(run)
             if not self._on[key]:
                 self.tally.add_busy_gpus(-1, self._time)
-        self._retime_those_beside(run)
+        self._retime_neighbours(run)
 
     def _profile(self, run: TraceRun) -> Profile:
         """As the library reports it."""
@@ -306,7 +306,7 @@ class TraceWorld:
                 speed = min(speed, here)
         return speed
 
-    def _retime_those_beside(self, run: TraceRun) -> None:
+    def _retime_neighbours(self, run: TraceRun) -> None:
         beside = {other.key: other for key in run.gpus for other in self._on[key]}
         for other in beside.values():
             if other is not run and (speed := self._speed(other)) != other.speed:
