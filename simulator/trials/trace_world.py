@@ -94,8 +94,8 @@ class TraceWorld:
         self.restart_seconds, self.gather_seconds = restart_seconds, gather_seconds
         self.read: Callable[[], View] = View  # the scheduler's last committed view
         self.runs: dict[RunKey, TraceRun] = {}  # what the cluster shows
-        self._cards = all_gpus(nodes)
-        self._on: dict[GpuKey, list[TraceRun]] = {key: [] for key in self._cards}
+        self._gpus = all_gpus(nodes)
+        self._on: dict[GpuKey, list[TraceRun]] = {key: [] for key in self._gpus}
         self._truths: dict[JobId, Truth] = {}
         self._time: Time = 0.0
         self._mail: list[Event] = []
@@ -179,7 +179,7 @@ class TraceWorld:
 
     def _launch(self, launch: Launch) -> None:
         truth = self._truths[launch.job_id]
-        gpus = {share.key: self._cards[share.key] for share in launch.shares}
+        gpus = {share.key: self._gpus[share.key] for share in launch.shares}
         nodes = len({node for node, _ in gpus})
         types = sorted({gpu.type for gpu in gpus.values()}) or [""]
         run = TraceRun(
