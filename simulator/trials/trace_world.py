@@ -95,7 +95,7 @@ class TraceWorld:
         self.read: Callable[[], View] = View  # the scheduler's last committed view
         self.runs: dict[RunKey, TraceRun] = {}  # what the cluster shows
         self._gpus = all_gpus(nodes)
-        self._on: dict[GpuKey, list[TraceRun]] = {key: [] for key in self._gpus}
+        self._training_on: dict[GpuKey, list[TraceRun]] = {key: [] for key in self._gpus}
         self._truths: dict[JobId, Truth] = {}
         self._time: Time = 0.0
         self._mail: list[Event] = []
@@ -213,7 +213,7 @@ class TraceWorld:
 
     def _begin(self, run: TraceRun) -> None:
         for key, gpu in run.gpus.items():
-            taken = sum(other.truth.memory_mib for other in self._on[key])
+            taken = sum(other.truth.memory_mib for other in self._training_on[key])
             if taken + run.truth.memory_mib > gpu.memory_mib:
                 self._exit(run, 1, Failure.OUT_OF_MEMORY)
                 return
@@ -224,8 +224,8 @@ class TraceWorld:
         run.trains = True
         run.timed_at = self._time
         for key in run.gpus:
-            self._on[key].append(run)
-            if len(self._on[key]) == 1:
+            self._training_on[key].append(run)
+            if len(self._training_on[key]) == 1:
                 self.tally.add_busy_gpus(1, self._time)
         self._retime_neighbours(run)
         self._enter_epoch(run)
@@ -270,8 +270,8 @@ class TraceWorld:
         self._account(run)
         run.trains = False
         for key in run.gpus:
-            self._on[key].remove(run)
-            if not self._on[key]:
+            self._training_on[key].remove(run)
+            if not self._training_on[key]:
                 self.tally.add_busy_gpus(-1, self._time)
         self._retime_neighbours(run)
 
@@ -300,14 +300,14 @@ class TraceWorld:
         """Of a GPU all who share it take from each other; a gang is as fast as on its slowest."""
         speed = 1.0
         for key, gpu in run.gpus.items():
-            if len(self._on[key]) > 1:
-                others = (other.truth for other in self._on[key] if other is not run)
+            if len(self._training_on[key]) > 1:
+                others = (other.truth for other in self._training_on[key] if other is not run)
                 here = math.prod(run.truth.speed_beside(other, gpu.type) for other in others)
                 speed = min(speed, here)
         return speed
 
     def _retime_neighbours(self, run: TraceRun) -> None:
-        beside = {other.key: other for key in run.gpus for other in self._on[key]}
+        beside = {other.key: other for key in run.gpus for other in self._training_on[key]}
         for other in beside.values():
             if other is not run and (speed := self._speed(other)) != other.speed:
                 self._account(other)
