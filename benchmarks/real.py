@@ -30,7 +30,7 @@ from benchmarks.figures import options, show
 from scheduler.core.model import Rules
 from scheduler.planning.policies import POLICIES
 from scheduler.v1 import scheduler_pb2
-from simulator.replays.recorded_jobs import RecordedCluster, site
+from simulator.replays.recorded_jobs import RecordedCluster, read_recorded_cluster
 from simulator.trials.trial import Trial
 from tests.support import Daemon
 
@@ -120,7 +120,7 @@ def _lived(
         ended = daemon.wait(lambda jobs: all(job.ended_at for job in jobs.values()), seconds=600)
         assert {job.state for job in ended.values()} == {"FINISHED"}, ended
         assert daemon.stop() == 0
-        return site(folder / "state" / "scheduler.db")
+        return read_recorded_cluster(folder / "state" / "scheduler.db")
     finally:
         daemon.end()
 

@@ -46,7 +46,7 @@ class RecordedCluster:
     restart_seconds: float  # what a run takes besides its epochs
 
 
-def site(path: Path, from_start: int | None = None) -> RecordedCluster:
+def read_recorded_cluster(path: Path, from_start: int | None = None) -> RecordedCluster:
     """ConfigError: there is nothing to make one of."""
     with opened(path) as db:
         known = list(starts(db, from_start or 1))

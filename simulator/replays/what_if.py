@@ -19,7 +19,12 @@ from pathlib import Path
 from scheduler.core.errors import Rejected
 from scheduler.core.model import Gpu, Job, Node, Outcome, Rules
 from scheduler.planning.policies import POLICIES
-from simulator.replays.recorded_jobs import LearnedTruth, RecordedCluster, recorded_seconds, site
+from simulator.replays.recorded_jobs import (
+    LearnedTruth,
+    RecordedCluster,
+    read_recorded_cluster,
+    recorded_seconds,
+)
 from simulator.traces.behaviour import TraceJob
 from simulator.trials.outcome import HOUR, JobTimes, quantile
 from simulator.trials.trial import Trial
@@ -107,7 +112,7 @@ def what_if(
 ) -> Answer:
     """`progress` hears which of the two plays is how far. Rejected: there is no such change."""
     understood = _understood(change)
-    here = site(path, from_start)
+    here = read_recorded_cluster(path, from_start)
     before = Case(here.nodes, here.decider.policy, here.trace)
     after = _changed(understood, before, here.jobs)
     rules = here.decider.rules

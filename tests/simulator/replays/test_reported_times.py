@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.core.model import JobId
-from simulator.replays.recorded_jobs import site
+from simulator.replays.recorded_jobs import read_recorded_cluster
 from simulator.replays.reported_times import RunConditions, reports
 from tests.simulator.little import Plain, job
 from tests.simulator.replays.test_what_if import record
@@ -73,7 +73,7 @@ def test_a_trace_of_what_was_recorded_has_its_pauses_and_what_runs_took_besides(
     path: Path, db: sqlite3.Connection
 ) -> None:
     put_off(db)
-    here = site(path)
+    here = read_recorded_cluster(path)
     (wish,) = here.trace
     assert wish.truth.epoch_seconds("t4", 1, 1) == pytest.approx(107.0, abs=0.1)
     assert here.restart_seconds == pytest.approx(23.0, abs=0.1)
@@ -88,5 +88,5 @@ def test_epochs_that_took_longer_than_was_learned_make_all_of_a_job_slower(
         "update facts set data = json_set(data, '$.seconds', data ->> '$.seconds' + 250)"
         " where kind = 'run_ended'"
     )
-    (wish,) = site(path).trace
+    (wish,) = read_recorded_cluster(path).trace
     assert wish.truth.epoch_seconds("t4", 1, 1) == pytest.approx(150.0, abs=0.1)
