@@ -54,16 +54,16 @@ def read_recorded_cluster(path: Path, from_start: int | None = None) -> Recorded
         nodes = _last_seen(db, known)
         jobs = [rows.job(row) for row in db.execute(_JOBS, (first.at,))]
         kinds, _ = rows.read_learned(db.execute(_LEARNED).fetchall())
-        told = reports(db, first.at)
+        reported = reports(db, first.at)
     wishes = [(job, left) for job in jobs if (left := _epochs_left(job, first.view)) > 0]
     if not wishes:
         raise ConfigError(f"{path}: no job that ran or is to run since its journal begins")
     kept = tuple(job for job, _ in wishes)
-    truths = RecordedJobs(kept, kinds).truths(told)
+    truths = RecordedJobs(kept, kinds).truths(reported)
     trace = [
         _wish(job, left, first.at, truth) for (job, left), truth in zip(wishes, truths, strict=True)
     ]
-    usual = told.besides_epochs
+    usual = reported.besides_epochs
     if usual is None:
         usual = now.decider.rules.restart_seconds
     return RecordedCluster(
