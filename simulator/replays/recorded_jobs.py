@@ -49,9 +49,9 @@ class RecordedCluster:
 def read_recorded_cluster(path: Path, from_start: int | None = None) -> RecordedCluster:
     """ConfigError: there is nothing to make one of."""
     with opened(path) as db:
-        known = list(starts(db, from_start or 1))
-        first, now = known[0], known[-1]
-        nodes = _last_seen(db, known)
+        recorded_starts = list(starts(db, from_start or 1))
+        first, now = recorded_starts[0], recorded_starts[-1]
+        nodes = _last_seen(db, recorded_starts)
         jobs = [rows.job(row) for row in db.execute(_JOBS, (first.at,))]
         kinds, _ = rows.read_learned(db.execute(_LEARNED).fetchall())
         reported = reports(db, first.at)
