@@ -51,7 +51,7 @@ def read_recorded_cluster(path: Path, from_start: int | None = None) -> Recorded
     with opened(path) as db:
         recorded_starts = list(starts(db, from_start or 1))
         first, now = recorded_starts[0], recorded_starts[-1]
-        nodes = _last_seen(db, recorded_starts)
+        nodes = _last_nodes(db, recorded_starts)
         jobs = [rows.job(row) for row in db.execute(_JOBS, (first.at,))]
         kinds, _ = rows.read_learned(db.execute(_LEARNED).fetchall())
         reported = reports(db, first.at)
@@ -71,7 +71,7 @@ def read_recorded_cluster(path: Path, from_start: int | None = None) -> Recorded
     )
 
 
-def _last_seen(db: sqlite3.Connection, known: Sequence[RecordedStart]) -> tuple[Node, ...]:
+def _last_nodes(db: sqlite3.Connection, known: Sequence[RecordedStart]) -> tuple[Node, ...]:
     """The nodes, as the newest look showed them."""
     for start in reversed(known):
         nodes = start.view.nodes
