@@ -71,9 +71,11 @@ def read_recorded_cluster(path: Path, from_start: int | None = None) -> Recorded
     )
 
 
-def _last_nodes(db: sqlite3.Connection, known: Sequence[RecordedStart]) -> tuple[Node, ...]:
+def _last_nodes(
+    db: sqlite3.Connection, recorded_starts: Sequence[RecordedStart]
+) -> tuple[Node, ...]:
     """The nodes, as the newest look showed them."""
-    for start in reversed(known):
+    for start in reversed(recorded_starts):
         nodes = start.view.nodes
         for step in steps_of(db, start):
             for event in step.events:
