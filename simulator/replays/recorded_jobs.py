@@ -61,7 +61,8 @@ def read_recorded_cluster(path: Path, from_start: int | None = None) -> Recorded
     kept = tuple(job for job, _ in wishes)
     truths = RecordedJobs(kept, kinds).truths(reported)
     trace = [
-        _wish(job, left, first.at, truth) for (job, left), truth in zip(wishes, truths, strict=True)
+        _trace_job(job, left, first.at, truth)
+        for (job, left), truth in zip(wishes, truths, strict=True)
     ]
     usual = reported.besides_epochs
     if usual is None:
@@ -94,7 +95,7 @@ def _epochs_left(job: Job, then: View) -> int:
     return job.max_epochs - before
 
 
-def _wish(job: Job, epochs: int, since: Time, truth: Truth) -> TraceJob:
+def _trace_job(job: Job, epochs: int, since: Time, truth: Truth) -> TraceJob:
     spec = replace(
         job.spec, name=job.id, max_epochs=epochs, priority=job.priority, held=False, retries=0
     )
