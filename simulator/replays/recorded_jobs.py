@@ -121,7 +121,7 @@ class RecordedJobs:
         self._speeds: dict[tuple[str, int, int], float] = {}
 
     @cached_property
-    def _known(self) -> Speeds:
+    def _learned_speeds(self) -> Speeds:
         return Speeds(self.jobs, self.kinds)
 
     def truths(self, told: ReportedTimes) -> list[LearnedTruth]:
@@ -154,14 +154,14 @@ class RecordedJobs:
 
     def seconds(self, number: int, config: GpuConfig) -> float:
         if config not in self._seconds:
-            self._seconds[config] = self._known.estimate([config])[:, 0].tolist()
+            self._seconds[config] = self._learned_speeds.estimate([config])[:, 0].tolist()
         return self._seconds[config][number]
 
     def speed(self, number: int, beside: int, type: str) -> float:
         key = type, number, beside
         if key not in self._speeds:
             if type not in self._beside:
-                self._beside[type] = Interference(self.jobs, self.kinds, type, self._known)
+                self._beside[type] = Interference(self.jobs, self.kinds, type, self._learned_speeds)
             pair = np.array([number]), np.array([beside])
             self._speeds[key] = float(self._beside[type].speeds(*pair)[0, 0])
         return self._speeds[key]
