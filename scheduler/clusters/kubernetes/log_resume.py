@@ -41,7 +41,7 @@ class LogPosition(msgspec.Struct, frozen=True):
         return f"{since:%Y-%m-%dT%H:%M:%S}Z"
 
 
-def place_of(text: bytes) -> LogPosition:
+def decode_position(text: bytes) -> LogPosition:
     """As it was written down; before the first line if that is damaged."""
     try:
         place = msgspec.json.decode(text, type=LogPosition)
@@ -64,13 +64,13 @@ class LogResume:
         self._within, self._ours = False, False  # a line, and whether it is the pod's
 
     @property
-    def place(self) -> LogPosition:
+    def position(self) -> LogPosition:
         """To go on from when all has been kept that `new` returned."""
         if self._moment == self._place.moment.encode():
             return self._place
         return LogPosition(self._moment.decode(), self._size)
 
-    def new(self, sent: bytes) -> bytes:
+    def new_bytes(self, sent: bytes) -> bytes:
         """What is to be kept of this piece."""
         data, at = self._head + sent, 0
         self._head = b""
@@ -93,7 +93,7 @@ class LogResume:
         return b"".join(fresh)
 
     @property
-    def missed(self) -> bool:
+    def has_gap(self) -> bool:
         """Of a whole answer: the place is not there any more, and some of it is of later."""
         return not self.met and not self._place.gone and self._later
 

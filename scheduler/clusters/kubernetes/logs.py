@@ -26,7 +26,7 @@ import structlog
 from scheduler import run_logs
 from scheduler.clusters.kubernetes import pods
 from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
-from scheduler.clusters.kubernetes.log_resume import LogPosition, LogResume, place_of
+from scheduler.clusters.kubernetes.log_resume import LogPosition, LogResume, decode_position
 from scheduler.clusters.kubernetes.manifests import CONTAINER
 from scheduler.clusters.kubernetes.pods import KubePod
 
@@ -245,12 +245,12 @@ class Logs:
             with self._server.stream(path, query, SILENT_SECONDS) as pieces:
                 for piece in pieces:
                     known.heard = True
-                    brought = self._keep(known, seam.new(piece), seam.place) or brought
+                    brought = self._keep(known, seam.new_bytes(piece), seam.position) or brought
                     if self._ended or self._leaves(known, seam):
                         break
                 else:
                     ended = True
-            if ended and seam.missed:
+            if ended and seam.has_gap:
                 after = LogPosition(known.place.moment, kept + len(MISSED), gone=True)
                 brought = self._keep(known, MISSED, after)
         finally:
@@ -304,7 +304,7 @@ def _size(path: Path) -> int:
 
 def _noted(path: Path) -> LogPosition:
     try:
-        return place_of(path.read_bytes())
+        return decode_position(path.read_bytes())
     except OSError:
         return LogPosition()
 

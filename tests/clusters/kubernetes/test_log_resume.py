@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.clusters.kubernetes.log_resume import LogPosition, LogResume, place_of
+from scheduler.clusters.kubernetes.log_resume import LogPosition, LogResume, decode_position
 from tests.clusters.cri import SECOND, Entry, moment, said, sent
 
 NOON = 1_780_000_000 * SECOND
@@ -18,15 +18,15 @@ LINES = [Entry(NOON + n * SECOND, b"line %d" % n) for n in range(100)]
 def left_at(number: int) -> tuple[LogPosition, bytes]:
     """When so many lines had been kept: the place, and what had been kept."""
     seam = LogResume(LogPosition(), 0)
-    kept = seam.new(sent(LINES[:number], ""))
-    return seam.place, kept
+    kept = seam.new_bytes(sent(LINES[:number], ""))
+    return seam.position, kept
 
 
 # --- tables -------------------------------------------------------------------------------------
 
 
 def test_what_is_kept_is_what_was_said_without_the_moments() -> None:
-    assert LogResume(LogPosition(), 0).new(sent(LINES, "")) == said(LINES)
+    assert LogResume(LogPosition(), 0).new_bytes(sent(LINES, "")) == said(LINES)
 
 
 @pytest.mark.parametrize(
@@ -35,23 +35,28 @@ def test_what_is_kept_is_what_was_said_without_the_moments() -> None:
 )
 def test_whatever_a_line_has_is_kept(words: bytes) -> None:
     lines = [Entry(NOON, words), Entry(NOON, words)]
-    assert LogResume(LogPosition(), 0).new(sent(lines, "")) == said(lines)
+    assert LogResume(LogPosition(), 0).new_bytes(sent(lines, "")) == said(lines)
 
 
 def test_a_line_without_an_end_is_kept_as_it_is() -> None:
     parts = [Entry(NOON, b"done"), Entry(NOON + 1, b"99%", partial=True)]
     seam = LogResume(LogPosition(), 0)
-    kept = seam.new(sent(parts, ""))
+    kept = seam.new_bytes(sent(parts, ""))
     assert kept == b"done\n99%"
-    again = LogResume(seam.place, len(kept))
-    assert again.new(sent([*parts, Entry(NOON + 2, b" 100%")], seam.place.since())) == b" 100%\n"
+    again = LogResume(seam.position, len(kept))
+    assert (
+        again.new_bytes(sent([*parts, Entry(NOON + 2, b" 100%")], seam.position.since()))
+        == b" 100%\n"
+    )
 
 
 @pytest.mark.parametrize("zone", ["Z", "+00:00", "-08:00", "+05:45"])
 @pytest.mark.parametrize("fraction", ["", ".1", ".123456789"])
 def test_a_moment_is_known_in_each_form(zone: str, fraction: str) -> None:
     assert (
-        LogResume(LogPosition(), 0).new(f"2026-11-18T10:00:00{fraction}{zone} hello\n".encode())
+        LogResume(LogPosition(), 0).new_bytes(
+            f"2026-11-18T10:00:00{fraction}{zone} hello\n".encode()
+        )
         == b"hello\n"
     )
 
@@ -69,7 +74,7 @@ def test_a_moment_is_known_in_each_form(zone: str, fraction: str) -> None:
 )
 def test_what_the_kubelet_itself_has_to_say_is_not_the_trainings(line: bytes) -> None:
     first, second = sent(LINES[:1], ""), sent(LINES[1:2], "")
-    assert LogResume(LogPosition(), 0).new(line + first + line + second) == said(LINES[:2])
+    assert LogResume(LogPosition(), 0).new_bytes(line + first + line + second) == said(LINES[:2])
 
 
 NOT_FOUND = b'rpc error: code = NotFound desc = an error occurred: "6231cb124d50": not found'
@@ -77,23 +82,25 @@ NOT_FOUND = b'rpc error: code = NotFound desc = an error occurred: "6231cb124d50
 
 def test_the_kubelets_words_behind_a_line_without_an_end_are_not_kept() -> None:
     parts = [*LINES[:3], Entry(NOON + 9 * SECOND, b"the end", partial=True)]
-    assert LogResume(LogPosition(), 0).new(sent(parts, "") + NOT_FOUND) == said(parts)
+    assert LogResume(LogPosition(), 0).new_bytes(sent(parts, "") + NOT_FOUND) == said(parts)
     seam = LogResume(LogPosition(), 0)
-    assert seam.new(sent(parts, "")) + seam.new(NOT_FOUND) == said(parts)
+    assert seam.new_bytes(sent(parts, "")) + seam.new_bytes(NOT_FOUND) == said(parts)
 
 
 def test_a_training_may_say_what_kubelets_say() -> None:
     lines = [Entry(NOON, NOT_FOUND, partial=True), Entry(NOON, NOT_FOUND), *LINES]
     seam = LogResume(LogPosition(), 0)
     answer = sent(lines, "")
-    assert seam.new(answer[:100]) + seam.new(answer[100:]) == said(lines)
+    assert seam.new_bytes(answer[:100]) + seam.new_bytes(answer[100:]) == said(lines)
 
 
 def test_lines_of_one_moment_are_not_taken_for_each_other() -> None:
     same = [Entry(NOON, b"same")] * 5
     seam = LogResume(LogPosition(), 0)
-    kept = seam.new(sent(same[:2], ""))
-    assert LogResume(seam.place, len(kept)).new(sent(same, seam.place.since())) == said(same[2:])
+    kept = seam.new_bytes(sent(same[:2], ""))
+    assert LogResume(seam.position, len(kept)).new_bytes(sent(same, seam.position.since())) == said(
+        same[2:]
+    )
 
 
 def test_the_rest_of_a_long_line_before_the_place_is_passed_over() -> None:
@@ -104,25 +111,29 @@ def test_the_rest_of_a_long_line_before_the_place_is_passed_over() -> None:
         *LINES,
     ]
     seam = LogResume(LogPosition(), 0)
-    kept = seam.new(sent(parts[:3], ""))
-    assert LogResume(seam.place, len(kept)).new(sent(parts, seam.place.since())) == said(parts[3:])
+    kept = seam.new_bytes(sent(parts[:3], ""))
+    assert LogResume(seam.position, len(kept)).new_bytes(
+        sent(parts, seam.position.since())
+    ) == said(parts[3:])
 
 
 def test_a_place_that_was_put_away_is_noticed_and_what_is_later_is_new() -> None:
     place, kept = left_at(10)
     seam = LogResume(place, len(kept))
-    assert seam.new(sent(LINES[50:], place.since())) == b""
-    assert seam.missed
+    assert seam.new_bytes(sent(LINES[50:], place.since())) == b""
+    assert seam.has_gap
     after = LogPosition(place.moment, len(kept), gone=True)
-    assert LogResume(after, len(kept)).new(sent(LINES[50:], after.since())) == said(LINES[50:])
+    assert LogResume(after, len(kept)).new_bytes(sent(LINES[50:], after.since())) == said(
+        LINES[50:]
+    )
 
 
 def test_a_clock_that_is_set_back_ends_no_log() -> None:
     back = [Entry(line.at - 3600 * SECOND, line.words) for line in LINES]
     seam = LogResume(LogPosition(), 0)
-    kept = seam.new(sent([*LINES, *back[:50]], ""))
-    again = LogResume(seam.place, len(kept))
-    assert again.new(sent([*LINES, *back], seam.place.since())) == said(back[50:])
+    kept = seam.new_bytes(sent([*LINES, *back[:50]], ""))
+    again = LogResume(seam.position, len(kept))
+    assert again.new_bytes(sent([*LINES, *back], seam.position.since())) == said(back[50:])
 
 
 def test_a_place_is_not_given_up_for_lines_that_are_a_little_out_of_order() -> None:
@@ -130,16 +141,16 @@ def test_a_place_is_not_given_up_for_lines_that_are_a_little_out_of_order() -> N
     place, kept = left_at(10)
     place, kept = LogPosition(moment(LINES[10].at), len(kept) + len(b"early\n")), kept + b"early\n"
     seam = LogResume(place, len(kept))
-    assert seam.new(sent(lines, place.since())) == said(LINES[10:])
+    assert seam.new_bytes(sent(lines, place.since())) == said(LINES[10:])
     assert seam.met
 
 
 def test_an_answer_that_broke_off_before_its_place_says_nothing_about_it() -> None:
     place, kept = left_at(10)
     seam = LogResume(place, len(kept))
-    seam.new(sent(LINES[5:8], ""))
-    assert not seam.missed
-    assert seam.place == place
+    seam.new_bytes(sent(LINES[5:8], ""))
+    assert not seam.has_gap
+    assert seam.position == place
 
 
 @pytest.mark.parametrize(
@@ -154,12 +165,12 @@ def test_an_answer_that_broke_off_before_its_place_says_nothing_about_it() -> No
     ],
 )
 def test_a_damaged_place_is_the_beginning(text: bytes) -> None:
-    assert place_of(text) == LogPosition()
+    assert decode_position(text) == LogPosition()
 
 
 def test_a_log_that_somebody_emptied_goes_on_with_the_moment_where_it_was() -> None:
     place, _ = left_at(10)
-    assert LogResume(place, 0).new(sent(LINES, place.since())) == said(LINES[9:])
+    assert LogResume(place, 0).new_bytes(sent(LINES, place.since())) == said(LINES[9:])
 
 
 # --- any log, any trouble -----------------------------------------------------------------------
@@ -193,11 +204,11 @@ def test_each_byte_is_kept_once_whatever_breaks(
             answer = answer[: dice.randint(0, len(answer))]
         while answer:
             size = dice.choice([1, 7, 40, 1000])
-            fresh, answer = seam.new(answer[:size]), answer[size:]
+            fresh, answer = seam.new_bytes(answer[:size]), answer[size:]
             if not whole and dice.random() < 0.1:
                 kept += fresh[: dice.randint(0, len(fresh))]  # the disk was full
                 break
             kept += fresh
-            noted = dice.choice([noted, seam.place])
+            noted = dice.choice([noted, seam.position])
         assert seam.met or not whole
     assert kept == said(entries)
