@@ -124,15 +124,15 @@ class RecordedJobs:
     def _learned_speeds(self) -> Speeds:
         return Speeds(self.jobs, self.kinds)
 
-    def truths(self, told: ReportedTimes) -> list[LearnedTruth]:
+    def truths(self, reported: ReportedTimes) -> list[LearnedTruth]:
         return [
             LearnedTruth(
                 self,
                 number,
                 job.memory_mib,
                 job.gpu_util,
-                self._pace(number, told.situations.get(job.id, ())),
-                told.pauses.get(job.id, 0.0),
+                self._pace(number, reported.situations.get(job.id, ())),
+                reported.pauses.get(job.id, 0.0),
             )
             for number, job in enumerate(self.jobs)
         ]
