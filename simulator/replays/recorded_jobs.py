@@ -24,7 +24,7 @@ from scheduler.estimates.speed import GpuConfig, Speeds
 from scheduler.store import rows
 from scheduler.store.journal import Decider
 from simulator.replays.replay import RecordedStart, opened, starts, steps_of
-from simulator.replays.reported_times import ReportedTimes, RunConditions, reports
+from simulator.replays.reported_times import ReportedTimes, RunConditions, read_reported_times
 from simulator.traces.behaviour import TraceJob, Truth
 
 _JOBS = f"""
@@ -54,7 +54,7 @@ def read_recorded_cluster(path: Path, from_start: int | None = None) -> Recorded
         nodes = _last_nodes(db, recorded_starts)
         jobs = [rows.job(row) for row in db.execute(_JOBS, (first.at,))]
         kinds, _ = rows.read_learned(db.execute(_LEARNED).fetchall())
-        reported = reports(db, first.at)
+        reported = read_reported_times(db, first.at)
     wishes = [(job, left) for job in jobs if (left := _epochs_left(job, first.view)) > 0]
     if not wishes:
         raise ConfigError(f"{path}: no job that ran or is to run since its journal begins")

@@ -64,7 +64,7 @@ class ReportedTimes:
     situations: Mapping[JobId, Sequence[RunConditions]]
 
 
-def reports(db: sqlite3.Connection, since: Time) -> ReportedTimes:
+def read_reported_times(db: sqlite3.Connection, since: Time) -> ReportedTimes:
     runs = [run for row in db.execute(_RUNS, (since,)) if (run := ReportedRun(*row)).plausible]
     besides = [run.held_seconds - run.span_seconds for run in runs]
     situations: dict[JobId, list[RunConditions]] = {}

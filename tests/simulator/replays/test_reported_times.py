@@ -11,7 +11,7 @@ import pytest
 
 from scheduler.core.model import JobId
 from simulator.replays.recorded_jobs import read_recorded_cluster
-from simulator.replays.reported_times import RunConditions, reports
+from simulator.replays.reported_times import RunConditions, read_reported_times
 from tests.simulator.little import Plain, job
 from tests.simulator.replays.test_what_if import record
 
@@ -41,11 +41,11 @@ def put_off(db: sqlite3.Connection) -> None:
 
 
 def test_a_run_is_told_apart_into_epochs_pauses_and_the_rest(db: sqlite3.Connection) -> None:
-    told = reports(db, -1.0)
+    told = read_reported_times(db, -1.0)
     assert told.pauses[JOB] == pytest.approx(0.0, abs=0.01)
     assert told.besides_epochs == pytest.approx(20.0, abs=0.01)
     put_off(db)
-    told = reports(db, -1.0)
+    told = read_reported_times(db, -1.0)
     assert told.pauses[JOB] == pytest.approx(7.0, abs=0.01)
     assert told.besides_epochs == pytest.approx(23.0, abs=0.01)
     (situation,) = told.situations[JOB]
@@ -65,7 +65,7 @@ def test_what_is_absurd_or_missing_says_nothing_of_a_run(
     db: sqlite3.Connection, spoilt: str
 ) -> None:
     db.execute(spoilt)
-    told = reports(db, -1.0)
+    told = read_reported_times(db, -1.0)
     assert (told.pauses, told.besides_epochs) == ({}, None)
 
 
