@@ -80,7 +80,7 @@ def replay(
     policy, rules  other ones than recorded; a policy may be named
     from_start     the first start to begin with; None: the newest
     """
-    with opened(path) as db:
+    with open_journal(path) as db:
         count = steps = 0
         for start in starts(db, from_start):
             count += 1
@@ -125,7 +125,7 @@ def _difference(
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[sqlite3.Connection]:
+def open_journal(path: Path) -> Iterator[sqlite3.Connection]:
     """The database as it is now, whoever goes on writing to it."""
     if not path.is_file():
         raise ConfigError(f"{path}: there is no such file")
