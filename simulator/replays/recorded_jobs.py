@@ -23,7 +23,7 @@ from scheduler.estimates.measurements import parse
 from scheduler.estimates.speed import GpuConfig, Speeds
 from scheduler.store import rows
 from scheduler.store.journal import Decider
-from simulator.replays.replay import RecordedStart, open_journal, starts, steps_of
+from simulator.replays.replay import RecordedStart, open_journal, read_starts, steps_of
 from simulator.replays.reported_times import ReportedTimes, RunConditions, read_reported_times
 from simulator.traces.behaviour import TraceJob, Truth
 
@@ -49,7 +49,7 @@ class RecordedCluster:
 def read_recorded_cluster(path: Path, from_start: int | None = None) -> RecordedCluster:
     """ConfigError: there is nothing to make one of."""
     with open_journal(path) as db:
-        recorded_starts = list(starts(db, from_start or 1))
+        recorded_starts = list(read_starts(db, from_start or 1))
         first, now = recorded_starts[0], recorded_starts[-1]
         nodes = _last_nodes(db, recorded_starts)
         jobs = [rows.job(row) for row in db.execute(_JOBS, (first.at,))]

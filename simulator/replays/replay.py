@@ -82,7 +82,7 @@ def replay(
     """
     with open_journal(path) as db:
         count = steps = 0
-        for start in starts(db, from_start):
+        for start in read_starts(db, from_start):
             count += 1
             by_rules = rules or start.decider.rules
             by = policy or start.decider.policy
@@ -136,7 +136,7 @@ def open_journal(path: Path) -> Iterator[sqlite3.Connection]:
         yield db
 
 
-def starts(db: sqlite3.Connection, first: int | None = None) -> Iterator[RecordedStart]:
+def read_starts(db: sqlite3.Connection, first: int | None = None) -> Iterator[RecordedStart]:
     """From this one on; None: the newest only."""
     (newest,) = db.execute("select max(start) from starts").fetchone()
     wanted = newest if first is None else first
