@@ -23,7 +23,7 @@ from scheduler.estimates.measurements import parse
 from scheduler.estimates.speed import GpuConfig, Speeds
 from scheduler.store import rows
 from scheduler.store.journal import Decider
-from simulator.replays.replay import RecordedStart, open_journal, read_starts, steps_of
+from simulator.replays.replay import RecordedStart, open_journal, read_starts, read_steps
 from simulator.replays.reported_times import ReportedTimes, RunConditions, read_reported_times
 from simulator.traces.behaviour import TraceJob, Truth
 
@@ -78,7 +78,7 @@ def _last_nodes(
     """The nodes, as the newest look showed them."""
     for start in reversed(recorded_starts):
         nodes = start.view.nodes
-        for step in steps_of(db, start):
+        for step in read_steps(db, start):
             for event in step.events:
                 if isinstance(event, Observed):
                     nodes = event.nodes

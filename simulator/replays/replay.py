@@ -88,7 +88,7 @@ def replay(
             by = policy or start.decider.policy
             by_policy = _policy(by, by_rules) if isinstance(by, str) else by
             view = start.view
-            for step in steps_of(db, start):
+            for step in read_steps(db, start):
                 made = decide(view, step.events, step.at, by_policy, by_rules)
                 if _digest(view, made) != step.digest:
                     return Replayed(count, steps, _difference(db, start, step, view, made))
@@ -147,7 +147,7 @@ def read_starts(db: sqlite3.Connection, first: int | None = None) -> Iterator[Re
         yield RecordedStart(start, at, journal.decode_decider(decider), journal.decode_view(view))
 
 
-def steps_of(db: sqlite3.Connection, start: RecordedStart) -> Iterator[RecordedStep]:
+def read_steps(db: sqlite3.Connection, start: RecordedStart) -> Iterator[RecordedStep]:
     looked: Observed | None = None
     expected = start.view.number
     for _, number, at, heard, digest in db.execute(_STEPS, (start.start,)):
