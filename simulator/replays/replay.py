@@ -170,9 +170,9 @@ def as_text(done: Replayed) -> str:
         f"{done.steps} steps without a difference; decided otherwise: step {difference.number}"
         f" of start {difference.start}, {moment}",
         "recorded:",
-        *_told(difference.recorded),
+        *_fact_lines(difference.recorded),
         "decided now:",
-        *_told(difference.decided),
+        *_fact_lines(difference.decided),
         f"jobs touched now: {', '.join(difference.jobs) or 'none'}",
         f"asked for now: {', '.join(map(_asked, difference.actions)) or 'nothing'}",
     ]
@@ -194,7 +194,7 @@ def as_json(done: Replayed) -> str:
     return json.dumps(said) + "\n"
 
 
-def _told(told: Sequence[Fact]) -> list[str]:
+def _fact_lines(told: Sequence[Fact]) -> list[str]:
     return [
         " ".join(["  " + fact.kind, fact.job_id or "", *(f"{k}={v}" for k, v in fact.data.items())])
         for fact in told
