@@ -174,7 +174,7 @@ def as_text(done: Replayed) -> str:
         "decided now:",
         *_fact_lines(difference.decided),
         f"jobs touched now: {', '.join(difference.jobs) or 'none'}",
-        f"asked for now: {', '.join(map(_asked, difference.actions)) or 'nothing'}",
+        f"asked for now: {', '.join(map(_action_text, difference.actions)) or 'nothing'}",
     ]
     return "\n".join(lines) + "\n"
 
@@ -189,7 +189,7 @@ def as_json(done: Replayed) -> str:
             "recorded": msgspec.to_builtins(difference.recorded),
             "decided": msgspec.to_builtins(difference.decided),
             "jobs": list(difference.jobs),
-            "actions": [_asked(action) for action in difference.actions],
+            "actions": [_action_text(action) for action in difference.actions],
         }
     return json.dumps(said) + "\n"
 
@@ -201,5 +201,5 @@ def _fact_lines(told: Sequence[Fact]) -> list[str]:
     ] or ["  no fact"]
 
 
-def _asked(action: Action) -> str:
+def _action_text(action: Action) -> str:
     return f"{type(action).__name__} {action.job_id} {action.attempt}"
