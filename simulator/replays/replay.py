@@ -63,7 +63,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayResult:
     starts: int
     steps: int
     difference: Difference | None = None
@@ -74,7 +74,7 @@ def replay(
     policy: Policy | str | None = None,
     rules: Rules | None = None,
     from_start: int | None = None,
-) -> Replayed:
+) -> ReplayResult:
     """Until the first difference. ConfigError: there is nothing that can be replayed.
 
     policy, rules  other ones than recorded; a policy may be named
@@ -91,9 +91,9 @@ def replay(
             for step in read_steps(db, start):
                 made = decide(view, step.events, step.at, by_policy, by_rules)
                 if _digest(view, made) != step.digest:
-                    return Replayed(count, steps, _difference(db, start, step, view, made))
+                    return ReplayResult(count, steps, _difference(db, start, step, view, made))
                 view, steps = made.view, steps + 1
-        return Replayed(count, steps)
+        return ReplayResult(count, steps)
 
 
 def _policy(name: str, rules: Rules) -> Policy:
@@ -161,7 +161,7 @@ def read_steps(db: sqlite3.Connection, start: RecordedStart) -> Iterator[Recorde
 # --- what is said of it -------------------------------------------------------------------------
 
 
-def as_text(done: Replayed) -> str:
+def as_text(done: ReplayResult) -> str:
     difference = done.difference
     if difference is None:
         return f"{done.steps} steps from {done.starts} start(s): no difference\n"
@@ -179,7 +179,7 @@ def as_text(done: Replayed) -> str:
     return "\n".join(lines) + "\n"
 
 
-def as_json(done: Replayed) -> str:
+def as_json(done: ReplayResult) -> str:
     said: dict[str, Any] = {"starts": done.starts, "steps": done.steps, "difference": None}
     if (difference := done.difference) is not None:
         said["difference"] = {
