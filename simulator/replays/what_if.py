@@ -121,12 +121,12 @@ def what_if(
     return Answer(
         change,
         here,
-        before=_played(before, here, rules, partial(progress, 0)),
-        after=_played(after, here, rules, partial(progress, 1)),
+        before=_play(before, here, rules, partial(progress, 0)),
+        after=_play(after, here, rules, partial(progress, 1)),
     )
 
 
-def _played(
+def _play(
     case: Case, here: RecordedCluster, rules: Rules, progress: Callable[[float], None]
 ) -> Played:
     policy = POLICIES[case.policy](rules)
