@@ -67,7 +67,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class PlayedCase:
     case: Case
     times: Mapping[str, JobTimes]  # of the jobs that came to a good end, by their ids
 
@@ -76,8 +76,8 @@ class Played:
 class Answer:
     change: str
     site: RecordedCluster
-    before: Played
-    after: Played
+    before: PlayedCase
+    after: PlayedCase
 
     @property
     def jobs(self) -> list[Job]:
@@ -85,7 +85,7 @@ class Answer:
         ended = self.before.times.keys() & self.after.times.keys()
         return [job for job in self.site.jobs if job.id in ended]
 
-    def figures(self, played: Played) -> dict[str, float]:
+    def figures(self, played: PlayedCase) -> dict[str, float]:
         times = [played.times[job.id] for job in self.jobs]
         hours = sorted(one.seconds / HOUR for one in times)
         last = max((one.submitted_at + one.seconds for one in times), default=math.nan)
@@ -128,13 +128,13 @@ def what_if(
 
 def _play(
     case: Case, here: RecordedCluster, rules: Rules, progress: Callable[[float], None]
-) -> Played:
+) -> PlayedCase:
     policy = POLICIES[case.policy](rules)
     seconds = here.restart_seconds
     trial = Trial(case.trace, case.nodes, policy, rules, restart_seconds=seconds)
     trial.scheduler.view = replace(trial.scheduler.view, kinds=here.kinds)
     jobs = trial.run(progress).jobs
-    return Played(case, {job.name: job for job in jobs if job.outcome is Outcome.SUCCEEDED})
+    return PlayedCase(case, {job.name: job for job in jobs if job.outcome is Outcome.SUCCEEDED})
 
 
 # --- changes ------------------------------------------------------------------------------------
@@ -290,7 +290,7 @@ def _caveats(answer: Answer) -> Iterator[str]:
 
 
 def as_json(answer: Answer) -> str:
-    def said(played: Played) -> dict[str, object]:
+    def said(played: PlayedCase) -> dict[str, object]:
         figures = {key: _number(value) for key, value in answer.figures(played).items()}
         return {"policy": played.case.policy, "gpus": played.case.gpus, **figures}
 
