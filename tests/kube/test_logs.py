@@ -253,7 +253,7 @@ def test_more_pods_than_streams_are_caught_up_with_in_turn(
             eventually(lambda: all(kept(tmp_path, run) == node.said(pod) for run, pod in runs))
             assert node.open <= 2
             launch, pod = runs[-1]
-            eventually(lambda: few.drained([there[pod]], 60.0))
+            eventually(lambda: few.are_drained([there[pod]], 60.0))
             say(node, pod, 10, 20)
             eventually(lambda: kept(tmp_path, launch) == node.said(pod))
 

@@ -343,7 +343,7 @@ class KubernetesCluster:
         with self._lock:
             known = self._sight.of(key)
             seen = self._sight.ranks(key)
-        if self._logs and not self._logs.drained(known, self._patience.log_seconds):
+        if self._logs and not self._logs.are_drained(known, self._patience.log_seconds):
             return True
         left = [kube for kube in known if self._leaves(kube.metadata)]
         if any(pod.rank not in seen for pod in order.shown) and self._runs.delete_pods(key):

@@ -104,7 +104,7 @@ class Logs:
                     self._logs[name].there = False
                     self._hurry(self._logs[name])
 
-    def drained(self, leaving: Iterable[KubePod], seconds: float) -> bool:
+    def are_drained(self, leaving: Iterable[KubePod], seconds: float) -> bool:
         """Whether these pods may be deleted: of those that have ended all that they said is kept,
         and the others are being followed. Or they have been waited for so long in vain."""
         with self._changed:
