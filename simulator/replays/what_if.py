@@ -111,7 +111,7 @@ def what_if(
     progress: Callable[[int, float], None] = lambda play, share: None,
 ) -> Answer:
     """`progress` hears which of the two plays is how far. Rejected: there is no such change."""
-    understood = _understood(change)
+    understood = _parse_change(change)
     here = read_recorded_cluster(path, from_start)
     before = Case(here.nodes, here.decider.policy, here.trace)
     after = _changed(understood, before, here.jobs)
@@ -140,7 +140,7 @@ def _play(
 # --- changes ------------------------------------------------------------------------------------
 
 
-def _understood(change: str) -> re.Match[str]:
+def _parse_change(change: str) -> re.Match[str]:
     match = _CHANGE.fullmatch(change.strip())
     if match is None:
         raise Rejected(f"--what_if {change!r}: none of {', '.join(CHANGES)}")
