@@ -114,7 +114,7 @@ def what_if(
     understood = _parse_change(change)
     here = read_recorded_cluster(path, from_start)
     before = Case(here.nodes, here.decider.policy, here.trace)
-    after = _changed(understood, before, here.jobs)
+    after = _apply_change(understood, before, here.jobs)
     rules = here.decider.rules
     seconds = max(rules.plan_every_seconds, PLAN_EVERY_SECONDS_MIN)
     rules = replace(rules, plan_every_seconds=seconds)
@@ -149,7 +149,7 @@ def _parse_change(change: str) -> re.Match[str]:
     return match
 
 
-def _changed(change: re.Match[str], case: Case, jobs: Sequence[Job]) -> Case:
+def _apply_change(change: re.Match[str], case: Case, jobs: Sequence[Job]) -> Case:
     trace = list(case.trace)
     if change["more"]:
         return replace(case, nodes=_with_gpus(int(change["more"]), case.nodes))
