@@ -244,7 +244,10 @@ def as_text(answer: Answer) -> str:
         _line("", "as it is", "changed"),
         _line("policy", before.case.policy, after.case.policy),
         _line("GPUs", str(before.case.gpus), str(after.case.gpus)),
-        *(_compared(name, *(each[key] for each in figures)) for key, name in _FIGURES.items()),
+        *(
+            _comparison_line(name, *(each[key] for each in figures))
+            for key, name in _FIGURES.items()
+        ),
         *_jobs("gain most, h", gain),
         *_jobs("lose most, h", lose),
         "",
@@ -257,7 +260,7 @@ def _line(name: str, before: str, after: str, change: str = "") -> str:
     return f"{name:<40} {before:>12} {after:>12} {change:>9}".rstrip()
 
 
-def _compared(name: str, before: float, after: float) -> str:
+def _comparison_line(name: str, before: float, after: float) -> str:
     change = f"{after / before - 1.0:+.1%}" if before else ""
     return _line(name, f"{before:.3f}", f"{after:.3f}", change)
 
@@ -266,7 +269,7 @@ def _jobs(heading: str, jobs: Sequence[tuple[Job, float, float]]) -> Iterator[st
     if jobs:
         yield from ("", heading)
     for job, before, after in jobs:
-        yield _compared(f"  {job.spec.name[:NAME_MAX]} {job.id[-8:]}", before, after)
+        yield _comparison_line(f"  {job.spec.name[:NAME_MAX]} {job.id[-8:]}", before, after)
 
 
 def _caveats(answer: Answer) -> Iterator[str]:
