@@ -293,7 +293,7 @@ def _caveats(answer: Answer) -> Iterator[str]:
 
 
 def as_json(answer: Answer) -> str:
-    def said(played: PlayedCase) -> dict[str, object]:
+    def figures_of(played: PlayedCase) -> dict[str, object]:
         figures = {key: _number(value) for key, value in answer.figures(played).items()}
         return {"policy": played.case.policy, "gpus": played.case.gpus, **figures}
 
@@ -301,7 +301,7 @@ def as_json(answer: Answer) -> str:
         {"id": job.id, "name": job.spec.name, "before_h": before, "after_h": after}
         for job, before, after in answer.gains()
     ]
-    both = {"before": said(answer.before), "after": said(answer.after)}
+    both = {"before": figures_of(answer.before), "after": figures_of(answer.after)}
     told = {"change": answer.change, "since": answer.site.since, **both, "jobs": jobs}
     return json.dumps(told, indent=1, allow_nan=False) + "\n"
 
