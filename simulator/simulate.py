@@ -294,7 +294,7 @@ def _trace(
     from simulator.traces.loader import load  # imports numpy, which takes longer than all the rest
 
     smallest = min(gpu.memory_mib for node in nodes for gpu in node.gpus)
-    jobs = load(options.trace, data=options.data, seed=seed, card_mib=smallest)[: options.limit]
+    jobs = load(options.trace, data=options.data, seed=seed, gpu_mib=smallest)[: options.limit]
     refused, _ = split_by_possible(jobs, nodes, rules)
     if refused and not options.skip_impossible:
         others = f" (and {len(refused) - 1} others)" if len(refused) > 1 else ""

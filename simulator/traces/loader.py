@@ -36,7 +36,7 @@ def load(
     seed: int,
     format: str | None = None,
     elastic: bool | None = None,
-    card_mib: int = CARD_MIB,
+    gpu_mib: int = CARD_MIB,
     memory_noise: float = 0.0,
 ) -> list[TraceJob]:
     """The jobs of a trace, in the order of their arrival. TraceError: `file:line: what is wrong`.
@@ -53,7 +53,7 @@ def load(
     name = format if format is not None else _format(path)
     if name not in FORMATS:
         raise TraceError(f"{path}: unknown format {name!r}; known: {', '.join(FORMATS)}")
-    card = Gpu("", 0, "", card_mib)
+    card = Gpu("", 0, "", gpu_mib)
     jobs = FORMATS[name](path, LoadOptions(data, np.random.default_rng((seed, 0)), elastic, card))
     if not jobs:
         raise TraceError(f"{path}: no job in it")

@@ -51,7 +51,7 @@ def read(tmp_path: Path) -> Reader:
             seed=seed,
             format=format,
             elastic=elastic,
-            card_mib=card_mib,
+            gpu_mib=card_mib,
             memory_noise=memory_noise,
         )
 
