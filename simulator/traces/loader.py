@@ -17,7 +17,7 @@ from simulator.traces.text_rows import TraceError, first_line
 
 __all__ = ["FORMATS", "TraceError", "TraceJob", "Truth", "load"]
 
-CARD_MIB = 16_384
+GPU_MIB = 16_384
 
 FORMATS: Mapping[str, Callable[[Path, LoadOptions], list[TraceJob]]] = {
     "own": lambda path, _: own_format.read(path),
@@ -36,7 +36,7 @@ def load(
     seed: int,
     format: str | None = None,
     elastic: bool | None = None,
-    gpu_mib: int = CARD_MIB,
+    gpu_mib: int = GPU_MIB,
     memory_noise: float = 0.0,
 ) -> list[TraceJob]:
     """The jobs of a trace, in the order of their arrival. TraceError: `file:line: what is wrong`.
