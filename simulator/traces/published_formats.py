@@ -69,7 +69,7 @@ class LoadOptions:
     data: Path
     chance: np.random.Generator
     elastic: bool | None
-    card: Gpu
+    gpu: Gpu
 
 
 # --- Sia ----------------------------------------------------------------------------------------
@@ -123,10 +123,10 @@ def philly(path: Path, options: LoadOptions) -> list[TraceJob]:
     fitting = [
         profile
         for profile in lucid_profiles(options.data)
-        if estimate_mib(profile.memory_mib) <= options.card.capacity_mib
+        if estimate_mib(profile.memory_mib) <= options.gpu.capacity_mib
     ]
     if not fitting:
-        raise TraceError(f"{path}: none of Lucid's models fits {options.card.memory_mib} MiB")
+        raise TraceError(f"{path}: none of Lucid's models fits {options.gpu.memory_mib} MiB")
     laws = _laws(fitting, options)
     drawn = options.chance.integers(len(fitting), size=len(rows))
     moments = [_moment(row) for row in rows]
@@ -271,7 +271,7 @@ def _alibaba_job(row: Row, at: float, options: LoadOptions) -> TraceJob:
         raise row.wrong("deletion_time", f"is before {since}")
     epochs = epochs_of(seconds)
     # Rounded down, so that as many parts fit a card as add up to one.
-    memory = max(MIB_STEP, int(part * options.card.capacity_mib) // MIB_STEP * MIB_STEP)
+    memory = max(MIB_STEP, int(part * options.gpu.capacity_mib) // MIB_STEP * MIB_STEP)
     spec = JobSpec(
         name=row.text("name"),
         user=USER,
