@@ -60,7 +60,7 @@ def load(
     jobs.sort(key=lambda job: job.submit_at)
     if memory_noise:
         # Drawn apart, so that all else is the same with noise and without.
-        jobs = _misjudged(jobs, memory_noise, np.random.default_rng((seed, 1)), card)
+        jobs = _misjudge_memory(jobs, memory_noise, np.random.default_rng((seed, 1)), card)
     return jobs
 
 
@@ -77,7 +77,7 @@ def _format(path: Path) -> str:
     raise TraceError(f"{path}:1: neither the header nor a row of a format that we know")
 
 
-def _misjudged(
+def _misjudge_memory(
     jobs: Sequence[TraceJob], noise: float, chance: np.random.Generator, card: Gpu
 ) -> list[TraceJob]:
     """With other memory estimates, but none beyond the card: it would be refused, and corrected."""
