@@ -78,10 +78,10 @@ def _format(path: Path) -> str:
 
 
 def _misjudge_memory(
-    jobs: Sequence[TraceJob], noise: float, chance: np.random.Generator, card: Gpu
+    jobs: Sequence[TraceJob], noise: float, chance: np.random.Generator, gpu: Gpu
 ) -> list[TraceJob]:
     """With other memory estimates, but none beyond the card: it would be refused, and corrected."""
-    most = card.capacity_mib // MIB_STEP * MIB_STEP
+    most = gpu.capacity_mib // MIB_STEP * MIB_STEP
     factors = np.exp(noise * chance.standard_normal(len(jobs)))
     misjudged = []
     for job, factor in zip(jobs, factors, strict=True):
