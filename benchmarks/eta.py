@@ -50,7 +50,7 @@ from scheduler.outlook.current_speeds import CurrentSpeeds
 from scheduler.outlook.forecast import guesses
 from scheduler.outlook.prospect import Forecast, Interval
 from scheduler.planning.policies import POLICIES
-from simulator.generate import generated
+from simulator.generate import generate
 from simulator.simulate import cluster
 from simulator.traces.loader import load
 from simulator.trials.trial import Trial
@@ -155,7 +155,7 @@ class Heard:
     def came(self) -> Came:
         if self.name in GENERATED:
             seed, load_factor = GENERATED[self.name]
-            case, jobs = Case(self.name, "", T4), generated(200, seed=seed, load=load_factor)
+            case, jobs = Case(self.name, "", T4), generate(200, seed=seed, load=load_factor)
         else:
             case = CASES[self.name]
             jobs = load(self.data / "traces" / case.trace, data=self.data, seed=1)

@@ -51,7 +51,7 @@ class DrawnFamily:
     truth: SerialTruth
 
 
-def generated(
+def generate(
     count: int,
     *,
     seed: int,
@@ -141,7 +141,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     this.add_argument("--load", metavar="X", type=float, default=0.8, help="of its GPUs; 0.8")
     this.add_argument("--shape", choices=SHAPES, default="usual", help="usual")
     given = this.parse_args(argv)
-    jobs = generated(
+    jobs = generate(
         given.jobs, seed=given.seed, load=given.load, gpus=given.gpus, shape=given.shape
     )
     own_format.write(given.file, jobs)

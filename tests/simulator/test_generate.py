@@ -9,7 +9,7 @@ from statistics import mean, stdev
 
 import pytest
 
-from simulator.generate import generated, main
+from simulator.generate import generate, main
 from simulator.traces import own_format
 from simulator.traces.behaviour import MeasuredTruth, Pairs, TraceJob
 from simulator.traces.measured_tables import StepTimes
@@ -20,19 +20,19 @@ SHIPPED = ROOT / "tests" / "traces" / "philly_200.csv"
 
 
 def test_the_same_seed_draws_the_same_jobs() -> None:
-    assert generated(50, seed=3) == generated(50, seed=3)
-    assert generated(50, seed=3) != generated(50, seed=4)
+    assert generate(50, seed=3) == generate(50, seed=3)
+    assert generate(50, seed=3) != generate(50, seed=4)
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
-    jobs = generated(200, seed=5)
+    jobs = generate(200, seed=5)
     write(tmp_path / "own.csv", jobs)
     assert read(tmp_path / "own.csv") == jobs
 
 
 @pytest.mark.parametrize("load", [0.5, 1.2])
 def test_jobs_ask_for_as_much_as_the_load_says(load: float) -> None:
-    jobs = generated(3000, seed=1, load=load, gpus=32)
+    jobs = generate(3000, seed=1, load=load, gpus=32)
     wanted = sum(
         job.spec.max_epochs * job.truth.epoch_seconds("", gpus, 1) * gpus
         for job in jobs
@@ -42,7 +42,7 @@ def test_jobs_ask_for_as_much_as_the_load_says(load: float) -> None:
 
 
 def test_every_job_fits_the_card_and_its_kind_is_told_by_its_project() -> None:
-    jobs = generated(500, seed=2, card_mib=8192)
+    jobs = generate(500, seed=2, card_mib=8192)
     assert max(job.spec.memory_mib for job in jobs) <= 8192 * 0.97
     truths = {job.spec.project: job.truth for job in jobs}
     assert all(job.truth == truths[job.spec.project] for job in jobs)
@@ -50,12 +50,12 @@ def test_every_job_fits_the_card_and_its_kind_is_told_by_its_project() -> None:
 
 
 def test_how_many_jobs_are_elastic_can_be_set() -> None:
-    assert all(job.spec.gpus_min == job.spec.gpus_max for job in generated(99, seed=1, elastic=0))
-    assert all(job.spec.gpus_min == 1 for job in generated(99, seed=1, elastic=1))
+    assert all(job.spec.gpus_min == job.spec.gpus_max for job in generate(99, seed=1, elastic=0))
+    assert all(job.spec.gpus_min == 1 for job in generate(99, seed=1, elastic=1))
 
 
 def test_a_job_whose_scaling_was_measured_cannot_be_written(tmp_path: Path) -> None:
-    (job,) = generated(1, seed=1)
+    (job,) = generate(1, seed=1)
     times = StepTimes(tmp_path, "cifar10", 200, 1.0)
     measured = TraceJob(0.0, job.spec, MeasuredTruth("cifar10", 1000, 1.0, times, Pairs({})))
     with pytest.raises(ValueError, match="job-0: its scaling was measured"):
@@ -63,7 +63,7 @@ def test_a_job_whose_scaling_was_measured_cannot_be_written(tmp_path: Path) -> N
 
 
 def test_jobs_in_the_shape_of_philly_are_short_or_very_long_and_come_in_bursts() -> None:
-    jobs = generated(3000, seed=4, gpus=4, shape="philly")
+    jobs = generate(3000, seed=4, gpus=4, shape="philly")
     seconds = sorted(
         job.spec.max_epochs * job.truth.epoch_seconds("", job.spec.gpus_max, 1) for job in jobs
     )

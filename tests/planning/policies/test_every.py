@@ -13,7 +13,7 @@ from scheduler.core.invariants import check
 from scheduler.core.model import Outcome, Rules, Run, RunPhase, View
 from scheduler.core.runs import may_stop
 from scheduler.planning.policies import POLICIES
-from simulator.generate import generated
+from simulator.generate import generate
 from simulator.trials.trial import Trial
 from tests.builders import CAPACITY, NOW, job, node, pod, view
 from tests.simulator.little import nodes
@@ -69,7 +69,7 @@ def heard(run: Run | None) -> Run | None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_every_job_of_a_trace_comes_to_its_end(name: str, seed: int) -> None:
     rules = Rules(plan_every_seconds=60.0)
-    jobs = generated(60, seed=seed, gpus=12, load=1.5)
+    jobs = generate(60, seed=seed, gpus=12, load=1.5)
     result = Trial(jobs, nodes(4, 4, 4), POLICIES[name](rules), rules).run()
     outcomes = {times.outcome for times in result.jobs}
     assert outcomes == {Outcome.SUCCEEDED}

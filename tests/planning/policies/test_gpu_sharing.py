@@ -19,7 +19,7 @@ from scheduler.core.model import (
     View,
 )
 from scheduler.planning.policies.gpu_sharing import AGAIN_SECONDS, gpu_sharing
-from simulator.generate import generated
+from simulator.generate import generate
 from simulator.trials.trial import Trial
 from tests import builders
 from tests.builders import Town, node
@@ -280,6 +280,6 @@ def test_what_was_planned_before_makes_no_difference_to_a_plan() -> None:
         assert plans[-1] == gpu_sharing(rules)(view, now)
         return plans[-1]
 
-    jobs = generated(8, seed=1, gpus=4, load=2.0)
+    jobs = generate(8, seed=1, gpus=4, load=2.0)
     Trial(jobs, nodes(2, 2), both, rules).run()
     assert len(plans) > 50

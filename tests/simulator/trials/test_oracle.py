@@ -9,7 +9,7 @@ import pytest
 
 from scheduler.core.model import Rules
 from scheduler.planning.policies import POLICIES
-from simulator.generate import generated
+from simulator.generate import generate
 from simulator.traces.behaviour import TraceJob
 from simulator.trials.trial import Trial
 from tests.oracle import Oracle
@@ -29,7 +29,7 @@ def mean_seconds(jobs: list[TraceJob], policy: str, every: float, sizes: tuple[i
 @pytest.mark.parametrize("policy", ["fifo", "srtf", "las"])
 @pytest.mark.parametrize(("seed", "every"), [(1, 0.0), (2, 60.0), (3, 300.0), (4, 60.0)])
 def test_both_agree_on_a_trace(policy: str, seed: int, every: float) -> None:
-    jobs = generated(80, seed=seed, gpus=sum(SIZES), load=1.2, elastic=0.0)
+    jobs = generate(80, seed=seed, gpus=sum(SIZES), load=1.2, elastic=0.0)
     jobs = [replace(one, truth=_Slower(one.truth.epoch_seconds("t4", 1, 1))) for one in jobs]
     oracle = Oracle(jobs, SIZES, "t4", policy, every).mean_seconds()
     assert mean_seconds(jobs, policy, every, SIZES) == pytest.approx(oracle, rel=0.005)
@@ -38,7 +38,7 @@ def test_both_agree_on_a_trace(policy: str, seed: int, every: float) -> None:
 @pytest.mark.parametrize("policy", ["fifo", "srtf", "las"])
 def test_both_agree_on_gangs_that_only_several_nodes_can_hold(policy: str) -> None:
     sizes = (4, 4, 4)
-    jobs = generated(60, seed=5, gpus=sum(sizes), load=1.1, elastic=0.0)
+    jobs = generate(60, seed=5, gpus=sum(sizes), load=1.1, elastic=0.0)
     jobs = [replace(one, truth=_Slower(one.truth.epoch_seconds("t4", 1, 1))) for one in jobs]
     assert max(one.spec.gpus_min for one in jobs) > max(sizes)
     oracle = Oracle(jobs, sizes, "t4", policy, 60.0).mean_seconds()
