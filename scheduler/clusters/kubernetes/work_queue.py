@@ -29,12 +29,12 @@ class WorkQueue(Generic[Key]):
 
     def __init__(
         self,
-        turn: Callable[[Key], bool],
+        handle: Callable[[Key], bool],
         threads: int,
-        named: Callable[[Key], Mapping[str, object]],
+        log_fields: Callable[[Key], Mapping[str, object]],
     ) -> None:
-        """`named`: what the log calls one."""
-        self._turn, self._named = turn, named
+        """`log_fields`: what the log calls one."""
+        self._turn, self._named = handle, log_fields
         self._changed = threading.Condition(threading.Lock())
         self._due: list[tuple[float, int, Key]] = []  # a heap, by time
         self._numbers = count()  # so that of two at the same time the first comes first
