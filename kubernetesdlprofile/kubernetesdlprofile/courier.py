@@ -46,8 +46,8 @@ class Courier:
         """The courier's thread calls `sign_of_life`, which answers None if nothing has moved since
         it was last called, `memory`, for the MiB that are in use, and `on_stop(epoch, reason)`,
         whose epoch is -1 if it is told beside a report. `last_farewell` is asked at the end, if
-        there was none. `last_words` is a file for the epochs that are not delivered yet. Without a
-        transport it takes messages and keeps none, as when it is closed."""
+        there was none. `unreported_epochs` is a file for the epochs that are not delivered yet.
+        Without a transport it takes messages and keeps none, as when it is closed."""
         self.pid = os.getpid()
         self._transport = transport
         self._heartbeat_seconds = heartbeat_seconds

@@ -137,8 +137,8 @@ class LocalCluster:
     def observe(self) -> Observed:
         with self._lock:
             at = self._clock()
-            self._leaving = [run for run in self._leaving if not run.reaped()]
-            pods = [run.look(at) for run in self._runs.values()]
+            self._leaving = [run for run in self._leaving if not run.is_reaped()]
+            pods = [run.observe(at) for run in self._runs.values()]
             if self._agent:
                 pods = self._watched(self._agent.report, pods)
             return Observed(at, (self.node,), (*pods, *self._unstartable.values()))
@@ -190,7 +190,7 @@ class LocalCluster:
             ended = [
                 self._runs.get((pod.job_id, pod.attempt)) for pod in look.pods if not pod.alive
             ]
-            return [profile for run in ended if run for profile in run.last_words()]
+            return [profile for run in ended if run for profile in run.unreported_epochs()]
 
     # -- for the API -----------------------------------------------------------------------------
 
@@ -255,7 +255,7 @@ class LocalCluster:
         try:
             recorded = self._recorded(launch)
             run = LocalRun.create(self._folder / f"{launch.job_id}-{launch.attempt}", recorded)
-            run.look(self._clock())  # which starts its runner
+            run.observe(self._clock())  # which starts its runner
             self._runs[key] = run
         except (SchedulerError, OSError) as error:
             why = _words(error) if isinstance(error, OSError) else error
@@ -272,7 +272,7 @@ class LocalCluster:
         run = self._runs.get(key)
         if run is None:
             return
-        if run.look(self._clock()).alive:
+        if run.observe(self._clock()).alive:
             run.stop()
             return
         with contextlib.suppress(OSError):  # then it still shows, and we are asked again

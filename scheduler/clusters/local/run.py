@@ -82,9 +82,9 @@ class LocalRun:
         unfinished.rename(folder)
         return cls(folder)
 
-    def look(self, now: Time) -> Pod:
+    def observe(self, now: Time) -> Pod:
         """The same object again while nothing changed. What cannot be seen is as it was."""
-        self.reaped()
+        self.is_reaped()
         if self._pod.alive:
             with contextlib.suppress(OSError):
                 pod = self._look(now)
@@ -108,11 +108,11 @@ class LocalRun:
             return {}
         return {self._started[who]: self.key for who in ("runner", "pid") if who in self._started}
 
-    def reaped(self) -> bool:
+    def is_reaped(self) -> bool:
         """Whether no zombie is left of the runner, if it is a child of ours."""
         return self._runner is None or self._runner.poll() is not None
 
-    def last_words(self) -> tuple[Profile, ...]:
+    def unreported_epochs(self) -> tuple[Profile, ...]:
         """The epochs that it had finished and could report to nobody when it ended. Believed as
         far as a report would be, because whoever holds the job's token could as well report."""
         if self._pod.alive:
