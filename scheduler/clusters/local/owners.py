@@ -11,24 +11,24 @@ from scheduler.core.model import RunKey
 DEPTH_MAX = 64  # processes above another; more, and the tree has changed under our eyes
 
 
-def run_of(pid: int, kept: Mapping[int, RunKey]) -> RunKey | None:
-    """The run whose runner, or whose first process, is above this one. `kept`: both, of each.
+def run_of(pid: int, keepers: Mapping[int, RunKey]) -> RunKey | None:
+    """The run whose runner, or whose first process, is above this one. `keepers`: both, of each.
 
     A runner is where its training's orphans go, so as long as it lives nothing of it is elsewhere.
     """
     for _ in range(DEPTH_MAX):
-        if pid in kept:
-            return kept[pid]
+        if pid in keepers:
+            return keepers[pid]
         stat = runner.stat_of(pid)
         if stat is None or pid <= 1:
             return None
-        if stat.session in kept:
-            return kept[stat.session]
+        if stat.session in keepers:
+            return keepers[stat.session]
         pid = stat.parent
     return None
 
 
-def marked(pid: int, key: RunKey) -> bool:
+def belongs_to(pid: int, key: RunKey) -> bool:
     """Whether it was started with the environment of this run, whatever became of its parents."""
     try:
         given = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")

@@ -22,7 +22,7 @@ import msgspec
 
 from scheduler import run_logs
 from scheduler.clusters.local import runner
-from scheduler.clusters.local.owners import marked
+from scheduler.clusters.local.owners import belongs_to
 from scheduler.core.model import (
     EXIT_STOPPED,
     Failure,
@@ -247,7 +247,7 @@ def _kill_what_is_left(started: Mapping[str, Any], key: RunKey) -> bool:
     left = [
         pid
         for pid, stat in runner.processes()
-        if stat.alive and (stat.session == leader or marked(pid, key))
+        if stat.alive and (stat.session == leader or belongs_to(pid, key))
     ]
     for pid in left:
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from scheduler.clusters.local.owners import marked, run_of
+from scheduler.clusters.local.owners import belongs_to, run_of
 from scheduler.core.model import JobId, PodState
 from tests.clusters.machine import Machine
 from tests.support import eventually
@@ -48,10 +48,10 @@ def test_a_process_is_marked_by_what_it_was_given() -> None:
     ) as process:
         assert process.stdout is not None
         process.stdout.read(1)  # before it has begun it has the environment of this one
-        assert marked(process.pid, KEY)
-        assert not marked(process.pid, (JobId("a"), 2))
+        assert belongs_to(process.pid, KEY)
+        assert not belongs_to(process.pid, (JobId("a"), 2))
         process.kill()
-    assert not marked(999_999_999, KEY)
+    assert not belongs_to(999_999_999, KEY)
 
 
 def test_with_its_runner_goes_also_what_has_left_its_session(here: Machine, tmp_path: Path) -> None:
