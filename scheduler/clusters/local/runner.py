@@ -39,13 +39,13 @@ ROOM_BYTES = 4096  # kept for ended.json, so that a disk filled meanwhile does n
 KILL_AGAIN_SECONDS = 0.1
 FOR_EVER_SECONDS = 3600.0
 ASKED_TO_STOP = (signal.SIGTERM, signal.SIGINT)
-HEARD = (*ASKED_TO_STOP, signal.SIGHUP, signal.SIGCHLD)
+AWAITED_SIGNALS = (*ASKED_TO_STOP, signal.SIGHUP, signal.SIGCHLD)
 PR_SET_CHILD_SUBREAPER = 36
 
 
 def main(folder: str) -> int:
     os.umask(0o077)
-    signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
+    signal.pthread_sigmask(signal.SIG_BLOCK, AWAITED_SIGNALS)
     try:
         os.chdir(folder)
         lock = os.open(LOCK, os.O_WRONLY | os.O_CREAT, 0o600)
@@ -78,7 +78,7 @@ def run() -> None:
         os.fchown(words, launch["uid"], launch["gid"])
     pid, go, failure = fork(launch, log, words)
     write(STARTED, {"runner": os.getpid(), **identity(pid), "at": time.time()})
-    hint()
+    send_hint()
     how: dict[str, Any]
     if os.path.exists(STOP):
         os.close(go)  # without a word: it goes
@@ -86,11 +86,11 @@ def run() -> None:
         how = {"reason": "stopped before it started"}
     else:
         os.write(go, b"!")
-        how = keep(pid, launch["grace_seconds"])
+        how = supervise(pid, launch["grace_seconds"])
         if why := os.read(failure, ROOM_BYTES):  # all who could write are gone: never blocks
             how["reason"] = why.decode(errors="replace")[:500]
     write(ENDED, {**how, "at": time.time()})
-    hint()
+    send_hint()
 
 
 def fork(launch: dict[str, Any], log: int, words: int) -> tuple[int, int, int]:
@@ -103,7 +103,7 @@ def fork(launch: dict[str, Any], log: int, words: int) -> tuple[int, int, int]:
             os.setsid()
             os.close(go)
             if os.read(wait, 1):
-                become(launch, log, words)
+                exec_training(launch, log, words)
         except (OSError, ValueError) as error:
             culprit = getattr(error, "filename", None)
             if not isinstance(culprit, str):  # bytes: where on the PATH a program was not found
@@ -119,7 +119,7 @@ def fork(launch: dict[str, Any], log: int, words: int) -> tuple[int, int, int]:
     return pid, go, failure
 
 
-def become(launch: dict[str, Any], log: int, words: int) -> None:
+def exec_training(launch: dict[str, Any], log: int, words: int) -> None:
     """Turn into the training. Nothing of the job is touched before this process is its user's."""
     library = launch.get("library") and os.open(launch["library"], os.O_RDONLY)
     if launch["uid"] is not None:
@@ -145,20 +145,20 @@ def become(launch: dict[str, Any], log: int, words: int) -> None:
     # Nobody but root may enter the state folder: what the training leaves there, or finds, it is
     # handed open.
     environment = launch["environment"]
-    environment["KUBEPROFILER_LAST_WORDS"] = handed(words)
+    environment["KUBEPROFILER_LAST_WORDS"] = inheritable_path(words)
     if library:
-        paths = handed(library), environment.get("PYTHONPATH")
+        paths = inheritable_path(library), environment.get("PYTHONPATH")
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     os.execvpe(launch["command"][0], launch["command"], environment)
 
 
-def handed(file: int) -> str:
+def inheritable_path(file: int) -> str:
     """The name by which all of the training may open it, for as long as its first process lives."""
     os.set_inheritable(file, True)
     return f"/proc/{os.getpid()}/fd/{file}"
 
 
-def keep(pid: int, grace_seconds: float) -> dict[str, Any]:
+def supervise(pid: int, grace_seconds: float) -> dict[str, Any]:
     """Wait until nothing of the training is left, and tell how it went.
 
     What it leaves behind is killed: at once if it ended by itself; if it was asked to stop, after
@@ -178,14 +178,14 @@ def keep(pid: int, grace_seconds: float) -> dict[str, Any]:
         if rest <= 0:
             how["killed"] = how["killed"] or not ended
             for child in children():  # theirs become ours, and their turn comes
-                tell(child, signal.SIGKILL)
+                signal_group(child, signal.SIGKILL)
             rest = KILL_AGAIN_SECONDS
-        news = signal.sigtimedwait(HEARD, rest)
+        news = signal.sigtimedwait(AWAITED_SIGNALS, rest)
         if news and news.si_signo in ASKED_TO_STOP and not ended and not how["stopped"]:
             how["stopped"] = True
             kill_at = time.monotonic() + grace_seconds
-            tell(pid, signal.SIGTERM)
-            tell(pid, signal.SIGCONT)
+            signal_group(pid, signal.SIGTERM)
+            signal_group(pid, signal.SIGCONT)
 
 
 def reap(training: int) -> tuple[int | None, bool]:
@@ -202,7 +202,7 @@ def reap(training: int) -> tuple[int | None, bool]:
             found = status
 
 
-def tell(pid: int, number: int) -> None:
+def signal_group(pid: int, number: int) -> None:
     """The whole group of a child, if it leads one. What became another user's may refuse."""
     with contextlib.suppress(PermissionError):
         try:
@@ -271,7 +271,7 @@ def write(name: str, value: dict[str, Any]) -> None:
         os.close(folder)
 
 
-def hint() -> None:
+def send_hint() -> None:
     """Look again! Nobody may be listening, and that is all right."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
         ear.setblocking(False)
