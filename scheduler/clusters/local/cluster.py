@@ -132,7 +132,7 @@ class LocalCluster:
                 case Remove():
                     self._remove(key)
             if self._hints:
-                self._hints.give()
+                self._hints.send()
 
     def observe(self) -> Observed:
         with self._lock:
@@ -161,7 +161,7 @@ class LocalCluster:
         )
         self._thread.start()
         if self._agent:
-            self._agent.start(lambda _: hints.give())
+            self._agent.start(lambda _: hints.send())
 
     def stop(self) -> None:
         """The trainings go on."""

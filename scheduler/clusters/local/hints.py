@@ -30,7 +30,7 @@ class Hints:
         finally:
             os.close(opened)
 
-    def give(self) -> None:
+    def send(self) -> None:
         with contextlib.suppress(BlockingIOError):  # full: that is hint enough
             self._mouth.send(b"look")
 
@@ -45,7 +45,7 @@ class Hints:
 
     def end(self) -> None:
         self.ended = True
-        self.give()
+        self.send()
 
     def close(self) -> None:
         self._ear.close()
