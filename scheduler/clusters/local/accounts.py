@@ -27,27 +27,27 @@ class Account:
     shell: str
 
     @property
-    def own(self) -> bool:
+    def is_own(self) -> bool:
         """Whether it is this process's."""
         return self.uid == os.geteuid()
 
 
 def account_of(user: str) -> Account:
     """Rejected unless a process of this user can be started from here."""
-    account = _known(user)
+    account = _find_account(user)
     if account is None:
         raise Impossible(f"user {user[:64]!r} does not exist on this machine")
-    if os.geteuid() != 0 and not account.own:
-        me = _numbered(os.geteuid())
+    if os.geteuid() != 0 and not account.is_own:
+        me = _account_of_uid(os.geteuid())
         name = me.name if me else f"uid-{os.geteuid()}"
         raise Forbidden(f"this daemon is run by {name} and takes jobs of {name} only, not {user}'s")
     return account
 
 
-def login(account: Account) -> dict[str, str]:
+def login_environment(account: Account) -> dict[str, str]:
     """What every login has, and nothing else of the daemon's own environment. A bare `python` is
     the daemon's own, which has the client library, unless the job brings a PATH of its own."""
-    usual = os.environ.get("PATH", LOGIN_PATH) if account.own else LOGIN_PATH
+    usual = os.environ.get("PATH", LOGIN_PATH) if account.is_own else LOGIN_PATH
     return {
         "PATH": f"{Path(sys.executable).parent}:{usual}",
         "HOME": account.home,
@@ -75,16 +75,16 @@ def paths(spec: JobSpec, account: Account, search: str) -> Paths:
     )
 
 
-def _known(user: str) -> Account | None:
+def _find_account(user: str) -> Account | None:
     if match := NUMBERED.fullmatch(user):
-        return _numbered(int(match[1]))
+        return _account_of_uid(int(match[1]))
     try:
         return _account(pwd.getpwnam(user))
     except (KeyError, ValueError):  # a ValueError: no name could look like this
         return None
 
 
-def _numbered(uid: int) -> Account | None:
+def _account_of_uid(uid: int) -> Account | None:
     """Containers often run as a number that has no name."""
     try:
         return _account(pwd.getpwuid(uid))

@@ -205,7 +205,7 @@ class LocalCluster:
     def process(self, launch: Launch) -> TrainingProcess:
         """The process of this launch. Raises Rejected or Impossible if there can be none."""
         spec, account = launch.spec, account_of(launch.spec.user)
-        login = accounts.login(account)
+        login = accounts.login_environment(account)
         paths = accounts.paths(spec, account, dict(spec.env).get("PATH", login["PATH"]))
         own = environment.environment(
             launch,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.access.identity import user_name
-from scheduler.clusters.local.accounts import Account, account_of, login, paths
+from scheduler.clusters.local.accounts import Account, account_of, login_environment, paths
 from scheduler.core.errors import Forbidden, Impossible
 from scheduler.core.model import JobSpec, Remove
 from tests.clusters.machine import ME, Machine, machine
@@ -132,7 +132,7 @@ def test_who_is_not_here_is_refused_in_one_short_line(user: str) -> None:
 
 def test_whoever_runs_the_daemon_is_known_by_name_and_by_number() -> None:
     account = account_of(ME)
-    assert account.own
+    assert account.is_own
     assert account_of(f"uid-{os.geteuid()}") == account
 
 
@@ -147,10 +147,12 @@ def test_a_login_has_a_path_of_its_own_unless_it_is_ours(monkeypatch: pytest.Mon
     ours = Account("me", os.geteuid(), 0, "/home/me", "/bin/sh")
     other = Account("ada", os.geteuid() + 1, 0, "/home/ada", "/bin/zsh")
     programs = str(Path(sys.executable).parent)
-    assert login(ours)["PATH"] == f"{programs}:/my/programs"
-    assert login(other)["PATH"].startswith(f"{programs}:/usr/local/sbin:")
-    assert "/my/programs" not in login(other)["PATH"]
-    assert {name: login(other)[name] for name in ("HOME", "USER", "LOGNAME", "SHELL")} == {
+    assert login_environment(ours)["PATH"] == f"{programs}:/my/programs"
+    assert login_environment(other)["PATH"].startswith(f"{programs}:/usr/local/sbin:")
+    assert "/my/programs" not in login_environment(other)["PATH"]
+    assert {
+        name: login_environment(other)[name] for name in ("HOME", "USER", "LOGNAME", "SHELL")
+    } == {
         "HOME": "/home/ada",
         "USER": "ada",
         "LOGNAME": "ada",
