@@ -121,7 +121,7 @@ def target_of(
         observe_every_seconds=config.local.observe_every_seconds,
         heartbeat_seconds=config.heartbeat_seconds,
         agent=agent,
-        strangers_mib=config.local.strangers_mib,
+        foreign_mib=config.local.strangers_mib,
         http=config.legacy.service or _reachable(config.legacy.listen),
         library=library_renewal.shelved(_library(config), config.state_dir.absolute()),
     )

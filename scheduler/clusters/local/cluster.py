@@ -62,8 +62,8 @@ class GpuReporter(Protocol):
     def report(self) -> GpuReport:
         """Its newest."""
 
-    def start(self, told: Callable[[GpuReport], None]) -> None:
-        """`told` is called when there is another."""
+    def start(self, on_report: Callable[[GpuReport], None]) -> None:
+        """`on_report` is called when there is another."""
 
     def stop(self) -> None: ...
 
@@ -93,14 +93,14 @@ class LocalCluster:
         heartbeat_seconds: int = 30,
         name: str | None = None,
         agent: GpuReporter | None = None,
-        strangers_mib: int = 0,
+        foreign_mib: int = 0,
         http: str = "",
         library: Path | None = None,
     ) -> None:
         """`library`: the folder with the one of today, for runs whose own is too old."""
         self.node = Node(name or socket.gethostname(), tuple(gpus))
         self._agent = agent  # None: the cards are pretended, and nobody can look at them
-        self._books = UsageLedger(strangers_mib)
+        self._books = UsageLedger(foreign_mib)
         self._state_dir = state_dir.absolute()
         self.logs = self._state_dir / "logs"
         self._folder = self._state_dir / "runs"
