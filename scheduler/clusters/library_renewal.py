@@ -33,7 +33,7 @@ def files() -> Files:
     return {path.name: path.read_text(encoding="utf-8") for path in paths}
 
 
-def shelved(these: Files, state_dir: Path) -> Path | None:
+def install_files(these: Files, state_dir: Path) -> Path | None:
     """A folder for PYTHONPATH, of this version alone: what runs may still be reading another."""
     if not these:
         return None

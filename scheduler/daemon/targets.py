@@ -123,7 +123,7 @@ def target_of(
         agent=agent,
         foreign_mib=config.local.strangers_mib,
         http=config.legacy.service or _reachable(config.legacy.listen),
-        library=library_renewal.shelved(_library(config), config.state_dir.absolute()),
+        library=library_renewal.install_files(_library(config), config.state_dir.absolute()),
     )
     return LocalTarget(cluster)
 

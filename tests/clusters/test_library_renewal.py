@@ -33,19 +33,19 @@ def test_the_installed_library_is_found_whole_and_fits_into_a_config_map() -> No
 
 def test_a_folder_has_the_library_and_nothing_else_and_is_made_once(tmp_path: Path) -> None:
     files = library_renewal.files()
-    made = library_renewal.shelved(files, tmp_path)
+    made = library_renewal.install_files(files, tmp_path)
     assert made is not None
     assert [path.name for path in made.iterdir()] == [library_renewal.PACKAGE]
     before = made.stat()
-    assert library_renewal.shelved(files, tmp_path) == made
+    assert library_renewal.install_files(files, tmp_path) == made
     assert made.stat() == before
     found, *_ = run([sys.executable, "-c", SAYS], PYTHONPATH=str(made))
     assert found == str(made / library_renewal.PACKAGE / "__init__.py")
 
 
 def test_another_version_has_another_folder_and_that_of_before_stays(tmp_path: Path) -> None:
-    first = library_renewal.shelved({"__init__.py": "VERSION = 1\n"}, tmp_path)
-    second = library_renewal.shelved({"__init__.py": "VERSION = 2\n"}, tmp_path)
+    first = library_renewal.install_files({"__init__.py": "VERSION = 1\n"}, tmp_path)
+    second = library_renewal.install_files({"__init__.py": "VERSION = 2\n"}, tmp_path)
     assert first
     assert second
     assert (first / library_renewal.PACKAGE / "__init__.py").read_text() == "VERSION = 1\n"
@@ -53,21 +53,21 @@ def test_another_version_has_another_folder_and_that_of_before_stays(tmp_path: P
 
 
 def test_without_a_library_there_is_no_folder(tmp_path: Path) -> None:
-    assert library_renewal.shelved({}, tmp_path) is None
+    assert library_renewal.install_files({}, tmp_path) is None
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "library").write_text("a file")
     with pytest.raises(ConfigError, match=r"library/\w+: "):
-        library_renewal.shelved({"__init__.py": ""}, tmp_path)
+        library_renewal.install_files({"__init__.py": ""}, tmp_path)
 
 
 @pytest.mark.parametrize("own", ["", "/image/lib:/image/more"])
 def test_in_a_container_the_images_own_path_comes_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str
 ) -> None:
-    made = library_renewal.shelved(library_renewal.files(), tmp_path)
+    made = library_renewal.install_files(library_renewal.files(), tmp_path)
     monkeypatch.setattr(library_renewal, "MOUNTED", str(made))
     words = library_renewal.command(
         [sys.executable, "-c", SAYS + "; print(*sys.argv)", "a b", "$c"]

@@ -508,7 +508,7 @@ def test_to_stop_looking_leaves_the_trainings(here: Machine) -> None:
 
 
 def test_a_run_with_an_old_library_finds_that_of_today_first(tmp_path: Path) -> None:
-    folder = library_renewal.shelved(library_renewal.files(), tmp_path / "state")
+    folder = library_renewal.install_files(library_renewal.files(), tmp_path / "state")
     prints = "import os, sys, kubernetesdlprofile as k; print(os.path.realpath(k.__file__))\n"
     prints += "print(*sys.path[1:3], 'KUBEPROFILER_RENEWED' in os.environ)"
     with machine(tmp_path / "state", library=folder) as here:
@@ -526,7 +526,7 @@ def test_a_run_with_an_old_library_finds_that_of_today_first(tmp_path: Path) -> 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to run what is another user's")
 def test_another_users_run_finds_it_in_a_folder_that_it_may_not_enter(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    folder = library_renewal.shelved(library_renewal.files(), state)
+    folder = library_renewal.install_files(library_renewal.files(), state)
     state.chmod(0o700)
     source = "import subprocess, sys, kubernetesdlprofile as k; print(k.__file__)\n"
     source += "subprocess.run([sys.executable, '-c', 'import kubernetesdlprofile as k; "
