@@ -18,9 +18,9 @@ log = structlog.get_logger("scheduler.clusters.orphans")
 class Orphans:
     """Between a cluster and the inbox; for one thread at a time."""
 
-    def __init__(self, put: Put, known: Callable[[Collection[JobId]], Set[JobId]]) -> None:
-        """`known`: which of these jobs have a row. A job has one before it has a pod."""
-        self._put, self._ask = put, known
+    def __init__(self, put: Put, known_jobs: Callable[[Collection[JobId]], Set[JobId]]) -> None:
+        """`known_jobs`: which of these jobs have a row. A job has one before it has a pod."""
+        self._put, self._ask = put, known_jobs
         self._known: Set[JobId] = frozenset()  # of those that were shown the last time
         self._told: Set[RunKey] = frozenset()
 
