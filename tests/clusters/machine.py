@@ -33,9 +33,9 @@ class Machine:
         self._settings = {"grace_seconds": 0.5, "name": "here", **settings}
         self._clusters: list[LocalCluster] = []
         self._others = set(children())
-        self.come()
+        self.start_daemon()
 
-    def come(self) -> None:
+    def start_daemon(self) -> None:
         """A daemon starts. The one before it was not asked to stop: it is no more."""
         self.cluster = LocalCluster(
             self.state, parse_gpus("2x16384"), time.time, "127.0.0.1:7070", **self._settings
@@ -43,7 +43,7 @@ class Machine:
         self._clusters.append(self.cluster)
 
     def launch(self, *command: str, **fields: Any) -> RunKey:
-        launch = launch_of(self.state.parent, *command, **fields)
+        launch = make_launch(self.state.parent, *command, **fields)
         self.cluster.perform(launch)
         return launch.job_id, launch.attempt
 
@@ -55,7 +55,7 @@ class Machine:
         assert len(pods) <= 1
         return pods[0] if pods else None
 
-    def until(self, key: RunKey, true: Callable[[Pod], object]) -> Pod:
+    def wait_until(self, key: RunKey, true: Callable[[Pod], object]) -> Pod:
         seen: list[Pod] = []
 
         def shown() -> bool:
@@ -65,25 +65,25 @@ class Machine:
         eventually(shown)
         return seen[0]
 
-    def over(self, key: RunKey) -> Pod:
-        return self.until(key, lambda pod: not pod.alive)
+    def wait_until_over(self, key: RunKey) -> Pod:
+        return self.wait_until(key, lambda pod: not pod.alive)
 
-    def said(self, key: RunKey) -> str:
+    def log_text(self, key: RunKey) -> str:
         log = self.cluster.logs / key[0] / f"attempt-{key[1]}" / "rank0.log"
         return log.read_text() if log.exists() else ""
 
-    def says(self, key: RunKey, words: str) -> None:
+    def wait_for_output(self, key: RunKey, words: str) -> None:
         """Wait until the training has written this."""
-        eventually(lambda: words in self.said(key))
+        eventually(lambda: words in self.log_text(key))
 
     def folder(self, key: RunKey) -> Path:
         return self.state / "runs" / f"{key[0]}-{key[1]}"
 
-    def started(self, key: RunKey) -> dict[str, Any]:
+    def read_started(self, key: RunKey) -> dict[str, Any]:
         eventually((self.folder(key) / "started.json").exists)
         return dict(json.loads((self.folder(key) / "started.json").read_text()))
 
-    def leave(self) -> None:
+    def clean_up(self) -> None:
         """Nothing of a test outlives it, whatever the test has done to it."""
         for started in self.state.glob("runs/*/started.json"):
             with suppress(ValueError, TypeError, ProcessLookupError):
@@ -94,9 +94,9 @@ class Machine:
             cluster.stop()
             for pod in cluster.observe().pods:
                 cluster.perform(Remove(pod.job_id, pod.attempt))
-        eventually(self.reaped)
+        eventually(self.is_reaped)
 
-    def reaped(self) -> bool:
+    def is_reaped(self) -> bool:
         """Whether no runner is left as a child of this process, be it as a zombie."""
         for cluster in self._clusters:
             cluster.observe()
@@ -109,10 +109,10 @@ def machine(state: Path, **settings: Any) -> Iterator[Machine]:
     try:
         yield made
     finally:
-        made.leave()
+        made.clean_up()
 
 
-def launch_of(folder: Path, *command: str, **fields: Any) -> Launch:
+def make_launch(folder: Path, *command: str, **fields: Any) -> Launch:
     """Of a job of its own. What is no field of a launch is one of its spec."""
     told: dict[str, Any] = {
         "job_id": JobId(str(uuid.uuid4())),
@@ -128,6 +128,6 @@ def launch_of(folder: Path, *command: str, **fields: Any) -> Launch:
     return Launch(spec=JobSpec(**(spec | fields)), **told)
 
 
-def alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     stat = stat_of(pid)
     return stat is not None and stat.alive

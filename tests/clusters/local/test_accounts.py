@@ -47,8 +47,8 @@ def test_a_job_of_another_user_is_that_user_and_nothing_more(
         echo spoken >> /dev/stderr
     """
     key = here.launch("sh", "-c", text, user="nobody", snapshots_dir=str(tmp_path / "snap"))
-    here.over(key)
-    said = here.said(key)
+    here.wait_until_over(key)
+    said = here.log_text(key)
     assert said.splitlines()[:3] == [str(NOBODY)] * 3
     assert said.count("Permission denied") + said.count("ermitted") >= 5, said
     assert "secret-of-the-job" not in said
@@ -70,15 +70,15 @@ def test_a_job_cannot_use_what_its_user_may_not_enter(open_to_all: Machine, tmp_
         snapshots = {"snapshots_dir": str(tmp_path / "snap")}
         path = str(closed if field == "custom_dir" else closed / "snap")
         key = here.launch("true", user="nobody", **(snapshots | {field: path}))
-        assert here.over(key).reason == f"cannot start: {path}: Permission denied"
+        assert here.wait_until_over(key).reason == f"cannot start: {path}: Permission denied"
     assert list(closed.iterdir()) == []
 
 
 @ROOT
 def test_without_a_home_it_starts_at_the_root_and_says_what_it_lacks(open_to_all: Machine) -> None:
     key = open_to_all.launch("pwd", user="nobody", snapshots_dir="")
-    assert open_to_all.over(key).state == "succeeded"
-    complaint, folder = open_to_all.said(key).splitlines()
+    assert open_to_all.wait_until_over(key).state == "succeeded"
+    complaint, folder = open_to_all.log_text(key).splitlines()
     assert complaint.startswith("[epoch-scheduler] no place for snapshots: /nonexistent")
     assert folder == "/"
 
@@ -86,7 +86,7 @@ def test_without_a_home_it_starts_at_the_root_and_says_what_it_lacks(open_to_all
 @ROOT
 def test_a_job_of_another_user_is_stopped_all_the_same(open_to_all: Machine) -> None:
     key = open_to_all.launch("sh", "-c", "trap '' TERM; echo up; sleep 1000 & wait", user="nobody")
-    open_to_all.says(key, "up")
+    open_to_all.wait_for_output(key, "up")
     open_to_all.cluster.perform(Remove(*key))
     eventually(lambda: not open_to_all.pod(key).alive)  # type: ignore[union-attr]
 

@@ -28,7 +28,7 @@ from scheduler.core.model import (
     RunKey,
     Share,
 )
-from tests.clusters.machine import ME, SHARE, Machine, alive, launch_of, machine
+from tests.clusters.machine import ME, SHARE, Machine, is_alive, machine, make_launch
 from tests.support import eventually
 
 SLEEP = "import signal; print('up', flush=True); signal.pause()"
@@ -43,7 +43,7 @@ signal.pause()
 
 def up(here: Machine, text: str = SLEEP, **fields: object) -> RunKey:
     key = here.script(text, **fields)
-    here.says(key, "up")
+    here.wait_for_output(key, "up")
     return key
 
 
@@ -68,7 +68,7 @@ def remove(here: Machine, key: RunKey) -> None:
 )
 def test_an_end_is_told(here: Machine, text: str, state: str, exit_code: int, reason: str) -> None:
     before = time.time()
-    pod = here.over(here.script(text))
+    pod = here.wait_until_over(here.script(text))
     assert (pod.state, pod.exit_code, pod.reason) == (state, exit_code, reason)
     assert pod.said == ("CUDA out of memory. Tried ..." if reason == "out_of_memory" else "")
     assert pod.at is not None
@@ -88,19 +88,19 @@ def test_what_cannot_be_executed_is_named_in_the_log_and_in_the_reason(
     here: Machine, command: str, code: int, trouble: str
 ) -> None:
     key = here.launch(command, env=(("PATH", "/usr/bin:/bin"),))
-    pod = here.over(key)
+    pod = here.wait_until_over(key)
     assert (pod.state, pod.exit_code) == ("failed", code)
     assert pod.reason == f"cannot start: {command}: {trouble}".replace(
         "nul\0inside: ", "nul\0inside: "
     )
-    assert here.said(key) == f"[epoch-scheduler] {pod.reason}\n"
+    assert here.log_text(key) == f"[epoch-scheduler] {pod.reason}\n"
 
 
 def test_an_end_leaves_no_zombie_and_stays_what_it_was(here: Machine) -> None:
     key = here.script("")
-    pod = here.over(key)
-    eventually(here.reaped)
-    here.cluster.perform(launch_of(here.state, job_id=key[0]))
+    pod = here.wait_until_over(key)
+    eventually(here.is_reaped)
+    here.cluster.perform(make_launch(here.state, job_id=key[0]))
     assert here.pod(key) is pod, "what has ended is not started again"
 
 
@@ -110,8 +110,8 @@ def test_an_end_leaves_no_zombie_and_stays_what_it_was(here: Machine) -> None:
 def test_arguments_arrive_as_they_were_given(here: Machine) -> None:
     words = ["a b", "", "'\"$HOME`*;\\", "żółć 日本 🙂", "--x=1", "two\nlines", "-"]
     key = here.script("import json, sys; print(json.dumps(sys.argv[1:]))", *words)
-    here.over(key)
-    assert json.loads(here.said(key)) == words
+    here.wait_until_over(key)
+    assert json.loads(here.log_text(key)) == words
 
 
 def test_the_environment_is_its_own_and_nothing_of_the_daemons(
@@ -120,12 +120,12 @@ def test_the_environment_is_its_own_and_nothing_of_the_daemons(
     monkeypatch.setenv("SCHEDULER_SECRET", "of the daemon")
     text = "import json, os; print(json.dumps(dict(os.environ)))"
     key = here.script(text, env=(("LR", "0.1"), ("LANG", "pl_PL.UTF-8")))
-    here.over(key)
-    told = json.loads(here.said(key))
+    here.wait_until_over(key)
+    told = json.loads(here.log_text(key))
     told.pop("LC_CTYPE", None)  # Python's own doing
     assert told.pop("KUBEPROFILER_LAST_WORDS").startswith("/proc/")
     process = here.cluster.process(
-        launch_of(here.state.parent, job_id=key[0], env=(("LR", "0.1"),))
+        make_launch(here.state.parent, job_id=key[0], env=(("LR", "0.1"),))
     )
     assert told == {**process.environment, "LANG": "pl_PL.UTF-8"}
     assert told["LR"] == "0.1"
@@ -139,8 +139,8 @@ def test_it_starts_in_its_folder_with_default_signals_and_nothing_open_but_its_o
 ) -> None:
     text = 'pwd; grep -E "Sig(Blk|Ign)" /proc/self/status; readlink /proc/$$/fd/*; umask; cat'
     key = here.launch("sh", "-c", text, custom_dir=str(tmp_path))
-    here.over(key)
-    folder, blocked, ignored, *files, umask = here.said(key).splitlines()
+    here.wait_until_over(key)
+    folder, blocked, ignored, *files, umask = here.log_text(key).splitlines()
     assert folder == str(tmp_path)
     # Of the 31 that have names; the next two are the C library's, and under make it ignores them.
     assert [int(mask.split()[1], 16) & 0x7FFFFFFF for mask in (blocked, ignored)] == [0, 0]
@@ -156,15 +156,15 @@ def test_the_folder_for_snapshots_is_made_for_it(here: Machine, tmp_path: Path) 
     key = here.launch(
         "sh", "-c", "test -d /snapshots || ls -d $0", "/snapshots", snapshots_dir=str(folder)
     )
-    assert here.over(key).state == "succeeded"
-    assert here.said(key) == f"{folder}\n"
+    assert here.wait_until_over(key).state == "succeeded"
+    assert here.log_text(key) == f"{folder}\n"
 
 
 def test_folders_that_cannot_be_are_named(here: Machine, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     nowhere, blocked = str(tmp_path / "nowhere"), str(tmp_path / "file" / "snapshots")
     reasons = [
-        here.over(here.launch("true", **{folder: path})).reason
+        here.wait_until_over(here.launch("true", **{folder: path})).reason
         for folder, path in (("custom_dir", nowhere), ("snapshots_dir", blocked))
     ]
     assert reasons == [
@@ -195,19 +195,19 @@ def test_a_second_runner_goes_at_once(here: Machine) -> None:
         "scheduler/clusters/local/runner.py",
         str(here.folder(key)),
     ]
-    first = here.started(key)
+    first = here.read_started(key)
     assert subprocess.run(command).returncode == 0
     remove(here, key)
-    here.over(key)
+    here.wait_until_over(key)
     assert subprocess.run(command).returncode == 0
-    assert here.started(key) == first
-    assert here.said(key) == "up\n"
+    assert here.read_started(key) == first
+    assert here.log_text(key) == "up\n"
 
 
 def test_fifty_launches_in_a_burst_are_fifty_runs(here: Machine) -> None:
     keys = [here.launch("true") for _ in range(50)]
     assert {(pod.job_id, pod.attempt) for pod in here.cluster.observe().pods} == set(keys)
-    assert {here.over(key).state for key in keys} == {PodState.SUCCEEDED}
+    assert {here.wait_until_over(key).state for key in keys} == {PodState.SUCCEEDED}
 
 
 # --- how it is stopped --------------------------------------------------------------------------
@@ -217,65 +217,68 @@ def test_a_stop_gives_time_to_save(here: Machine) -> None:
     key = up(here, SAVES)
     remove(here, key)
     remove(here, key)
-    pod = here.over(key)
+    pod = here.wait_until_over(key)
     assert (pod.state, pod.exit_code) == ("succeeded", 0)
-    assert here.said(key) == "up\nsaved\n"
+    assert here.log_text(key) == "up\nsaved\n"
 
 
 def test_what_ends_by_the_signal_was_stopped(here: Machine) -> None:
     key = up(here)
     remove(here, key)
-    assert here.until(key, lambda pod: pod.state != "running").state in ("terminating", "failed")
-    pod = here.over(key)
+    assert here.wait_until(key, lambda pod: pod.state != "running").state in (
+        "terminating",
+        "failed",
+    )
+    pod = here.wait_until_over(key)
     assert (pod.exit_code, pod.reason) == (143, "stopped")
 
 
 def test_what_ignores_the_signal_is_killed_after_the_grace(here: Machine) -> None:
     key = up(here, STUBBORN)
     remove(here, key)
-    pod = here.over(key)
+    pod = here.wait_until_over(key)
     assert (pod.exit_code, pod.reason) == (137, "killed: it did not stop when it was asked to")
 
 
 def test_helpers_have_the_grace_even_if_their_leader_goes_first(tmp_path: Path) -> None:
     with machine(tmp_path / "state", grace_seconds=1000.0) as here:
         key = here.launch("sh", "-c", '"$0" -c "$1" & wait', sys.executable, SAVES)
-        here.says(key, "up")
+        here.wait_for_output(key, "up")
         remove(here, key)
-        assert here.over(key).reason == "stopped"
-        assert here.said(key) == "up\nsaved\n"
+        assert here.wait_until_over(key).reason == "stopped"
+        assert here.log_text(key) == "up\nsaved\n"
 
 
 @pytest.mark.parametrize("escape", ["", "setsid", "timeout 1000"])
 def test_what_a_training_leaves_behind_dies_with_it(here: Machine, escape: str) -> None:
     key = here.launch("sh", "-c", f"{escape} sleep 1000 & echo $!; exit 3")
-    assert here.over(key).exit_code == 3
-    assert not alive(int(here.said(key)))
+    assert here.wait_until_over(key).exit_code == 3
+    assert not is_alive(int(here.log_text(key)))
 
 
 def test_grandchildren_die_when_it_is_stopped(here: Machine) -> None:
     text = 'setsid sh -c "trap : TERM; echo \\$\\$; sleep 1000; sleep 1000" & wait'
     key = here.launch("sh", "-c", text)
-    eventually(lambda: here.said(key).strip())
+    eventually(lambda: here.log_text(key).strip())
     remove(here, key)
-    here.over(key)
-    assert not alive(int(here.said(key)))
+    here.wait_until_over(key)
+    assert not is_alive(int(here.log_text(key)))
 
 
 def test_a_run_may_be_stopped_before_it_starts(here: Machine) -> None:
     key = here.launch("echo", "never")
     remove(here, key)  # the runner, a Python, takes longer to begin than this
-    assert here.over(key).reason == "stopped before it started"
-    assert here.said(key) == ""
+    assert here.wait_until_over(key).reason == "stopped before it started"
+    assert here.log_text(key) == ""
 
 
 def test_the_log_stays_when_a_run_is_forgotten(here: Machine) -> None:
     key = here.launch("echo", "kept")
-    here.over(key)
+    here.wait_until_over(key)
     remove(here, key)
     assert here.pod(key) is None
     assert list((here.state / "runs").iterdir()) == []
-    assert here.said(key) == "kept\n"
+    assert here.log_text(key) == "kept\n"
 
 
 # --- daemons come and go ------------------------------------------------------------------------
@@ -283,23 +286,23 @@ def test_the_log_stays_when_a_run_is_forgotten(here: Machine) -> None:
 
 def test_a_new_daemon_adopts_what_runs_and_learns_what_ended(here: Machine) -> None:
     running, ending = up(here), up(here, SAVES)
-    before = here.started(running)
-    os.kill(here.started(ending)["pid"], signal.SIGTERM)
-    here.over(ending)
-    here.come()
+    before = here.read_started(running)
+    os.kill(here.read_started(ending)["pid"], signal.SIGTERM)
+    here.wait_until_over(ending)
+    here.start_daemon()
     shown = {(pod.job_id, pod.attempt): pod for pod in here.cluster.observe().pods}
     assert shown[running].state == PodState.RUNNING
     assert shown[running].shares == (SHARE,)
     assert shown[ending].state == PodState.SUCCEEDED
-    assert here.started(running) == before
-    assert alive(before["pid"])
+    assert here.read_started(running) == before
+    assert is_alive(before["pid"])
     remove(here, running)
-    assert here.over(running).reason == "stopped"
+    assert here.wait_until_over(running).reason == "stopped"
 
 
 def test_killing_a_daemon_touches_no_training(here: Machine) -> None:
     """A daemon in a process of its own, with the terminal's ^C and `kill -9` of its group."""
-    launch = launch_of(here.state.parent, "sh", "-c", "echo up; sleep 1000")
+    launch = make_launch(here.state.parent, "sh", "-c", "echo up; sleep 1000")
     text = f"""
 import time
 from pathlib import Path
@@ -317,28 +320,28 @@ time.sleep(1000)
     assert daemon.stdout is not None
     assert daemon.stdout.readline() == b"1\n"
     key = launch.job_id, 1
-    pid = here.started(key)["pid"]
-    here.says(key, "up")
+    pid = here.read_started(key)["pid"]
+    here.wait_for_output(key, "up")
     os.killpg(daemon.pid, signal.SIGINT)
     os.killpg(daemon.pid, signal.SIGKILL)
     daemon.communicate()
-    here.come()
-    here.until(key, lambda pod: pod.state == "running")
-    assert alive(pid)
+    here.start_daemon()
+    here.wait_until(key, lambda pod: pod.state == "running")
+    assert is_alive(pid)
     remove(here, key)
-    assert here.over(key).reason == "stopped"
-    assert not alive(pid)
+    assert here.wait_until_over(key).reason == "stopped"
+    assert not is_alive(pid)
 
 
 def test_a_launch_that_was_recorded_but_not_started_is_started(here: Machine) -> None:
     key = here.launch("echo", "hello")
-    here.over(key)
+    here.wait_until_over(key)
     for name in ("started.json", "ended.json"):
         (here.folder(key) / name).unlink()
     (here.folder(key).with_name(f".{key[0]}-2")).mkdir()  # half made
-    here.come()
-    assert here.over(key).state == PodState.SUCCEEDED
-    assert here.said(key) == "hello\nhello\n"
+    here.start_daemon()
+    assert here.wait_until_over(key).state == PodState.SUCCEEDED
+    assert here.log_text(key) == "hello\nhello\n"
     assert [folder.name for folder in (here.state / "runs").iterdir()] == [f"{key[0]}-1"]
 
 
@@ -347,12 +350,12 @@ def test_a_launch_that_was_recorded_but_not_started_is_started(here: Machine) ->
 
 def test_a_training_without_its_runner_is_killed_and_lost(here: Machine) -> None:
     key = here.launch("sh", "-c", "timeout 1000 sleep 1000 & echo $!; sleep 1000")
-    eventually(lambda: here.said(key))
-    os.kill(here.started(key)["runner"], signal.SIGKILL)
-    assert here.over(key).reason == "lost"
-    assert not alive(here.started(key)["pid"])
-    assert not alive(int(here.said(key)))
-    here.come()
+    eventually(lambda: here.log_text(key))
+    os.kill(here.read_started(key)["runner"], signal.SIGKILL)
+    assert here.wait_until_over(key).reason == "lost"
+    assert not is_alive(here.read_started(key)["pid"])
+    assert not is_alive(int(here.log_text(key)))
+    here.start_daemon()
     pod = here.pod(key)
     assert pod is not None
     assert (pod.state, pod.reason) == ("failed", "lost")
@@ -361,19 +364,19 @@ def test_a_training_without_its_runner_is_killed_and_lost(here: Machine) -> None
 def test_a_stop_that_was_not_ours_is_a_loss(here: Machine) -> None:
     """A machine that shuts down tells everybody to go; a training that goes well is not done."""
     key = up(here, SAVES)
-    os.kill(here.started(key)["runner"], signal.SIGTERM)
-    pod = here.over(key)
+    os.kill(here.read_started(key)["runner"], signal.SIGTERM)
+    pod = here.wait_until_over(key)
     assert (pod.state, pod.reason, pod.exit_code) == ("failed", "lost", 0)
 
 
 def pretend_lost(here: Machine, **started: object) -> RunKey:
     """A run whose runner is gone, that began as told."""
     key = here.script("")
-    here.over(key)
+    here.wait_until_over(key)
     path = here.folder(key) / "started.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | started))
     (here.folder(key) / "ended.json").unlink()
-    here.come()
+    here.start_daemon()
     return key
 
 
@@ -385,9 +388,9 @@ def test_nobody_else_is_killed_in_its_place(here: Machine) -> None:
     who = {"pid": other.pid, "start_time": stat.start_time, "boot_id": boot_id()}
     for wrong in ({"boot_id": "another"}, {"start_time": stat.start_time - 1}, {"pid": None}):
         key = pretend_lost(here, **(who | wrong))
-        assert here.over(key).reason == "lost"
+        assert here.wait_until_over(key).reason == "lost"
         assert other.poll() is None
-    here.over(pretend_lost(here, **who))
+    here.wait_until_over(pretend_lost(here, **who))
     assert other.wait() == -signal.SIGKILL, "but it is, if it is the one"
 
 
@@ -395,21 +398,21 @@ def test_nobody_else_is_killed_in_its_place(here: Machine) -> None:
 @pytest.mark.parametrize("name", ["started.json", "ended.json"])
 def test_a_damaged_file_is_a_lost_run(here: Machine, name: str, content: str) -> None:
     key = here.script("")
-    here.over(key)
+    here.wait_until_over(key)
     (here.folder(key) / "ended.json").unlink()
     (here.folder(key) / name).write_text(content)
-    here.come()
-    assert here.over(key).reason == "lost"
+    here.start_daemon()
+    assert here.wait_until_over(key).reason == "lost"
 
 
 def test_a_damaged_launch_cannot_be_started(here: Machine) -> None:
     key = here.script("")
-    here.over(key)
+    here.wait_until_over(key)
     for name in ("started.json", "ended.json"):
         (here.folder(key) / name).unlink()
     (here.folder(key) / "launch.json").write_text('{"command": ["ec')
-    here.come()
-    assert here.over(key).reason == "cannot start: its runner failed with code 1"
+    here.start_daemon()
+    assert here.wait_until_over(key).reason == "cannot start: its runner failed with code 1"
 
 
 def test_what_cannot_be_launched_here_shows_as_failed_until_it_is_removed(here: Machine) -> None:
@@ -475,7 +478,7 @@ open(os.environ["KUBEPROFILER_LAST_WORDS"], "w").write(json.dumps(words))
 def test_last_words_that_make_no_sense_are_no_words(here: Machine, words: str) -> None:
     text = "import os, sys; open(os.environ['KUBEPROFILER_LAST_WORDS'], 'w').write(sys.argv[1])"
     key = here.script(text, words)
-    here.over(key)
+    here.wait_until_over(key)
     news: queue.Queue[Event] = queue.Queue()
     here.cluster.start(news.put)
     assert isinstance(news.get(timeout=60), Observed)
@@ -501,7 +504,7 @@ def test_to_stop_looking_leaves_the_trainings(here: Machine) -> None:
     key = up(here)
     here.cluster.stop()
     here.cluster.stop()
-    assert alive(here.started(key)["pid"])
+    assert is_alive(here.read_started(key)["pid"])
 
 
 # --- an old library -----------------------------------------------------------------------------
@@ -513,14 +516,14 @@ def test_a_run_with_an_old_library_finds_that_of_today_first(tmp_path: Path) -> 
     prints += "print(*sys.path[1:3], 'KUBEPROFILER_RENEWED' in os.environ)"
     with machine(tmp_path / "state", library=folder) as here:
         key = here.script(prints, renew_library=True, env=(("PYTHONPATH", "/own"),))
-        assert here.over(key).exit_code == 0
-        found, path = here.said(key).splitlines()
+        assert here.wait_until_over(key).exit_code == 0
+        found, path = here.log_text(key).splitlines()
         assert found == str(folder / "kubernetesdlprofile" / "__init__.py") if folder else found
         first, *rest = path.split()
         assert (first.startswith("/proc/"), rest) == (True, ["/own", "True"])
         as_it_is = here.script(prints, env=(("PYTHONPATH", "/own"),))
-        assert here.over(as_it_is).exit_code == 0
-        assert here.said(as_it_is).splitlines()[1].split()[0] == "/own"
+        assert here.wait_until_over(as_it_is).exit_code == 0
+        assert here.log_text(as_it_is).splitlines()[1].split()[0] == "/own"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to run what is another user's")
@@ -535,7 +538,7 @@ def test_another_users_run_finds_it_in_a_folder_that_it_may_not_enter(tmp_path: 
         key = here.launch(
             "/usr/bin/python3", "-c", source, renew_library=True, user="nobody", snapshots_dir=""
         )
-        assert here.over(key).exit_code == 0, here.said(key)
-        said = [line for line in here.said(key).splitlines() if line.startswith("/")]
+        assert here.wait_until_over(key).exit_code == 0, here.log_text(key)
+        said = [line for line in here.log_text(key).splitlines() if line.startswith("/")]
         assert len(said) == 2, "it, and what it started"
         assert all(line.startswith("/proc/") for line in said)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.core.model import PodState, Remove
-from tests.clusters.machine import Machine, alive, machine
+from tests.clusters.machine import Machine, is_alive, machine
 from tests.support import Gate, eventually
 
 Fill = Callable[[], None]
@@ -60,7 +60,7 @@ def test_on_a_full_disk_a_launch_fails_with_that_reason(here: Machine, small: Pa
     here.cluster.perform(Remove(*key))
     (small / "filler").unlink()
     again = here.launch("true", job_id=key[0], attempt=2)
-    assert here.over(again).state == PodState.SUCCEEDED
+    assert here.wait_until_over(again).state == PodState.SUCCEEDED
 
 
 def test_a_disk_that_fills_up_meanwhile_loses_no_end(
@@ -68,10 +68,10 @@ def test_a_disk_that_fills_up_meanwhile_loses_no_end(
 ) -> None:
     text = f"echo up; head -c 1 {gate.path}; exit 7"
     key = here.launch("sh", "-c", text, snapshots_dir=str(tmp_path))
-    here.says(key, "up")
+    here.wait_for_output(key, "up")
     fill(small)
     gate.open()
-    assert here.over(key).exit_code == 7
+    assert here.wait_until_over(key).exit_code == 7
     here.cluster.perform(Remove(*key))
     assert here.pod(key) is None
 
@@ -80,17 +80,17 @@ def test_on_a_full_disk_a_training_can_still_be_stopped(
     here: Machine, small: Path, tmp_path: Path
 ) -> None:
     key = here.launch("sh", "-c", "echo up; sleep 1000", snapshots_dir=str(tmp_path))
-    here.says(key, "up")
+    here.wait_for_output(key, "up")
     fill(small)
     here.cluster.perform(Remove(*key))
-    assert here.over(key).reason == "stopped"
-    assert not alive(here.started(key)["pid"])
+    assert here.wait_until_over(key).reason == "stopped"
+    assert not is_alive(here.read_started(key)["pid"])
 
 
 def test_a_read_only_disk_is_told_and_got_over(here: Machine, small: Path) -> None:
     done = here.launch("true")
-    here.over(done)
-    eventually(here.reaped)
+    here.wait_until_over(done)
+    eventually(here.is_reaped)
     subprocess.run(["mount", "-o", "remount,ro", small], check=True)
     key = here.launch("true")
     pod = here.pod(key)

@@ -57,10 +57,10 @@ def test_a_process_is_marked_by_what_it_was_given() -> None:
 def test_with_its_runner_goes_also_what_has_left_its_session(here: Machine, tmp_path: Path) -> None:
     told = tmp_path / "escaped"
     key = here.script(ESCAPED, str(told))
-    here.until(key, lambda pod: pod.state is PodState.RUNNING)
+    here.wait_until(key, lambda pod: pod.state is PodState.RUNNING)
     eventually(lambda: told.exists() and told.read_text())
     escaped = int(told.read_text())
     started = here.state / "runs" / f"{key[0]}-{key[1]}" / "started.json"
     os.kill(json.loads(started.read_text())["runner"], 9)
-    here.over(key)
+    here.wait_until_over(key)
     eventually(lambda: not psutil.pid_exists(escaped))
