@@ -21,7 +21,7 @@ class Entry:
     partial: bool = False
 
     @property
-    def said(self) -> bytes:
+    def text(self) -> bytes:
         return self.words if self.partial else self.words + b"\n"
 
 
@@ -30,17 +30,17 @@ def moment(at: int) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{nanoseconds:09}Z"
 
 
-def sent(entries: Iterable[Entry], since: str) -> bytes:
+def answer_since(entries: Iterable[Entry], since: str) -> bytes:
     """All of it that is not older, each line behind the moment of its first part."""
     begin = datetime.fromisoformat(since).timestamp() * SECOND if since else 0
     new_line, parts = True, []
     for entry in entries:
         if entry.at >= begin:
             parts.append(f"{moment(entry.at)} ".encode() if new_line else b"")
-            parts.append(entry.said)
-        new_line = entry.said.endswith(b"\n")
+            parts.append(entry.text)
+        new_line = entry.text.endswith(b"\n")
     return b"".join(parts)
 
 
-def said(entries: Iterable[Entry]) -> bytes:
-    return b"".join(entry.said for entry in entries)
+def kept_text(entries: Iterable[Entry]) -> bytes:
+    return b"".join(entry.text for entry in entries)

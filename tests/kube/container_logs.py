@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from tests.clusters.cri import Entry, said, sent
+from tests.clusters.cri import Entry, answer_since, kept_text
 from tests.kube.control import LOOPBACK, ControlPlane
 from tests.kube.processes import free_port
 
@@ -43,7 +43,7 @@ class ContainerLogs:
             self._changed[pod].notify_all()
 
     def said(self, pod: str) -> bytes:
-        return said(self._said[pod])
+        return kept_text(self._said[pod])
 
     def end(self, pod: str) -> None:
         """Its container has ended."""
@@ -119,7 +119,7 @@ class ContainerLogs:
             with self._lock:
                 if generation != self._generation:
                     return False
-                words = sent(self._said[pod][self._kept[pod] :], since)
+                words = answer_since(self._said[pod][self._kept[pod] :], since)
                 fresh, done = words[done:], len(words)
                 over = not follow or pod in self._over
                 if not fresh and not over:

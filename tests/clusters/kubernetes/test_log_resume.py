@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.clusters.kubernetes.log_resume import LogPosition, LogResume, decode_position
-from tests.clusters.cri import SECOND, Entry, moment, said, sent
+from tests.clusters.cri import SECOND, Entry, answer_since, kept_text, moment
 
 NOON = 1_780_000_000 * SECOND
 LINES = [Entry(NOON + n * SECOND, b"line %d" % n) for n in range(100)]
@@ -18,7 +18,7 @@ LINES = [Entry(NOON + n * SECOND, b"line %d" % n) for n in range(100)]
 def left_at(number: int) -> tuple[LogPosition, bytes]:
     """When so many lines had been kept: the place, and what had been kept."""
     seam = LogResume(LogPosition(), 0)
-    kept = seam.new_bytes(sent(LINES[:number], ""))
+    kept = seam.new_bytes(answer_since(LINES[:number], ""))
     return seam.position, kept
 
 
@@ -26,7 +26,7 @@ def left_at(number: int) -> tuple[LogPosition, bytes]:
 
 
 def test_what_is_kept_is_what_was_said_without_the_moments() -> None:
-    assert LogResume(LogPosition(), 0).new_bytes(sent(LINES, "")) == said(LINES)
+    assert LogResume(LogPosition(), 0).new_bytes(answer_since(LINES, "")) == kept_text(LINES)
 
 
 @pytest.mark.parametrize(
@@ -35,17 +35,17 @@ def test_what_is_kept_is_what_was_said_without_the_moments() -> None:
 )
 def test_whatever_a_line_has_is_kept(words: bytes) -> None:
     lines = [Entry(NOON, words), Entry(NOON, words)]
-    assert LogResume(LogPosition(), 0).new_bytes(sent(lines, "")) == said(lines)
+    assert LogResume(LogPosition(), 0).new_bytes(answer_since(lines, "")) == kept_text(lines)
 
 
 def test_a_line_without_an_end_is_kept_as_it_is() -> None:
     parts = [Entry(NOON, b"done"), Entry(NOON + 1, b"99%", partial=True)]
     seam = LogResume(LogPosition(), 0)
-    kept = seam.new_bytes(sent(parts, ""))
+    kept = seam.new_bytes(answer_since(parts, ""))
     assert kept == b"done\n99%"
     again = LogResume(seam.position, len(kept))
     assert (
-        again.new_bytes(sent([*parts, Entry(NOON + 2, b" 100%")], seam.position.since()))
+        again.new_bytes(answer_since([*parts, Entry(NOON + 2, b" 100%")], seam.position.since()))
         == b" 100%\n"
     )
 
@@ -73,8 +73,10 @@ def test_a_moment_is_known_in_each_form(zone: str, fraction: str) -> None:
     ],
 )
 def test_what_the_kubelet_itself_has_to_say_is_not_the_trainings(line: bytes) -> None:
-    first, second = sent(LINES[:1], ""), sent(LINES[1:2], "")
-    assert LogResume(LogPosition(), 0).new_bytes(line + first + line + second) == said(LINES[:2])
+    first, second = answer_since(LINES[:1], ""), answer_since(LINES[1:2], "")
+    assert LogResume(LogPosition(), 0).new_bytes(line + first + line + second) == kept_text(
+        LINES[:2]
+    )
 
 
 NOT_FOUND = b'rpc error: code = NotFound desc = an error occurred: "6231cb124d50": not found'
@@ -82,25 +84,27 @@ NOT_FOUND = b'rpc error: code = NotFound desc = an error occurred: "6231cb124d50
 
 def test_the_kubelets_words_behind_a_line_without_an_end_are_not_kept() -> None:
     parts = [*LINES[:3], Entry(NOON + 9 * SECOND, b"the end", partial=True)]
-    assert LogResume(LogPosition(), 0).new_bytes(sent(parts, "") + NOT_FOUND) == said(parts)
+    assert LogResume(LogPosition(), 0).new_bytes(answer_since(parts, "") + NOT_FOUND) == kept_text(
+        parts
+    )
     seam = LogResume(LogPosition(), 0)
-    assert seam.new_bytes(sent(parts, "")) + seam.new_bytes(NOT_FOUND) == said(parts)
+    assert seam.new_bytes(answer_since(parts, "")) + seam.new_bytes(NOT_FOUND) == kept_text(parts)
 
 
 def test_a_training_may_say_what_kubelets_say() -> None:
     lines = [Entry(NOON, NOT_FOUND, partial=True), Entry(NOON, NOT_FOUND), *LINES]
     seam = LogResume(LogPosition(), 0)
-    answer = sent(lines, "")
-    assert seam.new_bytes(answer[:100]) + seam.new_bytes(answer[100:]) == said(lines)
+    answer = answer_since(lines, "")
+    assert seam.new_bytes(answer[:100]) + seam.new_bytes(answer[100:]) == kept_text(lines)
 
 
 def test_lines_of_one_moment_are_not_taken_for_each_other() -> None:
     same = [Entry(NOON, b"same")] * 5
     seam = LogResume(LogPosition(), 0)
-    kept = seam.new_bytes(sent(same[:2], ""))
-    assert LogResume(seam.position, len(kept)).new_bytes(sent(same, seam.position.since())) == said(
-        same[2:]
-    )
+    kept = seam.new_bytes(answer_since(same[:2], ""))
+    assert LogResume(seam.position, len(kept)).new_bytes(
+        answer_since(same, seam.position.since())
+    ) == kept_text(same[2:])
 
 
 def test_the_rest_of_a_long_line_before_the_place_is_passed_over() -> None:
@@ -111,29 +115,31 @@ def test_the_rest_of_a_long_line_before_the_place_is_passed_over() -> None:
         *LINES,
     ]
     seam = LogResume(LogPosition(), 0)
-    kept = seam.new_bytes(sent(parts[:3], ""))
+    kept = seam.new_bytes(answer_since(parts[:3], ""))
     assert LogResume(seam.position, len(kept)).new_bytes(
-        sent(parts, seam.position.since())
-    ) == said(parts[3:])
+        answer_since(parts, seam.position.since())
+    ) == kept_text(parts[3:])
 
 
 def test_a_place_that_was_put_away_is_noticed_and_what_is_later_is_new() -> None:
     place, kept = left_at(10)
     seam = LogResume(place, len(kept))
-    assert seam.new_bytes(sent(LINES[50:], place.since())) == b""
+    assert seam.new_bytes(answer_since(LINES[50:], place.since())) == b""
     assert seam.has_gap
     after = LogPosition(place.moment, len(kept), gone=True)
-    assert LogResume(after, len(kept)).new_bytes(sent(LINES[50:], after.since())) == said(
-        LINES[50:]
-    )
+    assert LogResume(after, len(kept)).new_bytes(
+        answer_since(LINES[50:], after.since())
+    ) == kept_text(LINES[50:])
 
 
 def test_a_clock_that_is_set_back_ends_no_log() -> None:
     back = [Entry(line.at - 3600 * SECOND, line.words) for line in LINES]
     seam = LogResume(LogPosition(), 0)
-    kept = seam.new_bytes(sent([*LINES, *back[:50]], ""))
+    kept = seam.new_bytes(answer_since([*LINES, *back[:50]], ""))
     again = LogResume(seam.position, len(kept))
-    assert again.new_bytes(sent([*LINES, *back], seam.position.since())) == said(back[50:])
+    assert again.new_bytes(answer_since([*LINES, *back], seam.position.since())) == kept_text(
+        back[50:]
+    )
 
 
 def test_a_place_is_not_given_up_for_lines_that_are_a_little_out_of_order() -> None:
@@ -141,14 +147,14 @@ def test_a_place_is_not_given_up_for_lines_that_are_a_little_out_of_order() -> N
     place, kept = left_at(10)
     place, kept = LogPosition(moment(LINES[10].at), len(kept) + len(b"early\n")), kept + b"early\n"
     seam = LogResume(place, len(kept))
-    assert seam.new_bytes(sent(lines, place.since())) == said(LINES[10:])
+    assert seam.new_bytes(answer_since(lines, place.since())) == kept_text(LINES[10:])
     assert seam.met
 
 
 def test_an_answer_that_broke_off_before_its_place_says_nothing_about_it() -> None:
     place, kept = left_at(10)
     seam = LogResume(place, len(kept))
-    seam.new_bytes(sent(LINES[5:8], ""))
+    seam.new_bytes(answer_since(LINES[5:8], ""))
     assert not seam.has_gap
     assert seam.position == place
 
@@ -170,7 +176,7 @@ def test_a_damaged_place_is_the_beginning(text: bytes) -> None:
 
 def test_a_log_that_somebody_emptied_goes_on_with_the_moment_where_it_was() -> None:
     place, _ = left_at(10)
-    assert LogResume(place, 0).new_bytes(sent(LINES, place.since())) == said(LINES[9:])
+    assert LogResume(place, 0).new_bytes(answer_since(LINES, place.since())) == kept_text(LINES[9:])
 
 
 # --- any log, any trouble -----------------------------------------------------------------------
@@ -199,7 +205,7 @@ def test_each_byte_is_kept_once_whatever_breaks(
     kept, noted = b"", LogPosition()
     for grown in [*sorted(dice.choices(range(len(entries) + 1), k=breaks)), len(entries)]:
         seam, whole = LogResume(noted, len(kept)), grown == len(entries)
-        answer = sent(entries[:grown], noted.since())
+        answer = answer_since(entries[:grown], noted.since())
         if not whole:
             answer = answer[: dice.randint(0, len(answer))]
         while answer:
@@ -211,4 +217,4 @@ def test_each_byte_is_kept_once_whatever_breaks(
             kept += fresh
             noted = dice.choice([noted, seam.position])
         assert seam.met or not whole
-    assert kept == said(entries)
+    assert kept == kept_text(entries)
