@@ -38,7 +38,7 @@ from scheduler.clusters.kubernetes import pods
 from scheduler.core.model import Gpu
 from scheduler.v1 import scheduler_pb2
 from tests.kube.build import BuildError, program
-from tests.kube.cluster import allowed
+from tests.kube.cluster import daemon_kubeconfig
 from tests.kube.control import ControlPlane
 from tests.kube.processes import free_port
 from tests.support import Daemon, eventually
@@ -148,7 +148,7 @@ def missing() -> str:
 def daemon_on(control: ControlPlane, namespace: str, folder: Path) -> Daemon:
     """One that serves, at an address that pods are told."""
     address = f"127.0.0.1:{free_port()}"
-    kubeconfig = allowed(control, namespace)
+    kubeconfig = daemon_kubeconfig(control, namespace)
     file = folder / "settings.toml"
     file.write_text(SETTINGS.format(kubeconfig=kubeconfig, namespace=namespace, address=address))
     daemon = Daemon(folder / "state", "0", "--config", str(file))

@@ -20,7 +20,7 @@ from scheduler.access.identity import user_name
 from scheduler.core.model import Action, JobId, JobSpec, Launch, Observed, Pod, Remove, Share
 from simulator.lives.world import World
 from tests.clusters.machine import Machine, machine
-from tests.kube.cluster import Made, port, shared
+from tests.kube.cluster import StartedCluster, shared_control_plane, started_cluster
 from tests.kube.kubelet import Kubelet
 from tests.simulator.calm import world
 from tests.support import eventually
@@ -63,7 +63,7 @@ def simulated(folder: Path) -> Iterator[Adapter]:
 class Kubernetes:
     """Pods on a real API server. What runs them is played: see tests/kube/kubelet.py."""
 
-    def __init__(self, made: Made, kubelet: Kubelet) -> None:
+    def __init__(self, made: StartedCluster, kubelet: Kubelet) -> None:
         self.perform = made.perform
         self.observe = made.observe
         self._kubelet = kubelet
@@ -74,11 +74,11 @@ class Kubernetes:
 
 @contextmanager
 def kubernetes(folder: Path) -> Iterator[Adapter]:
-    control, namespace, kubeconfig = shared()
+    control, namespace, kubeconfig = shared_control_plane()
     kubelet = Kubelet(control, namespace)
     kubelet.joins("n1")
     try:
-        with port(kubeconfig, namespace) as made:
+        with started_cluster(kubeconfig, namespace) as made:
             yield Kubernetes(made, kubelet)
     finally:
         kubelet.leaves("n1")

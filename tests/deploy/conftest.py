@@ -10,7 +10,7 @@ import pytest
 
 from tests.deploy import container, image
 from tests.deploy.container import Container
-from tests.kube.cluster import shared
+from tests.kube.cluster import shared_control_plane
 from tests.kube.control import ControlPlane
 
 
@@ -36,7 +36,7 @@ def daemon(unpacked: Image, tmp_path: Path) -> Iterator[Container]:
 @pytest.fixture(scope="module")
 def control() -> Iterator[ControlPlane]:
     """With controllers, so that a Deployment becomes a pod, and a namespace ends."""
-    control, _, _ = shared()
+    control, _, _ = shared_control_plane()
     control.start()
     control.controllers.start()
     yield control

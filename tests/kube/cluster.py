@@ -29,7 +29,7 @@ RULES: tuple[Rule, ...] = tuple(rule.written() for rule in (*IN_NAMESPACE, *FOR_
 CLUSTER_RULES: tuple[Rule, ...] = tuple(rule.written() for rule in IN_CLUSTER)
 
 
-class Made:
+class StartedCluster:
     """The cluster, and what it has told so far."""
 
     def __init__(self, kubeconfig: Path, namespace: str, **settings: Any) -> None:
@@ -66,8 +66,8 @@ class Made:
 
 
 @contextmanager
-def port(kubeconfig: Path, namespace: str, **settings: Any) -> Iterator[Made]:
-    made = Made(kubeconfig, namespace, **settings)
+def started_cluster(kubeconfig: Path, namespace: str, **settings: Any) -> Iterator[StartedCluster]:
+    made = StartedCluster(kubeconfig, namespace, **settings)
     made.cluster.start(made.put)
     try:
         yield made
@@ -75,7 +75,7 @@ def port(kubeconfig: Path, namespace: str, **settings: Any) -> Iterator[Made]:
         made.cluster.stop()
 
 
-def allowed(
+def daemon_kubeconfig(
     control: ControlPlane,
     namespace: str,
     rules: Sequence[Rule] = RULES,
@@ -86,7 +86,7 @@ def allowed(
 
 
 @functools.cache
-def shared() -> tuple[ControlPlane, str, Path]:
+def shared_control_plane() -> tuple[ControlPlane, str, Path]:
     """For who has no fixtures of this folder: a control plane, a namespace, a daemon's kubeconfig.
 
     It ends with this process, whatever becomes of that.
@@ -97,10 +97,10 @@ def shared() -> tuple[ControlPlane, str, Path]:
     atexit.register(control.stop)
     control.start()
     control.namespace("shared")
-    return control, "shared", allowed(control, "shared")
+    return control, "shared", daemon_kubeconfig(control, "shared")
 
 
-def launch_on(made: Made) -> Launch:
+def launch_on(made: StartedCluster) -> Launch:
     """A job of its own on part of the first card."""
     node = next(node for node in made.observe().nodes if node.name.endswith(made.namespace))
     spec = JobSpec(name="j", user="ada", command=("sleep", "1000"), max_epochs=3)
@@ -113,24 +113,26 @@ def with_fields(launch: Launch, **fields: Any) -> Launch:
     return replace(launch, spec=replace(launch.spec, **fields))
 
 
-def of(launch: Launch, seen: Observed) -> list[Pod]:
+def pods_of(launch: Launch, seen: Observed) -> list[Pod]:
     key = launch.job_id, launch.attempt
     return [pod for pod in seen.pods if (pod.job_id, pod.attempt) == key]
 
 
-def over(made: Made, launch: Launch) -> Pod:
+def wait_until_over(made: StartedCluster, launch: Launch) -> Pod:
     """How it ended."""
     found: list[Pod] = []
 
     def ended() -> bool:
-        found[:] = [pod for pod in of(launch, made.observe()) if not pod.alive]
+        found[:] = [pod for pod in pods_of(launch, made.observe()) if not pod.alive]
         return bool(found)
 
     eventually(ended)
     return found[0]
 
 
-def until(made: Made, kubelet: Kubelet, true: Callable[[Observed], object]) -> Observed:
+def wait_until(
+    made: StartedCluster, kubelet: Kubelet, true: Callable[[Observed], object]
+) -> Observed:
     """What is seen when it is so, the kubelet doing its part."""
     seen: list[Observed] = []
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kube.cluster import allowed
+from tests.kube.cluster import daemon_kubeconfig
 from tests.kube.control import ControlPlane
 from tests.kube.images import python_image
 from tests.kube.kubelet import Kubelet
@@ -109,7 +109,7 @@ def _shared(request: pytest.FixtureRequest) -> tuple[str, Path] | None:
         return None
     control: ControlPlane = request.getfixturevalue("_control_plane")
     control.namespace(name)
-    return name, allowed(control, name)
+    return name, daemon_kubeconfig(control, name)
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def namespace(control: ControlPlane, _shared: tuple[str, Path] | None) -> Iterat
 @pytest.fixture
 def kubeconfig(control: ControlPlane, namespace: str, _shared: tuple[str, Path] | None) -> Path:
     """Of a daemon in this namespace, which may do what it must."""
-    return _shared[1] if _shared else allowed(control, namespace)
+    return _shared[1] if _shared else daemon_kubeconfig(control, namespace)
 
 
 @pytest.fixture

@@ -25,12 +25,12 @@ from scheduler.core.model import Event, Failure, Gpu, JobId, Launch, PodState, R
 from tests.kube.cluster import (
     CLUSTER_RULES,
     RULES,
-    Made,
+    StartedCluster,
     launch_on,
-    of,
-    over,
-    port,
-    until,
+    pods_of,
+    started_cluster,
+    wait_until,
+    wait_until_over,
     with_fields,
 )
 from tests.kube.control import RBAC, ControlPlane
@@ -43,16 +43,16 @@ SHAPE = PodTemplate("scheduler:7070", NAMESPACE, "none:1")
 
 
 @pytest.fixture
-def made(kubeconfig: Path, kubelet: Kubelet) -> Iterator[Made]:
-    with port(kubeconfig, NAMESPACE) as made:
+def made(kubeconfig: Path, kubelet: Kubelet) -> Iterator[StartedCluster]:
+    with started_cluster(kubeconfig, NAMESPACE) as made:
         yield made
 
 
-def running(made: Made, kubelet: Kubelet, **fields: Any) -> Launch:
+def running(made: StartedCluster, kubelet: Kubelet, **fields: Any) -> Launch:
     """A launch that has come to run."""
     launch = with_fields(launch_on(made), **fields)
     made.perform(launch)
-    until(made, kubelet, lambda seen: of(launch, seen)[0].state is PodState.RUNNING)
+    wait_until(made, kubelet, lambda seen: pods_of(launch, seen)[0].state is PodState.RUNNING)
     return launch
 
 
@@ -63,24 +63,24 @@ def name(launch: Launch, rank: int = 0) -> str:
 # --- what became of a pod -----------------------------------------------------------------------
 
 
-def test_a_pod_that_ends_tells_how(made: Made, kubelet: Kubelet) -> None:
+def test_a_pod_that_ends_tells_how(made: StartedCluster, kubelet: Kubelet) -> None:
     well, badly, full, refused = (running(made, kubelet) for _ in range(4))
     kubelet.ends(name(well), 0)
     kubelet.ends(name(badly), 3)
     kubelet.ends(name(full), 1, message="torch.OutOfMemoryError: CUDA out of memory.")
     kubelet.refuses(name(refused), "UnexpectedAdmissionError", "Allocate failed")
-    assert over(made, well).state is PodState.SUCCEEDED
-    assert over(made, badly).reason == "exit code 3"
-    assert over(made, full).reason == Failure.OUT_OF_MEMORY
-    assert over(made, refused).reason == Failure.REFUSED
+    assert wait_until_over(made, well).state is PodState.SUCCEEDED
+    assert wait_until_over(made, badly).reason == "exit code 3"
+    assert wait_until_over(made, full).reason == Failure.OUT_OF_MEMORY
+    assert wait_until_over(made, refused).reason == Failure.REFUSED
 
 
 def test_a_pod_that_somebody_deletes_is_gone_and_leaves_nothing(
-    made: Made, kubelet: Kubelet
+    made: StartedCluster, kubelet: Kubelet
 ) -> None:
     launch = running(made, kubelet)
     kubelet.delete(name(launch))
-    until(made, kubelet, lambda seen: not of(launch, seen))
+    wait_until(made, kubelet, lambda seen: not pods_of(launch, seen))
     eventually(lambda: not kubelet.owners())
 
 
@@ -88,13 +88,13 @@ def test_a_run_on_a_node_that_does_not_answer_is_lost_when_its_time_is_over(
     kubeconfig: Path, kubelet: Kubelet
 ) -> None:
     now = [1.8e9]
-    with port(kubeconfig, NAMESPACE, clock=lambda: now[0]) as made:
+    with started_cluster(kubeconfig, NAMESPACE, clock=lambda: now[0]) as made:
         launch = running(made, kubelet)
         kubelet.answers(kubelet.node, False)
         kubelet.delete(name(launch))
-        eventually(lambda: of(launch, made.observe())[0].state is not PodState.RUNNING)
+        eventually(lambda: pods_of(launch, made.observe())[0].state is not PodState.RUNNING)
         now[0] += 1e9
-        assert over(made, launch).said == f"node {kubelet.node} does not answer"
+        assert wait_until_over(made, launch).said == f"node {kubelet.node} does not answer"
 
 
 # --- what never comes to run --------------------------------------------------------------------
@@ -103,21 +103,21 @@ def test_a_run_on_a_node_that_does_not_answer_is_lost_when_its_time_is_over(
 def test_an_image_that_cannot_be_had_is_given_up_with_the_reason(
     kubeconfig: Path, kubelet: Kubelet
 ) -> None:
-    with port(kubeconfig, NAMESPACE, patience=LaunchTimeouts(1.0, 60.0)) as made:
+    with started_cluster(kubeconfig, NAMESPACE, patience=LaunchTimeouts(1.0, 60.0)) as made:
         launch = launch_on(made)
         made.perform(launch)
         eventually(kubelet.pods)
         kubelet.bind(name(launch))
         kubelet.waits(name(launch), "ImagePullBackOff", "pull access denied for none")
         eventually(lambda: "deletionTimestamp" in kubelet.pods()[0]["metadata"])
-        assert of(launch, made.observe())[0].alive
+        assert pods_of(launch, made.observe())[0].alive
         kubelet.step()
-        ended = over(made, launch)
+        ended = wait_until_over(made, launch)
         assert "its image cannot be had: ImagePullBackOff: pull access denied" in ended.reason
-        shown = [bool(of(launch, look)) for look in made.told]
+        shown = [bool(pods_of(launch, look)) for look in made.told]
         assert shown == sorted(shown), "it was never missing, once it was there"
         made.perform(Remove(launch.job_id, 1))
-        eventually(lambda: not of(launch, made.observe()) and not kubelet.owners())
+        eventually(lambda: not pods_of(launch, made.observe()) and not kubelet.owners())
 
 
 def test_a_pod_that_is_on_its_way_says_what_its_node_warned_of(
@@ -125,7 +125,7 @@ def test_a_pod_that_is_on_its_way_says_what_its_node_warned_of(
 ) -> None:
     monkeypatch.setattr("scheduler.clusters.kubernetes.observation.SILENT_SECONDS", 0.0)
     monkeypatch.setattr("scheduler.clusters.kubernetes.observation.ASK_SECONDS", 0.5)
-    with port(kubeconfig, NAMESPACE) as made:
+    with started_cluster(kubeconfig, NAMESPACE) as made:
         launch = launch_on(made)
         made.perform(launch)
         eventually(kubelet.pods)
@@ -133,17 +133,19 @@ def test_a_pod_that_is_on_its_way_says_what_its_node_warned_of(
         kubelet.warns(name(launch), "FailedMount", "hostPath type check failed: /nowhere")
         words = "warned of: FailedMount: hostPath type check failed: /nowhere"
         eventually(
-            lambda: any(words in pod.reason for look in made.told[-1:] for pod in of(launch, look))
+            lambda: any(
+                words in pod.reason for look in made.told[-1:] for pod in pods_of(launch, look)
+            )
         )
-        assert of(launch, made.observe())[0].state is PodState.PENDING
-        until(made, kubelet, lambda seen: of(launch, seen)[0].state is PodState.RUNNING)
-        assert of(launch, made.observe())[0].reason == ""
+        assert pods_of(launch, made.observe())[0].state is PodState.PENDING
+        wait_until(made, kubelet, lambda seen: pods_of(launch, seen)[0].state is PodState.RUNNING)
+        assert pods_of(launch, made.observe())[0].reason == ""
 
 
 def test_a_pod_that_does_not_start_is_lost_with_what_its_node_says(
     kubeconfig: Path, kubelet: Kubelet
 ) -> None:
-    with port(kubeconfig, NAMESPACE, patience=LaunchTimeouts(60, 2.0)) as made:
+    with started_cluster(kubeconfig, NAMESPACE, patience=LaunchTimeouts(60, 2.0)) as made:
         launch = launch_on(made)
         made.perform(launch)
         eventually(kubelet.pods)
@@ -151,7 +153,7 @@ def test_a_pod_that_does_not_start_is_lost_with_what_its_node_says(
         kubelet.warns(name(launch), "FailedMount", "hostPath type check failed: /nowhere")
         eventually(lambda: "deletionTimestamp" in kubelet.pods()[0]["metadata"])
         kubelet.step()
-        ended = over(made, launch)
+        ended = wait_until_over(made, launch)
         assert ended.reason == Failure.LOST
         assert "FailedMount: hostPath type check failed: /nowhere" in ended.said
 
@@ -165,32 +167,32 @@ def test_a_pod_that_does_not_start_is_lost_with_what_its_node_says(
     ],
 )
 def test_what_can_never_be_created_is_the_jobs_own_fault(
-    made: Made, fields: dict[str, Any], words: str
+    made: StartedCluster, fields: dict[str, Any], words: str
 ) -> None:
     launch = launch_on(made)
     made.perform(with_fields(launch, **fields))
-    ended = over(made, launch)
+    ended = wait_until_over(made, launch)
     assert ended.reason.startswith("cannot start: ")
     assert words in ended.reason
 
 
-def test_a_card_that_has_left_meanwhile_is_not_the_jobs_fault(made: Made) -> None:
+def test_a_card_that_has_left_meanwhile_is_not_the_jobs_fault(made: StartedCluster) -> None:
     launch = launch_on(made)
     (share,) = launch.shares
     made.perform(replace(launch, shares=(replace(share, gpu="GPU-9"),)))
-    ended = over(made, launch)
+    ended = wait_until_over(made, launch)
     assert (ended.reason, ended.said[:20]) == (Failure.REFUSED, "there is no GPU GPU-")
 
 
 def test_a_pod_that_finds_no_place_in_time_was_refused(kubeconfig: Path, kubelet: Kubelet) -> None:
-    with port(kubeconfig, NAMESPACE, patience=LaunchTimeouts(60, 2.0)) as made:
+    with started_cluster(kubeconfig, NAMESPACE, patience=LaunchTimeouts(60, 2.0)) as made:
         launch = launch_on(made)
         made.perform(launch)
-        assert over(made, launch).reason == Failure.REFUSED
+        assert wait_until_over(made, launch).reason == Failure.REFUSED
 
 
 def test_a_port_that_somebody_else_has_is_told_and_costs_no_retry(
-    made: Made, kubelet: Kubelet, control: ControlPlane, monkeypatch: pytest.MonkeyPatch
+    made: StartedCluster, kubelet: Kubelet, control: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("scheduler.clusters.kubernetes.cluster.REFUSED_SECONDS", 0.0)
     spec = {"type": "NodePort", "ports": [{"port": 80, "nodePort": 31_348}]}
@@ -198,27 +200,27 @@ def test_a_port_that_somebody_else_has_is_told_and_costs_no_retry(
     control.apply({"apiVersion": "v1", **theirs}, NAMESPACE)
     launch = with_fields(launch_on(made), ports=((31_348, 6006),))
     made.perform(launch)
-    ended = over(made, launch)
+    ended = wait_until_over(made, launch)
     assert ended.reason == Failure.REFUSED
     assert "31348: provided port is already allocated" in ended.said
 
 
 def test_the_next_attempt_has_the_ports_of_the_last_one_at_once(
-    made: Made, kubelet: Kubelet, control: ControlPlane
+    made: StartedCluster, kubelet: Kubelet, control: ControlPlane
 ) -> None:
     """Although nobody collects the cluster's garbage here."""
     launch = running(made, kubelet, ports=((31_349, 6006),))
     made.perform(Remove(launch.job_id, 1))
-    until(made, kubelet, lambda seen: not of(launch, seen))
+    wait_until(made, kubelet, lambda seen: not pods_of(launch, seen))
     again = replace(launch, attempt=2)
     made.perform(again)
-    until(made, kubelet, lambda seen: of(again, seen)[0].state is PodState.RUNNING)
+    wait_until(made, kubelet, lambda seen: pods_of(again, seen)[0].state is PodState.RUNNING)
     (service,) = control.get("services", "--namespace", NAMESPACE)["items"]
     assert service["metadata"]["name"] == f"{pods.run_name((launch.job_id, 2))}-ports"
 
 
 def test_a_quota_that_refuses_is_told_and_costs_no_retry(
-    made: Made, kubelet: Kubelet, control: ControlPlane, monkeypatch: pytest.MonkeyPatch
+    made: StartedCluster, kubelet: Kubelet, control: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("scheduler.clusters.kubernetes.cluster.REFUSED_SECONDS", 0.0)
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}}
@@ -230,7 +232,7 @@ def test_a_quota_that_refuses_is_told_and_costs_no_retry(
     try:
         launch = launch_on(made)
         made.perform(launch)
-        ended = over(made, launch)
+        ended = wait_until_over(made, launch)
         assert ended.reason == Failure.REFUSED
         assert "forbidden" in ended.said
         assert "quota" in ended.said
@@ -242,32 +244,32 @@ def test_a_namespace_that_is_not_there_is_told(
     control: ControlPlane, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("scheduler.clusters.kubernetes.cluster.REFUSED_SECONDS", 0.0)
-    with port(control.admin, "nowhere") as made:
+    with started_cluster(control.admin, "nowhere") as made:
         made.namespace = NAMESPACE
         launch = launch_on(made)
         made.perform(launch)
-        assert 'namespaces "nowhere" not found' in over(made, launch).said
+        assert 'namespaces "nowhere" not found' in wait_until_over(made, launch).said
 
 
 # --- names --------------------------------------------------------------------------------------
 
 
 def test_a_name_that_another_job_has_is_left_to_it(
-    made: Made, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
+    made: StartedCluster, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("scheduler.clusters.kubernetes.cluster.REFUSED_SECONDS", 0.0)
     first = running(made, kubelet)
     alike = replace(first, job_id=JobId(first.job_id[:8] + str(uuid.uuid4())[8:]))
     made.perform(alike)
-    assert "is taken by another job" in over(made, alike).said
+    assert "is taken by another job" in wait_until_over(made, alike).said
     made.perform(Remove(alike.job_id, 1))
-    eventually(lambda: not of(alike, made.observe()))
-    assert of(first, made.observe())[0].state is PodState.RUNNING
+    eventually(lambda: not pods_of(alike, made.observe()))
+    assert pods_of(first, made.observe())[0].state is PodState.RUNNING
     assert len(kubelet.owners()) == 1
 
 
 def test_what_another_launch_left_under_its_name_has_to_leave(
-    made: Made, kubelet: Kubelet, kubeconfig: Path
+    made: StartedCluster, kubelet: Kubelet, kubeconfig: Path
 ) -> None:
     nodes, launch = made.observe().nodes, launch_on(made)
     made.cluster.stop()
@@ -289,26 +291,28 @@ def test_what_another_launch_left_under_its_name_has_to_leave(
 
 
 def test_another_daemon_knows_all_runs_by_their_labels(
-    made: Made, kubelet: Kubelet, kubeconfig: Path
+    made: StartedCluster, kubelet: Kubelet, kubeconfig: Path
 ) -> None:
     launches = [running(made, kubelet) for _ in range(3)]
     made.cluster.stop()
-    with port(kubeconfig, NAMESPACE) as second:
+    with started_cluster(kubeconfig, NAMESPACE) as second:
         seen = second.observe()
         assert {pod.job_id: pod.shares for pod in seen.pods} == {
             launch.job_id: launch.shares for launch in launches
         }
         second.perform(launches[0])
         second.perform(Remove(launches[1].job_id, 1))
-        until(second, kubelet, lambda seen: len(seen.pods) == 2)
+        wait_until(second, kubelet, lambda seen: len(seen.pods) == 2)
         assert len(kubelet.pods()) == 2
 
 
-def test_it_tells_of_every_change_without_being_asked(made: Made, kubelet: Kubelet) -> None:
+def test_it_tells_of_every_change_without_being_asked(
+    made: StartedCluster, kubelet: Kubelet
+) -> None:
     launch = running(made, kubelet)
-    eventually(lambda: made.told and of(launch, made.told[-1]))
+    eventually(lambda: made.told and pods_of(launch, made.told[-1]))
     kubelet.ends(name(launch), 0)
-    eventually(lambda: of(launch, made.told[-1])[0].state is PodState.SUCCEEDED)
+    eventually(lambda: pods_of(launch, made.told[-1])[0].state is PodState.SUCCEEDED)
     assert [seen.at for seen in made.told] == sorted(seen.at for seen in made.told)
 
 
@@ -316,7 +320,7 @@ def test_it_stops_without_waiting_for_what_could_be_told(
     kubeconfig: Path, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("scheduler.clusters.kubernetes.cluster.GLANCE_SECONDS", 300.0)
-    with port(kubeconfig, NAMESPACE) as made:
+    with started_cluster(kubeconfig, NAMESPACE) as made:
         eventually(lambda: made.told)
         began_at = time.monotonic()
     assert time.monotonic() - began_at < 300
@@ -325,7 +329,7 @@ def test_it_stops_without_waiting_for_what_could_be_told(
 def test_a_bug_of_whoever_is_told_is_logged_and_the_next_is_told(
     kubeconfig: Path, kubelet: Kubelet
 ) -> None:
-    made, bugs = Made(kubeconfig, NAMESPACE), [RuntimeError("a database that is locked")]
+    made, bugs = StartedCluster(kubeconfig, NAMESPACE), [RuntimeError("a database that is locked")]
 
     def put(event: Event) -> None:
         if bugs:
@@ -341,7 +345,9 @@ def test_a_bug_of_whoever_is_told_is_logged_and_the_next_is_told(
     assert [line["event"] for line in logs] == ["bug"]
 
 
-def test_a_node_that_lies_has_no_cards_and_is_told_of_once(made: Made, kubelet: Kubelet) -> None:
+def test_a_node_that_lies_has_no_cards_and_is_told_of_once(
+    made: StartedCluster, kubelet: Kubelet
+) -> None:
     with structlog.testing.capture_logs() as logs:
         kubelet.annotate(kubelet.node, **{pods.GPUS: "nonsense"})
         eventually(lambda: not made.observe().nodes[0].gpus)
@@ -356,7 +362,7 @@ def test_a_node_that_lies_has_no_cards_and_is_told_of_once(made: Made, kubelet: 
 
 
 def test_a_gang_is_a_pod_for_each_node_under_one_service(
-    made: Made, kubelet: Kubelet, control: ControlPlane
+    made: StartedCluster, kubelet: Kubelet, control: ControlPlane
 ) -> None:
     other = f"second-{kubelet.node}"
     kubelet.joins(other, (Gpu("GPU-8", 0, "t4", 16_384),))
@@ -366,38 +372,40 @@ def test_a_gang_is_a_pod_for_each_node_under_one_service(
         shares = (*launch.shares, Share(other, "GPU-8", 2000))
         gang = replace(launch, shares=tuple(sorted(shares)))
         made.perform(gang)
-        seen = until(
-            made, kubelet, lambda seen: [pod.state for pod in of(gang, seen)] == ["running"] * 2
+        seen = wait_until(
+            made,
+            kubelet,
+            lambda seen: [pod.state for pod in pods_of(gang, seen)] == ["running"] * 2,
         )
-        assert sorted(pod.rank for pod in of(gang, seen)) == [0, 1]
-        held = {share for pod in of(gang, seen) for share in pod.shares}
+        assert sorted(pod.rank for pod in pods_of(gang, seen)) == [0, 1]
+        held = {share for pod in pods_of(gang, seen) for share in pod.shares}
         assert held == set(gang.shares)
         (service,) = control.get("services", "--namespace", NAMESPACE)["items"]
         assert service["spec"]["clusterIP"] == "None"
         made.perform(Remove(gang.job_id, 1))
-        until(made, kubelet, lambda seen: not of(gang, seen))
+        wait_until(made, kubelet, lambda seen: not pods_of(gang, seen))
     finally:
         kubelet.leaves(other)
         control.kubectl("delete", "services", "--all", "--namespace", NAMESPACE)
 
 
 def test_a_run_that_was_removed_leaves_nothing_where_garbage_is_collected(
-    made: Made, kubelet: Kubelet, control: ControlPlane, controllers: None
+    made: StartedCluster, kubelet: Kubelet, control: ControlPlane, controllers: None
 ) -> None:
     launch = running(made, kubelet, ports=((31_346, 6006),))
     made.perform(Remove(launch.job_id, 1))
-    until(made, kubelet, lambda seen: not of(launch, seen))
+    wait_until(made, kubelet, lambda seen: not pods_of(launch, seen))
     selector = ("--selector", pods.SELECTOR, "--namespace", NAMESPACE)
     eventually(lambda: not control.get("pods,configmaps,secrets,services", *selector)["items"])
 
 
 def test_who_deletes_the_owner_ends_the_run(
-    made: Made, kubelet: Kubelet, control: ControlPlane, controllers: None
+    made: StartedCluster, kubelet: Kubelet, control: ControlPlane, controllers: None
 ) -> None:
     launch = running(made, kubelet)
     owner = pods.run_name((launch.job_id, 1))
     control.kubectl("delete", "configmap", owner, "--namespace", NAMESPACE)
-    until(made, kubelet, lambda seen: not of(launch, seen))
+    wait_until(made, kubelet, lambda seen: not pods_of(launch, seen))
 
 
 # --- who may not --------------------------------------------------------------------------------
@@ -443,15 +451,20 @@ def test_a_verb_that_is_missing_is_named(
 
     grant(missing=verb)
     try:
-        with structlog.testing.capture_logs() as logs, port(kubeconfig, NAMESPACE) as made:
+        with (
+            structlog.testing.capture_logs() as logs,
+            started_cluster(kubeconfig, NAMESPACE) as made,
+        ):
             if verb in ("create", "delete"):
                 launch = launch_on(made)
                 made.perform(launch)
             if verb == "delete":
-                until(made, kubelet, lambda seen: of(launch, seen)[0].state is PodState.RUNNING)
+                wait_until(
+                    made, kubelet, lambda seen: pods_of(launch, seen)[0].state is PodState.RUNNING
+                )
                 made.perform(Remove(launch.job_id, 1))
                 if resource == "configmaps":
-                    until(made, kubelet, lambda seen: not of(launch, seen))
+                    wait_until(made, kubelet, lambda seen: not pods_of(launch, seen))
             words = f'cannot {verb} resource "{resource}"'
             eventually(lambda: any(words in str(line.get("error")) for line in logs))
     finally:
@@ -493,7 +506,7 @@ def test_a_server_that_is_not_there_is_told_of_once(
     (tmp_path / "config").write_text(json.dumps(told))
     with (
         structlog.testing.capture_logs() as logs,
-        port(tmp_path / "config", NAMESPACE) as made,
+        started_cluster(tmp_path / "config", NAMESPACE) as made,
     ):
         eventually(lambda: len(logs) >= 3)
         with pytest.raises(Unavailable):

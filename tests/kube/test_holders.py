@@ -18,7 +18,7 @@ from scheduler.clusters.kubernetes.holders import holder
 from scheduler.clusters.kubernetes.holders.holder import MIXED, OWNED, Hold
 from scheduler.clusters.kubernetes.permissions import FOR_MIXED_NODES
 from scheduler.core.model import Failure
-from tests.kube.cluster import CLUSTER_RULES, RULES, allowed
+from tests.kube.cluster import CLUSTER_RULES, RULES, daemon_kubeconfig
 from tests.kube.control import ControlPlane
 from tests.kube.held import CARDS, Node, Port, rounds
 from tests.kube.kubelet import Kubelet
@@ -92,7 +92,7 @@ def node(
 def port(control: ControlPlane, namespace: str, node: Played) -> Iterator[Port]:
     """With what deploy/ grants."""
     lists = tuple(rule.written() for rule in FOR_MIXED_NODES)
-    kubeconfig = allowed(control, namespace, RULES, (*CLUSTER_RULES, *lists))
+    kubeconfig = daemon_kubeconfig(control, namespace, RULES, (*CLUSTER_RULES, *lists))
     with started(Port(kubeconfig, namespace, node)) as port:
         yield port
 
@@ -110,7 +110,7 @@ def started(port: Port) -> Iterator[Port]:
 def patient(control: ControlPlane, proxy: Proxy, namespace: str, node: Played) -> Iterator[Port]:
     """Waits for each answer for as long as it takes."""
     lists = tuple(rule.written() for rule in FOR_MIXED_NODES)
-    kubeconfig = allowed(control, namespace, RULES, (*CLUSTER_RULES, *lists))
+    kubeconfig = daemon_kubeconfig(control, namespace, RULES, (*CLUSTER_RULES, *lists))
     port = Port(proxy.kubeconfig(kubeconfig), namespace, node, request_seconds=3600.0)
     with started(port):
         yield port

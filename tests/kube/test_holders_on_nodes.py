@@ -13,7 +13,7 @@ from scheduler.clusters.kubernetes.client import ApiError
 from scheduler.clusters.kubernetes.holders import holder
 from scheduler.clusters.kubernetes.holders.holder import MIXED, OWNED
 from scheduler.clusters.kubernetes.permissions import FOR_MIXED_NODES
-from tests.kube.cluster import CLUSTER_RULES, RULES, allowed
+from tests.kube.cluster import CLUSTER_RULES, RULES, daemon_kubeconfig
 from tests.kube.held import CARDS, Node, Port, rounds
 from tests.kube.images import python_image
 from tests.kube.nodes import Nodes
@@ -64,7 +64,7 @@ def port(nodes: Nodes, namespace: str, request: pytest.FixtureRequest) -> Iterat
     control.kubectl(*token, "--namespace", namespace)
     control.kubectl("label", "node", name, label, "--overwrite")
     lists = tuple(rule.written() for rule in FOR_MIXED_NODES)
-    kubeconfig = allowed(control, namespace, RULES, (*CLUSTER_RULES, *lists))
+    kubeconfig = daemon_kubeconfig(control, namespace, RULES, (*CLUSTER_RULES, *lists))
     port = Port(kubeconfig, namespace, Real(control, namespace, name), IMAGE)
     port.held.start(lambda event: None)
     try:

@@ -17,7 +17,7 @@ from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
 from scheduler.clusters.kubernetes.lease import NAME, Lease
 from scheduler.clusters.kubernetes.permissions import FOR_THE_LEASE, Rule
 from scheduler.core.errors import Taken
-from tests.kube.cluster import launch_on, of, port, until
+from tests.kube.cluster import launch_on, pods_of, started_cluster, wait_until
 from tests.kube.control import ControlPlane
 from tests.kube.kubelet import Kubelet
 from tests.kube.proxy import Answer, Effect, Proxy, Reset, Silence
@@ -255,20 +255,20 @@ def test_while_it_cannot_be_renewed_nothing_is_created_or_deleted_and_then_all_g
     with (
         structlog.testing.capture_logs() as logs,
         held(proxy.kubeconfig(kubeconfig), "here_1", 9, 2.0) as here,
-        port(kubeconfig, NAMESPACE, before_changes=here.lease.check) as made,
+        started_cluster(kubeconfig, NAMESPACE, before_changes=here.lease.check) as made,
     ):
         first, second = launch_on(made), launch_on(made)
         made.perform(first)
-        until(made, kubelet, lambda seen: of(first, seen)[0].state == "running")
+        wait_until(made, kubelet, lambda seen: pods_of(first, seen)[0].state == "running")
         proxy.inject(Silence(), path=LEASES, times=FOR_EVER)
         eventually(lambda: not here.holds())
         made.perform(second)
-        eventually(lambda: "is not ours now" in of(second, made.observe())[0].reason)
-        assert [pod.state for pod in of(first, made.observe())] == ["running"]
+        eventually(lambda: "is not ours now" in pods_of(second, made.observe())[0].reason)
+        assert [pod.state for pod in pods_of(first, made.observe())] == ["running"]
         assert len(kubelet.pods()) == 1
         eventually(lambda: "lease_not_held" in {line["event"] for line in logs})
         proxy.heal()
-        until(made, kubelet, lambda seen: of(second, seen)[0].state == "running")
+        wait_until(made, kubelet, lambda seen: pods_of(second, seen)[0].state == "running")
         eventually(lambda: "lease_held" in {line["event"] for line in logs})
         assert not here.lost
 

@@ -24,7 +24,7 @@ from scheduler.clusters.kubernetes.cluster import LaunchTimeouts
 from scheduler.clusters.kubernetes.logs import MISSED, Logs
 from scheduler.clusters.kubernetes.pods import KubePod
 from scheduler.core.model import Launch, PodState, Remove
-from tests.kube.cluster import Made, launch_on, of, port, until
+from tests.kube.cluster import StartedCluster, launch_on, pods_of, started_cluster, wait_until
 from tests.kube.container_logs import ContainerLogs
 from tests.kube.control import LOOPBACK, ControlPlane
 from tests.kube.kubelet import Kubelet
@@ -56,16 +56,18 @@ def kubelet(control: ControlPlane, node: ContainerLogs) -> Iterator[Kubelet]:
 
 
 @pytest.fixture
-def made(proxy: Proxy, kubeconfig: Path, kubelet: Kubelet, tmp_path: Path) -> Iterator[Made]:
-    with port(proxy.kubeconfig(kubeconfig), NAMESPACE, logs=tmp_path) as made:
+def made(
+    proxy: Proxy, kubeconfig: Path, kubelet: Kubelet, tmp_path: Path
+) -> Iterator[StartedCluster]:
+    with started_cluster(proxy.kubeconfig(kubeconfig), NAMESPACE, logs=tmp_path) as made:
         yield made
 
 
-def running(made: Made, kubelet: Kubelet) -> tuple[Launch, str]:
+def running(made: StartedCluster, kubelet: Kubelet) -> tuple[Launch, str]:
     """A launch that has come to run, and its pod's name."""
     launch = launch_on(made)
     made.perform(launch)
-    until(made, kubelet, lambda seen: of(launch, seen)[0].state is PodState.RUNNING)
+    wait_until(made, kubelet, lambda seen: pods_of(launch, seen)[0].state is PodState.RUNNING)
     return launch, name_of(launch)
 
 
@@ -96,7 +98,7 @@ def say(node: ContainerLogs, pod: str, first: int, last: int) -> None:
 
 
 def test_what_a_pod_says_is_in_its_attempts_file_while_it_runs(
-    made: Made, kubelet: Kubelet, node: ContainerLogs, tmp_path: Path
+    made: StartedCluster, kubelet: Kubelet, node: ContainerLogs, tmp_path: Path
 ) -> None:
     launch, pod = running(made, kubelet)
     for words in (b"hello", b"", b"\r 10%\r 20%", b"\x00\xff", b"x" * 300_000):
@@ -109,7 +111,7 @@ def test_what_a_pod_says_is_in_its_attempts_file_while_it_runs(
 
 
 def test_a_stream_that_breaks_goes_on_without_a_gap_or_a_line_twice(
-    made: Made, kubelet: Kubelet, node: ContainerLogs, proxy: Proxy, tmp_path: Path
+    made: StartedCluster, kubelet: Kubelet, node: ContainerLogs, proxy: Proxy, tmp_path: Path
 ) -> None:
     launch, pod = running(made, kubelet)
     for number in range(0, 60, 20):
@@ -126,7 +128,7 @@ def test_a_stream_that_breaks_goes_on_without_a_gap_or_a_line_twice(
 def test_another_daemon_goes_on_where_the_one_before_it_was(
     kubeconfig: Path, kubelet: Kubelet, node: ContainerLogs, tmp_path: Path
 ) -> None:
-    with port(kubeconfig, NAMESPACE, logs=tmp_path) as made:
+    with started_cluster(kubeconfig, NAMESPACE, logs=tmp_path) as made:
         launch, pod = running(made, kubelet)
         say(node, pod, 0, 10)
         eventually(lambda: kept(tmp_path, launch) == node.said(pod))
@@ -134,18 +136,18 @@ def test_another_daemon_goes_on_where_the_one_before_it_was(
     place = file.path.with_suffix(".place")
     early = place.read_bytes()
     say(node, pod, 10, 20)
-    with port(kubeconfig, NAMESPACE, logs=tmp_path):
+    with started_cluster(kubeconfig, NAMESPACE, logs=tmp_path):
         eventually(lambda: kept(tmp_path, launch) == node.said(pod))
     place.write_bytes(early)  # as if it had been killed before it wrote down the last one
     with file.path.open("ab") as half:
         half.write(b"line 2")
     say(node, pod, 20, 30)
-    with port(kubeconfig, NAMESPACE, logs=tmp_path):
+    with started_cluster(kubeconfig, NAMESPACE, logs=tmp_path):
         eventually(lambda: kept(tmp_path, launch) == node.said(pod))
 
 
 def test_a_pod_that_has_ended_is_deleted_when_all_that_it_said_is_kept(
-    made: Made, kubelet: Kubelet, node: ContainerLogs, proxy: Proxy, tmp_path: Path
+    made: StartedCluster, kubelet: Kubelet, node: ContainerLogs, proxy: Proxy, tmp_path: Path
 ) -> None:
     launch, pod = running(made, kubelet)
     say(node, pod, 0, 10)
@@ -154,15 +156,15 @@ def test_a_pod_that_has_ended_is_deleted_when_all_that_it_said_is_kept(
     say(node, pod, 10, 20)
     node.end(pod)
     kubelet.ends(pod, 0)
-    until(made, kubelet, lambda seen: of(launch, seen)[0].state is PodState.SUCCEEDED)
+    wait_until(made, kubelet, lambda seen: pods_of(launch, seen)[0].state is PodState.SUCCEEDED)
     made.perform(Remove(launch.job_id, 1))
-    until(made, kubelet, lambda seen: not of(launch, seen))
+    wait_until(made, kubelet, lambda seen: not pods_of(launch, seen))
     assert fault.hit
     assert kept(tmp_path, launch) == node.said(pod)
 
 
 def test_what_a_pod_says_in_its_grace_is_kept(
-    made: Made, kubelet: Kubelet, node: ContainerLogs, tmp_path: Path
+    made: StartedCluster, kubelet: Kubelet, node: ContainerLogs, tmp_path: Path
 ) -> None:
     launch, pod = running(made, kubelet)
     say(node, pod, 0, 10)
@@ -175,7 +177,7 @@ def test_what_a_pod_says_in_its_grace_is_kept(
     say(node, pod, 30, 31)
     node.end(pod)
     eventually(lambda: kept(tmp_path, launch) == node.said(pod))
-    until(made, kubelet, lambda seen: not of(launch, seen))
+    wait_until(made, kubelet, lambda seen: not pods_of(launch, seen))
 
 
 @pytest.mark.parametrize("effect", [Answer(403), Answer(500), Silence()], ids=str)
@@ -183,7 +185,7 @@ def test_a_log_that_cannot_be_had_keeps_nobody_waiting_for_ever(
     effect: Answer | Silence, kubeconfig: Path, kubelet: Kubelet, proxy: Proxy, tmp_path: Path
 ) -> None:
     proxy.inject(effect, "GET", LOGS, FOR_EVER)
-    with port(
+    with started_cluster(
         proxy.kubeconfig(kubeconfig),
         NAMESPACE,
         logs=tmp_path,
@@ -193,11 +195,13 @@ def test_a_log_that_cannot_be_had_keeps_nobody_waiting_for_ever(
         kubelet.ends(ended[1], 1)
         for launch in (runs, ended[0]):
             made.perform(Remove(launch.job_id, 1))
-        until(made, kubelet, lambda seen: not of(runs, seen) and not of(ended[0], seen))
+        wait_until(
+            made, kubelet, lambda seen: not pods_of(runs, seen) and not pods_of(ended[0], seen)
+        )
 
 
 def test_what_cannot_be_written_is_written_later(
-    made: Made, kubelet: Kubelet, node: ContainerLogs, tmp_path: Path
+    made: StartedCluster, kubelet: Kubelet, node: ContainerLogs, tmp_path: Path
 ) -> None:
     launch, pod = running(made, kubelet)
     say(node, pod, 0, 10)
@@ -216,7 +220,7 @@ def test_what_cannot_be_written_is_written_later(
 def test_lines_that_the_node_has_put_away_are_told_to_be_missing(
     kubeconfig: Path, kubelet: Kubelet, node: ContainerLogs, tmp_path: Path
 ) -> None:
-    with port(kubeconfig, NAMESPACE, logs=tmp_path) as made:
+    with started_cluster(kubeconfig, NAMESPACE, logs=tmp_path) as made:
         launch, pod = running(made, kubelet)
         say(node, pod, 0, 10)
         before = node.said(pod)
@@ -224,7 +228,7 @@ def test_lines_that_the_node_has_put_away_are_told_to_be_missing(
     say(node, pod, 10, 20)
     node.put_away(pod)
     say(node, pod, 20, 21)
-    with port(kubeconfig, NAMESPACE, logs=tmp_path):
+    with started_cluster(kubeconfig, NAMESPACE, logs=tmp_path):
         eventually(lambda: kept(tmp_path, launch) == before + MISSED + b"line 20\n")
         say(node, pod, 21, 22)
         eventually(lambda: kept(tmp_path, launch).endswith(MISSED + b"line 20\nline 21\n"))
@@ -243,7 +247,7 @@ def followed(control: ControlPlane, root: Path, streams: int) -> Iterator[Logs]:
 def test_more_pods_than_streams_are_caught_up_with_in_turn(
     control: ControlPlane, kubeconfig: Path, kubelet: Kubelet, node: ContainerLogs, tmp_path: Path
 ) -> None:
-    with port(kubeconfig, NAMESPACE) as made:
+    with started_cluster(kubeconfig, NAMESPACE) as made:
         runs = [running(made, kubelet) for _ in range(5)]
         with followed(control, tmp_path, streams=2) as few:
             there = {pod["metadata"]["name"]: _read(pod) for pod in kubelet.pods()}
@@ -262,12 +266,14 @@ def _read(pod: dict[str, Any]) -> KubePod:
     return msgspec.convert(pod, KubePod)
 
 
-def ten_running(made: Made, kubelet: Kubelet) -> list[Launch]:
+def ten_running(made: StartedCluster, kubelet: Kubelet) -> list[Launch]:
     """Of hundreds, a busy machine makes no more within the deadline of a wait."""
     launches = [launch_on(made) for _ in range(10)]
     for launch in launches:
         made.perform(launch)
-    until(made, kubelet, lambda seen: all(of(e, seen)[0].state == "running" for e in launches))
+    wait_until(
+        made, kubelet, lambda seen: all(pods_of(e, seen)[0].state == "running" for e in launches)
+    )
     return launches
 
 
@@ -276,12 +282,12 @@ def test_of_two_hundred_pods_that_leave_while_they_print_no_line_is_lost_or_ther
 ) -> None:
     """By our hand and by others', at random, with streams that break and daemons that end."""
     chance = random.Random(5)
-    with port(kubeconfig, NAMESPACE) as made:
+    with started_cluster(kubeconfig, NAMESPACE) as made:
         launches = [each for _ in range(20) for each in ten_running(made, kubelet)]
     printing = {name_of(each): each for each in launches}
     leaving: set[str] = set()
     while printing:
-        with port(kubeconfig, NAMESPACE, logs=tmp_path) as made:
+        with started_cluster(kubeconfig, NAMESPACE, logs=tmp_path) as made:
             for number in range(10):
                 if cut := chance.random() < 0.2:
                     node.cut()

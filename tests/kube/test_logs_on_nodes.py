@@ -10,7 +10,7 @@ from pathlib import Path
 from scheduler import run_logs
 from scheduler.clusters.kubernetes import pods
 from scheduler.core.model import JobId, JobSpec, Launch, Remove
-from tests.kube.cluster import Made, allowed, of, port
+from tests.kube.cluster import StartedCluster, daemon_kubeconfig, pods_of, started_cluster
 from tests.kube.conftest import IMAGE
 from tests.kube.control import ControlPlane
 from tests.kube.nodes import Nodes
@@ -58,17 +58,17 @@ def says_more(root: Path, launch: Launch, size: int) -> None:
     eventually(lambda: len(kept(root, launch)) > wanted)
 
 
-def has_left(made: Made, launch: Launch) -> None:
-    eventually(lambda: not of(launch, made.observe()), 2 * SLOW_SECONDS)
+def has_left(made: StartedCluster, launch: Launch) -> None:
+    eventually(lambda: not pods_of(launch, made.observe()), 2 * SLOW_SECONDS)
 
 
 def test_no_line_is_lost_and_none_is_there_twice(
     nodes: Nodes, control: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
-    chance, kubeconfig = random.Random(1), allowed(control, namespace)
+    chance, kubeconfig = random.Random(1), daemon_kubeconfig(control, namespace)
 
-    def follower() -> AbstractContextManager[Made]:
-        return port(kubeconfig, namespace, logs=tmp_path, shape={"cpu": "1m"})
+    def follower() -> AbstractContextManager[StartedCluster]:
+        return started_cluster(kubeconfig, namespace, logs=tmp_path, shape={"cpu": "1m"})
 
     launches = [launch() for _ in range(PODS)]
     with follower() as made:

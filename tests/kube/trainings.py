@@ -11,7 +11,7 @@ from scheduler import run_logs
 from scheduler.clusters.kubernetes import pods
 from scheduler.core.model import Gpu, JobId
 from scheduler.v1 import scheduler_pb2
-from tests.kube.cluster import allowed
+from tests.kube.cluster import daemon_kubeconfig
 from tests.kube.conftest import IMAGE
 from tests.kube.network import HOST
 from tests.kube.nodes import Node, Nodes
@@ -44,7 +44,7 @@ class Lab:
         self.shared.chmod(0o777)
         address = f"{HOST}:{free_port()}"
         self._given = {
-            "kubeconfig": str(allowed(self.control, namespace)),
+            "kubeconfig": str(daemon_kubeconfig(self.control, namespace)),
             "namespace": namespace,
             "service": address,
             "cpu": "100m",
