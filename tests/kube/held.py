@@ -24,11 +24,11 @@ from scheduler.gpus.usage import GpuReading, GpuReport
 from tests.kube.control import ControlPlane
 from tests.support import eventually
 
-CARDS = ("GPU-a", "GPU-b", "GPU-c")
-WAITS = HolderTimeouts(idle_seconds=1.0, held_seconds=10.0, again_seconds=2.0)
+GPUS = ("GPU-a", "GPU-b", "GPU-c")
+TIMEOUTS = HolderTimeouts(idle_seconds=1.0, held_seconds=10.0, again_seconds=2.0)
 
 
-class Node:
+class HeldNode:
     """One with these cards; somebody else sees to it that pods run there."""
 
     def __init__(self, control: ControlPlane, namespace: str, name: str) -> None:
@@ -48,7 +48,7 @@ class Node:
             if name.startswith("gs-hold-")
         ]
 
-    def somebody_asks(self, name: str, image: str = "none:1", *command: str) -> None:
+    def add_foreign_pod(self, name: str, image: str = "none:1", *command: str) -> None:
         limits = {"limits": {pods.GPU_RESOURCE: "1"}}
         container = {"name": "main", "image": image, "resources": limits}
         container |= {"command": command, "imagePullPolicy": "IfNotPresent"}
@@ -56,10 +56,10 @@ class Node:
         made = {"metadata": {"name": name}, "spec": spec}
         self._server.call("POST", self._path, body={"apiVersion": "v1", "kind": "Pod", **made})
 
-    def somebody_leaves(self, name: str) -> None:
+    def delete_foreign_pod(self, name: str) -> None:
         self._server.call("DELETE", f"{self._path}/{name}")
 
-    def foreign(self) -> set[str]:
+    def foreign_gpus(self) -> set[str]:
         """The cards that pods of others have."""
         theirs = [cards for name, cards in self.given.items() if not name.startswith("gs-")]
         return {card for cards in theirs for card in cards}
@@ -74,17 +74,17 @@ class Node:
 
 
 def gpu(card: str) -> Gpu:
-    return Gpu(card, CARDS.index(card), "t4", 16_384, 300)
+    return Gpu(card, GPUS.index(card), "t4", 16_384, 300)
 
 
-class Port:
+class HoldingPort:
     """Ours, before the API server."""
 
     def __init__(
         self,
         kubeconfig: Path,
         namespace: str,
-        node: Node,
+        node: HeldNode,
         image: str = "none:1",
         request_seconds: float = 5.0,
     ) -> None:
@@ -97,7 +97,7 @@ class Port:
             pull_policy="IfNotPresent",
         )
         dress = HolderTemplate(image, "scheduler:7070", namespace, pull_policy="IfNotPresent")
-        holders = Holders(dress, WAITS)
+        holders = Holders(dress, TIMEOUTS)
         below = KubernetesCluster(
             KubernetesClient(kubeconfig, request_seconds), shape, time.time, by_uuid=holders.by_uuid
         )
@@ -113,10 +113,10 @@ class Port:
         shares = tuple(Share(self.node.name, card, 1000) for card in cards)
         launch = Launch(JobId(str(uuid.uuid4())), 1, spec, shares, 0, 3, "secret-of-the-job")
         self.held.perform(launch)
-        assert self.of(launch), "what was asked for shows at once"
+        assert self.pods_of(launch), "what was asked for shows at once"
         return launch
 
-    def look(self) -> Observed:
+    def observe(self) -> Observed:
         seen: list[Observed] = []
 
         def looked() -> bool:
@@ -129,50 +129,50 @@ class Port:
         eventually(looked)
         return seen[0]
 
-    def of(self, launch: Launch) -> list[Pod]:
-        return [pod for pod in self.look().pods if pod.job_id == launch.job_id]
+    def pods_of(self, launch: Launch) -> list[Pod]:
+        return [pod for pod in self.observe().pods if pod.job_id == launch.job_id]
 
-    def usable(self) -> list[str]:
-        nodes = [node for node in self.look().nodes if node.name == self.node.name]
+    def usable_gpus(self) -> list[str]:
+        nodes = [node for node in self.observe().nodes if node.name == self.node.name]
         return [gpu.uuid for node in nodes for gpu in node.usable]
 
     def state(self, launch: Launch) -> str:
-        return next((str(pod.state) for pod in self.of(launch)), "gone")
+        return next((str(pod.state) for pod in self.pods_of(launch)), "gone")
 
-    def until(self, true: Callable[[], object]) -> None:
+    def wait_until(self, true: Callable[[], object]) -> None:
         def stepped() -> object:
             self.node.step()
             return true()
 
         eventually(stepped)
 
-    def card_of(self, launch: Launch) -> list[str]:
+    def gpus_of(self, launch: Launch) -> list[str]:
         """Which it really has: what is written into its pod."""
         name = pods.pod_name((launch.job_id, 1), 0)
         (pod,) = (p for p in self.node.pods() if p["metadata"]["name"] == name)
         return list(json.loads(pod["metadata"]["annotations"][pods.ALLOC])["gpus"])
 
-    def ends(self, launch: Launch) -> None:
+    def end(self, launch: Launch) -> None:
         self.held.perform(Remove(launch.job_id, 1))
-        self.until(lambda: not self.of(launch))
+        self.wait_until(lambda: not self.pods_of(launch))
 
 
-def rounds(port: Port, count: int, image: str = "none:1", *command: str) -> None:
+def run_rounds(port: HoldingPort, count: int, image: str = "none:1", *command: str) -> None:
     """Pods of others and jobs of ours come and go; after each time, see who has what."""
     chance, running, node = random.Random(5), list[Launch](), port.node
     for number in range(count):
-        node.somebody_asks(f"stranger-{number}", image, *command)
-        if usable := port.usable():
+        node.add_foreign_pod(f"stranger-{number}", image, *command)
+        if usable := port.usable_gpus():
             running.append(port.launch(chance.choice(usable)))
-        port.until(lambda: all(port.state(each) != "pending" for each in running))
+        port.wait_until(lambda: all(port.state(each) != "pending" for each in running))
         for each in [each for each in running if port.state(each) == "failed"]:
-            port.ends(each)
+            port.end(each)
             running.remove(each)
-        ours = {card for each in running for card in port.card_of(each)}
-        assert not ours & node.foreign()
+        ours = {card for each in running for card in port.gpus_of(each)}
+        assert not ours & node.foreign_gpus()
         for name in [name for name in node.given if not name.startswith("gs-")]:
             if chance.random() < 0.6:
-                node.somebody_leaves(name)
+                node.delete_foreign_pod(name)
         for each in [each for each in running if chance.random() < 0.6]:
-            port.ends(each)
+            port.end(each)
             running.remove(each)

@@ -20,16 +20,16 @@ from scheduler.clusters.kubernetes.permissions import FOR_MIXED_NODES
 from scheduler.core.model import Failure
 from tests.kube.cluster import CLUSTER_RULES, RULES, daemon_kubeconfig
 from tests.kube.control import ControlPlane
-from tests.kube.held import CARDS, Node, Port, rounds
+from tests.kube.held import GPUS, HeldNode, HoldingPort, run_rounds
 from tests.kube.kubelet import Kubelet
 from tests.kube.proxy import Proxy, Silence
 from tests.support import eventually
 
 ROUNDS = 50
-ROOM = {"cpu": "64", "memory": "64Gi", "pods": "100", pods.GPU_RESOURCE: str(len(CARDS))}
+ROOM = {"cpu": "64", "memory": "64Gi", "pods": "100", pods.GPU_RESOURCE: str(len(GPUS))}
 
 
-class Played(Node):
+class Played(HeldNode):
     """Its kubelet gives cards to whom the scheduler has bound there."""
 
     def __init__(self, control: ControlPlane, namespace: str) -> None:
@@ -67,7 +67,7 @@ class Played(Node):
     def _admit(self, name: str, container: dict[str, Any]) -> None:
         count = int(container["resources"].get("limits", {}).get(pods.GPU_RESOURCE, "0"))
         taken = {card for cards in self.given.values() for card in cards}
-        free = [card for card in CARDS if card not in taken]
+        free = [card for card in GPUS if card not in taken]
         if len(free) < count:
             self.kubelet.refuses(name, "UnexpectedAdmissionError", "no card is left")
             return
@@ -89,16 +89,16 @@ def node(
 
 
 @pytest.fixture
-def port(control: ControlPlane, namespace: str, node: Played) -> Iterator[Port]:
+def port(control: ControlPlane, namespace: str, node: Played) -> Iterator[HoldingPort]:
     """With what deploy/ grants."""
     lists = tuple(rule.written() for rule in FOR_MIXED_NODES)
     kubeconfig = daemon_kubeconfig(control, namespace, RULES, (*CLUSTER_RULES, *lists))
-    with started(Port(kubeconfig, namespace, node)) as port:
+    with started(HoldingPort(kubeconfig, namespace, node)) as port:
         yield port
 
 
 @contextmanager
-def started(port: Port) -> Iterator[Port]:
+def started(port: HoldingPort) -> Iterator[HoldingPort]:
     port.held.start(lambda event: None)
     try:
         yield port
@@ -107,11 +107,13 @@ def started(port: Port) -> Iterator[Port]:
 
 
 @pytest.fixture
-def patient(control: ControlPlane, proxy: Proxy, namespace: str, node: Played) -> Iterator[Port]:
+def patient(
+    control: ControlPlane, proxy: Proxy, namespace: str, node: Played
+) -> Iterator[HoldingPort]:
     """Waits for each answer for as long as it takes."""
     lists = tuple(rule.written() for rule in FOR_MIXED_NODES)
     kubeconfig = daemon_kubeconfig(control, namespace, RULES, (*CLUSTER_RULES, *lists))
-    port = Port(proxy.kubeconfig(kubeconfig), namespace, node, request_seconds=3600.0)
+    port = HoldingPort(proxy.kubeconfig(kubeconfig), namespace, node, request_seconds=3600.0)
     with started(port):
         yield port
         proxy.heal()
@@ -124,73 +126,75 @@ mixed = pytest.mark.parametrize("node", [MIXED], indirect=True)
 
 @owned
 def test_an_owned_node_is_closed_to_others_and_its_cards_are_shared(
-    port: Port, node: Played
+    port: HoldingPort, node: Played
 ) -> None:
-    port.until(lambda: port.usable() == [*CARDS])
-    node.somebody_asks("stranger")
+    port.wait_until(lambda: port.usable_gpus() == [*GPUS])
+    node.add_foreign_pod("stranger")
     first, second = port.launch("GPU-b"), port.launch("GPU-b")
-    port.until(lambda: {port.state(first), port.state(second)} == {"running"})
-    assert port.card_of(first) == port.card_of(second) == ["GPU-b"]
+    port.wait_until(lambda: {port.state(first), port.state(second)} == {"running"})
+    assert port.gpus_of(first) == port.gpus_of(second) == ["GPU-b"]
     assert node.holders() == [Hold(node.name, 0, 3).name]
-    assert not node.foreign()
+    assert not node.foreign_gpus()
 
 
 @owned
 def test_a_holder_that_is_lost_takes_no_job_with_it_and_comes_back(
-    port: Port, node: Played
+    port: HoldingPort, node: Played
 ) -> None:
-    port.until(lambda: port.usable() == [*CARDS])
+    port.wait_until(lambda: port.usable_gpus() == [*GPUS])
     launch = port.launch("GPU-a")
-    port.until(lambda: port.state(launch) == "running")
+    port.wait_until(lambda: port.state(launch) == "running")
     (name,) = node.holders()
     node.kubelet.delete(name)
-    eventually(lambda: not port.usable())
+    eventually(lambda: not port.usable_gpus())
     assert port.state(launch) == "running"
-    port.until(lambda: port.usable() == [*CARDS])
+    port.wait_until(lambda: port.usable_gpus() == [*GPUS])
     assert port.state(launch) == "running"
 
 
 @owned
-def test_a_holder_makes_way_for_another_driver_and_comes_back(port: Port, node: Played) -> None:
-    port.until(lambda: port.usable() == [*CARDS])
+def test_a_holder_makes_way_for_another_driver_and_comes_back(
+    port: HoldingPort, node: Played
+) -> None:
+    port.wait_until(lambda: port.usable_gpus() == [*GPUS])
     launch = port.launch("GPU-a")
-    port.until(lambda: port.state(launch) == "running")
+    port.wait_until(lambda: port.state(launch) == "running")
     node.label(pods.UPGRADE, "wait-for-jobs-required")
-    port.until(lambda: not port.usable())
+    port.wait_until(lambda: not port.usable_gpus())
     assert node.holders(), "a job is there"
-    port.ends(launch)
-    port.until(lambda: not node.holders())
+    port.end(launch)
+    port.wait_until(lambda: not node.holders())
     node.label(pods.UPGRADE, "upgrade-done")
-    port.until(lambda: port.usable() == [*CARDS])
+    port.wait_until(lambda: port.usable_gpus() == [*GPUS])
 
 
 @mixed
-def test_a_card_of_a_mixed_node_is_held_while_it_is_used(port: Port, node: Played) -> None:
-    port.until(lambda: port.usable() == ["held-0", "held-1", "held-2"])
+def test_a_card_of_a_mixed_node_is_held_while_it_is_used(port: HoldingPort, node: Played) -> None:
+    port.wait_until(lambda: port.usable_gpus() == ["held-0", "held-1", "held-2"])
     assert not node.holders()
     launch = port.launch("held-1")
-    port.until(lambda: port.state(launch) == "running")
+    port.wait_until(lambda: port.state(launch) == "running")
     assert node.holders() == [Hold(node.name, 1, 1).name]
-    assert port.card_of(launch) == list(node.given[node.holders()[0]])
-    assert [share.gpu for share in port.of(launch)[0].shares] == ["held-1"]
-    port.ends(launch)
-    port.until(lambda: not node.holders())
+    assert port.gpus_of(launch) == list(node.given[node.holders()[0]])
+    assert [share.gpu for share in port.pods_of(launch)[0].shares] == ["held-1"]
+    port.end(launch)
+    port.wait_until(lambda: not node.holders())
 
 
 @mixed
 def test_who_waits_for_a_card_that_others_have_is_refused_and_placed_anew(
-    port: Port, node: Played
+    port: HoldingPort, node: Played
 ) -> None:
-    port.until(lambda: len(port.usable()) == len(CARDS))
-    for number in range(len(CARDS)):
-        node.somebody_asks(f"stranger-{number}")
-    port.until(lambda: len(node.foreign()) == len(CARDS))
+    port.wait_until(lambda: len(port.usable_gpus()) == len(GPUS))
+    for number in range(len(GPUS)):
+        node.add_foreign_pod(f"stranger-{number}")
+    port.wait_until(lambda: len(node.foreign_gpus()) == len(GPUS))
     launch = port.launch("held-0")
-    port.until(lambda: port.state(launch) == "failed")
-    (pod,) = port.of(launch)
+    port.wait_until(lambda: port.state(launch) == "failed")
+    (pod,) = port.pods_of(launch)
     assert pod.reason == Failure.REFUSED
     assert pod.said.startswith("no card could be held: its holder waits: no place for its pod")
-    port.until(lambda: not node.holders() and not port.usable())
+    port.wait_until(lambda: not node.holders() and not port.usable_gpus())
 
 
 @mixed
@@ -198,19 +202,19 @@ def test_who_waits_for_a_card_that_others_have_is_refused_and_placed_anew(
     ("method", "path"), [("GET", "^/api/v1/pods"), ("POST", "/pods$")], ids=["others", "holder"]
 )
 def test_a_request_that_is_not_answered_keeps_no_other_card_waiting(
-    patient: Port, proxy: Proxy, method: str, path: str
+    patient: HoldingPort, proxy: Proxy, method: str, path: str
 ) -> None:
-    patient.until(lambda: len(patient.usable()) == len(CARDS))
+    patient.wait_until(lambda: len(patient.usable_gpus()) == len(GPUS))
     hung = proxy.inject(Silence(), method, path)
     first = patient.launch("held-0")
-    patient.until(lambda: hung.hit)
+    patient.wait_until(lambda: hung.hit)
     second = patient.launch("held-1")
-    patient.until(lambda: patient.state(second) == "running")
+    patient.wait_until(lambda: patient.state(second) == "running")
     proxy.cut()
-    patient.until(lambda: patient.state(first) != "pending")  # or it was given up meanwhile
+    patient.wait_until(lambda: patient.state(first) != "pending")  # or it was given up meanwhile
 
 
 @mixed
-def test_no_card_is_owned_twice_beside_pods_of_others(port: Port, node: Played) -> None:
-    port.until(lambda: len(port.usable()) == len(CARDS))
-    rounds(port, ROUNDS)
+def test_no_card_is_owned_twice_beside_pods_of_others(port: HoldingPort, node: Played) -> None:
+    port.wait_until(lambda: len(port.usable_gpus()) == len(GPUS))
+    run_rounds(port, ROUNDS)

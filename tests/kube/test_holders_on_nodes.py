@@ -14,7 +14,7 @@ from scheduler.clusters.kubernetes.holders import holder
 from scheduler.clusters.kubernetes.holders.holder import MIXED, OWNED
 from scheduler.clusters.kubernetes.permissions import FOR_MIXED_NODES
 from tests.kube.cluster import CLUSTER_RULES, RULES, daemon_kubeconfig
-from tests.kube.held import CARDS, Node, Port, rounds
+from tests.kube.held import GPUS, HeldNode, HoldingPort, run_rounds
 from tests.kube.images import python_image
 from tests.kube.nodes import Nodes
 
@@ -23,7 +23,7 @@ ROUNDS = int(os.environ.get("ROUNDS", "20"))  # each takes some seconds
 TELL = ("sh", "-c", 'echo "$NVIDIA_VISIBLE_DEVICES"; exec sleep 1000')
 
 
-class Real(Node):
+class Real(HeldNode):
     """What containers were given is what their logs say."""
 
     def step(self) -> None:
@@ -54,18 +54,18 @@ def _left(pod: dict[str, Any]) -> bool:
 
 
 @pytest.fixture
-def port(nodes: Nodes, namespace: str, request: pytest.FixtureRequest) -> Iterator[Port]:
+def port(nodes: Nodes, namespace: str, request: pytest.FixtureRequest) -> Iterator[HoldingPort]:
     control, node = nodes.control, nodes.nodes[0]
     name, label = node.name, f"{holder.MODE}={request.param}"
     agent = {"/usr/local/bin/scheduler-agent": Path(__file__).with_name("holder.sh")}
     node.load(python_image(IMAGE, (), agent, command=["sleep", "infinity"]))
-    node.give(*CARDS)
+    node.give(*GPUS)
     token = ("create", "secret", "generic", "epoch-scheduler-agent", "--from-literal=token=x")
     control.kubectl(*token, "--namespace", namespace)
     control.kubectl("label", "node", name, label, "--overwrite")
     lists = tuple(rule.written() for rule in FOR_MIXED_NODES)
     kubeconfig = daemon_kubeconfig(control, namespace, RULES, (*CLUSTER_RULES, *lists))
-    port = Port(kubeconfig, namespace, Real(control, namespace, name), IMAGE)
+    port = HoldingPort(kubeconfig, namespace, Real(control, namespace, name), IMAGE)
     port.held.start(lambda event: None)
     try:
         yield port
@@ -77,6 +77,6 @@ def port(nodes: Nodes, namespace: str, request: pytest.FixtureRequest) -> Iterat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("port", [OWNED, MIXED], indirect=True)
-def test_no_card_is_owned_twice_beside_pods_of_others(port: Port) -> None:
-    port.until(lambda: len(port.usable()) == len(CARDS))
-    rounds(port, ROUNDS, IMAGE, *TELL)
+def test_no_card_is_owned_twice_beside_pods_of_others(port: HoldingPort) -> None:
+    port.wait_until(lambda: len(port.usable_gpus()) == len(GPUS))
+    run_rounds(port, ROUNDS, IMAGE, *TELL)
