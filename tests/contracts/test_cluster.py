@@ -76,13 +76,13 @@ class Kubernetes:
 def kubernetes(folder: Path) -> Iterator[Adapter]:
     control, namespace, kubeconfig = shared_control_plane()
     kubelet = Kubelet(control, namespace)
-    kubelet.joins("n1")
+    kubelet.add_node("n1")
     try:
         with started_cluster(kubeconfig, namespace) as made:
             yield Kubernetes(made, kubelet)
     finally:
-        kubelet.leaves("n1")
-        kubelet.clears()
+        kubelet.remove_node("n1")
+        kubelet.clear()
 
 
 ADAPTERS: dict[str, Callable[[Path], AbstractContextManager[Adapter]]] = {

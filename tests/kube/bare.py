@@ -22,7 +22,7 @@ from scheduler.clusters.kubernetes.client import ApiError
 from scheduler.clusters.kubernetes.pods import Claim, KubePod, Meta
 from scheduler.core.model import RunKey
 from tests.kube.control import ControlPlane
-from tests.kube.kubelet import CARDS, Kubelet
+from tests.kube.kubelet import GPUS, Kubelet
 from tests.kube.processes import Process
 
 GLANCE_SECONDS = 0.05
@@ -75,7 +75,7 @@ class BareKubelet(Kubelet):
             try:
                 if time.monotonic() > heard + HEARTBEAT_SECONDS:
                     heard = time.monotonic()
-                    self.answers(self.node)
+                    self.set_ready(self.node)
                 self.step()
             except ApiError as error:
                 if not (error.passing or error.code == GONE):  # else the next look is better
@@ -90,11 +90,11 @@ class BareKubelet(Kubelet):
             self.forget(name)
         elif run is None and phase == "Pending":
             self._runs[uid] = run = self._begun(pod)
-            self.runs(name)
+            self.run(name)
         elif run and phase == "Pending":
-            self.runs(name)
+            self.run(name)
         elif run and phase == "Running" and (code := run.exit_code) is not None:
-            self.ends(name, code if code >= 0 else 128 - code)
+            self.end(name, code if code >= 0 else 128 - code)
 
     def _begun(self, pod: Mapping[str, Any]) -> Process:
         (container,) = pod["spec"]["containers"]
@@ -128,4 +128,4 @@ def _overbooked(there: list[dict[str, Any]]) -> bool:
     for _, whose in _live(there):
         for share in whose.shares:
             taken[share.gpu] += share.memory_mib
-    return any(taken[card.uuid] > card.capacity_mib for card in CARDS)
+    return any(taken[card.uuid] > card.capacity_mib for card in GPUS)

@@ -17,7 +17,7 @@ from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
 from scheduler.core.model import Gpu
 from tests.kube.control import ControlPlane
 
-CARDS = (Gpu("GPU-1", 0, "t4", 16_384, 300), Gpu("GPU-2", 1, "t4", 16_384, 300))
+GPUS = (Gpu("GPU-1", 0, "t4", 16_384, 300), Gpu("GPU-2", 1, "t4", 16_384, 300))
 
 
 class Kubelet:
@@ -30,23 +30,23 @@ class Kubelet:
     @contextmanager
     def at_work(self) -> Iterator[Kubelet]:
         """With a node, and nothing on it before and after."""
-        self.joins(self.node)
+        self.add_node(self.node)
         try:
             yield self
         finally:
-            self.leaves(self.node)
-            self.clears()
+            self.remove_node(self.node)
+            self.clear()
 
     # --- nodes ------------------------------------------------------------------------------
 
-    def joins(self, node: str, cards: Sequence[Gpu] = CARDS, **annotations: str) -> None:
+    def add_node(self, node: str, cards: Sequence[Gpu] = GPUS, **annotations: str) -> None:
         listed = {pods.GPUS: pods.gpus_annotation(cards)} if cards else {}
         meta = {"name": node, "annotations": {**listed, **annotations}}
         made = {"apiVersion": "v1", "kind": "Node", "metadata": meta}
         self._server.call("POST", "/api/v1/nodes", body=made)
-        self.answers(node)
+        self.set_ready(node)
 
-    def answers(self, node: str, answers: bool = True) -> None:
+    def set_ready(self, node: str, answers: bool = True) -> None:
         there = self._get(f"/api/v1/nodes/{node}")
         ready = {"type": "Ready", "status": str(answers), "reason": "Kubelet", "message": ""}
         ready["lastHeartbeatTime"] = _now()
@@ -59,13 +59,13 @@ class Kubelet:
         there["metadata"]["annotations"] |= annotations
         self._server.call("PUT", f"/api/v1/nodes/{node}", body=there)
 
-    def has(self, node: str, *images: str) -> None:
+    def set_images(self, node: str, *images: str) -> None:
         """These, and no others."""
         there = self._get(f"/api/v1/nodes/{node}")
         there["status"]["images"] = [{"names": [image], "sizeBytes": 1} for image in images]
         self._server.call("PUT", f"/api/v1/nodes/{node}/status", body=there)
 
-    def leaves(self, node: str) -> None:
+    def remove_node(self, node: str) -> None:
         self._server.call("DELETE", f"/api/v1/nodes/{node}")
 
     # --- pods -------------------------------------------------------------------------------
@@ -86,12 +86,12 @@ class Kubelet:
                 if "deletionTimestamp" in pod["metadata"]:
                     self.forget(pod["metadata"]["name"])
                 elif pod["status"]["phase"] == "Pending":
-                    self.runs(pod["metadata"]["name"])
+                    self.run(pod["metadata"]["name"])
             except ApiError as error:
                 if error.code not in (404, 409):  # somebody was faster
                     raise
 
-    def runs(self, name: str) -> None:
+    def run(self, name: str) -> None:
         self.bind(name)
         self._write(name, phase="Running", containerStatuses=[_status(running={})])
 
@@ -103,11 +103,11 @@ class Kubelet:
         binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}}
         self._server.call("POST", f"{self._pods}/{name}/binding", body=binding | {"target": target})
 
-    def waits(self, name: str, reason: str, message: str) -> None:
+    def set_waiting(self, name: str, reason: str, message: str) -> None:
         waiting = {"reason": reason, "message": message}
         self._write(name, phase="Pending", containerStatuses=[_status(waiting=waiting)])
 
-    def warns(self, name: str, reason: str, message: str) -> None:
+    def warn(self, name: str, reason: str, message: str) -> None:
         """With an event: that is where a kubelet says what keeps a pod from starting."""
         pod = self._get(f"{self._pods}/{name}")
         about = {key: pod["metadata"][key] for key in ("name", "namespace", "uid")}
@@ -122,7 +122,7 @@ class Kubelet:
         }
         self._server.call("POST", f"{self._namespace}/events", body=event)
 
-    def ends(self, name: str, exit_code: int, reason: str = "", message: str = "") -> None:
+    def end(self, name: str, exit_code: int, reason: str = "", message: str = "") -> None:
         ended = {
             "exitCode": exit_code,
             "reason": reason or ("Error" if exit_code else "Completed"),
@@ -143,7 +143,7 @@ class Kubelet:
         """As `kubectl delete pod` does."""
         self._server.call("DELETE", f"{self._pods}/{name}")
 
-    def clears(self) -> None:
+    def clear(self) -> None:
         """Nothing of anybody is left."""
         for kind in ("configmaps", "secrets", "services", "pods"):
             now = {"gracePeriodSeconds": 0}

@@ -34,7 +34,7 @@ from tests.kube.cluster import (
     with_fields,
 )
 from tests.kube.control import RBAC, ControlPlane
-from tests.kube.kubelet import CARDS, Kubelet
+from tests.kube.kubelet import GPUS, Kubelet
 from tests.kube.processes import free_port
 from tests.support import eventually
 
@@ -65,9 +65,9 @@ def name(launch: Launch, rank: int = 0) -> str:
 
 def test_a_pod_that_ends_tells_how(made: StartedCluster, kubelet: Kubelet) -> None:
     well, badly, full, refused = (running(made, kubelet) for _ in range(4))
-    kubelet.ends(name(well), 0)
-    kubelet.ends(name(badly), 3)
-    kubelet.ends(name(full), 1, message="torch.OutOfMemoryError: CUDA out of memory.")
+    kubelet.end(name(well), 0)
+    kubelet.end(name(badly), 3)
+    kubelet.end(name(full), 1, message="torch.OutOfMemoryError: CUDA out of memory.")
     kubelet.refuses(name(refused), "UnexpectedAdmissionError", "Allocate failed")
     assert wait_until_over(made, well).state is PodState.SUCCEEDED
     assert wait_until_over(made, badly).reason == "exit code 3"
@@ -90,7 +90,7 @@ def test_a_run_on_a_node_that_does_not_answer_is_lost_when_its_time_is_over(
     now = [1.8e9]
     with started_cluster(kubeconfig, NAMESPACE, clock=lambda: now[0]) as made:
         launch = running(made, kubelet)
-        kubelet.answers(kubelet.node, False)
+        kubelet.set_ready(kubelet.node, False)
         kubelet.delete(name(launch))
         eventually(lambda: pods_of(launch, made.observe())[0].state is not PodState.RUNNING)
         now[0] += 1e9
@@ -108,7 +108,7 @@ def test_an_image_that_cannot_be_had_is_given_up_with_the_reason(
         made.perform(launch)
         eventually(kubelet.pods)
         kubelet.bind(name(launch))
-        kubelet.waits(name(launch), "ImagePullBackOff", "pull access denied for none")
+        kubelet.set_waiting(name(launch), "ImagePullBackOff", "pull access denied for none")
         eventually(lambda: "deletionTimestamp" in kubelet.pods()[0]["metadata"])
         assert pods_of(launch, made.observe())[0].alive
         kubelet.step()
@@ -130,7 +130,7 @@ def test_a_pod_that_is_on_its_way_says_what_its_node_warned_of(
         made.perform(launch)
         eventually(kubelet.pods)
         kubelet.bind(name(launch))
-        kubelet.warns(name(launch), "FailedMount", "hostPath type check failed: /nowhere")
+        kubelet.warn(name(launch), "FailedMount", "hostPath type check failed: /nowhere")
         words = "warned of: FailedMount: hostPath type check failed: /nowhere"
         eventually(
             lambda: any(
@@ -150,7 +150,7 @@ def test_a_pod_that_does_not_start_is_lost_with_what_its_node_says(
         made.perform(launch)
         eventually(kubelet.pods)
         kubelet.bind(name(launch))
-        kubelet.warns(name(launch), "FailedMount", "hostPath type check failed: /nowhere")
+        kubelet.warn(name(launch), "FailedMount", "hostPath type check failed: /nowhere")
         eventually(lambda: "deletionTimestamp" in kubelet.pods()[0]["metadata"])
         kubelet.step()
         ended = wait_until_over(made, launch)
@@ -311,7 +311,7 @@ def test_it_tells_of_every_change_without_being_asked(
 ) -> None:
     launch = running(made, kubelet)
     eventually(lambda: made.told and pods_of(launch, made.told[-1]))
-    kubelet.ends(name(launch), 0)
+    kubelet.end(name(launch), 0)
     eventually(lambda: pods_of(launch, made.told[-1])[0].state is PodState.SUCCEEDED)
     assert [seen.at for seen in made.told] == sorted(seen.at for seen in made.told)
 
@@ -351,8 +351,8 @@ def test_a_node_that_lies_has_no_cards_and_is_told_of_once(
     with structlog.testing.capture_logs() as logs:
         kubelet.annotate(kubelet.node, **{pods.GPUS: "nonsense"})
         eventually(lambda: not made.observe().nodes[0].gpus)
-        kubelet.annotate(kubelet.node, **{pods.GPUS: pods.gpus_annotation(CARDS)})
-        eventually(lambda: made.observe().nodes[0].gpus == CARDS)
+        kubelet.annotate(kubelet.node, **{pods.GPUS: pods.gpus_annotation(GPUS)})
+        eventually(lambda: made.observe().nodes[0].gpus == GPUS)
     said = [line for line in logs if line["event"] == "node_not_understood"]
     assert len(said) == 1
     assert kubelet.node in said[0]["error"]
@@ -365,7 +365,7 @@ def test_a_gang_is_a_pod_for_each_node_under_one_service(
     made: StartedCluster, kubelet: Kubelet, control: ControlPlane
 ) -> None:
     other = f"second-{kubelet.node}"
-    kubelet.joins(other, (Gpu("GPU-8", 0, "t4", 16_384),))
+    kubelet.add_node(other, (Gpu("GPU-8", 0, "t4", 16_384),))
     try:
         eventually(lambda: len(made.observe().nodes) == 2)
         launch = launch_on(made)
@@ -385,7 +385,7 @@ def test_a_gang_is_a_pod_for_each_node_under_one_service(
         made.perform(Remove(gang.job_id, 1))
         wait_until(made, kubelet, lambda seen: not pods_of(gang, seen))
     finally:
-        kubelet.leaves(other)
+        kubelet.remove_node(other)
         control.kubectl("delete", "services", "--all", "--namespace", NAMESPACE)
 
 

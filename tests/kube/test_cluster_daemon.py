@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from scheduler.clusters.kubernetes.pods import ALLOC
-from tests.kube.kubelet import CARDS, Kubelet
+from tests.kube.kubelet import GPUS, Kubelet
 from tests.support import Daemon, eventually
 
 SETTINGS = """
@@ -53,9 +53,9 @@ def test_a_job_becomes_a_pod_and_what_becomes_of_that_becomes_of_it(
     job_id = daemon.submit("j", "--estimated_memory", "1000", "--", "sleep", "1000")
     pod = only(kubelet)
     assert pod == f"gs-{job_id[:8]}-a1-r0"
-    kubelet.runs(pod)
+    kubelet.run(pod)
     daemon.wait_state(j="RUNNING")
-    kubelet.ends(pod, 0)
+    kubelet.end(pod, 0)
     daemon.wait_state(j="FINISHED")
     eventually(lambda: nothing_left(kubelet))
 
@@ -65,7 +65,7 @@ def test_a_daemon_that_was_killed_finds_its_pods_and_a_cancelled_job_leaves_none
 ) -> None:
     job_id = daemon.submit("j", "--", "sleep", "1000")
     pod = only(kubelet)
-    kubelet.runs(pod)
+    kubelet.run(pod)
     daemon.wait_state(j="RUNNING")
     daemon.kill()
     daemon.start()
@@ -81,7 +81,7 @@ def test_a_pod_that_was_evicted_is_tried_again_and_says_why(
 ) -> None:
     job_id = daemon.submit("j", "--", "sleep", "1000")
     pod = only(kubelet)
-    kubelet.runs(pod)
+    kubelet.run(pod)
     daemon.wait_state(j="RUNNING")
     kubelet.refuses(pod, "Evicted", "The node was low on resource: memory.")
     eventually(lambda: "Evicted: The node was low" in daemon.job_of(job_id)["reason"])
@@ -103,18 +103,18 @@ def test_where_nothing_is_pulled_a_job_goes_to_the_node_that_has_its_image(
     settings = SETTINGS.format(kubeconfig=kubeconfig, namespace=namespace)
     file.write_text(f'{settings}image_pull_policy = "Never"\n')
     daemon = Daemon(tmp_path / "state", "0", "--config", str(file))
-    kubelet.has(kubelet.node, PAUSE, z, "docker.io/library/none:1")
-    kubelet.joins(other, [replace(card, uuid=f"{card.uuid}-there") for card in CARDS])
-    kubelet.has(other, PAUSE, z)
-    kubelet.joins(third, ())
-    kubelet.has(third, PAUSE)
+    kubelet.set_images(kubelet.node, PAUSE, z, "docker.io/library/none:1")
+    kubelet.add_node(other, [replace(card, uuid=f"{card.uuid}-there") for card in GPUS])
+    kubelet.set_images(other, PAUSE, z)
+    kubelet.add_node(third, ())
+    kubelet.set_images(third, PAUSE)
     try:
         daemon.start()
         usual = daemon.submit("usual", "--disable_gpu_sharing", "--", "sleep", "1000")
         job_id = daemon.submit("j", "--image_name", "lab/x:1", "--", "sleep", "1000")
         said = "no node with GPUs has lab/x:1, and none may be pulled"
         eventually(lambda: said in daemon.job_of(job_id)["reason"])
-        kubelet.has(other, PAUSE, z, "docker.io/lab/x:1")
+        kubelet.set_images(other, PAUSE, z, "docker.io/lab/x:1")
         eventually(lambda: len(kubelet.pods()) == 2)
         assert nodes(kubelet) == {usual[:8]: kubelet.node, job_id[:8]: other}
         without = "--num_gpus", "0", "--image_name"
@@ -122,8 +122,8 @@ def test_where_nothing_is_pulled_a_job_goes_to_the_node_that_has_its_image(
         eventually(lambda: {kubelet.node, other} in map(allowed, kubelet.pods()))
     finally:
         daemon.end()
-        kubelet.leaves(other)
-        kubelet.leaves(third)
+        kubelet.remove_node(other)
+        kubelet.remove_node(third)
 
 
 def allowed(pod: dict[str, Any]) -> set[str]:

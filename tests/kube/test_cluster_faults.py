@@ -179,7 +179,7 @@ def test_what_a_silent_watch_misses_is_in_the_next_list(
     proxy.cut(r"/pods\?.*watch=true")
     eventually(lambda: fault.hit)
     (pod,) = kubelet.pods()
-    kubelet.ends(pod["metadata"]["name"], 1)
+    kubelet.end(pod["metadata"]["name"], 1)
     eventually(lambda: pods_of(launch, made.observe())[0].state is PodState.FAILED)
 
 

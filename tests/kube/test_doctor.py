@@ -466,7 +466,7 @@ SONGS = [
 def test_a_canary_tells_which_cards_it_sees_and_is_removed(
     code: int, message: str, level: str, words: str, doctor: Doctor, kubelet: Kubelet
 ) -> None:
-    (found,) = during(doctor, kubelet, lambda name: kubelet.ends(name, code, message=message))
+    (found,) = during(doctor, kubelet, lambda name: kubelet.end(name, code, message=message))
     assert found["level"] == level
     assert words in found["words"]
     assert canaries(kubelet) == []
@@ -489,7 +489,7 @@ def test_where_cards_are_held_a_canary_names_one_that_another_has_told(
         told = {each["name"]: each.get("value", "") for each in container["env"]}
         assert pods.GPU_RESOURCE not in container["resources"].get("limits", {})
         card = told["NVIDIA_VISIBLE_DEVICES"]
-        kubelet.ends(name, 0, message="GPU-7\nGPU-8\n" if card == "all" else card)
+        kubelet.end(name, 0, message="GPU-7\nGPU-8\n" if card == "all" else card)
 
     (found,) = during(doctor, kubelet, sees)
     assert found["words"] == "a pod sees just the card that it was given (GPU-7)"
@@ -501,7 +501,7 @@ def test_an_image_that_cannot_be_pulled_is_told_by_the_canary(
 ) -> None:
     doctor.add("image_deadline_seconds = 10\n")
     words = ("ImagePullBackOff", "none:1 is nowhere")
-    (found,) = during(doctor, kubelet, lambda name: kubelet.waits(name, *words))
+    (found,) = during(doctor, kubelet, lambda name: kubelet.set_waiting(name, *words))
     assert found["words"] == (
         "it was not run: its image cannot be had: ImagePullBackOff: none:1 is nowhere"
     )

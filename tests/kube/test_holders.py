@@ -38,15 +38,15 @@ class Played(HeldNode):
 
     @contextmanager
     def at_work(self, mode: str) -> Iterator[Played]:
-        self.kubelet.joins(self.name, ())
+        self.kubelet.add_node(self.name, ())
         self._patch({"spec": {"taints": []}})
         self.label(holder.MODE, mode)
         self._patch({"status": {"capacity": ROOM, "allocatable": ROOM}}, "--subresource=status")
         try:
             yield self
         finally:
-            self.kubelet.leaves(self.name)
-            self.kubelet.clears()
+            self.kubelet.remove_node(self.name)
+            self.kubelet.clear()
 
     def label(self, name: str, value: str) -> None:
         self._patch({"metadata": {"labels": {name: value}}})
@@ -73,7 +73,7 @@ class Played(HeldNode):
             return
         if count:
             self.given[name] = tuple(random.sample(free, count))
-        self.kubelet.runs(name)
+        self.kubelet.run(name)
 
     def _patch(self, patch: dict[str, Any], *words: str) -> None:
         told = ("--type=merge", "--patch", json.dumps(patch), *words)

@@ -155,7 +155,7 @@ def test_a_pod_that_has_ended_is_deleted_when_all_that_it_said_is_kept(
     proxy.cut(LOGS)
     say(node, pod, 10, 20)
     node.end(pod)
-    kubelet.ends(pod, 0)
+    kubelet.end(pod, 0)
     wait_until(made, kubelet, lambda seen: pods_of(launch, seen)[0].state is PodState.SUCCEEDED)
     made.perform(Remove(launch.job_id, 1))
     wait_until(made, kubelet, lambda seen: not pods_of(launch, seen))
@@ -192,7 +192,7 @@ def test_a_log_that_cannot_be_had_keeps_nobody_waiting_for_ever(
         patience=LaunchTimeouts(log_seconds=1.0),
     ) as made:
         runs, ended = running(made, kubelet)[0], running(made, kubelet)
-        kubelet.ends(ended[1], 1)
+        kubelet.end(ended[1], 1)
         for launch in (runs, ended[0]):
             made.perform(Remove(launch.job_id, 1))
         wait_until(
