@@ -42,7 +42,7 @@ class ContainerLogs:
             self._said[pod].append(Entry(time.time_ns(), words, partial))
             self._changed[pod].notify_all()
 
-    def said(self, pod: str) -> bytes:
+    def text_of(self, pod: str) -> bytes:
         return kept_text(self._said[pod])
 
     def end(self, pod: str) -> None:
@@ -51,7 +51,7 @@ class ContainerLogs:
             self._over.add(pod)
             self._changed[pod].notify_all()
 
-    def put_away(self, pod: str) -> None:
+    def rotate(self, pod: str) -> None:
         """What it said so far is in another file, from which nothing is sent."""
         with self._lock:
             self._kept[pod] = len(self._said[pod])

@@ -82,7 +82,7 @@ def kept(root: Path, launch: Launch) -> bytes:
 
 def whole(node: ContainerLogs, root: Path, launch: Launch) -> bool:
     """Whether just what it said is kept."""
-    return kept(root, launch) == node.said(name_of(launch))
+    return kept(root, launch) == node.text_of(name_of(launch))
 
 
 def until_whole(node: ContainerLogs, root: Path, launches: list[Launch]) -> None:
@@ -104,7 +104,7 @@ def test_what_a_pod_says_is_in_its_attempts_file_while_it_runs(
     for words in (b"hello", b"", b"\r 10%\r 20%", b"\x00\xff", b"x" * 300_000):
         node.say(pod, words)
     node.say(pod, b"no end", partial=True)
-    eventually(lambda: kept(tmp_path, launch) == node.said(pod))
+    eventually(lambda: kept(tmp_path, launch) == node.text_of(pod))
     (file,) = run_logs.files(tmp_path, launch.job_id, 1)
     assert file.name == "attempt-1/rank0.log"
     assert file.path.stat().st_mode & 0o777 == 0o600
@@ -116,13 +116,13 @@ def test_a_stream_that_breaks_goes_on_without_a_gap_or_a_line_twice(
     launch, pod = running(made, kubelet)
     for number in range(0, 60, 20):
         say(node, pod, number, number + 10)
-        eventually(lambda: node.said(pod) in kept(tmp_path, launch))
+        eventually(lambda: node.text_of(pod) in kept(tmp_path, launch))
         say(node, pod, number + 10, number + 15)
         node.cut()
         say(node, pod, number + 15, number + 20)
         proxy.inject(Reset(), "GET", LOGS)
         proxy.cut(LOGS)
-    eventually(lambda: kept(tmp_path, launch) == node.said(pod))
+    eventually(lambda: kept(tmp_path, launch) == node.text_of(pod))
 
 
 def test_another_daemon_goes_on_where_the_one_before_it_was(
@@ -131,19 +131,19 @@ def test_another_daemon_goes_on_where_the_one_before_it_was(
     with started_cluster(kubeconfig, NAMESPACE, logs=tmp_path) as made:
         launch, pod = running(made, kubelet)
         say(node, pod, 0, 10)
-        eventually(lambda: kept(tmp_path, launch) == node.said(pod))
+        eventually(lambda: kept(tmp_path, launch) == node.text_of(pod))
     (file,) = run_logs.files(tmp_path, launch.job_id)
     place = file.path.with_suffix(".place")
     early = place.read_bytes()
     say(node, pod, 10, 20)
     with started_cluster(kubeconfig, NAMESPACE, logs=tmp_path):
-        eventually(lambda: kept(tmp_path, launch) == node.said(pod))
+        eventually(lambda: kept(tmp_path, launch) == node.text_of(pod))
     place.write_bytes(early)  # as if it had been killed before it wrote down the last one
     with file.path.open("ab") as half:
         half.write(b"line 2")
     say(node, pod, 20, 30)
     with started_cluster(kubeconfig, NAMESPACE, logs=tmp_path):
-        eventually(lambda: kept(tmp_path, launch) == node.said(pod))
+        eventually(lambda: kept(tmp_path, launch) == node.text_of(pod))
 
 
 def test_a_pod_that_has_ended_is_deleted_when_all_that_it_said_is_kept(
@@ -160,7 +160,7 @@ def test_a_pod_that_has_ended_is_deleted_when_all_that_it_said_is_kept(
     made.perform(Remove(launch.job_id, 1))
     wait_until(made, kubelet, lambda seen: not pods_of(launch, seen))
     assert fault.hit
-    assert kept(tmp_path, launch) == node.said(pod)
+    assert kept(tmp_path, launch) == node.text_of(pod)
 
 
 def test_what_a_pod_says_in_its_grace_is_kept(
@@ -173,10 +173,10 @@ def test_what_a_pod_says_in_its_grace_is_kept(
     say(node, pod, 10, 20)
     node.cut()
     say(node, pod, 20, 30)
-    eventually(lambda: kept(tmp_path, launch) == node.said(pod))
+    eventually(lambda: kept(tmp_path, launch) == node.text_of(pod))
     say(node, pod, 30, 31)
     node.end(pod)
-    eventually(lambda: kept(tmp_path, launch) == node.said(pod))
+    eventually(lambda: kept(tmp_path, launch) == node.text_of(pod))
     wait_until(made, kubelet, lambda seen: not pods_of(launch, seen))
 
 
@@ -205,7 +205,7 @@ def test_what_cannot_be_written_is_written_later(
 ) -> None:
     launch, pod = running(made, kubelet)
     say(node, pod, 0, 10)
-    eventually(lambda: kept(tmp_path, launch) == node.said(pod))
+    eventually(lambda: kept(tmp_path, launch) == node.text_of(pod))
     folder = tmp_path / launch.job_id
     aside = folder.rename(tmp_path / "aside")
     with capture_logs() as told:
@@ -214,7 +214,7 @@ def test_what_cannot_be_written_is_written_later(
         eventually(lambda: [event for event in told if event["event"] == "log_not_kept"])
     folder.unlink()
     aside.rename(folder)
-    eventually(lambda: kept(tmp_path, launch) == node.said(pod))
+    eventually(lambda: kept(tmp_path, launch) == node.text_of(pod))
 
 
 def test_lines_that_the_node_has_put_away_are_told_to_be_missing(
@@ -223,10 +223,10 @@ def test_lines_that_the_node_has_put_away_are_told_to_be_missing(
     with started_cluster(kubeconfig, NAMESPACE, logs=tmp_path) as made:
         launch, pod = running(made, kubelet)
         say(node, pod, 0, 10)
-        before = node.said(pod)
+        before = node.text_of(pod)
         eventually(lambda: kept(tmp_path, launch) == before)
     say(node, pod, 10, 20)
-    node.put_away(pod)
+    node.rotate(pod)
     say(node, pod, 20, 21)
     with started_cluster(kubeconfig, NAMESPACE, logs=tmp_path):
         eventually(lambda: kept(tmp_path, launch) == before + MISSED + b"line 20\n")
@@ -254,12 +254,12 @@ def test_more_pods_than_streams_are_caught_up_with_in_turn(
             few.follow(there)
             for _, pod in runs:
                 say(node, pod, 0, 10)
-            eventually(lambda: all(kept(tmp_path, run) == node.said(pod) for run, pod in runs))
+            eventually(lambda: all(kept(tmp_path, run) == node.text_of(pod) for run, pod in runs))
             assert node.open <= 2
             launch, pod = runs[-1]
             eventually(lambda: few.are_drained([there[pod]], 60.0))
             say(node, pod, 10, 20)
-            eventually(lambda: kept(tmp_path, launch) == node.said(pod))
+            eventually(lambda: kept(tmp_path, launch) == node.text_of(pod))
 
 
 def _read(pod: dict[str, Any]) -> KubePod:
