@@ -115,48 +115,50 @@ def test_a_canary_sees_the_card_that_it_names_though_a_holder_has_all(
 def test_a_card_is_taken_while_a_process_of_a_pod_that_is_gone_is_seen_there(lab: Watched) -> None:
     gate, most = lab.gate("left"), ("--estimated_memory", "9000")
     job_id = lab.train(gate, "left", "--max_epochs", "2", *most)
-    training = process_of(lab.until_runs(job_id))
+    training = process_of(lab.wait_until_running(job_id))
     gate.open()
-    lab.until_told(job_id, *epochs(1, 1))
+    lab.wait_until_logged(job_id, *epochs(1, 1))
     pid = lab.takes(training, 9000)
     seen = {"pid": pid, "memory_mib": 9000, "name": training.name(), "job": job_id, "attempt": 1}
     eventually(lambda: lab.card()["processes"] == [seen])
     assert lab.card()["keeps"] == WATCHDOG
     lab.control.controllers.kill()  # nobody finds out that the node does not answer
     lab.node.kubelet.kill()
-    lab.snatch(job_id)
-    lab.until(job_id, lambda job: job.why.detail == "waits for the rest of its last run to be gone")
+    lab.force_delete(job_id)
+    lab.wait_until(
+        job_id, lambda job: job.why.detail == "waits for the rest of its last run to be gone"
+    )
     later = lab.train(lab.gate("later"), "later", "--num_gpus", "0")
-    lab.until(later, lambda job: job.attempt == 1)  # so who else can start was looked at again
-    assert lab.until(job_id, lambda job: True).attempt == 1
+    lab.wait_until(later, lambda job: job.attempt == 1)  # so who else can start was looked at again
+    assert lab.wait_until(job_id, lambda job: True).attempt == 1
     assert lab.card()["ready"]
     assert lab.card()["processes"] == [seen]
     assert training.is_running()
     lab.nodes.start()  # its kubelet finds a container that is not to be there
-    lab.until(job_id, lambda job: job.attempt == 2)
+    lab.wait_until(job_id, lambda job: job.attempt == 2)
     assert not training.is_running()
     gate.open()
-    assert lab.until_ended(job_id, epochs=2) == 2
-    lab.until_told(job_id, *epochs(1, 2))
+    assert lab.wait_until_ended(job_id, epochs=2) == 2
+    lab.wait_until_logged(job_id, *epochs(1, 2))
 
 
 def test_who_takes_more_than_its_share_leaves_after_its_epoch(lab: Watched) -> None:
     gates, memory = [lab.gate("greedy"), lab.gate("other")], "--estimated_memory"
     greedy = lab.train(gates[0], "greedy", "--max_epochs", "4", memory, "6000")
     other = lab.train(gates[1], "other", "--max_epochs", "2", memory, "7000")
-    training = process_of(lab.until_runs(greedy))
-    lab.until_runs(other)
+    training = process_of(lab.wait_until_running(greedy))
+    lab.wait_until_running(other)
     for gate in gates:
         gate.await_ring(SLOW_SECONDS)
     lab.takes(training, 9000)  # of 6,000: both together have more than is shared out
-    lab.until(greedy, lambda job: job.state == "STOPPING")
+    lab.wait_until(greedy, lambda job: job.state == "STOPPING")
     gates[0].open()
-    lab.until(greedy, lambda job: job.state == "QUEUED" and job.epochs_done == 1)
+    lab.wait_until(greedy, lambda job: job.state == "QUEUED" and job.epochs_done == 1)
     (over,) = (fact for fact in lab.daemon.story(greedy) if fact.kind == "run_over_share")
     told = json.loads(over.data_json)
     assert (told["used_mib"], told["share_mib"], told["at_once"]) == (9000, 6000, False)
     gates[1].open(2)
-    assert lab.until_ended(other, epochs=2) == 1
+    assert lab.wait_until_ended(other, epochs=2) == 1
     gates[0].open(3)
-    assert lab.until_ended(greedy, epochs=4) == 2
-    lab.until_told(greedy, *epochs(1, 4))
+    assert lab.wait_until_ended(greedy, epochs=4) == 2
+    lab.wait_until_logged(greedy, *epochs(1, 4))

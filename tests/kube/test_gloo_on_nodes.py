@@ -43,11 +43,11 @@ def test_two_pods_that_make_room_train_as_one_machine_does(
             *("--env", "PYTHONPATH=/data", "--env", "OMP_NUM_THREADS=1"),
             command=("python3", "/custom/train.py"),
         )
-        lab.until(job_id, lambda job: job.epochs_done >= 1)
+        lab.wait_until(job_id, lambda job: job.epochs_done >= 1)
         homes = {lab.pod(job_id, rank=rank)["spec"]["nodeName"] for rank in (0, 1)}
         assert homes == {node.name for node in nodes.nodes}
         daemon.submit("--image_name", IMAGE, "--priority", "10", *MOST, "urgent", "--", "true")
-        assert lab.until_ended(job_id, EPOCHS) == 2, "it went on in new pods"
+        assert lab.wait_until_ended(job_id, EPOCHS) == 2, "it went on in new pods"
         said = daemon.run("scheduler-get-logs", job_id).stdout
     finally:
         lab.end()

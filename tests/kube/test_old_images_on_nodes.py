@@ -75,27 +75,27 @@ def test_old_images_do_every_epoch_once(lab: Lab) -> None:
         gate.open()
     for name, gate in gates.items():
         gate.await_ring(SLOW_SECONDS)
-        lab.until(jobs[name], lambda job: job.HasField("heard_at"))
+        lab.wait_until(jobs[name], lambda job: job.HasField("heard_at"))
     lab.daemon.kill()
     lab.daemon.start()
     for job_id in jobs.values():
-        lab.until_runs(job_id)
+        lab.wait_until_running(job_id)
     short, all_cards = lab.gate("urgent"), ("--num_gpus", str(len(jobs)))
     urgent = lab.train(short, "urgent", *MOST, *all_cards, "--priority", "10", "--max_epochs", "1")
     for name, gate in gates.items():
-        lab.until(jobs[name], lambda job: job.state == "STOPPING")
+        lab.wait_until(jobs[name], lambda job: job.state == "STOPPING")
         gate.open()
     with ExitStack() as stack:
         for gate in gates.values():
             stack.enter_context(opened(gate))
-        lab.until_runs(urgent)
+        lab.wait_until_running(urgent)
         short.open()
-        lab.until_ended(urgent, epochs=1)
+        lab.wait_until_ended(urgent, epochs=1)
         for job_id in jobs.values():
-            lab.until(job_id, lambda job: job.state == "FINISHED")
+            lab.wait_until(job_id, lambda job: job.state == "FINISHED")
     done = {name: kept(lab.shared / f"{name}.checkpoint") for name in jobs}
     assert done == {name: list(range(1, EPOCHS + 1)) for name in jobs}
     for name in jobs:
         if name.endswith("renewed"):
             assert libraries(lab.daemon, jobs[name]) == ["its own", NEW]
-            assert lab.until_ended(jobs[name], epochs=EPOCHS) == 2
+            assert lab.wait_until_ended(jobs[name], epochs=EPOCHS) == 2

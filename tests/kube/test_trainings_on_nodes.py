@@ -29,7 +29,7 @@ def test_two_share_a_gpu_and_both_end(lab: Lab) -> None:
     daemon = lab.start()
     first, _ = two_share(lab, "GPU-shared")
     assert daemon.run("scheduler-get-logs", first).stdout.endswith("epoch 2 done\n")
-    eventually(lambda: not lab.left())
+    eventually(lambda: not lab.remaining_objects())
 
 
 def two_share(lab: Lab, gpu: str) -> list[str]:
@@ -38,14 +38,14 @@ def two_share(lab: Lab, gpu: str) -> list[str]:
     two = "--max_epochs", "2", "--estimated_memory"
     jobs = [lab.train(gates[0], "a", *two, "6000"), lab.train(gates[1], "b", *two, "7000")]
     for job_id in jobs:
-        (container,) = lab.until_runs(job_id)["spec"]["containers"]
+        (container,) = lab.wait_until_running(job_id)["spec"]["containers"]
         told = {variable["name"]: variable.get("value") for variable in container["env"]}
         assert told["NVIDIA_VISIBLE_DEVICES"] == gpu
     for gate in gates:
         gate.open(2)
     for job_id in jobs:
-        assert lab.until_ended(job_id, epochs=2) == 1
-        lab.until_told(job_id, *epochs(1, 2))
+        assert lab.wait_until_ended(job_id, epochs=2) == 1
+        lab.wait_until_logged(job_id, *epochs(1, 2))
     return jobs
 
 
@@ -81,17 +81,17 @@ def test_one_that_makes_room_after_an_epoch_loses_nothing(lab: Lab) -> None:
     long.await_ring(SLOW_SECONDS)
     long.await_ring()  # it is in its second epoch
     urgent = lab.train(short, "urgent", "--max_epochs", "1", "--priority", "10", *most)
-    lab.until(preempted, lambda job: job.state == "STOPPING")
+    lab.wait_until(preempted, lambda job: job.state == "STOPPING")
     long.open()
-    lab.until_runs(urgent)
-    made_room = lab.until(preempted, lambda job: job.state == "QUEUED")
+    lab.wait_until_running(urgent)
+    made_room = lab.wait_until(preempted, lambda job: job.state == "QUEUED")
     assert (made_room.preempted, made_room.epochs_done) == (True, 2)
     short.open()
-    assert lab.until_ended(urgent, epochs=1) == 1
+    assert lab.wait_until_ended(urgent, epochs=1) == 1
     long.open(2)
-    assert lab.until_ended(preempted, epochs=4) == 2
-    lab.until_told(preempted, *epochs(1, 4))
-    lab.until_told(urgent, *epochs(1, 1))
+    assert lab.wait_until_ended(preempted, epochs=4) == 2
+    lab.wait_until_logged(preempted, *epochs(1, 4))
+    lab.wait_until_logged(urgent, *epochs(1, 1))
 
 
 def test_a_gang_over_two_nodes_goes_on_after_one_of_its_pods_was_deleted(lab: Lab) -> None:
@@ -102,15 +102,15 @@ def test_a_gang_over_two_nodes_goes_on_after_one_of_its_pods_was_deleted(lab: La
     two = "--num_gpus", "2", "--max_epochs", "3", "--estimated_memory", "9000"
     gang = lab.train(gate, "gang", *two, command=("python3", "-c", GANG))
     gate.open()
-    lab.until_told(gang, *ranks(1, 1))
+    lab.wait_until_logged(gang, *ranks(1, 1))
     homes = {lab.pod(gang, rank=rank)["spec"]["nodeName"] for rank in (0, 1)}
     assert homes == {node.name for node in lab.nodes.nodes}
     lab.delete(gang, rank=1)
-    lab.until_runs(gang, attempt=2)
+    lab.wait_until_running(gang, attempt=2)
     gate.open(2)
-    assert lab.until_ended(gang, epochs=3) == 2
-    lab.until_told(gang, *ranks(1, 3))
-    eventually(lambda: not lab.left())
+    assert lab.wait_until_ended(gang, epochs=3) == 2
+    lab.wait_until_logged(gang, *ranks(1, 3))
+    eventually(lambda: not lab.remaining_objects())
 
 
 def test_each_gpu_of_two_nodes_has_a_process(lab: Lab) -> None:
@@ -120,8 +120,8 @@ def test_each_gpu_of_two_nodes_has_a_process(lab: Lab) -> None:
     told = 'echo "$RANK of $WORLD_SIZE, $LOCAL_RANK of $NUM_GPUS on $NODE_RANK, done"'
     each = "--num_gpus", "4", "--processes_per_node", "gpu", "--estimated_memory", "9000"
     gang = lab.train(lab.gate("none"), "gang", *each, command=("sh", "-c", told))
-    assert lab.until(gang, lambda job: bool(job.ended_at)).state == "FINISHED"
-    lab.until_told(
+    assert lab.wait_until(gang, lambda job: bool(job.ended_at)).state == "FINISHED"
+    lab.wait_until_logged(
         gang, *(f"{rank} of 4, {rank % 2} of 2 on {rank // 2}, done" for rank in range(4))
     )
 
@@ -131,13 +131,13 @@ def test_a_pod_that_was_deleted_by_hand_costs_no_retry(lab: Lab) -> None:
     daemon, gate = lab.start(), lab.gate("deleted")
     job_id = lab.train(gate, "deleted", "--max_epochs", "3", "--retries", "0")
     gate.open()
-    lab.until_told(job_id, *epochs(1, 1))
+    lab.wait_until_logged(job_id, *epochs(1, 1))
     for attempt in (1, 2):
         lab.delete(job_id, attempt)
-        lab.until_runs(job_id, attempt + 1)
+        lab.wait_until_running(job_id, attempt + 1)
     gate.open(2)
-    assert lab.until_ended(job_id, epochs=3) == 3
-    lab.until_told(job_id, *epochs(1, 3))
+    assert lab.wait_until_ended(job_id, epochs=3) == 3
+    lab.wait_until_logged(job_id, *epochs(1, 3))
     ends = [fact.data_json for fact in daemon.story(job_id) if fact.kind == "run_ended"]
     assert all("its pod was" in told for told in ends[:2])
 
@@ -150,13 +150,13 @@ def test_what_a_kubelet_refuses_is_tried_again(lab: Lab, taken: str, refusal: st
     node.give("GPU-only")
     daemon, gate = lab.start(binding="node_name", cpu="600m"), lab.gate("refused")
     cores = int(lab.control.get("node", node.name)["status"]["allocatable"]["cpu"])
-    lab.somebody_has(node, **{taken: "1" if taken != "cpu" else f"{cores * 1000 - 500}m"})
+    lab.add_foreign_pod(node, **{taken: "1" if taken != "cpu" else f"{cores * 1000 - 500}m"})
     job_id = lab.train(gate, "refused", "--max_epochs", "1", "--retries", "0")
-    lab.until(job_id, lambda job: job.attempt >= 2)
-    lab.somebody_leaves()
+    lab.wait_until(job_id, lambda job: job.attempt >= 2)
+    lab.delete_foreign_pod()
     gate.open()
-    lab.until_ended(job_id, epochs=1)
-    lab.until_told(job_id, *epochs(1, 1))
+    lab.wait_until_ended(job_id, epochs=1)
+    lab.wait_until_logged(job_id, *epochs(1, 1))
     first = next(fact for fact in daemon.story(job_id) if fact.kind == "run_ended")
     assert refusal in first.data_json
 
@@ -168,14 +168,14 @@ def test_what_a_kubelet_cannot_start_says_why(lab: Lab) -> None:
     small = "--estimated_memory", "4000", "--retries", "0"
     no_image = lab.train(gate, "no-image", *small, "--image_name", "nowhere.invalid/none:1")
     no_folder = lab.train(gate, "no-folder", *small, "--snapshots_dir", "/nowhere/at/all")
-    failed = lab.until(no_image, lambda job: job.state == "FAILED")
+    failed = lab.wait_until(no_image, lambda job: job.state == "FAILED")
     assert "its image cannot be had: " in failed.reason
     assert "nowhere.invalid/none:1" in failed.reason
-    waits = lab.until(no_folder, lambda job: "FailedMount" in job.reason)
+    waits = lab.wait_until(no_folder, lambda job: "FailedMount" in job.reason)
     assert "/nowhere/at/all is not a directory" in waits.reason
     lab.daemon.run("scheduler-cancel-job", no_folder)
-    lab.until(no_folder, lambda job: job.state == "CANCELED")
-    eventually(lambda: not lab.left())
+    lab.wait_until(no_folder, lambda job: job.state == "CANCELED")
+    eventually(lambda: not lab.remaining_objects())
 
 
 def test_a_training_goes_on_while_the_programs_of_its_node_are_killed(lab: Lab) -> None:
@@ -185,15 +185,15 @@ def test_a_training_goes_on_while_the_programs_of_its_node_are_killed(lab: Lab) 
     gate = lab.gate("unhurt")
     job_id = lab.train(gate, "unhurt", "--max_epochs", "4")
     gate.open()
-    lab.until_told(job_id, *epochs(1, 1))
+    lab.wait_until_logged(job_id, *epochs(1, 1))
     for epoch, program in ((2, node.kubelet), (3, node.containerd)):
         program.kill()
         gate.open()
-        lab.until_counted(job_id, epoch)
+        lab.wait_until_counted(job_id, epoch)
         lab.nodes.start()
     gate.open()
-    assert lab.until_ended(job_id, epochs=4) == 1
-    lab.until_told(job_id, *epochs(1, 4))
+    assert lab.wait_until_ended(job_id, epochs=4) == 1
+    lab.wait_until_logged(job_id, *epochs(1, 4))
 
 
 def test_a_training_goes_on_elsewhere_when_its_node_is_gone_for_good(lab: Lab) -> None:
@@ -203,13 +203,13 @@ def test_a_training_goes_on_elsewhere_when_its_node_is_gone_for_good(lab: Lab) -
     gate = lab.gate("moved")
     job_id = lab.train(gate, "moved", "--max_epochs", "3")
     gate.open()
-    lab.until_told(job_id, *epochs(1, 1))
+    lab.wait_until_logged(job_id, *epochs(1, 1))
     home = lab.pod(job_id)["spec"]["nodeName"]
     lab.lose(next(node for node in lab.nodes.nodes if node.name == home))
-    assert lab.until_runs(job_id, attempt=2)["spec"]["nodeName"] != home
+    assert lab.wait_until_running(job_id, attempt=2)["spec"]["nodeName"] != home
     gate.open(2)
-    assert lab.until_ended(job_id, epochs=3) == 2
-    lab.until_told(job_id, *epochs(1, 3))
+    assert lab.wait_until_ended(job_id, epochs=3) == 2
+    lab.wait_until_logged(job_id, *epochs(1, 3))
 
 
 def ranks(first: int, last: int) -> list[str]:

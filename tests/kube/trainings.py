@@ -78,7 +78,7 @@ class Lab:
         told = f"{pods.GPUS}={pods.gpus_annotation(cards)}"
         self.control.kubectl("annotate", "node", node.name, told, "--overwrite")
 
-    def somebody_has(self, node: Node, **asked: str) -> None:
+    def add_foreign_pod(self, node: Node, **asked: str) -> None:
         """A pod of somebody else, of which there is one at a time."""
         container = {
             "name": "main",
@@ -96,7 +96,7 @@ class Lab:
         words = ("wait", "pod/somebody", "--for=jsonpath={.status.phase}=Running")
         self.control.kubectl(*words, f"--timeout={SLOW_SECONDS:.0f}s", "-n", self._namespace)
 
-    def somebody_leaves(self) -> None:
+    def delete_foreign_pod(self) -> None:
         self.control.kubectl("delete", "pod", "somebody", "--namespace", self._namespace)
 
     def lose(self, node: Node) -> None:
@@ -130,31 +130,33 @@ class Lab:
         words = ("--image_name", IMAGE, *folders, *told, *flags, name, "--", *command)
         return self.daemon.submit(*words)
 
-    def until(self, job_id: str, true: Callable[[scheduler_pb2.Job], bool]) -> scheduler_pb2.Job:
+    def wait_until(
+        self, job_id: str, true: Callable[[scheduler_pb2.Job], bool]
+    ) -> scheduler_pb2.Job:
         """The job, when this is so of it."""
         jobs = self.daemon.wait(lambda jobs: any(map(true, _of(job_id, jobs))), SLOW_SECONDS)
         (job,) = _of(job_id, jobs)
         return job
 
-    def until_runs(self, job_id: str, attempt: int = 1) -> dict[str, Any]:
+    def wait_until_running(self, job_id: str, attempt: int = 1) -> dict[str, Any]:
         """Its first pod."""
-        self.until(job_id, lambda job: (job.attempt, job.state) == (attempt, "RUNNING"))
+        self.wait_until(job_id, lambda job: (job.attempt, job.state) == (attempt, "RUNNING"))
         return self.pod(job_id, attempt)
 
-    def until_counted(self, job_id: str, epochs: int) -> None:
-        self.until(job_id, lambda job: job.epochs_done == epochs)
+    def wait_until_counted(self, job_id: str, epochs: int) -> None:
+        self.wait_until(job_id, lambda job: job.epochs_done == epochs)
 
-    def until_ended(self, job_id: str, epochs: int) -> int:
+    def wait_until_ended(self, job_id: str, epochs: int) -> int:
         """Well; in so many attempts."""
-        job = self.until(job_id, lambda job: job.state in ("FINISHED", "FAILED"))
+        job = self.wait_until(job_id, lambda job: job.state in ("FINISHED", "FAILED"))
         assert (job.state, job.epochs_done) == ("FINISHED", epochs), job.reason
         return job.attempt
 
-    def until_told(self, job_id: str, *lines: str) -> None:
+    def wait_until_logged(self, job_id: str, *lines: str) -> None:
         """These are the lines in which all its runs and ranks tell of epochs: each is there once,
         and there are no others."""
-        eventually(lambda: len(self._told(job_id)) >= len(lines), SLOW_SECONDS)
-        assert self._told(job_id) == sorted(lines)
+        eventually(lambda: len(self._logged_epochs(job_id)) >= len(lines), SLOW_SECONDS)
+        assert self._logged_epochs(job_id) == sorted(lines)
 
     def pod(self, job_id: str, attempt: int = 1, rank: int = 0) -> dict[str, Any]:
         found: dict[str, Any] = self.control.get("pod", *self._named(job_id, attempt, rank))
@@ -164,11 +166,11 @@ class Lab:
         """As somebody does who knows nothing of us."""
         self.control.kubectl("delete", "pod", *self._named(job_id, attempt, rank))
 
-    def snatch(self, job_id: str) -> None:
+    def force_delete(self, job_id: str) -> None:
         """From the API server, whatever its kubelet may still have to do."""
         self.control.kubectl("delete", "pod", *self._named(job_id, 1, 0), "--force")
 
-    def left(self) -> list[Any]:
+    def remaining_objects(self) -> list[Any]:
         """What there is of runs."""
         kinds = "pods,configmaps,secrets,services"
         words = ("--selector", f"{pods.MANAGED_BY}={pods.OURS}", "--namespace", self._namespace)
@@ -177,7 +179,7 @@ class Lab:
     def _named(self, job_id: str, attempt: int, rank: int) -> tuple[str, str, str]:
         return pods.pod_name((JobId(job_id), attempt), rank), "--namespace", self._namespace
 
-    def _told(self, job_id: str) -> list[str]:
+    def _logged_epochs(self, job_id: str) -> list[str]:
         files = run_logs.files(self.daemon.state / "logs", JobId(job_id))
         said = b"".join(file.path.read_bytes() for file in files).decode()
         return sorted(line for line in said.splitlines() if line.endswith("done"))
