@@ -61,7 +61,7 @@ class Container:
         return subprocess.run([*inside, *words], capture_output=True, text=True, check=False)
 
     def said(self) -> str:
-        return self._process.said()
+        return self._process.last_lines()
 
     def stop(self) -> None:
         """As Kubernetes does it."""

@@ -61,9 +61,11 @@ class Process:
     def check(self) -> None:
         """Fail at once, with its last words, if it is no more."""
         if not self.alive:
-            raise AssertionError(f"{self.name} has ended; the end of {self.log}:\n{self.said()}")
+            raise AssertionError(
+                f"{self.name} has ended; the end of {self.log}:\n{self.last_lines()}"
+            )
 
-    def said(self, lines: int = 15) -> str:
+    def last_lines(self, lines: int = 15) -> str:
         told = self.log.read_text(errors="replace") if self.log.exists() else ""
         return "\n".join(told.splitlines()[-lines:])
 
