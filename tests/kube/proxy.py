@@ -91,7 +91,7 @@ class Fault:
     times: int
     hit: list[Request] = field(default_factory=list)
 
-    def takes(self, request: Request) -> bool:
+    def matches(self, request: Request) -> bool:
         return (
             len(self.hit) < self.times
             and re.fullmatch(self.method, request.method) is not None
@@ -182,7 +182,7 @@ class Proxy:
                 request = Request(method, path)
                 self.seen.append(request)
                 self._open[task] = request, writer
-                fault = next((fault for fault in self._faults if fault.takes(request)), None)
+                fault = next((fault for fault in self._faults if fault.matches(request)), None)
                 if fault:
                     fault.hit.append(request)
                 await self._answer(fault.effect if fault else None, head, reader, writer)
@@ -203,7 +203,7 @@ class Proxy:
                 await self._pass_on(head, reader, writer)
             case Answer() | Expire():
                 await _body(head, reader)  # else closing would reset what is not read yet
-                writer.write(_written(effect))
+                writer.write(_encode(effect))
                 await writer.drain()
             case Reset(late) | Silence(late):
                 body = await _body(head, reader)
@@ -273,7 +273,7 @@ def _with_close(head: bytes) -> bytes:
     return kept.removesuffix(b"\r\n") + b"Connection: close\r\n\r\n"
 
 
-def _written(effect: Answer | Expire) -> bytes:
+def _encode(effect: Answer | Expire) -> bytes:
     code = effect.status if isinstance(effect, Answer) else 410
     reason = (isinstance(effect, Answer) and effect.reason) or REASONS[code]
     status = {
