@@ -25,7 +25,7 @@ from tests.kube.control import ControlPlane
 from tests.kube.kubelet import GPUS, Kubelet
 from tests.kube.processes import Process
 
-GLANCE_SECONDS = 0.05
+STEP_SECONDS = 0.05
 HEARTBEAT_SECONDS = 10.0  # controllers take a node for gone that says nothing for some 50
 GONE = 404
 
@@ -71,7 +71,7 @@ class BareKubelet(Kubelet):
 
     def _work(self) -> None:
         heard = time.monotonic()
-        while not (self._ended.wait(GLANCE_SECONDS) or self.failed):
+        while not (self._ended.wait(STEP_SECONDS) or self.failed):
             try:
                 if time.monotonic() > heard + HEARTBEAT_SECONDS:
                     heard = time.monotonic()
@@ -89,14 +89,14 @@ class BareKubelet(Kubelet):
                 run.kill()
             self.forget(name)
         elif run is None and phase == "Pending":
-            self._runs[uid] = run = self._begun(pod)
+            self._runs[uid] = run = self._start_pod(pod)
             self.run(name)
         elif run and phase == "Pending":
             self.run(name)
         elif run and phase == "Running" and (code := run.exit_code) is not None:
             self.end(name, code if code >= 0 else 128 - code)
 
-    def _begun(self, pod: Mapping[str, Any]) -> Process:
+    def _start_pod(self, pod: Mapping[str, Any]) -> Process:
         (container,) = pod["spec"]["containers"]
         told = {each["name"]: self._value(each) for each in container["env"]}
         told["KUBEPROFILER_SNAPSHOTS"] = str(self._snapshots)
