@@ -83,7 +83,7 @@ def cache() -> Path:
 def program(name: str) -> Path:
     """Where this program is. It must have been built."""
     tool = next(tool for tool in ALL if name in tool.programs)
-    given = _given(name)
+    given = _given_program(name)
     path = given or tool.folder / name
     if not path.exists():
         raise BuildError(f"{name} {tool.version} is not built: run `make kube`")
@@ -101,16 +101,16 @@ def build() -> None:
         (tool, name)
         for tool in ALL
         for name in tool.programs
-        if not (_given(name) or (tool.folder / name).exists())
+        if not (_given_program(name) or (tool.folder / name).exists())
     ]
     if wanted:
-        with _alone():
+        with _lock():
             go = _go()
             for number, (tool, name) in enumerate(wanted, 1):
                 if not (tool.folder / name).exists():  # another build may have been faster
                     _build(go, tool, name, f"{number} of {len(wanted)}")
     if not stages():
-        with _alone():
+        with _lock():
             _copy_stages(_go())
 
 
@@ -125,14 +125,14 @@ def main() -> None:
         print(f"kube: {tool.name} {tool.version} in {program(next(iter(tool.programs))).parent}")
 
 
-def _given(name: str) -> Path | None:
+def _given_program(name: str) -> Path | None:
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     path = Path(assets, name) if assets else None
     return path if path and path.exists() else None
 
 
 @contextlib.contextmanager
-def _alone() -> Iterator[None]:
+def _lock() -> Iterator[None]:
     """Two builds at once would only slow each other down."""
     try:
         cache().mkdir(parents=True, exist_ok=True)
@@ -160,7 +160,7 @@ def _build(go: Path, tool: Tool, name: str, which: str) -> None:
         _run(
             *(go, "build", "-mod=readonly", "-trimpath", "-buildvcs=false"),
             *("-gcflags", "all=-dwarf=false"),  # the linker would leave it out
-            *("-ldflags", _linked(tool), "-o", part, tool.programs[name]),
+            *("-ldflags", _linker_flags(tool), "-o", part, tool.programs[name]),
             folder=TOOLS / tool.name,
             what=f"{name} {tool.version} cannot be built",
         )
@@ -170,7 +170,7 @@ def _build(go: Path, tool: Tool, name: str, which: str) -> None:
     _say(f"{name} {tool.version} is built, in {time.monotonic() - started:.0f} s")
 
 
-def _linked(tool: Tool) -> str:
+def _linker_flags(tool: Tool) -> str:
     """Kubernetes learns its own version from the linker only."""
     if tool is not KUBERNETES:
         return "-s -w"
