@@ -107,7 +107,7 @@ def test_each_doubt_about_the_certificate_is_told_in_one_line(
     assert daemon.says(other) == (3, f"its certificate is not signed by an authority in {other}")
     daemon.serve_with(daemon.authority.issue("elsewhere", "gpu.lab"))
     assert daemon.says(ca) == (3, f"its certificate is not one of {HERE}")
-    daemon.serve_with(daemon.authority.expired("late", HERE))
+    daemon.serve_with(daemon.authority.issue_expired("late", HERE))
     assert daemon.says(ca) == (3, "its certificate has expired")
     daemon.serve_with(daemon.authority.issue("daemon", HERE))
     assert daemon.says(ca) == (0, "")

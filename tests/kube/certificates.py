@@ -38,7 +38,7 @@ class Authority:
         signer = ("-CA", self.certificate, "-CAkey", self._key)
         return self._make(name, "server", _names(hosts), *signer)
 
-    def expired(self, name: str, *hosts: str) -> tuple[Path, Path]:
+    def issue_expired(self, name: str, *hosts: str) -> tuple[Path, Path]:
         """As `issue`, but it was good until yesterday only."""
         certificate, key = self.issue(name, *hosts)
         request = self._openssl("x509", "-x509toreq", "-in", certificate, "-signkey", key)
