@@ -42,7 +42,7 @@ IMAGES_MAX, NAMES_MAX = 50, 5  # of images, and of names of each, that a kubelet
 NODE_SILENT_SECONDS = 60.0  # beyond a pod's grace, before a node that is not ready lost it
 
 # Phases in which the world, not the job, is to blame. See the kubelet's admission handlers.
-WORLD = frozenset(
+INFRASTRUCTURE_REASONS = frozenset(
     {
         "Evicted",
         "NodeAffinity",
@@ -55,7 +55,7 @@ WORLD = frozenset(
         "UnexpectedAdmissionError",
     }
 )
-WORLD_PREFIX = "OutOf"  # OutOfcpu, OutOfmemory, OutOfnvidia.com/gpu, …
+INFRASTRUCTURE_PREFIX = "OutOf"  # OutOfcpu, OutOfmemory, OutOfnvidia.com/gpu, …
 NOT_ADMITTED = frozenset({"NodeAffinity", "TaintToleration", "UnexpectedAdmissionError"})
 NO_IMAGE = frozenset(
     {
@@ -71,7 +71,7 @@ NO_IMAGE = frozenset(
 NO_CONTAINER = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 )
-WORDS_MAX = 300  # characters of somebody else's message
+MESSAGE_MAX = 300  # characters of somebody else's message
 
 
 # --- what the server sends, as far as it matters here -------------------------------------------
@@ -251,7 +251,7 @@ def _state(kube: KubePod, now: Time, node_answers: bool) -> tuple[PodState, dict
         # may still write into a shared folder. Nothing is placed on that node before it is heard of
         # again.
         if not node_answers and now > leaving.timestamp() + NODE_SILENT_SECONDS:
-            return _lost(f"node {kube.spec.node_name} does not answer")
+            return _lost_verdict(f"node {kube.spec.node_name} does not answer")
         return PodState.TERMINATING, {}
     if kube.status.phase == "Pending" or not kube.status.phase:
         return PodState.PENDING, {"reason": hindrance(kube)[0]}
@@ -261,33 +261,36 @@ def _state(kube: KubePod, now: Time, node_answers: bool) -> tuple[PodState, dict
 def _verdict(kube: KubePod) -> tuple[PodState, dict[str, object]]:
     status, ending = kube.status, _ending(kube)
     at = ending.finished_at.timestamp() if ending and ending.finished_at else None
-    if status.reason in WORLD or status.reason.startswith(WORLD_PREFIX):
-        refused = ending is None and _turned_away(status)
+    if status.reason in INFRASTRUCTURE_REASONS or status.reason.startswith(INFRASTRUCTURE_PREFIX):
+        refused = ending is None and _is_refused_by_node(status)
         failure = Failure.REFUSED if refused else Failure.LOST
-        return _lost(sentence(status.reason, status.message), at, failure)
-    if _deleted_before(kube.metadata, ending):  # whatever it made of a stop that was not ours
-        return _lost("its pod was deleted", at)
+        return _lost_verdict(sentence(status.reason, status.message), at, failure)
+    if _was_deleted_before(kube.metadata, ending):  # whatever it made of a stop that was not ours
+        return _lost_verdict("its pod was deleted", at)
     for condition in status.conditions:
         if condition.type == "DisruptionTarget" and condition.status == "True":
-            return _lost(sentence(condition.reason, condition.message), at)
+            return _lost_verdict(sentence(condition.reason, condition.message), at)
     if status.phase == "Succeeded":
         return PodState.SUCCEEDED, {"exit_code": 0, "at": at}
     if ending is None or ending.reason == "ContainerStatusUnknown":
-        return _lost(sentence(status.reason, status.message), at)
+        return _lost_verdict(sentence(status.reason, status.message), at)
     said = out_of_memory_line(ending.message.encode())
     how: dict[str, object] = {"exit_code": ending.exit_code, "said": said, "at": at}
-    return PodState.FAILED, {**how, "reason": Failure.OUT_OF_MEMORY if said else _words(ending)}
+    return PodState.FAILED, {
+        **how,
+        "reason": Failure.OUT_OF_MEMORY if said else _describe_ending(ending),
+    }
 
 
-def _lost(
+def _lost_verdict(
     said: str, at: Time | None = None, failure: Failure = Failure.LOST
 ) -> tuple[PodState, dict[str, object]]:
     return PodState.FAILED, {"reason": failure, "said": said, "at": at}
 
 
-def _turned_away(status: PodStatus) -> bool:
+def _is_refused_by_node(status: PodStatus) -> bool:
     """By its node."""
-    return status.reason in NOT_ADMITTED or status.reason.startswith(WORLD_PREFIX)
+    return status.reason in NOT_ADMITTED or status.reason.startswith(INFRASTRUCTURE_PREFIX)
 
 
 def _ending(kube: KubePod) -> Ending | None:
@@ -296,7 +299,7 @@ def _ending(kube: KubePod) -> Ending | None:
     return next((ending for ending in endings if ending), None)
 
 
-def _deleted_before(meta: Meta, ending: Ending | None) -> bool:
+def _was_deleted_before(meta: Meta, ending: Ending | None) -> bool:
     """Whether somebody asked for the deletion before the container ended by itself."""
     if meta.deletion_timestamp is None:
         return False
@@ -305,7 +308,7 @@ def _deleted_before(meta: Meta, ending: Ending | None) -> bool:
     return ended is None or ended >= meta.deletion_timestamp - grace
 
 
-def _words(ending: Ending) -> str:
+def _describe_ending(ending: Ending) -> str:
     if ending.reason == "OOMKilled":  # not a GPU's: more room there would not help
         return "killed: it used more of the machine's memory than a pod may"
     if ending.reason in ("StartError", "ContainerCannotRun"):
@@ -319,14 +322,14 @@ def _words(ending: Ending) -> str:
 
 
 def sentence(reason: str, message: str) -> str:
-    line = " ".join(message.split())[:WORDS_MAX]
+    line = " ".join(message.split())[:MESSAGE_MAX]
     return f"{reason}: {line}" if reason and line else reason or line
 
 
 # --- nodes --------------------------------------------------------------------------------------
 
 
-class _Card(msgspec.Struct, frozen=True):
+class _DeclaredGpu(msgspec.Struct, frozen=True):
     """A GPU as a node's annotation has it. It may say more."""
 
     uuid: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
@@ -384,7 +387,7 @@ def declared_gpus(kube: KubeNode) -> tuple[Gpu, ...]:
     """By its annotation. Raises Rejected if that cannot be."""
     meta = kube.metadata
     try:
-        cards = msgspec.json.decode(meta.annotations.get(GPUS, "[]"), type=list[_Card])
+        cards = msgspec.json.decode(meta.annotations.get(GPUS, "[]"), type=list[_DeclaredGpu])
     except msgspec.MsgspecError as error:
         raise Rejected(f"node {meta.name}: annotation {GPUS}: {error}") from error
     for field in ("uuid", "index"):
@@ -396,8 +399,8 @@ def declared_gpus(kube: KubeNode) -> tuple[Gpu, ...]:
 
 def gpus_annotation(gpus: Sequence[Gpu]) -> str:
     """The annotation as it is to be written."""
-    fields = _Card.__struct_fields__
-    cards = [_Card(**{name: getattr(gpu, name) for name in fields}) for gpu in gpus]
+    fields = _DeclaredGpu.__struct_fields__
+    cards = [_DeclaredGpu(**{name: getattr(gpu, name) for name in fields}) for gpu in gpus]
     return msgspec.json.encode(cards).decode()
 
 
