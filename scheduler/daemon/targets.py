@@ -160,7 +160,7 @@ def _pods(config: Config, clock: Callable[[], Time]) -> KubernetesTarget:
             KubernetesClient(wanted.kubeconfig, wanted.request_seconds, lease.check),
             replace(shape, namespace=namespace),
             clock,
-            patience=LaunchTimeouts(wanted.image_deadline_seconds, wanted.start_deadline_seconds),
+            timeouts=LaunchTimeouts(wanted.image_deadline_seconds, wanted.start_deadline_seconds),
             list_every_seconds=wanted.list_every_seconds,
             logs=logs,
             by_uuid=holders.by_uuid if holders else tuple,

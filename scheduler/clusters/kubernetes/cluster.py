@@ -57,9 +57,9 @@ log = structlog.get_logger("scheduler.kubernetes")
 class LaunchOrder:
     """What is still to be done for a run, or what became of it when that could not be done."""
 
-    shown: tuple[Pod, ...] = ()  # in place of pods that the server does not tell of
+    pods: tuple[Pod, ...] = ()  # in place of pods that the server does not tell of
     launch: Launch | None = None  # to be created
-    begun: bool = False  # some of it may be there already
+    started: bool = False  # some of it may be there already
     created: bool = False  # all of it is, so the next look has it
     failing_at: Time | None = None  # since when it cannot be created
     refused_at: Time | None = None  # since when it is refused, and not for a fault of the job's
@@ -86,13 +86,13 @@ class KubernetesCluster:
         shape: PodTemplate,
         clock: Callable[[], Time],
         *,
-        patience: LaunchTimeouts | None = None,
+        timeouts: LaunchTimeouts | None = None,
         list_every_seconds: float = 30.0,
         logs: Path | None = None,  # where what pods print is kept
         by_uuid: Callable[[Sequence[Node]], Sequence[Node]] = tuple,  # see holders.py
     ) -> None:
         self._server, self._shape, self._clock = server, shape, clock
-        self._patience = patience or LaunchTimeouts()
+        self._patience = timeouts or LaunchTimeouts()
         self._runs = Runs(server, shape.namespace)
         self._logs = logs and Logs(server, shape.namespace, logs)
         self._by_uuid = by_uuid
@@ -108,8 +108,8 @@ class KubernetesCluster:
             server, f"{here}/configmaps", pods.SELECTOR, KubeObject, hint, list_every_seconds
         )
         self._nodes = Mirror(server, "/api/v1/nodes", "", KubeNode, hint, list_every_seconds)
-        self._work = WorkQueue(self._turn, THREADS, _named)
-        self._asks = WorkQueue(self._ask, ASKERS, _named)
+        self._work = WorkQueue(self._process_order, THREADS, _log_fields)
+        self._asks = WorkQueue(self._read_warnings, ASKERS, _log_fields)
         self._thread: threading.Thread | None = None
 
     # -- Cluster ---------------------------------------------------------------------------------
@@ -128,9 +128,9 @@ class KubernetesCluster:
         """Raises Unavailable before the server has told of everything."""
         with self._lock:
             at = self._clock()
-            if not self._look(at):
+            if not self._update_state(at):
                 raise Unavailable("nothing has been heard of the cluster yet: try again")
-            return Observed(at, self._sight.nodes, (*self._sight.pods(), *self._ordered()))
+            return Observed(at, self._sight.nodes, (*self._sight.pods(), *self._ordered_pods()))
 
     # -- Source ----------------------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ class KubernetesCluster:
                     return
                 self._news.clear()
             try:
-                self._tend()
+                self._check_orders()
                 if news:
                     put(self.observe())
             except Busy:
@@ -194,7 +194,7 @@ class KubernetesCluster:
 
     # -- below the lock --------------------------------------------------------------------------
 
-    def _look(self, now: Time) -> bool:
+    def _update_state(self, now: Time) -> bool:
         there, nodes = self._pods.things(), self._nodes.things()
         if there is None or nodes is None:
             return False
@@ -204,10 +204,10 @@ class KubernetesCluster:
         self._orders = {key: order for key, order in self._orders.items() if not order.created}
         return True
 
-    def _ordered(self) -> Iterator[Pod]:
+    def _ordered_pods(self) -> Iterator[Pod]:
         for key, order in self._orders.items():
             seen = self._sight.ranks(key)
-            yield from (pod for pod in order.shown if pod.rank not in seen)
+            yield from (pod for pod in order.pods if pod.rank not in seen)
 
     def _launch(self, key: RunKey, launch: Launch) -> None:
         if key in self._orders or self._sight.of(key):
@@ -220,39 +220,39 @@ class KubernetesCluster:
         order = self._orders.get(key)
         if order is None and not self._sight.of(key):
             return
-        if order and not order.begun:  # nothing of it is there
+        if order and not order.started:  # nothing of it is there
             del self._orders[key]
             return
-        order = self._orders.setdefault(key, LaunchOrder(begun=True))
-        self._end(order, ())
+        order = self._orders.setdefault(key, LaunchOrder(started=True))
+        self._order_removal(order, ())
         self._work.add(key)
 
-    def _end(self, order: LaunchOrder, verdict: tuple[Pod, ...]) -> None:
+    def _order_removal(self, order: LaunchOrder, verdict: tuple[Pod, ...]) -> None:
         order.launch, order.given_up, order.verdict = None, None, verdict
         order.created, order.remove = False, True
-        order.shown = tuple(replace(pod, state=PodState.TERMINATING) for pod in order.shown)
+        order.pods = tuple(replace(pod, state=PodState.TERMINATING) for pod in order.pods)
 
     # -- what nobody asks for --------------------------------------------------------------------
 
-    def _tend(self) -> None:
+    def _check_orders(self) -> None:
         """Whatever is left over, has waited too long, or can go on."""
         with self._lock:
             now = self._clock()
-            if not self._look(now):
+            if not self._update_state(now):
                 return
             for owner in (self._owners.things() or {}).values():
                 whose = pods.claim(owner.metadata)
                 if whose and not self._sight.of(whose.key):  # its pods were deleted by hand
-                    self._orders.setdefault(whose.key, LaunchOrder(begun=True, remove=True))
+                    self._orders.setdefault(whose.key, LaunchOrder(started=True, remove=True))
             patience = self._patience
             for key, kube in self._sight.overdue(
                 now, patience.image_seconds, patience.start_seconds
             ):
                 if key not in self._orders:  # it is shown until the verdict is
                     order = self._orders[key] = LaunchOrder(
-                        tuple(self._sight.shown(key)), begun=True
+                        tuple(self._sight.shown(key)), started=True
                     )
-                    self._end(order, ())
+                    self._order_removal(order, ())
                     order.given_up = kube
             for key, order in self._orders.items():
                 if order.remove and (order.given_up or not self._sight.of(key)):
@@ -260,7 +260,7 @@ class KubernetesCluster:
             for key in self._sight.silent(now):
                 self._asks.add(key)
 
-    def _ask(self, key: RunKey) -> bool:
+    def _read_warnings(self, key: RunKey) -> bool:
         """In a thread of its own: what the nodes of this run have warned of."""
         with self._lock:
             kube_pods = self._sight.of(key)
@@ -274,15 +274,15 @@ class KubernetesCluster:
 
     # -- the turn of one run, in a thread of the pool --------------------------------------------
 
-    def _turn(self, key: RunKey) -> bool:
+    def _process_order(self, key: RunKey) -> bool:
         with self._lock:
             order = self._orders.get(key)
             if order is None:
                 return False
             launch, remove = order.launch, order.remove
-            order.begun = True
+            order.started = True
         if remove:
-            return self._take_away(key, order)
+            return self._delete_run(key, order)
         if launch:
             self._create(key, order, launch)
         return False
@@ -291,40 +291,42 @@ class KubernetesCluster:
         if self._nodes.things() is None:
             raise ApiError("nothing has been heard of the nodes yet")
         with self._lock:
-            if self._gone(launch):
-                self._look(self._clock())  # it may have come since the last look
-            gone, nodes = self._gone(launch), self.nodes()
+            if self._missing_gpu(launch):
+                self._update_state(self._clock())  # it may have come since the last look
+            gone, nodes = self._missing_gpu(launch), self.nodes()
         if gone:
             words = f"there is no {gone} any more"
-            self._give_up(key, order, self._failed(key, words, Failure.REFUSED))
+            self._give_up(key, order, self._failed_pod(key, words, Failure.REFUSED))
             return
         try:
             self._runs.create(manifests(launch, nodes, self._shape), self._pods.saw)
         except Rejected as error:
-            self._give_up(key, order, self._failed(key, f"cannot start: {error}", Failure.ERROR))
+            self._give_up(
+                key, order, self._failed_pod(key, f"cannot start: {error}", Failure.ERROR)
+            )
         except ApiError as error:
             failure = Failure.ERROR if error.code in INVALID else Failure.REFUSED
-            if failure is Failure.REFUSED and not self._failing_for_long(order, error):
+            if failure is Failure.REFUSED and not self._has_failed_for_long(order, error):
                 raise
-            self._give_up(key, order, self._failed(key, f"cannot start: {error}", failure))
+            self._give_up(key, order, self._failed_pod(key, f"cannot start: {error}", failure))
         else:
             with self._lock:
                 order.launch, order.created = None, not order.remove
             self._news.set()
 
-    def _gone(self, launch: Launch) -> str:
+    def _missing_gpu(self, launch: Launch) -> str:
         """A card of its shares that is not there."""
         there = all_gpus(self.nodes())
         gone = [share for share in launch.shares if share.key not in there]
         return f"GPU {gone[0].gpu} on {gone[0].node}" if gone else ""
 
-    def _failing_for_long(self, order: LaunchOrder, error: ApiError) -> bool:
+    def _has_failed_for_long(self, order: LaunchOrder, error: ApiError) -> bool:
         """What may do better later is tried for as long as a pod may take to start."""
         with self._lock:
             now = self._clock()
             order.failing_at = order.failing_at or now
             order.refused_at = None if error.passing else order.refused_at or now
-            order.shown = tuple(replace(pod, reason=str(error)) for pod in order.shown)
+            order.pods = tuple(replace(pod, reason=str(error)) for pod in order.pods)
             if order.refused_at is not None and now - order.refused_at >= REFUSED_SECONDS:
                 return True
             return now - order.failing_at >= self._patience.start_seconds
@@ -332,12 +334,12 @@ class KubernetesCluster:
     def _give_up(self, key: RunKey, order: LaunchOrder, verdict: Pod) -> None:
         with self._lock:
             if not order.remove:
-                self._end(order, (verdict,))
+                self._order_removal(order, (verdict,))
         self._work.add(key)
 
-    def _take_away(self, key: RunKey, order: LaunchOrder) -> bool:
+    def _delete_run(self, key: RunKey, order: LaunchOrder) -> bool:
         if order.given_up:
-            verdict = self._failed(key, *self._hindrance(order.given_up))
+            verdict = self._failed_pod(key, *self._hindrance(order.given_up))
             with self._lock:
                 order.given_up, order.verdict = None, (verdict,)
         with self._lock:
@@ -345,8 +347,8 @@ class KubernetesCluster:
             seen = self._sight.ranks(key)
         if self._logs and not self._logs.are_drained(known, self._patience.log_seconds):
             return True
-        left = [kube for kube in known if self._leaves(kube.metadata)]
-        if any(pod.rank not in seen for pod in order.shown) and self._runs.delete_pods(key):
+        left = [kube for kube in known if self._delete_pod(kube.metadata)]
+        if any(pod.rank not in seen for pod in order.pods) and self._runs.delete_pods(key):
             return True
         if left:
             return False  # the server tells when they are gone
@@ -358,8 +360,8 @@ class KubernetesCluster:
             self._owners.forget(owner.metadata)
         with self._lock:
             if order.verdict:
-                order.shown, order.verdict = order.verdict, ()
-                order.begun = order.remove = False
+                order.pods, order.verdict = order.verdict, ()
+                order.started = order.remove = False
             else:
                 self._orders.pop(key, None)
         self._news.set()
@@ -374,7 +376,7 @@ class KubernetesCluster:
                 words = self._runs.warning(kube.metadata)
         return f"its pod did not start in time: {words or 'nobody says why'}", failure
 
-    def _leaves(self, meta: Meta) -> bool:
+    def _delete_pod(self, meta: Meta) -> bool:
         """Ask it to, unless it has been asked. False: it has left."""
         there = self._pods.get(meta.name)
         if there is None or there.metadata.uid != meta.uid:
@@ -387,12 +389,12 @@ class KubernetesCluster:
             self._pods.saw(answer)
         return True
 
-    def _failed(self, key: RunKey, words: str, failure: Failure) -> Pod:
+    def _failed_pod(self, key: RunKey, words: str, failure: Failure) -> Pod:
         at = self._clock()
         if failure is Failure.ERROR:
             return Pod(*key, PodState.FAILED, reason=words, at=at)
         return Pod(*key, PodState.FAILED, reason=failure, said=words, at=at)
 
 
-def _named(key: RunKey) -> dict[str, object]:
+def _log_fields(key: RunKey) -> dict[str, object]:
     return {"job_id": key[0], "attempt": key[1]}
