@@ -46,9 +46,9 @@ class ClusterState:
     def look(
         self, kube_pods: Mapping[str, KubePod], kube_nodes: Mapping[str, KubeNode], now: Time
     ) -> None:
-        self._nodes = {name: self._node(kube) for name, kube in kube_nodes.items()}
+        self._nodes = {name: self._observe_node(kube) for name, kube in kube_nodes.items()}
         self.nodes = tuple(node for _, node in self._nodes.values())
-        self._pods = {name: self._seen(kube, now) for name, kube in kube_pods.items()}
+        self._pods = {name: self._observe_pod(kube, now) for name, kube in kube_pods.items()}
         self._runs = {}
         for seen in self._pods.values():
             if seen.whose:
@@ -90,7 +90,7 @@ class ClusterState:
         """Runs with a pod that is long on its way, and does not say what keeps it."""
         for seen in self._pods.values():
             long = now >= max(seen.since + SILENT_SECONDS, seen.asked_at + ASK_SECONDS)
-            if seen.whose and long and _says_nothing(seen):
+            if seen.whose and long and _is_unexplained(seen):
                 seen.asked_at = now
                 yield seen.whose.key
 
@@ -100,11 +100,11 @@ class ClusterState:
         if seen is None or seen.kube.metadata.uid != kube.metadata.uid or seen.warning == words:
             return False
         seen.warning = words
-        if seen.pod and _says_nothing(seen):
+        if seen.pod and _is_unexplained(seen):
             seen.pod = replace(seen.pod, reason=words)
         return True
 
-    def _seen(self, kube: KubePod, now: Time) -> _ObservedRun:
+    def _observe_pod(self, kube: KubePod, now: Time) -> _ObservedRun:
         seen = self._pods.get(kube.metadata.name)
         if seen is None or seen.kube.metadata.uid != kube.metadata.uid:
             since = now if self._looked else pods.created_at(kube, now)
@@ -120,13 +120,13 @@ class ClusterState:
         blamed = pods.hindrance(kube)[1]
         if blamed is not seen.blamed:
             seen.blamed, seen.since = blamed, now
-        pod = pods.seen(kube, seen.whose, now, self._answers(kube.spec.node_name))
+        pod = pods.seen(kube, seen.whose, now, self._is_node_ready(kube.spec.node_name))
         if pod.state is PodState.PENDING and not pod.reason:
             pod = replace(pod, reason=seen.warning)
         seen.pod = seen.pod if pod == seen.pod else pod
         return seen
 
-    def _node(self, kube: KubeNode) -> tuple[KubeNode, Node]:
+    def _observe_node(self, kube: KubeNode) -> tuple[KubeNode, Node]:
         before = self._nodes.get(kube.metadata.name)
         if before and before[0] is kube:
             return before
@@ -138,10 +138,10 @@ class ClusterState:
             node = Node(kube.metadata.name, (), ready=pods.is_ready(kube))
         return kube, before[1] if before and before[1] == node else node
 
-    def _answers(self, node: str) -> bool:
+    def _is_node_ready(self, node: str) -> bool:
         return node in self._nodes and pods.is_ready(self._nodes[node][0])
 
 
-def _says_nothing(seen: _ObservedRun) -> bool:
+def _is_unexplained(seen: _ObservedRun) -> bool:
     pending = seen.pod is not None and seen.pod.state is PodState.PENDING
     return pending and not pods.hindrance(seen.kube)[0]
