@@ -59,15 +59,15 @@ class ClusterWithUsage:
         return self._books.usage
 
     def observe(self) -> Observed:
-        return self._entered(self._server.observe())
+        return self._add_usage(self._server.observe())
 
     def start(self, put: Put) -> None:
         def news(event: Event) -> None:
-            put(self._entered(event) if isinstance(event, Observed) else event)
+            put(self._add_usage(event) if isinstance(event, Observed) else event)
 
         self._server.start(news)
 
-    def _entered(self, look: Observed) -> Observed:
+    def _add_usage(self, look: Observed) -> Observed:
         with self._lock:
             return self._with_reports(look, self._server.owners())
 
@@ -78,21 +78,21 @@ class ClusterWithUsage:
         self._owners = {**left, **owners}
         granted = {(pod.job_id, pod.attempt): pod.shares for pod in look.pods if pod.alive}
         gpus, used = self._books.enter(reports, self._run_of, granted)
-        nodes = tuple(_with_cards(node, gpus) for node in look.nodes)
+        nodes = tuple(_with_gpus(node, gpus) for node in look.nodes)
         pods = tuple(_with_processes(pod, used) for pod in look.pods)
-        return replace(look, nodes=nodes, pods=(*pods, *_lost(look.pods, used)))
+        return replace(look, nodes=nodes, pods=(*pods, *_lost_pods(look.pods, used)))
 
     def _run_of(self, process: Process) -> RunKey | None:
         return self._owners.get(process.pod)
 
 
-def _with_cards(node: Node, seen: Mapping[GpuKey, Gpu]) -> Node:
+def _with_gpus(node: Node, seen: Mapping[GpuKey, Gpu]) -> Node:
     """What a card is called the server says, how it is its driver."""
-    gpus = tuple(_as_seen(gpu, seen.get((node.name, gpu.uuid), gpu)) for gpu in node.gpus)
+    gpus = tuple(_merge_gpu(gpu, seen.get((node.name, gpu.uuid), gpu)) for gpu in node.gpus)
     return node if gpus == node.gpus else replace(node, gpus=gpus)
 
 
-def _as_seen(gpu: Gpu, seen: Gpu) -> Gpu:
+def _merge_gpu(gpu: Gpu, seen: Gpu) -> Gpu:
     fault = seen.fault or gpu.fault
     return replace(seen, type=gpu.type, index=gpu.index, fault=fault, whole=gpu.whole)
 
@@ -105,7 +105,7 @@ def _with_processes(pod: Pod, used: Used) -> Pod:
     return replace(pod, used=own) if own else pod
 
 
-def _lost(pods: Sequence[Pod], used: Used) -> Iterator[Pod]:
+def _lost_pods(pods: Sequence[Pod], used: Used) -> Iterator[Pod]:
     """What is left of pods that are gone."""
     there = {(pod.job_id, pod.attempt) for pod in pods}
     for key, shares in sorted(used.items()):
