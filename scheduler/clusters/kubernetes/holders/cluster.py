@@ -39,7 +39,7 @@ from scheduler.core.model import (
 from scheduler.core.ports import Put
 from scheduler.gpus.usage import GpuReport
 
-GLANCE_SECONDS = 1.0  # between looks for what has waited too long
+CHECK_SECONDS = 1.0  # between looks for what has waited too long
 LATE_SECONDS = 60.0  # a look is not told later than this
 THREADS = 4  # so many requests at once, while none is answered
 
@@ -58,7 +58,7 @@ class InnerCluster(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Begun:
+class _StartedRun:
     """A run that waits no more: whatever look began later has it."""
 
     at: Time
@@ -85,14 +85,14 @@ class HoldingCluster:
         self.owners = below.owners
         self._lock = threading.Lock()
         self._waiting: dict[RunKey, Launch] = {}
-        self._begun: dict[RunKey, _Begun] = {}  # of late
+        self._begun: dict[RunKey, _StartedRun] = {}  # of late
         self._given_up: dict[RunKey, Pod] = {}
         self._look: Observed | None = None  # as the server has it
         self._suspects: frozenset[GpuKey] = frozenset()
         self._due, self._stopping = threading.Event(), threading.Event()
         self._todo: dict[str, Callable[[], None]] = {}  # replaced at each look
         self._doing: set[str] = set()
-        self._requesting = WorkQueue(self._turn, THREADS, lambda name: {"holder": name})
+        self._requesting = WorkQueue(self._send_request, THREADS, lambda name: {"holder": name})
         self._thread = threading.Thread(target=self._work, name="holders", daemon=True)
 
     # -- Cluster ---------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ class HoldingCluster:
             if isinstance(action, Launch):
                 if not self._is_known(key):
                     self._waiting[key] = action
-                    self._go_on(key, action)
+                    self._start_or_give_up(key, action)
             else:
                 self._waiting.pop(key, None)
                 self._given_up.pop(key, None)
@@ -114,7 +114,7 @@ class HoldingCluster:
     def observe(self) -> Observed:
         """Raises Unavailable before the server has told of everything."""
         with self._lock:
-            return self._entered(self._below.observe())
+            return self._translate(self._below.observe())
 
     # -- Source ----------------------------------------------------------------------------------
 
@@ -122,7 +122,7 @@ class HoldingCluster:
         def news(event: Event) -> None:
             if isinstance(event, Observed):
                 with self._lock:
-                    event = self._entered(event)
+                    event = self._translate(event)
             put(event)
 
         self._keeping.start(self._hint)
@@ -145,7 +145,7 @@ class HoldingCluster:
     def nodes(self) -> tuple[Node, ...]:
         """As they were last seen."""
         with self._lock:
-            return self._with_cards(self._look.nodes) if self._look else ()
+            return self._with_gpus(self._look.nodes) if self._look else ()
 
     def reports(self) -> Sequence[GpuReport]:
         """What agents told, those in holders too, by the names that the core has."""
@@ -154,26 +154,26 @@ class HoldingCluster:
 
     # -- below the lock --------------------------------------------------------------------------
 
-    def _entered(self, look: Observed) -> Observed:
+    def _translate(self, look: Observed) -> Observed:
         """A look at the server, as the core is to have it."""
         if self._look is None or look.at >= self._look.at:
             self._look = look
             old = look.at - LATE_SECONDS
             self._begun = {key: each for key, each in self._begun.items() if each.at > old}
-        self._consider()
+        self._update_holders()
         names = self._holders.names()
-        pods = [replace(pod, shares=_named(pod.shares, names)) for pod in look.pods]
+        pods = [replace(pod, shares=_rename_gpus(pod.shares, names)) for pod in look.pods]
         there = {(pod.job_id, pod.attempt) for pod in pods}
         for key, begun in self._begun.items():
             if key not in there and look.at <= begun.at:
-                pods += _pending(begun.launch, "")
+                pods += _pending_pods(begun.launch, "")
         for launch in self._waiting.values():
-            pods += _pending(launch, "waits until its GPUs are held")
+            pods += _pending_pods(launch, "waits until its GPUs are held")
         return replace(
-            look, nodes=self._with_cards(look.nodes), pods=(*pods, *self._given_up.values())
+            look, nodes=self._with_gpus(look.nodes), pods=(*pods, *self._given_up.values())
         )
 
-    def _consider(self) -> None:
+    def _update_holders(self) -> None:
         """All that is known, anew. Raises Unavailable before there is enough of it."""
         seen = self._keeping.seen()
         if seen is None or self._look is None:
@@ -187,16 +187,16 @@ class HoldingCluster:
         world = HolderWorld(sites, holders, told, _by_node([*live, *begun]), _by_node(wanted))
         self._holders.look(world, self._clock())
         for key, launch in list(self._waiting.items()):
-            self._go_on(key, launch)
+            self._start_or_give_up(key, launch)
 
-    def _go_on(self, key: RunKey, launch: Launch) -> None:
+    def _start_or_give_up(self, key: RunKey, launch: Launch) -> None:
         """If it can, or can no longer."""
         cards = self._holders.cards(launch.shares)
         if cards is not None:
             del self._waiting[key]
-            shares = _named(launch.shares, cards)
+            shares = _rename_gpus(launch.shares, cards)
             self._below.perform(replace(launch, shares=shares))
-            self._begun[key] = _Begun(self._clock(), launch, shares)
+            self._begun[key] = _StartedRun(self._clock(), launch, shares)
         elif words := self._holders.given_up(launch.shares):
             del self._waiting[key]
             at = self._clock()
@@ -209,7 +209,7 @@ class HoldingCluster:
         pods = self._look.pods if self._look else ()
         return any((pod.job_id, pod.attempt) == key for pod in pods)
 
-    def _with_cards(self, nodes: Sequence[Node]) -> tuple[Node, ...]:
+    def _with_gpus(self, nodes: Sequence[Node]) -> tuple[Node, ...]:
         held = ((node, self._holders.gpus(node.name)) for node in nodes)
         return tuple(node if gpus is None else replace(node, gpus=gpus) for node, gpus in held)
 
@@ -221,26 +221,26 @@ class HoldingCluster:
 
     def _work(self) -> None:
         while not self._stopping.is_set():
-            self._due.wait(GLANCE_SECONDS)
+            self._due.wait(CHECK_SECONDS)
             self._due.clear()
             try:
-                self._keep()
+                self._update_requests()
             except Unavailable:
                 continue
             except Exception:  # the entry of a thread: it must not end unheard
                 log.exception("bug")
 
-    def _keep(self) -> None:
+    def _update_requests(self) -> None:
         with self._lock:
             given_up = len(self._given_up)
-            self._consider()
+            self._update_holders()
             if given_up != len(self._given_up):
                 self.look_again()
             self._todo = {
                 name: request for name, request in self._requests() if name not in self._doing
             }
             due = list(self._todo)
-            self._alarm(frozenset(self._holders.suspects()))
+            self._log_suspects(frozenset(self._holders.suspects()))
         for name in due:
             self._requesting.add(name)
 
@@ -248,15 +248,15 @@ class HoldingCluster:
         """What is to be asked of the server, by the name of a holder."""
         seen = self._keeping.seen()
         if seen and self._keeping.stale(seen[0]):
-            yield "of others", partial(self._count, seen[0])
+            yield "of others", partial(self._count_foreign, seen[0])
         for hold in self._holders.missing:
             yield hold.name, partial(self._keeping.create, hold)
         for holder in self._holders.over:
             yield holder.name, partial(self._keeping.delete, holder)
         if spare := self._holders.give_back():
-            yield "given back", partial(self._give_back, spare)
+            yield "given back", partial(self._release, spare)
 
-    def _turn(self, name: str) -> bool:
+    def _send_request(self, name: str) -> bool:
         """Nothing, if there is no need of it any more."""
         with self._lock:
             request = self._todo.pop(name, None)
@@ -271,11 +271,11 @@ class HoldingCluster:
             self._due.set()
         return False
 
-    def _count(self, sites: Mapping[str, HeldNodeSpec]) -> None:
+    def _count_foreign(self, sites: Mapping[str, HeldNodeSpec]) -> None:
         if self._keeping.count(sites):
             self._hint()
 
-    def _give_back(self, spare: Sequence[Holder]) -> None:
+    def _release(self, spare: Sequence[Holder]) -> None:
         """Raises ApiError; what has been asked to leave by then does so, and nobody else."""
         live = self._keeping.live()
         for holder in spare:
@@ -286,7 +286,7 @@ class HoldingCluster:
             if not kept:
                 self._keeping.delete(holder)
 
-    def _alarm(self, suspects: frozenset[GpuKey]) -> None:
+    def _log_suspects(self, suspects: frozenset[GpuKey]) -> None:
         for node, gpu in sorted(suspects - self._suspects):
             log.warning("card_not_held", node=node, gpu=gpu, words="its holder was lost")
         for node, gpu in sorted(self._suspects - suspects):
@@ -301,11 +301,11 @@ def _by_node(shares: Sequence[Share]) -> dict[str, set[str]]:
     return found
 
 
-def _named(shares: Sequence[Share], names: Mapping[GpuKey, str]) -> tuple[Share, ...]:
+def _rename_gpus(shares: Sequence[Share], names: Mapping[GpuKey, str]) -> tuple[Share, ...]:
     return tuple(replace(share, gpu=names.get(share.key, share.gpu)) for share in shares)
 
 
-def _pending(launch: Launch, why: str) -> Iterator[Pod]:
+def _pending_pods(launch: Launch, why: str) -> Iterator[Pod]:
     for rank, shares in enumerate(ranks(launch)):
         key = launch.job_id, launch.attempt
         yield Pod(*key, PodState.PENDING, shares, rank, reason=why)
