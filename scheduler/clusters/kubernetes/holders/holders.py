@@ -45,14 +45,14 @@ class OfferedGpu:
 
     gpu: Gpu
     uuid: str = ""
-    lack: str = ""  # why nothing can be started on it right now; then its UUID is not said
+    unavailable: str = ""  # why nothing can be started on it right now; then its UUID is not said
 
 
 class Holders:
     """For one thread at a time."""
 
-    def __init__(self, dress: HolderTemplate, waits: HolderTimeouts) -> None:
-        self.dress, self._waits = dress, waits
+    def __init__(self, dress: HolderTemplate, timeouts: HolderTimeouts) -> None:
+        self.dress, self._waits = dress, timeouts
         self.missing: Sequence[Hold] = ()  # to be created
         self.over: Sequence[Holder] = ()  # hold nothing any more: to be removed
         self._spare: Sequence[Holder] = ()
@@ -79,17 +79,19 @@ class Holders:
         self._refused = {key: told for key, told in self._refused.items() if told[0] > now}
         self._hopeless = {node: until for node, until in self._hopeless.items() if until > now}
         self._nodes = nodes_of(world)
-        self._places = {name: tuple(self._offered(node)) for name, node in self._nodes.items()}
+        self._places = {name: tuple(self._offers(node)) for name, node in self._nodes.items()}
         self._ready = {
             (node, place.gpu.uuid): place.uuid
             for node, places in self._places.items()
             for place in places
             if place.uuid
         }
-        self._real = {name: tuple(map(_real, places)) for name, places in self._places.items()}
-        self._wait(now)
+        self._real = {name: tuple(map(_real_gpu, places)) for name, places in self._places.items()}
+        self._update_waits(now)
         needed = {
-            hold.name: hold for node in self._nodes.values() for hold in self._needed(node, now)
+            hold.name: hold
+            for node in self._nodes.values()
+            for hold in self._needed_holds(node, now)
         }
         self.missing = [
             hold
@@ -172,29 +174,29 @@ class Holders:
 
     # -- what of a node is offered ---------------------------------------------------------------
 
-    def _offered(self, node: HeldNode) -> Iterator[OfferedGpu]:
-        return self._mixed(node) if node.site.mode == MIXED else self._owned(node)
+    def _offers(self, node: HeldNode) -> Iterator[OfferedGpu]:
+        return self._mixed_offers(node) if node.site.mode == MIXED else self._owned_offers(node)
 
-    def _owned(self, node: HeldNode) -> Iterator[OfferedGpu]:
+    def _owned_offers(self, node: HeldNode) -> Iterator[OfferedGpu]:
         holder = node.holders.get(0)
         told = node.told(holder)
-        lack = self._lack(holder, told)
+        lack = self._unavailable_reason(holder, told)
         if not lack:
             self._known[node.site.name] = told
         for card in sorted(self._known.get(node.site.name, ()), key=lambda card: card.gpu.index):
             gpu = replace(card.gpu, fault=lack or card.gpu.fault)
             yield OfferedGpu(gpu, "" if lack else gpu.uuid, lack)
 
-    def _mixed(self, node: HeldNode) -> Iterator[OfferedGpu]:
-        left, seen, kind = node.left, set[str](), self._kind(node)
+    def _mixed_offers(self, node: HeldNode) -> Iterator[OfferedGpu]:
+        left, seen, kind = node.left, set[str](), self._sample_gpu(node)
         for number in range(node.site.count):
             name, holder = f"{HELD}{number}", node.holders.get(number)
             told = node.told(holder)
-            lack = self._lack(holder, told)
+            lack = self._unavailable_reason(holder, told)
             if lack:
                 gpu, (_, fault) = kind, self._refused.get((node.site.name, name), (0, ""))
                 if holder is None and not fault:
-                    fault = _not_free(node, left)
+                    fault = _not_free_reason(node, left)
                     left -= 1
             elif told[0].gpu.uuid in seen:
                 gpu, fault = kind, "its device plugin gives one card to several"
@@ -206,7 +208,7 @@ class Holders:
             gpu = replace(gpu, uuid=name, index=number, type=kind.type, fault=fault)
             yield OfferedGpu(gpu, uuid, lack)
 
-    def _kind(self, node: HeldNode) -> Gpu:
+    def _sample_gpu(self, node: HeldNode) -> Gpu:
         """What a card there is like that nobody holds: as its neighbours, what they are called
         apart, since jobs have them by that name before anybody has seen them."""
         kind = node.site.kind
@@ -215,7 +217,7 @@ class Holders:
         self._kinds[node.site.name] = like
         return replace(kind, memory_mib=like.memory_mib, reserved_mib=like.reserved_mib)
 
-    def _lack(self, holder: Holder | None, told: Sequence[GpuReading]) -> str:
+    def _unavailable_reason(self, holder: Holder | None, told: Sequence[GpuReading]) -> str:
         if holder is None:
             return "nobody holds it"
         if holder.state is PodState.PENDING:
@@ -230,11 +232,11 @@ class Holders:
             return f"its holder was given {holder.hold.count}, and sees {len(told)} cards"
         return ""
 
-    def _wait(self, now: Time) -> None:
+    def _update_waits(self, now: Time) -> None:
         """Give up what has been waited for too long."""
         waiting: dict[GpuKey, Time] = {}
         for node, names in self._world.wanted.items():
-            lacks = {place.gpu.uuid: place.lack for place in self._places.get(node, ())}
+            lacks = {place.gpu.uuid: place.unavailable for place in self._places.get(node, ())}
             for key in ((node, name) for name in names):
                 if key in self._ready or key in self._refused:
                     continue
@@ -246,7 +248,7 @@ class Holders:
 
     # -- who has to hold -------------------------------------------------------------------------
 
-    def _needed(self, node: HeldNode, now: Time) -> Iterator[Hold]:
+    def _needed_holds(self, node: HeldNode, now: Time) -> Iterator[Hold]:
         site = node.site
         if site.closing:
             return
@@ -259,9 +261,9 @@ class Holders:
             taken = bool(holder and node.uuids(holder) & node.taken)
             if taken or (wanted and (holder or not node.doubtful)):
                 yield Hold(site.name, number, 1)
-        yield from self._again(node, now)
+        yield from self._recovery_holds(node, now)
 
-    def _again(self, node: HeldNode, now: Time) -> Iterator[Hold]:
+    def _recovery_holds(self, node: HeldNode, now: Time) -> Iterator[Hold]:
         """Those by which a lost card is to be held again. The kubelet may give us others first:
         these are kept until it is found."""
         site, exposed = node.site, node.exposed
@@ -304,7 +306,7 @@ class Holders:
         name, world = holder.hold.node, self._world
         if holder.state is PodState.PENDING:  # it was never given any
             return False
-        if not all(map(_quiet, world.told.get(holder.name, ()))):
+        if not all(map(_is_unused, world.told.get(holder.name, ()))):
             return True
         if node is None or node.site.mode != MIXED or holder.hold.count != 1:
             return bool(world.taken.get(name) or world.wanted.get(name))
@@ -318,16 +320,16 @@ class Holders:
         return self._hashes[hold]
 
 
-def _real(place: OfferedGpu) -> Gpu:
+def _real_gpu(place: OfferedGpu) -> Gpu:
     return replace(place.gpu, uuid=place.uuid or place.gpu.uuid)
 
 
-def _not_free(node: HeldNode, left: int) -> str:
+def _not_free_reason(node: HeldNode, left: int) -> str:
     if node.doubtful:
         return "a job on this node has lost its holder"
     return "" if left > 0 else "others have it"
 
 
-def _quiet(card: GpuReading) -> bool:
+def _is_unused(card: GpuReading) -> bool:
     """Whether nobody is seen on it."""
     return not card.processes and not foreign_mib(card, ())
