@@ -47,7 +47,7 @@ class HolderRequests:
         self._namespaces, self._every_seconds = namespaces, list_every_seconds
         self._path = f"/api/v1/namespaces/{dress.namespace}/pods"
         self._runs = Runs(server, dress.namespace)
-        every, self._changed = list_every_seconds, _nobody
+        every, self._changed = list_every_seconds, _ignore
         self._nodes = Mirror(server, "/api/v1/nodes", "", KubeNode, self._hint, every)
         self._pods = Mirror(server, self._path, holding.SELECTOR, KubePod, self._hint, every)
         self._foreign: dict[str, int] = {}  # cards, by mixed node: replaced, never edited
@@ -75,11 +75,11 @@ class HolderRequests:
         nodes, there = self._nodes.things(), self._pods.things()
         if nodes is None or there is None:
             return None
-        sites = {name: site for name, kube in nodes.items() if (site := self._site(kube))}
+        sites = {name: site for name, kube in nodes.items() if (site := self._read_spec(kube))}
         holders = {name: each for name, kube in there.items() if (each := holding.holder_of(kube))}
         return sites, holders
 
-    def _site(self, kube: KubeNode) -> HeldNodeSpec | None:
+    def _read_spec(self, kube: KubeNode) -> HeldNodeSpec | None:
         name = kube.metadata.name
         try:
             site = holding.site_of(kube, self._mode, self._foreign.get(name))
@@ -126,13 +126,13 @@ class HolderRequests:
 
     def stale(self, sites: Mapping[str, HeldNodeSpec]) -> bool:
         """Whether it is time to count again."""
-        mixed = _mixed(sites)
+        mixed = _mixed_nodes(sites)
         late = time.monotonic() - self._counted_at >= self._every_seconds
         return bool(mixed) and (late or not mixed <= self._foreign.keys())
 
     def count(self, sites: Mapping[str, HeldNodeSpec]) -> bool:
         """What pods of others have of mixed nodes. True: there is news."""
-        at, before, counted = time.monotonic(), self._foreign, dict.fromkeys(_mixed(sites), 0)
+        at, before, counted = time.monotonic(), self._foreign, dict.fromkeys(_mixed_nodes(sites), 0)
         everybodys = Lister(self._server, "/api/v1/pods", RequestingPod)
         for pod in everybodys.read({"fieldSelector": RUNNING}, {"resourceVersion": "0"}).items:
             if pod.spec.node_name in counted:
@@ -141,9 +141,9 @@ class HolderRequests:
         return counted != before
 
 
-def _mixed(sites: Mapping[str, HeldNodeSpec]) -> set[str]:
+def _mixed_nodes(sites: Mapping[str, HeldNodeSpec]) -> set[str]:
     return {name for name, site in sites.items() if site.mode == MIXED}
 
 
-def _nobody() -> None:
+def _ignore() -> None:
     """Is told before anybody is to be told."""
