@@ -23,7 +23,7 @@ from scheduler.clusters.kubernetes.holders.holder import (
     HolderTemplate,
     spec_hash,
 )
-from scheduler.clusters.kubernetes.holders.node import HeldNode, HolderWorld, nodes_of
+from scheduler.clusters.kubernetes.holders.node import HeldNode, HolderWorld, build_nodes
 from scheduler.core.fast_replace import replace
 from scheduler.core.model import Gpu, GpuKey, Node, PodState, Share, Time
 from scheduler.gpus.usage import GpuReading, GpuReport, foreign_mib
@@ -78,7 +78,7 @@ class Holders:
         self._idle = {uid: since for uid, since in self._idle.items() if uid in uids}
         self._refused = {key: told for key, told in self._refused.items() if told[0] > now}
         self._hopeless = {node: until for node, until in self._hopeless.items() if until > now}
-        self._nodes = nodes_of(world)
+        self._nodes = build_nodes(world)
         self._places = {name: tuple(self._offers(node)) for name, node in self._nodes.items()}
         self._ready = {
             (node, place.gpu.uuid): place.uuid

@@ -33,10 +33,10 @@ class HeldNode:
         self.wanted = frozenset(world.wanted.get(site.name, ()))
         taken = world.taken.get(site.name, ())
         self.taken = frozenset(card for card in taken if not card.startswith(SLOT))
-        self.exposed = self.taken - self._held(self.holders)
+        self.exposed = self.taken - self._held_uuids(self.holders)
         normal = {number for number in self.holders if number < site.count}
         # Whether there is a job of which cannot be said which number it was started on.
-        self.doubtful = bool(self.taken - self._held(normal))
+        self.doubtful = bool(self.taken - self._held_uuids(normal))
 
     @property
     def left(self) -> int:
@@ -67,11 +67,11 @@ class HeldNode:
             return frozenset()
         return frozenset(card.gpu.uuid for card in self.told(holder))
 
-    def _held(self, numbers: Iterable[int]) -> frozenset[str]:
+    def _held_uuids(self, numbers: Iterable[int]) -> frozenset[str]:
         return frozenset[str]().union(*(self.uuids(self.holders[number]) for number in numbers))
 
 
-def nodes_of(world: HolderWorld) -> dict[str, HeldNode]:
+def build_nodes(world: HolderWorld) -> dict[str, HeldNode]:
     on: dict[str, list[Holder]] = {}
     for holder in world.holders.values():
         on.setdefault(holder.hold.node, []).append(holder)
