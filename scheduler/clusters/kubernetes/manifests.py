@@ -68,7 +68,7 @@ def manifests(launch: Launch, nodes: Sequence[Node], shape: PodTemplate) -> list
     return [
         _owner(launch, key),
         _secret(launch, key),
-        *([_library(launch, shape)] if _renewed(launch, shape) else []),
+        *([_library(launch, shape)] if _renews_library(launch, shape) else []),
         *_services(launch, key, len(parts)),
         *(_pod(launch, rank, share, nodes, shape) for rank, share in enumerate(parts)),
     ]
@@ -126,9 +126,9 @@ def told(
         heartbeat_seconds=shape.heartbeat_seconds,
         hosts=hosts if len(hosts) > 1 else (),
         http=shape.http,
-        renewed=_renewed(launch, shape),
+        renewed=_renews_library(launch, shape),
     )
-    if part and not _chosen(part):  # which cards it will be is the kubelet's to know
+    if part and not _has_chosen_gpus(part):  # which cards it will be is the kubelet's to know
         del own["CUDA_VISIBLE_DEVICES"], own["NVIDIA_VISIBLE_DEVICES"]
     mib = str(min((share.memory_mib for share in part), default=0))
     return {
@@ -185,7 +185,7 @@ def _library(launch: Launch, shape: PodTemplate) -> Manifest:
     return {**made, "data": dict(shape.library)}
 
 
-def _renewed(launch: Launch, shape: PodTemplate) -> bool:
+def _renews_library(launch: Launch, shape: PodTemplate) -> bool:
     """Only where the library of today is heard however it speaks."""
     return launch.renew_library and bool(shape.library and shape.http)
 
@@ -237,9 +237,9 @@ def _pod(
         "terminationGracePeriodSeconds": shape.grace_seconds,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": _whose(shape.users.get(launch.spec.user, User()), shape),
-        **_bound(part, shape, claims=any("persistentVolumeClaim" in each for each in sources)),
-        **(_where_its_image_is(launch, nodes) if not part else {}),
+        "securityContext": _security_context(shape.users.get(launch.spec.user, User()), shape),
+        **_placement(part, shape, claims=any("persistentVolumeClaim" in each for each in sources)),
+        **(_image_affinity(launch, nodes) if not part else {}),
         "containers": [
             {
                 "name": CONTAINER,
@@ -249,7 +249,7 @@ def _pod(
                 "volumeMounts": mounts,
                 "terminationMessagePolicy": "FallbackToLogsOnError",
                 **_limits(part, shape),
-                **_opened(launch.spec if rank == 0 else None),
+                **_port_fields(launch.spec if rank == 0 else None),
                 **({"imagePullPolicy": shape.pull_policy} if shape.pull_policy else {}),
             }
         ],
@@ -270,10 +270,10 @@ def _pod(
 
 def _command(launch: Launch, shape: PodTemplate) -> list[str]:
     words = command(launch.spec, PATHS)
-    return library_renewal.command(words) if _renewed(launch, shape) else words
+    return library_renewal.command(words) if _renews_library(launch, shape) else words
 
 
-def _whose(user: User, shape: PodTemplate) -> Manifest:
+def _security_context(user: User, shape: PodTemplate) -> Manifest:
     """As whom it runs."""
     uid = shape.run_as_user if user.uid is None else user.uid
     group, *others = user.groups or (uid,)
@@ -293,13 +293,13 @@ def _pod_meta(launch: Launch, rank: int, part: tuple[Share, ...], shape: PodTemp
     node, gpus = (part[0].node if part else ""), {s.gpu: s.memory_mib for s in part}
     alloc = pods.Alloc(node, gpus, launch.epochs_done)
     meta["annotations"][pods.ALLOC] = msgspec.json.encode(alloc).decode()
-    if shape.inject == "annotation" and _chosen(part):
+    if shape.inject == "annotation" and _has_chosen_gpus(part):
         cards = ",".join(f"{pods.CDI_KIND}={share.gpu}" for share in part)
         meta["annotations"][f"nvidia.cdi.k8s.io/container.{CONTAINER}"] = cards
     return meta
 
 
-def _bound(part: tuple[Share, ...], shape: PodTemplate, claims: bool) -> Manifest:
+def _placement(part: tuple[Share, ...], shape: PodTemplate, claims: bool) -> Manifest:
     """What holds it on its node, and where it stands among the cluster's other pods. A volume that
     waits for its first consumer waits for the cluster's own scheduler to tell it of that."""
     spec: Manifest = {
@@ -316,21 +316,21 @@ def _bound(part: tuple[Share, ...], shape: PodTemplate, claims: bool) -> Manifes
     }
     if shape.priority_class:
         spec["priorityClassName"] = shape.priority_class
-    if _chosen(part) and shape.runtime_class:
+    if _has_chosen_gpus(part) and shape.runtime_class:
         spec["runtimeClassName"] = shape.runtime_class
     if part and shape.binding == "node_name" and not claims:
         spec["nodeName"] = part[0].node
     elif part:
-        spec |= _one_of([part[0].node])
+        spec |= _node_affinity([part[0].node])
     return spec
 
 
-def _where_its_image_is(launch: Launch, nodes: Sequence[Node]) -> Manifest:
+def _image_affinity(launch: Launch, nodes: Sequence[Node]) -> Manifest:
     there = [node.name for node in nodes if has(node.images, launch.spec.image)]
-    return _one_of(there) if 0 < len(there) < len(nodes) else {}
+    return _node_affinity(there) if 0 < len(there) < len(nodes) else {}
 
 
-def _one_of(nodes: Sequence[str]) -> Manifest:
+def _node_affinity(nodes: Sequence[str]) -> Manifest:
     fields = ({"key": "metadata.name", "operator": "In", "values": [node]} for node in nodes)
     required = {"nodeSelectorTerms": [{"matchFields": [field]} for field in fields]}
     node = {"requiredDuringSchedulingIgnoredDuringExecution": required}
@@ -341,7 +341,7 @@ def _limits(part: tuple[Share, ...], shape: PodTemplate) -> Manifest:
     requests, limits = {"cpu": shape.cpu}, {}
     if shape.memory:
         requests["memory"] = limits["memory"] = shape.memory
-    if part and not _chosen(part):
+    if part and not _has_chosen_gpus(part):
         limits[pods.GPU_RESOURCE] = str(len(part))
     return {
         "resources": {"requests": requests, "limits": limits},
@@ -352,7 +352,7 @@ def _limits(part: tuple[Share, ...], shape: PodTemplate) -> Manifest:
     }
 
 
-def _opened(spec: JobSpec | None) -> Manifest:
+def _port_fields(spec: JobSpec | None) -> Manifest:
     """Ports of the node itself. The cluster's scheduler sees to it that nobody else has them."""
     own = [pair for pair in spec.ports if pair[0] not in NODE_PORTS] if spec else []
     opened = [{"containerPort": container, "hostPort": host} for host, container in own]
@@ -378,14 +378,14 @@ def _verbatim(word: str) -> str:
 # --- cards --------------------------------------------------------------------------------------
 
 
-def _chosen(part: tuple[Share, ...]) -> bool:
+def _has_chosen_gpus(part: tuple[Share, ...]) -> bool:
     """Whether we say which cards it gets; else the kubelet does."""
     return bool(part) and not part[0].gpu.startswith(pods.SLOT)
 
 
 def _devices(part: tuple[Share, ...], shape: PodTemplate) -> dict[str, str]:
     """Always something, because images may ask for all. Where the kubelet chooses, it says."""
-    if part and not _chosen(part):
+    if part and not _has_chosen_gpus(part):
         return {}
     if not part or shape.inject == "annotation":
         return {"NVIDIA_VISIBLE_DEVICES": "void"}
@@ -402,10 +402,10 @@ def _volumes(
     memory = {"medium": "Memory", "sizeLimit": f"{shape.shm_mib}Mi"}
     sources.append({"name": "shm", "emptyDir": memory})
     mounts.append({"name": "shm", "mountPath": "/dev/shm"})
-    if shape.inject == "volume" and _chosen(part):
+    if shape.inject == "volume" and _has_chosen_gpus(part):
         sources.append({"name": "gpus", "hostPath": {"path": "/dev/null"}})
         mounts += [{"name": "gpus", "mountPath": f"{DEVICES}/{share.gpu}"} for share in part]
-    if _renewed(launch, shape):
+    if _renews_library(launch, shape):
         name = library_name((launch.job_id, launch.attempt))
         source, mount = library_renewal.volume(name, shape.library)
         sources.append(source)
