@@ -50,25 +50,25 @@ class _Log:
 
     kube: KubePod
     file: Path
-    place: LogPosition
-    noted: LogPosition
-    noted_at: float = 0.0
+    position: LogPosition
+    saved_position: LogPosition
+    saved_at: float = 0.0
     due: float | None = None  # none: in the hands of a thread
     idle: int = 0  # answers in a row that brought nothing
-    there: bool = True  # the pod, as far as is known
+    exists: bool = True  # the pod, as far as is known
     done: bool = False  # there is nothing more to come
     lost: bool = False  # the last answer did not come to our place
     leaving_at: float | None = None  # it was asked to be drained
     tried_at: float = 0.0  # the last time that asking failed
     asked_at: float | None = None  # while there is a stream that goes on
-    heard: bool = False  # anything on it
+    has_answered: bool = False  # anything on it
 
     @property
-    def beside(self) -> Path:
+    def position_file(self) -> Path:
         return self.file.with_suffix(".place")
 
     @property
-    def leaving(self) -> bool:
+    def is_leaving(self) -> bool:
         return self.leaving_at is not None or self.kube.metadata.deletion_timestamp is not None
 
 
@@ -94,21 +94,21 @@ class Logs:
             for name, kube in there.items():
                 known = self._logs.get(name)
                 if known and (known.kube.metadata.uid == kube.metadata.uid or not known.done):
-                    self._look(known, kube)
+                    self._update(known, kube)
                 else:
-                    self._meet(name, kube)
+                    self._add(name, kube)
             for name in self._logs.keys() - there.keys():
                 if self._logs[name].done:
                     del self._logs[name]
-                elif self._logs[name].there:
-                    self._logs[name].there = False
-                    self._hurry(self._logs[name])
+                elif self._logs[name].exists:
+                    self._logs[name].exists = False
+                    self._expedite(self._logs[name])
 
     def are_drained(self, leaving: Iterable[KubePod], seconds: float) -> bool:
         """Whether these pods may be deleted: of those that have ended all that they said is kept,
         and the others are being followed. Or they have been waited for so long in vain."""
         with self._changed:
-            drained = [self._drained(kube, seconds) for kube in leaving]
+            drained = [self._is_drained(kube, seconds) for kube in leaving]
         return all(drained)
 
     def stop(self) -> None:
@@ -123,12 +123,12 @@ class Logs:
 
     # -- below the lock --------------------------------------------------------------------------
 
-    def _meet(self, name: str, kube: KubePod) -> None:
+    def _add(self, name: str, kube: KubePod) -> None:
         whose = pods.claim(kube.metadata)
-        if whose is None or not run_logs.is_job_id(whose.key[0]) or _waits(kube):
+        if whose is None or not run_logs.is_job_id(whose.key[0]) or _is_waiting(kube):
             return
         file = run_logs.log_path(self._root, *whose.key, whose.rank)
-        place = _noted(file.with_suffix(".place"))
+        place = _read_position(file.with_suffix(".place"))
         known = self._logs[name] = _Log(kube, file, place, place)
         self._open += 1
         self._queue(known, 0.0)
@@ -137,24 +137,24 @@ class Logs:
             self._threads.append(thread)
             thread.start()
 
-    def _look(self, known: _Log, kube: KubePod) -> None:
+    def _update(self, known: _Log, kube: KubePod) -> None:
         before, known.kube = known.kube, kube
         if before is kube or known.done:
             return
         news = pods.is_over(kube) > pods.is_over(before)
         if news or (kube.metadata.deletion_timestamp and not before.metadata.deletion_timestamp):
-            self._hurry(known)
+            self._expedite(known)
 
-    def _drained(self, kube: KubePod, seconds: float) -> bool:
+    def _is_drained(self, kube: KubePod, seconds: float) -> bool:
         known, now = self._logs.get(kube.metadata.name), time.monotonic()
         if known is None or known.done or kube.metadata.deletion_timestamp:
             return True
         if known.leaving_at is None:
             known.leaving_at = now
-            self._hurry(known)
+            self._expedite(known)
         if not pods.is_over(known.kube):
             # What it says from now on can still be asked for while it leaves.
-            answers = known.heard or (known.asked_at or now) < now - LIVE_SECONDS
+            answers = known.has_answered or (known.asked_at or now) < now - LIVE_SECONDS
             if (known.asked_at and answers) or known.tried_at > known.leaving_at:
                 return True
         if now - known.leaving_at <= seconds:
@@ -162,7 +162,7 @@ class Logs:
         log.warning("log_not_drained", file=str(known.file))
         return True
 
-    def _hurry(self, known: _Log) -> None:
+    def _expedite(self, known: _Log) -> None:
         known.idle = 0
         if known.due is not None:
             self._queue(known, 0.0)
@@ -182,7 +182,7 @@ class Logs:
         while known := self._next():
             pause = self._pause_after(known)
             with self._changed:
-                known.asked_at, known.heard = None, False
+                known.asked_at, known.has_answered = None, False
                 if pause is None:
                     known.done = True
                     self._open -= 1
@@ -206,11 +206,11 @@ class Logs:
         """Let it have its turn. None: that was all."""
         began = time.monotonic()
         try:
-            if self._turn(known):
+            if self._read_log(known):
                 return None
         except ApiError as error:
             known.tried_at = time.monotonic()
-            if self._ended or (error.code == 404 and not known.there):
+            if self._ended or (error.code == 404 and not known.exists):
                 return None
             if error.code == 400 and pods.is_over(
                 known.kube
@@ -227,70 +227,70 @@ class Logs:
             known.idle = 0  # it was a stream that went on for a while
         pause: float = min(PAUSE_SECONDS * 2.0 ** min(known.idle, 9), PAUSE_MAX_SECONDS)
         known.idle += 1
-        return max(pause, CATCH_UP_SECONDS) if self._crowded and not known.leaving else pause
+        return max(pause, CATCH_UP_SECONDS) if self._crowded and not known.is_leaving else pause
 
-    def _turn(self, known: _Log) -> bool:
+    def _read_log(self, known: _Log) -> bool:
         """Ask once, and keep what comes. Whether there will never be more."""
         over = pods.is_over(known.kube)
         # Only a whole answer tells that our place is not there any more.
-        follow = (known.leaving or not self._crowded) and not known.lost
+        follow = (known.is_leaving or not self._crowded) and not known.lost
         query = {"container": CONTAINER, "timestamps": "true"}
         query |= {"follow": "true"} if follow else {}
-        query |= {"sinceTime": since} if (since := known.place.since()) else {}
+        query |= {"sinceTime": since} if (since := known.position.since()) else {}
         path = f"{self._pods}/{known.kube.metadata.name}/log"
         kept = _size(known.file)
-        seam, ended, brought = LogResume(known.place, kept), False, False
+        seam, ended, brought = LogResume(known.position, kept), False, False
         known.asked_at = time.monotonic() if follow else None
         try:
             with self._server.stream(path, query, SILENT_SECONDS) as pieces:
                 for piece in pieces:
-                    known.heard = True
-                    brought = self._keep(known, seam.new_bytes(piece), seam.position) or brought
-                    if self._ended or self._leaves(known, seam):
+                    known.has_answered = True
+                    brought = self._append(known, seam.new_bytes(piece), seam.position) or brought
+                    if self._ended or self._should_end_stream(known, seam):
                         break
                 else:
                     ended = True
             if ended and seam.has_gap:
-                after = LogPosition(known.place.moment, kept + len(MISSED), gone=True)
-                brought = self._keep(known, MISSED, after)
+                after = LogPosition(known.position.moment, kept + len(MISSED), gone=True)
+                brought = self._append(known, MISSED, after)
         finally:
-            known.lost = known.heard and follow and not seam.met
-            self._note(known)
+            known.lost = known.has_answered and follow and not seam.met
+            self._save_position(known)
         known.idle = 0 if brought else known.idle
         return ended and over and seam.met and not brought
 
-    def _leaves(self, known: _Log, seam: LogResume) -> bool:
+    def _should_end_stream(self, known: _Log, seam: LogResume) -> bool:
         """Whether a stream has to end: others wait for this thread, or it leads nowhere."""
         if known.asked_at is None:
             return False
         since = time.monotonic() - known.asked_at
-        waited_for = self._crowded and not known.leaving and since > CATCH_UP_SECONDS
+        waited_for = self._crowded and not known.is_leaving and since > CATCH_UP_SECONDS
         return waited_for or (not seam.met and since > SEEK_SECONDS)
 
-    def _keep(self, known: _Log, words: bytes, place: LogPosition) -> bool:
+    def _append(self, known: _Log, words: bytes, place: LogPosition) -> bool:
         """Whether there was anything to keep. The place counts only when the words are written."""
         if self._ended:
             return False
         if words:
-            with _opened(known.file) as file:
+            with _open_for_append(known.file) as file:
                 file.write(words)
-        known.place = place
-        if time.monotonic() - known.noted_at > NOTE_SECONDS:
-            self._note(known)
+        known.position = place
+        if time.monotonic() - known.saved_at > NOTE_SECONDS:
+            self._save_position(known)
         return bool(words)
 
-    def _note(self, known: _Log) -> None:
-        if known.place == known.noted or self._ended:
+    def _save_position(self, known: _Log) -> None:
+        if known.position == known.saved_position or self._ended:
             return
-        with _opened(known.file) as file:
+        with _open_for_append(known.file) as file:
             os.fdatasync(file.fileno())
-        fresh = known.beside.with_suffix(".place.new")
-        fresh.write_bytes(msgspec.json.encode(known.place))
-        fresh.replace(known.beside)
-        known.noted, known.noted_at = known.place, time.monotonic()
+        fresh = known.position_file.with_suffix(".place.new")
+        fresh.write_bytes(msgspec.json.encode(known.position))
+        fresh.replace(known.position_file)
+        known.saved_position, known.saved_at = known.position, time.monotonic()
 
 
-def _waits(kube: KubePod) -> bool:
+def _is_waiting(kube: KubePod) -> bool:
     """There is nothing yet that could say anything, or there never will be."""
     return kube.status.phase in ("", "Pending") or not kube.status.container_statuses
 
@@ -302,14 +302,14 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _noted(path: Path) -> LogPosition:
+def _read_position(path: Path) -> LogPosition:
     try:
         return decode_position(path.read_bytes())
     except OSError:
         return LogPosition()
 
 
-def _opened(path: Path) -> BinaryIO:
+def _open_for_append(path: Path) -> BinaryIO:
     """To write behind what is there. Open no longer than needed: there may be hundreds."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab")
