@@ -65,7 +65,7 @@ class KubernetesClient:
         self._kubeconfig, self._before_changes = kubeconfig, before_changes
         self._seconds = request_seconds
         self._lock = threading.Lock()
-        self._client = self._connected()
+        self._client = self._connect()
         self._streams: set[urllib3.HTTPResponse] = set()
         self._closed = False
 
@@ -106,9 +106,9 @@ class KubernetesClient:
         with self._lock:
             self._streams.add(answer)
             if self._closed:
-                self._cut(answer)
+                self._shut_down(answer)
         try:
-            yield _pieces(answer)
+            yield _read_chunks(answer)
         finally:
             with self._lock:
                 self._streams.discard(answer)
@@ -119,7 +119,7 @@ class KubernetesClient:
         with self._lock:
             self._closed = True
             for answer in self._streams:
-                self._cut(answer)
+                self._shut_down(answer)
 
     def _request(
         self,
@@ -131,13 +131,13 @@ class KubernetesClient:
     ) -> urllib3.HTTPResponse:
         client = self._client
         try:
-            return self._once(client, method, path, query, body, seconds)
+            return self._request_once(client, method, path, query, body, seconds)
         except ApiError as error:
             if error.code != 401:
                 raise
-        return self._once(self._renewed(client), method, path, query, body, seconds)
+        return self._request_once(self._renew(client), method, path, query, body, seconds)
 
-    def _once(
+    def _request_once(
         self,
         client: ApiClient,
         method: str,
@@ -161,23 +161,23 @@ class KubernetesClient:
         try:
             answer = client.call_api(*request, _request_timeout=(connect_seconds, seconds)).response
         except (ApiException, *NEVER_CAME) as error:
-            raise _lost(error) from error
+            raise _connection_error(error) from error
         if answer.status < 300:
             return answer
         with contextlib.closing(answer):
-            raise _refused(answer.status, answer.headers, _read(answer))
+            raise _refusal(answer.status, answer.headers, _read(answer))
 
-    def _renewed(self, client: ApiClient) -> ApiClient:
+    def _renew(self, client: ApiClient) -> ApiClient:
         """Once for all who were refused with the same token."""
         with self._lock:
             if self._client is client:
                 try:
-                    self._client = self._connected()
+                    self._client = self._connect()
                 except ConfigError as error:
                     raise ApiError(str(error), 401) from error
             return self._client
 
-    def _connected(self) -> ApiClient:
+    def _connect(self) -> ApiClient:
         settings = Configuration()
         where = self._kubeconfig or "the default kubeconfig"
         in_a_pod = Path(config.incluster_config.SERVICE_TOKEN_FILENAME).exists()
@@ -199,7 +199,7 @@ class KubernetesClient:
         settings.connection_pool_maxsize = CONNECTIONS
         return ApiClient(settings)
 
-    def _cut(self, answer: urllib3.HTTPResponse) -> None:
+    def _shut_down(self, answer: urllib3.HTTPResponse) -> None:
         with contextlib.suppress(OSError, ValueError, RuntimeError):  # it has ended by itself
             answer.shutdown()
 
@@ -211,21 +211,21 @@ class _Status(msgspec.Struct):
     reason: str = ""
 
 
-def _pieces(answer: urllib3.HTTPResponse) -> Iterator[bytes]:
+def _read_chunks(answer: urllib3.HTTPResponse) -> Iterator[bytes]:
     try:
         yield from answer.stream(CHUNK_BYTES)
     except NEVER_CAME as error:
-        raise _lost(error) from error
+        raise _connection_error(error) from error
 
 
 def _read(answer: urllib3.HTTPResponse) -> bytes:
     try:
         return answer.read()
     except NEVER_CAME as error:
-        raise _lost(error) from error
+        raise _connection_error(error) from error
 
 
-def _refused(code: int, headers: Mapping[str, str], body: bytes) -> ApiError:
+def _refusal(code: int, headers: Mapping[str, str], body: bytes) -> ApiError:
     try:
         status = msgspec.json.decode(body, type=_Status)
     except msgspec.MsgspecError:
@@ -236,7 +236,7 @@ def _refused(code: int, headers: Mapping[str, str], body: bytes) -> ApiError:
     return ApiError(words, code, status.reason, seconds)
 
 
-def _lost(error: Exception) -> ApiError:
+def _connection_error(error: Exception) -> ApiError:
     """In the words of what went wrong first: what was wrapped around it only repeats them."""
     first: BaseException = error
     while inner := first.__cause__ or first.__context__:
