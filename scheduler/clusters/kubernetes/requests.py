@@ -63,7 +63,7 @@ class Runs:
         """Of the run that this ConfigMap owns, now: who collects the garbage may come too late for
         its next attempt."""
         there = self._found("Service", ports_name(owner.name))
-        if there and _alike(there, owner.labels):
+        if there and _has_labels(there, owner.labels):
             self.delete("Service", there)
 
     def warning(self, meta: pods.Meta) -> str:
@@ -99,7 +99,7 @@ class Runs:
             msgspec.json.decode(answer, type=pods.KubeObject).metadata,
             manifest["metadata"],
         )
-        if not _alike(there, wanted["labels"]):
+        if not _has_labels(there, wanted["labels"]):
             raise ApiError(f"the name {there.name} is taken by another job", 403, "AlreadyExists")
         hashed = pods.SPEC_HASH
         if there.annotations.get(hashed) == wanted["annotations"][hashed]:
@@ -120,5 +120,5 @@ class Runs:
         return f"{self._path}/{PLURALS[kind]}"
 
 
-def _alike(meta: pods.Meta, labels: Mapping[str, str]) -> bool:
+def _has_labels(meta: pods.Meta, labels: Mapping[str, str]) -> bool:
     return all(meta.labels.get(name) == value for name, value in labels.items())
