@@ -20,7 +20,7 @@ from scheduler.clusters.kubernetes.listing import Lister
 from scheduler.clusters.kubernetes.pods import KubeObject, Meta
 
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.2, 5.0  # after a failure; doubles
-TOLD_AFTER = 2  # failures in a row: one alone is the ordinary end of a watch
+REPORT_AFTER = 2  # failures in a row: one alone is the ordinary end of a watch
 SILENT_SECONDS = 5.0  # beyond the end of a watch, before we believe that it hangs
 
 log = structlog.get_logger("scheduler.kubernetes")
@@ -34,7 +34,7 @@ class Thing(Protocol):
 T = TypeVar("T", bound=Thing)
 
 
-class _Head(msgspec.Struct):
+class _EventHead(msgspec.Struct):
     """What kind of news a line of a watch is, before its object is read."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
@@ -112,7 +112,7 @@ class Mirror(Generic[T]):
             wait = 0.0
             try:
                 self._list(cached)
-                if failures >= TOLD_AFTER:
+                if failures >= REPORT_AFTER:
                     log.info("cluster_answers", what=self._path)
                 cached = True
                 self._changed()
@@ -124,7 +124,7 @@ class Mirror(Generic[T]):
                 wait = min(PAUSE_SECONDS * 2.0 ** min(failures - 1, 9), PAUSE_MAX_SECONDS)
                 if isinstance(error, ApiError):
                     wait = max(wait, error.retry_after)
-                if failures == TOLD_AFTER and not self._stop.is_set():
+                if failures == REPORT_AFTER and not self._stop.is_set():
                     log.warning("cluster_does_not_answer", what=self._path, error=str(error))
             except Exception:  # the entry of a thread: it must not end unheard
                 log.exception("bug", what=self._path)
@@ -161,14 +161,14 @@ class Mirror(Generic[T]):
         until = time.monotonic() + self._watch_seconds + SILENT_SECONDS
         silent_seconds = self._watch_seconds + SILENT_SECONDS
         for line in self._server.lines(self._path, query, silent_seconds):
-            if line and self._heard(line):
+            if line and self._apply_event(line):
                 self._changed()
             if self._stop.is_set() or time.monotonic() > until:
                 return
 
-    def _heard(self, line: bytes) -> bool:
+    def _apply_event(self, line: bytes) -> bool:
         """Whether it changed anything."""
-        head = msgspec.json.decode(line, type=_Head)
+        head = msgspec.json.decode(line, type=_EventHead)
         if head.type == "ERROR":
             error = msgspec.json.decode(head.object, type=_Error)
             raise ApiError(error.message or "the watch failed", error.code, error.reason)
