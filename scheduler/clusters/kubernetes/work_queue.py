@@ -69,7 +69,7 @@ class WorkQueue(Generic[Key]):
 
     def _work(self) -> None:
         while (key := self._next()) is not None:
-            pause = self._pause_after(key)
+            pause = self._handle_one(key)
             with self._changed:
                 self._known.discard(key)
                 if key in self._again or pause is not None:
@@ -91,7 +91,7 @@ class WorkQueue(Generic[Key]):
         heapq.heappush(self._due, (time.monotonic() + pause, next(self._numbers), key))
         self._changed.notify()
 
-    def _pause_after(self, key: Key) -> float | None:
+    def _handle_one(self, key: Key) -> float | None:
         """Let it have its turn. None: that was all."""
         wanted = 0.0
         times, before = self._failed.get(key, (0, ""))
