@@ -26,14 +26,14 @@ GROUP = "coordination.k8s.io"
 RENEWALS = 6  # in the time that it lasts
 # Of that time, how much we rely on it: a request that was begun then has the rest of it to come to
 # its end, before somebody else may begin.
-SURE = 2 / 3
-LOOK_SECONDS = 0.5  # between looks at somebody else's
-AGAIN_SECONDS = 1.0  # after a request that failed
+RELIED_FRACTION = 2 / 3
+POLL_SECONDS = 0.5  # between looks at somebody else's
+RETRY_SECONDS = 1.0  # after a request that failed
 
 log = structlog.get_logger("scheduler.kubernetes")
 
 
-class _Spec(Struct, frozen=True):
+class _LeaseSpec(Struct, frozen=True):
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
     acquire_time: str | None = None
@@ -43,7 +43,7 @@ class _Spec(Struct, frozen=True):
 
 class _LeaseRecord(Struct, frozen=True):
     metadata: Meta = Meta()
-    spec: _Spec = _Spec()
+    spec: _LeaseSpec = _LeaseSpec()
 
 
 class Lease:
@@ -64,7 +64,9 @@ class Lease:
         self._path = f"/apis/{GROUP}/v1/namespaces/{namespace}/leases"
         self._ours: _LeaseRecord | None = None  # as it was when we wrote it last
         self._acquired = ""  # when that was, once it was ours
-        self._other: tuple[_Spec, float] | None = None  # somebody else's, and since when it is so
+        self._other: tuple[_LeaseSpec, float] | None = (
+            None  # somebody else's, and since when it is so
+        )
         self._until = 0.0  # we rely on it
         self._trouble = "it has not been asked for yet"
         self._told = False  # that it is not ours at the moment
@@ -73,10 +75,10 @@ class Lease:
     def check(self) -> float:
         """To be called before anything is changed: raises ApiError unless it is surely ours. Else
         for how many seconds it is nobody else's, so that the change may take as long."""
-        left = self._until - _moment()
+        left = self._until - _boot_time()
         if left <= 0:
             raise ApiError(f"the Lease {self._namespace}/{NAME} is not ours now: {self._trouble}")
-        return left + (1 - SURE) * self._seconds
+        return left + (1 - RELIED_FRACTION) * self._seconds
 
     @contextmanager
     def held(self, lost: Callable[[Taken], None]) -> Iterator[None]:
@@ -94,21 +96,21 @@ class Lease:
 
     def _acquire(self) -> None:
         try:
-            while not self._turn():
-                self._stopping.wait(LOOK_SECONDS)
+            while not self._renew():
+                self._stopping.wait(POLL_SECONDS)
         except (ApiError, msgspec.MsgspecError) as error:
             self._failed(error)
 
     def _run(self, lost: Callable[[Taken], None]) -> None:
         often = self._seconds / RENEWALS
-        pause = often if self._ours else LOOK_SECONDS
+        pause = often if self._ours else POLL_SECONDS
         while not self._stopping.wait(pause):
             try:
-                pause = often if self._turn() else LOOK_SECONDS
+                pause = often if self._renew() else POLL_SECONDS
             except (ApiError, msgspec.MsgspecError) as error:
                 self._failed(error)
                 asked = error.retry_after if isinstance(error, ApiError) else 0.0
-                pause = max(asked, min(AGAIN_SECONDS, often))
+                pause = max(asked, min(RETRY_SECONDS, often))
             except Taken as error:
                 self._until, self._trouble = 0.0, str(error)
                 lost(error)
@@ -118,7 +120,7 @@ class Lease:
 
     def _failed(self, error: Exception) -> None:
         self._ours, self._trouble = None, str(error)  # it may have been written all the same
-        if _moment() >= self._until and not self._told:
+        if _boot_time() >= self._until and not self._told:
             self._told = True
             log.error("lease_not_held", error=str(error), note="nothing is created or deleted")
 
@@ -130,25 +132,25 @@ class Lease:
 
     # -- a turn ----------------------------------------------------------------------------------
 
-    def _turn(self) -> bool:
+    def _renew(self) -> bool:
         """Whether it is ours now. Raises Taken, and ApiError."""
-        begun = _moment()
-        there = self._ours or self._found()
-        if there is not None and not self._may_have(there.spec, begun):
+        begun = _boot_time()
+        there = self._ours or self._read()
+        if there is not None and not self._may_take(there.spec, begun):
             return False
         self._ours = self._write(there, self._holder)
         self._acquired = self._ours.spec.acquire_time or ""
-        self._until = begun + SURE * self._seconds
+        self._until = begun + RELIED_FRACTION * self._seconds
         if self._told:
             self._told = False
             log.info("lease_held")
         return True
 
-    def _may_have(self, spec: _Spec, now: float) -> bool:
+    def _may_take(self, spec: _LeaseSpec, now: float) -> bool:
         """Raises Taken if it is somebody else's, who lives."""
         if not spec.holder_identity or self._is_ours(spec):
             return True
-        words = f"{_place(spec)} (Lease {self._namespace}/{NAME})"
+        words = f"{_describe_holder(spec)} (Lease {self._namespace}/{NAME})"
         if self._acquired:
             raise Taken(f"another scheduler-daemon has taken over the cluster: {words}")
         if _id(spec.holder_identity) == _id(self._holder):
@@ -156,7 +158,9 @@ class Lease:
         seconds = spec.lease_duration_seconds or self._seconds
         if self._other is None:
             self._other, self._trouble = (spec, now), f"it may be that of {words}"
-            log.info("lease_of_another", holder=_place(spec), waits_at_most_seconds=seconds)
+            log.info(
+                "lease_of_another", holder=_describe_holder(spec), waits_at_most_seconds=seconds
+            )
         first, since = self._other
         if spec != first:
             raise Taken(
@@ -165,12 +169,12 @@ class Lease:
             )
         return now - since >= seconds
 
-    def _is_ours(self, spec: _Spec) -> bool:
+    def _is_ours(self, spec: _LeaseSpec) -> bool:
         return spec.holder_identity == self._holder and spec.acquire_time == self._acquired
 
     # -- requests --------------------------------------------------------------------------------
 
-    def _found(self) -> _LeaseRecord | None:
+    def _read(self) -> _LeaseRecord | None:
         try:
             return msgspec.json.decode(
                 self._server.call("GET", f"{self._path}/{NAME}"), type=_LeaseRecord
@@ -183,7 +187,7 @@ class Lease:
     def _write(self, there: _LeaseRecord | None, holder: str | None) -> _LeaseRecord:
         """Refused if it is no more as it was."""
         now = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        before = there.spec if there else _Spec()
+        before = there.spec if there else _LeaseSpec()
         goes_on = before.holder_identity is not None and self._is_ours(before)
         spec = {
             "holderIdentity": holder,
@@ -200,7 +204,7 @@ class Lease:
         return msgspec.json.decode(self._server.call(method, path, body=body), type=_LeaseRecord)
 
 
-def _moment() -> float:
+def _boot_time() -> float:
     """Of a clock that nobody sets, and that goes on while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
@@ -209,7 +213,7 @@ def _id(holder: str) -> str:
     return holder.rpartition("_")[2]
 
 
-def _place(spec: _Spec) -> str:
+def _describe_holder(spec: _LeaseSpec) -> str:
     holder = spec.holder_identity or ""
     since = (spec.acquire_time or "").replace("T", " ")[:19]
     return f"{holder.rpartition('_')[0] or holder}, since {since} UTC"
