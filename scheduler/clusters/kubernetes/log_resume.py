@@ -17,7 +17,7 @@ import msgspec
 
 # By so much the lines of one pod may be out of order: two threads of the container runtime write
 # them, and a node's clock is set. The API knows of whole seconds only.
-ORDER = timedelta(seconds=5)
+DISORDER_MAX = timedelta(seconds=5)
 
 # How a kubelet ends its answer when the container has left before it: with words of its own, which
 # may stand right behind a line that has no end.
@@ -37,7 +37,7 @@ class LogPosition(msgspec.Struct, frozen=True):
         moment = _time(self.moment.encode())
         if moment is None:
             return ""
-        since = (moment - ORDER).astimezone(UTC)
+        since = (moment - DISORDER_MAX).astimezone(UTC)
         return f"{since:%Y-%m-%dT%H:%M:%S}Z"
 
 
@@ -82,9 +82,9 @@ class LogResume:
                     self._head = data[at:]
                     break
                 at, self._within = begin, True
-            end = data.find(b"\n", at) + 1 or _kubelets(data, at)
+            end = data.find(b"\n", at) + 1 or _find_kubelet_message(data, at)
             if self._ours and self.met:
-                fresh.append(self._beyond(data[at:end]))
+                fresh.append(self._drop_kept(data[at:end]))
             self._within = data[at:end][-1:] != b"\n"
             if self._within:
                 self._head = data[end:]
@@ -104,10 +104,10 @@ class LogResume:
         if not space and b"\n" not in line and len(line) < _MOMENT_MAX:
             return None
         # What the kubelet itself has to say, for instance why it ends, has no moment.
-        self._ours = bool(space) and self._heard(moment)
+        self._ours = bool(space) and self._advance(moment)
         return at + len(moment) + 1 if self._ours else at
 
-    def _heard(self, moment: bytes) -> bool:
+    def _advance(self, moment: bytes) -> bool:
         if moment and moment == self._moment:
             self.met = self.met or not self._place.gone
             return True
@@ -119,17 +119,17 @@ class LogResume:
             self._later = self._later or lead > timedelta()
             self.met = self._place.gone and lead > timedelta()
         # No line that is merely late becomes the place: its moment may have been there before.
-        if self.met and (lead > timedelta() or -lead > ORDER):
+        if self.met and (lead > timedelta() or -lead > DISORDER_MAX):
             self._moment, self._time, self._size = moment, time, self._at
         return True
 
-    def _beyond(self, words: bytes) -> bytes:
+    def _drop_kept(self, words: bytes) -> bytes:
         fresh = words[max(0, self._kept - self._at) :]
         self._at += len(words)
         return fresh
 
 
-def _kubelets(data: bytes, at: int) -> int:
+def _find_kubelet_message(data: bytes, at: int) -> int:
     """Where in a line without an end the kubelet's own words may begin."""
     begin = data.find(_KUBELETS, at)
     return len(data) if begin < 0 else begin
