@@ -38,38 +38,36 @@ class Canaries:
             query = {"labelSelector": CANARY, "fieldSelector": ENDED}
             self._server.call("DELETE", self._path, query)
         try:
-            return self._watched(made, time.monotonic() + seconds)
+            return self._watch(made, time.monotonic() + seconds)
         finally:
-            self._ask_to_leave()
+            self._delete()
 
     def wait_until_gone(self) -> bool:
         """Whether none of them is left, before long."""
         until = time.monotonic() + LEAVE_SECONDS
         while time.monotonic() < until:
             with suppress(ApiError):
-                if not self._seen():
+                if not self._list():
                     return True
-                self._ask_to_leave()
+                self._delete()
             time.sleep(LOOK_EVERY_SECONDS)
         return False
 
-    def _watched(
-        self, made: Mapping[str, Manifest], until: float
-    ) -> Mapping[str, KubePod | Refusal]:
+    def _watch(self, made: Mapping[str, Manifest], until: float) -> Mapping[str, KubePod | Refusal]:
         names = {manifest["metadata"]["name"]: node for node, manifest in made.items()}
-        found = dict(self._created(made))
+        found = dict(self._create(made))
         late = False
         while not late:
             late = time.monotonic() > until  # and then one last look
             with suppress(ApiError):
-                seen = {kube.metadata.name: kube for kube in self._seen()}
+                seen = {kube.metadata.name: kube for kube in self._list()}
                 found |= {names[name]: kube for name, kube in seen.items()}
                 if all(isinstance(one, Refusal) or pods.is_over(one) for one in found.values()):
                     return found
             time.sleep(LOOK_EVERY_SECONDS)
-        return {node: self._explained(one) for node, one in found.items()}
+        return {node: self._explain(one) for node, one in found.items()}
 
-    def _created(self, made: Mapping[str, Manifest]) -> Iterator[tuple[str, KubePod | Refusal]]:
+    def _create(self, made: Mapping[str, Manifest]) -> Iterator[tuple[str, KubePod | Refusal]]:
         for node, manifest in made.items():
             try:
                 answer = self._server.call("POST", self._path, body=manifest)
@@ -78,10 +76,10 @@ class Canaries:
             else:
                 yield node, msgspec.json.decode(answer, type=KubePod)
 
-    def _seen(self) -> list[KubePod]:
+    def _list(self) -> list[KubePod]:
         return Lister(self._server, self._path, KubePod).read(self._selector).items
 
-    def _explained(self, one: KubePod | Refusal) -> KubePod | Refusal:
+    def _explain(self, one: KubePod | Refusal) -> KubePod | Refusal:
         if isinstance(one, Refusal) or pods.is_over(one):
             return one
         words = pods.hindrance(one)[0]
@@ -89,7 +87,7 @@ class Canaries:
             words = words or self._runs.warning(one.metadata)
         return Refusal(words or "it did not end in time")
 
-    def _ask_to_leave(self) -> None:
+    def _delete(self) -> None:
         """Those that are there, and one that was created by a request whose answer was lost."""
         for _ in range(TRIES):
             try:
