@@ -93,7 +93,7 @@ class Surveyor:
         asked = self._clock()
         headers = self._server.headers("/version")
         at = (asked + self._clock()) / 2
-        renewed = self._renewed()  # at once: it is compared with the time
+        renewed = self._read_lease_times()  # at once: it is compared with the time
         nodes = self._list("/api/v1/nodes", SurveyedNode)
         there = () if isinstance(nodes, Refusal) else nodes
         return Survey(
@@ -102,16 +102,20 @@ class Surveyor:
             _date(headers.get("Date", "")),
             self._read("/version", Version),
             self._user or self._own_name(),
-            {name: self._may(name, needed) for name, needed in rules(there).items()},
-            [self._space(name, nodes) for name in namespaces],
-            self._absent("/apis/node.k8s.io/v1/runtimeclasses", self._shape.runtime_class),
-            self._absent("/apis/scheduling.k8s.io/v1/priorityclasses", self._shape.priority_class),
+            {name: self._read_permissions(name, needed) for name, needed in rules(there).items()},
+            [self._read_namespace(name, nodes) for name in namespaces],
+            self._check_exists("/apis/node.k8s.io/v1/runtimeclasses", self._shape.runtime_class),
+            self._check_exists(
+                "/apis/scheduling.k8s.io/v1/priorityclasses", self._shape.priority_class
+            ),
             nodes,
             renewed,
-            self._foreign(),
+            self._count_foreign_gpus(),
         )
 
-    def _space(self, name: str, nodes: Sequence[SurveyedNode] | Refusal) -> SurveyedNamespace:
+    def _read_namespace(
+        self, name: str, nodes: Sequence[SurveyedNode] | Refusal
+    ) -> SurveyedNamespace:
         here = f"/api/v1/namespaces/{name}"
         return SurveyedNamespace(
             name,
@@ -137,7 +141,7 @@ class Surveyor:
 
     # --- one question each ----------------------------------------------------------------------
 
-    def _may(self, namespace: str, rules: Sequence[Rule]) -> Permissions | Refusal:
+    def _read_permissions(self, namespace: str, rules: Sequence[Rule]) -> Permissions | Refusal:
         single = {
             Rule(rule.resource, (verb,), rule.group): None for rule in rules for verb in rule.verbs
         }
@@ -170,11 +174,11 @@ class Surveyor:
         except (ApiError, msgspec.MsgspecError):
             return "this account"
 
-    def _absent(self, path: str, name: str) -> Refusal | None:
+    def _check_exists(self, path: str, name: str) -> Refusal | None:
         seen = self._read(f"{path}/{name}", Struct) if name else None
         return seen if isinstance(seen, Refusal) else None
 
-    def _renewed(self) -> Mapping[str, Time] | Refusal:
+    def _read_lease_times(self) -> Mapping[str, Time] | Refusal:
         leases = self._list(LEASES, _Lease)
         if isinstance(leases, Refusal):
             return leases
@@ -184,7 +188,7 @@ class Surveyor:
             if lease.spec.renew_time
         }
 
-    def _foreign(self) -> Mapping[str, int] | Refusal:
+    def _count_foreign_gpus(self) -> Mapping[str, int] | Refusal:
         alive = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!="}
         found = self._list("/api/v1/pods", RequestingPod, alive)
         if isinstance(found, Refusal):
