@@ -13,12 +13,10 @@ from scheduler.core.ports import Put
 class Namespaces:
     """Ports Cluster and Source; safe for any thread."""
 
-    def __init__(
-        self, everybody: KubernetesCluster, others: Mapping[str, KubernetesCluster]
-    ) -> None:
+    def __init__(self, default: KubernetesCluster, others: Mapping[str, KubernetesCluster]) -> None:
         """`others`: by user, those who have another namespace; some may share one."""
-        self._everybody, self._others = everybody, others
-        self._all = list({id(each): each for each in (everybody, *others.values())}.values())
+        self._everybody, self._others = default, others
+        self._all = list({id(each): each for each in (default, *others.values())}.values())
         self._lock = threading.Lock()
 
     def perform(self, action: Action) -> None:
