@@ -35,7 +35,7 @@ from scheduler.core.model import (
     Time,
 )
 
-WORDS_BYTES_MAX = 2**20
+UNREPORTED_BYTES_MAX = 2**20
 
 Seconds = Annotated[float, msgspec.Meta(ge=0.0)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
@@ -65,7 +65,7 @@ class LocalRun:
         self.stopping = (folder / runner.STOP).exists()
         self._runner: subprocess.Popen[bytes] | None = None
         self._started: dict[str, Any] | None = None
-        self._pod = self._shown(PodState.PENDING)
+        self._pod = self._build_pod(PodState.PENDING)
 
     @classmethod
     def create(cls, folder: Path, launch: Mapping[str, Any]) -> LocalRun:
@@ -87,7 +87,7 @@ class LocalRun:
         self.is_reaped()
         if self._pod.alive:
             with contextlib.suppress(OSError):
-                pod = self._look(now)
+                pod = self._observe(now)
                 self._pod = self._pod if pod == self._pod else pod
         return self._pod
 
@@ -99,7 +99,7 @@ class LocalRun:
             # A runner looks for that file after it has written `started.json`. So either it
             # finds the one, or we find the other and tell it.
             self._started = self._started or _read(self.folder / runner.STARTED)
-            if self._started and self._kept():
+            if self._started and self._has_runner():
                 os.kill(self._started["runner"], signal.SIGTERM)  # the lock is held: it is the one
 
     def keepers(self) -> dict[int, RunKey]:
@@ -120,7 +120,7 @@ class LocalRun:
         try:
             with (self.folder / runner.LAST_WORDS).open("rb") as file:
                 said = msgspec.json.decode(
-                    file.read(WORDS_BYTES_MAX) or b"[]", type=list[_RunnerReport]
+                    file.read(UNREPORTED_BYTES_MAX) or b"[]", type=list[_RunnerReport]
                 )
         except (OSError, msgspec.MsgspecError):
             return ()
@@ -133,30 +133,30 @@ class LocalRun:
         self.folder.rename(gone)
         shutil.rmtree(gone, ignore_errors=True)
 
-    def _look(self, now: Time) -> Pod:
-        if ended := self._ended():
+    def _observe(self, now: Time) -> Pod:
+        if ended := self._read_ended():
             return ended
         self._started = self._started or _read(self.folder / runner.STARTED)
         if self._started is None:
-            return self._starting(now)
-        if self._kept():
-            return self._shown(PodState.TERMINATING if self.stopping else PodState.RUNNING)
-        if ended := self._ended():  # the runner finished between the two glances
+            return self._start_runner(now)
+        if self._has_runner():
+            return self._build_pod(PodState.TERMINATING if self.stopping else PodState.RUNNING)
+        if ended := self._read_ended():  # the runner finished between the two glances
             return ended
-        if _kill_what_is_left(self._started, self.key):
-            return self._shown(PodState.TERMINATING)
-        return self._close(Failure.LOST, now)
+        if _kill_remaining(self._started, self.key):
+            return self._build_pod(PodState.TERMINATING)
+        return self._mark_ended(Failure.LOST, now)
 
-    def _starting(self, now: Time) -> Pod:
+    def _start_runner(self, now: Time) -> Pod:
         code = self._runner.returncode if self._runner else 0
         if code is None:
-            return self._shown(PodState.PENDING)
+            return self._build_pod(PodState.PENDING)
         if code < 0:
-            return self._close(Failure.LOST, now)
+            return self._mark_ended(Failure.LOST, now)
         if code > 0:
             errno = code - runner.CANNOT_START
             trouble = os.strerror(errno) if errno > 0 else f"its runner failed with code {code}"
-            return self._close(f"cannot start: {trouble}", now)
+            return self._mark_ended(f"cannot start: {trouble}", now)
         # No runner that we know of: the daemon was started anew. If there is one nevertheless,
         # the second finds the lock held, and goes at once.
         try:
@@ -168,10 +168,10 @@ class LocalRun:
                 start_new_session=True,
             )
         except OSError as error:
-            return self._close(f"cannot start: {error.strerror}", now)
-        return self._shown(PodState.PENDING)
+            return self._mark_ended(f"cannot start: {error.strerror}", now)
+        return self._build_pod(PodState.PENDING)
 
-    def _kept(self) -> bool:
+    def _has_runner(self) -> bool:
         """Whether a runner lives. Reliable once `started.json` is there."""
         try:
             lock = os.open(self.folder / runner.LOCK, os.O_RDONLY)
@@ -185,7 +185,7 @@ class LocalRun:
             os.close(lock)
         return False
 
-    def _ended(self) -> Pod | None:
+    def _read_ended(self) -> Pod | None:
         ended = _read(self.folder / runner.ENDED)
         if ended is None:
             return None
@@ -194,7 +194,7 @@ class LocalRun:
             code = 128 - code  # as shells and Kubernetes tell a signal
         state, reason = self._verdict(ended)
         said = run_logs.read_out_of_memory_line(self.log) if reason == Failure.OUT_OF_MEMORY else ""
-        return self._shown(state, exit_code=code, reason=reason, said=said, at=ended.get("at"))
+        return self._build_pod(state, exit_code=code, reason=reason, said=said, at=ended.get("at"))
 
     def _verdict(self, ended: Mapping[str, Any]) -> tuple[PodState, str]:
         code = ended.get("exit_code")
@@ -210,17 +210,20 @@ class LocalRun:
             return PodState.FAILED, "stopped"
         if code != EXIT_STOPPED and run_logs.read_out_of_memory_line(self.log):
             return PodState.FAILED, Failure.OUT_OF_MEMORY
-        return PodState.FAILED, f"killed by {_signal(-code)}" if code < 0 else f"exit code {code}"
+        return (
+            PodState.FAILED,
+            f"killed by {_signal_name(-code)}" if code < 0 else f"exit code {code}",
+        )
 
-    def _close(self, reason: str, now: Time) -> Pod:
+    def _mark_ended(self, reason: str, now: Time) -> Pod:
         """End it in the runner's place."""
         with contextlib.suppress(OSError):  # then it is found out again
             ended = self.folder / f".{runner.ENDED}"
             ended.write_text(json.dumps({"reason": reason, "at": now}))
             ended.rename(self.folder / runner.ENDED)
-        return self._shown(PodState.FAILED, reason=reason, at=now)
+        return self._build_pod(PodState.FAILED, reason=reason, at=now)
 
-    def _shown(self, state: PodState, **more: Any) -> Pod:
+    def _build_pod(self, state: PodState, **more: Any) -> Pod:
         return Pod(*self.key, state, self.shares, **more)
 
 
@@ -235,7 +238,7 @@ def _read(path: Path) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else {}
 
 
-def _kill_what_is_left(started: Mapping[str, Any], key: RunKey) -> bool:
+def _kill_remaining(started: Mapping[str, Any], key: RunKey) -> bool:
     """Of a training whose runner is gone, also what has left its session. Tells whether anything
     was found alive."""
     leader, boot = started.get("pid"), started.get("boot_id")
@@ -255,7 +258,7 @@ def _kill_what_is_left(started: Mapping[str, Any], key: RunKey) -> bool:
     return bool(left)
 
 
-def _signal(number: int) -> str:
+def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
