@@ -35,7 +35,7 @@ LAUNCH, STARTED, ENDED, STOP, LOCK = "launch.json", "started.json", "ended.json"
 LAST_WORDS = "last_words.json"
 HINTS = "hints.sock"
 CANNOT_START = 100  # an exit code from here on is this plus an errno
-ROOM_BYTES = 4096  # kept for ended.json, so that a disk filled meanwhile does not lose it
+RESERVED_BYTES = 4096  # kept for ended.json, so that a disk filled meanwhile does not lose it
 KILL_AGAIN_SECONDS = 0.1
 FOR_EVER_SECONDS = 3600.0
 ASKED_TO_STOP = (signal.SIGTERM, signal.SIGINT)
@@ -68,15 +68,15 @@ def run() -> None:
     if launch["uid"] is not None:
         os.fchown(log, launch["uid"], launch["gid"])  # `echo > /dev/stderr` opens it once more
     with open(f".{ENDED}", "wb") as reserve:
-        reserve.write(b" " * ROOM_BYTES)
+        reserve.write(b" " * RESERVED_BYTES)
         os.fsync(reserve.fileno())
     # Orphans of the training become our children, even those that left its process group: none
     # can outlive it unseen, on a GPU that is thought to be free.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    words = os.open(LAST_WORDS, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+    last_words = os.open(LAST_WORDS, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
     if launch["uid"] is not None:
-        os.fchown(words, launch["uid"], launch["gid"])
-    pid, go, failure = fork(launch, log, words)
+        os.fchown(last_words, launch["uid"], launch["gid"])
+    pid, go, failure = fork(launch, log, last_words)
     write(STARTED, {"runner": os.getpid(), **identity(pid), "at": time.time()})
     send_hint()
     how: dict[str, Any]
@@ -87,13 +87,13 @@ def run() -> None:
     else:
         os.write(go, b"!")
         how = supervise(pid, launch["grace_seconds"])
-        if why := os.read(failure, ROOM_BYTES):  # all who could write are gone: never blocks
+        if why := os.read(failure, RESERVED_BYTES):  # all who could write are gone: never blocks
             how["reason"] = why.decode(errors="replace")[:500]
     write(ENDED, {**how, "at": time.time()})
     send_hint()
 
 
-def fork(launch: dict[str, Any], log: int, words: int) -> tuple[int, int, int]:
+def fork(launch: dict[str, Any], log: int, last_words: int) -> tuple[int, int, int]:
     """A child that waits for a byte through `go`; through `failure` comes why it did not start."""
     wait, go = os.pipe()
     failure, fail = os.pipe()
@@ -103,7 +103,7 @@ def fork(launch: dict[str, Any], log: int, words: int) -> tuple[int, int, int]:
             os.setsid()
             os.close(go)
             if os.read(wait, 1):
-                exec_training(launch, log, words)
+                exec_training(launch, log, last_words)
         except (OSError, ValueError) as error:
             culprit = getattr(error, "filename", None)
             if not isinstance(culprit, str):  # bytes: where on the PATH a program was not found
@@ -119,7 +119,7 @@ def fork(launch: dict[str, Any], log: int, words: int) -> tuple[int, int, int]:
     return pid, go, failure
 
 
-def exec_training(launch: dict[str, Any], log: int, words: int) -> None:
+def exec_training(launch: dict[str, Any], log: int, last_words: int) -> None:
     """Turn into the training. Nothing of the job is touched before this process is its user's."""
     library = launch.get("library") and os.open(launch["library"], os.O_RDONLY)
     if launch["uid"] is not None:
@@ -145,7 +145,7 @@ def exec_training(launch: dict[str, Any], log: int, words: int) -> None:
     # Nobody but root may enter the state folder: what the training leaves there, or finds, it is
     # handed open.
     environment = launch["environment"]
-    environment["KUBEPROFILER_LAST_WORDS"] = inheritable_path(words)
+    environment["KUBEPROFILER_LAST_WORDS"] = inheritable_path(last_words)
     if library:
         paths = inheritable_path(library), environment.get("PYTHONPATH")
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
@@ -256,7 +256,7 @@ def identity(pid: int) -> dict[str, Any]:
 
 def write(name: str, value: dict[str, Any]) -> None:
     """All of it is there, or the file is not. Padded, so that it fits into what was reserved."""
-    text = json.dumps(value).ljust(ROOM_BYTES)
+    text = json.dumps(value).ljust(RESERVED_BYTES)
     file = os.open(f".{name}", os.O_WRONLY | os.O_CREAT, 0o600)
     try:
         os.write(file, text.encode("ascii"))
