@@ -116,7 +116,7 @@ class LocalCluster:
         self._hints: Hints | None = None
         self._thread: threading.Thread | None = None
         try:
-            self._find()
+            self._find_runs()
         except OSError as error:
             raise ConfigError(f"state_dir {self._state_dir}: {error.strerror}") from error
 
@@ -140,7 +140,7 @@ class LocalCluster:
             self._leaving = [run for run in self._leaving if not run.is_reaped()]
             pods = [run.observe(at) for run in self._runs.values()]
             if self._agent:
-                pods = self._watched(self._agent.report, pods)
+                pods = self._with_usage(self._agent.report, pods)
             return Observed(at, (self.node,), (*pods, *self._unstartable.values()))
 
     @property
@@ -178,14 +178,14 @@ class LocalCluster:
         while not hints.ended:
             try:
                 look = self.observe()
-                for profile in self._last_words(look):  # before the look that ends the run
+                for profile in self._unreported_epochs(look):  # before the look that ends the run
                     put(EpochEnded(profile))
                 put(look)
                 hints.wait(self._observe_every_seconds)
             except (Busy, Unavailable):
                 hints.wait(BUSY_SECONDS)
 
-    def _last_words(self, look: Observed) -> list[Profile]:
+    def _unreported_epochs(self, look: Observed) -> list[Profile]:
         with self._lock:
             ended = [
                 self._runs.get((pod.job_id, pod.attempt)) for pod in look.pods if not pod.alive
@@ -215,7 +215,7 @@ class LocalCluster:
             node=self.node.name,
             heartbeat_seconds=self._heartbeat_seconds,
             http=self._http,
-            renewed=self._renewed(launch),
+            renewed=self._renews_library(launch),
         )
         return TrainingProcess(
             command=environment.command(spec, paths),
@@ -226,7 +226,7 @@ class LocalCluster:
 
     # -- below the lock --------------------------------------------------------------------------
 
-    def _watched(self, report: GpuReport, pods: Sequence[Pod]) -> list[Pod]:
+    def _with_usage(self, report: GpuReport, pods: Sequence[Pod]) -> list[Pod]:
         """The pods, and `node` as well, with what the agent has seen there."""
         kept = {pid: key for run in self._runs.values() for pid, key in run.keepers().items()}
         gpus, used = self._books.enter(
@@ -240,7 +240,7 @@ class LocalCluster:
         takes = [(pod, used.get((pod.job_id, pod.attempt), ())) for pod in pods]
         return [replace(pod, used=taken) if taken else pod for pod, taken in takes]
 
-    def _find(self) -> None:
+    def _find_runs(self) -> None:
         """What runs here, or has ended while nobody looked. There is no more to a restart."""
         for folder in (self.logs, self._folder):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -253,12 +253,12 @@ class LocalCluster:
 
     def _launch(self, key: RunKey, launch: Launch) -> None:
         try:
-            recorded = self._recorded(launch)
+            recorded = self._launch_record(launch)
             run = LocalRun.create(self._folder / f"{launch.job_id}-{launch.attempt}", recorded)
             run.observe(self._clock())  # which starts its runner
             self._runs[key] = run
         except (SchedulerError, OSError) as error:
-            why = _words(error) if isinstance(error, OSError) else error
+            why = _describe_os_error(error) if isinstance(error, OSError) else error
             self._unstartable[key] = Pod(
                 *key,
                 PodState.FAILED,
@@ -279,10 +279,10 @@ class LocalCluster:
             run.forget()
             self._leaving.append(self._runs.pop(key))
 
-    def _renewed(self, launch: Launch) -> bool:
+    def _renews_library(self, launch: Launch) -> bool:
         return launch.renew_library and self._library is not None
 
-    def _recorded(self, launch: Launch) -> dict[str, object]:
+    def _launch_record(self, launch: Launch) -> dict[str, object]:
         """All that a runner must know; it knows nothing else."""
         log = run_logs.log_path(self.logs, launch.job_id, launch.attempt, rank=0)
         account = account_of(launch.spec.user)
@@ -298,11 +298,11 @@ class LocalCluster:
             "uid": account.uid if root else None,
             "gid": account.gid if root else None,
             "log": str(log),
-            "library": str(self._library) if self._renewed(launch) else "",
+            "library": str(self._library) if self._renews_library(launch) else "",
             "grace_seconds": self._grace_seconds,
             "shares": [(share.node, share.gpu, share.memory_mib) for share in launch.shares],
         }
 
 
-def _words(error: OSError) -> str:
+def _describe_os_error(error: OSError) -> str:
     return ": ".join(str(word) for word in (error.filename, error.strerror) if word)
