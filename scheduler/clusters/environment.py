@@ -107,7 +107,7 @@ def environment(
         "NUM_NODES": str(len(nodes)),
         "NODELIST": ",".join(nodes),
         **_ranks(launch, hosts, rank, len(own)),
-        **_visible(own),
+        **_visible_gpus(own),
         "KUBEPROFILER_SERVER": server,
         **({"KUBEPROFILER_HTTP": http} if http else {}),
         **({"KUBEPROFILER_RENEWED": "TRUE"} if renewed else {}),
@@ -130,22 +130,22 @@ def command(spec: JobSpec, paths: Paths) -> list[str]:
     words = [*(spec.command or ("python", spec.script_path)), *spec.args]
     if words[0] == "python":
         words[0] = paths.python
-    words = [_replaced(word, _folders(paths)) for word in words]
+    words = [_replace_folder(word, _folders(paths)) for word in words]
     return one_for_each_gpu(words) if spec.process_per_gpu else words
 
 
 def notes(spec: JobSpec, paths: Paths) -> list[str]:
     """What a person should know whose job runs on a bare machine: a line each."""
-    said = []
+    lines = []
     if spec.image:
-        said.append(f"image {spec.image} is not used: this machine runs the command directly")
-    said += [f"{name} is {path}" for name, path in _folders(paths).items() if name != path]
+        lines.append(f"image {spec.image} is not used: this machine runs the command directly")
+    lines += [f"{name} is {path}" for name, path in _folders(paths).items() if name != path]
     if not paths.custom:
-        said.append("/custom is nowhere: no custom_dir was given")
+        lines.append("/custom is nowhere: no custom_dir was given")
     if spec.ports:
         ports = ", ".join(f"{host}:{container}" for host, container in spec.ports)
-        said.append(f"ports are not mapped ({ports}): processes bind the machine's own ports")
-    return said
+        lines.append(f"ports are not mapped ({ports}): processes bind the machine's own ports")
+    return lines
 
 
 def _folders(paths: Paths) -> dict[str, str]:
@@ -153,7 +153,7 @@ def _folders(paths: Paths) -> dict[str, str]:
     return {name: path for name, path in folders.items() if path}
 
 
-def _replaced(word: str, folders: Mapping[str, str]) -> str:
+def _replace_folder(word: str, folders: Mapping[str, str]) -> str:
     match = re.match(r"(-[^=\s]*=)?(/[a-z]+)(?=/|$)", word)
     if match is None or match[2] not in folders:
         return word
@@ -181,24 +181,28 @@ def _port(launch: Launch) -> int:
 
 
 def _ranks(launch: Launch, hosts: Sequence[str], rank: int, gpus: int) -> dict[str, str]:
-    told = {"WORLD_SIZE": str(len(hosts)), "NODE_RANK": str(rank)}
+    variables = {"WORLD_SIZE": str(len(hosts)), "NODE_RANK": str(rank)}
     if launch.spec.process_per_gpu and gpus:
         # RANK is that of the node's first process: the others' follow, as they are started.
         nodes = sorted(share.node for share in launch.shares)
         first = nodes.index(sorted(set(nodes))[rank])
-        told |= {"RANK": str(first), "LOCAL_WORLD_SIZE": str(gpus), "WORLD_SIZE": str(len(nodes))}
+        variables |= {
+            "RANK": str(first),
+            "LOCAL_WORLD_SIZE": str(gpus),
+            "WORLD_SIZE": str(len(nodes)),
+        }
     elif gpus <= 1:
         # With several cards it is the framework that starts a process for each. Lightning takes
         # LOCAL_RANK as a sign that somebody else does, and would wait for them for ever.
-        told |= {"RANK": str(rank), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+        variables |= {"RANK": str(rank), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     if len(hosts) > 1:
         workers = [f"{host}:{_port(launch)}" for host in hosts]
         task = {"type": "worker", "index": rank}
-        told["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": task})
-    return told
+        variables["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": task})
+    return variables
 
 
-def _visible(own: Sequence[Gpu]) -> dict[str, str]:
+def _visible_gpus(own: Sequence[Gpu]) -> dict[str, str]:
     """Its own cards only; with none, none: an empty word hides all from CUDA."""
     uuids = ",".join(gpu.uuid for gpu in own)
     pretended = any(gpu.type == PRETENDED for gpu in own)
