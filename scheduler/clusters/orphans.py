@@ -25,9 +25,9 @@ class Orphans:
         self._told: Set[RunKey] = frozenset()
 
     def put(self, event: Event) -> None:
-        self._put(self._marked(event) if isinstance(event, Observed) else event)
+        self._put(self._mark_orphans(event) if isinstance(event, Observed) else event)
 
-    def _marked(self, look: Observed) -> Observed:
+    def _mark_orphans(self, look: Observed) -> Observed:
         shown = {pod.job_id for pod in look.pods}
         new = shown - self._known
         self._known = (self._known & shown) | (self._ask(new) if new else set())
@@ -35,20 +35,20 @@ class Orphans:
             pod if pod.job_id in self._known else replace(pod, orphan=True) for pod in look.pods
         )
         orphans = [pod for pod in pods if pod.orphan]
-        self._tell({(pod.job_id, pod.attempt) for pod in orphans})
+        self._log_new({(pod.job_id, pod.attempt) for pod in orphans})
         if not orphans:
             return look
         on = {share.key: pod.job_id for pod in orphans if pod.alive for share in pod.shares}
-        nodes = tuple(_avoided(node, on) for node in look.nodes)
+        nodes = tuple(_block_gpus(node, on) for node in look.nodes)
         return replace(look, nodes=nodes, pods=pods)
 
-    def _tell(self, orphans: Set[RunKey]) -> None:
+    def _log_new(self, orphans: Set[RunKey]) -> None:
         for job_id, attempt in sorted(orphans - self._told):
             log.warning("orphan_found", job_id=job_id, attempt=attempt, note="it is let to its end")
         self._told = orphans
 
 
-def _avoided(node: Node, on: Mapping[GpuKey, JobId]) -> Node:
+def _block_gpus(node: Node, on: Mapping[GpuKey, JobId]) -> Node:
     gpus = tuple(
         replace(gpu, fault=gpu.fault or f"job {job_id} is on it, which is not known any more")
         if (job_id := on.get((node.name, gpu.uuid)))
