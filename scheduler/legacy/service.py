@@ -46,7 +46,7 @@ _LOCAL = ("127.", "::1", "::ffff:127.")
 
 
 @dataclass(frozen=True, slots=True)
-class _SpokenRun:
+class _RunRequest:
     """What all requests of jobs have."""
 
     job: Job
@@ -96,7 +96,7 @@ class LegacyService:
         if act is None:
             return Reply(200, self._submit(request, caller))
         job = self._find_job(rest.partition("/")[0] if verb in _LONGER else rest)
-        told = _SpokenRun(
+        told = _RunRequest(
             job, _parse_attempt(request, job), self._token(job, request, caller), request.body
         )
         self.trainings.find_job(job.id, told.attempt, told.token)  # before anything is done
@@ -123,12 +123,12 @@ class LegacyService:
 
     # --- the paths ----------------------------------------------------------------------------
 
-    def _has_to_stop(self, told: _SpokenRun) -> str:
+    def _has_to_stop(self, told: _RunRequest) -> str:
         job = told.job
         why = self.trainings.start_epoch(job.id, told.attempt, job.epochs_done, told.token)
         return GO_ON if why is None else STOP
 
-    def _profiling(self, told: _SpokenRun) -> str:
+    def _profiling(self, told: _RunRequest) -> str:
         said = messages.report(told.body)
         with self._lock(told.job.id):
             epoch = self._find_ended_epoch(told, said)
@@ -137,7 +137,7 @@ class LegacyService:
                 return ""
         return self._record_heartbeat(told, said)
 
-    def _end_epoch(self, told: _SpokenRun) -> str:
+    def _end_epoch(self, told: _RunRequest) -> str:
         done = messages.done(told.body)
         with self._lock(told.job.id):
             said = self._numbered.get(told.key, messages.OldReport())
@@ -148,11 +148,11 @@ class LegacyService:
         self._record_heartbeat(told, messages.OldReport())
         return ""
 
-    def _signal_end(self, told: _SpokenRun) -> str:
+    def _signal_end(self, told: _RunRequest) -> str:
         self.trainings.finish(told.job.id, told.attempt, 0, False, told.token)
         return ""
 
-    def _signal_end_profiling(self, told: _SpokenRun) -> str:
+    def _signal_end_profiling(self, told: _RunRequest) -> str:
         self._record_heartbeat(told, messages.profiling_ended(told.body))
         return ""
 
@@ -168,7 +168,7 @@ class LegacyService:
         except Rejected as error:
             raise type(error)(messages.in_its_words(str(error))) from error
 
-    def _note_old_library(self, told: _SpokenRun) -> None:
+    def _note_old_library(self, told: _RunRequest) -> None:
         """Whoever speaks so has a library that the one of today can take the place of."""
         kind = self.view().kinds.get(kind_of(told.job.spec))
         if kind is None or not kind.old_library:
@@ -177,7 +177,7 @@ class LegacyService:
 
     # --- epochs -------------------------------------------------------------------------------
 
-    def _find_ended_epoch(self, told: _SpokenRun, said: messages.OldReport) -> int | None:
+    def _find_ended_epoch(self, told: _RunRequest, said: messages.OldReport) -> int | None:
         """Which one has ended; None: none that is new, or it will be said."""
         if not said.ended:
             return None
@@ -191,13 +191,13 @@ class LegacyService:
             return None
         return messages.next_epoch(said, job.run, self.now())
 
-    def _record_epoch(self, told: _SpokenRun, said: messages.OldReport, epoch: int) -> None:
+    def _record_epoch(self, told: _RunRequest, said: messages.OldReport, epoch: int) -> None:
         run = told.job.run
         if run and run.attempt == told.attempt and not said.epoch:
             said = replace(said, epoch_seconds=messages.credible(said, run, self.now()))
         self.trainings.end_epochs([said.profile(told.job, told.attempt, epoch)], told.token)
 
-    def _record_heartbeat(self, told: _SpokenRun, said: messages.OldReport) -> str:
+    def _record_heartbeat(self, told: _RunRequest, said: messages.OldReport) -> str:
         """The library of today reads the answer; all others leave it unread."""
         why = self.trainings.report([said.profile(told.job, told.attempt)], told.token)
         return "" if why is None else STOP

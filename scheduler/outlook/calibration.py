@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 from scheduler.core.model import Job, JobId, Outcome, Time
-from scheduler.outlook.forecast import ForecastInput, Guess
+from scheduler.outlook.forecast import ForecastCase, Guess
 from scheduler.outlook.prospect import Forecast, Interval
 
 KEPT = 200  # of each situation
@@ -25,12 +25,12 @@ INSIDE = 0.8  # of what comes
 
 # Before anything has come, for ends and for starts: the deviation of the logarithm.
 DEVIATION = {
-    ForecastInput.SETTLED: 0.15,
-    ForecastInput.NEW: 0.5,
-    ForecastInput.MOVES: 0.6,
-    ForecastInput.ROOM: 0.6,
-    ForecastInput.NEXT: 0.6,
-    ForecastInput.QUEUED: 0.8,
+    ForecastCase.SETTLED: 0.15,
+    ForecastCase.NEW: 0.5,
+    ForecastCase.MOVES: 0.6,
+    ForecastCase.ROOM: 0.6,
+    ForecastCase.NEXT: 0.6,
+    ForecastCase.QUEUED: 0.8,
 }
 
 
@@ -81,7 +81,7 @@ class Calibration:
         )
         if guess.ends_at is None:
             return Forecast(starts)
-        run = _interval(0.0, guess.ends_at - guess.starts_at, self._ends[ForecastInput.NEW])
+        run = _interval(0.0, guess.ends_at - guess.starts_at, self._ends[ForecastCase.NEW])
         assert run is not None, "it has a length"
         return Forecast(
             starts,

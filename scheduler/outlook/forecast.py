@@ -23,7 +23,7 @@ FAIR_ENOUGH = 0.75  # of its fair number of GPUs: a run that has so many is not 
 NEXT = 5  # waiting jobs are soon served
 
 
-class ForecastInput(StrEnum):
+class ForecastCase(StrEnum):
     """What a guess was made in: guesses in different ones are wrong in different ways."""
 
     SETTLED = "settled"  # it runs, and this has been measured
@@ -38,7 +38,7 @@ class ForecastInput(StrEnum):
 class Guess:
     """What cannot be said is None: nobody has seen the like of the job, or of one before it."""
 
-    situation: ForecastInput
+    situation: ForecastCase
     starts_at: Time | None = None  # its next run, if it waits
     ends_at: Time | None = None
     leaves_at: Time | None = None  # its GPUs, if it has some
@@ -49,13 +49,13 @@ def guesses(
     paces: CurrentSpeeds, now: Time, rules: Rules, by_memory: bool = False
 ) -> Mapping[JobId, Guess]:
     """`by_memory`: whether the policy puts jobs on a card for as long as there is memory."""
-    making = _Forecast(paces, now, rules, ListSchedule(paces.view, now, rules, by_memory))
+    making = _ForecastBuilder(paces, now, rules, ListSchedule(paces.view, now, rules, by_memory))
     making.let_runs_end()
     making.let_the_others_start()
     return making.made
 
 
-class _Forecast:
+class _ForecastBuilder:
     def __init__(
         self, paces: CurrentSpeeds, now: Time, rules: Rules, queueing: ListSchedule
     ) -> None:
@@ -103,11 +103,11 @@ class _Forecast:
         epochs = max(0, job.max_epochs - job.epochs_done)
         left = epochs * pace.seconds - into
         leaves = self.now + left
-        situation = ForecastInput.SETTLED if pace.measured else ForecastInput.NEW
+        situation = ForecastCase.SETTLED if pace.measured else ForecastCase.NEW
         if run.phase is RunPhase.STOPPING:
             leaves = self.now + pace.seconds - into
         if (later := self._elsewhere(job, run, pace)) is not None:
-            situation = ForecastInput.MOVES
+            situation = ForecastCase.MOVES
             left = pace.seconds - into + self._restart(job) + max(0, epochs - 1) * later
         ends = self.now + max(0.0, left) if known else None
         self.made[job.id] = Guess(situation, None, ends, leaves, pace.seconds if known else None)
@@ -134,9 +134,9 @@ class _Forecast:
                 continue
             start = self._start(job)
             if start:
-                first = ForecastInput.NEXT if place < NEXT else ForecastInput.QUEUED
+                first = ForecastCase.NEXT if place < NEXT else ForecastCase.QUEUED
                 room = start.at <= self.now and job.eligible_at <= self.now
-                self._wait(job, start, ForecastInput.ROOM if room else first)
+                self._wait(job, start, ForecastCase.ROOM if room else first)
 
     def _start(self, job: Job) -> PlannedStart | None:
         row, least, fair = self.paces.row[job.id], job.spec.gpus_min, self.fair[job.id]
@@ -144,7 +144,7 @@ class _Forecast:
         best_first = sorted(types, key=lambda type: self.seconds[row, self.column[type, least]])
         return self.queueing.start(job, least, fair, best_first)
 
-    def _wait(self, job: Job, start: PlannedStart, situation: ForecastInput) -> None:
+    def _wait(self, job: Job, start: PlannedStart, situation: ForecastCase) -> None:
         at = self.paces.row[job.id], self.column[start.type, len(start.places)]
         seconds, known = float(self.seconds[at]), bool(self.doubt[at] < DOUBT_MAX)
         left = self._restart(job) + max(0, job.max_epochs - job.epochs_done) * seconds

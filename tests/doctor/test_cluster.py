@@ -13,10 +13,10 @@ from scheduler.clusters.kubernetes.inspection.found import (
     Limit,
     LimitRange,
     LimitSpec,
+    NamespaceStatus,
     Quota,
     QuotaStatus,
     Refusal,
-    RefusalStatus,
     Survey,
     Version,
 )
@@ -96,7 +96,7 @@ TABLE: list[tuple[Survey, str, str, str]] = [
         "kubectl create namespace jobs",
     ),
     (
-        space(namespace=KubeNamespace(Meta(name="jobs"), RefusalStatus("Terminating"))),
+        space(namespace=KubeNamespace(Meta(name="jobs"), NamespaceStatus("Terminating"))),
         "wrong",
         "it is being deleted",
         "",

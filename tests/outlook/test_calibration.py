@@ -11,12 +11,12 @@ import pytest
 
 from scheduler.core.model import Job, JobId, Outcome
 from scheduler.outlook.calibration import Calibration
-from scheduler.outlook.forecast import ForecastInput, Guess
+from scheduler.outlook.forecast import ForecastCase, Guess
 from scheduler.outlook.prospect import Interval
 from tests import builders
 
 SPAN = 10_000.0
-GUESS = Guess(ForecastInput.SETTLED, ends_at=SPAN, leaves_at=SPAN)
+GUESS = Guess(ForecastCase.SETTLED, ends_at=SPAN, leaves_at=SPAN)
 
 
 def ended(at: float, outcome: Outcome = Outcome.SUCCEEDED) -> Callable[[JobId], Job | None]:
@@ -66,7 +66,7 @@ def test_another_one_goes_on_where_it_was() -> None:
 def test_each_situation_learns_for_itself() -> None:
     late = taught(lambda: 1.5)
     fresh = Calibration()
-    guess = replace(GUESS, situation=ForecastInput.QUEUED)
+    guess = replace(GUESS, situation=ForecastCase.QUEUED)
     assert ends(late, guess) == ends(fresh, guess)
 
 
@@ -98,7 +98,7 @@ def test_of_a_long_job_old_and_new_guesses_are_kept_and_not_all() -> None:
 
 def test_starts_are_learned_from_too() -> None:
     calibration = Calibration()
-    guess = Guess(ForecastInput.QUEUED, starts_at=SPAN)
+    guess = Guess(ForecastCase.QUEUED, starts_at=SPAN)
     job = replace(builders.job("a"), started_at=2 * SPAN, ended_at=3 * SPAN, outcome=Outcome.FAILED)
     for _ in range(300):
         calibration.note({job.id: guess}, 0.0, lambda _: None)
@@ -116,13 +116,13 @@ def test_nothing_comes_before_now() -> None:
 
 
 def test_what_cannot_be_guessed_is_not_told() -> None:
-    told = Calibration().forecast(Guess(ForecastInput.NEW), 0.0)
+    told = Calibration().forecast(Guess(ForecastCase.NEW), 0.0)
     assert (told.starts_at, told.ends_at) == (None, None)
 
 
 def test_who_waits_for_others_by_name_starts_when_they_have_ended() -> None:
     calibration = Calibration()
-    waits = Guess(ForecastInput.NEXT, starts_at=10.0, ends_at=500.0)
+    waits = Guess(ForecastCase.NEXT, starts_at=10.0, ends_at=500.0)
     early = replace(GUESS, ends_at=5.0, leaves_at=5.0)
     after = calibration.after(waits, [GUESS, early], 0.0)
     assert after.starts_at == ends(calibration)
@@ -132,5 +132,5 @@ def test_who_waits_for_others_by_name_starts_when_they_have_ended() -> None:
     assert after.ends_at.low > after.starts_at.low + 200
     unseen = replace(waits, ends_at=None)
     assert calibration.after(unseen, [GUESS], 0.0).ends_at is None
-    moves = replace(GUESS, situation=ForecastInput.MOVES, leaves_at=60.0)
+    moves = replace(GUESS, situation=ForecastCase.MOVES, leaves_at=60.0)
     assert calibration.after(waits, [moves], 0.0) == calibration.forecast(waits, 0.0)

@@ -9,7 +9,7 @@ import pytest
 
 from scheduler.core.model import Job, JobId, Measured, Reason, RunPhase, View
 from scheduler.outlook.current_speeds import CurrentSpeeds
-from scheduler.outlook.forecast import ForecastInput, Guess, guesses
+from scheduler.outlook.forecast import ForecastCase, Guess, guesses
 from tests import builders
 
 NOW = builders.NOW
@@ -40,7 +40,7 @@ def guessed(view: View, *, by_memory: bool = False) -> dict[str, Guess]:
 
 def test_a_run_ends_when_what_is_left_is_done_at_the_pace_that_was_measured() -> None:
     guess = guessed(builders.view(runs("a")))["a"]
-    assert guess == Guess(ForecastInput.SETTLED, None, NOW + 300, NOW + 300, 60.0)
+    assert guess == Guess(ForecastCase.SETTLED, None, NOW + 300, NOW + 300, 60.0)
 
 
 def test_the_epoch_that_it_is_in_has_begun_before() -> None:
@@ -74,7 +74,7 @@ def test_a_job_is_expected_to_be_like_others_of_its_kind() -> None:
     like = builders.on(builders.job("b"), builders.share(gpu=1), placement=KEY, epoch_at=NOW)
     made = guessed(builders.view(runs("a"), like, nodes=[builders.node(2)]))
     assert made["b"].ends_at == pytest.approx(NOW + 600, rel=0.02)
-    assert made["b"].situation is ForecastInput.NEW
+    assert made["b"].situation is ForecastCase.NEW
 
 
 def test_what_its_owner_said_is_better_than_nothing() -> None:
@@ -99,7 +99,7 @@ def test_what_fits_beside_another_waits_where_a_card_is_given_to_one(
 
 def test_a_waiting_job_starts_when_a_gpu_becomes_free() -> None:
     made = guessed(builders.view(runs("a"), seen(builders.job("b"), 30.0)))["b"]
-    assert made.situation is ForecastInput.NEXT
+    assert made.situation is ForecastCase.NEXT
     assert made.starts_at == NOW + 300
     assert made.ends_at == NOW + 300 + builders.RULES.restart_seconds + 10 * 30
 
@@ -108,7 +108,7 @@ def test_it_starts_now_where_there_is_room() -> None:
     made = guessed(
         builders.view(runs("a"), seen(builders.job("b"), 30.0), nodes=[builders.node(2)])
     )["b"]
-    assert (made.situation, made.starts_at) == (ForecastInput.ROOM, NOW)
+    assert (made.situation, made.starts_at) == (ForecastCase.ROOM, NOW)
 
 
 def test_waiting_jobs_start_in_the_order_in_which_they_are_served() -> None:
@@ -153,14 +153,14 @@ def test_a_held_job_has_no_future_yet_and_one_in_back_off_not_before_it_is_over(
 def test_a_run_that_was_asked_to_stop_leaves_at_the_end_of_its_epoch_and_goes_on() -> None:
     stops = runs("a", phase=RunPhase.STOPPING)
     guess = guessed(builders.view(stops))["a"]
-    assert (guess.situation, guess.leaves_at) == (ForecastInput.MOVES, NOW + 60)
+    assert (guess.situation, guess.leaves_at) == (ForecastCase.MOVES, NOW + 60)
     assert guess.ends_at == NOW + 300 + builders.RULES.restart_seconds
 
 
 def test_a_run_with_far_fewer_gpus_than_there_are_for_it_is_expected_to_get_more() -> None:
     small = replace(runs("a"), spec=replace(runs("a").spec, gpus_max=4))
     guess = guessed(builders.view(seen(small, 20.0, "pretendedx4"), nodes=[builders.node(4)]))["a"]
-    assert guess.situation is ForecastInput.MOVES
+    assert guess.situation is ForecastCase.MOVES
     assert guess.ends_at == NOW + 60 + builders.RULES.restart_seconds + 4 * 20
 
 

@@ -23,7 +23,7 @@ log = structlog.get_logger("scheduler.kubernetes")
 
 
 @dataclass(slots=True)
-class _ObservedRun:
+class _ObservedPod:
     kube: KubePod
     whose: Claim | None
     pod: Pod | None = None
@@ -39,8 +39,8 @@ class ClusterState:
         self._image = image
         self.nodes: tuple[Node, ...] = ()
         self._nodes: dict[str, tuple[KubeNode, Node]] = {}
-        self._pods: dict[str, _ObservedRun] = {}  # by name
-        self._runs: dict[RunKey, list[_ObservedRun]] = {}
+        self._pods: dict[str, _ObservedPod] = {}  # by name
+        self._runs: dict[RunKey, list[_ObservedPod]] = {}
         self._looked = False  # once at least: what comes later is met as it begins
 
     def look(
@@ -104,11 +104,11 @@ class ClusterState:
             seen.pod = replace(seen.pod, reason=words)
         return True
 
-    def _observe_pod(self, kube: KubePod, now: Time) -> _ObservedRun:
+    def _observe_pod(self, kube: KubePod, now: Time) -> _ObservedPod:
         seen = self._pods.get(kube.metadata.name)
         if seen is None or seen.kube.metadata.uid != kube.metadata.uid:
             since = now if self._looked else pods.created_at(kube, now)
-            seen = _ObservedRun(kube, pods.claim(kube.metadata), since=since)
+            seen = _ObservedPod(kube, pods.claim(kube.metadata), since=since)
             if seen.whose is None:
                 log.warning("pod_not_understood", pod=kube.metadata.name)
         elif seen.kube is kube and kube.metadata.deletion_timestamp is None:
@@ -142,6 +142,6 @@ class ClusterState:
         return node in self._nodes and pods.is_ready(self._nodes[node][0])
 
 
-def _is_unexplained(seen: _ObservedRun) -> bool:
+def _is_unexplained(seen: _ObservedPod) -> bool:
     pending = seen.pod is not None and seen.pod.state is PodState.PENDING
     return pending and not pods.hindrance(seen.kube)[0]

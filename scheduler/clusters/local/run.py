@@ -41,7 +41,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0.0)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
-class _RunnerReport(msgspec.Struct):
+class _EpochReport(msgspec.Struct):
     """One epoch as the client library writes it down."""
 
     epoch: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
@@ -120,7 +120,7 @@ class LocalRun:
         try:
             with (self.folder / runner.LAST_WORDS).open("rb") as file:
                 said = msgspec.json.decode(
-                    file.read(UNREPORTED_BYTES_MAX) or b"[]", type=list[_RunnerReport]
+                    file.read(UNREPORTED_BYTES_MAX) or b"[]", type=list[_EpochReport]
                 )
         except (OSError, msgspec.MsgspecError):
             return ()

@@ -46,13 +46,13 @@ class Version(Struct, frozen=True):
     minor: str  # in some clouds with a plus behind it
 
 
-class RefusalStatus(Struct, frozen=True):
+class NamespaceStatus(Struct, frozen=True):
     phase: str = ""
 
 
 class KubeNamespace(Struct, frozen=True):
     metadata: Meta
-    status: RefusalStatus = RefusalStatus()
+    status: NamespaceStatus = NamespaceStatus()
 
 
 class QuotaSpec(Struct, frozen=True):
