@@ -387,7 +387,7 @@ def test_while_the_scheduler_stops_it_is_unavailable(served: Serving, old: Legac
 def test_what_is_remembered_of_runs_is_bounded(
     served: Serving, old: LegacyService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "FORGOTTEN_AT", 3)
+    monkeypatch.setattr(service, "NUMBERED_MAX", 3)
     job = served.running()
     for attempt in range(2, 12):
         old._numbered[JobId(f"gone-{attempt}"), attempt] = OldReport()
