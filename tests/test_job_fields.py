@@ -108,7 +108,7 @@ def _message(field: str) -> str | None:
 
 def _wire(field: str) -> str | None:
     """scheduler/api/wire.py"""
-    asked = _changed(field)
+    asked = _change(field)
     if getattr(wire.spec(wire.spec_message(asked), asked.user), field) != getattr(asked, field):
         return "it does not survive spec_message and spec"
     if getattr(wire.spec(pb.JobSpec(name="demo"), "ada"), field) != getattr(
@@ -128,7 +128,7 @@ def _stored(field: str) -> str | None:
 def _record(field: str) -> str | None:
     """cli/records.py"""
     key = ON_THE_WIRE.get(field, field)
-    before, after = (records.job(_job_message(spec)) for spec in (BASE, _changed(field)))
+    before, after = (records.job(_job_message(spec)) for spec in (BASE, _change(field)))
     if before.get(key) == after.get(key) and before["spec"].get(key) == after["spec"].get(key):
         return f"neither `job` nor `spec_of` has it as {key!r}"
     return None
@@ -147,7 +147,7 @@ def _details(field: str) -> str | None:
     """cli/views.py"""
     before, after = (
         views.record(pb.GetJobReply(job=_job_message(spec)), 9.0, Screen(), extended=True)
-        for spec in (BASE, _changed(field))
+        for spec in (BASE, _change(field))
     )
     return None if before != after else "`scheduler-state --extended JOB` does not show it"
 
@@ -157,7 +157,7 @@ def _flag(field: str) -> str | None:
     if field not in ARGUMENTS:
         return "no flag sets it; if one does, add it to ARGUMENTS of this test"
     added = ARGUMENTS[field].split()
-    before, after = _submitted([]), _submitted(added)
+    before, after = _submit([]), _submit(added)
     if field == "script_path":  # with it, the words after `--` are its arguments
         after = replace(after, command=after.args, args=())
     changed = [name for name in FIELDS if getattr(before, name) != getattr(after, name)]
@@ -190,7 +190,7 @@ def _admission(field: str) -> str | None:
 
 def _trace(field: str) -> str | None:
     """simulator/traces/own_format.py"""
-    asked = _changed(field)
+    asked = _change(field)
     with TemporaryDirectory() as folder:
         path = Path(folder, "trace.csv")
         own_format.write(path, [TraceJob(0.0, asked, SerialTruth(1000, 1.0, 60.0, 0.0))])
@@ -225,7 +225,7 @@ def test_a_field_of_a_job_reaches_every_place(field: str, place: str) -> None:
 # --- examples -----------------------------------------------------------------------------------
 
 
-def _changed(field: str) -> JobSpec:
+def _change(field: str) -> JobSpec:
     return replace(BASE, **{field: _another(getattr(BASE, field), field)})
 
 
@@ -261,6 +261,6 @@ def _job_message(spec: JobSpec) -> pb.Job:
     return wire.job_message(job, status(job, View(), None, 0.0))
 
 
-def _submitted(added: list[str]) -> JobSpec:
+def _submit(added: list[str]) -> JobSpec:
     words = ["demo", "--min_gpus", "1", "--max_gpus", "4", *added, "--", "ls"]
     return wire.spec(run.spec(run.parser().read(words)), "ada")

@@ -78,7 +78,7 @@ class JobService(pb_grpc.SchedulerServicer):
         if request.dry_run:
             job = Job.submitted(job_id, spec, self.inbox.now())
         elif job is None:
-            job = self._submitted(job_id, spec)
+            job = self._submit_to_loop(job_id, spec)
         return pb.SubmitReply(
             job=self.lookup.message(job, private=True),
             notes=preview.notes,
@@ -217,7 +217,7 @@ class JobService(pb_grpc.SchedulerServicer):
         if self.target.maps_ports:
             admission.unclaimed(job_id, spec, self.view().jobs.values())
 
-    def _submitted(self, job_id: JobId, spec: JobSpec) -> Job:
+    def _submit_to_loop(self, job_id: JobId, spec: JobSpec) -> Job:
         """The committed job. The loop decides which of two jobs has a port: one that it did not
         take is looked for in vain, and the committed view then names the owner of the port. If
         that owner has ended in between, the port is free again, and the claim is repeated."""

@@ -69,7 +69,7 @@ class LocalTarget:
         return self.cluster.refuses(user)
 
     def preview(self, job_id: JobId, spec: JobSpec, nodes: Sequence[Node]) -> Preview:
-        process = self.cluster.process(first_launch(job_id, spec, nodes))
+        process = self.cluster.prepare(first_launch(job_id, spec, nodes))
         return Preview.without_token(process.command, process.environment, process.notes)
 
 

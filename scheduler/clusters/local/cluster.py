@@ -202,7 +202,7 @@ class LocalCluster:
             return str(error)
         return None
 
-    def process(self, launch: Launch) -> TrainingProcess:
+    def prepare(self, launch: Launch) -> TrainingProcess:
         """The process of this launch. Raises Rejected or Impossible if there can be none."""
         spec, account = launch.spec, account_of(launch.spec.user)
         login = accounts.login_environment(account)
@@ -286,7 +286,7 @@ class LocalCluster:
         """All that a runner must know; it knows nothing else."""
         log = run_logs.log_path(self.logs, launch.job_id, launch.attempt, rank=0)
         account = account_of(launch.spec.user)
-        process = self.process(launch)
+        process = self.prepare(launch)
         root = os.geteuid() == 0
         return {
             "command": process.command,

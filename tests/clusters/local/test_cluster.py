@@ -124,7 +124,7 @@ def test_the_environment_is_its_own_and_nothing_of_the_daemons(
     told = json.loads(here.log_text(key))
     told.pop("LC_CTYPE", None)  # Python's own doing
     assert told.pop("KUBEPROFILER_LAST_WORDS").startswith("/proc/")
-    process = here.cluster.process(
+    process = here.cluster.prepare(
         make_launch(here.state.parent, job_id=key[0], env=(("LR", "0.1"),))
     )
     assert told == {**process.environment, "LANG": "pl_PL.UTF-8"}
