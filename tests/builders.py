@@ -34,6 +34,7 @@ from scheduler.core.model import (
     View,
 )
 from scheduler.core.ports import Policy
+from scheduler.core.reason_text import line
 from scheduler.planning.policies.fifo_sharing import fifo_sharing
 from simulator.lives.training import pending_pods
 
@@ -216,7 +217,8 @@ class Town:
         return {str(job_id) for job_id, _ in self._runs()}
 
     def why(self, name: str) -> str:
-        return str(self.view.why.get(JobId(name), ""))
+        reason = self.view.why.get(JobId(name))
+        return line(reason) if reason else ""
 
     def _runs(self) -> list[tuple[JobId, Run]]:
         return [(job.id, job.run) for job in self.view.jobs.values() if job.run]

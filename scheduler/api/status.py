@@ -8,9 +8,18 @@ from enum import StrEnum
 
 from scheduler.core.admission import shown
 from scheduler.core.errors import Rejected
-from scheduler.core.model import Job, Outcome, PodState, Profile, Reason, RunPhase, Time, View
-
-MADE_ROOM = ("preempted", "made room")  # how the reason of such a run's end begins
+from scheduler.core.model import (
+    Job,
+    Outcome,
+    PodState,
+    Profile,
+    Reason,
+    RunPhase,
+    Time,
+    View,
+    Waiting,
+)
+from scheduler.core.reason_text import is_preemption, line, text
 
 
 class State(StrEnum):
@@ -68,7 +77,7 @@ def status(job: Job, view: View, newest: Profile | None, due_at: Time) -> JobSta
     eta = None
     if now_in is State.RUNNING:
         eta = eta_seconds(job, epoch_seconds)
-    preempted = now_in is State.QUEUED and job.reason.startswith(MADE_ROOM)
+    preempted = now_in is State.QUEUED and is_preemption(job.reason)
     why = _why(job, view, now_in)
     return JobStatus(
         now_in,
@@ -99,26 +108,24 @@ def _why(job: Job, view: View, now_in: State) -> Reason | None:
         return None
     if job.run:
         if now_in is State.UNRESPONSIVE:
-            return Reason("silent", "nothing heard from it for more than two heartbeats")
+            return Reason(Waiting.SILENT)
         if job.run.stop_reason:
-            return Reason("stopping", job.run.stop_reason)
+            return Reason(Waiting.STOPPING, cause=job.run.stop_reason)
         pods = view.pods.get((job.id, job.attempts), ())
         keeps = (pod.reason for pod in pods if pod.state is PodState.PENDING and pod.reason)
-        return next((Reason("starting", words) for words in keeps), None)
+        return next((Reason(Waiting.STARTING, cause=words) for words in keeps), None)
     if why := view.why.get(job.id):
         return why
     if now_in is State.HELD:
-        return Reason("held", "until it is released")
-    if view.observed_at is None:
-        return Reason("planning", "waiting for the first look at the cluster")
-    return Reason("planning", "to be planned in a moment")
+        return Reason(Waiting.HELD)
+    return Reason(Waiting.PLANNING, observed=view.observed_at is not None)
 
 
 def _line(job: Job, why: Reason | None) -> str:
     """The kind is for programs where the detail says it all."""
     if why is None:
         return ""
-    return why.detail if job.run or why.kind == "planning" else str(why)
+    return text(why) if job.run or why.kind is Waiting.PLANNING else line(why)
 
 
 def eta_seconds(job: Job, epoch_seconds: float | None) -> float | None:

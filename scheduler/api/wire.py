@@ -15,7 +15,8 @@ from dataclasses import fields
 from scheduler.api.status import JobStatus
 from scheduler.core import admission
 from scheduler.core.errors import Rejected
-from scheduler.core.model import Fact, Job, JobId, JobSpec, Profile, Share, View
+from scheduler.core.model import Fact, Job, JobId, JobSpec, Profile, Reason, Share, View
+from scheduler.core.reason_text import text as reason_text
 from scheduler.outlook.prospect import Prospect
 from scheduler.v1 import scheduler_pb2 as pb
 
@@ -123,15 +124,19 @@ def job_message(job: Job, status: JobStatus, private: bool = True) -> pb.Job:
         eta_seconds=status.eta_seconds,
         run_started_at=run.started_at if run else None,
         heard_at=run.heard_at if run else None,
-        why=pb.Why(kind=status.why.kind, detail=status.why.detail) if status.why else None,
+        why=why_message(status.why) if status.why else None,
         last_run=status.last_run,
     )
+
+
+def why_message(reason: Reason) -> pb.Why:
+    return pb.Why(kind=reason.kind, detail=reason_text(reason))
 
 
 def add_prospect(message: pb.Job, prospect: Prospect, view: View) -> None:
     """Add to what is told of a job what is to be expected of it."""
     if prospect.slowed and not message.HasField("why"):
-        message.why.CopyFrom(pb.Why(kind=prospect.slowed.kind, detail=prospect.slowed.detail))
+        message.why.CopyFrom(why_message(prospect.slowed))
     remedy, forecast = prospect.remedy, prospect.forecast
     if remedy.until or remedy.ahead or remedy.instead:
         message.why.until.extend(name_messages(remedy.until, view))

@@ -17,6 +17,7 @@ from scheduler.core.model import (
     Gpu,
     GpuKey,
     Job,
+    JobId,
     Plan,
     Reason,
     Rules,
@@ -25,8 +26,10 @@ from scheduler.core.model import (
     Share,
     Time,
     View,
+    Waiting,
 )
-from scheduler.core.runs import awaits_old_pods, current_job, has_epoch_to_stop_at
+from scheduler.core.reason_text import stop_reason
+from scheduler.core.runs import awaits_old_pods, current_job, has_epoch_to_stop_at, is_running
 
 
 def resized(view: View, now: Time, rules: Rules) -> Change:
@@ -50,36 +53,36 @@ def resized(view: View, now: Time, rules: Rules) -> Change:
 def adopt(view: View, plan: Plan, now: Time, rules: Rules) -> Change:
     draft = Draft(view, now, rules)
     known = usable_gpus(view.nodes)
+    stops: dict[JobId, Reason] = {}
     for job in view.jobs.values():
-        if job.run and job.run.phase is not RunPhase.STOPPING:
-            draft.put(_kept_or_stopped(job, job.run, plan, draft))
+        if is_running(job) and (reason := _to_be_stopped(job, plan)):
+            stops[job.id] = reason
+            draft.put(replace(job, run=asked_to_stop(job, stop_reason(reason), now, rules)))
     for job_id, wished in plan.placements.items():
         waiting = draft.jobs.get(job_id)
         if waiting and _startable(waiting, wished, draft, known):
             expected = plan.expected.get(job_id, 0.0)
             draft.put(_started(waiting, wished, expected, draft, known))
-    draft.why = {
-        job_id: reason
-        for job_id, reason in plan.why.items()
-        if (waits := draft.jobs.get(job_id)) and waits.waiting
-    }
+    waiting_ids = {job.id for job in draft.jobs.values() if job.waiting}
+    draft.why = {id: reason for id, reason in plan.why.items() if id in waiting_ids}
+    draft.stops = stops
+    draft.queue = tuple([id for id in plan.queue if id in waiting_ids])
     draft.planned_at, draft.replan_at, draft.stale = now, plan.replan_at, False
     return draft.done()
 
 
-def _kept_or_stopped(job: Job, run: Run, plan: Plan, draft: Draft) -> Job:
-    wished = plan.placements.get(job.id)
-    if wished == run.shares:
-        return job
+def _to_be_stopped(job: Job, plan: Plan) -> Reason | None:
+    """Why the plan stops its run; None: it goes on."""
+    run, wished = job.run, plan.placements.get(job.id)
+    if run is None or wished == run.shares:
+        return None
     if wished is not None and {s.key for s in wished} == {s.key for s in run.shares}:
-        return job
+        return None
     # A move may not follow a move without a finished epoch in between.
     moved_in_vain = wished is not None and job.epochs_done <= run.epochs_before
     if moved_in_vain or not has_epoch_to_stop_at(run):
-        return job
-    reason = plan.why.get(job.id, Reason("moved" if wished else "stopped", "by the plan"))
-    why = f"{reason.kind} {reason.detail}"
-    return replace(job, run=asked_to_stop(job, why, draft.now, draft.rules))
+        return None
+    return plan.why.get(job.id, Reason(Waiting.MOVED if wished else Waiting.STOPPED))
 
 
 def _resized(job: Job, run: Run, draft: Draft, known: dict[GpuKey, Gpu]) -> Job:

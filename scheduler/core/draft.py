@@ -57,6 +57,8 @@ class Draft:
         self.planned_at, self.replan_at = view.planned_at, view.replan_at
         self.stale = view.stale
         self.why: Mapping[JobId, Reason] = view.why
+        self.stops: Mapping[JobId, Reason] = view.stops
+        self.queue = view.queue
         self._own_jobs: dict[JobId, Job] | None = None
         self._own_stopping: set[JobId] | None = None
         self._own_ended: dict[JobId, Time] | None = None
@@ -164,6 +166,8 @@ class Draft:
             replan_at=self.replan_at,
             stale=self.stale,
             why=self.why,
+            stops=self.stops,
+            queue=self.queue,
             at=self.now,
         )
         return Change(view, tuple(self._touched), tuple(self._profiles))

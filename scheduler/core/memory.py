@@ -8,7 +8,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
 from scheduler.core.images import has
-from scheduler.core.model import Failure, Gpu, GpuKey, Job, Node, Reason, Rules, Share, View
+from scheduler.core.model import (
+    Failure,
+    Gpu,
+    GpuKey,
+    Job,
+    Node,
+    Reason,
+    Rules,
+    Share,
+    View,
+    Waiting,
+    WholeGpus,
+)
 
 
 def usable_gpus(nodes: Iterable[Node]) -> dict[GpuKey, Gpu]:
@@ -145,33 +157,41 @@ def lacking(
 ) -> Reason:
     """Why the job fits nowhere, in numbers."""
     if not known:
-        return Reason("gpus", "there is no GPU")
+        return Reason(Waiting.GPUS, there=())
     count = job.spec.gpus_min
-    whole = takes_whole_gpu(job)
+    whole = why_whole(job)
+    several = len({node for node, _ in known}) > 1
     if count == 1 and not whole:
         key = max(known, key=lambda key: free[key])
-        need = need_mib(job, known[key], rules)
-        return Reason("memory", f"needs {need}, free {free[key]} on {_name(key, known)}")
-    if count == 1:
-        why = "shares with nobody" if not job.spec.shareable else "has no known memory need"
-        return Reason("gpus", f"needs a whole GPU, as it {why}; none is empty")
+        return Reason(
+            Waiting.MEMORY,
+            memory_mib=need_mib(job, known[key], rules),
+            gpu=known[key].index,
+            node=key[0] if several else "",
+            free_mib=free[key],
+        )
     fitting = max(
         sum(len(_room(job, keys, known, free, rules)) for keys in nodes)
         for nodes in by_type(known).values()
     )
-    what = "empty" if whole else f"with {job.memory_mib + rules.memory_margin_mib} MiB free"
-    alone = len({node for node, _ in known}) == 1
-    where = " on one node" if alone else over_nodes(count, node_sizes(known).values())
-    return Reason("gpus", f"needs {count} GPUs {what}{where}; now at most {fitting}")
+    return Reason(
+        Waiting.GPUS,
+        gpus=count,
+        nodes=nodes_needed(count, node_sizes(known).values()) if several else int(count > 1),
+        whole=whole,
+        memory_mib=0 if whole else job.memory_mib + rules.memory_margin_mib,
+        free=(("", fitting),),
+    )
 
 
-def over_nodes(count: int, sizes: Iterable[Sequence[int]]) -> str:
-    """` on 2 or more nodes`, where none has so many cards of a type. `sizes`: of the nodes, by
-    type."""
+def why_whole(job: Job) -> WholeGpus | None:
+    if not takes_whole_gpu(job):
+        return None
+    return WholeGpus.UNKNOWN if job.spec.shareable else WholeGpus.EXCLUSIVE
+
+
+def nodes_needed(count: int, sizes: Iterable[Sequence[int]]) -> int:
+    """How many nodes it takes to have so many GPUs of one type, where no node has them; else 0.
+    `sizes`: of the nodes, by type."""
     fewest = min(filter(None, (fewest_nodes(nodes, count) for nodes in sizes)), default=0)
-    return f" on {fewest} or more nodes" if fewest > 1 else ""
-
-
-def _name(key: GpuKey, known: Mapping[GpuKey, Gpu]) -> str:
-    card = f"gpu{known[key].index}"
-    return card if len({node for node, _ in known}) == 1 else f"{key[0]}/{card}"
+    return fewest if fewest > 1 else 0

@@ -437,15 +437,79 @@ class Remove:
 Action = Launch | Remove
 
 
+class Waiting(StrEnum):
+    """Why a job waits, why its run stops, or what holds a run up: a word for programs. The values
+    are on the wire, in JSON and in rows."""
+
+    HELD = "held"
+    BACKOFF = "backoff"  # its last run failed: not to be started again yet
+    STOPPING = "stopping"  # other runs, or the last one of its own, have still to go
+    NODES = "nodes"
+    IMAGE = "image"
+    GPUS = "gpus"
+    MEMORY = "memory"
+    TURN = "turn"  # other jobs come first
+    PLANNING = "planning"  # no plan has looked at it yet
+    # Of a run that is to stop.
+    PREEMPTED = "preempted"
+    MOVED = "moved"
+    MADE_ROOM = "made room"
+    STOPPED = "stopped"
+    # Of a run that goes on.
+    STARTING = "starting"
+    SILENT = "silent"
+    SLOWED = "slowed"
+
+
+class WholeGpus(StrEnum):
+    """Why a job needs GPUs on which no other job is."""
+
+    EXCLUSIVE = "exclusive"  # it shares with no other job
+    UNKNOWN = "unknown"  # its memory use is not known
+    POLICY = "policy"  # the policy gives whole GPUs only
+
+
+# How many GPUs of each type, sorted by type; type "": of any one type.
+GpuCounts = tuple[tuple[str, int], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a job waits: a word for programs, a sentence for people."""
+    """Why a job waits, or its run stops, as data; reason_text.py makes the text. Each kind uses a
+    few of the fields, the others stay as they are by default."""
 
-    kind: str
-    detail: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.kind} ({self.detail})" if self.detail else self.kind
+    kind: Waiting
+    # What the job needs, and what there is of it.
+    gpus: int = 0  # how many GPUs it needs (slowed: on how many it would be faster)
+    most: bool = False  # `gpus` is the most that it can use, not the fewest
+    nodes: int = 0  # they are on as many nodes at least; 1: all on one; 0: on any
+    whole: WholeGpus | None = None  # None: it can share a GPU
+    memory_mib: int = 0  # needed on each GPU
+    gpu: int | None = None  # the index of the GPU in question,
+    node: str = ""  # and its node, if there are several
+    free_mib: int = 0  # free on that GPU
+    there: GpuCounts | None = None  # the GPUs that are large enough
+    free: GpuCounts | None = None  # those of them that are free now
+    image: str = ""  # that only some nodes have; "": the default one
+    image_nodes: tuple[str, ...] = ()  # the first of these nodes,
+    image_nodes_more: int = 0  # and how many others there are
+    # Names of jobs.
+    jobs: tuple[str, ...] = ()  # beside or for which this is
+    jobs_more: int = 0  # of these, not named
+    asked: tuple[str, ...] = ()  # to stop at the end of an epoch
+    gone: tuple[str, ...] = ()  # over, but their pods are still there
+    ends: tuple[str, ...] = ()  # that will not stop before they end
+    # The rest.
+    seconds: int = 0  # until it may start
+    cause: str = ""  # what the row of its last run, or the cluster, says
+    observed: bool = True  # False: the cluster has not been observed yet
+    before: GpuCounts = ()  # moved: the GPUs that it has,
+    after: GpuCounts = ()  # and will have
+    nodes_before: int = 0  # moved: on how many nodes it is; it will be on `nodes`
+    grown: bool = False  # the job itself was measured to need more
+    slows: bool = False  # it might slow down `jobs`
+    speed: float = 0.0  # slowed: times the speed that it could have
+    measured: bool = False  # `speed` was measured, not predicted
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,6 +525,8 @@ class Plan:
     expected: Mapping[JobId, float] = field(default_factory=dict)
     optimal: bool = True
     replan_at: Time | None = None
+    # The order in which waiting jobs are served; those that are not in it come last.
+    queue: tuple[JobId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -497,7 +563,11 @@ class View:
     planned_at: Time | None = None
     replan_at: Time | None = None
     stale: bool = True  # something has changed that a plan would look at
-    why: Mapping[JobId, Reason] = field(default_factory=dict)  # of the newest plan
+    # Of the newest plan: why jobs wait, why it asked runs to stop, and in which order waiting jobs
+    # are served.
+    why: Mapping[JobId, Reason] = field(default_factory=dict)
+    stops: Mapping[JobId, Reason] = field(default_factory=dict)
+    queue: tuple[JobId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from scheduler.core.model import (
     Run,
     RunKey,
     RunPhase,
+    View,
 )
 
 Held = Mapping[GpuKey, Mapping[RunKey, int]]  # as `View.held`
@@ -32,6 +33,18 @@ def current_run(key: RunKey, jobs: Mapping[JobId, Job]) -> Run | None:
     """The run with this key, if it is the current one of its job."""
     job = current_job(key, jobs)
     return job.run if job else None
+
+
+def waiting_in_order(view: View) -> list[Job]:
+    """The jobs that wait, in the order in which they are served: as the newest plan has it; those
+    that it does not tell of come last, in the order of their submission."""
+    rest = sorted(
+        (job for job in view.jobs.values() if job.waiting),
+        key=lambda job: (job.submitted_at, job.id),
+    )
+    served = dict.fromkeys((*view.queue, *(job.id for job in rest)))
+    found = (view.jobs.get(job_id) for job_id in served)
+    return [job for job in found if job and job.waiting]
 
 
 def is_running(job: Job) -> bool:

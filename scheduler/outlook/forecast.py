@@ -15,6 +15,7 @@ from enum import StrEnum
 
 from scheduler.core.memory import fewest_nodes
 from scheduler.core.model import Job, JobId, Rules, Run, RunPhase, Time
+from scheduler.core.runs import waiting_in_order
 from scheduler.estimates.speed import GpuConfig
 from scheduler.outlook.current_speeds import DOUBT_MAX, CurrentSpeed, CurrentSpeeds
 from scheduler.outlook.list_scheduling import ListSchedule, PlannedStart
@@ -62,11 +63,7 @@ class _ForecastBuilder:
         self.view, self.now, self.rules, self.paces = paces.view, now, rules, paces
         self.queueing = queueing
         self.made: dict[JobId, Guess] = {}
-        self.waiting = [
-            job
-            for job_id in dict.fromkeys((*self.view.why, *paces.row))
-            if (job := self.view.jobs.get(job_id)) and job.waiting and not job.held
-        ]
+        self.waiting = [job for job in waiting_in_order(self.view) if not job.held]
         running = [job for job in paces.jobs if job.run]
         level = _level([*running, *self.waiting], len(queueing.capacity))
         self.fair = {job.id: _clamped(level, job) for job in (*running, *self.waiting)}

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from scheduler.core.memory import fewest_nodes, node_sizes, usable_gpus
-from scheduler.core.model import Job, Measured, Reason, Run, View
+from scheduler.core.model import Job, Measured, Reason, Run, View, Waiting
 from scheduler.estimates.measurements import parse
 from scheduler.estimates.speed import GpuConfig
 from scheduler.outlook.current_speeds import DOUBT_MAX, CurrentSpeeds
 from scheduler.outlook.prospect import SpeedBeside, SpeedOn
-from scheduler.planning.reasons import listed
 
 WORTH_TELLING = 0.95  # of the time that it takes now
 CONFIGS_MAX = 8  # of each type of GPU
@@ -78,13 +77,11 @@ def slowed(job: Job, view: View, paces: CurrentSpeeds) -> Reason | None:
     if run is None or job.id not in paces.row:
         return None
     pace = paces.of(job, run)
-    speed = f"{pace.speed:.2f}"
-    if not pace.beside or speed == "1.00":
+    if not pace.beside or round(pace.speed, 2) == 1.0:
         return _has_fewer(job, run, pace.seconds, view, paces)
-    names = listed(view.jobs[other].spec.name for other in pace.beside)
+    names = tuple([view.jobs[other].spec.name for other in pace.beside])
     both = pace.measured and _alone(job.measured, run.placement) is not None
-    how = "measured" if both else "expected"
-    return Reason("slowed", f"{speed} of its speed alone, {how} beside {names}")
+    return Reason(Waiting.SLOWED, speed=pace.speed, measured=both, jobs=names)
 
 
 def _has_fewer(
@@ -107,5 +104,4 @@ def _has_fewer(
         for other, _ in view.held.get(key, {})
         if other in view.jobs
     )
-    whose = f", where {listed(others)} {'is' if len(others) == 1 else 'are'}" if others else ""
-    return Reason("slowed", f"{there / seconds:.2f} of its speed on {config.count} GPUs{whose}")
+    return Reason(Waiting.SLOWED, gpus=config.count, speed=there / seconds, jobs=tuple(others))

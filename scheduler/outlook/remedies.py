@@ -12,7 +12,7 @@ from scheduler.core.adopt import adopt
 from scheduler.core.memory import free_mib, need_mib, takes_whole_gpu, usable_gpus
 from scheduler.core.model import Job, JobId, JobSpec, Rules, Time, View
 from scheduler.core.ports import Policy
-from scheduler.core.runs import awaits_old_pods
+from scheduler.core.runs import awaits_old_pods, waiting_in_order
 from scheduler.outlook.prospect import NO_REMEDY, Remedy
 
 # So many plans are made for one answer, where few jobs live and where many do.
@@ -105,10 +105,9 @@ def _in_the_way(
     else."""
     own = [[job.id]] if awaits_old_pods(job, view.pods) else []
     holders = list(_holders(job, view, rules, leaving))
-    served = [id for id in dict.fromkeys((*view.why, *view.jobs)) if id in view.jobs]
-    place = served.index(job.id)
-    ahead = [id for id in served[:place] if startable(view.jobs[id], now)]
-    others = served[:place] + served[place + 1 :]
+    queue = [other.id for other in waiting_in_order(view)]
+    ahead = [id for id in queue[: queue.index(job.id)] if startable(view.jobs[id], now)]
+    others = [id for id in dict.fromkeys((*queue, *view.jobs)) if id != job.id]
     first = max(1, job.spec.gpus_min)
     told = set[JobId]()
     for block in (own, holders[:first], [ahead], *_doubling(holders[first:]), [others]):

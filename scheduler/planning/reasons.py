@@ -16,13 +16,14 @@ from scheduler.core.memory import (
     lacking,
     need_mib,
     node_sizes,
-    over_nodes,
+    nodes_needed,
     takes_mib,
-    takes_whole_gpu,
     usable_gpus,
+    why_whole,
 )
 from scheduler.core.model import (
     Gpu,
+    GpuCounts,
     GpuKey,
     Job,
     JobId,
@@ -32,12 +33,11 @@ from scheduler.core.model import (
     RunPhase,
     Share,
     View,
+    Waiting,
 )
+from scheduler.core.reason_text import first_named
 from scheduler.core.runs import current_job
 from scheduler.planning.placement import Placed
-
-NAMES_MAX = 3  # more are counted
-DEFAULT_IMAGE = "the image of jobs that name none"
 
 _Make = tuple[str, int, int, frozenset[str] | None]
 
@@ -137,11 +137,9 @@ class _Explainer:
         stop, gone, stay = list[JobId](), list[JobId](), list[JobId]()
         for run in runs:
             (stay if self._stays(run) else stop if self._lives(run) else gone).append(run[0])
-        parts = ((stop, "to stop at the end of an epoch"), (gone, "to be gone"))
-        words = [f"{self._names(ids)} {what}" for ids, what in parts if ids]
-        if words:
-            return Reason("stopping", f"waits for {' and '.join(words)}")
-        return Reason("memory", f"is to share with {self._names(stay)}, where there is no room yet")
+        if stop or gone:
+            return Reason(Waiting.STOPPING, asked=self._names(stop), gone=self._names(gone))
+        return Reason(Waiting.MEMORY, jobs=self._names(stay))
 
     def _lives(self, run: RunKey) -> bool:
         job = current_job(run, self.view.jobs)
@@ -163,20 +161,24 @@ class _Explainer:
     def _lacking(self, job: Job) -> Reason:
         if reason := nowhere(job, self.view):
             return reason
-        count = job.spec.gpus_min
+        count, whole = job.spec.gpus_min, why_whole(job)
+        lacks = Reason(
+            Waiting.GPUS,
+            gpus=count,
+            whole=whole,
+            memory_mib=0 if whole else job.memory_mib + self.rules.memory_margin_mib,
+        )
         able = self._by_type(job, self.cards_alike)
         if max(able.values(), default=0) < count:
-            return Reason("gpus", f"needs {_gpus(job, '', self.rules)}; there are {_most(able)}")
+            return replace(lacks, there=_counts(able))
         free = self._by_type(job, self.free_alike)
         if max(free.values(), default=0) < count:
-            shares = count == 1 and not takes_whole_gpu(job)
-            if shares and not self._has_room(job):
+            if count == 1 and not whole and not self._has_room(job):
                 return lacking(job, self.known, self.room, self.rules)
-            what = _gpus(job, "free ", self.rules, over_nodes(count, self.node_sizes.values()))
-            none = ", and none is better shared with it" if shares else ""
-            return Reason("gpus", f"needs {what}; free now: {_most(free)}{none}")
-        names = self._heirs(self.free)
-        return Reason("turn", f"what is free is kept for {names}" if names else "others come first")
+            nodes = nodes_needed(count, self.node_sizes.values())
+            return replace(lacks, nodes=nodes, free=_counts(free))
+        names, more = first_named(self._heirs(self.free))
+        return Reason(Waiting.TURN, jobs=names, jobs_more=more)
 
     def _has_room(self, job: Job) -> bool:
         """Whether there is a card, shared or not, with as much memory."""
@@ -212,7 +214,7 @@ class _Explainer:
 
     def _preempted(self, job: Job, shares: Sequence[Share]) -> Reason:
         if names := self._heirs(share.key for share in shares):
-            return Reason("preempted", f"for {names}")
+            return Reason(Waiting.PREEMPTED, jobs=names)
         beside: dict[JobId, None] = {}
         for share in shares:
             stay = [run[0] for run in self.view.held.get(share.key, {}) if self._stays(run)]
@@ -224,47 +226,51 @@ class _Explainer:
             others = (takes_mib(self.view.jobs[id], gpu, self.rules) for id in stay)
             free = max(0, gpu.capacity_mib - sum(others))
             if free < need:
-                room = f"no room beside {self._names(stay)} on gpu{gpu.index}"
-                return Reason("preempted", f"{room}: needs {need}, free {free}")
-        names = self._names(beside)
-        return Reason("preempted", f"for {names}, which it may slow" if names else "for others")
+                return Reason(
+                    Waiting.PREEMPTED,
+                    jobs=self._names(stay),
+                    gpu=gpu.index,
+                    memory_mib=need,
+                    free_mib=free,
+                )
+        return Reason(Waiting.PREEMPTED, jobs=self._names(beside), slows=True)
 
     def _moved(self, old: Sequence[Share], new: Sequence[Share]) -> Reason:
         lost = {share.key for share in old} - {share.key for share in new}
         names = self._heirs(share.key for share in old if share.key in lost)
         before, after = self._types(old), self._types(new)
         if before.keys() != after.keys():
-            return Reason("moved", f"from {_each(before)} to {_each(after)}")
+            return Reason(Waiting.MOVED, before=_counts(before), after=_counts(after))
         if len(new) != len(old):
-            gpus = "GPUs" if len(old) > 1 else "GPU"
-            gain = f", for {names}" if names and len(new) < len(old) else ""
-            return Reason("moved", f"from {len(old)} {gpus} to {len(new)}{gain}")
+            gain = names if len(new) < len(old) else ()
+            counts = (("", len(old)),), (("", len(new)),)
+            return Reason(Waiting.MOVED, before=counts[0], after=counts[1], jobs=gain)
+        moved = Reason(Waiting.MOVED, before=_counts(after), after=_counts(after))
         nodes = len({share.node for share in old}), len({share.node for share in new})
         if nodes[0] > nodes[1]:
-            return Reason("moved", f"from {nodes[0]} nodes to {nodes[1]}")
-        return Reason("moved", f"for {names}" if names else "to other GPUs of the same type")
+            return replace(moved, nodes_before=nodes[0], nodes=nodes[1])
+        return replace(moved, jobs=names)
 
     def _types(self, shares: Sequence[Share]) -> Counter[str]:
         return Counter(self.known[share.key].type for share in shares if share.key in self.known)
 
-    def _heirs(self, keys: Iterable[GpuKey]) -> str:
+    def _heirs(self, keys: Iterable[GpuKey]) -> tuple[str, ...]:
         return self._names(heir for key in keys for heir in self.heirs.get(key, ()))
 
-    def _names(self, ids: Iterable[JobId]) -> str:
+    def _names(self, ids: Iterable[JobId]) -> tuple[str, ...]:
         jobs = self.view.jobs
-        return listed(dict.fromkeys(jobs[id].spec.name if id in jobs else id for id in ids))
+        return tuple(dict.fromkeys(jobs[id].spec.name if id in jobs else id for id in ids))
 
 
 def nowhere(job: Job, view: View) -> Reason | None:
     """Why no node could have it, whatever is free there. Whose GPUs are to be found, that of their
     images is told with them (`by_image`)."""
     if not any(node.ready for node in view.nodes):
-        return Reason("nodes", "no node is ready")
+        return Reason(Waiting.NODES)
     image = job.spec.image
     if job.spec.gpus_max or any(node.ready and has(node.images, image) for node in view.nodes):
         return None
-    said = image or DEFAULT_IMAGE
-    return Reason("image", f"no node that is ready has {said}, and none may be pulled")
+    return Reason(Waiting.IMAGE, image=image)
 
 
 def by_image(job: Job, view: View, lacking: Callable[[View], Reason]) -> Reason:
@@ -272,34 +278,15 @@ def by_image(job: Job, view: View, lacking: Callable[[View], Reason]) -> Reason:
     nodes = tuple(node for node in view.nodes if has(node.images, job.spec.image))
     if len(nodes) == len(view.nodes):
         return lacking(view)
-    image = job.spec.image or DEFAULT_IMAGE
-    names = [node.name for node in nodes if node.gpus]
+    image = job.spec.image
+    names, more = first_named(node.name for node in nodes if node.gpus)
     if not names:
-        return Reason("image", f"no node with GPUs has {image}, and none may be pulled")
-    others = f"no node but {listed(names)} has {image}"
-    if not any(node.usable for node in nodes):
-        return Reason("image", f"{others}, and no GPU can be used there")
-    reason = lacking(replace(view, nodes=nodes))
-    return Reason(reason.kind, f"{reason.detail}; {others}")
-
-
-def listed(names: Iterable[str]) -> str:
-    """`a`, `a and b`, `a, b and 3 others`."""
-    named = list(names)
-    if len(named) > NAMES_MAX:
-        rest = len(named) - NAMES_MAX + 1
-        named[NAMES_MAX - 1 :] = [f"{rest} others"]
-    return " and ".join(filter(None, (", ".join(named[:-1]), *named[-1:])))
-
-
-def _gpus(job: Job, state: str, rules: Rules, where: str = "") -> str:
-    """`a free GPU with 12,000 MiB`, `16 free GPUs on 2 or more nodes, as it shares with nobody`"""
-    count = job.spec.gpus_min
-    gpus = f"{count} {state}GPUs" if count > 1 else f"a {state}GPU"
-    if not takes_whole_gpu(job):
-        return f"{gpus} with {job.memory_mib + rules.memory_margin_mib:,} MiB{where}"
-    alone = "shares with nobody" if not job.spec.shareable else "has no known memory need"
-    return f"{gpus}{where}, as it {alone}"
+        return Reason(Waiting.IMAGE, gpus=max(1, job.spec.gpus_max), image=image)
+    if any(node.usable for node in nodes):
+        reason = lacking(replace(view, nodes=nodes))
+    else:
+        reason = Reason(Waiting.IMAGE, gpus=max(1, job.spec.gpus_max))
+    return replace(reason, image=image, image_nodes=names, image_nodes_more=more)
 
 
 def _holds(job: Job, gpu: Gpu, rules: Rules) -> bool:
@@ -310,10 +297,5 @@ def _make(gpu: Gpu) -> _Make:
     return gpu.type, gpu.memory_mib, gpu.reserved_mib, gpu.images
 
 
-def _most(counts: Mapping[str, int]) -> str:
-    """`2`, or where there are several types, `2 t4, 1 a100`: they are not mixed in one run."""
-    return _each(counts) if len(counts) > 1 else str(max(counts.values(), default=0))
-
-
-def _each(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {type}" for type, count in sorted(counts.items()))
+def _counts(by_type: Mapping[str, int]) -> GpuCounts:
+    return tuple(sorted(by_type.items()))

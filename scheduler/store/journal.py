@@ -42,9 +42,11 @@ from scheduler.core.model import (
     View,
 )
 from scheduler.core.ports import Step
+from scheduler.store import wording_v1
 from scheduler.store.rows import Row
 
 START_EVERY_SECONDS = 86_400.0
+DIGEST_VERSION = 2  # of journals that are begun now
 WAITING_MAX = 100  # steps; an idle daemon looks at its cluster every few seconds
 
 Changed = Sequence[tuple[Job, Row]]  # as `rows.changed_jobs` finds them
@@ -58,6 +60,7 @@ class Decider:
 
     policy: str
     rules: Rules
+    digest_version: int = 1  # of what is recorded: see `digest`
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ class Journal:
     def with_step(self, step: Step, changed: Changed) -> Journal:
         begun, after = self._begun(step.before, step.at), step.after
         heard, looked = encode_events(step.events, begun.looked)
-        decided = digest(after, changed, step.actions)
+        decided = digest(after, changed, step.actions, begun.decider)
         row = (begun.start, after.number, step.at, heard, decided)
         return replace(begun, looked=looked, steps=(*begun.steps, row))
 
@@ -90,8 +93,10 @@ class Journal:
         if self.began_at is not None and at < self.began_at + START_EVERY_SECONDS:
             return self
         start = self.start + 1
-        row = (start, view.number, at, _encode(self.decider), _encode(view))
-        return replace(self, start=start, began_at=at, looked=None, starts=(*self.starts, row))
+        decider = replace(self.decider, digest_version=DIGEST_VERSION)
+        row = (start, view.number, at, _encode(decider), _encode(view))
+        begun = replace(self, decider=decider, start=start, began_at=at, looked=None)
+        return replace(begun, starts=(*self.starts, row))
 
 
 def decode_decider(data: bytes) -> Decider:
@@ -215,10 +220,20 @@ def _decode_observation(values: msgspec.Raw, before: Observed | None) -> Observe
 # --- what was decided ---------------------------------------------------------------------------
 
 
-def digest(after: View, changed: Changed, actions: Sequence[Action]) -> bytes:
-    """Of the rows a step writes, the actions, and the plan if there was one."""
+def digest(after: View, changed: Changed, actions: Sequence[Action], decider: Decider) -> bytes:
+    """Of the rows a step writes, the actions, and the plan if there was one.
+
+    Reasons are in it as data, and with the order of the queue; in version 1, as the text that they
+    had then.
+    """
     jobs = [(job.id, job.outcome, state) for job, state in changed]
     asked = [(type(action).__name__, action) for action in actions]
-    planned = after.why if after.planned_at == after.at else None
+    planned = _planned(after, decider) if after.planned_at == after.at else None
     made = jobs, asked, after.stale, after.planned_at, after.replan_at, planned
     return blake2b(_encode(made), digest_size=8).digest()
+
+
+def _planned(view: View, decider: Decider) -> Any:
+    if decider.digest_version == 1:
+        return wording_v1.reasons(view.why, decider.policy)
+    return view.why, view.queue

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import replace
 
-from scheduler.core.model import Job, JobId, JobSpec, Plan, Rules, Time, View
+from scheduler.core.model import Job, JobId, JobSpec, Plan, Rules, Time, View, Waiting
 from scheduler.core.ports import Policy
 from scheduler.outlook.prospect import NO_REMEDY, Remedy
 from scheduler.outlook.remedies import remedy, startable, starts, wishing, without
@@ -45,7 +45,7 @@ class RemedyChecker(RuleChecker):
             job = replace(job, held=False, eligible_at=min(job.eligible_at, view.at))
             view = replace(view, jobs={**view.jobs, job.id: job})
             why = policy(view, view.at).why.get(job.id)
-            kept = why is not None and why.kind in ("held", "backoff")
+            kept = why is not None and why.kind in (Waiting.HELD, Waiting.BACKOFF)
             self.require(not kept, job, "is not kept any more, but waits for", why)
         told = self.last_true.get((job.id, job.attempts), NO_REMEDY)
         if told == NO_REMEDY or self._untruth(told, job, view, policy):

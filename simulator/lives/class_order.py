@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from scheduler.core.memory import need_mib, usable_gpus
-from scheduler.core.model import Gpu, GpuKey, Job, JobId, Reason, Rules, Run, RunPhase, Time, View
+from scheduler.core.model import (
+    Gpu,
+    GpuCounts,
+    GpuKey,
+    Job,
+    JobId,
+    Reason,
+    Rules,
+    Run,
+    RunPhase,
+    Time,
+    View,
+    Waiting,
+)
 from scheduler.core.runs import awaits_old_pods, current_job, may_stop
 from scheduler.estimates.measurements import parse
 from scheduler.estimates.speed import GpuConfig, estimate
@@ -17,10 +29,6 @@ from simulator.lives.fairness import can_start_now, has_new_plan
 from simulator.lives.world import World
 
 PATIENCE = 28  # times `ageing_seconds`: waiting so long is worth a class
-NAME = re.compile(r"job-\d+")
-ASKED_TO_STOP = "to stop at the end of an epoch"
-COUNTED, FREE = re.compile(r"there are (\d+)"), re.compile(r"free now: (\d+)")
-MOVED = re.compile(r"moved from (\d+) GPUs? to (\d+)")
 
 
 def class_order_checkers(world: World, rules: Rules) -> list[Checker]:
@@ -34,7 +42,7 @@ def class_order_checkers(world: World, rules: Rules) -> list[Checker]:
 
 
 class ReasonTexts(RuleChecker):
-    """What is told of why a job waits is true in its words: its names and its numbers."""
+    """Why a job waits is true to the letter, names and numbers. (A job is named as its id.)"""
 
     def on_step(self, before: View, after: View) -> None:
         if not has_new_plan(before, after):
@@ -42,32 +50,29 @@ class ReasonTexts(RuleChecker):
         gpus = usable_gpus(after.nodes)
         for job in after.jobs.values():
             if job.waiting and (why := after.why.get(job.id)):
-                true = job.held == (why.kind == "held") and self._is_true(job, why, after, gpus)
+                held = why.kind is Waiting.HELD
+                true = job.held == held and self._is_true(job, why, after, gpus)
                 self.require(true, job, "is told:", why)
 
     def _is_true(self, job: Job, why: Reason, view: View, gpus: dict[GpuKey, Gpu]) -> bool:
-        words = why.detail
         large = [key for key, gpu in gpus.items() if self._need(job, gpu) <= gpu.capacity_mib]
         match why.kind:
-            case "turn":
-                named = [view.jobs.get(name) for name in _named_jobs(words)]
+            case Waiting.TURN:
+                named = [view.jobs.get(id) for id in _ids(why.jobs)]
                 return bool(named) and all(other and not other.outcome for other in named)
-            case "stopping":
-                first, _, rest = words.rpartition(ASKED_TO_STOP)
-                asked, gone = _named_jobs(first), _named_jobs(rest)
+            case Waiting.STOPPING:
+                asked, gone = _ids(why.asked), _ids(why.gone)
                 left = bool(asked or gone) or awaits_old_pods(job, view.pods)
                 return (
                     left and asked <= view.stopping and all(_is_vanishing(id, view) for id in gone)
                 )
-            case "gpus" if found := COUNTED.search(words):
-                return len(large) == int(found[1]) < job.spec.gpus_min
-            case "gpus" if found := FREE.search(words):
+            case Waiting.GPUS if why.there is not None:
+                return len(large) == _count(why.there) < job.spec.gpus_min
+            case Waiting.GPUS if why.free is not None:
                 free = [key for key in large if not view.held.get(key)]
-                return len(free) == int(found[1]) < job.spec.gpus_min
-            case "memory":
-                there = {
-                    key for name in _named_jobs(words) for key in _gpu_keys(view.jobs.get(name))
-                }
+                return len(free) == _count(why.free) < job.spec.gpus_min
+            case Waiting.MEMORY:
+                there = {key for id in _ids(why.jobs) for key in _gpu_keys(view.jobs.get(id))}
                 return not any(self._fits(job, key, view, gpus) for key in there or gpus)
         return True
 
@@ -80,8 +85,12 @@ class ReasonTexts(RuleChecker):
         return gpu is not None and self._need(job, gpu) <= gpu.capacity_mib - held
 
 
-def _named_jobs(text: str) -> set[JobId]:
-    return {JobId(name) for name in NAME.findall(text)}
+def _ids(names: Iterable[str]) -> set[JobId]:
+    return set(map(JobId, names))
+
+
+def _count(counts: GpuCounts) -> int:
+    return sum(count for _, count in counts)
 
 
 def _gpu_keys(job: Job | None) -> set[GpuKey]:
@@ -106,7 +115,7 @@ class PriorityClasses(RuleChecker):
         gpus = usable_gpus(after.nodes)
         for job in after.jobs.values():
             why = after.why.get(job.id)
-            if why and why.kind in ("gpus", "turn") and can_start_now(job, after):
+            if why and why.kind in (Waiting.GPUS, Waiting.TURN) and can_start_now(job, after):
                 below = list(self._gpus_of_lower_classes(job, after, gpus))
                 enough = len(below) >= job.spec.gpus_min
                 self.require(not enough, job, why, "though lower classes have", below)
@@ -159,11 +168,13 @@ class Moves(RuleChecker):
             run = job.run
             if run is None or job.cancelled:
                 continue
-            if run.stop_reason.startswith("moved"):
+            why = after.stops.get(job_id)  # None: it was not the plan that stopped it
+            if why and why.kind is Waiting.MOVED:
                 self.require(job.epochs_done > run.epochs_before, job, "has finished no epoch")
-            if found := MOVED.match(run.stop_reason):
-                self._require_gain(job, run, int(found[1]), int(found[2]), after)
-            if run.stop_reason.startswith("preempted"):
+                match why.before, why.after:
+                    case (("", here),), (("", there),):
+                        self._require_gain(job, run, here, there, after)
+            if why and why.kind is Waiting.PREEMPTED:
                 others = [other for other in _jobs(after) if other is not job]
                 wanted = any(
                     _wants_gpus(other, after) or _share_gpu(job, other) for other in others

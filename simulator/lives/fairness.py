@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from scheduler.core.evolve import lost_gpu
 from scheduler.core.memory import need_mib, usable_gpus
-from scheduler.core.model import Gpu, GpuKey, Job, Rules, Run, Time, View
+from scheduler.core.model import Gpu, GpuKey, Job, Rules, Run, Time, View, Waiting
 from scheduler.core.runs import awaits_old_pods, current_job
 from scheduler.outlook.remedies import startable
 from simulator.lives.checkers import Checker, RuleChecker
@@ -72,27 +72,27 @@ class WaitingReasons(RuleChecker):
                 if why is not None:
                     self.require(self._is_true(job, why.kind, free, after), job, "waits for", why)
 
-    def _is_true(self, job: Job, kind: str, free: Mapping[GpuKey, int], view: View) -> bool:
+    def _is_true(self, job: Job, kind: Waiting, free: Mapping[GpuKey, int], view: View) -> bool:
         if self.by_memory:
             fits = _fits(job, free, view, self.rules)
         else:
             fits = _fits_alone(job, view, self.rules)
         others = [other for other in view.jobs.values() if other is not job]
         match kind:
-            case "held":
+            case Waiting.HELD:
                 return job.held
-            case "backoff":
+            case Waiting.BACKOFF:
                 return job.eligible_at > view.at
-            case "nodes":
+            case Waiting.NODES:
                 return not any(node.ready for node in view.nodes)
-            case "turn":  # what it could have had may have gone to one that delays nobody
+            case Waiting.TURN:  # what it could have had may have gone to one that delays nobody
                 given = any(other.run and other.run.started_at == view.at for other in others)
                 return (fits or given) and any(
                     self._may_come_first(other, view.at) for other in others
                 )
-            case "memory" | "gpus":
+            case Waiting.MEMORY | Waiting.GPUS:
                 return not fits
-            case "stopping":
+            case Waiting.STOPPING:
                 leaving = bool(view.stopping) or _any_run_vanishing(view)
                 return leaving or not fits or awaits_old_pods(job, view.pods)
         return False

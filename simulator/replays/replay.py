@@ -90,7 +90,7 @@ def replay(
             view = start.view
             for step in read_steps(db, start):
                 made = decide(view, step.events, step.at, by_policy, by_rules)
-                if _digest(view, made) != step.digest:
+                if _digest(view, made, start.decider) != step.digest:
                     return ReplayResult(count, steps, _difference(db, start, step, view, made))
                 view, steps = made.view, steps + 1
         return ReplayResult(count, steps)
@@ -102,9 +102,9 @@ def _policy(name: str, rules: Rules) -> Policy:
     return POLICIES[name](rules)
 
 
-def _digest(before: View, made: Decision) -> bytes:
+def _digest(before: View, made: Decision, decider: journal.Decider) -> bytes:
     changed = rows.changed_jobs(before, made.view, made.touched)
-    return journal.digest(made.view, changed, made.actions)
+    return journal.digest(made.view, changed, made.actions, decider)
 
 
 def _difference(

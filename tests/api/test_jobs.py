@@ -197,7 +197,7 @@ def test_a_user_whom_the_cluster_does_not_take_is_refused(served: Serving) -> No
 def test_before_the_first_look_anything_is_taken_and_says_so(tmp_path: Path) -> None:
     with serving(tmp_path, look=False) as served:
         job_id = served.submit(memory_mib=20000)
-        assert _got(served, job_id).reason == "waiting for the first look at the cluster"
+        assert _got(served, job_id).reason == "waits for the first observation of the cluster"
 
 
 def test_who_has_no_token_of_ours_is_not_known(served: Serving) -> None:
@@ -298,8 +298,8 @@ def test_what_is_to_be_expected_is_told_to_who_asks(served: Serving) -> None:
     request = pb.GetJobRequest(job=waits, outlook=True)
     reply = served.people.GetJob(request, metadata=by("bob"), timeout=10)
     assert (
-        reply.job.reason
-        == "gpus (needs a whole GPU, as it has no known memory need; none is empty)"
+        reply.job.reason == "gpus (needs a whole GPU because its memory use is not known yet"
+        " (--estimated_memory); no GPU is empty)"
     )
     assert [each.name for each in reply.job.why.until] in (["demo0"], ["demo1"])
     assert [speed.gpus for speed in reply.learned.speeds] == ["pretendedx1"]
@@ -406,7 +406,7 @@ def test_a_watcher_sees_a_job_fall_silent(tmp_path: Path) -> None:
         for reply in served.people.WatchJobs(pb.ListJobsRequest(), metadata=by("ada"), timeout=60):
             if reply.jobs[0].state == "UNRESPONSIVE":
                 break
-        assert reply.jobs[0].reason.startswith("nothing heard")
+        assert reply.jobs[0].reason.startswith("no report")
 
 
 # --- changes ------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from scheduler.core.model import (
     RunPhase,
     Time,
     View,
+    Waiting,
 )
 from tests import builders
 
@@ -57,7 +58,7 @@ def test_a_run_that_is_overdue_is_unresponsive() -> None:
     assert told(RUNNING, due_at=builders.NOW).state is State.RUNNING
     silent = told(RUNNING, due_at=builders.NOW + 1)
     assert silent.state is State.UNRESPONSIVE
-    assert "nothing heard" in silent.reason
+    assert "no report" in silent.reason
 
 
 def test_a_run_that_never_spoke_to_us_is_not_unresponsive() -> None:
@@ -67,12 +68,15 @@ def test_a_run_that_never_spoke_to_us_is_not_unresponsive() -> None:
 
 def test_a_waiting_job_says_why() -> None:
     view = builders.view(WAITING)
-    assert told(WAITING, view).reason == "to be planned in a moment"
+    assert told(WAITING, view).reason == "will be planned in a moment"
     blind = replace(view, observed_at=None)
-    assert told(WAITING, blind).reason == "waiting for the first look at the cluster"
-    why = {JobId("demo"): Reason("memory", "needs 4000, free 2872 on gpu0")}
+    assert told(WAITING, blind).reason == "waits for the first observation of the cluster"
+    why = {JobId("demo"): Reason(Waiting.MEMORY, memory_mib=4000, free_mib=2872, gpu=0)}
     planned = replace(view, why=why)
-    assert told(WAITING, planned).reason == "memory (needs 4000, free 2872 on gpu0)"
+    assert (
+        told(WAITING, planned).reason
+        == "memory (needs 4,000 MiB; gpu0 has the most free: 2,872 MiB)"
+    )
     assert told(replace(WAITING, held=True)).reason == "held (until it is released)"
 
 
@@ -90,21 +94,21 @@ def test_a_run_that_does_not_come_to_start_says_what_keeps_it() -> None:
     pod = Pod(starting.id, starting.attempts, PodState.PENDING)
     kept = replace(pod, rank=1, reason="no place for its pod: 0/2 nodes are available")
     view = replace(builders.view(starting), pods={(pod.job_id, pod.attempt): (pod, kept)})
-    assert told(starting, view).why == Reason("starting", kept.reason)
+    assert told(starting, view).why == Reason(Waiting.STARTING, cause=kept.reason)
     assert told(starting, view).reason == kept.reason
     runs = replace(kept, state=PodState.RUNNING)
     assert told(starting, replace(view, pods={(pod.job_id, pod.attempt): (runs,)})).reason == ""
 
 
 def test_why_is_told_in_parts_too() -> None:
-    assert told(WAITING).why == Reason("planning", "to be planned in a moment")
-    assert told(replace(WAITING, held=True)).why == Reason("held", "until it is released")
-    why = {JobId("demo"): Reason("memory", "needs 4000, free 2872 on gpu0")}
+    assert told(WAITING).why == Reason(Waiting.PLANNING)
+    assert told(replace(WAITING, held=True)).why == Reason(Waiting.HELD)
+    why = {JobId("demo"): Reason(Waiting.MEMORY, memory_mib=4000, free_mib=2872, gpu=0)}
     assert told(WAITING, replace(builders.view(WAITING), why=why)).why == why[JobId("demo")]
     stopping = builders.on(
         WAITING, builders.share(), phase=RunPhase.STOPPING, stop_reason="preempted"
     )
-    assert told(stopping).why == Reason("stopping", "preempted")
+    assert told(stopping).why == Reason(Waiting.STOPPING, cause="preempted")
     assert told(RUNNING).why is None
     assert told(replace(WAITING, outcome=Outcome.FAILED, reason="exit code 3")).why is None
 

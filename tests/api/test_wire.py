@@ -16,7 +16,18 @@ from scheduler.api import wire
 from scheduler.api.status import JobStatus, State
 from scheduler.core import admission
 from scheduler.core.errors import Rejected
-from scheduler.core.model import Fact, Job, JobId, JobSpec, Profile, Reason, Run, RunPhase, Share
+from scheduler.core.model import (
+    Fact,
+    Job,
+    JobId,
+    JobSpec,
+    Profile,
+    Reason,
+    Run,
+    RunPhase,
+    Share,
+    Waiting,
+)
 from scheduler.outlook.prospect import Forecast, Interval, Prospect, Remedy, SpeedBeside, SpeedOn
 from scheduler.v1 import scheduler_pb2 as pb
 from tests import builders
@@ -110,13 +121,14 @@ def test_every_job_can_be_told(job: Job, status: JobStatus) -> None:
 def test_a_reason_is_told_in_parts_too() -> None:
     view = builders.view(builders.job("a"), builders.job("b"))
     told = wire.job_message(
-        builders.job("b"), JobStatus(State.QUEUED, why=Reason("gpus", "needs 2"))
+        builders.job("b"),
+        JobStatus(State.QUEUED, why=Reason(Waiting.GPUS, gpus=2, there=(("t4", 1),))),
     )
     ids = JobId("a"), JobId("gone")
     remedy = Remedy(until=ids, ahead=ids[:1], instead="with --num_gpus 1")
     moments = Interval(1.0, 2.0, 3.0)
     wire.add_prospect(told, Prospect(Forecast(moments, None), remedy), view)
-    assert (told.why.kind, told.why.detail) == ("gpus", "needs 2")
+    assert (told.why.kind, told.why.detail) == ("gpus", "needs 2 GPUs; there is 1")
     assert [(each.id, each.name) for each in told.why.until] == [("a", "a"), ("gone", "")]
     assert [each.name for each in told.why.ahead] == ["a"]
     assert told.why.instead == "with --num_gpus 1"
@@ -136,12 +148,12 @@ def test_who_was_asked_to_stop_is_told_from_who_goes_on_and_from_who_is_cancelle
 
 
 def test_what_slows_a_run_is_told_unless_there_is_something_worse() -> None:
-    slowed = Prospect(slowed=Reason("slowed", "0.8 of its speed alone, beside a"))
+    slowed = Prospect(slowed=Reason(Waiting.SLOWED, speed=0.8, jobs=("a",)))
     told = wire.job_message(builders.job("b"), JobStatus(State.RUNNING))
     wire.add_prospect(told, slowed, builders.view())
     assert told.why.kind == "slowed"
     told = wire.job_message(
-        builders.job("b"), JobStatus(State.STOPPING, why=Reason("stopping", "x"))
+        builders.job("b"), JobStatus(State.STOPPING, why=Reason(Waiting.STOPPING, cause="x"))
     )
     wire.add_prospect(told, slowed, builders.view())
     assert told.why.kind == "stopping"

@@ -48,7 +48,7 @@ JOBS = (
         "resnet50-imagenet-lr0.1-seed7",
         "QUEUED",
         submitted_at=NOW - 60,
-        reason="memory (needs 4000, free 2872 on gpu0)",
+        reason="memory (needs 4,000 MiB; gpu0 has the most free: 2,872 MiB)",
         memory_mib=4000,
         spec={
             "memory_mib": 4000,
@@ -70,7 +70,7 @@ JOBS = (
         submitted_at=NOW - 4000,
         started_at=NOW - 3000,
         preempted=True,
-        reason="turn (what is free is kept for urgent)",
+        reason="turn (what is free is reserved for urgent)",
     ),
     job(
         "abcdef01",
@@ -82,7 +82,7 @@ JOBS = (
         submitted_at=NOW - 90_000,
         started_at=NOW - 80_000,
         shares=[pb.Share(node="westworld", gpu=f"gpu{i}", memory_mib=15872) for i in range(4)],
-        reason="nothing heard from it for more than two heartbeats",
+        reason="no report for more than two heartbeats",
     ),
     job(
         "0000beef",

@@ -119,7 +119,7 @@ def test_extended_shows_every_option_of_each(jobs: dict[str, str], command: Comm
 def test_a_waiting_job_says_why(jobs: dict[str, str], command: Command) -> None:
     done = command("scheduler-state", "small")
     assert done.exit_code == 0
-    assert "pending: memory (needs 4000, free 872 on gpu0)" in done.out
+    assert "pending: memory (needs 4,000 MiB; gpu0 has the most free: 872 MiB)" in done.out
     assert "submitted by ada" in done.out
 
 

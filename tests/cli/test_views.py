@@ -45,7 +45,7 @@ def test_ids_and_states_are_never_cut(columns: int | None) -> None:
 def test_a_pipe_gets_names_and_reasons_whole() -> None:
     lines = "\n".join(views.jobs(JOBS, NOW, Screen(None), users=True))
     assert "resnet50-imagenet-lr0.1-seed7" in lines
-    assert "preempted; turn (what is free is kept for urgent)" in lines
+    assert "preempted; turn (what is free is reserved for urgent)" in lines
 
 
 def test_without_colours_there_is_no_escape() -> None:
@@ -75,7 +75,10 @@ def test_a_name_cannot_steer_the_terminal() -> None:
 
 def test_a_waiting_job_says_why_in_full() -> None:
     lines = views.record(pb.GetJobReply(job=JOBS[1]), NOW, Screen(None), extended=False)
-    assert "  why         pending: memory (needs 4000, free 2872 on gpu0)" in lines
+    assert (
+        "  why         pending: memory (needs 4,000 MiB; gpu0 has the most free: 2,872 MiB)"
+        in lines
+    )
 
 
 def test_gpus_of_several_nodes_are_told_apart() -> None:

@@ -23,6 +23,7 @@ from scheduler.core.model import (
     RunPhase,
     Share,
     View,
+    Waiting,
 )
 from scheduler.core.runs import has_epoch_to_stop_at
 from tests.builders import CAPACITY, NOW, RULES, job, node, on, pod, share, view
@@ -161,7 +162,7 @@ def test_a_run_that_is_not_wished_for_is_asked_to_stop_at_its_next_epoch() -> No
 
 
 def test_the_plans_reason_is_the_runs() -> None:
-    why = {"a": Reason("preempted", "for urgent")}
+    why = {"a": Reason(Waiting.PREEMPTED, jobs=("urgent",))}
     assert run_of(adopted(view(on(job("a"), share())), {}, why)).stop_reason == (
         "preempted for urgent"
     )
@@ -290,8 +291,8 @@ def test_what_a_plan_expects_of_a_run_is_kept_with_it() -> None:
 
 def test_only_reasons_of_jobs_that_wait_are_kept() -> None:
     before = view(job("a", 9000), job("b", 9000))
-    why = {name: Reason("turn") for name in ("a", "b", "nobody")}
-    assert adopted(before, {"a": (share(9000),)}, why).why == {"b": Reason("turn")}
+    why = {name: Reason(Waiting.TURN) for name in ("a", "b", "nobody")}
+    assert adopted(before, {"a": (share(9000),)}, why).why == {"b": Reason(Waiting.TURN)}
 
 
 def test_a_plan_is_remembered_with_when_to_make_the_next() -> None:

@@ -15,6 +15,7 @@ from scheduler.core.memory import (
     usable_gpus,
 )
 from scheduler.core.model import Gpu, Job, Rules, Share
+from scheduler.core.reason_text import line
 from tests.builders import CAPACITY, RULES, card, job, node, on, pod, share, view
 
 
@@ -142,39 +143,57 @@ def test_cards_are_grouped_by_their_type_and_node() -> None:
 @pytest.mark.parametrize(
     ("wants", "free", "words"),
     [
-        (job("c", 4000), (2872, 100), "memory (needs 4000, free 2872 on gpu0)"),
-        (job("c", 4000), (100, 2872), "memory (needs 4000, free 2872 on gpu1)"),
+        (
+            job("c", 4000),
+            (2872, 100),
+            "memory (needs 4,000 MiB; gpu0 has the most free: 2,872 MiB)",
+        ),
+        (
+            job("c", 4000),
+            (100, 2872),
+            "memory (needs 4,000 MiB; gpu1 has the most free: 2,872 MiB)",
+        ),
         (
             job("c", 4000, shareable=False),
             (9000, 9000),
-            "gpus (needs a whole GPU, as it shares with nobody; none is empty)",
+            "gpus (needs a whole GPU because it shares with no other job; no GPU large"
+            " enough is empty)",
         ),
         (
             job("c"),
             (9000, 9000),
-            "gpus (needs a whole GPU, as it has no known memory need; none is empty)",
+            "gpus (needs a whole GPU because its memory use is not known yet"
+            " (--estimated_memory); no GPU is empty)",
         ),
         (
             job("c", 4000, gpus=2),
             (9000, 100),
-            "gpus (needs 2 GPUs with 4000 MiB free on one node; now at most 1)",
+            "gpus (needs 2 free GPUs with 4,000 MiB on one node; free now: 1)",
         ),
-        (job("c", gpus=2), (0, 0), "gpus (needs 2 GPUs empty on one node; now at most 0)"),
+        (
+            job("c", gpus=2),
+            (0, 0),
+            "gpus (needs 2 whole GPUs on one node because its memory use is not known yet"
+            " (--estimated_memory); no GPU is empty)",
+        ),
     ],
 )
 def test_what_a_job_lacks_is_said_in_numbers(wants: Job, free: tuple[int, int], words: str) -> None:
     known = usable_gpus([node(2)])
-    assert str(lacking(wants, known, dict(zip(known, free, strict=True)), RULES)) == words
+    assert line(lacking(wants, known, dict(zip(known, free, strict=True)), RULES)) == words
 
 
 def test_what_a_gang_over_nodes_lacks_is_said_with_how_many_it_takes() -> None:
     known = usable_gpus([node(2), node(2, name="n2"), node(1, name="n3")])
     free = dict(zip(known, (CAPACITY, 0, CAPACITY, CAPACITY, 0), strict=True))
-    words = "gpus (needs 4 GPUs empty on 2 or more nodes; now at most 3)"
-    assert str(lacking(job("a", gpus=4), known, free, RULES)) == words
-    words = "gpus (needs 2 GPUs with 9000 MiB free; now at most 1)"
+    words = (
+        "gpus (needs 4 whole GPUs on 2 or more nodes because its memory use is not known"
+        " yet (--estimated_memory); empty now: 3)"
+    )
+    assert line(lacking(job("a", gpus=4), known, free, RULES)) == words
+    words = "gpus (needs 2 free GPUs with 9,000 MiB; free now: 1)"
     assert (
-        str(
+        line(
             lacking(
                 job("a", 9000, gpus=2), known, free | {("n2", "gpu1"): 0, ("n1", "gpu0"): 0}, RULES
             )
@@ -186,11 +205,14 @@ def test_what_a_gang_over_nodes_lacks_is_said_with_how_many_it_takes() -> None:
 def test_a_card_is_named_with_its_node_where_there_are_several() -> None:
     known = usable_gpus([node(1), node(1, name="n2")])
     free = dict(zip(known, (5, 7), strict=True))
-    assert str(lacking(job("a", 9), known, free, RULES)) == "memory (needs 9, free 7 on n2/gpu0)"
+    assert (
+        line(lacking(job("a", 9), known, free, RULES))
+        == "memory (needs 9 MiB; n2/gpu0 has the most free: 7 MiB)"
+    )
 
 
 def test_without_any_gpu_that_is_what_lacks() -> None:
-    assert str(lacking(job("a"), {}, {}, RULES)) == "gpus (there is no GPU)"
+    assert line(lacking(job("a"), {}, {}, RULES)) == "gpus (there is no GPU)"
 
 
 def test_a_placement_is_told_by_types_counts_and_nodes() -> None:

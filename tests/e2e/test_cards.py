@@ -130,7 +130,7 @@ def test_who_takes_more_than_its_share_is_warned_and_leaves_after_its_epoch(
     modest.open()
     after = daemon.wait_state(modest="QUEUED")
     assert (after["modest"].epochs_done, after["modest"].memory_mib) == (1, 8950)
-    assert after["modest"].reason == "memory (needs 8950, free 8893 on gpu0)"
+    assert after["modest"].reason == "memory (needs 8,950 MiB; gpu0 has the most free: 8,893 MiB)"
     assert (after["other"].state, after["other"].attempt) == ("RUNNING", 1)
     other.open(6)
     daemon.wait_state(other="FINISHED", modest="RUNNING")

@@ -13,9 +13,9 @@ def test_memory_bounds_who_shares(daemons: Daemons, gates: Gates, train: Train) 
     alone = ["--disable_gpu_sharing", "true", "--estimated_memory", "1000"]
     daemon.submit(*train(gate), *base, *alone, "D")
     waits = daemon.wait(lambda jobs: jobs["C"].reason != "" and jobs["D"].reason.startswith("gpus"))
-    assert waits["C"].reason == "memory (needs 4000, free 2872 on gpu0)"
+    assert waits["C"].reason == "memory (needs 4,000 MiB; gpu0 has the most free: 2,872 MiB)"
     assert (
-        "pending: memory (needs 4000, free 2872 on gpu0)"
+        "pending: memory (needs 4,000 MiB; gpu0 has the most free: 2,872 MiB)"
         in daemon.run("scheduler-state", "C").stdout
     )
 

@@ -52,12 +52,15 @@ def test_who_lacks_memory_is_told_how_much_and_starts_when_the_named_one_is_gone
 ) -> None:
     shared.submit(*train(), *LONGER, "--estimated_memory", "4000", "C")
     waits = shared.wait(lambda jobs: jobs["C"].why.kind == "memory")
-    assert waits["C"].reason == "memory (needs 4000, free 2872 on gpu0)"
-    assert shown(shared, "C", "why") == "pending: memory (needs 4000, free 2872 on gpu0)"
+    assert waits["C"].reason == "memory (needs 4,000 MiB; gpu0 has the most free: 2,872 MiB)"
+    assert (
+        shown(shared, "C", "why")
+        == "pending: memory (needs 4,000 MiB; gpu0 has the most free: 2,872 MiB)"
+    )
     match = re.fullmatch(rf"when ([AB]) ends, {IN_AN_HOUR}", shown(shared, "C", "starts"))
     assert match
     told = shared.job_of("C")
-    assert told["why"]["detail"] == "needs 4000, free 2872 on gpu0"
+    assert told["why"]["detail"] == "needs 4,000 MiB; gpu0 has the most free: 2,872 MiB"
     assert [job["name"] for job in told["why"]["until"]] == [match[1]]
     assert told["eta"]["starts_low"] < told["eta"]["starts_at"] < told["eta"]["starts_high"]
     assert told["eta"]["starts_at"] < told["eta"]["ends_at"]
@@ -78,7 +81,10 @@ def test_who_shares_with_nobody_is_told_so_and_may_start_now_if_it_did(
     asked = (*train(), *LONG, "--estimated_memory", "1000")
     shared.submit(*asked, "--disable_gpu_sharing", "true", "D")
     waits = shared.wait(lambda jobs: jobs["D"].why.kind == "gpus")
-    assert waits["D"].why.detail == "needs a free GPU, as it shares with nobody; free now: 0"
+    assert (
+        waits["D"].why.detail
+        == "needs a whole GPU because it shares with no other job; no GPU large enough is empty"
+    )
     starts = shown(shared, "D", "starts")
     assert re.fullmatch(rf"when (A and B|B and A) end, {IN_AN_HOUR}.*", starts)
     if starts.endswith(", or now without --disable_gpu_sharing"):
@@ -127,7 +133,7 @@ def test_who_makes_room_is_told_for_whom_and_when_it_goes_on(
     assert shown(daemon, "long", "starts").startswith("when urgent ends")
     told = daemon.job_of("long")
     assert told["preempted"]
-    assert told["reason"] == "memory (needs 9000, free 0 on gpu0)"
+    assert told["reason"] == "memory (needs 9,000 MiB; gpu0 has the most free: 0 MiB)"
 
 
 def test_who_is_slowed_is_told_by_whom_and_whether_that_was_measured(

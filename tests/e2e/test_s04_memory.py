@@ -31,7 +31,7 @@ def test_who_needs_more_than_it_said_gets_it_and_its_neighbour_makes_room(
     other.open()
     jobs = daemon.wait_state(other="QUEUED", modest="RUNNING")
     assert (jobs["other"].epochs_done, jobs["other"].preempted) == (2, True)
-    assert jobs["other"].reason == "memory (needs 10000, free 6872 on gpu0)"
+    assert jobs["other"].reason == "memory (needs 10,000 MiB; gpu0 has the most free: 6,872 MiB)"
     (gpu,) = daemon.state_of("--cluster")["gpus"]
     assert [(job["name"], job["memory_mib"]) for job in gpu["jobs"]] == [("modest", 9000)]
 

@@ -126,7 +126,7 @@ def test_a_card_is_taken_while_a_process_of_a_pod_that_is_gone_is_seen_there(lab
     lab.node.kubelet.kill()
     lab.force_delete(job_id)
     lab.wait_until(
-        job_id, lambda job: job.why.detail == "waits for the rest of its last run to be gone"
+        job_id, lambda job: job.why.detail == "waits for the pods of its last run to be gone"
     )
     later = lab.train(lab.gate("later"), "later", "--num_gpus", "0")
     lab.wait_until(later, lambda job: job.attempt == 1)  # so who else can start was looked at again

@@ -112,7 +112,7 @@ def test_where_nothing_is_pulled_a_job_goes_to_the_node_that_has_its_image(
         daemon.start()
         usual = daemon.submit("usual", "--disable_gpu_sharing", "--", "sleep", "1000")
         job_id = daemon.submit("j", "--image_name", "lab/x:1", "--", "sleep", "1000")
-        said = "no node with GPUs has lab/x:1, and none may be pulled"
+        said = "no node with GPUs has lab/x:1, and it may not be pulled"
         eventually(lambda: said in daemon.job_of(job_id)["reason"])
         kubelet.set_images(other, PAUSE, z, "docker.io/lab/x:1")
         eventually(lambda: len(kubelet.pods()) == 2)

@@ -375,8 +375,8 @@ MUTANTS = (
     sharing(
         "what is free is counted too high",
         REASONS,
-        "free now: {_most(free)}",
-        "free now: {_most(able)}",
+        "free=_counts(free))",
+        "free=_counts(able))",
     ),
     sharing(
         "who stops is taken for who is gone",

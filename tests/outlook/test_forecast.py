@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.model import Job, JobId, Measured, Reason, RunPhase, View
+from scheduler.core.model import Job, JobId, Measured, RunPhase, View
 from scheduler.outlook.current_speeds import CurrentSpeeds
 from scheduler.outlook.forecast import ForecastCase, Guess, guesses
 from tests import builders
@@ -114,8 +114,7 @@ def test_it_starts_now_where_there_is_room() -> None:
 def test_waiting_jobs_start_in_the_order_in_which_they_are_served() -> None:
     early, late = seen(builders.job("b"), 30.0), seen(builders.job("c"), 30.0)
     view = builders.view(runs("a"), early, late)
-    why = {JobId(name): Reason("gpus") for name in ("c", "b")}
-    made = guessed(replace(view, why=why))
+    made = guessed(replace(view, queue=(JobId("c"), JobId("b"))))
     assert made["c"].starts_at == NOW + 300
     assert made["b"].starts_at == made["c"].ends_at
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler.core.model import Job, JobId, Measured, RunPhase, View
+from scheduler.core.reason_text import line
 from scheduler.outlook.current_speeds import CurrentSpeeds
 from scheduler.outlook.learned import slowed, speeds_beside, speeds_on
 from scheduler.outlook.prospect import SpeedBeside
@@ -75,10 +76,11 @@ def test_a_slowed_run_is_told_by_whom() -> None:
     a = runs("a", alone(60.0), beside("b", seconds=80.0))
     view = builders.view(a, runs("b"))
     told = slowed(a, view, CurrentSpeeds(view))
-    assert str(told) == "slowed (0.75 of its speed alone, measured beside b)"
+    assert told is not None
+    assert line(told) == "slowed (0.75 of its speed alone, measured beside b)"
     expected = slowed(view.jobs[JobId("b")], view, CurrentSpeeds(view))
     assert expected is not None
-    assert expected.detail.endswith("of its speed alone, expected beside a")
+    assert line(expected)[:-1].endswith("of its speed alone, expected beside a")
 
 
 def test_what_is_known_beside_others_only_is_no_measured_loss() -> None:
@@ -87,7 +89,7 @@ def test_what_is_known_beside_others_only_is_no_measured_loss() -> None:
     assert [at.measured for at in lessons(view, "a")] == [False]
     told = slowed(job, view, CurrentSpeeds(view))
     assert told is not None
-    assert told.detail.endswith("of its speed alone, expected beside b")
+    assert line(told)[:-1].endswith("of its speed alone, expected beside b")
 
 
 def test_who_loses_nothing_is_not_slowed() -> None:
@@ -113,9 +115,12 @@ def test_who_would_be_faster_on_more_gpus_is_told_who_has_them() -> None:
     b = builders.on(builders.job("b"), builders.share(gpu=1))
     view = builders.view(a, b, nodes=two)
     told = slowed(a, view, CurrentSpeeds(view))
-    assert str(told) == "slowed (0.60 of its speed on 2 GPUs, where b is)"
+    assert told is not None
+    assert line(told) == "slowed (0.60 of its speed on 2 GPUs, where b is)"
     view = builders.view(a, nodes=two)
-    assert str(slowed(a, view, CurrentSpeeds(view))) == "slowed (0.60 of its speed on 2 GPUs)"
+    told = slowed(a, view, CurrentSpeeds(view))
+    assert told is not None
+    assert line(told) == "slowed (0.60 of its speed on 2 GPUs)"
 
 
 def test_who_would_not_be_faster_on_more_gpus_misses_none() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduler.core.adopt import adopt
-from scheduler.core.model import Job, JobId, Plan, Reason, Time, View
+from scheduler.core.model import Job, JobId, Plan, Reason, Time, View, Waiting
 from scheduler.core.ports import Policy
 from scheduler.outlook.prospect import Remedy
 from scheduler.outlook.remedies import remedy, starts, without
@@ -147,7 +147,7 @@ def test_a_policy_that_never_starts_it_is_not_asked_for_ever() -> None:
     def refuses(view: View, now: Time) -> Plan:
         nonlocal asked
         asked += 1
-        return Plan(why={JobId("b"): Reason("turn")})
+        return Plan(why={JobId("b"): Reason(Waiting.TURN)})
 
     view = builders.view(*(runs(f"a{n}", 100) for n in range(100)), builders.job("b", gpus=8))
     assert told(view, "b", policy=refuses) == Remedy()

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from scheduler.core.model import GpuKey, Job, JobId, RunPhase, Share, View
+from scheduler.core.reason_text import line
 from scheduler.planning.placement import Placed
-from scheduler.planning.reasons import explained, listed
+from scheduler.planning.reasons import explained
 from tests import builders
 
 TWO = (builders.node(2),)
@@ -23,7 +24,7 @@ def why(
 ) -> dict[str, str]:
     done = Placed(dict(placements or {}), dict(claims or {}), ())
     told = explained(list(view.jobs.values()), done, view, builders.RULES)
-    return {str(job_id): str(reason) for job_id, reason in told.items()}
+    return {str(job_id): line(reason) for job_id, reason in told.items()}
 
 
 def stays(*jobs: Job) -> Placements:
@@ -39,18 +40,20 @@ def stays(*jobs: Job) -> Placements:
         ),
         (
             builders.job("b", gpus=2),
-            "gpus (needs 2 free GPUs, as it has no known memory need; free now: 1)",
+            "gpus (needs 2 whole GPUs because its memory use is not known yet"
+            " (--estimated_memory); empty now: 1)",
         ),
         (
             builders.job("b", 500, gpus=2, shareable=False),
-            "gpus (needs 2 free GPUs, as it shares with nobody; free now: 1)",
+            "gpus (needs 2 whole GPUs because it shares with no other job; empty now: 1)",
         ),
         (
             builders.job("b", gpus=3),
-            "gpus (needs 3 GPUs, as it has no known memory need; there are 2)",
+            "gpus (needs 3 whole GPUs because its memory use is not known yet"
+            " (--estimated_memory); there are 2)",
         ),
-        (builders.job("b", 99_999), "gpus (needs a GPU with 99,999 MiB; there are 0)"),
-        (builders.job("b", 500), "turn (others come first)"),
+        (builders.job("b", 99_999), "gpus (needs a GPU with 99,999 MiB; there is none)"),
+        (builders.job("b", 500), "turn (other jobs come first)"),
     ],
 )
 def test_a_waiting_job_is_told_what_it_needs_and_what_there_is(job: Job, words: str) -> None:
@@ -66,8 +69,8 @@ def test_a_waiting_job_is_told_what_it_needs_and_what_there_is(job: Job, words: 
         ),
         (
             builders.job("b", gpus=3),
-            "gpus (needs 3 free GPUs on 2 or more nodes, as it has no known memory need;"
-            " free now: 2)",
+            "gpus (needs 3 whole GPUs on 2 or more nodes because its memory use is not"
+            " known yet (--estimated_memory); empty now: 2)",
         ),
         (builders.job("b", 500, gpus=5), "gpus (needs 5 GPUs with 500 MiB; there are 3)"),
     ],
@@ -78,7 +81,7 @@ def test_a_gang_over_nodes_is_told_how_many_it_takes(gang: Job, words: str) -> N
 
 
 def test_one_that_could_share_is_told_why_it_does_not() -> None:
-    words = "gpus (needs a free GPU with 500 MiB; free now: 0, and none is better shared with it)"
+    words = "gpus (needs a free GPU with 500 MiB; free now: 0, and sharing one would not pay)"
     assert why(builders.view(A, builders.job("b", 500)), stays(A))["b"] == words
 
 
@@ -86,7 +89,10 @@ def test_gpus_that_are_given_away_by_the_same_plan_are_not_free() -> None:
     starts = {**stays(A), JobId("c"): (builders.share(gpu=1),)}
     view = builders.view(A, builders.job("b"), builders.job("c"), nodes=TWO)
     assert why(view, starts) == {
-        "b": "gpus (needs a free GPU, as it has no known memory need; free now: 0)"
+        "b": (
+            "gpus (needs a whole GPU because its memory use is not known yet"
+            " (--estimated_memory); no GPU is empty)"
+        )
     }
 
 
@@ -94,7 +100,7 @@ def test_gpus_that_are_kept_for_somebody_are_named_with_them() -> None:
     view = builders.view(A, builders.job("b"), builders.job("c", gpus=2), nodes=TWO)
     claims = {JobId("c"): (("n1", "gpu0"), ("n1", "gpu1"))}
     told = why(view, {}, claims)
-    assert told["b"] == "turn (what is free is kept for c)"
+    assert told["b"] == "turn (what is free is reserved for c)"
     assert told["c"] == "stopping (waits for a to stop at the end of an epoch)"
     assert told["a"] == "preempted (for c)"
 
@@ -110,7 +116,7 @@ def test_pods_that_are_left_are_waited_for_until_they_are_gone() -> None:
 def test_who_is_to_share_a_card_that_is_full_lacks_memory() -> None:
     view = builders.view(A, builders.job("b", 12_000))
     told = why(view, stays(A), {JobId("b"): (("n1", "gpu0"),)})
-    assert told == {"b": "memory (is to share with a, where there is no room yet)"}
+    assert told == {"b": "memory (will run beside a, which leaves too little memory so far)"}
 
 
 def test_a_run_that_moves_is_told_from_where_to_where() -> None:
@@ -170,7 +176,10 @@ def test_a_run_that_stops_already_or_stays_needs_no_reason() -> None:
 def test_types_are_told_apart_where_there_are_several() -> None:
     other = replace(builders.card(), type="a100")
     nodes = (builders.node(1), replace(builders.node(1, "n2"), gpus=(other,)))
-    words = "gpus (needs 2 GPUs, as it has no known memory need; there are 1 a100, 1 pretended)"
+    words = (
+        "gpus (needs 2 whole GPUs because its memory use is not known yet"
+        " (--estimated_memory); there are 1 a100, 1 pretended)"
+    )
     assert why(builders.view(builders.job("b", gpus=2), nodes=nodes))["b"] == words
 
 
@@ -183,17 +192,3 @@ def test_reasons_come_in_the_order_in_which_jobs_are_served() -> None:
     view = builders.view(builders.job("b", gpus=2), builders.job("c", gpus=2))
     jobs = [view.jobs[JobId(name)] for name in ("c", "b")]
     assert list(explained(jobs, Placed({}, {}, ()), view, builders.RULES)) == ["c", "b"]
-
-
-@pytest.mark.parametrize(
-    ("names", "words"),
-    [
-        ([], ""),
-        (["a"], "a"),
-        (["a", "b"], "a and b"),
-        (["a", "b", "c"], "a, b and c"),
-        (["a", "b", "c", "d"], "a, b and 2 others"),
-    ],
-)
-def test_many_names_are_counted(names: list[str], words: str) -> None:
-    assert listed(names) == words

@@ -32,6 +32,7 @@ from scheduler.core.model import (
     Updated,
     Used,
     View,
+    Waiting,
 )
 from scheduler.core.ports import Step
 from scheduler.store import journal, rows
@@ -131,19 +132,22 @@ def test_a_view_reads_as_it_was_written() -> None:
         ended={JobId("c"): 2.0},
         replan_at=NOW,
         planned_at=NOW,
-        why={waiting.id: Reason("no_gpu", "none is free")},
+        queue=(waiting.id,),
+        stops={running.id: Reason(Waiting.MOVED, before=(("t4", 2),))},
+        why={waiting.id: Reason(Waiting.GPUS, gpus=1, free=(("t4", 0),))},
     )
     assert all(getattr(whole, f.name) != getattr(View(), f.name) for f in fields(View))
     assert journal.decode_view(msgspec.msgpack.encode(whole)) == whole
 
 
 A, B = job("a"), on(job("b", 4000), share(4000))
+NO_NODE = Reason(Waiting.NODES)
 LAUNCH = Launch(A.id, 1, A.spec, (), 0, 1, "")
 
 
 def made(*jobs: Job, actions: Sequence[Action] = (), **fields: Any) -> bytes:  # any field of a View
     after = replace(View(at=NOW), **fields)
-    return digest(after, [(job, rows.job_state(job)) for job in jobs], actions)
+    return digest(after, [(job, rows.job_state(job)) for job in jobs], actions, DECIDER)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +161,8 @@ def made(*jobs: Job, actions: Sequence[Action] = (), **fields: Any) -> bytes:  #
         made(A, B, actions=[Remove(A.id, 1), LAUNCH]),
         made(A, B, actions=[replace(LAUNCH, spec=spec("b")), Remove(A.id, 1)]),
         made(A, B, actions=[LAUNCH, Remove(A.id, 1)], replan_at=NOW),
-        made(A, B, actions=[LAUNCH, Remove(A.id, 1)], planned_at=NOW, why={A.id: Reason("no")}),
+        made(A, B, actions=[LAUNCH, Remove(A.id, 1)], planned_at=NOW, why={A.id: NO_NODE}),
+        made(A, B, actions=[LAUNCH, Remove(A.id, 1)], planned_at=NOW, queue=(A.id,)),
     ],
 )
 def test_a_digest_tells_all_that_is_decided_apart(other: bytes) -> None:
@@ -165,7 +170,7 @@ def test_a_digest_tells_all_that_is_decided_apart(other: bytes) -> None:
 
 
 def test_a_digest_is_of_what_is_decided_and_of_nothing_else() -> None:
-    told = {A.id: Reason("no")}
+    told = {A.id: NO_NODE}
     assert made(A, B) == made(A, B, why=told), "no plan was made in this step"
     assert made(A, replace(B, spec=spec("c"))) == made(A, B), "that is in the news, or a launch"
 

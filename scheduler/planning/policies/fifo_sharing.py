@@ -46,6 +46,7 @@ from scheduler.core.model import (
     Share,
     Time,
     View,
+    Waiting,
 )
 from scheduler.core.ports import Policy
 from scheduler.core.runs import awaits_old_pods, current_job, may_stop
@@ -120,14 +121,20 @@ class _FifoPlanner:
             if job.run and job.run.phase is not RunPhase.STOPPING:
                 self.placements[job.id] = job.run.shares
                 if job.held and self._can_leave(job):
-                    self._dismiss(job, Reason("held", "by request"))
+                    self._dismiss(job, Reason(Waiting.HELD))
         self._make_room_for_growth()
         waiting = [job for job in self.view.jobs.values() if job.waiting]
-        for job in sorted(waiting, key=lambda job: rank(job, self.now, self.rules)):
+        waiting.sort(key=lambda job: rank(job, self.now, self.rules))
+        for job in waiting:
             if reason := self._place(job):
                 self.why[job.id] = reason
         eligible = [job.eligible_at for job in waiting if job.eligible_at > self.now]
-        return Plan(self.placements, self.why, replan_at=min(eligible, default=None))
+        return Plan(
+            self.placements,
+            self.why,
+            replan_at=min(eligible, default=None),
+            queue=tuple([job.id for job in waiting]),
+        )
 
     # --- growth -----------------------------------------------------------------------------
 
@@ -145,9 +152,8 @@ class _FifoPlanner:
                 run = (job.id, job.attempts)
                 missing -= needs[run]
                 if not self._leaving(job):
-                    who = "it was" if needs[run] > holders[run] else "others were"
-                    detail = f"on gpu{gpu.index}, where {who} measured to need more"
-                    self._dismiss(job, Reason("made room", detail))
+                    grown = needs[run] > holders[run]
+                    self._dismiss(job, Reason(Waiting.MADE_ROOM, gpu=gpu.index, grown=grown))
 
     def _grown(self, run: RunKey, key: GpuKey, gpu: Gpu, mib: int) -> int:
         job = self._runner(run)
@@ -175,12 +181,12 @@ class _FifoPlanner:
     def _place(self, job: Job) -> Reason | None:
         """Place it, or claim cards for it; if it must wait, say why."""
         if job.held:
-            return Reason("held", "until it is released")
+            return Reason(Waiting.HELD)
         if job.eligible_at > self.now:
             seconds = round(job.eligible_at - self.now)
-            return Reason("backoff", f"tries again in {seconds} s, after: {job.reason}")
+            return Reason(Waiting.BACKOFF, seconds=seconds, cause=job.reason)
         if awaits_old_pods(job, self.view.pods):
-            return Reason("stopping", "waits for the rest of its last run to be gone")
+            return Reason(Waiting.STOPPING)
         if reason := nowhere(job, self.view):
             return reason
         spec = job.spec
@@ -208,7 +214,8 @@ class _FifoPlanner:
             self.free[key] -= need_mib(job, self.cards[key], self.rules)
             self.claimants[key] = job
         for job_id in claim.asked if not claim.ends else ():
-            self._dismiss(self.view.jobs[job_id], Reason("preempted", f"for {job.spec.name}"))
+            reason = Reason(Waiting.PREEMPTED, jobs=(job.spec.name,))
+            self._dismiss(self.view.jobs[job_id], reason)
         self.lacks.clear()
 
     def _lacks(self, job: Job) -> Reason:
@@ -217,7 +224,7 @@ class _FifoPlanner:
         if kept is None:
             return by_image(job, self.view, partial(self._lacking, job))
         names = sorted({self.claimants[k].spec.name for k in kept if k in self.claimants})
-        return Reason("turn", f"what is free is kept for {', '.join(names)}")
+        return Reason(Waiting.TURN, jobs=tuple(names))
 
     def _lacking(self, job: Job, view: View) -> Reason:
         return lacking(job, usable_gpus(view.nodes), self.unclaimed, self.rules)
@@ -227,17 +234,16 @@ class _FifoPlanner:
         for run in claim.leaving:
             job = self._runner(run)
             (stop if job and not job.cancelled else gone).append(run[0])
-        parts = (
-            (stop, "to stop at the end of an epoch"),
-            (gone, "to be gone"),
-            (claim.ends, "to end"),
+        return Reason(
+            Waiting.STOPPING,
+            asked=self._names(stop),
+            gone=self._names(gone),
+            ends=self._names(claim.ends),
         )
-        words = " and ".join(f"{self._names(ids)} {what}" for ids, what in parts if ids)
-        return Reason("stopping", f"waits for {words}")
 
-    def _names(self, ids: Iterable[JobId]) -> str:
+    def _names(self, ids: Iterable[JobId]) -> tuple[str, ...]:
         jobs = self.view.jobs
-        return ", ".join(sorted({jobs[i].spec.name if i in jobs else i for i in ids}))
+        return tuple(sorted({jobs[i].spec.name if i in jobs else i for i in ids}))
 
     def _give(self, job: Job, keys: tuple[GpuKey, ...]) -> None:
         given = []

@@ -30,6 +30,7 @@ from scheduler.core.model import (
     Rules,
     Time,
     View,
+    Waiting,
 )
 from scheduler.core.ports import Policy
 from scheduler.core.runs import awaits_old_pods, gpu_keys, is_running, may_move, may_stop
@@ -116,26 +117,33 @@ class _SharingPlanner:
         # is; and of cards of one type, not all may have the image of a job.
         if over := left_over(self.served, done, self.known, self.view, self.rules, _fewest):
             done = place_units([*units, *over], self.view, self.rules, MOVES_MAX, leaving)
-        self._explain(jobs, done)
+        queue = self._queue(jobs)
+        self._explain(queue, done)
         again = [j.eligible_at for j in self.view.jobs.values() if j.eligible_at > self.now]
         if any(job.run and job.spec.gpus_min < job.spec.gpus_max for job in jobs):
             again.append(self.now + AGAIN_SECONDS)
         if self.apart and any(job.waiting for job in jobs):
             again.append(self.now + AGAIN_SECONDS)
-        return Plan(done.placements, self.why, self.expected, replan_at=min(again, default=None))
+        return Plan(
+            done.placements,
+            self.why,
+            self.expected,
+            replan_at=min(again, default=None),
+            queue=queue,
+        )
 
     def _takes_part(self, job: Job) -> bool:
         if job.outcome or job.cancelled:
             return False
         if job.held and (job.run is None or may_stop(job.run)):
-            self.why[job.id] = Reason("held", "by request" if job.run else "until it is released")
+            self.why[job.id] = Reason(Waiting.HELD)
             return False
         if job.run is None and job.eligible_at > self.now:
             seconds = round(job.eligible_at - self.now)
-            self.why[job.id] = Reason("backoff", f"tries again in {seconds} s, after: {job.reason}")
+            self.why[job.id] = Reason(Waiting.BACKOFF, seconds=seconds, cause=job.reason)
             return False
         if awaits_old_pods(job, self.view.pods):
-            self.why[job.id] = Reason("stopping", "waits for the rest of its last run to be gone")
+            self.why[job.id] = Reason(Waiting.STOPPING)
             return False
         if job.run is None and (reason := nowhere(job, self.view)):
             self.why[job.id] = reason
@@ -258,9 +266,14 @@ class _SharingPlanner:
         times = (self.used.get(user, self.usual) + LITTLE) / (self.usual + LITTLE)
         return min(max(times, 1 / FAIR_MAX), FAIR_MAX)
 
-    def _explain(self, jobs: Sequence[Job], done: Placed) -> None:
-        served = {job.id: job for job in (*self.served, *jobs)}
-        self.why |= explained(list(served.values()), done, self.view, self.rules)
+    def _queue(self, jobs: Sequence[Job]) -> tuple[JobId, ...]:
+        """Those that take no part come first: they were there before, or have their time."""
+        served = (job.id for job in (*self.served, *jobs))
+        return tuple(dict.fromkeys((*self.why, *served)))
+
+    def _explain(self, queue: Sequence[JobId], done: Placed) -> None:
+        jobs = [self.view.jobs[job_id] for job_id in queue if job_id not in self.why]
+        self.why |= explained(jobs, done, self.view, self.rules)
 
 
 def _fewest(job: Job) -> int:

@@ -14,13 +14,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from scheduler.core.fast_replace import replace
 from scheduler.core.images import has
-from scheduler.core.memory import node_sizes, over_nodes, usable_gpus
-from scheduler.core.model import Gpu, GpuKey, Job, JobId, Plan, Reason, Rules, Time, View
+from scheduler.core.memory import node_sizes, nodes_needed, usable_gpus
+from scheduler.core.model import (
+    Gpu,
+    GpuKey,
+    Job,
+    JobId,
+    Plan,
+    Reason,
+    Rules,
+    Time,
+    View,
+    Waiting,
+    WholeGpus,
+)
+from scheduler.core.reason_text import first_named
 from scheduler.core.runs import awaits_old_pods, is_running, may_stop
 from scheduler.planning.leftovers import left_over
 from scheduler.planning.placement import Placed, Unit, place_units
-from scheduler.planning.reasons import by_image, explained, listed, nowhere
+from scheduler.planning.reasons import by_image, explained, nowhere
 
 _Make = tuple[int, str, frozenset[str] | None]
 
@@ -28,12 +42,12 @@ _Make = tuple[int, str, frozenset[str] | None]
 def not_now(job: Job, view: View, now: Time) -> Reason | None:
     """Why it may not hold cards, whatever is free; None: it may."""
     if job.held:
-        return Reason("held", "by request" if job.run else "until it is released")
+        return Reason(Waiting.HELD)
     if job.run is None and job.eligible_at > now:
         seconds = round(job.eligible_at - now)
-        return Reason("backoff", f"tries again in {seconds} s, after: {job.reason}")
+        return Reason(Waiting.BACKOFF, seconds=seconds, cause=job.reason)
     if awaits_old_pods(job, view.pods):
-        return Reason("stopping", "waits for the rest of its last run to be gone")
+        return Reason(Waiting.STOPPING)
     return nowhere(job, view) if job.run is None else None
 
 
@@ -142,7 +156,7 @@ class Round:
         self._explain(list(waits.values()), made, why)
         moments = [j.eligible_at for j in self.view.jobs.values() if j.eligible_at > self.now]
         moments += [] if replan_at is None else [replan_at]
-        return Plan(made.placements, why, replan_at=min(moments, default=None))
+        return Plan(made.placements, why, replan_at=min(moments, default=None), queue=tuple(why))
 
     def _left_over(self, made: Placed) -> list[Unit]:
         """Of cards of one type, not all may have the image of a job for which some were kept."""
@@ -171,24 +185,19 @@ class Round:
 
     def _lacking(self, job: Job, free: Counter[_Make], first: Sequence[Job], view: View) -> Reason:
         count, least = self.wanted(job), job.spec.gpus_min
-        size = f" with {job.memory_mib:,} MiB" if job.memory_mib else ""
+        lacks = Reason(Waiting.GPUS, whole=WholeGpus.POLICY, memory_mib=job.memory_mib)
         if count is None:
-            most = max(self.fitting(job).values(), default=0)
-            return Reason("gpus", f"needs {_gpus(least)}{size}; there are {most}")
+            there = max(self.fitting(job).values(), default=0)
+            return replace(lacks, gpus=least, there=(("", there),))
         now = max(_counted(free, job.memory_mib, job.spec.image).values(), default=0)
         if now < count:
-            all_of_them = ", as many as it can use" if count > least else ""
             everywhere = view is self.view
             sizes = self.node_sizes if everywhere else node_sizes(usable_gpus(view.nodes))
-            where = over_nodes(count, sizes.values())
-            what = f"{_gpus(count, 'free ')}{size}{where}{all_of_them}"
-            return Reason("gpus", f"needs {what}; free now: {now}")
-        names = listed(dict.fromkeys(other.spec.name for other in first if other is not job))
-        return Reason("turn", f"what is free is kept for {names or 'others'}")
-
-
-def _gpus(count: int, state: str = "") -> str:
-    return f"{count} {state}GPUs" if count != 1 else f"a {state}GPU"
+            nodes = nodes_needed(count, sizes.values())
+            most = count > least
+            return replace(lacks, gpus=count, most=most, nodes=nodes, free=(("", now),))
+        names, more = first_named(other.spec.name for other in first if other is not job)
+        return Reason(Waiting.TURN, whole=WholeGpus.POLICY, jobs=names, jobs_more=more)
 
 
 def _make(gpu: Gpu) -> _Make:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from scheduler.core.model import Gpu, Job, JobId, Measured, Node, Plan
+from scheduler.core.reason_text import line
 from scheduler.planning.policies import POLICIES
 from tests.builders import NOW, RULES, job, node, on, share, view
 
@@ -50,8 +51,8 @@ def test_who_makes_more_of_it_has_more() -> None:
 def test_a_run_shrinks_for_one_that_waits() -> None:
     plan = planned(runs(scaling("a", 40, 38), 0, 1), scaling("b", 40, 38), nodes=(node(2),))
     assert counts(plan) == {"a": 1}
-    assert str(plan.why[JobId("a")]) == "moved (from 2 GPUs to 1, for b)"
-    assert str(plan.why[JobId("b")]).startswith("stopping (waits for a to stop")
+    assert line(plan.why[JobId("a")]) == "moved (from 2 GPUs to 1, for b)"
+    assert line(plan.why[JobId("b")]).startswith("stopping (waits for a to stop")
 
 
 def test_jobs_alike_do_not_take_turns() -> None:
@@ -98,4 +99,4 @@ def test_each_has_the_type_that_it_gains_most_from() -> None:
 
 def test_one_that_needs_more_than_there_is_is_told_so() -> None:
     plan = planned(job("a", gpus=(8, 16)), nodes=(node(4),))
-    assert str(plan.why[JobId("a")]) == "gpus (needs 8 GPUs; there are 4)"
+    assert line(plan.why[JobId("a")]) == "gpus (needs 8 GPUs; there are 4)"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from scheduler.core.model import Job, JobId, Node, Plan, RunPhase
+from scheduler.core.reason_text import line
 from scheduler.planning.policies import POLICIES
 from tests.builders import NOW, RULES, Town, job, node, on, share, view
 
@@ -12,7 +13,7 @@ def planned(*jobs: Job, nodes: tuple[Node, ...] = ()) -> Plan:
 
 
 def why(plan: Plan, name: str) -> str:
-    return str(plan.why[JobId(name)])
+    return line(plan.why[JobId(name)])
 
 
 def test_whole_cards_in_the_order_of_submission() -> None:
@@ -34,7 +35,7 @@ def test_nobody_overtakes_the_first_even_where_nobody_would_be_delayed() -> None
     plan = planned(runs, job("b", gpus=2), job("c", submitted_at=1.0), nodes=(node(2),))
     assert set(plan.placements) == {"a"}
     assert why(plan, "b") == "gpus (needs 2 free GPUs; free now: 1)"
-    assert why(plan, "c") == "turn (what is free is kept for b)"
+    assert why(plan, "c") == "turn (what is free is reserved for b)"
 
 
 def test_a_job_has_as_many_cards_as_it_can_use() -> None:
@@ -65,7 +66,7 @@ def test_a_gang_larger_than_a_node_is_told_on_how_many_it_must_be() -> None:
     plan = planned(runs, *waits, nodes=nodes)
     words = "gpus (needs 9 free GPUs with 1,000 MiB on 3 or more nodes; free now: 7)"
     assert why(plan, "b") == words
-    assert why(plan, "c") == "turn (what is free is kept for b)"
+    assert why(plan, "c") == "turn (what is free is reserved for b)"
 
 
 def test_who_runs_beside_others_is_left_there() -> None:
@@ -100,7 +101,7 @@ def test_held_and_unlucky_jobs_do_not_queue() -> None:
 def test_a_run_that_is_held_leaves_at_the_end_of_its_epoch() -> None:
     plan = planned(on(job("a", held=True), share()), job("b"))
     assert plan.placements == {}
-    assert why(plan, "a") == "held (by request)"
+    assert why(plan, "a") == "held (until it is released)"
     assert why(plan, "b") == "stopping (waits for a to stop at the end of an epoch)"
 
 

@@ -21,6 +21,7 @@ from scheduler.core.model import (
     Submitted,
     Updated,
 )
+from scheduler.core.reason_text import line
 from scheduler.planning.policies import POLICIES
 from scheduler.planning.policies.fifo_sharing import fifo_sharing, rank
 from tests.builders import CAPACITY, NOW, RULES, Town, job, node, on, pod, share, spec, view
@@ -40,7 +41,7 @@ def started(plan: Plan, *jobs: Job) -> set[str]:
 
 
 def why(plan: Plan, name: str) -> str:
-    return str(plan.why[JobId(name)])
+    return line(plan.why[JobId(name)])
 
 
 def town(gpus: int = 1, *jobs: tuple[str, dict[str, Any]], rules: Rules = RULES) -> Town:
@@ -59,7 +60,7 @@ def test_two_share_and_the_third_waits_with_the_numbers() -> None:
     jobs = [job("a", 6000), job("b", 7000), job("c", 4000)]
     plan = planned(*jobs)
     assert plan.placements == {"a": (share(6000),), "b": (share(7000),)}
-    assert why(plan, "c") == "memory (needs 4000, free 2872 on gpu0)"
+    assert why(plan, "c") == "memory (needs 4,000 MiB; gpu0 has the most free: 2,872 MiB)"
 
 
 def test_a_job_goes_where_the_least_is_left() -> None:
@@ -71,13 +72,20 @@ def test_a_job_goes_where_the_least_is_left() -> None:
 def test_a_job_that_shares_with_nobody_waits_for_an_empty_card() -> None:
     alone = job("d", 1000, shareable=False)
     plan = planned(on(job("a", 6000), share(6000)), alone)
-    assert why(plan, "d") == "gpus (needs a whole GPU, as it shares with nobody; none is empty)"
+    assert (
+        why(plan, "d")
+        == "gpus (needs a whole GPU because it shares with no other job; no GPU large"
+        " enough is empty)"
+    )
     assert planned(alone).placements == {"d": (share(CAPACITY),)}
 
 
 def test_nothing_joins_a_job_that_shares_with_nobody() -> None:
     alone = on(job("d", 1000, shareable=False), share())
-    assert why(planned(alone, job("a", 10)), "a") == "memory (needs 10, free 0 on gpu0)"
+    assert (
+        why(planned(alone, job("a", 10)), "a")
+        == "memory (needs 10 MiB; gpu0 has the most free: 0 MiB)"
+    )
 
 
 def test_a_job_of_unknown_need_gets_a_whole_card() -> None:
@@ -98,9 +106,13 @@ def test_a_gang_over_nodes_waits_for_all_of_its_cards() -> None:
     gang, late = job("gang", gpus=4, submitted_at=1.0), job("late", gpus=2, submitted_at=2.0)
     plan = planned(*there, gang, late, job("one", submitted_at=3.0), nodes=nodes)
     assert set(plan.placements) == {"a", "b"}
-    assert why(plan, "gang") == "gpus (needs 4 GPUs empty on 2 or more nodes; now at most 3)"
-    assert why(plan, "late") == "turn (what is free is kept for gang)"
-    assert why(plan, "one") == "turn (what is free is kept for gang)"
+    assert (
+        why(plan, "gang")
+        == "gpus (needs 4 whole GPUs on 2 or more nodes because its memory use is not known"
+        " yet (--estimated_memory); empty now: 3)"
+    )
+    assert why(plan, "late") == "turn (what is free is reserved for gang)"
+    assert why(plan, "one") == "turn (what is free is reserved for gang)"
     plan = planned(there[1], gang, late, nodes=nodes)
     assert [one.node for one in plan.placements[JobId("gang")]] == ["n1", "n1", "n3", "n3"]
 
@@ -194,8 +206,12 @@ def test_a_job_that_has_run_comes_after_those_that_only_waited() -> None:
             job("w", eligible_at=NOW + 7, reason="exit code 1"),
             "backoff (tries again in 7 s, after: exit code 1)",
         ),
-        (job("w", 99999), "memory (needs 99999, free 15872 on gpu0)"),
-        (job("w", gpus=2), "gpus (needs 2 GPUs empty on one node; now at most 1)"),
+        (job("w", 99999), "memory (needs 99,999 MiB; gpu0 has the most free: 15,872 MiB)"),
+        (
+            job("w", gpus=2),
+            "gpus (needs 2 whole GPUs on one node because its memory use is not known yet"
+            " (--estimated_memory); empty now: 1)",
+        ),
     ],
 )
 def test_a_job_waits_with_a_true_reason(waiting: Job, words: str) -> None:
@@ -205,7 +221,7 @@ def test_a_job_waits_with_a_true_reason(waiting: Job, words: str) -> None:
 
 def test_without_a_node_that_is_ready_all_wait_for_one() -> None:
     plan = planned(job("a"), job("cpu", gpus=0), nodes=[node(ready=False)])
-    assert {str(reason) for reason in plan.why.values()} == {"nodes (no node is ready)"}
+    assert {line(reason) for reason in plan.why.values()} == {"nodes (no node is ready)"}
 
 
 def test_without_a_gpu_those_that_need_one_wait() -> None:
@@ -224,8 +240,12 @@ def test_what_is_free_but_kept_for_another_is_said_so() -> None:
     crowded = on(job("r"), share())
     pair, small = job("pair", gpus=2, submitted_at=1.0), job("small", submitted_at=2.0)
     plan = planned(crowded, pair, small, nodes=[node(2)])
-    assert why(plan, "pair") == "gpus (needs 2 GPUs empty on one node; now at most 1)"
-    assert why(plan, "small") == "turn (what is free is kept for pair)"
+    assert (
+        why(plan, "pair")
+        == "gpus (needs 2 whole GPUs on one node because its memory use is not known yet"
+        " (--estimated_memory); empty now: 1)"
+    )
+    assert why(plan, "small") == "turn (what is free is reserved for pair)"
 
 
 # --- backfilling --------------------------------------------------------------------------------
@@ -450,7 +470,7 @@ def test_of_neighbours_that_no_longer_fit_the_least_leaves() -> None:
     assert made.run("b").stop_reason == "made room on gpu0, where others were measured to need more"
     made.end_epoch("b")
     assert made.run("a").shares == (share(9000),)
-    assert made.why("b") == "memory (needs 7000, free 6872 on gpu0)"
+    assert made.why("b") == "memory (needs 7,000 MiB; gpu0 has the most free: 6,872 MiB)"
 
 
 def test_a_lower_priority_leaves_even_if_it_is_the_one_that_grew() -> None:
@@ -488,7 +508,7 @@ def test_what_a_run_grows_into_is_not_given_to_a_job_that_waits() -> None:
     grown, small = on(job("a", 12000), share(4000)), job("small", 5000)
     plan = planned(grown, small)
     assert set(plan.placements) == {"a"}
-    assert why(plan, "small") == "memory (needs 5000, free 3872 on gpu0)"
+    assert why(plan, "small") == "memory (needs 5,000 MiB; gpu0 has the most free: 3,872 MiB)"
 
 
 def test_what_a_run_was_measured_not_to_need_is_given_to_others() -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from scheduler.core.model import Gpu, Job, JobId, Measured, Node, Plan
+from scheduler.core.reason_text import line
 from scheduler.planning.policies import POLICIES
 from scheduler.planning.policies.gavel import ROUND_SECONDS, _entitled
 from scheduler.planning.policies.whole_gpus import Round
@@ -45,7 +46,7 @@ def test_a_run_that_had_its_slice_leaves_for_one_that_had_less() -> None:
     runs = on(slices("a", 900.0), share(), started_at=BEGAN - 700.0)
     plan = planned(runs, slices("b"))
     assert plan.placements == {}
-    assert str(plan.why[JobId("a")]) == "preempted (for b)"
+    assert line(plan.why[JobId("a")]) == "preempted (for b)"
 
 
 def test_a_run_keeps_its_gpus_to_the_end_of_the_round_in_which_it_began() -> None:

@@ -122,7 +122,7 @@ def test_two_who_have_little_left_stay_together() -> None:
 def test_what_does_not_fit_beside_another_waits_and_says_so() -> None:
     made = town(1, ("a", {"memory_mib": 9000}), ("b", {"memory_mib": 9000}))
     assert made.running() == {"a"}
-    assert made.why("b") == "memory (needs 9000, free 6872 on gpu0)"
+    assert made.why("b") == "memory (needs 9,000 MiB; gpu0 has the most free: 6,872 MiB)"
 
 
 def test_who_shares_with_nobody_is_alone() -> None:

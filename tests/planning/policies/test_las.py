@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler.core.model import Job, JobId, Plan
+from scheduler.core.reason_text import line
 from scheduler.planning.policies import POLICIES
 from scheduler.planning.policies.las import THRESHOLD_GPU_SECONDS, served_gpu_seconds
 from tests.builders import NOW, RULES, job, node, on, share, view
@@ -37,7 +38,7 @@ def test_a_demoted_run_leaves_for_a_job_in_the_first_queue() -> None:
     runs = on(job("a", ran_seconds=LONG), share())
     plan = planned(runs, job("b", submitted_at=1.0))
     assert plan.placements == {}
-    assert str(plan.why[JobId("a")]) == "preempted (for b)"
+    assert line(plan.why[JobId("a")]) == "preempted (for b)"
 
 
 def test_runs_in_the_same_queue_do_not_take_turns() -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from scheduler.core.learning import kind_of
 from scheduler.core.model import Job, JobFamily, JobId, Measured, Node, Plan, View
+from scheduler.core.reason_text import line
 from scheduler.planning.policies import POLICIES
 from tests.builders import CAPACITY, NOW, RULES, job, node, on, share, view
 
@@ -44,7 +45,7 @@ def test_sharing_scores_add_up_to_two_at_most_and_must_be_known(
     plan = planned(runs(known("a", a)), known("b", b))
     assert ("b" in plan.placements) == packed
     if not packed:
-        assert str(plan.why[JobId("b")]) == "gpus (needs a free GPU with 4,000 MiB; free now: 0)"
+        assert line(plan.why[JobId("b")]) == "gpus (needs a free GPU with 4,000 MiB; free now: 0)"
 
 
 def test_what_is_known_of_its_kind_is_known_of_a_job() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from scheduler.core.model import Job, JobId, Measured, Plan
+from scheduler.core.reason_text import line
 from scheduler.planning.policies import POLICIES
 from scheduler.planning.policies.srtf import remaining_seconds
 from tests.builders import NOW, RULES, Town, job, node, on, share, view
@@ -52,9 +53,9 @@ def test_a_run_leaves_for_a_job_with_less_to_do() -> None:
     runs = on(lasting("a", 60.0), share())
     plan = planned(runs, lasting("b", 10.0))
     assert plan.placements == {}
-    assert str(plan.why[JobId("a")]) == "preempted (for b)"
+    assert line(plan.why[JobId("a")]) == "preempted (for b)"
     waits = "stopping (waits for a to stop at the end of an epoch)"
-    assert str(plan.why[JobId("b")]) == waits
+    assert line(plan.why[JobId("b")]) == waits
 
 
 def test_of_two_runs_the_one_with_more_to_do_leaves() -> None:
@@ -78,7 +79,7 @@ def test_a_run_that_never_spoke_to_us_is_not_preempted() -> None:
     silent = on(lasting("a", 60.0), share(), heard_at=None)
     plan = planned(silent, lasting("b", 10.0))
     assert set(plan.placements) == {"a"}
-    assert str(plan.why[JobId("b")]) == "gpus (needs a free GPU; free now: 0)"
+    assert line(plan.why[JobId("b")]) == "gpus (needs a free GPU; free now: 0)"
 
 
 def test_a_shorter_job_takes_over_at_the_end_of_the_epoch() -> None:

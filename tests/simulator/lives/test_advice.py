@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.core.model import Job, JobId, Plan, Reason, Time, View
+from scheduler.core.model import Job, JobId, Plan, Reason, Time, View, Waiting
 from scheduler.core.ports import Policy
 from scheduler.outlook.remedies import without
 from scheduler.planning.policies.fifo_sharing import fifo_sharing
@@ -45,7 +45,7 @@ def test_who_is_held_is_let_go_first() -> None:
 
 def test_who_is_held_and_waits_for_it_when_let_go_is_noticed() -> None:
     def stubborn(view: View, now: Time) -> Plan:
-        return replace(POLICY(view, now), why={JobId("b"): Reason("held", "until it is released")})
+        return replace(POLICY(view, now), why={JobId("b"): Reason(Waiting.HELD)})
 
     with pytest.raises(Violation, match="is not kept any more"):
         looked(stubborn, builders.job("b", held=True))

@@ -27,6 +27,7 @@ from scheduler.core.model import (
     Submitted,
     Time,
     View,
+    Waiting,
 )
 from scheduler.planning.policies.fifo_sharing import fifo_sharing
 from scheduler.store import journal
@@ -143,7 +144,7 @@ def test_a_reason_that_has_changed_is_a_difference(path: Path) -> None:
 
     def says_otherwise(view: View, now: Time) -> Plan:
         plan = honest(view, now)
-        return replace(plan, why=dict.fromkeys(plan.why, Reason("no_idea")))
+        return replace(plan, why=dict.fromkeys(plan.why, Reason(Waiting.TURN)))
 
     found = first_difference(path, policy=says_otherwise)
     assert found.number == 6, "the first in which a job waits"
