@@ -24,7 +24,7 @@ STOPS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test style fast quick check kube test-kube test-node test-frameworks image lives mutants \
+.PHONY: help venv demo test style fast quick check kube test-kube test-node test-frameworks image map lives mutants \
 	bench figures proto lock clean
 
 help:  ## list the targets
@@ -89,6 +89,9 @@ test-frameworks: $(READY) $(if $(FRAMEWORKS),,$(INSTALLED)/ready)  ## test examp
 
 image: $(READY)  ## build the daemon's image in build/, without Docker: needs root, Debian's buildah and debootstrap
 	$(BIN)/python -m tests.deploy.image
+
+map: $(READY)  ## draw which package imports which, in docs/packages.svg, and print it
+	$(BIN)/python -m tests.package_map
 
 lives: $(READY)  ## run N simulated lives of the daemon (N=1000) from seed FIRST on; ADVICE=all: test all advice
 	$(BIN)/python -m simulator.main --lives $(N) --first $(FIRST) --advice $(ADVICE)
