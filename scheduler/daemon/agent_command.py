@@ -19,6 +19,7 @@ from scheduler.api.agents import report_message
 from scheduler.core.errors import ConfigError
 from scheduler.daemon import log
 from scheduler.daemon.config import LogSettings
+from scheduler.daemon.exit_codes import DONE, run_program
 from scheduler.gpus.usage import GpuReport
 from scheduler.gpus.watcher import GpuWatcher
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
@@ -26,7 +27,6 @@ from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 CALL_SECONDS = 10.0
 Level = Literal["debug", "info", "warning", "error"]
 LEVELS = get_args(Level)
-DONE, WRONG_SETTINGS = 0, 2
 
 
 @click.command(
@@ -135,18 +135,7 @@ def _channel(server: str, ca: Path | None) -> grpc.Channel:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    try:
-        code: int = command.main(argv, "scheduler-agent", standalone_mode=False)
-    except click.ClickException as error:
-        return _complain(error.format_message())
-    except ConfigError as error:
-        return _complain(str(error))
-    return code
-
-
-def _complain(words: str) -> int:
-    click.echo(f"scheduler-agent: {words}", err=True)
-    return WRONG_SETTINGS
+    return run_program(command, "scheduler-agent", argv)
 
 
 if __name__ == "__main__":

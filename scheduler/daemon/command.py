@@ -30,6 +30,14 @@ from scheduler.core.model import JobId, View
 from scheduler.core.ports import Policy
 from scheduler.daemon import log, process
 from scheduler.daemon.config import Config, listen_address, load
+from scheduler.daemon.exit_codes import (
+    CANNOT_WRITE,
+    DONE,
+    FAILED,
+    OUR_BUG,
+    WRONG_SETTINGS,
+    run_program,
+)
 from scheduler.daemon.targets import KubernetesTarget, LocalTarget, target_of
 from scheduler.daemon.token_commands import token
 from scheduler.inbox import QueueInbox
@@ -43,7 +51,6 @@ from scheduler.store.maintenance import Chore, Maintenance, chores, every
 from scheduler.store.reader import Reader
 from scheduler.store.writer import SqliteStore
 
-DONE, TAKEN, WRONG_SETTINGS, OUR_BUG, CANNOT_WRITE = 0, 1, 2, 70, 74  # the last two: sysexits.h
 VERSION = version("epoch-scheduler")
 DATABASE = "scheduler.db"
 JOB_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -138,22 +145,8 @@ command.add_command(token)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    try:
-        code: int = command.main(argv, "scheduler-daemon", standalone_mode=False)
-    except click.ClickException as error:
-        return _complain(error.format_message(), WRONG_SETTINGS)
-    except Taken as error:
-        return _complain(str(error), TAKEN)
-    except ConfigError as error:
-        return _complain(str(error), WRONG_SETTINGS)
-    except SchedulerError as error:
-        return _complain(str(error), CANNOT_WRITE)
-    return code
-
-
-def _complain(words: str, code: int) -> int:
-    click.echo(f"scheduler-daemon: {words}", err=True)
-    return code
+    codes = (Taken, FAILED), (ConfigError, WRONG_SETTINGS), (SchedulerError, CANNOT_WRITE)
+    return run_program(command, "scheduler-daemon", argv, codes)
 
 
 def _print_token(config: Config, user: str) -> int:

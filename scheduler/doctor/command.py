@@ -26,6 +26,7 @@ from scheduler.clusters.kubernetes.permissions import (
 )
 from scheduler.core.errors import ConfigError
 from scheduler.daemon.config import Config, load
+from scheduler.daemon.exit_codes import DONE, FAILED, UNREACHABLE, run_program
 from scheduler.daemon.targets import shape_of
 from scheduler.doctor import machine
 from scheduler.doctor.findings import Finding, Level, script, summary
@@ -35,7 +36,7 @@ if TYPE_CHECKING:  # its client is big, and loaded only where it is used
     from scheduler.clusters.kubernetes.client import KubernetesClient
     from scheduler.clusters.kubernetes.inspection.found import Survey, SurveyedNode
 
-FINE, WRONG, WRONG_SETTINGS, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
+FINE, WRONG = DONE, FAILED  # what the doctor found
 NAME = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
 
 
@@ -209,20 +210,7 @@ def _fly(config: Config, server: KubernetesClient, found: Survey) -> list[Findin
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    try:
-        code: int = command.main(argv, "scheduler-doctor", standalone_mode=False)
-    except click.ClickException as error:
-        return _complain(error.format_message())
-    except ConfigError as error:
-        return _complain(str(error))
-    except (click.Abort, KeyboardInterrupt):
-        return INTERRUPTED
-    return code
-
-
-def _complain(words: str) -> int:
-    click.echo(f"scheduler-doctor: {words}", err=True)
-    return WRONG_SETTINGS
+    return run_program(command, "scheduler-doctor", argv)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.daemon.command import WRONG_SETTINGS
+from scheduler.daemon.exit_codes import WRONG_SETTINGS
 from tests.support import BIN
 
 ROOT = Path(__file__).parent.parent.parent
