@@ -2,13 +2,12 @@
 process, from an epoch report to the next plan, from a waiting job to its reason on the terminal.
 Counted on a real daemon: `python -m benchmarks.walks [--list]`.
 
-A file counts if one of its functions was called. What the daemon does all the time (it looks at its
+A file, or a function, counts if it was called. What the daemon does all the time (it looks at its
 processes every few seconds) is counted in a quiet window first, and left out.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -16,9 +15,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks import figures
+
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
-POLICIES = "planning/policies"
 WINDOW_SECONDS = 4.0
 
 # Each process notes the files whose functions it calls; when the window has another name, the notes
@@ -70,21 +70,21 @@ for epoch in range(api.EPOCHS_DONE, api.EPOCHS):
 """
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.walks", description=__doc__)
-    parser.add_argument("--list", action="store_true", help="print the files, too")
-    given = parser.parse_args(argv)
+def main() -> None:
+    given = figures.options(__doc__, list=False)
     with tempfile.TemporaryDirectory() as name:
         walks = _walk(Path(name))
-    for walk, files in walks.items():
-        rest = [file for file in files if POLICIES not in file and "scheduler/policies" not in file]
-        print(f"{walk:34} {len(rest):3} files, {len(files) - len(rest)} of policies besides")
-        for file in rest if given.list else ():
-            print(f"    {file}")
-    return 0
+    if given.list:
+        for walk, functions in walks.items():
+            sys.stderr.write("\n    ".join([walk, *sorted(functions)]) + "\n")
+    found: dict[str, int] = {}
+    for walk, functions in walks.items():
+        found[f"{walk}_files"] = len({line.split()[0] for line in functions})
+        found[f"{walk}_functions"] = len(functions)
+    figures.show(**found)
 
 
-def _walk(folder: Path) -> dict[str, list[str]]:
+def _walk(folder: Path) -> dict[str, set[str]]:
     notes, site = folder / "notes", folder / "site"
     for made in (notes, site):
         made.mkdir()
@@ -146,9 +146,9 @@ def _walk(folder: Path) -> dict[str, list[str]]:
             daemon.wait()
     before, running = _noted(notes, "quiet1"), _noted(notes, "quiet2")
     return {
-        "submission to process": _files(_noted(notes, "submission") - before - running),
-        "epoch report to next plan": _files(_noted(notes, "epoch") - before),
-        "reason to terminal": _files(_noted(notes, "why") - running),
+        "submission": _ours(_noted(notes, "submission") - before - running),
+        "epoch": _ours(_noted(notes, "epoch") - before),
+        "reason": _ours(_noted(notes, "why") - running),
     }
 
 
@@ -156,11 +156,15 @@ def _noted(notes: Path, window: str) -> set[str]:
     return {line for file in notes.glob(f"{window}.*") for line in file.read_text().splitlines()}
 
 
-def _files(functions: set[str]) -> list[str]:
-    ours = ("scheduler/", "cli/", "kubernetesdlprofile/")
-    files = {line.split()[0] for line in functions}
-    return sorted(file for file in files if file.startswith(ours) and "/v1/" not in file)
+def _ours(functions: set[str]) -> set[str]:
+    """Without the policies, of which an operator chooses one, and without generated stubs."""
+    folders = ("scheduler/", "cli/", "kubernetesdlprofile/")
+    return {
+        line
+        for line in functions
+        if line.startswith(folders) and "/v1/" not in line and "/policies/" not in line
+    }
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
