@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from scheduler.core.memory import need_mib
 from scheduler.core.model import Gpu, GpuKey, Job, Rules, View
 from scheduler.core.runs import gpu_keys, is_running
-from scheduler.planning.placement import Placed, Unit
+from scheduler.planning.placement import Placement, Unit
 
 
 def left_over(
     jobs: Sequence[Job],
-    done: Placed,
+    done: Placement,
     known: Mapping[GpuKey, Gpu],
     view: View,
     rules: Rules,
