@@ -52,13 +52,13 @@ def place_units(
     cards are not to be seen, but for the `leaving`. `moves_max`: so many units, at most, may be
     moved elsewhere for others to be on fewer nodes.
     """
-    placing = _Placing(units, view, rules, moves_max, leaving)
+    placing = _Placer(units, view, rules, moves_max, leaving)
     placing.settle()
     placing.place_the_rest()
     return placing.dealt()
 
 
-class _Placing:
+class _Placer:
     def __init__(
         self,
         units: Sequence[Unit],
