@@ -82,7 +82,7 @@ def evolve(view: View, events: Sequence[Event], now: Time, rules: Rules) -> Chan
     return draft.done()
 
 
-def restored(loaded: View) -> View:
+def restore_view(loaded: View) -> View:
     """The view of a daemon that has just started: rows, and no idea yet of the cluster."""
     draft = Draft(replace(loaded, jobs={}), 0.0, Rules())
     for job in loaded.jobs.values():
@@ -112,7 +112,7 @@ def _(event: Cancelled, draft: Draft) -> None:
     by = f"cancelled by {event.by}" if event.by else "cancelled"
     if job.run is None:
         job = replace(job, cancelled=True)
-        draft.put(_ended(job, Outcome.CANCELLED, by, draft.now))
+        draft.put(_end_job(job, Outcome.CANCELLED, by, draft.now))
         return
     run = asked_to_stop(job, by, draft.now, draft.rules)
     if not job.cancelled:  # whatever it was asked to stop for before, it ends for this
@@ -141,7 +141,7 @@ def _(event: Updated, draft: Draft) -> None:
 @_apply.register
 def _(event: EpochStarted, draft: Draft) -> None:
     job = draft.jobs.get(event.job_id)
-    if job and (run := _heard(job, event.attempt, draft.now)):
+    if job and (run := _hear_from(job, event.attempt, draft.now)):
         # Never past the last of which it knows: a hostile number must not put off a stop for ever.
         epoch = min(max(run.epoch_started, event.epoch), run.max_epochs)
         if epoch > run.epoch_started:
@@ -155,15 +155,15 @@ def _(event: EpochStarted, draft: Draft) -> None:
         # Whoever asks for an epoch has finished those before it. So nothing is lost when a run
         # stops here whose last report never comes. To end a run it takes a report.
         done = min(event.epoch, run.max_epochs - 1, job.max_epochs)
-        draft.put(_progressed(job, done))
+        draft.put(_advance_epochs(job, done))
 
 
 @_apply.register
 def _(event: Reported, draft: Draft) -> None:
     job = draft.jobs.get(event.job_id)
-    if job and not event.refused and (run := _heard(job, event.attempt, draft.now)):
+    if job and not event.refused and (run := _hear_from(job, event.attempt, draft.now)):
         job = learning.peaked(replace(job, run=run), len(run.shares), event.memory_mib)
-        draft.put(_learned(job, event.memory_mib))
+        draft.put(_raise_memory(job, event.memory_mib))
 
 
 @_apply.register
@@ -173,10 +173,10 @@ def _(event: EpochEnded, draft: Draft) -> None:
     job = draft.jobs.get(profile.job_id)
     if job is None or job.outcome:
         return
-    if run := _heard(job, profile.attempt, draft.now):
+    if run := _hear_from(job, profile.attempt, draft.now):
         epoch = min(profile.epoch, job.max_epochs)
         if epoch > run.epoch_measured and profile.rank == 0:  # one clock for all ranks
-            job = _measured(job, run, profile, draft)
+            job = _learn_speed(job, run, profile, draft)
             # An image that does not ask begins the next one now.
             began_at = draft.now if epoch > run.epoch_started else run.epoch_at
             heard = run.steps_heard
@@ -186,14 +186,14 @@ def _(event: EpochEnded, draft: Draft) -> None:
         # Whoever has finished an epoch was let into it, even if we were not asked.
         run = replace(run, epoch_started=max(run.epoch_started, epoch - 1))
         job = learning.peaked(replace(job, run=run), len(run.shares), profile.memory_mib)
-    job = _progressed(job, min(profile.epoch, job.max_epochs))
-    draft.put(_unless_done(_learned(job, profile.memory_mib), draft.now))
+    job = _advance_epochs(job, min(profile.epoch, job.max_epochs))
+    draft.put(_unless_done(_raise_memory(job, profile.memory_mib), draft.now))
 
 
 @_apply.register
 def _(event: Finished, draft: Draft) -> None:
     job = draft.jobs.get(event.job_id)
-    if job and (run := _heard(job, event.attempt, draft.now)):
+    if job and (run := _hear_from(job, event.attempt, draft.now)):
         if not event.preempted:
             run = replace(run, finished=True)
         elif run.stop_at_epoch is not None:  # it may have been told within an epoch, and left there
@@ -223,30 +223,30 @@ def _(event: Observed, draft: Draft) -> None:
         key = (job.id, job.run.attempt)
         pods = draft.pods.get(key, ())
         if pods:
-            found = _confronted(job, job.run, pods, draft)
+            found = _compare_with_pods(job, job.run, pods, draft)
             if found is not job:
                 draft.put(found)
         elif event.at > job.run.phase_at and (
             key in seen_before or job.run.phase is not RunPhase.STARTING
         ):
-            draft.put(_over(job, job.run, None, draft))
+            draft.put(_end_run(job, job.run, None, draft))
         elif job.run.phase is RunPhase.STARTING:  # asked for once more, from now on
             draft.put(replace(job, run=replace(job.run, phase_at=draft.now)))
 
 
-def _confronted(job: Job, run: Run, pods: tuple[Pod, ...], draft: Draft) -> Job:
+def _compare_with_pods(job: Job, run: Run, pods: tuple[Pod, ...], draft: Draft) -> Job:
     """What we believe about a run against the pods the cluster shows: the table on top."""
     states = [pod.state for pod in pods]
     if gang.broken(run, pods):
-        return _over(job, run, gang.culprit(run, pods), draft)
+        return _end_run(job, run, gang.culprit(run, pods), draft)
     if states.count(PodState.SUCCEEDED) == len(states):
-        return _over(job, run, pods[0], draft)
+        return _end_run(job, run, pods[0], draft)
     if run.phase is RunPhase.STARTING and PodState.RUNNING in states:
         return replace(job, run=replace(run, phase=RunPhase.RUNNING, phase_at=draft.now))
     return job
 
 
-def _over(job: Job, run: Run, pod: Pod | None, draft: Draft) -> Job:
+def _end_run(job: Job, run: Run, pod: Pod | None, draft: Draft) -> Job:
     """A run has ended as `pod` shows (None: it has vanished): an outcome, or waiting again."""
     now, rules = draft.now, draft.rules
     exited_well = pod is not None and pod.state is PodState.SUCCEEDED
@@ -258,22 +258,22 @@ def _over(job: Job, run: Run, pod: Pod | None, draft: Draft) -> Job:
     draft.use(job.spec.user, seconds * len(run.shares))
     job = replace(job, run=None, ran_seconds=job.ran_seconds + seconds)
     if done or (exited_well and not (stopped or job.cancelled or wanted_more)):
-        return _ended(job, Outcome.SUCCEEDED, _finished(job, pod), now)
+        return _end_job(job, Outcome.SUCCEEDED, _finish_reason(job, pod), now)
     if job.cancelled:
-        return _ended(job, Outcome.CANCELLED, run.stop_reason, now)
+        return _end_job(job, Outcome.CANCELLED, run.stop_reason, now)
     if (gone := lost_gpu(run, draft.nodes)) and _ended_by(gone, run, pod, killed):
-        return _failed(job, Failure.LOST, rules.lost_max, gone, now, rules)
+        return _retry_or_fail(job, Failure.LOST, rules.lost_max, gone, now, rules)
     if pod is not None and pod.reason == Failure.OUT_OF_MEMORY:
         return _out_of_memory(job, run, pod.said, now, draft)
     if exited_well or stopped or (pod and pod.exit_code == EXIT_STOPPED and run.stop_reason):
         said = run.stop_reason or ("more epochs are wanted" if wanted_more else "stopped")
         return replace(job, reason=f"{said}, after epoch {job.epochs_done}")
     if pod is not None and pod.reason == Failure.REFUSED:
-        return _failed(job, Failure.REFUSED, math.inf, pod.said, now, rules)
+        return _retry_or_fail(job, Failure.REFUSED, math.inf, pod.said, now, rules)
     if pod is None or pod.reason == Failure.LOST:
         why = "its pod was lost" if pod is None else pod.said or "its process was lost"
-        return _failed(job, Failure.LOST, rules.lost_max, why, now, rules)
-    return _failed(job, Failure.ERROR, job.spec.retries, _words(pod), now, rules)
+        return _retry_or_fail(job, Failure.LOST, rules.lost_max, why, now, rules)
+    return _retry_or_fail(job, Failure.ERROR, job.spec.retries, _exit_reason(pod), now, rules)
 
 
 def _ended_by(gone: str, run: Run, pod: Pod | None, killed: bool) -> bool:
@@ -295,28 +295,30 @@ def lost_gpu(run: Run, nodes: Sequence[Node]) -> str:
 def _unless_done(job: Job, now: Time) -> Job:
     """A waiting job with no epoch left to do has ended: perhaps its last report came late."""
     if job.waiting and job.epochs_done >= job.max_epochs:
-        return _ended(job, Outcome.SUCCEEDED, _finished(job, None), now)
+        return _end_job(job, Outcome.SUCCEEDED, _finish_reason(job, None), now)
     return job
 
 
-def _finished(job: Job, pod: Pod | None) -> str:
+def _finish_reason(job: Job, pod: Pod | None) -> str:
     if pod is not None and pod.state is PodState.FAILED:
-        return f"all epochs done, although its last run ended with {_words(pod)}"
+        return f"all epochs done, although its last run ended with {_exit_reason(pod)}"
     if job.epochs_done < job.max_epochs and job.epochs_done:
         return f"finished by itself after {job.epochs_done} of {job.max_epochs} epochs"
     return "finished"
 
 
-def _words(pod: Pod) -> str:
+def _exit_reason(pod: Pod) -> str:
     return pod.reason or f"exit code {pod.exit_code}"
 
 
-def _failed(job: Job, failure: Failure, budget: float, why: str, now: Time, rules: Rules) -> Job:
+def _retry_or_fail(
+    job: Job, failure: Failure, budget: float, why: str, now: Time, rules: Rules
+) -> Job:
     count = job.failed(failure) + 1
     job = replace(job, failures=_counted(job, failure, count))
     if count > budget:
         after = f", {count} times" if count > 1 else ""
-        return _ended(job, Outcome.FAILED, f"{why}{after}", now)
+        return _end_job(job, Outcome.FAILED, f"{why}{after}", now)
     pause = min(
         rules.backoff_seconds * 2.0 ** min(count - 1, DOUBLED_MAX), rules.backoff_max_seconds
     )
@@ -331,7 +333,7 @@ def _out_of_memory(job: Job, run: Run, said: str, now: Time, draft: Draft) -> Jo
     wanted = max(more, job.memory_mib)  # it may have been measured to need more than it was given
     why = f"out of GPU memory with {had} MiB"
     if job.failed(Failure.OUT_OF_MEMORY) or wanted <= had:
-        return _ended(job, Outcome.FAILED, f"{why}: {said}" if said else why, now)
+        return _end_job(job, Outcome.FAILED, f"{why}: {said}" if said else why, now)
     failures = _counted(job, Failure.OUT_OF_MEMORY, 1)
     return replace(
         job, failures=failures, memory_mib=wanted, reason=f"{why}: tried again with {wanted} MiB"
@@ -342,7 +344,7 @@ def _counted(job: Job, failure: Failure, count: int) -> tuple[tuple[Failure, int
     return tuple(sorted({**dict(job.failures), failure: count}.items()))
 
 
-def _ended(job: Job, outcome: Outcome, reason: str, now: Time) -> Job:
+def _end_job(job: Job, outcome: Outcome, reason: str, now: Time) -> Job:
     return replace(job, run=None, outcome=outcome, reason=reason, ended_at=now)
 
 
@@ -376,7 +378,7 @@ def _located(profile: Profile, draft: Draft) -> Profile:
     return replace(profile, placement=run.placement, beside=beside, at=draft.now)
 
 
-def _measured(job: Job, run: Run, profile: Profile, draft: Draft) -> Job:
+def _learn_speed(job: Job, run: Run, profile: Profile, draft: Draft) -> Job:
     """What the epoch just ended teaches about the job's speed there."""
     keys, beside = [share.key for share in run.shares], profile.beside
     quiet_since = max((draft.disturbed.get(key, 0.0) for key in keys), default=0.0)
@@ -386,7 +388,7 @@ def _measured(job: Job, run: Run, profile: Profile, draft: Draft) -> Job:
     return taught
 
 
-def _heard(job: Job, attempt: int, now: Time) -> Run | None:
+def _hear_from(job: Job, attempt: int, now: Time) -> Run | None:
     """The run that has just spoken to us, if it is the one that we believe in."""
     run = job.run
     if run is None or run.attempt != attempt:
@@ -396,7 +398,7 @@ def _heard(job: Job, attempt: int, now: Time) -> Run | None:
     return replace(run, heard_at=now)
 
 
-def _progressed(job: Job, epochs: int) -> Job:
+def _advance_epochs(job: Job, epochs: int) -> Job:
     """Epoch numbers are absolute, so a late, lost or repeated report does no harm."""
     if epochs <= job.epochs_done:
         return job
@@ -404,6 +406,6 @@ def _progressed(job: Job, epochs: int) -> Job:
     return replace(job, epochs_done=epochs, failures=kept)
 
 
-def _learned(job: Job, memory_mib: int) -> Job:
+def _raise_memory(job: Job, memory_mib: int) -> Job:
     """A measured peak raises what a job is known to need; nothing, or a 0, never lowers it."""
     return replace(job, memory_mib=memory_mib) if memory_mib > job.memory_mib else job

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scheduler.core.decide import decide
-from scheduler.core.evolve import restored
+from scheduler.core.evolve import restore_view
 from scheduler.core.facts import facts
 from scheduler.core.invariants import check
 from scheduler.core.model import Rules, Time
@@ -16,7 +16,7 @@ class Scheduler:
     ) -> None:
         self._inbox, self._store, self._cluster = inbox, store, cluster
         self._policy, self._rules = policy, rules
-        self.view = restored(store.load())  # read it from any thread
+        self.view = restore_view(store.load())  # read it from any thread
         self._wake_at: Time | None = inbox.now()  # deadlines may have passed meanwhile
 
     def step(self) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.core.evolve import restored
+from scheduler.core.evolve import restore_view
 from scheduler.core.learning import kind_of
 from scheduler.core.model import (
     EXIT_STOPPED,
@@ -120,12 +120,12 @@ def test_a_run_never_seen_is_lost_only_to_a_look_begun_after_its_phase(
 
 def test_a_restart_loses_no_run_that_is_still_there() -> None:
     before = on(job("a"), share())
-    seen = after(restored(view(before)), look(pod(before)))
+    seen = after(restore_view(view(before)), look(pod(before)))
     assert seen.jobs[A] == before
 
 
 def test_after_a_restart_a_run_that_is_gone_is_lost() -> None:
-    lost = after(restored(view(on(job("a"), share()))), look()).jobs[A]
+    lost = after(restore_view(view(on(job("a"), share()))), look()).jobs[A]
     assert (lost.run, lost.reason) == (None, "its pod was lost")
 
 

@@ -109,7 +109,7 @@ MUTANTS = (
     mutant(
         "an epoch that starts says nothing of those before",
         LIFECYCLE,
-        "draft.put(_progressed(job, done))",
+        "draft.put(_advance_epochs(job, done))",
         "draft.put(job)",
     ),
     mutant(
@@ -145,8 +145,8 @@ MUTANTS = (
     mutant(
         "what the world refuses adds up to a failure",
         LIFECYCLE,
-        "return _failed(job, Failure.REFUSED, math.inf, pod.said, now, rules)",
-        "return _failed(job, Failure.REFUSED, rules.lost_max, pod.said, now, rules)",
+        "return _retry_or_fail(job, Failure.REFUSED, math.inf, pod.said, now, rules)",
+        "return _retry_or_fail(job, Failure.REFUSED, rules.lost_max, pod.said, now, rules)",
         195,
     ),
     mutant(
