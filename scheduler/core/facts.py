@@ -34,13 +34,13 @@ _OUTCOMES = {
 }
 
 
-def facts(
+def derive_facts(
     before: View, after: View, touched: Iterable[JobId], events: Sequence[Event], now: Time
 ) -> tuple[Fact, ...]:
     told = [*_nodes(before, after, now), *_reports(before, events, now)]
     for job_id in touched:
         told += _job(before.jobs.get(job_id), after.jobs[job_id], now)
-    return (*told, *_warned(before, after, touched, now))
+    return (*told, *_warning_facts(before, after, touched, now))
 
 
 def _fact(now: Time, kind: str, job: Job, attempt: int | None = None, **data: Value) -> Fact:
@@ -96,7 +96,9 @@ def _run(old: Job, job: Job, now: Time) -> Iterator[Fact]:
         yield _fact(now, "run_resized", job, run.attempt, from_mib=from_mib, to_mib=to_mib)
 
 
-def _warned(before: View, after: View, touched: Iterable[JobId], now: Time) -> Iterator[Fact]:
+def _warning_facts(
+    before: View, after: View, touched: Iterable[JobId], now: Time
+) -> Iterator[Fact]:
     """Once for as long as it lasts: on that card where it is furthest over its share."""
     warned = {id for id in touched if _over_mib(after, id) and not _over_mib(before, id)}
     for excess in excesses(after) if warned else ():
@@ -170,10 +172,10 @@ def _nodes(before: View, after: View, now: Time) -> Iterator[Fact]:
         if old.get(name, False) != new.get(name, False):
             kind = "node_ready" if new.get(name, False) else "node_lost"
             yield Fact(now, kind, data={"node": name})
-    yield from _cards(before, after, now)
+    yield from _gpu_facts(before, after, now)
 
 
-def _cards(before: View, after: View, now: Time) -> Iterator[Fact]:
+def _gpu_facts(before: View, after: View, now: Time) -> Iterator[Fact]:
     """A card gets a fault, or is well again; strangers come to it, or leave."""
     known = all_gpus(before.nodes)
     for node in after.nodes:

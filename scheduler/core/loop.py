@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scheduler.core.decide import decide
 from scheduler.core.evolve import restore_view
-from scheduler.core.facts import facts
+from scheduler.core.facts import derive_facts
 from scheduler.core.invariants import check
 from scheduler.core.model import Rules, Time
 from scheduler.core.ports import Cluster, Inbox, Policy, Step, Store
@@ -25,7 +25,7 @@ class Scheduler:
         before = self.view
         made = decide(before, events, now, self._policy, self._rules)
         check(before, made.view, made.touched)
-        told = facts(before, made.view, made.touched, events, now)
+        told = derive_facts(before, made.view, made.touched, events, now)
         self._store.commit(
             Step(before, made.view, made.touched, told, made.profiles, now, events, made.actions)
         )

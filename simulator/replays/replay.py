@@ -20,7 +20,7 @@ import msgspec
 
 from scheduler.core.decide import Decision, decide
 from scheduler.core.errors import ConfigError
-from scheduler.core.facts import facts
+from scheduler.core.facts import derive_facts
 from scheduler.core.model import Action, Event, Fact, JobId, Observed, Rules, Time, View
 from scheduler.core.ports import Policy
 from scheduler.planning.policies import POLICIES
@@ -115,7 +115,7 @@ def _difference(
         step.number,
         step.at,
         recorded=tuple(map(rows.fact, db.execute(_FACTS, (step.at,)))),
-        decided=facts(before, made.view, made.touched, step.events, step.at),
+        decided=derive_facts(before, made.view, made.touched, step.events, step.at),
         jobs=made.touched,
         actions=made.actions,
     )

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler.core.evolve import evolve
-from scheduler.core.facts import facts
+from scheduler.core.facts import derive_facts
 from scheduler.core.model import (
     Event,
     Fact,
@@ -29,7 +29,9 @@ STOPPING = on(job("a", 4000), share(4000), phase=RunPhase.STOPPING)
 
 
 def told(before: Job | None, after: Job, *events: Event) -> list[Fact]:
-    return list(facts(view(*[before] if before else []), view(after), [after.id], events, NOW))
+    return list(
+        derive_facts(view(*[before] if before else []), view(after), [after.id], events, NOW)
+    )
 
 
 def ended(of: Job, outcome: Outcome, reason: str) -> Job:
@@ -192,13 +194,13 @@ def test_a_report_that_was_refused_is_told_and_changes_nothing() -> None:
     before, refused = view(RUNNING), Reported(A, 1, refused=True)
     change = evolve(before, [refused], NOW, RULES)
     assert change.view.jobs is before.jobs
-    (fact,) = facts(before, change.view, change.touched, [refused], NOW)
+    (fact,) = derive_facts(before, change.view, change.touched, [refused], NOW)
     assert (fact.kind, fact.job_id, fact.attempt) == ("report_refused", A, 1)
 
 
 def test_nodes_that_come_and_go_are_told() -> None:
     def nodes(before: View, after: View) -> list[tuple[str, object]]:
-        return [(f.kind, f.data["node"]) for f in facts(before, after, [], [], NOW)]
+        return [(f.kind, f.data["node"]) for f in derive_facts(before, after, [], [], NOW)]
 
     one, both = view(nodes=[node()]), view(nodes=[node(), node(name="n2")])
     away = view(nodes=[node(), node(name="n2", ready=False)])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduler.core.decide import Decision
-from scheduler.core.facts import facts
+from scheduler.core.facts import derive_facts
 from scheduler.core.memory import free_mib, usable_gpus
 from scheduler.core.model import (
     Failure,
@@ -169,7 +169,7 @@ def test_it_is_told_with_numbers_and_once(mib: int) -> None:
     a, b = two(8000, 7800)
     before = view(a, b, nodes=roomy(), pods=[used(a, mib), used(b, 7000)])
     change = watched(before, NOW, RULES)
-    told = {fact.kind: dict(fact.data) for fact in facts(before, change.view, [A], (), NOW)}
+    told = {fact.kind: dict(fact.data) for fact in derive_facts(before, change.view, [A], (), NOW)}
     assert told["run_over_share"] == {
         "node": "n1",
         "gpu": "gpu0",
@@ -179,7 +179,7 @@ def test_it_is_told_with_numbers_and_once(mib: int) -> None:
     }
     assert told["memory_learned"] == {"from_mib": 8000, "to_mib": mib}
     again = watched(change.view, NOW, RULES).view
-    assert facts(change.view, again, [A], (), NOW) == ()
+    assert derive_facts(change.view, again, [A], (), NOW) == ()
 
 
 def test_who_was_stopped_comes_back_with_what_it_needs() -> None:
@@ -296,7 +296,7 @@ def test_what_becomes_of_a_card_is_told() -> None:
     town.look()
     before = town.view
     changed(town, strange_mib=6400, fault="XID 48")
-    told = [(fact.kind, dict(fact.data)) for fact in facts(before, town.view, (), (), NOW)]
+    told = [(fact.kind, dict(fact.data)) for fact in derive_facts(before, town.view, (), (), NOW)]
     card = {"node": "n1", "gpu": "gpu0"}
     assert told == [
         ("gpu_fault", {**card, "fault": "XID 48", "lost": False}),
@@ -304,5 +304,5 @@ def test_what_becomes_of_a_card_is_told() -> None:
     ]
     before = town.view
     changed(town, strange_mib=0, fault="")
-    kinds = [fact.kind for fact in facts(before, town.view, (), (), NOW)]
+    kinds = [fact.kind for fact in derive_facts(before, town.view, (), (), NOW)]
     assert kinds == ["gpu_well", "gpu_strangers"]
