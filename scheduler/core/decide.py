@@ -22,7 +22,7 @@ from scheduler.core.model import (
 )
 from scheduler.core.ports import Policy
 from scheduler.core.reconcile import reconcile
-from scheduler.core.watchdog import watched
+from scheduler.core.watchdog import watch_runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def decide(
     after, touched, profiles = change.view, change.touched, change.profiles
     looked = any(isinstance(event, Observed) for event in events)
     if looked:
-        change = watched(after, now, rules)
+        change = watch_runs(after, now, rules)
         after, touched = change.view, (*touched, *change.touched)
     if _plan_is_due(after, now, rules):
         for change in _replanned(after, policy, now, rules):

@@ -42,7 +42,7 @@ class Excess:
         return self.used_mib - self.share.memory_mib
 
 
-def watched(view: View, now: Time, rules: Rules) -> Change:
+def watch_runs(view: View, now: Time, rules: Rules) -> Change:
     """After a look at the cluster: what it means for the runs that we believe in."""
     draft = Draft(view, now, rules)
     _leave_what_is_lost(draft)

@@ -22,7 +22,7 @@ from scheduler.core.model import (
     RunPhase,
     View,
 )
-from scheduler.core.watchdog import watched
+from scheduler.core.watchdog import watch_runs
 from tests.builders import CAPACITY, NOW, RULES, Town, job, node, on, pod, share, view
 
 A, B = JobId("a"), JobId("b")
@@ -45,7 +45,7 @@ def seen(*jobs_and_used: tuple[Job, int]) -> View:
         nodes=roomy(),
         pods=[used(job, mib) for job, mib in jobs_and_used],
     )
-    return watched(before, NOW, RULES).view
+    return watch_runs(before, NOW, RULES).view
 
 
 def run_of(after: View, job_id: JobId = A) -> tuple[RunPhase, int, float | None]:
@@ -62,7 +62,7 @@ def two(a_share: int, b_share: int, **fields: Any) -> tuple[Job, Job]:
 def test_who_takes_no_more_than_its_share_is_not_touched() -> None:
     a, b = two(8000, 7000)
     before = view(a, b, nodes=roomy(), pods=[used(a, 8000), used(b, 6000)])
-    assert watched(before, NOW, RULES).touched == ()
+    assert watch_runs(before, NOW, RULES).touched == ()
 
 
 def test_where_there_is_room_its_need_is_learned_and_its_share_follows() -> None:
@@ -126,7 +126,7 @@ def test_of_several_the_one_furthest_over_goes_and_the_others_stay() -> None:
 def test_the_next_look_ends_nobody_else_while_the_first_is_on_its_way() -> None:
     a, b = two(7900, 7900)
     first = seen((a, 8300), (b, 8000))
-    again = watched(first, NOW + 1.0, RULES)
+    again = watch_runs(first, NOW + 1.0, RULES)
     assert run_of(again.view)[2] == NOW
     assert run_of(again.view, B)[0] is RunPhase.RUNNING
 
@@ -135,7 +135,7 @@ def test_a_notice_is_cut_short_when_a_neighbour_comes_to_be_in_danger() -> None:
     a, b = two(8000, 7800)
     asked = seen((a, 8200), (b, 7000))
     worse = replace(asked, pods={**asked.pods, (A, 1): (used(asked.jobs[A], 8600),)})
-    after = watched(worse, NOW + 5.0, RULES).view
+    after = watch_runs(worse, NOW + 5.0, RULES).view
     assert run_of(after)[2] == NOW + 5.0
     assert "at the cost of others" in after.jobs[A].run.stop_reason  # type: ignore[union-attr]
 
@@ -161,14 +161,14 @@ def test_all_ranks_of_a_gang_on_a_card_are_taken_together() -> None:
         for rank in (0, 1)
     ]
     before = view(a, b, nodes=roomy(), pods=[*parts, used(b, 7000)])
-    assert run_of(watched(before, NOW, RULES).view)[1] == 200
+    assert run_of(watch_runs(before, NOW, RULES).view)[1] == 200
 
 
 @pytest.mark.parametrize("mib", [8200, 8500])
 def test_it_is_told_with_numbers_and_once(mib: int) -> None:
     a, b = two(8000, 7800)
     before = view(a, b, nodes=roomy(), pods=[used(a, mib), used(b, 7000)])
-    change = watched(before, NOW, RULES)
+    change = watch_runs(before, NOW, RULES)
     told = {fact.kind: dict(fact.data) for fact in derive_facts(before, change.view, [A], (), NOW)}
     assert told["run_over_share"] == {
         "node": "n1",
@@ -178,7 +178,7 @@ def test_it_is_told_with_numbers_and_once(mib: int) -> None:
         "at_once": mib == 8500,
     }
     assert told["memory_learned"] == {"from_mib": 8000, "to_mib": mib}
-    again = watched(change.view, NOW, RULES).view
+    again = watch_runs(change.view, NOW, RULES).view
     assert derive_facts(change.view, again, [A], (), NOW) == ()
 
 
@@ -253,7 +253,7 @@ def test_who_runs_on_a_node_that_is_to_be_left_leaves_after_an_epoch() -> None:
     there = replace(node(), ready=False, leave="its driver is being replaced")
     pods = [used(a, 4000), used(b, 4000)]
     before = view(a, b, nodes=[there, replace(node(), name="n2")], pods=pods)
-    after = watched(before, NOW, RULES).view
+    after = watch_runs(before, NOW, RULES).view
     run = after.jobs[A].run
     assert run
     assert (run.phase, run.stop_at_epoch) == (RunPhase.STOPPING, 3)
