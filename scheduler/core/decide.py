@@ -44,7 +44,7 @@ def decide(
         change = watch_runs(after, now, rules)
         after, touched = change.view, (*touched, *change.touched)
     if _plan_is_due(after, now, rules):
-        for change in _replanned(after, policy, now, rules):
+        for change in _replan(after, policy, now, rules):
             after, touched = change.view, (*touched, *change.touched)
     touched = tuple(dict.fromkeys(touched))
     actions = tuple(reconcile(after, touched, looked, view.at, now))
@@ -58,7 +58,7 @@ def decide(
     )
 
 
-def _replanned(view: View, policy: Policy, now: Time, rules: Rules) -> tuple[Change, Change]:
+def _replan(view: View, policy: Policy, now: Time, rules: Rules) -> tuple[Change, Change]:
     fitted = resized(view, now, rules)
     return fitted, adopt(fitted.view, policy(fitted.view, now), now, rules)
 
