@@ -192,8 +192,8 @@ def crowd(jobs: int, gpus: int) -> View:
             seen = (Measured(key, (), 60.0 + number % 500, 5),)
             job = replace(job, run=run, attempts=1, epochs_done=5, measured=seen)
         draft.put(job)
-    draft.see(tuple(on), {})
-    return draft.done().view
+    draft.observe(tuple(on), {})
+    return draft.build().view
 
 
 def seconds(view: View) -> float:

@@ -127,9 +127,9 @@ def view(
     for shown in pods:
         key = (shown.job_id, shown.attempt)
         by_run[key] = (*by_run.get(key, ()), shown)
-    draft.see(tuple(nodes) or (node(),), by_run)
+    draft.observe(tuple(nodes) or (node(),), by_run)
     draft.observed_at, draft.stale = at, False
-    return draft.done().view
+    return draft.build().view
 
 
 def after(before: View, *events: Event, now: Time = NOW, rules: Rules = RULES) -> View:

@@ -47,7 +47,7 @@ def resized(view: View, now: Time, rules: Rules) -> Change:
                 draft.put(_resized(job, job.run, draft, known))
         if draft.jobs is view.jobs:
             break  # nobody shrinks
-    return draft.done()
+    return draft.build()
 
 
 def adopt(view: View, plan: Plan, now: Time, rules: Rules) -> Change:
@@ -68,7 +68,7 @@ def adopt(view: View, plan: Plan, now: Time, rules: Rules) -> Change:
     draft.stops = stops
     draft.queue = tuple([id for id in plan.queue if id in waiting_ids])
     draft.planned_at, draft.replan_at, draft.stale = now, plan.replan_at, False
-    return draft.done()
+    return draft.build()
 
 
 def _to_be_stopped(job: Job, plan: Plan) -> Reason | None:

@@ -90,7 +90,7 @@ class Draft:
         if not self.stale:
             self.stale = old is None or _matters(old) != _matters(job)
 
-    def see(self, nodes: tuple[Node, ...], pods: Mapping[RunKey, tuple[Pod, ...]]) -> None:
+    def observe(self, nodes: tuple[Node, ...], pods: Mapping[RunKey, tuple[Pod, ...]]) -> None:
         """Take a whole observation as what there is."""
         if nodes != self.nodes:
             self.nodes, self.stale = nodes, True
@@ -149,7 +149,7 @@ class Draft:
         if kind.old_library != old_library:
             self.kinds = {**self.kinds, name: replace(kind, old_library=old_library)}
 
-    def done(self) -> Change:
+    def build(self) -> Change:
         view = replace(
             self._before,
             jobs=self.jobs,
@@ -213,19 +213,19 @@ def _claims(run: Run | None, pods: tuple[Pod, ...]) -> dict[GpuKey, int]:
     """What one run takes of each GPU: what we granted it; or, where we no longer believe in it,
     what its pods hold until they are seen gone, and its processes with them."""
     if run:
-        return summed(run.shares)
-    claims = summed(share for pod in pods if pod.alive for share in pod.shares)
-    for key, mib in taken(pods).items():
+        return sum_by_gpu(run.shares)
+    claims = sum_by_gpu(share for pod in pods if pod.alive for share in pod.shares)
+    for key, mib in used_by_gpu(pods).items():
         claims[key] = max(mib, claims.get(key, 0))
     return claims
 
 
-def taken(pods: Iterable[Pod]) -> dict[GpuKey, int]:
+def used_by_gpu(pods: Iterable[Pod]) -> dict[GpuKey, int]:
     """What the processes of a run are seen to take of each GPU, where somebody can see that."""
-    return summed(share for pod in pods for share in pod.used)
+    return sum_by_gpu(share for pod in pods for share in pod.used)
 
 
-def summed(shares: Iterable[Share]) -> dict[GpuKey, int]:
+def sum_by_gpu(shares: Iterable[Share]) -> dict[GpuKey, int]:
     found: dict[GpuKey, int] = {}
     for share in shares:
         found[share.key] = found.get(share.key, 0) + share.memory_mib
@@ -238,5 +238,5 @@ def held_by_gpu(view: View) -> Mapping[GpuKey, Mapping[RunKey, int]]:
     draft = Draft(replace(view, jobs={}, pods={}, held={}, stopping=frozenset()), 0.0, Rules())
     for job in view.jobs.values():
         draft.put(job)
-    draft.see(view.nodes, view.pods)
+    draft.observe(view.nodes, view.pods)
     return draft.held

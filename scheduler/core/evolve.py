@@ -79,7 +79,7 @@ def evolve(view: View, events: Sequence[Event], now: Time, rules: Rules) -> Chan
     for event in events:
         if not isinstance(event, Observed) or event is newest:
             _apply(event, draft)
-    return draft.done()
+    return draft.build()
 
 
 def restore_view(loaded: View) -> View:
@@ -87,7 +87,7 @@ def restore_view(loaded: View) -> View:
     draft = Draft(replace(loaded, jobs={}), 0.0, Rules())
     for job in loaded.jobs.values():
         draft.put(job)
-    return draft.done().view
+    return draft.build().view
 
 
 @singledispatch
@@ -216,7 +216,7 @@ def _(event: Observed, draft: Draft) -> None:
     if draft.observed_at is None:
         draft.stale = True
     draft.observed_at = event.at
-    draft.see(event.nodes, gang.by_run(event.pods))
+    draft.observe(event.nodes, gang.by_run(event.pods))
     for job in draft.jobs.values():
         if job.run is None:
             continue

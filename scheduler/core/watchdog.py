@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from scheduler.core import learning
-from scheduler.core.draft import Change, Draft, taken
+from scheduler.core.draft import Change, Draft, used_by_gpu
 from scheduler.core.evolve import asked_to_stop, lost_gpu
 from scheduler.core.fast_replace import replace
 from scheduler.core.memory import all_gpus
@@ -57,14 +57,14 @@ def watch_runs(view: View, now: Time, rules: Rules) -> Change:
         job = draft.jobs.get(job_id)
         if job and job.run and job.run.over_mib != warned.get(job_id, 0):
             draft.put(replace(job, run=replace(job.run, over_mib=warned.get(job_id, 0))))
-    return draft.done()
+    return draft.build()
 
 
 def excesses(view: View) -> Iterator[Excess]:
     for key, pods in view.pods.items():
         if not any(pod.used for pod in pods):
             continue
-        used, run = taken(pods), current_run(key, view.jobs)
+        used, run = used_by_gpu(pods), current_run(key, view.jobs)
         for share in run.shares if run else ():
             if used.get(share.key, 0) > share.memory_mib:
                 yield Excess(key[0], share, used[share.key])
@@ -119,7 +119,7 @@ def _beside(excess: Excess, draft: Draft) -> Iterator[tuple[int, bool]]:
     for key, mib in draft.held.get(card, {}).items():
         run = current_run(key, draft.jobs)
         if run and key[0] != excess.job_id and not _dies(run, draft.now):
-            used = taken(draft.pods.get(key, ())).get(card, 0)
+            used = used_by_gpu(draft.pods.get(key, ())).get(card, 0)
             yield max(mib, used), run.phase is RunPhase.STOPPING
 
 

@@ -24,7 +24,7 @@ def test_an_equal_job_touches_nothing() -> None:
     before = view(on(job("a"), share()))
     draft = Draft(before, NOW, RULES)
     draft.put(replace(before.jobs[JobId("a")]))
-    change = draft.done()
+    change = draft.build()
     assert change.touched == ()
     assert (change.view.jobs, change.view.held) == (before.jobs, before.held)
     assert change.view.jobs is before.jobs
@@ -35,7 +35,7 @@ def test_the_view_before_is_left_as_it_was() -> None:
     draft = Draft(before, NOW, RULES)
     draft.put(job("a"))
     draft.put(job("b"))
-    draft.done()
+    draft.build()
     assert list(before.jobs) == ["a"]
     assert before.held == {("n1", "gpu0"): {("a", 1): CAPACITY}}
 
@@ -45,7 +45,7 @@ def test_jobs_are_touched_in_the_order_of_their_first_change() -> None:
     for name in ("c", "b", "a"):
         draft.put(job(name, priority=5))
     draft.put(job("c", priority=6))
-    assert draft.done().touched == ("c", "b", "a")
+    assert draft.build().touched == ("c", "b", "a")
 
 
 def test_pods_of_a_run_nobody_believes_in_hold_their_shares_until_seen_gone() -> None:
@@ -110,9 +110,9 @@ def test_a_plan_is_stale_when_a_run_begins_to_speak() -> None:
 
 def test_a_plan_is_stale_when_a_node_comes_or_goes() -> None:
     draft = Draft(view(), NOW, RULES)
-    draft.see((node(),), {})
+    draft.observe((node(),), {})
     assert not draft.stale
-    draft.see((node(2),), {})
+    draft.observe((node(2),), {})
     assert draft.stale
 
 

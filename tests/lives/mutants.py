@@ -164,8 +164,8 @@ MUTANTS = (
     mutant(
         "pods that go have let go",
         DRAFT,
-        "summed(share for pod in pods if pod.alive for share in pod.shares)",
-        'summed(share for pod in pods if pod.state == "running" for share in pod.shares)',
+        "sum_by_gpu(share for pod in pods if pod.alive for share in pod.shares)",
+        'sum_by_gpu(share for pod in pods if pod.state == "running" for share in pod.shares)',
     ),
     mutant(
         "the ledger counts a run and its pods",
