@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.core.errors import Busy, SchedulerError, Taken, Unavailable
+from scheduler.core.errors import Busy, InUseError, SchedulerError, Unavailable
 from scheduler.core.model import Event, JobId, Reported
 from scheduler.inbox import BATCH_MAX, Clock, QueueInbox
 
@@ -184,11 +184,11 @@ def test_a_loop_that_must_do_nothing_any_more_is_told_why() -> None:
     inbox = QueueInbox()
     loop, asker = Caller(inbox.wait, None), Caller(inbox.ask, event(1))
     loop.done()
-    inbox.fail(Taken("somebody else has it"))
+    inbox.fail(InUseError("somebody else has it"))
     asker.done()
     assert str(asker.error) == "somebody else has it"
     for _ in range(2):
-        with pytest.raises(Taken, match="somebody else has it"):
+        with pytest.raises(InUseError, match="somebody else has it"):
             inbox.wait(inbox.now())
 
 

@@ -57,7 +57,7 @@ class ConfigError(SchedulerError):
     status = "FAILED_PRECONDITION"
 
 
-class Taken(ConfigError):
+class InUseError(ConfigError):
     """Somebody else has it now; later it may be free."""
 
 

@@ -24,7 +24,7 @@ from scheduler.api.jobs import JobService
 from scheduler.api.lookup import Lookup
 from scheduler.api.trainings import TrainingService
 from scheduler.clusters.orphans import Orphans
-from scheduler.core.errors import ConfigError, InvariantError, SchedulerError, Taken
+from scheduler.core.errors import ConfigError, InUseError, InvariantError, SchedulerError
 from scheduler.core.loop import Scheduler
 from scheduler.core.model import JobId, View
 from scheduler.core.ports import Policy
@@ -145,7 +145,7 @@ command.add_command(token)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    codes = (Taken, FAILED), (ConfigError, WRONG_SETTINGS), (SchedulerError, CANNOT_WRITE)
+    codes = (InUseError, FAILED), (ConfigError, WRONG_SETTINGS), (SchedulerError, CANNOT_WRITE)
     return run_program(command, "scheduler-daemon", argv, codes)
 
 
@@ -172,7 +172,7 @@ def run(config: Config) -> int:
                 scheduler.step()
             logger.info("stopped")
             return DONE
-        except Taken:  # another daemon has the cluster now
+        except InUseError:  # another daemon has the cluster now
             raise
         except InvariantError as error:
             logger.critical("invariant_broken", error=str(error))

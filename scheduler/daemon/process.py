@@ -17,7 +17,7 @@ from typing import TextIO
 
 import structlog
 
-from scheduler.core.errors import ConfigError, Taken
+from scheduler.core.errors import ConfigError, InUseError
 from scheduler.daemon.config import listen_address
 from scheduler.inbox import QueueInbox
 
@@ -43,7 +43,7 @@ def hold(state_dir: Path) -> TextIO:
         file.seek(0)
         pid = file.read().strip() or "?"
         file.close()
-        raise Taken(f"another scheduler-daemon (pid {pid}) uses {state_dir}") from None
+        raise InUseError(f"another scheduler-daemon (pid {pid}) uses {state_dir}") from None
     file.truncate(0)
     with suppress(OSError):  # a full disk: the lock holds, it merely says less
         os.write(file.fileno(), b"%d\n" % os.getpid())
@@ -55,7 +55,7 @@ def address(listen: str, state_dir: Path) -> str:
     host, port = listen_address(listen)
     if port:
         if not _is_free(host, port):
-            raise Taken(f"cannot listen on {host}:{port}: the port is in use")
+            raise InUseError(f"cannot listen on {host}:{port}: the port is in use")
         return f"{host}:{port}"
     last = _last_port(state_dir)
     fresh = (PORTS[secrets.randbelow(len(PORTS))] for _ in range(100))
@@ -64,7 +64,7 @@ def address(listen: str, state_dir: Path) -> str:
             if last not in (None, port):
                 log.warning("port_lost", port=last, note="running trainings report to it in vain")
             return f"{host}:{port}"
-    raise Taken(f"cannot listen on {host}: no free port found from {PORTS[0]} to {PORTS[-1]}")
+    raise InUseError(f"cannot listen on {host}: no free port found from {PORTS[0]} to {PORTS[-1]}")
 
 
 def remember_port(state_dir: Path, port: int) -> None:

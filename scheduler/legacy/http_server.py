@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from scheduler.core.errors import ConfigError, Taken
+from scheduler.core.errors import ConfigError, InUseError
 from scheduler.legacy import http11
 from scheduler.legacy.http11 import MalformedRequest, Reply, Request
 
@@ -75,7 +75,7 @@ class HttpServer:
             )
         except OSError as error:
             why = (error.strerror or str(error)).lower()
-            kind = Taken if error.errno == errno.EADDRINUSE else ConfigError
+            kind = InUseError if error.errno == errno.EADDRINUSE else ConfigError
             raise kind(f"cannot listen on {address[0]}:{port}: {why}") from error
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]

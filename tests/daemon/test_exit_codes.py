@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 import pytest
 
-from scheduler.core.errors import ConfigError, SchedulerError, Taken, Unavailable
+from scheduler.core.errors import ConfigError, InUseError, SchedulerError, Unavailable
 from scheduler.daemon.exit_codes import CANNOT_WRITE, FAILED, WRONG_SETTINGS, run_program
 
-CODES = (Taken, FAILED), (ConfigError, WRONG_SETTINGS), (SchedulerError, CANNOT_WRITE)
+CODES = (InUseError, FAILED), (ConfigError, WRONG_SETTINGS), (SchedulerError, CANNOT_WRITE)
 
 
 def program(error: BaseException | None) -> click.Command:
@@ -26,7 +26,7 @@ def program(error: BaseException | None) -> click.Command:
         (None, 5, ""),
         (ConfigError("no such key"), 2, "tried: no such key\n"),
         (click.UsageError("no such option"), 2, "tried: no such option\n"),
-        (Taken("the folder is in use"), 1, "tried: the folder is in use\n"),
+        (InUseError("the folder is in use"), 1, "tried: the folder is in use\n"),
         (Unavailable("the disk is full"), 74, "tried: the disk is full\n"),
         (KeyboardInterrupt(), 130, ""),
     ],

@@ -16,7 +16,7 @@ import structlog
 from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
 from scheduler.clusters.kubernetes.lease import NAME, Lease
 from scheduler.clusters.kubernetes.permissions import FOR_THE_LEASE, Rule
-from scheduler.core.errors import Taken
+from scheduler.core.errors import InUseError
 from tests.kube.cluster import launch_on, pods_of, started_cluster, wait_until
 from tests.kube.control import ControlPlane
 from tests.kube.kubelet import Kubelet
@@ -99,7 +99,7 @@ class Holder:
     def __init__(self, kubeconfig: Path, name: str, seconds: int, request_seconds: float) -> None:
         server = KubernetesClient(kubeconfig, request_seconds)
         self.lease = Lease(server, NAMESPACE, name, seconds, time.time)
-        self.lost: list[Taken] = []
+        self.lost: list[InUseError] = []
 
     def holds(self) -> bool:
         return self.lacks() == ""
@@ -147,7 +147,7 @@ def test_a_second_one_is_refused_and_told_who_has_it_since_when_and_what_to_do(
             f"another scheduler-daemon works on this cluster: one, since {since} UTC "
             rf"\(Lease {NAMESPACE}/{NAME}\); end it first"
         )
-        with pytest.raises(Taken, match=words), held(kubeconfig, "two_2", 30):
+        with pytest.raises(InUseError, match=words), held(kubeconfig, "two_2", 30):
             pass
         assert one.holds()
     assert not one.lost

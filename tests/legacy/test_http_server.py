@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import pytest
 from structlog.testing import capture_logs
 
-from scheduler.core.errors import ConfigError, Taken
+from scheduler.core.errors import ConfigError, InUseError
 from scheduler.legacy import http_server
 from scheduler.legacy.http11 import Reply, Request
 from tests.support import eventually
@@ -165,7 +165,9 @@ def test_when_it_stops_what_is_under_way_is_answered_and_no_thread_is_left() -> 
 
 
 def test_an_address_in_use_or_of_another_machine_is_refused(server: http_server.HttpServer) -> None:
-    with pytest.raises(Taken, match=r"cannot listen on 127\.0\.0\.1:\d+: address already in use"):
+    with pytest.raises(
+        InUseError, match=r"cannot listen on 127\.0\.0\.1:\d+: address already in use"
+    ):
         http_server.HttpServer(("127.0.0.1", server.port), answer)
     with pytest.raises(ConfigError, match=r"192\.0\.2\.1:7080: cannot assign"):
         http_server.HttpServer(("192.0.2.1", 7080), answer)

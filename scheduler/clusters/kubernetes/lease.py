@@ -18,7 +18,7 @@ import structlog
 
 from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
 from scheduler.clusters.kubernetes.pods import Meta, Struct
-from scheduler.core.errors import Taken
+from scheduler.core.errors import InUseError
 from scheduler.core.model import Time
 
 NAME = "epoch-scheduler"
@@ -81,7 +81,7 @@ class Lease:
         return left + (1 - RELIED_FRACTION) * self._seconds
 
     @contextmanager
-    def held(self, lost: Callable[[Taken], None]) -> Iterator[None]:
+    def held(self, lost: Callable[[InUseError], None]) -> Iterator[None]:
         """Renewed all the while, and given up at the end. Raises Taken if another daemon has it;
         `lost` is told if one has it later. While nobody can be asked we go on without it."""
         self._acquire()
@@ -101,7 +101,7 @@ class Lease:
         except (ApiError, msgspec.MsgspecError) as error:
             self._failed(error)
 
-    def _run(self, lost: Callable[[Taken], None]) -> None:
+    def _run(self, lost: Callable[[InUseError], None]) -> None:
         often = self._seconds / RENEWALS
         pause = often if self._ours else POLL_SECONDS
         while not self._stopping.wait(pause):
@@ -111,7 +111,7 @@ class Lease:
                 self._failed(error)
                 asked = error.retry_after if isinstance(error, ApiError) else 0.0
                 pause = max(asked, min(RETRY_SECONDS, often))
-            except Taken as error:
+            except InUseError as error:
                 self._until, self._trouble = 0.0, str(error)
                 lost(error)
                 return
@@ -152,7 +152,7 @@ class Lease:
             return True
         words = f"{_describe_holder(spec)} (Lease {self._namespace}/{NAME})"
         if self._acquired:
-            raise Taken(f"another scheduler-daemon has taken over the cluster: {words}")
+            raise InUseError(f"another scheduler-daemon has taken over the cluster: {words}")
         if _id(spec.holder_identity) == _id(self._holder):
             return True
         seconds = spec.lease_duration_seconds or self._seconds
@@ -163,7 +163,7 @@ class Lease:
             )
         first, since = self._other
         if spec != first:
-            raise Taken(
+            raise InUseError(
                 f"another scheduler-daemon works on this cluster: {words}; "
                 "end it first, since both would give out the same GPUs"
             )
