@@ -130,7 +130,7 @@ class Draft:
     def use(self, user: str, gpu_seconds: float) -> None:
         half_life = self.rules.fairness_half_life_seconds
         had = self.used.get(user, Used())
-        self.used = {**self.used, user: learning.used(had, gpu_seconds, self.now, half_life)}
+        self.used = {**self.used, user: learning.add_usage(had, gpu_seconds, self.now, half_life)}
 
     def learn(self, job: Job) -> None:
         """What an ended job has shown outlives it, as its kind's."""
@@ -139,7 +139,7 @@ class Draft:
         name = learning.kind_of(job.spec)
         others = {other for shown in job.measured for other in shown.beside}
         names = {o: learning.kind_of(self.jobs[o].spec) for o in others if o in self.jobs}
-        kind = learning.kind_with(self.kinds.get(name, JobFamily()), job, names)
+        kind = learning.update_kind(self.kinds.get(name, JobFamily()), job, names)
         self.kinds = {**self.kinds, name: kind}
 
     def teach(self, job: Job, *, old_library: bool) -> None:

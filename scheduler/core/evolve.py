@@ -146,7 +146,7 @@ def _(event: EpochStarted, draft: Draft) -> None:
         epoch = min(max(run.epoch_started, event.epoch), run.max_epochs)
         if epoch > run.epoch_started:
             if run.epoch_started < run.epochs_before:
-                job = learning.restarted(job, draft.now - run.started_at)
+                job = learning.record_restart(job, draft.now - run.started_at)
                 draft.disturb(run)
             run = replace(
                 run, epoch_started=epoch, epoch_at=draft.now, epoch_before_at=run.epoch_at
@@ -162,7 +162,7 @@ def _(event: EpochStarted, draft: Draft) -> None:
 def _(event: Reported, draft: Draft) -> None:
     job = draft.jobs.get(event.job_id)
     if job and not event.refused and (run := _hear_from(job, event.attempt, draft.now)):
-        job = learning.peaked(replace(job, run=run), len(run.shares), event.memory_mib)
+        job = learning.record_peak(replace(job, run=run), len(run.shares), event.memory_mib)
         draft.put(_raise_memory(job, event.memory_mib))
 
 
@@ -185,7 +185,7 @@ def _(event: EpochEnded, draft: Draft) -> None:
             run = replace(run, epoch_at=began_at, epoch_measured=epoch, steps_heard=heard)
         # Whoever has finished an epoch was let into it, even if we were not asked.
         run = replace(run, epoch_started=max(run.epoch_started, epoch - 1))
-        job = learning.peaked(replace(job, run=run), len(run.shares), profile.memory_mib)
+        job = learning.record_peak(replace(job, run=run), len(run.shares), profile.memory_mib)
     job = _advance_epochs(job, min(profile.epoch, job.max_epochs))
     draft.put(_unless_done(_raise_memory(job, profile.memory_mib), draft.now))
 
@@ -382,8 +382,8 @@ def _learn_speed(job: Job, run: Run, profile: Profile, draft: Draft) -> Job:
     """What the epoch just ended teaches about the job's speed there."""
     keys, beside = [share.key for share in run.shares], profile.beside
     quiet_since = max((draft.disturbed.get(key, 0.0) for key in keys), default=0.0)
-    taught = learning.measured(job, run, profile, beside, quiet_since, draft.now)
-    if beside and learning.met(taught) != learning.met(job):
+    taught = learning.record_epoch(job, run, profile, beside, quiet_since, draft.now)
+    if beside and learning.situations_shared(taught) != learning.situations_shared(job):
         draft.stale = True  # neighbours that harm each other are to be parted soon
     return taught
 

@@ -28,7 +28,7 @@ def kind_of(spec: JobSpec) -> str:
     return "/".join((spec.project, spec.image, script, str(spec.batch_size)))
 
 
-def trusted(profile: Profile, run: Run, now: Time) -> bool:
+def is_plausible(profile: Profile, run: Run, now: Time) -> bool:
     """Whether an epoch can have taken so long: what is zero, not a number or absurd is not learned
     from."""
     seconds = profile.epoch_seconds
@@ -47,14 +47,14 @@ def _began_at(profile: Profile, run: Run) -> Time | None:
     return run.epoch_at if asked or profile.epoch == run.epoch_measured + 1 else None
 
 
-def measured(
+def record_epoch(
     job: Job, run: Run, profile: Profile, beside: tuple[JobId, ...], quiet_since: Time, now: Time
 ) -> Job:
     """The job, with what the epoch that its run has just ended, by rank 0, teaches of its speed.
 
     `quiet_since`: when its neighbours last changed. An epoch that began before that is no measure.
     """
-    if not trusted(profile, run, now):
+    if not is_plausible(profile, run, now):
         return replace(job, profiles_ignored=job.profiles_ignored + 1)
     began_at = _began_at(profile, run)
     if began_at is None or began_at < quiet_since:
@@ -81,7 +81,7 @@ def _with(old: Measured, seconds: float) -> Measured:
     )
 
 
-def peaked(job: Job, gpus: int, memory_mib: int) -> Job:
+def record_peak(job: Job, gpus: int, memory_mib: int) -> Job:
     """With so many GPUs each was seen to hold so much for it."""
     known = dict(job.peaks)
     if not gpus or memory_mib <= known.get(gpus, 0):
@@ -89,12 +89,12 @@ def peaked(job: Job, gpus: int, memory_mib: int) -> Job:
     return replace(job, peaks=tuple(sorted({**known, gpus: memory_mib}.items())))
 
 
-def met(job: Job) -> frozenset[tuple[str, tuple[JobId, ...], bool]]:
+def situations_shared(job: Job) -> frozenset[tuple[str, tuple[JobId, ...], bool]]:
     """The company that it has been in, and whether longer than for a first epoch."""
     return frozenset((m.placement, m.beside, m.epochs > 0) for m in job.measured if m.beside)
 
 
-def restarted(job: Job, seconds: float) -> Job:
+def record_restart(job: Job, seconds: float) -> Job:
     """From the launch to the first epoch it took so long."""
     return replace(job, restart_seconds=_blended(job.restart_seconds, seconds, RESTARTS_REMEMBERED))
 
@@ -104,7 +104,7 @@ def _blended(old: float, new: float, remembered: int) -> float:
     return old + (new - old) / remembered if old and new else old or new
 
 
-def kind_with(kind: JobFamily, job: Job, name_of: Mapping[JobId, str]) -> JobFamily:
+def update_kind(kind: JobFamily, job: Job, name_of: Mapping[JobId, str]) -> JobFamily:
     """The kind, with what a job of it that is over has shown; `name_of`: its neighbours' kinds."""
     size = max(1, job.spec.training_set_size)
     known = {(m.placement, m.beside): m for m in kind.measured}
@@ -138,10 +138,10 @@ def _merged(
     return replace(old, seconds=old.seconds + weight * (seconds - old.seconds), epochs=epochs)
 
 
-def used(before: Used, gpu_seconds: float, now: Time, half_life_seconds: float) -> Used:
+def add_usage(before: Used, gpu_seconds: float, now: Time, half_life_seconds: float) -> Used:
     """So much more GPU time was had, up to now."""
-    return Used(worth_now(before, now, half_life_seconds) + gpu_seconds, now)
+    return Used(usage_now(before, now, half_life_seconds) + gpu_seconds, now)
 
 
-def worth_now(before: Used, now: Time, half_life_seconds: float) -> float:
+def usage_now(before: Used, now: Time, half_life_seconds: float) -> float:
     return before.gpu_seconds * math.exp2(-max(0.0, now - before.at) / half_life_seconds)

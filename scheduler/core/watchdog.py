@@ -94,7 +94,7 @@ def _too_much(excess: Excess, gpu: Gpu, draft: Draft) -> bool:
     run = job.run
     assert run is not None, "who is over its share has a run"
     needs = min(own, gpu.memory_mib)
-    job = learning.peaked(job, len(run.shares), needs)
+    job = learning.record_peak(job, len(run.shares), needs)
     job = replace(job, memory_mib=max(job.memory_mib, needs))
     draft.put(job)
     beside = list(_beside(excess, draft))

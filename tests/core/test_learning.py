@@ -12,8 +12,8 @@ from scheduler.core.learning import (
     KIND_SITUATIONS_MAX,
     SITUATIONS_MAX,
     kind_of,
-    kind_with,
-    worth_now,
+    update_kind,
+    usage_now,
 )
 from scheduler.core.memory import known_mib
 from scheduler.core.model import (
@@ -217,12 +217,12 @@ def test_a_kind_forgets_too_and_knows_neighbours_by_their_kind() -> None:
     kind = JobFamily()
     for number in range(KIND_SITUATIONS_MAX + 5):
         shown = replace(job("a"), measured=(Measured(f"t4x{number}", (B,), 60.0, 2),))
-        kind = kind_with(kind, shown, {B: "other"})
+        kind = update_kind(kind, shown, {B: "other"})
     assert len(kind.measured) == KIND_SITUATIONS_MAX
     assert kind.measured[-1].beside == ("other",)
     stranger = replace(job("a"), measured=(Measured("t4x1", (JobId("gone"),), 60.0, 2),))
-    assert kind_with(JobFamily(), stranger, {}).measured == ()
+    assert update_kind(JobFamily(), stranger, {}).measured == ()
 
 
 def test_gpu_time_that_was_used_counts_half_after_a_half_life() -> None:
-    assert worth_now(Used(100.0, NOW), NOW + 3600.0, 3600.0) == pytest.approx(50.0)
+    assert usage_now(Used(100.0, NOW), NOW + 3600.0, 3600.0) == pytest.approx(50.0)

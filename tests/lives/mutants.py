@@ -250,7 +250,7 @@ MUTANTS = (
     mutant(
         "epochs count however long they are said to be",
         LEARNING,
-        "if not trusted(profile, run, now):",
+        "if not is_plausible(profile, run, now):",
         "if False:",
     ),
     mutant(

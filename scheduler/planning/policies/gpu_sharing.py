@@ -20,7 +20,7 @@ from functools import cached_property
 
 import numpy as np
 
-from scheduler.core.learning import worth_now
+from scheduler.core.learning import usage_now
 from scheduler.core.memory import usable_gpus
 from scheduler.core.model import (
     Job,
@@ -82,7 +82,7 @@ class _SharingPlanner:
         self.stocks = stocks(self.known)
         half_life = self.rules.fairness_half_life_seconds
         used = self.view.used.items()
-        self.used = {user: worth_now(had, self.now, half_life) for user, had in used}
+        self.used = {user: usage_now(had, self.now, half_life) for user, had in used}
         for job in self.view.jobs.values():
             if job.run:
                 held = len(job.run.shares) * max(0.0, self.now - job.run.started_at)
