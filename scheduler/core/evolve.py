@@ -237,7 +237,7 @@ def _(event: Observed, draft: Draft) -> None:
 def _compare_with_pods(job: Job, run: Run, pods: tuple[Pod, ...], draft: Draft) -> Job:
     """What we believe about a run against the pods the cluster shows: the table on top."""
     states = [pod.state for pod in pods]
-    if gang.broken(run, pods):
+    if gang.is_broken(run, pods):
         return _end_run(job, run, gang.culprit(run, pods), draft)
     if states.count(PodState.SUCCEEDED) == len(states):
         return _end_run(job, run, pods[0], draft)

@@ -23,7 +23,7 @@ def by_run(pods: Sequence[Pod]) -> dict[RunKey, tuple[Pod, ...]]:
     return runs
 
 
-def broken(run: Run, pods: Sequence[Pod]) -> bool:
+def is_broken(run: Run, pods: Sequence[Pod]) -> bool:
     """Whether one of its pods has failed, or is not there."""
     return _lacks_one(run, pods) or PodState.FAILED in [pod.state for pod in pods]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.core.gang import broken, by_run, culprit
+from scheduler.core.gang import by_run, culprit, is_broken
 from scheduler.core.model import Failure, Job, Pod, PodState, Run
 from tests.builders import job, on, pod, share
 
@@ -24,10 +24,10 @@ NEVER_STARTED = pod(GANG, PodState.FAILED, reason="its image cannot be had")
 
 
 def test_a_run_is_whole_while_each_of_its_pods_is_there_and_none_has_failed() -> None:
-    assert not broken(RUN, [WORKS, LEAVES])
-    assert not broken(run(on(job("cpu", gpus=0))), [WORKS])
-    assert broken(RUN, [WORKS])
-    assert broken(RUN, [WORKS, FAILS])
+    assert not is_broken(RUN, [WORKS, LEAVES])
+    assert not is_broken(run(on(job("cpu", gpus=0))), [WORKS])
+    assert is_broken(RUN, [WORKS])
+    assert is_broken(RUN, [WORKS, FAILS])
 
 
 @pytest.mark.parametrize(
