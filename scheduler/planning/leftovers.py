@@ -11,7 +11,7 @@ from scheduler.core.runs import gpu_keys, is_running
 from scheduler.planning.placement import Placement, Unit
 
 
-def left_over(
+def assign_leftovers(
     jobs: Sequence[Job],
     done: Placement,
     known: Mapping[GpuKey, Gpu],

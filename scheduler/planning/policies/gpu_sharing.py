@@ -35,7 +35,7 @@ from scheduler.core.model import (
 from scheduler.core.ports import Policy
 from scheduler.core.runs import awaits_old_pods, gpu_keys, is_running, may_move, may_stop
 from scheduler.estimates.measurements import Memo
-from scheduler.planning.leftovers import left_over
+from scheduler.planning.leftovers import assign_leftovers
 from scheduler.planning.optimizer.gang_sharing import guests, joined
 from scheduler.planning.optimizer.groups import Neighbours
 from scheduler.planning.optimizer.inventory import stocks
@@ -115,7 +115,7 @@ class _SharingPlanner:
         done, leaving = self._placed(units, unseen)
         # Where several are on one card and cannot part, more was thought to be taken by them than
         # is; and of cards of one type, not all may have the image of a job.
-        if over := left_over(self.served, done, self.known, self.view, self.rules, _fewest):
+        if over := assign_leftovers(self.served, done, self.known, self.view, self.rules, _fewest):
             done = place_units([*units, *over], self.view, self.rules, MOVES_MAX, leaving)
         queue = self._queue(jobs)
         self._explain(queue, done)

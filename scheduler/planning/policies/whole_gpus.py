@@ -32,7 +32,7 @@ from scheduler.core.model import (
 )
 from scheduler.core.reason_text import first_named
 from scheduler.core.runs import awaits_old_pods, is_running, may_stop
-from scheduler.planning.leftovers import left_over
+from scheduler.planning.leftovers import assign_leftovers
 from scheduler.planning.placement import Placement, Unit, place_units
 from scheduler.planning.reasons import by_image, explained, nowhere
 
@@ -163,7 +163,7 @@ class Round:
         images = any(gpu.images is not None for gpu in self.known.values())
         if self.in_turn or not images or not made.left_out:
             return []
-        return left_over(self.refused, made, self.known, self.view, self.rules, self._count)
+        return assign_leftovers(self.refused, made, self.known, self.view, self.rules, self._count)
 
     def _count(self, job: Job) -> int:
         return self.wanted(job) or len(self.known) + 1
