@@ -19,7 +19,7 @@ from scheduler.core.memory import need_mib, usable_gpus
 from scheduler.core.model import Gpu, GpuKey, Job, JobId, Node, Rules, Share, View
 from scheduler.core.runs import gpu_keys, is_running, may_move, may_stop
 from scheduler.planning.free_gpus import FreeNode, Holds, Part, Pool
-from scheduler.planning.relocation import MovableRun, make_room, undo
+from scheduler.planning.relocation import MovableRun, relocate, undo
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +274,7 @@ class _Placer:
         self, unit: Unit, pool: Pool, parts: list[Part] | None
     ) -> list[Part] | None:
         """Move others away; but nobody, if this one is not on fewer nodes for it."""
-        moves = make_room(
+        moves = relocate(
             pool, unit.count, self._holds(unit), self._movers(unit.type), self.moves_left
         )
         better = self._parts(unit, pool) if moves else None

@@ -35,14 +35,14 @@ class Move:
     keys: tuple[GpuKey, ...]  # that it is to have there
 
 
-def make_room(
+def relocate(
     pool: Pool, count: int, holds: Holds, movers: Mapping[str, Sequence[MovableRun]], moves_max: int
 ) -> list[Move]:
     """So that as many cards are free on as few nodes as can be. `movers`: by their node."""
     making = _Relocation(pool, holds, movers, moves_max)
     used: list[FreeNode] = []
     for each in _parts(pool, count, holds):
-        site = pool.fit(each, True, holds, used) or making.emptied(each, used)
+        site = pool.fit(each, True, holds, used) or making.empty_node(each, used)
         if site is None:
             break
         used.append(site)
@@ -70,7 +70,7 @@ class _Relocation:
         self.pool, self.holds, self.movers, self.moves_max = pool, holds, movers, moves_max
         self.moves: list[Move] = []
 
-    def emptied(self, count: int, used: Sequence[FreeNode]) -> FreeNode | None:
+    def empty_node(self, count: int, used: Sequence[FreeNode]) -> FreeNode | None:
         """Make so many cards of one node free, as cheaply as can be; None: it cannot be done."""
         found = []
         candidates = (s for s in self.pool.emptiest_first(True, self.holds) if s not in used)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scheduler.core.model import Gpu
 from scheduler.planning.free_gpus import FreeNode, Pool
-from scheduler.planning.relocation import MovableRun, make_room, undo
+from scheduler.planning.relocation import MovableRun, relocate, undo
 from tests.builders import node
 
 
@@ -27,7 +27,7 @@ def test_a_gang_over_nodes_has_them_emptied_into_others() -> None:
     sites = [site(0, 4, 3), site(1, 4, 3), site(2, 4, 2)]
     movers = {at.node: [mover(at.number, at, 0)] for at in sites[:2]}
     pool = Pool(sites, held=set())
-    moves = make_room(pool, 8, anything, movers, moves_max=2)
+    moves = relocate(pool, 8, anything, movers, moves_max=2)
     assert [(move.mover.number, move.there.node) for move in moves] == [(0, "n2"), (1, "n2")]
     assert [at.free(soon=True) for at in sites] == [4, 4, 0]
 
@@ -35,14 +35,14 @@ def test_a_gang_over_nodes_has_them_emptied_into_others() -> None:
 def test_no_more_move_than_may() -> None:
     sites = [site(0, 4, 2), site(1, 4, 3)]
     movers = {"n0": [mover(0, sites[0], 0), mover(1, sites[0], 1)]}
-    assert make_room(Pool(sites, set()), 4, anything, movers, moves_max=1) == []
-    assert len(make_room(Pool(sites, set()), 4, anything, movers, moves_max=2)) == 2
+    assert relocate(Pool(sites, set()), 4, anything, movers, moves_max=1) == []
+    assert len(relocate(Pool(sites, set()), 4, anything, movers, moves_max=2)) == 2
 
 
 def test_where_nodes_differ_in_size_the_large_ones_are_emptied() -> None:
     sites = [site(0, 2, 2), site(1, 4, 3), site(2, 2, 1)]
     movers = {"n1": [mover(0, sites[1], 0)]}
-    moves = make_room(Pool(sites, set()), 6, anything, movers, moves_max=1)
+    moves = relocate(Pool(sites, set()), 6, anything, movers, moves_max=1)
     assert [(move.here.node, move.there.node) for move in moves] == [("n1", "n2")]
 
 
@@ -50,7 +50,7 @@ def test_what_was_moved_can_be_taken_back() -> None:
     sites = [site(0, 4, 3), site(1, 4, 2)]
     pool = Pool(sites, held=set())
     before = [(set(at.idle), set(at.leaving)) for at in sites]
-    moves = make_room(pool, 4, anything, {"n0": [mover(0, sites[0], 0)]}, moves_max=1)
+    moves = relocate(pool, 4, anything, {"n0": [mover(0, sites[0], 0)]}, moves_max=1)
     assert len(moves) == 1
     undo(pool, moves)
     assert [(set(at.idle), set(at.leaving)) for at in sites] == before
