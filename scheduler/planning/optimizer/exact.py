@@ -17,7 +17,7 @@ JOBS_MAX = 200
 STEPS_MAX = 1_000_000  # some 10 ms
 
 
-def small(menu: Menu, sharing: Ints) -> bool:
+def is_small(menu: Menu, sharing: Ints) -> bool:
     """Whether `best` is soon done."""
     if len(menu.worth) > JOBS_MAX:
         return False
@@ -27,7 +27,7 @@ def small(menu: Menu, sharing: Ints) -> bool:
     return bool(states * options * masks <= STEPS_MAX)
 
 
-def best(menu: Menu, sharing: Ints, pairs: Floats) -> tuple[Ints, list[tuple[int, int, int]]]:
+def solve(menu: Menu, sharing: Ints, pairs: Floats) -> tuple[Ints, list[tuple[int, int, int]]]:
     """The configuration of each job that is alone, and (job, job, type) of those who share.
 
     `sharing`: jobs that may; `pairs`: [types, sharing, sharing] what two of them are worth on one
@@ -41,7 +41,7 @@ def best(menu: Menu, sharing: Ints, pairs: Floats) -> tuple[Ints, list[tuple[int
     left = _useful(menu)
     tables = [np.zeros((1, *(left + 1).tolist()))]
     for turn in reversed(range(len(jobs))):
-        table = _raised(tables[0], options[turn])
+        table = _add_job(tables[0], options[turn])
         if turn < len(sharing):  # it is free, or taken by one before
             table = np.stack([table, tables[0]], axis=1).reshape(-1, *table.shape[1:])
         tables.insert(0, table)
@@ -101,7 +101,7 @@ def _options(menu: Menu, job: int, turn: int, pairs: Floats) -> list[_Option]:
     ]
 
 
-def _raised(table: Floats, options: list[_Option]) -> Floats:
+def _add_job(table: Floats, options: list[_Option]) -> Floats:
     """The table, with one job more that has the best of these, or nothing."""
     most = table.copy()
     sizes = table.shape[1:]

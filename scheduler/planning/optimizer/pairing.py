@@ -61,7 +61,7 @@ def shared(
     limits = limits if before else None
     if len(menu.worth) <= SMALL and not limits:
         pairing.block = BLOCK_LARGE
-    if exact.small(menu, pairing.company.sharing):
+    if exact.is_small(menu, pairing.company.sharing):
         best = pairing.best()
     else:
         best = pairing.good(before, limits)
@@ -122,9 +122,9 @@ class _Pairing:
         left = self.menu.capacity - self._used(choice, groups)
         menu = replace(self.menu, worth=self.menu.worth[jobs], capacity=left)
         sharing = np.flatnonzero(self.company.may_share[jobs])
-        if not exact.small(menu, sharing):
+        if not exact.is_small(menu, sharing):
             return self._better(plan, few[:-1])
-        choice[jobs], found = exact.best(menu, sharing, self.company.pairs(jobs[sharing]))
+        choice[jobs], found = exact.solve(menu, sharing, self.company.pairs(jobs[sharing]))
         first, second, types = np.array(found, np.intp).reshape(-1, 3).T
         pairs = self.neighbours.rows(jobs[first])
         pairs[:, 1] = jobs[second]

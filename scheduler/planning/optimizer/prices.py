@@ -77,8 +77,8 @@ def chosen(menu: Menu, prices: Prices) -> Ints:
     if not menu.worth.size:
         return np.full(len(menu.worth), -1)
     nobody = np.zeros(0, np.intp)
-    if exact.small(menu, nobody):
-        return exact.best(menu, nobody, np.zeros((len(menu.capacity), 0, 0)))[0]
+    if exact.is_small(menu, nobody):
+        return exact.solve(menu, nobody, np.zeros((len(menu.capacity), 0, 0)))[0]
     choice, _ = responded(menu, prices.per_gpu)
     return filled(menu, prices, lowered(menu, prices, choice))
 

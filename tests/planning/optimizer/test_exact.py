@@ -16,8 +16,8 @@ from tests import menus, milp
 def test_with_pairs_it_is_the_best_there_is(seed: int) -> None:
     menu, neighbours = menus.drawn(seed, jobs_max=7)
     company = GroupValues(menu, neighbours)
-    assume(exact.small(menu, company.sharing))
-    choice, found = exact.best(menu, company.sharing, company.pairs(company.sharing))
+    assume(exact.is_small(menu, company.sharing))
+    choice, found = exact.solve(menu, company.sharing, company.pairs(company.sharing))
     worth, used = menu.value(choice), menu.used(choice)
     members = [job for a, b, _ in found for job in (a, b)]
     assert len(set(members)) == len(members)
@@ -37,8 +37,8 @@ def test_many_jobs_or_many_gpus_are_too_much() -> None:
     def menu(jobs: int, gpus: int) -> Menu:
         return Menu(np.ones((jobs, 1)), np.array([1]), np.array([0]), np.array([gpus]))
 
-    assert exact.small(menu(20, 8), nobody)
-    assert exact.small(menu(20, 10**9), nobody)  # more than they could use
-    assert not exact.small(menu(1_000, 8), nobody)
-    assert exact.small(menu(10, 8), np.arange(10))
-    assert not exact.small(menu(30, 8), np.arange(30))
+    assert exact.is_small(menu(20, 8), nobody)
+    assert exact.is_small(menu(20, 10**9), nobody)  # more than they could use
+    assert not exact.is_small(menu(1_000, 8), nobody)
+    assert exact.is_small(menu(10, 8), np.arange(10))
+    assert not exact.is_small(menu(30, 8), np.arange(30))
