@@ -8,7 +8,7 @@ from scipy.optimize import linear_sum_assignment
 from scheduler.estimates.arrays import Floats, Ints
 
 
-def matched(gain: Floats) -> tuple[Ints, Ints]:
+def match_pairs(gain: Floats) -> tuple[Ints, Ints]:
     """Pairs of rows of a symmetric matrix with no negative gain; each row is in at most one.
 
     An assignment of every row to another is the best matching with halves allowed (each way counts

@@ -17,7 +17,7 @@ from scipy.optimize import linear_sum_assignment
 from scheduler.estimates.arrays import Bools, Floats, Ints
 from scheduler.planning.optimizer import exact
 from scheduler.planning.optimizer.groups import Groups, GroupValues, Neighbours
-from scheduler.planning.optimizer.matching import matched
+from scheduler.planning.optimizer.matching import match_pairs
 from scheduler.planning.optimizer.menu import Menu, marked
 from scheduler.planning.optimizer.prices import chosen, priced, responded
 
@@ -166,7 +166,7 @@ class _Pairing:
             gain = (offers - prices[:, None, None]).max(axis=0)
             gain -= surplus[jobs][:, None] + surplus[jobs]
             np.fill_diagonal(gain, 0.0)
-            first, second = matched(np.maximum(gain, 0.0))
+            first, second = match_pairs(np.maximum(gain, 0.0))
             pairs = self.neighbours.rows(jobs[first])
             pairs[:, 1] = jobs[second]
             found.append(Groups(pairs, offers[:, first, second].T))

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.estimates.arrays import Floats
-from scheduler.planning.optimizer.matching import matched
+from scheduler.planning.optimizer.matching import match_pairs
 
 
 def gains(size: int, seed: int, density: float = 1.0) -> Floats:
@@ -31,7 +31,7 @@ def test_each_row_is_in_one_pair_at_most_and_the_pairs_gain_much(
     size: int, seed: int, density: float
 ) -> None:
     gain = gains(size, seed, density)
-    first, second = matched(gain)
+    first, second = match_pairs(gain)
     rows = [*first.tolist(), *second.tolist()]
     assert len(set(rows)) == len(rows)
     assert (gain[first, second] > 0).all()
@@ -41,7 +41,7 @@ def test_each_row_is_in_one_pair_at_most_and_the_pairs_gain_much(
 
 def test_of_many_rows_the_pairs_gain_almost_the_most() -> None:
     gain = gains(300, seed=1)
-    first, second = matched(gain)
+    first, second = match_pairs(gain)
     # No row can gain more than its largest entry, and two share each gain.
     assert gain[first, second].sum() >= 0.95 * gain.max(axis=1).sum() / 2
 
@@ -50,10 +50,10 @@ def test_a_cycle_of_even_length_is_cut_where_it_gains_most() -> None:
     gain = np.zeros((4, 4))
     for a, b, each in ((0, 1, 3.0), (1, 2, 2.0), (2, 3, 3.0), (3, 0, 2.0)):
         gain[a, b] = gain[b, a] = each
-    first, second = matched(gain)
+    first, second = match_pairs(gain)
     assert gain[first, second].sum() == pytest.approx(6.0)
 
 
 def test_nothing_to_gain_is_no_pair() -> None:
-    first, second = matched(np.zeros((5, 5)))
+    first, second = match_pairs(np.zeros((5, 5)))
     assert first.size == second.size == 0
