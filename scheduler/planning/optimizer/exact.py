@@ -10,7 +10,7 @@ from types import EllipsisType
 import numpy as np
 
 from scheduler.estimates.arrays import Floats, Ints
-from scheduler.planning.optimizer.menu import Menu, marked
+from scheduler.planning.optimizer.menu import Menu, mark
 
 Where = tuple[EllipsisType | slice, ...]
 JOBS_MAX = 200
@@ -33,7 +33,7 @@ def solve(menu: Menu, sharing: Ints, pairs: Floats) -> tuple[Ints, list[tuple[in
     `sharing`: jobs that may; `pairs`: [types, sharing, sharing] what two of them are worth on one
     GPU, -inf: not possible.
     """
-    alone = np.flatnonzero(~marked(sharing, len(menu.worth)))
+    alone = np.flatnonzero(~mark(sharing, len(menu.worth)))
     jobs = [*sharing.tolist(), *alone.tolist()]
     options = [_options(menu, job, turn, pairs) for turn, job in enumerate(jobs)]
     # What the jobs that come later can be worth: [those of them, as bits, that are in a pair with

@@ -9,7 +9,7 @@ import numpy as np
 from scheduler.estimates.arrays import Bools, Floats, Ints
 
 
-def marked(rows: Ints, size: int) -> Bools:
+def mark(rows: Ints, size: int) -> Bools:
     """[size] Whether each is among these; quicker than `isin` where they are few."""
     marks = np.zeros(size, bool)
     marks[rows] = True

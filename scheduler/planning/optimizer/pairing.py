@@ -18,7 +18,7 @@ from scheduler.estimates.arrays import Bools, Floats, Ints
 from scheduler.planning.optimizer import exact
 from scheduler.planning.optimizer.groups import Groups, GroupValues, Neighbours
 from scheduler.planning.optimizer.matching import match_pairs
-from scheduler.planning.optimizer.menu import Menu, marked
+from scheduler.planning.optimizer.menu import Menu, mark
 from scheduler.planning.optimizer.prices import chosen, priced, responded
 
 __all__ = ["Allotment", "Limits", "Neighbours", "shared"]
@@ -100,7 +100,7 @@ class _Pairing:
         most = self.menu.worth.max(axis=1)
         for _ in range(POLISHING):
             drawn = self.company.everyone(plan.groups)
-            leads = np.flatnonzero(~marked(plan.groups.others(), len(drawn)))
+            leads = np.flatnonzero(~mark(plan.groups.others(), len(drawn)))
             served, idle = leads[plan.choice[leads] >= 0], leads[plan.choice[leads] < 0]
             # Of those that have nothing, the last are no more than a hindrance.
             idle = idle[np.argsort(-most[idle], kind="stable")][: len(served) + FEW]
@@ -118,7 +118,7 @@ class _Pairing:
         """The plan with the best for these jobs, or as many of them as that is soon done for."""
         jobs, choice = few[few >= 0], plan.choice.copy()
         choice[jobs] = -1
-        groups = plan.groups.of(~marked(jobs, len(choice))[plan.groups.members[:, 0]])
+        groups = plan.groups.of(~mark(jobs, len(choice))[plan.groups.members[:, 0]])
         left = self.menu.capacity - self._used(choice, groups)
         menu = replace(self.menu, worth=self.menu.worth[jobs], capacity=left)
         sharing = np.flatnonzero(self.company.may_share[jobs])
@@ -191,7 +191,7 @@ class _Pairing:
             leads = self.generator.permutation(leads)
         jobs = drawn[leads].ravel()
         jobs = jobs[jobs >= 0]
-        kept = ~marked(leads, len(open))[groups.members[:, 0]]
+        kept = ~mark(leads, len(open))[groups.members[:, 0]]
         return kept, np.array_split(jobs, max(1, -(-len(jobs) // self.block)))
 
     # --- what is chosen ---------------------------------------------------------------------
@@ -252,7 +252,7 @@ class _Pairing:
                 choice[guests[guest]] = self.company.single[type]
                 found.append(members)
             members = np.concatenate(found)
-            rest = groups.of(~marked(members[:, 0], len(choice))[groups.members[:, 0]])
+            rest = groups.of(~mark(members[:, 0], len(choice))[groups.members[:, 0]])
             groups = rest.and_(self.company.on(members, np.full(len(members), type)))
         return self._plan(choice, groups, plan.prices)
 
