@@ -76,7 +76,7 @@ class LearnedSpeeds:
 
 
 @dataclass(frozen=True, slots=True)
-class Blind:
+class UnmeasuredJobs:
     """Of whom nobody can tell what a neighbour costs them before they have had an epoch alone,
     which is worth it; and who of them have had a neighbour. Of the latter none is put with another
     of the former: one of the two has its epoch alone first."""
@@ -105,7 +105,7 @@ class Offer:
     weight: Floats  # [jobs]
     bonus: Floats  # [jobs] for having anything at all
     stuck: Bools  # [jobs] is on a card with another, and neither can be moved
-    blind: Mapping[str, Blind]  # by type, where there are such jobs
+    blind: Mapping[str, UnmeasuredJobs]  # by type, where there are such jobs
 
     def worth(self, rows: npt.ArrayLike, columns: npt.ArrayLike, speed: npt.ArrayLike) -> Floats:
         """Of a configuration in which the job is slowed to `speed` by others, 1 being alone."""
@@ -214,7 +214,7 @@ class Offer:
         return mates
 
 
-def offered(
+def build_offer(
     jobs: Sequence[Job],
     stocks: Sequence[Stock],
     known: Mapping[GpuKey, Gpu],
@@ -285,12 +285,12 @@ def _bonus(jobs: Sequence[Job], stays: Bools, now: Ints, weight: Floats) -> Floa
 
 def _blind(
     rows: Ints, worth_it: Bools, stocks: Sequence[Stock], learned: LearnedSpeeds
-) -> Iterator[tuple[str, Blind]]:
+) -> Iterator[tuple[str, UnmeasuredJobs]]:
     had = learned.shared[rows]
     for stock, slowed in zip(stocks, learned.slowed, strict=True) if had.any() else ():
         unseen = slowed.unseen[rows] & worth_it
         if (had & unseen).any():
-            yield stock.type, Blind(unseen, had & unseen)
+            yield stock.type, UnmeasuredJobs(unseen, had & unseen)
 
 
 def _stuck(stays: Bools, where: Ints) -> Bools:

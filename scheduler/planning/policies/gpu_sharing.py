@@ -39,7 +39,7 @@ from scheduler.planning.leftovers import assign_leftovers
 from scheduler.planning.optimizer.gang_sharing import guests, joined
 from scheduler.planning.optimizer.groups import Neighbours
 from scheduler.planning.optimizer.inventory import stocks
-from scheduler.planning.optimizer.offer import LearnedSpeeds, Offer, offered
+from scheduler.planning.optimizer.offer import LearnedSpeeds, Offer, build_offer
 from scheduler.planning.optimizer.pairing import Allotment, Limits, shared
 from scheduler.planning.optimizer.prices import Menu
 from scheduler.planning.placement import Placement, Unit, place_units
@@ -218,7 +218,7 @@ class _SharingPlanner:
     def _chosen(
         self, jobs: Sequence[Job], taken: dict[str, int], kept: Mapping[str, int]
     ) -> list[Unit]:
-        offer = offered(jobs, self.stocks, self.known, self.learned, self.had, self.rules)
+        offer = build_offer(jobs, self.stocks, self.known, self.learned, self.had, self.rules)
         self.served += [offer.jobs[row] for row in np.argsort(-offer.weight, kind="stable")]
         menu = offer.menu({type: count + kept.get(type, 0) for type, count in taken.items()})
         menu.worth[guests(offer.jobs)] = -np.inf
