@@ -37,7 +37,7 @@ def guests(jobs: Sequence[Job]) -> list[int]:
     return found
 
 
-def joined(offer: Offer, neighbours: Neighbours, choice: Ints) -> list[tuple[int, ...]]:
+def join_gangs(offer: Offer, neighbours: Neighbours, choice: Ints) -> list[tuple[int, ...]]:
     """Hosts, and who joins them, one after the other. `choice`: what each has without."""
     together: list[tuple[int, ...]] = []
     idle = (choice < 0) & neighbours.shareable

@@ -36,7 +36,7 @@ from scheduler.core.ports import Policy
 from scheduler.core.runs import awaits_old_pods, gpu_keys, is_running, may_move, may_stop
 from scheduler.estimates.measurements import Memo
 from scheduler.planning.leftovers import assign_leftovers
-from scheduler.planning.optimizer.gang_sharing import guests, joined
+from scheduler.planning.optimizer.gang_sharing import guests, join_gangs
 from scheduler.planning.optimizer.groups import Neighbours
 from scheduler.planning.optimizer.inventory import stocks
 from scheduler.planning.optimizer.offer import LearnedSpeeds, Offer, build_offer
@@ -225,7 +225,7 @@ class _SharingPlanner:
         neighbours = offer.neighbours(self.rules)
         self.apart |= bool(offer.blind)
         allotted = self._allotted(offer, menu, neighbours)
-        together = (*allotted.groups, *joined(offer, neighbours, allotted.choice))
+        together = (*allotted.groups, *join_gangs(offer, neighbours, allotted.choice))
         served = np.flatnonzero(allotted.choice >= 0)
         seconds = offer.seconds[served, allotted.choice[served]].tolist()
         self.expected |= {
