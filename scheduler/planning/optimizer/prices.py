@@ -80,7 +80,7 @@ def chosen(menu: Menu, prices: Prices) -> Ints:
     if exact.is_small(menu, nobody):
         return exact.solve(menu, nobody, np.zeros((len(menu.capacity), 0, 0)))[0]
     choice, _ = responded(menu, prices.per_gpu)
-    return filled(menu, prices, lowered(menu, prices, choice))
+    return fill(menu, prices, reduce_to_fit(menu, prices, choice))
 
 
 def _ceiling(menu: Menu) -> Floats:
@@ -149,7 +149,7 @@ class _Cuts:
         return result.x[: len(low)] * self.unit, result.fun * self.unit
 
 
-def lowered(menu: Menu, prices: Prices, choice: Ints) -> Ints:
+def reduce_to_fit(menu: Menu, prices: Prices, choice: Ints) -> Ints:
     """The choice, made to fit by what gives up the least worth per GPU."""
     choice = choice.copy()
     left = menu.capacity - menu.used(choice)
@@ -181,7 +181,7 @@ def _leavers(menu: Menu, prices: Prices, choice: Ints, left: Ints, type: int) ->
     return jobs[order], columns[best[order]]
 
 
-def filled(menu: Menu, prices: Prices, choice: Ints) -> Ints:
+def fill(menu: Menu, prices: Prices, choice: Ints) -> Ints:
     """The choice, and what is left over given to whoever gains most by it for each GPU."""
     choice = choice.copy()
     left = menu.capacity - menu.used(choice)

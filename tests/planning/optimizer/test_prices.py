@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from benchmarks import workload
 from scheduler.estimates.arrays import Ints
 from scheduler.planning.optimizer.menu import Menu
-from scheduler.planning.optimizer.prices import Prices, chosen, filled, lowered, priced, responded
+from scheduler.planning.optimizer.prices import (
+    Prices,
+    chosen,
+    fill,
+    priced,
+    reduce_to_fit,
+    responded,
+)
 from tests import menus, milp
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -51,8 +58,8 @@ def test_whatever_the_prices_are_what_is_put_right_fits(seed: int) -> None:
     per_gpu = np.random.default_rng(seed).lognormal(0, 2, len(menu.capacity))
     prices = Prices(per_gpu, np.inf)
     choice, _ = responded(menu, per_gpu)
-    less = lowered(menu, prices, choice)
-    more = filled(menu, prices, less)
+    less = reduce_to_fit(menu, prices, choice)
+    more = fill(menu, prices, less)
     assert fits(menu, less)
     assert fits(menu, more)
     assert menu.value(more) >= menu.value(less) - 1e-9
@@ -132,5 +139,5 @@ def test_what_is_far_too_much_is_lowered_step_by_step() -> None:
         type=np.array([0, 0]),
         capacity=np.array([4]),
     )
-    less = lowered(menu, Prices(np.zeros(1), 8.0), np.ones(4, np.intp))
+    less = reduce_to_fit(menu, Prices(np.zeros(1), 8.0), np.ones(4, np.intp))
     assert less.tolist() == [0, 0, 0, 0]
