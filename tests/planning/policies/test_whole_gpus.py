@@ -1,0 +1,107 @@
+"""What the policies that give whole cards have in common."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from scheduler.core.model import Gpu, Job, JobId, Node, Plan, RunPhase, Share, View
+from scheduler.planning.policies.whole_gpus import Round, not_now
+from tests.builders import NOW, RULES, job, node, on, pod, share, view
+
+
+def plan(there: View, *order: str, **options: bool) -> Plan:
+    """The candidates have cards in this order."""
+    made = Round(there, NOW, RULES, **options)
+    by_name = {job.id: job for job in made.candidates}
+    for name in order:
+        if not made.give(by_name[JobId(name)]):
+            made.refused.append(by_name[JobId(name)])
+    return made.plan()
+
+
+def cards(plan: Plan, name: str) -> list[str]:
+    return sorted(share.gpu for share in plan.placements.get(JobId(name), ()))
+
+
+def why(made: Plan, name: str) -> str:
+    return str(made.why[JobId(name)])
+
+
+def test_who_may_not_hold_cards_is_told_why() -> None:
+    held, late = job("h", held=True), job("l", eligible_at=NOW + 30, reason="lost")
+    again = job("o", attempts=1)
+    there = view(held, late, again, pods=[pod(again)])
+    assert str(not_now(held, there, NOW)) == "held (until it is released)"
+    assert "tries again in 30 s, after: lost" in str(not_now(late, there, NOW))
+    assert "rest of its last run" in str(not_now(again, there, NOW))
+    assert not_now(job("a"), there, NOW) is None
+
+
+def test_a_job_has_as_many_cards_as_it_can_use_or_as_there_are() -> None:
+    there = view(job("a", gpus=(1, 2)), job("b", gpus=(1, 9)), nodes=[node(4)])
+    made = Round(there, NOW, RULES)
+    assert [made.wanted(job) for job in made.candidates] == [2, 4]
+    elastic = Round(there, NOW, RULES, elastic=True)
+    assert [elastic.wanted(job) for job in elastic.candidates] == [1, 1]
+
+
+def test_who_needs_more_than_there_is_has_nothing_and_is_told_so() -> None:
+    there = view(job("a", gpus=3), nodes=[node(2)])
+    assert why(plan(there, "a"), "a") == "gpus (needs 3 GPUs; there are 2)"
+
+
+def test_cards_are_given_in_the_order_that_the_policy_says() -> None:
+    there = view(job("a"), job("b"), nodes=[node(1)])
+    first = plan(there, "b", "a")
+    assert cards(first, "b") == ["gpu0"]
+    assert cards(first, "a") == []
+    assert "free now: 0" in why(first, "a")
+
+
+def test_a_run_that_may_not_leave_keeps_its_cards() -> None:
+    still = on(job("a"), share(gpu=1), phase=RunPhase.STARTING)
+    there = view(still, job("b", gpus=2), nodes=[node(2)])
+    made = plan(there, "b", preempts=True)
+    assert cards(made, "a") == ["gpu1"]
+    assert cards(made, "b") == []
+
+
+def test_a_run_that_may_leave_does_so_only_where_the_policy_preempts() -> None:
+    a = on(
+        replace(job("a", max_epochs=50), epochs_done=3), share(), epochs_before=1, epoch_started=3
+    )
+    b = job("b")
+    keeps = Round(view(a, b), NOW, RULES)
+    assert [job.id for job in keeps.candidates] == ["b"]
+    preempts = Round(view(a, b), NOW, RULES, preempts=True)
+    assert {job.id for job in preempts.candidates} == {"a", "b"}
+
+
+def test_who_knows_no_type_takes_the_smallest_cards_that_hold_it() -> None:
+    nodes = [
+        Node("n1", (Gpu("large", 0, "a100", 81920),)),
+        Node("n2", (Gpu("small", 0, "t4", 16384),)),
+    ]
+    there = view(job("a", 4000), job("b", 40_000), nodes=nodes)
+    made = plan(there, "a", "b")
+    assert cards(made, "a") == ["small"]
+    assert cards(made, "b") == ["large"]
+
+
+def test_a_type_with_enough_idle_cards_comes_before_a_smaller_one_without() -> None:
+    nodes = [
+        Node("n1", (Gpu("large", 0, "a100", 81920),)),
+        Node("n2", (Gpu("small", 0, "t4", 16384),)),
+    ]
+    runs = on(job("a", 4000), Share("n2", "small", 15872))
+    assert cards(plan(view(runs, job("b", 4000), nodes=nodes), "b"), "b") == ["large"]
+
+
+def test_a_job_that_wants_no_gpu_always_has_what_it_wants() -> None:
+    there = view(job("a", gpus=(0, 0)), nodes=[node(1)])
+    assert JobId("a") in plan(there, "a").placements
+
+
+def test_a_plan_is_made_again_when_somebody_may_try_again() -> None:
+    late: Job = job("l", eligible_at=NOW + 30, reason="lost")
+    assert plan(view(late)).replan_at == NOW + 30
