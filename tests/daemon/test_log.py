@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 import subprocess
 import sys
 from contextlib import closing
@@ -15,6 +14,7 @@ import pytest
 import structlog
 from structlog.testing import CapturingLogger
 
+from scheduler.core.errors import Unavailable
 from scheduler.core.model import Fact, JobId, View
 from scheduler.core.ports import Step
 from scheduler.daemon.log import LoggingStore
@@ -68,7 +68,7 @@ def committed(store: SqliteStore) -> list[tuple[str, dict[str, Any]]]:
     lines = CapturingLogger()
     fact = Fact(5.0, "run_started", JobId("a"), 2, {"gpus": 1, "at": "overridden"})
     logging = LoggingStore(store, structlog.wrap_logger(lines, processors=[returned]))
-    with contextlib.suppress(sqlite3.Error):
+    with contextlib.suppress(Unavailable):
         logging.commit(Step(View(), View(), [], [fact], [], 5.0))
     return [(call.kwargs.pop("event"), call.kwargs) for call in lines.calls]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ from scheduler.estimates.measurements import (
 from tests import builders
 
 
-def job(name: str, *measured: Measured, **fields: float) -> Job:
+def job(name: str, *measured: Measured, **fields: Any) -> Job:
     made = builders.job(name, int(fields.pop("memory_mib", 0)), **fields)
     return replace(made, measured=measured, spec=replace(made.spec, project=name))
 

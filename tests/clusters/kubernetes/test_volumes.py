@@ -18,7 +18,7 @@ def mounted(
     custom: VolumeSource = NOWHERE,
     snapshots: VolumeSource = NOWHERE,
     data: VolumeSource = NOWHERE,
-    **fields: str,
+    **fields: Any,
 ) -> dict[str, tuple[dict[str, Any], str]]:
     """By the path in the container: its volume, and the path below it."""
     sources, mounts = volumes(spec("a", **fields), custom, snapshots, data)

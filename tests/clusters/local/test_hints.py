@@ -29,7 +29,7 @@ def waited(hints: Hints, seconds: float) -> float:
 
 
 def test_a_hint_that_is_there_already_is_not_waited_for(hints: Hints) -> None:
-    hints.give()
+    hints.send()
     assert waited(hints, LONG_SECONDS) < LONG_SECONDS / 2
 
 
@@ -39,14 +39,14 @@ def test_without_a_hint_it_waits_as_long_as_it_was_told(hints: Hints) -> None:
 
 def test_a_swarm_is_answered_by_one_look(hints: Hints) -> None:
     for _ in range(5):
-        hints.give()
+        hints.send()
     hints.wait(LONG_SECONDS)
     assert waited(hints, GATHER_SECONDS) >= GATHER_SECONDS, "none is left"
 
 
 def test_more_hints_than_fit_hold_up_nobody(hints: Hints) -> None:
     for _ in range(10_000):
-        hints.give()
+        hints.send()
     hints.wait(LONG_SECONDS)
 
 
@@ -59,7 +59,7 @@ def test_a_runner_gives_a_hint_by_the_socket_in_the_folder(hints: Hints, tmp_pat
 def test_the_next_daemon_takes_over_the_socket_of_one_that_was_killed(tmp_path: Path) -> None:
     first = Hints(tmp_path)
     second = Hints(tmp_path)
-    second.give()
+    second.send()
     second.wait(LONG_SECONDS)
     for made in (first, second):
         made.close()
@@ -69,7 +69,7 @@ def test_a_folder_may_have_a_longer_path_than_a_socket(tmp_path: Path) -> None:
     deep = tmp_path / ("d" * 100) / ("e" * 100)
     deep.mkdir(parents=True)
     made = Hints(deep)
-    made.give()
+    made.send()
     made.wait(LONG_SECONDS)
     made.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ COUNTS = (1, 2, 4)
 
 
 def scaling(
-    name: str, seconds: float = 100.0, gpus: tuple[int, int] = (1, 4), **fields: float
+    name: str, seconds: float = 100.0, gpus: tuple[int, int] = (1, 4), **fields: Any
 ) -> Job:
     """Measured on one to four GPUs, and nearly as fast as could be."""
     shown = [Measured(f"pretendedx{n}", (), seconds * (0.02 + 0.98 / n), 3) for n in COUNTS]
@@ -40,7 +41,7 @@ def of(name: str, user: str) -> Job:
     return replace(made, spec=replace(made.spec, user=user))
 
 
-def runs(made: Job, *gpus: int, memory_mib: int = 1000, **fields: object) -> Job:
+def runs(made: Job, *gpus: int, memory_mib: int = 1000, **fields: Any) -> Job:
     """Since long, and may be asked to leave."""
     begun = {"epoch_started": 1, "epochs_before": 0, **fields}
     return on(replace(made, epochs_done=1), *(share(memory_mib, gpu) for gpu in gpus), **begun)

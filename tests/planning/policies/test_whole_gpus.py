@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from scheduler.core.model import Gpu, Job, JobId, Node, Plan, RunPhase, Share, View
 from scheduler.planning.policies.whole_gpus import Round, not_now
 from tests.builders import NOW, RULES, job, node, on, pod, share, view
 
 
-def plan(there: View, *order: str, **options: bool) -> Plan:
+def plan(there: View, *order: str, **options: Any) -> Plan:
     """The candidates have cards in this order."""
     made = Round(there, NOW, RULES, **options)
     by_name = {job.id: job for job in made.candidates}

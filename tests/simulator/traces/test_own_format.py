@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.generate import generated
+from simulator.generate import generate
 from simulator.traces import own_format
 from simulator.traces.behaviour import SerialTruth
 from simulator.traces.own_format import DEFAULTS, NEEDED, read, write
@@ -25,7 +25,7 @@ def trace(folder: Path, *lines: str) -> Path:
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
-    jobs = generated(20, seed=1, gpus=8, load=1.0)
+    jobs = generate(20, seed=1, gpus=8, load=1.0)
     plain = [each for each in jobs if isinstance(each.truth, SerialTruth)]
     assert plain
     path = tmp_path / "trace.csv"
