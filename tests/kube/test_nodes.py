@@ -169,9 +169,10 @@ SERVICES = """
 {apiVersion: v1, kind: Service, metadata: {name: port},
  spec: {type: NodePort, selector: {app: server}, ports: [{port: 4000}]}}
 """
-ASK_API = """ import json, os, pathlib, ssl, urllib.request account =
-pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount") url =
-f"https://{os.environ['KUBERNETES_SERVICE_HOST']}/apis/authentication.k8s.io/v1/selfsubjectreviews"
+ASK_API = """
+import json, os, pathlib, ssl, urllib.request
+account = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount")
+url = f"https://{os.environ['KUBERNETES_SERVICE_HOST']}/apis/authentication.k8s.io/v1/selfsubjectreviews"
 asked = urllib.request.Request(
     url,
     data=b'{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}',
