@@ -8,7 +8,6 @@ import pytest
 from scheduler.core import errors
 from scheduler.core.errors import SchedulerError
 
-
 ALL = [
     error
     for error in vars(errors).values()
