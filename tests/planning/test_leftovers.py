@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from scheduler.core.memory import usable_gpus
 from scheduler.core.model import Job, View
-from scheduler.planning.leftovers import left_over
-from scheduler.planning.placement import Placed
+from scheduler.planning.leftovers import assign_leftovers
+from scheduler.planning.placement import Placement
 from tests.builders import RULES, job, node, on, share, view
 
-NOTHING = Placed({}, {}, ())
+NOTHING = Placement({}, {}, ())
 
 
-def units(*jobs: Job, done: Placed = NOTHING, there: View | None = None) -> dict[str, int]:
+def units(*jobs: Job, done: Placement = NOTHING, there: View | None = None) -> dict[str, int]:
     """How many cards each of the jobs gets."""
     now = there or view(*jobs, nodes=[node(2)])
     known = usable_gpus(now.nodes)
-    made = left_over(jobs, done, known, now, RULES, lambda job: job.spec.gpus_min)
+    made = assign_leftovers(jobs, done, known, now, RULES, lambda job: job.spec.gpus_min)
     return {unit.jobs[0].id: unit.count for unit in made}
 
 
@@ -30,7 +30,7 @@ def test_who_needs_more_than_there_is_is_passed_over() -> None:
 
 def test_what_a_plan_gave_or_keeps_for_somebody_is_not_left_over() -> None:
     a, b, c = job("a", 1000), job("b", 1000), job("c", 1000)
-    done = Placed({a.id: (share(gpu=0),)}, {b.id: (("n1", "gpu1"),)}, ())
+    done = Placement({a.id: (share(gpu=0),)}, {b.id: (("n1", "gpu1"),)}, ())
     assert units(a, b, c, done=done) == {}
 
 

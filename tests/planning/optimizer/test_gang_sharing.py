@@ -9,9 +9,9 @@ import numpy as np
 from scheduler.core.memory import usable_gpus
 from scheduler.core.model import Job, RunPhase
 from scheduler.estimates.measurements import Memo
-from scheduler.planning.optimizer.gang_sharing import guests, joined
+from scheduler.planning.optimizer.gang_sharing import guests, join_gangs
 from scheduler.planning.optimizer.inventory import stocks
-from scheduler.planning.optimizer.offer import LearnedSpeeds, Offer, offered
+from scheduler.planning.optimizer.offer import LearnedSpeeds, Offer, build_offer
 from tests.builders import RULES, job, node, on, share
 
 
@@ -27,7 +27,7 @@ def offer(*jobs: Job, gpus: int = 2) -> Offer:
     known = usable_gpus([node(gpus)])
     there = stocks(known)
     learned = LearnedSpeeds(jobs, {}, there, Memo())
-    return offered(jobs, there, known, learned, lambda user: 1.0, RULES)
+    return build_offer(jobs, there, known, learned, lambda user: 1.0, RULES)
 
 
 def shared(*jobs: Job, having: int = 1) -> list[tuple[int, ...]]:
@@ -35,7 +35,7 @@ def shared(*jobs: Job, having: int = 1) -> list[tuple[int, ...]]:
     made = offer(*jobs)
     column = [config.count for config in made.configs].index(2)
     choice = np.where(np.arange(len(jobs)) < having, column, -1)
-    return joined(made, made.neighbours(RULES), choice)
+    return join_gangs(made, made.neighbours(RULES), choice)
 
 
 def test_who_would_have_nothing_joins_a_gang_with_as_many_cards() -> None:

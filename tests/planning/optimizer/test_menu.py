@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler.planning.optimizer.menu import Menu, marked
+from scheduler.planning.optimizer.menu import Menu, mark
 
 # Two jobs; one or two GPUs of a first type, one of a second.
 MENU = Menu(
@@ -33,5 +33,5 @@ def test_a_choice_is_worth_what_each_job_has_of_it() -> None:
 
 
 def test_rows_are_marked() -> None:
-    assert marked(np.array([0, 3]), 4).tolist() == [True, False, False, True]
-    assert not marked(np.array([], np.intp), 2).any()
+    assert mark(np.array([0, 3]), 4).tolist() == [True, False, False, True]
+    assert not mark(np.array([], np.intp), 2).any()

@@ -20,7 +20,7 @@ from scheduler.planning.optimizer.offer import (
     STAYS,
     LearnedSpeeds,
     Offer,
-    offered,
+    build_offer,
 )
 from tests.builders import RULES, job, node, on, share
 
@@ -50,7 +50,7 @@ def runs(made: Job, *gpus: int, memory_mib: int = 1000, **fields: Any) -> Job:
 def made(*jobs: Job, gpus: int = 4, had: Callable[[str], float] = lambda user: 1.0) -> Offer:
     known = usable_gpus([node(gpus)])
     there = stocks(known)
-    return offered(jobs, there, known, LearnedSpeeds(jobs, {}, there, Memo()), had, RULES)
+    return build_offer(jobs, there, known, LearnedSpeeds(jobs, {}, there, Memo()), had, RULES)
 
 
 def counts(offer: Offer, row: int) -> list[int]:
