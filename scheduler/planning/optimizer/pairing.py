@@ -62,7 +62,7 @@ def shared(
     if len(menu.worth) <= SMALL and not limits:
         pairing.block = BLOCK_LARGE
     if exact.is_small(menu, pairing.company.sharing):
-        best = pairing.best()
+        best = pairing.solve_exactly()
     else:
         best = pairing.good(before, limits)
         if len(menu.worth) <= TINY:
@@ -89,7 +89,7 @@ class _Pairing:
         self.company = GroupValues(menu, neighbours)
         self.generator = np.random.default_rng(seed)
 
-    def best(self) -> _Plan:
+    def solve_exactly(self) -> _Plan:
         """The best there is with pairs: where there are few jobs."""
         jobs = np.arange(len(self.menu.worth))
         nothing = _Plan(np.full(len(jobs), -1), self.company.nobody, None, 0.0)
