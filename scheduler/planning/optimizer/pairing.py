@@ -66,10 +66,10 @@ def shared(
     else:
         best = pairing.good(before, limits)
         if len(menu.worth) <= TINY:
-            best = pairing.polished(best)
+            best = pairing.polish(best)
     best = pairing.joined(best, limits)
     if before and before.worth >= best.worth:
-        best = pairing.joined(pairing.given(before), limits)
+        best = pairing.joined(pairing.give_leftovers(before), limits)
     rows = best.groups.members.tolist()
     members = tuple(tuple(job for job in row if job >= 0) for row in rows)
     return Allotment(best.choice, members, best.worth, best.prices)
@@ -93,9 +93,9 @@ class _Pairing:
         """The best there is with pairs: where there are few jobs."""
         jobs = np.arange(len(self.menu.worth))
         nothing = _Plan(np.full(len(jobs), -1), self.company.nobody, None, 0.0)
-        return self._better(nothing, jobs[:, None]) or nothing
+        return self._improve(nothing, jobs[:, None]) or nothing
 
-    def polished(self, plan: _Plan) -> _Plan:
+    def polish(self, plan: _Plan) -> _Plan:
         """Again and again a few jobs take the best of what they have together and what is left."""
         most = self.menu.worth.max(axis=1)
         for _ in range(POLISHING):
@@ -105,16 +105,16 @@ class _Pairing:
             # Of those that have nothing, the last are no more than a hindrance.
             idle = idle[np.argsort(-most[idle], kind="stable")][: len(served) + FEW]
             few = self.generator.permutation(np.concatenate([served, idle]))[:FEW]
-            plan = self._better(plan, drawn[few]) or plan
+            plan = self._improve(plan, drawn[few]) or plan
         return plan
 
-    def given(self, plan: _Plan) -> _Plan:
+    def give_leftovers(self, plan: _Plan) -> _Plan:
         """What is left over, to those who make most of it and have nothing."""
         idle = np.flatnonzero(plan.choice < 0)
         most = self.menu.worth[idle].max(axis=1)
-        return self._better(plan, idle[np.argsort(-most, kind="stable")][:FEW]) or plan
+        return self._improve(plan, idle[np.argsort(-most, kind="stable")][:FEW]) or plan
 
-    def _better(self, plan: _Plan, few: Ints) -> _Plan | None:
+    def _improve(self, plan: _Plan, few: Ints) -> _Plan | None:
         """The plan with the best for these jobs, or as many of them as that is soon done for."""
         jobs, choice = few[few >= 0], plan.choice.copy()
         choice[jobs] = -1
@@ -123,7 +123,7 @@ class _Pairing:
         menu = replace(self.menu, worth=self.menu.worth[jobs], capacity=left)
         sharing = np.flatnonzero(self.company.may_share[jobs])
         if not exact.is_small(menu, sharing):
-            return self._better(plan, few[:-1])
+            return self._improve(plan, few[:-1])
         choice[jobs], found = exact.solve(menu, sharing, self.company.pairs(jobs[sharing]))
         first, second, types = np.array(found, np.intp).reshape(-1, 3).T
         pairs = self.neighbours.rows(jobs[first])
