@@ -57,19 +57,19 @@ def shared(
     if not menu.worth.size:
         return Allotment(np.full(len(menu.worth), -1), ())
     pairing = _Pairing(menu, neighbours, seed)
-    before = pairing.still(incumbent) if incumbent else None
+    before = pairing.adapt_incumbent(incumbent) if incumbent else None
     limits = limits if before else None
     if len(menu.worth) <= SMALL and not limits:
         pairing.block = BLOCK_LARGE
     if exact.is_small(menu, pairing.company.sharing):
         best = pairing.solve_exactly()
     else:
-        best = pairing.good(before, limits)
+        best = pairing.solve_by_prices(before, limits)
         if len(menu.worth) <= TINY:
             best = pairing.polish(best)
-    best = pairing.joined(best, limits)
+    best = pairing.join_idle(best, limits)
     if before and before.worth >= best.worth:
-        best = pairing.joined(pairing.give_leftovers(before), limits)
+        best = pairing.join_idle(pairing.give_leftovers(before), limits)
     rows = best.groups.members.tolist()
     members = tuple(tuple(job for job in row if job >= 0) for row in rows)
     return Allotment(best.choice, members, best.worth, best.prices)
@@ -138,7 +138,7 @@ class _Pairing:
         firsts[groups.others()] = -1
         return self.menu.used(firsts)
 
-    def good(self, before: _Plan | None, limits: Limits | None) -> _Plan:
+    def solve_by_prices(self, before: _Plan | None, limits: Limits | None) -> _Plan:
         """With pairs: by prices, matching, better prices, and so on."""
         groups, prices = (before.groups, before.prices) if before else (self.company.nobody, None)
         if prices is None:
@@ -148,15 +148,15 @@ class _Pairing:
             rounds = ROUNDS_FEW
         found = list[_Plan]()
         for _ in range(rounds):
-            groups = self.rematched(groups, prices, limits)
-            plan, better = self.planned(groups, prices)
+            groups = self.rematch(groups, prices, limits)
+            plan, better = self.choose(groups, prices)
             found.append(plan)
             prices = (prices + better) / 2
         return max(found, key=lambda plan: plan.worth)
 
     # --- matching ---------------------------------------------------------------------------
 
-    def rematched(self, groups: Groups, prices: Floats, limits: Limits | None) -> Groups:
+    def rematch(self, groups: Groups, prices: Floats, limits: Limits | None) -> Groups:
         """Pairs that are worth more than their members apart; groups out of reach stay."""
         _, surplus = responded(self.menu, prices)
         kept, blocks = self._blocks(groups, surplus, limits)
@@ -196,7 +196,7 @@ class _Pairing:
 
     # --- what is chosen ---------------------------------------------------------------------
 
-    def planned(self, groups: Groups, start: Floats) -> tuple[_Plan, Floats]:
+    def choose(self, groups: Groups, start: Floats) -> tuple[_Plan, Floats]:
         """What is chosen among groups, jobs in none, and jobs of a group alone; and the prices."""
         menu, members = self.menu, groups.members
         present = members >= 0
@@ -229,7 +229,7 @@ class _Pairing:
         plan = self._plan(choice, groups.of(on[together]), prices.per_gpu)
         return plan, prices.per_gpu
 
-    def joined(self, plan: _Plan, limits: Limits | None) -> _Plan:
+    def join_idle(self, plan: _Plan, limits: Limits | None) -> _Plan:
         """Whoever has nothing may join others on a GPU, one after the other."""
         for _ in range(1 if limits else self.neighbours.members_max - 1):
             idle, plan = plan.choice < 0, self._visited(plan, limits)
@@ -278,7 +278,7 @@ class _Pairing:
 
     # --- groups -----------------------------------------------------------------------------
 
-    def still(self, incumbent: Allotment) -> _Plan | None:
+    def adapt_incumbent(self, incumbent: Allotment) -> _Plan | None:
         """The incumbent, without what has become impossible; None if it is too much altogether."""
         menu, choice = self.menu, incumbent.choice.copy()
         choice[menu.of(choice) == -np.inf] = -1
