@@ -24,7 +24,7 @@ NAMES = (
 )
 
 
-def _made(name: str, rules: Rules) -> Policy:
+def _build_policy(name: str, rules: Rules) -> Policy:
     policy: Policy | None = None
 
     def plan(view: View, now: Time) -> Plan:
@@ -38,4 +38,6 @@ def _made(name: str, rules: Rules) -> Policy:
     return plan
 
 
-POLICIES: dict[str, Callable[[Rules], Policy]] = {name: partial(_made, name) for name in NAMES}
+POLICIES: dict[str, Callable[[Rules], Policy]] = {
+    name: partial(_build_policy, name) for name in NAMES
+}
