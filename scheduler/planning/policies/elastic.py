@@ -100,7 +100,7 @@ def _configs(jobs: Sequence[Job], round: Round) -> list[GpuConfig]:
 def _worth(jobs: Sequence[Job], configs: Sequence[GpuConfig], round: Round) -> Floats:
     """[jobs, configs]; -inf: not possible."""
     has = np.array([_has(job, configs, round) for job in jobs])
-    seconds, tried = _hoped(jobs, configs, round)
+    seconds, tried = _optimistic_seconds(jobs, configs, round)
     possible = _possible(jobs, configs, round, tried)
     possible[np.flatnonzero(has >= 0), has[has >= 0]] = True
     pace = 1.0 / seconds
@@ -112,12 +112,12 @@ def _worth(jobs: Sequence[Job], configs: Sequence[GpuConfig], round: Round) -> F
     return np.where(possible, NOTHING - pace**EXPONENT - CHANGE * changes, -np.inf)
 
 
-def _hoped(
+def _optimistic_seconds(
     jobs: Sequence[Job], configs: Sequence[GpuConfig], round: Round
 ) -> tuple[Floats, Floats]:
     """[jobs, configs] seconds per epoch; and [jobs, 1] the most GPUs that were tried."""
     seconds = estimate(jobs, round.view.kinds, configs)
-    known = _known(jobs, configs, round.view.kinds)
+    known = _was_measured(jobs, configs, round.view.kinds)
     most = np.ones((len(jobs), 1))
     for type in dict.fromkeys(config.type for config in configs):
         columns = [c for c, config in enumerate(configs) if config.type == type]
@@ -132,7 +132,7 @@ def _hoped(
     return seconds, most
 
 
-def _known(
+def _was_measured(
     jobs: Sequence[Job], configs: Sequence[GpuConfig], kinds: Mapping[str, JobFamily]
 ) -> npt.NDArray[np.bool_]:
     """[jobs, configs] whether the job or its kind was measured so."""
