@@ -61,7 +61,9 @@ def _slice(jobs: Sequence[Job], round: Round, began_at: Time) -> None:
     """Give this round's GPUs to those furthest behind their part of them."""
     types = sorted(type for type, left in round.left.items() if left > 0)
     entitled = _entitled(jobs, types, round)
-    had = np.array([[_had(job, type, types, round, began_at) for type in types] for job in jobs])
+    had = np.array(
+        [[_attained_seconds(job, type, types, round, began_at) for type in types] for job in jobs]
+    )
     behind = entitled / (had / had.sum(axis=0)) if jobs else entitled
     turns = sorted(
         (-job.priority, job.submitted_at >= began_at, -behind[row, column], row, type)
@@ -136,7 +138,9 @@ def _fairest(worth: Floats, scale: Floats, capacity: Floats) -> Floats:
     return np.asarray(found.x[:-1].reshape(jobs, types))
 
 
-def _had(job: Job, type: str, types: Sequence[str], round: Round, until: Time) -> float:
+def _attained_seconds(
+    job: Job, type: str, types: Sequence[str], round: Round, until: Time
+) -> float:
     """Seconds that it had on this one of the types."""
     by_type: dict[str, float] = {}
     for found in job.measured:
