@@ -109,20 +109,20 @@ def _fill(before: Floats, doubt: Floats, jobs: Sequence[Job], shown: Floats) -> 
     """Where the kind tells nothing."""
     usual = float(np.median(shown)) if len(shown) else math.log(SECONDS_UNKNOWN)
     for owner in np.flatnonzero(np.isnan(before)).tolist():
-        said = _said(jobs[owner]) if owner < len(jobs) else None
+        said = _owner_estimate(jobs[owner]) if owner < len(jobs) else None
         before[owner] = usual if said is None else said
         doubt[owner] = SD_USUAL**2 if said is None else SD_SAID**2
 
 
-def _said(job: Job) -> float | None:
+def _owner_estimate(job: Job) -> float | None:
     """The logarithm of the seconds per epoch on one GPU, if the whole takes as long as was said."""
     seconds = job.spec.hours_estimate * 3600.0 / max(1, job.max_epochs)
     if not SECONDS_LEAST < seconds < SECONDS_MOST:
         return None
-    return math.log(seconds / _guessed(max(1, job.spec.gpus_min)))
+    return math.log(seconds / _guess(max(1, job.spec.gpus_min)))
 
 
 @lru_cache(maxsize=1024)
-def _guessed(gpus: int) -> float:
+def _guess(gpus: int) -> float:
     """Of the time on one GPU, so much on so many of one node."""
     return float(scaling.terms(gpus, 1) @ scaling.GUESS)
