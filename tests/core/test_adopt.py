@@ -295,6 +295,16 @@ def test_only_reasons_of_jobs_that_wait_are_kept() -> None:
     assert adopted(before, {"a": (share(9000),)}, why).why == {"b": Reason(Waiting.TURN)}
 
 
+def test_why_a_plan_stops_runs_and_the_order_of_its_queue_are_kept() -> None:
+    before = view(job("a", 9000), job("b", 9000), on(job("c"), share()), on(job("d"), share(gpu=1)))
+    reason = Reason(Waiting.PREEMPTED, jobs=("a",))
+    queue = JobId("b"), JobId("c"), JobId("nobody"), JobId("a")
+    after = adopt(before, Plan(why={JobId("c"): reason}, queue=queue), NOW, RULES).view
+    assert after.stops == {"c": reason, "d": Reason(Waiting.STOPPED)}
+    assert after.queue == ("b", "a")
+    assert adopt(after, Plan(), NOW, RULES).view.stops == {}
+
+
 def test_a_plan_is_remembered_with_when_to_make_the_next() -> None:
     before = replace(view(), stale=True)
     after = adopt(before, Plan(replan_at=NOW + 7), NOW, RULES).view

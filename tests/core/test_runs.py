@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler.core.decide import decide
-from scheduler.core.model import Job, PodState, RunPhase
+from scheduler.core.model import Job, JobId, PodState, RunPhase
 from scheduler.core.runs import (
     awaits_old_pods,
     current_job,
@@ -16,6 +16,7 @@ from scheduler.core.runs import (
     may_stop,
     must_stop,
     neighbours,
+    waiting_in_order,
 )
 from scheduler.planning.policies.fifo_sharing import fifo_sharing
 from tests.builders import NOW, RULES, epoch_ended, job, on, pod, share, view
@@ -29,6 +30,16 @@ def test_only_the_newest_attempt_is_the_current_run() -> None:
     assert current_run((runs.id, 1), jobs) is None
     assert current_run((job("b").id, 1), jobs) is None
     assert current_run((runs.id, 2), {runs.id: replace(runs, run=None)}) is None
+
+
+def test_jobs_wait_in_the_order_of_the_queue_then_of_their_submission() -> None:
+    late, early = job("a", submitted_at=9.0), job("b", submitted_at=1.0)
+    queued, over = job("c", submitted_at=5.0), JobId("forgotten")
+    waits = view(late, early, queued, on(job("d"), share(1000)))
+    assert [each.id for each in waiting_in_order(waits)] == ["b", "c", "a"]
+    queue = JobId("d"), over, queued.id
+    told = waiting_in_order(replace(waits, queue=queue))
+    assert [each.id for each in told] == ["c", "b", "a"]
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,12 @@ def test_a_view_reads_as_it_was_written() -> None:
     assert journal.decode_view(msgspec.msgpack.encode(whole)) == whole
 
 
+def test_a_view_from_before_reasons_were_data_has_their_kinds() -> None:
+    old = {"why": {"b": {"kind": "made room", "detail": "on gpu0"}}, "number": 3}
+    read = journal.decode_view(msgspec.msgpack.encode(old))
+    assert read == View(number=3, why={JobId("b"): Reason(Waiting.MADE_ROOM)})
+
+
 A, B = job("a"), on(job("b", 4000), share(4000))
 NO_NODE = Reason(Waiting.NODES)
 LAUNCH = Launch(A.id, 1, A.spec, (), 0, 1, "")

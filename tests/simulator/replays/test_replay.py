@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import random
 import sqlite3
 from collections.abc import Sequence
@@ -35,13 +36,21 @@ from scheduler.store.journal import Decider
 from scheduler.store.writer import SqliteStore
 from simulator.lives.checkers import Violation
 from simulator.lives.life import Life, UnreliablePolicy, draw_options
-from simulator.replays.replay import Difference, as_json, as_text, replay
+from simulator.replays.replay import (
+    Difference,
+    as_json,
+    as_text,
+    open_journal,
+    read_starts,
+    replay,
+)
 from simulator.simulate import main
 from tests.builders import NOW, epoch_ended, node, spec
 
 RULES = Rules(plan_every_seconds=0.0)
 DECIDER = Decider("fifo_sharing", RULES)
 A, B = JobId("a"), JobId("b")
+DATA = Path(__file__).parents[1] / "data"
 
 # --- a day's work, step by step -----------------------------------------------------------------
 
@@ -149,6 +158,21 @@ def test_a_reason_that_has_changed_is_a_difference(path: Path) -> None:
     found = first_difference(path, policy=says_otherwise)
     assert found.number == 6, "the first in which a job waits"
     assert found.recorded == found.decided
+
+
+@pytest.mark.parametrize("policy", ["fifo", "fifo_sharing", "gpu_sharing"])
+def test_a_journal_of_before_reasons_were_data_is_replayed(policy: str, path: Path) -> None:
+    path.write_bytes(lzma.decompress((DATA / f"journal_v1_{policy}.db.xz").read_bytes()))
+    done = replay(path, from_start=1)
+    assert done.difference is None, as_text(done)
+    assert done.steps == 403
+
+
+def test_a_journal_of_today_has_its_reasons_as_data(path: Path) -> None:
+    record(path)
+    with open_journal(path) as db:
+        (start,) = read_starts(db)
+    assert (DECIDER.digest_version, start.decider.digest_version) == (1, 2)
 
 
 def test_what_differs_is_told_in_text_and_in_json(path: Path) -> None:
