@@ -72,7 +72,7 @@ def fit(grid: Grid, types: int) -> Shapes:
     by_type = np.tile(GUESS, (types, 1))
     for _ in range(_PASSES):
         guess = by_type[grid.type]
-        told = _shown(grid, columns, guess, _scale(grid, columns, guess)) * tells[:, None]
+        told = _evidence(grid, columns, guess, _scale(grid, columns, guess)) * tells[:, None]
         sums = lines_of_type.summed(told) / SD_TYPE**2
         by_type[lines_of_type.key] = _unit(_posterior(sums, columns, GUESS, GUESS_SD)[0])
 
@@ -83,10 +83,10 @@ def fit(grid: Grid, types: int) -> Shapes:
     by_kind = _unit(_posterior(likes, columns, usual, spread(usual))[0])
 
     scale = _scale(grid, columns, by_kind[grid.kind])
-    told = _shown(grid, columns, guess, scale) * tells[:, None]
+    told = _evidence(grid, columns, guess, scale) * tells[:, None]
     others = lines_of_kind.summed(told)[:, grid.kind] - told
     likes = _limited(others, count[grid.kind] - solid * tells)
-    own = _shown(grid, columns, guess, scale, own=True) / SD_EPOCH**2
+    own = _evidence(grid, columns, guess, scale, own=True) / SD_EPOCH**2
     shape, precision = _posterior(likes + own, columns, guess, spread(guess))
     return Shapes(scale * shape[:, 0], _unit(shape), precision, by_kind, by_type)
 
@@ -104,7 +104,9 @@ def _scale(grid: Grid, columns: Floats, shape: Floats) -> Floats:
     return scale
 
 
-def _shown(grid: Grid, columns: Floats, shape: Floats, scale: Floats, own: bool = False) -> Floats:
+def _evidence(
+    grid: Grid, columns: Floats, shape: Floats, scale: Floats, own: bool = False
+) -> Floats:
     """[2, line, column] what each measurement adds to the two sides of the normal equations.
 
     Errors are relative to what was measured if it is a line's `own`. For others they are relative
