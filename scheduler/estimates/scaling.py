@@ -78,14 +78,14 @@ def fit(grid: Grid, types: int) -> Shapes:
 
     guess = by_type[grid.type]
     count: Floats = np.bincount(grid.kind, solid * tells).astype(np.float64)
-    likes = _limited(lines_of_kind.summed(told), count)
+    likes = _limit(lines_of_kind.summed(told), count)
     usual = guess[lines_of_kind.first]
     by_kind = _unit(_posterior(likes, columns, usual, spread(usual))[0])
 
     scale = _scale(grid, columns, by_kind[grid.kind])
     told = _evidence(grid, columns, guess, scale) * tells[:, None]
     others = lines_of_kind.summed(told)[:, grid.kind] - told
-    likes = _limited(others, count[grid.kind] - solid * tells)
+    likes = _limit(others, count[grid.kind] - solid * tells)
     own = _evidence(grid, columns, guess, scale, own=True) / SD_EPOCH**2
     shape, precision = _posterior(likes + own, columns, guess, spread(guess))
     return Shapes(scale * shape[:, 0], _unit(shape), precision, by_kind, by_type)
@@ -144,7 +144,7 @@ class _Lines:
         return sums
 
 
-def _limited(likes: Floats, count: Floats) -> Floats:
+def _limit(likes: Floats, count: Floats) -> Floats:
     """However many they are, they are not the job itself."""
     limited: Floats = likes * np.minimum(1.0, KIND_WEIGHT_MAX / np.maximum(count, 1.0))[:, None]
     return limited / SD_KIND**2
