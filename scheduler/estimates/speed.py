@@ -56,7 +56,7 @@ def uncertainty(
     return Speeds(jobs, kinds).uncertainty(configs)
 
 
-def informative(job: Job, configs: Sequence[GpuConfig]) -> GpuConfig | None:
+def most_informative_config(job: Job, configs: Sequence[GpuConfig]) -> GpuConfig | None:
     """Where an epoch of the job, alone, would tell most of its epochs in all these configurations.
 
     None: nowhere much that its own measurements do not tell already.

@@ -14,7 +14,14 @@ from scheduler.core.learning import kind_of
 from scheduler.core.memory import placement
 from scheduler.core.model import Job, JobFamily, JobId, JobSpec, Measured
 from scheduler.estimates.measurements import GONE_MAX, Memo, read
-from scheduler.estimates.speed import MARGIN, GpuConfig, Speeds, estimate, informative, uncertainty
+from scheduler.estimates.speed import (
+    MARGIN,
+    GpuConfig,
+    Speeds,
+    estimate,
+    most_informative_config,
+    uncertainty,
+)
 
 COUNTS = (1, 2, 4, 8)
 T4 = [GpuConfig("t4", count) for count in COUNTS]
@@ -202,14 +209,16 @@ def test_eight_in_ten_lie_within_what_the_doubt_allows() -> None:
 
 def test_first_runs_are_sent_where_they_tell_most() -> None:
     on = [GpuConfig("t4", count) for count in (1, 2, 3, 4)]
-    assert informative(job("a", ("t4x1", 100.0)), on) == GpuConfig("t4", 4)
-    assert informative(job("a", ("t4x4", 40.0)), on) == GpuConfig("t4", 1)
-    assert informative(job("a", ("t4x1", 100.0), ("t4x4", 40.0)), on) is None
-    first = informative(job("a"), on)
+    assert most_informative_config(job("a", ("t4x1", 100.0)), on) == GpuConfig("t4", 4)
+    assert most_informative_config(job("a", ("t4x4", 40.0)), on) == GpuConfig("t4", 1)
+    assert most_informative_config(job("a", ("t4x1", 100.0), ("t4x4", 40.0)), on) is None
+    first = most_informative_config(job("a"), on)
     assert first in on
-    assert informative(job("a"), []) is None
+    assert most_informative_config(job("a"), []) is None
     several = [*on, GpuConfig("t4", 8, 2)]
-    assert informative(job("a", ("t4x1", 100.0), ("t4x4", 40.0)), several) == several[-1]
+    assert (
+        most_informative_config(job("a", ("t4x1", 100.0), ("t4x4", 40.0)), several) == several[-1]
+    )
 
 
 def test_a_memo_changes_nothing_but_the_time_it_takes() -> None:
