@@ -43,12 +43,12 @@ CAPACITY = 15872  # of a card made by `card`: 16384 less the 512 it reserves
 NOW = 1000.0
 
 
-def card(index: int = 0, memory_mib: int = 16384) -> Gpu:
+def make_gpu(index: int = 0, memory_mib: int = 16384) -> Gpu:
     return Gpu(f"gpu{index}", index, "pretended", memory_mib, memory_mib // 32)
 
 
 def node(gpus: int = 1, name: str = "n1", memory_mib: int = 16384, ready: bool = True) -> Node:
-    return Node(name, tuple(card(i, memory_mib) for i in range(gpus)), ready=ready)
+    return Node(name, tuple(make_gpu(i, memory_mib) for i in range(gpus)), ready=ready)
 
 
 def share(memory_mib: int = CAPACITY, gpu: int = 0, node: str = "n1") -> Share:
@@ -90,7 +90,9 @@ def job(
     return Job(JobId(name), wish, submitted_at, **fields)
 
 
-def on(waiting: Job, *shares: Share, phase: RunPhase = RunPhase.RUNNING, **fields: Any) -> Job:
+def with_run(
+    waiting: Job, *shares: Share, phase: RunPhase = RunPhase.RUNNING, **fields: Any
+) -> Job:
     """The job with a run on these shares, of which we have heard unless `fields` says otherwise."""
     attempt = waiting.attempts + 1
     values: dict[str, Any] = {  # of a Run's fields
@@ -136,7 +138,7 @@ def after(before: View, *events: Event, now: Time = NOW, rules: Rules = RULES) -
     return evolve(before, events, now, rules).view
 
 
-def look(*pods: Pod, at: Time = NOW, nodes: Sequence[Node] = ()) -> Observed:
+def observation(*pods: Pod, at: Time = NOW, nodes: Sequence[Node] = ()) -> Observed:
     return Observed(at, tuple(nodes) or (node(),), pods)
 
 
@@ -144,7 +146,7 @@ def epoch_ended(of: Job, epoch: int, memory_mib: int = 0, attempt: int = 0) -> E
     return EpochEnded(Profile(of.id, attempt or of.attempts, epoch, memory_mib=memory_mib))
 
 
-class Town:
+class ScriptedCluster:
     """Steps of `decide`, a second apart, in a cluster that does at once what it is asked.
 
     Trainings in it do what a test lets them do, and nothing of their own accord.

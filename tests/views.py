@@ -37,7 +37,9 @@ def views(draw: st.DrawFn) -> View:
         if kind == "over":
             job = replace(job, outcome=draw(st.sampled_from(Outcome)), ended_at=builders.NOW)
         if kind == "live":
-            job = builders.on(job, *draw(granted(free)), phase=draw(st.sampled_from(RunPhase)))
+            job = builders.with_run(
+                job, *draw(granted(free)), phase=draw(st.sampled_from(RunPhase))
+            )
             if draw(st.booleans()):
                 pods.append(builders.pod(job, draw(st.sampled_from(PodState))))
         jobs.append(job)

@@ -12,7 +12,7 @@ from scheduler.planning.policies.fifo_sharing import fifo_sharing
 from scheduler.store.reader import Reader
 from tests import builders
 
-RUNNING = builders.on(builders.job("demo"), builders.share(), heard_at=1000.0)
+RUNNING = builders.with_run(builders.job("demo"), builders.share(), heard_at=1000.0)
 
 
 def _state(folder: Path, now: float, since: float) -> State:

@@ -6,9 +6,9 @@ from scheduler.api import overview
 from scheduler.api.status import State
 from scheduler.core.model import Job
 from scheduler.gpus.usage import WATCHDOG, GpuReading, Process, Usage
-from tests.builders import NOW, job, node, on, pod, share, view
+from tests.builders import NOW, job, node, pod, share, view, with_run
 
-A = on(job("a", 4000), share(4000))
+A = with_run(job("a", 4000), share(4000))
 
 
 def running(_: Job) -> State:

@@ -24,7 +24,7 @@ from scheduler.core.model import (
 from tests import builders
 
 WAITING = builders.job("demo", submitted_at=builders.NOW)
-RUNNING = builders.on(WAITING, builders.share(), heard_at=builders.NOW)
+RUNNING = builders.with_run(WAITING, builders.share(), heard_at=builders.NOW)
 
 
 def told(
@@ -41,9 +41,9 @@ def told(
     [
         (WAITING, State.QUEUED),
         (replace(WAITING, held=True), State.HELD),
-        (builders.on(WAITING, builders.share(), phase=RunPhase.STARTING), State.STARTING),
+        (builders.with_run(WAITING, builders.share(), phase=RunPhase.STARTING), State.STARTING),
         (RUNNING, State.RUNNING),
-        (builders.on(WAITING, builders.share(), phase=RunPhase.STOPPING), State.STOPPING),
+        (builders.with_run(WAITING, builders.share(), phase=RunPhase.STOPPING), State.STOPPING),
         (replace(RUNNING, cancelled=True), State.STOPPING),
         (replace(WAITING, outcome=Outcome.SUCCEEDED, ended_at=1.0), State.FINISHED),
         (replace(WAITING, outcome=Outcome.FAILED, ended_at=1.0), State.FAILED),
@@ -62,7 +62,7 @@ def test_a_run_that_is_overdue_is_unresponsive() -> None:
 
 
 def test_a_run_that_never_spoke_to_us_is_not_unresponsive() -> None:
-    mute = builders.on(WAITING, builders.share(), heard_at=None)
+    mute = builders.with_run(WAITING, builders.share(), heard_at=None)
     assert told(mute, due_at=builders.NOW + 1e6).state is State.RUNNING
 
 
@@ -81,7 +81,7 @@ def test_a_waiting_job_says_why() -> None:
 
 
 def test_a_stopping_run_and_an_ended_job_say_why() -> None:
-    stopping = builders.on(
+    stopping = builders.with_run(
         WAITING, builders.share(), phase=RunPhase.STOPPING, stop_reason="preempted"
     )
     assert told(stopping).reason == "preempted"
@@ -90,7 +90,7 @@ def test_a_stopping_run_and_an_ended_job_say_why() -> None:
 
 
 def test_a_run_that_does_not_come_to_start_says_what_keeps_it() -> None:
-    starting = builders.on(WAITING, builders.share(), phase=RunPhase.STARTING)
+    starting = builders.with_run(WAITING, builders.share(), phase=RunPhase.STARTING)
     pod = Pod(starting.id, starting.attempts, PodState.PENDING)
     kept = replace(pod, rank=1, reason="no place for its pod: 0/2 nodes are available")
     view = replace(builders.view(starting), pods={(pod.job_id, pod.attempt): (pod, kept)})
@@ -105,7 +105,7 @@ def test_why_is_told_in_parts_too() -> None:
     assert told(replace(WAITING, held=True)).why == Reason(Waiting.HELD)
     why = {JobId("demo"): Reason(Waiting.MEMORY, memory_mib=4000, free_mib=2872, gpu=0)}
     assert told(WAITING, replace(builders.view(WAITING), why=why)).why == why[JobId("demo")]
-    stopping = builders.on(
+    stopping = builders.with_run(
         WAITING, builders.share(), phase=RunPhase.STOPPING, stop_reason="preempted"
     )
     assert told(stopping).why == Reason(Waiting.STOPPING, cause="preempted")
@@ -124,7 +124,7 @@ def test_who_made_room_and_waits_is_preempted() -> None:
     assert told(made_room).preempted
     assert not told(replace(made_room, held=True)).preempted
     assert not told(replace(WAITING, reason="its pod was lost")).preempted
-    assert not told(builders.on(made_room, builders.share())).preempted
+    assert not told(builders.with_run(made_room, builders.share())).preempted
 
 
 def test_what_is_left_follows_from_the_newest_epoch() -> None:

@@ -138,11 +138,11 @@ def test_a_reason_is_told_in_parts_too() -> None:
 
 
 def test_who_was_asked_to_stop_is_told_from_who_goes_on_and_from_who_is_cancelled() -> None:
-    moves = builders.on(builders.job("a"), builders.share(), phase=RunPhase.STOPPING)
-    ends = builders.on(
+    moves = builders.with_run(builders.job("a"), builders.share(), phase=RunPhase.STOPPING)
+    ends = builders.with_run(
         builders.job("b", cancelled=True), builders.share(gpu=1), phase=RunPhase.STOPPING
     )
-    view = builders.view(moves, ends, builders.on(builders.job("c"), builders.share(gpu=2)))
+    view = builders.view(moves, ends, builders.with_run(builders.job("c"), builders.share(gpu=2)))
     told = wire.name_messages([JobId("a"), JobId("b"), JobId("c")], view)
     assert [each.stopping for each in told] == [True, False, False]
 

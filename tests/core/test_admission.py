@@ -174,7 +174,7 @@ def test_memory_is_at_least_one_mib() -> None:
 
 TWO_AND_FOUR = (builders.node(2, "a"), builders.node(4, "b", 8192))
 MIXED = replace(
-    builders.node(3), gpus=(*builders.node(2).gpus, replace(builders.card(2), type="a100"))
+    builders.node(3), gpus=(*builders.node(2).gpus, replace(builders.make_gpu(2), type="a100"))
 )
 
 
@@ -194,7 +194,7 @@ MIXED = replace(
         ),
         ((builders.node(4),), {"gpus_min": 6}, "no node has 6 GPUs; the largest has 4"),
         (
-            (replace(builders.node(), gpus=(builders.card(0), builders.card(1, 8192))),),
+            (replace(builders.node(), gpus=(builders.make_gpu(0), builders.make_gpu(1, 8192))),),
             {"gpus_min": 2, "memory_mib": 9000},
             "no node has 2 GPUs that hold 9000 MiB each; the best has 1",
         ),

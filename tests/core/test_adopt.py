@@ -26,7 +26,7 @@ from scheduler.core.model import (
     Waiting,
 )
 from scheduler.core.runs import has_epoch_to_stop_at
-from tests.builders import CAPACITY, NOW, RULES, job, node, on, pod, share, view
+from tests.builders import CAPACITY, NOW, RULES, job, node, pod, share, view, with_run
 
 A, B = JobId("a"), JobId("b")
 
@@ -110,8 +110,8 @@ def test_a_job_of_a_kind_that_spoke_as_an_old_library_is_given_the_new_one(
     ],
 )
 def test_a_job_does_not_start(waiting: Job, shares: list[Share]) -> None:
-    neighbour = on(job("b", 12000), share(12000, 2))
-    ghost = pod(on(job("ghost"), share(12000, 3)), PodState.TERMINATING)
+    neighbour = with_run(job("b", 12000), share(12000, 2))
+    ghost = pod(with_run(job("ghost"), share(12000, 3)), PodState.TERMINATING)
     nodes = [node(4), node(name="away", ready=False)]
     before = view(waiting, neighbour, nodes=nodes, pods=[ghost])
     after = adopted(before, {"a": tuple(shares), "b": (share(12000, 2),)})
@@ -155,7 +155,7 @@ def test_wishes_for_jobs_that_are_not_there_are_ignored() -> None:
 
 
 def test_a_run_that_is_not_wished_for_is_asked_to_stop_at_its_next_epoch() -> None:
-    run = run_of(adopted(view(on(job("a", epochs_done=2), share(), epoch_started=3)), {}))
+    run = run_of(adopted(view(with_run(job("a", epochs_done=2), share(), epoch_started=3)), {}))
     assert (run.phase, run.phase_at, run.stop_at_epoch) == (RunPhase.STOPPING, NOW, 4)
     assert run.kill_at == NOW + RULES.stop_grace_seconds
     assert run.stop_reason == "stopped by the plan"
@@ -163,24 +163,24 @@ def test_a_run_that_is_not_wished_for_is_asked_to_stop_at_its_next_epoch() -> No
 
 def test_the_plans_reason_is_the_runs() -> None:
     why = {"a": Reason(Waiting.PREEMPTED, jobs=("urgent",))}
-    assert run_of(adopted(view(on(job("a"), share())), {}, why)).stop_reason == (
+    assert run_of(adopted(view(with_run(job("a"), share())), {}, why)).stop_reason == (
         "preempted for urgent"
     )
 
 
 def test_a_run_is_let_to_finish_one_epoch_before_it_stops() -> None:
-    starting = on(job("a", epochs_done=3), share(), phase=RunPhase.STARTING)
+    starting = with_run(job("a", epochs_done=3), share(), phase=RunPhase.STARTING)
     assert run_of(adopted(view(starting), {})).stop_at_epoch == 4
 
 
 def test_a_run_that_is_wished_elsewhere_is_asked_to_stop_once_it_has_got_on() -> None:
-    before = on(job("a", epochs_done=2), share(), epochs_before=1)
+    before = with_run(job("a", epochs_done=2), share(), epochs_before=1)
     moved = run_of(adopted(view(before, nodes=[node(2)]), {"a": (share(gpu=1),)}))
     assert (moved.phase, moved.stop_reason) == (RunPhase.STOPPING, "moved by the plan")
 
 
 def test_a_run_is_not_moved_twice_without_an_epoch_in_between() -> None:
-    before = view(on(job("a", epochs_done=2), share(), epochs_before=2), nodes=[node(2)])
+    before = view(with_run(job("a", epochs_done=2), share(), epochs_before=2), nodes=[node(2)])
     assert adopted(before, {"a": (share(gpu=1),)}).jobs is before.jobs
 
 
@@ -199,7 +199,7 @@ def test_a_run_is_not_moved_twice_without_an_epoch_in_between() -> None:
 def test_the_last_epoch_is_never_interrupted(
     epoch_started: int, epochs_before: int, max_epochs: int, may: bool
 ) -> None:
-    before = on(
+    before = with_run(
         job("a", max_epochs=max_epochs),
         share(),
         epoch_started=epoch_started,
@@ -211,13 +211,13 @@ def test_the_last_epoch_is_never_interrupted(
 
 
 def test_a_run_that_stops_already_goes_on_stopping_whatever_the_plan_says() -> None:
-    before = view(on(job("a"), share(), phase=RunPhase.STOPPING))
+    before = view(with_run(job("a"), share(), phase=RunPhase.STOPPING))
     for wish in ({}, {"a": (share(),)}, {"a": (share(1),)}):
         assert adopted(before, wish).jobs is before.jobs
 
 
 def test_a_run_on_a_node_that_is_gone_is_kept_if_it_is_wished_for() -> None:
-    before = view(on(job("a"), share(node="gone")))
+    before = view(with_run(job("a"), share(node="gone")))
     assert adopted(before, {"a": (share(node="gone"),)}).jobs is before.jobs
 
 
@@ -236,15 +236,15 @@ def test_a_run_on_a_node_that_is_gone_is_kept_if_it_is_wished_for() -> None:
 def test_a_runs_share_follows_what_it_needs_if_there_is_room(
     needs: int, has: int, neighbour: int, gets: int
 ) -> None:
-    runs = [on(job("a", needs), share(has))]
+    runs = [with_run(job("a", needs), share(has))]
     if neighbour:
-        runs.append(on(job("b", neighbour), share(neighbour)))
+        runs.append(with_run(job("b", neighbour), share(neighbour)))
     assert run_of(fitted(view(*runs))).shares == (share(gets),)
 
 
 def test_a_gang_is_resized_on_all_its_cards_or_on_none() -> None:
-    gang = on(job("a", 6000, gpus=2), share(4000), share(4000, 1))
-    crowd = on(job("b", 11000), share(11000, 1))
+    gang = with_run(job("a", 6000, gpus=2), share(4000), share(4000, 1))
+    crowd = with_run(job("b", 11000), share(11000, 1))
     before = view(gang, crowd, nodes=[node(2)])
     assert fitted(before).jobs is before.jobs
 
@@ -253,28 +253,28 @@ def test_a_gang_holds_what_it_was_seen_to_take_on_as_many_cards() -> None:
     waiting = job("a", 9000, gpus=(1, 2), peaks=((1, 9000), (2, 4000)))
     waiting = replace(waiting, spec=replace(waiting.spec, memory_mib=2000))
     pair = share(4000), share(4000, 1)
-    held = on(waiting, share(9000), share(9000, 1))
+    held = with_run(waiting, share(9000), share(9000, 1))
     assert run_of(fitted(view(held, nodes=[node(2)]))).shares == pair
-    crowded = view(waiting, on(job("b", 11000), share(11000)), nodes=[node(2)])
+    crowded = view(waiting, with_run(job("b", 11000), share(11000)), nodes=[node(2)])
     assert run_of(adopted(crowded, {"a": pair})).shares == pair
     assert adopted(crowded, {"a": (share(4000, 1),)}).jobs[A].waiting, "alone it takes more"
 
 
 def test_nobody_starts_where_a_run_takes_more_than_it_could_be_given() -> None:
-    grown = on(job("a", 9000), share(4000))
-    before = view(grown, on(job("b", 8000), share(8000)), job("c", 3000))
+    grown = with_run(job("a", 9000), share(4000))
+    before = view(grown, with_run(job("b", 8000), share(8000)), job("c", 3000))
     assert fitted(before).jobs is before.jobs, "there is no room for it to grow"
     assert adopted(before, {"c": (share(3000),)}).jobs[JobId("c")].waiting
 
 
 def test_a_run_grows_into_what_another_gives_back() -> None:
-    before = view(on(job("a", 9000), share(4000)), on(job("b", 3000), share(11000)))
+    before = view(with_run(job("a", 9000), share(4000)), with_run(job("b", 3000), share(11000)))
     assert fitted(before).held == {("n1", "gpu0"): {(A, 1): 9000, (B, 1): 3000}}
 
 
 def test_a_run_on_a_card_that_shrank_follows_it() -> None:
     small = [node(memory_mib=8192)]
-    shrunk = fitted(view(on(job("a"), share()), nodes=small))
+    shrunk = fitted(view(with_run(job("a"), share()), nodes=small))
     assert run_of(shrunk).shares[0].memory_mib == small[0].gpus[0].capacity_mib
 
 
@@ -296,7 +296,12 @@ def test_only_reasons_of_jobs_that_wait_are_kept() -> None:
 
 
 def test_why_a_plan_stops_runs_and_the_order_of_its_queue_are_kept() -> None:
-    before = view(job("a", 9000), job("b", 9000), on(job("c"), share()), on(job("d"), share(gpu=1)))
+    before = view(
+        job("a", 9000),
+        job("b", 9000),
+        with_run(job("c"), share()),
+        with_run(job("d"), share(gpu=1)),
+    )
     reason = Reason(Waiting.PREEMPTED, jobs=("a",))
     queue = JobId("b"), JobId("c"), JobId("nobody"), JobId("a")
     after = adopt(before, Plan(why={JobId("c"): reason}, queue=queue), NOW, RULES).view
@@ -313,7 +318,7 @@ def test_a_plan_is_remembered_with_when_to_make_the_next() -> None:
 
 def test_nonsense_changes_nothing() -> None:
     nodes: list[Node] = [node(2)]
-    running = on(job("a", 5000), share(5000))
+    running = with_run(job("a", 5000), share(5000))
     before = view(running, job("b", 3000), nodes=nodes)
     plan = {
         "a": (share(-1), share(10**9), share(0)),

@@ -29,16 +29,16 @@ from scheduler.planning.policies.fifo_sharing import fifo_sharing
 from tests.builders import (
     NOW,
     RULES,
-    Town,
+    ScriptedCluster,
     epoch_ended,
     job,
-    look,
     node,
-    on,
+    observation,
     pod,
     share,
     spec,
     view,
+    with_run,
 )
 
 A = JobId("a")
@@ -73,26 +73,31 @@ def test_nothing_is_planned_before_the_first_look() -> None:
     policy = Counting(replan_at=NOW)
     made = decided(View(), submitted(), policy=policy)
     assert (policy.asked, made.wake_at) == (0, None)
-    decided(made.view, look(), policy=policy)
+    decided(made.view, observation(), policy=policy)
     assert policy.asked == 1
 
 
 def test_the_first_look_after_a_start_is_planned_upon_even_if_all_is_as_it_was() -> None:
     policy = Counting()
-    decided(View(), look(nodes=[]), policy=policy)
+    decided(View(), observation(nodes=[]), policy=policy)
     assert policy.asked == 1
 
 
 def test_nothing_is_planned_if_nothing_changed_that_a_plan_would_look_at() -> None:
-    running = on(job("a", 4000), share(4000))
+    running = with_run(job("a", 4000), share(4000))
     policy = Counting()
-    words = Reported(A, 1), epoch_ended(running, 3), EpochStarted(A, 1, 3), look(pod(running))
+    words = (
+        Reported(A, 1),
+        epoch_ended(running, 3),
+        EpochStarted(A, 1, 3),
+        observation(pod(running)),
+    )
     decided(view(running, pods=[pod(running)]), *words, policy=policy)
     assert policy.asked == 0
 
 
 def test_a_speed_that_is_learned_is_no_reason_to_plan() -> None:
-    running = on(job("a", 4000), share(4000), epoch_started=1, epoch_at=NOW - 50)
+    running = with_run(job("a", 4000), share(4000), epoch_started=1, epoch_at=NOW - 50)
     policy = Counting()
     report = EpochEnded(Profile(A, 1, 2, epoch_seconds=50.0))
     made = decided(view(running, pods=[pod(running)]), report, policy=policy)
@@ -102,8 +107,8 @@ def test_a_speed_that_is_learned_is_no_reason_to_plan() -> None:
 
 
 def test_the_first_measurement_beside_a_neighbour_is_a_reason_to_plan() -> None:
-    running = on(job("a", 4000), share(4000), epoch_started=1, epoch_at=NOW - 50)
-    beside = on(job("b", 4000), share(4000))
+    running = with_run(job("a", 4000), share(4000), epoch_started=1, epoch_at=NOW - 50)
+    beside = with_run(job("b", 4000), share(4000))
     policy = Counting()
     shown = view(running, beside, pods=[pod(running), pod(beside)])
     report = EpochEnded(Profile(A, 1, 2, epoch_seconds=50.0))
@@ -137,7 +142,7 @@ def test_a_plan_that_always_asks_for_the_next_at_once_gets_no_more_than_its_turn
 
 
 def test_the_loop_wakes_for_a_deadline() -> None:
-    stopping = on(job("a"), share(), phase=RunPhase.STOPPING, kill_at=NOW + 30)
+    stopping = with_run(job("a"), share(), phase=RunPhase.STOPPING, kill_at=NOW + 30)
     policy = Counting()
     made = decided(view(stopping), policy=policy)
     assert made.wake_at == NOW + 30
@@ -146,7 +151,7 @@ def test_the_loop_wakes_for_a_deadline() -> None:
 
 
 def test_the_loop_wakes_for_the_end_of_a_pause() -> None:
-    town = Town()
+    town = ScriptedCluster()
     town.look()
     town.submit("a", retries=1)
     town.exit("a", 1)
@@ -162,9 +167,13 @@ def test_the_loop_wakes_for_the_end_of_a_pause() -> None:
 
 
 def test_the_same_input_gives_the_same_output_and_is_left_as_it_was() -> None:
-    running = on(job("a", 4000), share(4000))
+    running = with_run(job("a", 4000), share(4000))
     before = view(running, job("b", 4000), job("c"), pods=[pod(running)], nodes=[node(2)])
-    events = (epoch_ended(running, 1, 5000), Cancelled(JobId("c")), look(nodes=[node(2)], at=NOW))
+    events = (
+        epoch_ended(running, 1, 5000),
+        Cancelled(JobId("c")),
+        observation(nodes=[node(2)], at=NOW),
+    )
     untouched = copy.deepcopy(before)
     once, twice = (decide(before, events, NOW, fifo_sharing(RULES), RULES) for _ in range(2))
     assert once == twice
@@ -172,9 +181,9 @@ def test_the_same_input_gives_the_same_output_and_is_left_as_it_was() -> None:
 
 
 def test_a_batch_that_changes_nothing_asks_for_nothing() -> None:
-    running = on(job("a", 4000), share(4000))
+    running = with_run(job("a", 4000), share(4000))
     before = view(running, pods=[pod(running)])
-    made = decide(before, [look(pod(running))], NOW, fifo_sharing(RULES), RULES)
+    made = decide(before, [observation(pod(running))], NOW, fifo_sharing(RULES), RULES)
     assert (made.touched, made.actions, made.profiles, made.wake_at) == ((), (), (), None)
     assert made.view.jobs is before.jobs
     assert made.view.number == before.number + 1
@@ -187,7 +196,7 @@ def test_a_job_is_launched_in_the_step_that_hears_of_it() -> None:
 
 
 def test_measured_epochs_are_kept_whatever_their_attempt_and_get_the_time_they_came_at() -> None:
-    before = view(on(job("a", attempts=1), share()))
+    before = view(with_run(job("a", attempts=1), share()))
     ours, late = Profile(A, 2, 3), Profile(A, 1, 2)
     strange = Profile(JobId("nobody"), 1, 1)
     words = [epoch_ended(job(p.job_id), p.epoch, attempt=p.attempt) for p in (ours, late, strange)]
@@ -199,7 +208,7 @@ def test_measured_epochs_are_kept_whatever_their_attempt_and_get_the_time_they_c
 
 
 def test_an_out_of_memory_death_is_tried_again_in_the_step_that_sees_it() -> None:
-    town = Town()
+    town = ScriptedCluster()
     town.look()
     town.submit("a", 4000)
     died = pod(town.view.jobs[A], PodState.FAILED, exit_code=1, reason="out_of_memory")
@@ -210,7 +219,7 @@ def test_an_out_of_memory_death_is_tried_again_in_the_step_that_sees_it() -> Non
 
 
 def test_a_cancelled_run_that_was_never_launched_is_over_after_the_next_look() -> None:
-    town = Town()
+    town = ScriptedCluster()
     town.look()
     town.step(submitted("a"))
     town.pods.clear()  # the launch got lost
@@ -221,7 +230,7 @@ def test_a_cancelled_run_that_was_never_launched_is_over_after_the_next_look() -
 
 
 def test_a_run_that_outlives_its_notice_is_removed_and_waits_again() -> None:
-    town = Town()
+    town = ScriptedCluster()
     town.look()
     town.submit("a")
     town.step(Updated(A, held=True))
@@ -235,10 +244,10 @@ def test_a_run_that_outlives_its_notice_is_removed_and_waits_again() -> None:
 
 @pytest.mark.parametrize("again", [1, 3])
 def test_pods_from_before_a_restart_that_no_row_knows_are_removed(again: int) -> None:
-    town = Town()
-    ghost = pod(on(job("ghost"), share()))
+    town = ScriptedCluster()
+    ghost = pod(with_run(job("ghost"), share()))
     for attempt in range(1, again + 1):
-        shown = pod(on(job("ghost"), share()), attempt=attempt)
+        shown = pod(with_run(job("ghost"), share()), attempt=attempt)
         town.pods[ghost.job_id, attempt] = [shown]
     town.look()
     town.look()

@@ -17,11 +17,23 @@ from scheduler.core.model import (
     Submitted,
     View,
 )
-from tests.builders import CAPACITY, NOW, RULES, Town, job, node, on, pod, share, spec, view
+from tests.builders import (
+    CAPACITY,
+    NOW,
+    RULES,
+    ScriptedCluster,
+    job,
+    node,
+    pod,
+    share,
+    spec,
+    view,
+    with_run,
+)
 
 
 def test_an_equal_job_touches_nothing() -> None:
-    before = view(on(job("a"), share()))
+    before = view(with_run(job("a"), share()))
     draft = Draft(before, NOW, RULES)
     draft.put(replace(before.jobs[JobId("a")]))
     change = draft.build()
@@ -31,7 +43,7 @@ def test_an_equal_job_touches_nothing() -> None:
 
 
 def test_the_view_before_is_left_as_it_was() -> None:
-    before = view(on(job("a"), share()))
+    before = view(with_run(job("a"), share()))
     draft = Draft(before, NOW, RULES)
     draft.put(job("a"))
     draft.put(job("b"))
@@ -49,7 +61,7 @@ def test_jobs_are_touched_in_the_order_of_their_first_change() -> None:
 
 
 def test_pods_of_a_run_nobody_believes_in_hold_their_shares_until_seen_gone() -> None:
-    ghost = pod(on(job("ghost"), share(5000)))
+    ghost = pod(with_run(job("ghost"), share(5000)))
     shown = view(pods=[ghost])
     assert shown.held == {("n1", "gpu0"): {("ghost", 1): 5000}}
     terminating = view(pods=[replace(ghost, state=PodState.TERMINATING)])
@@ -58,21 +70,21 @@ def test_pods_of_a_run_nobody_believes_in_hold_their_shares_until_seen_gone() ->
 
 
 def test_a_run_we_believe_in_holds_what_we_granted_whatever_its_pods_say() -> None:
-    believed = on(job("a"), share(5000))
+    believed = with_run(job("a"), share(5000))
     shown = pod(believed, shares=(share(1000),))
     assert view(believed, pods=[shown]).held == {("n1", "gpu0"): {("a", 1): 5000}}
     assert view(believed).held == {("n1", "gpu0"): {("a", 1): 5000}}
 
 
 def test_a_run_that_is_over_leaves_what_its_pods_hold() -> None:
-    running = on(job("a"), share(5000))
+    running = with_run(job("a"), share(5000))
     draft = Draft(view(running, pods=[pod(running, PodState.TERMINATING)]), NOW, RULES)
     draft.put(replace(running, run=None))
     assert draft.held == {("n1", "gpu0"): {("a", 1): 5000}}
 
 
 def test_who_is_stopping_is_known() -> None:
-    town = Town()
+    town = ScriptedCluster()
     town.look()
     town.submit("a")
     town.step(Cancelled(JobId("a"), graceful=True))
@@ -102,9 +114,9 @@ def test_a_plan_is_stale_when_something_changed_that_it_looks_at(
 
 
 def test_a_plan_is_stale_when_a_run_begins_to_speak() -> None:
-    silent = on(job("a"), share(), heard_at=None)
+    silent = with_run(job("a"), share(), heard_at=None)
     draft = Draft(view(silent), NOW, RULES)
-    draft.put(on(job("a"), share()))
+    draft.put(with_run(job("a"), share()))
     assert draft.stale
 
 
@@ -120,7 +132,7 @@ def test_a_plan_is_stale_when_a_node_comes_or_goes() -> None:
 def test_the_kept_ledger_equals_the_books_made_anew(seed: int) -> None:
     """A town in which anything happens: pods die, linger, and are shown that nobody asked for."""
     rng = random.Random(seed)
-    town = Town(node(2), node(2, name="n2"))
+    town = ScriptedCluster(node(2), node(2, name="n2"))
     for number in range(60):
         town.step(*_something(town, number, rng))
         assert held_by_gpu(town.view) == town.view.held
@@ -129,7 +141,7 @@ def test_the_kept_ledger_equals_the_books_made_anew(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_it_is_known_when_the_next_run_is_to_be_killed(seed: int) -> None:
     rng, asked = random.Random(seed), 0
-    town = Town(node(2), node(2, name="n2"))
+    town = ScriptedCluster(node(2), node(2, name="n2"))
     for number in range(120):
         town.now += rng.choice([0.0, 300.0, 1500.0])
         town.step(*_something(town, number, rng))
@@ -141,7 +153,7 @@ def test_it_is_known_when_the_next_run_is_to_be_killed(seed: int) -> None:
     assert asked
 
 
-def _something(town: Town, number: int, rng: random.Random) -> list[Event]:
+def _something(town: ScriptedCluster, number: int, rng: random.Random) -> list[Event]:
     names = list(town.view.jobs) or [JobId("nobody")]
     match rng.randrange(6):
         case 0 | 1:

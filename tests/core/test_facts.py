@@ -18,14 +18,14 @@ from scheduler.core.model import (
     Share,
     View,
 )
-from tests.builders import NOW, RULES, epoch_ended, job, node, on, share, view
+from tests.builders import NOW, RULES, epoch_ended, job, node, share, view, with_run
 
 A = JobId("a")
-RUNNING = on(job("a", 4000), share(4000))
-STARTING = on(job("a", 4000), share(4000), phase=RunPhase.STARTING, started_at=NOW - 8)
-RUN = on(job("a", 4000), share(4000), phase=RunPhase.STARTING).run
+RUNNING = with_run(job("a", 4000), share(4000))
+STARTING = with_run(job("a", 4000), share(4000), phase=RunPhase.STARTING, started_at=NOW - 8)
+RUN = with_run(job("a", 4000), share(4000), phase=RunPhase.STARTING).run
 assert RUN
-STOPPING = on(job("a", 4000), share(4000), phase=RunPhase.STOPPING)
+STOPPING = with_run(job("a", 4000), share(4000), phase=RunPhase.STOPPING)
 
 
 def told(before: Job | None, after: Job, *events: Event) -> list[Fact]:
@@ -155,7 +155,7 @@ def test_a_job_that_came_and_started_in_one_step_is_told_whole() -> None:
 
 
 def test_a_run_that_ended_and_the_next_that_began_in_one_step_are_both_told() -> None:
-    again = on(replace(RUNNING, run=None, reason="preempted"), share(4000))
+    again = with_run(replace(RUNNING, run=None, reason="preempted"), share(4000))
     first, second = told(RUNNING, again)
     assert (first.kind, first.attempt, first.data["reason"]) == ("run_ended", 1, "preempted")
     assert (second.kind, second.attempt) == ("run_started", 2)
@@ -167,12 +167,12 @@ def test_a_job_ends_after_its_run() -> None:
 
 
 def test_a_run_without_gpus_says_so() -> None:
-    (fact,) = told(job("a", gpus=0), on(job("a", gpus=0)))
+    (fact,) = told(job("a", gpus=0), with_run(job("a", gpus=0)))
     assert fact.data["gpus"] == "none"
 
 
 def test_work_lost_to_a_kill_is_counted_from_the_last_word_heard() -> None:
-    killed = on(
+    killed = with_run(
         job("a", 4000), share(4000), phase=RunPhase.STOPPING, heard_at=NOW - 50, kill_at=NOW - 10
     )
     (fact,) = told(killed, replace(killed, run=None))

@@ -6,7 +6,7 @@ import pytest
 
 from scheduler.core.gang import by_run, culprit, is_broken
 from scheduler.core.model import Failure, Job, Pod, PodState, Run
-from tests.builders import job, on, pod, share
+from tests.builders import job, pod, share, with_run
 
 
 def run(of: Job) -> Run:
@@ -14,7 +14,7 @@ def run(of: Job) -> Run:
     return of.run
 
 
-GANG = on(job("a", gpus=2), share(), share(node="n2"))
+GANG = with_run(job("a", gpus=2), share(), share(node="n2"))
 RUN = run(GANG)
 WORKS, LEAVES = pod(GANG), pod(GANG, PodState.TERMINATING)
 LOST = pod(GANG, PodState.FAILED, exit_code=137, reason=Failure.LOST)
@@ -25,7 +25,7 @@ NEVER_STARTED = pod(GANG, PodState.FAILED, reason="its image cannot be had")
 
 def test_a_run_is_whole_while_each_of_its_pods_is_there_and_none_has_failed() -> None:
     assert not is_broken(RUN, [WORKS, LEAVES])
-    assert not is_broken(run(on(job("cpu", gpus=0))), [WORKS])
+    assert not is_broken(run(with_run(job("cpu", gpus=0))), [WORKS])
     assert is_broken(RUN, [WORKS])
     assert is_broken(RUN, [WORKS, FAILS])
 
@@ -51,6 +51,6 @@ def test_who_fails_because_another_is_gone_is_not_to_blame(
 
 
 def test_the_pods_of_a_run_are_in_the_order_of_their_ranks() -> None:
-    second, other = pod(GANG, rank=1), pod(on(job("b"), share()))
+    second, other = pod(GANG, rank=1), pod(with_run(job("b"), share()))
     runs = by_run((second, other, WORKS))
     assert runs == {("a", 1): (WORKS, second), ("b", 1): (other,)}

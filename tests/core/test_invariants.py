@@ -7,10 +7,10 @@ import pytest
 from scheduler.core.errors import InvariantError
 from scheduler.core.invariants import check
 from scheduler.core.model import Job, JobId, Outcome, PodState, Run, RunPhase
-from tests.builders import CAPACITY, NOW, Town, job, node, on, pod, share, view
+from tests.builders import CAPACITY, NOW, ScriptedCluster, job, node, pod, share, view, with_run
 
 A = JobId("a")
-RUNNING = on(job("a", 4000), share(4000))
+RUNNING = with_run(job("a", 4000), share(4000))
 ENDED = job("a", outcome=Outcome.SUCCEEDED, ended_at=NOW)
 
 
@@ -32,8 +32,8 @@ def run_of(of: Job) -> Run:
         (job("a"), job("a", outcome=Outcome.FAILED), "ended without an outcome"),
         (job("a"), job("a", ended_at=NOW), "ended without an outcome"),
         (RUNNING, replace(RUNNING, attempts=2), "a run that is not the newest attempt"),
-        (job("a"), on(job("a"), share(0)), "an empty share"),
-        (job("a"), on(job("a", gpus=2), share(1), share(2)), "one GPU twice"),
+        (job("a"), with_run(job("a"), share(0)), "an empty share"),
+        (job("a"), with_run(job("a", gpus=2), share(1), share(2)), "one GPU twice"),
         (job("a"), job("a", retries=3), "a spec changed"),
         (job("a"), job("a", submitted_at=5.0), "submitted twice"),
         (job("a", epochs_done=3), job("a", epochs_done=2), "epochs went backwards"),
@@ -41,7 +41,7 @@ def run_of(of: Job) -> Run:
         (ENDED, replace(ENDED, outcome=None, ended_at=None), "an outcome changed"),
         (job("a"), job("a", attempts=2), "attempts jumped"),
         (job("a", attempts=2), job("a", attempts=1), "attempts jumped"),
-        (job("a", attempts=1), on(job("a"), share(9)), "an attempt twice"),
+        (job("a", attempts=1), with_run(job("a"), share(9)), "an attempt twice"),
     ],
 )
 def test_a_job_that_cannot_be_is_not_committed(before: Job, after: Job, words: str) -> None:
@@ -60,7 +60,7 @@ def test_a_new_job_is_checked_too() -> None:
 
 def test_a_run_is_not_replaced_while_its_pods_live() -> None:
     before = view(RUNNING, pods=[pod(RUNNING)])
-    next_run = on(replace(RUNNING, run=None), share(4000))
+    next_run = with_run(replace(RUNNING, run=None), share(4000))
     with pytest.raises(InvariantError, match="a run was replaced while it lived"):
         check(before, view(next_run, pods=[pod(RUNNING)]), [A])
     check(before, view(next_run, pods=[pod(RUNNING, PodState.FAILED)]), [A])
@@ -68,13 +68,13 @@ def test_a_run_is_not_replaced_while_its_pods_live() -> None:
 
 
 def test_a_card_is_not_given_away_beyond_what_it_has() -> None:
-    crowd = [on(job(name, 9000), share(9000)) for name in ("a", "b")]
+    crowd = [with_run(job(name, 9000), share(9000)) for name in ("a", "b")]
     with pytest.raises(InvariantError, match="more than a card holds"):
         check(view(crowd[0], job("b", 9000)), view(*crowd), [])
 
 
 def test_a_run_does_not_grow_beyond_what_the_card_has() -> None:
-    neighbour = on(job("b", 11872), share(CAPACITY - 4000))
+    neighbour = with_run(job("b", 11872), share(CAPACITY - 4000))
     grown = replace(RUNNING, run=replace(run_of(RUNNING), shares=(share(4001),)))
     check(view(RUNNING), view(RUNNING, neighbour), [])
     with pytest.raises(InvariantError, match="more than a card holds"):
@@ -86,14 +86,14 @@ def test_a_card_may_shrink_under_what_it_holds() -> None:
 
 
 def test_pods_that_turn_up_on_a_full_card_are_not_our_doing() -> None:
-    full = on(job("a"), share(CAPACITY))
-    ghost = pod(on(job("ghost"), share(5000)))
+    full = with_run(job("a"), share(CAPACITY))
+    ghost = pod(with_run(job("ghost"), share(5000)))
     check(view(full), view(full, pods=[ghost]), [])
 
 
 def test_a_gangs_other_pods_may_hold_more_than_its_run_did_at_last() -> None:
     """It was resized since its pods were made; then one of them failed."""
-    town = Town(node(2))
+    town = ScriptedCluster(node(2))
     town.look()
     town.submit("a", gpus=2)
     town.end_epoch("a", 3000)
@@ -107,7 +107,7 @@ def test_a_gangs_other_pods_may_hold_more_than_its_run_did_at_last() -> None:
 
 
 def test_a_stop_and_an_end_are_no_violation() -> None:
-    stopping = on(job("a", 4000), share(4000), phase=RunPhase.STOPPING)
+    stopping = with_run(job("a", 4000), share(4000), phase=RunPhase.STOPPING)
     check(view(RUNNING), view(stopping), [A])
     check(view(stopping), view(replace(stopping, run=None)), [A])
     check(view(stopping), view(replace(ENDED, spec=stopping.spec, attempts=1)), [A])

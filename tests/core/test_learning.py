@@ -32,17 +32,17 @@ from scheduler.core.model import (
 )
 from tests.builders import (
     NOW,
-    Town,
+    ScriptedCluster,
     after,
     epoch_ended,
     job,
-    look,
     node,
-    on,
+    observation,
     pod,
     share,
     spec,
     view,
+    with_run,
 )
 
 A, B = JobId("a"), JobId("b")
@@ -51,7 +51,7 @@ PLACE = "pretendedx1"
 
 def running(name: str = "a", memory_mib: int = 4000, max_epochs: int = 10) -> Job:
     waiting = job(name, memory_mib, max_epochs=max_epochs)
-    return on(waiting, share(memory_mib), placement=PLACE, epoch_started=-1)
+    return with_run(waiting, share(memory_mib), placement=PLACE, epoch_started=-1)
 
 
 def epochs(before: View, *seconds: float, of: JobId = A, first: int = 1) -> View:
@@ -95,27 +95,27 @@ def test_an_epoch_that_cannot_have_taken_so_long_teaches_nothing(seconds: float)
 
 
 def test_memory_is_known_by_how_many_gpus_there_are() -> None:
-    four = on(job("a", 2000, gpus=(1, 4)), *(share(6000, gpu) for gpu in range(4)))
+    four = with_run(job("a", 2000, gpus=(1, 4)), *(share(6000, gpu) for gpu in range(4)))
     seen = after(view(four, nodes=[node(4)]), epoch_ended(four, 1, 3000))
     seen = after(seen, Reported(A, 1, 3500), Reported(A, 1, 0), Reported(A, 1, 3200))
     assert (seen.jobs[A].peaks, seen.jobs[A].memory_mib) == (((4, 3500),), 3500)
-    one = on(replace(seen.jobs[A], run=None), share(6000))
+    one = with_run(replace(seen.jobs[A], run=None), share(6000))
     seen = after(view(one, nodes=[node(4)]), epoch_ended(one, 2, 9000), epoch_ended(one, 1, 9500))
     assert (seen.jobs[A].peaks, seen.jobs[A].memory_mib) == (((1, 9500), (4, 3500)), 9500)
 
 
 def test_who_died_for_want_of_memory_needs_more_whatever_was_measured() -> None:
-    two = on(job("a", 2000, gpus=2), share(4000), share(4000, 1), phase_at=NOW - 9)
+    two = with_run(job("a", 2000, gpus=2), share(4000), share(4000, 1), phase_at=NOW - 9)
     died = pod(two, PodState.FAILED, exit_code=1, reason="out_of_memory")
-    seen = after(view(two, nodes=[node(2)]), look(died, nodes=[node(2)])).jobs[A]
+    seen = after(view(two, nodes=[node(2)]), observation(died, nodes=[node(2)])).jobs[A]
     assert (seen.peaks, seen.memory_mib) == ((), 6000)
-    again = on(seen, share(6000), share(6000, 1))
+    again = with_run(seen, share(6000), share(6000, 1))
     seen = after(view(again, nodes=[node(2)]), epoch_ended(again, 1, 5000)).jobs[A]
     assert (seen.peaks, known_mib(seen, 2)) == (((2, 5000),), 6000)
 
 
 def test_what_an_older_run_reports_is_not_known_of_as_many_gpus() -> None:
-    one = on(replace(job("a", 2000), attempts=1), share(6000))
+    one = with_run(replace(job("a", 2000), attempts=1), share(6000))
     seen = after(view(one), epoch_ended(one, 1, 9000, attempt=1))
     assert (seen.jobs[A].peaks, seen.jobs[A].memory_mib) == ((), 9000)
 
@@ -175,7 +175,7 @@ def test_an_image_that_does_not_ask_is_measured_from_its_second_epoch() -> None:
 
 
 def test_a_restart_takes_from_the_launch_to_the_first_epoch() -> None:
-    launched = on(job("a", 4000), share(4000), epoch_started=-1, started_at=NOW)
+    launched = with_run(job("a", 4000), share(4000), epoch_started=-1, started_at=NOW)
     seen = after(view(launched), EpochStarted(A, 1, 0), now=NOW + 25.0)
     assert seen.jobs[A].restart_seconds == 25.0
 
@@ -189,7 +189,7 @@ def test_situations_longest_not_met_are_forgotten() -> None:
 
 
 def test_what_a_job_has_shown_outlives_it_as_its_kinds() -> None:
-    town = Town(node(1))
+    town = ScriptedCluster(node(1))
     town.look()
     town.submit("a", max_epochs=3, project="mnist", training_set_size=10)
     for _ in range(3):

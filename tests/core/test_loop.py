@@ -20,7 +20,7 @@ from scheduler.core.model import (
 )
 from scheduler.core.ports import Policy, Step
 from scheduler.planning.policies.fifo_sharing import fifo_sharing
-from tests.builders import NOW, RULES, job, look, on, share, spec
+from tests.builders import NOW, RULES, job, observation, share, spec, with_run
 
 A = JobId("a")
 
@@ -63,13 +63,13 @@ NEW = Submitted(A, spec("a"))
 
 
 def test_a_step_commits_and_only_then_acts() -> None:
-    world = World([look(), NEW])
+    world = World([observation(), NEW])
     scheduler(world).step()
     assert world.log == ["commit a", "perform Launch a 1"]
 
 
 def test_the_view_to_be_read_is_the_committed_one() -> None:
-    world = World([look(), NEW])
+    world = World([observation(), NEW])
     loop = scheduler(world)
     before = loop.view
     loop.step()
@@ -79,7 +79,7 @@ def test_the_view_to_be_read_is_the_committed_one() -> None:
 
 
 def test_a_commit_that_fails_changes_and_performs_nothing() -> None:
-    world = World([look(), NEW], [look(), NEW])
+    world = World([observation(), NEW], [observation(), NEW])
     loop = scheduler(world)
     before, world.full = loop.view, True
     with pytest.raises(Unavailable):
@@ -105,7 +105,7 @@ def test_a_policy_that_fails_commits_nothing() -> None:
     def fails(view: View, now: Time) -> Plan:
         raise ZeroDivisionError
 
-    world = World([look(), NEW])
+    world = World([observation(), NEW])
     with pytest.raises(ZeroDivisionError):
         scheduler(world, fails).step()
     assert world.log == []
@@ -113,7 +113,7 @@ def test_a_policy_that_fails_commits_nothing() -> None:
 
 def test_the_loop_waits_until_the_moment_it_decided() -> None:
     backing_off = job("a", eligible_at=NOW + 60)
-    world = World([look()], [], jobs=[backing_off])
+    world = World([observation()], [], jobs=[backing_off])
     loop = scheduler(world)
     loop.step()
     loop.step()
@@ -122,10 +122,10 @@ def test_the_loop_waits_until_the_moment_it_decided() -> None:
 
 def test_a_start_believes_the_rows_and_asks_again_for_what_was_never_made() -> None:
     """Whether the launch was performed before the crash does not matter: its name is the same."""
-    world = World([look(), NEW])
+    world = World([observation(), NEW])
     crashed = scheduler(world)
     crashed.step()
-    restarted = World([look()], jobs=list(crashed.view.jobs.values()))
+    restarted = World([observation()], jobs=list(crashed.view.jobs.values()))
     loop = scheduler(restarted)
     assert loop.view.held == crashed.view.held
     loop.step()
@@ -133,7 +133,7 @@ def test_a_start_believes_the_rows_and_asks_again_for_what_was_never_made() -> N
 
 
 def test_a_start_stops_nothing() -> None:
-    running = on(job("a", 4000), share(4000))
+    running = with_run(job("a", 4000), share(4000))
     world = World([], [NEW], jobs=[running])
     loop = scheduler(world)
     loop.step()
@@ -143,7 +143,7 @@ def test_a_start_stops_nothing() -> None:
 
 
 def test_the_facts_of_a_step_are_committed_with_it() -> None:
-    world = World([look(), NEW])
+    world = World([observation(), NEW])
     scheduler(world).step()
     told = [fact.kind for fact in world.facts]
     assert told == ["node_ready", "job_submitted", "run_started"]

@@ -16,7 +16,7 @@ from scheduler.core.memory import (
 )
 from scheduler.core.model import Gpu, Job, Rules, Share
 from scheduler.core.reason_text import line
-from tests.builders import CAPACITY, RULES, card, job, node, on, pod, share, view
+from tests.builders import CAPACITY, RULES, job, make_gpu, node, pod, share, view, with_run
 
 
 def test_cards_of_nodes_that_are_not_ready_are_not_to_be_had() -> None:
@@ -52,30 +52,31 @@ def test_some_of_each_card_is_kept_back(total: int, reserved: int, capacity: int
     ],
 )
 def test_what_a_job_needs_of_a_card(wants: Job, margin: int, needs: int) -> None:
-    assert need_mib(wants, card(), Rules(memory_margin_mib=margin)) == needs
+    assert need_mib(wants, make_gpu(), Rules(memory_margin_mib=margin)) == needs
 
 
 @pytest.mark.parametrize(("wants", "needs"), [(4000, CAPACITY), (0, CAPACITY), (20000, 20000)])
 def test_of_a_card_that_is_not_shared_a_job_needs_all(wants: int, needs: int) -> None:
-    gpu = replace(card(), whole=True)
+    gpu = replace(make_gpu(), whole=True)
     assert need_mib(job("a", wants), gpu, Rules(memory_margin_mib=200)) == needs
 
 
 def test_what_a_job_needs_of_each_of_many_cards_is_what_it_was_seen_to_take_there() -> None:
     known = job("a", 2000, gpus=(1, 8))
     known = replace(known, memory_mib=9000, peaks=((1, 9000), (4, 3000), (8, 1500)))
-    needs = {gpus: need_mib(known, card(), RULES, gpus) for gpus in (0, 1, 2, 4, 8)}
+    needs = {gpus: need_mib(known, make_gpu(), RULES, gpus) for gpus in (0, 1, 2, 4, 8)}
     assert needs == {0: 9000, 1: 9000, 2: 9000, 4: 3000, 8: 2000}, "no less than was asked for"
     large = replace(known, memory_mib=20000, peaks=((1, 20000), (4, 3000)))
-    assert need_mib(large, card(), Rules(memory_margin_mib=500), 4) == 3500
+    assert need_mib(large, make_gpu(), Rules(memory_margin_mib=500), 4) == 3500
     assert (
-        need_mib(replace(large, spec=job("a", shareable=False).spec), card(), RULES, 4) == CAPACITY
+        need_mib(replace(large, spec=job("a", shareable=False).spec), make_gpu(), RULES, 4)
+        == CAPACITY
     )
 
 
 def test_what_runs_and_leftover_pods_hold_is_not_free() -> None:
-    ghost = pod(on(job("ghost"), share(1000, 1)))
-    seen = view(on(job("a", 4000), share(4000)), nodes=[node(3)], pods=[ghost])
+    ghost = pod(with_run(job("ghost"), share(1000, 1)))
+    seen = view(with_run(job("a", 4000), share(4000)), nodes=[node(3)], pods=[ghost])
     assert list(free_mib(seen).values()) == [CAPACITY - 4000, CAPACITY - 1000, CAPACITY]
 
 
@@ -113,7 +114,9 @@ def test_a_gang_is_on_as_few_nodes_as_have_room_for_the_fewest_cards_it_needs() 
 
 
 def test_a_gang_is_on_cards_of_one_type() -> None:
-    other = replace(node(2, name="n2"), gpus=tuple(replace(card(i), type="a100") for i in (0, 1)))
+    other = replace(
+        node(2, name="n2"), gpus=tuple(replace(make_gpu(i), type="a100") for i in (0, 1))
+    )
     known = usable_gpus([node(2), other, node(1, name="n3")])
     free = dict.fromkeys(known, CAPACITY)
     three = best_fit(job("a", gpus=3), 3, known, free, RULES)
@@ -134,7 +137,7 @@ def test_a_job_without_gpus_fits_anywhere_even_where_there_are_none() -> None:
 
 
 def test_cards_are_grouped_by_their_type_and_node() -> None:
-    mixed = replace(node(2, name="n2"), gpus=(card(0), replace(card(1), type="a100")))
+    mixed = replace(node(2, name="n2"), gpus=(make_gpu(0), replace(make_gpu(1), type="a100")))
     groups = by_type(usable_gpus([node(3), mixed]))
     sizes = {type: [len(keys) for keys in nodes] for type, nodes in groups.items()}
     assert sizes == {"pretended": [3, 1], "a100": [1]}

@@ -7,7 +7,7 @@ import pytest
 
 from scheduler.core.model import Action, Job, JobId, Launch, PodState, Remove, RunPhase, View
 from scheduler.core.reconcile import reconcile
-from tests.builders import NOW, job, on, pod, share, view
+from tests.builders import NOW, job, pod, share, view, with_run
 
 A = JobId("a")
 
@@ -20,11 +20,11 @@ def asked(
 
 def starting(epochs_done: int = 0, phase_at: float = NOW) -> Job:
     waiting = job("a", token="secret", epochs_done=epochs_done)
-    return on(waiting, share(), phase=RunPhase.STARTING, phase_at=phase_at)
+    return with_run(waiting, share(), phase=RunPhase.STARTING, phase_at=phase_at)
 
 
 def stopping(kill_at: float) -> Job:
-    return on(job("a"), share(), phase=RunPhase.STOPPING, kill_at=kill_at)
+    return with_run(job("a"), share(), phase=RunPhase.STOPPING, kill_at=kill_at)
 
 
 def test_a_run_that_just_began_is_launched_with_all_it_needs_to_know() -> None:
@@ -44,7 +44,7 @@ def test_a_launch_is_not_asked_for_again_for_any_other_reason() -> None:
 
 
 def test_a_launch_is_not_asked_for_while_what_is_left_of_another_takes_what_it_was_given() -> None:
-    half = on(job("a", 8000), share(8000), phase=RunPhase.STARTING, phase_at=NOW)
+    half = with_run(job("a", 8000), share(8000), phase=RunPhase.STARTING, phase_at=NOW)
     over = replace(job("b"), attempts=1)
     for taken, actions in ((7000, [Launch, Remove]), (9000, [Remove])):
         left = replace(pod(over, PodState.FAILED), used=(share(taken),))
@@ -58,7 +58,7 @@ def test_a_run_that_is_shown_is_not_launched_again(state: PodState) -> None:
 
 
 def test_nothing_is_asked_where_nothing_is_to_do() -> None:
-    running = on(job("a"), share())
+    running = with_run(job("a"), share())
     settled = view(running, job("b"), stopping(NOW + 1), pods=[pod(running)])
     assert asked(settled, touched=settled.jobs) == []
     assert asked(view(starting()), looked=False) == [], "it was not touched"
@@ -97,8 +97,8 @@ def test_a_gang_is_removed_until_all_of_it_terminates() -> None:
 
 @pytest.mark.parametrize("state", [PodState.RUNNING, PodState.SUCCEEDED, PodState.FAILED])
 def test_pods_that_nobody_believes_in_are_removed(state: PodState) -> None:
-    unknown = pod(on(job("ghost"), share()), state)
-    newest = on(job("a", attempts=1), share())
+    unknown = pod(with_run(job("ghost"), share()), state)
+    newest = with_run(job("a", attempts=1), share())
     old = pod(newest, state, attempt=1)
     shown = view(newest, pods=[unknown, old, pod(newest)])
     assert asked(shown) == [Remove(JobId("ghost"), 1), Remove(A, 1)]
@@ -107,13 +107,13 @@ def test_pods_that_nobody_believes_in_are_removed(state: PodState) -> None:
 
 @pytest.mark.parametrize("state", [PodState.PENDING, PodState.RUNNING])
 def test_a_run_of_a_job_that_no_row_tells_of_goes_on(state: PodState) -> None:
-    orphan = pod(on(job("ghost"), share()), state, orphan=True)
+    orphan = pod(with_run(job("ghost"), share()), state, orphan=True)
     assert asked(view(pods=[orphan])) == []
 
 
 @pytest.mark.parametrize("state", [PodState.SUCCEEDED, PodState.FAILED])
 def test_a_run_of_a_job_that_no_row_tells_of_is_removed_when_it_is_over(state: PodState) -> None:
-    gang = on(job("ghost"), share(), share(gpu=1))
+    gang = with_run(job("ghost"), share(), share(gpu=1))
     orphans = [pod(gang, PodState.SUCCEEDED, orphan=True), pod(gang, state, rank=1, orphan=True)]
     assert asked(view(pods=orphans)) == [Remove(JobId("ghost"), 1)]
 

@@ -19,11 +19,11 @@ from scheduler.core.runs import (
     waiting_in_order,
 )
 from scheduler.planning.policies.fifo_sharing import fifo_sharing
-from tests.builders import NOW, RULES, epoch_ended, job, on, pod, share, view
+from tests.builders import NOW, RULES, epoch_ended, job, pod, share, view, with_run
 
 
 def test_only_the_newest_attempt_is_the_current_run() -> None:
-    runs = on(job("a", attempts=1), share(1000))
+    runs = with_run(job("a", attempts=1), share(1000))
     jobs = {runs.id: runs}
     assert current_run((runs.id, 2), jobs) is runs.run
     assert current_job((runs.id, 2), jobs) is runs
@@ -35,7 +35,7 @@ def test_only_the_newest_attempt_is_the_current_run() -> None:
 def test_jobs_wait_in_the_order_of_the_queue_then_of_their_submission() -> None:
     late, early = job("a", submitted_at=9.0), job("b", submitted_at=1.0)
     queued, over = job("c", submitted_at=5.0), JobId("forgotten")
-    waits = view(late, early, queued, on(job("d"), share(1000)))
+    waits = view(late, early, queued, with_run(job("d"), share(1000)))
     assert [each.id for each in waiting_in_order(waits)] == ["b", "c", "a"]
     queue = JobId("d"), over, queued.id
     told = waiting_in_order(replace(waits, queue=queue))
@@ -56,14 +56,14 @@ def test_jobs_wait_in_the_order_of_the_queue_then_of_their_submission() -> None:
 def test_a_run_that_reports_and_has_an_epoch_to_stop_at_may_stop(
     fields: dict[str, object], may: bool
 ) -> None:
-    run = on(job("a"), share(1000)).run
+    run = with_run(job("a"), share(1000)).run
     assert run
     assert may_stop(replace(run, **fields)) is may  # type: ignore[arg-type]  # fields of Run
     assert not may_stop(None)
 
 
 def test_a_move_needs_an_epoch_finished_since_the_last_one() -> None:
-    runs = on(job("a"), share(1000))
+    runs = with_run(job("a"), share(1000))
     assert not may_move(runs)
     assert may_move(replace(runs, epochs_done=1))
 
@@ -74,7 +74,7 @@ def test_a_move_needs_an_epoch_finished_since_the_last_one() -> None:
 def test_a_rank_stops_from_the_agreed_epoch_on_but_never_before_the_last_one(
     stop_at: int | None, epoch: int, must: bool
 ) -> None:
-    run = on(job("a"), share(1000), stop_at_epoch=stop_at).run
+    run = with_run(job("a"), share(1000), stop_at_epoch=stop_at).run
     assert run
     assert must_stop(run, epoch) is must
 
@@ -82,10 +82,10 @@ def test_a_rank_stops_from_the_agreed_epoch_on_but_never_before_the_last_one(
 def test_a_job_that_only_holds_memory_is_no_neighbour() -> None:
     runs, starts, shares = job("a"), job("b"), job("c")
     there = view(
-        on(runs, share(1000)),
-        on(starts, share(1000), phase=RunPhase.STARTING),
-        on(shares, share(1000)),
-        on(job("d"), share(1000, gpu=1)),
+        with_run(runs, share(1000)),
+        with_run(starts, share(1000), phase=RunPhase.STARTING),
+        with_run(shares, share(1000)),
+        with_run(job("d"), share(1000, gpu=1)),
     )
     run = there.jobs[runs.id].run
     assert run
@@ -95,9 +95,9 @@ def test_a_job_that_only_holds_memory_is_no_neighbour() -> None:
 def test_a_kept_profile_and_what_is_learned_from_it_name_the_same_neighbours() -> None:
     runs, starts, shares = job("a"), job("b"), job("c")
     before = view(
-        on(runs, share(1000), epoch_at=100.0, placement="t4x1"),
-        on(starts, share(1000), phase=RunPhase.STARTING),
-        on(shares, share(1000)),
+        with_run(runs, share(1000), epoch_at=100.0, placement="t4x1"),
+        with_run(starts, share(1000), phase=RunPhase.STARTING),
+        with_run(shares, share(1000)),
     )
     event = epoch_ended(before.jobs[runs.id], 1)
     event = replace(event, profile=replace(event.profile, epoch_seconds=50.0))

@@ -23,7 +23,18 @@ from scheduler.core.model import (
     View,
 )
 from scheduler.core.watchdog import watch_runs
-from tests.builders import CAPACITY, NOW, RULES, Town, job, node, on, pod, share, view
+from tests.builders import (
+    CAPACITY,
+    NOW,
+    RULES,
+    ScriptedCluster,
+    job,
+    node,
+    pod,
+    share,
+    view,
+    with_run,
+)
 
 A, B = JobId("a"), JobId("b")
 
@@ -55,8 +66,8 @@ def run_of(after: View, job_id: JobId = A) -> tuple[RunPhase, int, float | None]
 
 
 def two(a_share: int, b_share: int, **fields: Any) -> tuple[Job, Job]:
-    a = on(job("a", a_share), share(a_share), epoch_started=2, **fields)
-    return a, on(job("b", b_share), share(b_share), epoch_started=2)
+    a = with_run(job("a", a_share), share(a_share), epoch_started=2, **fields)
+    return a, with_run(job("b", b_share), share(b_share), epoch_started=2)
 
 
 def test_who_takes_no_more_than_its_share_is_not_touched() -> None:
@@ -66,7 +77,7 @@ def test_who_takes_no_more_than_its_share_is_not_touched() -> None:
 
 
 def test_where_there_is_room_its_need_is_learned_and_its_share_follows() -> None:
-    town = Town()
+    town = ScriptedCluster()
     town.submit("a", 4000)
     town.submit("b", 4000)
     town.change((A, 1), used=(share(4500),))
@@ -100,7 +111,7 @@ def test_at_the_cost_of_a_neighbour_it_is_ended_at_once() -> None:
 
 
 def test_alone_on_a_card_nobody_is_over_its_share() -> None:
-    a = on(job("a", CAPACITY), share(CAPACITY), epoch_started=2)
+    a = with_run(job("a", CAPACITY), share(CAPACITY), epoch_started=2)
     assert run_of(seen((a, 16384))) == (RunPhase.RUNNING, 0, None)
 
 
@@ -183,7 +194,7 @@ def test_it_is_told_with_numbers_and_once(mib: int) -> None:
 
 
 def test_who_was_stopped_comes_back_with_what_it_needs() -> None:
-    town = Town(*roomy(2))
+    town = ScriptedCluster(*roomy(2))
     town.submit("a", 8000)
     town.submit("b", 7800)
     town.submit("c", 15000)
@@ -209,7 +220,7 @@ def test_a_card_is_free_when_no_process_is_seen_there() -> None:
 
 
 def test_a_job_does_not_start_again_before_its_last_process_is_gone() -> None:
-    town = Town(*roomy(2))
+    town = ScriptedCluster(*roomy(2))
     town.submit("a", 4000)
     town.change((A, 1), used=town.run("a").shares, state=PodState.FAILED, reason="lost")
     (left,) = town.pods[A, 1]
@@ -224,7 +235,7 @@ def test_a_job_does_not_start_again_before_its_last_process_is_gone() -> None:
 # --- cards --------------------------------------------------------------------------------------
 
 
-def changed(town: Town, **fields: Any) -> Decision:
+def changed(town: ScriptedCluster, **fields: Any) -> Decision:
     """The first card is seen to have become so."""
     gpu = replace(town.nodes[0].gpus[0], **fields)
     town.nodes = (replace(town.nodes[0], gpus=(gpu, *town.nodes[0].gpus[1:])), *town.nodes[1:])
@@ -232,7 +243,7 @@ def changed(town: Town, **fields: Any) -> Decision:
 
 
 def test_the_run_on_a_lost_card_is_over_and_goes_on_elsewhere() -> None:
-    town = Town(node(2))
+    town = ScriptedCluster(node(2))
     town.submit("a", CAPACITY)
     assert town.run("a").shares[0].gpu == "gpu0"
     made = changed(town, lost=True, fault="XID 79")
@@ -248,8 +259,8 @@ def test_the_run_on_a_lost_card_is_over_and_goes_on_elsewhere() -> None:
 
 def test_who_runs_on_a_node_that_is_to_be_left_leaves_after_an_epoch() -> None:
     elsewhere = replace(share(4000), node="n2")
-    a = on(job("a", 4000), share(4000), epoch_started=2)
-    b = on(job("b", 4000), elsewhere, epoch_started=2)
+    a = with_run(job("a", 4000), share(4000), epoch_started=2)
+    b = with_run(job("b", 4000), elsewhere, epoch_started=2)
     there = replace(node(), ready=False, leave="its driver is being replaced")
     pods = [used(a, 4000), used(b, 4000)]
     before = view(a, b, nodes=[there, replace(node(), name="n2")], pods=pods)
@@ -262,7 +273,7 @@ def test_who_runs_on_a_node_that_is_to_be_left_leaves_after_an_epoch() -> None:
 
 
 def test_a_training_that_fails_on_a_lost_card_has_not_failed_itself() -> None:
-    town = Town(node(1))
+    town = ScriptedCluster(node(1))
     town.submit("a", CAPACITY)
     town.change((A, 1), state=PodState.FAILED, exit_code=134)
     changed(town, lost=True, fault="XID 79")
@@ -270,7 +281,7 @@ def test_a_training_that_fails_on_a_lost_card_has_not_failed_itself() -> None:
 
 
 def test_a_card_with_a_fault_is_offered_to_nobody_and_who_is_there_may_end() -> None:
-    town = Town(node(1))
+    town = ScriptedCluster(node(1))
     town.submit("a", 4000)
     changed(town, fault="XID 48")
     town.submit("b", 4000)
@@ -280,7 +291,7 @@ def test_a_card_with_a_fault_is_offered_to_nobody_and_who_is_there_may_end() -> 
 
 
 def test_beside_strangers_nothing_is_started_and_who_is_there_goes_on() -> None:
-    town = Town(node(1))
+    town = ScriptedCluster(node(1))
     town.submit("a", 4000)
     changed(town, strange_mib=6400, fault="others use 6400 MiB of it")
     town.submit("b", 4000)
@@ -292,7 +303,7 @@ def test_beside_strangers_nothing_is_started_and_who_is_there_goes_on() -> None:
 
 
 def test_what_becomes_of_a_card_is_told() -> None:
-    town = Town(node(1))
+    town = ScriptedCluster(node(1))
     town.look()
     before = town.view
     changed(town, strange_mib=6400, fault="XID 48")

@@ -22,7 +22,7 @@ PLACE = "pretendedx1"
 
 def runs(name: str, *measured: Measured, util: float = 0.0, placement: str = PLACE) -> Job:
     made = replace(builders.job(name, 1000, gpu_util=util), measured=measured)
-    return builders.on(made, builders.share(1000), placement=placement)
+    return builders.with_run(made, builders.share(1000), placement=placement)
 
 
 def alone(seconds: float) -> Measured:

@@ -30,7 +30,7 @@ def runs(
     """For five epochs more, one of which has just begun."""
     waiting = seen(builders.job(name, epochs_done=done), seconds)
     shares = builders.share(gpu=gpu)
-    return builders.on(waiting, shares, **{"placement": KEY, "epoch_at": NOW, **fields})
+    return builders.with_run(waiting, shares, **{"placement": KEY, "epoch_at": NOW, **fields})
 
 
 def guessed(view: View, *, by_memory: bool = False) -> dict[str, Guess]:
@@ -63,7 +63,7 @@ def test_a_run_that_is_starting_has_its_restart_before_it() -> None:
 def test_of_a_job_such_as_nobody_has_seen_nothing_is_said() -> None:
     other = builders.job("a")
     other = replace(other, spec=replace(other.spec, project="of another kind"))
-    unseen = builders.on(other, builders.share(), placement=KEY)
+    unseen = builders.with_run(other, builders.share(), placement=KEY)
     waiting = seen(builders.job("b"), 60.0)
     made = guessed(builders.view(unseen, waiting))
     assert made["a"].ends_at is None
@@ -71,14 +71,14 @@ def test_of_a_job_such_as_nobody_has_seen_nothing_is_said() -> None:
 
 
 def test_a_job_is_expected_to_be_like_others_of_its_kind() -> None:
-    like = builders.on(builders.job("b"), builders.share(gpu=1), placement=KEY, epoch_at=NOW)
+    like = builders.with_run(builders.job("b"), builders.share(gpu=1), placement=KEY, epoch_at=NOW)
     made = guessed(builders.view(runs("a"), like, nodes=[builders.node(2)]))
     assert made["b"].ends_at == pytest.approx(NOW + 600, rel=0.02)
     assert made["b"].situation is ForecastCase.NEW
 
 
 def test_what_its_owner_said_is_better_than_nothing() -> None:
-    job = builders.on(
+    job = builders.with_run(
         builders.job("a", max_epochs=10), builders.share(), placement=KEY, epoch_at=NOW
     )
     told = replace(job, spec=replace(job.spec, hours_estimate=2.0))
@@ -164,7 +164,7 @@ def test_a_run_with_far_fewer_gpus_than_there_are_for_it_is_expected_to_get_more
 
 
 def test_pods_of_nobody_are_gone_at_once() -> None:
-    over = builders.on(builders.job("a"), builders.share())
+    over = builders.with_run(builders.job("a"), builders.share())
     view = builders.view(seen(builders.job("b"), 30.0), pods=[builders.pod(over)])
     assert guessed(view)["b"].starts_at == NOW
 

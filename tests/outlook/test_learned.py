@@ -18,7 +18,7 @@ KEY = "pretendedx1"
 
 def runs(name: str, *measured: Measured, phase: RunPhase = RunPhase.RUNNING) -> Job:
     job = replace(builders.job(name, 4000), measured=measured, gpu_util=0.8)
-    return builders.on(job, builders.share(4000), phase=phase, placement=KEY)
+    return builders.with_run(job, builders.share(4000), phase=phase, placement=KEY)
 
 
 def alone(seconds: float, key: str = KEY) -> Measured:
@@ -106,13 +106,13 @@ def test_a_run_that_is_alone_or_beside_one_that_only_starts_is_not_slowed() -> N
 
 def has_one_of_two(*measured: Measured) -> Job:
     job = replace(builders.job("a", 6000, gpus=(1, 2)), measured=measured)
-    return builders.on(job, builders.share(6000), placement=KEY, epoch_at=builders.NOW)
+    return builders.with_run(job, builders.share(6000), placement=KEY, epoch_at=builders.NOW)
 
 
 def test_who_would_be_faster_on_more_gpus_is_told_who_has_them() -> None:
     two = (builders.node(2),)
     a = has_one_of_two(alone(60.0), alone(36.0, "pretendedx2"))
-    b = builders.on(builders.job("b"), builders.share(gpu=1))
+    b = builders.with_run(builders.job("b"), builders.share(gpu=1))
     view = builders.view(a, b, nodes=two)
     told = slowed(a, view, CurrentSpeeds(view))
     assert told is not None
@@ -132,6 +132,6 @@ def test_who_would_not_be_faster_on_more_gpus_misses_none() -> None:
 
 def test_who_needs_no_gpu_is_measured_as_any_other() -> None:
     job = replace(builders.job("a", gpus=0), measured=(alone(5.0, "cpu"),))
-    view = builders.view(builders.on(job, placement="cpu"))
+    view = builders.view(builders.with_run(job, placement="cpu"))
     (told,) = speeds_on(view.jobs[JobId("a")], view, CurrentSpeeds(view))
     assert (told.gpus, told.measured) == ("cpu", 5.0)

@@ -8,7 +8,7 @@ import numpy as np
 
 from scheduler.core.model import Gpu, Job, Node
 from scheduler.outlook.list_scheduling import ListSchedule, PlannedStart
-from tests.builders import NOW, RULES, job, node, on, share, view
+from tests.builders import NOW, RULES, job, node, share, view, with_run
 
 TYPE = "pretended"
 
@@ -24,7 +24,7 @@ def start(of: ListSchedule, wanted: Job, count: int | tuple[int, int] = 1) -> Pl
 
 def occupied(until: float, known: bool = True, gpus: int = 1) -> ListSchedule:
     """One that runs on the first of so many GPUs, until then."""
-    held = on(job("a", 1000), share(1000))
+    held = with_run(job("a", 1000), share(1000))
     made = schedule(held, gpus=gpus)
     made.hold({held.id: (until, known)})
     return made
@@ -74,7 +74,7 @@ def test_what_there_never_is_is_never_started() -> None:
 
 
 def test_by_memory_two_are_on_one_gpu_and_otherwise_one_after_the_other() -> None:
-    held = on(job("a", 1000), share(1000))
+    held = with_run(job("a", 1000), share(1000))
     for by_memory, at in ((True, NOW), (False, NOW + 60)):
         made = schedule(held, by_memory=by_memory)
         made.hold({held.id: (NOW + 60, True)})

@@ -20,7 +20,7 @@ POLICY = fifo_sharing(builders.RULES)
 
 
 def runs(name: str, mib: int = builders.CAPACITY, gpu: int = 0) -> Job:
-    return builders.on(builders.job(name, mib), builders.share(mib, gpu))
+    return builders.with_run(builders.job(name, mib), builders.share(mib, gpu))
 
 
 def planned(*jobs: Job, gpus: int = 1, policy: Policy = POLICY) -> View:
@@ -64,7 +64,8 @@ def test_who_waits_and_comes_first_is_named_apart() -> None:
 
 def test_a_gang_over_nodes_is_told_whom_it_waits_for_and_what_would_do() -> None:
     there = [
-        builders.on(builders.job(n), builders.share(node=f"n{k}")) for n, k in (("a", 1), ("b", 2))
+        builders.with_run(builders.job(n), builders.share(node=f"n{k}"))
+        for n, k in (("a", 1), ("b", 2))
     ]
     nodes = [builders.node(2), builders.node(2, "n2")]
     view = builders.view(*there, builders.job("gang", gpus=3), nodes=nodes)
@@ -74,7 +75,7 @@ def test_a_gang_over_nodes_is_told_whom_it_waits_for_and_what_would_do() -> None
 
 
 def test_pods_that_are_left_of_an_ended_job_are_in_the_way_too() -> None:
-    over = builders.on(builders.job("old"), builders.share())
+    over = builders.with_run(builders.job("old"), builders.share())
     view = builders.view(builders.job("b"), pods=[builders.pod(over)])
     assert told(view, "b").until == ("old",)
 

@@ -18,7 +18,7 @@ KEY = "pretendedx1"
 
 def runs(name: str) -> Job:
     job = replace(builders.job(name, epochs_done=5), measured=(Measured(KEY, (), 60.0, 3),))
-    return builders.on(job, builders.share(), placement=KEY, epoch_at=builders.NOW)
+    return builders.with_run(job, builders.share(), placement=KEY, epoch_at=builders.NOW)
 
 
 def outlook() -> Outlook:

@@ -18,7 +18,7 @@ from scheduler.core.memory import best_fit, free_mib, need_mib, usable_gpus
 from scheduler.core.model import Gpu, GpuKey, Job, JobId, Node, View
 from scheduler.planning.placement import Placement, Unit, place_units
 from scheduler.planning.policies import NAMES, POLICIES
-from tests.builders import NOW, RULES, job, on, share, view
+from tests.builders import NOW, RULES, job, share, view, with_run
 
 TYPES = "a100", "t4"
 NEEDS = st.sampled_from([0, 4000, 12_000])
@@ -124,7 +124,7 @@ def situations(draw: st.DrawFn) -> View:
             free = [key for key in free if key not in keys]
             taken = [(key, need_mib(one, known[key], RULES)) for key in sorted(keys)]
             shares = [share(mib, int(gpu[3:]), node) for (node, gpu), mib in taken]
-            one = replace(on(one, *shares, epoch_started=3), epochs_done=3)
+            one = replace(with_run(one, *shares, epoch_started=3), epochs_done=3)
         jobs.append(one)
     return view(*jobs, nodes=nodes)
 

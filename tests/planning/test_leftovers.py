@@ -6,7 +6,7 @@ from scheduler.core.memory import usable_gpus
 from scheduler.core.model import Job, View
 from scheduler.planning.leftovers import assign_leftovers
 from scheduler.planning.placement import Placement
-from tests.builders import RULES, job, node, on, share, view
+from tests.builders import RULES, job, node, share, view, with_run
 
 NOTHING = Placement({}, {}, ())
 
@@ -35,11 +35,11 @@ def test_what_a_plan_gave_or_keeps_for_somebody_is_not_left_over() -> None:
 
 
 def test_a_run_keeps_its_own_cards_where_nobody_is_to_have_them() -> None:
-    a, b = on(job("a", 1000), share(gpu=0)), job("b", 1000)
+    a, b = with_run(job("a", 1000), share(gpu=0)), job("b", 1000)
     assert units(a, b) == {"a": 1, "b": 1}
 
 
 def test_a_card_that_somebody_holds_is_nothing_for_one_who_waits() -> None:
-    a, b = on(job("a", 1000), share(gpu=0)), job("b", 1000, gpus=2)
+    a, b = with_run(job("a", 1000), share(gpu=0)), job("b", 1000, gpus=2)
     there = view(a, b, nodes=[node(2)])
     assert units(b, there=there) == {}

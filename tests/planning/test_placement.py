@@ -11,7 +11,7 @@ from scheduler.core.memory import usable_gpus
 from scheduler.core.model import Gpu, Job, JobId, Node, Plan, PodState, RunPhase, View
 from scheduler.core.runs import may_move, may_stop
 from scheduler.planning.placement import Placement, Unit, place_units
-from tests.builders import CAPACITY, NOW, RULES, job, node, on, pod, share, view
+from tests.builders import CAPACITY, NOW, RULES, job, node, pod, share, view, with_run
 
 TYPE = "pretended"
 
@@ -23,7 +23,7 @@ def unit(*jobs: Job, count: int = 1) -> Unit:
 def settled(waiting: Job, *keys: tuple[str, int], mib: int = CAPACITY, done: int = 3) -> Job:
     """Running there, and has finished an epoch: it may be moved."""
     shares = tuple(share(mib, gpu, name) for name, gpu in keys)
-    return replace(on(waiting, *shares), epochs_done=done)
+    return replace(with_run(waiting, *shares), epochs_done=done)
 
 
 def nodes(count: int = 2, gpus: int = 4) -> list[Node]:
@@ -60,7 +60,7 @@ def test_who_has_its_wish_stays() -> None:
 
 
 def test_a_run_that_may_not_leave_stays_although_nobody_wishes_for_it() -> None:
-    first_epoch = on(job("a"), share(), phase=RunPhase.STARTING)
+    first_epoch = with_run(job("a"), share(), phase=RunPhase.STARTING)
     made = asked([unit(job("b"))], first_epoch, nodes=[node(1)])
     assert set(made.placements) == {"a"}
     assert made.left_out == (unit(job("b")),)
@@ -74,13 +74,13 @@ def test_a_run_that_may_leave_and_is_not_wished_for_vacates_its_cards() -> None:
 
 
 def test_a_run_in_its_first_epoch_is_not_given_another_count() -> None:
-    young = on(job("a", gpus=(1, 2)), share())
+    young = with_run(job("a", gpus=(1, 2)), share())
     made = asked([unit(young, count=2)], nodes=[node(2)])
     assert where(made, "a") == ["n1/gpu0"]
 
 
 def test_a_run_on_a_node_that_is_lost_stays_if_it_may_not_leave() -> None:
-    lost = on(job("a"), share(), phase=RunPhase.STARTING)
+    lost = with_run(job("a"), share(), phase=RunPhase.STARTING)
     made = asked([unit(lost)], nodes=[node(1, ready=False), node(1, "n2")])
     assert where(made, "a") == ["n1/gpu0"]
 
@@ -163,13 +163,13 @@ def test_of_two_running_that_are_to_share_one_moves() -> None:
 
 def test_the_one_that_may_not_move_is_where_the_pair_comes_to_be() -> None:
     a = settled(job("a", 6000), ("n1", 0), mib=6000)
-    b = on(job("b", 5000), share(5000, 1))
+    b = with_run(job("b", 5000), share(5000, 1))
     made = asked([unit(a, b)], nodes=[node(2)])
     assert where(made, "a") == where(made, "b") == ["n1/gpu1"]
 
 
 def test_two_that_may_not_move_do_not_come_together() -> None:
-    a, b = on(job("a", 6000), share(6000)), on(job("b", 5000), share(5000, 1))
+    a, b = with_run(job("a", 6000), share(6000)), with_run(job("b", 5000), share(5000, 1))
     made = asked([unit(a, b)], nodes=[node(2)])
     assert (where(made, "a"), where(made, "b")) == (["n1/gpu0"], ["n1/gpu1"])
 
@@ -182,7 +182,7 @@ def test_of_two_that_are_to_share_no_longer_one_moves() -> None:
 
 
 def test_a_waiting_job_does_not_wait_beside_strangers_for_a_place_while_a_card_is_idle() -> None:
-    a, b = on(job("a", 1000), share(1000)), on(job("b", 6000), share(6000))
+    a, b = with_run(job("a", 1000), share(1000)), with_run(job("b", 6000), share(6000))
     made = asked([unit(a, job("c", 9000)), unit(b)], nodes=[node(2)])
     assert where(made, "a") == where(made, "b") == ["n1/gpu0"]
     assert where(made, "c") == ["n1/gpu1"]
@@ -196,7 +196,7 @@ def test_two_new_ones_start_together_if_both_fit() -> None:
 
 
 def test_nobody_starts_beside_one_that_is_leaving() -> None:
-    leaver = on(job("a", 4000), share(4000), phase=RunPhase.STOPPING)
+    leaver = with_run(job("a", 4000), share(4000), phase=RunPhase.STOPPING)
     made = asked([unit(job("b", 4000))], leaver, nodes=[node(1)])
     assert made.placements == {}
     assert made.claims == {"b": (("n1", "gpu0"),)}
@@ -206,13 +206,13 @@ def test_nobody_starts_beside_one_that_is_leaving() -> None:
 
 
 def test_what_is_free_now_is_taken_before_what_will_be() -> None:
-    leaver = on(job("a"), share(), phase=RunPhase.STOPPING)
+    leaver = with_run(job("a"), share(), phase=RunPhase.STOPPING)
     made = asked([unit(job("b"))], leaver, nodes=[node(2)])
     assert where(made, "b") == ["n1/gpu1"]
 
 
 def test_a_gang_waits_for_its_node_to_be_vacated_rather_than_be_spread() -> None:
-    leaver = on(job("a"), share(), phase=RunPhase.STOPPING)
+    leaver = with_run(job("a"), share(), phase=RunPhase.STOPPING)
     others = [settled(job(f"o{n}", gpus=2), (f"n{n}", 2), (f"n{n}", 3)) for n in (1, 2)]
     units = [*(unit(other, count=2) for other in others), unit(job("b", gpus=2), count=2)]
     made = asked(units, settled(job("c"), ("n2", 0)), leaver, nodes=nodes(2))
@@ -326,7 +326,7 @@ def situations(draw: st.DrawFn) -> tuple[View, list[Unit]]:
         if kind != "waiting" and count <= len(free):
             taken = [free.pop(draw(st.integers(0, len(free) - 1))) for _ in range(count)]
             shares = tuple(share(CAPACITY, int(gpu[3:]), name) for name, gpu in sorted(taken))
-            one = on(one, *shares, phase=RunPhase(kind))
+            one = with_run(one, *shares, phase=RunPhase(kind))
             one = replace(one, epochs_done=draw(st.integers(0, 9)))
         jobs.append(one)
     wished = draw(st.permutations(jobs))[: draw(st.integers(0, len(jobs)))]

@@ -14,7 +14,7 @@ from scheduler.planning.reasons import explained
 from tests import builders
 
 TWO = (builders.node(2),)
-A = builders.on(builders.job("a", 6000), builders.share(6000))
+A = builders.with_run(builders.job("a", 6000), builders.share(6000))
 Placements = Mapping[JobId, tuple[Share, ...]]
 Claims = Mapping[JobId, tuple[GpuKey, ...]]
 
@@ -106,7 +106,7 @@ def test_gpus_that_are_kept_for_somebody_are_named_with_them() -> None:
 
 
 def test_pods_that_are_left_are_waited_for_until_they_are_gone() -> None:
-    over = builders.on(builders.job("old"), builders.share())
+    over = builders.with_run(builders.job("old"), builders.share())
     view = builders.view(builders.job("b"), pods=[builders.pod(over)])
     assert why(view, {}, {JobId("b"): (("n1", "gpu0"),)}) == {
         "b": "stopping (waits for old to be gone)"
@@ -132,7 +132,7 @@ def test_a_run_that_moves_is_told_from_where_to_where() -> None:
 
 def test_a_run_that_is_brought_together_is_told_so() -> None:
     nodes = builders.node(2), builders.node(2, "n2")
-    apart = builders.on(
+    apart = builders.with_run(
         builders.job("a", gpus=2), builders.share(), replace(builders.share(), node="n2")
     )
     told = why(builders.view(apart, nodes=nodes), {A.id: (builders.share(), builders.share(gpu=1))})
@@ -140,7 +140,7 @@ def test_a_run_that_is_brought_together_is_told_so() -> None:
 
 
 def test_a_run_that_shrinks_is_told_for_whom() -> None:
-    wide = builders.on(
+    wide = builders.with_run(
         builders.job("a", 6000, gpus=(1, 2)), builders.share(6000), builders.share(6000, gpu=1)
     )
     claims = {A.id: (("n1", "gpu0"),), JobId("b"): (("n1", "gpu1"),)}
@@ -151,13 +151,13 @@ def test_a_run_that_shrinks_is_told_for_whom() -> None:
 
 def test_who_has_no_room_any_more_beside_one_that_grew_is_told_how_much_it_lacks() -> None:
     grown = replace(A, memory_mib=9000)
-    b = builders.on(builders.job("b", 7000), builders.share(7000))
+    b = builders.with_run(builders.job("b", 7000), builders.share(7000))
     told = why(builders.view(grown, b), stays(grown))
     assert told == {"b": "preempted (no room beside a on gpu0: needs 7000, free 6872)"}
 
 
 def test_who_is_parted_from_one_that_it_slows_is_told_so() -> None:
-    b = builders.on(builders.job("b", 7000), builders.share(7000))
+    b = builders.with_run(builders.job("b", 7000), builders.share(7000))
     assert why(builders.view(A, b), stays(A)) == {"b": "preempted (for a, which it may slow)"}
     assert why(builders.view(b)) == {"b": "preempted (for others)"}
 
@@ -169,12 +169,12 @@ def test_a_run_that_makes_room_is_told_for_whom() -> None:
 
 
 def test_a_run_that_stops_already_or_stays_needs_no_reason() -> None:
-    stopping = builders.on(builders.job("b"), builders.share(gpu=1), phase=RunPhase.STOPPING)
+    stopping = builders.with_run(builders.job("b"), builders.share(gpu=1), phase=RunPhase.STOPPING)
     assert why(builders.view(A, stopping, nodes=TWO), stays(A)) == {}
 
 
 def test_types_are_told_apart_where_there_are_several() -> None:
-    other = replace(builders.card(), type="a100")
+    other = replace(builders.make_gpu(), type="a100")
     nodes = (builders.node(1), replace(builders.node(1, "n2"), gpus=(other,)))
     words = (
         "gpus (needs 2 whole GPUs because its memory use is not known yet"

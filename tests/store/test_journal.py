@@ -37,7 +37,7 @@ from scheduler.core.model import (
 from scheduler.core.ports import Step
 from scheduler.store import journal, rows
 from scheduler.store.journal import START_EVERY_SECONDS, WAITING_MAX, Decider, Journal, digest
-from tests.builders import NOW, RULES, job, look, node, on, pod, share, spec, view
+from tests.builders import NOW, RULES, job, node, observation, pod, share, spec, view, with_run
 from tests.strategies import values
 
 KINDS = (
@@ -119,7 +119,7 @@ def test_a_decider_reads_as_it_was_written() -> None:
 
 
 def test_a_view_reads_as_it_was_written() -> None:
-    running = on(job("a", 4000), share(4000))
+    running = with_run(job("a", 4000), share(4000))
     waiting = job("b")
     whole = replace(
         view(running, waiting, pods=[pod(running)]),
@@ -146,7 +146,7 @@ def test_a_view_from_before_reasons_were_data_has_their_kinds() -> None:
     assert read == View(number=3, why={JobId("b"): Reason(Waiting.MADE_ROOM)})
 
 
-A, B = job("a"), on(job("b", 4000), share(4000))
+A, B = job("a"), with_run(job("b", 4000), share(4000))
 NO_NODE = Reason(Waiting.NODES)
 LAUNCH = Launch(A.id, 1, A.spec, (), 0, 1, "")
 
@@ -212,7 +212,7 @@ def test_steps_wait_until_they_are_written() -> None:
 
 
 def test_each_day_has_a_start_of_its_own_and_its_first_look_is_whole() -> None:
-    seen = [look(*PODS)]
+    seen = [observation(*PODS)]
     later = stepped(FRESH, 0.0, 1.0, START_EVERY_SECONDS, events=seen)
     assert [row[:3] for row in later.starts] == [(5, 0, 0.0), (6, 2, START_EVERY_SECONDS)]
     assert [row[0] for row in later.steps] == [5, 5, 6]

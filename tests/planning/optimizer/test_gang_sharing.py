@@ -12,7 +12,7 @@ from scheduler.estimates.measurements import Memo
 from scheduler.planning.optimizer.gang_sharing import guests, join_gangs
 from scheduler.planning.optimizer.inventory import stocks
 from scheduler.planning.optimizer.offer import LearnedSpeeds, Offer, build_offer
-from tests.builders import RULES, job, node, on, share
+from tests.builders import RULES, job, node, share, with_run
 
 
 def gang(name: str, memory_mib: int = 1000, gpus: int = 2, util: float = 0.1) -> Job:
@@ -20,7 +20,7 @@ def gang(name: str, memory_mib: int = 1000, gpus: int = 2, util: float = 0.1) ->
 
 
 def runs(made: Job, *gpus: int, phase: RunPhase = RunPhase.RUNNING) -> Job:
-    return on(made, *(share(1000, gpu) for gpu in gpus), phase=phase)
+    return with_run(made, *(share(1000, gpu) for gpu in gpus), phase=phase)
 
 
 def offer(*jobs: Job, gpus: int = 2) -> Offer:

@@ -22,7 +22,7 @@ from scheduler.planning.optimizer.offer import (
     Offer,
     build_offer,
 )
-from tests.builders import RULES, job, node, on, share
+from tests.builders import RULES, job, node, share, with_run
 
 COUNTS = (1, 2, 4)
 
@@ -44,7 +44,9 @@ def of(name: str, user: str) -> Job:
 def runs(made: Job, *gpus: int, memory_mib: int = 1000, **fields: Any) -> Job:
     """Since long, and may be asked to leave."""
     begun = {"epoch_started": 1, "epochs_before": 0, **fields}
-    return on(replace(made, epochs_done=1), *(share(memory_mib, gpu) for gpu in gpus), **begun)
+    return with_run(
+        replace(made, epochs_done=1), *(share(memory_mib, gpu) for gpu in gpus), **begun
+    )
 
 
 def made(*jobs: Job, gpus: int = 4, had: Callable[[str], float] = lambda user: 1.0) -> Offer:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from scheduler.core.model import Gpu, Job, JobId, Measured, Node, Plan
 from scheduler.core.reason_text import line
 from scheduler.planning.policies import POLICIES
-from tests.builders import NOW, RULES, job, node, on, share, view
+from tests.builders import NOW, RULES, job, node, share, view, with_run
 
 ELASTIC = POLICIES["elastic"](RULES)
 HOUR = 3600.0
@@ -20,7 +20,9 @@ def scaling(name: str, *seconds: float, most: int = 4, type: str = "pretended") 
 
 
 def runs(waiting: Job, *gpus: int, epochs_done: int = 3) -> Job:
-    started = on(waiting, *(share(gpu=gpu) for gpu in gpus), placement=f"pretendedx{len(gpus)}")
+    started = with_run(
+        waiting, *(share(gpu=gpu) for gpu in gpus), placement=f"pretendedx{len(gpus)}"
+    )
     return replace(started, epochs_done=epochs_done)
 
 

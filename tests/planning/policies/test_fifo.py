@@ -3,7 +3,7 @@ from __future__ import annotations
 from scheduler.core.model import Job, JobId, Node, Plan, RunPhase
 from scheduler.core.reason_text import line
 from scheduler.planning.policies import POLICIES
-from tests.builders import NOW, RULES, Town, job, node, on, share, view
+from tests.builders import NOW, RULES, ScriptedCluster, job, node, share, view, with_run
 
 FIFO = POLICIES["fifo"](RULES)
 
@@ -24,14 +24,14 @@ def test_whole_cards_in_the_order_of_submission() -> None:
 
 
 def test_higher_priority_comes_first_but_stops_nobody() -> None:
-    runs = on(job("a", priority=0), share())
+    runs = with_run(job("a", priority=0), share())
     late = job("c", priority=5, submitted_at=9.0)
     plan = planned(runs, job("b"), late, nodes=(node(2),))
     assert set(plan.placements) == {"a", "c"}
 
 
 def test_nobody_overtakes_the_first_even_where_nobody_would_be_delayed() -> None:
-    runs = on(job("a"), share())
+    runs = with_run(job("a"), share())
     plan = planned(runs, job("b", gpus=2), job("c", submitted_at=1.0), nodes=(node(2),))
     assert set(plan.placements) == {"a"}
     assert why(plan, "b") == "gpus (needs 2 free GPUs; free now: 1)"
@@ -61,7 +61,7 @@ def test_a_gang_larger_than_a_node_is_on_several() -> None:
 
 def test_a_gang_larger_than_a_node_is_told_on_how_many_it_must_be() -> None:
     nodes = node(4), node(4, "n2"), node(2, "n3")
-    runs = on(job("a", gpus=3), *(share(gpu=n) for n in range(3)))
+    runs = with_run(job("a", gpus=3), *(share(gpu=n) for n in range(3)))
     waits = job("b", 1000, gpus=9), job("c", submitted_at=1.0)
     plan = planned(runs, *waits, nodes=nodes)
     words = "gpus (needs 9 free GPUs with 1,000 MiB on 3 or more nodes; free now: 7)"
@@ -71,7 +71,7 @@ def test_a_gang_larger_than_a_node_is_told_on_how_many_it_must_be() -> None:
 
 def test_who_runs_beside_others_is_left_there() -> None:
     """As a policy that shares GPUs has left them."""
-    a, b = (on(job(name, 4000), share(4000), epoch_started=3) for name in "ab")
+    a, b = (with_run(job(name, 4000), share(4000), epoch_started=3) for name in "ab")
     plan = planned(a, b, nodes=(node(2),))
     assert plan.placements == {"a": (share(4000),), "b": (share(4000),)}
 
@@ -99,19 +99,19 @@ def test_held_and_unlucky_jobs_do_not_queue() -> None:
 
 
 def test_a_run_that_is_held_leaves_at_the_end_of_its_epoch() -> None:
-    plan = planned(on(job("a", held=True), share()), job("b"))
+    plan = planned(with_run(job("a", held=True), share()), job("b"))
     assert plan.placements == {}
     assert why(plan, "a") == "held (until it is released)"
     assert why(plan, "b") == "stopping (waits for a to stop at the end of an epoch)"
 
 
 def test_who_waits_for_a_card_to_be_vacated_is_told_so() -> None:
-    leaver = on(job("a", cancelled=True), share(), phase=RunPhase.STOPPING)
+    leaver = with_run(job("a", cancelled=True), share(), phase=RunPhase.STOPPING)
     assert why(planned(leaver, job("b")), "b") == "stopping (waits for a to be gone)"
 
 
 def test_who_was_stopped_keeps_its_place_in_the_queue() -> None:
-    stopped = on(job("a"), share(), phase=RunPhase.STOPPING)
+    stopped = with_run(job("a"), share(), phase=RunPhase.STOPPING)
     assert why(planned(stopped, job("b", submitted_at=1.0)), "b").startswith("gpus")
     assert set(planned(job("a", attempts=1), job("b", submitted_at=1.0)).placements) == {"a"}
 
@@ -121,7 +121,7 @@ def test_no_node_ready() -> None:
 
 
 def test_one_after_the_other_to_the_end() -> None:
-    town = Town(node(2), policy=FIFO)
+    town = ScriptedCluster(node(2), policy=FIFO)
     town.look()
     for name in "abc":
         town.submit(name, max_epochs=1)

@@ -24,7 +24,19 @@ from scheduler.core.model import (
 from scheduler.core.reason_text import line
 from scheduler.planning.policies import POLICIES
 from scheduler.planning.policies.fifo_sharing import fifo_sharing, rank
-from tests.builders import CAPACITY, NOW, RULES, Town, job, node, on, pod, share, spec, view
+from tests.builders import (
+    CAPACITY,
+    NOW,
+    RULES,
+    ScriptedCluster,
+    job,
+    node,
+    pod,
+    share,
+    spec,
+    view,
+    with_run,
+)
 
 STOPPING = RunPhase.STOPPING
 HOUR = 3600.0
@@ -44,9 +56,9 @@ def why(plan: Plan, name: str) -> str:
     return line(plan.why[JobId(name)])
 
 
-def town(gpus: int = 1, *jobs: tuple[str, dict[str, Any]], rules: Rules = RULES) -> Town:
+def town(gpus: int = 1, *jobs: tuple[str, dict[str, Any]], rules: Rules = RULES) -> ScriptedCluster:
     """With these jobs submitted, one after the other; values of `spec`."""
-    made = Town(node(gpus), rules=rules)
+    made = ScriptedCluster(node(gpus), rules=rules)
     made.look()
     for name, wish in jobs:
         made.submit(name, **wish)
@@ -64,14 +76,14 @@ def test_two_share_and_the_third_waits_with_the_numbers() -> None:
 
 
 def test_a_job_goes_where_the_least_is_left() -> None:
-    runs = on(job("a", 9000), share(9000)), on(job("b", 4000), share(4000, 1))
+    runs = with_run(job("a", 9000), share(9000)), with_run(job("b", 4000), share(4000, 1))
     plan = planned(*runs, job("c", 6000), nodes=[node(3)])
     assert plan.placements[JobId("c")] == (share(6000),)
 
 
 def test_a_job_that_shares_with_nobody_waits_for_an_empty_card() -> None:
     alone = job("d", 1000, shareable=False)
-    plan = planned(on(job("a", 6000), share(6000)), alone)
+    plan = planned(with_run(job("a", 6000), share(6000)), alone)
     assert (
         why(plan, "d")
         == "gpus (needs a whole GPU because it shares with no other job; no GPU large"
@@ -81,7 +93,7 @@ def test_a_job_that_shares_with_nobody_waits_for_an_empty_card() -> None:
 
 
 def test_nothing_joins_a_job_that_shares_with_nobody() -> None:
-    alone = on(job("d", 1000, shareable=False), share())
+    alone = with_run(job("d", 1000, shareable=False), share())
     assert (
         why(planned(alone, job("a", 10)), "a")
         == "memory (needs 10 MiB; gpu0 has the most free: 0 MiB)"
@@ -102,7 +114,10 @@ def test_the_cards_of_a_job_are_on_one_node_if_that_can_be() -> None:
 
 def test_a_gang_over_nodes_waits_for_all_of_its_cards() -> None:
     nodes = [node(2), node(2, "n2"), node(2, "n3")]
-    there = on(job("a"), share(gpu=1)), on(job("b"), share(node="n2"), share(gpu=1, node="n2"))
+    there = (
+        with_run(job("a"), share(gpu=1)),
+        with_run(job("b"), share(node="n2"), share(gpu=1, node="n2")),
+    )
     gang, late = job("gang", gpus=4, submitted_at=1.0), job("late", gpus=2, submitted_at=2.0)
     plan = planned(*there, gang, late, job("one", submitted_at=3.0), nodes=nodes)
     assert set(plan.placements) == {"a", "b"}
@@ -118,7 +133,7 @@ def test_a_gang_over_nodes_waits_for_all_of_its_cards() -> None:
 
 
 def test_for_an_urgent_gang_over_nodes_the_fewest_runs_leave() -> None:
-    made = Town(node(2), node(2, "n2"))
+    made = ScriptedCluster(node(2), node(2, "n2"))
     made.look()
     for name, wish in (("a", {"gpus": 2}), ("b", {}), ("c", {}), ("gang", {"gpus": 3})):
         made.submit(name, priority=10 if name == "gang" else 1, **wish)
@@ -140,13 +155,13 @@ def test_any_number_of_cards_may_be_wished_for() -> None:
 
 
 def test_a_job_without_gpus_starts_at_once_however_full_it_is() -> None:
-    full = on(job("a"), share())
+    full = with_run(job("a"), share())
     plan = planned(full, job("b"), job("cpu", gpus=0))
     assert plan.placements[JobId("cpu")] == ()
 
 
 def test_pods_not_yet_seen_gone_hold_their_card() -> None:
-    ghost = pod(on(job("ghost"), share(10000)), PodState.TERMINATING)
+    ghost = pod(with_run(job("ghost"), share(10000)), PodState.TERMINATING)
     assert why(planned(job("a", 6000), pods=[ghost]), "a") == (
         "stopping (waits for ghost to be gone)"
     )
@@ -237,7 +252,7 @@ def test_the_end_of_the_first_pause_is_when_to_plan_again() -> None:
 
 
 def test_what_is_free_but_kept_for_another_is_said_so() -> None:
-    crowded = on(job("r"), share())
+    crowded = with_run(job("r"), share())
     pair, small = job("pair", gpus=2, submitted_at=1.0), job("small", submitted_at=2.0)
     plan = planned(crowded, pair, small, nodes=[node(2)])
     assert (
@@ -266,7 +281,7 @@ def test_small_jobs_never_delay_the_first_that_waits() -> None:
 def test_small_jobs_use_what_nobody_else_will() -> None:
     made = town(3, ("r1", {}), ("r2", {}), ("pair", {"gpus": 2}), ("small", {}))
     assert made.running() == {"r1", "r2", "pair", "small"} - {"pair", "small"}
-    spare = Town(node(2), node(1, name="n2"))
+    spare = ScriptedCluster(node(2), node(1, name="n2"))
     spare.look()
     for name, wish in (("r1", 2), ("pair", 2), ("small", 1)):
         spare.submit(name, gpus=wish)
@@ -292,7 +307,7 @@ def test_a_job_that_can_never_fit_keeps_nothing_from_others() -> None:
 
 
 def test_a_node_that_vanishes_takes_the_claims_on_it_along() -> None:
-    made = Town(node(2), node(1, name="n2"))
+    made = ScriptedCluster(node(2), node(1, name="n2"))
     made.look()
     for name, gpus in (("r1", 2), ("pair", 2), ("r2", 1), ("small", 1)):
         made.submit(name, gpus=gpus)
@@ -336,7 +351,7 @@ def test_a_lower_or_equal_priority_preempts_nobody(priority: int) -> None:
 
 
 def test_a_job_that_waited_long_enough_is_not_preempted_any_more() -> None:
-    old = on(job("old"), share(), started_at=NOW)
+    old = with_run(job("old"), share(), started_at=NOW)
     hours = RULES.ageing_seconds / HOUR
     urgent = job("urgent", submitted_at=(hours + 1) * HOUR, priority=2)
     assert "old" in planned(old, urgent, now=NOW).placements
@@ -375,8 +390,8 @@ def test_no_more_are_asked_to_leave_than_need_be() -> None:
 
 
 def test_of_equals_whoever_waited_least_is_asked_to_leave() -> None:
-    patient = on(job("patient", 7000), share(7000), started_at=100.0)
-    lucky = on(job("lucky", 7000), share(7000), started_at=0.0)
+    patient = with_run(job("patient", 7000), share(7000), started_at=100.0)
+    lucky = with_run(job("lucky", 7000), share(7000), started_at=0.0)
     for runs in ([patient, lucky], [lucky, patient]):
         assert set(planned(*runs, job("urgent", 7000, priority=10)).placements) == {"patient"}
 
@@ -423,9 +438,9 @@ def test_what_the_preempted_leaves_is_kept_for_whom_they_left() -> None:
 
 def test_a_card_whose_last_pods_are_about_to_go_needs_nobody_else_to_leave() -> None:
     """The job of the old pods runs elsewhere by now: to stop it would free nothing here."""
-    elsewhere = on(job("low", 10, attempts=1), share(10, 1))
+    elsewhere = with_run(job("low", 10, attempts=1), share(10, 1))
     ghost = pod(elsewhere, PodState.TERMINATING, attempt=1, shares=(share(),))
-    busy = on(job("equal", 10, priority=10), share(10, 1))
+    busy = with_run(job("equal", 10, priority=10), share(10, 1))
     urgent = job("urgent", priority=10)
     plan = planned(elsewhere, busy, urgent, nodes=[node(2)], pods=[ghost])
     assert set(plan.placements) == {"low", "equal"}
@@ -491,21 +506,21 @@ def test_growth_asks_nobody_to_leave_if_there_is_room() -> None:
 
 
 def test_growth_asks_nobody_to_leave_where_old_pods_are_about_to_go() -> None:
-    ghost = pod(on(job("ghost"), share(5000)), PodState.TERMINATING)
-    runs = on(job("a", 8000), share(4000)), on(job("b", 6000), share(6000))
+    ghost = pod(with_run(job("ghost"), share(5000)), PodState.TERMINATING)
+    runs = with_run(job("a", 8000), share(4000)), with_run(job("b", 6000), share(6000))
     assert set(planned(*runs, pods=[ghost]).placements) == {"a", "b"}
 
 
 def test_of_the_neighbours_of_a_growing_run_whoever_waited_least_leaves() -> None:
-    grown = on(job("grown", 9000), share(5000))
-    patient = on(job("patient", 5000), share(5000), started_at=100.0)
-    lucky = on(job("lucky", 5000), share(5000), started_at=0.0)
+    grown = with_run(job("grown", 9000), share(5000))
+    patient = with_run(job("patient", 5000), share(5000), started_at=100.0)
+    lucky = with_run(job("lucky", 5000), share(5000), started_at=0.0)
     for runs in ([grown, patient, lucky], [lucky, grown, patient]):
         assert set(planned(*runs).placements) == {"grown", "patient"}
 
 
 def test_what_a_run_grows_into_is_not_given_to_a_job_that_waits() -> None:
-    grown, small = on(job("a", 12000), share(4000)), job("small", 5000)
+    grown, small = with_run(job("a", 12000), share(4000)), job("small", 5000)
     plan = planned(grown, small)
     assert set(plan.placements) == {"a"}
     assert why(plan, "small") == "memory (needs 5,000 MiB; gpu0 has the most free: 3,872 MiB)"
@@ -531,11 +546,11 @@ def test_a_job_measured_to_need_what_is_kept_back_can_run_again() -> None:
 
 def test_a_run_alone_on_a_card_that_shrank_is_left_in_peace() -> None:
     small = [node(memory_mib=8192)]
-    assert set(planned(on(job("a"), share()), nodes=small).placements) == {"a"}
+    assert set(planned(with_run(job("a"), share()), nodes=small).placements) == {"a"}
 
 
 def test_a_run_on_a_node_that_is_gone_is_left_in_peace() -> None:
-    lost = on(job("a"), share(node="gone"))
+    lost = with_run(job("a"), share(node="gone"))
     assert planned(lost).placements == {"a": (share(node="gone"),)}
 
 

@@ -8,7 +8,7 @@ from scheduler.core.reason_text import line
 from scheduler.planning.policies import POLICIES
 from scheduler.planning.policies.gavel import ROUND_SECONDS, _entitled
 from scheduler.planning.policies.whole_gpus import Round
-from tests.builders import RULES, job, node, on, share, view
+from tests.builders import RULES, job, node, share, view, with_run
 
 GAVEL = POLICIES["gavel"](RULES)
 BEGAN = 100 * ROUND_SECONDS
@@ -43,21 +43,21 @@ def test_who_had_least_comes_first() -> None:
 
 
 def test_a_run_that_had_its_slice_leaves_for_one_that_had_less() -> None:
-    runs = on(slices("a", 900.0), share(), started_at=BEGAN - 700.0)
+    runs = with_run(slices("a", 900.0), share(), started_at=BEGAN - 700.0)
     plan = planned(runs, slices("b"))
     assert plan.placements == {}
     assert line(plan.why[JobId("a")]) == "preempted (for b)"
 
 
 def test_a_run_keeps_its_gpus_to_the_end_of_the_round_in_which_it_began() -> None:
-    runs = on(slices("a", 900.0), share(), started_at=BEGAN + 1.0)
+    runs = with_run(slices("a", 900.0), share(), started_at=BEGAN + 1.0)
     plan = planned(runs, slices("b"))
     assert set(plan.placements) == {"a"}
     assert plan.replan_at == BEGAN + ROUND_SECONDS
 
 
 def test_who_comes_within_a_round_takes_only_what_is_idle() -> None:
-    runs = on(slices("a", 900.0), share(), started_at=BEGAN - 700.0)
+    runs = with_run(slices("a", 900.0), share(), started_at=BEGAN - 700.0)
     late = job("b", submitted_at=BEGAN + 5.0)
     assert set(planned(runs, late).placements) == {"a"}
     assert set(planned(runs, late, gpus=2).placements) == {"a", "b"}

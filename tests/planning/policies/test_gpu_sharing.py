@@ -22,25 +22,25 @@ from scheduler.planning.policies.gpu_sharing import AGAIN_SECONDS, gpu_sharing
 from simulator.generate import generate
 from simulator.trials.trial import Trial
 from tests import builders
-from tests.builders import Town, node
+from tests.builders import ScriptedCluster, node
 from tests.simulator.little import nodes
 
 RULES = Rules(plan_every_seconds=0.0, restart_seconds=20.0)
 
 
-def town(gpus: int, *jobs: tuple[str, dict[str, Any]]) -> Town:
-    made = Town(node(gpus), rules=RULES, policy=gpu_sharing(RULES))
+def town(gpus: int, *jobs: tuple[str, dict[str, Any]]) -> ScriptedCluster:
+    made = ScriptedCluster(node(gpus), rules=RULES, policy=gpu_sharing(RULES))
     made.look()
     for name, wish in jobs:
         made.submit(name, **wish)
     return made
 
 
-def cards_of(made: Town, name: str) -> set[str]:
+def cards_of(made: ScriptedCluster, name: str) -> set[str]:
     return {share.gpu for share in made.run(name).shares}
 
 
-def trains(made: Town, name: str, seconds: float) -> None:
+def trains(made: ScriptedCluster, name: str, seconds: float) -> None:
     """One epoch, and the beginning of the next one, or the end that it was asked for."""
     job_id, run = JobId(name), made.run(name)
     made.now += seconds
@@ -72,7 +72,7 @@ def test_of_two_who_have_only_been_together_one_has_an_epoch_alone() -> None:
     assert made.running() == {"a", "b"}
 
 
-def plans_again_after_a_while(made: Town) -> None:
+def plans_again_after_a_while(made: ScriptedCluster) -> None:
     """The next plan is made AGAIN_SECONDS after the last one, with no news in between."""
     planned_at = made.view.planned_at
     assert planned_at is not None
@@ -212,7 +212,7 @@ def test_a_card_is_not_kept_for_some_of_those_who_cannot_part() -> None:
 
 def test_a_card_that_two_classes_must_stay_on_is_one_card_to_those_between_them() -> None:
     bound = [  # as they never spoke to us, neither can be asked to leave
-        builders.on(
+        builders.with_run(
             builders.job(name, 2000, priority=priority), builders.share(2200), heard_at=None
         )
         for name, priority in (("low", 0), ("high", 5))
@@ -226,7 +226,7 @@ def test_a_card_that_two_classes_must_stay_on_is_one_card_to_those_between_them(
     assert plan.placements.keys() == {"low", "high", "between"}
 
 
-FAULTY, AWAY = {"gpus": (replace(builders.card(), fault="XID 79"),)}, {"ready": False}
+FAULTY, AWAY = {"gpus": (replace(builders.make_gpu(), fault="XID 79"),)}, {"ready": False}
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_who_has_a_card_that_is_not_to_be_seen_leaves_the_others_for_a_higher_cl
     broken: dict[str, Any], priority: int, cards: int, stays: bool
 ) -> None:
     gang = builders.job("gang", 2000, gpus=2, priority=0)
-    gang = builders.on(gang, builders.share(2200), builders.share(2200, node="n2"))
+    gang = builders.with_run(gang, builders.share(2200), builders.share(2200, node="n2"))
     waiting = builders.job("waiting", 2000, priority=priority, shareable=False)
     nodes = [node(cards), replace(node(1, name="n2"), **broken)]
     plan = gpu_sharing(RULES)(builders.view(gang, waiting, nodes=nodes), builders.NOW)
@@ -251,14 +251,16 @@ def test_who_has_a_card_that_is_not_to_be_seen_leaves_the_others_for_a_higher_cl
 
 
 def test_a_job_without_gpus_waits_for_a_node() -> None:
-    made = Town(node(1, ready=False), rules=RULES, policy=gpu_sharing(RULES))
+    made = ScriptedCluster(node(1, ready=False), rules=RULES, policy=gpu_sharing(RULES))
     made.look()
     made.submit("cpu", gpus_min=0, gpus_max=0)
     assert made.why("cpu") == "nodes (no node is ready)"
 
 
 def test_who_runs_on_a_node_that_is_away_is_not_in_the_way_of_others() -> None:
-    made = Town(node(1, name="here"), node(1, name="away"), rules=RULES, policy=gpu_sharing(RULES))
+    made = ScriptedCluster(
+        node(1, name="here"), node(1, name="away"), rules=RULES, policy=gpu_sharing(RULES)
+    )
     made.look()
     for name in ("a", "b"):
         made.submit(name, shareable=False, max_epochs=9)

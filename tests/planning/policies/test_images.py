@@ -14,7 +14,7 @@ from scheduler.core.images import has
 from scheduler.core.model import Node, Rules, View
 from scheduler.core.reason_text import line
 from scheduler.planning.policies import POLICIES
-from tests.builders import NOW, Town, node, on, share
+from tests.builders import NOW, ScriptedCluster, node, share, with_run
 from tests.builders import job as made_job
 from tests.builders import view as made_view
 from tests.views import RULES as ANY_RULES
@@ -31,8 +31,8 @@ def having(there: Node, *images: str) -> Node:
     return replace(there, images=frozenset(images))
 
 
-def town(name: str, *nodes: Node) -> Town:
-    made = Town(*nodes, rules=RULES, policy=POLICIES[name](RULES))
+def town(name: str, *nodes: Node) -> ScriptedCluster:
+    made = ScriptedCluster(*nodes, rules=RULES, policy=POLICIES[name](RULES))
     made.look()
     return made
 
@@ -42,7 +42,7 @@ def two(gpus: int) -> tuple[Node, Node]:
     return having(node(gpus, "n1"), OTHER), having(node(gpus, "n2"), OTHER, X)
 
 
-def where(made: Town, name: str) -> set[str]:
+def where(made: ScriptedCluster, name: str) -> set[str]:
     return {share.node for share in made.run(name).shares}
 
 
@@ -172,7 +172,7 @@ def test_a_run_stays_as_it_is_when_its_image_is_gone(name: str) -> None:
 
 def test_a_gang_moves_those_away_who_can_be_elsewhere() -> None:
     n1, n2 = two(2)
-    a = on(made_job("a", 4000, shareable=False, epochs_done=3), share(15872, 0, "n2"))
+    a = with_run(made_job("a", 4000, shareable=False, epochs_done=3), share(15872, 0, "n2"))
     a = replace(a, spec=replace(a.spec, image="lab/other:1", max_epochs=50), max_epochs=50)
     assert a.run
     a = replace(a, run=replace(a.run, epochs_before=1, max_epochs=50, epoch_started=3))

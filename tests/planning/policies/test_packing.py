@@ -6,7 +6,7 @@ from scheduler.core.learning import kind_of
 from scheduler.core.model import Job, JobFamily, JobId, Measured, Node, Plan, View
 from scheduler.core.reason_text import line
 from scheduler.planning.policies import POLICIES
-from tests.builders import CAPACITY, NOW, RULES, job, node, on, share, view
+from tests.builders import CAPACITY, NOW, RULES, job, node, share, view, with_run
 
 PACKING = POLICIES["packing"](RULES)
 PACKING_GANGS = POLICIES["packing_gangs"](RULES)
@@ -19,7 +19,7 @@ def known(name: str, util: float, *, seconds: float = 60.0, mib: int = 4000, gpu
 
 def runs(waiting: Job, *gpus: int) -> Job:
     cards = [share(waiting.memory_mib, gpu) for gpu in gpus or (0,)]
-    return on(waiting, *cards, placement=f"pretendedx{len(cards)}")
+    return with_run(waiting, *cards, placement=f"pretendedx{len(cards)}")
 
 
 def planned(*jobs: Job, nodes: tuple[Node, ...] = ()) -> Plan:
@@ -75,7 +75,7 @@ def test_who_needs_much_longer_does_not_join() -> None:
 def test_a_job_that_shares_with_nobody_is_neither_host_nor_guest() -> None:
     alone = job("b", 4000, shareable=False, gpu_util=0.1)
     assert set(planned(runs(known("a", 0.1)), alone).placements) == {"a"}
-    assert set(planned(on(alone, share()), known("c", 0.1)).placements) == {"b"}
+    assert set(planned(with_run(alone, share()), known("c", 0.1)).placements) == {"b"}
 
 
 def test_gangs_join_gangs_of_the_same_size_only_where_gangs_are_paired() -> None:
@@ -90,7 +90,7 @@ def test_gangs_join_gangs_of_the_same_size_only_where_gangs_are_paired() -> None
 def test_nobody_joins_a_gang_over_nodes() -> None:
     """Neither one that runs nor one that the same plan starts."""
     here = [share(4000, gpu, name) for name in ("n1", "n2") for gpu in (0, 1)]
-    there = on(known("a", 0.1, gpus=4), *here, placement="pretendedx4/2")
+    there = with_run(known("a", 0.1, gpus=4), *here, placement="pretendedx4/2")
     for host in (there, known("a", 0.1, seconds=1.0, gpus=4)):
         town = view(host, known("b", 0.1, gpus=4), nodes=(node(2), node(2, "n2")))
         assert set(PACKING_GANGS(town, NOW).placements) == {"a"}

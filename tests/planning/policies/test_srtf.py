@@ -4,7 +4,7 @@ from scheduler.core.model import Job, JobId, Measured, Plan
 from scheduler.core.reason_text import line
 from scheduler.planning.policies import POLICIES
 from scheduler.planning.policies.srtf import remaining_seconds
-from tests.builders import NOW, RULES, Town, job, node, on, share, view
+from tests.builders import NOW, RULES, ScriptedCluster, job, node, share, view, with_run
 
 SRTF = POLICIES["srtf"](RULES)
 
@@ -29,17 +29,17 @@ def test_what_is_done_is_not_left() -> None:
 
 
 def test_the_measure_is_that_of_where_it_runs() -> None:
-    runs = on(lasting("a", 60.0), share(), placement="pretendedx1")
+    runs = with_run(lasting("a", 60.0), share(), placement="pretendedx1")
     two = Measured("pretendedx2", (), 30.0, 2)
     both = job("b", measured=(two, *runs.measured), max_epochs=10)
-    assert remaining_seconds(on(both, share(), placement="pretendedx2")) == 300.0
+    assert remaining_seconds(with_run(both, share(), placement="pretendedx2")) == 300.0
     assert remaining_seconds(both) == 600.0
 
 
 def test_before_its_first_epoch_the_owner_is_believed() -> None:
     wish = job("a", max_epochs=4)
     assert remaining_seconds(wish) == 0.0
-    town = Town(policy=SRTF)
+    town = ScriptedCluster(policy=SRTF)
     town.look()
     guessed = town.submit("b", hours_estimate=2.0, max_epochs=4)
     assert remaining_seconds(town.view.jobs[guessed]) == 7200.0
@@ -50,7 +50,7 @@ def test_a_job_of_which_nothing_is_known_comes_first() -> None:
 
 
 def test_a_run_leaves_for_a_job_with_less_to_do() -> None:
-    runs = on(lasting("a", 60.0), share())
+    runs = with_run(lasting("a", 60.0), share())
     plan = planned(runs, lasting("b", 10.0))
     assert plan.placements == {}
     assert line(plan.why[JobId("a")]) == "preempted (for b)"
@@ -59,7 +59,7 @@ def test_a_run_leaves_for_a_job_with_less_to_do() -> None:
 
 
 def test_of_two_runs_the_one_with_more_to_do_leaves() -> None:
-    runs = [on(lasting("a", 60.0), share()), on(lasting("b", 90.0), share(gpu=1))]
+    runs = [with_run(lasting("a", 60.0), share()), with_run(lasting("b", 90.0), share(gpu=1))]
     plan = planned(*runs, lasting("c", 10.0), gpus=2)
     assert set(plan.placements) == {"a"}
 
@@ -76,14 +76,14 @@ def test_priority_is_above_all() -> None:
 
 
 def test_a_run_that_never_spoke_to_us_is_not_preempted() -> None:
-    silent = on(lasting("a", 60.0), share(), heard_at=None)
+    silent = with_run(lasting("a", 60.0), share(), heard_at=None)
     plan = planned(silent, lasting("b", 10.0))
     assert set(plan.placements) == {"a"}
     assert line(plan.why[JobId("b")]) == "gpus (needs a free GPU; free now: 0)"
 
 
 def test_a_shorter_job_takes_over_at_the_end_of_the_epoch() -> None:
-    town = Town(policy=SRTF)
+    town = ScriptedCluster(policy=SRTF)
     town.look()
     town.submit("a", hours_estimate=5.0)
     town.end_epoch("a")

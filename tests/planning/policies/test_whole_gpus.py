@@ -7,7 +7,7 @@ from typing import Any
 
 from scheduler.core.model import Gpu, Job, JobId, Node, Plan, RunPhase, Share, View
 from scheduler.planning.policies.whole_gpus import Round, not_now
-from tests.builders import NOW, RULES, job, node, on, pod, share, view
+from tests.builders import NOW, RULES, job, node, pod, share, view, with_run
 
 
 def plan(there: View, *order: str, **options: Any) -> Plan:
@@ -60,7 +60,7 @@ def test_cards_are_given_in_the_order_that_the_policy_says() -> None:
 
 
 def test_a_run_that_may_not_leave_keeps_its_cards() -> None:
-    still = on(job("a"), share(gpu=1), phase=RunPhase.STARTING)
+    still = with_run(job("a"), share(gpu=1), phase=RunPhase.STARTING)
     there = view(still, job("b", gpus=2), nodes=[node(2)])
     made = plan(there, "b", preempts=True)
     assert cards(made, "a") == ["gpu1"]
@@ -68,7 +68,7 @@ def test_a_run_that_may_not_leave_keeps_its_cards() -> None:
 
 
 def test_a_run_that_may_leave_does_so_only_where_the_policy_preempts() -> None:
-    a = on(
+    a = with_run(
         replace(job("a", max_epochs=50), epochs_done=3), share(), epochs_before=1, epoch_started=3
     )
     b = job("b")
@@ -94,7 +94,7 @@ def test_a_type_with_enough_idle_cards_comes_before_a_smaller_one_without() -> N
         Node("n1", (Gpu("large", 0, "a100", 81920),)),
         Node("n2", (Gpu("small", 0, "t4", 16384),)),
     ]
-    runs = on(job("a", 4000), Share("n2", "small", 15872))
+    runs = with_run(job("a", 4000), Share("n2", "small", 15872))
     assert cards(plan(view(runs, job("b", 4000), nodes=nodes), "b"), "b") == ["large"]
 
 

@@ -26,7 +26,7 @@ def checker(policy: Policy) -> RemedyChecker:
 
 
 def occupied(*waiting: Job) -> View:
-    return builders.view(builders.on(builders.job("a"), builders.share()), *waiting)
+    return builders.view(builders.with_run(builders.job("a"), builders.share()), *waiting)
 
 
 def looked(policy: Policy, *waiting: Job) -> None:

@@ -81,7 +81,9 @@ def test_what_is_stored_is_answered_without_an_event() -> None:
 
 def test_a_training_asks_trains_reports_and_ends() -> None:
     here = world()
-    here.read = lambda: builders.view(builders.on(builders.job("j", max_epochs=2), *LAUNCH.shares))
+    here.read = lambda: builders.view(
+        builders.with_run(builders.job("j", max_epochs=2), *LAUNCH.shares)
+    )
     here.perform(LAUNCH)
     events = news(here, 150.0)
     assert [event.epoch for event in events if isinstance(event, EpochStarted)] == [0, 1]
@@ -94,7 +96,7 @@ def test_a_training_asks_trains_reports_and_ends() -> None:
 
 def test_a_training_that_is_told_to_stop_does() -> None:
     here = world()
-    stopping = builders.on(builders.job("j", max_epochs=5), *LAUNCH.shares, stop_at_epoch=1)
+    stopping = builders.with_run(builders.job("j", max_epochs=5), *LAUNCH.shares, stop_at_epoch=1)
     here.read = lambda: builders.view(stopping)
     here.perform(replace(LAUNCH, max_epochs=5))
     news(here, 300.0)

@@ -111,7 +111,10 @@ def small(*jobs: TraceJob, gather_seconds: float = 0.0) -> TraceWorld:
     jobs = jobs or (job("a"), job("b"))
     here = TraceWorld(jobs, nodes(2), Tally(), gather_seconds=gather_seconds)
     view = builders.view(
-        *(builders.on(builders.job(id), builders.share(1000, n)) for n, id in enumerate((A, B)))
+        *(
+            builders.with_run(builders.job(id), builders.share(1000, n))
+            for n, id in enumerate((A, B))
+        )
     )
     here.read = lambda: view
     return here
