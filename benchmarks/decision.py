@@ -38,7 +38,7 @@ from benchmarks.workload import Workload, drawn
 from scheduler.estimates.arrays import Ints
 from scheduler.planning.optimizer.pairing import Allotment, Limits, shared
 from scheduler.planning.optimizer.prices import chosen, priced
-from tests.milp import best
+from tests.milp import solve
 
 BOUND_MAX = 20_000  # jobs: the matrix of gains of more does not fit in memory
 MILP_MAX = 64  # GPUs
@@ -63,7 +63,7 @@ def main() -> None:
     apart = menu.value(chosen(menu, prices))
     lowest = prices.per_gpu if pairs.prices is None else pairs.prices
     bound = relaxed(menu, two, lowest) if given.jobs <= BOUND_MAX else None
-    most = best(menu, two, MILP_GAP) if given.gpus <= MILP_MAX else None
+    most = solve(menu, two, MILP_GAP) if given.gpus <= MILP_MAX else None
     show(
         cpu_seconds=round(min(seconds for seconds, _ in runs), 3),
         gap=bound and _less(pairs.worth, bound),

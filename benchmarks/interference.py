@@ -240,7 +240,7 @@ def regrets(matrix: Matrix, partners: int, seed: int) -> dict[str, float]:
     """By what it is the regret of; and the error."""
     util, speeds = matrix
     jobs = len(util)
-    best = milp.best(menu(jobs), neighbours(speeds))
+    best = milp.solve(menu(jobs), neighbours(speeds))
     order = np.random.default_rng(seed).permutation(jobs).reshape(-1, 2).tolist()
     everyone = np.zeros(jobs, dtype=np.int64)
     found = {"_random": 1.0 - total(everyone, [(a, b) for a, b in order], speeds) / best}

@@ -15,7 +15,7 @@ GAP = 1e-6
 NODES_MAX = 50_000
 
 
-def best(menu: Menu, neighbours: Neighbours | None = None, gap: float = GAP) -> float:
+def solve(menu: Menu, neighbours: Neighbours | None = None, gap: float = GAP) -> float:
     """What the best plan is worth. Without neighbours nobody shares."""
     jobs, types = len(menu.worth), len(menu.capacity)
     job, column = np.nonzero(menu.worth > 0)

@@ -28,7 +28,7 @@ def test_with_pairs_it_is_the_best_there_is(seed: int) -> None:
         worth += offers[type, a, b]
         used[type] += 1
     assert (used <= menu.capacity).all()
-    assert worth == pytest.approx(milp.best(menu, neighbours))
+    assert worth == pytest.approx(milp.solve(menu, neighbours))
 
 
 def test_many_jobs_or_many_gpus_are_too_much() -> None:

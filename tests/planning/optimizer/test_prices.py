@@ -41,14 +41,14 @@ def test_what_is_chosen_fits_and_is_almost_the_best_there_is(seed: int) -> None:
     menu, _ = menus.drawn(seed)
     choice = chosen(menu, priced(menu))
     assert fits(menu, choice)
-    assert menu.value(choice) >= (1 - 0.001) * milp.best(menu)
+    assert menu.value(choice) >= (1 - 0.001) * milp.solve(menu)
 
 
 @settings(max_examples=100)
 @given(SEEDS)
 def test_nothing_that_fits_is_worth_more_than_the_bound(seed: int) -> None:
     menu, _ = menus.drawn(seed)
-    assert milp.best(menu) <= priced(menu).bound * (1 + 1e-6) + 1e-9
+    assert milp.solve(menu) <= priced(menu).bound * (1 + 1e-6) + 1e-9
 
 
 @settings(max_examples=100)
