@@ -20,23 +20,23 @@ NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 
 def values(kind: type[T], **given: st.SearchStrategy[Any]) -> st.SearchStrategy[T]:
     hints = typing.get_type_hints(kind)
-    return st.builds(kind, **{name: of(hint) for name, hint in hints.items()} | given)
+    return st.builds(kind, **{name: strategy_for(hint) for name, hint in hints.items()} | given)
 
 
-def of(hint: Any) -> st.SearchStrategy[Any]:
+def strategy_for(hint: Any) -> st.SearchStrategy[Any]:
     """Whatever fits a type hint of model.py."""
     hint = getattr(hint, "__supertype__", hint)  # of a NewType
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is types.UnionType or origin is typing.Union:
-        return st.one_of(*map(of, args))
+        return st.one_of(*map(strategy_for, args))
     if origin is tuple:
         if args[1:] == (...,):
-            return st.lists(of(args[0]), max_size=3).map(tuple)
-        return st.tuples(*map(of, args))
+            return st.lists(strategy_for(args[0]), max_size=3).map(tuple)
+        return st.tuples(*map(strategy_for, args))
     if origin is frozenset:
-        return st.frozensets(of(args[0]), max_size=3)
+        return st.frozensets(strategy_for(args[0]), max_size=3)
     if origin in (dict, Mapping):
-        return st.dictionaries(of(args[0]), of(args[1]), max_size=3)
+        return st.dictionaries(strategy_for(args[0]), strategy_for(args[1]), max_size=3)
     if isinstance(hint, type) and issubclass(hint, StrEnum):
         return st.sampled_from(list(hint))
     if is_dataclass(hint) and isinstance(hint, type):
