@@ -48,7 +48,7 @@ demo: $(READY)  ## watch real training jobs share two simulated GPUs, for less t
 	$(BIN)/python -m demo
 
 test: $(READY)  ## run all tests that need no Kubernetes
-	$(BIN)/python -m pytest --numprocesses 2
+	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal  # more than two cores: many tests wait
 
 style: $(READY)  ## check style, types and import rules
 	$(BIN)/ruff check .
