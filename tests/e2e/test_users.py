@@ -44,7 +44,7 @@ def test_a_daemon_of_a_plain_user_takes_only_that_users_jobs(tmp_path: Path) -> 
     state = tmp_path / "state"
     tmp_path.chmod(0o777)
     for parent in tmp_path.parents[:3]:
-        parent.chmod(0o755)
+        parent.chmod(parent.stat().st_mode | 0o055)  # /tmp may be one, which all may write to
     flags = ["--state_dir", str(state), "--gpus", "0", "--listen", "127.0.0.1:0"]
     with subprocess.Popen(
         [sys.executable, "-c", BECOME_NOBODY, *flags],
