@@ -131,3 +131,4 @@ lock: $(READY)  ## resolve the dependencies again; the lock files name no regist
 
 clean:  ## remove .venv and the caches of tools
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -r {} +
