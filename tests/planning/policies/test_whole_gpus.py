@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from scheduler.core.model import Gpu, Job, JobId, Node, Plan, RunPhase, Share, View
+from scheduler.core.model import Gpu, Job, JobId, Node, Plan, Reason, RunPhase, Share, View, Waiting
 from scheduler.planning.policies.whole_gpus import Round, not_now
 from tests.builders import NOW, RULES, job, node, pod, share, view, with_run
 
@@ -24,18 +24,19 @@ def cards(plan: Plan, name: str) -> list[str]:
     return sorted(share.gpu for share in plan.placements.get(JobId(name), ()))
 
 
-def why(made: Plan, name: str) -> str:
-    return str(made.why[JobId(name)])
+def why(made: Plan, name: str) -> Reason:
+    return made.why[JobId(name)]
 
 
 def test_who_may_not_hold_cards_is_told_why() -> None:
     held, late = job("h", held=True), job("l", eligible_at=NOW + 30, reason="lost")
     again = job("o", attempts=1)
     there = view(held, late, again, pods=[pod(again)])
-    assert str(not_now(held, there, NOW)) == "held (until it is released)"
-    assert "tries again in 30 s, after: lost" in str(not_now(late, there, NOW))
-    assert "rest of its last run" in str(not_now(again, there, NOW))
-    assert not_now(job("a"), there, NOW) is None
+    found = [not_now(each, there, NOW) for each in (held, late, again, job("a"))]
+    kinds = [reason and reason.kind for reason in found]
+    assert kinds == [Waiting.HELD, Waiting.BACKOFF, Waiting.STOPPING, None]
+    assert found[1]
+    assert (found[1].seconds, found[1].cause) == (30, "lost")
 
 
 def test_a_job_has_as_many_cards_as_it_can_use_or_as_there_are() -> None:
@@ -48,7 +49,8 @@ def test_a_job_has_as_many_cards_as_it_can_use_or_as_there_are() -> None:
 
 def test_who_needs_more_than_there_is_has_nothing_and_is_told_so() -> None:
     there = view(job("a", gpus=3), nodes=[node(2)])
-    assert why(plan(there, "a"), "a") == "gpus (needs 3 GPUs; there are 2)"
+    lacking = why(plan(there, "a"), "a")
+    assert (lacking.kind, lacking.gpus, lacking.there) == (Waiting.GPUS, 3, (("", 2),))
 
 
 def test_cards_are_given_in_the_order_that_the_policy_says() -> None:
@@ -56,7 +58,8 @@ def test_cards_are_given_in_the_order_that_the_policy_says() -> None:
     first = plan(there, "b", "a")
     assert cards(first, "b") == ["gpu0"]
     assert cards(first, "a") == []
-    assert "free now: 0" in why(first, "a")
+    lacking = why(first, "a")
+    assert (lacking.kind, lacking.gpus, lacking.free) == (Waiting.GPUS, 1, (("", 0),))
 
 
 def test_a_run_that_may_not_leave_keeps_its_cards() -> None:
