@@ -105,13 +105,13 @@ class Ending(Struct, frozen=True):
     finished_at: datetime | None = None
 
 
-class Waiting(Struct, frozen=True):
+class ContainerWaiting(Struct, frozen=True):
     reason: str = ""
     message: str = ""
 
 
 class ContainerState(Struct, frozen=True):
-    waiting: Waiting | None = None
+    waiting: ContainerWaiting | None = None
     terminated: Ending | None = None
 
 

@@ -18,7 +18,7 @@ PORT_TAKEN = "already allocated"  # in the words in which a port that others hav
 
 
 class _Events(pods.Struct, frozen=True):
-    items: tuple[pods.Waiting, ...] = ()  # an event has a reason and a message as well
+    items: tuple[pods.ContainerWaiting, ...] = ()  # an event has a reason and a message as well
 
 
 class Runs:
