@@ -37,13 +37,13 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 T = TypeVar("T")
 
 
-class _LeaseSpec(Struct, frozen=True):
+class _NodeLeaseSpec(Struct, frozen=True):
     renew_time: datetime | None = None
 
 
 class _Lease(Struct, frozen=True):
     metadata: Meta
-    spec: _LeaseSpec = _LeaseSpec()
+    spec: _NodeLeaseSpec = _NodeLeaseSpec()
 
 
 class _Verdict(Struct, frozen=True):
