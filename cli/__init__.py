@@ -1,4 +1,4 @@
-"""The commands for people. Importing any of them first makes the slow libraries quick: lazy.py."""
+"""The users' commands. Importing any of them first postpones slow imports: see lazy.py."""
 
 from cli.lazy import postponed
 

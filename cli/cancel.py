@@ -1,4 +1,4 @@
-"""scheduler-cancel-job: end jobs. Files they wrote stay."""
+"""scheduler-cancel-job: ends jobs. The files that they wrote stay."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from cli.terminal import screen
 from scheduler.v1 import scheduler_pb2 as pb
 
 ABOUT = """\
-End jobs: at once, or with --graceful at the end of the epoch they are in. JOB
-is an id, the end of one, or the name of a live job, if only one has it. With
-filters, your live jobs that match are listed, and end if you agree. Their
-files stay."""
+End jobs immediately, or with --graceful at the end of their current epoch. JOB
+is an id, the end of an id, or the name of a live job if only one has that
+name. With filters, the command lists your live jobs that match, and ends them
+if you confirm. The files that the jobs wrote stay."""
 
 EXAMPLES = """\
   scheduler-cancel-job 60ce2fc7 ce2fc8
   scheduler-cancel-job --graceful demo
   scheduler-cancel-job --experiment sweep-7 --status QUEUED"""
 
-LIMIT = 1000  # the most that the scheduler lists
+LIMIT = 1000  # the scheduler lists no more than this
 _LIVE = ("HELD", "QUEUED", "STARTING", "RUNNING", "STOPPING", "UNRESPONSIVE")
 
 
 def parser() -> Parser:
     this = Parser("scheduler-cancel-job", "JOB.. | FILTER.. [OPTION..]", ABOUT, EXAMPLES)
     group = this.add_argument_group("which jobs")
-    group.add_argument("jobs", metavar="JOB", nargs="*", help="these; or all that are")
+    group.add_argument("jobs", metavar="JOB", nargs="*", help="jobs to end")
     state.add_filters(group)
     group = this.add_argument_group("how")
-    group.add_argument("--graceful", action="store_true", help="not before the epoch's end")
-    group.add_argument("--yes", action="store_true", help="do not ask")
+    group.add_argument("--graceful", action="store_true", help="stop after the current epoch")
+    group.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     this.add_common()
     return this
 
@@ -47,13 +47,13 @@ def main(argv: list[str] | None = None) -> int:
 def cancel(options: argparse.Namespace) -> int:
     filters = options.status or options.project or options.experiment or options.label
     if bool(options.jobs) == bool(filters):
-        raise UsageError("name jobs, or give filters" + (", not both" if filters else ""))
+        raise UsageError("name jobs or give filters" + (", not both" if filters else ""))
     client = Client(options.server, options.ca)
     jobs = options.jobs
     if filters:
         matching = _matching(client, options)
         if not matching:
-            note("scheduler-cancel-job: no live job of yours matches: nothing to cancel")
+            note("scheduler-cancel-job: none of your live jobs matches; nothing to cancel")
         elif not (options.yes or _agreed(matching)):
             note("scheduler-cancel-job: nothing cancelled")
             return 1
@@ -76,7 +76,7 @@ def _matching(client: Client, options: argparse.Namespace) -> list[pb.Job]:
 
 
 def _agreed(jobs: list[pb.Job]) -> bool:
-    """Asked on stderr: stdout is for what has been done. No answer is no."""
+    """Asks on stderr, because stdout is for what has been done. No answer means no."""
     for line in views.jobs(jobs, time.time(), screen(sys.stderr), users=False):
         note(line)
     sys.stderr.write(
@@ -87,7 +87,7 @@ def _agreed(jobs: list[pb.Job]) -> bool:
 
 
 def _cancel_all(client: Client, jobs: list[str], options: argparse.Namespace) -> int:
-    """One that cannot be cancelled does not save the others."""
+    """Cancels the other jobs even if one of them cannot be cancelled."""
     replies, errors = [], []
     for job in jobs:
         try:
@@ -115,10 +115,10 @@ def _cancel_all(client: Client, jobs: list[str], options: argparse.Namespace) ->
 
 def _told(reply: pb.CancelJobReply, graceful: bool) -> str:
     job = reply.job
-    who = f"{job.spec.name} ({job.id[-views.SHORT :]})"
+    name = f"{job.spec.name} ({job.id[-views.SHORT :]})"
     if reply.already_ended:
-        return f"{who}: already {job.state.lower()}"
+        return f"{name}: already {job.state.lower()}"
     if job.state == "CANCELED":
-        return f"{who}: canceled"
+        return f"{name}: canceled"
     when = "at the end of its epoch" if graceful else "now"
-    return f"{who}: stopping {when}"
+    return f"{name}: stopping {when}"

@@ -1,4 +1,4 @@
-"""The scheduler's API as the commands see it: address, token, deadlines, errors in a line."""
+"""The scheduler's API as the commands use it: address, token, deadlines, one-line errors."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from google.protobuf.message import Message
 from cli.command import CommandError, UsageError
 from scheduler.v1 import scheduler_pb2 as pb
 
-DEADLINE_SECONDS = 15.0  # the daemon gives up after 10, and says more
-PAUSES_SECONDS = (0.2, 0.5, 1.0)  # between tries to submit
+DEADLINE_SECONDS = 15.0  # the daemon gives up after 10, with a better message
+PAUSES_SECONDS = (0.2, 0.5, 1.0)  # between attempts to submit
 TOKEN_SECONDS = 5.0
 TOKEN_BYTES_MAX = 64 * 1024
-AUTHORITY_BYTES_MAX = 4 * 1024 * 1024  # all that a machine trusts is a tenth of it
+AUTHORITY_BYTES_MAX = 4 * 1024 * 1024  # a machine's whole trust store is a tenth of it
 
 _OPTIONS = (
-    ("grpc.enable_http_proxy", 0),  # http_proxy is for the web, and breaks 127.0.0.1
-    ("grpc.max_receive_message_length", -1),  # a long list is ours to have asked for
-    ("grpc.max_reconnect_backoff_ms", 2_000),  # a daemon that restarts is back soon
+    ("grpc.enable_http_proxy", 0),  # http_proxy is for the web, and would break 127.0.0.1
+    ("grpc.max_receive_message_length", -1),  # a reply is long only if we asked for a long list
+    ("grpc.max_reconnect_backoff_ms", 2_000),  # a restarting daemon is back soon
 )
-_NO_CONNECTION = ("failed to connect", "errors resolving")  # so begins what grpc says of it
+_NO_CONNECTION = ("failed to connect", "errors resolving")  # grpc's message begins with this
 _AGAIN = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED")
 _EXIT_CODES = {
     "INVALID_ARGUMENT": 2,
@@ -44,7 +44,7 @@ Reply = TypeVar("Reply", bound=Message)
 
 
 class CallError(CommandError):
-    """A call that failed; `status` is gRPC's name for how."""
+    """A call failed; `status` is the name of gRPC's status code."""
 
     def __init__(self, message: str, status: str) -> None:
         super().__init__(message, _EXIT_CODES.get(status, 1))
@@ -68,7 +68,7 @@ class Client:
     def submit(
         self, request: pb.SubmitRequest, pauses: Sequence[float] = PAUSES_SECONDS
     ) -> pb.SubmitReply:
-        """Sent again if no answer came: the id in the request makes that harmless."""
+        """Sends the request again if no answer came; its id makes that harmless."""
         for pause in pauses:
             try:
                 return self._unary("Submit", request, pb.SubmitReply)
@@ -79,7 +79,7 @@ class Client:
         return self._unary("Submit", request, pb.SubmitReply)
 
     def get_job(self, job: str, in_full: bool = False) -> pb.GetJobReply:
-        """`in_full`: with its story, and what is to be expected of it."""
+        """`in_full`: with the job's story and forecast."""
         request = pb.GetJobRequest(job=job, story=in_full, outlook=in_full)
         return self._unary("GetJob", request, pb.GetJobReply)
 
@@ -102,8 +102,8 @@ class Client:
         lost: Callable[[], None],
         pause: float = PAUSES_SECONDS[-1],
     ) -> Iterator[pb.ListJobsReply]:
-        """Without end. A daemon that goes away is told to `lost` and waited for; one that was
-        never there is an error."""
+        """Never ends. If the connection breaks, calls `lost` and waits for the daemon to return;
+        a daemon that was never reached is an error."""
         met = False
         while True:
             try:
@@ -116,7 +116,7 @@ class Client:
             lost()
             time.sleep(pause)
 
-    # --- how they are made ----------------------------------------------------------------------
+    # --- how a call is made ---------------------------------------------------------------------
 
     def _unary(self, method: str, request: Message, reply: type[Reply]) -> Reply:
         call = self._channel.unary_unary(
@@ -154,11 +154,11 @@ class Client:
                 details = self._no_connection(details)
             details = f"cannot reach scheduler at {self.server}: {details}"
         elif status == "UNIMPLEMENTED":
-            details = f"the scheduler at {self.server} is of another version: {details}"
+            details = f"the scheduler at {self.server} has a different version: {details}"
         return CallError(details or status, status)
 
     def _no_connection(self, details: str) -> str:
-        """In fewer words than grpc's."""
+        """A shorter message than grpc's."""
         if "CERTIFICATE_VERIFY_FAILED: certificate has expired" in details:
             return "its certificate has expired"
         if "CERTIFICATE_VERIFY_FAILED: certificate is not yet valid" in details:
@@ -166,10 +166,10 @@ class Client:
         if "CERTIFICATE_VERIFY_FAILED" in details:
             return f"its certificate is not signed by an authority in {self._ca}"
         if "Hostname Verification Check failed" in details:
-            return f"its certificate is not one of {self._host}"
+            return f"its certificate is not valid for {self._host}"
         if "WRONG_VERSION_NUMBER" in details:
-            return "it does not speak TLS on this port: give its other one, or leave out --ca"
-        cause = details.split(": ")[-1].rstrip("]")  # it comes last
+            return "it does not speak TLS on this port: give its TLS port, or leave out --ca"
+        cause = details.split(": ")[-1].rstrip("]")  # the cause comes last
         if cause == "Socket closed" and not self._ca:
             return "Socket closed; if it speaks TLS on this port, give --ca"
         return cause
@@ -178,18 +178,18 @@ class Client:
 def address(server: str) -> tuple[str, int]:
     host, colon, port = server.rpartition(":")
     if not (colon and host and re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) < 65536):
-        raise UsageError(f"--server {server!r} must read HOST:PORT")
+        raise UsageError(f"--server {server!r} must be HOST:PORT")
     if "/" in host or (":" in host and not host.startswith("[")):
-        raise UsageError(f"--server {server!r} must read HOST:PORT, or [HOST]:PORT for IPv6")
+        raise UsageError(f"--server {server!r} must be HOST:PORT, or [HOST]:PORT for IPv6")
     return host, int(port)
 
 
-# --- whom we trust ------------------------------------------------------------------------------
+# --- trust --------------------------------------------------------------------------------------
 
 
 def _authority(file: str) -> bytes:
-    """The certificates in this file. grpc would say no more than that no handshake can be made."""
-    import ssl  # slow, and for this alone
+    """Returns the certificates in this file, checked: grpc would only report a failed handshake."""
+    import ssl  # slow, and used only here
 
     try:
         with open(file, "rb") as opened:  # noqa: PTH123 - pathlib is slow
@@ -200,24 +200,24 @@ def _authority(file: str) -> bytes:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(cadata=content.decode("ascii", "ignore"))
     except (ssl.SSLError, ValueError):
-        raise UsageError(f"--ca {file}: holds no certificate in PEM") from None
+        raise UsageError(f"--ca {file}: contains no PEM certificate") from None
     return content
 
 
-# --- who we are ---------------------------------------------------------------------------------
+# --- the token ----------------------------------------------------------------------------------
 
 
 def _given_token() -> str:
     token = os.environ.get("SCHEDULER_TOKEN", "").strip()
     if not (token.isascii() and token.isprintable()):
-        raise UsageError("SCHEDULER_TOKEN has characters that no token has")
+        raise UsageError("SCHEDULER_TOKEN contains characters that a token cannot contain")
     return token
 
 
 def _local_token(host: str, port: int) -> str | None:
-    """The token that a daemon on this machine gives to whoever the kernel says we are.
+    """The token that a daemon on this machine gives to the user that the kernel identifies.
 
-    Only if the host is this machine: our token is not for a stranger who has the same port.
+    None if the host is another machine: its process on the same port must not get our token.
     """
     if not _is_here(host):
         return None
@@ -229,12 +229,12 @@ def _local_token(host: str, port: int) -> str | None:
                 line = answer.readline(TOKEN_BYTES_MAX)
         return str(json.loads(line)["token"])
     except (OSError, ValueError, LookupError, TypeError):
-        return None  # no daemon here. The call will tell, by refusal or for want of a listener
+        return None  # no daemon here; the call itself will fail, with a better message
 
 
 def _is_here(host: str) -> bool:
-    """An address is this machine's if one can listen there."""
-    # A str would be taken through IDNA, whose tables take longer to load than all this.
+    """An address belongs to this machine if a socket can be bound to it."""
+    # A str would be encoded as IDNA, and loading its tables takes longer than all of this.
     name = host.encode() if host.isascii() else host
     try:
         found = socket.getaddrinfo(name, 0, type=socket.SOCK_STREAM)

@@ -1,4 +1,4 @@
-"""What the four commands have in common: options, spelling, errors, the way out. No network."""
+"""What the four commands have in common: options, spelling, errors, exit codes. No network."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any, NoReturn
 
 DEFAULT_SERVER = "127.0.0.1:7070"
 INT_MAX = 2**31 - 1  # what the wire can carry
-SAID_MAX = 300  # characters of a complaint that quotes what was given
+SAID_MAX = 300  # characters of a usage error, which may quote a long value
 
 EXIT_CODES = """\
 exit codes:
   0  done
-  1  the operation, or the job, failed
-  2  wrong usage; no such job, or several
+  1  the operation or the job failed
+  2  wrong usage; no job matches, or several do
   3  the scheduler cannot be reached
   4  refused: not allowed, or not possible here
   130  interrupted"""
@@ -26,7 +26,7 @@ _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
 class CommandError(Exception):
-    """Ends the command with one line for a person."""
+    """Ends the command with a one-line message."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -39,7 +39,7 @@ class UsageError(CommandError):
 
 
 # --- the parser ---------------------------------------------------------------------------------
-# argparse, not click: it starts 30 ms sooner, which is a quarter of what a command may cost.
+# argparse, not click: it starts 30 ms faster, which is a quarter of the time a command may take.
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -47,7 +47,7 @@ class _Help(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, max_help_position=27)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
-        """`--image, --image_name NAME` where argparse would say NAME twice."""
+        """`--image, --image_name NAME`, where argparse would print NAME twice."""
         if not action.option_strings or action.nargs == 0:
             return super()._format_action_invocation(action)
         value = self._format_args(action, self._get_default_metavar_for_optional(action))
@@ -56,13 +56,13 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 
 class _PrintHelp(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        say(parser.format_help().rstrip())  # argparse would hide that a disk is full
+        say(parser.format_help().rstrip())  # argparse would hide a full disk
         parser.exit()
 
 
 class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from importlib.metadata import version  # slow, and for this alone
+        from importlib.metadata import version  # slow, and used only here
 
         say(f"{parser.prog} {version('epoch-scheduler')}")
         parser.exit()
@@ -79,9 +79,9 @@ class _Completion(argparse.Action):
 
 
 class Parser(argparse.ArgumentParser):
-    """Speaks in one line, takes `-` for `_` in flags, and flags between positional words."""
+    """Reports errors in one line; accepts `-` for `_` in flags, and flags between arguments."""
 
-    takes_command = False  # whether words may follow a `--`
+    takes_command = False  # whether arguments may follow a `--`
 
     def __init__(self, prog: str, usage: str, about: str, examples: str) -> None:
         super().__init__(
@@ -91,26 +91,29 @@ class Parser(argparse.ArgumentParser):
             epilog=f"examples:\n{examples}\n\n{EXIT_CODES}",
             formatter_class=_Help,
             add_help=False,
-            allow_abbrev=False,  # what is unambiguous today is not with the next flag
+            allow_abbrev=False,  # a new flag could make an abbreviation ambiguous
         )
 
     def add_common(self) -> None:
-        group = self.add_argument_group("of every command")
+        group = self.add_argument_group("common to all commands")
         group.add_argument(
             "--server",
             metavar="HOST:PORT",
             default=os.environ.get("SCHEDULER_SERVER") or DEFAULT_SERVER,
-            help=f"the scheduler; default: $SCHEDULER_SERVER, else {DEFAULT_SERVER}",
+            help=f"address of the scheduler; default: $SCHEDULER_SERVER, else {DEFAULT_SERVER}",
         )
         group.add_argument(
             "--ca",
             metavar="FILE",
             default=os.environ.get("SCHEDULER_CA") or "",
-            help="the authority that signed its certificate, in PEM: the connection is encrypted; "
-            "default: $SCHEDULER_CA, else it is not",
+            help="encrypt the connection; FILE (PEM) contains the authority that signed the "
+            "scheduler's certificate; default: $SCHEDULER_CA, else no encryption",
         )
         group.add_argument(
-            "--output", choices=("table", "json"), default="table", help="for people or programs"
+            "--output",
+            choices=("table", "json"),
+            default="table",
+            help="table for people (the default), json for programs",
         )
         group.add_argument(
             "--completion",
@@ -118,12 +121,12 @@ class Parser(argparse.ArgumentParser):
             action=_Completion,
             help="print a script that completes this command in your shell",
         )
-        group.add_argument("--debug", action="store_true", help="show where an error comes from")
+        group.add_argument("--debug", action="store_true", help="print the traceback of an error")
         group.add_argument("--version", nargs=0, action=_Version, help="print the version")
-        group.add_argument("-h", "--help", nargs=0, action=_PrintHelp, help="print this")
+        group.add_argument("-h", "--help", nargs=0, action=_PrintHelp, help="print this help")
 
     def read(self, argv: Sequence[str]) -> argparse.Namespace:
-        """What follows the first `--` is not looked at: it becomes `command`."""
+        """The words after the first `--` are not parsed: they become `command`."""
         for word in argv:
             if not _encodable(word):
                 raise UsageError(f"{word!a} is not valid UTF-8")
@@ -131,11 +134,11 @@ class Parser(argparse.ArgumentParser):
         options = self.parse_intermixed_args([underscored(word) for word in argv[:end]])
         options.command = list(argv[end + 1 :])
         if options.command and not self.takes_command:
-            raise UsageError(f"{options.command[0]!r}: nothing may follow `--` here")
+            raise UsageError(f"{options.command[0]!r}: this command takes nothing after `--`")
         return options
 
     def error(self, message: str) -> NoReturn:
-        """Argparse's complaints, in our words."""
+        """Replaces argparse's messages by shorter ones."""
         _, unknown, rest = message.partition("unrecognized arguments: ")
         _, missing, names = message.partition("the following arguments are required: ")
         if missing:
@@ -148,15 +151,15 @@ class Parser(argparse.ArgumentParser):
 
     def _about_unknown(self, word: str) -> str:
         if not word.startswith("-"):
-            return f"{word!r} is one word too many"
-        from difflib import get_close_matches  # as slow as all the rest of this module
+            return f"unexpected argument {word!r}"
+        from difflib import get_close_matches  # as slow as the rest of this module together
 
         close = get_close_matches(word, self._option_string_actions, n=1)
         return f"unknown option {word}" + (f" (did you mean {close[0]}?)" if close else "")
 
 
 def underscored(word: str) -> str:
-    """`--max-epochs=3` is `--max_epochs=3`; values stay as they are."""
+    """`--max-epochs=3` becomes `--max_epochs=3`; values are not changed."""
     if not word.startswith("--"):
         return word
     flag, equals, value = word[2:].partition("=")
@@ -200,11 +203,11 @@ def whole(least: int, most: int = INT_MAX) -> Callable[[str], int]:
 def pair(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not (key and equals):
-        raise argparse.ArgumentTypeError(f"{text!r} must read KEY=VALUE")
+        raise argparse.ArgumentTypeError(f"{text!r} must be KEY=VALUE")
     return key, value
 
 
-# --- what is said -------------------------------------------------------------------------------
+# --- output -------------------------------------------------------------------------------------
 
 
 def say(text: str) -> None:
@@ -212,12 +215,12 @@ def say(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """What is not the result goes to stderr."""
+    """Everything but the result goes to stderr."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
 
-# --- the way out --------------------------------------------------------------------------------
+# --- exit codes ---------------------------------------------------------------------------------
 
 
 def run(
@@ -225,12 +228,12 @@ def run(
     body: Callable[[argparse.Namespace], int],
     argv: Sequence[str] | None,
 ) -> int:
-    """Parse, do, and turn every end there is into an exit code."""
+    """Parses, runs `body`, and turns every possible end into an exit code."""
     exit_code = _outcome(parser, body, sys.argv[1:] if argv is None else argv)
     if argv is not None:
         return exit_code
-    # This process is ours alone, and all is written. Taking grpc and the interpreter apart would
-    # cost several times what the call did.
+    # The process runs nothing else, and all output is written. Shutting down grpc and the
+    # interpreter would take several times as long as the call did.
     os._exit(exit_code)
 
 
@@ -248,9 +251,9 @@ def _outcome(parser: Parser, body: Callable[[argparse.Namespace], int], argv: Se
         return end.code if isinstance(end.code, int) else 1
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # the reader has seen enough
+    except BrokenPipeError:  # the reader wants no more output
         return 1
-    except Exception as error:  # noqa: BLE001 - a person sees one line, whatever happens
+    except Exception as error:  # noqa: BLE001 - the user sees one line, whatever happens
         if options.debug:
             traceback.print_exc()
         note(f"{parser.prog}: {_in_a_line(error)}")
@@ -263,4 +266,4 @@ def _in_a_line(error: Exception) -> str:
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or error}"
-    return f"a bug of ours, {type(error).__name__}: {error} (--debug shows where)"
+    return f"internal error: {type(error).__name__}: {error} (--debug shows where)"

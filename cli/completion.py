@@ -1,4 +1,4 @@
-"""Scripts that complete a command in bash, zsh or fish, made from its parser."""
+"""Scripts that complete a command in bash, zsh or fish, generated from its parser."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 _FOLDERS = ("--custom_dir", "--snapshots_dir", "--download")
-# Ids and names of the jobs that this user could mean, from the first two columns of the table.
+# Ids and names of the user's newest jobs, from the first two columns of the table.
 _JOBS = "scheduler-state --nlast 50 2>/dev/null | awk 'NR > 1 {print $1; print $2}'"
 
 _BASH = """\

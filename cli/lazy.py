@@ -1,9 +1,10 @@
-"""Puts off what our libraries import and our commands never use. Nothing else.
+"""Postpones imports of modules that our libraries load and our commands never use. Nothing else.
 
-`import grpc` loads asyncio, and protobuf its own pure Python twin: together two thirds of what a
-command would cost, for code that does not run here. A module named in `postponed` is made at once
-and executed when somebody first looks into it (importlib.util.LazyLoader), so that a library
-which does come to need it still finds it, only later. Measured by `python -m benchmarks.cli`.
+`import grpc` loads asyncio, and protobuf loads its pure Python implementation: together two thirds
+of the time that a command would take, for code that does not run here. A module named in
+`postponed` is created at once, but executed only at the first access to one of its attributes
+(importlib.util.LazyLoader), so that a library that does need it still gets it, only later.
+Measured by `python -m benchmarks.cli`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ UNUSED = (
 
 
 class _Postponing:
-    """A finder on sys.meta_path. (Its base class, importlib.abc, would take 40 ms to import.)"""
+    """A finder on sys.meta_path. (Importing its base class, in importlib.abc, would take 40 ms.)"""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
@@ -42,11 +43,12 @@ class _Postponing:
 
 @contextmanager
 def postponed(names: Sequence[str] = UNUSED) -> Iterator[None]:
-    """Imports in this block execute these modules, and what they import, not before their use."""
+    """Imports in this block execute these modules, and what they import, only at their first
+    use."""
     finder = _Postponing(names)
     collecting = gc.isenabled()
     sys.meta_path.insert(0, finder)
-    gc.disable()  # modules are made to stay: looking for garbage among them finds none
+    gc.disable()  # modules stay: a collection among them finds no garbage
     try:
         yield
     finally:

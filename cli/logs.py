@@ -1,4 +1,4 @@
-"""scheduler-get-logs: a job's output, of all its attempts, also long after it has gone."""
+"""scheduler-get-logs: the output of all attempts of a job, also long after the job has ended."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from scheduler.v1 import scheduler_pb2 as pb
 FOLDER = "assets"
 
 ABOUT = """\
-Print what a job has written to stdout and stderr. JOB is an id, the end of
-one, or a name: of the only live job, or if none lives, the only ended one that
-has it. With --download, write it to files like DIR/ID/attempt-1/rank0.log and
-print their paths; what they hold already is not transferred again."""
+Print what a job has written to stdout and stderr. JOB is an id, the end of an
+id, or a name. A name selects the only live job with that name or, if there is
+none, the only ended job with it. With --download, write the output to files
+such as DIR/ID/attempt-1/rank0.log and print their paths; data that these files
+already contain is not transferred again."""
 
 EXAMPLES = """\
   scheduler-get-logs 60ce2fc7 --tail 100 --follow
@@ -30,23 +31,26 @@ EXAMPLES = """\
 def parser() -> Parser:
     this = Parser("scheduler-get-logs", "JOB [OPTION..]", ABOUT, EXAMPLES)
     group = this.add_argument_group("what")
-    group.add_argument("job", metavar="JOB", nargs="?", help="whose output")
+    group.add_argument("job", metavar="JOB", nargs="?", help="the job")
     group.add_argument(
-        "--tail", metavar="N", type=command.whole(0), help="the last N lines; default: all"
+        "--tail",
+        metavar="N",
+        type=command.whole(0),
+        help="print only the last N lines; default: all",
     )
     group.add_argument(
-        "--attempt", metavar="N|all", type=_attempt, default=0, help="of one attempt; default: all"
+        "--attempt", metavar="N|all", type=_attempt, default=0, help="one attempt; default: all"
     )
     group = this.add_argument_group("how")
     group.add_argument(
-        "-f", "--follow", action="store_true", help="go on as it is written, until the job ends"
+        "-f", "--follow", action="store_true", help="print new output until the job ends"
     )
     group.add_argument(
         "--download",
         metavar="DIR",
         nargs="?",
         const=FOLDER,
-        help=f"to files below DIR; default {FOLDER}",
+        help=f"write to files below DIR; default {FOLDER}",
     )
     this.add_common()
     return this
@@ -58,11 +62,13 @@ def main(argv: list[str] | None = None) -> int:
 
 def logs(options: argparse.Namespace) -> int:
     if options.job is None:
-        hint = f" ({options.download!r} was read as --download's DIR)" if options.download else ""
+        hint = (
+            f" ({options.download!r} was read as the DIR of --download)" if options.download else ""
+        )
         raise UsageError(f"JOB is missing{hint if options.download != FOLDER else ''}")
     if options.download is not None:
         if options.tail is not None or options.follow:
-            raise UsageError("--download takes whole files: leave out --tail and --follow")
+            raise UsageError("--download transfers whole files: leave out --tail and --follow")
         return _download(Client(options.server, options.ca), options)
     request = pb.GetLogsRequest(
         job=options.job, tail=options.tail, follow=options.follow, attempt=options.attempt
@@ -80,7 +86,7 @@ def _attempt(text: str) -> int:
 
 
 def _print(chunks: Iterable[pb.LogChunk]) -> None:
-    """Bytes as they are: what a training writes need not be text."""
+    """Prints the bytes unchanged, because the output of a training need not be text."""
     for chunk in chunks:
         if chunk.note:
             note(chunk.note)
@@ -126,10 +132,10 @@ def _present(folder: Path) -> Iterator[tuple[PurePosixPath, int]]:
 
 
 def inside(file: str) -> PurePosixPath:
-    """Whatever the server says, nothing is written outside the job's folder."""
+    """Refuses names that lead outside the job's folder, whatever the server sends."""
     path = PurePosixPath(file)
     if path.is_absolute() or ".." in path.parts or not path.name:
-        raise CommandError(f"the scheduler named a file that cannot be: {file!r}", 1)
+        raise CommandError(f"the scheduler sent an invalid file name: {file!r}", 1)
     return path
 
 

@@ -1,4 +1,4 @@
-"""What is to be expected of a job, and what has been learned of it, in words. Pure."""
+"""A job's forecast, and what the scheduler has learned about it, as text. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def starts(job: pb.Job, now: float) -> str:
         one = len(job.why.until) == 1
         verb = "ends" if one else "end"
         if any(name.stopping for name in job.why.until):
-            verb = "leaves its GPUs" if one else "leave their GPUs"
+            verb = "releases its GPUs" if one else "release their GPUs"
         parts.append(f"when {_listed(job.why.until)} {verb}")
     if job.why.ahead:
         parts.append(f"after {_listed(job.why.ahead)}")
@@ -63,14 +63,15 @@ def learned(message: pb.Learned) -> Iterator[tuple[str, str]]:
         how = "measured" if beside.measured else "expected"
         yield (
             "beside",
-            f"{_listed(beside.jobs)} on {beside.gpus}: {beside.speed:.2f} of its speed, {how}",
+            f"{_listed(beside.jobs)} on {beside.gpus}: {beside.speed:.2f} of its speed alone,"
+            f" {how}",
         )
     asked, needed = message.memory_asked_mib, message.memory_mib
     if asked or needed:
         told = f"{needed} MiB" if needed else "not known yet"
         yield (
             "memory",
-            f"{told}; asked for {asked} MiB" if asked else f"{told}; nothing was asked for",
+            f"{told}; the estimate was {asked} MiB" if asked else f"{told}; there was no estimate",
         )
     for peak in message.peaks:
         gpus = "1 GPU" if peak.gpus == 1 else f"each of {peak.gpus} GPUs"
@@ -82,7 +83,7 @@ def learned(message: pb.Learned) -> Iterator[tuple[str, str]]:
     if message.profiles_ignored:
         count = message.profiles_ignored
         reports = "1 report" if count == 1 else f"{count} reports"
-        yield "ignored", f"{reports} of what cannot be"
+        yield "ignored", f"{reports} with impossible values"
 
 
 def _seconds(speed: pb.Speed) -> str:

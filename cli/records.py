@@ -105,7 +105,7 @@ def names(messages: Iterable[pb.JobName]) -> list[Record]:
 
 
 def spec_of(spec: pb.JobSpec) -> Record:
-    """What was asked for, beside what `job` tells already."""
+    """The options of the submission that `job` does not contain."""
     return {
         "image": spec.image,
         "command": list(spec.command),

@@ -1,4 +1,4 @@
-"""Text for a terminal: widths, tables, bars, times, colours. Knows nothing of jobs. Pure."""
+"""Text for a terminal: widths, tables, bars, times, colours. Knows nothing about jobs. Pure."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-# Named tuples, not dataclasses: those take 10 ms to import.
+# Named tuples, because importing dataclasses takes 10 ms.
 
 GAP = "  "
-LEAST = 8  # columns that say something yet
+LEAST = 8  # a text cut to fewer columns is useless
 _CODES = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "grey": 90}
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 class Screen(NamedTuple):
-    """What can be shown. A width of None is as wide as it takes: nothing is cut in a pipe."""
+    """What can be shown. If the width is None, nothing is cut: that is for pipes."""
 
     width: int | None = None
     colour: bool = False
@@ -27,18 +27,18 @@ class Screen(NamedTuple):
         return f"\x1b[{_CODES[colour]}m{text}\x1b[0m"
 
 
-# --- words --------------------------------------------------------------------------------------
+# --- text ---------------------------------------------------------------------------------------
 
 
 def printable(text: str) -> str:
-    """A stranger's text must not steer the terminal, nor break the line."""
+    """Text from other users must neither control the terminal nor break the line."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
 
 
 def width(text: str) -> int:
-    """Columns on the screen, where a Chinese character takes two."""
+    """The number of columns on the screen; a Chinese character takes two."""
     if text.isascii():
         return len(text)
     from unicodedata import combining, east_asian_width  # rarely needed
@@ -49,7 +49,7 @@ def width(text: str) -> int:
 
 
 def cut(text: str, columns: int, keep_end: bool = False) -> str:
-    """No wider than that. `keep_end`: names differ at their ends more than in the middle."""
+    """At most that wide. `keep_end` is for names, which differ more often at the end."""
     if width(text) <= columns:
         return text
     head, tail = text, ""
@@ -82,19 +82,19 @@ def wrapped(text: str, columns: int | None) -> list[str]:
 class Column(NamedTuple):
     title: str
     right: bool = False
-    least: int | None = None  # is not cut below this without need; None: never cut
+    least: int | None = None  # cut below this only if nothing else helps; None: never cut
     keep_end: bool = False
-    optional: bool = False  # left out when there is no room for it
+    optional: bool = False  # left out if there is no room
 
 
 class Cell(NamedTuple):
     text: str
     colour: str = ""
-    pieces: tuple[tuple[str, str], ...] = ()  # the same text, for one that has several colours
+    pieces: tuple[tuple[str, str], ...] = ()  # the same text in pieces, each with its colour
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], screen: Screen) -> list[str]:
-    """One line a row. Optional columns go, then others are cut, until the line fits."""
+    """One line for each row. Leaves out optional columns, then cuts others, until a line fits."""
     lines = [[Cell(column.title, "grey") for column in columns], *rows]
     shown = {i: max(width(line[i].text) for line in lines) for i in range(len(columns))}
     if screen.width is not None:
@@ -106,7 +106,7 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], screen: Scr
 
 
 def _fit(columns: Sequence[Column], shown: dict[int, int], most: int) -> None:
-    """Change `shown`, the width of each column by its index."""
+    """Changes `shown`, the width of each column by its index."""
     least = {i: columns[i].least for i in shown}
     for index in reversed([i for i in shown if columns[i].optional]):
         if _line({i: min(room, least[i] or room) for i, room in shown.items()}) <= most:
@@ -118,7 +118,7 @@ def _fit(columns: Sequence[Column], shown: dict[int, int], most: int) -> None:
 
 
 def _cut_columns(shown: dict[int, int], least: dict[int, int], most: int) -> None:
-    """The one that has most to give goes first."""
+    """Cuts the column with the most room above its minimum first."""
     while least and _line(shown) > most:
         index = max(least, key=lambda i: shown[i] - least[i])
         if shown[index] <= least[index]:
@@ -138,7 +138,7 @@ def _padded(column: Column, cell: Cell, room: int, screen: Screen) -> str:
 
 
 def fields(pairs: Sequence[tuple[str, str]], screen: Screen, indent: int = 2) -> list[str]:
-    """`name  value` lines; long values go on below themselves."""
+    """`name  value` lines; long values continue on indented lines."""
     margin = " " * indent
     room = max((len(name) for name, _ in pairs), default=0) + len(GAP)
     columns = None if screen.width is None else max(20, screen.width - room - indent)
@@ -154,9 +154,9 @@ def fields(pairs: Sequence[tuple[str, str]], screen: Screen, indent: int = 2) ->
 
 
 def bar(parts: Sequence[int], whole: int, columns: int, screen: Screen) -> Cell:
-    """Neighbouring parts look different, with or without colours; what is left is dotted.
+    """Adjacent parts look different, with or without colours; the rest is dotted.
 
-    Each part gets a cell at least, if there are enough, so that nothing that is there looks absent.
+    Each part gets at least one cell, if there are enough, so that no part is invisible.
     """
     marks = "█▓▒" if screen.blocks else "#=%"
     colours = ("green", "cyan", "blue")
@@ -174,7 +174,7 @@ def bar(parts: Sequence[int], whole: int, columns: int, screen: Screen) -> Cell:
 
 
 def span(seconds: float) -> str:
-    """Two figures or so: nobody plans by the second what takes hours."""
+    """About two digits: seconds do not matter in a span of hours."""
     seconds = max(0.0, seconds)
     if seconds < 9.95:
         return f"{seconds:.1f} s"
@@ -198,7 +198,7 @@ def ago(moment: float, now: float) -> str:
 
 
 def clock(moment: float, now: float) -> str:
-    """Local time; with the date unless it is of today."""
+    """Local time, with the date unless it is today."""
     local, today = time.localtime(moment), time.localtime(now)
     same_day = (local.tm_year, local.tm_yday) == (today.tm_year, today.tm_yday)
     return time.strftime("%H:%M:%S" if same_day else "%Y-%m-%d %H:%M:%S", local)

@@ -1,4 +1,4 @@
-"""run-scheduler: submit one job. Says its id, and nothing else, on stdout."""
+"""run-scheduler: submits one job. Prints its id, and nothing else, on stdout."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from scheduler.v1 import scheduler_pb2 as pb
 
 ABOUT = """\
 Submit a training job. Its id is printed as soon as the job is safely on disk.
-With --script_path the words after `--` are the script's arguments; without it
-they are the command itself. They are passed on as they are, blanks included."""
+With --script_path, the words after `--` are the arguments of the script;
+without it, they are the command itself. They are passed on unchanged, blanks
+included."""
 
 EXAMPLES = """\
   run-scheduler --image pytorch --script_path /custom/train.py --custom_dir ~/code \\
@@ -32,64 +33,72 @@ def parser() -> Parser:
     this = Parser("run-scheduler", "[OPTION..] JOB_NAME [-- COMMAND|ARGUMENT..]", ABOUT, EXAMPLES)
     this.takes_command = True
     group = this.add_argument_group("the job")
-    group.add_argument("job_name", metavar="JOB_NAME", help="any name; need not be unique")
+    group.add_argument("job_name", metavar="JOB_NAME", help="any name; it need not be unique")
     _add_what(this.add_argument_group("what to run"))
-    _add_gpus(this.add_argument_group("on which GPUs"))
-    _add_order(this.add_argument_group("when, and under which headings"))
+    _add_gpus(this.add_argument_group("which GPUs"))
+    _add_order(this.add_argument_group("when to run, and labels"))
     this.add_common()
     return this
 
 
 def _add_what(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--image", "--image_name", metavar="IMAGE", help="the container's image")
-    group.add_argument("--script_path", metavar="PATH", help="the script to run with python")
-    group.add_argument("--custom_dir", metavar="DIR", help="your code: the job's /custom")
-    group.add_argument("--snapshots_dir", metavar="DIR", help="for checkpoints: its /snapshots")
+    group.add_argument("--image", "--image_name", metavar="IMAGE", help="container image")
+    group.add_argument("--script_path", metavar="PATH", help="script to run with python")
+    group.add_argument(
+        "--custom_dir", metavar="DIR", help="folder of your code: /custom in the job"
+    )
+    group.add_argument(
+        "--snapshots_dir", metavar="DIR", help="folder for checkpoints: /snapshots in the job"
+    )
     group.add_argument(
         "--env",
         metavar="KEY=VALUE",
         type=command.pair,
         action="append",
         default=[],
-        help="a variable for the job; may be repeated",
+        help="environment variable of the job; may be repeated",
     )
     group.add_argument(
-        "--port_mapping", metavar="HOST:JOB,..", type=_ports, default=[], help="ports to open"
+        "--port_mapping",
+        metavar="HOST:JOB,..",
+        type=_ports,
+        default=[],
+        help="ports of the host, and the ports of the job that they lead to",
     )
     group.add_argument(
         "--keep_library",
         action="store_true",
-        help="its own kubernetesdlprofile, also if that is older than this project",
+        help="keep the job's own kubernetesdlprofile, even if it is older than this project",
     )
     for flag, of_what in (
-        ("--max_epochs", "epochs to train; for the forecast of its end"),
-        ("--batch_size", "with the next, for the number of steps in an epoch"),
-        ("--training_set_size", "samples, without the validation set"),
+        ("--max_epochs", "number of epochs to train; used for forecasts"),
+        ("--batch_size", "together with --training_set_size: gives the number of steps per epoch"),
+        ("--training_set_size", "number of samples, without the validation set"),
     ):
         group.add_argument(flag, metavar="N", type=command.whole(1), help=of_what)
 
 
 def _add_gpus(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--num_gpus", metavar="N", type=command.whole(0), help="exactly N; 0: none; default 1"
+        "--num_gpus", metavar="N", type=command.whole(0), help="exactly N GPUs; 0: none; default 1"
     )
-    group.add_argument("--min_gpus", metavar="N", type=command.whole(0), help="N or more")
-    group.add_argument("--max_gpus", metavar="N", type=command.whole(0), help="N or fewer")
+    group.add_argument("--min_gpus", metavar="N", type=command.whole(0), help="at least N GPUs")
+    group.add_argument("--max_gpus", metavar="N", type=command.whole(0), help="at most N GPUs")
     group.add_argument(
         "--estimated_memory",
         metavar="MIB",
         type=command.whole(1),
-        help="memory it needs on each GPU; default: a whole card until it is measured",
+        help="memory that the job needs on each GPU; default: whole GPUs until it is measured",
     )
     group.add_argument(
         "--processes_per_node",
         choices=("1", "gpu"),
         default="1",
-        help="gpu: one for each of its GPUs, with RANK and LOCAL_RANK; default 1",
+        help="gpu: one process for each GPU of the job, with RANK and LOCAL_RANK; default 1",
     )
     for flag, what in (
-        ("--is_single_gpu", "never more than one GPU"),
-        ("--disable_gpu_sharing", "never beside another job on a GPU; may wait longer"),
+        ("--is_single_gpu", "never use more than one GPU"),
+        ("--disable_gpu_sharing", "never share a GPU with another job; the job may wait longer"),
     ):
         group.add_argument(
             flag,
@@ -107,34 +116,42 @@ def _add_order(group: argparse._ArgumentGroup) -> None:
         "--priority",
         metavar="N",
         type=command.whole(-command.INT_MAX),
-        help="higher goes first; default 1",
+        help="jobs with a higher priority go first; default 1",
     )
     group.add_argument(
-        "--est_nhours", metavar="HOURS", type=_hours, help="how long it takes; more than 1"
+        "--est_nhours", metavar="HOURS", type=_hours, help="expected duration in hours; more than 1"
     )
     group.add_argument(
         "--retries",
         metavar="N",
         type=command.whole(0),
         default=0,
-        help="tries after one that failed by the job's own fault; default 0",
+        help="number of retries after the job itself fails; default 0",
     )
-    group.add_argument("--project", metavar="P", default="", help="a heading, for filters")
-    group.add_argument("--experiment", metavar="E", default="", help="another one")
+    group.add_argument(
+        "--project", metavar="P", default="", help="project of the job, to filter by"
+    )
+    group.add_argument("--experiment", metavar="E", default="", help="experiment, to filter by")
     group.add_argument(
         "--label",
         metavar="KEY=VALUE",
         type=command.pair,
         action="append",
         default=[],
-        help="more headings; may be repeated",
-    )
-    group.add_argument("--hold", action="store_true", help="do not start it before its release")
-    group.add_argument(
-        "--wait", action="store_true", help="stay until it ends; exit 1 unless it FINISHED"
+        help="label, to filter by; may be repeated",
     )
     group.add_argument(
-        "--dry_run", action="store_true", help="check everything, print it, submit nothing"
+        "--hold", action="store_true", help="do not start the job until it is released"
+    )
+    group.add_argument(
+        "--wait",
+        action="store_true",
+        help="wait until the job ends; exit code 1 unless it FINISHED",
+    )
+    group.add_argument(
+        "--dry_run",
+        action="store_true",
+        help="check everything and print what would run; submit nothing",
     )
 
 
@@ -157,7 +174,7 @@ def submit(options: argparse.Namespace) -> int:
     return _wait(client, reply.job.id) if options.wait else 0
 
 
-# --- what was asked -----------------------------------------------------------------------------
+# --- the request --------------------------------------------------------------------------------
 
 
 def spec(options: argparse.Namespace) -> pb.JobSpec:
@@ -165,7 +182,7 @@ def spec(options: argparse.Namespace) -> pb.JobSpec:
     if not (options.script_path or words):
         raise UsageError("nothing to run: give --script_path PATH, or a command after `--`")
     if options.num_gpus is not None and (options.min_gpus, options.max_gpus) != (None, None):
-        raise UsageError("--num_gpus says both bounds: leave out --min_gpus and --max_gpus")
+        raise UsageError("--num_gpus sets both bounds: leave out --min_gpus and --max_gpus")
     exactly = options.num_gpus
     return pb.JobSpec(
         name=options.job_name,
@@ -202,7 +219,7 @@ def _key_values(pairs: list[tuple[str, str]]) -> list[pb.KeyValue]:
 
 
 def _absolute(folder: str | None) -> str:
-    """The daemon works elsewhere: `.` would be another folder there."""
+    """The daemon runs in another folder, so `.` would mean something else there."""
     return str(Path(folder).expanduser().absolute()) if folder else ""
 
 
@@ -212,7 +229,7 @@ def _ports(text: str) -> list[pb.PortMapping]:
         host, colon, container = part.partition(":")
         if not (colon and host.isdecimal() and container.isdecimal()):
             raise argparse.ArgumentTypeError(
-                f"{part!r} must read HOST_PORT:JOB_PORT, e.g. 31346:6006,31347:8888"
+                f"{part!r} must be HOST_PORT:JOB_PORT, e.g. 31346:6006,31347:8888"
             )
         ports = [command.whole(1, 65535)(port) for port in (host, container)]
         mappings.append(pb.PortMapping(host=ports[0], container=ports[1]))
@@ -225,11 +242,11 @@ def _hours(text: str) -> float:
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of hours") from None
     if not hours > 1:
-        raise argparse.ArgumentTypeError(f"{text} must be > 1")
+        raise argparse.ArgumentTypeError(f"{text} must be more than 1")
     return hours
 
 
-# --- what is answered ---------------------------------------------------------------------------
+# --- the answer ---------------------------------------------------------------------------------
 
 
 def _say_id(reply: pb.SubmitReply, output: str) -> None:
@@ -265,7 +282,7 @@ def _compact(words: list[str]) -> str:
 
 
 def _wait(client: Client, job_id: str) -> int:
-    """Until it ends. ^C ends the waiting, not the job."""
+    """Waits until the job ends. ^C ends only the waiting, not the job."""
     shown = ProgressLine(sys.stderr)
     try:
         job = _ended(client, job_id, shown)
@@ -281,7 +298,10 @@ def _ended(client: Client, job_id: str, shown: ProgressLine) -> pb.Job:
 
     def lost() -> None:
         shown.clear()
-        note(f"run-scheduler: lost {client.server}; the job goes on, and so does the waiting")
+        note(
+            f"run-scheduler: lost the connection to {client.server};"
+            " the job is not affected; waiting for the scheduler"
+        )
 
     request = pb.ListJobsRequest(jobs=[job_id], all_users=True)
     for reply in client.watch_jobs(request, lost):
@@ -289,4 +309,4 @@ def _ended(client: Client, job_id: str, shown: ProgressLine) -> pb.Job:
             shown.draw(views.progress(job))
             if job.HasField("ended_at"):
                 return job
-    raise AssertionError("a watch has no end")
+    raise AssertionError("a watch never ends")

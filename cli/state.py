@@ -1,4 +1,4 @@
-"""scheduler-state: what the jobs do, and why; what the GPUs hold."""
+"""scheduler-state: shows jobs, why they wait, and what is on the GPUs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from scheduler.v1 import scheduler_pb2 as pb
 
 LIMIT = 20
 LOG_LINES = 100
-REDRAW_SECONDS = 5.0  # "3 min ago" grows old by itself
+REDRAW_SECONDS = 5.0  # "3 min ago" has to be updated even if nothing changes
 
 ABOUT = """\
-List your jobs, newest first. Or tell all about some of them: what each waits
-for, how far it is, what happened to it. JOB is an id, the end of one, or a
-name: of the only live job, or if none lives, the only ended one that has it."""
+List your jobs, newest first. With JOB, show everything about these jobs: why
+each one waits, how far it is, and what has happened to it. JOB is an id, the
+end of an id, or a name. A name selects the only live job with that name or, if
+there is none, the only ended job with it."""
 
 EXAMPLES = """\
   scheduler-state --all_users --status QUEUE
@@ -37,22 +38,28 @@ _FILTERS = ("status", "project", "experiment", "label", "user", "nlast")
 def parser() -> Parser:
     this = Parser("scheduler-state", "[JOB..] [OPTION..]", ABOUT, EXAMPLES)
     group = this.add_argument_group("which jobs")
-    group.add_argument("jobs", metavar="JOB", nargs="*", help="tell all about these")
-    group.add_argument("--all_users", action="store_true", help="everybody's")
+    group.add_argument("jobs", metavar="JOB", nargs="*", help="show everything about these jobs")
+    group.add_argument("--all_users", action="store_true", help="the jobs of all users")
     group.add_argument(
         "--nlast",
         metavar="N",
         nargs="?",
         type=command.whole(1),
         const=LIMIT,
-        help=f"the newest N; default {LIMIT}",
+        help=f"the newest N jobs; default {LIMIT}",
     )
     add_filters(group)
-    group.add_argument("--user", metavar="USER", help="of this user")
+    group.add_argument("--user", metavar="USER", help="jobs of this user")
     group = this.add_argument_group("what to show")
-    group.add_argument("--extended", action="store_true", help="each option, and what was learned")
-    group.add_argument("--cluster", action="store_true", help="GPUs and totals by user first")
-    group.add_argument("--watch", action="store_true", help="again when it changes, until ^C (130)")
+    group.add_argument("--extended", action="store_true", help="all options, and what was learned")
+    group.add_argument(
+        "--cluster", action="store_true", help="first the GPUs, and each user's total"
+    )
+    group.add_argument(
+        "--watch",
+        action="store_true",
+        help="show it again after each change, until ^C (exit code 130)",
+    )
     this.add_common()
     return this
 
@@ -63,17 +70,18 @@ def add_filters(group: argparse._ArgumentGroup) -> None:
         metavar="STATE",
         action="append",
         default=[],
-        help="in this state, e.g. RUNNING; QUEUE: queued, starting or running; may be repeated",
+        help="jobs in this state, e.g. RUNNING; QUEUE: queued, starting or running; "
+        "may be repeated",
     )
-    group.add_argument("--project", metavar="P", default="", help="under this heading")
-    group.add_argument("--experiment", metavar="E", default="", help="under this one")
+    group.add_argument("--project", metavar="P", default="", help="jobs of this project")
+    group.add_argument("--experiment", metavar="E", default="", help="jobs of this experiment")
     group.add_argument(
         "--label",
         metavar="KEY=VALUE",
         type=command.pair,
         action="append",
         default=[],
-        help="with this label; may be repeated",
+        help="jobs with this label; may be repeated",
     )
 
 
@@ -84,7 +92,9 @@ def main(argv: list[str] | None = None) -> int:
 def show(options: argparse.Namespace) -> int:
     given = [f"--{name}" for name in _FILTERS if getattr(options, name)]
     if options.jobs and given:
-        raise UsageError(f"{given[0]} chooses among all jobs: leave out {options.jobs[0]!r}")
+        raise UsageError(
+            f"jobs and filters exclude each other: leave out {options.jobs[0]!r} or {given[0]}"
+        )
     client = Client(options.server, options.ca)
     if options.watch:
         _watch(client, options)  # until ^C
@@ -96,13 +106,13 @@ def show(options: argparse.Namespace) -> int:
     return answer.exit_code
 
 
-# --- what there is to see -----------------------------------------------------------------------
+# --- the answer ---------------------------------------------------------------------------------
 
 
 class _Answer:
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.remarks: list[str] = []  # beside the result: to stderr
+        self.remarks: list[str] = []  # not part of the result: for stderr
         self.exit_code = 0
 
 
@@ -142,7 +152,7 @@ def request(options: argparse.Namespace) -> pb.ListJobsRequest:
 
 
 def _found(client: Client, options: argparse.Namespace, answer: _Answer) -> list[pb.GetJobReply]:
-    """Of several, those that can be found; the others are told beside them."""
+    """Returns the jobs that can be found; of several, the others become remarks."""
     if len(options.jobs) == 1:
         return [client.get_job(options.jobs[0], in_full=True)]
     found = []
@@ -165,8 +175,8 @@ def _table(listed: pb.ListJobsReply, options: argparse.Namespace, answer: _Answe
     users = options.all_users or bool(options.user)
     answer.lines += views.jobs(listed.jobs, time.time(), screen(sys.stdout), users)
     if not listed.jobs:
-        whose = "" if users else " among yours; --all_users shows everybody's"
-        answer.remarks.append(f"no job to list{whose}")
+        none = "no jobs" if users else "no jobs of yours; --all_users lists those of all users"
+        answer.remarks.append(none)
     elif listed.total > len(listed.jobs):
         answer.remarks.append(
             f"{len(listed.jobs)} of {listed.total} jobs; --nlast N shows the newest N"
@@ -191,11 +201,11 @@ def _log(client: Client, job_id: str) -> list[str]:
     return [f"  log, the last {LOG_LINES} lines", *text.splitlines(), *notes]
 
 
-# --- and again ----------------------------------------------------------------------------------
+# --- watching -----------------------------------------------------------------------------------
 
 
 def _watch(client: Client, options: argparse.Namespace) -> None:
-    # A name is a live job's: it is lost with the end of the job that one has come to watch.
+    # A name may select another job once the watched one has ended; an id cannot.
     options.jobs = [client.get_job(job).job.id for job in options.jobs]
     moving = sys.stdout.isatty() and options.output == "table"
     answer, met = _Answer(), False
@@ -220,7 +230,7 @@ def _watch(client: Client, options: argparse.Namespace) -> None:
 def _changes(
     client: Client, wanted: pb.ListJobsRequest, tick_seconds: float | None
 ) -> Iterator[None]:
-    """Whenever the list has changed, or the scheduler has gone, or a tick is over."""
+    """Yields whenever the list changes, the scheduler disappears, or a tick ends."""
     news: SimpleQueue[CommandError | None] = SimpleQueue()
 
     def listen() -> None:

@@ -1,4 +1,4 @@
-"""A job's facts, told in sentences. A kind that is not known here is told by its data. Pure."""
+"""A job's facts as sentences. A fact of an unknown kind is shown with its data. Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from scheduler.v1 import scheduler_pb2 as pb
 
 _SENTENCES = {
     "job_submitted": "submitted by {user}",
-    "run_running": "attempt {attempt} runs, after {seconds}",
-    "run_resized": "its run now holds {to_mib} MiB, before {from_mib}",
-    "epochs_beyond_max": "reported epoch {reported} of {max_epochs}",
-    "report_refused": "a report was refused: it held what is no measure",
-    "profiles_ignored": "reported what cannot be, and is not learned from; so far {ignored}",
+    "run_running": "attempt {attempt} was running after {seconds}",
+    "run_resized": "the share of its run changed from {from_mib} to {to_mib} MiB",
+    "epochs_beyond_max": "reported epoch {reported}, but has only {max_epochs}",
+    "report_refused": "a report was refused because it contained invalid values",
+    "profiles_ignored": "reports with impossible values are ignored; so far {ignored}",
     "job_finished": "FINISHED",
     "job_failed": "FAILED: {reason}",
     "job_cancelled": "CANCELED: {reason}",
@@ -28,14 +28,14 @@ def sentence(fact: pb.Fact) -> str:
         if tell:
             return tell(fact.attempt, data)
         return _SENTENCES[fact.kind].format(attempt=fact.attempt, **_readable(data))
-    except KeyError:  # a fact of another version than ours
+    except KeyError:  # a fact of another version of the scheduler
         told = ", ".join(f"{name} {value}" for name, value in _readable(data).items())
         return f"{fact.kind.replace('_', ' ')}: {told}" if told else fact.kind.replace("_", " ")
 
 
 def _run_started(attempt: int, data: dict[str, Any]) -> str:
     done = data["epochs_done"]
-    resumed = f", goes on after epoch {done}" if done else ""
+    resumed = f", continues after epoch {done}" if done else ""
     where = f"on {data['gpus']}" if data["gpus"] != "none" else "without a GPU"
     return f"attempt {attempt} started {where}{resumed}"
 
@@ -43,7 +43,7 @@ def _run_started(attempt: int, data: dict[str, Any]) -> str:
 def _asked_to_stop(attempt: int, data: dict[str, Any]) -> str:
     at = data["stop_at_epoch"]
     when = f" after epoch {at}" if at is not None else ""
-    return f"attempt {attempt} asked to stop{when}: {data['reason']}"
+    return f"attempt {attempt} was asked to stop{when}: {data['reason']}"
 
 
 def _run_ended(attempt: int, data: dict[str, Any]) -> str:
@@ -55,16 +55,18 @@ def _run_ended(attempt: int, data: dict[str, Any]) -> str:
 
 
 def _run_over_share(attempt: int, data: dict[str, Any]) -> str:
-    what = f"takes {data['used_mib']} MiB of {data['gpu']} on {data['node']}"
-    then = "is ended at once, as others there are in danger" if data["at_once"] else "is warned"
-    return f"attempt {attempt} {what}, and holds {data['share_mib']}: it {then}"
+    what = f"uses {data['used_mib']} MiB of {data['gpu']} on {data['node']}"
+    then = "was warned"
+    if data["at_once"]:
+        then = "was ended immediately, because other jobs there could no longer get their shares"
+    return f"attempt {attempt} {what}, but its share is {data['share_mib']}: it {then}"
 
 
 def _memory_learned(_: int, data: dict[str, Any]) -> str:
     before = data["from_mib"]
     if not before:
-        return f"needs {data['to_mib']} MiB a GPU, it shows"
-    return f"reservation {before}->{data['to_mib']} MiB a GPU"
+        return f"measured: it needs {data['to_mib']} MiB per GPU"
+    return f"reservation changed from {before} to {data['to_mib']} MiB per GPU"
 
 
 def _updated(_: int, data: dict[str, Any]) -> str:

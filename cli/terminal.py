@@ -1,4 +1,4 @@
-"""What moves on a terminal: a line that is written over, a screen that is redrawn."""
+"""Moving output on a terminal: a line that is overwritten, a screen that is redrawn."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import TextIO
 
 from cli.render import Screen, cut, printable
 
-_ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"  # a page of its own, no cursor
+_ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"  # the alternate screen, no cursor
 _HOME, _REST, _LINE = "\x1b[H", "\x1b[J", "\x1b[K"
 
 
 def screen(stream: TextIO) -> Screen:
-    """What this stream can show. Widths are kept for people; a pipe gets it all."""
+    """What this stream can show. Lines are cut only on a terminal; a pipe gets them whole."""
     terminal = stream.isatty()
     sized = terminal or "COLUMNS" in os.environ
     return Screen(
@@ -27,7 +27,7 @@ def screen(stream: TextIO) -> Screen:
 
 
 def size(stream: TextIO) -> tuple[int, int]:
-    """Columns and lines, as shutil.get_terminal_size has them, which takes 8 ms to import."""
+    """Columns and lines, like shutil.get_terminal_size, whose import would take 8 ms."""
     columns, lines = (_number(os.environ.get(name, "")) for name in ("COLUMNS", "LINES"))
     try:
         found = os.get_terminal_size(stream.fileno())
@@ -41,7 +41,7 @@ def _number(text: str) -> int:
 
 
 class ProgressLine:
-    """One line, always the newest. Nothing at all if nobody is looking."""
+    """One line, always the newest. Writes nothing if the stream is not a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream if stream.isatty() else None
@@ -57,7 +57,7 @@ class ProgressLine:
 
 
 class Page:
-    """Draws whole pages: each over the last one on a terminal, else one below the other."""
+    """Draws whole pages: on a terminal each replaces the last one, else it follows it."""
 
     def __init__(self, stream: TextIO, moving: bool) -> None:
         self._stream, self._moving = stream, moving
@@ -74,7 +74,7 @@ class Page:
 
 @contextmanager
 def page(moving: bool) -> Iterator[Page]:
-    """`moving`: a page of its own, and back to where the terminal was, however this ends."""
+    """`moving`: uses the alternate screen, and leaves it again however the block ends."""
     if moving:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         sys.stdout.write(_ENTER)

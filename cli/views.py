@@ -22,7 +22,7 @@ from cli.render import (
 )
 from scheduler.v1 import scheduler_pb2 as pb
 
-SHORT = 8  # characters of an id's end, which are enough to name a job
+SHORT = 8  # this many characters of an id's end are enough to select a job
 ENDED = ("FINISHED", "FAILED", "CANCELED")
 _WAITING = ("HELD", "QUEUED")
 
@@ -75,7 +75,7 @@ def _row(job: pb.Job, now: float) -> list[Cell]:
 
 
 def _remark(job: pb.Job) -> str:
-    """The one thing most worth knowing: why not, how much longer, or how it went."""
+    """The most useful information: why it waits, how much longer it runs, or how it ended."""
     if job.state == "FINISHED":
         return f"took {span(job.ended_at - job.started_at)}" if job.started_at else job.reason
     if job.reason:
@@ -84,7 +84,7 @@ def _remark(job: pb.Job) -> str:
 
 
 def progress(job: pb.Job) -> str:
-    """One line for one who waits."""
+    """The progress line of `run-scheduler --wait`."""
     epochs = f"epoch {job.epochs_done}/{job.max_epochs}"
     return ", ".join(filter(None, (f"{job.spec.name}: {job.state}", epochs, _remark(job))))
 
@@ -126,7 +126,7 @@ def _about(job: pb.Job, now: float) -> Iterator[tuple[str, str]]:
         yield "on", f"{share.node} {share.gpu}, {share.memory_mib} MiB"
     if job.attempt:
         began = f", started {ago(job.run_started_at, now)}" if job.run_started_at else ""
-        heard = f", last heard {ago(job.heard_at, now)}" if job.heard_at else ""
+        heard = f", last heard from {ago(job.heard_at, now)}" if job.heard_at else ""
         yield "attempt", f"{job.attempt}{began}{heard}"
     yield (
         "submitted",
@@ -158,25 +158,25 @@ def _epochs(job: pb.Job) -> str:
 
 
 def gpus_wished(spec: pb.JobSpec, memory_mib: int = 0) -> str:
-    """`1 to 4 GPUs, 6000 MiB, alone`: the memory is of each."""
+    """`1 to 4 GPUs, 6000 MiB, alone`: the memory is for each GPU."""
     least, most = spec.gpus_min, spec.gpus_max
     if most == 0:
         return "no GPU"
     count = f"{least} to {most}" if least != most else str(least)
     memory = memory_mib or spec.memory_mib
-    each = f"{memory} MiB" if memory else "a whole card, until its need is measured"
+    each = f"{memory} MiB" if memory else "whole until its memory use is measured"
     alone = ", alone" if spec.disable_gpu_sharing else ""
     return f"{count} GPU{'s' if most > 1 else ''}, {each}{alone}"
 
 
 def _command(spec: pb.JobSpec) -> str:
-    from shlex import join  # for this alone
+    from shlex import join  # used only here
 
     return join([*(spec.command or ["python", spec.script_path]), *spec.args])
 
 
 def _options(spec: pb.JobSpec) -> Iterator[tuple[str, str]]:
-    """The flags that would ask for the same again."""
+    """The flags that would submit the same job again."""
     for field, value in spec.ListFields():
         if field.name in _FLAGS:
             yield _FLAGS[field.name], str(value).lower() if isinstance(value, bool) else str(value)
@@ -255,27 +255,27 @@ def _gpus(gpus: Sequence[pb.GpuState], screen: Screen) -> list[str]:
 
 
 def _holding(job: pb.GpuJob) -> str:
-    """What it was granted, and what it takes if that is more."""
-    takes = f" (takes {job.used_mib})" if job.used_mib > job.memory_mib else ""
-    return f"{job.name} {job.memory_mib}{takes}"
+    """The job's share, and what it uses if that is more."""
+    uses = f" (uses {job.used_mib})" if job.used_mib > job.memory_mib else ""
+    return f"{job.name} {job.memory_mib}{uses}"
 
 
 def _keepers(gpus: Sequence[pb.GpuState]) -> Iterator[str]:
-    """What on each node really keeps a job to its memory."""
+    """What enforces the memory limits of jobs on each node."""
     for node, keeps in sorted({(gpu.node, gpu.keeps) for gpu in gpus if gpu.keeps}):
-        yield f"on {node} jobs are kept to their memory by {_KEEPERS.get(keeps, keeps)}"
+        yield f"memory limits on {node} are enforced by {_KEEPERS.get(keeps, keeps)}"
 
 
 _KEEPERS = {
-    "library": "the client library alone: what others take nobody can see",
-    "watchdog": "the watchdog: who takes too much leaves after its epoch, or at once",
-    "driver": "the driver: nobody is given more",
+    "library": "the client library alone; the memory use of other processes is not known",
+    "watchdog": "the watchdog: a job that uses more is stopped after its epoch, or immediately",
+    "driver": "the driver: no job can get more",
 }
 
 
 def _bar(gpu: pb.GpuState, columns: int, screen: Screen) -> Cell:
     parts = [job.memory_mib for job in gpu.jobs]
-    others = gpu.reserved_mib - sum(parts)  # of pods that are ending
+    others = gpu.reserved_mib - sum(parts)  # held by pods that are ending
     return bar([*parts, others] if others > 0 else parts, gpu.capacity_mib, columns, screen)
 
 

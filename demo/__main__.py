@@ -1,7 +1,7 @@
-"""`make demo`: a real daemon, real trainings and two pretended GPUs, told from what happened.
+"""`make demo`: a real daemon, real trainings and two pretended GPUs, then a summary of the events.
 
-Everything below is what a person would do at a terminal: start the daemon, submit jobs with
-`run-scheduler`, and look. The urgent job comes when grid-2 is in the middle of its work.
+The demo does what a user would do at a terminal: start the daemon, submit jobs with
+`run-scheduler`, and look. It submits the urgent job when grid-2 has done some of its epochs.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class _Demo:
         return self._verdict(jobs)
 
     def _watch(self) -> list[scheduler_pb2.Job]:
-        """Draw until all have ended; send the urgent job on its way in the middle of it."""
+        """Draws until all jobs have ended; submits the urgent job in between."""
         until = time.monotonic() + SECONDS_MAX
         urgent_is_sent = False
         with self.picture:
@@ -119,7 +119,7 @@ class _Demo:
         sys.exit(f"not all jobs ended within {SECONDS_MAX:.0f} s")
 
     def _verdict(self, jobs: list[scheduler_pb2.Job]) -> int:
-        """grid-1 was never stopped and grid-2 was: both must have learned the very same network."""
+        """grid-1 was never stopped, and grid-2 was: both must have learned the same network."""
         networks = {
             job.spec.name: re.findall(r"network (\w+)", self._command("scheduler-get-logs", job.id))
             for job in jobs
@@ -128,11 +128,11 @@ class _Demo:
         finished = all(job.state == "FINISHED" for job in jobs)
         if same and finished:
             print(
-                f"  grid-1 and grid-2 learned the same network ({networks['grid-1'][0]}), one with"
-                " and one without the stop"
+                f"  grid-1 and grid-2 learned the same network ({networks['grid-1'][0]}),"
+                " although only grid-2 was stopped"
             )
             return 0
-        print(f"  not as it should be: {networks} {[job.state for job in jobs]}")
+        print(f"  unexpected result: {networks} {[job.state for job in jobs]}")
         return 1
 
     def _submit(self, words: str) -> None:
@@ -153,7 +153,7 @@ class _Demo:
         return done.stdout.strip()
 
     def cancel_all(self) -> None:
-        """So that nothing outlives an interrupted demo."""
+        """Leaves no job running after an interrupted demo."""
         request = scheduler_pb2.ListJobsRequest(all_users=True, states=["QUEUE", "STOPPING"])
         with contextlib.suppress(grpc.RpcError):
             for job in self.stub.ListJobs(request, metadata=self.metadata, timeout=10).jobs:

@@ -1,6 +1,6 @@
-"""The demo as one sees it: a bar of memory for each GPU, a bar of epochs for each job.
+"""The picture of the demo: a memory bar for each GPU, a bar of epochs for each job.
 
-On a terminal it is redrawn in place; elsewhere a line is printed for each change.
+On a terminal it is redrawn in place; elsewhere each change prints a line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What happened, in sentences, from nothing but the facts that the daemon recorded."""
+"""What happened, in sentences, derived only from the facts that the daemon recorded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def story(jobs: Mapping[str, scheduler_pb2.Job], facts: Mapping[str, Facts]) -> 
     for name, job in jobs.items():
         if job.spec.disable_gpu_sharing:
             neighbours = [o for o in jobs if o != name and _met(spans[name], spans[o])]
-            yield f"{name} shared with {' and '.join(neighbours) or 'nobody, as it had asked'}"
+            yield f"{name} shared with {' and '.join(neighbours) or 'no other job, as requested'}"
     for name, told in facts.items():
         yield from _stops(name, told)
     for name, job in jobs.items():
@@ -44,7 +44,7 @@ def _stops(name: str, told: Facts) -> Iterator[str]:
 
 
 def _spans(told: Facts) -> Iterator[tuple[float, float, str]]:
-    """When the job was on which GPU."""
+    """Start, end and GPU of each period in which the job was on a GPU."""
     started: tuple[float, list[str]] | None = None
     for fact in told:
         if fact.kind == "run_started":

@@ -1,7 +1,7 @@
-"""A training that really trains: a small network on data it makes, with a checkpoint each epoch.
+"""A real training: a small network on generated data, with a checkpoint after each epoch.
 
-It reads like any script for epoch-scheduler: resume from the checkpoint, tell the library where
-epochs start and end, and save before the next one starts.
+It does what any script for epoch-scheduler does: it resumes from the checkpoint, tells the library
+where epochs start and end, and saves before the next one starts.
 """
 
 import hashlib
@@ -26,7 +26,9 @@ def main() -> None:
         print(f"resumes at epoch {first + 1} of {prof.EPOCHS}")
     for epoch in range(first, prof.EPOCHS):
         prof.start_epoch()
-        batches = np.random.default_rng(epoch)  # the same, however often it was interrupted
+        batches = np.random.default_rng(
+            epoch
+        )  # the same batches, however often the job was interrupted
         for _ in range(STEPS):
             rows = batches.integers(0, len(inputs), size=512)
             loss = step(network, inputs[rows], targets[rows])
@@ -59,10 +61,10 @@ def restored(checkpoint: Path) -> tuple[list[np.ndarray], int]:
 
 
 def save(checkpoint: Path, network: list[np.ndarray], epoch: int) -> None:
-    """Complete or not at all: a training may be killed at any moment."""
+    """Saves completely or not at all, because a training may be killed at any moment."""
     fresh = checkpoint.with_suffix(".new.npz")
     np.savez(fresh, first=network[0], second=network[1], epoch=epoch)
-    os.replace(fresh, checkpoint)  # noqa: PTH105 — what every training script knows
+    os.replace(fresh, checkpoint)  # noqa: PTH105 - the usual call in training scripts
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The commands in this process, against the real API on a loop and a store of its own."""
+"""Runs the commands in this process, against the real API with its own loop and store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Command = Callable[..., Done]
 
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Run one of ours: `command("scheduler-state", "--nlast", "3", user="ada")`."""
+    """Runs one of the commands: `command("scheduler-state", "--nlast", "3", user="ada")`."""
     monkeypatch.setenv("COLUMNS", "100")
 
     def call(name: str, *words: str, user: str = "ada") -> Done:

@@ -1,4 +1,4 @@
-"""Jobs and a cluster to draw, and the drawings as they should be: `python -m tests.cli.samples`."""
+"""Jobs and a cluster to draw. `python -m tests.cli.samples` writes the golden files."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ CLUSTER = pb.Cluster(
     ],
 )
 
-# With agents on its nodes: one over its share, strangers, a lost card, and one that nobody sees.
+# With agents on the nodes: a job over its share, foreign processes, a lost GPU, and an unknown one.
 WATCHED = pb.Cluster(
     gpus=[
         pb.GpuState(
@@ -188,7 +188,7 @@ WATCHED = pb.Cluster(
 
 
 def foreseen() -> Iterator[tuple[pb.Job, pb.Learned]]:
-    """A run that is slowed, and a job that waits."""
+    """A run slowed down by a neighbour, and a waiting job."""
     runs = pb.Job()
     runs.CopyFrom(JOBS[0])
     slowed = "0.78 of its speed alone, measured beside grid-2"
@@ -249,7 +249,7 @@ STORY = (
 
 
 def drawn(columns: int) -> Iterator[str]:
-    """Everything there is to see, on a terminal so wide."""
+    """Everything that can be drawn, on a terminal with this many columns."""
     screen = Screen(columns)
     yield from views.jobs(JOBS, NOW, screen, users=False)
     yield ""

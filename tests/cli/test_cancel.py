@@ -37,14 +37,14 @@ def test_a_running_job_is_stopped_now(server: Serving, command: Command) -> None
     assert state(server, job) == "cancelled"
 
 
-def test_gracefully_is_at_the_end_of_the_epoch(server: Serving, command: Command) -> None:
+def test_graceful_stops_at_the_end_of_the_epoch(server: Serving, command: Command) -> None:
     job = server.running("demo", memory_mib=100).id
     done = command("scheduler-cancel-job", "--graceful", "demo")
     assert done.out == f"demo ({job[-8:]}): stopping at the end of its epoch\n"
     assert server.job(job).run is not None
 
 
-def test_one_that_has_ended_stays_as_it_ended(server: Serving, command: Command) -> None:
+def test_an_ended_job_keeps_its_outcome(server: Serving, command: Command) -> None:
     job = server.running("demo").id
     server.cluster.end(job, 1)
     eventually(lambda: server.job(job).outcome)
@@ -52,7 +52,7 @@ def test_one_that_has_ended_stays_as_it_ended(server: Serving, command: Command)
     assert (done.exit_code, done.out) == (0, f"demo ({job[-8:]}): already finished\n")
 
 
-def test_anothers_job_is_not_ours_to_cancel(server: Serving, command: Command) -> None:
+def test_the_job_of_another_user_cannot_be_cancelled(server: Serving, command: Command) -> None:
     job = server.submit("demo", user="eve", held=True)
     done = command("scheduler-cancel-job", job)
     assert (done.exit_code, done.out) == (4, "")
@@ -61,7 +61,7 @@ def test_anothers_job_is_not_ours_to_cancel(server: Serving, command: Command) -
     assert command("scheduler-cancel-job", job, user="root").exit_code == 0
 
 
-def test_one_bad_id_does_not_save_the_others(server: Serving, command: Command) -> None:
+def test_the_others_are_cancelled_despite_one_bad_id(server: Serving, command: Command) -> None:
     job = server.submit("demo", held=True)
     done = command("scheduler-cancel-job", "nope", job)
     assert done.exit_code == 1
@@ -104,7 +104,7 @@ def test_filters_list_and_ask(
     assert [state(server, job) for job in (theirs, unasked)] == ["live"] * 2
 
 
-def test_one_may_agree_beforehand(server: Serving, command: Command) -> None:
+def test_yes_confirms_in_advance(server: Serving, command: Command) -> None:
     job = server.submit("demo", held=True, experiment="sweep")
     done = command("scheduler-cancel-job", "--experiment", "sweep", "--yes")
     assert (done.exit_code, done.err) == (0, "")
@@ -112,7 +112,7 @@ def test_one_may_agree_beforehand(server: Serving, command: Command) -> None:
 
 
 @pytest.mark.parametrize("flags", [["--experiment", "nope"], ["--status", "FINISHED"]])
-def test_where_nothing_matches_there_is_nothing_to_do(
+def test_if_nothing_matches_nothing_is_cancelled(
     flags: list[str], server: Serving, command: Command
 ) -> None:
     done = command("scheduler-cancel-job", *flags)
@@ -122,7 +122,7 @@ def test_where_nothing_matches_there_is_nothing_to_do(
 
 @pytest.mark.parametrize(
     ("words", "told"),
-    [([], "name jobs, or give filters"), (["x", "--experiment", "e"], "not both")],
+    [([], "name jobs or give filters"), (["x", "--experiment", "e"], "not both")],
 )
 def test_jobs_or_filters(words: list[str], told: str, command: Command) -> None:
     done = command("scheduler-cancel-job", *words)
@@ -130,7 +130,7 @@ def test_jobs_or_filters(words: list[str], told: str, command: Command) -> None:
     assert told in done.err
 
 
-def test_json_tells_of_each(server: Serving, command: Command) -> None:
+def test_json_contains_each_job(server: Serving, command: Command) -> None:
     job = server.submit("demo", held=True)
     first = json.loads(command("scheduler-cancel-job", "--output", "json", job).out)
     again = json.loads(command("scheduler-cancel-job", "--output", "json", job).out)
@@ -140,7 +140,7 @@ def test_json_tells_of_each(server: Serving, command: Command) -> None:
     assert again["jobs"][0]["already_ended"] is True
 
 
-def test_a_scheduler_that_is_gone_is_told_once(command: Command) -> None:
+def test_an_unreachable_scheduler_is_reported_once(command: Command) -> None:
     done = command("scheduler-cancel-job", "--server", "127.0.0.1:1", "a", "b")
     assert done.exit_code == 3
     assert done.err.count("\n") == 1

@@ -1,4 +1,4 @@
-"""The client against real servers: ones that answer late, and the daemon's own token socket."""
+"""The client against real servers: servers that answer late, and the daemon's token socket."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNREACHABLE = "127.0.0.1:1"
 
 
 class Flaky(pb_grpc.SchedulerServicer):
-    """Fails so many times, in the given way, before it answers."""
+    """Fails with each of `failures` in turn before it answers."""
 
     def __init__(self) -> None:
         self.failures: list[grpc.StatusCode] = []
@@ -69,7 +69,7 @@ def client() -> Client:
     return Client(run.parser().get_default("server"))
 
 
-# --- where it is --------------------------------------------------------------------------------
+# --- the address --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_an_address_is_a_host_and_a_port(server: str, host: str, port: int) -> N
     "server",
     ["", "x", ":1", "x:", "x:y", "x:0", "x:65536", "::1:7", "unix:/tmp/x:1", "x:" + "9" * 5000],
 )
-def test_what_is_no_address_is_refused(server: str) -> None:
-    with pytest.raises(UsageError, match="must read HOST:PORT"):
+def test_an_invalid_address_is_refused(server: str) -> None:
+    with pytest.raises(UsageError, match="must be HOST:PORT"):
         address(server)
 
 
@@ -118,7 +118,7 @@ def test_a_port_where_something_else_listens(command: Command) -> None:
     assert done.err.count("\n") == 1
 
 
-# --- what it answers ----------------------------------------------------------------------------
+# --- answers ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_each_status_has_its_exit_code(
     assert failed.value.exit_code == exit_code
 
 
-def test_what_an_unavailable_scheduler_says_is_passed_on(flaky: Flaky) -> None:
+def test_the_message_of_an_unavailable_scheduler_is_passed_on(flaky: Flaky) -> None:
     flaky.failures = [grpc.StatusCode.UNAVAILABLE]
     with pytest.raises(CallError, match=r"cannot reach scheduler at 127.0.0.1:\d+: not now$"):
         client().list_jobs(pb.ListJobsRequest())
@@ -193,10 +193,10 @@ def test_a_watch_ends_when_it_is_refused(flaky: Flaky) -> None:
         next(replies)
 
 
-# --- who asks -----------------------------------------------------------------------------------
+# --- tokens -------------------------------------------------------------------------------------
 
 
-def test_a_local_daemon_tells_us_our_token(
+def test_a_local_daemon_issues_the_users_token(
     server: Serving, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens = TokenSocket(server.server.port, SECRET, "1.2.3")
@@ -207,7 +207,7 @@ def test_a_local_daemon_tells_us_our_token(
         tokens.stop()
 
 
-def test_without_a_token_one_is_told_how_to_get_it(
+def test_without_a_token_the_error_says_how_to_get_one(
     server: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SCHEDULER_TOKEN", raising=False)
@@ -224,10 +224,10 @@ def test_a_given_token_is_sent_before_any_other(
     assert flaky.asked[0]["authorization"] == f"Bearer {user_token(SECRET, 'eve')}"
 
 
-def test_our_token_is_not_for_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same port of a host that is not this machine may be anybody's."""
+def test_the_token_is_not_sent_to_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any process may listen on the same port of another machine."""
     monkeypatch.delenv("SCHEDULER_TOKEN", raising=False)
-    with socket.create_server(("127.0.0.1", 0)) as taken:  # so that the name is ours
+    with socket.create_server(("127.0.0.1", 0)) as taken:  # reserves the port number for this test
         port = taken.getsockname()[1]
         tokens = TokenSocket(port, SECRET, "1.2.3")
     try:
@@ -257,7 +257,7 @@ def test_a_socket_that_answers_nonsense_is_no_daemon(
 
 
 def _bind(listener: socket.socket) -> int:
-    """Under the first name that nobody has."""
+    """Binds to the first free name."""
     for port in range(46_000, 47_000):
         try:
             listener.bind(f"\0epoch-scheduler:{port}")

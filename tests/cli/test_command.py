@@ -1,4 +1,4 @@
-"""The parser, the spelling and the way out, for each way in which a command can end."""
+"""The parser, the spelling of flags, and the exit code for each way in which a command can end."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_words_for_false(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["x", "", "2", "truee", "on"])
-def test_other_words_are_named(text: str) -> None:
+def test_other_words_are_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=f"{text!r} is neither true nor false"):
         truth(text)
 
@@ -71,7 +71,7 @@ def test_other_words_are_named(text: str) -> None:
         ("99999999999", "99999999999 must be at most 2147483647"),
     ],
 )
-def test_numbers_that_cannot_be_are_named(text: str, complaint: str) -> None:
+def test_invalid_numbers_are_refused(text: str, complaint: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=complaint):
         whole(1)(text)
 
@@ -84,12 +84,12 @@ def test_a_pair_is_cut_at_its_first_equals_sign(text: str, meant: tuple[str, str
 
 
 @pytest.mark.parametrize("text", ["A", "=b", ""])
-def test_what_is_no_pair_is_refused(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="must read KEY=VALUE"):
+def test_an_invalid_pair_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="must be KEY=VALUE"):
         pair(text)
 
 
-def test_words_after_two_hyphens_are_not_looked_at() -> None:
+def test_words_after_two_hyphens_are_not_parsed() -> None:
     argv = ["job", "--hold", "--", "--max-epochs", "a b", "--", "--help"]
     options = run.parser().read(argv)
     assert options.command == ["--max-epochs", "a b", "--", "--help"]
@@ -109,18 +109,18 @@ def test_flags_may_stand_between_jobs() -> None:
         (state.parser, ["--zzz", "x"], "unknown option --zzz"),
         (state.parser, ["--nlast", "abc"], "--nlast: 'abc' is not a whole number"),
         (state.parser, ["--all_u"], "unknown option --all_u (did you mean --all_users?)"),
-        (state.parser, ["--label", "x"], "--label: 'x' must read KEY=VALUE"),
+        (state.parser, ["--label", "x"], "--label: 'x' must be KEY=VALUE"),
         (state.parser, ["--server"], "--server: expected one argument"),
-        (run.parser, ["a", "b"], "'b' is one word too many"),
-        (run.parser, ["a", "--env", "B"], "--env: 'B' must read KEY=VALUE"),
+        (run.parser, ["a", "b"], "unexpected argument 'b'"),
+        (run.parser, ["a", "--env", "B"], "--env: 'B' must be KEY=VALUE"),
         (run.parser, ["a\udc80"], "'a\\udc80' is not valid UTF-8"),
-        (logs.parser, ["a", "b"], "'b' is one word too many"),
-        (state.parser, ["--", "a"], "'a': nothing may follow `--` here"),
+        (logs.parser, ["a", "b"], "unexpected argument 'b'"),
+        (state.parser, ["--", "a"], "'a': this command takes nothing after `--`"),
         (logs.parser, ["a", "--attempt", "x"], "--attempt: 'x' is not a whole number"),
         (cancel.parser, ["--graceful=x"], "--graceful: ignored explicit argument 'x'"),
     ],
 )
-def test_what_is_wrong_is_named_in_one_line(
+def test_a_usage_error_is_one_line(
     parser: Callable[[], Parser], argv: list[str], complaint: str
 ) -> None:
     with pytest.raises(UsageError) as refused:
@@ -128,7 +128,7 @@ def test_what_is_wrong_is_named_in_one_line(
     assert str(refused.value) == complaint
 
 
-def test_a_complaint_about_a_long_value_is_short() -> None:
+def test_an_error_about_a_long_value_is_short() -> None:
     with pytest.raises(UsageError) as refused:
         state.parser().read(["--nlast", "9" * 100_000])
     assert len(str(refused.value)) < 400
@@ -152,7 +152,7 @@ def test_every_option_has_help(parser: Callable[[], Parser]) -> None:
     assert not [action for action in parser()._actions if not action.help]
 
 
-# --- the way out --------------------------------------------------------------------------------
+# --- exit codes ---------------------------------------------------------------------------------
 
 
 def ends(body: Callable[[argparse.Namespace], int], *words: str) -> int:
@@ -177,7 +177,7 @@ def raising(error: BaseException) -> Callable[[argparse.Namespace], int]:
         (BrokenPipeError(), 1, ""),
         (PermissionError(13, "Permission denied", "/x"), 1, "test: /x: Permission denied\n"),
         (OSError(28, "No space left on device"), 1, "test: No space left on device\n"),
-        (KeyError("x"), 1, "test: a bug of ours, KeyError: 'x' (--debug shows where)\n"),
+        (KeyError("x"), 1, "test: internal error: KeyError: 'x' (--debug shows where)\n"),
     ],
 )
 def test_every_error_has_its_exit_code_and_at_most_one_line(
@@ -192,7 +192,7 @@ def test_debug_shows_where_an_error_comes_from(capsys: Capture) -> None:
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_what_was_said_is_said_also_when_it_ends_badly(capsys: Capture) -> None:
+def test_output_before_an_error_is_printed(capsys: Capture) -> None:
     def body(options: argparse.Namespace) -> int:
         say("half of it")
         raise CommandError("the other half is lost", 3)
@@ -212,7 +212,7 @@ def test_version_and_help_are_answered_without_a_scheduler(command: str) -> None
     assert help_text.stdout.startswith(f"usage: {command}")
 
 
-def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+def test_a_closed_pipe_prints_no_error() -> None:
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
@@ -222,7 +222,7 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     assert (done.returncode, done.stderr) == (1, "")
 
 
-def test_a_full_disk_is_told() -> None:
+def test_a_full_disk_is_reported() -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
             [BIN / "scheduler-state", "--help"], stdout=full, stderr=subprocess.PIPE, text=True
@@ -230,7 +230,7 @@ def test_a_full_disk_is_told() -> None:
     assert (done.returncode, done.stderr) == (1, "scheduler-state: No space left on device\n")
 
 
-def test_a_locale_that_lacks_a_letter_gets_it_spelled_out() -> None:
+def test_a_letter_that_the_locale_lacks_is_escaped() -> None:
     code = "from cli import command; from cli.state import parser\n" + (
         "command.run(parser(), lambda options: command.say('好') or 0, None)"
     )

@@ -35,7 +35,7 @@ def test_a_shell_accepts_its_script(
         ("scheduler-get-logs --f", {"--follow"}),
     ],
 )
-def test_bash_offers_what_may_follow(typed: str, offered: set[str]) -> None:
+def test_bash_offers_the_possible_words(typed: str, offered: set[str]) -> None:
     name, *_, word = typed.split(" ")
     before = typed.split(" ")[-2]
     script = (

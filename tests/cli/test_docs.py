@@ -18,7 +18,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "commands.md"
 
 
 def examples() -> Iterator[tuple[str, str]]:
-    """Each command and what it is said to print, in order."""
+    """Each command and its documented output, in order."""
     for block in re.findall(r"^```console\n(.*?)^```", DOCUMENT.read_text(), re.S | re.M):
         for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
             command, _, printed = part.partition("\n")
@@ -26,7 +26,7 @@ def examples() -> Iterator[tuple[str, str]]:
 
 
 def pattern(printed: str) -> re.Pattern[str]:
-    """`...` is anything; the width of a column may be another."""
+    """`...` matches anything; columns may have other widths."""
     words = [r"[\s\S]*?" if word == "..." else re.escape(word) for word in _words(printed)]
     return re.compile(r"\s*".join(words) + r"\s*")
 
@@ -36,7 +36,7 @@ def _words(printed: str) -> list[str]:
 
 
 class Shell:
-    """One bash for all examples, so that variables and `$?` are those of the command before."""
+    """One bash for all examples, so that variables and `$?` of earlier commands stay."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self.process = subprocess.Popen(
@@ -57,7 +57,7 @@ class Shell:
         seen = ""
         while not seen.endswith(f"\n{END}\n"):
             line = self.process.stdout.readline()
-            assert line, f"bash has gone: {seen}"
+            assert line, f"bash has ended: {seen}"
             seen += line
         return seen.removesuffix(f"\n{END}\n")
 
@@ -65,7 +65,7 @@ class Shell:
         self.process.communicate()
 
 
-def test_every_example_prints_what_is_said(tmp_path: Path) -> None:
+def test_every_example_prints_the_documented_output(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path / "state", "2x16384").start()
     environment = {
         **os.environ,
@@ -85,7 +85,7 @@ def test_every_example_prints_what_is_said(tmp_path: Path) -> None:
 
 
 def _first_as_said(run: Callable[[str], str], command: str, printed: str) -> str:
-    """What one looks at may take a moment to become so; what one does is done once."""
+    """Repeats a command that only looks, because the state may change late; runs others once."""
     seen = run(command)
     until = time.monotonic() + PATIENCE_SECONDS
     while command.startswith(LOOKS) and not pattern(printed).fullmatch(seen):

@@ -1,4 +1,4 @@
-"""In interpreters of their own: what is imported is imported once."""
+"""Each test runs its own interpreter, because a module is imported only once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ print("ONE_THIRD" in object.__getattribute__(colorsys, "__dict__"), colorsys.ONE
     assert python(code) == "False 0.3333333333333333"
 
 
-def test_a_module_that_is_not_there_is_missed_as_ever() -> None:
+def test_a_missing_module_fails_as_usual() -> None:
     code = """
 from cli.lazy import postponed
 with postponed(["no_such_module"]):
@@ -35,7 +35,7 @@ with postponed(["no_such_module"]):
     assert python(code) == "No module named 'no_such_module'"
 
 
-def test_the_client_leaves_asyncio_alone_and_yet_it_works() -> None:
+def test_the_client_does_not_load_asyncio_and_yet_it_works() -> None:
     code = """
 import sys
 import cli.client
@@ -59,8 +59,8 @@ print(sys.meta_path == before, gc.isenabled())
     assert python(code) == "True True"
 
 
-def test_a_look_at_the_state_imports_nothing_slow() -> None:
-    """Each of these took its share of the 120 ms that `scheduler-state` may cost."""
+def test_scheduler_state_imports_nothing_slow() -> None:
+    """Each of these took a part of the 120 ms that `scheduler-state` may take."""
     code = """
 import sys
 from cli import state

@@ -23,7 +23,7 @@ def write(server: Serving, job: str, attempt: int, text: str) -> None:
 
 @pytest.fixture
 def job(server: Serving) -> str:
-    """It has run twice."""
+    """A job with the output of two attempts."""
     job = server.running("demo", retries=1).id
     write(server, job, 1, "".join(f"line {number}\n" for number in range(10)))
     write(server, job, 2, "second\n")
@@ -46,7 +46,7 @@ def test_everything_is_printed_as_it_was_written(
     assert done.out.splitlines() == [f"line {number}" for number in range(10)]
 
 
-def test_attempts_are_told_apart(attempts: str, command: Command) -> None:
+def test_attempts_are_separated_by_headings(attempts: str, command: Command) -> None:
     done = command("scheduler-get-logs", attempts, "--attempt", "all")
     assert done.out.startswith("==> attempt 1 (rank 0) <==\nline 0\n")
     assert done.out.endswith("==> attempt 2 (rank 0) <==\nsecond\n")
@@ -70,13 +70,13 @@ def test_a_job_that_waits_has_no_output_yet(server: Serving, command: Command) -
     [
         (["nope"], "no job matches 'nope'"),
         ([], "JOB is missing"),
-        (["--download", "demo"], "JOB is missing ('demo' was read as --download's DIR)"),
+        (["--download", "demo"], "JOB is missing ('demo' was read as the DIR of --download)"),
         (["--download"], "JOB is missing"),
-        (["demo", "--download", "--tail", "3"], "--download takes whole files"),
+        (["demo", "--download", "--tail", "3"], "--download transfers whole files"),
         (["demo", "--attempt", "0"], "--attempt: 0 must be at least 1"),
     ],
 )
-def test_what_is_wrong_is_told_in_a_line(
+def test_an_error_is_reported_in_one_line(
     words: list[str], told: str, server: Serving, command: Command
 ) -> None:
     done = command("scheduler-get-logs", *words)
@@ -128,7 +128,9 @@ def test_a_download_transfers_only_what_has_grown(
         assert Path(path).read_bytes() == held.read_bytes()
 
 
-def test_a_download_goes_where_it_is_told(job: str, command: Command, tmp_path: Path) -> None:
+def test_a_download_is_written_to_the_given_folder(
+    job: str, command: Command, tmp_path: Path
+) -> None:
     flags = ("--attempt", "1", "--output", "json")
     done = command("scheduler-get-logs", job, "--download", str(tmp_path / "here"), *flags)
     answer = json.loads(done.out)
@@ -150,5 +152,5 @@ def test_a_folder_that_cannot_be_written_is_named(
 
 @pytest.mark.parametrize("file", ["/etc/passwd", "../x", "a/../../x", "", "."])
 def test_nothing_is_written_outside_of_the_folder(file: str) -> None:
-    with pytest.raises(CommandError, match="named a file that cannot be"):
+    with pytest.raises(CommandError, match="sent an invalid file name"):
         inside(file)

@@ -1,4 +1,4 @@
-"""What is to be expected, in words. (How it looks: test_views.py.)"""
+"""The text of forecasts. (Their layout: test_views.py.)"""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def names(*given: str) -> list[pb.JobName]:
         (pb.Why(until=names("a")), pb.Eta(), "when a ends"),
         (pb.Why(until=names("a", "b")), pb.Eta(), "when a and b end"),
         (pb.Why(until=names(*"abcdef")), pb.Eta(), "when a, b and 4 others end"),
-        (pb.Why(until=[STOPS]), pb.Eta(), "when c leaves its GPUs"),
-        (pb.Why(until=[*names("a"), STOPS]), pb.Eta(), "when a and c leave their GPUs"),
+        (pb.Why(until=[STOPS]), pb.Eta(), "when c releases its GPUs"),
+        (pb.Why(until=[*names("a"), STOPS]), pb.Eta(), "when a and c release their GPUs"),
         (pb.Why(ahead=names("a")), pb.Eta(), "after a"),
         (pb.Why(until=names("a"), ahead=names("b")), pb.Eta(), "when a ends, after b"),
         (pb.Why(instead="with --num_gpus 1"), pb.Eta(), "now with --num_gpus 1"),
@@ -46,7 +46,7 @@ def test_a_start_that_is_due_is_not_announced() -> None:
     assert outlook.starts(pb.Job(eta=eta), NOW) == ""
 
 
-def test_units_are_told_once_where_they_are_the_same() -> None:
+def test_a_unit_is_printed_once_if_both_bounds_have_it() -> None:
     def told(low: float, high: float) -> str:
         eta = pb.Eta(ends_low=NOW + low, ends_at=NOW + low, ends_high=NOW + high)
         return outlook.ends(pb.Job(eta=eta), NOW).partition("%: ")[2].partition(")")[0]
@@ -59,6 +59,6 @@ def test_units_are_told_once_where_they_are_the_same() -> None:
     assert told(0.01, 100) == "0 s to 2 min"
 
 
-def test_a_job_that_nobody_knows_is_named_by_its_id() -> None:
+def test_an_unknown_job_is_named_by_its_id() -> None:
     why = pb.Why(until=[pb.JobName(id="0f3c0e8e-56d5-4a6a-9a3e-00000000beef")])
     assert outlook.starts(pb.Job(why=why), NOW) == "when 0000beef ends"

@@ -24,7 +24,7 @@ from cli.render import Screen, ago, bar, clock, cut, printable, span, width, wra
         (1e9, "11574 d"),
     ],
 )
-def test_a_span_is_told_as_exactly_as_one_plans_by_it(seconds: float, told: str) -> None:
+def test_a_span_has_about_two_digits(seconds: float, told: str) -> None:
     assert span(seconds) == told
 
 
@@ -32,7 +32,7 @@ def test_a_span_is_told_as_exactly_as_one_plans_by_it(seconds: float, told: str)
     ("age", "told"),
     [(-5, "just now"), (0.9, "just now"), (1, "1 s ago"), (59.9, "59 s ago"), (180, "3 min ago")],
 )
-def test_a_moment_is_told_by_its_age(age: float, told: str) -> None:
+def test_a_moment_is_shown_as_its_age(age: float, told: str) -> None:
     assert ago(1000 - age, 1000) == told
 
 

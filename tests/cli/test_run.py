@@ -21,7 +21,7 @@ def spec(*argv: str) -> pb.JobSpec:
     return run.spec(run.parser().read(argv))
 
 
-# --- what is asked ------------------------------------------------------------------------------
+# --- the request --------------------------------------------------------------------------------
 
 
 def test_every_flag_reaches_the_wire() -> None:
@@ -68,7 +68,7 @@ def test_every_flag_reaches_the_wire() -> None:
     )
 
 
-def test_what_is_not_said_is_left_to_the_scheduler() -> None:
+def test_the_scheduler_chooses_what_no_flag_sets() -> None:
     assert spec("demo", "--", "ls") == pb.JobSpec(name="demo", command=["ls"])
 
 
@@ -82,11 +82,11 @@ def test_what_is_not_said_is_left_to_the_scheduler() -> None:
         ([], False),
     ],
 )
-def test_a_truth_may_be_said_or_left_out(flags: list[str], single: bool) -> None:
+def test_a_boolean_flag_takes_an_optional_value(flags: list[str], single: bool) -> None:
     assert spec("demo", *flags, "--", "ls").is_single_gpu is single
 
 
-def test_the_number_of_gpus_says_both_bounds() -> None:
+def test_num_gpus_sets_both_bounds() -> None:
     asked = spec("--num_gpus", "0", "demo", "--", "ls")
     assert asked.HasField("gpus_min")
     assert asked.HasField("gpus_max")
@@ -98,7 +98,7 @@ def test_quotes_blanks_and_further_hyphens_are_kept() -> None:
     assert list(spec("smi", "--", *words).command) == words
 
 
-def test_folders_are_meant_from_here() -> None:
+def test_folders_are_relative_to_the_current_folder() -> None:
     assert spec("x", "--custom_dir", "code", "--", "ls").custom_dir == f"{Path.cwd()}/code"
     home = spec("x", "--snapshots_dir", "~/snap", "--", "ls").snapshots_dir
     assert home == f"{Path.home()}/snap"
@@ -109,13 +109,13 @@ def test_folders_are_meant_from_here() -> None:
     [
         (["x"], "nothing to run: give --script_path PATH, or a command after `--`"),
         (["x", "--"], "nothing to run"),
-        (["x", "--num_gpus", "1", "--max_gpus", "2", "--", "ls"], "--num_gpus says both bounds"),
+        (["x", "--num_gpus", "1", "--max_gpus", "2", "--", "ls"], "--num_gpus sets both bounds"),
         (["x", "--batch_size", "0"], "--batch_size: 0 must be at least 1"),
-        (["x", "--est_nhours", "0.5"], "--est_nhours: 0.5 must be > 1"),
-        (["x", "--est_nhours", "nan"], "--est_nhours: nan must be > 1"),
+        (["x", "--est_nhours", "0.5"], "--est_nhours: 0.5 must be more than 1"),
+        (["x", "--est_nhours", "nan"], "--est_nhours: nan must be more than 1"),
         (["x", "--est_nhours", "soon"], "--est_nhours: 'soon' is not a number of hours"),
-        (["x", "--port_mapping", "31346-6006"], "'31346-6006' must read HOST_PORT:JOB_PORT"),
-        (["x", "--port_mapping", "1:2,"], "'' must read HOST_PORT:JOB_PORT"),
+        (["x", "--port_mapping", "31346-6006"], "'31346-6006' must be HOST_PORT:JOB_PORT"),
+        (["x", "--port_mapping", "1:2,"], "'' must be HOST_PORT:JOB_PORT"),
         (["x", "--port_mapping", "1:70000"], "70000 must be at most 65535"),
         (["x", "--num_gpus", "-1"], "--num_gpus: -1 must be at least 0"),
         (
@@ -124,12 +124,12 @@ def test_folders_are_meant_from_here() -> None:
         ),
     ],
 )
-def test_what_cannot_be_asked_is_named_before_any_network(argv: list[str], complaint: str) -> None:
+def test_a_usage_error_is_reported_before_any_call(argv: list[str], complaint: str) -> None:
     with pytest.raises(UsageError, match=re.escape(complaint)):
         spec(*argv)
 
 
-def test_without_a_name_one_is_shown_the_usage(command: Command) -> None:
+def test_a_missing_name_prints_the_usage(command: Command) -> None:
     done = command("run-scheduler", "--image", "img:new")
     assert done.exit_code == 2
     assert done.err == (
@@ -138,7 +138,7 @@ def test_without_a_name_one_is_shown_the_usage(command: Command) -> None:
     )
 
 
-# --- what is answered ---------------------------------------------------------------------------
+# --- the answer ---------------------------------------------------------------------------------
 
 
 def test_stdout_is_the_id_and_nothing_else(server: Serving, command: Command) -> None:
@@ -157,7 +157,7 @@ def test_json_has_the_notes_too(server: Serving, command: Command) -> None:
     assert any("image" in each for each in answer["notes"])
 
 
-def test_a_rehearsal_shows_the_arguments_intact_and_submits_nothing(
+def test_a_dry_run_shows_the_arguments_unchanged_and_submits_nothing(
     server: Serving, command: Command
 ) -> None:
     flags = ("--dry_run", "--script_path", "/custom/t.py", "--env", "LR=0.1", "demo")
@@ -165,12 +165,12 @@ def test_a_rehearsal_shows_the_arguments_intact_and_submits_nothing(
     assert done.exit_code == 0
     assert 'command  ["python","/custom/t.py","--epochs","3","a b"]\n' in done.out
     assert 'args     ["--epochs","3","a b"]\n' in done.out
-    assert "gpus     1 GPU, a whole card, until its need is measured\n" in done.out
+    assert "gpus     1 GPU, whole until its memory use is measured\n" in done.out
     assert "  LR=0.1\n" in done.out
     assert not server.scheduler.view.jobs
 
 
-def test_a_rehearsal_in_json(server: Serving, command: Command) -> None:
+def test_a_dry_run_in_json(server: Serving, command: Command) -> None:
     flags = ("--dry_run", "--output", "json", "--num_gpus", "2", "--estimated_memory", "5")
     done = command("run-scheduler", *flags, "demo", "--", "echo", "a b")
     answer = json.loads(done.out)
@@ -190,7 +190,7 @@ def test_a_rehearsal_in_json(server: Serving, command: Command) -> None:
         (["--priority", "99999"], 2, "--priority 99999: must be at most 1000"),
     ],
 )
-def test_what_the_scheduler_refuses_is_told_in_a_line(
+def test_a_refusal_is_reported_in_one_line(
     flags: list[str], exit_code: int, told: str, server: Serving, command: Command
 ) -> None:
     done = command("run-scheduler", *flags, "demo", "--", "ls")
@@ -200,7 +200,7 @@ def test_what_the_scheduler_refuses_is_told_in_a_line(
     assert not server.scheduler.view.jobs
 
 
-# --- and waited for -----------------------------------------------------------------------------
+# --- waiting ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("status", "exit_code"), [(0, 0), (7, 1)])
@@ -223,7 +223,7 @@ def test_waiting_ends_with_the_job(
     assert (failure in done.err) == (exit_code == 1)
 
 
-def test_waiting_for_one_that_is_cancelled_is_waiting_for_a_failure(
+def test_waiting_for_a_job_that_is_cancelled_ends_with_exit_code_1(
     server: Serving, command: Command
 ) -> None:
     def cancel_it() -> None:

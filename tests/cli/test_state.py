@@ -31,7 +31,7 @@ def names(table: str) -> list[str]:
 
 @pytest.fixture
 def jobs(server: Serving) -> dict[str, str]:
-    """Ids by name: one that runs, one that waits for memory, one held, and one of eve's."""
+    """Ids by name: a job that runs, one that waits for memory, a held one, and one of eve's."""
     ids: dict[str, str] = {"big": server.running("big", memory_mib=15000, project="vision").id}
     ids["other"] = server.running("other", memory_mib=15000, user="eve").id
     labels = [pb.KeyValue(key="sweep", value="7")]
@@ -44,7 +44,9 @@ def jobs(server: Serving) -> dict[str, str]:
 # --- the list -----------------------------------------------------------------------------------
 
 
-def test_ones_own_jobs_are_listed_newest_first(jobs: dict[str, str], command: Command) -> None:
+def test_the_callers_own_jobs_are_listed_newest_first(
+    jobs: dict[str, str], command: Command
+) -> None:
     done = command("scheduler-state")
     assert (done.exit_code, done.err) == (0, "")
     assert names(done.out) == ["held", "small", "big"]
@@ -88,7 +90,7 @@ def test_a_list_that_is_cut_says_so_beside_it(jobs: dict[str, str], command: Com
 def test_an_empty_list_is_no_error(server: Serving, command: Command) -> None:
     done = command("scheduler-state")
     assert (done.exit_code, done.out) == (0, "")
-    assert done.err == "no job to list among yours; --all_users shows everybody's\n"
+    assert done.err == "no jobs of yours; --all_users lists those of all users\n"
 
 
 @pytest.mark.parametrize(
@@ -96,7 +98,7 @@ def test_an_empty_list_is_no_error(server: Serving, command: Command) -> None:
     [
         (["--status", "FOO"], "--status 'FOO': is none of HELD"),
         (["--nlast", "1001"], "--nlast 1001: must be at most 1000"),
-        (["x", "--status", "QUEUED"], "--status chooses among all jobs: leave out 'x'"),
+        (["x", "--status", "QUEUED"], "jobs and filters exclude each other: leave out 'x' or"),
     ],
 )
 def test_wrong_filters_are_named(
@@ -139,7 +141,7 @@ def test_a_name_of_several_lists_them(jobs: dict[str, str], command: Command) ->
     assert [line.split()[1:3] for line in candidates] == [["small", "ada"], ["small", "eve"]]
 
 
-def test_of_several_jobs_those_that_are_there_are_told(
+def test_of_several_jobs_the_existing_ones_are_shown(
     jobs: dict[str, str], command: Command
 ) -> None:
     done = command("scheduler-state", "small", "nope", "big")
@@ -168,7 +170,7 @@ def test_extended_shows_the_end_of_the_log(
 @pytest.mark.parametrize(
     "flags", [[], ["--cluster"], ["small", "big"], ["--extended"], ["--status", "FAILED"]]
 )
-def test_json_is_as_the_schema_says(
+def test_json_conforms_to_the_schema(
     flags: list[str], jobs: dict[str, str], command: Command
 ) -> None:
     done = command("scheduler-state", "--all_users", "--output", "json", *flags)
@@ -176,11 +178,11 @@ def test_json_is_as_the_schema_says(
     jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(done.out))
 
 
-def test_the_schema_is_one() -> None:
+def test_the_schema_is_valid() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
 
-def test_json_tells_what_a_program_wants(
+def test_json_contains_what_a_program_needs(
     jobs: dict[str, str], server: Serving, command: Command
 ) -> None:
     job = server.job(jobs["big"])
@@ -216,7 +218,7 @@ def test_variables_of_others_are_hidden(jobs: dict[str, str], command: Command) 
 # --- the cluster --------------------------------------------------------------------------------
 
 
-def test_the_cluster_shows_who_holds_what(jobs: dict[str, str], command: Command) -> None:
+def test_the_cluster_shows_the_jobs_on_each_gpu(jobs: dict[str, str], command: Command) -> None:
     done = command("scheduler-state", "--cluster")
     gpu0 = next(line for line in done.out.splitlines() if line.startswith("gpu0"))
     assert "15000/15872" in gpu0
@@ -274,7 +276,7 @@ def test_a_watch_in_a_pipe_prints_when_something_changed(
 
 @contextmanager
 def terminal() -> Iterator[tuple[int, int]]:
-    """Our end of it, and the other, which is to be given to a process."""
+    """Our end of a terminal, and the other end, for a process."""
     ours, theirs = pty.openpty()
     yield ours, theirs
     os.close(ours)
@@ -283,7 +285,7 @@ def terminal() -> Iterator[tuple[int, int]]:
 
 def read_until(ours: int, text: str) -> str:
     seen = b""
-    until = time.monotonic() + 30  # a page that is drawn again and again never falls silent
+    until = time.monotonic() + 30  # a redrawn page produces output for ever
     while text.encode() not in seen:
         left = max(0.0, until - time.monotonic())
         assert select.select([ours], [], [], left)[0], f"{text!r} never came: {seen!r}"

@@ -16,11 +16,15 @@ from tests.cli.samples import fact
         (
             "run_started",
             {"gpus": "gpu0 (6000 MiB)", "epochs_done": 4},
-            "attempt 2 started on gpu0 (6000 MiB), goes on after epoch 4",
+            "attempt 2 started on gpu0 (6000 MiB), continues after epoch 4",
         ),
-        ("run_running", {"seconds": 3.21}, "attempt 2 runs, after 3.2 s"),
-        ("memory_learned", {"from_mib": 0, "to_mib": 9}, "needs 9 MiB a GPU, it shows"),
-        ("memory_learned", {"from_mib": 7, "to_mib": 9}, "reservation 7->9 MiB a GPU"),
+        ("run_running", {"seconds": 3.21}, "attempt 2 was running after 3.2 s"),
+        ("memory_learned", {"from_mib": 0, "to_mib": 9}, "measured: it needs 9 MiB per GPU"),
+        (
+            "memory_learned",
+            {"from_mib": 7, "to_mib": 9},
+            "reservation changed from 7 to 9 MiB per GPU",
+        ),
         (
             "job_updated",
             {"priority": 5, "held": False, "max_epochs": 9},
@@ -29,36 +33,40 @@ from tests.cli.samples import fact
         (
             "run_asked_to_stop",
             {"reason": "cancelled by ada", "stop_at_epoch": None},
-            "attempt 2 asked to stop: cancelled by ada",
+            "attempt 2 was asked to stop: cancelled by ada",
         ),
         (
             "run_over_share",
             {"node": "n1", "gpu": "gpu0", "used_mib": 9, "share_mib": 7, "at_once": False},
-            "attempt 2 takes 9 MiB of gpu0 on n1, and holds 7: it is warned",
+            "attempt 2 uses 9 MiB of gpu0 on n1, but its share is 7: it was warned",
         ),
         (
             "run_over_share",
             {"node": "n1", "gpu": "gpu0", "used_mib": 9, "share_mib": 7, "at_once": True},
-            "attempt 2 takes 9 MiB of gpu0 on n1, and holds 7: it is ended at once, as others "
-            "there are in danger",
+            "attempt 2 uses 9 MiB of gpu0 on n1, but its share is 7: it was ended immediately, "
+            "because other jobs there could no longer get their shares",
         ),
-        ("run_resized", {"from_mib": 7, "to_mib": 9}, "its run now holds 9 MiB, before 7"),
+        (
+            "run_resized",
+            {"from_mib": 7, "to_mib": 9},
+            "the share of its run changed from 7 to 9 MiB",
+        ),
         (
             "run_ended",
             {"reason": "killed", "epochs_done": 3, "seconds": 200, "lost_work_seconds": 40.0},
             "attempt 2 ended after 3 min, 3 epochs done: killed; 40 s of work lost",
         ),
-        ("epochs_beyond_max", {"reported": 6, "max_epochs": 5}, "reported epoch 6 of 5"),
+        ("epochs_beyond_max", {"reported": 6, "max_epochs": 5}, "reported epoch 6, but has only 5"),
         ("job_finished", {"reason": "finished", "epochs_done": 3}, "FINISHED"),
         ("job_failed", {"reason": "exit code 1", "epochs_done": 3}, "FAILED: exit code 1"),
         ("job_cancelled", {"reason": "by ada", "epochs_done": 3}, "CANCELED: by ada"),
     ],
 )
-def test_a_fact_is_told_in_a_sentence(kind: str, data: dict[str, Any], told: str) -> None:
+def test_a_fact_becomes_a_sentence(kind: str, data: dict[str, Any], told: str) -> None:
     assert sentence(fact(0, kind, 2, **data)) == told
 
 
-def test_a_fact_of_a_newer_scheduler_is_told_by_its_data() -> None:
+def test_a_fact_of_a_newer_scheduler_is_shown_with_its_data() -> None:
     assert sentence(fact(0, "node_moved", node="n2", took_seconds=100)) == (
         "node moved: node n2, took_seconds 2 min"
     )

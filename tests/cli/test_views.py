@@ -1,4 +1,4 @@
-"""What is drawn, compared with drawings that a person has looked at: see samples.py."""
+"""Compares what is drawn with drawings that a person has checked: see samples.py."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
-def test_everything_is_drawn_as_it_was_looked_at(columns: int) -> None:
+def test_everything_is_drawn_like_the_golden_files(columns: int) -> None:
     golden = (GOLDEN / f"{columns}.txt").read_text().splitlines()
     assert list(drawn(columns)) == golden
 
@@ -63,7 +63,7 @@ def test_colours_do_not_move_anything() -> None:
     assert coloured(80) == views.jobs(JOBS, NOW, plain, users=True) + views.cluster(CLUSTER, plain)
 
 
-def test_a_name_cannot_steer_the_terminal() -> None:
+def test_a_name_cannot_control_the_terminal() -> None:
     evil = job("00000bad", "\x1b]0;owned\x07", "FAILED", reason="line\nbreak\x1b[2J", attempt=1)
     story = [pb.Fact(at=NOW, kind="job_failed", data_json='{"reason": "\\u001b[2J"}')]
     lines = [
@@ -96,7 +96,7 @@ def test_memory_of_a_pod_that_is_ending_fills_the_bar_too() -> None:
     assert "[██████████▓▓▓▓▓▓▓▓▓▓]" in views.cluster(pb.Cluster(gpus=[gpu]), Screen(80))[1]
 
 
-def test_a_cluster_that_nobody_has_seen_says_so() -> None:
+def test_a_cluster_that_was_never_observed_says_so() -> None:
     assert views.cluster(pb.Cluster(), Screen(80)) == ["no GPU has been seen yet"]
 
 
@@ -107,9 +107,9 @@ def test_a_cluster_that_nobody_has_seen_says_so() -> None:
         (pb.JobSpec(gpus_min=1, gpus_max=1, memory_mib=400), "1 GPU, 400 MiB"),
         (
             pb.JobSpec(gpus_min=1, gpus_max=4, disable_gpu_sharing=True),
-            "1 to 4 GPUs, a whole card, until its need is measured, alone",
+            "1 to 4 GPUs, whole until its memory use is measured, alone",
         ),
     ],
 )
-def test_the_wish_for_gpus_reads_as_a_sentence(asked: pb.JobSpec, told: str) -> None:
+def test_the_requested_gpus_as_text(asked: pb.JobSpec, told: str) -> None:
     assert views.gpus_wished(asked) == told

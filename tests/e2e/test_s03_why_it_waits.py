@@ -126,7 +126,7 @@ def test_who_makes_room_is_told_for_whom_and_when_it_goes_on(
     assert shown(daemon, "urgent", "why") == (
         "pending: stopping (waits for long to stop at the end of an epoch)"
     )
-    assert shown(daemon, "urgent", "starts").startswith("when long leaves its GPUs")
+    assert shown(daemon, "urgent", "starts").startswith("when long releases its GPUs")
     gate.open()
     daemon.wait_state(urgent="RUNNING", long="QUEUED")
     assert shown(daemon, "long", "last run") == "preempted for urgent, after epoch 3"

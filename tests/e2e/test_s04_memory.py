@@ -36,8 +36,8 @@ def test_who_needs_more_than_it_said_gets_it_and_its_neighbour_makes_room(
     assert [(job["name"], job["memory_mib"]) for job in gpu["jobs"]] == [("modest", 9000)]
 
     shown = daemon.run("scheduler-state", "modest", "--extended").stdout
-    assert "  reservation 2000->9000 MiB a GPU\n" in shown
-    assert "  memory               9000 MiB; asked for 2000 MiB\n" in shown
+    assert "  reservation changed from 2000 to 9000 MiB per GPU\n" in shown
+    assert "  memory               9000 MiB; the estimate was 2000 MiB\n" in shown
     learned = daemon.job_of("modest")["learned"]
     assert (learned["memory_asked_mib"], learned["memory_mib"]) == (2000, 9000)
 
@@ -85,7 +85,7 @@ def test_a_death_for_want_of_memory_is_tried_again_once_with_half_as_much_again(
     assert job.attempt == 2
     assert job.reason == f"out of GPU memory with 6000 MiB: {OUT_OF_MEMORY}"
     shown = daemon.run("scheduler-state", ref).stdout
-    assert "  reservation 4000->6000 MiB a GPU\n" in shown
+    assert "  reservation changed from 4000 to 6000 MiB per GPU\n" in shown
     assert "out of GPU memory with 4000 MiB: tried again with 6000 MiB\n" in shown
 
 

@@ -106,7 +106,7 @@ def test_each_doubt_about_the_certificate_is_told_in_one_line(
     assert daemon.says(ca) == (0, "")
     assert daemon.says(other) == (3, f"its certificate is not signed by an authority in {other}")
     daemon.serve_with(daemon.authority.issue("elsewhere", "gpu.lab"))
-    assert daemon.says(ca) == (3, f"its certificate is not one of {HERE}")
+    assert daemon.says(ca) == (3, f"its certificate is not valid for {HERE}")
     daemon.serve_with(daemon.authority.issue_expired("late", HERE))
     assert daemon.says(ca) == (3, "its certificate has expired")
     daemon.serve_with(daemon.authority.issue("daemon", HERE))
@@ -128,7 +128,7 @@ def test_an_authority_that_cannot_be_read_is_named(secure: Secure, tmp_path: Pat
     garbage.write_bytes(os.urandom(500))
     assert daemon.says(missing) == (2, f"--ca {missing}: No such file or directory")
     for file in (garbage, daemon.key):
-        assert daemon.says(file) == (2, f"--ca {file}: holds no certificate in PEM")
+        assert daemon.says(file) == (2, f"--ca {file}: contains no PEM certificate")
 
 
 def test_a_new_certificate_is_served_and_no_connection_is_lost(
