@@ -25,10 +25,12 @@ class _Job:
     done: int = 0  # epochs
     ran: float = 0.0  # seconds, in runs that are over
     launched_at: float = 0.0
-    known: dict[int, float] = field(default_factory=dict)  # seconds per epoch, by number of nodes
+    measured: dict[int, float] = field(
+        default_factory=dict
+    )  # seconds per epoch, by number of nodes
     last_known: float = 0.0
 
-    def may_leave(self) -> bool:
+    def may_stop(self) -> bool:
         """Not before it has begun. Nor for its last epoch, which is never interrupted."""
         return self.state == "running" and self.done + 1 < self.epochs - 1
 
@@ -63,7 +65,7 @@ class Oracle:
     def _happen(self, job: _Job, what: str) -> None:
         if what == "epoch":
             job.done += 1
-            job.known[len(job.nodes)] = job.last_known = self._epoch_seconds(job)
+            job.measured[len(job.nodes)] = job.last_known = self._epoch_seconds(job)
             if job.done == job.epochs or job.state == "leaving":
                 job.state = "over" if job.done == job.epochs else "waiting"
                 job.ran += self.now - job.launched_at
@@ -87,7 +89,7 @@ class Oracle:
         preempts = self.policy != "fifo"
         asking, left = list[_Job](), sum(self.sizes)
         for job in self.jobs:
-            if job.state in ("waiting", "leaving") or (preempts and job.may_leave()):
+            if job.state in ("waiting", "leaving") or (preempts and job.may_stop()):
                 asking.append(job)
             elif job.nodes:
                 left -= job.count
@@ -102,13 +104,13 @@ class Oracle:
                 coming += [job] * (job.state != "running")
         self._place(sorted(coming, key=lambda job: (-job.count, job.state == "leaving")))
         if refused and self.policy == "las":
-            runs = [(job, LAS_THRESHOLD - self._served(job)) for job in asking if job.may_leave()]
+            runs = [(job, LAS_THRESHOLD - self._served(job)) for job in asking if job.may_stop()]
             moments = [self.now + more / job.count for job, more in runs if more > ROUNDING]
             self._plan_from(min(moments, default=inf))
 
     def _order(self, job: _Job) -> tuple[float, float, int]:
         guess = job.trace.spec.hours_estimate * 3600.0 / job.epochs
-        each = job.known.get(len(job.nodes), job.last_known) if job.known else guess
+        each = job.measured.get(len(job.nodes), job.last_known) if job.measured else guess
         demoted = self._served(job) >= LAS_THRESHOLD - ROUNDING
         ranks = {"fifo": 0.0, "srtf": (job.epochs - job.done) * each, "las": float(demoted)}
         return ranks[self.policy], job.trace.submit_at, job.number
