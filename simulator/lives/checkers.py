@@ -26,6 +26,7 @@ from scheduler.core.model import (
     Time,
     View,
 )
+from scheduler.core.reason_text import line
 from simulator.lives.owners import Owner
 from simulator.lives.training import Training
 from simulator.lives.world import Witness, World
@@ -384,7 +385,8 @@ def unfinished_jobs(jobs: Collection[JobId], world: World) -> list[str]:
     for job_id in jobs:
         job = world.stored.get(job_id)
         if job is None or job.outcome is None:
-            lines.append(f"{job_id}: {describe(job)}, {world.read().why.get(job_id)}")
+            reason = world.read().why.get(job_id)
+            lines.append(f"{job_id}: {describe(job)}, {line(reason) if reason else 'no reason'}")
     return lines + [f"{key}: its pods are still there" for key in world.runs]
 
 

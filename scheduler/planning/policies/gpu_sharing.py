@@ -267,7 +267,7 @@ class _SharingPlanner:
         return min(max(times, 1 / FAIR_MAX), FAIR_MAX)
 
     def _queue(self, jobs: Sequence[Job]) -> tuple[JobId, ...]:
-        """Those that take no part come first: they were there before, or have their time."""
+        """Jobs that may not start now come first: they hold up no other job."""
         served = (job.id for job in (*self.served, *jobs))
         return tuple(dict.fromkeys((*self.why, *served)))
 

@@ -156,7 +156,10 @@ class Round:
         self._explain(list(waits.values()), made, why)
         moments = [j.eligible_at for j in self.view.jobs.values() if j.eligible_at > self.now]
         moments += [] if replan_at is None else [replan_at]
-        return Plan(made.placements, why, replan_at=min(moments, default=None), queue=tuple(why))
+        # Jobs that may not start now come first: they hold up no other job.
+        queue = dict.fromkeys((*self.why, *waits, *(job.id for job in others)))
+        at = min(moments, default=None)
+        return Plan(made.placements, why, replan_at=at, queue=tuple(queue))
 
     def _left_over(self, made: Placement) -> list[Unit]:
         """Of cards of one type, not all may have the image of a job for which some were kept."""

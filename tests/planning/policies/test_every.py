@@ -35,6 +35,7 @@ def test_a_plan_is_one_that_can_be_adopted_as_it_is(view: View, name: str) -> No
         if before.waiting:
             assert (before.id in plan.placements) == (after.run is not None)
             assert (before.id in plan.placements) != (before.id in plan.why)
+            assert before.id in plan.placements or plan.queue.count(before.id) == 1
         elif before.run and not may_stop(before.run):
             assert after.run == before.run
 
