@@ -1,6 +1,6 @@
-"""The scheduler. Nothing is done here but to keep strangers from writing its log."""
+"""The scheduler. This file only keeps gRPC from writing text of foreign callers into its log."""
 
 import os
 
-# grpc tells what it hears as it came, line breaks and all, and reads this when it is imported.
+# grpc logs what callers send unchanged, line breaks included. It reads this variable on import.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -1,1 +1,1 @@
-"""Who asks, and how we know: tokens, users, certificates."""
+"""Authentication: tokens, users, certificates. What a caller may do with a job is in api/."""

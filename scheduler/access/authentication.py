@@ -1,4 +1,4 @@
-"""Who a person is, by the token that a call carries. What kinds there are is told by others."""
+"""Finds the user of a call by its token. Each kind of token has its own module."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from scheduler.core.errors import Unauthenticated
 
-# Whose token this is; None: it is none of this kind. May raise Unauthenticated, of one that is but
-# does not hold (any more), and Unavailable, if nobody can tell now.
+# Returns the user of the token; None: it is a token of another kind. May raise Unauthenticated, if
+# the token is of this kind but not valid (any more), and Unavailable, if this cannot be found out
+# now.
 TokenCheck = Callable[[str], str | None]
 
 
@@ -17,23 +18,24 @@ class Authenticator:
     """For any thread."""
 
     ways: Sequence[TokenCheck]
-    encrypted_port: int | None = None  # the one to be called from elsewhere; None: any will do
+    encrypted_port: int | None = None  # the port for remote users; None: they may call any port
 
     def user(self, token: str | None, insecure: bool = False) -> str:
-        """`insecure`: others could read the token along."""
+        """`insecure`: the token travelled unencrypted from another machine."""
         if insecure and self.encrypted_port:
             raise Unauthenticated(
-                "people from elsewhere are served encrypted only: "
-                f"give --server HOST:{self.encrypted_port} and --ca FILE"
+                "remote users need the encrypted port: "
+                f"use --server HOST:{self.encrypted_port} and --ca FILE"
             )
         if token is None:
             raise Unauthenticated(
-                "no token: set SCHEDULER_TOKEN to one that an admin has given you "
+                "no token: set SCHEDULER_TOKEN to a token that an admin has issued to you "
                 "(`scheduler-daemon token issue USER` on the daemon's machine)"
             )
         for way in self.ways:
             if user := way(token):
                 return user
         raise Unauthenticated(
-            "this token is not of this scheduler: is SCHEDULER_TOKEN that of another one?"
+            "this token was not issued by this scheduler; does SCHEDULER_TOKEN belong to another "
+            "one?"
         )

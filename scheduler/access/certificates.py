@@ -1,4 +1,4 @@
-"""The certificate of the encrypted port, and its key: read from files, and again on each change."""
+"""The certificate and key of the encrypted port. They are read from files, again at each change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = structlog.get_logger("scheduler.access.certificates")
 
 
 def credentials(certificate: Path, key: Path) -> grpc.ServerCredentials:
-    """For a server that serves with what is in these two files when a connection begins."""
+    """Returns credentials with which each new connection uses the present content of the files."""
     pair = CertificatePair(certificate, key)
     return grpc.dynamic_ssl_server_credentials(
         pair.current,
@@ -29,16 +29,16 @@ def credentials(certificate: Path, key: Path) -> grpc.ServerCredentials:
 
 
 class CertificatePair:
-    """What was last read, and whether there is something newer. grpc asks before each handshake.
+    """The pair that was read last, and whether a newer one exists. grpc asks before each handshake.
 
-    The two files cannot be replaced at the same moment. Until they belong together the pair that
-    was served before goes on being served.
+    The two files cannot be replaced at the same moment. Until they match, the previous pair is
+    served.
     """
 
     def __init__(self, certificate: Path, key: Path) -> None:
         self._files = certificate, key
         self._lock = threading.Lock()
-        self._said = ""  # of what is wrong with the files, so that it is said once
+        self._said = ""  # the last error of the files, so that it is logged once
         self._stamp = self._look()
         self.current = self._read()
 
@@ -59,7 +59,7 @@ class CertificatePair:
             return self.current
 
     def _look(self) -> tuple[Stamp, ...]:
-        """Differs when either file is another one, or was written to."""
+        """Returns a value that changes when either file is replaced or written to."""
         return tuple(_stamp(path) for path in self._files)
 
     def _read(self) -> grpc.ServerCertificateConfiguration:
@@ -72,7 +72,7 @@ def _stamp(path: Path) -> Stamp:
     try:
         found = path.stat()
     except OSError:
-        return ()  # there will be more to say when it is read
+        return ()  # reading the file gives the full error
     return found.st_mtime_ns, found.st_ino, found.st_size
 
 
@@ -84,22 +84,23 @@ def _bytes(path: Path) -> bytes:
 
 
 def _check(chain: bytes, key: bytes, certificate_file: Path, key_file: Path) -> None:
-    """That it is a certificate and its key. grpc would tell by refusing every connection."""
+    """Raises ConfigError unless this is a certificate and its key. grpc checks nothing: it would
+    refuse every connection."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_verify_locations(cadata=chain.decode("ascii", "ignore"))
     except (ssl.SSLError, ValueError) as error:
-        raise ConfigError(f"{certificate_file}: holds no certificate in PEM") from error
-    # Python reads a pair from files only. These are in memory: what is checked is what is served.
+        raise ConfigError(f"{certificate_file}: contains no certificate in PEM format") from error
+    # Python reads a pair from files only. These are in memory, so what is checked is served.
     with _in_memory(chain) as chain_path, _in_memory(key) as key_path:
         try:
             context.load_cert_chain(chain_path, key_path, password="")
         except ssl.SSLError as error:
             if error.reason == "KEY_VALUES_MISMATCH":
-                told = f"is not the key of {certificate_file}"
+                reason = f"is not the key of {certificate_file}"
             else:
-                told = "holds no key in PEM that can be read without a password"
-            raise ConfigError(f"{key_file}: {told}") from error
+                reason = "contains no key in PEM format that can be read without a password"
+            raise ConfigError(f"{key_file}: {reason}") from error
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Who asks: tokens of users and jobs, and the socket where a local user fetches theirs.
+"""Tokens of users and jobs, and the socket from which a local user fetches theirs.
 
 A user's token is stateless: `USER.HMAC`, keyed with a secret that only the daemon's user can read.
 """
@@ -31,17 +31,17 @@ log = structlog.get_logger("scheduler.access.identity")
 
 
 def secret(path: Path) -> bytes:
-    """Read it, or make it: never half written, never readable by others."""
+    """Reads the secret, or creates it: never half written, never readable by other users."""
     try:
         if not path.exists():
             _make_secret(path)
         found = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"cannot keep a secret in {path}: {error.strerror}") from error
+        raise ConfigError(f"cannot store a secret in {path}: {error.strerror}") from error
     if len(found) != _SECRET_BYTES:
         raise ConfigError(
             f"{path}: must hold {_SECRET_BYTES} bytes, has {len(found)}; "
-            "remove it and a new one is made (tokens given out before then expire)"
+            "remove it, and the daemon creates a new one (earlier tokens become invalid)"
         )
     return found
 
@@ -60,7 +60,7 @@ def _make_secret(path: Path) -> None:
 
 
 def fingerprint(secret: bytes) -> str:
-    """By which others know whose it is, and which tells nothing of it."""
+    """Identifies the secret to others without revealing it."""
     return hmac.digest(secret, b"fingerprint of a state folder", "sha256").hex()[:16]
 
 
@@ -69,7 +69,7 @@ def user_token(secret: bytes, user: str) -> str:
 
 
 def user_of(secret: bytes, token: str) -> str | None:
-    """None: it was not made with this secret."""
+    """None: the token was not made with this secret."""
     user = token.rpartition(".")[0]
     if user and hmac.compare_digest(user_token(secret, user).encode(), token.encode()):
         return user
@@ -81,20 +81,21 @@ def new_job_token() -> str:
 
 
 def prove_job(job: Job, token: str | None) -> None:
-    """Raise unless the token is this job's."""
+    """Raises unless the token is this job's."""
     if token is None:
-        raise Unauthenticated("no token: a job sends the one in KUBEPROFILER_TOKEN")
+        raise Unauthenticated("no token: a job must send the one in KUBEPROFILER_TOKEN")
     if not job.token or not hmac.compare_digest(job.token.encode(), token.encode()):
-        raise Forbidden(f"this token is not of job {job.id}")
+        raise Forbidden(f"this token is not the token of job {job.id}")
 
 
 def user_name(uid: int) -> str:
-    """One that does not fit is told by its number."""
+    """A user whose name is not valid here is called by the uid."""
     for _ in range(2):
         with suppress(KeyError):
             name = pwd.getpwuid(uid).pw_name
             return name if fits(name) else f"uid-{uid}"
-        # Nobody is found, either, while no file can be opened; no name is better than a wrong one.
+        # getpwuid also finds nothing while no file can be opened; then opening one raises here,
+        # because no name is better than a wrong one.
         Path(os.devnull).open().close()
     return f"uid-{uid}"
 
@@ -105,9 +106,9 @@ def socket_name(port: int) -> str:
 
 
 class TokenSocket:
-    """Gives every local user who connects their own token, as one line of JSON.
+    """Sends each local user who connects their own token, as one line of JSON.
 
-    The kernel says who connects (SO_PEERCRED), so nothing is asked and nothing can be claimed.
+    The kernel identifies the user (SO_PEERCRED), so nobody can claim another name.
     """
 
     def __init__(self, port: int, secret: bytes, version: str) -> None:
@@ -120,7 +121,7 @@ class TokenSocket:
             self._socket.close()
             raise ConfigError(
                 f"the socket @epoch-scheduler:{port}, where local users fetch their token, "
-                f"cannot be had: {error.strerror}"
+                f"cannot be opened: {error.strerror}"
             ) from error
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="tokens", daemon=True)
@@ -139,7 +140,7 @@ class TokenSocket:
             except OSError:
                 if self._stopped.wait(_PAUSE_SECONDS):
                     return
-                continue  # too many files are open: they will not be for ever
+                continue  # too many files are open: try again
             try:
                 self._answer(peer)
             except Exception:
@@ -155,5 +156,5 @@ class TokenSocket:
                 "token": user_token(self._secret, user),
                 "version": self._version,
             }
-            with suppress(OSError):  # who leaves before the answer needs none
+            with suppress(OSError):  # the client has closed the connection
                 peer.sendall(json.dumps(answer).encode() + b"\n")

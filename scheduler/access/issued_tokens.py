@@ -1,7 +1,8 @@
-"""Tokens that an admin issues and revokes: each has a number, a user and an end. Kept as hashes.
+"""Tokens that an admin issues and revokes. Each has a number, a user and an expiry; only hashes are
+stored.
 
-An admin writes to the database beside the daemon, and the daemon looks there at each call: what is
-issued or revoked holds at once, without a word between the two.
+The token commands write to the database beside the daemon, and the daemon reads it at each call: a
+token that is issued or revoked takes effect at once, without communication between the two.
 """
 
 from __future__ import annotations
@@ -20,22 +21,20 @@ from scheduler.core.errors import ConfigError, Unauthenticated
 from scheduler.core.model import Time
 from scheduler.store import database
 
-PREFIX = "est_"  # begins what we issue, so that it is recognised where it should not be
-SECRET_BYTES = (
-    32  # of chance: nothing is gained by guessing, so the hash needs neither salt nor time
-)
+PREFIX = "est_"  # of our tokens, so that a leaked one is recognised
+SECRET_BYTES = 32  # random: guessing is hopeless, so the hash needs neither salt nor slowness
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """All that is known of one, but for the secret itself."""
+    """What is stored of a token, without the secret itself."""
 
     id: int
     user: str
-    name: str  # what the admin calls it, e.g. after the machine that has it
+    name: str  # chosen by the admin, e.g. the machine that has it
     issued_at: Time
     expires_at: Time
-    used_at: Time | None = None  # to the minute
+    used_at: Time | None = None  # precise to a minute
     revoked_at: Time | None = None
 
     def state(self, now: Time) -> str:
@@ -54,11 +53,11 @@ _REVOKE = (
 _USED = "update tokens set used_at = max(coalesce(used_at, 0.0), ?) where id = ?"
 
 
-# --- what an admin does -------------------------------------------------------------------------
+# --- for the commands ---------------------------------------------------------------------------
 
 
 def issue(path: Path, user: str, name: str, now: Time, seconds: float) -> tuple[Token, str]:
-    """The second is the token itself, which nobody can read again."""
+    """The second value is the token itself, which cannot be read again."""
     secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
     with _opened(path) as db:
         values = (user, name, now, now + seconds)
@@ -68,13 +67,13 @@ def issue(path: Path, user: str, name: str, now: Time, seconds: float) -> tuple[
 
 
 def issued(path: Path) -> list[Token]:
-    """All that ever were, the oldest first."""
+    """All tokens ever issued, the oldest first."""
     with _opened(path) as db:
         return [Token(*row) for row in db.execute(_ALL)]
 
 
 def revoke(path: Path, number: int, now: Time) -> Token:
-    """As it was revoked first, if it was before."""
+    """A token that was revoked before keeps the first date."""
     with _opened(path) as db:
         row = db.execute(_REVOKE, (now, number)).fetchone()
     if row is None:
@@ -84,22 +83,23 @@ def revoke(path: Path, number: int, now: Time) -> Token:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """Only a daemon makes a database, or changes its schema: it alone knows that no other does."""
+    """Only a daemon creates a database or changes its schema: only it knows that no other process
+    does so."""
     if not path.exists():
-        raise ConfigError(f"{path} is not there: has a daemon been started with this state_dir?")
+        raise ConfigError(f"{path} does not exist: has a daemon been started with this state_dir?")
     with database.translate_errors(path), closing(database.connect(path)) as db:
         if db.execute("select 1 from sqlite_schema where name = 'tokens'").fetchone() is None:
             raise ConfigError(
-                f"{path} is of an older epoch-scheduler: start this one's daemon first"
+                f"{path} was written by an older version: start the daemon of this version first"
             )
         yield db
 
 
-# --- what the daemon does -----------------------------------------------------------------------
+# --- for the daemon -----------------------------------------------------------------------------
 
 
 class IssuedTokens:
-    """Knows whose token it is. For any thread."""
+    """Finds the user of an issued token. For any thread."""
 
     def __init__(self, path: Path, clock: Callable[[], Time]) -> None:
         self._path, self._clock = path, clock
@@ -121,11 +121,11 @@ class IssuedTokens:
                 return token.user
         if token.revoked_at is None:
             day = time.strftime("%Y-%m-%d", time.localtime(token.expires_at))
-            raise Unauthenticated(f"this token was good until {day}: ask an admin for another one")
-        raise Unauthenticated("this token has been revoked: ask an admin for another one")
+            raise Unauthenticated(f"this token expired on {day}: ask an admin for a new one")
+        raise Unauthenticated("this token has been revoked: ask an admin for a new one")
 
     def keep_uses(self) -> None:
-        """Write down when each was used last. Not at each use: that would be a write for a look."""
+        """Writes when each token was used last. Not at each use: each call would cost a write."""
         with self._lock:
             used, self._used = self._used, {}
         if used:

@@ -1,5 +1,5 @@
-"""People, by what Kubernetes calls them: asked there once in a while, and remembered in
-between."""
+"""Users with a token of Kubernetes. The API server is asked who they are, and the answer is
+cached."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from scheduler.access.user_table import User, fits
 from scheduler.core.errors import Busy, Unauthenticated
 from scheduler.core.model import Time
 
-KNOWN_SECONDS = 60.0  # so long a token may be good after it was taken back
-UNKNOWN_SECONDS = 5.0  # so long it may take until a fresh one is good
+KNOWN_SECONDS = 60.0  # a revoked token may be accepted for this long
+UNKNOWN_SECONDS = 5.0  # a new token may be rejected for this long
 REMEMBERED_MAX = 1000
-ASKING_MAX = 8  # at a time: each holds a thread, and those are for jobs as well
+ASKING_MAX = 8  # at a time: each blocks a thread, and jobs need threads as well
 JWT = re.compile(r"[\w-]+\.[\w-]+\.[\w-]+", re.ASCII)  # other tokens are not for an audience
 
 
 class KubernetesUsers:
-    """Knows whose token it is. For any thread."""
+    """Finds the user of a Kubernetes token. For any thread."""
 
     def __init__(
         self,
@@ -29,8 +29,8 @@ class KubernetesUsers:
         users: Mapping[str, User],
         clock: Callable[[], Time],
     ) -> None:
-        """`ask`: what Kubernetes calls who has a token for this audience, or None. Raises
-        Unavailable."""
+        """`ask`: returns Kubernetes' name of the owner of a token for this audience, or None. It
+        raises Unavailable."""
         self._ask, self._audience, self._users, self._clock = ask, audience, users, clock
         self._ours = {user.kubernetes: name for name, user in users.items() if user.kubernetes}
         self._lock = threading.Lock()
@@ -43,7 +43,7 @@ class KubernetesUsers:
         name = self._name(token)
         if name is None:
             raise Unauthenticated(
-                "Kubernetes does not take this token, or it was not made for the audience "
+                "Kubernetes does not accept this token, or it was not issued for the audience "
                 f"{self._audience}"
             )
         return self._user(name)
@@ -68,11 +68,12 @@ class KubernetesUsers:
         return name
 
     def _user(self, name: str) -> str:
-        """What we call them. Who has another name there is not who has this one here."""
+        """Returns our name of the user. A user whose entry has another name in Kubernetes is
+        another user, even if this name is the same as ours."""
         user = self._ours.get(name, name)
         if self._users.get(user, User()).kubernetes not in ("", name) or not fits(user):
             raise Unauthenticated(
-                f"Kubernetes knows you as {name[:100]!a}, which is nobody here: "
-                "an admin can give you a name, with [users.NAME] kubernetes"
+                f"Kubernetes knows you as {name[:100]!a}, which is not a user here: "
+                "an admin can map it to a user with [users.NAME] kubernetes"
             )
         return user

@@ -1,6 +1,7 @@
-"""The table `users` of the settings: who somebody is on a Kubernetes cluster, and as whom they run.
+"""The table `users` of the settings: the Kubernetes names of users, and the uid, groups and
+namespace of their pods.
 
-On the embedded cluster it does not matter: there the machine's own accounts tell.
+The embedded cluster does not use it: there, users are accounts of the machine.
 """
 
 from __future__ import annotations
@@ -20,43 +21,45 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
 class User(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is not given is as for everybody."""
+    """What is not given is the same as for other users."""
 
-    kubernetes: str = ""  # what they are called there; empty: the same
+    kubernetes: str = ""  # the user's name there; empty: the same
     namespace: str = ""
     uid: Number | None = None
-    groups: tuple[Number, ...] = ()  # the first one is that of new files
-    root: bool = False  # an admin's word that uid or group 0 is meant
+    groups: tuple[Number, ...] = ()  # the first one owns new files
+    root: bool = False  # an admin confirms that uid or group 0 is meant
 
 
 def fits(name: str) -> bool:
-    """Whether it can be a user's: it has to fit into a header."""
+    """Whether it can be a user's name: it must fit into a header."""
     plain = name.isascii() and name.isprintable() and " " not in name
     return plain and 0 < len(name) <= NAME_MAX
 
 
 def users(given: Mapping[str, Any]) -> dict[str, User]:
-    """The table as TOML has it. Raises ConfigError, which names the key."""
+    """Converts the table as TOML has it. Raises ConfigError, which names the key."""
     found = {name: _user(name, values) for name, values in given.items()}
     known: dict[str, str] = {}
     for name, user in found.items():
         other = known.setdefault(user.kubernetes or name, name)
         if other != name:
-            raise ConfigError(f"users: Kubernetes knows both {other} and {name} by one name")
+            raise ConfigError(f"users: {other} and {name} have the same name in Kubernetes")
     return found
 
 
 def _user(name: str, values: Any) -> User:
     if not fits(name):
-        raise ConfigError(f"users: {name!r} is no name of a user")
+        raise ConfigError(f"users: {name!r} is not a valid user name")
     try:
         user = msgspec.convert(values, User)
     except msgspec.ValidationError as error:
         words, _, path = str(error).replace("`", "").partition(" - at $")
         raise ConfigError(f"users.{name}{path}: {words[:1].lower()}{words[1:]}") from error
     if user.namespace and not NAMESPACE.fullmatch(user.namespace):
-        raise ConfigError(f"users.{name}.namespace: {user.namespace!r} is no name of a namespace")
+        raise ConfigError(
+            f"users.{name}.namespace: {user.namespace!r} is not a valid namespace name"
+        )
     for key, numbers in (("uid", (user.uid,)), ("groups", user.groups)):
         if 0 in numbers and not user.root:
-            raise ConfigError(f"users.{name}.{key}: 0 is root's; it takes root = true as well")
+            raise ConfigError(f"users.{name}.{key}: 0 is root; this also needs root = true")
     return user

@@ -1,1 +1,2 @@
-"""The gRPC services, and the conversion between the wire and the model."""
+"""gRPC for users, trainings and agents, and the conversion between wire and model. The HTTP of old
+images is in legacy/; nothing here talks to the cluster or decides anything."""

@@ -1,6 +1,6 @@
-"""What may be submitted: whether a wish makes sense, and whether this cluster can ever fulfil it.
+"""What may be submitted: whether a request makes sense, and whether this cluster can ever run it.
 
-Pure. Every refusal is one line that names the flag as people spell it and says what would be right.
+Pure. Every refusal is one line that names the flag as users type it and says what would be right.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?", r
 
 
 def check(spec: JobSpec, reserved: Collection[str] = ()) -> None:
-    """Raise Rejected at the first thing that cannot be. `reserved`: what the scheduler sets."""
+    """Raises Rejected at the first invalid value. `reserved`: variables that the scheduler sets."""
     text("job_name", spec.name, least=1)
     text("--project", spec.project)
     text("--experiment", spec.experiment)
@@ -56,7 +56,8 @@ def check(spec: JobSpec, reserved: Collection[str] = ()) -> None:
 
 
 def gpu_range(least: int | None, most: int | None, single: bool) -> tuple[int, int]:
-    """How many GPUs a job may have. None: not said, so one, or as many as the other bound says."""
+    """Returns how many GPUs a job may have. A bound that is None follows the other one; if both
+    are None, the job gets one GPU."""
     if least is not None:
         whole("--min_gpus", least, 0, INT_MAX)
     if most is not None:
@@ -75,7 +76,7 @@ def gpu_range(least: int | None, most: int | None, single: bool) -> tuple[int, i
 
 
 def estimated_memory(mib: int | None) -> int:
-    """0 when nothing was said: a whole card until it is measured."""
+    """Returns 0 if no estimate was given: the job gets a whole GPU until it is measured."""
     return 0 if mib is None else whole("--estimated_memory", mib, 1, MEMORY_MIB_MAX)
 
 
@@ -92,16 +93,18 @@ def estimated_hours(hours: float | None) -> float:
 
 
 def possible(spec: JobSpec, nodes: Sequence[Node], rules: Rules) -> None:
-    """Raise Impossible if all nodes together, were they empty, could not take the job: a gang may
-    be on several of them, but on GPUs of one type.
+    """Raises Impossible if the job does not fit on all nodes together, even when they are empty. A
+    gang may be on several nodes, but only on GPUs of one type.
 
-    Without nodes nothing is known yet, and everything is possible.
+    Without nodes nothing is known yet, so everything is possible.
     """
     if not nodes or spec.gpus_min == 0:
         return
     gpus = [gpu for node in nodes for gpu in node.gpus]
     if not gpus:
-        raise Impossible("no node has a GPU; a job that needs none says --num_gpus 0")
+        raise Impossible(
+            "no node has a GPU; a job that needs none must be submitted with --num_gpus 0"
+        )
     _enough(spec, gpus, len(nodes))
     if spec.memory_mib == 0:
         return
@@ -133,15 +136,15 @@ def port_owner(job_id: JobId, spec: JobSpec, others: Iterable[Job]) -> tuple[int
 
 
 def _enough(spec: JobSpec, gpus: Sequence[Gpu], nodes: int, which: str = "") -> None:
-    """Whether so many of these are of one type."""
+    """Raises Impossible unless enough of these GPUs are of one type."""
     counts = Counter(gpu.type for gpu in gpus)
     most = max(counts.values())
     if spec.gpus_min <= most:
         return
-    words = f"{spec.gpus_min} GPUs{' of one type' if len(counts) > 1 else ''}{which}"
+    wanted = f"{spec.gpus_min} GPUs{' of one type' if len(counts) > 1 else ''}{which}"
     if nodes == 1:
-        raise Impossible(f"no node has {words}; the {'best' if which else 'largest'} has {most}")
-    raise Impossible(f"no nodes together have {words}; at most there are {most}")
+        raise Impossible(f"no node has {wanted}; the {'best' if which else 'largest'} has {most}")
+    raise Impossible(f"all nodes together do not have {wanted}; they have at most {most}")
 
 
 def whole(flag: str, value: int, least: int, most: int) -> int:
@@ -158,7 +161,7 @@ def few(flag: str, values: Sequence[object], most: int = WORDS_MAX) -> None:
 
 
 def text(flag: str, value: str, least: int = 0, most: int = NAME_MAX) -> None:
-    """One line that can be printed: no control characters, no blanks around it."""
+    """Raises Rejected unless the value is one printable line without blanks around it."""
     if len(value) < least:
         raise Rejected(f"{flag}: must not be empty")
     if len(value) > most:
@@ -170,7 +173,7 @@ def text(flag: str, value: str, least: int = 0, most: int = NAME_MAX) -> None:
 
 
 def shown(value: str) -> str:
-    """Quoted, escaped and cut, so that no message is ever longer than a line."""
+    """Returns the value quoted, escaped and cut, so that no message is longer than a line."""
     return ascii(value if len(value) <= _SHOWN_MAX else value[:_SHOWN_MAX] + "...")
 
 
@@ -201,7 +204,7 @@ def _ports(ports: Sequence[tuple[int, int]]) -> None:
     few("--port_mapping", ports)
     for host, container in ports:
         if not (1 <= host <= 65535 and 1 <= container <= 65535):
-            raise Rejected(f"--port_mapping {host}:{container}: ports go from 1 to 65535")
+            raise Rejected(f"--port_mapping {host}:{container}: ports must be between 1 and 65535")
     _once("--port_mapping", (host for host, _ in ports), "port {} is mapped twice")
 
 
@@ -209,7 +212,7 @@ def _environment(env: Sequence[tuple[str, str]], reserved: Collection[str]) -> N
     few("--env", env)
     for name, value in env:
         if not _VARIABLE.fullmatch(name):
-            raise Rejected(f"--env {shown(name)}: is not a name of a variable")
+            raise Rejected(f"--env {shown(name)}: is not a valid variable name")
         if name in reserved:
             raise Rejected(f"--env {name}: is set by the scheduler")
         _word(f"--env {name}", value)
@@ -218,12 +221,12 @@ def _environment(env: Sequence[tuple[str, str]], reserved: Collection[str]) -> N
 
 def _labels(labels: Sequence[tuple[str, str]]) -> None:
     few("--label", labels)
-    rule = "letters, digits, '-', '_' and '.', 63 at most, a letter or digit at both ends"
+    rule = "at most 63 letters, digits, '-', '_' and '.', and a letter or digit at both ends"
     for key, value in labels:
         if not _LABEL_KEY.fullmatch(key):
-            raise Rejected(f"--label {shown(key)}: a key has {rule}")
+            raise Rejected(f"--label {shown(key)}: a key must have {rule}")
         if not _LABEL_VALUE.fullmatch(value):
-            raise Rejected(f"--label {key}={shown(value)}: a value has {rule}")
+            raise Rejected(f"--label {key}={shown(value)}: a value must have {rule}")
     _once("--label", (key for key, _ in labels), "{} is given twice")
 
 

@@ -1,16 +1,16 @@
-"""What can go wrong, by whose fault it is. Each error carries the gRPC status it becomes."""
+"""What can go wrong, sorted by cause. Each error carries the gRPC status that it becomes."""
 
 from __future__ import annotations
 
 
 class SchedulerError(Exception):
-    """A sentence for a person, in one line."""
+    """Its text is one line for the user."""
 
     status = "INTERNAL"
 
 
 class Rejected(SchedulerError):
-    """The caller's fault: a value that cannot be."""
+    """The caller's fault: an invalid value."""
 
     status = "INVALID_ARGUMENT"
 
@@ -22,31 +22,31 @@ class Impossible(Rejected):
 
 
 class Forbidden(Rejected):
-    """Known, but not allowed."""
+    """The caller is known, but not allowed to do this."""
 
     status = "PERMISSION_DENIED"
 
 
 class Unauthenticated(Rejected):
-    """We do not know who asks."""
+    """The caller is not known."""
 
     status = "UNAUTHENTICATED"
 
 
 class NotFound(SchedulerError):
-    """No job of that name."""
+    """There is no job with that name or id."""
 
     status = "NOT_FOUND"
 
 
 class Busy(SchedulerError):
-    """The inbox is full, or others were faster: try again, nothing was taken."""
+    """The inbox is full, or other callers were faster: nothing was accepted, try again."""
 
     status = "RESOURCE_EXHAUSTED"
 
 
 class Unavailable(SchedulerError):
-    """Try again: the scheduler starts, stops, or is too slow to answer."""
+    """The scheduler is starting, stopping, or too slow to answer: try again."""
 
     status = "UNAVAILABLE"
 
@@ -58,10 +58,10 @@ class ConfigError(SchedulerError):
 
 
 class InUseError(ConfigError):
-    """Somebody else has it now; later it may be free."""
+    """Another process has it now; it may be free later."""
 
 
 class InvariantError(SchedulerError):
-    """Our bug. Ends the process before anything wrong is written."""
+    """A bug of ours. It ends the process before anything wrong is written."""
 
     status = "INTERNAL"

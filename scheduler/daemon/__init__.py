@@ -1,1 +1,1 @@
-"""The programs scheduler-daemon and scheduler-agent: settings, composition, signals."""
+"""The programs scheduler-daemon and scheduler-agent: settings, composition, signals. No rules."""

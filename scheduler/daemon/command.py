@@ -151,7 +151,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _print_token(config: Config, user: str) -> int:
     if not fits(user):
-        raise ConfigError(f"--token_for {user!r}: is no name of a user")
+        raise ConfigError(f"--token_for {user!r}: is not a valid user name")
     click.echo(user_token(secret(config.state_dir / "secret"), user))
     return DONE
 

@@ -1,7 +1,7 @@
-"""Settings: one frozen `Config`, read once from file, environment and flags. Nobody else reads any.
+"""Settings: one frozen `Config`, read once from file, environment and flags, and only here.
 
-Every value is converted where it comes from, so that a wrong one is blamed on the file, the
-variable or the flag that holds it.
+Every value is converted where it is read, so that an error names the file, the variable or the
+flag that holds the wrong value.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from scheduler.core.model import Rules
 
 SYSTEM_FILE = Path("/etc/epoch-scheduler.toml")
 PREFIX = "SCHEDULER_"
-# Read by run-scheduler and its like.
+# Read by run-scheduler and the other commands.
 OF_THE_COMMANDS = {"SCHEDULER_SERVER", "SCHEDULER_TOKEN", "SCHEDULER_CA"}
 
-LEAST = {"rules.out_of_memory_factor": 1}  # else a job that had too little would be given less
+LEAST = {"rules.out_of_memory_factor": 1}  # else a job that had too little memory would get less
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -52,7 +52,7 @@ class LocalSettings:
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """A second address, where people are served encrypted."""
+    """A second, encrypted address for remote users."""
 
     listen: str = ""
     certificate: Path | None = None
@@ -61,7 +61,7 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True)
 class LegacySettings:
-    """Where training images are heard that are older than this project."""
+    """The listener for old images."""
 
     listen: str = ""
     service: str = ""
@@ -71,7 +71,7 @@ class LegacySettings:
 
 @dataclass(frozen=True, slots=True)
 class KubernetesSettings:
-    """A Kubernetes cluster: how to reach it, and what the pods of jobs are like."""
+    """A Kubernetes cluster: how to reach it, and the settings of the jobs' pods."""
 
     kubeconfig: Path | None = None
     namespace: str = "default"
@@ -148,7 +148,8 @@ class Given(typing.NamedTuple):
 
 
 def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]) -> Config:
-    """The defaults, overlaid by the file, the environment and the flags, in this order."""
+    """Returns the defaults, overridden by the file, the environment and the flags, in this
+    order."""
     hints = {key: hint for key, hint, _ in settings()}
     values: dict[str, Any] = {}
     for given in _known(_from_file(file), hints):
@@ -159,7 +160,7 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]
     listen_address(config.listen)
     _check_tls(config.tls)
     if config.legacy.listen and listen_address(config.legacy.listen, "legacy.listen")[1] == 0:
-        raise ConfigError("legacy.listen: port 0 will not do: old images have to know it")
+        raise ConfigError("legacy.listen: port 0 is not possible: old images must know the port")
     if config.legacy.service:
         listen_address(config.legacy.service, "legacy.service")
     return config
@@ -173,17 +174,17 @@ def listen_address(listen: str, key: str = "listen") -> tuple[str, int]:
 
 
 def _check_tls(tls: TlsSettings) -> None:
-    """All of it, or nothing."""
+    """Raises ConfigError if only some of the settings are given."""
     given = {f.name: getattr(tls, f.name) for f in fields(tls)}
     missing = [name for name, value in given.items() if not value]
     if missing and len(missing) < len(given):
-        raise ConfigError(f"tls: {missing[0]} is missing; it takes {', '.join(given)}")
+        raise ConfigError(f"tls: {missing[0]} is missing; it needs {', '.join(given)}")
     if tls.listen and listen_address(tls.listen, "tls.listen")[1] == 0:
-        raise ConfigError("tls.listen: port 0 will not do: people elsewhere have to know it")
+        raise ConfigError("tls.listen: port 0 is not possible: remote users must know the port")
 
 
 def settings(kind: Any = Config, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Every key, in order, with its type and its default."""
+    """Yields every key, in order, with its type and its default."""
     hints, default = typing.get_type_hints(kind, include_extras=True), kind()
     for name in (f.name for f in fields(kind)):
         if is_dataclass(hints[name]):
@@ -237,7 +238,7 @@ def _known(layer: Iterable[Given], hints: Mapping[str, Any]) -> Iterator[Given]:
 
 
 def _convert(given: Given, hint: Any, *, strict: bool) -> Any:
-    """Strict for TOML, which has types; text is read as whatever is wanted."""
+    """`strict`: for TOML, which has types. Otherwise text is converted to the setting's type."""
     value = given.value
     if given.key == "users":
         return _users(given)
@@ -261,7 +262,7 @@ def _convert(given: Given, hint: Any, *, strict: bool) -> Any:
 
 
 def _users(given: Given) -> Mapping[str, User]:
-    """A table of tables; in the environment, as JSON."""
+    """Converts a table of tables; the environment has it as JSON."""
     try:
         value = given.value
         if isinstance(value, str):

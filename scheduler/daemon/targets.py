@@ -30,7 +30,7 @@ from scheduler.daemon.config import Config
 from scheduler.gpus.usage import Usage
 from scheduler.gpus.watcher import GpuWatcher, parse_gpus
 
-if TYPE_CHECKING:  # its client is big, and loaded only where it is used
+if TYPE_CHECKING:  # the client is big, and loaded only where it is used
     from scheduler.clusters.kubernetes.cluster import KubernetesCluster
     from scheduler.clusters.kubernetes.lease import Lease
 
@@ -221,7 +221,9 @@ def shape_of(config: Config) -> PodTemplate:
     if not wanted.service:
         raise ConfigError("kubernetes.service is missing: where trainings report to, as HOST:PORT")
     if not LABEL.fullmatch(wanted.namespace):
-        raise ConfigError(f"kubernetes.namespace: {wanted.namespace!r} is no name of a namespace")
+        raise ConfigError(
+            f"kubernetes.namespace: {wanted.namespace!r} is not a valid namespace name"
+        )
     return PodTemplate(
         server=wanted.service,
         namespace=wanted.namespace,

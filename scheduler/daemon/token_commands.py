@@ -32,7 +32,7 @@ def token() -> None:
 def issue(database: Path, user: str, days: int, name: str) -> int:
     """Print a token for SCHEDULER_TOKEN, which is not shown again."""
     if not fits(user):
-        raise ConfigError(f"{user!r} is no name of a user")
+        raise ConfigError(f"{user!r} is not a valid user name")
     if len(name) > NAME_MAX or not name.isprintable():
         raise ConfigError(f"--name: expected a line of at most {NAME_MAX} characters")
     made, secret = issued_tokens.issue(database, user, name, time.time(), days * DAY_SECONDS)

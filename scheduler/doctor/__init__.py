@@ -1,5 +1,5 @@
-"""scheduler-doctor: what is wrong with where jobs are to run, and what to do. Changes nothing.
+"""scheduler-doctor: what is wrong with a machine or a cluster, and what to do. It changes nothing.
 
-What is there is looked at elsewhere (clusters/kubernetes/inspection/survey.py, machine.py); what it
-means is decided in pure functions, each of which returns findings.
+The state is collected elsewhere (clusters/kubernetes/inspection/survey.py, machine.py). Pure
+functions here decide what it means; each returns findings.
 """

@@ -1,4 +1,4 @@
-"""What canaries that came back mean: whether a pod sees the card that it was given. Pure."""
+"""What the results of canaries mean: whether a pod sees the GPU that it was given. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from scheduler.clusters.kubernetes.pods import SLOT, KubePod
 from scheduler.core.model import Node
 from scheduler.doctor.findings import Finding, fine, warning, wrong
 
-INJECTION = "Does the toolkit there allow kubernetes.gpu_injection, and is the RuntimeClass right?"
+INJECTION = (
+    "Does NVIDIA's toolkit on the node allow kubernetes.gpu_injection? Is the RuntimeClass right?"
+)
 
 
 def judged(nodes: Mapping[str, Node], flown: Mapping[str, KubePod | Refusal]) -> list[Finding]:
@@ -22,7 +24,7 @@ def judged(nodes: Mapping[str, Node], flown: Mapping[str, KubePod | Refusal]) ->
 
 
 def left_over(namespace: str) -> Finding:
-    words = "its canaries could not be removed; they end by themselves"
+    words = "the canaries could not be removed; they end by themselves"
     command = f"kubectl delete pods --namespace {namespace} --selector epoch-scheduler.io/canary"
     return wrong("canary", f"namespace {namespace}", words, "Remove them", command)
 
@@ -34,22 +36,25 @@ def _one(node: Node, became: KubePod | Refusal) -> Finding:
             return warning(
                 "canary", where, f"not tried: {became.message}", "Try again when it is idle"
             )
-        return wrong("canary", where, f"it was not run: {became.message}")
+        return wrong("canary", where, f"the pod was not created: {became.message}")
     given = node.gpus[0].uuid
-    code, cards, said = read_visible_gpus(became)
+    code, gpus, message = read_visible_gpus(became)
     if code is None:
-        return wrong("canary", where, f"its node did not run it: {said or 'no reason was given'}")
+        words = f"the node did not run the pod: {message or 'it gave no reason'}"
+        return wrong("canary", where, words)
     if code == NO_SUCH_PROGRAM:
-        words = "there is no nvidia-smi in a pod that was given a card: nothing was injected"
+        words = "a pod that was given a GPU has no nvidia-smi: nothing was injected"
         return wrong("canary", where, words, INJECTION)
     if code:
-        return wrong("canary", where, f"it failed: {said or f'exit code {code}'}", INJECTION)
+        return wrong(
+            "canary", where, f"the pod failed: {message or f'exit code {code}'}", INJECTION
+        )
     if given.startswith(SLOT):
-        if len(cards) == 1:
-            return fine("canary", where, f"a pod that was given one card sees one ({cards[0]})")
-        return wrong("canary", where, f"a pod that was given one card sees {len(cards)}", INJECTION)
-    if cards == [given]:
-        return fine("canary", where, f"a pod sees just the card that it was given ({given})")
-    seen = ", ".join(cards) or "none"
-    given = "all cards" if given == EVERY else given
+        if len(gpus) == 1:
+            return fine("canary", where, f"a pod that was given one GPU sees one ({gpus[0]})")
+        return wrong("canary", where, f"a pod that was given one GPU sees {len(gpus)}", INJECTION)
+    if gpus == [given]:
+        return fine("canary", where, f"a pod sees only the GPU that it was given ({given})")
+    seen = ", ".join(gpus) or "none"
+    given = "all GPUs" if given == EVERY else given
     return wrong("canary", where, f"a pod that was given {given} sees {seen}", INJECTION)

@@ -1,4 +1,4 @@
-"""What a look at a Kubernetes cluster means for a daemon. Pure. (Its nodes: nodes.py.)"""
+"""What a survey of a Kubernetes cluster means for a daemon. Pure. (Its nodes: nodes.py.)"""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from scheduler.clusters.kubernetes.pods import GPU_RESOURCE
 from scheduler.doctor import nodes
 from scheduler.doctor.findings import Finding, fine, warning, wrong
 
-# From here on deploy/ can be installed whole: its guard is a ValidatingAdmissionPolicy.
+# All of deploy/ needs this version: its guard is a ValidatingAdmissionPolicy.
 OLDEST = (1, 30)
 TESTED = (1, 36)
-SKEW_SECONDS = 5.0  # more than a request takes, and more than clocks that are kept differ
-ROLE = "epoch-scheduler"  # as deploy/ calls it; of holders with a word behind it
-LEVELS = ("privileged", "baseline", "restricted")  # of security, each admits less
+SKEW_SECONDS = 5.0  # more than a request takes, and more than synchronised clocks differ
+ROLE = "epoch-scheduler"  # its name in deploy/; the holders' role has a suffix
+LEVELS = ("privileged", "baseline", "restricted")  # of Pod Security; each admits less
 ENFORCE = "pod-security.kubernetes.io/enforce"
 
 
 def examine(found: Survey, shape: PodTemplate, mode: str) -> list[Finding]:
-    """`mode`: of nodes that say none; "": no cards are held for us."""
+    """`mode`: of nodes without a label; "": there are no holders."""
     return [
         _version(found),
         *_clock(found),
@@ -41,10 +41,12 @@ def examine(found: Survey, shape: PodTemplate, mode: str) -> list[Finding]:
 
 
 def unreachable(url: str, words: str, code: int) -> Finding:
-    """Nobody can be asked."""
+    """The finding if the API server cannot be asked."""
     if code == 401:
-        advice = "Its token or certificate has expired, or is another cluster's: get a new one"
-        return wrong("server", url, f"it does not know who we are ({words})", advice)
+        advice = (
+            "The token or certificate has expired, or belongs to another cluster: get a new one"
+        )
+        return wrong("server", url, f"it does not accept our credentials ({words})", advice)
     advice = "Is this the right kubeconfig, and can this machine reach that address?"
     return wrong("server", url, words, advice)
 
@@ -55,25 +57,26 @@ def _version(found: Survey) -> Finding:
         return wrong("server", found.url, version.message, "Is this the address of an API server?")
     numbers = [re.match(r"\d+", text) for text in (version.major, version.minor)]
     here = tuple(int(number[0]) for number in numbers if number)
-    told = f"Kubernetes {version.git_version}"
+    words = f"Kubernetes {version.git_version}"
     oldest, tested = (f"{major}.{minor}" for major, minor in (OLDEST, TESTED))
     if here < OLDEST:
-        return wrong("server", found.url, told, f"It must be {oldest} or newer: upgrade it")
+        return wrong("server", found.url, words, f"It must be {oldest} or newer: upgrade it")
     if here > TESTED:
-        return warning("server", found.url, f"{told}, newer than all that was tested ({tested})")
-    return fine("server", found.url, told)
+        return warning("server", found.url, f"{words}, newer than the newest tested one ({tested})")
+    return fine("server", found.url, words)
 
 
 def _clock(found: Survey) -> Iterator[Finding]:
     if found.server_at is None:
         return
-    skew = found.at - found.server_at - 0.5  # it tells whole seconds
+    skew = found.at - found.server_at - 0.5  # the server's time is in whole seconds
     if abs(skew) <= SKEW_SECONDS:
-        yield fine("clock", "", f"ours and the API server's are within {SKEW_SECONDS:g} s")
+        yield fine("clock", "", f"ours and the API server's differ by less than {SKEW_SECONDS:g} s")
         return
     which = "ahead of" if skew > 0 else "behind"
     words = f"ours is {abs(skew):.0f} s {which} the API server's"
-    yield warning("clock", "", words, "Deadlines and tokens would be misjudged: run NTP on both")
+    advice = "Deadlines and the expiry of tokens would be wrong: run NTP on both machines"
+    yield warning("clock", "", words, advice)
 
 
 # --- permissions --------------------------------------------------------------------------------
@@ -84,7 +87,7 @@ def _permissions(found: Survey) -> Iterator[Finding]:
     for namespace, may in found.permissions.items():
         if isinstance(may, Refusal):
             lacking = True
-            yield wrong("permissions", namespace, f"could not be asked for: {may.message}")
+            yield wrong("permissions", namespace, f"they could not be read: {may.message}")
             continue
         count += len(may)
         for rule in _missing(may):
@@ -93,11 +96,12 @@ def _permissions(found: Survey) -> Iterator[Finding]:
             role = f"{ROLE}-holders" if holders else ROLE
             yield _lacks(found.user, namespace, role, rule)
     if not lacking:
-        yield fine("permissions", "", f"{found.user} may do all that is needed ({count} verbs)")
+        words = f"{found.user} has all permissions that the daemon needs ({count} verbs)"
+        yield fine("permissions", "", words)
 
 
 def _missing(may: Permissions) -> Iterator[Rule]:
-    """All verbs of a resource in one rule."""
+    """Returns what is not allowed, with all verbs of a resource in one rule."""
     missing: dict[tuple[str, str], tuple[str, ...]] = {}
     for rule, allowed in may.items():
         if not allowed:
@@ -125,27 +129,27 @@ def _lacks(user: str, namespace: str, role: str, rule: Rule) -> Finding:
 def _space(space: SurveyedNamespace, shape: PodTemplate) -> Iterator[Finding]:
     if _is_missing(space):
         command = f"kubectl create namespace {space.name}"
-        yield wrong("namespace", space.name, "there is none", "Create it", command)
+        yield wrong("namespace", space.name, "it does not exist", "Create it", command)
         return
     if not isinstance(space.namespace, Refusal) and space.namespace.status.phase == "Terminating":
-        yield wrong("namespace", space.name, "it is being deleted", "Wait, then create it anew")
+        yield wrong("namespace", space.name, "it is being deleted", "Wait, then create it again")
         return
     level = list(_level(space, shape))
     yield from level
     yield from _quotas(space)
     yield from _limits(space, shape)
     refused = space.trial_refusal
-    told_already = (
+    already_reported = (
         refused and "violates PodSecurity" in refused.message and level and level[0].advice
     )
-    if refused and not told_already and "cannot create resource" not in refused.message:
+    if refused and not already_reported and "cannot create resource" not in refused.message:
         yield _refused(space.name, refused)
     elif refused is None:
-        yield fine("namespace", space.name, "a pod such as those of jobs is admitted")
+        yield fine("namespace", space.name, "a pod like those of jobs is admitted")
 
 
 def _is_missing(space: SurveyedNamespace) -> bool:
-    """A daemon may not look at a namespace itself, but is told when it creates something there."""
+    """A daemon may not read a namespace, but a failed creation in it says that it is missing."""
     seen, trial = space.namespace, space.trial_refusal
     if isinstance(seen, Refusal) and seen.absent:
         return True
@@ -161,22 +165,22 @@ def _level(space: SurveyedNamespace, shape: PodTemplate) -> Iterator[Finding]:
         yield wrong(
             "namespace",
             space.name,
-            f"its level of security, {level}, refuses {why}",
+            f"its Pod Security level, {level}, refuses {why}",
             f"Set it to {needed}",
             f"kubectl label namespace {space.name} {ENFORCE}={needed} --overwrite",
         )
     elif level in LEVELS[1:]:
-        words = f"its level of security, {level}, admits jobs, but none with --ports below 30000"
+        words = f"its Pod Security level, {level}, admits jobs, but none with --ports below 30000"
         yield fine("namespace", space.name, words)
 
 
 def _needed(shape: PodTemplate) -> tuple[str, str]:
-    """The strictest level under which jobs run, and what would be refused by a stricter one."""
+    """Returns the strictest level under which jobs run, and what a stricter one would refuse."""
     places = {"custom": shape.custom, "snapshots": shape.snapshots, "data": shape.data}
     if of_node := [f"kubernetes.{name}" for name, place in places.items() if place.kind == "host"]:
-        return "privileged", f"folders of nodes ({', '.join(of_node)})"
+        return "privileged", f"node paths ({', '.join(of_node)})"
     if shape.inject == "volume":
-        return "privileged", "cards that are chosen by mounts (kubernetes.gpu_injection)"
+        return "privileged", "GPUs that are chosen by mounts (kubernetes.gpu_injection)"
     roots = [name for name, user in sorted(shape.users.items()) if 0 in (user.uid, *user.groups)]
     return ("baseline", f"jobs of {roots[0]}, who runs as root") if roots else ("restricted", "")
 
@@ -188,8 +192,8 @@ def _quotas(space: SurveyedNamespace) -> Iterator[Finding]:
             yield warning(
                 "quota",
                 name,
-                f"it bounds {GPU_RESOURCE}, which jobs that share cards do not ask for",
-                "It does not see them, so do not count on it",
+                f"it limits {GPU_RESOURCE}, which jobs that share GPUs do not request",
+                "It does not count these jobs, so do not rely on it",
             )
 
 
@@ -202,28 +206,28 @@ def _limits(space: SurveyedNamespace, shape: PodTemplate) -> Iterator[Finding]:
             if limit.type != "Container":
                 continue
             if memory and not shape.memory:
-                words = f"every job is killed at {memory} of the machine's memory"
+                words = f"every job is killed when it uses more than {memory} of memory"
                 yield warning("limits", name, words, "Set kubernetes.memory to what jobs need")
             if cpu:
-                yield warning("limits", name, f"every job is slowed down to {cpu} CPUs")
+                yield warning("limits", name, f"every job is limited to {cpu} CPUs")
 
 
 ADVICE = (
-    (r"violates PodSecurity", "Set a level of security that admits them"),
+    (r"violates PodSecurity", "Set a Pod Security level that admits such pods"),
     (
         r"must specify ([\w./,-]+)",
-        "Set it by a LimitRange of that namespace, or by kubernetes.memory",
+        "Set it with a LimitRange in that namespace, or with kubernetes.memory",
     ),
-    (r"exceeded quota", "Raise it, or wait until something has ended"),
+    (r"exceeded quota", "Raise the quota, or wait until other pods have ended"),
     (r"(maximum|minimum) \w+ usage per", "Change kubernetes.cpu, kubernetes.memory, or the limits"),
-    (r"RuntimeClass", "Set kubernetes.runtime_class to one that there is, or to nothing"),
-    (r"PriorityClass", "Create it, or set kubernetes.priority_class to nothing"),
+    (r"RuntimeClass", "Set kubernetes.runtime_class to one that exists, or leave it empty"),
+    (r"PriorityClass", "Create it, or leave kubernetes.priority_class empty"),
     (r"service account", "Is the controller manager running?"),
 )
 
 
 def _refused(namespace: str, refused: Refusal) -> Finding:
-    words = f"a pod such as those of jobs is refused: {refused.message}"
+    words = f"a pod like those of jobs is refused: {refused.message}"
     advice = next((text for pattern, text in ADVICE if re.search(pattern, refused.message)), "")
     return wrong("namespace", namespace, words, advice)
 
@@ -236,26 +240,26 @@ def _classes(found: Survey, shape: PodTemplate) -> Iterator[Finding]:
         yield wrong(
             "runtime",
             f"RuntimeClass {shape.runtime_class}",
-            "there is none, and pods with chosen cards name it",
-            "Install NVIDIA's GPU operator; or, where nodes need none, set "
+            "it does not exist, and pods with chosen GPUs name it",
+            "Install NVIDIA's GPU operator; or, if the nodes need no RuntimeClass, set "
             'kubernetes.runtime_class = ""',
         )
     elif shape.runtime_class and found.runtime_class is None:
-        yield fine("runtime", f"RuntimeClass {shape.runtime_class}", "it is there")
+        yield fine("runtime", f"RuntimeClass {shape.runtime_class}", "it exists")
     if found.priority_class and found.priority_class.absent:
         name, advice = (
             shape.priority_class,
-            "Create it, or set kubernetes.priority_class to nothing",
+            "Create it, or leave kubernetes.priority_class empty",
         )
         command = f"kubectl create priorityclass {name} --value 0 --preemption-policy Never"
-        yield wrong("priority", f"PriorityClass {name}", "there is none", advice, command)
+        yield wrong("priority", f"PriorityClass {name}", "it does not exist", advice, command)
 
 
 def _unseen(found: Survey) -> Iterator[Finding]:
     parts: list[tuple[str, object]] = [
         ("nodes", found.nodes),
         ("the nodes' leases", found.lease_renewed_at),
-        ("pods of others", found.foreign_gpus),
+        ("foreign pods", found.foreign_gpus),
         ("RuntimeClasses", found.runtime_class),
         ("PriorityClasses", found.priority_class),
     ]
@@ -273,14 +277,14 @@ def _unseen(found: Survey) -> Iterator[Finding]:
     refusals = [(name, seen) for name, seen in parts if isinstance(seen, Refusal)]
     for name, refusal in refusals:
         if not (refusal.forbidden or refusal.absent):
-            yield wrong("server", name, f"could not be asked for: {refusal.message}", "Try again")
+            yield wrong("server", name, f"cannot be read: {refusal.message}", "Try again")
     hidden = [name for name, refusal in refusals if refusal.forbidden]
     if hidden:
         yield _hidden(hidden)
 
 
 def _hidden(names: Sequence[str]) -> Finding:
-    words = f"not looked at, because we may not: {', '.join(names)}"
+    words = f"not checked, because the permission is missing: {', '.join(names)}"
     advice = (
         "Run this once as an administrator, with --kubeconfig FILE and --account NAMESPACE/NAME"
     )

@@ -1,4 +1,4 @@
-"""scheduler-doctor as it is called: settings, what is looked at, what is printed, how it ends."""
+"""The command scheduler-doctor: settings, what it checks, what it prints, its exit codes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from scheduler.doctor import machine
 from scheduler.doctor.findings import Finding, Level, script, summary
 from scheduler.doctor.nodes import EXCLUSIVE, MIXED, MODE
 
-if TYPE_CHECKING:  # its client is big, and loaded only where it is used
+if TYPE_CHECKING:  # the client is big, and loaded only where it is used
     from scheduler.clusters.kubernetes.client import KubernetesClient
     from scheduler.clusters.kubernetes.inspection.found import Survey, SurveyedNode
 
@@ -57,7 +57,7 @@ NAME = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
       0   nothing is wrong; there may be warnings
       1   something is wrong
       2   a wrong flag, setting or file
-      3   the API server cannot be reached, or does not let us in
+      3   the API server cannot be reached, or rejects our credentials
       130 interrupted
 
     What each line means: docs/commands.md.
@@ -71,24 +71,22 @@ NAME = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
     help="The daemon's settings. Default: /etc/epoch-scheduler.toml, if there is one.",
 )
 @click.option("--cluster", metavar="NAME", help="local (the default), or kubernetes.")
-@click.option("--state_dir", metavar="DIR", help="As the daemon is to have it.")
+@click.option("--state_dir", metavar="DIR", help="The daemon's state folder.")
 @click.option(
     "--kubeconfig",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Look as whoever this file lets in, rather than as the daemon. Nothing else changes.",
+    help="Use the credentials of this file instead of the daemon's.",
 )
 @click.option(
     "--account",
     metavar="NAMESPACE/NAME",
     default="",
-    help="Whose permissions to check: this service account's. Default: our own.",
+    help="Check the permissions of this service account. Default: our own.",
 )
-@click.option(
-    "--canary", is_flag=True, help="Run a pod on each node that has cards, and remove it."
-)
-@click.option("--fix", is_flag=True, help="Print the commands that would help. None is run.")
-@click.option("--json", "as_json", is_flag=True, help="All findings, for programs.")
+@click.option("--canary", is_flag=True, help="Run a pod on each node that has GPUs, and remove it.")
+@click.option("--fix", is_flag=True, help="Print commands that would help, but run none.")
+@click.option("--json", "as_json", is_flag=True, help="Print all findings as JSON.")
 @click.version_option(version("epoch-scheduler"), message="%(prog)s %(version)s")
 def command(
     file: Path | None,
@@ -100,9 +98,9 @@ def command(
     fix: bool,
     as_json: bool,
 ) -> int:
-    """Check what the daemon runs jobs on, and say what to do: a line for each finding.
+    """Check the machine or cluster on which jobs run, and print a line for each finding.
 
-    Nothing is changed, except that --canary creates pods, which are removed again.
+    The command changes nothing, except that --canary creates pods and removes them again.
     """
     given = {"cluster": cluster, "state_dir": state_dir}
     config = load(file, os.environ, {key: text for key, text in given.items() if text is not None})
@@ -119,7 +117,7 @@ def command(
             ("--account", account),
         ):
             if value:
-                raise ConfigError(f"{flag} is for --cluster kubernetes; this one is local")
+                raise ConfigError(f"{flag} needs --cluster kubernetes; this one is local")
         findings, reached = machine.examine(machine.look(config)), True
     _print(findings, fix, as_json)
     if not reached:
@@ -131,7 +129,7 @@ def _print(findings: Sequence[Finding], fix: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([asdict(each) for each in findings], indent=2))
     elif fix:
-        click.echo("\n".join(script(findings)) or "# there is nothing to be done")
+        click.echo("\n".join(script(findings)) or "# nothing needs to be done")
     else:
         for each in findings:
             click.echo(each.line)
@@ -142,7 +140,7 @@ def _print(findings: Sequence[Finding], fix: bool, as_json: bool) -> None:
 
 
 def _of_kubernetes(config: Config, account: str, canary: bool) -> tuple[list[Finding], bool]:
-    """The findings, and whether the API server could be asked."""
+    """Returns the findings, and whether the API server answered."""
     from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
     from scheduler.clusters.kubernetes.inspection.survey import Surveyor
     from scheduler.doctor import cluster
@@ -167,7 +165,8 @@ def _of_kubernetes(config: Config, account: str, canary: bool) -> tuple[list[Fin
 def needed(
     config: Config, namespaces: Sequence[str], nodes: Sequence[SurveyedNode] = ()
 ) -> dict[str, Sequence[Rule]]:
-    """What a daemon with these settings and nodes needs, by namespace; "" is the cluster."""
+    """Returns the permissions that a daemon with these settings and nodes needs, by namespace; ""
+    is the cluster."""
     wanted = config.kubernetes
     rules: dict[str, Sequence[Rule]] = dict.fromkeys(namespaces, IN_NAMESPACE)
     rules[wanted.namespace] = [*IN_NAMESPACE, *FOR_THE_LEASE]
@@ -189,8 +188,8 @@ def _fly(config: Config, server: KubernetesClient, found: Survey) -> list[Findin
     wanted, shape = config.kubernetes, shape_of(config)
     if not shape.image:
         raise ConfigError(
-            "--canary: kubernetes.image is missing, which it is to run; for this once, set "
-            "SCHEDULER_KUBERNETES__IMAGE"
+            "--canary: there is no image to run, because kubernetes.image is empty; to set it for "
+            "this call only, set SCHEDULER_KUBERNETES__IMAGE"
         )
     nodes = [] if isinstance(found.nodes, Refusal) else found.nodes
     held = {
@@ -199,14 +198,14 @@ def _fly(config: Config, server: KubernetesClient, found: Survey) -> list[Findin
         if wanted.holder_image and node.metadata.labels.get(MODE, wanted.node_mode) != EXCLUSIVE
     }
     flights = Flights(server, shape, readable_nodes(nodes), wanted.image_deadline_seconds)
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # they go then, too
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # removes the pods then, too
     try:
         return flights.findings(held)
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
-# --- the way out --------------------------------------------------------------------------------
+# --- exit codes ---------------------------------------------------------------------------------
 
 
 def main(argv: Sequence[str] | None = None) -> int:

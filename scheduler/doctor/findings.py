@@ -1,4 +1,4 @@
-"""A finding: one thing that is as it should be, or is not, and what to do about it. Pure."""
+"""A finding: one thing that is right or wrong, and what to do about it. Pure."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-CONTROL = dict.fromkeys((*range(32), *range(127, 160)))  # of no use in a line
+CONTROL = dict.fromkeys((*range(32), *range(127, 160)))  # control characters, removed from lines
 
 
 class Level(StrEnum):
     OK = "ok"
-    WARNING = "warning"  # jobs run, but not everywhere, or not as one would think
+    WARNING = "warning"  # jobs run, but not everywhere, or not as expected
     WRONG = "wrong"  # jobs, or some of them, cannot run
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     level: Level
-    what: str  # was looked at, in a word
+    what: str  # the subject of the check, in one word
     where: str  # a namespace, a node, a file; "" if there is only one
     words: str
     advice: str = ""
-    commands: tuple[str, ...] = ()  # for a person to read, and then to run
+    commands: tuple[str, ...] = ()  # for the administrator to read first, then to run
 
     @property
     def line(self) -> str:
-        told = f"{self.where}: {self.words}" if self.where else self.words
-        whole = f"{told}. {self.advice}" if self.advice else told
+        text = f"{self.where}: {self.words}" if self.where else self.words
+        whole = f"{text}. {self.advice}" if self.advice else text
         return f"{self.level:<8} {self.what:<12} {' '.join(whole.split()).translate(CONTROL)}"
 
 
@@ -44,16 +44,15 @@ def wrong(what: str, where: str, words: str, advice: str = "", *commands: str) -
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """In one line, what the reader should do next."""
+    """Returns one line with the number of findings of each level."""
     counts = {level: sum(each.level is level for each in findings) for level in Level}
-    told = ", ".join(f"{counts[level]} {level}" for level in reversed(Level) if counts[level])
+    text = ", ".join(f"{counts[level]} {level}" for level in reversed(Level) if counts[level])
     more = any(each.commands for each in findings)
-    return f"{told or 'nothing was looked at'}{'; --fix prints commands' if more else ''}"
+    return f"{text or 'nothing was checked'}{'; --fix prints commands' if more else ''}"
 
 
 def script(findings: Sequence[Finding]) -> Iterator[str]:
-    """All that is not as it should be, and the commands below what they are for, as a shell reads
-    them."""
+    """Yields a shell script: each problem as a comment, and its commands below it."""
     for each in findings:
         if each.commands or each.level is not Level.OK:
             yield f"# {each.line}"
@@ -61,6 +60,6 @@ def script(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def some(names: Sequence[str], most: int = 5) -> str:
-    """The first of many names."""
+    """Returns at most `most` of the names, and the number of the others."""
     left = len(names) - most
     return ", ".join(names[:most]) + (f" and {left} more" if left > 0 else "")

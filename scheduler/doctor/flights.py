@@ -1,7 +1,7 @@
-"""The canaries of a visit, from what is to be tried to what it means.
+"""Runs the canaries of one call and returns their findings.
 
-On nodes where jobs have cards by their names, a canary must name one as well. Only the holders'
-agents know these names, so one goes before it that asks for all cards, and tells what they are.
+On nodes where jobs name their GPUs, a canary must name one as well. Only the holders' agents know
+these names, so a first canary asks for all GPUs and reports their names.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Flights:
     server: KubernetesClient
     shape: PodTemplate
     nodes: Sequence[Node]
-    seconds: float  # for those that go together
+    seconds: float  # for canaries that run at the same time
 
     def findings(self, by_name: Collection[str]) -> list[Finding]:
-        """`by_name`: the nodes on which cards are chosen by their names."""
+        """`by_name`: the nodes on which pods name their GPUs."""
         chosen = {node.name: node for node in self.nodes if node.gpus and node.ready}
         nameless = {
             name: with_all_gpus(node)
@@ -37,12 +37,12 @@ class Flights:
             if name in by_name and node.gpus[0].uuid.startswith(SLOT)
         }
         found: list[Finding] = []
-        for name, told in self._flown(nameless, found).items():
-            if names := _names(told):
-                (card,) = nameless[name].gpus
-                chosen[name] = replace(chosen[name], gpus=(replace(card, uuid=names[0]),))
+        for name, result in self._flown(nameless, found).items():
+            if names := _names(result):
+                (gpu,) = nameless[name].gpus
+                chosen[name] = replace(chosen[name], gpus=(replace(gpu, uuid=names[0]),))
             else:
-                found += judged(nameless, {name: told})
+                found += judged(nameless, {name: result})
                 del chosen[name]
         last = judged(chosen, self._flown(chosen, found))
         return sorted([*found, *last], key=lambda finding: finding.where)
@@ -61,11 +61,11 @@ class Flights:
             for number, (name, node) in enumerate(sorted(nodes.items()))
         }
         flock = Canaries(self.server, self.shape.namespace, visit)
-        told = flock.run(made, self.seconds)
+        results = flock.run(made, self.seconds)
         if not flock.wait_until_gone():
             found.append(left_over(self.shape.namespace))
-        return told
+        return results
 
 
-def _names(told: KubePod | Refusal) -> list[str]:
-    return [] if isinstance(told, Refusal) else read_visible_gpus(told)[1]
+def _names(result: KubePod | Refusal) -> list[str]:
+    return [] if isinstance(result, Refusal) else read_visible_gpus(result)[1]

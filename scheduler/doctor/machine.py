@@ -1,4 +1,4 @@
-"""What this machine has for the embedded cluster: looked at, and judged. Changes nothing."""
+"""What this machine has for the embedded cluster, and what that means. Changes nothing."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from scheduler.gpus.watcher import parse_gpus
 MIB = 1024 * 1024
 OLDEST_PYTHON = (3, 11)
 DRIVER = Path("/proc/driver/nvidia/version")
-DRIVER_SECONDS = 10.0  # until a driver that does not answer is taken to hang
+DRIVER_SECONDS = 10.0  # a driver that has not answered by then is assumed to hang
 FREE_MIB, FREE_LEAST_MIB = 1024, 100  # on the disk of the state folder
-FILES = 1024  # open at once
+FILES = 1024  # that may be open at once
 FEW = "Raise it: ulimit -n, or LimitNOFILE of the service"
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What was found. Words say why something cannot be used; there are none if it can."""
+    """What was found. A text says why something cannot be used; it is empty if it can."""
 
     python: tuple[int, int]
-    user: str  # "root": it takes everybody's jobs
+    user: str  # "root": the daemon accepts jobs of all users
     state_dir: Path
     state: str = ""
     free_mib: int = 0
     daemon: str = ""  # the pid of one that uses the state folder
     ports: dict[str, str] = field(default_factory=dict)  # by address
-    pretended: int | None = None  # cards, by the settings; None: those that the driver tells of
+    pretended: int | None = None  # GPUs that the settings simulate; None: the driver's are used
     driver: str = ""  # its version; "": there is none
     cards: Sequence[GpuReading] | None = ()  # None: the driver does not answer
     files: int = FILES
@@ -48,7 +48,7 @@ class Machine:
 
 
 def look(config: Config) -> Machine:
-    """Raises ConfigError if the settings cannot be."""
+    """Raises ConfigError if the settings are invalid."""
     there = next(path for path in (config.state_dir, *config.state_dir.parents) if path.exists())
     disk = os.statvfs(there)
     addresses = [config.listen, *([config.tls.listen] if config.tls.listen else [])]
@@ -78,19 +78,20 @@ def examine(machine: Machine) -> list[Finding]:
     ]
 
 
-# --- looking ------------------------------------------------------------------------------------
+# --- observing ----------------------------------------------------------------------------------
 
 
 def _unusable(folder: Path, there: Path) -> str:
     if not there.is_dir():
-        return f"{there} is no folder"
+        return f"{there} is not a folder"
     if not os.access(there, os.W_OK | os.X_OK):
-        return f"{there} cannot be written by {user_name(os.geteuid())}"
+        return f"{user_name(os.geteuid())} has no permission to write to {there}"
     return ""
 
 
 def _holder(lock: Path) -> str:
-    """Who has it, as the kernel lists it: to try the lock could be in the way of a daemon."""
+    """Returns the process that has the lock, from the kernel's list: to try the lock could keep a
+    daemon from getting it."""
     try:
         inode = lock.stat().st_ino
         held = Path("/proc/locks").read_text().splitlines()
@@ -119,7 +120,7 @@ def _driver() -> str:
 
 
 def _cards() -> Sequence[GpuReading] | None:
-    """In a thread that is not waited for for ever: a driver may hang."""
+    """Reads NVML in a thread, and waits for a limited time: a driver may hang."""
     found: list[tuple[GpuReading, ...]] = []
     nvml = Nvml()
     reader = threading.Thread(target=lambda: found.append(nvml.read()), name="nvml", daemon=True)
@@ -150,9 +151,9 @@ def _state(machine: Machine) -> Iterator[Finding]:
         return
     if machine.free_mib < FREE_MIB:
         tell = wrong if machine.free_mib < FREE_LEAST_MIB else warning
-        yield tell("state", where, f"only {machine.free_mib} MiB are free", "Make room")
-    whose = "everybody" if machine.user == "root" else machine.user
-    words = f"it can be used, for jobs of {whose}"
+        yield tell("state", where, f"only {machine.free_mib} MiB are free", "Free disk space")
+    users = "all users" if machine.user == "root" else machine.user
+    words = f"it can be used, for jobs of {users}"
     if machine.daemon:
         words = f"a scheduler-daemon uses it (pid {machine.daemon})"
     yield fine("state", where, words)
@@ -163,44 +164,46 @@ def _ports(machine: Machine) -> Iterator[Finding]:
         if not words:
             yield fine("port", address, "it is free")
         elif machine.daemon:
-            yield fine("port", address, "it is in use, as it should be while a daemon runs")
+            yield fine("port", address, "it is in use, as expected while a daemon runs")
         else:
-            yield wrong("port", address, words, "Set another one, or end who uses it")
+            yield wrong("port", address, words, "Set another one, or end the process that uses it")
 
 
 def _gpus(machine: Machine) -> Iterator[Finding]:
     if machine.pretended is not None:
-        yield fine("gpus", "", f"{machine.pretended} pretended ones, as the settings say")
+        yield fine("gpus", "", f"{machine.pretended} simulated GPUs, as the settings say")
         return
     if machine.cards is None:
         words = f"the driver {machine.driver} does not answer".replace("  ", " ")
-        yield wrong("driver", "", words, "See dmesg for XIDs: it may take a restart of the machine")
+        yield wrong("driver", "", words, "See dmesg for XIDs; the machine may need a restart")
         return
     if not machine.cards:
-        has_driver = f"the driver {machine.driver} shows none" if machine.driver else ""
-        words = has_driver or "there are none: no driver of NVIDIA is loaded"
-        yield warning("gpus", "", words, "Jobs that need one will wait; --gpus pretends some")
+        has_driver = f"the driver {machine.driver} shows no GPUs" if machine.driver else ""
+        words = has_driver or "there are no GPUs: no NVIDIA driver is loaded"
+        yield warning("gpus", "", words, "Jobs that need one will wait; --gpus simulates some")
         return
-    for card in machine.cards:
-        yield _card(card, machine)
+    for reading in machine.cards:
+        yield _card(reading, machine)
 
 
-def _card(card: GpuReading, machine: Machine) -> Finding:
-    gpu = card.gpu
+def _card(reading: GpuReading, machine: Machine) -> Finding:
+    gpu = reading.gpu
     where = f"{gpu.index} ({gpu.type}, {gpu.memory_mib} MiB)"
     if gpu.fault:
-        return wrong("gpus", where, gpu.fault, "See dmesg: nothing is started on it")
-    if card.processes and not machine.daemon:
-        who = ", ".join(f"{each.name or 'pid'} {each.pid}" for each in card.processes)
-        words = f"{card.used_mib} MiB of it are in use by others ({who})"
-        return warning("gpus", where, words, "Jobs get what they leave")
+        return wrong("gpus", where, gpu.fault, "See dmesg; no job is started on this GPU")
+    if reading.processes and not machine.daemon:
+        processes = ", ".join(f"{each.name or 'pid'} {each.pid}" for each in reading.processes)
+        words = f"foreign processes use {reading.used_mib} MiB of its memory ({processes})"
+        return warning(
+            "gpus", where, words, "No job is started there, unless local.strangers_mib allows it"
+        )
     return fine("gpus", where, f"driver {machine.driver}" if machine.driver else "it answers")
 
 
 def _limits(machine: Machine) -> Iterator[Finding]:
     unlimited = resource.RLIM_INFINITY
     if machine.files != unlimited and machine.files < FILES:
-        yield warning("limits", "", f"only {machine.files} files may be open at once", FEW)
+        yield warning("limits", "", f"at most {machine.files} files may be open at once", FEW)
     if machine.file_size != unlimited:
-        words = f"no file may be larger than {machine.file_size // MIB} MiB: the database or a log"
-        yield warning("limits", "", words, "Lift it: ulimit -f unlimited")
+        words = f"no file, e.g. the database or a log, may exceed {machine.file_size // MIB} MiB"
+        yield warning("limits", "", words, "Remove the limit: ulimit -f unlimited")

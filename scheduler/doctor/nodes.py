@@ -1,4 +1,4 @@
-"""What the nodes of a Kubernetes cluster say of themselves, and what it means for jobs. Pure."""
+"""What the nodes of a Kubernetes cluster report, and what it means for jobs. Pure."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from scheduler.core.errors import Rejected
 from scheduler.core.model import Gpu, Time
 from scheduler.doctor.findings import Finding, Level, fine, some, warning, wrong
 
-MODE = f"{DOMAIN}/mode"  # a label: who may have cards of the node
+MODE = f"{DOMAIN}/mode"  # a label: how the GPUs of the node are reserved
 OWNED, MIXED, EXCLUSIVE = MODES = ("owned", "mixed", "exclusive")
 PROPOSED = {
-    OWNED: "Owned nodes have the least friction, and give cards to jobs alone",
-    MIXED: "Mixed nodes take cards for jobs when they are needed, and leave the others",
+    OWNED: "On owned nodes, all GPUs are reserved for jobs, which start without delay",
+    MIXED: "On mixed nodes, GPUs are reserved for jobs as needed; other pods can get the rest",
 }
 TOLERATED = frozenset({GPU_RESOURCE, f"{DOMAIN}/owned"})  # taints
-OF_THE_CLUSTER = "node.kubernetes.io/"  # taints that say what a condition says as well
+OF_THE_CLUSTER = "node.kubernetes.io/"  # taints that repeat a condition of the node
 
 # Labels that NVIDIA's discovery and operator write.
 PRESENT, COUNT = "nvidia.com/gpu.present", "nvidia.com/gpu.count"
@@ -35,15 +35,15 @@ PLUGIN_CONFIG = "nvidia.com/device-plugin.config"
 MIG_STRATEGY, MIG_CONFIG = "nvidia.com/mig.strategy", "nvidia.com/mig.config"
 MIG_RESOURCE = "nvidia.com/mig-"
 UPGRADE = "nvidia.com/gpu-driver-upgrade-state"
-UPGRADED = ("", "upgrade-done", "upgrade-required")  # the last: nothing is done about it yet
+UPGRADED = ("", "upgrade-done", "upgrade-required")  # the last: the upgrade has not begun yet
 
 AHEAD_SECONDS = 5.0
-BEHIND_SECONDS = 60.0  # a kubelet is given up after 50, and says every 10 that it is there
+BEHIND_SECONDS = 60.0  # a kubelet renews its lease every 10 s, and counts as dead after 50 s
 
 
 def examine(found: Survey, shape: PodTemplate, mode: str) -> list[Finding]:
-    """One line for all that are well, and one for each thing that is not. `mode`: of nodes that say
-    none; "": no cards are held, so no mode means anything."""
+    """Returns one finding for all healthy nodes, and one for each problem. `mode`: of nodes without
+    a label; "": there are no holders, so modes have no effect."""
     if isinstance(found.nodes, Refusal):
         return []
     everyone = sorted(found.nodes, key=lambda node: node.metadata.name)
@@ -65,14 +65,14 @@ def _title(node: SurveyedNode) -> str:
 
 def _well(well: Sequence[SurveyedNode], everyone: Sequence[SurveyedNode]) -> Iterator[Finding]:
     if not everyone:
-        yield warning("nodes", "", "there is none")
+        yield warning("nodes", "", "there are no nodes")
     elif not any(_has_cards(node) for node in everyone):
-        advice = "Jobs that need one will wait: is NVIDIA's device plugin installed?"
-        yield warning("nodes", "", f"none of {len(everyone)} has a card", advice)
+        advice = "Jobs that need one will wait; is NVIDIA's device plugin installed?"
+        yield warning("nodes", "", f"none of {len(everyone)} has a GPU", advice)
     if well:
         count = sum(len(_cards(node)) for node in well)
         names = some([node.metadata.name for node in well])
-        yield fine("nodes", names, f"ready, {count} card{'' if count == 1 else 's'} in all")
+        yield fine("nodes", names, f"ready, {count} GPU{'' if count == 1 else 's'} in all")
 
 
 def _cards(node: SurveyedNode) -> Sequence[Gpu]:
@@ -82,7 +82,7 @@ def _cards(node: SurveyedNode) -> Sequence[Gpu]:
         return ()
 
 
-# --- one of them --------------------------------------------------------------------------------
+# --- one node -----------------------------------------------------------------------------------
 
 
 def _node(node: SurveyedNode, shape: PodTemplate, default: str) -> Iterator[Finding]:
@@ -91,8 +91,8 @@ def _node(node: SurveyedNode, shape: PodTemplate, default: str) -> Iterator[Find
         why = next((c.message for c in node.status.conditions if c.type == "Ready"), "")
         yield warning("nodes", where, f"it is not ready{f' ({why})' if why else ''}")
     if node.spec.unschedulable:
-        words, command = "it is cordoned, so no job goes there", f"kubectl uncordon {name}"
-        yield warning("nodes", where, words, "When it is well again, uncordon it", command)
+        words, command = "it is cordoned, so no job starts there", f"kubectl uncordon {name}"
+        yield warning("nodes", where, words, "Uncordon it when it is ready for jobs", command)
     if not _has_cards(node):
         return
     yield from _taints(node, shape)
@@ -120,15 +120,15 @@ def _taints(node: SurveyedNode, shape: PodTemplate) -> Iterator[Finding]:
     for taint in node.spec.taints:
         known = taint.key in TOLERATED or taint.key.startswith(OF_THE_CLUSTER)
         if taint.effect in heeded and not known:
-            words = f"its taint {taint.key}:{taint.effect} keeps jobs off"
+            words = f"its taint {taint.key}:{taint.effect} keeps jobs away"
             command = f"kubectl taint node {node.metadata.name} {taint.key}:{taint.effect}-"
             yield warning(
-                "nodes", _title(node), words, "If jobs are to go there, remove it", command
+                "nodes", _title(node), words, "Remove it if jobs should run there", command
             )
 
 
 def _shared(node: SurveyedNode) -> Iterator[Finding]:
-    """Slices of a card look like cards. We would put a whole job's memory on each."""
+    """Slices of a GPU look like whole GPUs: we would put a whole job's memory on each."""
     labels = node.metadata.labels
     strategy, replicas = labels.get(SHARING, "none"), _number(labels.get(REPLICAS, ""))
     renamed = [key for key in node.status.allocatable if key.endswith(".shared")]
@@ -144,8 +144,8 @@ def _shared(node: SurveyedNode) -> Iterator[Finding]:
     yield wrong(
         "plugin",
         _title(node),
-        f"its device plugin offers every card several times ({how}{times})",
-        "Slices would be taken for cards: take `sharing` out of the plugin's configuration",
+        f"its device plugin offers every GPU several times ({how}{times})",
+        "Slices would count as whole GPUs: remove `sharing` from the plugin's configuration",
         *commands,
     )
 
@@ -159,12 +159,12 @@ def _mig(node: SurveyedNode) -> Iterator[Finding]:
         if resource.startswith(MIG_RESOURCE)
     )
     command = f"kubectl label node {node.metadata.name} {MIG_CONFIG}=all-disabled --overwrite"
-    advice = "To have jobs share whole cards, switch MIG off"
+    advice = "Disable MIG to let jobs share whole GPUs"
     if strategy == "single" and cut:
-        words = "its cards are cut by MIG, so each slice counts as one"
+        words = "its GPUs are divided by MIG, and each slice counts as a GPU"
         yield warning("plugin", _title(node), words, advice, command)
     elif slices:
-        words = f"{slices} slices of MIG are of no use to jobs, which ask for {GPU_RESOURCE}"
+        words = f"jobs cannot use its {slices} MIG slices, because they request {GPU_RESOURCE}"
         yield warning("plugin", _title(node), words, advice, command)
 
 
@@ -172,14 +172,14 @@ def _driver(node: SurveyedNode) -> Iterator[Finding]:
     state = node.metadata.labels.get(UPGRADE, "")
     if state == "upgrade-failed":
         advice = "See the driver's pod there"
-        yield wrong("driver", _title(node), "the upgrade of its driver has failed", advice)
+        yield wrong("driver", _title(node), "the upgrade of its driver failed", advice)
     elif state not in UPGRADED:
         yield warning(
             "driver",
             _title(node),
             f"its driver is being upgraded ({state})",
-            "Nothing is started there, jobs leave after an epoch, and holders after them: "
-            "scheduler-state --cluster shows who is still there",
+            "No job is started there, running jobs are preempted, and holders are removed after "
+            "them: scheduler-state --cluster shows what is still there",
         )
 
 
@@ -188,69 +188,70 @@ def _offered(node: SurveyedNode, default: str) -> Iterator[Finding]:
     try:
         listed = declared_gpus(node)
     except Rejected as error:
-        yield wrong("nodes", where, str(error), "What it says cannot be so: correct it")
+        yield wrong("nodes", where, str(error), "Correct this value")
         return
     offered = _number(status.allocatable.get(GPU_RESOURCE, ""))
     there = _number(status.capacity.get(GPU_RESOURCE, ""))
     slices = any(resource.startswith(MIG_RESOURCE) for resource in status.allocatable)
     if not offered and not listed and not slices:
-        words = "it has cards, but its device plugin offers none"
+        words = "it has GPUs, but its device plugin offers none"
         yield wrong("plugin", where, words, "See the plugin's pod there")
     elif offered < there:
-        yield warning("plugin", where, f"{there - offered} of its {there} cards are unhealthy")
+        yield warning("plugin", where, f"{there - offered} of its {there} GPUs are unhealthy")
     if listed and there and node.metadata.labels.get(MODE, default) != OWNED:
-        words = f"its annotation {GPUS} is not heeded: its device plugin gives cards to others too"
+        words = f"its annotation {GPUS} is ignored: its device plugin gives GPUs to other pods too"
         yield warning("nodes", where, words, "Remove it", _without(node))
     elif listed and there and len(listed) != there:
-        words = f"its annotation {GPUS} lists {len(listed)} cards, its device plugin {there}"
+        words = f"its annotation {GPUS} lists {len(listed)} GPUs, its device plugin {there}"
         yield wrong("nodes", where, words, "Remove it", _without(node))
 
 
 def _without(node: SurveyedNode) -> str:
-    """A command that takes its annotation away."""
+    """Returns a command that removes the annotation."""
     return f"kubectl annotate node {node.metadata.name} {GPUS}-"
 
 
 def _clock(node: SurveyedNode, renewed: Mapping[str, Time], now: Time) -> Iterator[Finding]:
-    """Its lease tells within ten seconds; without that, its heartbeats, which come rarely."""
-    said = renewed.get(node.metadata.name)
+    """Reads the clock from the node's lease, which is at most ten seconds old; without a lease,
+    from its heartbeats, which are rare."""
+    lease_at = renewed.get(node.metadata.name)
     beats = [c.last_heartbeat_time for c in node.status.conditions if c.last_heartbeat_time]
-    newest = said if said is not None else max((b.timestamp() for b in beats), default=None)
+    newest = lease_at if lease_at is not None else max((b.timestamp() for b in beats), default=None)
     if newest is None or not is_ready(node):
         return
     advice = "Run NTP on it"
     if newest > now + AHEAD_SECONDS:
         words = f"its clock is {newest - now:.0f} s ahead of the API server's"
         yield warning("clock", _title(node), words, advice)
-    elif said is not None and said < now - BEHIND_SECONDS:
-        words = f"its clock is {now - said:.0f} s behind the API server's"
+    elif lease_at is not None and lease_at < now - BEHIND_SECONDS:
+        words = f"its clock is {now - lease_at:.0f} s behind the API server's"
         yield warning("clock", _title(node), words, advice)
 
 
-# --- whose they are -----------------------------------------------------------------------------
+# --- modes --------------------------------------------------------------------------------------
 
 
 def _modes(
     everyone: Sequence[SurveyedNode], foreign: Mapping[str, int] | Refusal, default: str
 ) -> Iterator[Finding]:
-    """What could be said of nodes about which nobody has said anything yet."""
+    """Checks the mode labels, and proposes one for nodes without."""
     if not default:
-        words = "no cards are held for jobs, so they ask for whole ones"
-        yield Finding(Level.OK, "modes", "", words, "Set kubernetes.holder_image to share cards")
+        words = "there are no holders, so jobs request whole GPUs"
+        yield Finding(Level.OK, "modes", "", words, "Set kubernetes.holder_image to share GPUs")
         return
     unsaid: dict[str, list[str]] = {OWNED: [], MIXED: []}
     for node in everyone:
         mode, name = node.metadata.labels.get(MODE), node.metadata.name
         if mode is not None and mode not in MODES:
-            words = f"its label {MODE} says {mode!r}, which is none of {', '.join(MODES)}"
+            words = f"its label {MODE} is {mode!r}, but must be one of {', '.join(MODES)}"
             command = f"kubectl label node {name} {MODE}={OWNED} --overwrite"
             yield wrong("modes", _title(node), words, "Set it to one of them", command)
         elif _cards(node) and mode is None and not isinstance(foreign, Refusal):
             unsaid[MIXED if foreign.get(name) else OWNED].append(name)
     for mode, names in unsaid.items():
         if names and mode != default:
-            who = "pods of others have cards" if mode == MIXED else "nobody else has a card"
-            words = f"{who} there, and no mode is set, so it is {default}"
+            pods = "foreign pods" if mode == MIXED else "no foreign pods"
+            words = f"{pods} have GPUs there, and no mode is set, so it is {default}"
             commands = tuple(f"kubectl label node {name} {MODE}={mode}" for name in names)
             yield Finding(Level.OK, "modes", some(names), words, PROPOSED[mode], commands)
 

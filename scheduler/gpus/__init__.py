@@ -1,1 +1,2 @@
-"""What is seen on the GPUs of this machine."""
+"""NVML: which GPUs this machine has, and how much of them each process uses. No rules about jobs:
+what follows from the measurements is decided in core/watchdog.py."""

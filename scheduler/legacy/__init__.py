@@ -1,1 +1,1 @@
-"""The HTTP that images older than this project speak."""
+"""The HTTP that old images speak (images from before this project). New features do not go here."""

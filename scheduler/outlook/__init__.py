@@ -1,1 +1,2 @@
-"""What people are told of a job's future. Found when somebody asks; no decision rests on it."""
+"""What users are told about a job's future: forecasts, remedies, speeds. It is computed when a user
+asks; no decision depends on it."""

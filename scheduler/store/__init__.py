@@ -1,1 +1,1 @@
-"""The database: one writer, many readers, the schema, the journal, its upkeep."""
+"""The database: one writer, many readers, the schema, the journal, maintenance. No decisions."""

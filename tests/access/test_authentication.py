@@ -27,7 +27,7 @@ def test_each_kind_of_token_is_tried() -> None:
 
 
 def test_a_token_of_no_kind_is_refused() -> None:
-    with pytest.raises(Unauthenticated, match="not of this scheduler"):
+    with pytest.raises(Unauthenticated, match="not issued by this scheduler"):
         PEOPLE.user("else")
 
 
@@ -37,13 +37,15 @@ def test_one_that_does_not_hold_any_more_says_so_itself() -> None:
 
 
 def test_who_has_no_token_is_told_what_to_do() -> None:
-    with pytest.raises(Unauthenticated, match="no token: set SCHEDULER_TOKEN to one that an admin"):
+    with pytest.raises(
+        Unauthenticated, match="no token: set SCHEDULER_TOKEN to a token that an admin"
+    ):
         PEOPLE.user(None)
 
 
 def test_what_others_could_read_along_is_refused_where_there_is_a_better_way() -> None:
     encrypted = Authenticator([_named], encrypted_port=7443)
     assert encrypted.user("name-ada", insecure=False) == "ada"
-    with pytest.raises(Unauthenticated, match="give --server HOST:7443 and --ca FILE"):
+    with pytest.raises(Unauthenticated, match="use --server HOST:7443 and --ca FILE"):
         encrypted.user("name-ada", insecure=True)
     assert PEOPLE.user("name-ada", insecure=True) == "ada"

@@ -39,7 +39,7 @@ def test_a_damaged_secret_is_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_keep_a_secret_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cannot keep a secret in .*: No such file"):
+    with pytest.raises(ConfigError, match=r"cannot store a secret in .*: No such file"):
         identity.secret(tmp_path / "absent" / "secret")
 
 
@@ -64,7 +64,7 @@ def test_a_token_of_another_scheduler_or_user_is_nobodys() -> None:
 def test_a_job_proves_itself_with_its_own_token_only() -> None:
     job = builders.job("demo", token="t0ken")
     identity.prove_job(job, "t0ken")
-    with pytest.raises(Forbidden, match="this token is not of job demo"):
+    with pytest.raises(Forbidden, match="this token is not the token of job demo"):
         identity.prove_job(job, "töken")
     with pytest.raises(Unauthenticated, match="KUBEPROFILER_TOKEN"):
         identity.prove_job(job, None)

@@ -40,7 +40,7 @@ def test_a_token_is_its_users_until_its_end(world: World) -> None:
     mine, theirs = world.issue("ada", days=1), world.issue("bob", days=30)
     assert (world.issued.user(mine), world.issued.user(theirs)) == ("ada", "bob")
     world.now += DAY
-    with pytest.raises(Unauthenticated, match=r"was good until 2027-01-1\d: ask an admin"):
+    with pytest.raises(Unauthenticated, match=r"expired on 2027-01-1\d: ask an admin"):
         world.issued.user(mine)
     assert world.issued.user(theirs) == "bob"
 
@@ -97,7 +97,7 @@ def test_a_number_is_never_given_twice(world: World) -> None:
 def test_what_cannot_be_done_is_told(world: World, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no token 7"):
         issued_tokens.revoke(world.path, 7, NOW)
-    with pytest.raises(ConfigError, match="is not there: has a daemon been started with this"):
+    with pytest.raises(ConfigError, match="does not exist: has a daemon been started with this"):
         issued_tokens.issued(tmp_path / "absent.db")
     garbage = tmp_path / "garbage.db"
     garbage.write_bytes(b"no database" * 100)
@@ -110,5 +110,7 @@ def test_the_database_of_an_older_daemon_is_not_changed(tmp_path: Path) -> None:
     with sqlite3.connect(path) as db:
         db.execute("create table jobs (id text)")
     db.close()
-    with pytest.raises(ConfigError, match="of an older epoch-scheduler: start this one's daemon"):
+    with pytest.raises(
+        ConfigError, match="written by an older version: start the daemon of this version"
+    ):
         issued_tokens.issue(path, "ada", "", NOW, DAY)

@@ -41,7 +41,7 @@ def world() -> World:
 
 
 def denied(world: World, token: str) -> None:
-    with pytest.raises(Unauthenticated, match="was not made for the audience epoch-scheduler"):
+    with pytest.raises(Unauthenticated, match="was not issued for the audience epoch-scheduler"):
         world.reviewed.user(token)
 
 
@@ -54,13 +54,15 @@ def test_somebody_is_called_what_the_settings_say(world: World) -> None:
 def test_a_name_there_is_not_the_name_of_somebody_else_here(world: World) -> None:
     world.names |= {EVE: "ada", ODD: "bob"}
     assert world.reviewed.user(ODD) == "bob", "who has no other name is called the same"
-    with pytest.raises(Unauthenticated, match="Kubernetes knows you as 'ada', which is nobody"):
+    with pytest.raises(Unauthenticated, match="Kubernetes knows you as 'ada', which is not a user"):
         world.reviewed.user(EVE)
 
 
 def test_a_name_that_cannot_be_ours_is_told(world: World) -> None:
     world.names[ODD] = "Zo\N{LATIN SMALL LETTER E WITH DIAERESIS}\n"
-    with pytest.raises(Unauthenticated, match=r"knows you as 'Zo\\xeb\\n', which is nobody here"):
+    with pytest.raises(
+        Unauthenticated, match=r"knows you as 'Zo\\xeb\\n', which is not a user here"
+    ):
         world.reviewed.user(ODD)
 
 

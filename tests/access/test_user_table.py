@@ -24,15 +24,15 @@ def test_what_is_said_of_a_user_is_theirs() -> None:
 def test_only_an_admins_word_makes_a_user_root() -> None:
     assert users({"ada": {"uid": 0, "root": True}})["ada"].uid == 0
     for values in ({"uid": 0}, {"groups": [0]}, {"groups": [7, 0]}):
-        with pytest.raises(ConfigError, match=r"0 is root's; it takes root = true as well"):
+        with pytest.raises(ConfigError, match=r"0 is root; this also needs root = true"):
             users({"ada": values})
 
 
 @pytest.mark.parametrize(
     ("name", "values", "complaint"),
     [
-        ("", {}, "'' is no name of a user"),
-        ("a b", {}, "'a b' is no name of a user"),
+        ("", {}, "'' is not a valid user name"),
+        ("a b", {}, "'a b' is not a valid user name"),
         ("ada", 7, "users.ada: expected object, got int"),
         ("ada", {"uid": "ada"}, "users.ada.uid: expected int | null, got str"),
         ("ada", {"uid": -1}, "users.ada.uid: expected int >= 0"),
@@ -40,7 +40,11 @@ def test_only_an_admins_word_makes_a_user_root() -> None:
         ("ada", {"groups": 7}, "users.ada.groups: expected array, got int"),
         ("ada", {"groups": ["staff"]}, "users.ada.groups[0]: expected int, got str"),
         ("ada", {"gid": 7}, "users.ada: object contains unknown field gid"),
-        ("ada", {"namespace": "My_Lab"}, "users.ada.namespace: 'My_Lab' is no name of a namespace"),
+        (
+            "ada",
+            {"namespace": "My_Lab"},
+            "users.ada.namespace: 'My_Lab' is not a valid namespace name",
+        ),
         ("ada", {"root": 1}, "users.ada.root: expected bool, got int"),
     ],
 )
@@ -52,7 +56,7 @@ def test_what_cannot_be_is_refused(name: str, values: Any, complaint: str) -> No
 
 
 def test_nobody_is_two_users() -> None:
-    with pytest.raises(ConfigError, match="Kubernetes knows both ada and eve by one name"):
+    with pytest.raises(ConfigError, match="ada and eve have the same name in Kubernetes"):
         users({"ada": {}, "eve": {"kubernetes": "ada"}})
 
 

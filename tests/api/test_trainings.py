@@ -137,9 +137,9 @@ def test_a_job_says_that_it_has_finished(served: Serving) -> None:
 def test_only_its_own_token_speaks_for_a_job(served: Serving) -> None:
     job, other = served.running(memory_mib=1000), served.running("other", memory_mib=1000)
     request = _ended(job.id, 1)
-    with refused(grpc.StatusCode.PERMISSION_DENIED, f"this token is not of job {job.id}"):
+    with refused(grpc.StatusCode.PERMISSION_DENIED, f"this token is not the token of job {job.id}"):
         served.jobs.EndEpoch(request, metadata=of(other), timeout=10)
-    with refused(grpc.StatusCode.PERMISSION_DENIED, "this token is not of job"):
+    with refused(grpc.StatusCode.PERMISSION_DENIED, "this token is not the token of job"):
         served.jobs.EndEpoch(request, metadata=by("ada"), timeout=10)
     with refused(grpc.StatusCode.UNAUTHENTICATED, "no token"):
         served.jobs.EndEpoch(request, timeout=10)

@@ -184,7 +184,7 @@ def test_a_dry_run_in_json(server: Serving, command: Command) -> None:
     [
         (["--estimated_memory", "20000"], 4, "no GPU can hold 20000 MiB"),
         (["--num_gpus", "9"], 4, "no node has 9 GPUs"),
-        (["--env", "1X=2"], 2, "--env '1X': is not a name of a variable"),
+        (["--env", "1X=2"], 2, "--env '1X': is not a valid variable name"),
         (["--label", "a b=c"], 2, "--label 'a b'"),
         (["--image", "two\nlines"], 2, "--image_name 'two\\nlines'"),
         (["--priority", "99999"], 2, "--priority 99999: must be at most 1000"),

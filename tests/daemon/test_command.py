@@ -116,7 +116,7 @@ def test_a_port_in_use_is_refused(daemon: Daemon, tmp_path: Path) -> None:
         ("--log-level loud", "--log_level: log.level = 'loud': expected one of"),
         ("--config /nonexistent.toml", "cannot read /nonexistent.toml: No such file"),
         ("--config", "Option '--config' requires an argument"),
-        ("--token_for a\nb", "--token_for 'a\\nb': is no name of a user"),
+        ("--token_for a\nb", "--token_for 'a\\nb': is not a valid user name"),
         ("superfluous", "No such command 'superfluous'"),
     ],
 )

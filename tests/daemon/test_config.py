@@ -140,7 +140,7 @@ def test_anything_else_is_not_an_address(text: str) -> None:
     ("key", "value", "complaint"),
     [
         ("legacy.listen", "127.0.0.1", "legacy.listen: '127.0.0.1' is not HOST:PORT"),
-        ("legacy.listen", "127.0.0.1:0", "legacy.listen: port 0 will not do"),
+        ("legacy.listen", "127.0.0.1:0", "legacy.listen: port 0 is not possible"),
         ("legacy.service", "old", "legacy.service: 'old' is not HOST:PORT"),
     ],
 )

@@ -48,7 +48,7 @@ def test_a_preview_tells_all_but_the_token(tmp_path: Path) -> None:
     ("flags", "words"),
     [
         ({}, "kubernetes.service is missing"),
-        ({**SERVICE, "kubernetes.namespace": "Jobs"}, "'Jobs' is no name of a namespace"),
+        ({**SERVICE, "kubernetes.namespace": "Jobs"}, "'Jobs' is not a valid namespace name"),
         ({**SERVICE, "kubernetes.custom": "/home"}, "kubernetes.custom: '/home' is not host:/PATH"),
         ({**SERVICE, "kubernetes.node_mode": "mixed"}, "kubernetes.holder_image is missing"),
         ({**SERVICE, "kubernetes.kubeconfig": "/nowhere"}, "cannot read /nowhere"),

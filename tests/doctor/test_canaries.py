@@ -28,21 +28,26 @@ def ended(code: int, message: str = "", reason: str = "") -> KubePod:
 
 
 TABLE: list[tuple[Node, KubePod | Refusal, str, str]] = [
-    (CHOSEN, ended(0, "GPU-1\n"), "ok", "a pod sees just the card that it was given (GPU-1)"),
+    (CHOSEN, ended(0, "GPU-1\n"), "ok", "a pod sees only the GPU that it was given (GPU-1)"),
     (CHOSEN, ended(0, "GPU-1\nGPU-2\n"), "wrong", "was given GPU-1 sees GPU-1, GPU-2"),
     (CHOSEN, ended(0, "GPU-2\n"), "wrong", "was given GPU-1 sees GPU-2"),
     (CHOSEN, ended(0, ""), "wrong", "was given GPU-1 sees none"),
-    (CHOSEN, ended(127, "sh: not found"), "wrong", "there is no nvidia-smi in a pod"),
-    (CHOSEN, ended(9, "no driver", "Error"), "wrong", "it failed: Error: no driver"),
-    (SLOTS, ended(0, "GPU-7\n"), "ok", "a pod that was given one card sees one (GPU-7)"),
-    (SLOTS, ended(0, "GPU-7\nGPU-8\n"), "wrong", "a pod that was given one card sees 2"),
-    (CHOSEN, Refusal("its image cannot be had: none"), "wrong", "not run: its image cannot be had"),
+    (CHOSEN, ended(127, "sh: not found"), "wrong", "has no nvidia-smi"),
+    (CHOSEN, ended(9, "no driver", "Error"), "wrong", "the pod failed: Error: no driver"),
+    (SLOTS, ended(0, "GPU-7\n"), "ok", "a pod that was given one GPU sees one (GPU-7)"),
+    (SLOTS, ended(0, "GPU-7\nGPU-8\n"), "wrong", "a pod that was given one GPU sees 2"),
+    (
+        CHOSEN,
+        Refusal("its image cannot be had: none"),
+        "wrong",
+        "not created: its image cannot be had",
+    ),
     (CHOSEN, Refusal("no place for its pod: full"), "warning", "not tried: no place for its pod"),
     (
         CHOSEN,
         KubePod(Meta(), status=PodStatus("Failed", "UnexpectedAdmissionError", "no such card")),
         "wrong",
-        "its node did not run it: UnexpectedAdmissionError: no such card",
+        "the node did not run the pod: UnexpectedAdmissionError: no such card",
     ),
 ]
 

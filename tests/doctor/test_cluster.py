@@ -57,42 +57,42 @@ LEVEL = f"kubectl label namespace jobs {ENFORCE}=privileged --overwrite"
 TABLE: list[tuple[Survey, str, str, str]] = [
     (but(version=Version("v1.29.9", "1", "29")), "wrong", "v1.29.9. It must be 1.30 or newer", ""),
     (but(version=Version("v1.31.2+k3s1", "1", "31+")), "ok", "Kubernetes v1.31.2+k3s1", ""),
-    (but(version=Version("v1.37.0", "1", "37")), "warning", "newer than all that was tested", ""),
+    (but(version=Version("v1.37.0", "1", "37")), "warning", "newer than the newest tested one", ""),
     (but(version=Refusal("its answer is none")), "wrong", "Is this the address of an API", ""),
     (but(at=NOW + 30.5), "warning", "ours is 30 s ahead of the API server's", ""),
     (but(at=NOW - 29.5), "warning", "ours is 30 s behind the API server's", ""),
     (but(server_at=None), "ok", "", ""),
     (
-        but(may={"jobs": may(IN_NAMESPACE) | {DELETE: False, WATCH: False}}),
+        but(permissions={"jobs": may(IN_NAMESPACE) | {DELETE: False, WATCH: False}}),
         "wrong",
         "namespace jobs: ada may not watch, delete pods. Add this rule to its Role: "
         '{apiGroups: [""], resources: [pods], verbs: [watch, delete]}',
         'kubectl patch role epoch-scheduler --namespace jobs --type json --patch \'[{"op":',
     ),
     (
-        but(may={"jobs": {LOG: False}}),
+        but(permissions={"jobs": {LOG: False}}),
         "wrong",
         'its Role: {apiGroups: [""], resources: [pods/log], verbs: [get]}',
         "kubectl patch role epoch-scheduler --namespace jobs",
     ),
     (
-        but(may={"agents": {DELETE: False}}),
+        but(permissions={"agents": {DELETE: False}}),
         "wrong",
         "namespace agents: ada may not delete pods",
         "kubectl patch role epoch-scheduler-holders --namespace agents",
     ),
     (
-        but(may={"": {TOKENS: False}}),
+        but(permissions={"": {TOKENS: False}}),
         "wrong",
         'its ClusterRole: {apiGroups: ["authentication.k8s.io"], resources: [tokenreviews]',
         "kubectl patch clusterrole epoch-scheduler --type json",
     ),
-    (but(may={"": SILENT}), "wrong", "could not be asked for: no answer", ""),
-    (space(namespace=ABSENT), "wrong", "jobs: there is none", "kubectl create namespace jobs"),
+    (but(permissions={"": SILENT}), "wrong", "they could not be read: no answer", ""),
+    (space(namespace=ABSENT), "wrong", "jobs: it does not exist", "kubectl create namespace jobs"),
     (
-        space(namespace=FORBIDDEN, trial=Refusal('namespaces "jobs" not found', 404)),
+        space(namespace=FORBIDDEN, trial_refusal=Refusal('namespaces "jobs" not found', 404)),
         "wrong",
-        "jobs: there is none",
+        "jobs: it does not exist",
         "kubectl create namespace jobs",
     ),
     (
@@ -104,40 +104,65 @@ TABLE: list[tuple[Survey, str, str, str]] = [
     (space(namespace=level("restricted")), "ok", "admits jobs, but none with --ports", ""),
     (space(namespace=level("baseline")), "ok", "admits jobs, but none with --ports", ""),
     (
-        space(trial=Refusal("violates PodSecurity", 403)),
+        space(trial_refusal=Refusal("violates PodSecurity", 403)),
         "wrong",
-        "a pod such as those of jobs is refused: violates PodSecurity. Set a level",
+        "a pod like those of jobs is refused: violates PodSecurity. Set a Pod Security level",
         "",
     ),
     (
-        space(trial=Refusal("failed quota: q: must specify limits.cpu for: main", 403)),
+        space(trial_refusal=Refusal("failed quota: q: must specify limits.cpu for: main", 403)),
         "wrong",
-        "Set it by a LimitRange",
+        "Set it with a LimitRange",
         "",
     ),
-    (space(trial=Refusal("exceeded quota: q, limited: pods=1", 403)), "wrong", "Raise it", ""),
     (
-        space(trial=Refusal("maximum memory usage per Container is 1Gi", 403)),
+        space(trial_refusal=Refusal("exceeded quota: q, limited: pods=1", 403)),
+        "wrong",
+        "Raise the quota",
+        "",
+    ),
+    (
+        space(trial_refusal=Refusal("maximum memory usage per Container is 1Gi", 403)),
         "wrong",
         "Change kubernetes.cpu",
         "",
     ),
-    (space(trial=Refusal("the webhook says no", 400)), "wrong", "refused: the webhook says no", ""),
+    (
+        space(trial_refusal=Refusal("the webhook says no", 400)),
+        "wrong",
+        "refused: the webhook says no",
+        "",
+    ),
     (
         space(
             quotas=(Quota(Meta(name="q"), status=QuotaStatus({"requests.nvidia.com/gpu": "4"})),)
         ),
         "warning",
-        "quota q of jobs: it bounds nvidia.com/gpu, which jobs that share cards do not ask for",
+        "quota q of jobs: it limits nvidia.com/gpu, which jobs that share GPUs do not request",
         "",
     ),
-    (space(limits=(default(memory="512Mi"),)), "warning", "killed at 512Mi", ""),
-    (space(limits=(default(cpu="500m"),)), "warning", "slowed down to 500m CPUs", ""),
-    (but(runtime_class=ABSENT), "wrong", "RuntimeClass nvidia: there is none", ""),
-    (but(nodes=()), "warning", "nodes        there is none", ""),
-    (but(nodes=FORBIDDEN, renewed=FORBIDDEN), "warning", "may not: nodes, the nodes' leases", ""),
-    (but(renewed=SILENT), "wrong", "the nodes' leases: could not be asked for", ""),
-    (space(quotas=FORBIDDEN), "warning", "because we may not: quotas of jobs. Run this once", ""),
+    (
+        space(limits=(default(memory="512Mi"),)),
+        "warning",
+        "killed when it uses more than 512Mi",
+        "",
+    ),
+    (space(limits=(default(cpu="500m"),)), "warning", "limited to 500m CPUs", ""),
+    (but(runtime_class=ABSENT), "wrong", "RuntimeClass nvidia: it does not exist", ""),
+    (but(nodes=()), "warning", "nodes        there are no nodes", ""),
+    (
+        but(nodes=FORBIDDEN, lease_renewed_at=FORBIDDEN),
+        "warning",
+        "missing: nodes, the nodes' leases",
+        "",
+    ),
+    (but(lease_renewed_at=SILENT), "wrong", "the nodes' leases: cannot be read", ""),
+    (
+        space(quotas=FORBIDDEN),
+        "warning",
+        "because the permission is missing: quotas of jobs. Run this once",
+        "",
+    ),
 ]
 
 
@@ -156,13 +181,13 @@ def test_each_trouble_is_one_line(found: Survey, how: str, words: str, command: 
 
 
 SHAPES: list[tuple[dict[str, Any], str, str]] = [
-    ({"data": VolumeSource.parse("host:/srv")}, "baseline", "folders of nodes (kubernetes.data)"),
+    ({"data": VolumeSource.parse("host:/srv")}, "baseline", "node paths (kubernetes.data)"),
     (
         {"custom": VolumeSource.parse("host:/home")},
         "restricted",
-        "folders of nodes (kubernetes.custom)",
+        "node paths (kubernetes.custom)",
     ),
-    ({"inject": "volume"}, "baseline", "cards that are chosen by mounts"),
+    ({"inject": "volume"}, "baseline", "GPUs that are chosen by mounts"),
     ({"users": {"bo": User(uid=0, root=True)}}, "restricted", "jobs of bo, who runs as root"),
 ]
 
@@ -172,10 +197,10 @@ def test_a_level_that_refuses_what_the_settings_ask_for_is_told_once(
     shape: dict[str, Any], strict: str, why: str
 ) -> None:
     refused = Refusal(f'violates PodSecurity "{strict}:latest"', 403)
-    found = space(namespace=level(strict), trial=refused)
+    found = space(namespace=level(strict), trial_refusal=refused)
     (trouble,) = bad(examine(found, replace(SHAPE, **shape), "owned"))
-    assert trouble == ("wrong", "jobs", f"its level of security, {strict}, refuses {why}") or (
-        trouble[2].startswith(f"its level of security, {strict}, refuses {why}")
+    assert trouble == ("wrong", "jobs", f"its Pod Security level, {strict}, refuses {why}") or (
+        trouble[2].startswith(f"its Pod Security level, {strict}, refuses {why}")
     )
     well = space(namespace=level("privileged"))
     assert bad(examine(well, replace(SHAPE, **shape), "owned")) == []

@@ -52,9 +52,9 @@ def test_a_node_whose_label_says_mixed_asks_for_more_than_the_settings_do() -> N
 
 
 WRONG: list[tuple[list[str], str]] = [
-    (["--canary"], "--canary is for --cluster kubernetes; this one is local"),
-    (["--kubeconfig", "x"], "--kubeconfig is for --cluster kubernetes; this one is local"),
-    (["--account", "a/b"], "--account is for --cluster kubernetes; this one is local"),
+    (["--canary"], "--canary needs --cluster kubernetes; this one is local"),
+    (["--kubeconfig", "x"], "--kubeconfig needs --cluster kubernetes; this one is local"),
+    (["--account", "a/b"], "--account needs --cluster kubernetes; this one is local"),
     (["--account", "ada"], "--account 'ada' is not NAMESPACE/NAME"),
     (["--cluster", "swarm"], "--cluster: cluster = 'swarm': expected one of local, kubernetes"),
     (["--cluster", "kubernetes"], "kubernetes.service is missing: where trainings report to"),
@@ -73,7 +73,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_machine_that_is_well(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     out = capsys.readouterr().out
-    assert "ok       gpus         2 pretended ones, as the settings say\n" in out
+    assert "ok       gpus         2 simulated GPUs, as the settings say\n" in out
     assert out.splitlines()[-1].endswith(" ok")
 
 

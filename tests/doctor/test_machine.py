@@ -32,17 +32,21 @@ WELL = Machine(
 STRANGER = GpuReading(GPU, 900, processes=(Process(7, 900, name="python"),))
 TABLE: list[tuple[dict[str, Any], str, str]] = [
     ({"python": (3, 10)}, "wrong", "3.10. It must be 3.11 or newer"),
-    ({"state": "/ cannot be written by ada"}, "wrong", "/state: / cannot be written by ada. Make"),
+    (
+        {"state": "ada has no permission to write to /"},
+        "wrong",
+        "/state: ada has no permission to write to /. Make",
+    ),
     ({"free_mib": 900}, "warning", "only 900 MiB are free"),
     ({"free_mib": 90}, "wrong", "only 90 MiB are free"),
     ({"ports": {"127.0.0.1:7070": "it is in use"}}, "wrong", "127.0.0.1:7070: it is in use. Set"),
     ({"cards": None}, "wrong", "the driver 550.54.15 does not answer"),
-    ({"cards": (), "driver": ""}, "warning", "no driver of NVIDIA is loaded"),
-    ({"cards": ()}, "warning", "the driver 550.54.15 shows none"),
+    ({"cards": (), "driver": ""}, "warning", "no NVIDIA driver is loaded"),
+    ({"cards": ()}, "warning", "the driver 550.54.15 shows no GPUs"),
     ({"cards": (GpuReading(replace(GPU, fault="XID 79")),)}, "wrong", "0 (t4, 15360 MiB): XID 79"),
-    ({"cards": (STRANGER,)}, "warning", "900 MiB of it are in use by others (python 7)"),
-    ({"files": 256}, "warning", "only 256 files may be open at once"),
-    ({"file_size": 2**20}, "warning", "no file may be larger than 1 MiB"),
+    ({"cards": (STRANGER,)}, "warning", "foreign processes use 900 MiB of its memory (python 7)"),
+    ({"files": 256}, "warning", "at most 256 files may be open at once"),
+    ({"file_size": 2**20}, "warning", "no file, e.g. the database or a log, may exceed 1 MiB"),
 ]
 
 
@@ -90,7 +94,7 @@ def test_a_port_that_somebody_has_is_seen(tmp_path: Path) -> None:
 
 def test_a_file_in_the_place_of_the_state_folder_is_seen(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert "is no folder" in look(config(tmp_path / "file" / "state")).state
+    assert "is not a folder" in look(config(tmp_path / "file" / "state")).state
 
 
 def test_a_daemon_that_has_the_state_folder_is_seen(tmp_path: Path) -> None:

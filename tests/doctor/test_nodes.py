@@ -28,7 +28,7 @@ TABLE: list[tuple[SurveyedNode, str, str, str]] = [
     (
         node(taints=(Taint("team", "NoSchedule", "vision"),)),
         "warning",
-        "its taint team:NoSchedule keeps jobs off",
+        "its taint team:NoSchedule keeps jobs away",
         "kubectl taint node n1 team:NoSchedule-",
     ),
     (node(labels=SLICED), "wrong", "several times (time-slicing, 4 times each)", ""),
@@ -45,20 +45,20 @@ TABLE: list[tuple[SurveyedNode, str, str, str]] = [
     (
         node(labels=MIG, cards=()),
         "warning",
-        "cut by MIG",
+        "divided by MIG",
         NO_MIG,
     ),
     (
         node(allocatable={"nvidia.com/mig-1g.5gb": "7"}, cards=()),
         "warning",
-        "7 slices of MIG",
+        "7 MIG slices",
         NO_MIG,
     ),
-    (node(labels={UPGRADE: "upgrade-failed"}), "wrong", "upgrade of its driver has failed", ""),
+    (node(labels={UPGRADE: "upgrade-failed"}), "wrong", "upgrade of its driver failed", ""),
     (
         node(labels={"nvidia.com/gpu.present": "true"}, allocatable=NONE, cards=()),
         "wrong",
-        "it has cards, but its device plugin offers none",
+        "it has GPUs, but its device plugin offers none",
         "",
     ),
     (
@@ -70,37 +70,37 @@ TABLE: list[tuple[SurveyedNode, str, str, str]] = [
     (
         node(capacity={"nvidia.com/gpu": "2"}, allocatable={"nvidia.com/gpu": "1"}),
         "warning",
-        "1 of its 2 cards are unhealthy",
+        "1 of its 2 GPUs are unhealthy",
         "",
     ),
     (
         node(allocatable={"nvidia.com/gpu": "8"}),
         "wrong",
-        "its annotation epoch-scheduler.io/gpus lists 2 cards, its device plugin 8",
+        "its annotation epoch-scheduler.io/gpus lists 2 GPUs, its device plugin 8",
         "kubectl annotate node n1 epoch-scheduler.io/gpus-",
     ),
     (
         node(mode="exclusive", annotations={GPUS: gpus_annotation(CARDS)}),
         "warning",
-        "is not heeded: its device plugin gives cards to others too",
+        "is ignored: its device plugin gives GPUs to other pods too",
         "kubectl annotate node n1 epoch-scheduler.io/gpus-",
     ),
     (
         node(annotations={GPUS: "[{}]"}),
         "wrong",
-        "What it says cannot be so: correct it",
+        "Correct this value",
         "",
     ),
     (
         node(labels={UPGRADE: "drain-required"}),
         "warning",
-        "Nothing is started there, jobs leave after an epoch",
+        "No job is started there, running jobs are preempted",
         "",
     ),
     (
         node(mode="all mine"),
         "wrong",
-        "none of owned, mixed, exclusive",
+        "must be one of owned, mixed, exclusive",
         "kubectl label node n1 epoch-scheduler.io/mode=owned --overwrite",
     ),
 ]
@@ -148,18 +148,18 @@ def test_past_the_cluster_s_scheduler_only_taints_that_evict_matter() -> None:
 def test_of_many_nodes_that_are_well_there_is_one_line() -> None:
     many = [node(f"n{number:03}") for number in range(250)]
     (line,) = (each.line for each in of(*many))
-    assert "n000, n001, n002, n003, n004 and 245 more: ready, 500 cards in all" in line
+    assert "n000, n001, n002, n003, n004 and 245 more: ready, 500 GPUs in all" in line
 
 
 def test_a_cluster_without_cards_is_told_of() -> None:
     (trouble,) = bad(of(node(cards=(), allocatable=NONE), node("n2", cards=(), allocatable=NONE)))
-    assert trouble == ("warning", "", "none of 2 has a card")
+    assert trouble == ("warning", "", "none of 2 has a GPU")
 
 
 def test_cards_that_nobody_offers_are_told_of_once() -> None:
     there = node(labels={"nvidia.com/gpu.present": "true"}, cards=(), allocatable=NONE)
     assert [words for _, _, words in bad(of(there))] == [
-        "it has cards, but its device plugin offers none"
+        "it has GPUs, but its device plugin offers none"
     ]
     strange = node(annotations={GPUS: "[{}]"})
     assert len(bad(of(strange))) == 1
@@ -176,12 +176,12 @@ CLOCKS = [
 def test_a_clock_that_is_wrong_shows_in_a_lease_or_else_in_heartbeats(
     renewed: object, beat: float, words: str
 ) -> None:
-    assert bad(of(node(beat=beat), renewed=renewed)) == [("warning", "node n1", words)]
+    assert bad(of(node(beat=beat), lease_renewed_at=renewed)) == [("warning", "node n1", words)]
 
 
 def test_old_heartbeats_and_nodes_that_are_away_say_nothing_of_clocks() -> None:
-    assert bad(of(node(beat=NOW - 290), renewed=Refusal("no", 403))) == []
-    away = of(node(ready="Unknown"), renewed={"n1": NOW - 3000})
+    assert bad(of(node(beat=NOW - 290), lease_renewed_at=Refusal("no", 403))) == []
+    away = of(node(ready="Unknown"), lease_renewed_at={"n1": NOW - 3000})
     assert bad(away) == [("warning", "node n1", "it is not ready")]
 
 
@@ -196,10 +196,10 @@ def test_modes_are_proposed_by_who_is_there_where_that_is_not_the_default() -> N
     owned = tuple(f"kubectl label node {n} epoch-scheduler.io/mode=owned" for n in ("n1", "n3"))
     mixed = ("kubectl label node n2 epoch-scheduler.io/mode=mixed",)
     foreign = {"n2": 1, "n3": 0}
-    assert proposed(*unsaid, default="exclusive", foreign=foreign) == [owned, mixed]
-    assert proposed(*unsaid, default="owned", foreign=foreign) == [mixed]
-    assert proposed(*unsaid, default="mixed", foreign=foreign) == [owned]
-    assert proposed(*unsaid, default="exclusive", foreign=Refusal("no", 403)) == []
+    assert proposed(*unsaid, default="exclusive", foreign_gpus=foreign) == [owned, mixed]
+    assert proposed(*unsaid, default="owned", foreign_gpus=foreign) == [mixed]
+    assert proposed(*unsaid, default="mixed", foreign_gpus=foreign) == [owned]
+    assert proposed(*unsaid, default="exclusive", foreign_gpus=Refusal("no", 403)) == []
 
 
 def test_where_no_cards_are_held_no_mode_means_anything() -> None:

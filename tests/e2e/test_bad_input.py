@@ -119,7 +119,7 @@ def test_a_job_needs_its_own_token(attacked: Attacked) -> None:
     for report in reports:
         for token in (attacked.target.stranger, attacked.target.jobs[1][1], attacked.target.owner):
             status, words = refusal(lambda: report(bearer(token)))  # noqa: B023 - called at once
-            assert (status, words) == (DENIED, f"this token is not of job {victim}")
+            assert (status, words) == (DENIED, f"this token is not the token of job {victim}")
         assert refusal(lambda: report(()))[0] == UNKNOWN_CALLER  # noqa: B023 - likewise
 
 

@@ -178,8 +178,7 @@ def test_people_from_elsewhere_are_not_served_in_the_clear(secure: Secure) -> No
     code, told = daemon.says("", found[0], plain)
     assert (code, told) == (
         4,
-        "people from elsewhere are served encrypted only: "
-        f"give --server HOST:{daemon.port} and --ca FILE",
+        f"remote users need the encrypted port: use --server HOST:{daemon.port} and --ca FILE",
     )
     assert daemon.says(daemon.authority.certificate, found[0]) == (0, "")
     assert daemon.says("", HERE, plain) == (0, "")
@@ -196,10 +195,10 @@ def test_a_daemon_that_cannot_serve_encrypted_does_not_start(
     with socket.create_server((HERE, 0)) as taken:
         port = taken.getsockname()[1]
         for tls, code, complaint in (
-            (f'certificate = "{certificate}"', 2, "tls: listen is missing; it takes listen, cert"),
-            ('listen = "127.0.0.1:1"', 2, "tls: certificate is missing; it takes listen, cert"),
+            (f'certificate = "{certificate}"', 2, "tls: listen is missing; it needs listen, cert"),
+            ('listen = "127.0.0.1:1"', 2, "tls: certificate is missing; it needs listen, cert"),
             (f'listen = "here"\n{pair}', 2, "tls.listen: 'here' is not HOST:PORT"),
-            (f'listen = "{HERE}:0"\n{pair}', 2, "tls.listen: port 0 will not do"),
+            (f'listen = "{HERE}:0"\n{pair}', 2, "tls.listen: port 0 is not possible"),
             (f'listen = "{HERE}:{port}"\n{pair}', 1, "the port is in use"),
             (
                 f'listen = "{HERE}:{free_port()}"\ncertificate = "{missing}"\nkey = "{key}"',

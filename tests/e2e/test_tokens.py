@@ -45,7 +45,7 @@ def test_a_token_that_is_issued_holds_until_it_is_revoked(
     assert row.split()[:4] == ["1", "ada", "laptop", "valid"]
 
     assert token(daemon, "revoke", "1").stdout == "token 1 of ada: revoked\n"
-    complaint = "scheduler-state: this token has been revoked: ask an admin for another one"
+    complaint = "scheduler-state: this token has been revoked: ask an admin for a new one"
     assert look(daemon) == (4, complaint)
     assert token(daemon, "list").stdout.splitlines()[1].split()[3] == "revoked"
 
@@ -56,8 +56,8 @@ def test_what_an_admin_gets_wrong_is_told_in_one_line(daemons: Daemons) -> None:
         ((), "Missing command"),
         (("give", "ada"), "No such command 'give'"),
         (("issue",), "Missing argument 'USER'"),
-        (("issue", "a\nb"), "'a\\nb' is no name of a user"),
-        (("issue", ""), "'' is no name of a user"),
+        (("issue", "a\nb"), "'a\\nb' is not a valid user name"),
+        (("issue", ""), "'' is not a valid user name"),
         (("issue", "ada", "--days", "0"), "0 is not in the range 1<=x<=3650"),
         (("issue", "ada", "--days", "soon"), "'soon' is not a valid integer"),
         (("issue", "ada", "--name", "x" * 101), "--name: expected a line of at most 100"),

@@ -109,7 +109,7 @@ def test_a_canary_sees_the_card_that_it_names_though_a_holder_has_all(
     )
     (told,) = (each for each in json.loads(done.stdout) if each["what"] == "canary")
     assert told["where"] == f"node {lab.node.name}"
-    assert told["words"] == f"a pod sees just the card that it was given ({CARD})"
+    assert told["words"] == f"a pod sees only the GPU that it was given ({CARD})"
 
 
 def test_a_card_is_taken_while_a_process_of_a_pod_that_is_gone_is_seen_there(lab: Watched) -> None:

@@ -102,9 +102,11 @@ def test_a_daemon_s_own_account_finds_all_well_and_says_what_it_may_not_see(
     )
     who = f"system:serviceaccount:{namespace}:scheduler"
     verbs = sum(len(rule.verbs) for rule in ALL)
-    needed = f"ok       permissions  {who} may do all that is needed ({verbs} verbs)"
+    needed = (
+        f"ok       permissions  {who} has all permissions that the daemon needs ({verbs} verbs)"
+    )
     assert needed in lines
-    admitted = f"ok       namespace    {namespace}: a pod such as those of jobs is admitted"
+    admitted = f"ok       namespace    {namespace}: a pod like those of jobs is admitted"
     assert admitted in lines
     (hidden,) = (line for line in lines if line.startswith("warning  rest"))
     assert f"quotas of {namespace}" in hidden
@@ -263,7 +265,7 @@ def test_a_server_that_falls_silent_or_breaks_off(
     code, text = doctor.says("--kubeconfig", reached)
     assert code == 1
     (line,) = (line for line in text.splitlines() if line.startswith("wrong"))
-    assert "could not be asked for: " in line
+    assert "cannot be read: " in line
 
 
 # --- namespaces ---------------------------------------------------------------------------------
@@ -279,7 +281,7 @@ def test_a_namespace_that_is_not_there_is_created_as_advised(
     )
     _, found = doctor.finds("--kubeconfig", control.admin)
     (trouble,) = (each for each in found if each["level"] == "wrong")
-    assert (trouble["where"], trouble["words"]) == (missing, "there is none")
+    assert (trouble["where"], trouble["words"]) == (missing, "it does not exist")
     follow(control, [trouble])
     control.apply(
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}, missing
@@ -304,7 +306,7 @@ def test_a_level_of_security_that_refuses_is_named_once_and_set_as_advised(
     assert doctor.finds("--kubeconfig", control.admin)[0] == 0
     doctor.settings.write_text(doctor.settings.read_text() + 'data = "host:/srv"\n')
     (trouble,) = doctor.troubles("--kubeconfig", control.admin)
-    assert "restricted, refuses folders of nodes (kubernetes.data)" in trouble["words"]
+    assert "restricted, refuses node paths (kubernetes.data)" in trouble["words"]
     (seen_by_daemon,) = doctor.troubles()
     assert "violates PodSecurity" in seen_by_daemon["words"]
     follow(control, [trouble])
@@ -454,11 +456,11 @@ def canaries(kubelet: Kubelet) -> list[dict[str, Any]]:
 
 
 SONGS = [
-    (0, "GPU-1\n", "ok", "a pod sees just the card that it was given (GPU-1)"),
+    (0, "GPU-1\n", "ok", "a pod sees only the GPU that it was given (GPU-1)"),
     (0, "GPU-1\nGPU-2\n", "wrong", "a pod that was given GPU-1 sees GPU-1, GPU-2"),
     (0, "", "wrong", "a pod that was given GPU-1 sees none"),
     (127, "sh: nvidia-smi: not found", "wrong", "nothing was injected"),
-    (9, "NVIDIA-SMI has failed", "wrong", "it failed: Error: NVIDIA-SMI has failed"),
+    (9, "NVIDIA-SMI has failed", "wrong", "the pod failed: Error: NVIDIA-SMI has failed"),
 ]
 
 
@@ -492,7 +494,7 @@ def test_where_cards_are_held_a_canary_names_one_that_another_has_told(
         kubelet.end(name, 0, message="GPU-7\nGPU-8\n" if card == "all" else card)
 
     (found,) = during(doctor, kubelet, sees)
-    assert found["words"] == "a pod sees just the card that it was given (GPU-7)"
+    assert found["words"] == "a pod sees only the GPU that it was given (GPU-7)"
     assert canaries(kubelet) == []
 
 
@@ -503,7 +505,7 @@ def test_an_image_that_cannot_be_pulled_is_told_by_the_canary(
     words = ("ImagePullBackOff", "none:1 is nowhere")
     (found,) = during(doctor, kubelet, lambda name: kubelet.set_waiting(name, *words))
     assert found["words"] == (
-        "it was not run: its image cannot be had: ImagePullBackOff: none:1 is nowhere"
+        "the pod was not created: its image cannot be had: ImagePullBackOff: none:1 is nowhere"
     )
     assert canaries(kubelet) == []
 

@@ -118,7 +118,7 @@ def test_a_person_comes_with_a_token_of_kubernetes(
     assert (done.returncode, done.stderr) == (
         4,
         "scheduler-state: Kubernetes does not take this token, "
-        "or it was not made for the audience epoch-scheduler\n",
+        "or it was not issued for the audience epoch-scheduler\n",
     )
 
 

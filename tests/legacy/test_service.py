@@ -324,7 +324,10 @@ def test_where_tokens_are_required_only_its_own_speaks_for_a_job(served: Serving
         refused = ask(strict, "POST", f"/{path}/{job.id}", body)
         assert (refused.status, refused.text[:9]) == (401, "no token:")
         refused = ask(strict, "POST", f"/{path}/{job.id}", body, token=other.token)
-        assert (refused.status, refused.text) == (403, f"this token is not of job {job.id}\n")
+        assert (refused.status, refused.text) == (
+            403,
+            f"this token is not the token of job {job.id}\n",
+        )
     assert served.job(job.id).epochs_done == 0
     assert not run_of(served, job).finished
     assert ask(strict, "POST", f"/end_epoch/{job.id}", {"done": 1}, token=job.token).status == 200

@@ -51,7 +51,9 @@ def test_of_several_seeds_the_mean_is_told_too() -> None:
 
 def test_refusals_are_told_where_there_are_some() -> None:
     said = report.text(study(1, True))
-    assert "refused: job 10 (wide): no nodes together have 5 GPUs; at most there are 3" in said
+    assert (
+        "refused: job 10 (wide): all nodes together do not have 5 GPUs; they have at most 3" in said
+    )
     assert "refused" in said.splitlines()[2]
     assert "refused" not in report.text(study())
 

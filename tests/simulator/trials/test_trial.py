@@ -16,7 +16,7 @@ from tests.simulator.little import RULES, Plain, job, nodes, told, trial
 @pytest.mark.parametrize(
     ("impossible", "why"),
     [
-        (job("wide", gpus=5), "no nodes together have 5 GPUs; at most there are 4"),
+        (job("wide", gpus=5), "all nodes together do not have 5 GPUs; they have at most 4"),
         (job("said", memory_mib=20000), "no GPU can hold 20000 MiB; the largest holds 15893 MiB"),
         (
             job("true", truth=Plain(memory_mib=20000), memory_mib=100),
