@@ -204,7 +204,7 @@ def test_who_has_no_token_of_ours_is_not_known(served: Serving) -> None:
     with refused(grpc.StatusCode.UNAUTHENTICATED, "no token: set SCHEDULER_TOKEN"):
         served.people.ListJobs(pb.ListJobsRequest(), timeout=10)
     job = served.running()
-    with refused(grpc.StatusCode.UNAUTHENTICATED, "this token is not issued by this scheduler"):
+    with refused(grpc.StatusCode.UNAUTHENTICATED, "this token was not issued by this scheduler"):
         served.people.ListJobs(pb.ListJobsRequest(), metadata=of(job), timeout=10)
     for call, request in [
         (served.people.Submit, submission()),

@@ -146,7 +146,7 @@ def test_only_its_own_token_speaks_for_a_job(served: Serving) -> None:
     with refused(grpc.StatusCode.NOT_FOUND, "no live job has the id 'nobody'"):
         served.jobs.EndEpoch(_ended("nobody", 1), metadata=of(job), timeout=10)
     both = pb.EndEpochRequest(profiles=[request.profiles[0], _ended(other.id, 1).profiles[0]])
-    with refused(grpc.StatusCode.PERMISSION_DENIED, f"not of job {other.id}"):
+    with refused(grpc.StatusCode.PERMISSION_DENIED, f"not the token of job {other.id}"):
         served.jobs.EndEpoch(both, metadata=of(job), timeout=10)
     assert served.job(job.id).epochs_done == served.job(other.id).epochs_done == 0
 

@@ -76,7 +76,7 @@ def test_who_is_not_let_in_says_so_and_tries_again(
     token.write_text("wrong")
     server = f"127.0.0.1:{served.server.ports[0]}"
     with reporting(server, SCHEDULER_TOKEN_FILE=str(token)) as process:
-        heard(process, "UNAUTHENTICATED: this token is not issued by this scheduler")
+        heard(process, "UNAUTHENTICATED: this token was not issued by this scheduler")
         token.write_text(user_token(SECRET, AGENT))
         eventually(served.reports.newest)
 
