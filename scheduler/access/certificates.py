@@ -90,7 +90,7 @@ def _check(chain: bytes, key: bytes, certificate_file: Path, key_file: Path) -> 
     try:
         context.load_verify_locations(cadata=chain.decode("ascii", "ignore"))
     except (ssl.SSLError, ValueError) as error:
-        raise ConfigError(f"{certificate_file}: contains no certificate in PEM format") from error
+        raise ConfigError(f"{certificate_file}: contains no PEM certificate") from error
     # Python reads a pair from files only. These are in memory, so what is checked is served.
     with _in_memory(chain) as chain_path, _in_memory(key) as key_path:
         try:
@@ -99,7 +99,7 @@ def _check(chain: bytes, key: bytes, certificate_file: Path, key_file: Path) -> 
             if error.reason == "KEY_VALUES_MISMATCH":
                 reason = f"is not the key of {certificate_file}"
             else:
-                reason = "contains no key in PEM format that can be read without a password"
+                reason = "contains no PEM key that can be read without a password"
             raise ConfigError(f"{key_file}: {reason}") from error
 
 

@@ -79,14 +79,14 @@ def test_what_is_no_pair_is_refused(files: tuple[Path, Path], authority: Authori
     garbage = key.with_name("garbage")
     garbage.write_bytes(b"\xff\x00" * 100)
     missing = key.with_name("missing")
-    no_key = "contains no key in PEM format that can be read without a password"
+    no_key = "contains no PEM key that can be read without a password"
     for pair, complaint in (
         ((missing, key), f"cannot read {missing}: No such file or directory"),
         ((certificate, missing), f"cannot read {missing}: No such file or directory"),
         ((key.parent, key), f"cannot read {key.parent}: Is a directory"),
-        ((empty, key), f"{empty}: contains no certificate in PEM format"),
-        ((garbage, key), f"{garbage}: contains no certificate in PEM format"),
-        ((key, certificate), f"{key}: contains no certificate in PEM format"),
+        ((empty, key), f"{empty}: contains no PEM certificate"),
+        ((garbage, key), f"{garbage}: contains no PEM certificate"),
+        ((key, certificate), f"{key}: contains no PEM certificate"),
         ((certificate, empty), f"{empty}: {no_key}"),
         ((certificate, garbage), f"{garbage}: {no_key}"),
         ((certificate, certificate), f"{certificate}: {no_key}"),
