@@ -47,8 +47,9 @@ $(READY): requirements/dev.lock pyproject.toml kubernetesdlprofile/pyproject.tom
 demo: $(READY)  ## watch real training jobs share two simulated GPUs, for less than a minute
 	$(BIN)/python -m demo
 
+# Three workers keep two cores busy here and in test-kube: most of these tests wait for processes.
 test: $(READY)  ## run all tests that need no Kubernetes
-	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal  # more than two cores: many tests wait
+	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal
 
 style: $(READY)  ## check style, types and import rules
 	$(BIN)/ruff check .
@@ -72,7 +73,7 @@ kube: $(READY)  ## build a Kubernetes cluster in ~/.cache: ten minutes, but only
 	$(BIN)/python -m tests.kube.build
 
 test-kube: kube  ## run the tests against a real API server; needs no root
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m 'kube and not node'
+	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal -m 'kube and not node'
 
 test-node: kube  ## run the tests on two real nodes, as root (ROUNDS=20 with foreign pods; 200 take long)
 	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -m 'node and not frameworks' -rs
