@@ -103,7 +103,7 @@ def test_a_run_on_a_node_that_does_not_answer_is_lost_when_its_time_is_over(
 def test_an_image_that_cannot_be_had_is_given_up_with_the_reason(
     kubeconfig: Path, kubelet: Kubelet
 ) -> None:
-    with started_cluster(kubeconfig, NAMESPACE, patience=LaunchTimeouts(1.0, 60.0)) as made:
+    with started_cluster(kubeconfig, NAMESPACE, timeouts=LaunchTimeouts(1.0, 60.0)) as made:
         launch = launch_on(made)
         made.perform(launch)
         eventually(kubelet.pods)
@@ -145,7 +145,7 @@ def test_a_pod_that_is_on_its_way_says_what_its_node_warned_of(
 def test_a_pod_that_does_not_start_is_lost_with_what_its_node_says(
     kubeconfig: Path, kubelet: Kubelet
 ) -> None:
-    with started_cluster(kubeconfig, NAMESPACE, patience=LaunchTimeouts(60, 2.0)) as made:
+    with started_cluster(kubeconfig, NAMESPACE, timeouts=LaunchTimeouts(60, 2.0)) as made:
         launch = launch_on(made)
         made.perform(launch)
         eventually(kubelet.pods)
@@ -185,7 +185,7 @@ def test_a_card_that_has_left_meanwhile_is_not_the_jobs_fault(made: StartedClust
 
 
 def test_a_pod_that_finds_no_place_in_time_was_refused(kubeconfig: Path, kubelet: Kubelet) -> None:
-    with started_cluster(kubeconfig, NAMESPACE, patience=LaunchTimeouts(60, 2.0)) as made:
+    with started_cluster(kubeconfig, NAMESPACE, timeouts=LaunchTimeouts(60, 2.0)) as made:
         launch = launch_on(made)
         made.perform(launch)
         assert wait_until_over(made, launch).reason == Failure.REFUSED

@@ -101,7 +101,7 @@ def test_a_creation_that_always_fails_is_given_up_when_a_pod_should_have_started
     now, words = [1.8e9], f"answers {effect.status}" if isinstance(effect, Answer) else "no answer"
     settings: dict[str, Any] = {
         "clock": lambda: now[0],
-        "patience": LaunchTimeouts(start_seconds=900),
+        "timeouts": LaunchTimeouts(start_seconds=900),
     }
     with started_cluster(proxy.kubeconfig(kubeconfig), NAMESPACE, **settings) as made:
         launch = launch_on(made)

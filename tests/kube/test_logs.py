@@ -189,7 +189,7 @@ def test_a_log_that_cannot_be_had_keeps_nobody_waiting_for_ever(
         proxy.kubeconfig(kubeconfig),
         NAMESPACE,
         logs=tmp_path,
-        patience=LaunchTimeouts(log_seconds=1.0),
+        timeouts=LaunchTimeouts(log_seconds=1.0),
     ) as made:
         runs, ended = running(made, kubelet)[0], running(made, kubelet)
         kubelet.end(ended[1], 1)
