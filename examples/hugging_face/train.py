@@ -1,4 +1,4 @@
-"""A small BERT made from its configuration, trained by Hugging Face's Trainer: no hub is asked."""
+"""A small BERT, built from its configuration; Hugging Face's Trainer trains it without a hub."""
 
 import torch
 import transformers
@@ -10,7 +10,7 @@ WORDS, LENGTH, SAMPLES = 50, 12, 512
 
 
 class Sentences(Dataset):
-    """Of random words; the question is whether the first one is of the greater half."""
+    """Random words; the label says whether the first one is in the vocabulary's upper half."""
 
     def __init__(self) -> None:
         chance = torch.Generator().manual_seed(1)
@@ -42,7 +42,7 @@ if __name__ == "__main__":
         learning_rate=0.003,
         lr_scheduler_type="constant",
         save_strategy="epoch",
-        save_total_limit=2,  # the one before is removed when the next is whole
+        save_total_limit=2,  # the previous one is removed when the next is complete
         logging_strategy="epoch",
         report_to="none",
         disable_tqdm=True,

@@ -47,7 +47,7 @@ if __name__ == "__main__":
     done = int(model.optimizer.iterations) // (SAMPLES // BATCH)
 
     def seed(epoch: int, logs: object) -> None:
-        for layer in model.layers:  # a model's file leaves this out
+        for layer in model.layers:  # the model's file does not contain this
             if hasattr(layer, "seed_generator"):
                 layer.seed_generator.state.assign([epoch, 1])
 

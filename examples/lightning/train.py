@@ -19,7 +19,7 @@ class Network(lightning.LightningModule):
         self.data = TensorDataset(inputs, torch.sin(inputs @ torch.randn(32, 1) / 3))
 
     def train_dataloader(self) -> DataLoader:
-        # Lightning keeps no generator's state, but tells this sampler the epoch.
+        # Lightning saves no generator's state, but gives this sampler the epoch.
         here = {"num_replicas": self.trainer.world_size, "rank": self.trainer.global_rank}
         return DataLoader(self.data, batch_size=32, sampler=DistributedSampler(self.data, **here))
 

@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def resumed(path: str | None) -> tuple[dict[str, np.ndarray], np.random.Generator, int]:
-    """Weights with their momentum, the generator that shuffles, and how many epochs are in them."""
+    """Weights with their momentum, the generator that shuffles, and the epochs they include."""
     chance = np.random.default_rng(seed=2)
     if path:
         with np.load(path) as kept:

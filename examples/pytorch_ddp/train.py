@@ -15,7 +15,7 @@ LOCAL = max(1, int(os.environ.get("NUM_GPUS", 2)))  # processes on this node
 
 
 def train(local_rank: int) -> None:
-    os.environ["LOCAL_RANK"] = str(local_rank)  # the library's: the first of each node reports
+    os.environ["LOCAL_RANK"] = str(local_rank)  # read by the library: rank 0 of each node reports
     rank, world, cuda = NODE * LOCAL + local_rank, NODES * LOCAL, torch.cuda.is_available()
     distributed.init_process_group("nccl" if cuda else "gloo", rank=rank, world_size=world)
     device = f"cuda:{local_rank}" if cuda else "cpu"
@@ -34,7 +34,7 @@ def train(local_rank: int) -> None:
             optimizer.load_state_dict(kept["optimizer"])
             api.epoch = kept["epoch"]
         for epoch in range(api.epoch, api.EPOCHS):
-            api.start_epoch(hooks.any_rank)  # all leave, or none
+            api.start_epoch(hooks.any_rank)  # all ranks stop, or none
             torch.manual_seed(epoch * world + rank)  # one file cannot hold every rank's state
             sampler.set_epoch(epoch)
             for batch, expected in batches:
@@ -58,4 +58,4 @@ if __name__ == "__main__":
         process.start()
     for process in ranks:
         process.join()
-    sys.exit(max(abs(process.exitcode) for process in ranks))  # 85: all were asked to leave
+    sys.exit(max(abs(process.exitcode) for process in ranks))  # 85: all were asked to stop

@@ -1,4 +1,4 @@
-"""How a checkpoint is written whole, and which one to resume from."""
+"""Writes checkpoints atomically, and finds the one to resume from."""
 
 import os
 import re
@@ -9,16 +9,16 @@ from typing import Any, Callable, Iterator, Optional, Tuple
 from kubernetesdlprofile.fence import Fence
 from kubernetesdlprofile.log import warn
 
-# As Lightning, Hugging Face and TensorFlow number what they save, by epochs or by steps.
+# Lightning, Hugging Face and TensorFlow number their checkpoints by epochs or by steps.
 _NUMBER = re.compile(r"(?:epoch=|checkpoint-|ckpt-)(\d+)")
 _FILES = (".ckpt", ".pt", ".pth", ".keras", ".h5", ".npz")
-_STATE = "trainer_state.json"  # what Hugging Face writes last into the folder of a checkpoint
+_STATE = "trainer_state.json"  # the last file that Hugging Face writes into a checkpoint's folder
 
 
 def save(path: Path, writer: Callable[[str], Any], fence: Optional[Fence] = None) -> bool:
-    """`writer(name)` writes a file of that name beside `path`, which is moved there when it is
-    whole. False, and a warning, if it cannot be written, or if `fence` is closed: what was there
-    before still is."""
+    """Calls `writer(name)`, which writes a file of that name beside `path`, and moves the complete
+    file to `path`. If it cannot be written, or `fence` is closed, warns and returns False; the
+    previous file is then still there."""
     beside = path.with_name(f".{os.getpid()}-{path.name}")  # the ending tells Keras the format
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -34,7 +34,7 @@ def save(path: Path, writer: Callable[[str], Any], fence: Optional[Fence] = None
             fence.put(beside, path)
     except (OSError, RuntimeError) as error:  # torch has RuntimeErrors for a full disk
         if fence is not None and fence.closed:
-            warn("a newer run of this job has begun: its checkpoints stay as they are", "fence")
+            warn("a newer run of this job has begun: this run's checkpoint is dropped", "fence")
             return False
         warn(f"no checkpoint was written ({error}): a preemption will lose the work", "save")
         return False
@@ -45,8 +45,8 @@ def save(path: Path, writer: Callable[[str], Any], fence: Optional[Fence] = None
 
 
 def newest(root: str) -> Optional[str]:
-    """The complete checkpoint with the most training in it. One without a number in its name, as
-    `last.ckpt`, counts more than all those with one, unless they are newer."""
+    """The complete checkpoint with the most training in it. One without a number in its name, such
+    as `last.ckpt`, comes before all numbered ones that are not newer."""
     found = sorted(_complete(Path(root)))
     numbered = [(number, at, name) for at, number, name in found if number >= 0]
     others = [(at, name) for at, number, name in found if number < 0]
@@ -56,8 +56,8 @@ def newest(root: str) -> Optional[str]:
 
 
 def at_start(root: str) -> Optional[str]:
-    """What to resume from, as the first library told it: TensorFlow's `tf_ckpts` or `tf_ckpt`, a
-    folder, a file or the beginning of the names of several files, are told as they are."""
+    """What to resume from, as the first library returned it: TensorFlow's `tf_ckpts` or `tf_ckpt`
+    (a folder, a file or the common prefix of several files) are returned unchanged."""
     for name in ("tf_ckpts", "tf_ckpt"):
         path = Path(root, name)
         with suppress(OSError):
@@ -68,10 +68,10 @@ def at_start(root: str) -> Optional[str]:
 
 
 def _complete(root: Path) -> Iterator[Tuple[float, int, str]]:
-    """When it was saved, its number or -1, its name."""
+    """Yields when each was saved, its number or -1, and its name."""
     with suppress(OSError):
         for path in root.rglob("*"):
-            with suppress(OSError):  # gone meanwhile
+            with suppress(OSError):  # it was deleted meanwhile
                 name = _whole(path)
                 number = _NUMBER.search(path.parent.name if path.name == _STATE else path.name)
                 if name:
@@ -79,10 +79,10 @@ def _complete(root: Path) -> Iterator[Tuple[float, int, str]]:
 
 
 def _whole(path: Path) -> str:
-    """What a framework would load if its writing has ended, as far as can be told; else empty."""
+    """The name that a framework would load; empty if the checkpoint looks unfinished."""
     if path.name.startswith(".") or path.is_dir():
         return ""
-    if path.suffix == ".index":  # which TensorFlow writes after the data
+    if path.suffix == ".index":  # TensorFlow writes it after the data
         parts = [p.name for p in path.parent.iterdir() if p.name.startswith(path.stem + ".data-")]
         return str(path.with_suffix("")) if parts and _of(parts[0]) == len(parts) else ""
     if path.parent.name.startswith("checkpoint-"):
@@ -91,14 +91,14 @@ def _whole(path: Path) -> str:
         return ""
     with path.open("rb") as file:
         head = file.read(2)
-    if head == b"PK":  # torch, Keras and numpy write archives, whose table of contents comes last
-        import zipfile  # slow to import, and seldom needed
+    if head == b"PK":  # torch, Keras and numpy write archives; the table of contents comes last
+        import zipfile  # slow to import and rarely needed
 
         return str(path) if zipfile.is_zipfile(str(path)) else ""
     return str(path) if head else ""
 
 
 def _of(name: str) -> int:
-    """N of `….data-00000-of-0000N`."""
+    """Returns the N of `….data-00000-of-0000N`."""
     digits = name.rpartition("-")[2]
     return int(digits) if digits.isdigit() else 0

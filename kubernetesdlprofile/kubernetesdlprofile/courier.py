@@ -1,12 +1,12 @@
-"""One background thread that brings messages to the scheduler, so that training never waits.
+"""One background thread that sends messages to the scheduler, so that training never waits.
 
-Theory of operation. What is to be told lies in four boxes, each bounded: finished epochs (until
-they are acknowledged), one question (may the epoch begin?), one sign of life, one farewell. The
-thread works in rounds: it delivers whatever there is, always in that order, until something fails.
-A failed round is repeated after a pause that doubles; all messages may be repeated without harm. A
-question, a farewell and a flush do not wait for the pause to end, and while somebody waits for an
-answer the pauses stay short. Epochs that a round has not delivered are written into a small file,
-so that they survive the process, however it ends.
+Theory of operation. Messages wait in four bounded boxes: finished epochs (until they are
+acknowledged), one question (may the epoch begin?), one sign of life, one farewell. The thread works
+in rounds: it delivers all messages, always in that order, until a call fails. A failed round is
+repeated after a pause that doubles; every message may be repeated without harm. A question, a
+farewell and a flush do not wait for the pause to end, and while a caller waits for an answer the
+pauses stay short. Epochs that a round could not deliver are written into a small file, so that they
+survive the process, however it ends.
 """
 
 import os
@@ -22,16 +22,16 @@ from kubernetesdlprofile.transport import Refused, Unreachable
 
 CALL_SECONDS = 2.0
 EXIT_SECONDS = 2.0  # how long a process that ends waits for its last messages
-# A stop that is answered later than this is not obeyed in this epoch: too much of it is done.
+# An answer "stop" that comes later than this is ignored in this epoch: too much of it is done.
 QUESTION_SECONDS = 10.0
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.5, 15.0
-EPOCHS_MAX = 256  # older ones only lose their measurements: the count is in the newest
+EPOCHS_MAX = 256  # dropping older ones loses only measurements: the newest has the count
 
 METHODS = ("EndEpoch", "StartEpoch", "Report", "Finish")  # in the order in which they are called
 
 
 class Courier:
-    """All public methods may be called by any thread of the process `pid`."""
+    """Any thread of the process `pid` may call the public methods."""
 
     def __init__(
         self,
@@ -43,11 +43,11 @@ class Courier:
         last_farewell: Callable[[], Optional[wire.Finish]] = lambda: None,
         last_words: str = "",
     ) -> None:
-        """The courier's thread calls `sign_of_life`, which answers None if nothing has moved since
-        it was last called, `memory`, for the MiB that are in use, and `on_stop(epoch, reason)`,
-        whose epoch is -1 if it is told beside a report. `last_farewell` is asked at the end, if
-        there was none. `unreported_epochs` is a file for the epochs that are not delivered yet.
-        Without a transport it takes messages and keeps none, as when it is closed."""
+        """The courier's thread calls `sign_of_life`, which returns None if there was no progress
+        since its last call; `memory`, for the MiB in use; and `on_stop(epoch, reason)`, with epoch
+        -1 if the stop came with the answer to a report. `last_farewell` is called at the end if no
+        farewell was posted. `last_words` is a file for the epochs that are not delivered yet.
+        Without a transport, messages are dropped, as after `close`."""
         self.pid = os.getpid()
         self._transport = transport
         self._heartbeat_seconds = heartbeat_seconds
@@ -58,22 +58,22 @@ class Courier:
         self._last_words = last_words
 
         self._changed = threading.Condition()  # guards what follows
-        # What a method is to tell, by epoch; -1: whatever the epoch is.
+        # The messages for each method, by epoch; -1: for any epoch.
         self._boxes: Dict[str, Dict[int, Any]] = {method: {} for method in METHODS}
         self._epochs, self._question, self._report, self._farewell = self._boxes.values()
         self._question_ends_at = 0.0
-        self._tried = False  # to ask
+        self._tried = False  # to ask the question
         self._report_at = self._due_at = monotonic() + heartbeat_seconds  # the next round
         self._failures = 0  # rounds in a row
-        self._leaving = False  # somebody waits for all to be delivered
+        self._leaving = False  # a caller waits until all messages are delivered
         self._closed = transport is None
         self._thread: Optional[threading.Thread] = None
 
-        self._writing = threading.Lock()  # guards the file, and
+        self._writing = threading.Lock()  # guards the file and the next field
         self._written: List[wire.Profile] = []
 
     def resume(self, job_id: str) -> None:
-        """Take over what an earlier run of this job has written down and nobody has heard."""
+        """Takes over the epochs that an earlier run of this job wrote down and could not report."""
         with suppress(OSError, ValueError):
             if Path(self._last_words).stat().st_size:
                 from kubernetesdlprofile import words
@@ -82,7 +82,7 @@ class Courier:
                 self._epochs.update((said.epoch, said) for said in self._written[-EPOCHS_MAX:])
 
     def ask(self, message: wire.StartEpoch, wait_seconds: float) -> None:
-        """Ask whether to stop. An answer that comes later is told all the same."""
+        """Asks whether to stop. An answer after `wait_seconds` still reaches `on_stop`."""
         with self._changed:
             self.forget()
             self._question[message.epoch] = message
@@ -91,11 +91,11 @@ class Courier:
             self._changed.wait_for(self._settled, wait_seconds)
 
     def _settled(self) -> bool:
-        """The question was answered, or the first try to ask it failed."""
+        """Whether the question was answered, or the first attempt to ask it failed."""
         return self._tried or self._closed or not self._question
 
     def forget(self) -> None:
-        """An answer that has not come yet is not wanted any more."""
+        """Drops the question: an answer that has not come yet is ignored."""
         with self._changed:
             self._question.clear()
             self._changed.notify_all()
@@ -108,7 +108,7 @@ class Courier:
             self._wake(hurry=not self._failures)
 
     def post_report(self) -> None:
-        """A sign of life now rather than at the end of the interval."""
+        """Sends a sign of life now rather than at the end of the interval."""
         with self._changed:
             self._report_at = 0.0
             self._wake(hurry=not self._failures)
@@ -120,8 +120,8 @@ class Courier:
             self._wake()
 
     def flush(self, seconds: float) -> bool:
-        """Wait until all finished epochs and the farewell are acknowledged, or dropped. For when
-        the process leaves."""
+        """Waits until all finished epochs and the farewell are acknowledged or dropped. Called
+        before the process exits."""
         with self._changed:
             if not self._delivered():
                 self._leaving = True
@@ -129,7 +129,7 @@ class Courier:
             return self._changed.wait_for(self._delivered, seconds)
 
     def close(self) -> None:
-        """Deliver what can be delivered quickly, write down what cannot, end the thread."""
+        """Delivers what it can quickly, writes down the other epochs, and ends the thread."""
         if self._closed:
             return
         farewell = self._last_farewell()
@@ -153,12 +153,12 @@ class Courier:
         if self._thread is None:
             from multiprocessing.util import Finalize  # slow to import
 
-            # A daemon, so that the interpreter does not wait for it; ended by `close`, so that
-            # it is not torn down within a call.
+            # It is a daemon thread, so that the interpreter does not wait for it; `close` ends it,
+            # so that it is not torn down within a call.
             self._thread = threading.Thread(target=self._run, name="kubeprofiler", daemon=True)
             self._thread.start()
-            # As atexit, but also in a worker that multiprocessing has forked, and not in a child
-            # that was forked behind our back and has no such thread.
+            # Like atexit, but it also runs in a worker that multiprocessing has forked, and not in
+            # a child that was forked in another way and has no such thread.
             Finalize(None, self.close, exitpriority=0)
         if hurry:
             self._due_at = 0.0
@@ -170,17 +170,17 @@ class Courier:
         while self._wait():
             try:
                 self._round()
-            except Exception as error:  # noqa: BLE001  # our bug must not end the reports
+            except Exception as error:  # noqa: BLE001  # a bug of ours must not end the reports
                 known = isinstance(error, Unreachable)
                 self._pause(str(error) if known else f"{type(error).__name__}: {error}")
             self._write_down()
 
     def _wait(self) -> bool:
-        """Until a round is due; False when closed."""
+        """Waits until a round is due; returns False when closed."""
         with self._changed:
             while not self._closed and monotonic() < self._due_at:
                 self._changed.wait(min(3600.0, max(0.0, self._due_at - monotonic())))
-            self._due_at = float("inf")  # unless somebody hurries meanwhile
+            self._due_at = float("inf")  # unless `_wake` sets it meanwhile
             return not self._closed
 
     def _round(self) -> None:
@@ -192,13 +192,13 @@ class Courier:
         with self._changed:
             if monotonic() >= self._question_ends_at:
                 self.forget()
-            # A farewell is not overtaken by an epoch: both are of this moment.
+            # Both boxes are copied at the same moment, so that no farewell overtakes an epoch.
             batches = [(method, dict(box)) for method, box in self._boxes.items() if box]
         for method, batch in batches:
             self._deliver(method, batch)
         with self._changed:
             self._failures = 0
-            # An epoch that ended during a round that repeated a failed one has not woken us.
+            # An epoch that ended while a failed round was being repeated has not woken the thread.
             self._due_at = min(self._due_at, self._report_at) if self._delivered() else 0.0
 
     def _deliver(self, method: str, batch: Dict[int, Any]) -> None:
@@ -212,11 +212,11 @@ class Courier:
         try:
             stop, reason = self._transport.call(method, messages, CALL_SECONDS)
         except Refused as error:
-            said = f"the scheduler refuses {method} ({error}); it is not sent again"
+            said = f"the scheduler refuses {method} ({error}); it will not be sent again"
             warn(said, "refuses " + method)
         with self._changed:
             for epoch, message in batch.items():
-                if self._boxes[method].get(epoch) is message:  # still wanted
+                if self._boxes[method].get(epoch) is message:  # neither replaced nor dropped
                     del self._boxes[method][epoch]
                     if stop and method in ("StartEpoch", "Report"):
                         self._on_stop(epoch, reason)
@@ -233,10 +233,10 @@ class Courier:
             self._failures += 1
             chance = 0.75 + os.urandom(1)[0] / 512
             self._due_at = min(self._due_at, monotonic() + seconds * chance)
-        warn(f"no answer from the scheduler ({why}); training goes on, reports wait", "away")
+        warn(f"no answer from the scheduler ({why}); training continues, reports wait", "away")
 
     def _write_down(self) -> None:
-        """Any thread. A process that is killed loses nothing that it had finished by then."""
+        """Saves undelivered epochs, so that a killed process loses none. Any thread may call it."""
         if not self._writing.acquire(timeout=EXIT_SECONDS):
             return  # the disk does not answer
         try:
@@ -249,6 +249,6 @@ class Courier:
                 self._written = left
         except (OSError, ValueError):
             if self._closed:
-                warn(f"finished epochs that nobody has acknowledged at the end: {len(left)}")
+                warn(f"the scheduler has not acknowledged {len(left)} finished epochs")
         finally:
             self._writing.release()

@@ -1,14 +1,14 @@
-"""Keeps what is left of an older run of a job from replacing the checkpoints of a newer one.
+"""Keeps leftover processes of an older run from replacing the checkpoints of a newer run.
 
-Theory of operation. Whoever begins makes a folder with its run's number in the name, in that of
-the job, and then removes those of all older runs. A process that saves makes one for itself, and
-what it puts into place it moves there first, and from there. A move into or out of a folder that is
-gone fails, at the file system, in one step, and without a lock that a dead process might hold. So
-as soon as a run has begun, nothing of an older one gets into place any more; a process of that
-which makes its folder later finds the newer run's.
+Theory of operation. A run that begins makes a folder inside the job's folder, with the run's number
+in the name, and then removes the folders of all older runs. A process that saves makes a folder for
+itself, moves each file into it first, and from there to its place. A move into or out of a folder
+that is gone fails at the file system, in one step, and without a lock that a dead process might
+hold. So once a run has begun, no file of an older run gets into place any more; a process of the
+older run that makes its folder later finds the newer run's folder.
 
-It holds where all see a name change in one step: on local disks and, as it is the server that knows
-which folder is gone, on NFS. It does not on object stores that pretend to have folders.
+This works where every machine sees a rename in one step: on local disks and, because the server
+knows which folder is gone, on NFS. It does not work on object stores that imitate folders.
 """
 
 import errno
@@ -24,17 +24,17 @@ _BEGINNING = ".run-"
 
 class Fence:
     def __init__(self, root: str, attempt: int) -> None:
-        """From now on older runs put nothing into place below `root`."""
+        """From now on, older runs can put no file into place below `root`."""
         self._root, self._attempt = Path(root), attempt
         self._own: Optional[Path] = None
         try:
             self._enter(str(attempt))
         except OSError as error:
-            warn(f"older runs are not kept from this one's checkpoints: {error}")
+            warn(f"older runs of this job may still replace its checkpoints: {error}")
 
     def put(self, file: Path, path: Path) -> None:
-        """Move a file to `path`. Raises OSError, also if a newer run has begun."""
-        if path.parent.stat().st_dev == self._root.stat().st_dev:  # else it could not be moved
+        """Moves a file to `path`. Raises OSError, also if a newer run has begun."""
+        if path.parent.stat().st_dev == self._root.stat().st_dev:  # no move between file systems
             if self._own is None:
                 self._own = self._enter(f"{self._attempt}-{os.urandom(6).hex()}")
             passed = self._own / file.name
@@ -44,13 +44,15 @@ class Fence:
 
     @property
     def closed(self) -> bool:
-        """Whether that was why."""
+        """Whether a newer run has begun."""
         return self._own is not None and not self._own.is_dir()
 
     def _enter(self, name: str) -> Path:
         own = self._root / (_BEGINNING + name)
         own.mkdir(exist_ok=True)
-        for attempt, folder in list(self._folders()):  # now, or two might miss each other
+        for attempt, folder in list(
+            self._folders()
+        ):  # after mkdir, or two runs might miss each other
             if attempt < self._attempt:
                 _remove(folder)
             elif attempt > self._attempt:
@@ -65,7 +67,7 @@ class Fence:
 
 
 def _remove(folder: Path) -> None:
-    """Also while somebody goes on to put files there."""
+    """Removes a folder, also while another process still puts files there."""
     try:
         for file in list(folder.iterdir()):
             with suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Where a job keeps what it saves."""
+"""The folder of a job's checkpoints."""
 
 import os
 from pathlib import Path
@@ -23,8 +23,8 @@ def folder(snapshots: str, job_id: str) -> str:
 
 
 def temporary() -> str:
-    """A folder for nobody else. On a machine without any disk, the one where we are."""
-    import tempfile  # slow to import, and seldom needed
+    """A private folder; the current one if none can be made, as on a machine without a disk."""
+    import tempfile  # slow to import and rarely needed
 
     try:
         return tempfile.mkdtemp(prefix="kubeprofiler-")

@@ -1,8 +1,8 @@
 """Ready-made callbacks, which make the calls of `KubeProfiler` for a framework's training loop.
 
-Each function imports its framework when it is called, and returns an object to put into the list
-of callbacks. A stop is agreed between all ranks, so that none waits for one that has left; it is
-obeyed by SystemExit at the start of an epoch, when the one before has been saved.
+Each function imports its framework when it is called, and returns an object for the list of
+callbacks. All ranks agree on a stop, so that no rank waits for one that has exited. They stop by
+SystemExit at the start of an epoch, when the epoch before has been saved.
 """
 
 import sys
@@ -14,7 +14,7 @@ from kubernetesdlprofile.kubeprofiler import KubeProfiler
 def lightning() -> Any:
     """`Trainer(callbacks=[hooks.lightning()], max_epochs=api.EPOCHS)`, and
     `trainer.fit(model, ckpt_path=api.ckpt_path)`."""
-    if "pytorch_lightning" in sys.modules:  # the same under its older name, and not compatible
+    if "pytorch_lightning" in sys.modules:  # the older, incompatible name of the same package
         from pytorch_lightning import Callback
     else:
         from lightning.pytorch import Callback
@@ -38,7 +38,7 @@ def hugging_face() -> Any:
 
 def keras() -> Any:
     """`model.fit(callbacks=[…, hooks.keras()], epochs=api.EPOCHS, initial_epoch=api.EPOCHS_DONE)`;
-    last, so that an epoch is saved before it is reported."""
+    it is the last callback, so that an epoch is saved before it is reported."""
     if "tensorflow" in sys.modules:
         from tensorflow.keras.callbacks import Callback
     else:
@@ -52,8 +52,8 @@ def keras() -> Any:
 
 
 def any_rank(stop: bool) -> bool:
-    """Whether any rank of PyTorch's process group was told to stop. Each of them has to ask, as in
-    `api.start_epoch(hooks.any_rank)`. Without a process group, what this rank was told."""
+    """Whether any rank of PyTorch's process group was told to stop. Every rank has to call it, as
+    in `api.start_epoch(hooks.any_rank)`. Without a process group, returns `stop`."""
     import torch
     from torch import distributed
 
@@ -66,7 +66,7 @@ def any_rank(stop: bool) -> bool:
 
 
 def _any_worker(model: Any, stop: bool) -> bool:
-    """The same by TensorFlow's means, if several replicas train this model."""
+    """The same with TensorFlow's means, if several replicas train this model."""
     strategy: Any = getattr(model, "distribute_strategy", None)
     if getattr(strategy, "num_replicas_in_sync", 1) == 1:
         return stop
@@ -80,12 +80,12 @@ def _begin(agree: Callable[[bool], bool], done: int, ranks: int = 1, local_rank:
     api = KubeProfiler()
     if ranks > 1:
         api.LOCAL_RANK = local_rank
-    api.epoch = done  # the framework's checkpoint knows it best
+    api.epoch = done  # the framework's checkpoint is the most reliable source
     api.start_epoch(agree)
 
 
 def _callback(base: Any, make: Any, begin: Any, first: str, step: str, epoch: str) -> Any:
-    """An object of a class that is made here, since its base has only now been imported."""
+    """Makes the callback's class here, because its base has only now been imported."""
     api = KubeProfiler()
     methods = {
         "on_" + first: begin,

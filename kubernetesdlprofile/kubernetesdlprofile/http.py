@@ -1,6 +1,6 @@
-"""The transport of images without `grpcio`: the plain HTTP that the first library spoke.
+"""The transport of images without `grpcio`: the plain HTTP of the first library.
 
-A connection for each request, and nothing but what the scheduler hears from old images as well.
+It opens a connection for each request, and sends only requests that old images send as well.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterator, Tuple
 from kubernetesdlprofile import wire
 from kubernetesdlprofile.transport import AGENT, Refused, Unreachable
 
-_NOT_FINAL = (408, 425, 429)  # of 4xx: too late, too early, too many
+_NOT_FINAL = (408, 425, 429)  # of 4xx: timeout, too early, too many requests
 
 
 class HttpTransport:
@@ -30,7 +30,7 @@ class HttpTransport:
         return stop, "asked to stop" if stop else ""
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Does nothing: no connection stays open."""
 
     def _send(self, what: str, whose: Any, body: Any, timeout_seconds: float) -> bytes:
         verb = "GET" if what == "has_to_stop" else "POST"
@@ -43,7 +43,7 @@ class HttpTransport:
                 status, said = reply.status, reply.read(64)
         except (OSError, HTTPException, ValueError) as error:
             why = f"{type(error).__name__}: {error}"
-            raise Unreachable(f"HTTP, as there is no grpcio: {why}") from error
+            raise Unreachable(f"HTTP, without grpcio: {why}") from error
         if status >= 300:
             final = 400 <= status < 500 and status not in _NOT_FINAL
             raise (Refused if final else Unreachable)(f"HTTP {status} to {what}")
@@ -51,10 +51,10 @@ class HttpTransport:
 
 
 def _requests(method: str, message: Any) -> Iterator[Tuple[str, Any, Any]]:
-    """What is requested about whom, and with which body."""
+    """Yields the path, the job and the body of each request."""
     if method == "StartEpoch":
         yield "has_to_stop", message, None
-    elif method == "Finish" and not message.preempted:  # if it is, the exit code tells that
+    elif method == "Finish" and not message.preempted:  # the exit code tells of a preemption
         yield "signal_end", message, None
     elif method != "Finish":
         for profile in message:
@@ -64,10 +64,10 @@ def _requests(method: str, message: Any) -> Iterator[Tuple[str, Any, Any]]:
 
 
 def _measured(method: str, profile: wire.Profile) -> Dict[str, object]:
-    """As the first library said it, and what it left out."""
+    """The fields of the first library, and the ones that it left out."""
     said = {
         "jobid": profile.job_id,
-        "timestamp": datetime.now().isoformat(),  # noqa: DTZ005  # naive, as it always was
+        "timestamp": datetime.now().isoformat(),  # noqa: DTZ005  # naive, as in the first library
         "iternum": profile.iterations,
         "rank": profile.rank,
         "meandur": profile.step_seconds,

@@ -1,7 +1,8 @@
-"""What a training script calls. Counts steps and epochs, and stops where no work is lost.
+"""The class that a training script calls. It counts steps and epochs, and stops the training where
+no work is lost.
 
-The names, also those in capitals, are those of the library's first generation: scripts written for
-it run unchanged.
+The names, also the ones in capitals, come from the first library: scripts written for it run
+unchanged.
 """
 
 import os
@@ -19,21 +20,21 @@ if TYPE_CHECKING:
     from kubernetesdlprofile import wire
     from kubernetesdlprofile.courier import Courier
 
-ANSWER_SECONDS = 1.0  # how long start_epoch waits to be told whether to stop
+ANSWER_SECONDS = 1.0  # how long start_epoch waits for the answer whether to stop
 LEAVE_SECONDS = 5.0  # how long a stopped process waits for its last messages to be acknowledged
 
 
 class KubeProfiler(ContextDecorator):
-    """One per process: making a second one, or a copy, gives the first. `with` and a decorator say
-    `end()` where the training is complete, that is, where no exception comes through."""
+    """One per process: a second call or a copy returns the first object. As a context manager or
+    decorator it calls `end()` when the training is complete, that is, without an exception."""
 
-    __slots__ = ("_alert", "_step_at", "iterations")  # `measure` finds them faster
+    __slots__ = ("_alert", "_step_at", "iterations")  # faster to access in `measure`
     _instance: "Optional[KubeProfiler]" = None
-    exit_on_stop = True  # False: the script looks at should_stop, and leaves by itself
-    checkpoint_requested = False  # the run is to leave, and may be ended before its epoch is over
+    exit_on_stop = True  # False: the script checks should_stop and exits by itself
+    checkpoint_requested = False  # the run is to stop and may be killed before its epoch ends
 
     def __new__(cls, *_args: object, **_names: object) -> "KubeProfiler":
-        # Two would count every epoch twice.
+        # Two objects would count every epoch twice.
         if KubeProfiler._instance is None:
             KubeProfiler._instance = super().__new__(cls)
         return KubeProfiler._instance
@@ -41,15 +42,15 @@ class KubeProfiler(ContextDecorator):
     def __init__(
         self, job_manager_hostname: str = "", db_hostname: str = "", epochs: int = 1
     ) -> None:
-        """Either name, host[:port], is used instead of KUBEPROFILER_SERVER; `epochs` outside the
-        scheduler."""
+        """Either name, host[:port], replaces KUBEPROFILER_SERVER. `epochs` is used outside the
+        scheduler only."""
         if hasattr(self, "iterations"):
             return
         from kubernetesdlprofile import fence, folders, settings
 
-        self.iterations = 0  # measured by this process
-        self._step_at = 0.0  # when the newest of them ended
-        self._alert = True  # the next step has to look at more than the clock
+        self.iterations = 0  # steps measured by this process
+        self._step_at = 0.0  # when the newest step ended
+        self._alert = True  # the next `measure` has to call `_look_up`
         self.has_to_stop = False
 
         given = settings.Settings(os.environ, job_manager_hostname or db_hostname)
@@ -59,7 +60,7 @@ class KubeProfiler(ContextDecorator):
         self.JOBID = given.job_id or "standalone"
         self.PROFILE_EACH = given.integer("HEARTBEAT_FREQ", 100, 1)
         self.RANK = given.integer("NODE_RANK", 0, 0)
-        self.LOCAL_RANK = given.integer("LOCAL_RANK", -1, -1)  # -1: nobody numbered the processes
+        self.LOCAL_RANK = given.integer("LOCAL_RANK", -1, -1)  # -1: the processes have no numbers
         self.NODE_LIST = given.text("NODELIST")
         self.NUM_GPUS = given.integer("NUM_GPUS", 1, 0)
         self.NUM_NODES = given.integer("NUM_NODES", 1, 1)
@@ -71,7 +72,7 @@ class KubeProfiler(ContextDecorator):
         self.RESERVED_MEM = given.integer("RESERVED_MEM", 0, 0)
         for problem in given.problems:
             warn(problem)
-        # What the submission promised; the scheduler uses the steps that were measured.
+        # As the submission says; the scheduler uses the measured number of steps.
         processes = max(1, self.NUM_GPUS) * self.NUM_NODES
         self.iterationPerEpoch = int(self.TRAINING_SET_SIZE / (self.BATCH_SIZE * processes))
         self.maxIterations = self.iterationPerEpoch * self.EPOCHS
@@ -83,7 +84,7 @@ class KubeProfiler(ContextDecorator):
             self.root_dir = folders.folder(given.snapshots or "/snapshots", self.JOBID)
         else:
             self.root_dir = folders.temporary()
-        # Of the job's checkpoints, and before one is looked for.
+        # The folder of the job's checkpoints; the search for one comes after it.
         self._fence = fence.Fence(self.root_dir, given.attempt) if given.job_id else None
         self.ckpt_path: Optional[str] = None
         if self.RESTARTED:
@@ -100,16 +101,17 @@ class KubeProfiler(ContextDecorator):
     # --- the four calls -------------------------------------------------------------------------
 
     def start_epoch(self, agree: "Optional[Callable[[bool], bool]]" = None) -> None:
-        """Ask whether to go on. If not: report what is done, and exit (see `exit_on_stop`).
+        """Asks whether to continue. If not, reports the finished epochs and exits (see
+        `exit_on_stop`).
 
-        `agree` makes what this process was told what all ranks do, as `hooks.any_rank` does."""
+        `agree` turns this process's answer into one for all ranks, as `hooks.any_rank` does."""
         self.has_to_stop = False
         courier = self._own_courier()
         local_rank = max(0, self.LOCAL_RANK)
         question = self._message("StartEpoch", local_rank=local_rank, epoch=self.epoch)
         courier.ask(question, ANSWER_SECONDS)
         if agree is not None:
-            courier.forget()  # a rank that obeyed a late answer would be the only one
+            courier.forget()  # otherwise one rank alone might obey a late answer
             self.has_to_stop = bool(agree(self.has_to_stop))
         if self.has_to_stop and self.exit_on_stop:
             self._leave()
@@ -117,25 +119,25 @@ class KubeProfiler(ContextDecorator):
         self.start_epoch_time = self._begin()
 
     def measure(self) -> None:
-        """A step has ended. Takes about 0.1 microseconds: no lock, no allocation that stays."""
+        """Counts a step that has ended. Takes about 0.1 microseconds: no lock, no allocation."""
         self.iterations += 1
         self._step_at = perf_counter()
         if self._alert:
             self._look_up()
 
     def end_epoch(self) -> None:
-        """An epoch has ended, validation included."""
+        """Reports an epoch that has ended, validation included."""
         if self._speaks():
-            # A whole epoch is the whole training set, however it is shared out to the processes.
+            # An epoch is the whole training set, however it is divided between the processes.
             self._own_courier().post_epoch(self._profile(self.epoch + 1, self.TRAINING_SET_SIZE))
         self._mean_before = self.mean_iteration_duration
         self.end_epoch_time = self._begin()
         self.epoch += 1
 
     def end(self) -> None:
-        """The training is complete, also if it took fewer epochs than were planned."""
+        """Reports that the training is complete, also after fewer epochs than planned."""
         if self.end_epoch_time is None and self.epoch > self.EPOCHS_DONE and self._speaks():
-            # A checkpoint has more than was told by the run before this one, which was killed.
+            # The checkpoint contains epochs that the previous run did not report: it was killed.
             done = self._profile(self.epoch, samples=0)
             self._own_courier().post_epoch(done._replace(step_seconds=0.0, epoch_seconds=0.0))
         self._say_farewell(preempted=self.should_stop and self.epoch < self.EPOCHS)
@@ -143,7 +145,7 @@ class KubeProfiler(ContextDecorator):
     # --- beside them ----------------------------------------------------------------------------
 
     def epochs(self) -> "Iterator[int]":
-        """The numbers of the epochs to be done, from 0: each is begun before, and ended after."""
+        """Yields the numbers of the remaining epochs, from 0; starts and ends each one."""
         while self.epoch < self.EPOCHS:
             self.start_epoch()
             if self.has_to_stop:
@@ -159,8 +161,8 @@ class KubeProfiler(ContextDecorator):
             self.end()
 
     def save(self, path: str, writer: "Callable[[str], Any]") -> bool:
-        """Have `writer(name)` write a checkpoint, and put it in the place of `path` (below
-        `root_dir`) when it is whole. False: it could not be written, or a newer run has begun."""
+        """Calls `writer(name)` to write a checkpoint, and moves the complete file to `path` (below
+        `root_dir`). False: it could not be written, or a newer run has begun."""
         from pathlib import Path
 
         from kubernetesdlprofile import checkpoints
@@ -168,26 +170,26 @@ class KubeProfiler(ContextDecorator):
         return checkpoints.save(Path(self.root_dir, path), writer, self._fence)
 
     def checkpoint_path(self) -> "Optional[str]":
-        """The newest complete checkpoint in `root_dir`, as it is now."""
+        """The newest complete checkpoint that is now in `root_dir`."""
         from kubernetesdlprofile import checkpoints
 
         return checkpoints.newest(self.root_dir)
 
     def send_profiling(self) -> None:
-        """A sign of life now. Not needed: the background thread sends one at each interval."""
+        """Sends a sign of life now. Not needed: the background thread does so at each interval."""
         if self._speaks():
             self._own_courier().post_report()
 
     @property
     def should_stop(self) -> bool:
-        """Whether the scheduler wants this process to leave before it begins another epoch. Who is
-        alone may be told within one; several processes would be told at different moments."""
+        """Whether the scheduler wants this process to exit before it begins another epoch. A single
+        process may learn it within an epoch; several would learn it at different moments."""
         alone = self.NUM_GPUS * self.NUM_NODES <= 1 and self.epoch < self.EPOCHS - 1
         return self.has_to_stop or (alone and self.checkpoint_requested)
 
     @property
     def mean_iteration_duration(self) -> float:
-        """Seconds per step of this epoch, without its first; before that, of the epoch before."""
+        """Seconds per step of this epoch, without its first; before that, of the previous epoch."""
         if self.iterations == self._began[1]:
             return self._mean_before
         at, steps = self._warm if self.iterations > self._warm[1] else self._began[:2]
@@ -202,26 +204,26 @@ class KubeProfiler(ContextDecorator):
         return then + timedelta(seconds=self._step_at - began_at) if self.iterations else None
 
     def __reduce__(self) -> "Tuple[Any, ...]":
-        # Models keep the profiler as an attribute and are copied and pickled with it. Where one is
-        # unpickled it is that process's own, which a later attempt may have told of another server.
+        # Models keep the profiler as an attribute, and are copied and pickled with it. Unpickling
+        # returns the process's own profiler: a later attempt may have another server.
         return KubeProfiler, (self._settings.argument,)
 
     # --- within ---------------------------------------------------------------------------------
 
     def _begin(self) -> "datetime":
-        """When this epoch began, how many of `iterations` were made before, and the local time
-        then; the same two of its first step, which is no measure of the others. Each is replaced
-        as one, because the courier's thread looks at it too."""
+        """Sets when this epoch began, how many `iterations` there were, and the local time; and the
+        first two also for its first step, which takes longer than the others. Each is replaced as a
+        whole, because the courier's thread reads it too."""
         from datetime import datetime
 
         now = perf_counter(), self.iterations
-        self._began = (*now, datetime.now())  # noqa: DTZ005  # naive, as it has always been
+        self._began = (*now, datetime.now())  # noqa: DTZ005  # naive, as in the first library
         self._warm = now
         self._alert = True
         return self._began[2]
 
     def _look_up(self) -> None:
-        self._alert = False  # before the look, so that a stop told meanwhile is not missed
+        self._alert = False  # first, so that a stop that arrives meanwhile is not missed
         if self.iterations == self._began[1] + 1:
             self._warm = (self._step_at, self.iterations)
         if self.has_to_stop:
@@ -251,11 +253,11 @@ class KubeProfiler(ContextDecorator):
 
     def _own_courier(self) -> "Courier":
         if self._courier.pid != os.getpid():
-            self._courier = self._hire()  # a forked child: the parent's thread is not in it
+            self._courier = self._hire()  # a forked child does not have its parent's thread
         return self._courier
 
     def _speaks(self) -> bool:
-        """All ranks ask, but one process of a node speaks for it."""
+        """Whether this process reports: all ranks ask, but one process reports for each node."""
         return self.LOCAL_RANK <= 0
 
     def _limit_memory(self) -> None:
@@ -265,17 +267,17 @@ class KubeProfiler(ContextDecorator):
             memory.limit(self.RESERVED_MEM)
 
     def _sign_of_life(self) -> "Optional[wire.Profile]":
-        """For the courier's thread: what to report, unless no step was made since the last one."""
+        """For the courier's thread: the report, or None without a new step since the last one."""
         if not self._speaks() or self.iterations == self._steps_reported:
             return None
         self._steps_reported = self.iterations
         return self._profile(self.epoch, samples=0)
 
     def _stop(self, epoch: int, reason: str) -> None:
-        """For the courier's thread. An answer for an epoch that is over is void."""
+        """For the courier's thread. An answer for an epoch that is over is ignored."""
         if epoch < 0:
             self.checkpoint_requested = True
-        elif epoch == self.epoch and epoch < self.EPOCHS - 1:  # the last one is never interrupted
+        elif epoch == self.epoch and epoch < self.EPOCHS - 1:  # the last epoch is never interrupted
             warn(f"the scheduler stops this run after epoch {epoch} of {self.EPOCHS}: {reason}")
             self.has_to_stop = True
             self._alert = True
@@ -284,7 +286,7 @@ class KubeProfiler(ContextDecorator):
         import threading
 
         if threading.current_thread() is not threading.main_thread():
-            return  # SystemExit would end this thread and leave the process as it is
+            return  # SystemExit would end only this thread and not the process
         self._say_farewell(preempted=True)
         if not self._courier.flush(LEAVE_SECONDS):
             warn("the scheduler has not acknowledged all reports: an epoch may be repeated")
@@ -295,20 +297,20 @@ class KubeProfiler(ContextDecorator):
             self._own_courier().post_farewell(self._message("Finish", preempted=preempted))
 
     def _last_farewell(self) -> "Optional[wire.Finish]":
-        """At the end of the process, of whose exit code nothing is known yet: only what is sure."""
+        """At the end of the process, when its exit code is not known: the farewell, if certain."""
         complete = self.epoch >= self.EPOCHS > self.EPOCHS_DONE and not hasattr(sys, "last_type")
         return self._message("Finish", preempted=False) if complete and self._speaks() else None
 
     def _message(self, kind: str, **fields: "Any") -> "Any":
-        """One of those in `wire`, from this process."""
+        """A message of the type `kind` (in `wire`) from this process."""
         from kubernetesdlprofile import wire
 
         given = self._settings
         return getattr(wire, kind)(given.job_id, given.attempt, given.rank, **fields)
 
     def _profile(self, epoch: int, samples: int) -> "wire.Profile":
-        # The courier's thread may see an epoch that has just begun beside its predecessor's last
-        # step: never below zero.
+        # The courier's thread may see a new epoch's beginning with the last step of the previous
+        # epoch; the difference must not be below zero.
         steps = max(0, self.iterations - self._began[1])
         step_seconds = self.mean_iteration_duration if steps else 0.0
         profile: wire.Profile = self._message(
@@ -317,7 +319,7 @@ class KubeProfiler(ContextDecorator):
             step_seconds=step_seconds,
             epoch_seconds=max(0.0, perf_counter() - self._began[0]),
             samples_per_second=samples / (steps * step_seconds) if step_seconds > 0 else 0.0,
-            memory_mib=0,  # which the courier looks up
+            memory_mib=0,  # the courier fills it in
             gpu_util=0.0,
             steps=steps,
             iterations=self.iterations,

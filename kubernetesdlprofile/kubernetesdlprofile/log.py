@@ -1,12 +1,12 @@
-"""What the library says to whoever reads the training's output, and nothing else."""
+"""The library's warnings in the training's output."""
 
-_said = {""}  # kinds of trouble
+_said = {""}  # kinds of trouble already reported
 
 
 def warn(text: str, kind: str = "") -> None:
-    """One line with the prefix that people search for, and no second one of that kind of trouble.
-    Goes to stderr unless logging is set up. Never raises: stderr may be closed."""
-    from contextlib import suppress  # these two take long, and are seldom needed
+    """Writes one line with the prefix that users search for, and only one for each `kind` of
+    trouble, to stderr unless logging is set up. Never raises: stderr may be closed."""
+    from contextlib import suppress  # these two are slow to import and rarely needed
 
     if (kind or text) in _said:
         return

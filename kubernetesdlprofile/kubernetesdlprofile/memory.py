@@ -1,7 +1,7 @@
-"""How much GPU memory this process has taken, and how it is kept to its share. Never raises.
+"""Measures the GPU memory of this process, and limits it to the job's share. Never raises.
 
-Frameworks are looked at where the script has imported them, and never imported. Processes are not
-looked for: a container does not know its own ids as the driver does.
+It reads frameworks that the script has imported, and never imports one. It does not look for
+processes: a container does not know the process ids that the driver uses.
 """
 
 import os
@@ -11,23 +11,23 @@ from typing import Any, List
 
 from kubernetesdlprofile.log import warn
 
-# What the driver, cuDNN and cuBLAS take beside the framework's own pool; no counter tells it.
+# What the driver, cuDNN and cuBLAS take besides the framework's own pool; no counter shows it.
 CONTEXT_MIB = 512
 SAMPLE_SECONDS = 10.0
-WHOLE = 0.85  # of a card, reserved: nobody else has any of it
+WHOLE = 0.85  # of a GPU: a job that has reserved this part has the GPU to itself
 
 _MIB = 1024 * 1024
 
 
 class Sampler:
-    """For the courier's thread: looks not more often than every 10 s."""
+    """For the courier's thread: measures at most every 10 s."""
 
     def __init__(self, reserved_mib: int) -> None:
         self._reserved_mib = reserved_mib
         self._at, self._mib = float("-inf"), 0
 
     def __call__(self) -> int:
-        """MiB at the peak on the fullest GPU: the share of a job is the same on all of its GPUs.
+        """The peak in MiB on the fullest GPU, because a job has the same share on each of its GPUs.
         0: not known."""
         if monotonic() - self._at >= SAMPLE_SECONDS:
             self._at, self._mib = monotonic(), max(probe(self._reserved_mib), default=0)
@@ -35,7 +35,7 @@ class Sampler:
 
 
 def probe(reserved_mib: int = 0) -> List[int]:
-    """MiB at the peak of each GPU; empty: not known."""
+    """The peak in MiB on each GPU; empty: not known."""
     for look in (_torch, _tensorflow, _jax):
         try:
             pools = look()
@@ -82,18 +82,18 @@ def _jax() -> List[int]:
 
 
 def _nvml(reserved_mib: int) -> List[int]:
-    """All that is used of each card that is ours alone."""
+    """All memory in use on each GPU that this job has to itself."""
     import ctypes
 
-    cards = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    if reserved_mib <= 0 or not cards[0].startswith("GPU-"):
+    gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    if reserved_mib <= 0 or not gpus[0].startswith("GPU-"):
         return []
     nvml = ctypes.CDLL("libnvidia-ml.so.1")
     nvml.nvmlInit_v2()
     used = []
-    for card in cards:
+    for gpu in gpus:
         handle, mib = ctypes.c_void_p(), (ctypes.c_ulonglong * 3)()  # total, free, used
-        if not nvml.nvmlDeviceGetHandleByUUID(card.encode(), ctypes.byref(handle)):
+        if not nvml.nvmlDeviceGetHandleByUUID(gpu.encode(), ctypes.byref(handle)):
             nvml.nvmlDeviceGetMemoryInfo(handle, mib)
         if reserved_mib >= WHOLE * mib[0] / _MIB > 0:
             used.append(mib[2] // _MIB)
@@ -101,8 +101,8 @@ def _nvml(reserved_mib: int) -> List[int]:
 
 
 def limit(reserved_mib: int) -> None:
-    """Have the framework refuse more than the job's share of each GPU. As soon as it can be told:
-    PyTorch when it uses CUDA, TensorFlow before that."""
+    """Makes the framework refuse more than the job's share of each GPU: PyTorch once it uses CUDA,
+    TensorFlow before that."""
     torch: Any = sys.modules.get("torch")
     tensorflow: Any = sys.modules.get("tensorflow")
     mib = reserved_mib - CONTEXT_MIB

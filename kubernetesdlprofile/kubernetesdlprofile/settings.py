@@ -1,15 +1,15 @@
-"""What the environment says about this process. Each variable is read on its own; no I/O."""
+"""The settings of this process in the environment. Each variable is read on its own; no I/O."""
 
 import re
 from typing import Callable, List, Mapping, Match, TypeVar
 
-PORT = 7070  # the scheduler's, where only a host is named
+PORT = 7070  # the scheduler's, if only a host is given
 INT32_MAX = 2**31 - 1
-STOP_EXIT_CODE = 85  # "stopped because asked": tells the scheduler from a failure and from an end
+STOP_EXIT_CODE = 85  # stopped on request: neither a failure nor a completed training
 
 _BOOLEANS = {"TRUE": True, "1": True, "YES": True, "FALSE": False, "0": False, "NO": False}
-_JOB_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"  # becomes a folder's name
-_TOKEN = r"[!-~]*"  # printable ASCII: goes into a header
+_JOB_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"  # it becomes a folder's name
+_TOKEN = r"[!-~]*"  # printable ASCII: it goes into a header
 _ADDRESS = r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+)(?::([0-9]{1,5}))?"
 
 _T = TypeVar("_T")
@@ -17,8 +17,8 @@ _Number = TypeVar("_Number", int, float)
 
 
 class Settings:
-    """What the library itself goes by. What cannot be understood is in `problems` and has its
-    default; an empty variable is as good as none."""
+    """The settings of the library itself. A variable that cannot be parsed has its default and is
+    named in `problems`; an empty variable counts as unset."""
 
     def __init__(self, environment: Mapping[str, str], server: str = "") -> None:
         """`server`: host[:port], instead of what the environment names."""
@@ -29,7 +29,7 @@ class Settings:
         self.job_id = self._matching("JOB_UUID", _JOB_ID, "a job id")
         self.attempt = self.integer("KUBEPROFILER_ATTEMPT", 1, 1)
         self.rank = self.integer("RANK", self.integer("NODE_RANK", 0, 0), 0)
-        # A script that was written for an older library names where those report to.
+        # A script for an older library may pass the address that the older library reports to.
         renewed = self.boolean("KUBEPROFILER_RENEWED")
         self.server = "" if renewed else self._address("job_manager_hostname", server)
         self.server = self.server or self._address("KUBEPROFILER_SERVER")
@@ -64,13 +64,13 @@ class Settings:
     def _read(
         self, name: str, default: _T, wanted: str, understood: Callable[[str], _T], text: str = ""
     ) -> _T:
-        """What is `understood` of the variable, or of `text`; it raises where there is nothing."""
+        """The variable, or `text`, parsed by `understood`, which raises if it cannot parse it."""
         text = text or self.text(name)
         try:
             return understood(text) if text else default
         except (ValueError, LookupError):
             shown = "..." if name == "KUBEPROFILER_TOKEN" else text[:100]
-            self.problems.append(f"{name}={shown!r} is not {wanted}: taken as {default!r}")
+            self.problems.append(f"{name}={shown!r} is not {wanted}; {default!r} is used")
             return default
 
 

@@ -1,8 +1,8 @@
-"""How messages get to the scheduler: gRPC if the image has `grpcio`, else HTTP. No retries.
+"""Sends messages to the scheduler: by gRPC if the image has `grpcio`, else by HTTP. No retries.
 
 A transport has `call(method, message, timeout_seconds)`, for one thread at a time, and `close()`,
-for any. A message is one tuple of `wire`, or for EndEpoch and Report a list of profiles. What
-comes back is whether to stop, and why. Raises Unreachable or Refused, and nothing else.
+for any thread. A message is one tuple of `wire`, or for EndEpoch and Report a list of profiles.
+`call` returns whether to stop, and why. It raises only Unreachable or Refused.
 """
 
 from types import ModuleType
@@ -13,28 +13,28 @@ from kubernetesdlprofile import __version__, wire
 SERVICE = "/scheduler.v1.Profiler/"
 AGENT = "kubernetesdlprofile/" + __version__
 
-# Asking again will not help: it is the message, or who sends it, that is not accepted.
+# A retry will not help: the scheduler does not accept this message or this sender.
 # INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, PERMISSION_DENIED, FAILED_PRECONDITION, OUT_OF_RANGE,
 # UNIMPLEMENTED, UNAUTHENTICATED
 _FINAL = (3, 5, 6, 7, 9, 11, 12, 16)
 _OPTIONS = (
     ("grpc.primary_user_agent", AGENT),
-    ("grpc.enable_http_proxy", 0),  # meant for the world outside, not for our server
+    ("grpc.enable_http_proxy", 0),  # proxies are meant for the internet, not for our server
     ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.max_reconnect_backoff_ms", 1000),  # the courier makes the longer pauses
+    ("grpc.max_reconnect_backoff_ms", 1000),  # longer pauses are the courier's
 )
 
 
 class Unreachable(Exception):
-    """No answer: try again later."""
+    """There was no answer: try again later."""
 
 
 class Refused(Exception):
-    """A clear no: do not send this message again."""
+    """The scheduler refused the message: do not send it again."""
 
 
 class GrpcTransport:
-    """One channel, opened at the first call, so that a process that forks before is not harmed."""
+    """One channel, opened at the first call: a process may fork before that without harm."""
 
     def __init__(self, grpc: ModuleType, server: str, token: str) -> None:
         self._grpc = grpc
@@ -55,7 +55,7 @@ class GrpcTransport:
             said = "{}: {}".format(code.name, " ".join((error.details() or "").split())[:200])
             raise (Refused if code.value[0] in _FINAL else Unreachable)(said) from error
         except ValueError as error:
-            raise Unreachable(f"{method} was answered with nonsense: {error}") from error
+            raise Unreachable(f"invalid answer to {method}: {error}") from error
 
     def close(self) -> None:
         """Ends a call that is under way."""
@@ -64,10 +64,10 @@ class GrpcTransport:
 
 
 def connect(server: str, http_server: str, token: str) -> Any:
-    """A transport, by what there is in the image."""
+    """The transport that the packages in the image allow."""
     try:
         import grpc
-    except Exception:  # noqa: BLE001  # absent, or broken: that is seen in images, too
+    except Exception:  # noqa: BLE001  # absent, or broken, as in some images
         from kubernetesdlprofile.http import HttpTransport
 
         return HttpTransport(http_server or server, token)

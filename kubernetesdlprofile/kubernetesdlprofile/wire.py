@@ -1,17 +1,16 @@
-"""The messages of `scheduler.v1.Profiler` as bytes, written by hand. Knows no transport.
+"""The messages of `scheduler.v1.Profiler` as bytes, encoded by hand. Knows no transport.
 
-No protobuf, because another version of it breaks the frameworks in a training's image. What is
-here is checked against the generated code by the tests. A field that has its default is left out,
-as proto3 wants it; a field that is not known is skipped. The order of a tuple's fields is that of
-their numbers.
+It does not use protobuf, because another version of it breaks the frameworks in a training's image.
+The tests compare it with the generated code. A field with its default value is left out, as in
+proto3; an unknown field is skipped. The fields of a tuple are in the order of their numbers.
 """
 
 import struct
 from typing import Iterable, NamedTuple, Tuple, Union
 
-FIELDS = 10  # of a Profile
+FIELDS = 10  # of a Profile on this wire
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
-_SIZES = {_VARINT: 0, _FIXED64: 8, _BYTES: 0, _FIXED32: 4}  # of a value, or 0: a number is first
+_SIZES = {_VARINT: 0, _FIXED64: 8, _BYTES: 0, _FIXED32: 4}  # of a value; 0: a varint comes first
 _ANSWER = {1: _VARINT, 2: _BYTES}  # fields of a reply
 
 
@@ -43,8 +42,8 @@ class Profile(NamedTuple):
     memory_mib: int  # 0: not known
     gpu_util: float
     steps: int
-    # Not on this wire, but on the first library's:
-    iterations: int = 0  # steps of this process up to now
+    # Not on this wire, but on that of the first library:
+    iterations: int = 0  # steps of this process so far
     local_rank: int = -1
 
 
@@ -70,14 +69,14 @@ def encode_profiles(profiles: Iterable[Profile]) -> bytes:
 
 
 def read_answer(reply: bytes) -> Tuple[bool, str]:
-    """Fields 1 and 2 of any reply: of StartEpoch, whether to stop, and why. Raises ValueError if
-    the bytes are no such message."""
+    """Returns fields 1 and 2 of any reply; for StartEpoch: whether to stop, and why. Raises
+    ValueError if the bytes are not such a message."""
     stop, reason, at = False, "", 0
     while at < len(reply):
         key, at = _read_varint(reply, at)
         number, kind = key >> 3, key & 7
         if kind not in _SIZES:
-            raise ValueError(f"wire type {kind} is not known")
+            raise ValueError(f"unknown wire type {kind}")
         if _ANSWER.get(number, kind) != kind:
             raise ValueError("a field has the wrong type")
         value, at = (0, at) if _SIZES[kind] else _read_varint(reply, at)
@@ -106,4 +105,4 @@ def _read_varint(data: bytes, at: int) -> Tuple[int, int]:
         value |= (byte & 0x7F) << 7 * shift
         if byte < 0x80:
             return value, at + shift + 1
-    raise ValueError("the message ends within a number, or that is longer than ten bytes")
+    raise ValueError("the message ends within a number, or the number is longer than ten bytes")

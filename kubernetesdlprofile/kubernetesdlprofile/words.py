@@ -1,4 +1,4 @@
-"""The file of epochs that nobody has acknowledged, so that they survive the process."""
+"""The file of epochs that are not acknowledged yet, so that they survive the process."""
 
 import json
 from pathlib import Path
@@ -10,18 +10,18 @@ BYTES_MAX = 1 << 20
 
 
 def read(path: str, job_id: str) -> List[wire.Profile]:
-    """What an earlier run of this job has written down. Nothing if it is no such file."""
+    """The epochs that an earlier run of this job wrote down; none if the file is not valid."""
     types = list(wire.Profile.__annotations__.values())
     try:
         with Path(path).open("rb") as file:
             said = json.loads(file.read(BYTES_MAX).decode("utf-8"))
         profiles = [wire.Profile(**profile) for profile in said]
-    except Exception:  # noqa: BLE001  # whatever somebody has put there
+    except Exception:  # noqa: BLE001  # the file may contain anything
         return []
     return [p for p in profiles if p.job_id == job_id and [type(value) for value in p] == types]
 
 
 def write(path: str, profiles: List[wire.Profile]) -> None:
-    """In its place: it may have been opened for us by somebody who may enter there."""
+    """Overwrites the file in place: a process with more rights may have created it for us."""
     with Path(path).open("w", encoding="utf-8") as file:
         json.dump([profile._asdict() for profile in profiles], file)

@@ -334,7 +334,7 @@ def test_a_script_ends_although_nobody_answers(
     done = run_script(TRAIN + "api.end()", job_environment, patient=False, EPOCHS_TO_BE_DONE="1")
     assert done.returncode == 0
     (warning,) = warnings(done)
-    assert "training goes on" in warning
+    assert "training continues" in warning
     (unsent,) = Path(job_environment["KUBEPROFILER_SNAPSHOTS"]).rglob(".kubeprofiler-*.json")
     assert [profile["epoch"] for profile in json.loads(unsent.read_text())] == [1]
 
@@ -368,7 +368,7 @@ def test_a_wrong_token_is_told_and_the_training_ends_well(
     assert done.returncode == 0
     assert sorted(warnings(done)) == [
         f"[KUBE_API_LIBRARY] the scheduler refuses {method} "
-        "(UNAUTHENTICATED: as the test wants it); it is not sent again"
+        "(UNAUTHENTICATED: as the test wants it); it will not be sent again"
         for method in ("EndEpoch", "Finish", "StartEpoch")
     ]
 

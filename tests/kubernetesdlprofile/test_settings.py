@@ -108,7 +108,7 @@ def test_no_restart_is_recognised_in_any_spelling(text: str) -> None:
 def test_a_restart_that_cannot_be_understood_is_named_and_is_none() -> None:
     settings = Settings({"JOB_RESTARTED": "maybe"})
     assert settings.boolean("JOB_RESTARTED") is False
-    assert settings.problems == ["JOB_RESTARTED='maybe' is not TRUE or FALSE: taken as False"]
+    assert settings.problems == ["JOB_RESTARTED='maybe' is not TRUE or FALSE; False is used"]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_server_may_be_named_with_or_without_its_port(given: str, address: str
 def test_a_server_that_cannot_be_is_named(given: str) -> None:
     settings = Settings({"KUBEPROFILER_SERVER": given})
     assert settings.server == ""
-    assert settings.problems == [f"KUBEPROFILER_SERVER={given!r} is not HOST:PORT: taken as ''"]
+    assert settings.problems == [f"KUBEPROFILER_SERVER={given!r} is not HOST:PORT; '' is used"]
 
 
 def test_the_environments_server_stands_in_for_a_bad_argument() -> None:
