@@ -1,4 +1,4 @@
-"""Jobs drawn at random, for a trace of our own: `python -m simulator.generate --help`."""
+"""Draws random jobs for a trace in this project's format: `python -m simulator.generate --help`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simulator.traces import own_format
 from simulator.traces.assumptions import estimate_mib
 from simulator.traces.behaviour import SerialTruth, TraceJob
 
-KINDS = 12  # of training; jobs of one kind differ in length and size only
+KINDS = 12  # job families; jobs of one family differ only in length and size
 USERS = 5
 LENGTH_SECONDS_BOUNDS = 60.0, 5 * 86_400.0
 EPOCH_SECONDS = 240.0, 0.8
@@ -25,25 +25,25 @@ MEMORY_MIB_LEAST = 1000.0
 
 @dataclass(frozen=True, slots=True)
 class TraceShape:
-    """What jobs ask for, and how they come."""
+    """What jobs ask for, and how they arrive."""
 
-    sizes: Sequence[tuple[int, float]]  # GPUs, and how often so many are asked for
+    sizes: Sequence[tuple[int, float]]  # a number of GPUs, and how often jobs ask for it
     length_seconds: tuple[float, float]  # lognormal: median, and the deviation of the logarithm
-    burst: float = 1.0  # variance of the gaps between them by their squared mean: 1 is Poisson's
+    burst: float = 1.0  # variance of the gaps divided by their squared mean; 1: Poisson
 
 
 SHAPES = {
     "usual": TraceShape(((1, 0.70), (2, 0.12), (4, 0.10), (8, 0.08)), (1800.0, 1.4)),
-    # Much as in Philly's traces: most jobs are small and short, a few take days, and they come in
-    # bursts. (There, the deviation of logarithms of lengths is 1.5 to 2.9, and that of the gaps 2.7
-    # to 3.3 times their mean.)
+    # Similar to Philly's traces: most jobs are small and short, a few take days, and they arrive in
+    # bursts. (There, the deviation of the lengths' logarithms is 1.5 to 2.9, and that of the gaps
+    # is 2.7 to 3.3 times their mean.)
     "philly": TraceShape(((1, 0.82), (2, 0.06), (4, 0.12)), (1600.0, 2.0), burst=9.0),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnFamily:
-    """What jobs of one project have in common."""
+    """What the jobs of one project have in common."""
 
     project: str
     batch_size: int
@@ -58,19 +58,19 @@ def generate(
     load: float = 0.8,
     gpus: int = 64,
     elastic: float = 0.5,
-    card_mib: int = 16_384,
+    gpu_mib: int = 16_384,
     shape: str = "usual",
 ) -> list[TraceJob]:
-    """So many jobs. They come independently of each other.
+    """`count` jobs, which arrive independently of each other.
 
-    load      what they ask for, as a part of what `gpus` GPUs can do in the time they come in
+    load      GPU time of all jobs, as a part of what `gpus` GPUs provide while jobs arrive
     elastic   the part of the jobs for several GPUs that can also run on fewer
-    card_mib  each fits a card of this size
+    gpu_mib   the memory of a GPU that each job fits on
     shape     one of SHAPES
     """
     drawn = SHAPES[shape]
     chance = np.random.default_rng(seed)
-    kinds = [_kind(chance, f"kind-{i}", Gpu("", 0, "", card_mib)) for i in range(KINDS)]
+    kinds = [_kind(chance, f"kind-{i}", Gpu("", 0, "", gpu_mib)) for i in range(KINDS)]
     specs = [_spec(chance, i, kinds, elastic, drawn) for i in range(count)]
     wanted = sum(_gpu_seconds(spec, kind) for spec, kind in specs)
     gap = wanted / max(count, 1) / (load * gpus)
@@ -99,7 +99,7 @@ def _spec(
     elastic: float,
     shape: TraceShape,
 ) -> tuple[JobSpec, DrawnFamily]:
-    """Its length is drawn for the GPUs that it asks for."""
+    """Draws a length for the job on the GPUs that it asks for."""
     kind = kinds[int(chance.integers(len(kinds)))]
     sizes, often = zip(*shape.sizes, strict=True)
     gpus = int(chance.choice(sizes, p=often))
@@ -137,8 +137,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     this.add_argument("file", metavar="FILE", type=Path, help="the trace to write")
     this.add_argument("--jobs", metavar="N", type=int, default=200, help="200")
     this.add_argument("--seed", metavar="N", type=int, default=1, help="1")
-    this.add_argument("--gpus", metavar="N", type=int, default=64, help="of the cluster; 64")
-    this.add_argument("--load", metavar="X", type=float, default=0.8, help="of its GPUs; 0.8")
+    this.add_argument("--gpus", metavar="N", type=int, default=64, help="GPUs of the cluster; 64")
+    this.add_argument(
+        "--load", metavar="X", type=float, default=0.8, help="load of these GPUs; 0.8"
+    )
     this.add_argument("--shape", choices=SHAPES, default="usual", help="usual")
     given = this.parse_args(argv)
     jobs = generate(

@@ -1,4 +1,4 @@
-"""The command: many lives on all cores, or one of them in every detail."""
+"""The command that simulates many lives on all cores, or one life in detail."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ PROGRESS_EVERY_SECONDS = 2.0
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--lives", default=1000, type=click.IntRange(1), help="How many lives.")
-@click.option("--first", default=1, type=click.IntRange(0), help="The seed of the first.")
-@click.option("--jobs", default=10, type=click.IntRange(1), help="Jobs in a life, at most.")
-@click.option("--processes", default=2, type=click.IntRange(1), help="How many at a time.")
-@click.option("--seed", type=click.IntRange(0), help="One life only, with this seed.")
-@click.option("--policy", type=click.Choice(LIFE_POLICIES), help="Of all; default: drawn.")
+@click.option("--lives", default=1000, type=click.IntRange(1), help="Number of lives.")
+@click.option("--first", default=1, type=click.IntRange(0), help="Seed of the first life.")
+@click.option("--jobs", default=10, type=click.IntRange(1), help="Most jobs in a life.")
+@click.option("--processes", default=2, type=click.IntRange(1), help="Lives at a time.")
+@click.option("--seed", type=click.IntRange(0), help="Simulate one life, with this seed.")
+@click.option("--policy", type=click.Choice(LIFE_POLICIES), help="For all lives; default: drawn.")
 @click.option(
     "--advice",
     default=ADVICE[0],
     type=click.Choice(ADVICE),
     show_default=True,
-    help="Of which waiting jobs it is tried, at each plan, whether what would let them start does.",
+    help="The waiting jobs whose remedies are tried at each plan.",
 )
-@click.option("--verbose", is_flag=True, help="With --seed: its options, then each fact.")
-@click.option("--until_violation", is_flag=True, help="End at the first violation.")
+@click.option("--verbose", is_flag=True, help="With --seed: print its options, then each fact.")
+@click.option("--until_violation", is_flag=True, help="Stop at the first violation.")
 def main(
     lives: int,
     first: int,
@@ -43,13 +43,13 @@ def main(
     verbose: bool,
     until_violation: bool,
 ) -> None:
-    """Let the daemon's own loop live through simulated weather, and hold it against the truth.
+    """Run the daemon's own loop in a simulated world with faults, and compare it with the truth.
 
-    One seed is one life: the same seed is the same life, fact by fact, on every machine. Exits
-    with 1 if something happened that must not.
+    One seed is one life: the same seed gives the same life, fact by fact, on every machine. Exits
+    with 1 if a property was violated.
     """
     if verbose and seed is None:
-        raise click.UsageError("--verbose: needs --seed")
+        raise click.UsageError("--verbose needs --seed")
     if seed is not None:
         reports = [live(seed, jobs, click.echo if verbose else None, policy, advice)]
     else:
@@ -63,7 +63,7 @@ def main(
 def _run_lives(
     seeds: range, one: partial[LifeReport], processes: int, until_violation: bool
 ) -> Iterator[LifeReport]:
-    """Each as soon as it is over; a violation is told at once, and the way at times."""
+    """Yields each report as its life ends; prints violations at once and the progress at times."""
     started = told_at = time.monotonic()
     with multiprocessing.Pool(processes) as pool:
         done = pool.imap_unordered(one, seeds, chunksize=5)

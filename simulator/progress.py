@@ -1,4 +1,4 @@
-"""How far a study is, and how long it will take: a bar on a terminal, else a line now and then."""
+"""The progress of a study and the time left: a bar on a terminal, else a line now and then."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class ProgressBar:
         stream: TextIO,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`names`: of the tasks, each taken to be as long as any other."""
+        """`names`: of the tasks, which are assumed to take equally long."""
         self._names, self._stream, self._clock = names, stream, clock
         self._shares = [0.0] * len(names)
         self._began = self._told_at = clock()
         self._moves = stream.isatty()
 
     def update(self, number: int, share: float) -> None:
-        """A task has come so far, from 0 to 1."""
+        """Sets how much of a task is done, from 0 to 1."""
         self._shares[number] = max(share, self._shares[number])
         if self._moves:
             self._stream.write(f"\r{self._line()[: _columns(self._stream) - 1]}\x1b[K")
@@ -62,5 +62,5 @@ def _clock_time(seconds: float) -> str:
 def _columns(stream: TextIO) -> int:
     try:
         return os.get_terminal_size(stream.fileno()).columns or 80
-    except OSError:  # it says it is a terminal, and is none
+    except OSError:  # it claims to be a terminal but is not
         return 80

@@ -1,4 +1,4 @@
-"""The command scheduler-simulate: one trace, on one cluster, under any of the policies."""
+"""The command scheduler-simulate: plays one trace on one cluster under any of the policies."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _Value = TypeVar("_Value")
 
 ABOUT = """\
 Play a trace of jobs through the daemon's own loop in virtual time, once for each
-policy and seed, and tell what came of it. Or decide once more what a daemon has
-decided, and tell what would have been. The same words give the same result."""
+policy and seed, and report the results. Or replay the recorded decisions of a
+daemon, as they were or with a change. The same arguments give the same result."""
 
 EPILOG = """\
 traces:
-  CSV files of our own, and those of Sia, Philly, Gavel, Shockwave and Alibaba;
-  which of them a file is, its first line tells (docs/simulator.md)
+  CSV files in this project's format or in that of Sia, Philly, Gavel, Shockwave
+  or Alibaba; the first line decides which it is (docs/simulator.md)
 
 examples:
   scheduler-simulate --trace workload-1.csv --cluster 16x4x16384:t4 --policy fifo,srtf
@@ -43,14 +43,14 @@ examples:
 
 exit codes:
   0  done
-  1  it failed, by no fault of what was given; or a replay found a difference
+  1  it failed although the arguments were valid; or a replay found a difference
   2  wrong usage, or a trace that cannot be read
-  4  refused: a job that the nodes cannot hold
+  4  refused: a job does not fit on the nodes
   130  interrupted"""
 
 REPORTS = {"text": report.text, "json": report.as_json, "html": page}
 DATA = "EPOCH_SCHEDULER_DATA"
-TYPE = "gpu"  # where none is said
+TYPE = "gpu"  # of GPUs, if none is given
 OTHER_NAMES = {"fifo_exclusive": "fifo"}  # of policies
 
 _GROUP = re.compile(
@@ -64,7 +64,7 @@ class ArgumentError(Exception):
 
 
 class SimulateParser(argparse.ArgumentParser):
-    """Complains in one line, and takes `-` for `_` in flags."""
+    """Reports an error in one line, and accepts `-` for `_` in flags."""
 
     def read(self, argv: Sequence[str]) -> argparse.Namespace:
         return self.parse_args([_underscored(word) for word in argv])
@@ -74,7 +74,7 @@ class SimulateParser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    # One thread each: several are slower on problems so small, and add up in another order.
+    # One thread each: on such small problems several are slower, and they add in another order.
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
     try:
@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _replay(options) if options.replay else _simulate(options)
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # the reader has seen enough
+    except BrokenPipeError:  # the reader has closed the pipe
         return 1
     except Impossible as error:
         return _complain(str(error), 4)
@@ -105,7 +105,7 @@ def parser() -> SimulateParser:
         "--cluster",
         metavar="NODESxGPUSxMIB[:TYPE],..",
         type=cluster,
-        help="so many nodes of so many GPUs of so much memory and of this type, if it matters",
+        help="nodes, GPUs per node, memory per GPU and, if it matters, the type of GPU",
     )
     this.add_argument(
         "--policy",
@@ -118,26 +118,30 @@ def parser() -> SimulateParser:
         metavar="N,..",
         type=_seeds,
         default=[0],
-        help="decides what the trace leaves open, such as models; of several, means are told; 0",
+        help="decides what the trace leaves open, such as models; several: report means; default 0",
     )
-    this.add_argument("--report", choices=REPORTS, default="text", help="in which form; text")
-    this.add_argument("--output", metavar="FILE", type=Path, help="where to; stdout")
+    this.add_argument("--report", choices=REPORTS, default="text", help="format; default text")
+    this.add_argument("--output", metavar="FILE", type=Path, help="the report; default stdout")
     this.add_argument(
         "--data",
         metavar="DIR",
         type=Path,
         default=Path(os.environ.get(DATA) or "../shared/data"),
-        help=f"the folder of measured tables; ${DATA}, else ../shared/data",
+        help=f"the folder of measured tables; default ${DATA}, else ../shared/data",
     )
     this.add_argument(
-        "--plan_every", metavar="S", type=_seconds, default=60.0, help="plan no more often; 60"
+        "--plan_every",
+        metavar="S",
+        type=_seconds,
+        default=60.0,
+        help="the least time between two plans; default 60",
     )
     this.add_argument(
         "--restart_seconds",
         metavar="S",
         type=_seconds,
         default=20.0,
-        help="from each launch to the first epoch, the first one too; 20",
+        help="from every launch, also a job's first, to its first epoch; default 20",
     )
     this.add_argument("--limit", metavar="N", type=_whole, help="the first N jobs only")
     this.add_argument(
@@ -145,33 +149,34 @@ def parser() -> SimulateParser:
         metavar="K",
         type=_whole,
         default=os.cpu_count() or 1,
-        help="how many at a time; as many as there are processors",
+        help="how many simulations run at a time; default: one per processor",
     )
     this.add_argument(
         "--skip_impossible",
         action="store_true",
-        help="leave out, and tell, the jobs that the nodes cannot hold",
+        help="leave out jobs that do not fit on the nodes, and report them",
     )
-    this.add_argument("--timing", action="store_true", help="tell steps and CPU seconds, too")
-    recorded = this.add_argument_group("what a daemon has recorded, instead of a trace")
+    this.add_argument("--timing", action="store_true", help="also report steps and CPU seconds")
+    recorded = this.add_argument_group("a daemon's record instead of a trace")
     recorded.add_argument(
         "--replay",
         metavar="STATE_DB",
         type=Path,
-        help="decide it all once more, and name the first step that is decided otherwise:"
-        " by other code than then, or by another --policy",
+        help="repeat all decisions, with today's code or another --policy, and report the first"
+        " step that is decided differently",
     )
     recorded.add_argument(
         "--what_if",
         metavar="CHANGE",
-        help="with --replay: what would have been with gpus+N, gpus-N, policy=NAME,"
+        help="with --replay: simulate the same jobs with gpus+N, gpus-N, policy=NAME,"
         " 'without JOB', 'memory JOB=MIB' or 'priority JOB=N'",
     )
     recorded.add_argument(
         "--from_start",
         metavar="N",
         type=_whole,
-        help="begin with this start of the daemon; the newest, with --what_if the oldest kept",
+        help="begin with this start of the daemon; default: the newest, or the oldest kept with"
+        " --what_if",
     )
     return this
 
@@ -187,20 +192,20 @@ def _underscored(word: str) -> str:
 
 
 def cluster(text: str) -> list[Node]:
-    """Nodes are named after their type, and numbered."""
+    """The nodes, named by type and number."""
     nodes: list[Node] = []
     counts: Counter[str] = Counter()
     for part in text.split(","):
         group = _GROUP.fullmatch(part)
         if group is None:
             raise argparse.ArgumentTypeError(
-                f"{part!r} must read NODESxGPUSxMIB or NODESxGPUSxMIB:TYPE"
+                f"{part!r} must have the form NODESxGPUSxMIB or NODESxGPUSxMIB:TYPE"
             )
         count, gpus, mib = (int(number) for number in group.groups()[:3])
         kind = group[4] or TYPE
-        cards = tuple(Gpu(f"gpu{index}", index, kind, mib) for index in range(gpus))
+        all_gpus = tuple(Gpu(f"gpu{index}", index, kind, mib) for index in range(gpus))
         for _ in range(count):
-            nodes.append(Node(f"{kind}-{counts[kind]:03}", cards))
+            nodes.append(Node(f"{kind}-{counts[kind]:03}", all_gpus))
             counts[kind] += 1
     return nodes
 
@@ -210,7 +215,7 @@ def _policies(text: str) -> list[str]:
     for name in names:
         if name not in POLICIES:
             known = ", ".join(POLICIES)
-            raise argparse.ArgumentTypeError(f"no policy is called {name!r}; known: {known}")
+            raise argparse.ArgumentTypeError(f"unknown policy {name!r}; known: {known}")
     return _once(names)
 
 
@@ -220,7 +225,7 @@ def _seeds(text: str) -> list[int]:
 
 def _once(values: list[_Value]) -> list[_Value]:
     if len(set(values)) < len(values):
-        raise argparse.ArgumentTypeError("the same is given twice")
+        raise argparse.ArgumentTypeError("a value is given twice")
     return values
 
 
@@ -254,10 +259,10 @@ def _simulate(options: argparse.Namespace) -> int:
     if missing := [f"--{flag}" for flag in needed if getattr(options, flag) is None]:
         raise ArgumentError(f"the following arguments are required: {', '.join(missing)}")
     if options.what_if or options.from_start:
-        raise ArgumentError("--what_if and --from_start: need --replay")
+        raise ArgumentError("--what_if and --from_start need --replay")
     nodes, rules = options.cluster, Rules(plan_every_seconds=options.plan_every)
     if options.output and not options.output.parent.is_dir():
-        raise ArgumentError(f"--output {options.output}: there is no such folder")
+        raise ArgumentError(f"--output {options.output}: the folder does not exist")
     traces = {seed: _trace(options, seed, nodes, rules) for seed in options.seed}
     tasks = [
         Task(policy, seed, traces[seed], nodes, rules, options.restart_seconds)
@@ -291,7 +296,7 @@ def _tell(said: str, options: argparse.Namespace) -> None:
 def _trace(
     options: argparse.Namespace, seed: int, nodes: Sequence[Node], rules: Rules
 ) -> list[TraceJob]:
-    from simulator.traces.loader import load  # imports numpy, which takes longer than all the rest
+    from simulator.traces.loader import load  # numpy takes longer to import than all the rest
 
     smallest = min(gpu.memory_mib for node in nodes for gpu in node.gpus)
     jobs = load(options.trace, data=options.data, seed=seed, gpu_mib=smallest)[: options.limit]
@@ -307,15 +312,17 @@ def _trace(
 
 def _replay(options: argparse.Namespace) -> int:
     if options.trace or options.cluster:
-        raise ArgumentError("--replay: takes no --trace and no --cluster: it has its own")
+        raise ArgumentError(
+            "--replay takes its jobs and nodes from the record: omit --trace and --cluster"
+        )
     if options.report == "html":
-        raise ArgumentError("--report html: is of a trace; text or json here")
+        raise ArgumentError("--report html is for traces only; with --replay use text or json")
     if options.what_if:
         return _what_if(options)
     from simulator.replays import replay
 
     if options.policy and len(options.policy) > 1:
-        raise ArgumentError("--replay: by one --policy at a time")
+        raise ArgumentError("--replay takes only one --policy")
     name = options.policy[0] if options.policy else None
     done = replay.replay(options.replay, name, from_start=options.from_start)
     _tell(replay.as_json(done) if options.report == "json" else replay.as_text(done), options)
@@ -326,7 +333,7 @@ def _what_if(options: argparse.Namespace) -> int:
     from simulator.replays import what_if  # imports numpy
 
     if options.policy:
-        raise ArgumentError(f"--policy: here that is --what_if policy={options.policy[0]}")
+        raise ArgumentError(f"--policy is not used here; use --what_if policy={options.policy[0]}")
     bar = ProgressBar(["as it is", options.what_if], sys.stderr)
     try:
         answer = what_if.what_if(options.replay, options.what_if, options.from_start, bar.update)

@@ -1,1 +1,1 @@
-"""Random lives of a daemon under faults, and the checkers that know the truth."""
+"""Random lives of a daemon under faults, and checkers that know the truth."""

@@ -1,7 +1,7 @@
-"""What people are told would let a waiting job start is done, and it starts: a checker.
+"""A checker that applies each remedy for a waiting job and requires that the job starts.
 
-Some are asked at times, or all at every plan (`--advice all`), which takes longer. What was told of
-a job and is still true is not asked for anew then, and who asks for the same plan has the same.
+It checks some jobs at times, or all jobs at every plan (`--advice all`), which takes longer: then a
+remedy that is still true is not computed again, and equal views get the same plan.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ from simulator.lives.checkers import RuleChecker
 from simulator.lives.fairness import has_new_plan
 from simulator.lives.world import World
 
-SOME_EVERY = 10  # steps: one job, as many plans are made for one answer
+SOME_EVERY = 10  # steps for one job, because one answer needs many plans
 
 
 class RemedyChecker(RuleChecker):
-    """There is something that would let a waiting job start, and what is told of it is true."""
+    """Each waiting job has a remedy, and the remedy is true."""
 
     def __init__(self, world: World, policy: Policy, rules: Rules, of_all: bool) -> None:
         super().__init__(world, rules)
         self.policy, self.of_all = policy, of_all
-        self.last_true: dict[tuple[JobId, int], Remedy] = {}  # (job, attempts): what was true last
+        self.last_true: dict[
+            tuple[JobId, int], Remedy
+        ] = {}  # (job, attempts): the remedy that was true last
 
     def on_step(self, before: View, after: View) -> None:
         if not has_new_plan(before, after):
@@ -41,18 +43,18 @@ class RemedyChecker(RuleChecker):
                 self._try(job, after, policy)
 
     def _try(self, job: Job, view: View, policy: Policy) -> None:
-        if not startable(job, view.at):  # what is told then is what keeps it: so that goes first
+        if not startable(job, view.at):  # its reason is the hold or the back-off: remove that first
             job = replace(job, held=False, eligible_at=min(job.eligible_at, view.at))
             view = replace(view, jobs={**view.jobs, job.id: job})
             why = policy(view, view.at).why.get(job.id)
             kept = why is not None and why.kind in (Waiting.HELD, Waiting.BACKOFF)
-            self.require(not kept, job, "is not kept any more, but waits for", why)
+            self.require(not kept, job, "is no longer held back, but waits for", why)
         told = self.last_true.get((job.id, job.attempts), NO_REMEDY)
         if told == NO_REMEDY or self._untruth(told, job, view, policy):
             self.last_true[job.id, job.attempts] = self._find_remedy(job, view, policy)
 
     def _find_remedy(self, job: Job, view: View, policy: Policy) -> Remedy:
-        """One thing that was told, and is true."""
+        """Computes a remedy, requires that it is true, and returns it."""
         told = remedy(job, view, view.at, policy, self.rules, ())
         wrong = self._untruth(told, job, view, policy)
         self.require(not wrong, job, wrong, told)
@@ -61,18 +63,18 @@ class RemedyChecker(RuleChecker):
         if not self._starts(job, view, policy):
             alone = without(view, view.jobs, job.id)
             never = not self._starts(job, alone, policy)
-            self.require(never, job, "is told nothing, but", view.why)
+            self.require(never, job, "has no remedy, but", view.why)
         return told
 
     def _untruth(self, told: Remedy, job: Job, view: View, policy: Policy) -> str:
-        """What of it is not true."""
+        """What is not true in a remedy, or an empty string."""
         gone = told.until + told.ahead
         if gone and not self._starts(job, without(view, gone, job.id), policy):
-            return "waits, but for"
+            return "still waits without the jobs in"
         if told.instead:
             wished = wishing(view, job, apply_advice(job.spec, told.instead))
             if not self._starts(job, wished, policy):
-                return "waits, though it asked otherwise, as in"
+                return "still waits with the changed request in"
         return ""
 
     def _starts(self, job: Job, view: View, policy: Policy) -> bool:
@@ -80,14 +82,14 @@ class RemedyChecker(RuleChecker):
 
 
 class CachingPolicy:
-    """A policy that is asked once for each of the views that differ from one only in who is there
-    and in what they ask for."""
+    """A policy that caches plans. The views must be variants of one view that differ only in their
+    jobs and in what the jobs ask for."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self._plans: dict[
             Hashable, tuple[View, Plan]
-        ] = {}  # with the view, so that no id comes again
+        ] = {}  # with the view, so that no id is reused
 
     def __call__(self, view: View, now: Time) -> Plan:
         jobs = frozenset(map(id, view.jobs.values()))
@@ -99,7 +101,7 @@ class CachingPolicy:
 
 
 def apply_advice(spec: JobSpec, advice: str) -> JobSpec:
-    """As its owner would have it who follows that advice."""
+    """The specification after its owner has followed the advice."""
     match advice.split():
         case ["without", "--disable_gpu_sharing"]:
             return replace(spec, shareable=True)
@@ -109,4 +111,4 @@ def apply_advice(spec: JobSpec, advice: str) -> JobSpec:
             return replace(spec, gpus_min=int(count))
         case ["with", "--estimated_memory", mib]:
             return replace(spec, memory_mib=int(mib))
-    raise ValueError(f"nobody can follow this: {advice}")
+    raise ValueError(f"unknown advice: {advice}")

@@ -1,8 +1,7 @@
-"""What must always hold, held against the truth of the world: one class, one property.
+"""Checkers of what must always hold, by the truth of the world: one class for each property.
 
-What rows alone can show is checked by scheduler/core/invariants.py, in production too. These know
-more.
-What is asked of a policy is in fairness.py.
+scheduler/core/invariants.py checks what rows alone can show, in production too. These checkers know
+more. The requirements on a policy are in fairness.py.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ from simulator.lives.owners import Owner
 from simulator.lives.training import Training
 from simulator.lives.world import Witness, World
 
-SLACK_SECONDS = 10.0  # a deadline is met as soon as the daemon has done what it is at
+SLACK_SECONDS = 10.0  # the daemon finishes its current step before it meets a deadline
 SLACK_AFTER_RESTART_SECONDS = 600.0
 
 
 class Violation(Exception):
-    """Something happened that must not."""
+    """A property was violated."""
 
 
 def describe(word: object) -> str:
-    """A job without what never changes, so that a violation can be read."""
+    """Describes a job without its constant fields, so that a violation is readable."""
     if isinstance(word, Launch):
         return f"launch of {word.job_id} {word.attempt} with {word.shares}"
     if not isinstance(word, Job):
@@ -62,7 +61,7 @@ class Checker(Witness):
 
 
 class RuleChecker(Checker):
-    """One that goes by the rules of the scheduler."""
+    """A checker that needs the rules of the scheduler."""
 
     def __init__(self, world: World, rules: Rules) -> None:
         super().__init__(world)
@@ -70,12 +69,12 @@ class RuleChecker(Checker):
 
 
 class Capacity(Checker):
-    """What is promised of a GPU is never more than it has: neither in the world nor in the view."""
+    """The shares on a GPU never exceed its capacity, neither in the world nor in the view."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.capacity = {(n.name, g.uuid): g.capacity_mib for n in world.nodes for g in n.gpus}
-        self.promised: dict[RunKey, dict[GpuKey, int]] = {}  # of each run: the last that it was
+        self.promised: dict[RunKey, dict[GpuKey, int]] = {}  # of each run: its last shares
 
     def on_launch(self, launch: Launch) -> None:
         keys = [share.key for share in launch.shares]
@@ -95,7 +94,7 @@ class Capacity(Checker):
             self.require(share.memory_mib <= free, launch, "given", share, "free", free)
 
     def _promised_shares(self, run: Training) -> Iterator[Share]:
-        """What it may take as long as it lives: less or more than at first, if it was measured."""
+        """What the run may take as long as it lives; a measurement may have changed it."""
         job = self.world.stored.get(run.launch.job_id)
         if job and job.run and job.run.attempt == run.launch.attempt:
             yield from job.run.shares if run.alive else ()
@@ -109,8 +108,8 @@ class Capacity(Checker):
                 )
 
     def _last_promise(self, run: RunKey, key: GpuKey, launched_mib: int) -> int:
-        """The pods of a gang that outlive it show what they were launched with, and take no more
-        than it was measured to need."""
+        """The last share of a run. Pods that outlive their gang show what they were launched with,
+        but take no more than the gang was measured to need."""
         return min(launched_mib, self.promised.get(run, {}).get(key, launched_mib))
 
     def on_step(self, before: View, after: View) -> None:
@@ -129,7 +128,7 @@ class Capacity(Checker):
 
 
 def _ledger(view: View) -> dict[GpuKey, dict[RunKey, int]]:
-    """The ledger, written anew from runs we believe in and from other pods that live."""
+    """The ledger, recomputed from believed runs and from other pods that live."""
     held: dict[GpuKey, dict[RunKey, int]] = {}
     claims = [((j.id, j.run.attempt), j.run.shares) for j in view.jobs.values() if j.run]
     believed = {key for key, _ in claims}
@@ -145,7 +144,7 @@ def _ledger(view: View) -> dict[GpuKey, dict[RunKey, int]]:
 
 
 def _excess_use(pods: Sequence[Pod]) -> Iterator[Share]:
-    """What processes are seen to use beyond what their pods hold as long as they live."""
+    """The observed use of processes beyond the shares of their living pods."""
     for pod in pods:
         holds = {share.key: share.memory_mib for share in pod.shares if pod.alive}
         for share in pod.used:
@@ -155,7 +154,7 @@ def _excess_use(pods: Sequence[Pod]) -> Iterator[Share]:
 
 
 class Attempts(Checker):
-    """A job has one live run; an attempt is committed before it is launched, and never again."""
+    """A job has one live run; an attempt is committed before its launch and never used again."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -165,7 +164,7 @@ class Attempts(Checker):
         job, key = self.world.stored.get(launch.job_id), (launch.job_id, launch.attempt)
         run = job.run if job else None
         recorded = run and (run.attempt, run.shares) == (launch.attempt, launch.shares)
-        self.require(bool(recorded), launch, "was not recorded first, but", run)
+        self.require(bool(recorded), launch, "was not committed before, but", run)
         self.require(key not in self.removed_runs, launch, "was removed before")
         for other in self.world.runs.values():
             same = other.launch.job_id == launch.job_id and other.key != key
@@ -181,8 +180,8 @@ class Attempts(Checker):
 
 
 class EpochProgress(Checker):
-    """Epochs done never fall, never exceed what is wanted or was really done; none is done twice
-    that was acknowledged, or at whose end a run was stopped."""
+    """Epochs done never fall and never exceed what is wanted or was really done. No epoch that was
+    acknowledged, or after which a run was stopped, is repeated."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -213,7 +212,7 @@ class EpochProgress(Checker):
 
 
 class Memory(Checker):
-    """What a job was measured to need, and this acknowledged, is known and never forgotten."""
+    """An acknowledged measurement of a job's memory is never forgotten."""
 
     def on_step(self, before: View, after: View) -> None:
         for job, old in changed_jobs(before, after):
@@ -223,7 +222,7 @@ class Memory(Checker):
 
 
 class Outcomes(Checker):
-    """An outcome is set once, and it is true; a failure is counted only if there was one."""
+    """An outcome is set once and is true; only real failures are counted."""
 
     def __init__(self, world: World, owners: Mapping[JobId, Owner]) -> None:
         super().__init__(world)
@@ -235,7 +234,7 @@ class Outcomes(Checker):
             self.require(not (job.run and job.outcome), job, "has ended and runs")
             for failure in Failure:
                 truly = self.world.failures[job.id, failure]
-                if failure is Failure.LOST:  # a card may be, before the run comes to be
+                if failure is Failure.LOST:  # its GPU may be lost before the run begins
                     truly += job.attempts - self.world.begun[job.id]
                 self.require(job.failed(failure) <= truly, job, failure, "really:", truly)
             if job.outcome and not old.outcome:
@@ -248,9 +247,9 @@ class Outcomes(Checker):
                 done = self.world.epochs_done.get(job.id, 0) >= job.max_epochs
                 self.require(done or job.id in self.world.ended_well, job, "never finished")
             case Outcome.CANCELLED:
-                self.require(truth.cancel_at is not None, job, "was not cancelled by anybody")
+                self.require(truth.cancel_at is not None, job, "was not cancelled by its owner")
             case Outcome.FAILED:
-                # Refusals by the world are nothing that it did, however many there are.
+                # Refusals by the world are not the job's failures, however many there are.
                 causes = (failure for failure in Failure if failure is not Failure.REFUSED)
                 failed = any(self.world.failures[job.id, cause] for cause in causes)
                 self.require(failed, job, "never failed")
@@ -263,7 +262,7 @@ class Outcomes(Checker):
 
 
 class Durability(Checker):
-    """What was acknowledged survives; a new daemon reads what the last one wrote."""
+    """Acknowledged requests survive; a new daemon reads what the previous one wrote."""
 
     def on_step(self, before: View, after: View) -> None:
         if len(self.world.acknowledged) > len(self.world.stored):
@@ -287,7 +286,7 @@ class Durability(Checker):
 
 
 class Wishes(Checker):
-    """Nobody's word is ignored: what is held or cancelled is not started."""
+    """Users' requests are obeyed: a held or cancelled job is not started."""
 
     def on_launch(self, launch: Launch) -> None:
         job = self.world.stored[launch.job_id]
@@ -301,7 +300,7 @@ class Wishes(Checker):
 
 
 class Notice(Checker):
-    """A run is let to the end of its epoch, but no run outlives its notice."""
+    """A run may finish its epoch, but no run outlives its notice."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -335,14 +334,14 @@ class Notice(Checker):
         if run.kill_at is None:
             return
         late = self.world.now() - run.kill_at
-        # A daemon that was away has to look first, and may not see much.
+        # A restarted daemon has to observe the cluster first, and may not see all of it.
         away = self.restarted_at > run.kill_at - SLACK_SECONDS
         most = SLACK_AFTER_RESTART_SECONDS if away else SLACK_SECONDS
         self.require(late <= most, run, "outlives its notice by", late)
 
 
 class Belief(Checker):
-    """A run that lives, and that nobody harms, is never given up."""
+    """A run that lives and is not being ended is never given up."""
 
     def on_step(self, before: View, after: View) -> None:
         for job, old in changed_jobs(before, after):
@@ -350,11 +349,11 @@ class Belief(Checker):
                 continue
             run = self.world.runs.get((job.id, old.run.attempt))
             gone = run is None or run.terminating or not (run.working and run.alive)
-            self.require(gone, job, "was given up, and works still:", old.run)
+            self.require(gone, job, "was given up, but still works:", old.run)
 
 
 class Agreement(Checker):
-    """All ranks that ask for one epoch are told the same; and nobody is stopped in the last."""
+    """All ranks that ask for an epoch get the same answer; no run is stopped in its last epoch."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -364,12 +363,12 @@ class Agreement(Checker):
         run = self.world.read().jobs[key[0]].run
         epochs = run.max_epochs if run else 0
         before = self.answers.setdefault((key, epoch), stop)
-        self.require(before == stop, key, "epoch", epoch, "told", before, "and", stop)
+        self.require(before == stop, key, "epoch", epoch, "answered", before, "and", stop)
         self.require(not stop or epoch < epochs - 1, key, "was stopped in its last epoch", epoch)
 
 
 def changed_jobs(before: View, after: View) -> Sequence[tuple[Job, Job]]:
-    """Each job that a step has changed, as it is and as it was."""
+    """Each job that a step has changed, after and before."""
     if before.jobs is after.jobs:
         return ()
     return [
@@ -380,7 +379,7 @@ def changed_jobs(before: View, after: View) -> Sequence[tuple[Job, Job]]:
 
 
 def unfinished_jobs(jobs: Collection[JobId], world: World) -> list[str]:
-    """Who has not come to an end, and how each stands."""
+    """The jobs that have not ended, and the state of each."""
     lines = []
     for job_id in jobs:
         job = world.stored.get(job_id)

@@ -1,4 +1,4 @@
-"""What has been learned, held against the truth: how long epochs take, and who has had how much."""
+"""Checkers that compare with the truth what was learned: epoch times, and users' GPU time."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from scheduler.estimates.measurements import parse
 from simulator.lives.checkers import Checker, changed_jobs
 from simulator.lives.world import World
 
-# What an epoch may be off: nobody hears at once that a neighbour has begun, or is gone.
+# Tolerance for an epoch: the scheduler hears late that a neighbour has begun or ended.
 OFF, OFF_SECONDS = 0.1, 4.0
-SETTLED_SECONDS = 60.0  # after the last fault nothing is on its way any more that is of before it
+SETTLED_SECONDS = 60.0  # after the last fault; no older message is on its way then
 
 
 class LearnedSpeedsMatch(Checker):
-    """An epoch that counts was of one situation only, and not the first of a run."""
+    """A measured epoch had the same neighbours throughout, and was not the first of its run."""
 
     def on_step(self, before: View, after: View) -> None:
         for job, old in changed_jobs(before, after):
@@ -40,11 +40,11 @@ class LearnedSpeedsMatch(Checker):
             beside = [truths[other] for other in now.beside]
             truly = truths[job.id].seconds(place[1] if place else 0, beside)
             near = abs(seconds - truly) <= OFF * truly + OFF_SECONDS
-            self.require(near, job, "is believed to take", seconds, "s, truly:", truly, now)
+            self.require(near, job, "is believed to take", seconds, "s, but takes", truly, now)
 
 
 def _newest_epoch_seconds(was: Measured | None, now: Measured) -> float:
-    """The epoch by which the mean has come to be what it is."""
+    """The seconds of the newest epoch, from the change of the mean."""
     if was is None or not was.epochs:
         return now.seconds
     weight = min(was.epochs + 1, EPOCHS_REMEMBERED)
@@ -52,7 +52,7 @@ def _newest_epoch_seconds(was: Measured | None, now: Measured) -> float:
 
 
 class UsedTimeMatches(Checker):
-    """Each user is charged the GPU time of runs that are over, and it is forgotten by halves."""
+    """Each user is charged the GPU time of ended runs, and this decays with the half-life."""
 
     def __init__(self, world: World, rules: Rules) -> None:
         super().__init__(world)
@@ -74,10 +74,10 @@ class UsedTimeMatches(Checker):
         used, had = view.used.get(user, Used()), self._expected_seconds(user, view.at)
         charged = used.gpu_seconds * self._decay(view.at - used.at)
         same = math.isclose(charged, had, rel_tol=1e-6, abs_tol=1e-6)
-        self.require(same, user, "is charged", charged, "GPU seconds, and had", had)
+        self.require(same, user, "is charged", charged, "GPU seconds, but used", had)
 
     def on_restart(self, loaded: View) -> None:
-        # What was committed last, the witness may not have seen.
+        # The witness may not have seen the last commit.
         self.expected |= {user: (used.gpu_seconds, used.at) for user, used in loaded.used.items()}
 
     def _expected_seconds(self, user: str, now: Time) -> float:

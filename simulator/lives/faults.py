@@ -1,4 +1,4 @@
-"""What can go wrong and how often, drawn once per seed: each life has a weather of its own."""
+"""What can go wrong and how often, drawn once per seed: each life has its own faults."""
 
 from __future__ import annotations
 
@@ -12,36 +12,38 @@ class Crash(Exception):
 
 
 class DiskFull(sqlite3.OperationalError):
-    """What SQLite says when nothing more can be written."""
+    """SQLite's error when the disk is full."""
 
     sqlite_errorcode = sqlite3.SQLITE_FULL
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Probabilities and spans. As constructed: a day without a cloud."""
+    """Probabilities and spans. The defaults mean no faults."""
 
-    # The daemon and what it stands on.
+    # The daemon, its disk and its clock.
     crash: float = 0.0  # at each commit, statement and action
     down_seconds_max: float = 0.0  # from a crash to the next start
     disk_full_every_seconds: float = 0.0  # 0: never; then full until the daemon is started again
-    clock_set_back_every_seconds: float = 0.0  # 0: never; a clock that never goes back stands
+    clock_set_back_every_seconds: float = (
+        0.0  # 0: never; a clock that must not go back stands still
+    )
     # Pods and nodes.
     pod_dies: float = 0.0  # in an epoch
     deleted_by_hand: float = 0.0  # in an epoch
     node_lost_every_seconds: float = 0.0  # 0: never
     launch_ignored: float = 0.0
-    launch_refused: float = 0.0  # as a quota would, for as long as the weather is bad
+    launch_refused: float = 0.0  # as a quota would, until the faults end
     removal_seconds_max: float = 2.0
-    stop_ignored: float = 0.0  # of a stop that a training heard
-    # Cards, and what is on them.
+    stop_ignored: float = 0.0  # of a stop that a training received
+    # GPUs, and what is on them.
     gpu_lost_every_seconds: float = 0.0  # 0: never
-    foreign_use_every_seconds: float = 0.0  # 0: never; they take memory, and leave again
+    foreign_use_every_seconds: float = 0.0  # 0: never; foreign processes take memory for a while
     memory_grows: float = (
-        0.0  # of a run: it takes half of its memory first, and all in a later epoch
+        0.0  # of a run: it takes half of its memory at first, and all in a later epoch
     )
     process_left: float = 0.0  # of a run: its processes outlive its pods for a while
-    # What travels.
+    # Messages.
     observation_lost: float = 0.0
     observation_delay_seconds_max: float = 0.0
     report_lost: float = 0.0
@@ -51,11 +53,11 @@ class Faults:
     answer_delay_seconds_max: float = 0.0
     # The policy.
     plan_nonsense: float = 0.0
-    plan_stale: float = 0.0  # the solver timed out: its last plan once more
+    plan_stale: float = 0.0  # the solver timed out: its last plan again
 
     @property
     def honest(self) -> bool:
-        """Whether the policy is the real one: only then may a stop be asked for its reason."""
+        """Whether the policy is the real one: only then is the reason of a stop checked."""
         return self.plan_nonsense == 0 and self.plan_stale == 0
 
 
@@ -63,8 +65,8 @@ NO_FAULTS = Faults()
 
 
 def with_gpu_faults(faults: Faults, rng: random.Random) -> Faults:
-    """With what happens on cards, by a chance of its own: all else is as it was before there was
-    that."""
+    """With faults of GPUs, drawn from their own generator: all else is as it was before there were
+    such faults."""
     if faults is NO_FAULTS or rng.random() < 0.4:
         return faults
     return replace(
@@ -77,7 +79,7 @@ def with_gpu_faults(faults: Faults, rng: random.Random) -> Faults:
 
 
 def with_refusals(faults: Faults, rng: random.Random) -> Faults:
-    """With a cluster that will not have what is launched, by a chance of its own as well."""
+    """With a cluster that refuses launches, drawn from its own generator as well."""
     if faults is NO_FAULTS or rng.random() < 0.8:
         return faults
     return replace(faults, launch_refused=rng.choice([0.5, 1.0]))

@@ -1,4 +1,4 @@
-"""One seed, one life of the scheduler: bad weather first (safety), then fair weather (liveness)."""
+"""One life of the scheduler from one seed: first with faults (safety), then without (liveness)."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ from simulator.lives.owners import Owner
 from simulator.lives.workload import TrueJob, draw_jobs, draw_nodes
 from simulator.lives.world import World
 
-LIFE_POLICIES = ("fifo_sharing", "gpu_sharing")  # policies
-POLICY_WEIGHTS = (3, 2)  # of each: one of the second takes as long as twelve of the first
+LIFE_POLICIES = ("fifo_sharing", "gpu_sharing")
+POLICY_WEIGHTS = (3, 2)  # a life under the second takes as long as twelve under the first
 ADVICE = ("some", "all")
-STEPS_MAX = 20_000  # far more than any life needs that gets on
+STEPS_MAX = 20_000  # far more than any life needs that makes progress
 
 
 @dataclass(frozen=True)
 class LifeOptions:
-    """All that a seed decides before anything happens."""
+    """What a seed decides before the life begins."""
 
     seed: int
     faults: Faults
@@ -66,7 +66,7 @@ class LifeOptions:
     lag_seconds: float
     keeps_dead: bool
     policy: str
-    agents: bool  # somebody sees what processes take of cards
+    agents: bool  # agents measure how much of each GPU processes use
 
     def lines(self) -> list[str]:
         lines = [f"seed {self.seed}"]
@@ -92,7 +92,7 @@ class LifeReport:
     virtual_seconds: float
     fingerprint: str
     violation: str = ""
-    seconds: float = field(default=0.0, compare=False)  # that it took to simulate
+    seconds: float = field(default=0.0, compare=False)  # that the simulation took
 
 
 def draw_options(
@@ -121,7 +121,7 @@ def draw_options(
         observe_every_seconds=rng.choice([30.0, 60.0, 120.0]),
         lag_seconds=rng.choice([0.0, 0.5, 3.0]),
         keeps_dead=rng.random() < 0.5,
-        # Of a chance of its own, so that all else is as it was before there was a choice.
+        # Drawn from its own generator, so that all else is as it was before there was a choice.
         policy=policy or random.Random(f"policy {seed}").choices(LIFE_POLICIES, POLICY_WEIGHTS)[0],
         agents=random.Random(f"agents {seed}").random() < 0.6,
     )
@@ -134,8 +134,8 @@ def live(
     policy: str | None = None,
     advice: str = ADVICE[0],
 ) -> LifeReport:
-    """One whole life. `tell` hears the options first, and then each fact. `policy`: None: drawn.
-    `advice`: of which waiting jobs it is checked what would let them start."""
+    """Simulates one life. `tell` gets the options first, and then each fact. `policy`: None: drawn.
+    `advice`: the waiting jobs whose remedies are checked."""
     started = time.perf_counter()
     rng = random.Random(seed)
     options = draw_options(seed, jobs, rng, policy)
@@ -148,7 +148,7 @@ def live(
         violation = ""
     except (Violation, InvariantError) as error:
         violation = str(error) if isinstance(error, Violation) else f"Invariants: {error}"
-    except Exception as error:  # noqa: BLE001 - whatever ends the daemon is found here
+    except Exception as error:  # noqa: BLE001 - any error that would end the daemon
         violation = f"Exception: {type(error).__name__}: {error}"
     return LifeReport(
         seed,
@@ -214,7 +214,7 @@ class Life:
             self._step()
             if self.world.time > bound or self.steps > STEPS_MAX:
                 left = "; ".join(unfinished_jobs(tuple(self.owners), self.world))
-                raise Violation(f"Liveness: not over {self.world.time:.0f} s, {left}")
+                raise Violation(f"Liveness: not over after {self.world.time:.0f} s, {left}")
         for witness in self.world.witnesses:
             witness.on_end()
 
@@ -236,7 +236,7 @@ class Life:
             witness.on_step(before, after)
 
     def _restart(self) -> None:
-        """A crash needs no process: another scheduler, on the same store and world."""
+        """Simulates a crash without a process: a new scheduler gets the same store and world."""
         self.crashes += 1
         self.world.kill_daemon()
         self.world.start_daemon()
@@ -266,7 +266,7 @@ class Life:
 
 
 class Recorder:
-    """The real store, dying now and then, and the truth about what it was given."""
+    """The real store, which crashes at times, with a record of what was committed."""
 
     def __init__(
         self, world: World, record: Callable[[Sequence[Fact]], None], decider: Decider
@@ -289,7 +289,7 @@ class Recorder:
 
 
 def seconds_to_end(options: LifeOptions) -> float:
-    """Enough for everything to be done again, one job after the other, and then some."""
+    """Enough time to run all jobs again, one after the other, with a reserve."""
     rules = options.rules
     each = (
         truth.epoch_seconds * (max(truth.spec.max_epochs, 6) + 2)
@@ -302,9 +302,9 @@ def seconds_to_end(options: LifeOptions) -> float:
 
 
 class UnreliablePolicy:
-    """In bad weather, now and then any plan at all, or the last one once more.
+    """A policy that, while there are faults, at times returns a random plan or its last plan again.
 
-    As a solver that has run out of time does, these ask to be called again.
+    These plans ask to be called again, as a solver does that has run out of time.
     """
 
     def __init__(self, policy: Policy, world: World, rules: Rules) -> None:
@@ -317,7 +317,7 @@ class UnreliablePolicy:
         return plan
 
     def again(self, view: View, now: Time) -> Plan:
-        """What it planned there and then: a replay has no chance of coming to that."""
+        """The plan that it made for this view then: a replay cannot draw the same."""
         return self._plans[_view_key(view, now)]
 
     def _plan(self, view: View, now: Time) -> Plan:
@@ -332,12 +332,12 @@ class UnreliablePolicy:
 
 
 def _view_key(view: View, now: Time) -> bytes:
-    # A set has no order to be written in, and what is in it the jobs say as well.
+    # A set has no fixed order for encoding, and the jobs contain the same information.
     return msgspec.msgpack.encode((replace(view, stopping=frozenset()), now))
 
 
 def random_plan(view: View, now: Time, world: World, rules: Rules) -> Plan:
-    """Sensible or not: what must never break may not rest on the policy. Often it nearly fits."""
+    """A plan that may be nonsense, but often nearly fits: no safety property rests on a policy."""
     rng, gpu_by_key = world.rng, usable_gpus(world.nodes)
     gpus = [*gpu_by_key, ("no-such-node", "gpu0"), (world.nodes[0].name, "no-such-gpu")]
 

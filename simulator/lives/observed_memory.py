@@ -1,4 +1,4 @@
-"""What must hold of memory that is seen to be taken, and of cards that are lost: checkers."""
+"""Checkers for observed memory and lost GPUs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def memory_checkers(world: World) -> list[Witness]:
 
 @dataclass(frozen=True)
 class GpuUser:
-    """One run on one card: as it was granted before a step, and as the step has left it."""
+    """One run on one GPU: its share before a step, and its use after the step."""
 
     job_id: JobId
     run: Run
@@ -39,8 +39,8 @@ class GpuUser:
 
 
 class SharesKept(Checker):
-    """Nobody is left in danger by one over its share, nor beside one who could be asked to leave;
-    and nobody is sent away who was not over it."""
+    """A run over its share does not endanger its neighbours, and is preempted if it can be; only a
+    run over its share is stopped for that."""
 
     def on_step(self, before: View, after: View) -> None:
         if after.observed_at == before.observed_at:
@@ -58,7 +58,7 @@ class SharesKept(Checker):
                 cause = any(
                     _had_no_room(job.id, users_by_gpu[key], gpus[key], kill) for key in keys
                 )
-                self.require(cause, job, "was sent away although there was room")
+                self.require(cause, job, "was stopped although there was room")
 
     def _require_safe(
         self, key: GpuKey, gpu: Gpu, holders: Mapping[JobId, GpuUser], at: Time
@@ -78,7 +78,7 @@ class SharesKept(Checker):
 
 
 class LostGpus(Checker):
-    """Nothing is started on a card that has a fault, and nothing is left on one that is lost."""
+    """No run is started on a GPU with a fault, and none stays on a lost GPU."""
 
     def on_step(self, before: View, after: View) -> None:
         if after.jobs is not before.jobs:
@@ -89,10 +89,10 @@ class LostGpus(Checker):
         for job in after.jobs.values() if lost else ():
             hangs = job.run and any(share.key in lost for share in job.run.shares)
             ends = job.run and _is_killed(job.run, after.at)
-            self.require(bool(ends or not hangs), job, "was left on a lost card")
+            self.require(bool(ends or not hangs), job, "was left on a lost GPU")
 
     def _require_healthy_gpus(self, before: View, after: View) -> None:
-        """What was decided then may be asked for once more when a fault has come."""
+        """Checks only new runs: a launch decided before a fault may be repeated after it."""
         faulty = {(node.name, gpu.uuid) for node in after.nodes for gpu in node.gpus if gpu.fault}
         for job in after.jobs.values() if faulty else ():
             old = before.jobs.get(job.id)
@@ -102,7 +102,7 @@ class LostGpus(Checker):
 
 
 def _gpu_users(key: GpuKey, before: View, after: View) -> dict[JobId, GpuUser]:
-    """Of runs that both views believe in; what has begun or ended in between is not looked at."""
+    """The runs on a GPU in both views, without the ones that began or ended in between."""
     found = {}
     for job_id, attempt in after.held.get(key, ()):
         job, old = after.jobs.get(job_id), before.jobs.get(job_id)
@@ -118,8 +118,8 @@ def _gpu_users(key: GpuKey, before: View, after: View) -> dict[JobId, GpuUser]:
 
 
 def _had_no_room(job_id: JobId, holders: Mapping[JobId, GpuUser], gpu: Gpu, kill: bool) -> bool:
-    """Whether there was no room for it on this card: in it (to be asked), in all of it (to be
-    ended at once)."""
+    """Whether the job had no room on this GPU: in its capacity (to be preempted), or in all of its
+    memory (to be killed at once)."""
     own = holders.get(job_id)
     others = [h for h in holders.values() if h.job_id != job_id and not h.died_before]
     if own is None or not own.over:

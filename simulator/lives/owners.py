@@ -1,4 +1,4 @@
-"""Those who write to the scheduler from outside. They repeat themselves until they are answered."""
+"""The users who write to the scheduler. They repeat each request until it is answered."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ RESEND_SECONDS = 15.0
 
 
 class Owner:
-    """Submits one job, and then changes their mind as the truth says."""
+    """Submits one job, and then cancels or changes it as the truth says."""
 
     def __init__(self, world: World, truth: TrueJob) -> None:
         self.world, self.truth = world, truth
         self.cancelled = False
-        self.settled = False  # nothing more will be asked for
+        self.settled = False  # has no more requests
         self._changes = sorted(truth.changes)
         world.after(truth.submit_at, self._submit)
 
@@ -40,7 +40,7 @@ class Owner:
         self.cancelled = True
 
     def _change(self) -> None:
-        """One after the other: who holds and releases must not have them change places."""
+        """Sends changes one after the other: a hold and a release must not change places."""
         if not self._changes:
             self.settled = True
             return

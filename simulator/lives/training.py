@@ -1,4 +1,4 @@
-"""What a run does on its nodes: it starts, asks, trains, reports, stops and dies, by the truth."""
+"""A run on its nodes: it starts, asks, trains, reports, stops and dies, as the truth says."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ABSURD = (0.0, -1.0, float("inf"), 1e12)  # seconds of an epoch; no API lets a N
 
 
 def pending_pods(launch: Launch) -> list[Pod]:
-    """As the cluster shows what it has just been asked for: a pod for each node."""
+    """A new run as the cluster shows it: a pod for each node."""
     nodes = dict.fromkeys(share.node for share in launch.shares) or {"": None}
     return [
         Pod(
@@ -47,30 +47,30 @@ def pending_pods(launch: Launch) -> list[Pod]:
 
 
 class Training:
-    """One run: a process for each node that it has GPUs on, which live and work as one."""
+    """One run: a process for each node on which it has GPUs; they live and work together."""
 
     def __init__(self, world: World, launch: Launch, truth: TrueJob) -> None:
         self.world, self.launch, self.truth = world, launch, truth
         self.key = (launch.job_id, launch.attempt)
         self.epoch = launch.epochs_done
-        self.begun = False  # has its memory,
-        self.grown = not world.chance(world.faults.memory_grows)  # all of it,
-        self.left = False  # and keeps it for a while when its pods are over
+        self.begun = False  # has its memory
+        self.grown = not world.chance(world.faults.memory_grows)  # all of its memory
+        self.left = False  # its processes keep the memory for a while after its pods
         self.working = True  # makes progress
-        self.terminating = False  # on its way out, as the cluster wants it
-        self.evicted = False  # because its node was out of reach, not because we asked
-        self.cut_off_at: float | None = None  # since when its node is out of reach
+        self.terminating = False  # the cluster is ending it
+        self.evicted = False  # because its node was unreachable, not because we asked
+        self.cut_off_at: float | None = None  # since when its node is unreachable
         self._answers: dict[int, bool] = {}  # by rank: whether to stop at the start of this epoch
         self._reports: dict[int, Profile] = {}  # by epoch: not yet acknowledged
-        self.training = False  # keeps its GPUs busy, and so is in the way of others there
+        self.training = False  # keeps its GPUs busy, and so slows its neighbours
         self._in_epoch = False
-        self._epoch_at = 0.0  # since when it is in it,
-        self._paced_at = 0.0  # and goes at this pace:
-        self._slowness = 1.0  # times the seconds that an epoch takes alone
-        self._left = 0.0  # of those seconds, when it began to
+        self._epoch_at = 0.0  # when its epoch began
+        self._paced_at = 0.0  # since when it has this pace
+        self._slowness = 1.0  # epoch seconds relative to alone
+        self._left = 0.0  # epoch seconds (alone) that were left at `_paced_at`
         self._turns = 0  # how often its pace has changed
         self.pods = pending_pods(launch)
-        begins_after = world.rng.choice([1.0, 5.0, 10.0, 60.0])  # an image may have to be fetched
+        begins_after = world.rng.choice([1.0, 5.0, 10.0, 60.0])  # the image may have to be pulled
         world.after(world.rng.uniform(0.5, begins_after), self._begin)
         if world.chance(world.faults.deleted_by_hand):
             world.after(world.rng.uniform(0.0, begins_after), self._delete_by_hand)
@@ -85,14 +85,14 @@ class Training:
 
     @property
     def takes_mib(self) -> int:
-        """Of each of its GPUs, now."""
+        """The memory that it uses now on each of its GPUs."""
         if not self.begun or not (self.alive or self.left):
             return 0
         return self.truth.memory_mib if self.grown else self.truth.memory_mib // 2
 
     def observed_pods(self, agents: bool) -> list[Pod]:
-        """Its pods; where there are agents, with what they see of its processes. Of a node out of
-        reach nobody sees anything; of the others that a gang is on, all."""
+        """Its pods, with the memory of its processes if there are agents. Nothing is observed on an
+        unreachable node; on the other nodes of a gang everything is."""
         mib = self.takes_mib
         if not agents or not mib:
             return self.pods
@@ -121,11 +121,11 @@ class Training:
             self._enter_epoch()
 
     def _ask_for_memory(self) -> None:
-        """Where there is none left, whoever asks next dies of it, and that may be another."""
+        """Takes its memory. When a GPU is full, the next run that asks dies, maybe another one."""
         for share in self.launch.shares:
             while self.world.taken_mib(share.key) > self.world.memory_mib(share.key):
                 asking = [run for run in self.world.on_gpu(share.key) if run.working]
-                if not asking:  # what is left of gangs holds memory, but asks for no more
+                if not asking:  # leftovers of gangs hold memory but do not ask for more
                     break
                 self.world.rng.choice(asking).die(Failure.OUT_OF_MEMORY, 1)
 
@@ -164,7 +164,7 @@ class Training:
                 faults.report_doubled,
                 faults.report_delay_seconds_max,
             )
-        # Training must not wait for ever for a scheduler that does not answer.
+        # A training must not wait forever for a scheduler that does not answer.
         self.world.after(
             self.world.rng.uniform(3.0, 10.0), partial(self._decide, rank, epoch, False)
         )
@@ -172,7 +172,7 @@ class Training:
     def _receive_answer(self, rank: int, epoch: int) -> None:
         job = self.world.read().jobs.get(self.launch.job_id)
         if job is None:
-            return  # nobody knows it any more: an error, and no answer
+            return  # the scheduler does not know it any more: an error instead of an answer
         if job.run is None or job.run.attempt != self.launch.attempt:
             self._decide(rank, epoch, True)  # this attempt is over
             return
@@ -182,7 +182,7 @@ class Training:
         self._decide(rank, epoch, stop)
 
     def _decide(self, rank: int, epoch: int, stop: bool) -> None:
-        """Into the epoch, or out of the door, as soon as each rank knows."""
+        """Starts the epoch, or stops, as soon as every rank has an answer."""
         if not self.working or epoch != self.epoch or rank in self._answers:
             return
         self._answers[rank] = stop
@@ -214,7 +214,7 @@ class Training:
             self._adjust_neighbours()
 
     def adjust_pace(self) -> None:
-        """From now on as fast as its neighbours let it be."""
+        """Sets its pace to what its neighbours now allow."""
         if not self._in_epoch:
             return
         world, gpus = self.world, len(self.launch.shares)
@@ -253,13 +253,13 @@ class Training:
                 at=world.now(),
             )
             self._report(self.epoch)
-        # After an epoch user code saves, which takes a moment.
+        # After an epoch the script saves, which takes a moment.
         world.after(world.rng.uniform(0.0, 2.0), self._enter_epoch)
 
-    # -- its words --------------------------------------------------------------------------------
+    # -- its reports ------------------------------------------------------------------------------
 
     def _report(self, epoch: int) -> None:
-        """Until it is acknowledged. An old image tries only once."""
+        """Reports an epoch until it is acknowledged. An old image tries only once."""
         if epoch not in self._reports or not (self.working or self.alive):
             return
         if self.cut_off_at is None:
@@ -302,7 +302,7 @@ class Training:
         self.world.after(self.world.rng.uniform(0.0, 2.0), partial(self._exit, code))
 
     def _send_farewell(self, preempted: bool) -> None:
-        """The last words: what was not acknowledged once more, and how it ends."""
+        """Sends unacknowledged reports once more, and how the run ends."""
         if self.truth.kind is not ClientKind.LIBRARY or self.cut_off_at is not None:
             return
         for epoch in list(self._reports):
@@ -324,7 +324,7 @@ class Training:
             self._show(PodState.FAILED if code else PodState.SUCCEEDED, code)
 
     def die(self, cause: Failure, code: int) -> None:
-        """One of its processes does, rather; the others hang until they are removed."""
+        """Ends one of its processes; the others hang until they are removed."""
         if not self.working:
             return
         self._stop_working()
@@ -353,7 +353,7 @@ class Training:
             self.world.failures[self.launch.job_id, Failure.LOST] += 1
             self._forget()
 
-    # -- what the cluster does to it --------------------------------------------------------------
+    # -- what the cluster does with it ------------------------------------------------------------
 
     def remove(self) -> None:
         if not self.alive:
@@ -367,7 +367,7 @@ class Training:
             self.world.after(seconds, self._vanish)
 
     def lose_gpu(self) -> None:
-        """It hangs, or dies of it. One that had just ended by itself may be thought to have."""
+        """It hangs or dies. If it has just ended by itself, the lost GPU may be blamed."""
         self.world.failures[self.launch.job_id, Failure.LOST] += 1
         works = self.working and self.alive
         self._stop_working()
@@ -375,13 +375,13 @@ class Training:
             self._show(PodState.FAILED, EXIT_ABORTED)
 
     def release_gpu(self) -> None:
-        """It ends, if it hangs still; and nobody may have seen that the card is to blame."""
+        """It ends if it still hangs; perhaps no observation has shown that the GPU is the cause."""
         if not self.working and not self.terminating:
             self.world.failures[self.launch.job_id, Failure.ERROR] += 1
             self._show(PodState.FAILED, EXIT_ABORTED)
 
     def lose_power(self, node: str) -> None:
-        """The node is gone and what ran on it; its pods are shown as failed, or no longer."""
+        """The node and its processes are gone; its pods are shown as failed, or not at all."""
         if not self.alive:
             return
         self._stop_working()
@@ -390,14 +390,14 @@ class Training:
         if len(self.pods) == 1 and self.world.rng.random() < 0.5:
             self._forget()
             return
-        # Of a gang, what is missing is shown: else nobody could tell that it is not whole.
+        # A gang's missing pods are shown; otherwise it could not be seen that it is incomplete.
         self.pods = [
             replace(pod, state=PodState.FAILED, reason="lost") if lost and pod.alive else pod
             for pod, lost in zip(self.pods, here, strict=True)
         ]
 
     def cut_off(self, node: str) -> None:
-        """It works on, unheard, and shown as it was."""
+        """It continues to work; its reports are lost, and its pods are shown as they were."""
         self.cut_off_at = self.world.time
 
     def evict(self) -> None:
@@ -413,7 +413,7 @@ class Training:
                 self._vanish()
 
     def _vanish(self) -> None:
-        if self.cut_off_at is not None:  # nobody can say; its node will, when it is back
+        if self.cut_off_at is not None:  # not known until its node is back
             return
         self._stop_working()
         if self.world.keeps_dead:
@@ -432,7 +432,7 @@ class Training:
         self.pods = []
 
     def _show(self, state: PodState, exit_code: int | None = None, reason: str = "") -> None:
-        """The same object for each pod about which nothing has changed."""
+        """Shows a new state. A pod that has not changed stays the same object."""
         at = self.world.now() if exit_code is not None else None
         self.pods = [
             replace(pod, state=state, exit_code=exit_code, reason=reason, at=at)

@@ -1,4 +1,4 @@
-"""The truth about jobs: what was asked for, and how they really behave. Drawn, not measured."""
+"""The truth about jobs: what they ask for, and how they really behave. Drawn, not measured."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from enum import StrEnum
 
 from scheduler.core.model import Gpu, JobId, JobSpec, Node
 
-# How much slower a training is beside another, both keeping a GPU busy all the time: so much that
-# it shows, and so little that several on one GPU are never slower than one after the other.
+# How much two trainings that keep a GPU busy all the time slow each other down: enough to be
+# visible, but so little that several on one GPU are never slower than one after the other.
 SLOWED = 0.6
-SCALING = 0.8  # twice as many GPUs are so many doublings faster
+SCALING = 0.8  # twice the GPUs are 2 ** SCALING times as fast
 
 
 class ClientKind(StrEnum):
     LIBRARY = "library"  # reports through the client library and stops with exit code 85
-    LEGACY = "legacy"  # as old images: exits with 0 when told to stop, and says nothing
-    SILENT = "silent"  # never speaks to us
+    LEGACY = "legacy"  # like old images: exits with 0 when told to stop, and sends no farewell
+    SILENT = "silent"  # never calls the scheduler
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,24 +31,24 @@ class TrueJob:
     submit_at: float
     kind: ClientKind
     epoch_seconds: float  # on one GPU, alone
-    memory_mib: int  # what it really takes of each GPU
-    ranks: int  # how many processes ask at each epoch's start
+    memory_mib: int  # what it really takes on each GPU
+    ranks: int  # processes that ask at each epoch's start
     says_finished: bool
     measures_memory: float  # how often it does
-    deaf_to_term: bool  # works on until it is killed
-    deaf_to_stop: bool  # never does what it is told at an epoch's start
+    deaf_to_term: bool  # ignores SIGTERM until it is killed
+    deaf_to_stop: bool  # ignores the answer "stop" at an epoch's start
     fails_at: int | None  # exits with 1 in this epoch,
     fails_always: bool  # in every attempt or only in the first
-    ends_early_at: int | None  # exits with 0 after so many epochs, of its own will
+    ends_early_at: int | None  # exits with 0 after this many epochs, by itself
     cancel_at: float | None
     cancel_gracefully: bool
     changes: tuple[tuple[float, str, int], ...]  # (when, which field, its new value)
-    gpu_util: float = 0.0  # how busy it keeps a GPU, and so how much it is in the way of others
-    warm_up_seconds: float = 0.0  # more, that the first epoch of a run takes
-    absurd: float = 0.0  # how often what it says of an epoch's length is nonsense
+    gpu_util: float = 0.0  # how busy it keeps a GPU, and so how much it slows its neighbours
+    warm_up_seconds: float = 0.0  # how much longer the first epoch of a run takes
+    absurd: float = 0.0  # how often it reports nonsense as an epoch's length
 
     def seconds(self, gpus: int, beside: Iterable[TrueJob]) -> float:
-        """Of an epoch, on so many GPUs and beside these all the while."""
+        """The length of an epoch on this number of GPUs, beside these jobs all the time."""
         slowed = 1.0 + SLOWED * self.gpu_util * sum(other.gpu_util for other in beside)
         return self.epoch_seconds / math.pow(max(1, gpus), SCALING) * slowed
 
@@ -68,7 +68,7 @@ def draw_nodes(rng: random.Random) -> list[Node]:
 def draw_jobs(
     rng: random.Random, count: int, nodes: Sequence[Node], margin_mib: int
 ) -> list[TrueJob]:
-    """Each of them could run if it were alone."""
+    """Draws jobs each of which could run alone."""
     gpus_most = sum(len(node.gpus) for node in nodes)
     capacity = nodes[0].gpus[0].capacity_mib - margin_mib
     span = rng.choice([1.0, 200.0, 800.0])  # all at once, or one after another
@@ -121,13 +121,13 @@ def _draw_job(
 def _draw_spec(
     rng: random.Random, job_id: JobId, epochs: int, gpus_most: int, capacity: int
 ) -> tuple[JobSpec, int]:
-    """A wish, and the memory that the job will really take."""
+    """Returns a specification, and the memory that the job will really take."""
     gpus_max = rng.randint(1, gpus_most) if rng.random() < 0.5 else 1
     gpus_min = rng.randint(1, gpus_max)
     if rng.random() < 0.06:
         gpus_min = gpus_max = 0
     memory = int(capacity * rng.choice([0.1, 0.2, 0.3, 0.45, 0.6, 0.95]))
-    # Most people estimate well, some say nothing, some are wrong in either direction.
+    # Most users estimate well, some give no estimate, some are wrong in either direction.
     estimate = int(memory * rng.choice([0.0, 0.5, 0.8, 1.0, 1.0, 1.0, 1.3]))
     spec = JobSpec(
         name=job_id,

@@ -1,7 +1,7 @@
-"""The world around one daemon: its time, its mail, its nodes. In one heap of moments, by a seed.
+"""The world around one daemon: its time, its mail and its nodes, as one heap of future events.
 
-It is the scheduler's Inbox and its Cluster. What runs on the nodes is in trainings.py, who writes
-to the scheduler from outside in owners.py, what can go wrong in faults.py.
+It is the scheduler's Inbox and its Cluster. The runs on the nodes are in training.py, the users who
+write to the scheduler in owners.py, and what can go wrong in faults.py.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from simulator.lives.workload import TrueJob
 
 Learned = tuple[Mapping[str, JobFamily], Mapping[str, Used]]  # by kind, by user
 
-EVICTED_AFTER_SECONDS = 120.0  # a node unreachable for longer ends its pods when it is back
+EVICTED_AFTER_SECONDS = 120.0  # a node that was unreachable for longer ends its pods on return
 
 
 class Witness:
-    """Sees all that passes between scheduler and world, and objects by raising."""
+    """Sees everything that scheduler and world exchange, and raises if it finds a violation."""
 
     def on_launch(self, launch: Launch) -> None:
-        """Before it is done. It may be a repetition."""
+        """Called before a launch, which may be a repetition."""
 
     def on_remove(self, remove: Remove) -> None:
-        """Before it is done. There may be nothing to remove."""
+        """Called before a removal. There may be nothing to remove."""
 
     def on_answer(self, key: RunKey, epoch: int, stop: bool) -> None:
         """A rank was told whether to stop at the start of this epoch."""
@@ -63,7 +63,7 @@ class Witness:
         """A new daemon has read what the one before left."""
 
     def on_end(self) -> None:
-        """The life is over, and every job should be."""
+        """The life is over, and every job should have ended."""
 
 
 class World:
@@ -81,23 +81,23 @@ class World:
         self.rng, self.faults, self.truths = rng, faults, truths
         self.nodes = list(nodes)
         self.time: Time = 0.0  # the true one; the daemon's clock is `now()`
-        self.lag_seconds = lag_seconds  # what arrives so soon after the first is one batch
+        self.lag_seconds = lag_seconds  # events that arrive so soon after the first join its batch
         self.keeps_dead = keeps_dead  # the cluster shows a removed pod until it is told to forget
-        self.agents = agents  # it shows what processes take of cards
-        self.runs: dict[RunKey, Training] = {}  # what the cluster shows,
-        self.refused: dict[RunKey, Pod] = {}  # with what it would not have
-        self.stored: Mapping[JobId, Job] = {}  # what is on disk: what the API's readers see
-        self.learned: Learned = ({}, {})  # and so is this
+        self.agents = agents  # observations contain the GPU memory of processes
+        self.runs: dict[RunKey, Training] = {}  # the runs that the cluster shows
+        self.refused: dict[RunKey, Pod] = {}  # the pods that it refused
+        self.stored: Mapping[JobId, Job] = {}  # on disk, as the API's readers see it
+        self.learned: Learned = ({}, {})  # on disk as well
         self.read: Callable[[], View] = View  # the daemon's last committed view
         self.witnesses: list[Witness] = []
-        # The truth, to hold beliefs against.
+        # The truth, to compare beliefs with.
         self.acknowledged: set[JobId] = set()
         self.epochs_acknowledged: dict[JobId, int] = {}
         self.memory_acknowledged: dict[JobId, int] = {}
         self.epochs_done: dict[JobId, int] = {}
         self.ended_well: set[JobId] = set()
         self.failures: Counter[tuple[JobId, Failure]] = Counter()
-        self.begun: Counter[JobId] = Counter()  # runs that came to be
+        self.begun: Counter[JobId] = Counter()  # runs that began
         self.healed_at: Time | None = None  # None: faults are still to be expected
 
         self._heap: list[tuple[Time, int, Callable[[], None]]] = []
@@ -105,8 +105,8 @@ class World:
         self._latest: Time = 0.0
         self._set_back = 0.0
         self._mail: list[Event] = []
-        self._asking: list[Callable[[], None]] = []  # by those whose event is in the mail,
-        self._asked: list[Callable[[], None]] = []  # and in the batch that is being worked on
+        self._asking: list[Callable[[], None]] = []  # senders of events in the mail
+        self._asked: list[Callable[[], None]] = []  # senders of events in the current batch
         self._up = True
         self._lives = 0
         self.disk_full = False
@@ -115,7 +115,7 @@ class World:
         self._newest_observation: tuple[int, Time] = (
             0,
             0.0,
-        )  # that was delivered: its number and time
+        )  # number and time of the last one that was delivered
         self._observe_every_seconds = observe_every_seconds
         self.after(0.0, self._observe_regularly)
         self._every(faults.node_lost_every_seconds, self._lose_node)
@@ -136,7 +136,7 @@ class World:
 
     def wait(self, until: Time | None) -> Sequence[Event]:
         asked, self._asked = self._asked, []
-        for heard in asked:  # being called again, the scheduler has committed their batch
+        for heard in asked:  # when the scheduler calls again, it has committed their batch
             self._answer(heard)
         self._advance(until)
         if self._mail:
@@ -151,7 +151,7 @@ class World:
         return batch
 
     def pass_time(self, seconds: float) -> None:
-        """Let the world go on without the scheduler."""
+        """Lets time pass in the world without the scheduler."""
         end = self.time + seconds
         while self._heap and self._heap[0][0] <= end:
             self._happen()
@@ -168,7 +168,7 @@ class World:
         do()
 
     def _every(self, seconds: float, do: Callable[[], None]) -> None:
-        """Again and again at random moments, as long as the weather is what it was."""
+        """Repeats `do` at random moments, as long as the faults do not change."""
         if not seconds:
             return
         faults = self.faults
@@ -198,7 +198,7 @@ class World:
         self.maybe_crash()
 
     def heal(self) -> None:
-        """Faults end. What remains must now come to a good end."""
+        """Ends all faults. From now on every job must end."""
         self.faults, self.healed_at = NO_FAULTS, self.time
         self.disk_full = False
         for index in range(len(self.nodes)):
@@ -217,7 +217,7 @@ class World:
         doubled: float = 0.0,
         delay_seconds_max: float = 0.0,
     ) -> None:
-        """Send to the scheduler. `heard` is called when the answer arrives, if one ever does."""
+        """Sends an event to the scheduler. Calls `heard` when the answer arrives, if it does."""
         for _ in range(2 if self.chance(doubled) else 1):
             if not self.chance(lost):
                 self.after(
@@ -227,7 +227,7 @@ class World:
     def _arrive(self, event: Event, on_answer: Callable[[], None] | None) -> None:
         if not self._up:
             return
-        if on_answer is not None and self._nothing_to_do(event):  # as the API finds in the store
+        if on_answer is not None and self._nothing_to_do(event):  # the API finds that in the store
             self._answer(on_answer)
         elif delay := self.span(self.lag_seconds):  # its threads take their time
             self.after(delay, partial(self._put, event, on_answer, self._lives))
@@ -259,7 +259,7 @@ class World:
             on_answer()
 
     def kill_daemon(self) -> None:
-        """All that was only in its memory is gone."""
+        """The daemon loses what was only in its memory."""
         self._up = False
         self._lives += 1
         self._mail.clear()
@@ -308,7 +308,7 @@ class World:
         return Observed(self.now(), tuple(self.nodes), (*pods, *self.refused.values()))
 
     def changed(self) -> None:
-        """A watch tells the adapter, which looks again in a moment."""
+        """A watch wakes the adapter, which observes the cluster in a moment."""
         if not self._observation_due:
             self._observation_due = True
             self.after(0.2, self._send_observation)
@@ -324,10 +324,10 @@ class World:
 
     def _deliver(self, observation: Observed, number: int, lives: int) -> None:
         if lives != self._lives or not self._up:
-            return  # whoever looked is dead
+            return  # the daemon that observed it is dead
         newest, newest_at = self._newest_observation
         if number < newest and observation.at == newest_at:
-            return  # a later one may overtake it, but not if nothing tells the two apart
+            return  # a later one may overtake it, but not one with the same time
         self._newest_observation = max(self._newest_observation, (number, observation.at))
         self._mail.append(observation)
 
@@ -372,7 +372,7 @@ class World:
         nodes = {share.node for share in pod.shares}
         return all(node.ready for node in self.nodes if node.name in nodes)
 
-    # -- cards ------------------------------------------------------------------------------------
+    # -- GPUs -------------------------------------------------------------------------------------
 
     def _is_lost(self, key: GpuKey) -> bool:
         gpu = self._gpu(key)
@@ -389,7 +389,7 @@ class World:
         self.after(self.rng.uniform(10.0, 600.0), partial(self._repair_gpu, index, gpu.uuid))
 
     def _repair_gpu(self, index: int, uuid: str) -> None:
-        """A card that is reset ends what still hangs on it."""
+        """The reset of a GPU ends the processes that still hang on it."""
         key = (self.nodes[index].name, uuid)
         gpu = self._gpu(key)
         if gpu is None or not gpu.lost:
@@ -400,7 +400,7 @@ class World:
             run.release_gpu()
 
     def _add_foreign_use(self) -> None:
-        """Onto one card, and no more of them than there is room for. Nothing is started there."""
+        """Foreign processes take a part of the free memory of one GPU. No run is started there."""
         index, gpu = self._any_gpu()
         room = (
             gpu.memory_mib - gpu.reserved_mib - self.taken_mib((self.nodes[index].name, gpu.uuid))
@@ -446,7 +446,7 @@ class World:
         return [run for run in self.runs.values() if run.takes_mib and gpu in run.gpus]
 
     def beside(self, training: Training) -> list[Training]:
-        """Those that are in its way: whoever trains on one of its GPUs."""
+        """The other runs that train on one of its GPUs and so slow it down."""
         gpus = {share.key for share in training.launch.shares}
         return [
             run

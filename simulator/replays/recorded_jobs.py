@@ -1,8 +1,8 @@
-"""The jobs of a daemon's database as a trace: what was asked for, and how long it took, as learned.
+"""Makes a trace of the jobs in a daemon's database, with the speeds that the scheduler learned.
 
-The trace begins with the oldest start that the journal keeps. Jobs that had begun then have left to
-do what they had left. What a job was not measured at is what the scheduler expects of it; but all
-of it is as much longer or shorter as the job's epochs were in truth, taken together, than expected.
+The trace begins with the oldest start that the journal keeps. Jobs that had begun before have only
+their remaining epochs to do. Where a job has no measurement, the scheduler's estimate is used. All
+times of a job are scaled by the ratio of its real epoch times, in total, to the estimated ones.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _LEARNED = f"select {', '.join(rows.LEARNED)} from learned order by about, name"
 
 @dataclass(frozen=True, slots=True)
 class RecordedCluster:
-    """What there was, and what was to be done."""
+    """The nodes and jobs of a recorded cluster."""
 
     since: Time
-    decider: Decider  # who decides now
+    decider: Decider  # the policy and rules now
     nodes: tuple[Node, ...]
     jobs: tuple[Job, ...]  # as they are now
-    trace: tuple[TraceJob, ...]  # of the same jobs; each has its id for a name
-    kinds: Mapping[str, JobFamily]  # that were known when the trace began
-    restart_seconds: float  # what a run takes besides its epochs
+    trace: tuple[TraceJob, ...]  # of the same jobs, named by their ids
+    kinds: Mapping[str, JobFamily]  # known when the trace began
+    restart_seconds: float  # of a run, besides its epochs
 
 
 def read_recorded_cluster(path: Path, from_start: int | None = None) -> RecordedCluster:
-    """ConfigError: there is nothing to make one of."""
+    """Raises ConfigError if the journal has too little to make a trace."""
     with open_journal(path) as db:
         recorded_starts = list(read_starts(db, from_start or 1))
         first, now = recorded_starts[0], recorded_starts[-1]
@@ -57,7 +57,7 @@ def read_recorded_cluster(path: Path, from_start: int | None = None) -> Recorded
         reported = read_reported_times(db, first.at)
     wishes = [(job, left) for job in jobs if (left := _epochs_left(job, first.view)) > 0]
     if not wishes:
-        raise ConfigError(f"{path}: no job that ran or is to run since its journal begins")
+        raise ConfigError(f"{path}: no job has run or waits since the journal begins")
     kept = tuple(job for job, _ in wishes)
     truths = RecordedJobs(kept, kinds).truths(reported)
     trace = [
@@ -75,7 +75,7 @@ def read_recorded_cluster(path: Path, from_start: int | None = None) -> Recorded
 def _last_nodes(
     db: sqlite3.Connection, recorded_starts: Sequence[RecordedStart]
 ) -> tuple[Node, ...]:
-    """The nodes, as the newest look showed them."""
+    """The nodes in the newest observation."""
     for start in reversed(recorded_starts):
         nodes = start.view.nodes
         for step in read_steps(db, start):
@@ -84,11 +84,11 @@ def _last_nodes(
                     nodes = event.nodes
         if nodes:
             return nodes
-    raise ConfigError("no node was seen since the journal begins")
+    raise ConfigError("no node was observed since the journal begins")
 
 
 def _epochs_left(job: Job, then: View) -> int:
-    """What it had to do from then on. Jobs that are held, or were given up, have nothing to do."""
+    """The epochs of a job from `then` on; only those done if it has ended, is held or cancelled."""
     before = then.jobs[job.id].epochs_done if job.id in then.jobs else 0
     if job.outcome or job.cancelled or (job.held and job.run is None):
         return job.epochs_done - before
@@ -103,15 +103,15 @@ def _trace_job(job: Job, epochs: int, since: Time, truth: Truth) -> TraceJob:
 
 
 def recorded_seconds(job: Job, since: Time) -> float | None:
-    """From its submission to its end, if it came to a good one and all of it was since then."""
+    """The time from submission to end of a job that succeeded and was submitted after `since`."""
     if job.outcome is not Outcome.SUCCEEDED or job.ended_at is None or job.submitted_at < since:
         return None
     return job.ended_at - job.submitted_at
 
 
 class RecordedJobs:
-    """What all measurements together say of each job. Asked for one figure at a time, it keeps
-    what it has worked out."""
+    """The times of each job according to all measurements. Answers are computed one at a time and
+    cached."""
 
     def __init__(self, jobs: Sequence[Job], kinds: Mapping[str, JobFamily]) -> None:
         self.jobs, self.kinds = jobs, kinds
@@ -146,7 +146,7 @@ class RecordedJobs:
                     self._number[other] for other in situation.beside if other in self._number
                 ]
                 speeds = [self.speed(number, other, config.type) for other in others]
-                # Who shares which of a gang's GPUs was not kept: taken as one on each.
+                # The record does not say which of a gang's GPUs a neighbour shares: assume all.
                 speed = math.prod(speeds) if config.count == 1 else min(speeds, default=1.0)
                 taken += situation.seconds
                 expected += situation.epochs * self.seconds(number, config) / speed
@@ -169,14 +169,14 @@ class RecordedJobs:
 
 @dataclass(frozen=True, slots=True)
 class LearnedTruth:
-    """A job as it was measured."""
+    """A job with its measured speeds."""
 
     learned: RecordedJobs
     number: int  # among the jobs
     memory_mib: int
     gpu_util: float
-    pace: float  # its epochs took so many times what was learned
-    pause_seconds: float  # after each of them
+    pace: float  # the ratio of its real epoch times to the learned ones
+    pause_seconds: float  # after each epoch
 
     def epoch_seconds(self, type: str, count: int, nodes: int) -> float:
         config = GpuConfig(type, count, nodes) if count else GpuConfig("cpu", 0)

@@ -1,8 +1,8 @@
-"""Decide once more what a daemon has decided, from its journal, and name the first difference.
+"""Repeats a daemon's decisions from its journal, and reports the first difference.
 
-`decide` is pure, so there is none as long as the code, the policy and the rules are the same. One
-that there is, is either a bug, found at the step where it began to matter, or what a change of code
-would have changed.
+`decide` is pure, so there is no difference as long as the code, the policy and the rules are the
+same. A difference is either a bug, at the first step where it matters, or the effect of a change of
+code.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FACTS = f"select {', '.join(rows.FACT)} from facts where at = ? order by seq"
 
 @dataclass(frozen=True, slots=True)
 class RecordedStart:
-    """A view that a replay may begin with, and who decided from there on."""
+    """A view that a replay may begin with, and the decider from there on."""
 
     start: int
     at: Time
@@ -51,15 +51,15 @@ class RecordedStep:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first step that was decided otherwise."""
+    """The first step that is decided differently."""
 
     start: int
     number: int
     at: Time
-    recorded: tuple[Fact, ...]  # what is known to have happened at that moment
-    decided: tuple[Fact, ...]  # what would have happened now
-    jobs: tuple[JobId, ...]  # that are touched now
-    actions: tuple[Action, ...]  # that are asked for now
+    recorded: tuple[Fact, ...]  # the facts of that moment
+    decided: tuple[Fact, ...]  # the facts of today's decision
+    jobs: tuple[JobId, ...]  # the jobs that it touches
+    actions: tuple[Action, ...]  # the actions that it asks for
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,9 @@ def replay(
     rules: Rules | None = None,
     from_start: int | None = None,
 ) -> ReplayResult:
-    """Until the first difference. ConfigError: there is nothing that can be replayed.
+    """Replays until the first difference. ConfigError: there is nothing to replay.
 
-    policy, rules  other ones than recorded; a policy may be named
+    policy, rules  instead of the recorded ones; a policy may be given by name
     from_start     the first start to begin with; None: the newest
     """
     with open_journal(path) as db:
@@ -98,7 +98,7 @@ def replay(
 
 def _policy(name: str, rules: Rules) -> Policy:
     if name not in POLICIES:
-        raise ConfigError(f"{name!r} decided, which is none of the policies {', '.join(POLICIES)}")
+        raise ConfigError(f"the recorded policy {name!r} is not one of {', '.join(POLICIES)}")
     return POLICIES[name](rules)
 
 
@@ -126,22 +126,22 @@ def _difference(
 
 @contextmanager
 def open_journal(path: Path) -> Iterator[sqlite3.Connection]:
-    """The database as it is now, whoever goes on writing to it."""
+    """A snapshot of the database as it is now; a daemon may continue to write to it."""
     if not path.is_file():
-        raise ConfigError(f"{path}: there is no such file")
+        raise ConfigError(f"{path}: the file does not exist")
     with database.translate_errors(path), closing(database.connect_readonly(path)) as db:
         db.execute("begin")
         if not db.execute("select 1 from sqlite_schema where name = 'starts'").fetchone():
-            raise ConfigError(f"{path}: not a database of a scheduler that keeps a journal")
+            raise ConfigError(f"{path}: not the database of a scheduler that keeps a journal")
         yield db
 
 
 def read_starts(db: sqlite3.Connection, first: int | None = None) -> Iterator[RecordedStart]:
-    """From this one on; None: the newest only."""
+    """Yields the starts from `first` on; None: the newest only."""
     (newest,) = db.execute("select max(start) from starts").fetchone()
     wanted = newest if first is None else first
     if newest is None or wanted > newest:
-        known = f"the newest start is {newest}" if newest else "nothing is recorded in it"
+        known = f"the newest start is {newest}" if newest else "the journal is empty"
         raise ConfigError(f"no start {wanted}: {known}" if newest else known)
     for start, _, at, decider, view in db.execute(_STARTS, (wanted,)).fetchall():
         yield RecordedStart(start, at, journal.decode_decider(decider), journal.decode_view(view))
@@ -158,7 +158,7 @@ def read_steps(db: sqlite3.Connection, start: RecordedStart) -> Iterator[Recorde
         yield RecordedStep(number, at, events, digest)
 
 
-# --- what is said of it -------------------------------------------------------------------------
+# --- reports ------------------------------------------------------------------------------------
 
 
 def as_text(done: ReplayResult) -> str:
@@ -167,7 +167,7 @@ def as_text(done: ReplayResult) -> str:
         return f"{done.steps} steps from {done.starts} start(s): no difference\n"
     moment = datetime.fromtimestamp(difference.at, UTC).isoformat(timespec="milliseconds")
     lines = [
-        f"{done.steps} steps without a difference; decided otherwise: step {difference.number}"
+        f"{done.steps} steps without a difference; decided differently: step {difference.number}"
         f" of start {difference.start}, {moment}",
         "recorded:",
         *_fact_lines(difference.recorded),

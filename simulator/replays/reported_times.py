@@ -1,6 +1,6 @@
-"""What the reports of runs say that the scheduler does not learn: how long all of it took.
+"""Reads from the reports of runs what the scheduler does not learn: pauses and restart times.
 
-Only of runs that are over, and whose reports are plausible.
+It uses only runs that have ended and have plausible reports.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _SITUATIONS = f"""
 
 @dataclass(frozen=True, slots=True)
 class ReportedRun:
-    """One that reported its epochs, none missing."""
+    """A run that reported all of its epochs."""
 
     job_id: JobId
     epochs: int
-    epoch_seconds: float  # of all of them
+    epoch_seconds: float  # of all its epochs
     span_seconds: float  # from the beginning of the first to the report of the last
-    held_seconds: float  # from its launch until it was seen gone
+    held_seconds: float  # from its launch until an observation did not show it
 
     @property
     def plausible(self) -> bool:
@@ -49,7 +49,7 @@ class ReportedRun:
 
 @dataclass(frozen=True, slots=True)
 class RunConditions:
-    """All epochs of a job that ended on such GPUs, beside these jobs."""
+    """A job's epochs on one placement beside the same jobs."""
 
     placement: str
     beside: tuple[JobId, ...]
@@ -59,8 +59,8 @@ class RunConditions:
 
 @dataclass(frozen=True, slots=True)
 class ReportedTimes:
-    pauses: Mapping[JobId, float]  # seconds from an epoch's end to the beginning of the next
-    besides_epochs: float | None  # seconds of a run before its first and after its last; None: none
+    pauses: Mapping[JobId, float]  # seconds between two epochs
+    besides_epochs: float | None  # seconds of a run before its first and after its last epoch
     situations: Mapping[JobId, Sequence[RunConditions]]
 
 

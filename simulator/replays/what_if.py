@@ -1,7 +1,7 @@
-"""What would have been, had something been otherwise: a daemon's recorded jobs, played twice.
+"""Plays a daemon's recorded jobs twice: unchanged, and with a change such as more GPUs.
 
-Once as it is, and once with the change, both times through the world of a trace. What is told is
-the difference between the two, so what both get wrong does not matter much.
+Both plays happen in the world of a trace. The result is the difference between the two, so errors
+that both make matter little.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from simulator.traces.behaviour import TraceJob
 from simulator.trials.outcome import HOUR, JobTimes, quantile
 from simulator.trials.trial import Trial
 
-# As a person writes it, and what it means. JOB is a name, or the end of an id.
+# What a user writes, and what it means. JOB is a name, or the end of an id.
 CHANGES = {
-    "gpus+N": "so many GPUs more, of the most frequent type, on a node of their own",
-    "gpus-N": "so many of them fewer",
+    "gpus+N": "N more GPUs of the most frequent type, on a node of their own",
+    "gpus-N": "N fewer of them",
     "policy=NAME": "another policy",
-    "without JOB": "had that job never come",
-    "memory JOB=MIB": "had it asked for, and needed, so much of each GPU",
-    "priority JOB=N": "had it had this priority",
+    "without JOB": "the job was never submitted",
+    "memory JOB=MIB": "the job asked for, and needed, this much of each GPU",
+    "priority JOB=N": "the job had this priority",
 }
 PLAN_EVERY_SECONDS_MIN = 10.0  # so that a week is played in minutes
 SHOWN_MAX = 5  # jobs that gain most, and that lose most
@@ -55,7 +55,7 @@ _CHANGE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """All that a play is made of."""
+    """The complete input of a play."""
 
     nodes: tuple[Node, ...]
     policy: str
@@ -69,7 +69,7 @@ class Case:
 @dataclass(frozen=True, slots=True)
 class PlayedCase:
     case: Case
-    times: Mapping[str, JobTimes]  # of the jobs that came to a good end, by their ids
+    times: Mapping[str, JobTimes]  # of the jobs that succeeded, by id
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Answer:
 
     @property
     def jobs(self) -> list[Job]:
-        """Those that come to a good end either way."""
+        """The jobs that succeed in both plays."""
         ended = self.before.times.keys() & self.after.times.keys()
         return [job for job in self.site.jobs if job.id in ended]
 
@@ -98,7 +98,7 @@ class Answer:
         }
 
     def gains(self) -> list[tuple[Job, float, float]]:
-        """Each job, with its hours as it is and with the change; who gains most comes first."""
+        """Each job with its hours before and after the change; the largest gain comes first."""
         times = ((job, self.before.times[job.id], self.after.times[job.id]) for job in self.jobs)
         both = [(job, was.seconds / HOUR, now.seconds / HOUR) for job, was, now in times]
         return sorted(both, key=lambda one: one[2] - one[1])
@@ -110,7 +110,7 @@ def what_if(
     from_start: int | None = None,
     progress: Callable[[int, float], None] = lambda play, share: None,
 ) -> Answer:
-    """`progress` hears which of the two plays is how far. Rejected: there is no such change."""
+    """Calls `progress` with the play and how much of it is done. Rejected: unknown change."""
     understood = _parse_change(change)
     here = read_recorded_cluster(path, from_start)
     before = Case(here.nodes, here.decider.policy, here.trace)
@@ -143,7 +143,7 @@ def _play(
 def _parse_change(change: str) -> re.Match[str]:
     match = _CHANGE.fullmatch(change.strip())
     if match is None:
-        raise Rejected(f"--what_if {change!r}: none of {', '.join(CHANGES)}")
+        raise Rejected(f"--what_if {change!r} is not one of {', '.join(CHANGES)}")
     if match["policy"] and match["policy"] not in POLICIES:
         raise Rejected(f"--what_if {change!r}: the policies are {', '.join(POLICIES)}")
     return match
@@ -169,15 +169,15 @@ def _apply_change(change: re.Match[str], case: Case, jobs: Sequence[Job]) -> Cas
 
 
 def _place(ref: str, jobs: Sequence[Job]) -> int:
-    """Of the one job that this means."""
+    """The index of the one job that `ref` means."""
     found = [place for place, job in enumerate(jobs) if job.spec.name == ref]
     found = found or [place for place, job in enumerate(jobs) if job.id.endswith(ref)]
     if not found:
-        raise Rejected(f"--what_if: no recorded job has the name {ref!r}, or an id that ends so")
+        raise Rejected(f"--what_if: no recorded job is named {ref!r} or has an id that ends in it")
     if len(found) > 1:
         shown = ", ".join(jobs[place].id for place in found[:SHOWN_MAX])
         others = f" or {len(found) - SHOWN_MAX} others" if len(found) > SHOWN_MAX else ""
-        raise Rejected(f"--what_if: {ref!r} may be {shown}{others}")
+        raise Rejected(f"--what_if: {ref!r} is ambiguous: {shown}{others}")
     return found[0]
 
 
@@ -190,12 +190,12 @@ def _with_gpus(count: int, nodes: Sequence[Node]) -> tuple[Node, ...]:
 
 
 def _without_gpus(count: int, nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """The last ones go."""
+    """Without the last `count` of them."""
     type = _most_frequent(nodes).type
     usable = [(node.name, gpu) for node in nodes if node.ready for gpu in node.gpus]
     keys = [(name, gpu.uuid) for name, gpu in usable if gpu.type == type]
     if count > len(keys):
-        raise Rejected(f"--what_if gpus-{count}: there are {len(keys)} of type {type}")
+        raise Rejected(f"--what_if gpus-{count}: there are only {len(keys)} of type {type}")
     gone = set(keys[-count:])
     return tuple(
         replace(node, gpus=tuple(gpu for gpu in node.gpus if (node.name, gpu.uuid) not in gone))
@@ -206,7 +206,7 @@ def _without_gpus(count: int, nodes: Sequence[Node]) -> tuple[Node, ...]:
 def _most_frequent(nodes: Sequence[Node]) -> Gpu:
     gpus = [gpu for node in nodes if node.ready for gpu in node.gpus]
     if not gpus:
-        raise Rejected("--what_if: there was no GPU when the cluster was last seen")
+        raise Rejected("--what_if: the newest observation shows no GPU")
     ((type, _),) = Counter(gpu.type for gpu in gpus).most_common(1)
     return next(gpu for gpu in gpus if gpu.type == type)
 
@@ -221,7 +221,7 @@ def _with_priority(job: TraceJob, priority: int) -> TraceJob:
     return replace(job, spec=replace(job.spec, priority=priority))
 
 
-# --- what is said of it -------------------------------------------------------------------------
+# --- reports ------------------------------------------------------------------------------------
 
 _FIGURES = {
     "mean_h": "mean h",
@@ -283,13 +283,13 @@ def _caveats(answer: Answer) -> Iterator[str]:
     if pairs:
         was, is_played = (math.fsum(column) / len(pairs) for column in zip(*pairs, strict=True))
         yield (
-            f"{len(pairs)} of them have ended in truth: {was:.3f} h on average, and"
-            f" {is_played:.3f} h when played as it is."
+            f"{len(pairs)} of these jobs have really ended: after {was:.3f} h on average;"
+            f" in the unchanged play after {is_played:.3f} h."
         )
     kept = {job.id for job in answer.jobs}
     missing = [t.spec.name for t in answer.after.case.trace if t.spec.name not in kept]
     if missing:
-        yield f"Left out, as they do not end well either way: {', '.join(missing)}"
+        yield f"Left out because they do not succeed in both plays: {', '.join(missing)}"
 
 
 def as_json(answer: Answer) -> str:

@@ -1,1 +1,1 @@
-"""The results of a study as text, JSON, plots, and one page of HTML."""
+"""The results of a study as text, JSON, plots and an HTML page."""

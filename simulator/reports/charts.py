@@ -1,7 +1,7 @@
-"""Charts as SVG, drawn to the pixel for one width: axes from zero, lines, bars, and Gantts.
+"""Charts as SVG for one width in pixels: axes from zero, lines, bars, and Gantt charts.
 
-Colours are classes of a style sheet, so that a chart fits a light and a dark page: of the page that
-it is part of, or of its own where it is a file.
+Colours are classes of a style sheet, so that a chart fits a light and a dark page. The style sheet
+is that of the page or, for a chart in a file of its own, inside the file.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from simulator.reports.style import PLOT_STYLE
 
 Points = Sequence[tuple[float, float]]
 
-FONT = 12  # pixels; a chart is shown about as large as it is drawn
+FONT = 12  # pixels; a chart is shown at about the size at which it is drawn
 NAME_MAX = 14  # letters of a node's name
-ROWS_HEIGHT, ROW_MIN, ROW_MAX = 420.0, 1.2, 12.0  # of a Gantt
+ROWS_HEIGHT, ROW_MIN, ROW_MAX = 420.0, 1.2, 12.0  # of a Gantt chart
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 16.0, 24.0, 38.0  # margins, for figures and titles
-_LETTER = 7.5  # pixels, a wide one
-_ALONE = ' xmlns="http://www.w3.org/2000/svg"'  # what a drawing needs that is a file of its own
+_LETTER = 7.5  # pixels, of a wide letter
+_ALONE = ' xmlns="http://www.w3.org/2000/svg"'  # needed in a file of its own
 BAR, PANELS_ACROSS, PANEL_WIDTH = 16.0, 3, 290.0  # of `compared`: pixels a row, and of its panels
 
 
@@ -33,7 +33,7 @@ class Axis:
     percent: bool = False
 
     def ticks(self, count: int) -> list[float]:
-        """At most so many, and zero, at round numbers."""
+        """Zero and at most `count` more, at round numbers."""
         if self.most <= 0.0:
             return [0.0]
         rough = self.most / count
@@ -47,13 +47,13 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Where on the canvas a chart's values are."""
+    """The position of a chart's values on the canvas."""
 
     x: Axis
     y: Axis
     width: float
     height: float
-    left: float = _LEFT  # the margin for what is written beside the axis
+    left: float = _LEFT  # the margin for the labels of the axis
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         across = (self.width - self.left - _RIGHT) * (x / self.x.most if self.x.most else 0.0)
@@ -78,7 +78,7 @@ class Frame:
 
 
 def lines(frame: Frame, series: Mapping[str, Points], label: str) -> str:
-    """One line each, in colour and dash by their order, cut off at the right end of the axis."""
+    """One line for each series, coloured and dashed by its order, cut at the axis's right end."""
     parts = list(frame.drawn())
     for number, points in enumerate(series.values()):
         path = "L".join(f"{_n(x)} {_n(y)}" for x, y in (frame.at(*p) for p in points))
@@ -87,7 +87,7 @@ def lines(frame: Frame, series: Mapping[str, Points], label: str) -> str:
 
 
 def steps(points: Points, most: float) -> list[tuple[float, float]]:
-    """The corners of a line that stays as it is until the next point, up to `most`."""
+    """The corners of a step line, which is constant between points and ends at `most`."""
     corners: list[tuple[float, float]] = []
     for x, y in points:
         if x > most:
@@ -102,8 +102,8 @@ def steps(points: Points, most: float) -> list[tuple[float, float]]:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A piece of a row of a Gantt: from `left` to `right`, and of its height from `low` to `high`
-    (0 to 1), in one of the page's shades."""
+    """A piece of a row of a Gantt chart: from `left` to `right`, and from `low` to `high` of the
+    row's height (0 to 1), in one of the page's shades."""
 
     row: int
     low: float
@@ -116,7 +116,7 @@ class Block:
 def gantt(
     x: Axis, count: int, names: Mapping[int, str], blocks: Iterable[Block], width: float, label: str
 ) -> str:
-    """So many rows, the first on top; `names` says which row begins a part, and its name."""
+    """A Gantt chart with the first row on top; `names` has the row where each part begins."""
     each = max(ROW_MIN, min(ROW_MAX, ROWS_HEIGHT / max(1, count)))
     height = _TOP + each * count + _BOTTOM
     names = {row: _cut(name) for row, name in names.items()}
@@ -137,7 +137,7 @@ def gantt(
 
 
 def _named(frame: Frame, names: Mapping[int, str], each: float) -> Iterator[str]:
-    """The axis of time, and to the left the names of parts, as many as can be read."""
+    """The time axis and, on the left, as many names of parts as are legible."""
     bottom, lowest = frame.height - _BOTTOM, -math.inf
     right, _ = frame.at(frame.x.most, 0.0)
     for value in frame.x.ticks(5 if frame.width < 500 else 8):
@@ -159,7 +159,7 @@ def _cut(name: str) -> str:
 
 
 def _merged(blocks: Iterable[Block], least: float) -> Iterator[Block]:
-    """Neighbours of one shade with no more than `least` between them, which nobody could see."""
+    """Merges neighbours of one shade with a gap of at most `least`, which would not be visible."""
     open_at: dict[tuple[int, float, float, str], Block] = {}
     for block in sorted(blocks, key=lambda b: (b.row, b.low, b.high, b.shade, b.left)):
         key = block.row, block.low, block.high, block.shade
@@ -174,10 +174,11 @@ def _merged(blocks: Iterable[Block], least: float) -> Iterator[Block]:
 
 
 def compared(table: Mapping[str, Mapping[str, float]], title: str) -> str:
-    """A file of its own: a panel for each trace, a bar for each policy, by what the first one has.
+    """A chart for its own file: a panel for each trace, and a bar for each policy, relative to the
+    first policy.
 
-    `table` has a figure for each trace and policy, of which less is better. All panels have one
-    axis, from zero, so that bars may be compared between them; a rule stands at one.
+    `table` has a figure for each trace and policy; less is better. All panels have the same axis
+    from zero, so that bars can be compared between them; a line marks one.
     """
     relative = {
         trace: {policy: figure / next(iter(row.values())) for policy, figure in row.items()}
@@ -186,7 +187,9 @@ def compared(table: Mapping[str, Mapping[str, float]], title: str) -> str:
     policies = {policy: None for row in relative.values() for policy in row}
     most = max(ratio for row in relative.values() for ratio in row.values())
     left = max(map(len, policies)) * _LETTER + 6.0
-    unit = (PANEL_WIDTH - left - 5 * _LETTER) / most  # at the end of the longest its figure is seen
+    unit = (
+        PANEL_WIDTH - left - 5 * _LETTER
+    ) / most  # leaves room for the figure of the longest bar
     each = 2 * BAR + BAR * len(policies) + BAR / 2
     down = math.ceil(len(relative) / PANELS_ACROSS)
     parts = [f"<style>{PLOT_STYLE}</style>", f"<title>{escape(title)}</title>"]
@@ -211,7 +214,7 @@ def _panel(name: str, row: Mapping[str, float], left: float, unit: float) -> Ite
     for place, (policy, ratio) in enumerate(row.items()):
         y = (place + 2.25) * BAR
         yield _text(left - 5, y, policy, "end")
-        yield _text(left + ratio * unit + 4, y, f"{ratio:.2f}", "start")  # over the rule at one
+        yield _text(left + ratio * unit + 4, y, f"{ratio:.2f}", "start")  # over the line at one
 
 
 # --- SVG ----------------------------------------------------------------------------------------
@@ -229,5 +232,5 @@ def _text(x: float, y: float, words: str, anchor: str) -> str:
 
 
 def _n(value: float) -> str:
-    """To a tenth of a pixel."""
+    """Rounds to a tenth of a pixel."""
     return f"{value:.1f}".removesuffix(".0")

@@ -1,4 +1,4 @@
-"""What a study found, as one page of HTML: a table and charts, with nothing outside the file."""
+"""The results of a study as one self-contained HTML page with a table and charts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GANTT_WIDE, GANTT_NARROW = 1200.0, 350.0
 GANTT_ROWS_MAX = 512
 CDF_POINTS_MAX = 400
 SIZES = {1: "1 GPU", 2: "2 or 3", 4: "4 to 7", 8: "8 and more"}
-BEST = {"mean_h", "median_h", "p90_h", "p99_h", "queued_h", "makespan_h"}  # where less is better
+BEST = {"mean_h", "median_h", "p90_h", "p99_h", "queued_h", "makespan_h"}  # less is better
 
 
 def page(study: Study, timing: bool = False) -> str:
@@ -49,14 +49,16 @@ def _what(study: Study) -> str:
     seeds = study.seeds()
     words = [
         f"{len(first.jobs)} jobs on {study.cluster} (nodes x GPUs x MiB: type).",
-        f"Planned every {study.plan_every_seconds:g} s;",
-        f"from a launch to its first epoch it takes {study.restart_seconds:g} s.",
+        f"There is a plan every {study.plan_every_seconds:g} s;",
+        f"a run takes {study.restart_seconds:g} s from its launch to its first epoch.",
     ]
     if first.refused:
-        words.append(f"{len(first.refused)} jobs were refused, as the nodes cannot hold them.")
+        words.append(
+            f"{len(first.refused)} jobs were refused because they do not fit on the nodes."
+        )
     if len(seeds) > 1:
         said = ", ".join(map(str, seeds))
-        words.append(f"Seeds {said}: means, and below them the least and the most.")
+        words.append(f"Seeds {said}: means, and below them the smallest and largest values.")
     return " ".join(words)
 
 
@@ -86,7 +88,7 @@ def _table(study: Study, columns: Mapping[str, tuple[str, str]]) -> str:
     return (
         f'<figure><table><thead><tr><th scope="col">policy</th>{heads}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table>"
-        f"<figcaption>{escape(LEGEND)} Bold: the least of a column.</figcaption></figure>"
+        f"<figcaption>{escape(LEGEND)} Bold: the smallest value in a column.</figcaption></figure>"
     )
 
 
@@ -94,7 +96,7 @@ def _table(study: Study, columns: Mapping[str, tuple[str, str]]) -> str:
 
 
 def _distribution(study: Study) -> Iterator[str]:
-    """Twice: near zero, where most jobs are, and whole."""
+    """Two charts of completion times: near zero, where most jobs are, and all."""
     results = {policy: [e.result for e in entries] for policy, entries in study.policies()}
     pooled = {p: sorted(t for r in rs for t in r.completion_times()) for p, rs in results.items()}
     counts = {p: sum(len(r.jobs) for r in rs) for p, rs in results.items()}
@@ -104,9 +106,9 @@ def _distribution(study: Study) -> Iterator[str]:
         (
             short,
             "Completion times: nine of ten jobs",
-            "Share of all submitted jobs that were completed within a time of their submission."
-            " The axis of time ends where the slowest policy has completed nine tenths of those"
-            " that it completes at all.",
+            "Share of all submitted jobs that were completed within a time after submission."
+            " The time axis ends where the slowest policy has completed nine tenths of the jobs"
+            " that it completes.",
         ),
         (long, "Completion times: all", "The same, up to the longest completion time."),
     ):
@@ -117,7 +119,7 @@ def _distribution(study: Study) -> Iterator[str]:
 
 
 def _cumulated(times: Sequence[float], count: int, unit: float, most: float) -> Points:
-    """(time, share of the jobs that took no longer): each, or evenly many of them."""
+    """Points (time, share of the jobs that took no longer), thinned out if there are many."""
     every = max(1, len(times) // CDF_POINTS_MAX)
     picked = [n for n in range(len(times)) if n % every == 0 or n == len(times) - 1]
     points = [(times[n] / unit, (n + 1) / count) for n in picked]
@@ -138,7 +140,7 @@ def _over_time(study: Study) -> Iterator[str]:
         busy[policy] = steps([(s.at / seconds, s.busy) for s in levels], x.most)
     means = f"Each level is the mean over a 240th of the policy's own time{_of_seed(study)}."
     most = max((y for points in queued.values() for _, y in points), default=0.0)
-    yield _chart("Queue", f"Jobs that wait. {means}", x, Axis("jobs", most or 1.0), queued)
+    yield _chart("Queue", f"Waiting jobs. {means}", x, Axis("jobs", most or 1.0), queued)
     caption = f"GPUs on which at least one job trains, of {study.gpus}. {means}"
     yield _chart("GPUs in use", caption, x, Axis("GPUs", study.gpus), busy)
 
@@ -162,7 +164,7 @@ def _figure(
 
 
 def _unit(seconds: float) -> tuple[float, str]:
-    """In which unit a time so long is told."""
+    """The unit for a time of this length, in seconds, and its name."""
     if seconds < 2 * 3600:
         return 60.0, "minutes"
     return (3600.0, "hours") if seconds <= 96 * 3600 else (86400.0, "days")
@@ -183,7 +185,7 @@ def _of_seed(study: Study) -> str:
 
 
 def _gantts(study: Study) -> Iterator[str]:
-    """All on the same axis of time, so that they can be compared."""
+    """One chart for each policy, all with the same time axis, so that they can be compared."""
     keys = list(all_gpus(study.nodes))
     order = {key: row for row, key in enumerate(keys[:GANTT_ROWS_MAX])}
     first: dict[str, int] = {}
@@ -198,9 +200,9 @@ def _gantts(study: Study) -> Iterator[str]:
     ]
     rest = f" The first {len(order)} of {len(keys)} GPUs." if len(order) < len(keys) else ""
     caption = (
-        "One row for each GPU, node by node; a bar is a run, from its launch to its end, in the"
-        " colour of how many GPUs it has, and lighter for every other job. Runs that share a GPU"
-        f" share the height of its row{_of_seed(study)}.{rest}"
+        "One row for each GPU, node by node. A bar is a run from launch to end; its colour shows"
+        " how many GPUs the run has, and every other job is lighter. Runs that share a GPU share"
+        f" the height of its row{_of_seed(study)}.{rest}"
     )
     for policy, entries in study.policies():
         blocks = list(_blocks(entries[0].result, order, seconds))
@@ -229,7 +231,7 @@ def _blocks(result: Result, order: Mapping[GpuKey, int], unit: float) -> Iterato
 
 
 def _situations(bars: Sequence[GanttBar]) -> Iterator[tuple[float, float, list[GanttBar]]]:
-    """Who is on one GPU, from when to when, as long as it stays the same."""
+    """The runs on one GPU, with the span in which they do not change."""
     moments = sorted({at for bar in bars for at in (bar.from_at, bar.to_at)})
     coming = sorted(bars, key=lambda bar: (bar.from_at, bar.job))
     there: list[GanttBar] = []

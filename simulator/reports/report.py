@@ -1,4 +1,4 @@
-"""What a study found, for people and programs: a text table, and JSON. (As a page: page.py.)"""
+"""The results of a study as a text table and as JSON. (As a page: page.py.)"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from itertools import groupby
 from scheduler.core.model import Node
 from simulator.trials.study import Entry
 
-# Key in a summary: heading, and how the figure is written.
+# Key in a summary: heading and format.
 COLUMNS = {
     "mean_h": ("mean h", "{:.3f}"),
     "median_h": ("median h", "{:.3f}"),
@@ -26,21 +26,21 @@ COLUMNS = {
     "restarts_per_job_hour": ("per hour", "{:.3f}"),
     "finished": ("finished", "{:.0f}"),
 }
-# These are told only where there are some.
+# These columns appear only if a policy has one that is not zero.
 MISHAPS = {key: (key, "{:.0f}") for key in ("failed", "unfinished", "refused")}
 TIMING = {"steps": ("steps", "{:.0f}"), "cpu_seconds": ("CPU s", "{:.1f}")}
 LEGEND = """\
-Times are of jobs that finished, from submission to end; queued: of these, how long without a run.
-used: GPU time with at least one job that trains, of all there was until the last end; effective:
-the same, times the sum of the speeds of those that share a GPU, each relative to being alone.
-restarts: launches after a job's first, per job, and per hour that a job holds its GPUs."""
+Times are those of finished jobs, from submission to end; queued: the part of it without a run.
+used: GPU time with at least one job that trains, of all GPU time until the last end; effective:
+the same, times the sum of the speeds of the jobs that share a GPU, relative to each job alone.
+restarts: launches after a job's first, per job and per hour in which a job holds its GPUs."""
 
 Summary = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What was asked, and what came of it."""
+    """The input and the results of a study."""
 
     trace: str
     nodes: Sequence[Node]
@@ -54,12 +54,12 @@ class Study:
 
     @property
     def cluster(self) -> str:
-        """`16x4x16384:t4`, as it is given to the command."""
+        """`16x4x16384:t4`, as on the command line."""
         alike = Counter((len(n.gpus), n.gpus[0].memory_mib, n.gpus[0].type) for n in self.nodes)
         return ",".join(f"{count}x{gpus}x{mib}:{t}" for (gpus, mib, t), count in alike.items())
 
     def policies(self) -> list[tuple[str, list[Entry]]]:
-        """Each policy's entries, in the order in which they were asked for."""
+        """Each policy with its entries, in the order of the command line."""
         grouped = groupby(self.entries, key=lambda entry: entry.policy)
         return [(policy, list(entries)) for policy, entries in grouped]
 
@@ -68,7 +68,7 @@ class Study:
 
 
 def mean(summaries: Sequence[Summary]) -> dict[str, float]:
-    """Of several seeds, figure by figure."""
+    """The mean of each figure over several seeds."""
     return {key: math.fsum(s[key] for s in summaries) / len(summaries) for key in summaries[0]}
 
 
@@ -92,7 +92,7 @@ def text(study: Study, timing: bool = False) -> str:
 
 
 def shown(study: Study, timing: bool) -> dict[str, tuple[str, str]]:
-    """The columns of a table, by their key in a summary."""
+    """The columns of a table by their keys in a summary."""
     summaries = [entry.result.summary() for entry in study.entries]
     mishaps = {key: column for key, column in MISHAPS.items() if any(s[key] for s in summaries)}
     return COLUMNS | mishaps | (TIMING if timing else {})
@@ -100,13 +100,13 @@ def shown(study: Study, timing: bool) -> dict[str, tuple[str, str]]:
 
 def _heading(study: Study) -> str:
     return (
-        f"{study.trace} on {study.cluster} ({study.gpus} GPUs), planned every"
+        f"{study.trace} on {study.cluster} ({study.gpus} GPUs), a plan every"
         f" {study.plan_every_seconds:g} s, a restart costs {study.restart_seconds:g} s"
     )
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Words to the left, figures to the right."""
+    """Aligns text to the left and figures to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [
@@ -120,8 +120,8 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def as_json(study: Study, timing: bool = False) -> str:
-    """Times are in seconds since the trace began, but for the summaries' hours. What there is no
-    figure of is null."""
+    """Times are in seconds since the trace began, except the hours in summaries. A missing figure
+    is null."""
     results = [_entry(entry, timing) for entry in study.entries]
     said = {
         "trace": study.trace,
@@ -166,7 +166,7 @@ def _entry(entry: Entry, timing: bool) -> dict[str, object]:
 
 
 def _plain(said: object) -> object:
-    """To the microsecond, and without what JSON has no word for."""
+    """Rounds to the microsecond, and replaces values that JSON cannot express."""
     match said:
         case float():
             return round(said, 6) if math.isfinite(said) else None

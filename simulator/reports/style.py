@@ -1,7 +1,7 @@
-"""The style sheets of a report and of a plot: light and dark, with colours told apart by all."""
+"""The style sheets of a report and of a plot: light and dark, safe for colour-blind readers."""
 
-# Lines are in the colours of Okabe and Ito (2008), which the colour-blind tell apart, lighter on a
-# dark page; and no two of them have both the same dashes and a similar colour.
+# Lines have the colours of Okabe and Ito (2008), which colour-blind readers can distinguish, and
+# lighter ones on a dark page. No two lines have both the same dashes and a similar colour.
 STYLE = """\
 :root {
   --page: #fff; --ink: #1b1f24; --faint: #57606a; --rule: #d8dee4; --tint: #f3f5f8;
@@ -71,8 +71,8 @@ svg text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, "Liberation 
 @media print { body { font-size: 11px; } figure, tr { break-inside: avoid; } }
 """
 
-# Of a plot that is a file. In a page it is shown by the page's scheme where the browser tells it,
-# else light; so it has a ground of its own.
+# For a plot in a file of its own. Inside a page it follows the page's colour scheme if the browser
+# passes it on, else it is light; so it has its own background.
 PLOT_STYLE = """\
 :root { color-scheme: light dark;
   --page: #fff; --ink: #1b1f24; --faint: #57606a; --first: #0072b2; --other: #aab4bf; }

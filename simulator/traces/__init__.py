@@ -1,1 +1,1 @@
-"""Files of jobs, and how those jobs really behave."""
+"""Traces (files of jobs), and how their jobs really behave."""

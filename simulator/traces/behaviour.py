@@ -1,8 +1,8 @@
-"""How jobs really behave: what a policy never sees, and the simulated world goes by.
+"""How jobs really behave: the simulated world uses this, and a policy never sees it.
 
 A truth answers two questions, how long an epoch takes alone and how much a neighbour slows it down,
-from measured tables (`measured_tables.py`) or by a formula. It is asked at each epoch, so answers
-are kept.
+from measured tables (`measured_tables.py`) or by a formula. Each epoch asks again, so answers are
+cached.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ SLOWDOWN = 0.38
 
 
 class Truth(Protocol):
-    """How a job really behaves; the policy never sees it."""
+    """How a job really behaves; a policy never sees it."""
 
     @property
     def memory_mib(self) -> int:
-        """What it really takes of each GPU."""
+        """The memory that it really takes on each GPU."""
 
     @property
     def gpu_util(self) -> float:
-        """From 0 to 1, alone on its GPUs."""
+        """Utilisation from 0 to 1, alone on its GPUs."""
 
     def epoch_seconds(self, type: str, count: int, nodes: int) -> float:
-        """Alone on so many GPUs of so many nodes; math.inf: it cannot run so."""
+        """Alone on `count` GPUs of `nodes` nodes; math.inf: it cannot run there."""
 
     def speed_beside(self, other: Truth, type: str) -> float:
-        """Relative to alone, in (0, 1], where one other job shares its GPUs."""
+        """The speed relative to alone, in (0, 1], while one other job shares its GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """One line of a trace: when it comes, what is asked for, and what will really happen."""
+    """One line of a trace: when the job arrives, what it asks for, and how it really behaves."""
 
     submit_at: float  # seconds since the trace began
-    spec: JobSpec  # as a person would submit it
+    spec: JobSpec  # as a user would submit it
     truth: Truth
 
 
 class Times(Protocol):
     def seconds(self, type: str, count: int, nodes: int) -> float:
-        """Of one epoch, alone; math.inf: it cannot run so."""
+        """Seconds of one epoch, alone; math.inf: it cannot run there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,9 @@ class Pairs:
     """Measured speeds of two jobs on one GPU, relative to alone."""
 
     speeds: Mapping[tuple[str, str, str], float]  # (GPU type, model, the model beside it)
-    type: str = ""  # the one type that was measured, and stands for all; empty: each its own
+    type: str = (
+        ""  # the one type that was measured, used for all types; empty: each type has its own
+    )
 
     def speed(self, model: str, beside: str, type: str) -> float | None:
         return self.speeds.get((self.type or type, model, beside))
@@ -83,9 +85,9 @@ class MeasuredTruth:
 
 @dataclass(frozen=True, slots=True)
 class SerialTruth:
-    """A part of each epoch that no second GPU shortens, and a rest that it halves.
+    """An epoch has a part that a second GPU does not shorten; a second GPU halves the rest.
 
-    All types of GPU are as fast, and it does not matter how many nodes they are on.
+    All types of GPU are equally fast, and the number of nodes does not matter.
     """
 
     memory_mib: int
@@ -102,9 +104,9 @@ class SerialTruth:
 
 @dataclass(frozen=True, slots=True)
 class SlicedTruth:
-    """A pod that was given a slice of a GPU's time, and keeps to it.
+    """A pod that has a slice of a GPU's time and uses no more.
 
-    As long as the slices of a GPU add up to no more than one, nobody is slowed down.
+    As long as the slices on a GPU add up to at most one, no pod is slowed down.
     """
 
     memory_mib: int
@@ -119,5 +121,5 @@ class SlicedTruth:
 
 
 def speed_by_utilisation(util: float, beside: float) -> float:
-    """What is expected of a pair that nobody measured."""
+    """The expected speed in a pair that was not measured."""
     return 1.0 / (1.0 + SLOWDOWN * util * beside)

@@ -1,4 +1,4 @@
-"""Traces: files of jobs, in the formats of the field or our own, with the truth about each."""
+"""Loads traces: files of jobs in published formats or our own, with the truth about each job."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def load(
 
     data          the folder of measured tables (`scaling`, `colocation`); our own traces need none
     seed          decides what a trace leaves open: models for Philly's jobs, and the noise
-    format        one of FORMATS; None: told by the first line
-    elastic       whether a job may have fewer GPUs than it asked for; None: Sia's may, and those
-                  of Philly, Gavel and Shockwave may not. Our own traces say it themselves
-    card_mib      Philly's models are drawn from those that fit a card of this size, and Alibaba's
+    format        one of FORMATS; None: the first line decides
+    elastic       whether a job may have fewer GPUs than it asked for; None: Sia's jobs may, those
+                  of Philly, Gavel and Shockwave may not. Our own traces have a column for it
+    gpu_mib       Philly's models are drawn from those that fit a GPU of this size, and Alibaba's
                   shares are shares of it
-    memory_noise  how far people's estimates are from the truth: the deviation of their logarithm
+    memory_noise  how far users' estimates are from the truth: the deviation of their logarithm
     """
     name = format if format is not None else _format(path)
     if name not in FORMATS:
@@ -56,10 +56,10 @@ def load(
     card = Gpu("", 0, "", gpu_mib)
     jobs = FORMATS[name](path, LoadOptions(data, np.random.default_rng((seed, 0)), elastic, card))
     if not jobs:
-        raise TraceError(f"{path}: no job in it")
+        raise TraceError(f"{path}: the trace has no jobs")
     jobs.sort(key=lambda job: job.submit_at)
     if memory_noise:
-        # Drawn apart, so that all else is the same with noise and without.
+        # Drawn from its own generator, so that all else is the same with and without noise.
         jobs = _misjudge_memory(jobs, memory_noise, np.random.default_rng((seed, 1)), card)
     return jobs
 
@@ -74,13 +74,13 @@ def _format(path: Path) -> str:
     for name, known in published_formats.COLUMNS.items():
         if width == len(known):
             return name
-    raise TraceError(f"{path}:1: neither the header nor a row of a format that we know")
+    raise TraceError(f"{path}:1: neither the header nor a row of a known format")
 
 
 def _misjudge_memory(
     jobs: Sequence[TraceJob], noise: float, chance: np.random.Generator, gpu: Gpu
 ) -> list[TraceJob]:
-    """With other memory estimates, but none beyond the card: it would be refused, and corrected."""
+    """The jobs with noisy memory estimates, none larger than the GPU: those would be refused."""
     most = gpu.capacity_mib // MIB_STEP * MIB_STEP
     factors = np.exp(noise * chance.standard_normal(len(jobs)))
     misjudged = []

@@ -1,7 +1,7 @@
-"""The measured tables of a data folder, and what is read off them between and beyond their points.
+"""The measured tables of a data folder, with interpolation between their points and beyond.
 
-Step times come from Sia and Pollux, rates and pairs by GPU type from Gavel, profiles and pairs of
-one card from Lucid. What no table says, and we assume instead, is in `assumptions.py`.
+Step times come from Sia and Pollux, rates and pairs by GPU type from Gavel, profiles and pairs on
+one GPU from Lucid. Assumptions, where no table has a value, are in `assumptions.py`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from simulator.traces.assumptions import SPREAD_LIKE
 from simulator.traces.behaviour import Pairs
 from simulator.traces.text_rows import Row, with_header
 
-# The GPU types of Sia's and Pollux' measurements, and the clusters these tables are named after.
+# The GPU types of Sia's and Pollux's measurements, and the clusters that name their tables.
 CLUSTERS = {"t4": "aws", "rtx": "rtx", "a100": "dgx", "quad": "quad", "azure": "azure"}
 
-# Gavel's column of V100s contradicts itself, so there is no such GPU here.
+# Gavel's column for V100s contradicts itself, so that type is left out.
 GAVEL_TYPES = ("p100", "k80")
-GAVEL_SOURCE = "simulation"  # the figures that Gavel's own simulator goes by
+GAVEL_SOURCE = "simulation"  # the figures that Gavel's own simulator uses
 
-# Speeds at which nothing would ever end are not believed.
+# Lower speeds, at which a job would never end, are not believed.
 SPEED_MIN = 0.01
 
 
@@ -35,7 +35,7 @@ SPEED_MIN = 0.01
 class Point:
     batch: float  # per GPU
     step_seconds: float
-    sync_seconds: float  # that part of a step which is spent on exchanging gradients
+    sync_seconds: float  # the part of a step that exchanges gradients
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ class StepTable:
     points: Mapping[tuple[int, int], Sequence[Point]]
 
     def seconds(self, count: int, nodes: int, batch: float) -> float:
-        """Of one step of `batch` samples, over all GPUs together.
+        """Seconds of one step of `batch` samples over all GPUs together.
 
-        Interpolated in the number of GPUs on so many nodes, then in the number of nodes. More nodes
-        than were measured are as slow as the most that were.
+        Interpolates in the number of GPUs for a number of nodes, then in the number of nodes. Above
+        the largest measured number of nodes, that number counts.
         """
         known = sorted({nodes for nodes, _ in self.points})
         around = [n for n in known if n <= nodes][-1:] + [n for n in known if n >= nodes][:1]
@@ -56,7 +56,7 @@ class StepTable:
 
     @property
     def on_one_node(self) -> bool:
-        """Whether nobody measured it on several."""
+        """Whether it was never measured on several nodes."""
         return {nodes for nodes, _ in self.points} == {1}
 
     def _on(self, nodes: int, count: int, local: float) -> float:
@@ -68,7 +68,7 @@ class StepTable:
 
 
 def _step_seconds(points: Sequence[Point], local: float) -> float:
-    """A batch larger than was measured is taken in equal parts, and only the last is followed by
+    """Divides a batch larger than all measured ones into equal parts; only the last is followed by
     an exchange of gradients. A smaller one takes as long as the smallest: the GPU idles anyway."""
     parts = math.ceil(local / points[-1].batch - 1e-9)
     batches = [point.batch for point in points]
@@ -78,8 +78,8 @@ def _step_seconds(points: Sequence[Point], local: float) -> float:
 
 
 def on_line(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
-    """Straight between neighbours, and as the first before it. Beyond the last along the slope of
-    the last doubling, because that of two neighbours is noise; but never downwards."""
+    """Interpolates linearly. Below the first point its value counts. Above the last the slope of
+    the last doubling continues, because the slope of two neighbours is noise; it never falls."""
     if x <= xs[0] or len(xs) == 1:
         return ys[0]
     if x > xs[-1]:
@@ -93,7 +93,7 @@ def on_line(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
 
 @cache
 def step_table(data: Path, application: str, cluster: str) -> StepTable | None:
-    """None: nobody measured this application there."""
+    """None: this application was not measured there."""
     folder = data / "scaling" / application
     placements = folder / f"placements-{cluster}.csv"
     if not placements.exists():
@@ -106,7 +106,7 @@ def step_table(data: Path, application: str, cluster: str) -> StepTable | None:
 
 
 def _points(path: Path, where: Sequence[str]) -> dict[tuple[int, int], list[Point]]:
-    """Placements of as many GPUs on as many nodes are one, their mean: "13" and "22"."""
+    """Averages placements with the same numbers of GPUs and nodes, such as "13" and "22"."""
     found: dict[tuple[int, int], dict[float, list[Point]]] = defaultdict(lambda: defaultdict(list))
     for row in with_header(path, (*where, "local_bsz", "step_time", "sync_time")):
         step = row.positive("step_time")
@@ -135,7 +135,7 @@ def _mean(points: Sequence[Point]) -> Point:
 
 @dataclass(frozen=True)
 class StepTimes:
-    """An application whose *global* batch stays as it is, whatever GPUs it is given."""
+    """An application with the same *global* batch on any number of GPUs."""
 
     data: Path
     application: str
@@ -161,7 +161,7 @@ class StepTimes:
         return self.steps * table.seconds(count, nodes, self.batch)
 
     def _spread(self, count: int, nodes: int) -> float:
-        """How many times as long it takes on several nodes as it would on one."""
+        """The ratio of its time on several nodes to its time on one."""
         like = self._table(SPREAD_LIKE)
         if like is None:
             return 1.0
@@ -175,7 +175,7 @@ class StepTimes:
 
 @dataclass(frozen=True)
 class LikeTimes:
-    """So many seconds on the GPUs asked for, of any type; on others as `law` has it on `type`."""
+    """Fixed seconds on the GPUs asked for, of any type; elsewhere scaled as `law` on `type`."""
 
     asked_seconds: float
     asked: tuple[int, int]  # (GPUs, nodes)
@@ -188,7 +188,7 @@ class LikeTimes:
         return self.asked_seconds * self.relative(count, nodes)
 
     def relative(self, count: int, nodes: int) -> float:
-        """Time there, where 1 is the time on the GPUs asked for."""
+        """The time there, relative to the time on the GPUs asked for."""
         asked = self.law.seconds(self.type, *self.asked)
         return self.law.seconds(self.type, count, nodes) / asked
 
@@ -203,8 +203,8 @@ class Rates:
     points: Mapping[tuple[str, bool, str], Sequence[tuple[int, float]]]
 
     def rate(self, type: str, model: str, count: int, nodes: int) -> float:
-        """0: it cannot run so, that is, nobody measured it on one GPU and on several there. Who was
-        not measured on several nodes is as fast there as on one, as almost all others are."""
+        """0: it cannot run there, that is, it was not measured on one GPU and on several. A model
+        not measured on several nodes is as fast there as on one node, like almost all others."""
         points = self.points.get((type, nodes == 1, model), ())
         if len(points) < 2:
             points = self.points.get((type, True, model), ())
@@ -229,7 +229,7 @@ def gavel_rates(data: Path) -> Rates:
 
 @dataclass(frozen=True)
 class RateTimes:
-    """A model whose batch *per GPU* stays as it is: more GPUs take more samples in a step."""
+    """A model with a fixed batch *per GPU*: more GPUs take more samples in a step."""
 
     rates: Rates
     model: str
@@ -249,7 +249,7 @@ class RateTimes:
 
 @cache
 def gavel_pairs(data: Path) -> Pairs:
-    """Pairs that did not fit together have no speed; whoever has more memory goes by the rule."""
+    """Pairs that did not fit together have no speed; on larger GPUs the rule applies."""
     speeds: dict[tuple[str, str, str], float] = {}
     columns = "source", "gpu", "job_a", "job_b", "norm_a", "norm_b", "fits"
     for row in with_header(data / "colocation" / "gavel_pairs.csv", columns):
@@ -262,7 +262,7 @@ def gavel_pairs(data: Path) -> Pairs:
 
 
 def _speed(measured: float) -> float:
-    """Above 1 is noise."""
+    """Clips values above 1, which are noise."""
     return min(1.0, max(SPEED_MIN, measured))
 
 
@@ -297,14 +297,14 @@ def lucid_profiles(data: Path) -> tuple[Profiled, ...]:
 
 @cache
 def lucid_pairs(data: Path) -> Pairs:
-    """Measured on one type of GPU, and taken to hold on all."""
+    """Measured on one type of GPU, and used for all."""
     speeds: dict[tuple[str, str, str], float] = {}
     names = "model", "dataset", "batchsize", "amp", "speed"
     columns = [f"{name}{i}" for i in "12" for name in names]
     for row in with_header(data / "colocation" / "lucid_pairs.csv", columns):
         a, b = _lucid_model(row, "1"), _lucid_model(row, "2")
         first, second = _speed(row.number("speed1")), _speed(row.number("speed2"))
-        # A model beside its twin is measured twice, and the two speeds are one.
+        # A model beside itself has two measured speeds: take their mean.
         speeds["rtx3090", a, b] = first if a != b else (first + second) / 2.0
         speeds["rtx3090", b, a] = second if a != b else (first + second) / 2.0
     return Pairs(speeds, "rtx3090")

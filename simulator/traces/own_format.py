@@ -1,28 +1,28 @@
-"""Our own format of traces, a CSV that a person can write.
+"""Our own format of traces, a CSV file that can be written by hand.
 
-One job a row; a header names the columns, in any order. Needed are
+Each row is a job; a header names the columns, in any order. Required are
 
     submit_at         seconds since the trace began
     name
-    gpus_min          it can start with so many GPUs
-    gpus_max          and make use of so many
-    memory_mib        what it takes of each GPU
+    gpus_min          the fewest GPUs that it can start with
+    gpus_max          the most GPUs that it can use
+    memory_mib        the memory that it takes on each GPU
     epochs
     epoch_seconds     of one epoch on one GPU, alone
 
-and these may be left out, or empty:
+These may be left out or empty (default in parentheses):
 
-    user              whose job it is ("trace")
-    project           jobs of one project are alike: others are expected to be like them ("")
+    user              the owner ("trace")
+    project           jobs of one project are alike; speeds are learned from one another ("")
     batch_size        (1)
     training_set_size samples in an epoch (1)
-    estimate_mib      what its owner says it takes; 0: nothing (memory_mib, rounded up to 512)
+    estimate_mib      the owner's estimate of its memory; 0: none (memory_mib, rounded up to 512)
     gpu_util          from 0 to 1, alone: two jobs slow each other by 1 / (1 + 0.38 u u') (1)
-    scaling           the part s of an epoch that no second GPU shortens, from 0 to 1: on n GPUs it
-                      takes epoch_seconds * (s + (1 - s) / n), whatever their type and nodes (0)
+    scaling           the part s of an epoch that a second GPU does not shorten, from 0 to 1: on n
+                      GPUs it takes epoch_seconds * (s + (1 - s) / n), on any type and nodes (0)
     priority          (1)
-    shareable         1, or 0: it wants its GPUs for itself (1)
-    hours_estimate    what its owner says; 0: nothing (0)
+    shareable         1, or 0: it does not share its GPUs (1)
+    hours_estimate    the owner's estimate; 0: none (0)
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _job(row: Row) -> TraceJob:
 
 
 def write(path: Path, jobs: Iterable[TraceJob]) -> None:
-    """So that `read` gives the same jobs. Only what these columns can tell can be written."""
+    """Writes jobs so that `read` returns the same ones. ValueError: no column can express it."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([*NEEDED, *DEFAULTS])
@@ -93,7 +93,7 @@ def write(path: Path, jobs: Iterable[TraceJob]) -> None:
 def _values(job: TraceJob) -> list[str | int | float]:
     spec, truth = job.spec, job.truth
     if not isinstance(truth, SerialTruth):
-        raise ValueError(f"{spec.name}: its scaling was measured, and is no one number")
+        raise ValueError(f"{spec.name}: its scaling is a measured table, not one number")
     return [
         job.submit_at,
         spec.name,

@@ -1,5 +1,5 @@
-"""The traces that others have published, read one job per row. Where a trace says less about a job
-than the simulator has to know, `assumptions.py` states what is taken instead."""
+"""Reads published traces, one job per row. Where a trace says less about a job than the simulator
+needs, `assumptions.py` has the value that is used instead."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from simulator.traces.text_rows import (
     without_header,
 )
 
-USER = "trace"  # whose the jobs are, where a trace does not say
+USER = "trace"  # the owner of jobs in a trace without users
 
 HEADERS = {
     "sia": ("name", "time", "application", "num_replicas", "batch_size"),
@@ -64,7 +64,7 @@ COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """What a loader goes by besides the file; see `trace.load`."""
+    """The options of a loader besides the file; see `loader.load`."""
 
     data: Path
     chance: np.random.Generator
@@ -76,7 +76,7 @@ class LoadOptions:
 
 
 def sia(path: Path, options: LoadOptions) -> list[TraceJob]:
-    """Jobs of six applications with a fixed global batch, on one GPU or up to those asked for."""
+    """Jobs of six applications with a fixed global batch, on one GPU up to the number asked for."""
     return [_sia_job(row, options) for row in with_header(path, HEADERS["sia"])]
 
 
@@ -110,7 +110,7 @@ def _sia_job(row: Row, options: LoadOptions) -> TraceJob:
 
 @cache
 def _sia_times(data: Path, application: str, batch: int, steps: float) -> StepTimes:
-    """Jobs that are the same share what was read off the tables for them."""
+    """Equal jobs share the values that were interpolated for them."""
     return StepTimes(data, application, batch, steps)
 
 
@@ -118,7 +118,7 @@ def _sia_times(data: Path, application: str, batch: int, steps: float) -> StepTi
 
 
 def philly(path: Path, options: LoadOptions) -> list[TraceJob]:
-    """Jobs of a known length on the GPUs they asked for, each given one of Lucid's models."""
+    """Jobs with a known length on the GPUs they asked for; each gets one of Lucid's models."""
     rows = list(with_header(path, HEADERS["philly"]))
     fitting = [
         profile
@@ -138,7 +138,7 @@ def philly(path: Path, options: LoadOptions) -> list[TraceJob]:
 
 
 def _laws(fitting: Sequence[Profiled], options: LoadOptions) -> dict[str, tuple[StepTimes, str]]:
-    """How each model scales: as one of Sia's applications on one type of GPU, drawn for it."""
+    """How each model scales: like one of Sia's applications on one type of GPU, both drawn."""
     laws = [
         (times, type)
         for name, application in APPLICATIONS.items()
@@ -147,7 +147,7 @@ def _laws(fitting: Sequence[Profiled], options: LoadOptions) -> dict[str, tuple[
         if _scales(times, type)
     ]
     if not laws:
-        raise TraceError(f"{options.data}: no application that scales was measured")
+        raise TraceError(f"{options.data}: the tables have no application that scales")
     projects = sorted({profile.project for profile in fitting})
     drawn = options.chance.integers(len(laws), size=len(projects))
     return {project: laws[k] for project, k in zip(projects, drawn, strict=True)}
@@ -163,7 +163,7 @@ def _moment(row: Row) -> float:
     try:
         return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
     except ValueError:
-        raise row.wrong("timestamp", f"{text!r} is no moment") from None
+        raise row.wrong("timestamp", f"{text!r} is not a date and time") from None
 
 
 def _philly_job(
@@ -173,8 +173,8 @@ def _philly_job(
     epochs = epochs_of(seconds)
     nodes = math.ceil(gpus / PHILLY_NODE_GPUS)
     times = LikeTimes(seconds / epochs, (gpus, nodes), *law)
-    # As many samples as the model can take in that time: then jobs of one model are as fast per
-    # sample, whatever their lengths, as they would be in life.
+    # As many samples as the model can take in that time. So jobs of one model have the same speed
+    # per sample, whatever their lengths, as in reality.
     samples = seconds / epochs * profile.samples_per_second * times.relative(1, 1)
     spec = JobSpec(
         name=f"philly-{row.line}",
@@ -196,13 +196,13 @@ def _philly_job(
 
 
 def gavel(path: Path, options: LoadOptions) -> list[TraceJob]:
-    """Jobs of so many steps on P100s or K80s, with a fixed batch per GPU."""
+    """Jobs with a number of steps on P100s or K80s, and a fixed batch per GPU."""
     rows = without_header(path, COLUMNS["gavel"])
     return [_gavel_job(row, f"gavel-{row.line}", options) for row in rows]
 
 
 def shockwave(path: Path, options: LoadOptions) -> list[TraceJob]:
-    """As Gavel's. That they change their batch size in mid-training is left out."""
+    """As in Gavel's format. Changes of the batch size during a training are left out."""
     rows = without_header(path, COLUMNS["shockwave"])
     return [_gavel_job(row, f"shockwave-{row.line}", options) for row in rows]
 
@@ -211,7 +211,7 @@ def _gavel_job(row: Row, name: str, options: LoadOptions) -> TraceJob:
     model, gpus, steps = row.text("model"), row.whole("gpus", 1, GPUS_MAX), row.whole("steps", 1)
     rate = gavel_rates(options.data).rate(GAVEL_LENGTH_TYPE, model, gpus, 1)
     if rate == 0.0 or model not in GAVEL_MEMORY_MIB:
-        raise row.wrong("model", f"{model!r} was never measured on {gpus} GPUs")
+        raise row.wrong("model", f"{model!r} was not measured on {gpus} GPUs")
     epochs = epochs_of(steps / rate)
     batch = _batch(model)
     spec = JobSpec(
@@ -237,14 +237,15 @@ def _gavel_job(row: Row, name: str, options: LoadOptions) -> TraceJob:
 
 
 def _batch(model: str) -> int:
-    """ "ResNet-18 (batch size 64)" has one of 64, "A3C" none that is known."""
+    """64 for "ResNet-18 (batch size 64)"; the batch size of "A3C" is not known."""
     size = model.rpartition("(batch size ")[2].rstrip(")")
     return int(size) if size.isdecimal() else 1
 
 
 def gavel_util(model: str, pairs: Pairs) -> float:
-    """Not measured. Beside its twin, a job that keeps a GPU busy for u of the time would have a
-    speed of 1 / max(1, 2 u); one that did not even fit twice is taken for busy all the time."""
+    """The utilisation, which was not measured. Beside a copy of itself, a job that keeps a GPU busy
+    for a part u of the time has a speed of 1 / max(1, 2 u). A job of which two do not fit on a GPU
+    is assumed to be busy all the time."""
     beside_twin = pairs.speed(model, model, GAVEL_LENGTH_TYPE)
     return min(1.0, 0.5 / beside_twin) if beside_twin else 1.0
 
@@ -253,7 +254,7 @@ def gavel_util(model: str, pairs: Pairs) -> float:
 
 
 def alibaba(path: Path, options: LoadOptions) -> list[TraceJob]:
-    """Pods with a part of one GPU, or several whole ones. Those without any are left out."""
+    """Pods with a part of one GPU, or with whole GPUs. Pods without a GPU are left out."""
     rows = [row for row in with_header(path, HEADERS["alibaba"]) if row.whole("num_gpu") > 0]
     moments = [row.number("creation_time") for row in rows]
     began_at = min(moments, default=0.0)
@@ -263,14 +264,14 @@ def alibaba(path: Path, options: LoadOptions) -> list[TraceJob]:
 
 
 def _alibaba_job(row: Row, at: float, options: LoadOptions) -> TraceJob:
-    """It ran from when it was scheduled, or if that never came to pass, from its creation on."""
+    """The pod ran from the moment it was scheduled, or else from its creation."""
     gpus, part = row.whole("num_gpu", 1, GPUS_MAX), row.number("gpu_milli", 1, 1000) / 1000
     since = "scheduled_time" if row.values["scheduled_time"] else "creation_time"
     seconds = row.number("deletion_time") - row.number(since)
     if seconds < 0.0:
         raise row.wrong("deletion_time", f"is before {since}")
     epochs = epochs_of(seconds)
-    # Rounded down, so that as many parts fit a card as add up to one.
+    # Rounded down, so that parts fit on a GPU if they add up to at most one.
     memory = max(MIB_STEP, int(part * options.gpu.capacity_mib) // MIB_STEP * MIB_STEP)
     spec = JobSpec(
         name=row.text("name"),

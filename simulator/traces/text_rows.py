@@ -1,4 +1,4 @@
-"""Rows of text tables, read strictly: what is wrong is said with its file and line."""
+"""Reads rows of text tables strictly: an error names the file and the line."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 from scheduler.core.admission import INT_MAX
 from scheduler.core.errors import Rejected
 
-ENCODING = "utf-8-sig"  # with or without the mark that spreadsheets put first
+ENCODING = "utf-8-sig"  # with or without the byte order mark of spreadsheets
 GPUS_MAX = 1024  # of one job
-SECONDS_MAX = 10 * 365 * 86_400.0  # of one job or epoch: what is said to be longer is a mistake
+SECONDS_MAX = 10 * 365 * 86_400.0  # of one job or epoch; a longer time is a mistake
 
 
 class TraceError(Rejected):
-    """A trace or table that cannot be: `file:line: what is wrong`."""
+    """A trace or table is not valid: `file:line: what is wrong`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ class Row:
         try:
             number = float(value)
         except ValueError:
-            raise self.wrong(column, f"{value!r} is no number") from None
+            raise self.wrong(column, f"{value!r} is not a number") from None
         if not math.isfinite(number):
-            raise self.wrong(column, f"{value!r} is no finite number")
+            raise self.wrong(column, f"{value!r} is not a finite number")
         if not least <= number <= most:
             bounds = f"at least {least:g}" if most == math.inf else f"{least:g} to {most:g}"
             raise self.wrong(column, f"{value} is not {bounds}")
@@ -49,13 +49,13 @@ class Row:
     def positive(self, column: str, most: float = math.inf) -> float:
         number = self.number(column, 0.0, most)
         if number == 0.0:
-            raise self.wrong(column, "is 0, expected more")
+            raise self.wrong(column, "must be more than 0")
         return number
 
     def whole(self, column: str, least: int = 0, most: int = INT_MAX) -> int:
         number = self.number(column, least, most)
         if number != int(number):
-            raise self.wrong(column, f"{self.values[column]} is no whole number")
+            raise self.wrong(column, f"{self.values[column]} is not a whole number")
         return int(number)
 
     def flag(self, column: str) -> bool:
@@ -73,12 +73,11 @@ def first_line(path: Path) -> str:
 def with_header(
     path: Path, needed: Sequence[str], defaults: Mapping[str, str] | None = None
 ) -> Iterator[Row]:
-    """The rows of a table that names its columns in its first line. What has a default may be left
-    out or empty."""
+    """The rows of a table with a header. Columns with a default may be left out or empty."""
     lines = _lines(path, ",")
     line, columns = next(lines, (1, []))
     if missing := [column for column in needed if column not in columns]:
-        raise TraceError(f"{path}:{line}: no column {', '.join(missing)}")
+        raise TraceError(f"{path}:{line}: missing column {', '.join(missing)}")
     defaults = defaults or {}
     for row in _rows(path, lines, columns):
         empty = {c: value for c, value in defaults.items() if not row.values.get(c)}
@@ -86,7 +85,7 @@ def with_header(
 
 
 def without_header(path: Path, columns: Sequence[str]) -> Iterator[Row]:
-    """The rows of a table of tabs, whose columns are known."""
+    """The rows of a table without a header, separated by tabs, with these columns."""
     return _rows(path, _lines(path, "\t"), columns)
 
 
@@ -100,7 +99,7 @@ def _rows(
 
 
 def _lines(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Each line that is not blank, split, with its number."""
+    """Each line that is not blank, split into columns, with its number."""
     with _told(path), path.open(encoding=ENCODING, newline="") as file:
         reader = csv.reader(file, delimiter=delimiter)
         for values in reader:
@@ -110,12 +109,12 @@ def _lines(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 
 @contextmanager
 def _told(path: Path) -> Iterator[None]:
-    """What may be wrong with a whole file, in words."""
+    """Turns errors of the whole file into TraceError."""
     try:
         yield
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise TraceError(f"{path}: is no text in UTF-8") from None
+        raise TraceError(f"{path}: the file is not UTF-8 text") from None
     except csv.Error as error:
         raise TraceError(f"{path}: {error}") from None

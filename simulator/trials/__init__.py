@@ -1,1 +1,1 @@
-"""One trace under one policy, in virtual time, and what came of it."""
+"""One trace under one policy in virtual time, and its result."""

@@ -1,7 +1,7 @@
-"""What came of a trace under a policy: each job's times, and what the GPUs did meanwhile.
+"""The result of a trace under a policy: the times of each job, and the use of the GPUs.
 
-Times are those of the simulated world, in seconds since the trace began: a job has ended when its
-last process exited, not when the scheduler heard of it.
+Times are from the simulated world, in seconds since the trace began: a job ends when its last
+process exits, not when the scheduler hears of it.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from scheduler.core.model import JobId, Launch, Outcome, Time
 HOUR = 3600.0
 SLICES = 240  # of time, in a series
 
-_Change = tuple[Time, int, int]  # from then on: how many jobs wait, how many GPUs are busy
-_Span = tuple[Time, float, int, int]  # the same, with how long it was so
+_Change = tuple[Time, int, int]  # a moment, and how many jobs wait and GPUs are busy from then on
+_Span = tuple[Time, float, int, int]  # the same with its duration
 
 
 @dataclass(slots=True)
 class JobTimes:
-    """One job's way through the cluster."""
+    """The times of one job."""
 
     id: JobId
     name: str
     submitted_at: Time
     started_at: Time | None = None  # its first launch
     ended_at: Time | None = None
-    outcome: Outcome | None = None  # None: it never came to an end
+    outcome: Outcome | None = None  # None: it did not end
     launches: int = 0
-    preemptions: int = 0  # how often it stopped because it was asked to
-    held_seconds: float = 0.0  # from the launch to the end of each of its runs
+    preemptions: int = 0  # how often it was preempted
+    held_seconds: float = 0.0  # from launch to end, over all of its runs
 
     @property
     def restarts(self) -> int:
@@ -40,18 +40,18 @@ class JobTimes:
 
     @property
     def seconds(self) -> float:
-        """From its submission to its end: the completion time that people feel."""
+        """From submission to end: the completion time for the user."""
         return math.nan if self.ended_at is None else self.ended_at - self.submitted_at
 
     @property
     def queued_seconds(self) -> float:
-        """What it waited, before its first run and between runs."""
+        """The time that it waited, before its first run and between runs."""
         return self.seconds - self.held_seconds
 
 
 @dataclass(frozen=True, slots=True)
 class GanttBar:
-    """A run held a GPU: one bar of a Gantt chart."""
+    """The time in which a run held a GPU: one bar of a Gantt chart."""
 
     node: str
     gpu: str
@@ -67,18 +67,18 @@ class Sample:
 
     at: Time
     queued: float  # jobs that wait
-    busy: float  # GPUs on which something trains
+    busy: float  # GPUs on which a job trains
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of one trace under one policy."""
+    """The result of one trace under one policy."""
 
     gpus: int
     jobs: tuple[JobTimes, ...]
-    refused: tuple[str, ...]  # a line for each job that the nodes could not hold
+    refused: tuple[str, ...]  # a line for each job that did not fit on the nodes
     busy_gpu_seconds: float  # with at least one job that trains
-    effective_gpu_seconds: float  # the same, times the sum of the speeds of those that do
+    effective_gpu_seconds: float  # the same, times the sum of the speeds of the jobs there
     series: tuple[Sample, ...]
     bars: tuple[GanttBar, ...]
     steps: int
@@ -91,11 +91,11 @@ class Result:
         return max(ends) - min(job.submitted_at for job in self.jobs) if ends else 0.0
 
     def completion_times(self) -> list[float]:
-        """Completion times of the jobs that finished, in seconds, the shortest first."""
+        """Completion times of the finished jobs in seconds, the shortest first."""
         return sorted(job.seconds for job in self.jobs if job.outcome is Outcome.SUCCEEDED)
 
     def summary(self) -> dict[str, float]:
-        """The figures of a table. Those of time are of the jobs that finished."""
+        """The figures of a table. Times are those of finished jobs."""
         times = [seconds / HOUR for seconds in self.completion_times()]
         queued = [job.queued_seconds for job in self.jobs if job.outcome is Outcome.SUCCEEDED]
         restarts = sum(job.restarts for job in self.jobs)
@@ -124,7 +124,7 @@ class Result:
 
 
 class Tally:
-    """Takes down what happens, as it happens, and makes a Result of it in the end."""
+    """Records what happens, and makes a Result of it at the end."""
 
     def __init__(self) -> None:
         self.jobs: dict[JobId, JobTimes] = {}
@@ -150,7 +150,7 @@ class Tally:
     def record_run_end(
         self, launch: Launch, since: Time, at: Time, finished: bool, preempted: bool
     ) -> None:
-        """A run that was launched at `since` is over, and its job waits again or has finished."""
+        """Records that the run launched at `since` is over; its job waits again or has finished."""
         job = self.jobs[launch.job_id]
         job.held_seconds += at - since
         job.preemptions += preempted
@@ -163,13 +163,13 @@ class Tally:
             self._bars.append(GanttBar(share.node, share.gpu, *run, since, at))
 
     def record_outcome(self, job_id: JobId, outcome: Outcome, at: Time) -> None:
-        """The scheduler says how; the moment was that of its last run's end."""
+        """Records the outcome. The job's end is the end of its last run, not this moment."""
         self.jobs[job_id].outcome = outcome
         self._queued.discard(job_id)
         self._note(at)
 
     def add_busy_gpus(self, gpus: int, at: Time) -> None:
-        """So many GPUs more, or fewer, have something that trains."""
+        """Records that jobs train on `gpus` more GPUs, or fewer if it is negative."""
         self._busy += gpus
         self._note(at)
 
@@ -177,7 +177,7 @@ class Tally:
         self, gpus: int, refused: Sequence[str], steps: int, cpu_seconds: float
     ) -> Result:
         for job in self.jobs.values():
-            if job.outcome is None:  # it waits again, or runs still
+            if job.outcome is None:  # it waits again, or still runs
                 job.ended_at = None
         return Result(
             gpus=gpus,
@@ -202,7 +202,7 @@ class Tally:
 
 
 def _sample(spans: Sequence[_Span], slices: int = SLICES) -> Iterator[Sample]:
-    """Means over slices of time, all of one length."""
+    """Means over slices of time of equal length."""
     if not spans:
         return
     begin, end = spans[0][0], spans[-1][0] + spans[-1][1]
@@ -221,7 +221,7 @@ def _sample(spans: Sequence[_Span], slices: int = SLICES) -> Iterator[Sample]:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Of sorted values, with straight lines between them (type 7 of Hyndman and Fan, 1996)."""
+    """The quantile of sorted values, interpolated linearly (type 7 of Hyndman and Fan, 1996)."""
     if not values:
         return math.nan
     place = share * (len(values) - 1)

@@ -19,19 +19,19 @@ from simulator.trials.trial import Trial
 
 PROGRESS_EVERY_SECONDS = 0.2
 
-Progress = Callable[[int, float], None]  # which task, and which share of it is done
+Progress = Callable[[int, float], None]  # the task, and the share of it that is done
 
 
 class WorkerDied(Exception):
-    """A process that was at work is gone; what it had to say about it is on stderr."""
+    """A worker process has died; its own message is on stderr."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """All that decides what comes of a trial."""
+    """The complete input of a trial."""
 
     policy: str
-    seed: int  # it decides what the trace leaves open
+    seed: int  # decides what the trace leaves open
     jobs: Sequence[TraceJob]
     nodes: Sequence[Node]
     rules: Rules
@@ -53,7 +53,7 @@ class Entry:
 
 
 def run_study(tasks: Sequence[Task], processes: int, progress: Progress) -> list[Entry]:
-    """What came of each, in their order, whoever was done first."""
+    """The results, in the order of the tasks."""
     if min(processes, len(tasks)) == 1:
         entries = []
         for number, task in enumerate(tasks):
@@ -75,7 +75,7 @@ def _run_in_processes(tasks: Sequence[Task], processes: int, progress: Progress)
                 ours, theirs = context.Pipe(duplex=False)
                 process = context.Process(target=_run_task, args=(task, theirs), daemon=True)
                 process.start()
-                theirs.close()  # so that we see the end when the process is gone
+                theirs.close()  # so that we read EOF when the process is gone
                 at_work[ours] = number, process
             for pipe in wait(list(at_work)):
                 assert isinstance(pipe, Connection)
@@ -95,13 +95,13 @@ def _run_in_processes(tasks: Sequence[Task], processes: int, progress: Progress)
 def _receive(
     pipe: Connection, process: SpawnProcess, task: Task, number: int, entries: dict[int, Entry]
 ) -> float:
-    """How far it is; its result, if it says that, is put among the entries."""
+    """Reads a worker's message: its progress, or its result, which goes into the entries."""
     try:
         said = pipe.recv()
     except EOFError:
         process.join()
         raise WorkerDied(
-            f"{task.policy}, seed {task.seed}: its process ended with {process.exitcode}"
+            f"{task.policy}, seed {task.seed}: the process ended with code {process.exitcode}"
         ) from None
     if isinstance(said, Entry):
         entries[number] = said
@@ -110,13 +110,13 @@ def _receive(
 
 
 def _run_task(task: Task, pipe: Connection) -> None:
-    """In a process of its own, which ends when ours wants it to."""
+    """The main function of a worker process, which ends when the parent terminates it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pipe.send(task.run(pipe.send))
 
 
 def _throttle(progress: Callable[[float], None]) -> Callable[[float], None]:
-    """So that telling takes no time to speak of."""
+    """Limits how often progress is reported, so that reporting costs little time."""
     told_at = time.monotonic()
 
     def tell(share: float) -> None:

@@ -1,8 +1,8 @@
-"""The world of a trace: its jobs arrive, train as their truth says, and leave, in virtual time.
+"""The world of a trace: in virtual time its jobs arrive, train as their truth says, and end.
 
-It is the scheduler's Inbox and its Cluster. Nothing goes wrong here but by the scheduler's own
-doing; for bad weather see world.py. Arrivals, epochs and ends have their exact moments whatever the
-batches are: `gather_seconds` delays only when the scheduler hears of them.
+It is the scheduler's Inbox and its Cluster. There are no faults here except those that the
+scheduler causes; for faults see lives/world.py. Arrivals, epochs and ends have exact moments that
+do not depend on batches: `gather_seconds` only delays when the scheduler hears of them.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ _Moment = tuple[Time, int, Callable[[], None]]
 
 @dataclass(slots=True, eq=False)
 class TraceRun:
-    """One run, and how far it is in its epoch."""
+    """One run, and its progress in the current epoch."""
 
     launch: Launch
     truth: Truth
     gpus: dict[GpuKey, Gpu]
     launched_at: Time
     epoch_seconds: float  # alone
-    pods: list[Pod]  # one for each node, and all in one state
-    epoch: int  # so many are finished
-    entered_at: Time = 0.0  # the epoch that it is in
-    left_seconds: float = 0.0  # of that epoch, were it alone from `timed_at` on
+    pods: list[Pod]  # one for each node, all in the same state
+    epoch: int  # epochs finished
+    entered_at: Time = 0.0  # when the current epoch began
+    left_seconds: float = 0.0  # of the current epoch, if it is alone from `timed_at` on
     timed_at: Time = 0.0
     speed: float = 1.0  # since then, relative to alone
     trains: bool = False
-    moment: int = 0  # the number of what happens to it next; what was to happen before does not
+    moment: int = 0  # the number of its next event; events with an older number are void
 
     @property
     def key(self) -> RunKey:
@@ -109,14 +109,14 @@ class TraceWorld:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing will ever happen here unless the scheduler does something."""
+        """Whether nothing more happens here unless the scheduler acts."""
         return not (self._heap or self._mail or self._observation_due)
 
     def now(self) -> Time:
         return self._time
 
     def wait(self, until: Time | None) -> Sequence[Event]:
-        """News is handed over in batches that are closed `gather_seconds` after they began."""
+        """Returns events in batches, which end `gather_seconds` after they began."""
         end = math.inf if until is None else until
         while not self._has_news() and self._heap and self._heap[0][0] <= end:
             self._happen()
@@ -128,7 +128,7 @@ class TraceWorld:
             self._time = max(self._time, end)
         batch, self._mail = self._mail, []
         if self._observation_due:
-            # Last, as a look that begins now finds what came of all that was said before.
+            # Last, because an observation that begins now shows the effects of all earlier events.
             batch.append(self._observe())
         return batch
 
@@ -149,7 +149,7 @@ class TraceWorld:
         heapq.heappush(self._heap, (moment, self._sequence, do))
 
     def _next(self, run: TraceRun, seconds: float, do: Callable[[TraceRun], None]) -> None:
-        """What happens next to this run, instead of all else that was to happen to it."""
+        """Sets the next event of this run and drops the one that was set before."""
         run.moment = self._sequence + 1
         self._at(self._time + seconds, partial(self._unless_overtaken, run, run.moment, do))
 
@@ -174,8 +174,8 @@ class TraceWorld:
         elif run is not None:
             del self.runs[run.key]
 
-    # What is launched, begins, or is forgotten when it was over needs no look of its own: the next
-    # one shows it, and until then nothing hangs on it.
+    # A run that is launched, begins, or is forgotten after its end needs no observation of its own:
+    # the next one shows it, and until then nothing depends on it.
 
     def _launch(self, launch: Launch) -> None:
         truth = self._truths[launch.job_id]
@@ -187,7 +187,7 @@ class TraceWorld:
             truth=truth,
             gpus=gpus,
             launched_at=self._time,
-            # All wait for the slowest, so a mixed gang is as fast as if all were of that type.
+            # All ranks wait for the slowest, so a mixed gang is as fast as if all GPUs were that.
             epoch_seconds=max(truth.epoch_seconds(type, len(gpus), nodes) for type in types),
             pods=pending_pods(launch),
             epoch=launch.epochs_done,
@@ -263,7 +263,7 @@ class TraceWorld:
         self._observation_due = True
 
     def _stop_training(self, run: TraceRun) -> None:
-        """It trains no more, if it did, and its GPUs are free of it."""
+        """Ends its training, if it trains, and frees its GPUs."""
         run.moment = 0
         if not run.trains:
             return
@@ -276,7 +276,7 @@ class TraceWorld:
         self._retime_neighbours(run)
 
     def _profile(self, run: TraceRun) -> Profile:
-        """As the library reports it."""
+        """The report that the library would send."""
         spec = run.launch.spec
         seconds = self._time - run.entered_at
         return Profile(
@@ -291,13 +291,13 @@ class TraceWorld:
         )
 
     def _committed_run(self, run: TraceRun) -> Run | None:
-        """What the scheduler has committed of this run; None: to its mind it is over."""
+        """The run as the scheduler has committed it; None: the scheduler takes it for over."""
         return current_run(run.key, self.read().jobs)
 
     # -- how fast ---------------------------------------------------------------------------------
 
     def _speed(self, run: TraceRun) -> float:
-        """Of a GPU all who share it take from each other; a gang is as fast as on its slowest."""
+        """Neighbours on a GPU slow each other down; a gang is as fast as on its slowest GPU."""
         speed = 1.0
         for key, gpu in run.gpus.items():
             if len(self._training_on[key]) > 1:
@@ -314,7 +314,7 @@ class TraceWorld:
                 self._time_epoch(other, speed)
 
     def _account(self, run: TraceRun) -> None:
-        """Of what it did since its speed last changed."""
+        """Accounts for the work since its speed last changed."""
         done = (self._time - run.timed_at) * run.speed
         run.left_seconds -= done
         run.timed_at = self._time

@@ -1,4 +1,4 @@
-"""One trace under one policy: the daemon's own loop, in the world of a trace, to the last job."""
+"""Runs the daemon's own loop in the world of a trace under one policy, to the last job."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from simulator.traces.behaviour import TraceJob
 from simulator.trials.outcome import Result, Tally
 from simulator.trials.trace_world import TraceWorld
 
-IDLE_STEPS_MAX = 1000  # of a scheduler in a world where nothing happens of itself
+IDLE_STEPS_MAX = 1000  # steps of the scheduler in a world where nothing else happens
 GATHER_SECONDS_MAX = 4.0  # scheduler/core/learning.py learns nothing from later reports
 
 Listener = Callable[[Step], None]
 
 
 class NullStore:
-    """Keeps nothing, and tells a listener what it was given to keep."""
+    """Stores nothing, and passes each step to a listener."""
 
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
@@ -52,7 +52,7 @@ class Trial:
         gather_seconds: float | None = None,
         listener: Listener | None = None,
     ) -> None:
-        """`gather_seconds`: None: so little that it hardly matters."""
+        """`gather_seconds`: None: a value so small that it hardly matters."""
         self.refused, possible = split_by_possible(jobs, nodes, rules)
         self.gpus = sum(len(node.gpus) for node in nodes)
         self.listener = listener
@@ -66,9 +66,9 @@ class Trial:
         self.world.read = lambda: self.scheduler.view
 
     def run(self, progress: Callable[[float], None] | None = None) -> Result:
-        """To the last job's end; or to where no policy would get on, with jobs left over.
+        """Runs until the last job ends, or until the scheduler makes no more progress.
 
-        `progress` hears now and then which share of the jobs has ended.
+        `progress` is called at times with the share of the jobs that have ended.
         """
         began, steps, in_vain = time.process_time(), 0, 0
         while self.ended < self.submitted and in_vain < IDLE_STEPS_MAX:
@@ -93,7 +93,7 @@ class Trial:
 def split_by_possible(
     jobs: Sequence[TraceJob], nodes: Sequence[Node], rules: Rules
 ) -> tuple[list[str], list[TraceJob]]:
-    """Why each job that could never run here is refused; and the others."""
+    """The reasons for refusing the jobs that could never run here, and the other jobs."""
     refused, possible = [], []
     gpus = usable_gpus(nodes)
 
@@ -115,7 +115,8 @@ def split_by_possible(
 def _require_possible(
     job: TraceJob, nodes: Sequence[Node], sizes: Mapping[str, Sequence[int]]
 ) -> None:
-    """As it is in truth. `sizes`: by type, how many cards with so much memory each node has."""
+    """Raises Impossible if the job's true needs do not fit. `sizes`: by type, how many GPUs with
+    enough memory each node has."""
     if job.spec.gpus_max == 0:
         return
     if not sizes:
@@ -127,7 +128,7 @@ def _require_possible(
 
 
 def _epoch_times(job: TraceJob, sizes: Mapping[str, Sequence[int]]) -> Iterator[float]:
-    """Seconds of an epoch, wherever it may be placed."""
+    """Seconds of an epoch for each possible placement."""
     for type, on_nodes in sizes.items():
         for count in range(job.spec.gpus_min, min(job.spec.gpus_max, sum(on_nodes)) + 1):
             yield job.truth.epoch_seconds(type, count, fewest_nodes(on_nodes, count))

@@ -78,7 +78,7 @@ def test_one_life_is_told_in_detail() -> None:
 def test_details_need_a_seed() -> None:
     done = CliRunner().invoke(main, ["--verbose"])
     assert done.exit_code == 2
-    assert "--verbose: needs --seed" in done.stderr
+    assert "--verbose needs --seed" in done.stderr
 
 
 def test_every_mutant_can_be_planted() -> None:

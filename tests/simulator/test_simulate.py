@@ -82,10 +82,10 @@ def test_nodes_are_named_by_type_and_numbered_on() -> None:
 @pytest.mark.parametrize(
     ("flag", "value", "complaint"),
     [
-        ("policy", "best", "--policy: no policy is called 'best'; known: gpu_sharing,"),
-        ("policy", "fifo,fifo", "--policy: the same is given twice"),
-        ("cluster", "16x4:t4", "--cluster: '16x4:t4' must read NODESxGPUSxMIB or NODES"),
-        ("cluster", "0x4x16384:t4", "--cluster: '0x4x16384:t4' must read"),
+        ("policy", "best", "--policy: unknown policy 'best'; known: gpu_sharing,"),
+        ("policy", "fifo,fifo", "--policy: a value is given twice"),
+        ("cluster", "16x4:t4", "--cluster: '16x4:t4' must have the form NODESxGPUSxMIB or NODES"),
+        ("cluster", "0x4x16384:t4", "--cluster: '0x4x16384:t4' must have the form"),
         ("seed", "1,x", "--seed: 'x' is not a whole number"),
         ("seed", "", "--seed: '' is not a whole number"),
         ("plan_every", "-1", "--plan_every: -1 must be from 0 to 1000000"),
@@ -96,7 +96,7 @@ def test_nodes_are_named_by_type_and_numbered_on() -> None:
         (
             "output",
             "/no/such/folder/file",
-            "--output /no/such/folder/file: there is no such folder",
+            "--output /no/such/folder/file: the folder does not exist",
         ),
         ("trace", "/no/such/trace", "/no/such/trace: No such file or directory"),
     ],

@@ -181,7 +181,7 @@ def test_what_differs_is_told_in_text_and_in_json(path: Path) -> None:
     assert json.loads(as_json(replay(path))) == {"starts": 1, "steps": 6, "difference": None}
     done = replay(path, policy=lambda view, now: Plan())
     assert as_text(done).splitlines() == [
-        "2 steps without a difference; decided otherwise: step 3 of start 1,"
+        "2 steps without a difference; decided differently: step 3 of start 1,"
         " 1970-01-01T00:16:43.000+00:00",
         "recorded:",
         "  job_submitted a name=a user=ann",
@@ -203,8 +203,8 @@ def test_what_differs_is_told_in_text_and_in_json(path: Path) -> None:
     ("change", "words"),
     [
         ("delete from steps where number = 4", "step 4 is missing"),
-        ("delete from starts", "nothing is recorded"),
-        ("drop table starts", "not a database of a scheduler that keeps a journal"),
+        ("delete from starts", "the journal is empty"),
+        ("drop table starts", "not the database of a scheduler that keeps a journal"),
     ],
 )
 def test_what_cannot_be_replayed_is_said(path: Path, change: str, words: str) -> None:
@@ -220,7 +220,7 @@ def test_a_start_a_file_or_a_policy_that_there_is_not_is_said(path: Path) -> Non
     with pytest.raises(ConfigError, match="no such file"):
         replay(path)
     record(path, decider=Decider("luck", RULES))
-    with pytest.raises(ConfigError, match="'luck' decided, which is none of the policies"):
+    with pytest.raises(ConfigError, match="the recorded policy 'luck' is not one of"):
         replay(path)
     with pytest.raises(ConfigError, match="no start 9: the newest start is 1"):
         replay(path, from_start=9)
@@ -241,18 +241,24 @@ def test_the_command_tells_of_a_difference_by_its_exit_code(
     assert main(["--replay", str(path), "--from_start", "1", "--report", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["steps"] == 12
     assert main(["--replay", str(path), "--policy", "fifo", "--from_start", "1"]) == 1
-    assert "decided otherwise: step 6 of start 1" in capsys.readouterr().out
+    assert "decided differently: step 6 of start 1" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
         (["--from_start", "9"], "no start 9: the newest start is 1"),
-        (["--cluster", "1x1x16384:t4"], "--replay: takes no --trace and no --cluster"),
-        (["--report", "html"], "--report html: is of a trace"),
-        (["--policy", "fifo,las"], "--replay: by one --policy at a time"),
-        (["--policy", "fifo", "--what_if", "gpus+1"], "--policy: here that is --what_if policy="),
-        (["--what_if", "more gpus"], "--what_if 'more gpus': none of gpus+N, gpus-N, policy=NAME,"),
+        (["--cluster", "1x1x16384:t4"], "--replay takes its jobs and nodes from the record"),
+        (["--report", "html"], "--report html is for traces only"),
+        (["--policy", "fifo,las"], "--replay takes only one --policy"),
+        (
+            ["--policy", "fifo", "--what_if", "gpus+1"],
+            "--policy is not used here; use --what_if policy=",
+        ),
+        (
+            ["--what_if", "more gpus"],
+            "--what_if 'more gpus' is not one of gpus+N, gpus-N, policy=NAME,",
+        ),
     ],
 )
 def test_bad_words_are_named_in_one_line(
@@ -272,7 +278,7 @@ def test_without_a_trace_or_a_record_there_is_nothing_to_do(
     assert "required: --trace, --cluster, --policy" in capsys.readouterr().err
     line = ["--trace=t", "--cluster=1x1x16384:t4", "--policy=fifo", "--what_if=gpus+1"]
     assert main(line) == 2
-    assert "--what_if and --from_start: need --replay" in capsys.readouterr().err
+    assert "--what_if and --from_start need --replay" in capsys.readouterr().err
 
 
 # --- lives --------------------------------------------------------------------------------------

@@ -129,7 +129,7 @@ def test_jobs_that_are_not_over_are_played_to_their_end(path: Path) -> None:
     answer = what_if(path, "gpus+1")
     assert hours(answer, "long")[0] == pytest.approx(1.12, abs=0.02)
     assert hours(answer, "last")[0] == pytest.approx(1.34, abs=0.02)
-    assert "ended in truth" not in as_text(answer)
+    assert "really ended" not in as_text(answer)
 
 
 def test_jobs_that_had_begun_when_the_journal_begins_have_left_what_they_had_left(
@@ -145,13 +145,16 @@ def test_jobs_that_had_begun_when_the_journal_begins_have_left_what_they_had_lef
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("more gpus", "none of gpus\\+N, gpus-N, policy=NAME, without JOB, memory JOB=MIB, prio"),
-        ("gpus+0", "none of gpus"),
+        (
+            "more gpus",
+            "not one of gpus\\+N, gpus-N, policy=NAME, without JOB, memory JOB=MIB, prio",
+        ),
+        ("gpus+0", "not one of gpus"),
         ("policy=luck", "the policies are .*fifo_sharing"),
-        ("gpus-2", "there are 1 of type t4"),
-        ("without nobody", "no recorded job has the name 'nobody'"),
-        ("without twin", "'twin' may be job-00001, job-00002"),
-        ("priority 9999=4", "no recorded job has the name '9999'"),
+        ("gpus-2", "there are only 1 of type t4"),
+        ("without nobody", "no recorded job is named 'nobody'"),
+        ("without twin", "'twin' is ambiguous: job-00001, job-00002"),
+        ("priority 9999=4", "no recorded job is named '9999'"),
     ],
 )
 def test_what_cannot_be_answered_is_refused_in_one_line(
@@ -170,7 +173,7 @@ def test_a_job_is_found_by_the_end_of_its_id(path: Path) -> None:
 
 def test_where_nothing_was_recorded_nothing_is_answered(path: Path) -> None:
     record(path, [])
-    with pytest.raises(ConfigError, match="no job that ran or is to run"):
+    with pytest.raises(ConfigError, match="no job has run or waits"):
         what_if(path, "gpus+1")
 
 
@@ -197,7 +200,7 @@ def test_the_answer_as_text_and_as_json(path: Path) -> None:
     assert lines[5].endswith("%")
     assert "gain most, h" in lines
     assert "lose most, h" not in lines
-    assert lines[-1].startswith("3 of them have ended in truth: 1.2")
+    assert lines[-1].startswith("3 of these jobs have really ended: after 1.2")
     said = json.loads(as_json(answer))
     assert (said["change"], said["after"]["gpus"]) == ("gpus+2", 3)
     assert said["before"]["mean_h"] > said["after"]["mean_h"]

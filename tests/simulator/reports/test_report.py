@@ -33,7 +33,7 @@ def study(seeds: int = 1, impossible: bool = False) -> Study:
 def test_the_text_has_a_row_for_each_policy_under_its_headings() -> None:
     lines = report.text(study()).splitlines()
     assert lines[0] == (
-        "two & two.csv on 1x2x16384:t4,1x1x16384:t4 (3 GPUs), planned every 60 s,"
+        "two & two.csv on 1x2x16384:t4,1x1x16384:t4 (3 GPUs), a plan every 60 s,"
         " a restart costs 20 s"
     )
     heads, *rows = (line.split() for line in lines[2:5])

@@ -40,7 +40,7 @@ def read(tmp_path: Path) -> Reader:
         seed: int = 1,
         format: str | None = None,
         elastic: bool | None = None,
-        card_mib: int = 16_384,
+        gpu_mib: int = 16_384,
         memory_noise: float = 0.0,
     ) -> list[TraceJob]:
         path = tmp_path / "some.trace"
@@ -51,7 +51,7 @@ def read(tmp_path: Path) -> Reader:
             seed=seed,
             format=format,
             elastic=elastic,
-            gpu_mib=card_mib,
+            gpu_mib=gpu_mib,
             memory_noise=memory_noise,
         )
 
@@ -110,8 +110,8 @@ def test_jobs_of_philly_may_be_made_elastic(read: Reader) -> None:
 def test_models_for_philly_are_those_that_fit_the_card(read: Reader) -> None:
     text = PHILLY + "2017-10-09 00:10:00,600.0,1,600.0,vc1\n" * 50
 
-    def models(card_mib: int) -> set[str]:
-        return {job.spec.project for job in read(text, card_mib=card_mib)}
+    def models(gpu_mib: int) -> set[str]:
+        return {job.spec.project for job in read(text, gpu_mib=gpu_mib)}
 
     assert models(4096) == {"Small-Digits"}
     assert models(16_384) == {"Small-Digits", "Large-Faces-amp"}
@@ -122,7 +122,7 @@ def test_jobs_of_one_model_are_as_fast_per_sample_whatever_their_length(read: Re
     text = PHILLY + "2017-10-09 00:10:00,600,1,0,vc1\n2017-10-09 00:10:00,7777,2,0,vc1\n"
     per_sample = [
         job.truth.epoch_seconds("t4", 1, 1) / job.spec.training_set_size
-        for job in read(text, card_mib=4096)
+        for job in read(text, gpu_mib=4096)
     ]
     assert per_sample == pytest.approx([0.01, 0.01], rel=1e-3)
 
@@ -228,20 +228,20 @@ def test_jobs_of_one_model_share_their_tables(read: Reader) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        (SIA + "a,1,cifar10,6,400\nb,x,cifar10,6,400\n", "3: time: 'x' is no number"),
+        (SIA + "a,1,cifar10,6,400\nb,x,cifar10,6,400\n", "3: time: 'x' is not a number"),
         (SIA + "a,1,chess,6,400\n", "2: application: unknown 'chess'; known: cifar10, imagenet"),
         (SIA + "a,1,cifar10,0,400\n", "2: num_replicas: 0 is not 1 to 1024"),
-        (SIA + "a,1,cifar10,1.5,400\n", "2: num_replicas: 1.5 is no whole number"),
+        (SIA + "a,1,cifar10,1.5,400\n", "2: num_replicas: 1.5 is not a whole number"),
         (SIA + "a,1,cifar10,6\n", "2: 4 columns, expected 5"),
         (SIA + "a,1,cifar10,6,400,7\n", "2: 6 columns, expected 5"),
         (SIA + ",1,cifar10,6,400\n", "2: name: is empty"),
-        (PHILLY + "yesterday,600,1,600,vc1\n", "2: timestamp: 'yesterday' is no moment"),
-        (PHILLY + "2017-10-09 00:10:00,nan,1,6,vc1\n", "2: duration: 'nan' is no finite number"),
-        (PHILLY + "2017-10-09 00:10:00,0,1,6,vc1\n", "2: duration: is 0, expected more"),
+        (PHILLY + "yesterday,600,1,600,vc1\n", "2: timestamp: 'yesterday' is not a date and time"),
+        (PHILLY + "2017-10-09 00:10:00,nan,1,6,vc1\n", "2: duration: 'nan' is not a finite number"),
+        (PHILLY + "2017-10-09 00:10:00,0,1,6,vc1\n", "2: duration: must be more than 0"),
         (PHILLY + "2017-10-09 00:10:00,1e12,1,6,vc1\n", "2: duration: 1e12 is not 0 to"),
-        (GAVEL.replace("\t200\t", "\t\t"), "2: steps: '' is no number"),
-        (GAVEL.replace("\t200\t1\t", "\t200\t2\t"), "2: model: 'CycleGAN' was never measured on 2"),
-        (GAVEL.replace("CycleGAN", "GPT"), "2: model: 'GPT' was never measured on 1"),
+        (GAVEL.replace("\t200\t", "\t\t"), "2: steps: '' is not a number"),
+        (GAVEL.replace("\t200\t1\t", "\t200\t2\t"), "2: model: 'CycleGAN' was not measured on 2"),
+        (GAVEL.replace("CycleGAN", "GPT"), "2: model: 'GPT' was not measured on 1"),
         (GAVEL + "CycleGAN\tshort\n", "3: 2 columns, expected 10"),
         (
             ALIBABA + "pod-1,8,3,1,250,,LS,Running,1000,900,1100\n",
@@ -250,10 +250,10 @@ def test_jobs_of_one_model_share_their_tables(read: Reader) -> None:
         (ALIBABA + "p,8,3,1,2000,,LS,Running,1,2,1\n", "2: gpu_milli: 2000 is not 1 to 1000"),
         (f"{OWN}\n5,train,2,1,5000,10,80\n", "2: gpus_max: 1 is not 2 to 1024"),
         (f"{OWN},scaling\n5,train,1,1,5000,10,80,1.5\n", "2: scaling: 1.5 is not 0 to 1"),
-        (f"{OWN},shareable\n5,train,1,1,5000,10,80,yes\n", "2: shareable: 'yes' is no number"),
-        ("when,who\n1,2\n", "1: neither the header nor a row of a format that we know"),
-        ("", "1: neither the header nor a row of a format that we know"),
-        (SIA, " no job in it"),
+        (f"{OWN},shareable\n5,train,1,1,5000,10,80,yes\n", "2: shareable: 'yes' is not a number"),
+        ("when,who\n1,2\n", "1: neither the header nor a row of a known format"),
+        ("", "1: neither the header nor a row of a known format"),
+        (SIA, " the trace has no jobs"),
     ],
 )
 def test_a_malformed_trace_is_told_by_file_and_line(
@@ -266,7 +266,9 @@ def test_a_malformed_trace_is_told_by_file_and_line(
 
 
 def test_a_format_may_be_forced_and_then_misses_its_columns(read: Reader) -> None:
-    with pytest.raises(TraceError, match=r"some\.trace:1: no column timestamp, duration, num_gpus"):
+    with pytest.raises(
+        TraceError, match=r"some\.trace:1: missing column timestamp, duration, num_gpus"
+    ):
         read(SIA + "a,1,cifar10,6,400\n", format="philly")
 
 
@@ -280,7 +282,7 @@ def test_a_file_that_is_not_there_or_no_text_is_named(tmp_path: Path) -> None:
         load(tmp_path / "none.csv", data=DATA, seed=1)
     path = tmp_path / "picture.csv"
     path.write_bytes(b"\xff\xfe\x00\x01")
-    with pytest.raises(TraceError, match=r"picture\.csv: is no text in UTF-8"):
+    with pytest.raises(TraceError, match=r"picture\.csv: the file is not UTF-8 text"):
         load(path, data=DATA, seed=1)
 
 

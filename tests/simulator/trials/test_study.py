@@ -38,5 +38,5 @@ class Dying(Task):
 
 def test_a_process_that_dies_is_named() -> None:
     dying = Dying("fifo_sharing", 7, JOBS, nodes(2), RULES, 20.0)
-    with pytest.raises(WorkerDied, match=r"^fifo_sharing, seed 7: its process ended with 3$"):
+    with pytest.raises(WorkerDied, match=r"^fifo_sharing, seed 7: the process ended with code 3$"):
         run_study([task(0), dying], 2, lambda number, share: None)
