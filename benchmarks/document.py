@@ -1,8 +1,7 @@
 """The tables and plots of the documents, from the figures of one run of `make bench` and one of
 `make bench-kube`.
 
-A table stands between `<!-- table NAME -->` and `<!-- end -->`; what stands there is never written
-by hand.
+A table is between `<!-- table NAME -->` and `<!-- end -->`; that text is never written by hand.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ from simulator.reports.charts import compared
 
 DOCUMENTS = ("docs/simulator.md", "docs/benchmarks.md", "docs/library.md")
 PLOTS = {
-    "mean_h": "Mean completion time, by that of gpu_sharing",
-    "p99_h": "99th percentile of completion times, by that of gpu_sharing",
-    "makespan_h": "Makespan, by that of gpu_sharing",
+    "mean_h": "Mean completion time relative to gpu_sharing",
+    "p99_h": "99th percentile of completion times relative to gpu_sharing",
+    "makespan_h": "Makespan relative to gpu_sharing",
 }
 OURS = "gpu_sharing"
-TAIL = 1.05  # 99th percentile and makespan, by the best other's
+TAIL = 1.05  # 99th percentile and makespan, relative to the best other policy
 
-Run = Mapping[str, Any]  # what a run wrote: figures of many kinds
+Run = Mapping[str, Any]  # what a run wrote: values of many kinds
 Table = Mapping[str, Mapping[str, Mapping[str, float]]]  # trace, policy, figure
 
 
 def written(run: Run) -> dict[Path, str]:
-    """What each file is to be."""
+    """The new text of each file."""
     texts = {ROOT / name: filled((ROOT / name).read_text(), run) for name in DOCUMENTS}
     table: Table = run["figures"].get("policies", {})
     for key, title in PLOTS.items() if table else ():
@@ -44,7 +43,7 @@ def written(run: Run) -> dict[Path, str]:
 
 
 def filled(text: str, run: Run) -> str:
-    """A document with all of its tables made anew."""
+    """A document with all of its tables regenerated."""
 
     def made(found: re.Match[str]) -> str:
         name = found[1]
@@ -71,15 +70,15 @@ def _made(run: Run) -> str:
     minutes = sum(run["seconds"].values()) / 60
     parts = ", ".join(f"{part} {_clock(seconds)}" for part, seconds in run["seconds"].items())
     if not run["finished"]:
-        return "Not from one run: put together from several, while other work ran on the machine."
+        return "Assembled from several runs, while other work ran on the machine."
     return (
-        f"Begun {run['at']}, {run['cores']} cores, Python {run['python']}; {minutes:.0f} minutes "
-        f"in all (minutes and seconds): {parts}.{_pace(run)}"
+        f"Started {run['at']}, {run['cores']} cores, Python {run['python']}; {minutes:.0f} minutes "
+        f"in total (minutes and seconds): {parts}.{_pace(run)}"
     )
 
 
 def _pace(run: Run) -> str:
-    """How fast the machine was just then, which differs from hour to hour."""
+    """The speed of the machine during the run, which varies from hour to hour."""
     if not (measure := run["figures"].get("measure")):
         return ""
     return f" An empty method call took {measure['ns'] / measure['ratio']:.0f} ns."
@@ -94,7 +93,7 @@ def _clock(seconds: float) -> str:
 
 
 def _by_policy(key: str, words: str, least: bool, run: Run) -> str:
-    """The best of a row is bold."""
+    """A table by trace and policy. The best value of a row is bold."""
     table: Table = run["figures"].get("policies", {})
     policies = list(dict.fromkeys(policy for row in table.values() for policy in _ours_first(row)))
     rows = []
@@ -102,7 +101,7 @@ def _by_policy(key: str, words: str, least: bool, run: Run) -> str:
         values = {policy: row[policy][key] for policy in policies if policy in row}
         best = (min if least else max)(values.values())
         cells = [_cell(values.get(policy), best, words) for policy in policies]
-        # What a job takes that neither waits nor shares: the least that a mean can be.
+        # The time of a job that neither waits nor shares: no mean can be less.
         shortest = next(iter(row.values())).get("alone_h")
         rows.append([trace, "" if shortest is None else words.format(shortest), *cells])
     if key == "mean_h":
@@ -122,7 +121,7 @@ def _ours_first(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _left_out(run: Run) -> str:
-    """What a row is the mean of, and jobs that are in none of the figures."""
+    """The draws that each row is the mean of, and the jobs that are in no figure."""
     table: Table = run["figures"].get("policies", {})
     words = [
         f"{figures[key]:.3g} {key} on {trace} under {policy}"
@@ -143,7 +142,8 @@ def _left_out(run: Run) -> str:
 
 
 def aims(trace: str, others: Sequence[str]) -> list[tuple[str, tuple[str, ...], float]]:
-    """Of `gpu_sharing` on a trace: which figure, by the best of whom, is to be at most what."""
+    """The goals of `gpu_sharing` on a trace: a figure, the policies whose best value it is compared
+    with, and the largest ratio."""
     tails = [("p99_h", tuple(others), TAIL), ("makespan_h", tuple(others), TAIL)]
     if trace.startswith("sia"):
         return [("mean_h", ("elastic",), 0.80 if trace.endswith("t4") else 0.88), *tails]
@@ -157,7 +157,7 @@ NAMES = {"mean_h": "mean", "p99_h": "99th percentile", "makespan_h": "makespan"}
 
 
 def _goals(run: Run) -> str:
-    """`goal / now`, and at the end of it all how many are missed, and by how much."""
+    """A table of `goal / now`, and below it how many goals are missed, and by how much."""
     table: Table = run["figures"].get("policies", {})
     rows, missed, all_there_are = [], [], 0
     for trace, row in table.items():
@@ -172,7 +172,7 @@ def _goals(run: Run) -> str:
             all_there_are += 1
             words = f"{goal:.2f} / {now:.2f}"
             if now > goal:
-                missed.append(f"{trace}, {NAMES[key]} by {best}'s: {now - goal:.2f}")
+                missed.append(f"{trace}, {NAMES[key]} relative to {best}: {now - goal:.2f}")
                 words = f"{goal:.2f} / **{now:.2f}**"
             cells[key].append(f"{words} {best}")
         rows.append([trace, *("; ".join(cells[key]) for key in NAMES)])

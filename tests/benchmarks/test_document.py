@@ -61,7 +61,10 @@ def test_a_goal_that_is_missed_is_bold_and_says_by_how_much() -> None:
     made = table("goals", run(gpu_sharing=ours, elastic=elastic))
     assert "| 0.80 / **0.90** elastic | 1.05 / 0.90 elastic | 1.05 / **1.11** elastic |" in made
     assert "Met: 1 of 3." in made
-    assert "- sia-1-t4, mean by elastic's: 0.10\n- sia-1-t4, makespan by elastic's: 0.06" in made
+    assert (
+        "- sia-1-t4, mean relative to elastic: 0.10\n- sia-1-t4, makespan relative to elastic: 0.06"
+        in made
+    )
 
 
 def test_a_goal_without_the_policy_that_it_is_about_is_not_measured() -> None:

@@ -58,7 +58,7 @@ def test_a_job_whose_scaling_was_measured_cannot_be_written(tmp_path: Path) -> N
     (job,) = generate(1, seed=1)
     times = StepTimes(tmp_path, "cifar10", 200, 1.0)
     measured = TraceJob(0.0, job.spec, MeasuredTruth("cifar10", 1000, 1.0, times, Pairs({})))
-    with pytest.raises(ValueError, match="job-0: its scaling was measured"):
+    with pytest.raises(ValueError, match="job-0: its scaling is a measured table"):
         write(tmp_path / "own.csv", [measured])
 
 

@@ -217,7 +217,7 @@ def test_what_cannot_be_replayed_is_said(path: Path, change: str, words: str) ->
 
 
 def test_a_start_a_file_or_a_policy_that_there_is_not_is_said(path: Path) -> None:
-    with pytest.raises(ConfigError, match="no such file"):
+    with pytest.raises(ConfigError, match="the file does not exist"):
         replay(path)
     record(path, decider=Decider("luck", RULES))
     with pytest.raises(ConfigError, match="the recorded policy 'luck' is not one of"):
