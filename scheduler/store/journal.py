@@ -34,6 +34,7 @@ from scheduler.core.model import (
     OldLibrary,
     Pod,
     Profile,
+    Reason,
     Reported,
     Rules,
     Submitted,
@@ -236,4 +237,14 @@ def digest(after: View, changed: Changed, actions: Sequence[Action], decider: De
 def _planned(view: View, decider: Decider) -> Any:
     if decider.digest_version == 1:
         return wording_v1.reasons(view.why, decider.policy)
-    return view.why, view.queue
+    made: dict[int, msgspec.Raw] = {}  # by identity: many jobs have the same reason
+    for reason in view.why.values():
+        if id(reason) not in made:
+            made[id(reason)] = msgspec.Raw(_encode(_used_fields(reason)))
+    return {job_id: made[id(reason)] for job_id, reason in view.why.items()}, view.queue
+
+
+def _used_fields(reason: Reason) -> dict[str, Any]:
+    """Without those that are as by default: one that is added later changes no digest."""
+    values = ((field.name, getattr(reason, field.name), field.default) for field in fields(reason))
+    return {name: value for name, value, default in values if value != default}

@@ -175,6 +175,14 @@ def test_a_digest_tells_all_that_is_decided_apart(other: bytes) -> None:
     assert made(A, B, actions=[LAUNCH, Remove(A.id, 1)]) != other
 
 
+def test_a_digest_does_not_tell_equal_reasons_apart() -> None:
+    both = (NO_NODE, NO_NODE), (NO_NODE, replace(NO_NODE))
+    one, two = (made(planned_at=NOW, why=dict(zip((A.id, B.id), of, strict=True))) for of in both)
+    assert one == two
+    gpus = {A.id: NO_NODE, B.id: Reason(Waiting.NODES, gpus=1)}
+    assert made(planned_at=NOW, why=gpus) != one
+
+
 def test_a_digest_is_of_what_is_decided_and_of_nothing_else() -> None:
     told = {A.id: NO_NODE}
     assert made(A, B) == made(A, B, why=told), "no plan was made in this step"
