@@ -147,13 +147,14 @@ def test_a_view_from_before_reasons_were_data_has_their_kinds() -> None:
 
 
 A, B = job("a"), with_run(job("b", 4000), share(4000))
+NEW = replace(DECIDER, digest_version=journal.DIGEST_VERSION)
 NO_NODE = Reason(Waiting.NODES)
 LAUNCH = Launch(A.id, 1, A.spec, (), 0, 1, "")
 
 
 def made(*jobs: Job, actions: Sequence[Action] = (), **fields: Any) -> bytes:  # any field of a View
     after = replace(View(at=NOW), **fields)
-    return digest(after, [(job, rows.job_state(job)) for job in jobs], actions, DECIDER)
+    return digest(after, [(job, rows.job_state(job)) for job in jobs], actions, NEW)
 
 
 @pytest.mark.parametrize(
