@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from scheduler.core.memory import need_mib
 from scheduler.core.model import Gpu, GpuKey, Job, Rules, View
 from scheduler.core.runs import gpu_keys, is_running
-from scheduler.planning.placement import Placement, Unit
+from scheduler.planning.placement import PlacedUnits, Unit
 
 
 def assign_leftovers(
     jobs: Sequence[Job],
-    done: Placement,
+    done: PlacedUnits,
     known: Mapping[GpuKey, Gpu],
     view: View,
     rules: Rules,

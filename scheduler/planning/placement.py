@@ -33,7 +33,7 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class PlacedUnits:
     placements: dict[JobId, tuple[Share, ...]]  # a plan's
     claims: dict[JobId, tuple[GpuKey, ...]]  # cards kept for those who cannot start there yet
     left_out: tuple[Unit, ...]  # for whom there was no room
@@ -45,7 +45,7 @@ def place_units(
     rules: Rules,
     moves_max: int = 0,
     leaving: Collection[JobId] = (),
-) -> Placement:
+) -> PlacedUnits:
     """Cards for as many of the units as there is room for; at each count the first come first.
 
     Runs that may not leave stay where they are, wished for or not; and so do those some of whose
@@ -71,7 +71,7 @@ class _Placer:
         self.moves_left, self.leaving = moves_max, leaving
         self.known = usable_gpus(view.nodes)
         self.where: dict[int, tuple[GpuKey, ...]] = {}  # of each unit, by its number
-        self.result = Placement({}, {}, ())
+        self.result = PlacedUnits({}, {}, ())
         self.occupied = Counter[GpuKey]()  # by how many units and runs of none
         self.sites: dict[tuple[str, str], FreeNode] = {}  # by type and node
         self.pools: dict[str, Pool] = {}
@@ -312,7 +312,7 @@ class _Placer:
 
     # --- what is asked for ------------------------------------------------------------------
 
-    def dealt(self) -> Placement:
+    def dealt(self) -> PlacedUnits:
         placements, claims = self.result.placements, self.result.claims
         for number, keys in self.where.items():
             unit = self.units[number]

@@ -37,13 +37,13 @@ from scheduler.core.model import (
 )
 from scheduler.core.reason_text import first_named
 from scheduler.core.runs import current_job
-from scheduler.planning.placement import Placement
+from scheduler.planning.placement import PlacedUnits
 
 _Make = tuple[str, int, int, frozenset[str] | None]
 
 
 def explained(
-    jobs: Sequence[Job], done: Placement, view: View, rules: Rules
+    jobs: Sequence[Job], done: PlacedUnits, view: View, rules: Rules
 ) -> Mapping[JobId, Reason]:
     """For those of the jobs that wait on, and for the runs that are to leave where they are. In the
     order of `jobs`, which is that in which they are served."""
@@ -56,7 +56,7 @@ def explained(
 
 
 class _Explainer:
-    def __init__(self, done: Placement, view: View, rules: Rules) -> None:
+    def __init__(self, done: PlacedUnits, view: View, rules: Rules) -> None:
         self.done, self.view, self.rules = done, view, rules
         self._lacks: dict[tuple[int, int, bool, str], Reason] = {}
         self._parts: dict[str, _Explainer] = {}  # of the nodes that have an image

@@ -16,7 +16,7 @@ from scheduler.core.errors import Impossible
 from scheduler.core.invariants import check
 from scheduler.core.memory import best_fit, free_mib, need_mib, usable_gpus
 from scheduler.core.model import Gpu, GpuKey, Job, JobId, Node, View
-from scheduler.planning.placement import Placement, Unit, place_units
+from scheduler.planning.placement import PlacedUnits, Unit, place_units
 from scheduler.planning.policies import NAMES, POLICIES
 from tests.builders import NOW, RULES, job, share, view, with_run
 
@@ -60,7 +60,7 @@ def on_nodes(keys: Collection[GpuKey]) -> int:
     return len({node for node, _ in keys})
 
 
-def wished(made: Placement) -> dict[JobId, tuple[GpuKey, ...]]:
+def wished(made: PlacedUnits) -> dict[JobId, tuple[GpuKey, ...]]:
     """All cards that each is to have in the end."""
     now = {id: tuple(s.key for s in shares) for id, shares in made.placements.items()}
     return now | made.claims

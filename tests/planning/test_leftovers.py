@@ -5,13 +5,13 @@ from __future__ import annotations
 from scheduler.core.memory import usable_gpus
 from scheduler.core.model import Job, View
 from scheduler.planning.leftovers import assign_leftovers
-from scheduler.planning.placement import Placement
+from scheduler.planning.placement import PlacedUnits
 from tests.builders import RULES, job, node, share, view, with_run
 
-NOTHING = Placement({}, {}, ())
+NOTHING = PlacedUnits({}, {}, ())
 
 
-def units(*jobs: Job, done: Placement = NOTHING, there: View | None = None) -> dict[str, int]:
+def units(*jobs: Job, done: PlacedUnits = NOTHING, there: View | None = None) -> dict[str, int]:
     """How many cards each of the jobs gets."""
     now = there or view(*jobs, nodes=[node(2)])
     known = usable_gpus(now.nodes)
@@ -30,7 +30,7 @@ def test_who_needs_more_than_there_is_is_passed_over() -> None:
 
 def test_what_a_plan_gave_or_keeps_for_somebody_is_not_left_over() -> None:
     a, b, c = job("a", 1000), job("b", 1000), job("c", 1000)
-    done = Placement({a.id: (share(gpu=0),)}, {b.id: (("n1", "gpu1"),)}, ())
+    done = PlacedUnits({a.id: (share(gpu=0),)}, {b.id: (("n1", "gpu1"),)}, ())
     assert units(a, b, c, done=done) == {}
 
 

@@ -10,7 +10,7 @@ from scheduler.core.adopt import adopt
 from scheduler.core.memory import usable_gpus
 from scheduler.core.model import Gpu, Job, JobId, Node, Plan, PodState, RunPhase, View
 from scheduler.core.runs import may_move, may_stop
-from scheduler.planning.placement import Placement, Unit, place_units
+from scheduler.planning.placement import PlacedUnits, Unit, place_units
 from tests.builders import CAPACITY, NOW, RULES, job, node, pod, share, view, with_run
 
 TYPE = "pretended"
@@ -32,17 +32,17 @@ def nodes(count: int = 2, gpus: int = 4) -> list[Node]:
 
 def asked(
     units: Sequence[Unit], *others: Job, nodes: Sequence[Node], moves_max: int = 0
-) -> Placement:
+) -> PlacedUnits:
     jobs = {job.id: job for unit in units for job in unit.jobs}
     return place_units(units, view(*jobs.values(), *others, nodes=nodes), RULES, moves_max)
 
 
-def where(made: Placement, name: str) -> list[str]:
+def where(made: PlacedUnits, name: str) -> list[str]:
     """As `n1/gpu0`."""
     return [f"{share.node}/{share.gpu}" for share in made.placements[JobId(name)]]
 
 
-def on_nodes(made: Placement, name: str) -> dict[str, int]:
+def on_nodes(made: PlacedUnits, name: str) -> dict[str, int]:
     """How many cards of each."""
     names = [share.node for share in made.placements[JobId(name)]]
     return {name: names.count(name) for name in names}
@@ -240,7 +240,7 @@ def test_a_wish_comes_true_in_steps_and_does_not_change_on_the_way() -> None:
     before = view(a, b, nodes=[node(1), node(2, "n2")])
     wishes = {"a": 2, "b": 1}
 
-    def wished(now: View) -> Placement:
+    def wished(now: View) -> PlacedUnits:
         units = [unit(now.jobs[JobId(name)], count=count) for name, count in wishes.items()]
         return place_units(units, now, RULES)
 

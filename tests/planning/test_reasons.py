@@ -9,7 +9,7 @@ import pytest
 
 from scheduler.core.model import GpuKey, Job, JobId, RunPhase, Share, View
 from scheduler.core.reason_text import line
-from scheduler.planning.placement import Placement
+from scheduler.planning.placement import PlacedUnits
 from scheduler.planning.reasons import explained
 from tests import builders
 
@@ -22,7 +22,7 @@ Claims = Mapping[JobId, tuple[GpuKey, ...]]
 def why(
     view: View, placements: Placements | None = None, claims: Claims | None = None
 ) -> dict[str, str]:
-    done = Placement(dict(placements or {}), dict(claims or {}), ())
+    done = PlacedUnits(dict(placements or {}), dict(claims or {}), ())
     told = explained(list(view.jobs.values()), done, view, builders.RULES)
     return {str(job_id): line(reason) for job_id, reason in told.items()}
 
@@ -191,4 +191,4 @@ def test_without_a_node_that_is_reason_enough() -> None:
 def test_reasons_come_in_the_order_in_which_jobs_are_served() -> None:
     view = builders.view(builders.job("b", gpus=2), builders.job("c", gpus=2))
     jobs = [view.jobs[JobId(name)] for name in ("c", "b")]
-    assert list(explained(jobs, Placement({}, {}, ()), view, builders.RULES)) == ["c", "b"]
+    assert list(explained(jobs, PlacedUnits({}, {}, ()), view, builders.RULES)) == ["c", "b"]

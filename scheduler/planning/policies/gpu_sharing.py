@@ -42,7 +42,7 @@ from scheduler.planning.optimizer.inventory import stocks
 from scheduler.planning.optimizer.offer import LearnedSpeeds, Offer, build_offer
 from scheduler.planning.optimizer.pairing import Allotment, Limits, shared
 from scheduler.planning.optimizer.prices import Menu
-from scheduler.planning.placement import Placement, Unit, place_units
+from scheduler.planning.placement import PlacedUnits, Unit, place_units
 from scheduler.planning.reasons import explained, nowhere
 
 PATIENCE = 28  # times `ageing_seconds`, a week: waiting so long is worth a class
@@ -165,7 +165,7 @@ class _SharingPlanner:
 
     def _placed(
         self, units: Sequence[Unit], unseen: Sequence[Job]
-    ) -> tuple[Placement, frozenset[JobId]]:
+    ) -> tuple[PlacedUnits, frozenset[JobId]]:
         """And who of the unseen leaves, so that fewer of higher classes are left out."""
         done, leaving = place_units(units, self.view, self.rules, MOVES_MAX), frozenset[JobId]()
         for job in sorted(unseen, key=self._class) if done.left_out else ():
@@ -176,7 +176,7 @@ class _SharingPlanner:
                     done, leaving = other, without
         return done, leaving
 
-    def _outranked(self, job: Job, done: Placement) -> int:
+    def _outranked(self, job: Job, done: PlacedUnits) -> int:
         """How many are left out for whom it would have to leave."""
         return sum(self._gives_way(job, other) for unit in done.left_out for other in unit.jobs)
 
@@ -271,7 +271,7 @@ class _SharingPlanner:
         served = (job.id for job in (*self.served, *jobs))
         return tuple(dict.fromkeys((*self.why, *served)))
 
-    def _explain(self, queue: Sequence[JobId], done: Placement) -> None:
+    def _explain(self, queue: Sequence[JobId], done: PlacedUnits) -> None:
         jobs = [self.view.jobs[job_id] for job_id in queue if job_id not in self.why]
         self.why |= explained(jobs, done, self.view, self.rules)
 

@@ -33,7 +33,7 @@ from scheduler.core.model import (
 from scheduler.core.reason_text import first_named
 from scheduler.core.runs import awaits_old_pods, is_running, may_stop
 from scheduler.planning.leftovers import assign_leftovers
-from scheduler.planning.placement import Placement, Unit, place_units
+from scheduler.planning.placement import PlacedUnits, Unit, place_units
 from scheduler.planning.reasons import by_image, explained, nowhere
 
 _Make = tuple[int, str, frozenset[str] | None]
@@ -161,7 +161,7 @@ class Round:
         at = min(moments, default=None)
         return Plan(made.placements, why, replan_at=at, queue=tuple(queue))
 
-    def _left_over(self, made: Placement) -> list[Unit]:
+    def _left_over(self, made: PlacedUnits) -> list[Unit]:
         """Of cards of one type, not all may have the image of a job for which some were kept."""
         images = any(gpu.images is not None for gpu in self.known.values())
         if self.in_turn or not images or not made.left_out:
@@ -171,7 +171,7 @@ class Round:
     def _count(self, job: Job) -> int:
         return self.wanted(job) or len(self.known) + 1
 
-    def _explain(self, waits: list[Job], made: Placement, why: dict[JobId, Reason]) -> None:
+    def _explain(self, waits: list[Job], made: PlacedUnits, why: dict[JobId, Reason]) -> None:
         taken = {share.key for shares in made.placements.values() for share in shares}
         free = [key for key in self.known if not self.view.held.get(key) and key not in taken]
         heirs = {key: self.view.jobs[id] for id, keys in made.claims.items() for key in keys}
