@@ -42,7 +42,7 @@ from benchmarks.figures import options, show
 from scheduler.core.model import Job, JobFamily, JobId, JobSpec, Measured
 from scheduler.estimates.interference import Interference
 from scheduler.estimates.measurements import Memo
-from scheduler.estimates.speed import GpuConfig, Speeds
+from scheduler.estimates.speed import Placement, Speeds
 
 TYPES = ("t4", "v100", "a100")
 PLACES = ((1, 1), (2, 1), (4, 1), (8, 1), (16, 2), (32, 4))
@@ -107,7 +107,7 @@ def _drawn(number: int, count: int, chance: np.random.Generator) -> Job:
 
 
 def _round(jobs: list[Job], kinds: Mapping[str, JobFamily], memo: Memo) -> tuple[float, float]:
-    configs = [GpuConfig(type, *place) for type in TYPES for place in PLACES]
+    configs = [Placement(type, *place) for type in TYPES for place in PLACES]
     start = time.process_time()
     speeds = Speeds(jobs, kinds, memo)
     speeds.estimate(configs)
@@ -167,7 +167,7 @@ def _measured(
 ) -> Job:
     application, cluster, batch = key
     shown = [
-        Measured(GpuConfig(cluster, *place).key, (), times[place] * 1e4, 3)
+        Measured(Placement(cluster, *place).key, (), times[place] * 1e4, 3)
         for place in sorted(places)
     ]
     return job(f"{application}-{batch}", shown, application)
@@ -182,7 +182,7 @@ def _errors(
 ) -> Iterator[tuple[str, float]]:
     unseen = [place for place in sorted(times) if place not in seen]
     speeds = Speeds([_measured(key, times, seen), *others], {}, memo)
-    predicted = speeds.estimate([GpuConfig(key[1], *place) for place in unseen])[0]
+    predicted = speeds.estimate([Placement(key[1], *place) for place in unseen])[0]
     errors = [
         abs(times[place] * 1e4 / seconds - 1)
         for place, seconds in zip(unseen, predicted, strict=True)

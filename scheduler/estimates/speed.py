@@ -27,7 +27,7 @@ GAIN_MIN = 0.01  # of the mean relative variance, for a situation to be worth a 
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class GpuConfig:
+class Placement:
     """So many GPUs of one type, on so many nodes. `Config("cpu", 0)`: none."""
 
     type: str
@@ -43,20 +43,20 @@ class GpuConfig:
 
 
 def estimate(
-    jobs: Sequence[Job], kinds: Mapping[str, JobFamily], configs: Sequence[GpuConfig]
+    jobs: Sequence[Job], kinds: Mapping[str, JobFamily], configs: Sequence[Placement]
 ) -> Floats:
     """[job, config] seconds per epoch, alone. Always positive and finite."""
     return Speeds(jobs, kinds).estimate(configs)
 
 
 def uncertainty(
-    jobs: Sequence[Job], kinds: Mapping[str, JobFamily], configs: Sequence[GpuConfig]
+    jobs: Sequence[Job], kinds: Mapping[str, JobFamily], configs: Sequence[Placement]
 ) -> Floats:
     """[job, config] relative standard deviation of what `estimate` says."""
     return Speeds(jobs, kinds).uncertainty(configs)
 
 
-def most_informative_config(job: Job, configs: Sequence[GpuConfig]) -> GpuConfig | None:
+def most_informative_config(job: Job, configs: Sequence[Placement]) -> Placement | None:
     """Where an epoch of the job, alone, would tell most of its epochs in all these configurations.
 
     None: nowhere much that its own measurements do not tell already.
@@ -118,7 +118,7 @@ class Speeds:
         types = self.measured.types
         return types.index(type) if type in types else -1
 
-    def estimate(self, configs: Sequence[GpuConfig]) -> Floats:
+    def estimate(self, configs: Sequence[Placement]) -> Floats:
         """[job, config] seconds per epoch, alone. Always positive and finite."""
         jobs = self.measured.jobs
         seconds = np.empty((jobs, len(configs)))
@@ -126,7 +126,7 @@ class Speeds:
             seconds[:, columns] = self._seconds(self.number(type), counts, nodes)[:jobs]
         return seconds
 
-    def uncertainty(self, configs: Sequence[GpuConfig]) -> Floats:
+    def uncertainty(self, configs: Sequence[Placement]) -> Floats:
         """[job, config] relative standard deviation of what `estimate` says."""
         jobs = self.measured.jobs
         sd = np.empty((jobs, len(configs)))
@@ -209,7 +209,7 @@ class Speeds:
 
 
 def _by_type(
-    configs: Sequence[GpuConfig],
+    configs: Sequence[Placement],
 ) -> Iterator[tuple[str, list[int], Ints, Ints]]:
     for type in dict.fromkeys(config.type for config in configs):
         columns = [column for column, config in enumerate(configs) if config.type == type]

@@ -13,7 +13,7 @@ from scheduler.core.runs import neighbours
 from scheduler.estimates.arrays import Floats
 from scheduler.estimates.interference import Interference
 from scheduler.estimates.measurements import parse
-from scheduler.estimates.speed import GpuConfig, Speeds
+from scheduler.estimates.speed import Placement, Speeds
 
 # Standard deviations, relative.
 DOUBT_MEASURED, DOUBT_SAID = 0.02, 0.7
@@ -46,12 +46,12 @@ class CurrentSpeeds:
         self.row = {job.id: row for row, job in enumerate(self.jobs)}
         self.speeds = Speeds(self.jobs, view.kinds)
         self._slowed: dict[str, Interference] = {}  # by type
-        self._expected: dict[GpuConfig, tuple[Floats, Floats]] = {}
+        self._expected: dict[Placement, tuple[Floats, Floats]] = {}
         self._expect(job.run.placement for job in self.jobs if job.run)
 
     def _expect(self, placements: Iterable[str]) -> None:
         places = dict.fromkeys(place for place in map(parse, placements) if place)
-        configs = [GpuConfig(*place) for place in places]
+        configs = [Placement(*place) for place in places]
         seconds, doubt = self.speeds.estimate(configs), self.speeds.uncertainty(configs)
         for column, config in enumerate(configs):
             self._expected[config] = seconds[:, column], doubt[:, column]
@@ -82,7 +82,7 @@ class CurrentSpeeds:
     def alone(self, job: Job, placement: str) -> tuple[float, float]:
         """Seconds per epoch, and the doubt about them."""
         if place := parse(placement):
-            config = GpuConfig(*place)
+            config = Placement(*place)
             if config not in self._expected:
                 self._expect([placement])
             seconds, doubt = self._expected[config]

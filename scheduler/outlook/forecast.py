@@ -16,7 +16,7 @@ from enum import StrEnum
 from scheduler.core.memory import fewest_nodes
 from scheduler.core.model import Job, JobId, Rules, Run, RunPhase, Time
 from scheduler.core.runs import waiting_in_order
-from scheduler.estimates.speed import GpuConfig
+from scheduler.estimates.speed import Placement
 from scheduler.outlook.current_speeds import DOUBT_MAX, CurrentSpeed, CurrentSpeeds
 from scheduler.outlook.list_scheduling import ListSchedule, PlannedStart
 
@@ -68,14 +68,14 @@ class _ForecastBuilder:
         level = _level([*running, *self.waiting], len(queueing.capacity))
         self.fair = {job.id: _clamped(level, job) for job in (*running, *self.waiting)}
         self.column: dict[tuple[str, int], int] = {}
-        configs: list[GpuConfig] = []
+        configs: list[Placement] = []
         counts = {n for job in self.waiting for n in (job.spec.gpus_min, self.fair[job.id]) if n}
         counts |= {self.fair[job.id] for job in running if self.fair[job.id]}
         for type in queueing.types:
             for count in sorted(counts):
                 self.column[type, count] = len(configs)
                 nodes = max(1, fewest_nodes(queueing.node_sizes[type], count))
-                configs.append(GpuConfig(type, count, nodes))
+                configs.append(Placement(type, count, nodes))
         self.seconds = paces.speeds.estimate(configs)
         self.doubt = paces.speeds.uncertainty(configs)
 

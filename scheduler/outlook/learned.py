@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from scheduler.core.memory import fewest_nodes, node_sizes, usable_gpus
 from scheduler.core.model import Job, Measured, Reason, Run, View, Waiting
 from scheduler.estimates.measurements import parse
-from scheduler.estimates.speed import GpuConfig
+from scheduler.estimates.speed import Placement
 from scheduler.outlook.current_speeds import DOUBT_MAX, CurrentSpeeds
 from scheduler.outlook.prospect import SpeedBeside, SpeedOn
 
@@ -21,7 +21,7 @@ def speeds_on(job: Job, view: View, paces: CurrentSpeeds) -> list[SpeedOn]:
     configs = {config.key: config for config in _possible(job, view)}
     for key in alone:
         if place := parse(key):
-            configs.setdefault(key, GpuConfig(*place))
+            configs.setdefault(key, Placement(*place))
     found = {key: SpeedOn(key, seconds, None) for key, seconds in alone.items()}
     if job.id in paces.row:
         row = paces.row[job.id]
@@ -37,14 +37,14 @@ def _order(key: str) -> tuple[str, int, int]:
     return parse(key) or (key, 0, 0)
 
 
-def _possible(job: Job, view: View) -> Iterator[GpuConfig]:
+def _possible(job: Job, view: View) -> Iterator[Placement]:
     """The fewest, the most, and powers of two between."""
     least, most = job.spec.gpus_min, job.spec.gpus_max
     for type, sizes in sorted(node_sizes(usable_gpus(view.nodes)).items()):
         between = [2**n for n in range(12) if least < 2**n < most]
         counts = [count for count in (least, *between, most) if 0 < count <= sum(sizes)]
         for count in list(dict.fromkeys(counts))[:CONFIGS_MAX]:
-            yield GpuConfig(type, count, fewest_nodes(sizes, count))
+            yield Placement(type, count, fewest_nodes(sizes, count))
 
 
 def speeds_beside(job: Job, paces: CurrentSpeeds) -> list[SpeedBeside]:

@@ -22,7 +22,7 @@ from scheduler.core.model import (
 )
 from scheduler.core.runs import awaits_old_pods, current_job, may_stop
 from scheduler.estimates.measurements import parse
-from scheduler.estimates.speed import GpuConfig, estimate
+from scheduler.estimates.speed import Placement, estimate
 from simulator.lives.checkers import Checker, RuleChecker
 from simulator.lives.estimate_checkers import SETTLED_SECONDS
 from simulator.lives.fairness import can_start_now, has_new_plan
@@ -193,8 +193,8 @@ class Moves(RuleChecker):
             sizes = Counter(node for node, _ in gpus)
             nodes = -(-there // max(sizes.values()))
             place = parse(run.placement)
-            configs = [GpuConfig(*place)] if place else []
-            configs += [GpuConfig(gpu.type, there, nodes)]
+            configs = [Placement(*place)] if place else []
+            configs += [Placement(gpu.type, there, nodes)]
             jobs = [other for other in _jobs(view) if other.outcome is None]
             seconds = estimate(jobs, view.kinds, configs)[jobs.index(job)]
             saved = (job.max_epochs - job.epochs_done) * float(seconds[0] - seconds[-1])

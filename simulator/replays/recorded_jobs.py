@@ -20,7 +20,7 @@ from scheduler.core.errors import ConfigError
 from scheduler.core.model import Job, JobFamily, Node, Observed, Outcome, Time, View
 from scheduler.estimates.interference import Interference
 from scheduler.estimates.measurements import parse
-from scheduler.estimates.speed import GpuConfig, Speeds
+from scheduler.estimates.speed import Placement, Speeds
 from scheduler.store import rows
 from scheduler.store.journal import Decider
 from simulator.replays.replay import RecordedStart, open_journal, read_starts, read_steps
@@ -116,7 +116,7 @@ class RecordedJobs:
     def __init__(self, jobs: Sequence[Job], kinds: Mapping[str, JobFamily]) -> None:
         self.jobs, self.kinds = jobs, kinds
         self._number = {job.id: number for number, job in enumerate(jobs)}
-        self._seconds: dict[GpuConfig, list[float]] = {}
+        self._seconds: dict[Placement, list[float]] = {}
         self._beside: dict[str, Interference] = {}
         self._speeds: dict[tuple[str, int, int], float] = {}
 
@@ -141,7 +141,7 @@ class RecordedJobs:
         taken = expected = 0.0
         for situation in situations:
             if place := parse(situation.placement):
-                config = GpuConfig(*place)
+                config = Placement(*place)
                 others = [
                     self._number[other] for other in situation.beside if other in self._number
                 ]
@@ -152,7 +152,7 @@ class RecordedJobs:
                 expected += situation.epochs * self.seconds(number, config) / speed
         return taken / expected if expected else 1.0
 
-    def seconds(self, number: int, config: GpuConfig) -> float:
+    def seconds(self, number: int, config: Placement) -> float:
         if config not in self._seconds:
             self._seconds[config] = self._learned_speeds.estimate([config])[:, 0].tolist()
         return self._seconds[config][number]
@@ -179,7 +179,7 @@ class LearnedTruth:
     pause_seconds: float  # after each epoch
 
     def epoch_seconds(self, type: str, count: int, nodes: int) -> float:
-        config = GpuConfig(type, count, nodes) if count else GpuConfig("cpu", 0)
+        config = Placement(type, count, nodes) if count else Placement("cpu", 0)
         return self.pace * self.learned.seconds(self.number, config) + self.pause_seconds
 
     def speed_beside(self, other: Truth, type: str) -> float:

@@ -16,7 +16,7 @@ from scheduler.core.model import Job, JobFamily, JobId, JobSpec, Measured
 from scheduler.estimates.measurements import GONE_MAX, Memo, read
 from scheduler.estimates.speed import (
     MARGIN,
-    GpuConfig,
+    Placement,
     Speeds,
     estimate,
     most_informative_config,
@@ -24,7 +24,7 @@ from scheduler.estimates.speed import (
 )
 
 COUNTS = (1, 2, 4, 8)
-T4 = [GpuConfig("t4", count) for count in COUNTS]
+T4 = [Placement("t4", count) for count in COUNTS]
 Shown = tuple[str, float]  # a placement, and the seconds of an epoch there
 
 
@@ -67,14 +67,14 @@ def history(serials: Sequence[float], kind: str = "", type: str = "t4") -> list[
 
 
 def test_a_configuration_is_named_as_a_placement_is() -> None:
-    assert GpuConfig("t4", 2).key == "t4x2"
-    assert GpuConfig("t4", 8, 2).key == "t4x8/2"
-    assert GpuConfig("cpu", 0).key == placement((), {}) == "cpu"
+    assert Placement("t4", 2).key == "t4x2"
+    assert Placement("t4", 8, 2).key == "t4x8/2"
+    assert Placement("cpu", 0).key == placement((), {}) == "cpu"
 
 
 def test_what_was_measured_alone_is_kept_as_it_is() -> None:
     shown = job("a", ("t4x1", 100.0), ("t4x4", 90.0), ("t4x8/2", 55.0), ("a100x2", 7.0))
-    configs = [GpuConfig("t4", 1), GpuConfig("t4", 4), GpuConfig("t4", 8, 2), GpuConfig("a100", 2)]
+    configs = [Placement("t4", 1), Placement("t4", 4), Placement("t4", 8, 2), Placement("a100", 2)]
     assert estimate([shown], {}, configs)[0].tolist() == [100.0, 90.0, 55.0, 7.0]
 
 
@@ -96,7 +96,7 @@ def test_1_and_4_gpus_tell_more_than_1_and_2() -> None:
             )
             for number in range(60)
         ]
-        alone = [estimate([one], {}, [GpuConfig("t4", 8)])[0, 0] for one in jobs]
+        alone = [estimate([one], {}, [Placement("t4", 8)])[0, 0] for one in jobs]
         return float(np.abs(np.array(alone) / law(100.0, 0.3, 8) - 1).mean())
 
     assert error(1, 4) < 0.7 * error(1, 2)
@@ -115,7 +115,7 @@ def test_its_kind_comes_before_the_others_and_they_before_the_guess() -> None:
 
 def test_the_others_on_one_type_of_gpu_say_nothing_of_another() -> None:
     one = job("new", ("a100x1", 100.0))
-    a100 = [GpuConfig("a100", count) for count in COUNTS]
+    a100 = [Placement("a100", count) for count in COUNTS]
     among = estimate([one, *history([0.05] * 8)], {}, a100)
     assert among[0] == pytest.approx(estimate([one], {}, a100)[0])
 
@@ -143,15 +143,15 @@ def test_kinds_that_are_over_count_like_live_ones() -> None:
 def test_the_ratio_between_two_types_is_learned_from_jobs_measured_on_both() -> None:
     both = [job(f"b{n}", ("t4x1", 100.0 * n), ("a100x1", 20.0 * n)) for n in range(1, 6)]
     one = job("one", ("t4x1", 60.0))
-    assert estimate([one, *both], {}, [GpuConfig("a100", 1)])[0, 0] == pytest.approx(12.0, rel=0.05)
-    assert estimate([one], {}, [GpuConfig("a100", 1)])[0, 0] == pytest.approx(60.0, rel=0.05)
+    assert estimate([one, *both], {}, [Placement("a100", 1)])[0, 0] == pytest.approx(12.0, rel=0.05)
+    assert estimate([one], {}, [Placement("a100", 1)])[0, 0] == pytest.approx(60.0, rel=0.05)
 
 
 def test_a_kind_may_have_a_ratio_of_its_own() -> None:
     both = [job(f"b{n}", ("t4x1", 100.0 * n), ("a100x1", 20.0 * n)) for n in range(1, 6)]
     alike = [job(f"k{n}", ("t4x1", 100.0), ("a100x1", 100.0), kind="k") for n in range(3)]
     one = job("one", ("t4x1", 60.0), kind="k")
-    found = estimate([one, *both, *alike], {}, [GpuConfig("a100", 1)])[0, 0]
+    found = estimate([one, *both, *alike], {}, [Placement("a100", 1)])[0, 0]
     assert found == pytest.approx(60.0, rel=0.2)
 
 
@@ -201,21 +201,21 @@ def test_eight_in_ten_lie_within_what_the_doubt_allows() -> None:
         )
         for number, serial in enumerate(serials)
     ]
-    found = estimate(jobs, {}, [GpuConfig("t4", 8)])[:, 0]
-    doubt = uncertainty(jobs, {}, [GpuConfig("t4", 8)])[:, 0]
+    found = estimate(jobs, {}, [Placement("t4", 8)])[:, 0]
+    doubt = uncertainty(jobs, {}, [Placement("t4", 8)])[:, 0]
     true = np.array([law(100.0, serial, 8) for serial in serials])
     assert (np.abs(np.log(true / found)) < 1.28 * doubt).mean() > 0.75
 
 
 def test_first_runs_are_sent_where_they_tell_most() -> None:
-    on = [GpuConfig("t4", count) for count in (1, 2, 3, 4)]
-    assert most_informative_config(job("a", ("t4x1", 100.0)), on) == GpuConfig("t4", 4)
-    assert most_informative_config(job("a", ("t4x4", 40.0)), on) == GpuConfig("t4", 1)
+    on = [Placement("t4", count) for count in (1, 2, 3, 4)]
+    assert most_informative_config(job("a", ("t4x1", 100.0)), on) == Placement("t4", 4)
+    assert most_informative_config(job("a", ("t4x4", 40.0)), on) == Placement("t4", 1)
     assert most_informative_config(job("a", ("t4x1", 100.0), ("t4x4", 40.0)), on) is None
     first = most_informative_config(job("a"), on)
     assert first in on
     assert most_informative_config(job("a"), []) is None
-    several = [*on, GpuConfig("t4", 8, 2)]
+    several = [*on, Placement("t4", 8, 2)]
     assert (
         most_informative_config(job("a", ("t4x1", 100.0), ("t4x4", 40.0)), several) == several[-1]
     )
@@ -223,7 +223,7 @@ def test_first_runs_are_sent_where_they_tell_most() -> None:
 
 def test_a_memo_changes_nothing_but_the_time_it_takes() -> None:
     memo, jobs = Memo(), [*history([0.1, 0.4], "k"), *history([0.3, 0.2], "", "a100")]
-    configs = [*T4, GpuConfig("a100", 2)]
+    configs = [*T4, Placement("a100", 2)]
     beside = Measured("v100x1", (jobs[1].id, JobId("gone")), 30.0, 2)
     met = job("met", beside)
     Speeds([met, *jobs], {"x": JobFamily(1, (Measured("zx1", (JobId("y"),), 1.0, 2),))}, memo)
@@ -272,10 +272,10 @@ def test_whatever_was_measured_all_speeds_are_positive_and_finite(
     kinds = {name: JobFamily(1, tuple(found)) for name, found in past.items()}
     configs = [
         *T4,
-        GpuConfig("t4", 8, 2),
-        GpuConfig("a100", 16, 4),
-        GpuConfig("new", 3),
-        GpuConfig("cpu", 0),
+        Placement("t4", 8, 2),
+        Placement("a100", 16, 4),
+        Placement("new", 3),
+        Placement("cpu", 0),
     ]
     speeds = Speeds(jobs, kinds)
     for values in (speeds.estimate(configs), speeds.uncertainty(configs)):

@@ -15,7 +15,7 @@ from scheduler.core.images import has
 from scheduler.core.memory import fewest_nodes
 from scheduler.core.model import Gpu, GpuKey, Job
 from scheduler.estimates.arrays import Ints
-from scheduler.estimates.speed import GpuConfig
+from scheduler.estimates.speed import Placement
 
 # All that matters of a card, but not which one it is.
 _make = attrgetter(*(each.name for each in fields(Gpu) if each.name not in ("uuid", "index")))
@@ -69,7 +69,7 @@ def stocks(known: Mapping[GpuKey, Gpu]) -> list[Stock]:
     return made
 
 
-def configs(jobs: Sequence[Job], stocks: Sequence[Stock]) -> list[GpuConfig]:
+def configs(jobs: Sequence[Job], stocks: Sequence[Stock]) -> list[Placement]:
     """All that one of these jobs could have: each count up to a node, then whole nodes."""
     asked = {n for job in jobs for n in (job.spec.gpus_min, job.spec.gpus_max) if n}
     most = max(asked, default=1)
@@ -79,7 +79,7 @@ def configs(jobs: Sequence[Job], stocks: Sequence[Stock]) -> list[GpuConfig]:
         counts = {*range(1, largest + 1), *accumulate(stock.node_sizes)}
         counts = {n for n in counts if n <= most} | {n for n in asked if n > largest}
         made += [
-            GpuConfig(stock.type, count, fewest_nodes(stock.node_sizes, count))
+            Placement(stock.type, count, fewest_nodes(stock.node_sizes, count))
             for count in sorted(counts)
             if count <= stock.gpus
         ]

@@ -24,7 +24,7 @@ from scheduler.core.runs import gpu_keys, is_running, may_move, may_stop
 from scheduler.estimates.arrays import Bools, Floats, Ints
 from scheduler.estimates.interference import Interference
 from scheduler.estimates.measurements import Memo
-from scheduler.estimates.speed import GpuConfig, Speeds
+from scheduler.estimates.speed import Placement, Speeds
 from scheduler.planning.optimizer.inventory import Stock, configs
 from scheduler.planning.optimizer.pairing import Neighbours
 from scheduler.planning.optimizer.prices import Menu
@@ -91,7 +91,7 @@ class Offer:
 
     jobs: tuple[Job, ...]
     stocks: tuple[Stock, ...]
-    configs: tuple[GpuConfig, ...]
+    configs: tuple[Placement, ...]
     learned: LearnedSpeeds
     seconds: Floats  # [jobs, configs] per epoch, alone
     left: Floats  # [jobs] epochs
@@ -305,7 +305,7 @@ def _now(job: Job, column: Mapping[tuple[str, int], int], known: Mapping[GpuKey,
     return column.get((gpu.type if gpu else "", len(job.run.shares)), -1)
 
 
-def _more(now: Ints, choices: Sequence[GpuConfig]) -> Bools:
+def _more(now: Ints, choices: Sequence[Placement]) -> Bools:
     _, type = np.unique([config.type for config in choices], return_inverse=True)
     count = np.array([config.count for config in choices])
     same = type == type[now][:, None]
@@ -318,7 +318,7 @@ def _card(job: Job, cards: Mapping[GpuKey, int]) -> int:
     return cards.get(min(gpu_keys(job)), -1)
 
 
-def _possible(jobs: Sequence[Job], choices: Sequence[GpuConfig], stocks: Sequence[Stock]) -> Bools:
+def _possible(jobs: Sequence[Job], choices: Sequence[Placement], stocks: Sequence[Stock]) -> Bools:
     count = np.array([config.count for config in choices])
     least = np.array([job.spec.gpus_min for job in jobs])
     most = np.array([job.spec.gpus_max for job in jobs])

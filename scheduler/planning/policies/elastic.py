@@ -35,7 +35,7 @@ from scheduler.core.model import Job, JobFamily, Plan, Rules, Time, View
 from scheduler.core.ports import Policy
 from scheduler.core.runs import is_running, may_move
 from scheduler.estimates.arrays import Floats
-from scheduler.estimates.speed import GpuConfig, estimate
+from scheduler.estimates.speed import Placement, estimate
 from scheduler.planning.optimizer.prices import Menu, chosen, priced
 from scheduler.planning.policies.whole_gpus import Round
 
@@ -81,7 +81,7 @@ def _choose(jobs: Sequence[Job], round: Round) -> None:
             round.refused.append(job)
 
 
-def _configs(jobs: Sequence[Job], round: Round) -> list[GpuConfig]:
+def _configs(jobs: Sequence[Job], round: Round) -> list[Placement]:
     """Powers of two on one node, whole nodes, and the least that jobs ask for."""
     asked = {job.spec.gpus_min for job in jobs}
     most = max((job.spec.gpus_max for job in jobs), default=0)
@@ -90,14 +90,14 @@ def _configs(jobs: Sequence[Job], round: Round) -> list[GpuConfig]:
         size = sizes[0]
         counts = {1 << k for k in range(size.bit_length())} | set(range(size, most + 1, size))
         made += [
-            GpuConfig(type, count, fewest_nodes(sizes, count))
+            Placement(type, count, fewest_nodes(sizes, count))
             for count in sorted(counts | asked)
             if count <= sum(sizes)
         ]
     return made
 
 
-def _worth(jobs: Sequence[Job], configs: Sequence[GpuConfig], round: Round) -> Floats:
+def _worth(jobs: Sequence[Job], configs: Sequence[Placement], round: Round) -> Floats:
     """[jobs, configs]; -inf: not possible."""
     has = np.array([_has(job, configs, round) for job in jobs])
     seconds, tried = _optimistic_seconds(jobs, configs, round)
@@ -113,7 +113,7 @@ def _worth(jobs: Sequence[Job], configs: Sequence[GpuConfig], round: Round) -> F
 
 
 def _optimistic_seconds(
-    jobs: Sequence[Job], configs: Sequence[GpuConfig], round: Round
+    jobs: Sequence[Job], configs: Sequence[Placement], round: Round
 ) -> tuple[Floats, Floats]:
     """[jobs, configs] seconds per epoch; and [jobs, 1] the most GPUs that were tried."""
     seconds = estimate(jobs, round.view.kinds, configs)
@@ -133,7 +133,7 @@ def _optimistic_seconds(
 
 
 def _was_measured(
-    jobs: Sequence[Job], configs: Sequence[GpuConfig], kinds: Mapping[str, JobFamily]
+    jobs: Sequence[Job], configs: Sequence[Placement], kinds: Mapping[str, JobFamily]
 ) -> npt.NDArray[np.bool_]:
     """[jobs, configs] whether the job or its kind was measured so."""
     column = {config.key: c for c, config in enumerate(configs)}
@@ -147,7 +147,7 @@ def _was_measured(
 
 
 def _possible(
-    jobs: Sequence[Job], configs: Sequence[GpuConfig], round: Round, tried: Floats
+    jobs: Sequence[Job], configs: Sequence[Placement], round: Round, tried: Floats
 ) -> npt.NDArray[np.bool_]:
     count = np.array([config.count for config in configs])
     size = np.array([round.node_sizes[config.type][0] for config in configs])
@@ -161,7 +161,7 @@ def _possible(
     return np.asarray(in_range & (sensible | (count == least)))
 
 
-def _has(job: Job, configs: Sequence[GpuConfig], round: Round) -> int:
+def _has(job: Job, configs: Sequence[Placement], round: Round) -> int:
     """Which configuration it runs with; -1: none of these."""
     if not is_running(job) or job.run is None:
         return -1

@@ -33,7 +33,7 @@ from scheduler.core.model import Job, Plan, Rules, Time, View
 from scheduler.core.ports import Policy
 from scheduler.core.runs import is_running, may_move
 from scheduler.estimates.arrays import Floats
-from scheduler.estimates.speed import GpuConfig, estimate
+from scheduler.estimates.speed import Placement, estimate
 from scheduler.planning.policies.whole_gpus import Round
 
 ROUND_SECONDS = 360.0
@@ -107,7 +107,7 @@ def _relative_pace(
     """[jobs, types] to what it would be with an equal part of each type."""
     counts = sorted({int(count) for count in scale})
     configs = [
-        GpuConfig(type, count, max(1, fewest_nodes(round.node_sizes[type], count)))
+        Placement(type, count, max(1, fewest_nodes(round.node_sizes[type], count)))
         for type in types
         for count in counts
     ]

@@ -33,7 +33,7 @@ from scheduler.core.memory import fewest_nodes, takes_mib, takes_whole_gpu
 from scheduler.core.model import Gpu, Job, JobId, Plan, Rules, Time, View
 from scheduler.core.ports import Policy
 from scheduler.core.runs import gpu_keys, is_running
-from scheduler.estimates.speed import GpuConfig, estimate
+from scheduler.estimates.speed import Placement, estimate
 from scheduler.planning.placement import Unit
 from scheduler.planning.policies.whole_gpus import Round
 
@@ -155,7 +155,7 @@ def _score_of(util: float) -> int:
 def _gpu_seconds(round: Round) -> dict[JobId, float]:
     """What each job is expected to take, from its first epoch to its last."""
     jobs = [job for job in round.view.jobs.values() if job.outcome is None]
-    configs: dict[GpuConfig, int] = {}
+    configs: dict[Placement, int] = {}
     columns = [configs.setdefault(_config(job, round), len(configs)) for job in jobs]
     seconds = estimate(jobs, round.view.kinds, list(configs)) if jobs else np.zeros((0, 0))
     counts = [config.count for config in configs]
@@ -165,10 +165,10 @@ def _gpu_seconds(round: Round) -> dict[JobId, float]:
     }
 
 
-def _config(job: Job, round: Round) -> GpuConfig:
+def _config(job: Job, round: Round) -> Placement:
     """With which it runs, or may be expected to."""
     if is_running(job) and job.run and job.run.shares:
         nodes = len({share.node for share in job.run.shares})
-        return GpuConfig(round.type_of(job) or "", len(job.run.shares), nodes)
+        return Placement(round.type_of(job) or "", len(job.run.shares), nodes)
     type, count = next(iter(round.fitting(job)), ""), round.wanted(job) or 1
-    return GpuConfig(type, count, max(1, fewest_nodes(round.node_sizes.get(type, ()), count)))
+    return Placement(type, count, max(1, fewest_nodes(round.node_sizes.get(type, ()), count)))
