@@ -36,9 +36,8 @@ from pathlib import Path
 
 from benchmarks.figures import measured, options, show
 from benchmarks.policies import MIXED, T4
-from scheduler.core.model import Fact, JobId, Rules
+from scheduler.core.model import Fact, JobId, Placement, Rules
 from scheduler.core.ports import Step
-from scheduler.estimates.measurements import parse
 from scheduler.planning.policies.gpu_sharing import gpu_sharing
 from simulator.simulate import cluster
 from simulator.traces.loader import load
@@ -74,8 +73,8 @@ def moves(stays: Sequence[Stay]) -> Iterator[Move]:
 
 
 def _for_itself(before: Stay, after: Stay) -> bool:
-    old, new = parse(before.placement), parse(after.placement)
-    return old is not None and new is not None and (old[0] != new[0] or new[1] > old[1])
+    old, new = Placement.parse(before.placement), Placement.parse(after.placement)
+    return old is not None and new is not None and (old.type != new.type or new.gpus > old.gpus)
 
 
 class Reader:

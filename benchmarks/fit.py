@@ -39,10 +39,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.figures import options, show
-from scheduler.core.model import Job, JobFamily, JobId, JobSpec, Measured
+from scheduler.core.model import Job, JobFamily, JobId, JobSpec, Measured, Placement
 from scheduler.estimates.interference import Interference
 from scheduler.estimates.measurements import Memo
-from scheduler.estimates.speed import Placement, Speeds
+from scheduler.estimates.speed import Speeds
 
 TYPES = ("t4", "v100", "a100")
 PLACES = ((1, 1), (2, 1), (4, 1), (8, 1), (16, 2), (32, 4))
@@ -167,7 +167,7 @@ def _measured(
 ) -> Job:
     application, cluster, batch = key
     shown = [
-        Measured(Placement(cluster, *place).key, (), times[place] * 1e4, 3)
+        Measured(str(Placement(cluster, *place)), (), times[place] * 1e4, 3)
         for place in sorted(places)
     ]
     return job(f"{application}-{batch}", shown, application)

@@ -9,11 +9,13 @@ from itertools import accumulate
 
 from scheduler.core.images import has
 from scheduler.core.model import (
+    NO_GPU,
     Failure,
     Gpu,
     GpuKey,
     Job,
     Node,
+    Placement,
     Reason,
     Rules,
     Share,
@@ -79,13 +81,15 @@ def free_mib(view: View) -> dict[GpuKey, int]:
 
 
 def placement(shares: Sequence[Share], known: Mapping[GpuKey, Gpu]) -> str:
-    """The key of a speed: which types of GPU, how many of each, and over how many nodes if not one:
-    `t4x2`, `t4x8/2`, or `cpu`."""
+    """The text of the placement of these shares; of several types, one for each, joined."""
     if not shares:
-        return "cpu"
+        return str(NO_GPU)
     types = Counter(known[share.key].type for share in shares if share.key in known)
     nodes = len({share.node for share in shares})
-    key = "+".join(f"{type}x{count}" for type, count in sorted(types.items()))
+    if len(types) == 1:
+        ((type, gpus),) = types.items()
+        return str(Placement(type, gpus, nodes))
+    key = "+".join(str(Placement(*each)) for each in sorted(types.items()))
     return f"{key}/{nodes}" if nodes > 1 else key
 
 

@@ -5,6 +5,7 @@ Longer than other modules, so that all words are found in one place.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -16,6 +17,7 @@ Time = float  # seconds since the Unix epoch
 RunKey = tuple[JobId, int]  # (job id, attempt): names a run's pods for ever
 GpuKey = tuple[str, str]  # (node name, GPU uuid)
 
+GPUS_MAX = 65_536  # of one run: what is more in a text is nonsense
 HEADROOM_MIB_MIN = 256
 HEADROOM_FRACTION = 0.03
 PRETENDED = "pretended"  # the type of a GPU that exists on paper only
@@ -126,6 +128,45 @@ class JobSpec:
     process_per_gpu: bool = False  # else one on each node
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Placement:
+    """A number of GPUs of one type, over a number of nodes: what the speed of a run depends on.
+
+    Rows, the wire and the journal have it as text: `t4x2`, `t4x8/2` on two nodes, `cpu` without
+    GPUs. So have the fields of the types that are written there as they are (`Run`, `Measured`,
+    `Profile`). The text of GPUs of several types (`a100x1+t4x1`) is no placement: nothing is known
+    of how fast such a run is elsewhere.
+    """
+
+    type: str
+    gpus: int
+    nodes: int = 1
+
+    def __str__(self) -> str:
+        if self.gpus == 0:
+            return self.type
+        return f"{self.type}x{self.gpus}" + (f"/{self.nodes}" if self.nodes > 1 else "")
+
+    @staticmethod
+    def parse(text: str) -> Placement | None:
+        """None: GPUs of several types, or nonsense."""
+        return _parse_placement(text)
+
+
+NO_GPU = Placement("cpu", 0)
+
+
+@lru_cache(maxsize=4096)
+def _parse_placement(text: str) -> Placement | None:
+    if text == str(NO_GPU):
+        return NO_GPU
+    match = re.fullmatch(r"(.+)x(\d{1,5})(?:/(\d{1,5}))?", text)
+    if match is None or re.search(r"x\d+\+", text):
+        return None
+    gpus, nodes = int(match[2]), int(match[3] or 1)
+    return Placement(match[1], gpus, nodes) if 1 <= nodes <= gpus <= GPUS_MAX else None
+
+
 class RunPhase(StrEnum):
     STARTING = "starting"
     RUNNING = "running"
@@ -159,7 +200,7 @@ class Run:
     max_epochs: int  # as it was told at its launch: the job's may be changed since
     epochs_before: int = 0  # epochs done when it was launched
     expected_seconds: float = 0.0  # per epoch, were it alone, as its plan had it; 0: not said
-    placement: str = "cpu"  # which GPUs these are, as the key of a speed: see `packing.placement`
+    placement: str = "cpu"  # which GPUs these are: the text of a Placement, see `memory.placement`
     epoch_started: int = -1  # the highest epoch (from 0) that any rank was let into; -1: none
     epoch_at: Time | None = None  # since when it is in that epoch, if we were told
     epoch_before_at: Time | None = None  # the same of the epoch before: its report may come late
@@ -187,7 +228,7 @@ class Run:
 class Measured:
     """How long an epoch took in one situation: on these GPUs, beside these jobs."""
 
-    placement: str  # "t4x2"; on several nodes "t4x8/2"
+    placement: str  # the text of a Placement
     beside: tuple[JobId, ...]  # sorted; (): alone
     seconds: float  # per epoch: a mean that forgets slowly
     epochs: int  # how many it is made of; 0: only the first of a run, with its warm-up
@@ -304,7 +345,7 @@ class Profile:
     attempt: int
     epoch: int
     rank: int = 0
-    placement: str = ""  # e.g. "t4x2": which GPUs it was measured on
+    placement: str = ""  # the text of a Placement; empty: not known
     beside: tuple[JobId, ...] = ()  # who ran on the same GPUs
     step_seconds: float = 0.0
     epoch_seconds: float = 0.0

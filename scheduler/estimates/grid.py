@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scheduler.core.model import GPUS_MAX
 from scheduler.estimates.arrays import Bools, Floats, Ints
-from scheduler.estimates.measurements import COUNT_MAX, Measurements
+from scheduler.estimates.measurements import Measurements
 
 # Relative standard deviations of one measurement: an epoch, a run's first with its warm-up, one
 # beside others, set right by what these are expected to have cost.
@@ -21,7 +22,7 @@ SD_ON_ONE, SD_ELSEWHERE = 0.02, 0.1
 
 SLOWDOWN = 0.38  # of two jobs that keep the GPU busy: spec/optimizer.md, section 5
 
-SITUATION = COUNT_MAX + 1  # count * SITUATION + nodes is one number for both
+SITUATION = GPUS_MAX + 1  # count * SITUATION + nodes is one number for both
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,21 +6,18 @@ read once: a `Memo` keeps what was read of each, for as long as it is the same o
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
 
 from scheduler.core.learning import kind_of
-from scheduler.core.model import Job, JobFamily
+from scheduler.core.model import Job, JobFamily, Placement
 from scheduler.estimates.arrays import Bools, Floats, Ints
 
 # Outside of these a duration, of an epoch or of a sample, is a broken clock.
 SECONDS_MIN, SECONDS_MAX = 1e-9, 1e9
-COUNT_MAX = 65536
 UTIL_UNKNOWN = 0.75  # spec/optimizer.md, section 5
 SMALL_MIB = 3_000  # who takes less is expected to keep a GPU less busy, as in Lucid's table
 # Of what was read: numbers of its name and kind, size, utilisation, as measured and as expected,
@@ -174,29 +171,16 @@ def _bytes(
 ) -> _Read:
     alone, beside, neighbours = array("d"), array("d"), array("d")
     for one in source.measured:
-        where = parse(one.placement)
+        where = Placement.parse(one.placement)
         if where is None or not SECONDS_MIN < one.seconds < SECONDS_MAX:
             continue
-        type, count, nodes = where
         epochs, together = max(0, one.epochs), len(one.beside)
-        row = (_number(type, types), count, nodes, one.seconds, epochs, together)
+        row = (_number(where.type, types), where.gpus, where.nodes, one.seconds, epochs, together)
         (beside if together else alone).extend(row)
         neighbours.extend(_number(other, names) for other in one.beside)
     rows = len(alone) // COLUMNS, len(beside) // COLUMNS
     parts = array("d", (*head, *rows)), alone, beside, neighbours
     return _Read(source, *(part.tobytes() for part in parts))
-
-
-@lru_cache(maxsize=4096)
-def parse(placement: str) -> tuple[str, int, int] | None:
-    """The GPUs' type, their count, the nodes they are on; None: of several types, or nonsense."""
-    if placement == "cpu":
-        return placement, 0, 1
-    match = re.fullmatch(r"(.+)x(\d{1,5})(?:/(\d{1,5}))?", placement)
-    if match is None or re.search(r"x\d+\+", placement):
-        return None
-    type, count, nodes = match[1], int(match[2]), int(match[3] or 1)
-    return (type, count, nodes) if 1 <= nodes <= count <= COUNT_MAX else None
 
 
 # --- arrays of what was read --------------------------------------------------------------------

@@ -4,16 +4,15 @@ predicted. Not: what neighbours on a GPU cost (see interference.py)."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from scheduler.core.model import Job, JobFamily
+from scheduler.core.model import Job, JobFamily, Placement
 from scheduler.estimates import baseline, scaling
 from scheduler.estimates.arrays import Bools, Floats, Ints
 from scheduler.estimates.grid import SD_EPOCH, SD_ON_ONE, SITUATION, Grid, grid
-from scheduler.estimates.measurements import Measurements, Memo, parse, read
+from scheduler.estimates.measurements import Measurements, Memo, read
 
 # What no fit of the law explains, by the tables it was tried on: on one node, and on several.
 SD_LAW, SD_LAW_NODES = 0.12, 0.25
@@ -24,22 +23,6 @@ NEARNESS_RIDGE = 0.3
 
 MARGIN = 0.05  # by which nothing is predicted to scale better than perfectly from what was measured
 GAIN_MIN = 0.01  # of the mean relative variance, for a situation to be worth a try
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Placement:
-    """So many GPUs of one type, on so many nodes. `Config("cpu", 0)`: none."""
-
-    type: str
-    count: int
-    nodes: int = 1
-
-    @property
-    def key(self) -> str:
-        """As `packing.placement` says it."""
-        if self.count == 0:
-            return self.type
-        return f"{self.type}x{self.count}" + (f"/{self.nodes}" if self.nodes > 1 else "")
 
 
 def estimate(
@@ -64,7 +47,8 @@ def most_informative_config(job: Job, configs: Sequence[Placement]) -> Placement
     alone = [one.placement for one in job.measured if one.epochs >= 1 and not one.beside]
     best, most = None, GAIN_MIN
     for type, columns, counts, nodes in _by_type(configs):
-        known = [where[1:] for where in map(parse, alone) if where and where[0] == type]
+        places = (place for place in map(Placement.parse, alone) if place and place.type == type)
+        known = [(place.gpus, place.nodes) for place in places]
         for column, gain in zip(columns, _gains(counts, nodes, known), strict=True):
             if gain > most:
                 best, most = configs[column], gain
@@ -150,7 +134,7 @@ class Speeds:
     def doubt_alone(self, type: str) -> Floats:
         """[owner] the relative standard deviation of what one GPU takes, likewise."""
         number, known = self.number(type), self._grid
-        sd = self._without_neighbours[1][:, number].copy()
+        sd: Floats = self._without_neighbours[1][:, number].copy()
         here = known.relied & (known.type == number)
         sd[known.owner[here]] = known.sd[here]
         return sd
@@ -213,7 +197,7 @@ def _by_type(
 ) -> Iterator[tuple[str, list[int], Ints, Ints]]:
     for type in dict.fromkeys(config.type for config in configs):
         columns = [column for column, config in enumerate(configs) if config.type == type]
-        counts = np.array([configs[column].count for column in columns])
+        counts = np.array([configs[column].gpus for column in columns])
         yield type, columns, counts, np.array([configs[column].nodes for column in columns])
 
 

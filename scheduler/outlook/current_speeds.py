@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.core.model import Job, JobId, Run, View
+from scheduler.core.model import Job, JobId, Placement, Run, View
 from scheduler.core.runs import neighbours
 from scheduler.estimates.arrays import Floats
 from scheduler.estimates.interference import Interference
-from scheduler.estimates.measurements import parse
-from scheduler.estimates.speed import Placement, Speeds
+from scheduler.estimates.speed import Speeds
 
 # Standard deviations, relative.
 DOUBT_MEASURED, DOUBT_SAID = 0.02, 0.7
@@ -50,8 +49,8 @@ class CurrentSpeeds:
         self._expect(job.run.placement for job in self.jobs if job.run)
 
     def _expect(self, placements: Iterable[str]) -> None:
-        places = dict.fromkeys(place for place in map(parse, placements) if place)
-        configs = [Placement(*place) for place in places]
+        places = dict.fromkeys(place for place in map(Placement.parse, placements) if place)
+        configs = list(places)
         seconds, doubt = self.speeds.estimate(configs), self.speeds.uncertainty(configs)
         for column, config in enumerate(configs):
             self._expected[config] = seconds[:, column], doubt[:, column]
@@ -70,10 +69,10 @@ class CurrentSpeeds:
 
     def speed_beside(self, job: Job, other: JobId, run: Run) -> float:
         """How fast the job is expected to be beside another one, relative to alone."""
-        place = parse(run.placement)
+        place = Placement.parse(run.placement)
         if place is None or other not in self.row:
             return 1.0
-        type = place[0]
+        type = place.type
         if type not in self._slowed:
             self._slowed[type] = Interference(self.jobs, self.view.kinds, type, self.speeds)
         pair = np.array([self.row[job.id]]), np.array([self.row[other]])
@@ -81,11 +80,10 @@ class CurrentSpeeds:
 
     def alone(self, job: Job, placement: str) -> tuple[float, float]:
         """Seconds per epoch, and the doubt about them."""
-        if place := parse(placement):
-            config = Placement(*place)
-            if config not in self._expected:
+        if place := Placement.parse(placement):
+            if place not in self._expected:
                 self._expect([placement])
-            seconds, doubt = self._expected[config]
+            seconds, doubt = self._expected[place]
             return float(seconds[self.row[job.id]]), float(doubt[self.row[job.id]])
         # Without GPUs, or with those of several types, there is no law: only its owner's word.
         if job.spec.hours_estimate:

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from scheduler.core.memory import fewest_nodes
-from scheduler.core.model import Job, JobId, Rules, Run, RunPhase, Time
+from scheduler.core.model import Job, JobId, Placement, Rules, Run, RunPhase, Time
 from scheduler.core.runs import waiting_in_order
-from scheduler.estimates.speed import Placement
 from scheduler.outlook.current_speeds import DOUBT_MAX, CurrentSpeed, CurrentSpeeds
 from scheduler.outlook.list_scheduling import ListSchedule, PlannedStart
 

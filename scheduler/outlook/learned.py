@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from scheduler.core.memory import fewest_nodes, node_sizes, usable_gpus
-from scheduler.core.model import Job, Measured, Reason, Run, View, Waiting
-from scheduler.estimates.measurements import parse
-from scheduler.estimates.speed import Placement
+from scheduler.core.model import Job, Measured, Placement, Reason, Run, View, Waiting
 from scheduler.outlook.current_speeds import DOUBT_MAX, CurrentSpeeds
 from scheduler.outlook.prospect import SpeedBeside, SpeedOn
 
@@ -18,10 +16,10 @@ CONFIGS_MAX = 8  # of each type of GPU
 def speeds_on(job: Job, view: View, paces: CurrentSpeeds) -> list[SpeedOn]:
     """Wherever it has been alone, and on as many GPUs as it may have here."""
     alone = {m.placement: m.seconds for m in job.measured if not m.beside}
-    configs = {config.key: config for config in _possible(job, view)}
+    configs = {str(config): config for config in _possible(job, view)}
     for key in alone:
-        if place := parse(key):
-            configs.setdefault(key, Placement(*place))
+        if place := Placement.parse(key):
+            configs.setdefault(key, place)
     found = {key: SpeedOn(key, seconds, None) for key, seconds in alone.items()}
     if job.id in paces.row:
         row = paces.row[job.id]
@@ -29,12 +27,13 @@ def speeds_on(job: Job, view: View, paces: CurrentSpeeds) -> list[SpeedOn]:
         predicted, doubt = paces.speeds.estimate(chosen)[row], paces.speeds.uncertainty(chosen)[row]
         for config, seconds, sd in zip(chosen, predicted.tolist(), doubt.tolist(), strict=True):
             told = seconds if sd < DOUBT_MAX else None
-            found[config.key] = SpeedOn(config.key, alone.get(config.key), told)
+            found[str(config)] = SpeedOn(str(config), alone.get(str(config)), told)
     return sorted(found.values(), key=lambda on: _order(on.gpus))
 
 
 def _order(key: str) -> tuple[str, int, int]:
-    return parse(key) or (key, 0, 0)
+    place = Placement.parse(key)
+    return (place.type, place.gpus, place.nodes) if place else (key, 0, 0)
 
 
 def _possible(job: Job, view: View) -> Iterator[Placement]:
@@ -88,12 +87,12 @@ def _has_fewer(
     job: Job, run: Run, seconds: float, view: View, paces: CurrentSpeeds
 ) -> Reason | None:
     """It may have more GPUs, would be faster on them, and others are there."""
-    place = parse(run.placement)
-    alike = [config for config in _possible(job, view) if place and config.type == place[0]]
-    config = max(alike, key=lambda config: config.count, default=None)
-    if config is None or config.count <= len(run.shares):
+    place = Placement.parse(run.placement)
+    alike = [config for config in _possible(job, view) if place and config.type == place.type]
+    config = max(alike, key=lambda config: config.gpus, default=None)
+    if config is None or config.gpus <= len(run.shares):
         return None
-    there, doubt = paces.alone(job, config.key)
+    there, doubt = paces.alone(job, str(config))
     if doubt >= DOUBT_MAX or there > WORTH_TELLING * seconds:
         return None
     own = {share.key for share in run.shares}
@@ -104,4 +103,4 @@ def _has_fewer(
         for other, _ in view.held.get(key, {})
         if other in view.jobs
     )
-    return Reason(Waiting.SLOWED, gpus=config.count, speed=there / seconds, jobs=tuple(others))
+    return Reason(Waiting.SLOWED, gpus=config.gpus, speed=there / seconds, jobs=tuple(others))

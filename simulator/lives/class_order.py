@@ -12,6 +12,7 @@ from scheduler.core.model import (
     GpuKey,
     Job,
     JobId,
+    Placement,
     Reason,
     Rules,
     Run,
@@ -21,8 +22,7 @@ from scheduler.core.model import (
     Waiting,
 )
 from scheduler.core.runs import awaits_old_pods, current_job, may_stop
-from scheduler.estimates.measurements import parse
-from scheduler.estimates.speed import Placement, estimate
+from scheduler.estimates.speed import estimate
 from simulator.lives.checkers import Checker, RuleChecker
 from simulator.lives.estimate_checkers import SETTLED_SECONDS
 from simulator.lives.fairness import can_start_now, has_new_plan
@@ -192,8 +192,8 @@ class Moves(RuleChecker):
         if gpu is not None:
             sizes = Counter(node for node, _ in gpus)
             nodes = -(-there // max(sizes.values()))
-            place = parse(run.placement)
-            configs = [Placement(*place)] if place else []
+            place = Placement.parse(run.placement)
+            configs = [place] if place else []
             configs += [Placement(gpu.type, there, nodes)]
             jobs = [other for other in _jobs(view) if other.outcome is None]
             seconds = estimate(jobs, view.kinds, configs)[jobs.index(job)]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 from scheduler.core.learning import EPOCHS_REMEMBERED
-from scheduler.core.model import Job, Measured, Rules, Time, Used, View
-from scheduler.estimates.measurements import parse
+from scheduler.core.model import Job, Measured, Placement, Rules, Time, Used, View
 from simulator.lives.checkers import Checker, changed_jobs
 from simulator.lives.world import World
 
@@ -36,9 +35,9 @@ class LearnedSpeedsMatch(Checker):
         calm = healed_at is not None and self.world.time - seconds > healed_at + SETTLED_SECONDS
         if now.epochs and calm:
             truths = self.world.truths
-            place = parse(now.placement)
+            place = Placement.parse(now.placement)
             beside = [truths[other] for other in now.beside]
-            truly = truths[job.id].seconds(place[1] if place else 0, beside)
+            truly = truths[job.id].seconds(place.gpus if place else 0, beside)
             near = abs(seconds - truly) <= OFF * truly + OFF_SECONDS
             self.require(near, job, "is believed to take", seconds, "s, but takes", truly, now)
 

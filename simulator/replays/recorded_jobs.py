@@ -17,10 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from scheduler.core.errors import ConfigError
-from scheduler.core.model import Job, JobFamily, Node, Observed, Outcome, Time, View
+from scheduler.core.model import Job, JobFamily, Node, Observed, Outcome, Placement, Time, View
 from scheduler.estimates.interference import Interference
-from scheduler.estimates.measurements import parse
-from scheduler.estimates.speed import Placement, Speeds
+from scheduler.estimates.speed import Speeds
 from scheduler.store import rows
 from scheduler.store.journal import Decider
 from simulator.replays.replay import RecordedStart, open_journal, read_starts, read_steps
@@ -140,14 +139,13 @@ class RecordedJobs:
     def _pace(self, number: int, situations: Sequence[RunConditions]) -> float:
         taken = expected = 0.0
         for situation in situations:
-            if place := parse(situation.placement):
-                config = Placement(*place)
+            if config := Placement.parse(situation.placement):
                 others = [
                     self._number[other] for other in situation.beside if other in self._number
                 ]
                 speeds = [self.speed(number, other, config.type) for other in others]
                 # The record does not say which of a gang's GPUs a neighbour shares: assume all.
-                speed = math.prod(speeds) if config.count == 1 else min(speeds, default=1.0)
+                speed = math.prod(speeds) if config.gpus == 1 else min(speeds, default=1.0)
                 taken += situation.seconds
                 expected += situation.epochs * self.seconds(number, config) / speed
         return taken / expected if expected else 1.0

@@ -10,12 +10,10 @@ import pytest
 from scheduler.core.learning import kind_of
 from scheduler.core.model import Job, JobFamily, JobId, Measured
 from scheduler.estimates.measurements import (
-    COUNT_MAX,
     SECONDS_MAX,
     SMALL_MIB,
     UTIL_UNKNOWN,
     Memo,
-    parse,
     read,
 )
 from tests import builders
@@ -28,27 +26,6 @@ def job(name: str, *measured: Measured, **fields: Any) -> Job:
 
 def alone(placement: str, seconds: float = 10.0, epochs: int = 3) -> Measured:
     return Measured(placement, (), seconds, epochs)
-
-
-@pytest.mark.parametrize(
-    ("placement", "meant"),
-    [
-        ("t4x2", ("t4", 2, 1)),
-        ("t4x8/2", ("t4", 8, 2)),
-        ("rtx3090x1", ("rtx3090", 1, 1)),
-        ("cpu", ("cpu", 0, 1)),
-        ("t4x1+a100x1", None),
-        ("t4x2/3", None),
-        ("t4x0", None),
-        (f"t4x{COUNT_MAX + 1}", None),
-        ("t4", None),
-        ("", None),
-    ],
-)
-def test_a_placement_is_one_type_a_count_and_its_nodes(
-    placement: str, meant: tuple[str, int, int] | None
-) -> None:
-    assert parse(placement) == meant
 
 
 def test_each_measurement_is_one_row_of_its_owner() -> None:

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from scheduler.core.learning import kind_of
 from scheduler.core.memory import placement
-from scheduler.core.model import Job, JobFamily, JobId, JobSpec, Measured
+from scheduler.core.model import Job, JobFamily, JobId, JobSpec, Measured, Placement
 from scheduler.estimates.measurements import GONE_MAX, Memo, read
 from scheduler.estimates.speed import (
     MARGIN,
-    Placement,
     Speeds,
     estimate,
     most_informative_config,
@@ -67,9 +66,9 @@ def history(serials: Sequence[float], kind: str = "", type: str = "t4") -> list[
 
 
 def test_a_configuration_is_named_as_a_placement_is() -> None:
-    assert Placement("t4", 2).key == "t4x2"
-    assert Placement("t4", 8, 2).key == "t4x8/2"
-    assert Placement("cpu", 0).key == placement((), {}) == "cpu"
+    assert str(Placement("t4", 2)) == "t4x2"
+    assert str(Placement("t4", 8, 2)) == "t4x8/2"
+    assert str(Placement("cpu", 0)) == placement((), {}) == "cpu"
 
 
 def test_what_was_measured_alone_is_kept_as_it_is() -> None:

@@ -43,7 +43,7 @@ def join_gangs(offer: Offer, neighbours: Neighbours, choice: Ints) -> list[tuple
     idle = (choice < 0) & neighbours.shareable
     types = [stock.type for stock in offer.stocks]
     for column, config in enumerate(offer.configs):
-        if config.count < 2:
+        if config.gpus < 2:
             continue
         near, type = _with(offer, neighbours, column), types.index(config.type)
         groups = near.rows(np.flatnonzero((choice == column) & near.shareable))

@@ -13,9 +13,8 @@ import numpy as np
 from scheduler.core.fast_replace import replace
 from scheduler.core.images import has
 from scheduler.core.memory import fewest_nodes
-from scheduler.core.model import Gpu, GpuKey, Job
+from scheduler.core.model import Gpu, GpuKey, Job, Placement
 from scheduler.estimates.arrays import Ints
-from scheduler.estimates.speed import Placement
 
 # All that matters of a card, but not which one it is.
 _make = attrgetter(*(each.name for each in fields(Gpu) if each.name not in ("uuid", "index")))

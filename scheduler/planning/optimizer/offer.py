@@ -19,12 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler.core.memory import takes_whole_gpu
-from scheduler.core.model import Gpu, GpuKey, Job, JobFamily, Rules
+from scheduler.core.model import Gpu, GpuKey, Job, JobFamily, Placement, Rules
 from scheduler.core.runs import gpu_keys, is_running, may_move, may_stop
 from scheduler.estimates.arrays import Bools, Floats, Ints
 from scheduler.estimates.interference import Interference
 from scheduler.estimates.measurements import Memo
-from scheduler.estimates.speed import Placement, Speeds
+from scheduler.estimates.speed import Speeds
 from scheduler.planning.optimizer.inventory import Stock, configs
 from scheduler.planning.optimizer.pairing import Neighbours
 from scheduler.planning.optimizer.prices import Menu
@@ -135,7 +135,7 @@ class Offer:
         index = {stock.type: at for at, stock in enumerate(self.stocks)}
         return Menu(
             worth=worth,
-            count=np.array([config.count for config in self.configs], np.intp),
+            count=np.array([config.gpus for config in self.configs], np.intp),
             type=np.array([index[config.type] for config in self.configs], np.intp),
             capacity=np.array([max(0, s.gpus - taken.get(s.type, 0)) for s in self.stocks]),
         )
@@ -197,9 +197,7 @@ class Offer:
         return [row for row in unseen if row not in stays]
 
     def _single(self, type: str) -> int:
-        return next(
-            (at for at, c in enumerate(self.configs) if c.type == type and c.count == 1), -1
-        )
+        return next((at for at, c in enumerate(self.configs) if c.type == type and c.gpus == 1), -1)
 
     def _mates(self) -> Ints:
         """[jobs] one of those on the same card; -1: nobody."""
@@ -228,11 +226,11 @@ def build_offer(
     seconds = learned.speeds.estimate(choices)[rows]
     unfinished = np.array([max(0, job.max_epochs - job.epochs_done) for job in jobs], float)
     left = np.maximum(1.0, unfinished)  # who should be over is about to be
-    column = {(config.type, config.count): at for at, config in enumerate(choices)}
+    column = {(config.type, config.gpus): at for at, config in enumerate(choices)}
     now = np.array([_now(job, column, known) for job in jobs], np.intp)
     restart = np.array([job.restart_seconds or rules.restart_seconds for job in jobs], float)
     possible = _possible(jobs, choices, stocks)
-    count = np.array([config.count for config in choices])
+    count = np.array([config.gpus for config in choices])
     remaining = left[:, None] * seconds
     fixed = np.array([not may_move(job) for job in jobs], bool)
     stays = fixed & (now >= 0)
@@ -307,7 +305,7 @@ def _now(job: Job, column: Mapping[tuple[str, int], int], known: Mapping[GpuKey,
 
 def _more(now: Ints, choices: Sequence[Placement]) -> Bools:
     _, type = np.unique([config.type for config in choices], return_inverse=True)
-    count = np.array([config.count for config in choices])
+    count = np.array([config.gpus for config in choices])
     same = type == type[now][:, None]
     return np.asarray((now >= 0)[:, None] & same & (count >= count[now][:, None]))
 
@@ -319,7 +317,7 @@ def _card(job: Job, cards: Mapping[GpuKey, int]) -> int:
 
 
 def _possible(jobs: Sequence[Job], choices: Sequence[Placement], stocks: Sequence[Stock]) -> Bools:
-    count = np.array([config.count for config in choices])
+    count = np.array([config.gpus for config in choices])
     least = np.array([job.spec.gpus_min for job in jobs])
     most = np.array([job.spec.gpus_max for job in jobs])
     in_range = (least[:, None] <= count) & (count <= most[:, None])

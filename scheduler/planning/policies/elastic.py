@@ -31,11 +31,11 @@ import numpy.typing as npt
 
 from scheduler.core.learning import kind_of
 from scheduler.core.memory import fewest_nodes
-from scheduler.core.model import Job, JobFamily, Plan, Rules, Time, View
+from scheduler.core.model import Job, JobFamily, Placement, Plan, Rules, Time, View
 from scheduler.core.ports import Policy
 from scheduler.core.runs import is_running, may_move
 from scheduler.estimates.arrays import Floats
-from scheduler.estimates.speed import Placement, estimate
+from scheduler.estimates.speed import estimate
 from scheduler.planning.optimizer.prices import Menu, chosen, priced
 from scheduler.planning.policies.whole_gpus import Round
 
@@ -70,13 +70,13 @@ def _choose(jobs: Sequence[Job], round: Round) -> None:
     types = sorted(round.node_sizes)
     menu = Menu(
         worth=_worth(jobs, configs, round),
-        count=np.array([config.count for config in configs], np.intp),
+        count=np.array([config.gpus for config in configs], np.intp),
         type=np.array([types.index(config.type) for config in configs], np.intp),
         capacity=np.array([max(0, round.left[type]) for type in types], np.intp),
     )
     for job, column in zip(jobs, chosen(menu, priced(menu)).tolist(), strict=True):
         if column >= 0:
-            round.assign(job, configs[column].type, configs[column].count)
+            round.assign(job, configs[column].type, configs[column].gpus)
         else:
             round.refused.append(job)
 
@@ -123,10 +123,10 @@ def _optimistic_seconds(
         columns = [c for c, config in enumerate(configs) if config.type == type]
         count, last = np.zeros(len(jobs)), np.zeros(len(jobs))
         for column in columns:  # the fewest GPUs first
-            perfect = last * count / configs[column].count
+            perfect = last * count / configs[column].gpus
             hoped = ~known[:, column] & (count > 0)
             seconds[hoped, column] = perfect[hoped]
-            count = np.where(known[:, column], configs[column].count, count)
+            count = np.where(known[:, column], configs[column].gpus, count)
             last = np.where(known[:, column], seconds[:, column], last)
         most = np.maximum(most, count[:, None])
     return seconds, most
@@ -136,7 +136,7 @@ def _was_measured(
     jobs: Sequence[Job], configs: Sequence[Placement], kinds: Mapping[str, JobFamily]
 ) -> npt.NDArray[np.bool_]:
     """[jobs, configs] whether the job or its kind was measured so."""
-    column = {config.key: c for c, config in enumerate(configs)}
+    column = {str(config): c for c, config in enumerate(configs)}
     known = np.zeros((len(jobs), len(configs)), bool)
     of_kind = {name: [m.placement for m in kind.measured] for name, kind in kinds.items()}
     for row, job in enumerate(jobs):
@@ -149,7 +149,7 @@ def _was_measured(
 def _possible(
     jobs: Sequence[Job], configs: Sequence[Placement], round: Round, tried: Floats
 ) -> npt.NDArray[np.bool_]:
-    count = np.array([config.count for config in configs])
+    count = np.array([config.gpus for config in configs])
     size = np.array([round.node_sizes[config.type][0] for config in configs])
     regular = (count % size == 0) | ((count < size) & (count & (count - 1) == 0))
     least = np.array([[job.spec.gpus_min] for job in jobs])
@@ -166,7 +166,7 @@ def _has(job: Job, configs: Sequence[Placement], round: Round) -> int:
     if not is_running(job) or job.run is None:
         return -1
     now = round.type_of(job), len(job.run.shares)
-    return next((at for at, config in enumerate(configs) if (config.type, config.count) == now), -1)
+    return next((at for at, config in enumerate(configs) if (config.type, config.gpus) == now), -1)
 
 
 def _discount(job: Job, round: Round) -> float:

@@ -29,11 +29,11 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from scheduler.core.memory import fewest_nodes
-from scheduler.core.model import Job, Plan, Rules, Time, View
+from scheduler.core.model import Job, Placement, Plan, Rules, Time, View
 from scheduler.core.ports import Policy
 from scheduler.core.runs import is_running, may_move
 from scheduler.estimates.arrays import Floats
-from scheduler.estimates.speed import Placement, estimate
+from scheduler.estimates.speed import estimate
 from scheduler.planning.policies.whole_gpus import Round
 
 ROUND_SECONDS = 360.0

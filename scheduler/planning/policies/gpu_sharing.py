@@ -236,9 +236,9 @@ class _SharingPlanner:
         units = []
         for rows in (*together, *(rows for rows in alone if rows[0] not in grouped)):
             config = offer.configs[allotted.choice[rows[0]]]
-            taken[config.type] += config.count
+            taken[config.type] += config.gpus
             members = tuple(offer.jobs[row] for row in rows)
-            units.append(Unit(members, config.type, config.count))
+            units.append(Unit(members, config.type, config.gpus))
         return units
 
     def _allotted(self, offer: Offer, menu: Menu, neighbours: Neighbours) -> Allotment:
@@ -248,7 +248,7 @@ class _SharingPlanner:
             return shared(menu, neighbours, seed)
         together: dict[int, list[int]] = {}
         for row, card in enumerate(offer.where.tolist()):
-            if card >= 0 and offer.configs[offer.now[row]].count == 1:
+            if card >= 0 and offer.configs[offer.now[row]].gpus == 1:
                 together.setdefault(card, []).append(row)
         now, groups = offer.now.copy(), []
         for rows in (rows for rows in together.values() if len(rows) > 1):

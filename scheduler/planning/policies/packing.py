@@ -30,10 +30,10 @@ import numpy as np
 from scheduler.core.images import has
 from scheduler.core.learning import kind_of
 from scheduler.core.memory import fewest_nodes, takes_mib, takes_whole_gpu
-from scheduler.core.model import Gpu, Job, JobId, Plan, Rules, Time, View
+from scheduler.core.model import Gpu, Job, JobId, Placement, Plan, Rules, Time, View
 from scheduler.core.ports import Policy
 from scheduler.core.runs import gpu_keys, is_running
-from scheduler.estimates.speed import Placement, estimate
+from scheduler.estimates.speed import estimate
 from scheduler.planning.placement import Unit
 from scheduler.planning.policies.whole_gpus import Round
 
@@ -158,7 +158,7 @@ def _gpu_seconds(round: Round) -> dict[JobId, float]:
     configs: dict[Placement, int] = {}
     columns = [configs.setdefault(_config(job, round), len(configs)) for job in jobs]
     seconds = estimate(jobs, round.view.kinds, list(configs)) if jobs else np.zeros((0, 0))
-    counts = [config.count for config in configs]
+    counts = [config.gpus for config in configs]
     return {
         job.id: job.max_epochs * counts[column] * float(seconds[row, column])
         for row, (job, column) in enumerate(zip(jobs, columns, strict=True))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from scheduler.core.model import Rules
+from scheduler.core.model import GPUS_MAX, Rules
 from scheduler.core.ports import Policy
-from scheduler.estimates.measurements import COUNT_MAX
 from scheduler.planning.policies.packing import packing
 
 
 def packing_gangs(rules: Rules) -> Policy:
-    return packing(rules, gpus_max=COUNT_MAX)
+    return packing(rules, gpus_max=GPUS_MAX)

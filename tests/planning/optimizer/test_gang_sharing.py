@@ -33,7 +33,7 @@ def offer(*jobs: Job, gpus: int = 2) -> Offer:
 def shared(*jobs: Job, having: int = 1) -> list[tuple[int, ...]]:
     """Where the first `having` have two GPUs, and the others nothing."""
     made = offer(*jobs)
-    column = [config.count for config in made.configs].index(2)
+    column = [config.gpus for config in made.configs].index(2)
     choice = np.where(np.arange(len(jobs)) < having, column, -1)
     return join_gangs(made, made.neighbours(RULES), choice)
 

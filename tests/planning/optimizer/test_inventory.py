@@ -27,7 +27,7 @@ def known(**types: tuple[int, ...]) -> Mapping[GpuKey, Gpu]:
 
 
 def offered(stocks: list[Stock], *jobs: Job) -> list[tuple[str, int, int]]:
-    return [(config.type, config.count, config.nodes) for config in configs(jobs, stocks)]
+    return [(config.type, config.gpus, config.nodes) for config in configs(jobs, stocks)]
 
 
 def test_there_is_one_stock_for_each_type() -> None:

@@ -57,7 +57,7 @@ def made(*jobs: Job, gpus: int = 4, had: Callable[[str], float] = lambda user: 1
 
 def counts(offer: Offer, row: int) -> list[int]:
     """How many GPUs it may have."""
-    return [offer.configs[at].count for at in np.flatnonzero(offer.possible[row])]
+    return [offer.configs[at].gpus for at in np.flatnonzero(offer.possible[row])]
 
 
 def test_more_gpus_are_worth_more_but_less_than_in_proportion() -> None:
@@ -125,7 +125,7 @@ def test_a_run_is_offered_more_only_if_that_saves_more_than_the_restart_takes() 
 def test_what_a_run_has_is_worth_more_to_it_than_to_one_who_waits() -> None:
     running, waiting = runs(scaling("a"), 0), scaling("b")
     offer = made(running, waiting)
-    column = [config.count for config in offer.configs].index(1)
+    column = [config.gpus for config in offer.configs].index(1)
     worth = offer.worth([0, 1], [column, column], 1.0) - offer.bonus
     assert worth[0] > worth[1]
 
