@@ -42,7 +42,6 @@ ELSEWHERE = {
     "scheduler/daemon/process.py": ("daemon/test_command.py", "once in a process"),
     # Nothing but values and types, or the parts of one thing.
     "scheduler/clusters/kubernetes/inspection/found.py": ("doctor/test_cluster.py", "values"),
-    "scheduler/core/model.py": ("core", "values; each is tested by what becomes of it"),
     "scheduler/core/ports.py": ("contracts", "protocols: what their implementations must do"),
     "scheduler/estimates/arrays.py": ("estimates", "names of types"),
     "scheduler/outlook/prospect.py": ("outlook/test_service.py", "values"),
