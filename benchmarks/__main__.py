@@ -1,10 +1,9 @@
-"""Runs benchmarks one after the other and puts what they print into one file: `make bench`.
+"""Runs benchmarks one after the other and collects their output in one file: `make bench`.
 
 `python -m benchmarks NAME... [--long] [--data DIR] [--output build/bench.json]`
-An interrupted run goes on where it was, as long as no program has changed; one that was finished
-begins anew. `--publish` runs nothing: what there is beside the output, of `make bench` and of
-`make bench-kube`, becomes what is published (docs/figures), and the tables of the documents and the
-plots are written from that.
+An interrupted run continues where it stopped, unless a program has changed; after a complete run
+everything is measured again. `--publish` runs nothing: it copies the results of `make bench` and
+`make bench-kube` in the output's folder to docs/figures, and makes the documents' tables and plots.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from benchmarks.figures import (
 
 HERE = Path(__file__).parent
 
-# Those that are run more than once or with other flags than when they are called by hand.
+# The benchmarks that run more than once, or with other flags than by hand.
 FLAGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "decision": {
         "decision_64": ("--gpus", "64", "--jobs", "160"),
@@ -54,7 +53,7 @@ def main() -> int:
     if given.publish:
         return _publish(given.output.parent)
     if unknown := [name for name in given.names if not (HERE / f"{name}.py").exists()]:
-        sys.stderr.write(f"benchmarks: unknown: {', '.join(unknown)}\n")
+        sys.stderr.write(f"benchmarks: unknown benchmark: {', '.join(unknown)}\n")
         return 2
     trials = given.output.with_name("policies.json")
     run = _begun(given.output, trials, given.long)
@@ -100,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
 def _publish(folder: Path) -> int:
     there = [path for path in (PUBLISHED, PUBLISHED_KUBE) if (folder / path.name).exists()]
     if not there:
-        sys.stderr.write(f"benchmarks: nothing in {folder}; `make bench` puts it there\n")
+        sys.stderr.write(f"benchmarks: {folder} has no results; run `make bench` first\n")
         return 2
     for path in there:
         write(path, json.loads((folder / path.name).read_text()))
@@ -112,7 +111,7 @@ def _publish(folder: Path) -> int:
 
 
 def _begun(path: Path, trials: Path, long: bool) -> dict[str, Any]:  # Any: whatever they print
-    """The run that was interrupted, or a new one."""
+    """The interrupted run, or a new one."""
     about = {
         "sources": sources(),
         "long": long,
@@ -129,7 +128,7 @@ def _begun(path: Path, trials: Path, long: bool) -> dict[str, Any]:  # Any: what
 
 
 def _parts(names: Sequence[str], trials: Path, long: bool) -> dict[str, list[str]]:
-    """Module and flags of each."""
+    """The module and flags of each part."""
     parts = {}
     for name in names:
         more = LONG.get(name, ()) if long else ()
@@ -141,7 +140,7 @@ def _parts(names: Sequence[str], trials: Path, long: bool) -> dict[str, list[str
 
 
 def _seconds() -> dict[str, float]:
-    """What each took when it was published last."""
+    """The seconds of each part in the published run."""
     run = published()
     return {**run["seconds"], **run["kubernetes"]["seconds"]}
 
@@ -149,9 +148,9 @@ def _seconds() -> dict[str, float]:
 def _told(path: Path, seconds: Mapping[str, float], failed: Sequence[str]) -> int:
     for part, spent in seconds.items():
         sys.stderr.write(f"{spent:8.1f} s  {part}\n")
-    sys.stderr.write(f"{sum(seconds.values()):8.1f} s  in all, {path}\n")
+    sys.stderr.write(f"{sum(seconds.values()):8.1f} s  in total, {path}\n")
     if failed:
-        sys.stderr.write(f"failed: {', '.join(failed)}; the same command tries them again\n")
+        sys.stderr.write(f"failed: {', '.join(failed)}; repeat the command to run them again\n")
     return 1 if failed else 0
 
 

@@ -1,9 +1,9 @@
-"""What no plan in which at most two jobs share a GPU can be worth more than.
+"""An upper bound for the worth of any plan in which at most two jobs share a GPU.
 
-The linear relaxation, seen from its dual: at any prices per GPU, what jobs have beyond them, and
-what pairs have beyond that, and the GPUs at their price. The pairs' part is the largest fractional
-matching, bounded from above by a potential of each job, where two jobs' potentials together are not
-less than what they gain as a pair.
+It is the dual of the linear relaxation: for any prices per GPU, the sum of the surplus of jobs, of
+the additional surplus of pairs, and of the GPUs at their prices. The pairs' part is the largest
+fractional matching. It is bounded by a potential of each job: the potentials of two jobs together
+are not less than the gain of the pair.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.milp import pairs
 Gains = npt.NDArray[np.float32]
 
 STRIP = 1_000  # rows of the matrix of gains at once
-EXACT = 2_000  # jobs that may share: of more the matching is bounded, not found
+EXACT = 2_000  # jobs that may share: for more, the matching is bounded instead of solved
 STEPS = ((0.1, 8), (0.03, 10), (0.01, 12), (0.004, 14), (0.0015, 14))  # temperature, turns
 
 
@@ -43,7 +43,7 @@ def relaxed(menu: Menu, neighbours: Neighbours, prices: Floats) -> float:
 
 
 def _matching_at_most(gains: Gains) -> float:
-    """By Sinkhorn's iteration, colder and colder; what is lacking then is split between the two."""
+    """Uses Sinkhorn's iteration with falling temperature; two jobs share what is then missing."""
     potential = gains.max(axis=1) / 2
     least = _repaired(gains, potential)
     for heat, turns in STEPS:

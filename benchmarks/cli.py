@@ -1,13 +1,13 @@
-"""What a look costs: `python -m benchmarks.cli --json`.
+"""The cost of `scheduler-state`: `python -m benchmarks.cli --json`.
 
-A real daemon with 20 jobs, and `scheduler-state` run again and again as a person would run it, by
-turns with an interpreter that does nothing. CPU time is user and system, the start of the process
-included, of the median run on a warm machine: files and bytecode are cached after the first runs.
+A real daemon has 20 jobs. `scheduler-state` runs repeatedly, as a user would run it, in turns with
+an interpreter that does nothing. CPU time is user and system time of the median run, including the
+start of the process, on a warm machine: files and bytecode are cached after the first runs.
 
     cpu_ms     of `scheduler-state`
     python_ms  of `python -c pass`
-    ratio      between the two
-    runs       of each
+    ratio      of the two
+    runs       of each command
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def main() -> None:
 
 def _measure(address: str, runs: int) -> tuple[float, float]:
     environment = {**os.environ, "SCHEDULER_SERVER": address}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else nothing would ever be warm
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # otherwise bytecode would not be cached
     state, nothing = [str(BIN / "scheduler-state")], [sys.executable, "-c", "pass"]
     for _ in range(WARM_UP):
         _cpu_seconds(state, environment)
@@ -60,7 +60,7 @@ def _cpu_seconds(words: Sequence[str], environment: dict[str, str]) -> float:
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        sys.exit(f"{words[0]} ended with {process.returncode}")
+        sys.exit(f"{words[0]} exited with code {process.returncode}")
     return used.ru_utime + used.ru_stime
 
 

@@ -1,14 +1,14 @@
 """Kill -9 the real daemon at random moments under load: `python -m benchmarks.crash --json`.
 
-Real trainings (crash_train.py) share two pretended GPUs while clients submit more, some of them
-urgent, so that others are stopped and resumed. The daemon is killed again and again, also while
-it starts. In the end every job must have finished, and its own record of what it did is held
-against the daemon's:
+Real trainings (crash_train.py) share two simulated GPUs while clients submit more, some of them
+urgent, so that others are preempted and resumed. The daemon is killed repeatedly, also while it
+starts. At the end every job must have finished, and the record that each job keeps of its own work
+is compared with the daemon's:
 
-    lost           jobs whose submission was acknowledged and that did not finish
+    lost           jobs with an acknowledged submission that did not finish
     doubled        runs started twice, or beside another run of the same job
-    epochs_lost    epochs done twice (epochs_repeated), or done and not told of (epochs_uncounted)
-    epochs_behind  of what the daemon says that is done: to be 0
+    epochs_lost    epochs done twice (epochs_repeated), or done but not reported (epochs_uncounted)
+    epochs_behind  epochs that the daemon has counted but the job has not done; must be 0
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def killed(daemon: Daemon, chance: random.Random, within_seconds: float) -> None:
-    """At some moment, which may be one at which it starts."""
+    """Kills it at a random moment, perhaps while it starts."""
     time.sleep(chance.uniform(0.0, within_seconds))
     daemon.kill()
     if chance.random() < KILLED_WHILE_STARTING:
@@ -74,7 +74,7 @@ def killed(daemon: Daemon, chance: random.Random, within_seconds: float) -> None
 
 
 class Load:
-    """A client that submits without end, and keeps what was acknowledged to it."""
+    """A client that submits jobs continuously, and remembers which were acknowledged."""
 
     def __init__(
         self,
@@ -84,8 +84,8 @@ class Load:
         trained: Mapping[str, Any],
         live_max: int = LIVE_MAX,
     ) -> None:
-        """`trained`: what of a job says that it is crash_train.py. `live_max`: as long as there are
-        fewer that wait or are asked to stop, there is one more."""
+        """`trained`: the part of a specification that runs crash_train.py. `live_max`: another job
+        is submitted while fewer jobs wait or are asked to stop."""
         self._daemon, self._chance, self._trained = daemon, chance, trained
         self._live_max = live_max
         self._truth = folder / "truth"
@@ -133,7 +133,7 @@ class Load:
         }
 
     def record(self, job_id: str) -> list[str]:
-        """What a job says that it did."""
+        """The record that a job keeps of its own work."""
         record = self._truth / job_id
         return record.read_text().splitlines() if record.exists() else []
 
@@ -154,7 +154,7 @@ class Load:
             return self._live_max
 
     def _submit(self, stub: scheduler_pb2_grpc.SchedulerStub, job_id: str) -> None:
-        """Again and again under the same id, until it is acknowledged."""
+        """Repeats a submission with the same id until it is acknowledged."""
         urgent = self._chance.random() < 0.2
         env = {"TRUTH": str(self._truth / job_id)}
         spec = scheduler_pb2.JobSpec(

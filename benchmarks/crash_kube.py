@@ -1,16 +1,16 @@
 """benchmarks.crash for a daemon on Kubernetes: `python -m benchmarks.crash_kube --json`.
 
-A real API server, with pods whose commands run on this machine (tests/kube/bare.py). Halfway
-the daemon's database is deleted as well: what runs at that moment must go on to its end, although
-nobody knows its job any more. Needs what `make kube` builds.
+A real API server has pods whose commands run on this machine (tests/kube/bare.py). Halfway the
+daemon's database is deleted as well: the runs of that moment must continue to their end, although
+the daemon does not know their jobs any more. Needs what `make kube` builds.
 
-    lost, doubled     as benchmarks.crash has them
+    lost, doubled     as in benchmarks.crash
     epochs_repeated   epochs done twice
-    epochs_uncounted  epochs of which no report came: pods do not wait for a daemon that is away
+    epochs_uncounted  epochs without a report: pods do not wait for a daemon that is away
     went_on           runs that outlived the database
-    interrupted       those that did not, or not well
-    overbooked        looks at which pods had more of a card than there is
-    leaked            objects of ours that are left when all has ended
+    interrupted       runs that did not, or that failed
+    overbooked        observations in which pods had more of a GPU than it has
+    leaked            objects of ours that remain when all jobs have ended
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main() -> None:
 def judged(
     control: ControlPlane, namespace: str, folder: Path, kills: int, live_max: int, seed: int
 ) -> dict[str, int]:
-    """Half of the kills, the loss of the database, the other half. Controllers are to run."""
+    """Half of the kills, the loss of the database, and the other half. Controllers must run."""
     chance = random.Random(seed)
     with BareKubelet(control, namespace, folder / "snapshots").at_work() as kubelet:
         daemon = daemon_on(control, namespace, folder)
@@ -88,7 +88,7 @@ def judged(
 
 
 class _Trial:
-    """A daemon under load that is killed again and again."""
+    """A daemon under load that is killed repeatedly."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class _Trial:
         self._loads: list[Load] = []
 
     def killed(self, kills: int) -> Load:
-        """The load goes on, and the daemon lives."""
+        """Afterwards the load continues, and the daemon is alive."""
         trained = {"command": [sys.executable, str(TRAIN)]}
         chance = random.Random(self._chance.random())
         load = Load(self._daemon, self._folder, chance, trained, self._live_max)
@@ -118,8 +118,8 @@ class _Trial:
         return load
 
     def forgets(self, load: Load) -> list[JobId]:
-        """Kill the daemon once more, at a moment at which something runs: these jobs. Whatever is
-        unfinished nobody will ask for any more."""
+        """Kills the daemon once more, while these jobs run. Unfinished jobs are no longer expected
+        to end."""
         while True:
             eventually(self._kubelet.alive, END_SECONDS)
             self._daemon.kill()
@@ -137,7 +137,7 @@ class _Trial:
 
 
 def _unfinished(daemon: Daemon) -> Mapping[JobId, Job]:
-    """What is in the database of a daemon that is dead."""
+    """The result of a query on the database of a dead daemon."""
     store = SqliteStore(daemon.state / DATABASE)
     jobs = store.load().jobs
     store.close()
@@ -145,13 +145,13 @@ def _unfinished(daemon: Daemon) -> Mapping[JobId, Job]:
 
 
 def _runs(job: Job, alive: Collection[RunKey]) -> bool:
-    """And nobody has told it to stop."""
+    """Whether it runs and was not told to stop."""
     run = job.run
     return bool(run and run.phase is not RunPhase.STOPPING and (job.id, run.attempt) in alive)
 
 
 def _whole(record: list[str]) -> bool:
-    """All epochs, each of them once, and no run beside another."""
+    """Whether all epochs were done once, and no two runs were alive at a time."""
     twice = [line for line, count in Counter(record).items() if count > 1]
     done = {line for line in record if line.startswith("epoch")}
     return len(done) == EPOCHS and not twice and "doubled" not in record

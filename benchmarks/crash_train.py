@@ -1,4 +1,4 @@
-"""A training for crash.py that keeps a record of its own of all it did, to be held against ours."""
+"""A training for crash.py that records its own work, to be compared with the daemon's record."""
 
 import fcntl
 import os
@@ -17,9 +17,9 @@ except BlockingIOError:
     record.write("doubled\n")
     sys.exit("another run of this job is alive")
 record.write(f"attempt {os.environ['KUBEPROFILER_ATTEMPT']}\n")
-prof = kubeprofiler.KubeProfiler(sys.argv[1] if sys.argv[1:] else "")  # a proxy, if it is named
+prof = kubeprofiler.KubeProfiler(sys.argv[1] if sys.argv[1:] else "")  # a proxy, if one is given
 checkpoint = Path(prof.root_dir) / "epochs"
-# What was reported may be less, if the run before this one was killed before it could tell of it.
+# The daemon may know of fewer epochs if the previous run was killed before its report.
 prof.epoch = int(checkpoint.read_text()) if checkpoint.exists() else 0
 for epoch in range(prof.epoch, prof.EPOCHS):
     prof.start_epoch()

@@ -1,19 +1,18 @@
-"""What it costs to decide who has how many GPUs and beside whom: `python -m benchmarks.decision`.
+"""The cost of a decision of the optimizer: `python -m benchmarks.decision`.
 
-Jobs drawn at random on GPUs of up to four types (workload.py); CPU seconds, on one thread.
+Random jobs on GPUs of up to four types (workload.py); CPU seconds, on one thread.
 
-    cpu_seconds    the first decision, with nothing running: the least of three, as the machine has
-                   other things to do
-    gap            how much less it is worth than the bound (bounds.py): both with two jobs on a GPU
-                   at most, as there is no bound for three; null: for the largest the bound is not
-                   to be had
-    milp_gap       the same to the best there is, up to 64 GPUs, where that can be found
-    sharing_gain   how much more it is worth than the best found if nobody shares
-    third_gain     how much more again if three may share
-    tick_seconds   a decision after 1 % of the jobs have been replaced: the median of five, each
-                   after the other
-    tick_gap       how much less the last of them is worth than a first decision would be
-    rss_mib        the most memory that all this took
+    cpu_seconds    the first decision, with no job running: the minimum of three, because other
+                   work on the machine adds to it
+    gap            the gap to the bound (bounds.py), both with at most two jobs on a GPU, because
+                   there is no bound for three; null: the bound cannot be computed for the largest
+    milp_gap       the gap to the optimum, up to 64 GPUs, where it can be computed
+    sharing_gain   how much more it is worth than the best decision found without sharing
+    third_gain     how much more it is worth if three jobs may share a GPU
+    tick_seconds   a decision after 1 % of the jobs have been replaced: the median of five
+                   consecutive ones
+    tick_gap       the gap of the last of them to a first decision
+    rss_mib        peak memory
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from scheduler.planning.optimizer.pairing import Allotment, Limits, shared
 from scheduler.planning.optimizer.prices import chosen, priced
 from tests.milp import solve
 
-BOUND_MAX = 20_000  # jobs: the matrix of gains of more does not fit in memory
+BOUND_MAX = 20_000  # jobs: for more, the matrix of gains does not fit in memory
 MILP_MAX = 64  # GPUs
 MILP_GAP = 1e-4
 TICKS, REPLACED, BLOCKS = 5, 0.01, 16
@@ -87,7 +86,7 @@ def _less(worth: float, than: float) -> float:
 
 
 def _ticks(workload: Workload, plan: Allotment, gpus: int, seed: int) -> tuple[list[float], float]:
-    """Each with some jobs gone and as many come, of which none is running yet."""
+    """Decisions in each of which some jobs have ended and as many new ones wait."""
     chance = np.random.default_rng(seed)
     jobs = len(plan.choice)
     seconds = list[float]()

@@ -1,23 +1,23 @@
-"""Whether moves gain what they were to gain: `python -m benchmarks.elasticity --json [--data DIR]`.
+"""Whether moves gain what was predicted: `python -m benchmarks.elasticity --json [--data DIR]`.
 
-Sia's workloads 1 and 2 under `gpu_sharing` in the daemon's own loop, on 64 GPUs of one type, and
-workload 1 on 64 of three. All figures are read from the facts, as an operator would read them from
-the log. A *move* is a run on more GPUs than the run before it had, or on others: such are made for
-the sake of the job itself. Its gain is how many times as long its epochs were before: as predicted,
-what was measured before it by what was expected of it (`run_started`); as realised, by what was
-measured after it (`run_ended`). Epochs with their warm-up do not count, nor those beside others.
-Without data (`--data`; the default is EPOCH_SCHEDULER_DATA or ../shared/data) it ends with 2.
+Sia's workloads 1 and 2 run under `gpu_sharing` in the daemon's own loop, on 64 GPUs of one type,
+and workload 1 also on 64 of three types. All figures come from the facts, as an operator would read
+them in the log. A *move* is a run on more GPUs than the job's previous run, or on other GPUs, for
+the sake of the job itself. Its gain is the ratio of the epoch times before and after it: predicted,
+with the expected time after the move (`run_started`); realised, with the measured one
+(`run_ended`). Epochs with a warm-up or with neighbours do not count.
+Without data (`--data`; the default is EPOCH_SCHEDULER_DATA or ../shared/data) it exits with code 2.
 
-    moves                   for which both are known
-    share_as_predicted      of them, of which the realised gain was at least the predicted one, to
+    moves                   with both gains known
+    share_as_predicted      of the moves, where the realised gain was at least the predicted one,
                             within 2 %, which is the noise of one epoch
     gain, predicted_gain    medians
-    restarts                of all jobs, for whatever reason
+    restarts                of all jobs, for any reason
     restarts_most           of one job
-    restarts_per_job_hour   of all, by the hours that jobs had GPUs
-    epochs_least            that a run finished which was asked to stop. As it is 1 or more, a job
-                            restarts no more often than it finishes an epoch: in an hour at most
-                            3600 / (its epoch and its restart, in seconds) times
+    restarts_per_job_hour   of all jobs, divided by the hours in which they had GPUs
+    epochs_least            fewest epochs of a run that was asked to stop. Because it is 1 or more,
+                            a job does not restart more often than it finishes an epoch: at most
+                            3600 / (its epoch and its restart, in seconds) times in an hour
     cpu_seconds
 """
 
@@ -51,13 +51,13 @@ RULES = Rules(plan_every_seconds=60.0)
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """One run, as its facts tell it."""
+    """One run according to its facts."""
 
     placement: str
     expected: float | None
     measured: float | None  # seconds per epoch
     epochs: int
-    stopped: bool  # because it was asked to
+    stopped: bool  # on request
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def _for_itself(before: Stay, after: Stay) -> bool:
 
 
 class Reader:
-    """Of the facts, as they are told."""
+    """Collects runs from the facts of each step."""
 
     def __init__(self) -> None:
         self.stays: dict[JobId, list[Stay]] = defaultdict(list)
@@ -151,7 +151,7 @@ def figures(name: str, found: Sequence[Lived]) -> dict[str, float]:
 def main() -> None:
     given = options(__doc__, data=measured())
     if not (Path(given.data) / "traces").is_dir():
-        sys.stderr.write(f"{given.data}: no traces there\n")
+        sys.stderr.write(f"{given.data}: the folder has no traces\n")
         sys.exit(2)
     told: dict[str, float] = {}
     seconds = 0.0

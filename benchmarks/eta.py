@@ -1,20 +1,20 @@
-"""How often what was forecast came within the interval that was told: it should in 80 of 100 cases.
+"""How often the result was inside the interval of its forecast: it should be in 80 % of all cases.
 
-Jobs of all traces of policies.py run in virtual time, of Philly's the first ones, two processes at
-a time. At each job's submission, at its first start, and when
-it is half an hour old, one hour, two, four and so on, the forecast is taken as a person would be
-told it then: with what had been learned up to that moment, and nothing from another trace.
+The jobs of all traces of policies.py (of Philly's, the first ones) run in virtual time, two
+processes at a time. At each job's submission, at its first start, and at the age of half an hour,
+one hour, two, four and so on, the forecast is computed as a user would get it then: with what was
+learned up to that moment, and nothing from another trace.
 
   inside           share of completions between `ends_low` and `ends_high`, over all traces
-  inside_running   the same for jobs that ran when they were told,
-  inside_waiting   and for those that waited
+  inside_running   the same for jobs that ran at the time of the forecast
+  inside_waiting   the same for jobs that waited
   starts_inside    the same for first starts
-  told             how often there was a forecast; else nobody had seen the like of the job
-  middle_off       how far the middle was off, as a part of the time that was left: median
-  high_to_low      how many times the shortest the longest time told is: median
-  seconds_10000    CPU seconds of a forecast for 10,000 jobs, 4,096 GPUs: of 2 types, all in use
+  told             how often there was a forecast; without one, no similar job had run
+  middle_off       error of the middle, as a part of the time that was left: median
+  high_to_low      ratio of the longest to the shortest time of a forecast: median
+  seconds_10000    CPU seconds of a forecast for 10,000 jobs on 4,096 GPUs of 2 types, all in use
   TRACE            inside, forecasts
-`--only A,B`: the traces with one of these in their names.
+`--only A,B`: only traces with one of these in their names.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ from simulator.simulate import cluster
 from simulator.traces.loader import load
 from simulator.trials.trial import Trial
 
-LOOK_SECONDS = 300.0  # without being asked, as the daemon does
+LOOK_SECONDS = 300.0  # the daemon learns at this interval without questions
 TELL_SECONDS = 1800.0
-FIRST = {"philly-vc": 400, "philly-week": 1_000}  # jobs; all take ten times as long
+FIRST = {"philly-vc": 400, "philly-week": 1_000}  # jobs; all jobs would take ten times as long
 RULES = Rules(plan_every_seconds=60.0)
 GENERATED = {"generated_1": (1, 0.9), "generated_2": (2, 1.3)}  # seed, load
 
@@ -72,7 +72,7 @@ class Told:
 
 
 class Telling:
-    """Listens to a trial."""
+    """Listens to the steps of a trial."""
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
@@ -137,7 +137,7 @@ def inside(came: Sequence[tuple[Told, Interval, Time]]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Came:
-    """What came of the forecasts of one trace."""
+    """The results of one trace's forecasts."""
 
     ends: Sequence[tuple[Told, Interval, Time]]
     starts: Sequence[tuple[Told, Interval, Time]]
@@ -146,7 +146,7 @@ class Came:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A trace, and how much of it."""
+    """A trace, and how much of it runs."""
 
     name: str
     policy: str
@@ -178,16 +178,16 @@ def names(data: Path, only: str) -> list[str]:
 
 
 def crowd(jobs: int, gpus: int) -> View:
-    """All cards are in use, by jobs that have been measured; the others wait."""
+    """A view in which measured jobs use all GPUs and the other jobs wait."""
     on = cluster(f"{gpus // 16}x8x16384:t4,{gpus // 16}x8x16384:a100")
     free = iter([(node.name, gpu) for node in on for gpu in node.gpus])
     draft = Draft(View(), 0.0, RULES)
     for number in range(jobs):
         spec = JobSpec(f"job-{number}", "ada", project=f"p{number % 50}", max_epochs=30)
         job = Job(JobId(f"job-{number:05}"), spec, float(number), max_epochs=30, memory_mib=6000)
-        if card := next(free, None):
-            key = f"{card[1].type}x1"
-            shares = (Share(card[0], card[1].uuid, 6000),)
+        if gpu := next(free, None):
+            key = f"{gpu[1].type}x1"
+            shares = (Share(gpu[0], gpu[1].uuid, 6000),)
             run = Run(1, shares, RunPhase.RUNNING, 0.0, 0.0, 30, placement=key, heard_at=0.0)
             seen = (Measured(key, (), 60.0 + number % 500, 5),)
             job = replace(job, run=run, attempts=1, epochs_done=5, measured=seen)

@@ -1,5 +1,4 @@
-"""What all benchmarks share: their flags, how they print, and how long is left. Each prints one
-JSON object."""
+"""What all benchmarks share: flags, output, and the time left. Each prints one JSON object."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ PROGRAMS = ("benchmarks", "kubernetesdlprofile", "scheduler", "simulator")
 
 
 def options(description: str | None, **defaults: float | str) -> argparse.Namespace:
-    """`--json`, and a flag for each default, of its type."""
+    """Parses `--json`, and a flag for each default, with the default's type."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -46,8 +45,8 @@ def show(**figures: object) -> None:
 
 
 def answered(client: Callable[..., None], calls: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """What processes at once have to say, one for each call: a client puts its answer into the
-    queue that it is given last."""
+    """Runs clients in parallel processes, one for each call, and returns their answers. A client
+    puts its answer into the queue that is its last argument."""
     context = multiprocessing.get_context("spawn")
     answers: Queue[Any] = context.Queue()
     clients = [context.Process(target=client, args=(*call, answers)) for call in calls]
@@ -60,8 +59,8 @@ def answered(client: Callable[..., None], calls: Sequence[tuple[Any, ...]]) -> l
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Two of them that have the median between them with some certainty, whatever they are drawn
-    from: as many are left out at either end as a fair coin allows."""
+    """Two of the values that enclose the median with some certainty, for any distribution: at both
+    ends as many are left out as a fair coin allows."""
     ordered, count, out, chance = sorted(values), len(values), 0, 2.0 ** -len(values)
     while chance <= (1 - CERTAINTY) / 2:
         out += 1
@@ -70,18 +69,18 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def measured() -> str:
-    """The folder of measured tables and traces, if no flag names another."""
+    """The default folder of measured tables and traces."""
     return os.environ.get("EPOCH_SCHEDULER_DATA") or str(ROOT.parent / "shared" / "data")
 
 
 def published() -> dict[str, Any]:  # Any: whatever they print
-    """What the documents are made from: figures of a cluster have a run of their own."""
+    """The figures for the documents; those of a cluster come from a separate run."""
     run: dict[str, Any] = json.loads(PUBLISHED.read_text())
     return {**run, "kubernetes": json.loads(PUBLISHED_KUBE.read_text())}
 
 
 def sources() -> str:
-    """A digest of all programs: figures of the same digest may stand in one table."""
+    """A digest of all programs: only figures with the same digest belong in one table."""
     digest = hashlib.sha256()
     for path in sorted(path for name in PROGRAMS for path in (ROOT / name).rglob("*.py")):
         digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
@@ -89,7 +88,7 @@ def sources() -> str:
 
 
 def write(path: Path, content: object) -> None:
-    """Whole or not at all, whenever we are interrupted."""
+    """Writes the file atomically, so that an interruption leaves the old one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(".new")
     beside.write_text(json.dumps(content, indent=1) + "\n")
@@ -97,12 +96,12 @@ def write(path: Path, content: object) -> None:
 
 
 class Left:
-    """How long some tasks will take, by what each took the last time and how it goes today."""
+    """Estimates the time left from what each task took last time and from today's speed."""
 
     def __init__(
         self, expected: Mapping[str, float | None], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Seconds of each task; one that has never been done is taken to be like the others."""
+        """Seconds of each task; one that has never run is assumed to be like the others."""
         known = [seconds for seconds in expected.values() if seconds is not None]
         usual = mean(known) if known else None
         self._known = usual is not None

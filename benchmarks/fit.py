@@ -1,7 +1,7 @@
-"""What learning costs and how right it is: `python -m benchmarks.fit --json [--data DIR]`.
+"""The cost and the accuracy of learning: `python -m benchmarks.fit --json [--data DIR]`.
 
-Speeds and interference are learned anew, as for each plan, of 10,000 jobs with 4 measurements each
-(2 alone, 2 beside another) on 3 types of GPU, and 300 kinds. Between two rounds 1 % of the jobs
+As for each plan, speeds and interference are learned for 10,000 jobs of 300 kinds with 4
+measurements each (2 alone, 2 beside another) on 3 types of GPU. Between two rounds 1 % of the jobs
 change. CPU seconds, the median of the rounds:
 
     cpu_seconds               a round: speed_seconds and interference_seconds together
@@ -9,10 +9,10 @@ change. CPU seconds, the median of the rounds:
     interference_seconds      of all three types
     cold_seconds              the first round, in which every job is read
 
-The rest needs measured tables (`--data`, the default is EPOCH_SCHEDULER_DATA or ../shared/data;
-without any they are left out). Relative error of the throughput at placements that were not
-measured, the median over the jobs, in per cent, of 298 jobs of Sia's tables whose batch grows with
-the GPUs (see spec/optimizer.md, section 4):
+The other figures need measured tables (`--data`, the default is EPOCH_SCHEDULER_DATA or
+../shared/data; without tables they are left out). Relative error of the throughput at placements
+that were not measured, the median over the jobs, in per cent, of 298 jobs of Sia's tables with a
+batch that grows with the GPUs (see spec/optimizer.md, section 4):
 
     error_SEEN_WHERE_KNOWN    SEEN: the job was measured on 1, on 1_2, or on 1_4 GPUs
                               WHERE: one_node, or nodes for several
@@ -20,7 +20,7 @@ the GPUs (see spec/optimizer.md, section 4):
                               application with other batches)
 
 Mean absolute error of the speed of a pair that was not measured, relative to alone, when k partners
-of each job were (section 5), in Lucid's table, speeds clipped at 1 there as here:
+of each job were (section 5), in Lucid's table, with speeds clipped at 1 in both:
 
     pair_error_K              K = 0, 1, 3 partners; mean of 5 draws
 """
@@ -117,7 +117,7 @@ def _round(jobs: list[Job], kinds: Mapping[str, JobFamily], memo: Memo) -> tuple
     return between - start, time.process_time() - between
 
 
-# --- how right: Sia's tables ---------------------------------------------------------------------
+# --- accuracy: Sia's tables ----------------------------------------------------------------------
 
 
 def scaling_errors(folder: Path) -> dict[str, float]:
@@ -150,7 +150,7 @@ def _knows(known: str, key: tuple[str, str, float], other: tuple[str, str, float
 
 
 def _times(path: Path) -> dict[float, dict[Place, float]]:
-    """By batch per GPU, and then by place: seconds per sample."""
+    """Seconds per sample by batch per GPU, and then by place."""
     steps: dict[tuple[float, Place], list[float]] = defaultdict(list)
     with path.open() as file:
         for row in csv.DictReader(file):
@@ -195,7 +195,7 @@ def _errors(
             yield where, statistics.fmean(there)
 
 
-# --- how right: Lucid's pairs --------------------------------------------------------------------
+# --- accuracy: Lucid's pairs ---------------------------------------------------------------------
 
 
 def pair_errors(folder: Path) -> dict[str, float]:

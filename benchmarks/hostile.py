@@ -1,14 +1,14 @@
-"""Malformed requests without end: `python -m benchmarks.hostile --json`.
+"""A stream of malformed requests: `python -m benchmarks.hostile --json`.
 
-A real daemon with running jobs is sent what no client of ours would send (see malformed.py) by
-two processes at once, while an honest client looks at a job and reports its epochs as ever:
+Two processes send a real daemon with running jobs requests that no client of ours would send (see
+malformed.py), while an honest client reads a job and reports its epochs as usual:
 
-    answered_good    honest requests that were answered rightly, out of `good`
+    answered_good    honest requests with a correct answer, out of `good`
     rss_growth_mib   of the daemon, since the first 2,000 requests filled its buffers and caches
     internal_errors  calls that ended as INTERNAL or UNKNOWN, and errors in the daemon's log
-    changed          jobs that are not what they were before, the honest one's epochs apart
+    changed          jobs that have changed, except the honest job's epochs
 
-How the requests ended is told on stderr.
+stderr shows how the requests ended.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def _attack(target: Target, honest: Honest, seed: int, requests: int) -> Counter[str]:
-    """How the requests ended."""
+    """Counts how the requests ended."""
     context = multiprocessing.get_context("spawn")
     told: Queue[Counter[str] | None] = context.Queue()
     attackers = [
@@ -103,7 +103,7 @@ def _attack(target: Target, honest: Honest, seed: int, requests: int) -> Counter
 
 
 def _attacker(target: Target, seed: int, requests: int, told: Queue[Counter[str] | None]) -> None:
-    """One process."""
+    """The attack of one process."""
     with Attacker(target, seed) as attacker:
         while requests > 0:
             told.put(attacker.attack(min(TOLD_EVERY, requests)))
@@ -123,7 +123,7 @@ def _tell(done: int, requests: int, started: float) -> None:
 
 
 class Honest:
-    """A client and a job that behave, and count whether they are served."""
+    """An honest client with a job, which counts whether its requests are served."""
 
     def __init__(self, address: str, user: str, job: Job) -> None:
         channel = grpc.insecure_channel(address)
@@ -149,7 +149,7 @@ class Honest:
 
 
 def prepare(daemon: Daemon) -> tuple[Honest, Target]:
-    """Jobs that run, and all that an attacker may know of them, and more."""
+    """Running jobs, with more knowledge about them than an attacker can have."""
     names = ["honest", "stranger", *(f"victim-{n}" for n in range(4))]
     for name in names:
         flags = ("--image", "none", "--num_gpus", str(int(name.startswith("victim"))))
@@ -176,7 +176,7 @@ def prepare(daemon: Daemon) -> tuple[Honest, Target]:
 
 
 def rows(daemon: Daemon) -> dict[str, str]:
-    """Every job as it is kept, but for when it was heard of, and what the honest one does."""
+    """Every stored job, without the time of its last report and the honest job's progress."""
     with closing(sqlite3.connect(daemon.state / "scheduler.db")) as db:
         db.row_factory = sqlite3.Row
         kept = [dict(row) for row in db.execute("select * from jobs")]
@@ -192,7 +192,7 @@ def rows(daemon: Daemon) -> dict[str, str]:
 
 
 def errors(daemon: Daemon) -> list[dict[str, Any]]:
-    """What the daemon itself holds for our fault."""
+    """Counts errors of our own in the daemon's log."""
     lines = [json.loads(line) for line in daemon.said().splitlines()]
     return [line for line in lines if line["level"] in ("error", "critical")]
 

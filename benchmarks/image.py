@@ -1,14 +1,14 @@
-"""What the daemon's image costs: `python -m benchmarks.image --json`.
+"""The size and the start of the daemon's image: `python -m benchmarks.image --json`.
 
-The image of deploy/Dockerfile, built without Docker and run by runc, with a read-only root, as
-deploy/kubernetes asks for. Needs root, and Debian's buildah, debootstrap and runc; without them it
-says so, and measures nothing.
+The image of deploy/Dockerfile is built without Docker and run by runc with a read-only root, as in
+deploy/kubernetes. Needs root, and Debian's buildah, debootstrap and runc; without them it prints
+that and measures nothing.
 
-    pulled_mb      what a node fetches, compressed
-    unpacked_mb    what it then has on its disk
-    ready_seconds  from `runc run` until the daemon says that it is ready, on an empty state: the
-                   median, files being cached
-    runs           of these
+    pulled_mb      what a node pulls, compressed
+    unpacked_mb    the same on the node's disk
+    ready_seconds  from `runc run` until the daemon is ready, with an empty database: the median,
+                   with cached files
+    runs           number of these starts
 """
 
 from __future__ import annotations

@@ -1,22 +1,22 @@
-"""What is lost by not knowing how jobs slow each other down, and how soon that is learned.
+"""The loss from not knowing how jobs slow each other down, and how quickly it is learned.
 
 `python -m benchmarks.interference --json [--data DIR]`.
-The truth is a matrix that the scheduler does not know. Jobs, each of a kind of its own, are alone
-once in the daemon's own loop and then beside `--partners` others, an epoch or two with each. Then
-half as many GPUs as jobs are shared out anew by pairing.py, by what has been learned, and by an
-oracle (tests/milp.py) that is told the matrix. What counts is the total of the true speeds, 1 being
-that of a job alone; *regret* is by how much it is less than the oracle's, relative to that.
+The truth is a matrix that the scheduler does not know. Jobs, each of its own kind, run in the
+daemon's own loop, first alone and then beside `--partners` others, an epoch or two with each. Then
+pairing.py, with what was learned, and an oracle (tests/milp.py), which knows the matrix, assign the
+jobs to half as many GPUs. The result is the sum of the true speeds, where 1 is the speed of a job
+alone; *regret* is the gap to the oracle's result, relative to that.
 
 Means over `--draws` draws of each truth: `drawn`, of 40 jobs that neither utilisation nor anything
-else explains, and where there is data (`--data`; the default is EPOCH_SCHEDULER_DATA or
-../shared/data) what was measured of 40 of Lucid's and of the about 26 of Gavel's models.
+else explains, and with data (`--data`; the default is EPOCH_SCHEDULER_DATA or ../shared/data) the
+measurements of 40 of Lucid's models and of the about 26 of Gavel's.
 
     regret_TRUTH           after all partners
-    regret_TRUTH_worst     the most in one draw
+    regret_TRUTH_worst     the largest in one draw
     regret_TRUTH_K         after K partners; 0 is by utilisation alone
-    regret_TRUTH_random    of pairs drawn at random
-    regret_TRUTH_policy    of the plan that `gpu_sharing` makes after all partners. It weighs jobs
-                           by what they have left to do, so it wants something else
+    regret_TRUTH_random    for random pairs
+    regret_TRUTH_policy    for the plan that `gpu_sharing` makes after all partners. It weighs jobs
+                           by what they have left to do, so its goal differs
     error_TRUTH            mean absolute error of the speeds of pairs that never met
 """
 
@@ -46,11 +46,14 @@ from simulator.trials.trial import Trial
 from tests import milp
 
 EPOCH_SECONDS = 100.0
-EPOCHS_MAX = 10_000  # more than anybody gets to
+EPOCHS_MAX = 10_000  # more than any job reaches
 MEMORY_MIB = 2_000
 LOOK_EVERY_SECONDS = EPOCH_SECONDS / 2
 JOBS = 40
-EFFECT, OWN = 1.0, 0.5  # deviations of logarithms: of what a job does to all, and a pair to itself
+EFFECT, OWN = (
+    1.0,
+    0.5,
+)  # deviations of logarithms: a job's effect on all others, and the effect in one pair
 RULES = Rules(plan_every_seconds=1.0)
 
 Matrix = tuple[Floats, Floats]  # utilisations, and [job, beside] the speeds
@@ -74,8 +77,8 @@ class Slowed:
 
 
 def drawn(seed: int) -> Matrix:
-    """Somewhat like the law by utilisation, but harsher; and a job is more or less sensitive than
-    that says, presses more or less on others, and has its friends and foes."""
+    """Similar to the law by utilisation, but stronger. Jobs differ from the law in how sensitive
+    they are and how much they slow others down, and some pairs fit better than others."""
     draw = np.random.default_rng(seed)
     util = draw.uniform(0.2, 1.0, JOBS)
     sensitivity, pressure = util * draw.lognormal(0.0, EFFECT, (2, JOBS))
@@ -84,7 +87,7 @@ def drawn(seed: int) -> Matrix:
 
 
 def measured(pairs: Pairs, type: str, utils: Mapping[str, float], seed: int) -> Matrix:
-    """Of models that were measured on this type, drawn: no more than JOBS, an even number."""
+    """A random, even number (at most JOBS) of models that were measured on this type."""
     models = sorted({model for on, model, _ in pairs.speeds if on == (pairs.type or type)})
     count = min(JOBS, len(models) // 2 * 2)
     order = np.random.default_rng(seed).permutation(len(models))[:count]
@@ -93,14 +96,14 @@ def measured(pairs: Pairs, type: str, utils: Mapping[str, float], seed: int) -> 
 
     def speed(a: int, b: int) -> float:
         said = pairs.speed(chosen[a], chosen[b], type)
-        # A pair that did not fit is as its utilisation says.
+        # For a pair that did not fit, the law by utilisation applies.
         return speed_by_utilisation(util[a], util[b]) if said is None else said
 
     return np.array(util), np.array([[speed(a, b) for b in range(count)] for a in range(count)])
 
 
 def truths(data: Path) -> dict[str, Callable[[int], Matrix]]:
-    """How a matrix is drawn from a seed, by name."""
+    """The functions that draw a matrix from a seed, by name."""
     found: dict[str, Callable[[int], Matrix]] = {"drawn": drawn}
     if (data / "colocation").is_dir():
         utils = {
@@ -115,14 +118,14 @@ def truths(data: Path) -> dict[str, Callable[[int], Matrix]]:
 
 
 class Tour:
-    """A policy that has everybody meet others: alone first, then beside one after the other."""
+    """A policy that runs each job alone first, and then beside one partner after another."""
 
     def __init__(self, jobs: int) -> None:
         self.jobs, self.round = jobs, 0
         self.ids = [JobId(f"job-{number:05}") for number in range(jobs)]
 
     def partner(self, number: int) -> int:
-        """In the rounds of a tournament, in which everybody meets everybody once."""
+        """The job's partner in a round-robin tournament, in which every pair meets once."""
         last = self.jobs - 1
         if number == last:
             return next(n for n in range(last) if 2 * n % last == self.round % last)
@@ -150,7 +153,7 @@ class Tour:
 
 
 def toured(util: Floats, speeds: Floats, partners: int) -> Iterator[View]:
-    """What is known after 0, 1, … partners."""
+    """The learned speeds after 0, 1, … partners."""
     jobs = [_job(number, each, speeds) for number, each in enumerate(util.tolist())]
     nodes = [Node("n0", tuple(Gpu(f"gpu{n}", n, "t4", 16_384) for n in range(len(jobs))))]
     tour = Tour(len(jobs))
@@ -177,13 +180,13 @@ def _job(number: int, util: float, speeds: Floats) -> TraceJob:
 
 
 def menu(jobs: int) -> Menu:
-    """One GPU, or none; half as many as jobs."""
+    """Each job may have one GPU or none; there are half as many GPUs as jobs."""
     one = np.array([1])
     return Menu(np.ones((jobs, 1)), count=one, type=one - 1, capacity=one * (jobs // 2))
 
 
 def neighbours(speeds: Floats) -> Neighbours:
-    """For whom a job is worth what its speed is."""
+    """Neighbours where a job's worth is its speed."""
     jobs = len(speeds)
 
     def beside(a: Ints, b: Ints, type: int) -> Floats:
@@ -209,7 +212,7 @@ def learned(view: View) -> Floats:
 
 
 def total(choice: Ints, groups: Sequence[Sequence[int]], speeds: Floats) -> float:
-    """Of the true speeds."""
+    """The sum of the true speeds."""
     together = {job for group in groups for job in group}
     alone = sum(1.0 for job in np.flatnonzero(choice >= 0).tolist() if job not in together)
     return alone + sum(_speed(job, group, speeds) for group in groups for job in group)
@@ -220,7 +223,7 @@ def _speed(job: int, group: Sequence[int], speeds: Floats) -> float:
 
 
 def planned(view: View, speeds: Floats) -> float:
-    """The total of the plan that the policy makes for these jobs, were none of them running."""
+    """The sum of the true speeds in the policy's plan for these jobs, if none of them runs."""
     half = replace(view.nodes[0], gpus=view.nodes[0].gpus[: len(view.jobs) // 2])
     jobs = {job.id: _waiting(job) for job in view.jobs.values()}
     empty = replace(view, jobs=jobs, nodes=(half,), held={}, pods={}, stopping=frozenset())
@@ -237,7 +240,7 @@ def _waiting(job: Job) -> Job:
 
 
 def regrets(matrix: Matrix, partners: int, seed: int) -> dict[str, float]:
-    """By what it is the regret of; and the error."""
+    """The regrets by name, and the error."""
     util, speeds = matrix
     jobs = len(util)
     best = milp.solve(menu(jobs), neighbours(speeds))
@@ -265,7 +268,7 @@ def strangers(view: View) -> Bools:
 
 
 def figures(name: str, found: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Of all draws of one truth."""
+    """The figures of all draws of one truth."""
     means = {key: statistics.mean(each[key] for each in found) for key in found[0]}
     error = means.pop("error")
     told = {f"regret_{name}{key}": means[key] for key in sorted(means)}

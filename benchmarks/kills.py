@@ -1,21 +1,20 @@
-"""Kill anything at random: `python -m benchmarks.kills --json`.
+"""Kill random parts of the system: `python -m benchmarks.kills --json`.
 
-The trainings of crash.py, which reach the daemon through a proxy. Again and again, at a random
-moment under load, one of these happens: the daemon is killed (-9), a training is, the runner that
-keeps a training is, or the network between trainings and daemon is cut for a while, so that
-connections are refused, or so that nothing is answered.
-In the end each job's own record of what it did is held against the daemon's:
+The trainings of crash.py reach the daemon through a proxy. Repeatedly, at a random moment under
+load, the daemon, a training or the runner of a training is killed (-9), or the network between
+trainings and daemon is cut for a while, so that connections are refused or get no answer.
+At the end the record that each job keeps of its own work is compared with the daemon's:
 
-    kills_WHAT      of each kind, `kills` in all
+    kills_WHAT      kills of each kind; `kills` in total
     lost, doubled   as in crash.py
-    repeated        epochs that were done twice, as the training was killed between the end of the
-                    epoch and its checkpoint
-    repeated_most   of them, by one death: to be 1 at most
-    repeated_else   the same by all other runs: to be 0
-    uncounted       epochs that were done and not counted: to be 0
-    unmeasured      epochs of which only the number is known, as the training was killed before it
-                    could tell of them: the next one to be told counts them, or the end does
-    fell            times that the epochs that a job has done were fewer than before: to be 0
+    repeated        epochs done twice because the training was killed between the end of the epoch
+                    and its checkpoint
+    repeated_most   most of them after one kill: must be at most 1
+    repeated_else   epochs done twice by all other runs: must be 0
+    uncounted       epochs done but not counted: must be 0
+    unmeasured      epochs of which only the number is known, because the training was killed before
+                    its report: the next report, or the end of the run, counts them
+    fell            how often a job's count of epochs decreased: must be 0
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from tests.support import Daemon
 
 WITHIN_SECONDS = 0.6
 CUT_SECONDS = 3.0  # at most
-# Whoever is killed tries again at once, and as often as that may be.
+# A killed run is repeated at once, without a limit.
 RULES = {"SCHEDULER_RULES__BACKOFF_SECONDS": "0.05", "SCHEDULER_RULES__PLAN_EVERY_SECONDS": "0.05"}
 RETRIES = 1000
 WHAT = "daemon", "training", "runner", "network"
@@ -77,7 +76,7 @@ def main() -> None:
 def _lived(
     daemon: Daemon, proxy: Proxy, load: Load, chance: random.Random, kills: int
 ) -> tuple[Counter[str], set[str]]:
-    """The figures of these kills, and the runs that died of one."""
+    """The figures of these kills, and the runs that they ended."""
     done, died = dict[str, int](), set[str]()
     figures = Counter({f"kills_{what}": 0 for what in WHAT} | {"fell": 0})
     started = time.monotonic()
@@ -103,7 +102,7 @@ def _lived(
 
 
 def _one_killed(state: Path, who: str, chance: random.Random) -> str:
-    """Which run it was of; "" if there is none."""
+    """The run that the process belonged to; "" if there is none."""
     runs = [run for run in state.glob("runs/*") if not (run / "ended.json").exists()]
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         run = chance.choice(runs or [state])
@@ -113,7 +112,7 @@ def _one_killed(state: Path, who: str, chance: random.Random) -> str:
 
 
 class Proxy:
-    """Before the daemon, and still there when that is not."""
+    """A proxy in front of the daemon, which stays when the daemon is away."""
 
     def __init__(self, target: str) -> None:
         host, port = target.rsplit(":", 1)
@@ -127,7 +126,7 @@ class Proxy:
         self._accept_on()
 
     def cut(self, seconds: float, *, silent: bool) -> None:
-        """Nothing passes for so long: nobody answers, or whoever calls is refused."""
+        """Cuts the network for this time: calls get no answer (`silent`), or are refused."""
         if silent:
             self._passes.clear()
             time.sleep(seconds)
@@ -200,7 +199,7 @@ def _verdict(load: Load, died: Set[str]) -> dict[str, int]:
 
 
 def repeated_by(record: Sequence[str]) -> dict[int, int]:
-    """By attempt: how many epochs the next one had to do again."""
+    """By attempt: how many epochs the next attempt repeated."""
     attempt, newest, repeated = 0, 0, dict[int, int]()
     for line in record:
         word, number = line.split()[0], int(line.split()[-1]) if " " in line else 0

@@ -1,15 +1,15 @@
-"""What the daemon and an API server make of 2,000 jobs: `python -m benchmarks.kube --json`.
+"""2,000 jobs on a daemon with an API server: `python -m benchmarks.kube --json`.
 
-A real control plane and 250 nodes of 8 GPUs, which kwok plays: pods are bound by the cluster's own
-scheduler, run for some seconds, and succeed. The jobs come in waves. Needs what `make kube` builds;
-without that it says so, and measures nothing.
+There is a real control plane, and kwok simulates 250 nodes of 8 GPUs: the cluster's own scheduler
+binds pods, which run for some seconds and succeed. The jobs come in waves. Needs what `make kube`
+builds; without it, it prints that and measures nothing.
 
-    p50_seconds, p99_seconds  from the moment a job is sent until the daemon knows that it runs
-    requests_per_job  to the API server, all but those for logs, which kwok does not have
+    p50_seconds, p99_seconds  from the submission of a job until the daemon knows that it runs
+    requests_per_job  to the API server, without those for logs, which kwok does not have
     requests          the same by verb and resource
-    cpu_seconds       of the daemon, for all of it
-    rss_mib           the most memory it had
-    left              objects of ours that are left when all has ended
+    cpu_seconds       of the daemon for all jobs
+    rss_mib           the daemon's peak memory
+    left              objects of ours that remain when all jobs have ended
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ image = "none:1"
 runtime_class = ""
 stop_grace_seconds = 1
 """
-# What kwok lacks: the end of a pod that nobody deletes.
+# kwok does not end pods that are not deleted; this stage does.
 ENDS: Mapping[str, Any] = {
     "apiVersion": "kwok.x-k8s.io/v1alpha1",
     "kind": "Stage",
@@ -96,7 +96,7 @@ def main() -> None:
     if why := missing():
         show(not_measured=why)
         return
-    os.environ.setdefault("SCHEDULER_RULES__PLAN_EVERY_SECONDS", "1")  # as a daemon has it
+    os.environ.setdefault("SCHEDULER_RULES__PLAN_EVERY_SECONDS", "1")  # a daemon's default
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         ends = folder / "ends.json"
@@ -136,7 +136,7 @@ def main() -> None:
 
 
 def missing() -> str:
-    """Why there can be no cluster here. Empty: there can."""
+    """Why there can be no cluster on this machine; empty if there can."""
     try:
         for name in ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"):
             program(name)
@@ -146,7 +146,7 @@ def missing() -> str:
 
 
 def daemon_on(control: ControlPlane, namespace: str, folder: Path) -> Daemon:
-    """One that serves, at an address that pods are told."""
+    """A running daemon with an address that pods know."""
     address = f"127.0.0.1:{free_port()}"
     kubeconfig = daemon_kubeconfig(control, namespace)
     file = folder / "settings.toml"
@@ -157,7 +157,7 @@ def daemon_on(control: ControlPlane, namespace: str, folder: Path) -> Daemon:
 
 
 def left(control: ControlPlane, namespace: str, seconds: float) -> int:
-    """Objects of ours, as soon as there are none, or after this time."""
+    """The number of objects of ours, once it is 0 or after this time."""
     until = time.monotonic() + seconds
     while True:
         kinds = "pods,configmaps,secrets,services"
@@ -181,17 +181,17 @@ def _started(control: ControlPlane, nodes: int) -> None:
 
 def _node(number: int) -> dict[str, Any]:
     name = f"node-{number}"
-    cards = [Gpu(f"GPU-{number}-{index}", index, "t4", CARD_MIB) for index in range(GPUS)]
+    gpus = [Gpu(f"GPU-{number}-{index}", index, "t4", CARD_MIB) for index in range(GPUS)]
     meta = {
         "name": name,
         "labels": {"kubernetes.io/hostname": name},
-        "annotations": {"kwok.x-k8s.io/node": "fake", pods.GPUS: pods.gpus_annotation(cards)},
+        "annotations": {"kwok.x-k8s.io/node": "fake", pods.GPUS: pods.gpus_annotation(gpus)},
     }
     return {"apiVersion": "v1", "kind": "Node", "metadata": meta}
 
 
 def _ready(node: Mapping[str, Any]) -> bool:
-    """And nothing keeps pods away from it."""
+    """Whether it is ready and has no taint that keeps pods away."""
     told = node.get("status", {}).get("conditions", ())
     ready = any(each["type"] == "Ready" and each["status"] == "True" for each in told)
     return ready and not node["spec"].get("taints")
@@ -224,7 +224,7 @@ def _waves(daemon: Daemon, jobs: int, waves: int, every_seconds: float, seed: in
 
 
 def _spec(chance: random.Random) -> scheduler_pb2.JobSpec:
-    """Most share a card; some take several."""
+    """Most jobs share a GPU; some take several."""
     gpus = chance.choice((1, 1, 1, 1, 1, 1, 1, 2, 2, 4))
     return scheduler_pb2.JobSpec(
         name="job",
@@ -252,7 +252,7 @@ def _ran(database: Path) -> dict[str, float]:
 
 
 def _requests(control: ControlPlane) -> Counter[str]:
-    """By verb and resource, but for logs."""
+    """Requests by verb and resource, without logs."""
     counted: Counter[str] = Counter()
     with control.requests.open() as lines:
         for line in lines:
@@ -264,7 +264,7 @@ def _requests(control: ControlPlane) -> Counter[str]:
 
 
 def _most_mib(pid: int) -> float:
-    """The most that it ever had."""
+    """The peak memory of the process."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     assert found
     return int(found[1]) / 1024

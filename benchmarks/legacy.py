@@ -1,14 +1,14 @@
 """Requests of old images per second: `python -m benchmarks.legacy --json`.
 
-A real daemon with 64 running trainings, whose plan changes ten times a second: 100 jobs wait for
-its GPUs, and one of these gets another priority. 4 processes on the same cores are the trainings,
-with a thread for each. They call as old images do, each time by a new connection, and wait for the
-answer: is an epoch to be started, how does it go, what did it measure, how many are done.
+A real daemon has 64 running trainings, and its plan changes ten times a second: 100 jobs wait for
+its GPUs, and one of them gets another priority. 4 processes on the same cores are the trainings,
+with a thread for each. They call as old images do, with a new connection each time, and wait for
+the answer. The calls ask to start an epoch, and report progress, measurements and finished epochs.
 
-    requests_per_second  of all four sorts
-    p99_ms               from the connection's begin to the answer's end
+    requests_per_second  of all four kinds
+    p99_ms               from the start of the connection to the end of the answer
 
-An answer comes when what it answers is on disk.
+The daemon answers when the reported data is on disk.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def main() -> None:
 
 @contextmanager
 def _planning(daemon: Daemon) -> Iterator[None]:
-    """Meanwhile something changes all the time that a plan looks at."""
+    """Makes the daemon plan all the time, by changes that affect plans."""
     ended = threading.Event()
     with daemon.stub() as (stub, _):
         owner = user_name(os.geteuid())
@@ -97,7 +97,7 @@ def _drive(port: int, jobs: list[str], seconds: float) -> tuple[list[float], flo
 
 
 def _client(port: int, jobs: list[str], seconds: float, answers: Answers) -> None:
-    """One process: a thread for each training, whose epochs take no time at all."""
+    """One process: a thread for each training, with epochs that take no time."""
     latencies: list[float] = []
     refused: list[bytes] = []
     start = time.time()
@@ -124,7 +124,7 @@ def _client(port: int, jobs: list[str], seconds: float, answers: Answers) -> Non
 
 
 def _epoch(job_id: str, epoch: int) -> Iterator[bytes]:
-    """What is said of one, as `requests` writes it."""
+    """A request about one training, as the package `requests` writes it."""
     steps = (epoch + 1) * STEPS - 1
     sign = {
         "jobid": job_id,

@@ -1,7 +1,7 @@
-"""Requests that no client of ours would send, made by the seed: see hostile.py for their use.
+"""Requests that no client of ours would send, generated from a seed and used by hostile.py.
 
-A call with the right token is always one that must change nothing: a look, a wish that is refused,
-an epoch that goes backwards. Whatever the daemon then does to a job, it should not have done.
+A call with the right token is always one that must change nothing: a query, a request that is
+refused, an epoch that goes backwards. So any change of a job is an error of the daemon.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from scheduler.access.identity import socket_name
 from scheduler.v1 import scheduler_pb2 as pb
 
 UNDER_WAY = 64  # calls at a time
-IDLE = 50  # connections that are kept open and say nothing more
+IDLE = 50  # connections that stay open and send no more
 HUGE = "x" * 10_000_000
 SECONDS = 60.0
 
@@ -46,7 +46,7 @@ NO_TOKENS = (None, ".", "root", "root." + "0" * 64, ". . .", "A" * 5_000)
 
 
 def frame(kind: int, flags: int, stream: int, content: bytes) -> bytes:
-    """Of HTTP/2 (RFC 9113, section 4.1)."""
+    """A frame of HTTP/2 (RFC 9113, section 4.1)."""
     return struct.pack(">I", len(content))[1:] + struct.pack(">BBI", kind, flags, stream) + content
 
 
@@ -60,11 +60,11 @@ CALL = (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the attackers know: more than any stranger would."""
+    """What the attackers know, which is more than an outsider would."""
 
     address: str
-    owner: str  # token of the user whose jobs they are: sent with looks alone
-    nobody: str  # token of a user who has none, and can have none
+    owner: str  # token of the jobs' owner: sent only with queries
+    nobody: str  # token of a user without jobs, who cannot have any
     stranger: str  # token of a job that no request is about
     jobs: tuple[tuple[str, str], ...]  # id, token: each has done 5 epochs
 
@@ -77,7 +77,7 @@ class Request:
 
 
 class Attacker:
-    """One client, with a connection of its own for calls and many others for garbage."""
+    """A client with one connection for calls and many others for garbage."""
 
     def __init__(self, target: Target, seed: int) -> None:
         self._target, self._chance = target, random.Random(seed)
@@ -101,7 +101,7 @@ class Attacker:
             self._idle.pop().close()
 
     def attack(self, requests: int) -> Counter[str]:
-        """How they ended: by the status of a call, or as a mere connection."""
+        """Counts how they ended: by the status of a call, or as a connection without a call."""
         ended: list[str] = []
         window = threading.Semaphore(UNDER_WAY)
 
@@ -127,10 +127,10 @@ class Attacker:
     # --- garbage ----------------------------------------------------------------------------
 
     def _connect(self, family: socket.AddressFamily, address: Any) -> None:
-        """Say something, or nothing; then stay, leave, or slam the door."""
+        """Sends something or nothing; then keeps the connection, closes it, or resets it."""
         raw = socket.socket(family, socket.SOCK_STREAM)
         raw.settimeout(SECONDS)
-        with suppress(ConnectionError, BlockingIOError):  # too many of us knock at that door
+        with suppress(ConnectionError, BlockingIOError):  # there are too many connections at once
             raw.connect(address)
             raw.sendall(self._garbage())
         manner = self._chance.choice(("stay", "leave", "slam"))
@@ -139,7 +139,7 @@ class Attacker:
             if len(self._idle) > IDLE:
                 self._idle.popleft().close()
             return
-        if manner == "slam":  # a reset in place of a farewell
+        if manner == "slam":  # a reset instead of an orderly close
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         raw.close()
 
@@ -179,7 +179,7 @@ class Attacker:
         end(stream)
 
     def request(self, kind: float) -> Request:
-        """`kind`: from 0 to 1, what sort of nonsense."""
+        """`kind`: from 0 to 1, selects the kind of nonsense."""
         method = self._chance.choice(list(METHODS))
         if kind < 0.3:
             noise = self._chance.randbytes(self._chance.randrange(200))
@@ -190,11 +190,11 @@ class Attacker:
         self._spoil(message)
         data = message.SerializeToString()
         if kind < 0.55:
-            data += bytes((self._chance.randrange(1, 16) << 3 | 2, 2, 0xFF, 0xFE))  # no UTF-8
+            data += bytes((self._chance.randrange(1, 16) << 3 | 2, 2, 0xFF, 0xFE))  # not UTF-8
         return Request(method, data, self._any_token(method))
 
     def _any_token(self, method: str) -> str | None:
-        """Any but one that would be right."""
+        """Any token except the right one."""
         target = self._target
         tokens = (*NO_TOKENS, *(target.nobody, target.stranger) * 3)
         if "Profiler" in method:
@@ -204,7 +204,7 @@ class Attacker:
         return self._chance.choice(tokens)
 
     def _own_nonsense(self) -> Request:
-        """By a job about itself, its token being right: refused, or without effect."""
+        """A call of a job about itself with the right token, which is refused or has no effect."""
         pick = self._chance.choice
         job_id, token = pick(self._target.jobs)
         named: dict[str, Any] = {"job_id": job_id, "attempt": 1}
@@ -232,7 +232,7 @@ class Attacker:
         return Request(f"{service}/{method}", message.SerializeToString(), token)
 
     def _spoil(self, message: Any) -> None:
-        """Put something hostile into most of its fields, and into those of messages within."""
+        """Puts hostile values into most of its fields, also in nested messages."""
         for field in message.DESCRIPTOR.fields:
             if self._chance.random() < 0.3:
                 continue

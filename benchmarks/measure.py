@@ -1,6 +1,6 @@
-"""What one `measure()` costs a training script: in ns, in calls of an empty method, in bytes that
-stay allocated, and at the 99th percentile while the sender's thread is busy. And what the library
-costs before: CPU to import it, more than that of an interpreter that does nothing, and to make its
+"""The cost of one `measure()` in a training script: in ns, in calls of an empty method, in bytes
+that stay allocated, and the 99th percentile while the sender's thread is busy. Also the cost of the
+start: CPU to import the library, without that of an interpreter that does nothing, and to make its
 profiler outside the scheduler, which imports much that frameworks have imported anyway."""
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ PACKAGE = Path(kubernetesdlprofile.__file__).parent
 
 class Empty:
     def measure(self) -> None:
-        """The least that a method call can cost."""
+        """An empty method, for the least cost of a call."""
 
 
 class Failing:
-    """A scheduler that is gone: the sender is at work all the time."""
+    """A scheduler that is away, so that the sender is busy all the time."""
 
     def call(self, method: str, message: object, timeout_seconds: float) -> tuple[bool, str]:
         wire.encode_profiles([PROFILE] * 100)
         raise Unreachable("gone")
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: no connection is open."""
 
 
 PROFILE = wire.Profile("job", 1, 0, 1, 0.1, 1.0, 1.0, 0, 0.0, 1)
 
 
 def nanoseconds(subject: object, calls: int) -> float:
-    """Per call, with the loop around it."""
+    """The time per call, including the loop."""
     return timeit("subject.measure()", globals={"subject": subject}, number=calls) / calls * 1e9
 
 
 def allocated(profiler: KubeProfiler, calls: int) -> float:
-    """Bytes that stay, per call, after some calls to settle."""
+    """Bytes that stay allocated per call, after some calls to warm up."""
     steps = range(calls)
     profiler.measure()
     tracemalloc.start()
@@ -70,7 +70,7 @@ def allocated(profiler: KubeProfiler, calls: int) -> float:
 
 
 def p99_us(profiler: KubeProfiler, calls: int) -> float:
-    """Of single calls, beside a thread that encodes and fails without a pause."""
+    """The percentile of single calls beside a thread that encodes and fails without a pause."""
     courier.PAUSE_SECONDS = courier.PAUSE_SECONDS_MAX = 1e-4
     busy = courier.Courier(Failing(), 3600.0, lambda: None, lambda *_: None)
     busy.post_epoch(PROFILE)
@@ -84,7 +84,7 @@ def p99_us(profiler: KubeProfiler, calls: int) -> float:
 
 
 def beginning(turns: int) -> dict[str, float]:
-    """Interpreters that take turns; the package is compiled, as pip installs it."""
+    """Runs interpreters in turns; the package is compiled, as pip installs it."""
     more: dict[str, list[float]] = {"import_ms": [], "make_ms": []}
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(PACKAGE, Path(folder, PACKAGE.name))
@@ -101,7 +101,7 @@ def beginning(turns: int) -> dict[str, float]:
 
 
 def cpu_ms(code: str, environment: Mapping[str, str]) -> float:
-    """Of a Python that runs this, from its first instruction to its last."""
+    """CPU of a Python process that runs this code, from its first instruction to its last."""
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123  # a device
         quiet = [(os.POSIX_SPAWN_DUP2, nowhere.fileno(), 2)]
         pid = os.posix_spawn(
@@ -117,7 +117,7 @@ def main() -> None:
     options = figures.options(__doc__, calls=20_000, repeats=300, turns=30)
     profiler, empty = KubeProfiler(), Empty()
     profiler.start_epoch()
-    # The best of many short runs, taken in turns, so that what else the machine does counts little.
+    # The best of many short runs in turns, so that other work on the machine matters little.
     turns = [
         (nanoseconds(profiler, options.calls), nanoseconds(empty, options.calls))
         for _ in range(options.repeats)

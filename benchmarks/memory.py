@@ -1,20 +1,22 @@
 """Whether jobs that share a GPU fit on it: `python -m benchmarks.memory --json`.
 
-Jobs of 1 to 4 GPUs come, train and leave on 64 cards of 16 GiB, in the daemon's own loop, under
-`fifo_sharing` and `gpu_sharing`. What they truly take of each card is drawn; a part of it is less
-where they have more GPUs, as for a batch that is shared out. What is asked for is nothing, half as
-much, as much, or more. A plan leaves out every third run, at random, so that jobs are placed again
-and again. A *placement* is a run on one card, beside others, after the first epoch: each job on the
-card has ended an epoch on as many GPUs as it has now.
+Jobs of 1 to 4 GPUs arrive, train and end on 64 GPUs of 16 GiB, in the daemon's own loop, under
+`fifo_sharing` and `gpu_sharing`. The memory that they really take on each GPU is drawn; a part of
+it shrinks with the number of GPUs, like a batch that is divided. They ask for nothing, half of it,
+all of it, or more. A plan leaves out every third run, at random, so that jobs are placed often. A
+*placement* is a run with neighbours on one GPU after the first epoch: each job on the GPU has
+finished an epoch on as many GPUs as it has now.
 
-    placements_POLICY   so many, of `--placements` in all: few by gpu_sharing, which takes longer;
-                        of two draws by fifo_sharing
-    overflows_POLICY    of them, where the jobs on the card truly take more than it has: to be 0
-    early_POLICY        the same among all other placements beside others: not known yet is not safe
-    deaths_POLICY       for want of memory
-    planted_requeues    of a job that says it needs half of what it takes, and so dies once beside
-                        another: to be 1, with more memory: planted_from_mib, planted_to_mib
-    planted_finished    1: it did in the end
+    placements_POLICY   their number, of `--placements` in total: few under gpu_sharing, which
+                        takes longer; two draws under fifo_sharing
+    overflows_POLICY    those where the jobs on the GPU really take more than it has: must be 0
+    early_POLICY        the same among all other placements with neighbours, where the memory is
+                        not known yet
+    deaths_POLICY       from lack of memory
+    planted_requeues    of a job that asks for half of the memory that it takes, and so dies once
+                        beside another: must be 1, with more memory: planted_from_mib,
+                        planted_to_mib
+    planted_finished    1: that job finished
     cpu_seconds
 """
 
@@ -67,7 +69,7 @@ KEYS = ("placements", "overflows", "early", "deaths")
 
 @dataclass(frozen=True, slots=True)
 class Batch(SerialTruth):
-    """Takes less of each card where there are more."""
+    """A job that takes less memory on each GPU if it has more GPUs."""
 
     fixed_mib: int = 0
 
@@ -77,12 +79,12 @@ class Batch(SerialTruth):
 
 
 class Cluster(TraceWorld):
-    """Where memory depends on the number of GPUs."""
+    """A world in which the memory depends on the number of GPUs."""
 
     def _launch(self, launch: Launch) -> None:
         super()._launch(launch)
         run = self.runs[launch.job_id, launch.attempt]
-        assert isinstance(run.truth, Batch), "all jobs are such"
+        assert isinstance(run.truth, Batch), "all jobs have this truth"
         run.truth = run.truth.on(len(launch.shares))
 
 
@@ -106,7 +108,7 @@ def drawn(count: int, seed: int) -> Iterator[TraceJob]:
 
 
 def restless(policy: Policy, seed: int) -> Policy:
-    """Leaves out some of those that run, so that they are placed anew."""
+    """A policy that leaves out some running jobs, so that they are placed again."""
     draw = np.random.default_rng(seed)
 
     def plan(view: View, now: Time) -> Plan:
@@ -125,12 +127,12 @@ def restless(policy: Policy, seed: int) -> Policy:
 
 @dataclass
 class Count:
-    """Of placements, as they are committed."""
+    """Counts placements as they are committed."""
 
     truths: dict[JobId, Batch]
     memory: dict[GpuKey, int]
     seen: Counter[str] = field(default_factory=Counter)
-    measured: set[tuple[JobId, str]] = field(default_factory=set)  # and where
+    measured: set[tuple[JobId, str]] = field(default_factory=set)  # and the placement
 
     def __call__(self, step: Step) -> None:
         self.measured |= {(profile.job_id, profile.placement) for profile in step.profiles}
@@ -182,7 +184,7 @@ def counted(policy: str, placements: int, seed: int) -> dict[str, int]:
 
 
 def planted(policy: str) -> dict[str, int]:
-    """What becomes of a job that says it needs half of what it takes, beside another."""
+    """The fate of a job beside another, if it asks for half of the memory that it takes."""
     first, second = Batch(10_000, 0.5, 60.0, 0.1), Batch(8_000, 0.5, 60.0, 0.1)
     said = JobSpec("first", "ann", max_epochs=5, memory_mib=10_000, training_set_size=1_000)
     half = replace(said, name="second", memory_mib=4_000)

@@ -1,13 +1,13 @@
-"""How far the simulator is from an independent one: FIFO, SRTF and LAS on every trace, against
-tests/oracle.py, which goes from event to event without the loop, the policies and their placing.
+"""Compares the simulator with an independent one: FIFO, SRTF and LAS on every trace, and
+tests/oracle.py, which goes from event to event without the loop, the policies and their placement.
 
-Both plan when something has happened, but once in `--every` seconds at most, and hear of everything
-at once. On one type of GPU. Traces are cut after `--jobs` jobs (0: not at all). Two processes at a
-time.
+Both plan when something has happened, but at most once in `--every` seconds, and get all events at
+once. There is one type of GPU. Traces are cut after `--jobs` jobs (0: not cut). Two processes run
+at a time.
 
-  TRACE.POLICY   mean completion time of the simulator by that of the oracle, less 1
-  worst          the largest of these, without its sign: to be at most 0.005
-  cpu_seconds    of all of it
+  TRACE.POLICY   mean completion time relative to the oracle's, minus 1
+  worst          the largest absolute value of these: must be at most 0.005
+  cpu_seconds    in total
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Case:
     gpus: int  # of a node
 
     def cluster(self) -> list[Node]:
-        cards = tuple(Gpu(f"gpu{i}", i, self.type, CARD_MIB) for i in range(self.gpus))
-        return [Node(f"n{number:02}", cards) for number in range(self.nodes)]
+        gpus = tuple(Gpu(f"gpu{i}", i, self.type, CARD_MIB) for i in range(self.gpus))
+        return [Node(f"n{number:02}", gpus) for number in range(self.nodes)]
 
 
 CASES = (
@@ -55,7 +55,7 @@ CASES = (
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A trace under one policy, here and there."""
+    """A trace under one policy, in the simulator and in the oracle."""
 
     case: Case
     policy: str
@@ -68,7 +68,7 @@ class Held:
         return f"{Path(self.case.trace).stem}.{self.policy}"
 
     def against(self) -> tuple[float, float]:
-        """How far apart they are, and CPU seconds of both."""
+        """The relative difference, and the CPU seconds of both."""
         began = process_time()
         jobs = load(self.data / "traces" / self.case.trace, data=self.data, seed=0)
         rules = Rules(plan_every_seconds=self.every)

@@ -1,23 +1,24 @@
-"""How much more a training with steps of 1 ms takes with the library than without it, in per cent.
+"""The overhead of the library for a training with steps of 1 ms, in per cent.
 
-The daemon is `present` (answers at once), `slow` (in 5 s), or `absent`. For each there is a process
-that trains for some epochs of 1.6 s, which is short: what an epoch costs counts much. A figure is
+The daemon is `present` (answers at once), `slow` (after 5 s), or `absent`. For each of these, a
+process trains for some epochs of 1.6 s. Such epochs are short, so the cost of an epoch counts much.
+A figure is the sum of
 
-    what a step costs: five steps without the library, ten with it, five without it, and so on; the
-    median of the ratios of these groups, less 1. All run the same code in the same memory, and
-    whatever else the machine does meets both alike.
-  + what an epoch costs: start_epoch, end_epoch, and all that other threads do meanwhile, which are
-    the library's; by all of its steps. The median of the epochs.
+    the cost of a step: five steps without the library, ten with it, five without it, and so on; the
+    median of the ratios of these groups, minus 1. All steps run the same code in the same memory,
+    and other work on the machine affects both alike.
+  + the cost of an epoch: start_epoch, end_epoch, and the work of other threads, which are the
+    library's, divided by the time of all its steps. The median of the epochs.
 
-Each median comes with an interval that has it with a certainty of 95 %, and so does their sum:
+Each median has an interval that contains it with a certainty of 95 %, and so has their sum:
 
     present, present_low, present_high      CPU
-    present_wall, …_low, …_high             time, as if the training stood while other threads run
-    present_start_ms                        how long `start_epoch` waits, which is bound, and in
-                                            none of the others
+    present_wall, …_low, …_high             time, if the training stands while other threads run
+    present_start_ms                        how long `start_epoch` waits; this has a limit and is
+                                            not part of the others
 
-Where the machine is busy an epoch takes longer, so that more of what is done at intervals falls
-into it: figures are too high then, rather than too low.
+On a busy machine an epoch takes longer and contains more of the periodic work, so the figures are
+then too high rather than too low.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Scheduler(rpc.ProfilerServicer):
 
 
 def serve(seconds: float) -> tuple[str, Callable[[], None]]:
-    """Where it listens, and how it is ended. Negative: nobody is there."""
+    """Its address, and a function that ends it. Negative: no daemon listens."""
     if seconds < 0:
         return "127.0.0.1:1", lambda: None
     scheduler, server = Scheduler(seconds), grpc.server(ThreadPoolExecutor(4))
@@ -86,17 +87,17 @@ def serve(seconds: float) -> tuple[str, Callable[[], None]]:
 
 
 class Spent(NamedTuple):
-    """What one process found."""
+    """The measurements of one process."""
 
     step_cpu: list[float]  # ratios of groups
     step_wall: list[float]
-    epoch_cpu: list[float]  # by all of an epoch's steps
+    epoch_cpu: list[float]  # relative to all steps of an epoch
     epoch_wall: list[float]
     start_seconds: list[float]
 
 
 def spent(seconds: float, epochs: int, groups: int, work: int) -> Spent:
-    """In a process of its own, with a daemon that answers after so many seconds."""
+    """Measures in a process of its own, with a daemon that answers after `seconds`."""
     address, end = serve(seconds)
     words = ["--epochs", str(epochs), "--groups", str(groups), "--work", str(work)]
     with tempfile.TemporaryDirectory() as folder:
@@ -133,14 +134,14 @@ def told(name: str, found: Spent) -> dict[str, float]:
 
 
 def step(work: int) -> None:
-    # Not the sum of a range: that makes a million numbers, and so measures by which address each of
-    # the few that the library makes happens to be.
+    # Not the sum of a range: that makes a million numbers, so the result would depend on the
+    # addresses of the few numbers that the library makes.
     for _ in range(work):
         crc32(DATA)
 
 
 def calibrated() -> int:
-    """How much work takes 1 ms when nothing disturbs."""
+    """The amount of work that takes 1 ms without disturbance."""
     least = float("inf")
     for _ in range(50):
         began = thread_time()
@@ -154,7 +155,7 @@ def train(epochs: int, groups: int, work: int) -> Spent:
     for _ in range(epochs + 1):
         train_epoch(api, groups, work, found)
     for ratios in found:
-        del ratios[: len(ratios) // (epochs + 1)]  # the first warms up
+        del ratios[: len(ratios) // (epochs + 1)]  # the first epoch is a warm-up
     return found
 
 
@@ -197,7 +198,7 @@ def clocks() -> tuple[float, float]:
 
 
 def others() -> float:
-    """CPU of all threads but this one."""
+    """CPU of all threads except this one."""
     return process_time() - thread_time()
 
 

@@ -1,18 +1,18 @@
-"""What each policy makes of measured and published traces, in the daemon's own loop.
+"""The results of each policy on measured and published traces, in the daemon's own loop.
 
 `python -m benchmarks.policies --json --data DIR`.
-Each trace with each policy: mean, median and 99th percentile of the completion times and the
-makespan, all in hours; the share of GPUs in use; restarts for each job. Restarts cost 20 s for all.
+For each trace with each policy: mean, median and 99th percentile of the completion times and the
+makespan, all in hours; the share of GPUs in use; restarts per job. Every restart costs 20 s.
 
-Philly's jobs have their models drawn from Lucid's table, those that fit a card of 16 GiB, so a
-figure is the mean over three draws (`seeds`), for the long week of one; `--long` draws three times
-for the week as well, `--seeds N` N times for both. `cpu_seconds` of a trial: the mean. `unfinished`
-and `refused` count jobs that are in none of the figures. `alone_h` is the mean completion time if
-nobody waited and nobody shared: no policy can do better.
+The models of Philly's jobs are drawn from those in Lucid's table that fit on a GPU of 16 GiB, so a
+figure is the mean over three draws (`seeds`), but of one draw for the long week. `--long` makes
+three draws for the week as well, `--seeds N` N draws for both. `cpu_seconds` is the mean of the
+trials. `unfinished` and `refused` count jobs that are in no figure. `alone_h` is the mean
+completion time if no job waits or shares: no policy can be better.
 
-`--only A,B` runs the traces with one of these in their names, `--policies A,B` only these. With
-`--output FILE` each trial is written there when it has ended, and trials that FILE has already, if
-they were made by the same programs, are not run again: what was interrupted goes on.
+`--only A,B` runs only traces with one of these in their names, `--policies A,B` only these
+policies. With `--output FILE` each finished trial is written there, and trials that FILE already
+has from the same programs are not repeated, so an interrupted run continues.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Case:
     trace: str
     cluster: str
     plan_every_seconds: float = 60.0
-    seeds: int = 1  # more where something is drawn
+    seeds: int = 1  # more if the trace leaves something to draw
     seeds_long: int = 1
 
 
@@ -93,7 +93,7 @@ class Run:
 
 
 def _alone_h(jobs: Sequence[TraceJob], nodes: Sequence[Node]) -> float:
-    """The mean completion time, if each job had what is best for it, at once and for itself."""
+    """The mean completion time if each job had its best placement at once and alone."""
     sizes = node_sizes(usable_gpus(nodes))
     return statistics.fmean(
         job.spec.max_epochs
@@ -130,7 +130,7 @@ def main() -> int:
         for seed in range(1, 1 + _draws(case, given.seeds, given.long))
     ]
     if not runs:
-        sys.stderr.write(f"policies: no trace like {given.only}; there are {', '.join(CASES)}\n")
+        sys.stderr.write(f"policies: no trace matches {given.only}; known: {', '.join(CASES)}\n")
         return 2
     digest = sources()
     kept = _kept(Path(given.output), digest) if given.output else {}
@@ -163,7 +163,7 @@ def _kept(path: Path, digest: str) -> dict[str, Figures]:
 
 
 def _made(runs: Sequence[Run], data: Path, processes: int) -> Iterator[tuple[Run, Figures]]:
-    """As they come; the longest and the unknown begin first, so that none ends alone."""
+    """Yields results as they come. The longest and the unknown start first, to keep all busy."""
     expected = _expected(runs)
     runs = sorted(runs, key=lambda run: -(expected[run.name] or math.inf))
     left = Left(expected)
@@ -180,7 +180,7 @@ def _made(runs: Sequence[Run], data: Path, processes: int) -> Iterator[tuple[Run
 
 
 def _expected(runs: Iterable[Run]) -> dict[str, float | None]:
-    """CPU seconds, as they were published last."""
+    """The published CPU seconds."""
     published = json.loads(PUBLISHED.read_text()) if PUBLISHED.exists() else {}
     table = published.get("figures", {}).get("policies", {})
     return {
@@ -192,7 +192,7 @@ def _expected(runs: Iterable[Run]) -> dict[str, float | None]:
 def tabled(
     runs: Iterable[Run], figures: Mapping[str, Figures]
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """By trace and policy: the mean over the seeds."""
+    """The means over the seeds by trace and policy."""
     rows: dict[str, dict[str, list[Figures]]] = {}
     for run in runs:
         row = rows.setdefault(run.case.name, {})

@@ -1,16 +1,16 @@
-"""How far the simulator is from a real daemon: `python -m benchmarks.real --json`.
+"""Compares the simulator with a real daemon: `python -m benchmarks.real --json`.
 
 Under each policy, a daemon with the default rules runs real trainings (real_train.py) on four
-pretended GPUs, on which they slow each other down. The simulator then plays the same jobs from what
-the daemon recorded: when they came, how long their epochs and pauses took, and what a run took
-besides (simulator/replays/recorded_jobs.py). A plan depends on moments, so they are played
-`--plays` times, with what a run takes besides its epochs from 0.9 to 1.1 of what was measured.
+simulated GPUs, on which they slow each other down. The simulator then replays the same jobs from
+the daemon's record: when they arrived, how long their epochs and pauses took, and how long a run
+took besides its epochs (simulator/replays/recorded_jobs.py). Plans depend on exact moments, so
+there are `--plays` replays, with the time besides epochs scaled by 0.9 to 1.1.
 
-  POLICY.mean            mean completion time when played, by the real one, less 1: on average over
-                         the plays; wanted: within 0.1
-  POLICY.mean_least, _most        the same of single plays
-  POLICY.makespan, _least, _most  the same of the time from the first submission to the last end
-  POLICY.real_mean_seconds, .real_makespan_seconds, .besides_seconds (of a run, its epochs)
+  POLICY.mean            mean completion time in the replays, relative to the real one, minus 1: the
+                         average over the replays; goal: within 0.1
+  POLICY.mean_least, _most        the same for single replays
+  POLICY.makespan, _least, _most  the same for the time from the first submission to the last end
+  POLICY.real_mean_seconds, .real_makespan_seconds, .besides_seconds (of a run, besides its epochs)
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ GPUS = "4x16384"
 SIZES = (1, 1, 1, 2, 2, 4)  # the most GPUs that a job asks for
 EPOCHS = 10, 60
 
-Times = Sequence[tuple[float, float]]  # of each job: when it came and when it ended
+Times = Sequence[tuple[float, float]]  # of each job: when it arrived and when it ended
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Jobs of one project."""
+    """The jobs of one project."""
 
     project: str
     epoch_seconds: float  # on one GPU
-    serial: float  # the part of that which no second GPU shortens
+    serial: float  # the part of that which a second GPU does not shorten
     util: float  # the part of that in which a GPU is needed
     memory_mib: int
 
@@ -107,7 +107,7 @@ def _makespan(times: Times) -> float:
 def _lived(
     policy: str, folder: Path, jobs: int, seconds: float, chance: random.Random
 ) -> RecordedCluster:
-    """What a daemon recorded of so many jobs, which come within so many seconds."""
+    """The record of a daemon with `jobs` jobs, which arrive within `seconds`."""
     (folder / "gpus").mkdir()
     daemon = Daemon(folder / "state", GPUS, "--policy", policy).start()
     try:
@@ -116,7 +116,7 @@ def _lived(
             for at, request in _requests(jobs, seconds, chance, folder):
                 time.sleep(max(0.0, began + at - time.monotonic()))
                 stub.Submit(request, metadata=metadata, timeout=10)
-        sys.stderr.write(f"{jobs} jobs are submitted under {policy}\n")
+        sys.stderr.write(f"submitting {jobs} jobs under {policy}\n")
         ended = daemon.wait(lambda jobs: all(job.ended_at for job in jobs.values()), seconds=600)
         assert {job.state for job in ended.values()} == {"FINISHED"}, ended
         assert daemon.stop() == 0

@@ -1,9 +1,9 @@
-"""A training for real.py: its steps wait as long as they would take beside all who are there.
+"""A training for real.py: its steps wait as long as they would take beside the current neighbours.
 
-Whoever trains on a pretended GPU has a file in its folder, named by how busy it keeps the GPU. If
-that is more than all of its time, everybody there is slower by as much; a gang is as slow as on the
-worst of its GPUs. Steps wait for moments, so that one which ends late, because the machine is busy,
-makes the next one shorter.
+Each training on a simulated GPU has a file in the GPU's folder, named by how busy it keeps the GPU.
+If the sum is more than all of the GPU's time, every training there is slower by that factor; a gang
+is as slow as on its worst GPU. Steps wait for points in time, so a step that ends late because the
+machine is busy makes the next one shorter.
 """
 
 import os
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def wanted(gpu: Path) -> float:
-    """How much of its time, by all on it together."""
+    """The part of its time that all trainings on it need together."""
     return sum(float(path.name.split("-")[0]) for path in gpu.iterdir())
 
 

@@ -1,14 +1,14 @@
 """Durable epoch reports per second: `python -m benchmarks.reports --json`.
 
-A real daemon with 64 running jobs, and 8 client processes on the same cores. A report counts when
-it was acknowledged, and it is acknowledged when it is on disk. Two rounds:
+A real daemon has 64 running jobs, and there are 8 client processes on the same cores. A report
+counts when it was acknowledged, that is, when it is on disk. There are two rounds:
 
-    reports_per_second  each client is a training with the client library, whose epochs end as
-                        fast as they are acknowledged, 16 of them under way at most; the library
-                        sends what has gathered while a call is under way in the next one
+    reports_per_second  each client is a training with the client library. Its epochs end as fast as
+                        they are acknowledged, with at most 16 under way; the library collects
+                        epochs during a call and sends them in the next one
     calls_per_second    each client reports for 8 jobs, one epoch in each call, and waits for the
-                        answer before that job's next: what a call costs, the clients' share and
-                        all; grpcio alone, answering with nothing, is not much faster here
+                        answer before that job's next call. This is the cost of a call, including
+                        the client's part; grpcio with empty answers is not much faster here
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def milliseconds(latencies: list[float], percentile: int) -> float:
 
 
 def start_jobs(daemon: Daemon) -> list[Job]:
-    """Jobs that run and leave the reporting to us."""
+    """Running jobs that do not report themselves."""
     names = [f"job-{number}" for number in range(CLIENTS * JOBS_PER_CLIENT)]
     flags = ("--image", "none", "--num_gpus", "0", "--max_epochs", "1000000000")
     for name in names:
@@ -86,7 +86,7 @@ def _drive(
 
 
 class _Timed(GrpcTransport):
-    """The library's transport, with a look at what it brings."""
+    """The library's transport, which also counts what it delivers."""
 
     def __init__(self, server: str, token: str) -> None:
         super().__init__(grpc, server, token)
@@ -103,7 +103,7 @@ class _Timed(GrpcTransport):
 
 
 def _training(address: str, jobs: list[Job], seconds: float, answers: Answers) -> None:
-    """One process: a training whose epochs take no time at all."""
+    """One process: a training with epochs that take no time."""
     job_id, token = jobs[0]
     transport = _Timed(address, token)
     courier = Courier(transport, 3600.0, lambda: None, lambda epoch, reason: None)
@@ -119,7 +119,7 @@ def _training(address: str, jobs: list[Job], seconds: float, answers: Answers) -
 
 
 def _caller(address: str, jobs: list[Job], seconds: float, answers: Answers) -> None:
-    """One process: a report under way for each of its jobs, the next when that is acknowledged."""
+    """One process: one report under way for each of its jobs; the next follows the answer."""
     latencies: list[float] = []
     ended = threading.Semaphore(0)
     with grpc.insecure_channel(address) as channel:

@@ -1,8 +1,8 @@
-"""How fast the simulator is: a week of Philly, 12,751 jobs through the daemon's own loop.
+"""The speed of the simulator: a week of Philly, 12,751 jobs, in the daemon's own loop.
 
 `python -m benchmarks.simulate --json --data DIR`.
-On 56 nodes of 8 GPUs, with a plan every five virtual minutes. CPU seconds, the loading of the trace
-left out; `fifo_cpu_seconds` is the same with the policy `fifo`.
+There are 56 nodes of 8 GPUs, with a plan every five virtual minutes. CPU seconds do not include the
+loading of the trace; `fifo_cpu_seconds` is the same with the policy `fifo`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""How much code the library is: lines with code on them, that is, without comments, docstrings and
-empty ones. They are of three sorts, each told with those before it:
+"""The size of the library in lines of code, that is, without comments, docstrings and empty lines.
+There are three kinds, and each figure includes the previous ones:
 
     imported    what `from kubernetesdlprofile import kubeprofiler` loads
-    training    what a training loads that meets no trouble and is heard by gRPC
-    whole       and what is imported when it is needed, if ever: for checkpoints, without grpcio, by
-                frameworks with callbacks, while the scheduler is away
+    training    what a training loads with gRPC and without errors
+    whole       with the modules that are imported only when needed: for checkpoints, without
+                grpcio, for callbacks of frameworks, while the scheduler is away
 
-and `wheel_kb` is what pip fetches.
+`wheel_kb` is the size of the wheel that pip downloads.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def code(text: str) -> int:
 
 
 def wheel(folder: Path) -> Path:
-    """Builds it there, without a network."""
+    """Builds the wheel in this folder, without a network."""
     flags = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet"]
     words = [sys.executable, "-m", "pip", "wheel", *flags, "--wheel-dir", str(folder)]
     subprocess.run([*words, str(PACKAGE.parent)], check=True)

@@ -1,8 +1,8 @@
 """Durable submissions per second, and listing among many jobs that have ended.
 
 `python -m benchmarks.submissions --json`.
-A real daemon; 4 client processes submit 1,000 jobs one by one. Then its state file is given
-100,000 jobs that have ended, and `scheduler-state` is timed among them, in CPU seconds.
+There is a real daemon, and 4 client processes submit 1,000 jobs one by one. Then its database gets
+100,000 ended jobs, and the CPU seconds of `scheduler-state` are measured with them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _submit(daemon: Daemon, jobs: int) -> float:
     token = daemon.token("root")
     context = multiprocessing.get_context("spawn")
     with context.Pool(CLIENTS) as pool:
-        pool.map(_ready, range(CLIENTS))  # interpreters up, before the clock starts
+        pool.map(_ready, range(CLIENTS))  # starts the interpreters before the measurement
         start = time.perf_counter()
         pool.starmap(_client, [(daemon.address, token, jobs // CLIENTS)] * CLIENTS, chunksize=1)
         return jobs / (time.perf_counter() - start)
@@ -71,7 +71,7 @@ def _client(address: str, token: str, jobs: int) -> None:
 
 
 def _age(database: Path, past: int) -> None:
-    """Give the file a past: copies of one of its rows, under other ids, that have ended."""
+    """Adds a history to the database: copies of a row with other ids, as ended jobs."""
     with sqlite3.connect(database) as db:
         names = [row[1] for row in db.execute("pragma table_info(jobs)") if row[1] != "seq"]
         values = {
@@ -89,7 +89,7 @@ def _age(database: Path, past: int) -> None:
 
 
 def _listing(daemon: Daemon) -> tuple[float, float]:
-    """CPU seconds of one `scheduler-state`: of the command, and of the daemon meanwhile."""
+    """CPU seconds of one `scheduler-state`: of the command, and of the daemon for it."""
     daemon.run("scheduler-state", "--all_users", "--nlast", "20")
     process = psutil.Process(daemon.pid)
     before = resource.getrusage(resource.RUSAGE_CHILDREN), process.cpu_times()

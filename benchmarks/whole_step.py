@@ -3,14 +3,14 @@
 `python -m benchmarks.whole_step --json`.
 The real loop and the real store in a file, with 10,000 live jobs and 4,096 GPUs of four types.
 
-    import_seconds    what the first plan of a process pays for numpy, scipy and the policy, apart
-    cold_seconds      the first look at the cluster, with nothing running yet
-    upheaval_seconds  a plan when most of what is known is new, as all that run have ended an epoch
-                      since the one before (the median of three)
-    tick_seconds      a plan half a minute after the one before, as a daemon at work makes them:
-                      `tick_reports` have ended an epoch since, of 10 seconds to 50 minutes each;
-                      one job in a hundred has ended, and as many have come (the median of five)
-    report_seconds    one epoch is reported, and no plan is made (the median of a hundred)
+    import_seconds    the imports of numpy, scipy and the policy for the first plan of a process
+    cold_seconds      the first observation of the cluster, with no job running yet
+    upheaval_seconds  a plan when most measurements are new, because every run has ended an epoch
+                      since the previous plan (the median of three)
+    tick_seconds      a plan half a minute after the previous one, as in a busy daemon:
+                      `tick_reports` runs have ended an epoch (of 10 seconds to 50 minutes) since;
+                      1 % of the jobs have ended, and as many have arrived (the median of five)
+    report_seconds    one epoch is reported, and there is no plan (the median of a hundred)
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ EPOCH_SECONDS_MIN, EPOCH_SECONDS_MAX = 100.0, 3_000.0  # on one GPU
 
 
 class World:
-    """An inbox that is given its news, and a cluster that does at once what it is asked."""
+    """An inbox with given events, and a cluster that performs every action at once."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.nodes, self.time = tuple(nodes), 1_000.0
@@ -112,7 +112,7 @@ def main() -> None:
         for _ in range(UPHEAVALS):
             _later(scheduler, world, EPOCH_SECONDS_MAX)
             upheavals.append(_tick(scheduler, world, chance, numbers))
-        for _ in range(SETTLING):  # until epochs end at all times, and not all at once
+        for _ in range(SETTLING):  # until epochs end at different times
             _later(scheduler, world, EPOCH_SECONDS_MAX / SETTLING)
         for _ in range(TICKS):
             reported.append(_later(scheduler, world, 0.0))
@@ -143,8 +143,8 @@ def _timed(scheduler: Scheduler, world: World, later: float, *news: Event) -> fl
 
 
 def _later(scheduler: Scheduler, world: World, seconds: float) -> int:
-    """So much later there is a look, and whoever has ended an epoch since the one before reports
-    it, and asks to be let into the next. Tells how many do."""
+    """Moves the time on and observes the cluster. Runs that have ended an epoch since the previous
+    observation report it and ask to start the next one. Returns their number."""
     _timed(scheduler, world, seconds, world.look())
     runs = [(job, job.run) for job in scheduler.view.jobs.values() if job.run]
     begun = [job for job, run in runs if run.epoch_at is None]
@@ -187,7 +187,7 @@ def _epoch_seconds(job: Job) -> float:
 def _tick(
     scheduler: Scheduler, world: World, chance: random.Random, numbers: Iterator[int]
 ) -> float:
-    """A plan is due, after one job in a hundred has ended and as many have come."""
+    """Makes a plan after 1 % of the jobs have ended and as many have arrived."""
     running = [job for job in scheduler.view.jobs.values() if job.run]
     for job in chance.sample(running, len(running) // 100):
         world.end(job, 0)
@@ -199,8 +199,8 @@ def _nodes(gpus: int) -> list[Node]:
     nodes = []
     for type, memory_mib, part in TYPES:
         for number in range(round(gpus * part / NODE_GPUS)):
-            cards = tuple(Gpu(f"gpu{i}", i, type, memory_mib) for i in range(NODE_GPUS))
-            nodes.append(Node(f"{type}-{number}", cards))
+            of_node = tuple(Gpu(f"gpu{i}", i, type, memory_mib) for i in range(NODE_GPUS))
+            nodes.append(Node(f"{type}-{number}", of_node))
     return nodes
 
 

@@ -1,8 +1,9 @@
-"""Jobs and GPUs drawn at random, as arrays: what the benchmark of the optimizer decides about.
+"""Random jobs and GPUs as arrays: the input of the optimizer's benchmark.
 
-2.5 jobs to a GPU, four types of GPU from 512 on; 45 % of the jobs want one GPU, the others up to
-32; 80 % may share, with 2 to 40 GiB each. Speed grows with GPUs as n / (1 + a (n - 1) + b ln n),
-and on several nodes less; worth is weight x speed^0.75, and a move costs 2 to 20 % of it.
+There are 2.5 jobs per GPU, and four types of GPU from 512 GPUs on. 45 % of the jobs want one GPU,
+the others up to 32; 80 % may share, with 2 to 40 GiB each. The speed on n GPUs grows as
+n / (1 + a (n - 1) + b ln n), and less on several nodes; the worth is weight x speed^0.75, and a
+move costs 2 to 20 % of it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Workload:
     pressure: Floats  # [jobs]
 
     def menu(self, now: Ints) -> Menu:
-        """`now`: the configuration that each job has, -1: none."""
+        """`now`: the current configuration of each job; -1: none."""
         stays = np.arange(len(self.count)) == now[:, None]
         cost = np.where((now[:, None] >= 0) & ~stays, self.restart[:, None], 0.0)
         return Menu(self.worth * (1 - cost), self.count, self.type, self.capacity)
@@ -57,7 +58,7 @@ class Workload:
         )
 
     def with_new(self, rows: Ints, other: Workload) -> Workload:
-        """Some jobs replaced by those of another workload of the same cluster."""
+        """Replaces some jobs by those of another workload of the same cluster."""
 
         def mixed(mine: Floats, others: Floats) -> Floats:
             result = mine.copy()

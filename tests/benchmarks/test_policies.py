@@ -21,7 +21,7 @@ def policies(*words: str | Path) -> subprocess.CompletedProcess[str]:
     ("words", "said"),
     [
         (("--policies", "fifo,nonsense"), "policies: unknown: nonsense; known: gpu_sharing"),
-        (("--only", "nonsense"), "policies: no trace like nonsense; there are sia-1-t4"),
+        (("--only", "nonsense"), "policies: no trace matches nonsense; known: sia-1-t4"),
         (("--only", "sia-1-t4", "--policies", "fifo", "--data", "/nowhere"), "policies: /nowhere/"),
     ],
 )

@@ -74,7 +74,7 @@ def apart(one: Trained, other: Trained) -> float:
     return float(done.stdout.split()[0])
 
 
-def test_two_nodes_with_a_card_each_train_as_one_with_two(alone: Alone, tmp_path: Path) -> None:
+def test_two_nodes_with_a_gpu_each_train_as_one_with_two(alone: Alone, tmp_path: Path) -> None:
     """S19, as far as one machine goes: two processes that are told what two nodes are told."""
     script = Example("pytorch_ddp", python_with("pytorch_ddp"), gpus=2)
     card, paths = Gpu("card", 0, PRETENDED, CARD_MIB), Paths(snapshots=str(tmp_path))

@@ -99,9 +99,7 @@ def test_epochs_that_gathered_while_the_scheduler_was_away_come_in_one_message(
 
 
 @pytest.mark.usefixtures("_no_patience")
-def test_an_epoch_whose_acknowledgement_is_lost_is_sent_again(
-    training: Training, recorder: Any
-) -> None:
+def test_an_epoch_without_acknowledgement_is_sent_again(training: Training, recorder: Any) -> None:
     recorder.answering.clear()
     training.courier.post_epoch(profile(1))
     recorder.wait_for("EndEpoch", 2)

@@ -71,7 +71,7 @@ def test_epochs_survive_whatever_ends_the_process_and_the_next_run_delivers_them
     assert unsent(job_environment) == [[]]
 
 
-def test_what_another_job_or_nobody_sane_has_written_down_is_passed_over(
+def test_a_file_of_another_job_or_with_nonsense_is_ignored(
     run_script: Run, job_environment: Environment, recorder: Any
 ) -> None:
     folder = Path(job_environment["KUBEPROFILER_SNAPSHOTS"], job_environment["JOB_UUID"])

@@ -327,7 +327,7 @@ def test_a_scheduler_that_dies_and_returns_misses_no_epoch(
     assert set(recorder.epochs()) == {1, 2, 3, 4, 5}  # some perhaps twice
 
 
-def test_a_script_ends_although_nobody_answers(
+def test_a_script_ends_without_any_answer(
     run_script: Run, job_environment: Environment, recorder: Any
 ) -> None:
     recorder.answering.clear()

@@ -136,7 +136,7 @@ def test_a_reset_connection_is_no_answer() -> None:
         HttpTransport(address, "").call("StartEpoch", QUESTION, LONG)
 
 
-def test_who_does_not_answer_is_waited_for_as_long_as_was_said() -> None:
+def test_a_call_without_an_answer_ends_after_its_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         transport = HttpTransport(f"127.0.0.1:{silent.getsockname()[1]}", "")
         with pytest.raises(Unreachable):
@@ -144,7 +144,7 @@ def test_who_does_not_answer_is_waited_for_as_long_as_was_said() -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "no.such.host.invalid:80", "[::1]:1"])
-def test_nobody_there_is_no_answer(address: str) -> None:
+def test_an_address_without_a_server_is_unreachable(address: str) -> None:
     with pytest.raises(Unreachable):
         HttpTransport(address, "").call("StartEpoch", QUESTION, LONG)
 

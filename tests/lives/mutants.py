@@ -1,8 +1,8 @@
 """Bugs planted on purpose, each in a copy of the packages. The lives must catch every one.
 
-A mutant is a replacement of text that occurs exactly once; when the code has moved on and it does
-not, that is an error here. `python -m tests.lives.mutants` tells which seed caught each, and how.
-Where that took many lives, a seed that did is tried first; when it no longer does, the others are.
+A mutant replaces a text that occurs exactly once; if the code has changed and it does not, that is
+an error here. `python -m tests.lives.mutants` reports which seed caught each mutant, and how. Where
+that took many lives, the seed that caught it is tried first; if it no longer does, the others are.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ SECONDS_MAX = 300.0
 @dataclass(frozen=True)
 class Mutant:
     name: str
-    changes: tuple[tuple[str, str, str], ...]  # (file, what it says, what it shall say)
-    policy: str = "fifo_sharing"  # of the lives that are to find it: a life under it is short
-    seeds: tuple[int, ...] = ()  # that have found it, where the first that did was late
+    changes: tuple[tuple[str, str, str], ...]  # (file, old text, new text)
+    policy: str = "fifo_sharing"  # of the lives that must catch it: lives under this one are short
+    seeds: tuple[int, ...] = ()  # that caught it before, if the first to do so came late
 
 
 def mutant(name: str, file: str, old: str, new: str, *seeds: int) -> Mutant:
@@ -69,13 +69,13 @@ MODEL = "scheduler/core/model.py"
 MUTANTS = (
     # --- how a view changes ---
     mutant(
-        "an old look is believed",
+        "an old observation is believed",
         LIFECYCLE,
         "if draft.observed_at is not None and event.at < draft.observed_at:",
         "if False:",
     ),
     mutant(
-        "a look misses what was asked for since",
+        "an observation is missing a run that was launched since",
         LIFECYCLE,
         "draft.put(replace(job, run=replace(job.run, phase_at=draft.now)))",
         "pass",
@@ -87,7 +87,7 @@ MUTANTS = (
         "elif False and (",
     ),
     mutant(
-        "a submission sent twice is two",
+        "a submission sent twice makes two jobs",
         LIFECYCLE,
         "if event.job_id in draft.jobs:  # a client that lost our answer sends again",
         "if False:",
@@ -107,43 +107,43 @@ MUTANTS = (
         "if epochs == job.epochs_done:",
     ),
     mutant(
-        "an epoch that starts says nothing of those before",
+        "the start of an epoch does not count the previous ones",
         LIFECYCLE,
         "draft.put(_advance_epochs(job, done))",
         "draft.put(job)",
     ),
     mutant(
-        "a stop that was heeded is a failure",
+        "a run that stopped on request is a failure",
         LIFECYCLE,
         "stopped = run.phase is RunPhase.STOPPING and (",
         "stopped = False and (",
     ),
     mutant(
-        "whoever exits with 0 when stopped has finished",
+        "a stopped run that exits with 0 has finished",
         LIFECYCLE,
         "not (stopped or job.cancelled or wanted_more)",
         "not (job.cancelled or wanted_more)",
     ),
     mutant(
-        "a run is stopped at the epoch that it is in",
+        "a run is stopped in its current epoch",
         LIFECYCLE,
         "stop_at_epoch=max(run.epoch_started, run.epochs_before) + 1,",
         "stop_at_epoch=max(run.epoch_started, run.epochs_before),",
     ),
     mutant(
-        "to be told is to be past the epoch",
+        "a run counts as told only after the epoch",
         MODEL,
         "self.epoch_started >= self.stop_at_epoch",
         "self.epoch_started > self.stop_at_epoch",
     ),
     mutant(
-        "failing has no end",
+        "retries have no limit",
         LIFECYCLE,
         "    if count > budget:",
         "    if count > budget + 1000:",
     ),
     mutant(
-        "what the world refuses adds up to a failure",
+        "refusals by the cluster add up to a failure",
         LIFECYCLE,
         "return _retry_or_fail(job, Failure.REFUSED, math.inf, pod.said, now, rules)",
         "return _retry_or_fail(job, Failure.REFUSED, rules.lost_max, pod.said, now, rules)",
@@ -156,87 +156,87 @@ MUTANTS = (
         "if False else job",
     ),
     mutant(
-        "a measured 0 is believed",
+        "a measurement of 0 MiB is believed",
         LIFECYCLE,
         "if memory_mib > job.memory_mib else job",
         "if memory_mib != job.memory_mib else job",
     ),
     mutant(
-        "pods that go have let go",
+        "terminating pods hold nothing",
         DRAFT,
         "sum_by_gpu(share for pod in pods if pod.alive for share in pod.shares)",
         'sum_by_gpu(share for pod in pods if pod.state == "running" for share in pod.shares)',
     ),
     mutant(
-        "the ledger counts a run and its pods",
+        "the ledger counts both a run and its pods",
         DRAFT,
         "if current_run(key, self.jobs) is None:",
         "if True:",
     ),
     # --- plans ---
     mutant(
-        "a plan's word on memory is enough",
+        "a plan is trusted with memory",
         ADOPT,
         "return share.memory_mib <= free",
         "return True",
     ),
     mutant(
-        "a plan may start what is held",
+        "a plan may start a held job",
         ADOPT,
         "if not job.waiting or job.held or",
         "if not job.waiting or",
     ),
     mutant(
-        "an attempt's number is used again",
+        "an attempt number is reused",
         ADOPT,
         "attempt=job.attempts + 1,",
         "attempt=max(1, job.attempts),",
     ),
     mutant(
-        "a run grows over its neighbours",
+        "a run's share grows into its neighbours' memory",
         ADOPT,
         "if wanted > gpu.capacity_mib - others:",
         "if False:",
     ),
     mutant(
-        "what a run gave back is not planned with",
+        "memory that a run gave back is not planned",
         DECIDE,
         "policy(fitted.view, now)",
         "policy(view, now)",
     ),
     mutant(
-        "running jobs are stopped for nothing",
+        "running jobs are stopped without a reason",
         FIFO,
         "if job.run and job.run.phase is not RunPhase.STOPPING:\n                self.placements",
         "if job.run and job.run.phase is RunPhase.STARTING:\n                self.placements",
     ),
     mutant(
-        "equals stop each other",
+        "jobs of equal priority stop each other",
         FIFO,
         "job.priority > holder.priority",
         "job.priority >= holder.priority",
     ),
     mutant(
-        "what a plan gives away stays free",
+        "planned GPU memory stays free",
         FIFO,
         "        self.free[key] -= mib\n        self.unclaimed[key] -= mib\n",
         "",
     ),
     mutant(
-        "a plan does not know of back-off",
+        "a plan ignores the back-off",
         FIFO,
         "if job.eligible_at > self.now:",
         "if False:",
     ),
     mutant(
-        "a plan shares out what the driver keeps",
+        "a plan uses memory that the driver reserves",
         PACKING,
         "key: gpu.capacity_mib - sum(view.held.get(key, {}).values())",
         "key: gpu.memory_mib - sum(view.held.get(key, {}).values())",
     ),
     # --- what is learned ---
     mutant(
-        "epochs count that straddled a change of neighbours",
+        "epochs with a change of neighbours count",
         LEARNING,
         "if began_at is None or began_at < quiet_since:",
         "if began_at is None:",
@@ -248,13 +248,13 @@ MUTANTS = (
         "warm = True",
     ),
     mutant(
-        "epochs count however long they are said to be",
+        "epochs count with any reported length",
         LEARNING,
         "if not is_plausible(profile, run, now):",
         "if False:",
     ),
     mutant(
-        "who was beside is not noted",
+        "neighbours are not recorded",
         LIFECYCLE,
         "beside = neighbours(profile.job_id, run, draft.held, draft.jobs)",
         "beside = ()",
@@ -268,33 +268,33 @@ MUTANTS = (
         "math.exp2(-max(0.0, now - before.at) / half_life_seconds)",
         "1.0",
     ),
-    mutant("what kinds have shown is not stored", ROWS, "if new is not old:", "if False:"),
-    # --- gpu_sharing: who comes first ---
+    mutant("what job families have taught is not stored", ROWS, "if new is not old:", "if False:"),
+    # --- gpu_sharing: which job comes first ---
     sharing(
         "the last class is served first", SHARING, "sorted(found, reverse=True)", "sorted(found)"
     ),
     sharing(
-        "waiting counts for nothing",
+        "waiting time does not count",
         SHARING,
         "job.priority + waited // (PATIENCE * self.rules.ageing_seconds)",
         "job.priority",
         37,
     ),
     sharing(
-        "cards are counted on that nobody can be asked to leave",
+        "GPUs count as available although their runs cannot be stopped",
         SHARING,
         "if key in self.known)",
         "if False)",
     ),
     sharing(
-        "a held job is planned for",
+        "a held job gets GPUs in a plan",
         SHARING,
         "if job.held and (job.run is None or may_stop(job.run)):",
         "if False:",
     ),
-    # --- gpu_sharing: what is moved, and where to ---
+    # --- gpu_sharing: which runs move, and where ---
     Mutant(
-        "a move follows a move without an epoch",
+        "a run moves twice without an epoch in between",
         (
             (ADOPT, "moved_in_vain = wished is not None and job", "moved_in_vain = False and job"),
             (
@@ -306,14 +306,14 @@ MUTANTS = (
         "gpu_sharing",
     ),
     sharing(
-        "jobs share a card whatever they need of it",
+        "jobs share a GPU whatever memory they need",
         COMPANY,
         "at = np.flatnonzero(here & (memory <= near.capacity[type]))",
         "at = np.flatnonzero(here)",
         342,
     ),
     Mutant(
-        "half a gang is enough",
+        "half a gang may start",
         (
             (ADOPT, "if not job.spec.gpus_min <= len(wished) <= job.spec.gpus_max:", "if False:"),
             (
@@ -325,74 +325,74 @@ MUTANTS = (
         "gpu_sharing",
     ),
     sharing("claims are forgotten", PLACING, "claims[job.id] = keys", "pass"),
-    # --- what is seen on cards ---
-    mutant("nobody looks who takes what", DECIDE, "    if looked:\n", "    if False:\n"),
+    # --- what is observed on GPUs ---
+    mutant("used memory is not checked", DECIDE, "    if looked:\n", "    if False:\n"),
     mutant(
-        "a neighbour in danger has to wait",
+        "a run that endangers its neighbours is not ended at once",
         WATCHDOG,
         "if beside and claimed > gpu.memory_mib - gpu.reserved_mib:",
         "if False:",
     ),
     mutant(
-        "to be over its share is to be ended at once",
+        "every run over its share is ended at once",
         WATCHDOG,
         "if beside and claimed > gpu.memory_mib - gpu.reserved_mib:",
         "if beside:",
     ),
     mutant(
-        "who was granted a card is no neighbour before it takes any of it",
+        "a run is no neighbour before it uses memory",
         WATCHDOG,
         "yield max(mib, used), run.phase is RunPhase.STOPPING",
         "yield used, run.phase is RunPhase.STOPPING",
     ),
     mutant(
-        "one after the other is ended before the first is gone",
+        "a second run is ended before the first is gone",
         WATCHDOG,
         "if run and key[0] != excess.job_id and not _dies(run, draft.now):",
         "if run and key[0] != excess.job_id:",
         99,
     ),
     mutant(
-        "processes that are left hold nothing",
+        "leftover processes hold nothing",
         DRAFT,
         "claims[key] = max(mib, claims.get(key, 0))",
         "pass",
     ),
     mutant(
-        "a card with a fault is offered",
+        "a GPU with a fault is offered",
         MODEL,
         "gpus = tuple([gpu for gpu in self.gpus if not gpu.fault])",
         "gpus = self.gpus",
     ),
-    mutant("on a lost card all goes on", WATCHDOG, "    _leave_what_is_lost(draft)\n", ""),
+    mutant("runs on a lost GPU continue", WATCHDOG, "    _leave_what_is_lost(draft)\n", ""),
     mutant(
-        "the loss of a card is its training's failure",
+        "the loss of a GPU is the training's failure",
         LIFECYCLE,
         "and _ended_by(gone, run, pod, killed):",
         "and False:",
     ),
-    # --- what people are told ---
+    # --- what users are told ---
     sharing(
-        "what is free is counted too high",
+        "too many GPUs are reported as free",
         REASONS,
         "free=_counts(free))",
         "free=_counts(able))",
     ),
     sharing(
-        "who stops is taken for who is gone",
+        "a stopping run counts as gone",
         REASONS,
         "stop if self._lives(run) else gone)",
         "gone if self._lives(run) else stop)",
     ),
     sharing(
-        "what would let a job start is not tried",
+        "a remedy is not tried",
         REMEDIES,
         "if fewer and starts_without(fewer):",
         "if fewer:",
     ),
     # --- what is asked of the cluster ---
     mutant(
-        "a launch is asked for once",
+        "a launch is requested only once",
         RECONCILE,
         "run.phase is not RunPhase.STARTING or",
         "run.started_at != view.at or",
@@ -404,25 +404,25 @@ MUTANTS = (
         "run.kill_at is not None and run.kill_at + 1e9 <= now:",
     ),
     mutant(
-        "to be asked to stop is to be killed",
+        "a run that is asked to stop is killed",
         RECONCILE,
         "run.kill_at is not None and run.kill_at <= now:",
         "run.kill_at is not None:",
     ),
     mutant(
-        "what is over stays in the cluster",
+        "ended runs stay in the cluster",
         RECONCILE,
         "if not (spared or _leaves(key, view)):",
         "if False and not _leaves(key, view):",
     ),
     mutant(
-        "every attempt begins anew",
+        "every attempt starts from epoch 0",
         RECONCILE,
         "epochs_done=run.epochs_before,",
         "epochs_done=0,",
     ),
     mutant(
-        "nothing wakes the loop when a notice is over",
+        "the loop does not wake when a notice ends",
         DECIDE,
         "if view.due_at < math.inf:",
         "if False:",
@@ -447,7 +447,10 @@ MUTANTS = (
 """,
     ),
     mutant(
-        "half a step is kept", STORE, 'self._db.execute("rollback")', 'self._db.execute("commit")'
+        "half a step is committed",
+        STORE,
+        'self._db.execute("rollback")',
+        'self._db.execute("commit")',
     ),
     Mutant(
         "each statement is a transaction",
@@ -461,21 +464,21 @@ MUTANTS = (
     mutant(
         "ended jobs are loaded", STORE, "from jobs where outcome is null order", "from jobs order"
     ),
-    # --- invariants: too strict is a daemon that ends, too lax is noticed beside another bug ---
+    # --- invariants: a strict one ends the daemon, a lax one is noticed with another bug ---
     mutant(
-        "a run may not follow another in a step",
+        "a new run may not follow another in one step",
         INVARIANTS,
         "lives = bool(pods) and all(pod.alive for pod in pods)",
         "lives = True",
     ),
     mutant(
-        "nobody may do all epochs",
+        "no job may do all epochs",
         INVARIANTS,
         "0 <= job.epochs_done <= job.max_epochs",
         "0 <= job.epochs_done < job.max_epochs",
     ),
     Mutant(
-        "a plan's word is enough, and the invariant sleeps",
+        "a plan is trusted with memory, and the invariant is off",
         (
             (ADOPT, "return share.memory_mib <= free", "return True"),
             (INVARIANTS, "if after.held is not before.held:", "if False:"),
@@ -483,7 +486,7 @@ MUTANTS = (
     ),
 )
 
-# One life after the other, until one is not as it should be.
+# Simulates lives until one has a violation.
 PROGRAM = """
 import json, sys
 from simulator.lives.life import live
@@ -523,8 +526,8 @@ def copied(planted: Mutant) -> Iterator[Path]:
             text = path.read_text()
             if text.count(old) != 1:
                 raise click.ClickException(
-                    f"mutant {planted.name!r}: {file} must say once, and says {text.count(old)}"
-                    f" times: {old!r}"
+                    f"mutant {planted.name!r}: {file} must contain this once, and contains it"
+                    f" {text.count(old)} times: {old!r}"
                 )
             path.write_text(text.replace(old, new))
         yield folder
@@ -556,21 +559,24 @@ def _caught(folder: Path, planted: Mutant, seeds_max: int) -> tuple[int | None, 
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--only", help="Those whose name contains this.")
-@click.option("--processes", default=2, type=click.IntRange(1), help="How many at a time.")
-@click.option("--seeds_max", default=400, type=click.IntRange(1), help="How many lives for each.")
+@click.option("--only", help="Mutants with this in their name.")
+@click.option("--processes", default=2, type=click.IntRange(1), help="Mutants at a time.")
+@click.option("--seeds_max", default=400, type=click.IntRange(1), help="Most lives for each.")
 def main(only: str | None, processes: int, seeds_max: int) -> None:
-    """Plant each bug in a copy of the packages, and let lives find it; exit with 1 if one hides."""
+    """Plant each bug in a copy of the packages, and run lives until one catches it.
+
+    Exits with 1 if a bug is not caught.
+    """
     chosen = [planted for planted in MUTANTS if only is None or only in planted.name]
     if not chosen:
-        raise click.UsageError(f"--only {only}: no mutant is called so")
+        raise click.UsageError(f"--only {only}: no mutant has this in its name")
     with ThreadPoolExecutor(processes) as pool:
         results = []
         for result in pool.map(partial(hunt, seeds_max=seeds_max), chosen):
             results.append(result)
             seed = "-" if result.seed is None else str(result.seed)
             click.echo(
-                f"{result.mutant.name:52} seed {seed:>4} {result.seconds:5.1f} s"
+                f"{result.mutant.name:62} seed {seed:>4} {result.seconds:5.1f} s"
                 f"  {result.words[:60]}"
             )
     caught = [result.lives for result in results if result.seed is not None]

@@ -1,4 +1,4 @@
-"""Lives of the daemon's own loop: all that ever failed, and a fixed share of the others."""
+"""Lives of the daemon's own loop: all seeds that ever failed, and some fixed others."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def test_lives_end_well(first: int) -> None:
     assert violations == []
 
 
-# Of these, what was left of a job's own last run, on a card with a fault, was in its way unnoticed.
+# In these lives, leftovers of a job's own last run, on a GPU with a fault, blocked it unnoticed.
 ADVISED = 7218, 8255, 9020
 
 
 @pytest.mark.parametrize("seed", [*ADVISED, *range(10_000, 10_006)])
-def test_what_anybody_is_advised_at_any_plan_helps(seed: int) -> None:
+def test_every_remedy_at_every_plan_is_true(seed: int) -> None:
     report = live(seed, advice="all")
     assert report.violation == ""
-    assert report == live(seed), "who looks on changes nothing"
+    assert report == live(seed), "the checker changes nothing"
 
 
 def test_a_seed_is_a_life() -> None:
@@ -50,7 +50,7 @@ def test_a_seed_is_a_life() -> None:
     assert live(5).fingerprint != live(6).fingerprint
 
 
-def test_a_life_does_not_hang_on_the_order_of_sets() -> None:
+def test_a_life_does_not_depend_on_the_order_of_sets() -> None:
     told = set()
     for hash_seed in ("0", "12345"):
         done = subprocess.run(
@@ -65,7 +65,7 @@ def test_a_life_does_not_hang_on_the_order_of_sets() -> None:
     assert len(told) == 1
 
 
-def test_one_life_is_told_in_detail() -> None:
+def test_one_life_is_printed_in_detail() -> None:
     done = CliRunner().invoke(main, ["--seed", "5", "--verbose"])
     assert done.exit_code == 0
     first, *rest = done.stdout.splitlines()

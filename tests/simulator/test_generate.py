@@ -41,7 +41,7 @@ def test_jobs_ask_for_as_much_as_the_load_says(load: float) -> None:
     assert wanted / (32 * jobs[-1].submit_at) == pytest.approx(load, rel=0.1)
 
 
-def test_every_job_fits_the_card_and_its_kind_is_told_by_its_project() -> None:
+def test_every_job_fits_the_gpu_and_its_project_names_its_kind() -> None:
     jobs = generate(500, seed=2, gpu_mib=8192)
     assert max(job.spec.memory_mib for job in jobs) <= 8192 * 0.97
     truths = {job.spec.project: job.truth for job in jobs}

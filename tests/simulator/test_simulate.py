@@ -25,7 +25,9 @@ def words(trace: Path, /, **flags: str) -> list[str]:
     return [f"--{flag}={value}" for flag, value in flags.items()]
 
 
-def test_it_tells_what_came_of_the_trace(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_reports_the_results_of_the_trace(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(words(trace)) == 0
     said, progress = capsys.readouterr()
     assert said.startswith("three.csv on 1x2x16384:t4 (2 GPUs)")
@@ -34,7 +36,7 @@ def test_it_tells_what_came_of_the_trace(trace: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize("form", ["text", "json", "html"])
-def test_the_same_words_give_the_same_result(trace: Path, tmp_path: Path, form: str) -> None:
+def test_the_same_arguments_give_the_same_result(trace: Path, tmp_path: Path, form: str) -> None:
     said = []
     for processes in (1, 2):
         path = tmp_path / f"{processes}.out"
@@ -101,7 +103,7 @@ def test_nodes_are_named_by_type_and_numbered_on() -> None:
         ("trace", "/no/such/trace", "/no/such/trace: No such file or directory"),
     ],
 )
-def test_bad_words_are_named_in_one_line(
+def test_bad_arguments_are_named_in_one_line(
     trace: Path, capsys: pytest.CaptureFixture[str], flag: str, value: str, complaint: str
 ) -> None:
     assert main(words(trace, **{flag: value})) == 2

@@ -35,19 +35,19 @@ def looked(policy: Policy, *waiting: Job) -> None:
     checker(policy).on_step(view, replace(view, at=builders.NOW, planned_at=builders.NOW))
 
 
-def test_who_waits_starts_once_those_are_gone_that_it_is_told_of() -> None:
+def test_a_waiting_job_starts_without_the_jobs_of_its_remedy() -> None:
     looked(POLICY, builders.job("b"), builders.job("c"))
 
 
-def test_who_is_held_is_let_go_first() -> None:
+def test_a_held_job_is_released_first() -> None:
     looked(POLICY, builders.job("b", held=True))
 
 
-def test_who_is_held_and_waits_for_it_when_let_go_is_noticed() -> None:
+def test_a_released_job_that_still_waits_for_its_release_is_noticed() -> None:
     def stubborn(view: View, now: Time) -> Plan:
         return replace(POLICY(view, now), why={JobId("b"): Reason(Waiting.HELD)})
 
-    with pytest.raises(Violation, match="is not kept any more"):
+    with pytest.raises(Violation, match="is no longer held back"):
         looked(stubborn, builders.job("b", held=True))
 
 

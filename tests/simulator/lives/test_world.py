@@ -49,7 +49,7 @@ def test_a_clock_that_is_set_back_stands() -> None:
     assert here.time > here.now()
 
 
-def test_whoever_asks_is_answered_when_their_batch_was_committed() -> None:
+def test_a_caller_is_answered_when_its_batch_was_committed() -> None:
     here, heard = world(), []
     here.wait(None)
     here.post(Submitted(JOB, SPEC), lambda: heard.append(here.now()))
@@ -59,7 +59,7 @@ def test_whoever_asks_is_answered_when_their_batch_was_committed() -> None:
     assert len(heard) == 1
 
 
-def test_a_crash_before_the_next_wait_answers_nobody() -> None:
+def test_a_crash_before_the_next_wait_answers_no_caller() -> None:
     here, heard = world(), []
     here.wait(None)
     here.post(Submitted(JOB, SPEC), lambda: heard.append(here.now()))
@@ -105,7 +105,7 @@ def test_a_training_that_is_told_to_stop_does() -> None:
     assert here.epochs_done == {JOB: 1}
 
 
-def test_two_that_take_more_than_the_card_has_cannot_both_live() -> None:
+def test_two_runs_that_take_more_than_the_gpu_has_cannot_both_live() -> None:
     here = world(truth=replace(TRUTH, memory_mib=9000))
     here.perform(LAUNCH)
     here.perform(replace(LAUNCH, job_id=JobId("k")))
@@ -145,7 +145,7 @@ def test_bad_weather_is_felt(
 # --- cards --------------------------------------------------------------------------------------
 
 
-def test_agents_see_what_processes_take_and_without_them_nobody_does() -> None:
+def test_only_agents_observe_what_processes_take() -> None:
     for agents in (True, False):
         here = world(agents=agents)
         here.perform(LAUNCH)
@@ -186,7 +186,7 @@ def test_of_a_gang_is_seen_what_is_left_on_the_node_that_is_in_reach() -> None:
     assert [bool(pod.used) for pod in here.observe().pods] == [True, False]
 
 
-def test_a_lost_card_is_shown_and_what_ran_there_works_no_more() -> None:
+def test_a_lost_gpu_is_shown_and_its_runs_do_not_work() -> None:
     here = world(Faults(gpu_lost_every_seconds=100.0))
     here.perform(LAUNCH)
     (run,) = here.runs.values()

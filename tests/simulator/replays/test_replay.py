@@ -261,7 +261,7 @@ def test_the_command_tells_of_a_difference_by_its_exit_code(
         ),
     ],
 )
-def test_bad_words_are_named_in_one_line(
+def test_bad_arguments_are_named_in_one_line(
     path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], complaint: str
 ) -> None:
     record(path)

@@ -73,7 +73,7 @@ def test_played_as_it_is_jobs_take_what_they_took_in_truth(path: Path) -> None:
         assert was == pytest.approx((one.ended_at - one.submitted_at) / 3600.0, rel=0.1)
 
 
-def test_with_more_gpus_nobody_waits(path: Path) -> None:
+def test_with_more_gpus_no_job_waits(path: Path) -> None:
     record(path, long_and_short())
     answer = what_if(path, "gpus+2")
     assert (answer.before.case.gpus, answer.after.case.gpus) == (1, 3)

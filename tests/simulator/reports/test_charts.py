@@ -53,7 +53,7 @@ def pieces(drawn: str) -> int:
     return sum(path.count("z") for path in re.findall(r'class="g[^"]*" d="([^"]*)"', drawn))
 
 
-def test_blocks_between_which_nobody_could_see_a_gap_are_one() -> None:
+def test_blocks_with_an_invisible_gap_are_merged() -> None:
     x = Axis("hours", 100.0)
     apart = gantt(x, 1, {0: "n0"}, blocks((0.0, 10.0), (20.0, 30.0)), 1200.0, "")
     together = gantt(x, 1, {0: "n0"}, blocks((0.0, 10.0), (10.001, 30.0)), 1200.0, "")

@@ -103,7 +103,7 @@ def test_each_policy_has_a_row_a_line_and_a_gantt() -> None:
     assert "Seeds 0, 1: means" in said
 
 
-def test_who_is_done_before_others_uses_no_gpus_from_then_on() -> None:
+def test_a_policy_that_is_done_first_uses_no_gpus_from_then_on() -> None:
     ends = [entry.result.makespan_seconds for entry in study().entries]
     first, last = sorted(range(2), key=ends.__getitem__)
     assert ends[first] < ends[last]

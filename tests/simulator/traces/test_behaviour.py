@@ -58,12 +58,12 @@ def test_more_gpus_shorten_all_but_the_serial_part(serial: float, seconds: float
     assert SerialTruth(1000, 1.0, 100.0, serial).epoch_seconds("t4", 4, 1) == pytest.approx(seconds)
 
 
-def test_slices_that_fit_a_gpu_slow_nobody() -> None:
+def test_slices_that_fit_a_gpu_slow_no_pod() -> None:
     half, most = SlicedTruth(1000, 0.5, 10.0), SlicedTruth(1000, 0.9, 10.0)
     assert half.speed_beside(half, "t4") == 1.0
     assert half.speed_beside(most, "t4") == pytest.approx(1 / 1.4)
 
 
-def test_who_keeps_no_gpu_busy_is_in_nobodys_way() -> None:
+def test_a_job_that_keeps_no_gpu_busy_slows_no_neighbour() -> None:
     assert speed_by_utilisation(1.0, 0.0) == speed_by_utilisation(0.0, 1.0) == 1.0
     assert 0.5 < speed_by_utilisation(1.0, 1.0) < 1.0

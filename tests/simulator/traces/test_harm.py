@@ -54,7 +54,7 @@ def lived(jobs: Sequence[TraceJob], gpus: int) -> tuple[Harmed, Result]:
 
 @pytest.mark.parametrize("seconds", [50.0, 300.0])
 @pytest.mark.parametrize("friends", [0, 1, 2])
-def test_who_was_alone_before_a_harmful_neighbour_came_is_rid_of_it(
+def test_a_job_measured_alone_before_a_harmful_neighbour_is_separated(
     friends: int, seconds: float
 ) -> None:
     first = [friend(f"friend{n}", 0.0, seconds) for n in range(friends)]
@@ -64,7 +64,7 @@ def test_who_was_alone_before_a_harmful_neighbour_came_is_rid_of_it(
     assert {times.outcome for times in result.jobs} == {Outcome.SUCCEEDED}
 
 
-def test_who_has_had_one_of_its_kind_alone_is_rid_of_it_too() -> None:
+def test_a_job_with_one_of_its_kind_measured_alone_is_separated_too() -> None:
     before = [foe(f"old{n}", 3100.0 * n, 100.0, kind=f"kind{n}") for n in range(2)]
     foes = [foe(f"new{n}", 7000.0, 100.0, kind=f"kind{n}") for n in range(2)]
     harmed, _ = lived([*before, *foes], 1)
@@ -73,7 +73,7 @@ def test_who_has_had_one_of_its_kind_alone_is_rid_of_it_too() -> None:
 
 @pytest.mark.parametrize("seconds", [50.0, 300.0])
 @pytest.mark.parametrize(("count", "gpus"), [(2, 1), (3, 1), (4, 2), (7, 3)])
-def test_who_came_together_with_its_foe_is_rid_of_it_though_nobody_was_ever_alone(
+def test_jobs_that_started_together_are_separated_though_none_was_alone(
     count: int, gpus: int, seconds: float
 ) -> None:
     harmed, result = lived([foe(f"foe{n}", 0.0, seconds) for n in range(count)], gpus)
@@ -81,7 +81,7 @@ def test_who_came_together_with_its_foe_is_rid_of_it_though_nobody_was_ever_alon
     assert {times.outcome for times in result.jobs} == {Outcome.SUCCEEDED}
 
 
-def test_friends_who_came_together_are_parted_once_and_then_share_to_the_end() -> None:
+def test_harmless_neighbours_are_separated_once_and_then_share() -> None:
     harmed, result = lived([friend(f"friend{n}", 0.0, 100.0) for n in range(2)], 1)
     assert max(harmed.values()) == 0
     assert sum(times.restarts for times in result.jobs) == 1

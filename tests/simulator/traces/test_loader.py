@@ -107,7 +107,7 @@ def test_jobs_of_philly_may_be_made_elastic(read: Reader) -> None:
     assert (job.spec.gpus_min, job.spec.gpus_max) == (1, 2)
 
 
-def test_models_for_philly_are_those_that_fit_the_card(read: Reader) -> None:
+def test_models_for_philly_are_those_that_fit_the_gpu(read: Reader) -> None:
     text = PHILLY + "2017-10-09 00:10:00,600.0,1,600.0,vc1\n" * 50
 
     def models(gpu_mib: int) -> set[str]:
@@ -127,7 +127,7 @@ def test_jobs_of_one_model_are_as_fast_per_sample_whatever_their_length(read: Re
     assert per_sample == pytest.approx([0.01, 0.01], rel=1e-3)
 
 
-def test_a_job_of_gavel_is_so_many_steps(read: Reader) -> None:
+def test_a_job_of_gavel_has_a_number_of_steps(read: Reader) -> None:
     other, job = read(GAVEL)
     assert (other.spec.project, other.submit_at, job.submit_at) == ("CycleGAN", 0.5, 40.0)
     assert (job.spec.gpus_min, job.spec.gpus_max, job.spec.batch_size) == (2, 2, 64)
@@ -138,7 +138,7 @@ def test_a_job_of_gavel_is_so_many_steps(read: Reader) -> None:
     assert job.truth.epoch_seconds("v100", 2, 1) == math.inf
 
 
-def test_pairs_of_gavel_share_a_card_as_they_did(read: Reader) -> None:
+def test_pairs_of_gavel_share_a_gpu_as_they_did(read: Reader) -> None:
     cyclegan, resnet = read(GAVEL)
     assert cyclegan.truth.speed_beside(resnet.truth, "p100") == 0.5
     assert resnet.truth.speed_beside(cyclegan.truth, "k80") == 0.3
@@ -153,7 +153,7 @@ def test_a_job_of_shockwave_is_one_of_gavels(read: Reader) -> None:
     assert total == pytest.approx(2000.0)
 
 
-def test_a_pod_of_alibaba_takes_its_part_of_a_card(read: Reader) -> None:
+def test_a_pod_of_alibaba_takes_its_part_of_a_gpu(read: Reader) -> None:
     jobs = read(
         ALIBABA
         + "pod-0,8000,30517,0,0,,BE,Running,900,2000,900\n"

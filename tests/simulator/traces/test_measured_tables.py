@@ -76,7 +76,7 @@ def test_what_was_measured_on_one_node_only_is_slowed_by_two_as_on_the_rtx() -> 
     assert step_seconds(2000, 2, 2, "quad") == pytest.approx(1.1 * slower)
 
 
-def test_on_a_type_that_nobody_measured_it_cannot_run() -> None:
+def test_it_cannot_run_on_a_type_without_measurements() -> None:
     assert step_seconds(200, 1, 1, "v100") == math.inf
     assert step_seconds(200, 1, 1, "azure") == math.inf
 
@@ -136,7 +136,7 @@ def test_lucids_profiles_are_those_of_models_with_their_data_and_batch() -> None
     assert (large.project, large.batch, large.memory_mib) == ("Large-Faces-amp", 64, 8001)
 
 
-def test_a_pair_that_nobody_measured_goes_by_utilisation() -> None:
+def test_a_pair_without_measurements_goes_by_utilisation() -> None:
     times = StepTimes(DATA, "cifar10", 200, 1.0)
     large, small = (
         MeasuredTruth(model, 8001, util, times, lucid_pairs(DATA))

@@ -40,7 +40,7 @@ def test_the_least_that_can_be_said_is_enough(tmp_path: Path) -> None:
     assert found.truth == SerialTruth(1000, 1.0, 60.0, 0.0)
 
 
-def test_who_says_nothing_of_memory_knows_it_and_rounds_up(tmp_path: Path) -> None:
+def test_the_default_estimate_is_the_memory_rounded_up(tmp_path: Path) -> None:
     (found,) = read(trace(tmp_path, HEAD, ROW))
     assert (found.truth.memory_mib, found.spec.memory_mib) == (1000, 1024)
     (said,) = read(trace(tmp_path, f"{HEAD},estimate_mib", f"{ROW},0"))

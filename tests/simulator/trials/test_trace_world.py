@@ -74,14 +74,14 @@ def test_speeds_beside_several_neighbours_multiply() -> None:
     assert {times.ended_at for times in result.jobs} == {20.0 + 400.0}
 
 
-def test_who_is_told_to_stop_ends_its_epoch_and_goes_on_from_there() -> None:
+def test_a_run_that_is_told_to_stop_ends_its_epoch_and_resumes_there() -> None:
     a = trial([job("a", epochs=9)], told({"a": [GPU0]}, {"a": (150.0, 400.0)})).run().jobs[0]
     # Two epochs to 220; from 400 a restart, and the seven others.
     assert (a.ended_at, a.restarts, a.preemptions) == (400.0 + 20.0 + 700.0, 1, 1)
     assert a.queued_seconds == 400.0 - 220.0
 
 
-def test_nobody_is_stopped_in_the_last_epoch() -> None:
+def test_no_run_is_stopped_in_the_last_epoch() -> None:
     a = trial([job("a", epochs=2)], told({"a": [GPU0]}, {"a": (150.0, 400.0)})).run().jobs[0]
     assert (a.ended_at, a.preemptions) == (220.0, 0)
 
@@ -155,7 +155,7 @@ def test_a_deadline_closes_a_batch() -> None:
     assert here.now() == 8.0
 
 
-def test_an_epoch_is_told_with_where_and_beside_whom_it_was() -> None:
+def test_an_epoch_is_reported_with_its_placement_and_neighbours() -> None:
     heard: list[Profile] = []
 
     def listener(step: Step) -> None:
@@ -207,7 +207,7 @@ def test_a_repeated_launch_is_one_launch() -> None:
     assert here.tally.jobs[A].launches == 1
 
 
-def test_who_is_removed_while_it_trains_is_gone_in_a_moment() -> None:
+def test_a_run_that_is_removed_while_it_trains_is_gone_in_a_moment() -> None:
     here = small()
     here.wait(0.0)
     here.perform(launch())
@@ -220,7 +220,7 @@ def test_who_is_removed_while_it_trains_is_gone_in_a_moment() -> None:
     assert here.wait(1000.0) == []
 
 
-def test_who_is_removed_before_it_begins_never_begins() -> None:
+def test_a_run_that_is_removed_before_it_begins_never_begins() -> None:
     here = small()
     here.wait(0.0)
     here.perform(launch())

@@ -56,7 +56,7 @@ def test_a_policy_that_only_asks_to_be_called_again_is_left_alone() -> None:
     assert result.summary()["unfinished"] == 1
 
 
-def test_who_listens_hears_which_share_has_ended() -> None:
+def test_the_listener_gets_the_share_that_has_ended() -> None:
     heard: list[float] = []
     jobs = [job(f"j{n}", at=10.0 * n, epochs=9) for n in range(30)]
     trial(jobs, fifo_sharing(RULES), 8).run(heard.append)
