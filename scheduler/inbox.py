@@ -1,4 +1,4 @@
-"""The queue of news and the clock, for real life. What the news means is not looked at here."""
+"""The real inbox and clock. What the events mean does not matter here."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from scheduler.core.errors import Busy, SchedulerError, Unavailable
 from scheduler.core.model import Event, Time
 
 BATCH_MAX = 1_000
-POLL_SECONDS = 1.0  # within this a wait notices that the wall clock was set forward
+POLL_SECONDS = 1.0  # a wait notices within this time that the wall clock was set forward
 
 
 class Clock:
     """The wall clock, except that it never goes back.
 
-    When the wall clock is set forward, we follow at once. When it is set back, we are ahead of
-    it, and to stand still until it has caught up would stall whatever waits for a moment to come.
-    So we go on at half its pace: every wait ends, after twice its time at worst.
+    When the wall clock is set forward, this clock follows at once. When it is set back, this clock
+    is ahead of it. If it stood still until the wall clock has caught up, everything that waits for
+    a point in time would hang. So it continues at half speed: every wait ends, after at most twice
+    its time.
     """
 
     def __init__(self, wall: Callable[[], float], monotonic: Callable[[], float]) -> None:
@@ -36,10 +37,10 @@ class Clock:
 
 
 class QueueInbox:
-    """Any thread puts and asks; one thread, the loop's, waits.
+    """Any thread puts and asks; only the loop's thread waits.
 
-    Events are handed out in the order in which they came. Who has several to be sure of
-    puts all but the last and asks about that one.
+    Events are handed out in the order in which they arrived. A caller that must be sure of several
+    events puts all but the last, and asks about the last one.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class QueueInbox:
         self._clock = Clock(wall, monotonic)
         self._changed = threading.Condition(threading.Lock())
         self._news: deque[tuple[Event, _Asker | None]] = deque()
-        self._taken: list[_Asker] = []  # of the batch that the loop works on
+        self._taken: list[_Asker] = []  # of the batch that the loop is processing
         self._closed: str | None = None
         self._failure: SchedulerError | None = None
 
@@ -60,11 +61,11 @@ class QueueInbox:
         return self._clock.now()
 
     def put(self, event: Event) -> None:
-        """Without a promise: what is put may be lost in a crash, or when the inbox closes."""
+        """Adds an event without a guarantee: a crash or the closing of the inbox may lose it."""
         self._add(event, None)
 
     def ask(self, event: Event, timeout: float = 10.0) -> None:
-        """Return when the batch that holds this event has been committed."""
+        """Adds an event, and returns when its batch has been committed."""
         asker = _Asker()
         self._add(event, asker)
         asker.wait(timeout)
@@ -87,7 +88,7 @@ class QueueInbox:
         return [event for event, _ in batch]
 
     def close(self, why: str) -> None:
-        """Nobody is answered any more: all who ask are told why. Later calls do nothing."""
+        """Ends the service: all present and later askers get `why`. Repeated calls do nothing."""
         with self._changed:
             if self._closed is not None:
                 return
@@ -100,7 +101,7 @@ class QueueInbox:
             asker.answer(refusal=why)
 
     def fail(self, why: SchedulerError) -> None:
-        """Close it, and have the loop's next wait raise this: it is to do nothing any more."""
+        """Closes the inbox, and lets the loop's next wait raise `why`, so that the loop ends."""
         self._failure = why
         self.close(str(why))
 
@@ -111,13 +112,13 @@ class QueueInbox:
                     raise Unavailable(self._closed)
                 return
             if len(self._news) >= self._capacity:
-                raise Busy(f"{self._capacity} reports and requests wait already: try again")
+                raise Busy(f"{self._capacity} reports and requests are already waiting: try again")
             self._news.append((event, asker))
             self._changed.notify()
 
 
 class _Asker:
-    """One who waits for an answer. A bare lock, because an Event costs ten times as much."""
+    """A caller that waits for an answer. A bare lock, because an Event costs ten times as much."""
 
     __slots__ = ("_lock", "_refusal")
 
@@ -128,7 +129,9 @@ class _Asker:
 
     def wait(self, timeout: float) -> None:
         if not self._lock.acquire(timeout=timeout):
-            raise Unavailable(f"no answer in {timeout:g} s: try again, it may have been done")
+            raise Unavailable(
+                f"no answer in {timeout:g} s: try again; the request may have been carried out"
+            )
         if self._refusal is not None:
             raise Unavailable(self._refusal)
 

@@ -1,4 +1,4 @@
-"""A run's output, kept as files whatever becomes of its pod: where they are, how to read them."""
+"""A run's output in files that outlive its pod: where they are, and how to read them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ FOLLOW_SECONDS = 0.2
 _JOB_ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
 _NAME = re.compile(r"attempt-([1-9][0-9]*)/rank([0-9]+)\.log", re.ASCII)
 
-# How frameworks say that a GPU's memory did not suffice. The machine's own memory is another
-# matter (`MemoryError`, a SIGKILL by the kernel): more room on the GPU would not help.
+# How frameworks report that a GPU has too little memory. Too little memory of the machine
+# (`MemoryError`, a SIGKILL by the kernel) is different: more memory of the GPU would not help.
 _OUT_OF_MEMORY = re.compile(
     rb"CUDA out of memory"
     rb"|CUDA error: out of memory"
@@ -38,7 +38,7 @@ _OUT_OF_MEMORY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """What one rank of one attempt has said so far."""
+    """The output of one rank of one attempt so far."""
 
     attempt: int
     rank: int
@@ -47,12 +47,12 @@ class LogFile:
 
     @property
     def name(self) -> str:
-        """Within the job's logs, e.g. `attempt-1/rank0.log`."""
+        """Relative to the job's folder, e.g. `attempt-1/rank0.log`."""
         return f"attempt-{self.attempt}/rank{self.rank}.log"
 
 
 def is_job_id(job_id: str) -> bool:
-    """Whether it may become part of a path: nothing but a UUID does."""
+    """Whether it may become part of a path: only a UUID may."""
     return _JOB_ID.fullmatch(job_id) is not None
 
 
@@ -61,7 +61,7 @@ def log_path(root: Path, job_id: JobId, attempt: int, rank: int) -> Path:
 
 
 def files(root: Path, job_id: JobId, attempt: int | None = None) -> list[LogFile]:
-    """In the order in which they are read: by attempt, then by rank. Empty before any output."""
+    """Returns the files by attempt, then by rank; empty before any output."""
     folder = _folder(root, job_id)
     paths = folder.glob(f"attempt-{'*' if attempt is None else attempt}/rank*.log")
     found = [
@@ -73,9 +73,10 @@ def files(root: Path, job_id: JobId, attempt: int | None = None) -> list[LogFile
 
 
 def chunks(file: LogFile, start: int = 0) -> Iterator[bytes]:
-    """From `start` to the size it had when it was listed; what is written later is not waited for.
+    """Reads from `start` to the size that the file had when it was listed, and nothing later.
 
-    A caller that has more than there is had another file of that name: it gets all of this one.
+    A caller that has more than this file contains had another file of that name, and gets all of
+    this one.
     """
     with file.path.open("rb") as stream:
         at = stream.seek(start if start <= file.size else 0)
@@ -85,7 +86,7 @@ def chunks(file: LogFile, start: int = 0) -> Iterator[bytes]:
 
 
 def tail(found: list[LogFile], lines: int) -> list[tuple[LogFile, int]]:
-    """Which files, and from where in each, hold the last so many lines of all of them together."""
+    """Returns the files, and the offset in each, that hold the last `lines` lines of all files."""
     wanted: list[tuple[LogFile, int]] = []
     for file in reversed(found):
         if lines <= 0:
@@ -105,10 +106,11 @@ def follow(
     attempt: int | None = None,
     have: Mapping[str, int] | None = None,
 ) -> Iterator[tuple[LogFile, bytes]]:
-    """What is there beyond `have` (bytes, by name), then what comes, until `over()` or `stop`."""
+    """Yields what exists beyond `have` (bytes, by name), then new output, until the job has ended
+    or `stop` is set."""
     read = dict(have or {})
     while not stop.is_set():
-        last = has_ended()  # asked before looking, so that the last words are not missed
+        last = has_ended()  # asked before reading, so that the last output is not missed
         for file in files(root, job_id, attempt):
             start = read.get(file.name, 0)
             if start != file.size:
@@ -120,8 +122,8 @@ def follow(
 
 
 def read_out_of_memory_line(path: Path) -> str:
-    """The last line that says that a GPU's memory did not suffice; empty if the end of this output
-    has none."""
+    """Returns the last line that says that a GPU's memory was too small; empty if the end of this
+    output contains none."""
     try:
         with path.open("rb") as stream:
             stream.seek(max(0, stream.seek(0, os.SEEK_END) - CHUNK_BYTES))
@@ -132,8 +134,8 @@ def read_out_of_memory_line(path: Path) -> str:
 
 def out_of_memory_line(output: bytes) -> str:
     lines = reversed(output.splitlines())
-    said = next((line for line in lines if _OUT_OF_MEMORY.search(line)), b"")
-    return said.decode(errors="replace").strip()[:LINE_MAX]
+    found = next((line for line in lines if _OUT_OF_MEMORY.search(line)), b"")
+    return found.decode(errors="replace").strip()[:LINE_MAX]
 
 
 def _folder(root: Path, job_id: JobId) -> Path:
@@ -143,7 +145,7 @@ def _folder(root: Path, job_id: JobId) -> Path:
 
 
 def _last_lines(file: LogFile, lines: int) -> tuple[int, int]:
-    """Where the last `lines` lines begin, and how many there are. Read from the end, by blocks."""
+    """Returns where the last `lines` lines begin, and their number. Reads blocks from the end."""
     with file.path.open("rb") as stream:
         seen, at = 0, file.size
         while at > 0:
@@ -151,7 +153,7 @@ def _last_lines(file: LogFile, lines: int) -> tuple[int, int]:
             block = _block(stream, begin, at)
             for newline in _newlines_from_end(block):
                 if begin + newline + 1 == file.size:
-                    continue  # it ends the last line, and begins none
+                    continue  # it ends the last line and starts no new one
                 seen += 1
                 if seen == lines:
                     return begin + newline + 1, lines

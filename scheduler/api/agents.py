@@ -1,4 +1,4 @@
-"""The service for agents, and what each of them last told of its node."""
+"""The service for agents, and the newest report of each."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from scheduler.gpus.usage import DRIVER, LIBRARY, WATCHDOG, GpuReading, GpuRepor
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 
-AGENT = "agent"  # the user whose token they bring
-SILENT_SECONDS = 60.0  # what was told longer ago than this is no longer so
-CARDS_MAX, PROCESSES_MAX = 64, 4096  # of a node, of a card
-NAME_MAX = 253  # characters, as Kubernetes has it
+AGENT = "agent"  # the user of their tokens
+SILENT_SECONDS = 60.0  # an older report is no longer used
+CARDS_MAX, PROCESSES_MAX = 64, 4096  # of a node, of a GPU
+NAME_MAX = 253  # characters, as in Kubernetes
 
 
 class AgentReports:
-    """The newest of each node. For any thread."""
+    """The newest report of each node. For any thread."""
 
     def __init__(self, clock: Callable[[], Time]) -> None:
         self.clock = clock
-        self.on_change: Callable[[], None] = lambda: None  # called when a node is not as it was
+        self.on_change: Callable[[], None] = lambda: None  # called when a node has changed
         self._lock = threading.Lock()
         self._newest: dict[str, GpuReport] = {}  # by node
 
@@ -41,7 +41,7 @@ class AgentReports:
             self.on_change()
 
     def newest(self) -> Sequence[GpuReport]:
-        """Of nodes that are not silent."""
+        """Returns the reports of nodes that are not silent."""
         since = self.clock() - SILENT_SECONDS
         with self._lock:
             self._newest = {n: report for n, report in self._newest.items() if report.at >= since}
@@ -54,24 +54,24 @@ class AgentService(pb_grpc.AgentsServicer):
     reports: AgentReports
 
     def ReportNode(self, request: pb.AgentReport, context: grpc.ServicerContext) -> pb.Ack:
-        user = self.authenticator.user(token_of(context))  # in the clear as well: so do jobs
+        user = self.authenticator.user(token_of(context))  # also unencrypted, like jobs
         if user != AGENT:
-            raise Forbidden(f"agents report here, and {shown(user)} is none")
+            raise Forbidden(f"only the user {AGENT} may report nodes, not {shown(user)}")
         self.reports.enter(parse_report(request, self.reports.clock()))
         return pb.Ack()
 
 
 def parse_report(message: pb.AgentReport, at: Time) -> GpuReport:
-    """Raises Rejected at the first thing that cannot be."""
+    """Raises Rejected at the first invalid value."""
     node = message.node
-    _require(0 < len(node) <= NAME_MAX, f"node: {shown(node)} is no name")
+    _require(0 < len(node) <= NAME_MAX, f"node: {shown(node)} is not a valid name")
     _require(len(message.cards) <= CARDS_MAX, f"cards: {len(message.cards)}, at most {CARDS_MAX}")
     _require(
         message.keeps in (LIBRARY, WATCHDOG, DRIVER), f"keeps: {shown(message.keeps)} is not known"
     )
     readings = tuple(map(_parse_gpu, message.cards))
-    uuids = {card.gpu.uuid for card in readings}
-    _require(len(uuids) == len(readings), f"cards: {shown(node)} tells of one twice")
+    uuids = {reading.gpu.uuid for reading in readings}
+    _require(len(uuids) == len(readings), f"cards: {shown(node)} reports one GPU twice")
     return GpuReport(node, at, readings, message.keeps)
 
 
@@ -81,33 +81,33 @@ def report_message(report: GpuReport) -> pb.AgentReport:
         keeps=report.keeps,
         cards=[
             pb.AgentCard(
-                uuid=card.gpu.uuid,
-                index=card.gpu.index,
-                type=card.gpu.type,
-                memory_mib=card.gpu.memory_mib,
-                reserved_mib=card.gpu.reserved_mib,
-                used_mib=card.used_mib,
-                busy=card.busy,
-                fault=card.gpu.fault,
-                lost=card.gpu.lost,
+                uuid=reading.gpu.uuid,
+                index=reading.gpu.index,
+                type=reading.gpu.type,
+                memory_mib=reading.gpu.memory_mib,
+                reserved_mib=reading.gpu.reserved_mib,
+                used_mib=reading.used_mib,
+                busy=reading.busy,
+                fault=reading.gpu.fault,
+                lost=reading.gpu.lost,
                 processes=[
                     pb.AgentProcess(
                         pid=each.pid, memory_mib=each.memory_mib, pod=each.pod, name=each.name
                     )
-                    for each in card.processes
+                    for each in reading.processes
                 ],
             )
-            for card in report.cards
+            for reading in report.cards
         ],
     )
 
 
 def _parse_gpu(message: pb.AgentCard) -> GpuReading:
     uuid, count = message.uuid, len(message.processes)
-    _require(0 < len(uuid) <= NAME_MAX, f"uuid: {shown(uuid)} is no name of a card")
+    _require(0 < len(uuid) <= NAME_MAX, f"uuid: {shown(uuid)} is not a valid name of a GPU")
     sizes = (message.index, message.reserved_mib, message.used_mib, message.memory_mib - 1)
-    _require(min(sizes) >= 0, f"{shown(uuid)}: a number of it is negative, or it has no memory")
-    _require(math.isfinite(message.busy), f"{shown(uuid)}: busy is no number")
+    _require(min(sizes) >= 0, f"{shown(uuid)}: a number is negative, or the GPU has no memory")
+    _require(math.isfinite(message.busy), f"{shown(uuid)}: busy is not a number")
     _require(count <= PROCESSES_MAX, f"{shown(uuid)}: {count} processes, at most {PROCESSES_MAX}")
     gpu = Gpu(
         uuid,

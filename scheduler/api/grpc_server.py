@@ -1,6 +1,6 @@
-"""The gRPC server: its port, its threads, its limits, and what an error becomes. Knows no jobs.
+"""The gRPC server: its port, threads and limits, and the statuses of errors. It knows no jobs.
 
-Every call comes through `Guard`, so no method need think of malformed bytes or of exceptions.
+Every call passes `Guard`, so no method has to handle malformed bytes or exceptions.
 """
 
 from __future__ import annotations
@@ -24,17 +24,21 @@ from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 
 REQUEST_BYTES_MAX = 2**20
-STREAMS_MAX = 32  # a stream holds a thread for as long as somebody watches
-ANONYMOUS_MAX = 8  # streams of health and reflection, which ask for no token
+STREAMS_MAX = 32  # a stream blocks a thread for as long as a client watches
+ANONYMOUS_MAX = 8  # streams of health and reflection, which need no token
 CALLS_MAX = 32  # threads that streams can never take
 WAITING_MAX = 1000  # calls accepted and not answered yet
-_THIS_MACHINE = ("ipv4:127.", "ipv6:[::1]:", "ipv6:[::ffff:127.")  # so begins a caller's address
-_DETAILS_MAX = 2000  # characters; details travel in a header, and headers are small
+_THIS_MACHINE = (
+    "ipv4:127.",
+    "ipv6:[::1]:",
+    "ipv6:[::ffff:127.",
+)  # how a local caller's address begins
+_DETAILS_MAX = 2000  # characters; details are sent in a header, and headers must be small
 
 _OPTIONS = (
     ("grpc.so_reuseport", 0),  # a port in use is refused, not shared
     ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
-    ("grpc.keepalive_time_ms", 60_000),  # finds out watchers whose machine has gone
+    ("grpc.keepalive_time_ms", 60_000),  # detects watchers on machines that are gone
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
@@ -46,7 +50,7 @@ log = structlog.get_logger("scheduler.api.grpc_server")
 
 
 class GrpcServer:
-    """Bound when made, so that its port is known or refused; serves from `start` on."""
+    """The port is bound on creation, so that it is known or the error is raised; `start` serves."""
 
     def __init__(
         self,
@@ -56,7 +60,7 @@ class GrpcServer:
         encrypted: TlsAddress | None = None,
         agents: pb_grpc.AgentsServicer | None = None,
     ) -> None:
-        """`agents`: None where there is but this machine, and its agent in this process."""
+        """`agents`: None on the embedded cluster, whose agent is in this process."""
         threads = CALLS_MAX + STREAMS_MAX + ANONYMOUS_MAX
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="rpc")
         self._server = grpc.server(
@@ -88,7 +92,7 @@ class GrpcServer:
             if credentials:
                 return self._server.add_secure_port(listen, credentials)
             return self._server.add_insecure_port(listen)
-        except RuntimeError as error:  # which does not say why
+        except RuntimeError as error:  # it does not say why
             self._pool.shutdown()
             raise ConfigError(f"cannot listen on {listen}: {_bind_error(listen)}") from error
 
@@ -96,7 +100,8 @@ class GrpcServer:
         self._server.start()
 
     def stop(self, grace: float) -> None:
-        """Take no more calls; those under way have `grace` seconds. Returns when all have ended."""
+        """Accepts no more calls, and gives the present ones `grace` seconds. Returns when all have
+        ended."""
         self._health.enter_graceful_shutdown()
         self._server.stop(grace).wait()
         self._pool.shutdown()
@@ -112,19 +117,20 @@ def token_of(context: grpc.ServicerContext) -> str | None:
 
 
 def is_insecure(context: grpc.ServicerContext) -> bool:
-    """Whether others could read along: the call came from elsewhere, and not encrypted."""
+    """Whether others could read the call: it came from another machine, unencrypted."""
     if b"ssl" in context.auth_context().get("transport_security_type", ()):
         return False
     return not unquote(context.peer()).startswith(_THIS_MACHINE)
 
 
 class Guard(grpc.ServerInterceptor):
-    """The entry of every thread that serves a call: the one place where errors become statuses."""
+    """The entry of every thread that serves a call, and the only place where errors become
+    statuses."""
 
     def __init__(self, streams_max: int, anonymous_max: int) -> None:
         self._streams = _StreamSlots(streams_max)
         self._anonymous = _StreamSlots(anonymous_max)
-        self._guarded: dict[str, Any] = {}  # by method, so that a call costs one look-up
+        self._guarded: dict[str, Any] = {}  # by method, so that a call costs one lookup
 
     def intercept_service(
         self, continuation: Callable[[Any], Any], handler_call_details: grpc.HandlerCallDetails
@@ -133,41 +139,42 @@ class Guard(grpc.ServerInterceptor):
         if method not in self._guarded:
             handler = continuation(handler_call_details)
             if handler is None:
-                return None  # no such method; not remembered, for names are without number
+                return None  # no such method; not cached, because the number of names is unlimited
             seats = self._anonymous if method.startswith("/grpc.") else self._streams
             self._guarded[method] = _guard(handler, seats)
         return self._guarded[method]
 
 
 class _StreamSlots:
-    """For streams, each of which holds a thread as long as it lasts."""
+    """Limits the number of streams, because each blocks a thread for as long as it lasts."""
 
     def __init__(self, most: int) -> None:
         self._most, self._free = most, threading.BoundedSemaphore(most)
 
     def __enter__(self) -> None:
         if not self._free.acquire(blocking=False):
-            raise Busy(f"too many watchers: {self._most} at a time")
+            raise Busy(f"too many watchers: at most {self._most} at a time")
 
     def __exit__(self, *_: object) -> None:
         self._free.release()
 
 
 class _Health(health.HealthServicer):
-    """Of what is here alone: the name of whatever is watched is remembered for ever."""
+    """Only existing services can be watched: grpc keeps every watched name forever."""
 
     def __init__(self, names: Collection[str]) -> None:
-        super().__init__(experimental_non_blocking=False)  # else nothing bounds their number
+        super().__init__(experimental_non_blocking=False)  # else their number is unlimited
         self._names = names
 
     def Watch(self, request: Any, context: Any, send_response_callback: Any = None) -> Any:
         if request.service not in self._names:
-            raise NotFound("no service of that name is here")
+            raise NotFound("there is no service with that name")
         return super().Watch(request, context, send_response_callback)
 
 
 def _guard(handler: Any, seats: _StreamSlots) -> Any:
-    """A handler that parses the request itself: to grpc, garbage is an internal error."""
+    """Returns a handler that parses the request itself: grpc reports garbage as an internal
+    error."""
     parse = handler.request_deserializer
     bare = handler._replace(request_deserializer=None)
     if handler.unary_unary:
@@ -178,7 +185,7 @@ def _guard(handler: Any, seats: _StreamSlots) -> Any:
     def parse_each(requests: Iterator[bytes]) -> Iterator[Any]:
         return (_parse(parse, request) for request in requests)
 
-    # Reflection: nothing of ours is sent a stream.
+    # Reflection: our own methods take no streams.
     return bare._replace(stream_stream=_stream(handler.stream_stream, parse_each, seats))
 
 
@@ -207,11 +214,13 @@ def _parse(parse: Callable[[Any], Any], request: Any) -> Any:
     try:
         return parse(request)
     except DecodeError as error:
-        raise Rejected("the request is not the protobuf message that this method takes") from error
+        raise Rejected(
+            "the request is not the protobuf message that this method expects"
+        ) from error
 
 
 def _abort(context: grpc.ServicerContext, error: Exception) -> None:
-    """Ends the call, by an exception that grpc knows."""
+    """Ends the call with an exception that grpc knows."""
     if isinstance(error, SchedulerError):
         status, details = error.status, str(error)
     else:
@@ -221,7 +230,7 @@ def _abort(context: grpc.ServicerContext, error: Exception) -> None:
 
 
 def _bind_error(listen: str) -> str:
-    """Ask the system itself: grpc tells no reason."""
+    """Asks the system for the reason, because grpc gives none."""
     host, _, port = listen.rpartition(":")
     try:
         found = socket.getaddrinfo(re.sub(r"[\[\]]", "", host), int(port), type=socket.SOCK_STREAM)

@@ -1,7 +1,7 @@
-"""The service for people: submit, look, cancel, update, read logs.
+"""The service for users: submit, show, cancel and update jobs, read logs.
 
-Every user sees every job, and changes only their own; admins change all. What a job's variables
-hold, which may be secret, is for its owner and admins. An answer to a change is read from
+Every user sees every job, and changes only their own; admins change all. The values of a job's
+variables may be secret: only its owner and admins see them. The answer to a change is read from
 committed rows.
 """
 
@@ -39,12 +39,12 @@ from scheduler.inbox import QueueInbox
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 
-LISTED = 20  # unless told otherwise
+LISTED = 20  # by default
 LISTED_MAX = 1000
-FILTERS_MAX = 100  # of one kind: SQLite takes no endless conditions
-REPLY_BYTES_MAX = 3 * 2**20  # a client takes 4 MiB
+FILTERS_MAX = 100  # of one kind: SQLite limits the length of conditions
+REPLY_BYTES_MAX = 3 * 2**20  # a client accepts 4 MiB
 WATCH_SECONDS = 0.25
-SILENCE_SECONDS = 5.0  # a job may fall silent without any news
+SILENCE_SECONDS = 5.0  # a job may become unresponsive without any event
 CLAIMS_MAX = 5  # attempts to claim ports whose owners end at the same time
 
 
@@ -60,7 +60,7 @@ class JobService(pb_grpc.SchedulerServicer):
     admins: frozenset[str]
     policy: str
     version: str
-    usage: Callable[[], Mapping[GpuKey, Usage]] = dict  # what is seen on cards
+    usage: Callable[[], Mapping[GpuKey, Usage]] = dict  # what was observed on GPUs
 
     # --- changes ----------------------------------------------------------------------------
 
@@ -68,7 +68,7 @@ class JobService(pb_grpc.SchedulerServicer):
         return self.submit(request, self._user(context))
 
     def submit(self, request: pb.SubmitRequest, user: str) -> pb.SubmitReply:
-        """Take a job, by whichever protocol it was submitted."""
+        """Accepts a job, submitted by either protocol."""
         job_id = wire.job_id(request.job_id)
         job = None if request.dry_run else self._own(job_id, user)
         spec = job.spec if job else wire.spec(request.spec, user)
@@ -122,7 +122,7 @@ class JobService(pb_grpc.SchedulerServicer):
         self.inbox.ask(asked)
         return self.lookup.message(self.lookup.job(job.id) or job, private=True)
 
-    # --- looks ------------------------------------------------------------------------------
+    # --- queries ----------------------------------------------------------------------------
 
     def GetJob(self, request: pb.GetJobRequest, context: grpc.ServicerContext) -> pb.GetJobReply:
         user = self._user(context)
@@ -148,7 +148,7 @@ class JobService(pb_grpc.SchedulerServicer):
     ) -> Iterator[pb.ListJobsReply]:
         user = self._user(context)
         admission.few("jobs", request.jobs)
-        # A name is looked up once: it is lost with the end of the job that one has come to watch.
+        # A name is looked up once: after the end of the watched job it may mean another one.
         request.jobs[:] = [self.lookup.find(ref).id for ref in request.jobs]
         gone = _gone(context)
         sent = None
@@ -196,14 +196,16 @@ class JobService(pb_grpc.SchedulerServicer):
     def _changeable(self, ref: str, user: str) -> Job:
         job = self.lookup.find(ref)
         if not self._may_change(job, user):
-            raise Forbidden(f"job {job.id} is {job.spec.user}'s, and you are {user}")
+            raise Forbidden(f"job {job.id} belongs to {job.spec.user}, and you are {user}")
         return job
 
     def _own(self, job_id: JobId, user: str) -> Job | None:
-        """The job of this id, if it is there already."""
+        """Returns the job with this id, if it exists already."""
         job = self.lookup.job(job_id)
         if job and job.spec.user != user:
-            raise Forbidden(f"job {job_id} exists and is {job.spec.user}'s: make another id")
+            raise Forbidden(
+                f"job {job_id} already exists and belongs to {job.spec.user}: use another id"
+            )
         return job
 
     def _admit(self, job_id: JobId, spec: JobSpec) -> None:
@@ -218,8 +220,8 @@ class JobService(pb_grpc.SchedulerServicer):
             admission.unclaimed(job_id, spec, self.view().jobs.values())
 
     def _submit_to_loop(self, job_id: JobId, spec: JobSpec) -> Job:
-        """The committed job. The loop decides which of two jobs has a port: one that it did not
-        take is looked for in vain, and the committed view then names the owner of the port. If
+        """Returns the committed job. The loop decides which of two jobs gets a port. A job that it
+        rejected is not found afterwards, and the committed view names the owner of the port. If
         that owner has ended in between, the port is free again, and the claim is repeated."""
         event = Submitted(job_id, spec, new_job_token(), self.target.maps_ports)
         for _ in range(CLAIMS_MAX):
@@ -227,7 +229,7 @@ class JobService(pb_grpc.SchedulerServicer):
             if job := self._own(job_id, spec.user):
                 return job
             self._check_ports(job_id, spec)
-        raise Busy("--port_mapping: the owners of these ports change all the time: try again")
+        raise Busy("--port_mapping: the owners of these ports keep changing: try again")
 
     def _listed(self, request: pb.ListJobsRequest, user: str) -> pb.ListJobsReply:
         limit = request.limit if request.HasField("limit") else LISTED
@@ -257,7 +259,7 @@ class JobService(pb_grpc.SchedulerServicer):
 
 
 def _gone(context: grpc.ServicerContext) -> threading.Event:
-    """Set when the call has ended, for whatever reason."""
+    """Returns an event that is set when the call has ended, for any reason."""
     gone = threading.Event()
     if not context.add_callback(gone.set):
         gone.set()

@@ -1,4 +1,5 @@
-"""A job's logs as the stream that people are sent: what begins where, and what if nothing does."""
+"""A job's logs as the stream that users get: where each file begins, and the note if there is
+none."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ def stream(
     has_ended: Callable[[], bool],
     gone: threading.Event,
 ) -> Iterator[pb.LogChunk]:
-    """`has_ended`: whether the job has ended; `gone`: set when the caller has left."""
+    """`gone`: set when the caller has disconnected."""
     admission.whole("--attempt", request.attempt, 0, admission.INT_MAX)
     admission.whole("--tail", request.tail, 0, admission.INT_MAX)
     if request.attempt > job.attempts:
@@ -55,7 +56,7 @@ def _start_offsets(found: list[LogFile], request: pb.GetLogsRequest) -> list[tup
 def _file_chunks(
     job: Job, found: list[LogFile], parts: Iterator[tuple[LogFile, bytes]]
 ) -> Iterator[pb.LogChunk]:
-    """Each file is named at least once, also when the caller has all of it."""
+    """Names each file at least once, even if the caller already has all of it."""
     for file in found:
         yield pb.LogChunk(job_id=job.id, file=file.name)
     for file, data in parts:
@@ -65,7 +66,7 @@ def _file_chunks(
 def _text_chunks(
     job: Job, parts: Iterator[tuple[LogFile, bytes]], several: bool
 ) -> Iterator[pb.LogChunk]:
-    """One text, with a line between the words of one process and the next."""
+    """Yields one text, with a title line between the output of different processes."""
     last, ends_line = "", True
     for file, data in parts:
         if file.name != last and (several or last):

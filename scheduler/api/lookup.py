@@ -1,7 +1,7 @@
-"""Finding jobs, live and past, for people: by what they call them, and by what they filter for.
+"""Finds live and ended jobs for users, by name or id and by filters.
 
-The view is taken before the database is read. A job that ends in between is then found twice
-and counted once; it is never missed.
+The view is taken before the database is read. A job that ends in between is found twice and
+counted once; it is never missed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from scheduler.store.reader import Query, Reader
 from scheduler.v1 import scheduler_pb2 as pb
 
 _END_OF_ID = re.compile(r"[0-9a-f-]{4,36}")
-_SHORT = 8  # characters of an id's end, which mostly are enough
+_SHORT = 8  # characters of an id's end, which are usually enough
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What is left empty does not matter."""
+    """An empty field matches every job."""
 
     user: str = ""
     project: str = ""
@@ -55,14 +55,14 @@ class Lookup:
     now: Callable[[], Time]
     heartbeat_seconds: float
     outlook: Foresight
-    since: Time = 0.0  # before, we were not there to hear anybody
+    since: Time = 0.0  # the start of the daemon, which could hear no job before
 
     def job(self, job_id: JobId) -> Job | None:
         return self.view().jobs.get(job_id) or self.reader.job(job_id)
 
     def find(self, ref: str) -> Job:
-        """By id, by an end that only one id has, by a name that only one live job has, or where no
-        live one has it, only one that has ended."""
+        """Finds a job by its id, by the unique end of its id, or by its name. A name must belong to
+        only one live job or, if no live job has it, to only one ended job."""
         view = self.view()
         found: list[Job] = []
         what = "end of several ids"
@@ -79,7 +79,8 @@ class Lookup:
         return found[0]
 
     def newest(self, wanted: Filter, limit: int) -> tuple[list[Job], int]:
-        """The jobs that were submitted last, newest first; and how many there are in all."""
+        """Returns the jobs that were submitted last, newest first, and the total number of
+        matches."""
         due = self._due_at()
         live = [
             job
@@ -91,7 +92,7 @@ class Lookup:
         return _newest_first(jobs.values())[:limit], total + len(live)
 
     def select(self, wanted: Filter, jobs: Iterable[Job], limit: int) -> tuple[list[Job], int]:
-        """Of these jobs, those that are wanted; newest first."""
+        """Returns those of the jobs that match, newest first, and the number of matches."""
         taken = [job for job in jobs if wanted.matches(job, self.state(job))]
         return _newest_first(taken)[:limit], len(taken)
 
@@ -102,7 +103,7 @@ class Lookup:
         return self.messages([job], lambda _: private)[0]
 
     def describe(self, job: Job, private: bool) -> tuple[pb.Job, pb.Learned]:
-        """With what is to be expected of it, and what has been learned."""
+        """Returns the job with its forecast, and what has been learned about it."""
         view = self.view()
         job = view.jobs.get(job.id, job)
         prospect = self.outlook.of(job, view, self.now())
@@ -111,7 +112,7 @@ class Lookup:
         return message, wire.learned_message(job, prospect, view)
 
     def messages(self, jobs: Sequence[Job], private: Callable[[Job], bool]) -> list[pb.Job]:
-        """As people are told of them. `private`: whether the asker may see a job's variables."""
+        """Returns messages for a user. `private`: whether this user may see a job's variables."""
         view, due = self.view(), self._due_at()
         epochs = self.reader.newest_epoch(job.id for job in jobs if job.epochs_done)
         statuses = (status(job, view, epochs.get(job.id), due) for job in jobs)
@@ -120,8 +121,9 @@ class Lookup:
         ]
 
     def _due_at(self) -> Time:
-        """Who has not been heard since then is unresponsive: one lost or late report is no cause
-        for alarm, two in a row are. After a start, everybody has that long to be heard."""
+        """A job that has not been heard since then is unresponsive: one lost or late report is
+        harmless, two in a row are not. After a start of the daemon, each job has that long to
+        report."""
         due_at = self.now() - 2 * self.heartbeat_seconds
         return due_at if due_at > self.since else 0.0
 
@@ -140,7 +142,7 @@ class Lookup:
         )
 
     def _list_jobs(self, jobs: Iterable[Job]) -> str:
-        """A line each: what tells them apart."""
+        """Returns a line for each job that tells them apart."""
         jobs = list(jobs)
         length = _SHORT
         while len({job.id[-length:] for job in jobs}) < len(jobs):

@@ -1,4 +1,4 @@
-"""The cluster at a glance, for people: what each GPU holds, what each user has. Pure."""
+"""The state of the cluster for users: the jobs on each GPU, the totals of each user. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _gpu_message(node: Node, gpu: Gpu, view: View, state: Callable[[Job], State]
 
 
 def _add_usage(message: pb.GpuState, usage: Usage) -> None:
-    """With what the agent sees there."""
+    """Adds what the agent observes there."""
     message.used_mib, message.busy = usage.reading.used_mib, usage.reading.busy
     message.keeps = usage.keeps
     used: dict[str, int] = {}
@@ -67,7 +67,7 @@ def _gpu_job(run: RunKey, mib: int, view: View, state: Callable[[Job], State]) -
     job = view.jobs.get(job_id)
     if job is None:
         return pb.GpuJob(job_id=job_id, memory_mib=mib, state=State.STOPPING)
-    # What an earlier attempt still holds, it holds until it is seen gone.
+    # An earlier attempt keeps its memory until an observation shows that it is gone.
     return pb.GpuJob(
         job_id=job_id,
         name=job.spec.name,
@@ -78,7 +78,8 @@ def _gpu_job(run: RunKey, mib: int, view: View, state: Callable[[Job], State]) -
 
 
 def user_totals(view: View) -> list[pb.UserTotal]:
-    """Of those who have live jobs. A part of a GPU's memory counts as that part of a GPU."""
+    """Returns totals of users with live jobs. A part of a GPU's memory counts as that part of a
+    GPU."""
     capacity = {key: gpu.capacity_mib for key, gpu in all_gpus(view.nodes).items()}
     totals: dict[str, pb.UserTotal] = {}
     for job in view.jobs.values():

@@ -1,4 +1,4 @@
-"""What the API asks of the cluster before it takes a job. No cluster is implemented here."""
+"""What the API asks of the cluster before it accepts a job. No cluster is implemented here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Preview:
 
     command: Sequence[str]
     environment: Mapping[str, str]  # of its first process, without the token
-    notes: Sequence[str]  # what the person should know about it, a line each
+    notes: Sequence[str]  # what the user should know about it, a line each
 
     @classmethod
     def without_token(
@@ -28,18 +28,18 @@ class Preview:
 
 
 class Target(Protocol):
-    """The cluster for which jobs are taken."""
+    """The cluster for which jobs are accepted."""
 
     @property
     def reserved(self) -> Collection[str]:
-        """The variables that it sets itself."""
+        """The variables that the cluster sets itself."""
 
     @property
     def maps_ports(self) -> bool:
-        """Whether a job has the ports that it asks for to itself."""
+        """Whether a job gets its ports for itself alone."""
 
     def refuses(self, user: str) -> str | None:
-        """Why no job of this user can run here."""
+        """Returns why no job of this user can run here; None: they can."""
 
     def preview(self, job_id: JobId, spec: JobSpec, nodes: Sequence[Node]) -> Preview:
         """How the job would run if it were started now and the cluster were empty.

@@ -37,8 +37,8 @@ PROFILES_MAX = 1000  # in one request
 
 @dataclass(frozen=True, slots=True)
 class TrainingService(pb_grpc.ProfilerServicer):
-    """The methods in small letters are for whoever brings reports otherwise than by gRPC. `token`:
-    the caller's proof that it speaks for the job."""
+    """The methods in lower case are for callers that receive reports by another protocol than
+    gRPC. `token`: proves that the caller may report for the job."""
 
     inbox: QueueInbox
     view: Callable[[], View]
@@ -67,10 +67,10 @@ class TrainingService(pb_grpc.ProfilerServicer):
         self.finish(job_id, attempt, rank, request.preempted, token_of(context))
         return pb.Ack()
 
-    # --- the same, however it came ------------------------------------------------------------
+    # --- for any protocol ---------------------------------------------------------------------
 
     def start_epoch(self, job_id: str, attempt: int, epoch: int, token: str | None) -> str | None:
-        """Why the run is to stop; None: it may start this epoch (from 0)."""
+        """Returns why the run must stop; None: it may start this epoch (counted from 0)."""
         job = self.find_job(job_id, attempt, token)
         admission.whole("epoch", epoch, 0, admission.INT_MAX)
         if job.outcome is None:
@@ -79,8 +79,9 @@ class TrainingService(pb_grpc.ProfilerServicer):
         return _stop_reason(job, attempt, epoch)
 
     def report(self, profiles: Sequence[Profile], token: str | None) -> str | None:
-        """Why the last one's run is to leave; None: it may stay. Told also within an epoch, so
-        that whoever can save there has the time that is left until the deadline."""
+        """Returns why the run of the last profile must stop; None: it may continue. This is also
+        reported within an epoch, so that a script that can save there has the time that is left
+        until the deadline."""
         self._authenticate(profiles, token)
         self._ask([Reported(p.job_id, p.attempt, p.memory_mib) for p in profiles])
         last = profiles[-1]
@@ -90,7 +91,7 @@ class TrainingService(pb_grpc.ProfilerServicer):
         return None if run.stop_at_epoch is None else run.stop_reason
 
     def end_epochs(self, profiles: Sequence[Profile], token: str | None) -> int:
-        """How many epochs are done then, of the last one's job."""
+        """Returns how many epochs the job of the last profile has done then."""
         self._authenticate(profiles, token)
         for profile in profiles:
             admission.whole("epoch", profile.epoch, 1, admission.INT_MAX)
@@ -102,11 +103,11 @@ class TrainingService(pb_grpc.ProfilerServicer):
         self, job_id: str, attempt: int, rank: int, preempted: bool, token: str | None
     ) -> None:
         job = self.find_job(job_id, attempt, token)
-        if rank == 0:  # the others may well be busy still
+        if rank == 0:  # the other ranks may still be busy
             self.inbox.ask(Finished(job.id, attempt, preempted))
 
     def find_job(self, job_id: str, attempt: int, token: str | None) -> Job:
-        """Whose report this is, beyond doubt."""
+        """Returns the job of a report, after checking the token and the attempt."""
         job = self.view().jobs.get(JobId(job_id))
         if job is None:
             raise NotFound(f"no live job has the id {admission.shown(job_id)}")
@@ -127,7 +128,7 @@ class TrainingService(pb_grpc.ProfilerServicer):
         return [self._profile(message) for message in messages]
 
     def _profile(self, message: pb.Profile) -> Profile:
-        """What is no measure is refused, and this told where the job's owner sees it."""
+        """Rejects invalid values, and records this where the job's owner sees it."""
         try:
             return wire.profile(message)
         except Rejected:
@@ -135,14 +136,14 @@ class TrainingService(pb_grpc.ProfilerServicer):
             raise
 
     def _ask(self, events: Sequence[Event]) -> None:
-        """Events keep their order, so the last one's answer is that of all."""
+        """Events keep their order, so the answer to the last one covers all."""
         for event in events[:-1]:
             self.inbox.put(event)
         self.inbox.ask(events[-1])
 
 
 def _stop_reason(job: Job, attempt: int, epoch: int) -> str | None:
-    """The same for every rank that asks, because it depends on what is committed alone."""
+    """Gives every rank the same answer, because it depends only on what is committed."""
     run = job.run
     if run is None or run.attempt != attempt:
         return _over_message(attempt)

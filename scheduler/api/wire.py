@@ -1,7 +1,7 @@
-"""Protobuf to model and back. Pure: nothing is looked up here, and nothing decided.
+"""Converts protobuf to the model and back. Pure: nothing is looked up or decided here.
 
-Protobuf has seen to it already that text is UTF-8 and that integers fit 32 bits. What else a
-stranger may get wrong is refused by admission.py (submissions) and by `profile` (reports).
+Protobuf already ensures that text is UTF-8 and that integers fit 32 bits. All other invalid values
+are rejected by admission.py (submissions) and by `profile` (reports).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _COPIED = tuple(
 )
 
 
-# --- what comes in ------------------------------------------------------------------------------
+# --- requests -----------------------------------------------------------------------------------
 
 
 def job_id(text: str) -> JobId:
@@ -47,7 +47,7 @@ def job_id(text: str) -> JobId:
 
 
 def spec(message: pb.JobSpec, user: str) -> JobSpec:
-    """What is absent gets its default. To be followed by `admission.check`."""
+    """Absent fields get their defaults. The caller must call `admission.check` next."""
     gpus_min, gpus_max = admission.gpu_range(
         message.gpus_min if message.HasField("gpus_min") else None,
         message.gpus_max if message.HasField("gpus_max") else None,
@@ -75,7 +75,7 @@ def spec(message: pb.JobSpec, user: str) -> JobSpec:
 
 
 def profile(message: pb.Profile) -> Profile:
-    """Times, memory and rank are checked; whether job, attempt and epoch can be, is not."""
+    """Checks times, memory and rank, but not whether job, attempt and epoch are possible."""
     for field in ("step_seconds", "epoch_seconds", "samples_per_second", "gpu_util"):
         value = getattr(message, field)
         if not (math.isfinite(value) and value >= 0):
@@ -99,11 +99,11 @@ def pairs(messages: Iterable[pb.KeyValue]) -> tuple[tuple[str, str], ...]:
     return tuple((pair.key, pair.value) for pair in messages)
 
 
-# --- what goes out ------------------------------------------------------------------------------
+# --- replies ------------------------------------------------------------------------------------
 
 
 def job_message(job: Job, status: JobStatus, private: bool = True) -> pb.Job:
-    """`private`: for the job's owner, who may see what its variables hold."""
+    """`private`: for the job's owner, who may see the values of its variables."""
     run = job.run
     return pb.Job(
         id=job.id,
@@ -134,7 +134,7 @@ def why_message(reason: Reason) -> pb.Why:
 
 
 def add_prospect(message: pb.Job, prospect: Prospect, view: View) -> None:
-    """Add to what is told of a job what is to be expected of it."""
+    """Adds the forecast to the message of a job."""
     if prospect.slowed and not message.HasField("why"):
         message.why.CopyFrom(why_message(prospect.slowed))
     remedy, forecast = prospect.remedy, prospect.forecast
@@ -189,7 +189,7 @@ def _name_message(job_id: JobId, view: View) -> pb.JobName:
 
 
 def spec_message(spec: JobSpec, private: bool = True) -> pb.JobSpec:
-    """`spec` reads it back, once `user` is given anew."""
+    """`spec` converts it back, but takes `user` as an argument."""
     return pb.JobSpec(
         name=spec.name,
         user=spec.user,

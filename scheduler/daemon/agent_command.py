@@ -1,4 +1,4 @@
-"""The agent of a node by itself: looks at its cards, and reports to the daemon, again and again."""
+"""The agent of a node as a program: it observes the node's GPUs and reports them to the daemon."""
 
 from __future__ import annotations
 
@@ -45,30 +45,31 @@ LEVELS = get_args(Level)
       0   asked to end (SIGTERM, SIGINT)
       2   a wrong flag or file
 
-    Its token is that of the user `agent` (`scheduler-daemon token issue agent`): in SCHEDULER_TOKEN
-    or in the file that SCHEDULER_TOKEN_FILE names, which is read anew at each report.
+    The agent needs a token of the user `agent` (`scheduler-daemon token issue agent`), in
+    SCHEDULER_TOKEN or in the file that SCHEDULER_TOKEN_FILE names. That file is read again for
+    each report.
     """,
 )
-@click.option("--server", metavar="HOST:PORT", required=True, help="Where the daemon listens.")
-@click.option("--node", metavar="NAME", required=True, help="As the cluster calls this node.")
+@click.option("--server", metavar="HOST:PORT", required=True, help="The daemon's address.")
+@click.option("--node", metavar="NAME", required=True, help="This node's name in the cluster.")
 @click.option(
     "--ca",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Encrypted, and the daemon's certificate is signed by one of these.",
+    help="Encrypt, and trust only these certificate authorities.",
 )
 @click.option(
     "--every_seconds",
     metavar="S",
     type=click.FloatRange(0.1, 30.0),
     default=5.0,
-    help="Between two looks. Default: 5.",
+    help="Time between two observations. Default: 5.",
 )
 @click.option("--log_level", type=click.Choice(LEVELS), default="info", help="Default: info.")
 def command(server: str, node: str, ca: Path | None, every_seconds: float, log_level: Level) -> int:
-    """Tell the scheduler what goes on on the GPUs of this node: who uses how much, what is lost.
+    """Report the GPUs of this node to the scheduler: how much each process uses, and what is lost.
 
-    Needs to see the processes of its node (in a pod: hostPID), and nothing else.
+    The agent must see the processes of its node (in a pod: hostPID), and needs nothing else.
     """
     log.configure(LogSettings(level=log_level))
     news, stopping = threading.Event(), threading.Event()
@@ -93,7 +94,8 @@ def report(
     news: threading.Event,
     stopping: threading.Event,
 ) -> None:
-    """Each look, and each change at once. What could not be told is told with the next one."""
+    """Sends each observation, and each change at once. A report that could not be sent is replaced
+    by the next one."""
     logger, reached = structlog.get_logger("scheduler.daemon.agent_command"), None
     try:
         while not stopping.is_set():
@@ -108,7 +110,7 @@ def report(
 
 
 def _send(stub: pb_grpc.AgentsStub, newest: GpuReport) -> str:
-    """Why it could not be; empty: it was."""
+    """Returns why the report could not be sent; empty: it was sent."""
     try:
         metadata = (("authorization", f"Bearer {_token()}"),)
         stub.ReportNode(report_message(newest), metadata=metadata, timeout=CALL_SECONDS)

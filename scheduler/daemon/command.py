@@ -1,4 +1,4 @@
-"""The composition root: makes the parts, runs the loop, takes them apart. Decides nothing."""
+"""The composition root: creates the parts, runs the loop, stops the parts. Decides nothing."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ from scheduler.store.writer import SqliteStore
 VERSION = version("epoch-scheduler")
 DATABASE = "scheduler.db"
 JOB_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-STORY_MAX = 20  # facts of a job, in the log line that tells of our bug
-LOOK_AHEAD_SECONDS = 300.0  # between guesses, which are later compared with what came
-TOKEN_USES_SECONDS = 60.0  # between notes of when tokens were used
+STORY_MAX = 20  # facts of a job, in the log line that reports a bug of ours
+LOOK_AHEAD_SECONDS = 300.0  # between forecasts, which are later compared with what happened
+TOKEN_USES_SECONDS = 60.0  # between two writes of when tokens were used
 GRACE_SECONDS = 1.0  # for calls under way, when asked to end
 
 
@@ -94,41 +94,41 @@ GRACE_SECONDS = 1.0  # for calls under way, when asked to end
     "file",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Settings. Default: /etc/epoch-scheduler.toml, if there is one.",
+    help="The settings. Default: /etc/epoch-scheduler.toml, if it exists.",
 )
 @click.option(
     "--state_dir",
     metavar="DIR",
-    help="Where everything is kept. Default: /var/lib/epoch-scheduler; "
-    "not run by root: ~/.local/state/epoch-scheduler.",
+    help="The folder for everything that the daemon stores. Default: /var/lib/epoch-scheduler, or "
+    "~/.local/state/epoch-scheduler if the user is not root.",
 )
 @click.option(
     "--gpus",
     metavar="NxMIB",
-    help="Pretend these GPUs, e.g. 4x16384; 0: none. Default: those that NVML finds.",
+    help="Simulate these GPUs, e.g. 4x16384; 0: none. Default: use the GPUs that NVML finds.",
 )
 @click.option(
     "--listen",
     metavar="HOST:PORT",
-    help="Default: 127.0.0.1:7070. Port 0: the one used last time, else any free one.",
+    help="Default: 127.0.0.1:7070. Port 0: the port that was used last, else any free one.",
 )
 @click.option("--cluster", metavar="NAME", help="local (the default), or kubernetes.")
-@click.option("--policy", metavar="NAME", help="Who gets what. Default: gpu_sharing.")
+@click.option("--policy", metavar="NAME", help="Which job gets which GPUs. Default: gpu_sharing.")
 @click.option("--log_level", metavar="LEVEL", help="debug, info, warning or error. Default: info.")
 @click.option(
     "--token_for",
     metavar="USER",
-    help="Print what USER is given on this machine without asking, and exit. It has no end: "
-    "for elsewhere, rather issue one.",
+    help="Print the token that USER gets from the daemon's socket, and exit. It does not expire: "
+    "for remote users, issue a token instead.",
 )
 @click.version_option(VERSION, message="%(prog)s %(version)s")
 def command(
     file: Path | None, token_for: str | None, log_level: str | None, **given: str | None
 ) -> int:
-    """Run the jobs that people submit on this machine's GPUs, or on a Kubernetes cluster.
+    """Run the jobs that users submit, on this machine's GPUs or on a Kubernetes cluster.
 
-    Prints one line, `ready HOST:PORT`, on stdout once it serves; its log goes to stderr. Ended by
-    SIGTERM or SIGINT, it leaves the trainings running, and finds them again at the next start.
+    When it is ready, the daemon prints one line, `ready HOST:PORT`, on stdout; its log goes to
+    stderr. After SIGTERM or SIGINT, trainings continue; the next daemon finds them again.
     """
     flags = {**given, "log.level": log_level}
     config = load(file, os.environ, {key: text for key, text in flags.items() if text is not None})
@@ -160,8 +160,8 @@ def _print_token(config: Config, user: str) -> int:
 
 
 def run(config: Config) -> int:
-    """Until a signal comes, or the loop cannot go on."""
-    os.umask(0o077)  # rows hold what jobs were given in confidence; a training sets its own
+    """Runs until a signal arrives, or the loop cannot continue."""
+    os.umask(0o077)  # rows contain secrets of jobs; a training sets its own umask
     logger = log.configure(config.log)
     inbox = QueueInbox()
     with ExitStack() as parts:
@@ -178,18 +178,18 @@ def run(config: Config) -> int:
             logger.critical("invariant_broken", error=str(error))
             logger.critical("invariant_story", story=_story(config, str(error)))
             return OUR_BUG
-        except SchedulerError as error:  # a commit that failed: what is not written is not done
+        except SchedulerError as error:  # a commit failed: what is not written must not be done
             logger.critical("cannot_write", error=str(error))
             return CANNOT_WRITE
         except Exception:
             logger.critical("bug", exc_info=True)
             return OUR_BUG
         finally:
-            inbox.close("the scheduler has ended: try again in a moment")
+            inbox.close("the scheduler has stopped: try again in a moment")
 
 
 def _story(config: Config, words: str) -> list[str]:
-    """What had happened to the jobs that an error names."""
+    """Returns the last facts of the jobs that an error names."""
     reader = Reader(config.state_dir / DATABASE)
     named = sorted(set(JOB_ID.findall(words)))
     told = [fact for job_id in named for fact in reader.story(JobId(job_id))[-STORY_MAX:]]
@@ -197,7 +197,7 @@ def _story(config: Config, words: str) -> list[str]:
 
 
 def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Logger) -> Scheduler:
-    """Make and start all parts. `parts` knows how to stop them, the last one first."""
+    """Creates and starts all parts. `parts` stops them, the last one first."""
     policy = _policy(config)
     parts.enter_context(process.hold(config.state_dir))
     key = secret(config.state_dir / "secret")
@@ -300,7 +300,7 @@ def _housekeeping(
 
 def _policy(config: Config) -> Policy:
     if config.policy not in POLICIES:
-        raise ConfigError(f"policy: {config.policy!r} is none of {', '.join(sorted(POLICIES))}")
+        raise ConfigError(f"policy: {config.policy!r} is not one of {', '.join(sorted(POLICIES))}")
     return POLICIES[config.policy](config.rules)
 
 
@@ -313,8 +313,8 @@ def _old_images(config: Config, legacy: LegacyService) -> http_server.HttpServer
 
 
 def _trusted(config: Config) -> tuple[bool, bool]:
-    """Whether jobs must prove who they are; if not, whether those elsewhere must. On this machine
-    alone, nothing that we run is elsewhere."""
+    """Returns whether jobs need a token, and whether remote jobs may call without one. On the local
+    cluster, no job is remote."""
     return config.legacy.token_required, config.cluster != "local"
 
 

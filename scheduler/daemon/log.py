@@ -1,4 +1,4 @@
-"""Log lines: how they look and where they go. What is worth a line is decided by facts.py."""
+"""Log lines: their format and where they go. core/facts.py decides what is logged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Logger = structlog.typing.FilteringBoundLogger
 
 
 def configure(settings: LogSettings) -> Logger:
-    """Key-value to stderr, JSON when that is no terminal; the libraries' own lines likewise."""
+    """Logs key-value pairs to stderr, or JSON if stderr is not a terminal; libraries' lines too."""
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -41,9 +41,9 @@ def configure(settings: LogSettings) -> Logger:
     handler.setFormatter(formatter)
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("scheduler").setLevel(settings.level.upper())
-    # A caller's header that is no UTF-8 is no error of ours.
+    # A caller's header that is not UTF-8 is not an error of ours.
     logging.getLogger("grpc._cython").setLevel(logging.CRITICAL)
-    # More of the streams that we follow may end at a time than connections are kept.
+    # More streams that we follow may end at the same time than the pool keeps connections.
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
     structlog.configure(
         processors=[
@@ -60,7 +60,7 @@ def configure(settings: LogSettings) -> Logger:
 
 
 class LoggingStore:
-    """A store that also logs what happened, once that is on disk: the fact's kind is the event."""
+    """A store that also logs each fact once it is on disk; the fact's kind is the event."""
 
     def __init__(self, store: Store, logger: Logger) -> None:
         self._store, self._logger = store, logger

@@ -1,4 +1,4 @@
-"""What there is once in a process: the lock on its state folder, its port, its signals."""
+"""What each daemon process has once: the lock on its state folder, its port, its signals."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from scheduler.core.errors import ConfigError, InUseError
 from scheduler.daemon.config import listen_address
 from scheduler.inbox import QueueInbox
 
-STOP_SECONDS_MAX = 4.0  # after that a daemon ends without ceremony: no crash loses anything
-# What port 0 chooses from. Not from the kernel's own range (32768 and up): a training that calls
-# while we are away could be given our port as its end of the call, and then it is taken.
+STOP_SECONDS_MAX = 4.0  # after that the process exits at once: no crash loses anything
+# Port 0 chooses from these, not from the kernel's own range (32768 and up): a training that calls
+# while no daemon runs could get our port as its end of the connection, and the port would be in
+# use.
 PORTS = range(30_000, 32_768)
 PORT = "port"  # the file that remembers it
 
@@ -31,7 +32,7 @@ log = structlog.get_logger("scheduler.daemon.process")
 
 
 def hold(state_dir: Path) -> TextIO:
-    """The folder is ours while this file is open: the kernel lets go of the lock however we end."""
+    """Locks the folder while the file is open: the kernel releases the lock however we end."""
     try:
         state_dir.mkdir(parents=True, exist_ok=True)
         file = (state_dir / "lock").open("a+", encoding="ascii")
@@ -45,13 +46,14 @@ def hold(state_dir: Path) -> TextIO:
         file.close()
         raise InUseError(f"another scheduler-daemon (pid {pid}) uses {state_dir}") from None
     file.truncate(0)
-    with suppress(OSError):  # a full disk: the lock holds, it merely says less
+    with suppress(OSError):  # a full disk: the lock holds, only the pid is missing
         os.write(file.fileno(), b"%d\n" % os.getpid())
     return file
 
 
 def address(listen: str, state_dir: Path) -> str:
-    """Where to listen. The port is known before it is bound: the cluster tells it to jobs."""
+    """Returns where to listen. The port must be known before it is bound: jobs are told the
+    port."""
     host, port = listen_address(listen)
     if port:
         if not _is_free(host, port):
@@ -62,15 +64,17 @@ def address(listen: str, state_dir: Path) -> str:
     for port in fresh if last is None else chain((last,), fresh):
         if _is_free(host, port):
             if last not in (None, port):
-                log.warning("port_lost", port=last, note="running trainings report to it in vain")
+                log.warning(
+                    "port_lost", port=last, note="running trainings still report to the old port"
+                )
             return f"{host}:{port}"
     raise InUseError(f"cannot listen on {host}: no free port found from {PORTS[0]} to {PORTS[-1]}")
 
 
 def remember_port(state_dir: Path, port: int) -> None:
-    """So that trainings which outlive us find the next daemon."""
+    """Writes the port to a file, so that trainings that outlive us find the next daemon."""
     if _last_port(state_dir) == port:
-        return  # it is not put at risk: on a full disk it could not be written again
+        return  # the file is not rewritten: on a full disk that would lose it
     try:
         (state_dir / PORT).write_text(f"{port}\n", encoding="ascii")
     except OSError as error:
@@ -90,7 +94,7 @@ def _is_free(host: str, port: int) -> bool:
         found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
         for family, kind, protocol, _, address in found:
             with socket.socket(family, kind, protocol) as probe:
-                # Connections of a daemon that has just ended are no obstacle.
+                # Connections of a daemon that has just ended must not block the port.
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(address)
     except OSError as error:
@@ -98,7 +102,7 @@ def _is_free(host: str, port: int) -> bool:
             return False
         raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}") from error
     except UnicodeError as error:
-        raise ConfigError(f"cannot listen on {host}:{port}: not the name of a host") from error
+        raise ConfigError(f"cannot listen on {host}:{port}: not a valid host name") from error
     return True
 
 
@@ -106,9 +110,9 @@ def _is_free(host: str, port: int) -> bool:
 def signals(inbox: QueueInbox) -> Iterator[threading.Event]:
     """SIGTERM and SIGINT close the inbox and set the event.
 
-    A signal handler runs between any two instructions of the loop, perhaps while that holds the
-    inbox's lock. So the handlers do nothing: the kernel's note of the signal goes into a pipe, and
-    a thread of its own reads that.
+    A signal handler runs between any two instructions of the loop, perhaps while the loop holds
+    the inbox's lock. So the handlers do nothing: Python writes the signal into a socket, and a
+    separate thread reads it.
     """
     stopping, ended = threading.Event(), threading.Event()
     heard, told = socket.socketpair()
@@ -120,7 +124,7 @@ def signals(inbox: QueueInbox) -> Iterator[threading.Event]:
         stopping.set()
         inbox.close("the scheduler is stopping: try again in a moment")
         if not ended.wait(STOP_SECONDS_MAX):
-            log.warning("stopped_at_once", note="something took too long to end by itself")
+            log.warning("stopped_at_once", note="a part of the daemon took too long to stop")
             os._exit(0)
 
     for number in (signal.SIGTERM, signal.SIGINT):

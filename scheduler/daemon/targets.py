@@ -1,4 +1,4 @@
-"""The cluster that the settings name, and what the API asks of it before it takes a job."""
+"""The cluster that the settings name, and what the API asks of it before it accepts a job."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # the client is big, and loaded only where it is used
     from scheduler.clusters.kubernetes.cluster import KubernetesCluster
     from scheduler.clusters.kubernetes.lease import Lease
 
-EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # what a job calls instead
+EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # the address that a job uses instead
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)  # as RFC 1123 has it
 
 
@@ -62,7 +62,7 @@ class LocalTarget:
         }
 
     def usage(self) -> Mapping[GpuKey, Usage]:
-        """What is seen on its cards."""
+        """What was observed on its GPUs."""
         return self.cluster.usage
 
     def refuses(self, user: str) -> str | None:
@@ -80,7 +80,7 @@ class KubernetesTarget:
     cluster: ClusterWithUsage
     shape: PodTemplate
     logs: Path
-    ways: Sequence[TokenCheck]  # to know a person, besides by our own tokens
+    ways: Sequence[TokenCheck]  # checks of tokens other than our own
     reports: AgentReports  # of the agents on its nodes
     lease: Lease  # of the cluster: without it nothing is changed there
     reserved: Collection[str] = RESERVED_ENVIRONMENT
@@ -97,7 +97,7 @@ class KubernetesTarget:
 
     def preview(self, job_id: JobId, spec: JobSpec, nodes: Sequence[Node]) -> Preview:
         if not (spec.image or self.shape.image):
-            raise Impossible("--image_name: on this cluster a job needs an image")
+            raise Impossible("--image_name: a job on this cluster needs an image")
         launch = first_launch(job_id, spec, nodes)
         manifests(launch, nodes, self.shape)  # raises Impossible
         return Preview.without_token(
@@ -191,12 +191,12 @@ def _pods(config: Config, clock: Callable[[], Time]) -> KubernetesTarget:
 
 
 def _holders(config: Config, shape: PodTemplate) -> Holders | None:
-    """None: no node's cards are held."""
+    """None: there are no holders."""
     wanted = config.kubernetes
     if not wanted.holder_image:
         if wanted.node_mode != "exclusive":
             raise ConfigError(
-                f"kubernetes.holder_image is missing: nodes are {wanted.node_mode} by holders"
+                f"kubernetes.holder_image is missing: {wanted.node_mode} nodes need holders"
             )
         return None
     dress = HolderTemplate(
@@ -216,10 +216,10 @@ def _holders(config: Config, shape: PodTemplate) -> Holders | None:
 
 
 def shape_of(config: Config) -> PodTemplate:
-    """Of pods, as the settings have it. Raises ConfigError."""
+    """Returns the template of pods that the settings describe. Raises ConfigError."""
     wanted = config.kubernetes
     if not wanted.service:
-        raise ConfigError("kubernetes.service is missing: where trainings report to, as HOST:PORT")
+        raise ConfigError("kubernetes.service is missing: the HOST:PORT to which trainings report")
     if not LABEL.fullmatch(wanted.namespace):
         raise ConfigError(
             f"kubernetes.namespace: {wanted.namespace!r} is not a valid namespace name"
@@ -250,7 +250,8 @@ def shape_of(config: Config) -> PodTemplate:
 
 
 def _library(config: Config) -> library_renewal.Files:
-    """What is given to images that speak as old ones do; nobody who does is heard otherwise."""
+    """Returns the library for old images. Without their listener, none is needed: nobody could hear
+    such an image."""
     wanted = config.legacy.listen and config.legacy.renew_library
     return library_renewal.files() if wanted else {}
 
@@ -263,7 +264,7 @@ def _place(key: str, text: str) -> VolumeSource:
 
 
 def _reachable(address: str) -> str:
-    """Where a job on this machine finds us; empty: nowhere."""
+    """Returns the address at which a job on this machine reaches us; empty: none."""
     if not address:
         return ""
     name, _, port = address.rpartition(":")

@@ -1,4 +1,4 @@
-"""`scheduler-daemon token …`: an admin issues tokens, looks at them, and revokes them."""
+"""`scheduler-daemon token …`: an admin issues, lists and revokes tokens."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from scheduler.core.model import Time
 
 DAY_SECONDS = 86_400.0
 NAME_MAX = 100
-DATABASE = click.make_pass_decorator(Path)  # where the daemon keeps its own
+DATABASE = click.make_pass_decorator(Path)  # the daemon's database
 
 
 @click.group(no_args_is_help=False)
 def token() -> None:
-    """Issue tokens to people elsewhere, list and revoke them. Works beside a running daemon."""
+    """Issue tokens to remote users, list and revoke them. Works beside a running daemon."""
 
 
 @token.command()
 @click.argument("user")
 @click.option("--days", metavar="N", type=click.IntRange(1, 3650), default=90, show_default=True)
-@click.option("--name", metavar="TEXT", default="", help="What it is for, as `list` shows it.")
+@click.option("--name", metavar="TEXT", default="", help="A description, which `list` shows.")
 @DATABASE
 def issue(database: Path, user: str, days: int, name: str) -> int:
-    """Print a token for SCHEDULER_TOKEN, which is not shown again."""
+    """Print a new token for SCHEDULER_TOKEN. It cannot be shown again."""
     if not fits(user):
         raise ConfigError(f"{user!r} is not a valid user name")
     if len(name) > NAME_MAX or not name.isprintable():
         raise ConfigError(f"--name: expected a line of at most {NAME_MAX} characters")
     made, secret = issued_tokens.issue(database, user, name, time.time(), days * DAY_SECONDS)
     click.echo(secret)
-    click.echo(f"token {made.id} of {user}, good until {_day(made.expires_at)}", err=True)
+    click.echo(f"token {made.id} of {user}, valid until {_day(made.expires_at)}", err=True)
     return 0
 
 
@@ -45,7 +45,7 @@ def issue(database: Path, user: str, days: int, name: str) -> int:
 @click.option("--output", type=click.Choice(["table", "json"]), default="table")
 @DATABASE
 def list_(database: Path, output: str) -> int:
-    """All that were ever issued, and when each was used last."""
+    """List all tokens that were ever issued, and when each was used last."""
     found, now = issued_tokens.issued(database), time.time()
     if output == "json":
         click.echo(json.dumps([asdict(one) | {"state": one.state(now)} for one in found], indent=2))
@@ -64,7 +64,7 @@ def list_(database: Path, output: str) -> int:
 @click.argument("ids", metavar="ID...", nargs=-1, required=True, type=click.IntRange(1, 2**31 - 1))
 @DATABASE
 def revoke(database: Path, ids: tuple[int, ...]) -> int:
-    """From now on these are good for nothing."""
+    """Revoke tokens: from now on they are invalid."""
     for number in ids:
         revoked = issued_tokens.revoke(database, number, time.time())
         click.echo(f"token {number} of {revoked.user}: revoked")

@@ -1,6 +1,6 @@
-"""What NVIDIA's driver says of the cards of this machine. Knows neither runs nor pods.
+"""What NVIDIA's driver reports about the GPUs of this machine. Knows neither runs nor pods.
 
-pynvml is imported where it is needed, so that a daemon of pretended cards does without it.
+pynvml is imported where it is needed, so that a daemon with simulated GPUs works without it.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from scheduler.core.model import Gpu
 from scheduler.gpus.usage import GpuReading, Process
 
 MIB = 1024 * 1024
-LOST_XID = 79  # the card has fallen off the bus
-# What a program of a user can cause by itself says nothing of the card: NVIDIA's device plugin
-# goes on with these as well. https://docs.nvidia.com/deploy/xid-errors/
+LOST_XID = 79  # the GPU has fallen off the bus
+# Errors that a user's program can cause say nothing about the GPU: NVIDIA's device plugin ignores
+# them as well. https://docs.nvidia.com/deploy/xid-errors/
 OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 109})
-WAIT_MS = 500  # for an XID, before the thread looks whether it is to end
+WAIT_MS = 500  # for an XID, before the thread checks whether it must end
 CLOSE_SECONDS = 1.0
-AGAIN_SECONDS = 5.0  # until the driver is tried again that was not there
+AGAIN_SECONDS = 5.0  # until a missing driver is tried again
 
 log = structlog.get_logger("scheduler.gpus.nvml")
 
 
 class Nvml:
-    """The cards, again and again. One that was seen once is told of for as long as this lives: a
-    card that vanishes has a fault, and is not merely gone. Safe for two threads."""
+    """Reads the GPUs repeatedly. A GPU that was seen once is reported for as long as this object
+    lives: a GPU that vanishes has a fault, and does not just disappear. Safe for two threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open = False
-        self._known: dict[str, Gpu] = {}  # by uuid, as they were when they were well
-        self._xids: dict[str, int] = {}  # by uuid: the first that was no program's fault
+        self._known: dict[str, Gpu] = {}  # by uuid, as they were last without a fault
+        self._xids: dict[str, int] = {}  # by uuid: the first that no program had caused
 
     def read(self) -> tuple[GpuReading, ...]:
-        """None where there is no driver and never was: that is an ordinary machine."""
+        """Returns nothing if there is no driver and never was one: this machine has no GPUs."""
         import pynvml
 
         with self._lock:
@@ -54,12 +54,12 @@ class Nvml:
                     GpuReading(replace(gpu, fault=_words(error))) for gpu in self._sorted()
                 )
             found = [self._card(index) for index in range(count)]
-            seen = {card.gpu.uuid: card for card in found if card}
-            self._known |= {uuid: card.gpu for uuid, card in seen.items()}
+            seen = {reading.gpu.uuid: reading for reading in found if reading}
+            self._known |= {uuid: reading.gpu for uuid, reading in seen.items()}
             return tuple(self._judged(gpu, seen.get(gpu.uuid)) for gpu in self._sorted())
 
     def note(self, uuid: str, xid: int) -> bool:
-        """The driver tells of an error. Whether it matters to others than a program at fault."""
+        """Records an error that the driver reports. Returns False if a program caused it."""
         with self._lock:
             if xid in OF_PROGRAMS:
                 return False
@@ -67,7 +67,9 @@ class Nvml:
             return True
 
     def close(self) -> None:
-        if self._lock.acquire(timeout=CLOSE_SECONDS):  # else the driver hangs, and we need not
+        if self._lock.acquire(
+            timeout=CLOSE_SECONDS
+        ):  # else the driver hangs, and we do not wait for it
             try:
                 self._close()
             finally:
@@ -84,16 +86,17 @@ class Nvml:
     def _sorted(self) -> list[Gpu]:
         return sorted(self._known.values(), key=lambda gpu: gpu.index)
 
-    def _judged(self, gpu: Gpu, card: GpuReading | None) -> GpuReading:
-        """With what is wrong with it: an error that the driver told of, or that it is not there."""
+    def _judged(self, gpu: Gpu, reading: GpuReading | None) -> GpuReading:
+        """Returns the reading with its fault: an error that the driver reported, or a missing
+        GPU."""
         xid = self._xids.get(gpu.uuid)
         words = f"XID {xid}" if xid else ""
-        if card is None:
-            return GpuReading(replace(gpu, fault=words or "it answers no more", lost=True))
-        return replace(card, gpu=replace(card.gpu, fault=words, lost=xid == LOST_XID))
+        if reading is None:
+            return GpuReading(replace(gpu, fault=words or "it no longer answers", lost=True))
+        return replace(reading, gpu=replace(reading.gpu, fault=words, lost=xid == LOST_XID))
 
     def _card(self, index: int) -> GpuReading | None:
-        """None: it has fallen off the bus, or is not ours to use."""
+        """None: the GPU has fallen off the bus, or we may not use it."""
         import pynvml
 
         try:
@@ -112,7 +115,7 @@ class Nvml:
 
 
 class Xids:
-    """Hears of errors as they happen, in a thread of its own: the driver tells each only once."""
+    """Waits for errors in a separate thread, because the driver reports each only once."""
 
     def __init__(self, nvml: Nvml, told: Callable[[], None]) -> None:
         self._nvml, self._told = nvml, told
@@ -124,7 +127,7 @@ class Xids:
 
     def stop(self) -> None:
         self._stopped.set()
-        self._thread.join(CLOSE_SECONDS)  # it, too, may wait for a driver that hangs
+        self._thread.join(CLOSE_SECONDS)  # this thread, too, may wait for a driver that hangs
 
     def _listen(self) -> None:
         import pynvml
@@ -132,7 +135,7 @@ class Xids:
         while not self._stopped.is_set():
             try:
                 self._hear()
-            except pynvml.NVMLError as error:  # no driver now; perhaps later
+            except pynvml.NVMLError as error:  # no driver now, but maybe later
                 log.debug("xids_unheard", error=_words(error))
                 self._stopped.wait(AGAIN_SECONDS)
 
@@ -165,7 +168,7 @@ class Xids:
 
 
 def _registered(events: Any) -> Iterator[tuple[int, str]]:
-    """Of each card that tells of its errors: a lost one has no name any more when it does."""
+    """Yields handle and uuid of each GPU that reports errors: a lost one has no uuid any more."""
     import pynvml
 
     for index in range(pynvml.nvmlDeviceGetCount()):
@@ -178,14 +181,14 @@ def _registered(events: Any) -> Iterator[tuple[int, str]]:
 
 
 def _address(handle: Any) -> int:
-    """Handles are pointers to what only the driver knows."""
+    """Handles are opaque pointers of the driver."""
     import ctypes
 
     return ctypes.cast(handle, ctypes.c_void_p).value or 0
 
 
 def _memory(handle: Any) -> tuple[int, int, int]:
-    """All, what the driver reserves, what is used."""
+    """Returns the total memory, what the driver reserves, and what is used."""
     import pynvml
 
     try:
@@ -206,11 +209,11 @@ def _busy(handle: Any) -> float:
 
 
 def _processes(handle: Any) -> Iterator[Process]:
-    """Each once, however it uses the card."""
+    """Yields each process once, even if it uses the GPU in several ways."""
     import pynvml
 
     ways = (
-        # The second is what drivers older than 510 have.
+        # The second is for drivers older than 510.
         (
             pynvml.nvmlDeviceGetComputeRunningProcesses_v3,
             pynvml.nvmlDeviceGetComputeRunningProcesses_v2,
@@ -227,7 +230,7 @@ def _processes(handle: Any) -> Iterator[Process]:
 
 
 def _listed(handle: Any, way: Sequence[Callable[[Any], Any]]) -> Sequence[Any]:
-    """By the newest of these functions that the driver has."""
+    """Calls the newest of these functions that the driver has."""
     import pynvml
 
     for ask in way:
@@ -241,7 +244,7 @@ def _listed(handle: Any, way: Sequence[Callable[[Any], Any]]) -> Sequence[Any]:
 
 
 def gpu_type(name: str) -> str:
-    """One word, as people say it: `Tesla T4` is a `t4`."""
+    """Returns one common word: `Tesla T4` is a `t4`."""
     words = [word for word in name.lower().split() if word not in ("nvidia", "tesla")]
     return "-".join(words) or "gpu"
 

@@ -1,7 +1,7 @@
-"""What is seen on cards, and what it means: which run takes how much, and who else is there. Pure.
+"""What observations of GPUs mean: how much each run uses, and which processes are foreign. Pure.
 
-A driver knows processes. Whose they are is known where they run: a process tree tells it on a bare
-machine, a cgroup in a pod.
+A driver knows only processes. The run of a process is found where it runs: by the process tree on
+a bare machine, by the cgroup in a pod.
 """
 
 from __future__ import annotations
@@ -12,25 +12,27 @@ from dataclasses import dataclass
 from scheduler.core.fast_replace import replace
 from scheduler.core.model import Gpu, GpuKey, RunKey, Share, Time
 
-STEP_MIB = 64  # what strangers hold is rounded up to these: not each allocation is worth a new plan
+STEP_MIB = (
+    64  # foreign memory is rounded up to these, so that not every allocation causes a new plan
+)
 
-# What keeps a run to its memory. Of the driver no agent of ours says so yet: see ADR 16.
+# What limits a run to its memory. No agent of ours reports DRIVER yet: see ADR 16.
 LIBRARY, WATCHDOG, DRIVER = "library", "watchdog", "driver"
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """Somebody's, on a card."""
+    """A process on a GPU, of one of our runs or foreign."""
 
     pid: int
     memory_mib: int
-    pod: str = ""  # the uid of the pod that it is in; "": it is in none
-    name: str = ""  # of its program; "": from where the agent is, it cannot be seen
+    pod: str = ""  # the uid of its pod; "": it is in none
+    name: str = ""  # of its program; "": the agent cannot see it
 
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """One card as its driver tells of it, `gpu.memory_mib` being all that it has."""
+    """One GPU as its driver reports it; `gpu.memory_mib` is its total memory."""
 
     gpu: Gpu
     used_mib: int = 0
@@ -40,7 +42,7 @@ class GpuReading:
 
 @dataclass(frozen=True, slots=True)
 class GpuReport:
-    """What an agent sees of its node, and what there keeps a run to its memory."""
+    """What an agent observes on its node, and what limits runs there to their memory."""
 
     node: str
     at: Time
@@ -50,22 +52,22 @@ class GpuReport:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """One card of ours as people are told of it, and whose each process is. No decision rests on
-    this."""
+    """One GPU of ours as users see it, and the run of each process. No decision depends on this."""
 
     reading: GpuReading
-    runs: tuple[RunKey | None, ...]  # of each process; None: it is a stranger's
+    runs: tuple[RunKey | None, ...]  # of each process; None: it is foreign
     at: Time
     keeps: str
 
 
 class UsageLedger:
-    """Keeps what was seen last, so that strangers who have shown but once are not believed: a
-    process that has just ended may still be told of, and one that has just begun be nobody's yet.
+    """Keeps the last observation, so that foreign memory counts only if two observations show it:
+    the driver may still list a process that has just ended, and the run of a process that has just
+    begun may not be known yet.
     """
 
     def __init__(self, allowed_mib: int = 0) -> None:
-        """`allowed_mib`: what strangers may use of each card. Runs cannot have it."""
+        """`allowed_mib`: what foreign processes may use of each GPU. Runs cannot have it."""
         self._allowed_mib = allowed_mib
         self._foreign: dict[GpuKey, tuple[tuple[Time, int], tuple[Time, int]]] = {}
         self.usage: Mapping[GpuKey, Usage] = {}
@@ -76,8 +78,8 @@ class UsageLedger:
         run_of: Callable[[Process], RunKey | None],
         granted: Mapping[RunKey, Sequence[Share]],
     ) -> tuple[dict[GpuKey, Gpu], dict[RunKey, tuple[Share, ...]]]:
-        """Each card, with a fault if it is not ours alone, and what each run takes. `granted`: to
-        all runs of which there may be processes."""
+        """Returns each GPU, with a fault if foreign processes use it, and what each run uses.
+        `granted`: the shares of all runs that may have processes."""
         gpus: dict[GpuKey, Gpu] = {}
         used: dict[RunKey, dict[GpuKey, int]] = {}
         usage: dict[GpuKey, Usage] = {}
@@ -102,7 +104,7 @@ class UsageLedger:
         }
 
     def _confirm_foreign(self, key: GpuKey, at: Time, mib: int) -> int:
-        """What strangers hold by this report, and held by the one before it."""
+        """Returns the foreign memory that both this report and the one before it show."""
         before, last = self._foreign.get(key, ((at, 0), (at, 0)))
         if at > last[0]:
             before = last
@@ -113,14 +115,14 @@ class UsageLedger:
 def foreign_mib(
     reading: GpuReading, runs: Sequence[RunKey | None], unseen_mib: int = 0, allowed_mib: int = 0
 ) -> int:
-    """What none of ours holds of this card; 0: no more than they may, or what prudence keeps back.
-    `unseen_mib`: what may be held by runs of ours of which no process is seen there, as from a
-    container."""
+    """Returns the memory of this GPU that none of our runs holds; 0 if it is within `allowed_mib`
+    and the reserve of the GPU. `unseen_mib`: what runs of ours may hold whose processes cannot be
+    seen there, e.g. from a container."""
     pairs = zip(reading.processes, runs, strict=True)
     others = [process for process, run in pairs if run is None]
     theirs = sum(process.memory_mib for process in others if process.name)
     known_mib = sum(process.memory_mib for process in reading.processes)
-    # Of a driver that does not say what it reserves, nobody can tell what it uses itself.
+    # If a driver does not report what it reserves, its own use is unknown.
     nameless = max(0, reading.used_mib - known_mib) if reading.gpu.reserved_mib else 0
     nameless += sum(process.memory_mib for process in others if not process.name)
     mib = theirs + max(0, nameless - unseen_mib)
@@ -135,10 +137,10 @@ def reserve_foreign(gpu: Gpu, foreign_mib: int) -> Gpu:
 
 
 def mark_foreign(gpu: Gpu, foreign_mib: int) -> Gpu:
-    """Nothing is started beside strangers: nobody knows what they will take next."""
+    """Nothing is started beside foreign processes: they may take more memory at any time."""
     if not foreign_mib:
         return gpu
-    fault = gpu.fault or f"others use {foreign_mib} MiB of it"
+    fault = gpu.fault or f"foreign processes use {foreign_mib} MiB"
     return replace(gpu, strange_mib=foreign_mib, fault=fault)
 
 

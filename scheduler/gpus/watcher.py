@@ -1,7 +1,7 @@
-"""Which GPUs there are on this machine: NVML's, or pretended ones; and who looks at them.
+"""The GPUs of this machine, from NVML or simulated, and the agent that observes them.
 
-Knows nothing of jobs. An agent runs in the daemon for the machine that this is on, and by itself on
-each node of a cluster, from where it reports (agent_command.py).
+It knows nothing about jobs. An agent runs in the daemon for the daemon's own machine, and as a
+program on each node of a cluster, from where it reports (agent_command.py).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from scheduler.core.model import PRETENDED, Gpu, Time
 from scheduler.gpus.nvml import Nvml, Xids
 from scheduler.gpus.usage import LIBRARY, WATCHDOG, GpuReading, GpuReport, Process
 
-SILENT_SECONDS = 60.0  # after that a driver hangs
+SILENT_SECONDS = 60.0  # a driver that is silent for longer hangs
 LEAVE_SECONDS = 1.0  # for a thread that may be waiting for a driver that hangs
-ALL_PIDS = 0xEFFFFFFC  # the kernel's number of the namespace in which all processes are
+ALL_PIDS = 0xEFFFFFFC  # the kernel's number of the namespace that contains all processes
 _GROUP = re.compile(r"([1-9][0-9]{0,3})x([1-9][0-9]{0,8})", re.ASCII)
 _POD = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 
@@ -29,8 +29,8 @@ log = structlog.get_logger("scheduler.gpus.watcher")
 
 
 class GpuWatcher:
-    """Looks at the cards of this machine in threads of its own: a driver may hang, and nobody else
-    shall wait for it."""
+    """Observes the GPUs of this machine in separate threads: a driver may hang, and no other thread
+    must wait for it."""
 
     def __init__(self, node: str, clock: Callable[[], Time], every_seconds: float = 5.0) -> None:
         self._node, self._clock, self._every_seconds = node, clock, every_seconds
@@ -42,14 +42,14 @@ class GpuWatcher:
         self._newest = self.look()  # replaced, never edited
 
     def start(self, told: Callable[[GpuReport], None]) -> None:
-        """`told` hears each report that tells anything new."""
+        """`told` is called with each report that differs from the one before."""
         self._told = told
         self._thread.start()
         self._xids.start()
 
     @property
     def report(self) -> GpuReport:
-        """The newest."""
+        """The newest report; its GPUs have a fault if it is too old."""
         newest = self._newest
         if self._clock() - newest.at <= SILENT_SECONDS:
             return newest
@@ -57,10 +57,10 @@ class GpuWatcher:
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
-        return tuple(card.gpu for card in self.report.cards)
+        return tuple(reading.gpu for reading in self.report.cards)
 
     def look_again(self) -> None:
-        """Soon, not only when it is time."""
+        """Observes soon, before the next regular time."""
         self._due.set()
 
     def stop(self) -> None:
@@ -72,9 +72,9 @@ class GpuWatcher:
 
     def look(self) -> GpuReport:
         at = self._clock()
-        cards = tuple(map(_known, self._nvml.read()))
-        keeps = WATCHDOG if cards and _sees(cards) else LIBRARY
-        return GpuReport(self._node, at, cards, keeps)
+        readings = tuple(map(_known, self._nvml.read()))
+        keeps = WATCHDOG if readings and _sees(readings) else LIBRARY
+        return GpuReport(self._node, at, readings, keeps)
 
     def _watch(self) -> None:
         while not self._stopped.is_set():
@@ -84,14 +84,14 @@ class GpuWatcher:
                 before, self._newest = self._newest, self.look()
                 if self._newest.cards != before.cards:
                     self._told(self._newest)
-            except Exception:  # a thread's entry: what is seen stays as it was, and is tried again
+            except Exception:  # a thread's entry: the last report stays, and the next one is tried
                 log.exception("look_failed")
 
 
-def _sees(cards: Sequence[GpuReading]) -> bool:
-    """Whether it can be told from here whose a process is. A driver tells a container of its own
-    ones alone, so none need be seen for everything to be hidden."""
-    processes = [process for card in cards for process in card.processes]
+def _sees(readings: Sequence[GpuReading]) -> bool:
+    """Whether the owner of a process can be found out from here. To a container, a driver lists
+    only the container's own processes; so all others may be hidden even if the list is empty."""
+    processes = [process for reading in readings for process in reading.processes]
     return any(process.name for process in processes) if processes else among_all_pids()
 
 
@@ -102,14 +102,14 @@ def among_all_pids(own: Path = Path("/proc/self/ns/pid")) -> bool:
         return False
 
 
-def _silent(card: GpuReading) -> GpuReading:
-    fault = card.gpu.fault or "its driver does not answer"
-    return replace(card, gpu=replace(card.gpu, fault=fault))
+def _silent(reading: GpuReading) -> GpuReading:
+    fault = reading.gpu.fault or "its driver does not answer"
+    return replace(reading, gpu=replace(reading.gpu, fault=fault))
 
 
-def _known(card: GpuReading) -> GpuReading:
-    """With whose each process is, as far as can be told from here."""
-    return replace(card, processes=tuple(map(_named, card.processes)))
+def _known(reading: GpuReading) -> GpuReading:
+    """Adds program and pod of each process, as far as they can be found out from here."""
+    return replace(reading, processes=tuple(map(_named, reading.processes)))
 
 
 def _named(process: Process) -> Process:
@@ -117,18 +117,18 @@ def _named(process: Process) -> Process:
     try:
         name = (folder / "comm").read_text(errors="replace").strip()
         return replace(process, name=name, pod=pod_of((folder / "cgroup").read_text()))
-    except OSError:  # it has ended, or is of another container
+    except OSError:  # it has ended, or belongs to another container
         return process
 
 
 def pod_of(cgroup: str) -> str:
-    """The uid of the pod that a process in this cgroup belongs to; empty: it is in none."""
+    """Returns the uid of the pod to which a process in this cgroup belongs; empty: none."""
     match = _POD.search(cgroup)
     return match[1].replace("_", "-") if match else ""
 
 
 def parse_gpus(text: str) -> tuple[Gpu, ...]:
-    """Pretended cards: `4x16384` is four of 16384 MiB, `2x16384,1x81920` is three, `0` is none."""
+    """Simulated GPUs: `4x16384` is four of 16384 MiB, `2x16384,1x81920` is three, `0` is none."""
     if text.strip() == "0":
         return ()
     sizes: list[int] = []
@@ -143,5 +143,5 @@ def parse_gpus(text: str) -> tuple[Gpu, ...]:
         Gpu(f"gpu{index}", index, PRETENDED, mib, mib // 32) for index, mib in enumerate(sizes)
     )
     if useless := [gpu for gpu in gpus if gpu.capacity_mib == 0]:
-        raise ConfigError(f"gpus: a card of {useless[0].memory_mib} MiB has no room for any job")
+        raise ConfigError(f"gpus: a GPU of {useless[0].memory_mib} MiB is too small for any job")
     return gpus

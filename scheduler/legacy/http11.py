@@ -1,7 +1,7 @@
-"""HTTP/1.1 as old training images speak it: bytes to a request, a reply to bytes. Pure.
+"""HTTP/1.1 as old images speak it: bytes to a request, a reply to bytes. Pure.
 
-Little is understood, and strictly: a request line, headers, a body of a length that is said. What
-else HTTP knows (chunks, trailers, ranges, upgrades) is refused in one line.
+Only a small part is accepted, and parsed strictly: a request line, headers, a body with a
+Content-Length. Everything else in HTTP (chunks, trailers, ranges, upgrades) is refused in one line.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ HEADERS_MAX = 64
 _LINE = re.compile(rb"([A-Z]{1,16}) (/[!-~]{0,2047}) HTTP/1\.([01])")
 _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}):[ \t]*([\t -~\x80-\xff]*)")
 _LENGTH = re.compile(r"[0-9]{1,9}", re.ASCII)
-_SHOWN_MAX = 500  # characters of an answer in words
+_SHOWN_MAX = 500  # characters of a reply's text
 
 
 class MalformedRequest(Exception):
-    """Not what we understand. The connection ends with the answer: who knows where the next
-    request would begin."""
+    """A request that we do not understand. The connection ends with the answer, because nobody
+    knows where the next request begins."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words)
@@ -33,8 +33,8 @@ class MalformedRequest(Exception):
 @dataclass(frozen=True, slots=True)
 class Request:
     method: str
-    path: str  # as it came, whatever is after a `?` left out
-    headers: Mapping[str, str]  # names in small letters
+    path: str  # unchanged, without the query after a `?`
+    headers: Mapping[str, str]  # names in lower case
     body: bytes
     keep_alive: bool
 
@@ -47,13 +47,15 @@ class Reply:
 
 
 def parse_request(buffer: bytes | bytearray) -> tuple[Request, int] | None:
-    """The request that the bytes begin with, and how many of them it is; None: it is not whole.
+    """Returns the request at the beginning of the bytes, and its length; None: it is incomplete.
 
-    Raises Malformed as soon as it cannot become one.
+    Raises MalformedRequest as soon as the bytes cannot become a request.
     """
     end = buffer.find(b"\r\n\r\n")
     if end > HEAD_BYTES_MAX or (end < 0 and len(buffer) > HEAD_BYTES_MAX):
-        raise MalformedRequest(431, f"the head of a request has {HEAD_BYTES_MAX} bytes at most")
+        raise MalformedRequest(
+            431, f"the head of a request may have at most {HEAD_BYTES_MAX} bytes"
+        )
     if end < 0:
         return None
     first, *lines = bytes(buffer[:end]).split(b"\r\n")
@@ -73,7 +75,7 @@ def parse_request(buffer: bytes | bytearray) -> tuple[Request, int] | None:
 
 
 def format_reply(reply: Reply, keep_alive: bool, head_only: bool = False) -> bytes:
-    """`head_only`: it was asked by HEAD."""
+    """`head_only`: the method was HEAD."""
     text = reply.text[:_SHOWN_MAX].encode("utf-8", "replace")
     lines = [
         f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}",
@@ -88,7 +90,7 @@ def format_reply(reply: Reply, keep_alive: bool, head_only: bool = False) -> byt
 
 def _headers(lines: list[bytes]) -> dict[str, str]:
     if len(lines) > HEADERS_MAX:
-        raise MalformedRequest(431, f"a request has {HEADERS_MAX} headers at most")
+        raise MalformedRequest(431, f"a request may have at most {HEADERS_MAX} headers")
     headers: dict[str, str] = {}
     for line in lines:
         match = _HEADER.fullmatch(line)
@@ -103,10 +105,10 @@ def _headers(lines: list[bytes]) -> dict[str, str]:
 
 def _length(headers: Mapping[str, str]) -> int:
     if "transfer-encoding" in headers:
-        raise MalformedRequest(501, "a body is sent with its Content-Length, not in chunks")
-    said = headers.get("content-length", "0")
-    if not _LENGTH.fullmatch(said):
-        raise MalformedRequest(400, "Content-Length is no length")
-    if int(said) > BODY_BYTES_MAX:
-        raise MalformedRequest(413, f"a body has {BODY_BYTES_MAX} bytes at most")
-    return int(said)
+        raise MalformedRequest(501, "a body must have a Content-Length, and not be sent in chunks")
+    length = headers.get("content-length", "0")
+    if not _LENGTH.fullmatch(length):
+        raise MalformedRequest(400, "Content-Length is not a length")
+    if int(length) > BODY_BYTES_MAX:
+        raise MalformedRequest(413, f"a body may have at most {BODY_BYTES_MAX} bytes")
+    return int(length)

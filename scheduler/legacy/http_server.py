@@ -1,13 +1,13 @@
-"""A small HTTP server: its port, its connections, its threads, its limits. Knows no jobs.
+"""A small HTTP server: its port, connections, threads and limits. It knows no jobs.
 
-Theory of operation. One thread waits for all connections, and reads; a request that is whole is
-given to one of a few threads that answer. So whoever sends slowly, or nothing, costs a socket and
-a small buffer, and never a thread; a request has to be whole in time, and when there is no room for
-a new connection the one that has been waited for longest makes it. The servers that the standard
-library and others have bound the time of a read, not that of a request, and each of their
-connections takes a thread, or all wait when there are too many of them.
+Theory of operation. One thread waits for all connections and reads from them. It passes each
+complete request to one of a few threads that answer. So a client that sends slowly, or nothing,
+costs a socket and a small buffer, but never a thread. A request must be complete in time. When
+there are too many connections, the one that has been silent longest is closed. The servers of the
+standard library and others limit the time of a read, not of a request, and each connection takes a
+thread, or all wait when there are too many of them.
 
-A connection is the reading thread's, except while it is answered.
+The reading thread owns a connection, except while a request of it is being answered.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from scheduler.legacy.http11 import MalformedRequest, Reply, Request
 
 CONNECTIONS_MAX = 512
 THREADS = 32
-REQUEST_SECONDS = 5.0  # from its first byte, or the connection's begin, to its last
-IDLE_SECONDS = 30.0  # of a connection that has been answered
+REQUEST_SECONDS = 5.0  # from its first byte, or the begin of the connection, to its last byte
+IDLE_SECONDS = 30.0  # of a connection whose request has been answered
 _BACKLOG = 1024
 _ACCEPTED_AT_ONCE = 64
-_POLL_SECONDS = 0.25  # between looks at who is late
+_POLL_SECONDS = 0.25  # between checks for overdue connections
 _BUFFER_MAX = http11.HEAD_BYTES_MAX + 4 + http11.BODY_BYTES_MAX
 
 Answer = Callable[[Request, str], Reply]  # the second: the caller's address
@@ -47,15 +47,15 @@ log = structlog.get_logger("scheduler.legacy.http_server")
 class _Connection:
     socket: socket.socket
     caller: str
-    until: float  # by the monotonic clock: then it is closed
+    until: float  # when it is closed, by the monotonic clock
     buffer: bytearray = field(default_factory=bytearray)
-    answered: bool = False  # it is a thread's that answers
-    ended: bool = False  # nothing more will come
-    closing: bool = False  # it ends with the answer under way
+    answered: bool = False  # a thread is answering its request
+    ended: bool = False  # the client will send nothing more
+    closing: bool = False  # it is closed after the present answer
 
 
 class HttpServer:
-    """Bound when made, so that its port is known or refused; serves from `start` on."""
+    """The port is bound on creation, so that it is known or the error is raised; `start` serves."""
 
     def __init__(
         self,
@@ -83,7 +83,9 @@ class HttpServer:
         self._waker, self._woken = socket.socketpair()
         for end in (self._waker, self._woken):
             end.setblocking(False)
-        self._connections: dict[_Connection, None] = {}  # who is waited for longest comes first
+        self._connections: dict[
+            _Connection, None
+        ] = {}  # the one that has been silent longest is first
         self._requests: queue.SimpleQueue[tuple[_Connection, Request] | None] = queue.SimpleQueue()
         self._answered: deque[_Connection] = deque()
         self._stopping = threading.Event()
@@ -98,7 +100,7 @@ class HttpServer:
             thread.start()
 
     def stop(self, grace: float) -> None:
-        """Take no more requests; those under way have `grace` seconds."""
+        """Accepts no more requests; the present ones have `grace` seconds."""
         self._stopping.set()
         self._wake()
         for _ in self._threads:
@@ -129,7 +131,7 @@ class HttpServer:
                     self._close_overdue(now)
             except Exception as error:
                 log.error("web_failed", exc_info=error)
-                self._stopping.wait(_POLL_SECONDS)  # too many files are open: not for ever
+                self._stopping.wait(_POLL_SECONDS)  # too many files are open: try again
         self._selector.close()
 
     def _dispatch(self, what: object, connection: _Connection | None) -> None:
@@ -166,7 +168,7 @@ class HttpServer:
         return False
 
     def _receive(self, connection: _Connection) -> None:
-        if connection not in self._connections:  # it has just made room for another one
+        if connection not in self._connections:  # it was just closed in favour of another one
             return
         try:
             data = connection.socket.recv(_BUFFER_MAX)
@@ -185,7 +187,7 @@ class HttpServer:
             self._parse(connection)
 
     def _parse(self, connection: _Connection) -> None:
-        """Whether what has been read is a request."""
+        """Queues the request, if what has been read is one."""
         try:
             found = http11.parse_request(connection.buffer)
         except MalformedRequest as error:
@@ -204,7 +206,7 @@ class HttpServer:
         self._requests.put((connection, request))
 
     def _resume_answered(self) -> None:
-        """Connections that have been answered."""
+        """Reads again from connections whose request has been answered."""
         while self._answered:
             connection = self._answered.popleft()
             connection.answered = False
@@ -223,7 +225,7 @@ class HttpServer:
                 if connection.buffer:
                     self._send(
                         connection,
-                        Reply(408, f"a request takes {self._request_seconds:g} s at most\n"),
+                        Reply(408, f"a request may take at most {self._request_seconds:g} s\n"),
                     )
                 self._close(connection)
 
@@ -254,7 +256,7 @@ class HttpServer:
             sent = connection.socket.send(data)
         except OSError:
             sent = 0
-        if sent < len(data):  # who does not read gets nothing more
+        if sent < len(data):  # the client does not read: it gets nothing more
             connection.closing = True
 
     def _wake(self) -> None:

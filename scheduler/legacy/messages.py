@@ -1,7 +1,7 @@
-"""What old training images send, and what it means. Pure: nothing is looked up here.
+"""What old images send, and what it means. Pure: nothing is looked up here.
 
-A field that cannot be read, or cannot be so, counts as not said: these images are older than this
-project, nobody can mend them, and what matters is that they have finished an epoch.
+An unreadable or impossible field counts as absent: these images are older than this project and
+cannot be repaired, and what matters is that they have finished an epoch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scheduler.core import admission
 from scheduler.core.errors import Rejected
 from scheduler.core.model import Job, Profile, Run, Time
 
-# What was submitted in old times: its fields, and what they are called today.
+# The fields of old submissions, and their names today.
 SUBMITTED: dict[str, tuple[str, type]] = {
     "jobName": ("name", str),
     "dockerImage": ("image", str),
@@ -43,23 +43,24 @@ _KINDS = {str: "text", int: "a whole number", bool: "true or false"}
 FIELDS_MAX = 16  # of a form
 STEPS_MAX = 2**53
 SECONDS_MAX = 1e8
-# An epoch that took far less than the time since the one before has been measured wrongly: in some
-# images the clock is started anew by the next epoch while it is still to be read.
+# An epoch that took far less than the time since the previous one was measured wrongly: in some
+# images the next epoch restarts the clock before it is read.
 SHARE_MIN = 0.1
 SLACK_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class OldReport:
-    """Of a rank, by the name of its node; processes of one node have the same. 0: not said."""
+    """The report of a rank, which is the name of its node: processes of one node have the same. 0:
+    absent."""
 
-    ended: bool = False  # an epoch; else it is a sign of life
+    ended: bool = False  # an epoch; else it is a heartbeat
     rank: int = 0
-    steps: int = 0  # counted since the process began
+    steps: int = 0  # since the process began
     memory_mib: int = 0
     step_seconds: float = 0.0
     epoch_seconds: float = 0.0
-    epoch: int = 0  # that has ended, absolutely; only the library of today says so
+    epoch: int = 0  # the number of the ended epoch in the job; only the current library sends it
 
     def profile(self, job: Job, attempt: int, epoch: int = 0) -> Profile:
         return Profile(
@@ -88,7 +89,7 @@ def report(body: bytes) -> OldReport:
 
 
 def done(body: bytes) -> int:
-    """How many epochs are, absolutely."""
+    """Returns how many epochs of the job are done."""
     found = _object(body).get("done")
     if isinstance(found, bool) or not isinstance(found, int):
         raise Rejected('expected {"done": N}, the number of finished epochs')
@@ -96,11 +97,12 @@ def done(body: bytes) -> int:
 
 
 def profiling_ended(body: bytes) -> OldReport:
-    """Of the oldest images: a form, in which the card's memory and how busy it was are swapped."""
+    """Parses the form of the oldest images, in which the GPU's memory and utilisation are
+    swapped."""
     try:
         form = dict(parse_qsl(body.decode("latin-1"), max_num_fields=FIELDS_MAX))
     except ValueError:
-        raise Rejected(f"the body is no form of {FIELDS_MAX} fields at most") from None
+        raise Rejected(f"the body is not a form of at most {FIELDS_MAX} fields") from None
     return OldReport(
         memory_mib=_whole(_read(form.get("gpuUsage")), admission.MEMORY_MIB_MAX),
         step_seconds=_seconds(_read(form.get("meanIterDuration"))),
@@ -108,7 +110,7 @@ def profiling_ended(body: bytes) -> OldReport:
 
 
 def submission(body: bytes) -> tuple[dict[str, Any], str]:
-    """The fields of a specification, and the user it names (empty: none)."""
+    """Returns the fields of a specification, and the user that it names (empty: none)."""
     told = _object(body)
     fields: dict[str, Any] = {}
     for key, value in told.items():
@@ -120,7 +122,7 @@ def submission(body: bytes) -> tuple[dict[str, Any], str]:
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise Rejected(f"{key}: expected {_KINDS[kind]}, not {admission.shown(repr(value))}")
         if isinstance(value, str) and not value.isprintable():
-            raise Rejected(f"{key} {admission.shown(value)}: must be one line that can be printed")
+            raise Rejected(f"{key} {admission.shown(value)}: must be one printable line")
         if kind is int and isinstance(value, int):
             admission.whole(key, value, 1, admission.INT_MAX)
         fields[field] = value
@@ -131,17 +133,17 @@ def submission(body: bytes) -> tuple[dict[str, Any], str]:
 
 
 def in_its_words(words: str) -> str:
-    """What is said of a flag, said of the field that is meant."""
+    """Replaces the flags in a message by the old names of the fields."""
     for key, flag in _FLAGS.items():
         words = words.replace(flag, key)
     return words
 
 
 def next_epoch(told: OldReport, run: Run, now: Time) -> int | None:
-    """Which epoch a report is of that does not say so: the one after those that are known of the
-    run. None: it has been heard before, or a process beside has reported the same epoch."""
+    """Returns the epoch of a report that does not contain it: the one after the known epochs of the
+    run. None: this report is a repetition, or another process has reported the same epoch."""
     epoch = max(run.epoch_measured, run.epochs_before) + 1
-    if told.steps == 0:  # it counts no steps: its clock must do
+    if told.steps == 0:  # it counts no steps: only its clock can tell
         soon = run.epoch_at is not None and now - run.epoch_at < told.epoch_seconds / 2
         return None if soon and run.epoch_measured else epoch
     apart = _steps_apart(run)
@@ -150,7 +152,7 @@ def next_epoch(told: OldReport, run: Run, now: Time) -> int | None:
 
 
 def credible(told: OldReport, run: Run, now: Time) -> float:
-    """Its epoch's seconds; 0: they cannot be so."""
+    """Returns the epoch's seconds; 0: they are impossible."""
     seconds = told.epoch_seconds
     if run.epoch_at is None:
         return seconds
@@ -159,10 +161,10 @@ def credible(told: OldReport, run: Run, now: Time) -> float:
 
 
 def _steps_apart(run: Run) -> int:
-    """Reports that differ by no more are of one epoch. A node with several cards may have several
-    processes, whose counts can differ by a few: they lose some."""
-    cards = Counter(share.node for share in run.shares)
-    if not run.steps_heard or max(cards.values(), default=1) == 1:
+    """Reports whose counts differ by no more than this are of one epoch. A node with several GPUs
+    may have several processes, whose counts can differ by a few: they lose some."""
+    gpus = Counter(share.node for share in run.shares)
+    if not run.steps_heard or max(gpus.values(), default=1) == 1:
         return 0
     epochs = max(1, run.epoch_measured - run.epochs_before)
     return max(run.steps_heard) // (2 * epochs)
@@ -174,7 +176,7 @@ def _object(body: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise Rejected("the body is no JSON object")
+        raise Rejected("the body is not a JSON object")
     return found
 
 
@@ -186,7 +188,7 @@ def _read(text: str | None) -> float:
 
 
 def _whole(value: object, most: int) -> int:
-    """0 for what is none."""
+    """Returns 0 for anything that is not a valid number."""
     number = _number(value)
     return int(number) if 0 <= number <= most else 0
 

@@ -1,9 +1,9 @@
-"""The HTTP paths that training images speak which are older than this project.
+"""The HTTP paths that old images call.
 
-What they say comes to the same as what the library of today says: the handlers are the job
-service's own. What they leave unsaid is known here: the attempt is the job's newest, and an epoch
-is the next one. For that nothing is kept but what rows hold, so a daemon that has just started
-counts on where the last one ended.
+Their reports have the same effect as those of the current library: the handlers are the job
+service's own. What the reports omit is added here: the attempt is the job's newest, and an epoch is
+the next one. This needs only what rows contain, so a daemon that has just started continues to
+count where the last one stopped.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STATUS = {
     "RESOURCE_EXHAUSTED": 429,
     "UNAVAILABLE": 503,
 }
-STOP, GO_ON = "1", "0"  # nothing else is understood, not even with a line's end
+STOP, GO_ON = "1", "0"  # old images understand nothing else, not even with a newline
 SUBMIT = "submit"
 LOCKS = 64
 NUMBERED_MAX = 1000  # runs
@@ -47,7 +47,7 @@ _LOCAL = ("127.", "::1", "::ffff:127.")
 
 @dataclass(frozen=True, slots=True)
 class _RunRequest:
-    """What all requests of jobs have."""
+    """What all requests of jobs have in common."""
 
     job: Job
     attempt: int
@@ -68,17 +68,17 @@ class LegacyService:
     view: Callable[[], View]
     now: Callable[[], Time]
     token_required: bool
-    from_elsewhere: bool  # whether who is not on this machine may come without a token
-    # Runs that say which epoch they have finished, and the report that came before that: such a
-    # run's reports count nothing. To forget this costs a measurement, and no epoch.
+    from_elsewhere: bool  # whether remote callers may omit the token
+    # Runs that report the number of their finished epoch, and the report that came before: other
+    # reports of such a run count no epoch. Forgetting this costs a measurement, but no epoch.
     _numbered: dict[RunKey, messages.OldReport] = field(default_factory=dict)
-    # Of a job one report is counted at a time.
+    # The reports of a job are counted one at a time.
     _locks: tuple[threading.Lock, ...] = field(
         default_factory=lambda: tuple(threading.Lock() for _ in range(LOCKS))
     )
 
     def answer(self, request: Request, caller: str) -> Reply:
-        """`caller`: its address."""
+        """`caller`: the address."""
         try:
             return self._answer(request, caller)
         except SchedulerError as error:
@@ -91,7 +91,7 @@ class LegacyService:
             raise NotFound(f"no such path: {admission.shown(request.path)}")
         method, act = _PATHS.get(verb, ("POST", None))
         if request.method != method:
-            words = f"/{verb} takes {method}, not {request.method}\n"
+            words = f"/{verb} needs the method {method}, not {request.method}\n"
             return Reply(405, words, (("Allow", method),))
         if act is None:
             return Reply(200, self._submit(request, caller))
@@ -99,7 +99,7 @@ class LegacyService:
         told = _RunRequest(
             job, _parse_attempt(request, job), self._token(job, request, caller), request.body
         )
-        self.trainings.find_job(job.id, told.attempt, told.token)  # before anything is done
+        self.trainings.find_job(job.id, told.attempt, told.token)  # check first
         said = act(self, told)
         if verb in _RENEWABLE and "x-attempt" not in request.headers:
             self._note_old_library(told)
@@ -112,8 +112,8 @@ class LegacyService:
         return job
 
     def _token(self, job: Job, request: Request, caller: str) -> str | None:
-        """What proves that the caller speaks for the job. Old images send none, and are taken at
-        their word where the settings say so."""
+        """Returns the token that proves that the caller may report for the job. Old images send
+        none, and are trusted if the settings say so."""
         token = _bearer(request)
         if token is not None or self.token_required:
             return token
@@ -157,11 +157,11 @@ class LegacyService:
         return ""
 
     def _submit(self, request: Request, caller: str) -> str:
-        """As whom, is told by a token of theirs: a name alone would be anybody's."""
+        """The token identifies the user: anybody could send any name."""
         user = self.api.people.user(_bearer(request), not caller.startswith(_LOCAL))
         fields, named = messages.submission(request.body)
         if named not in ("", user):
-            raise Forbidden(f"username {admission.shown(named)}: this token is {user}'s")
+            raise Forbidden(f"username {admission.shown(named)}: this token belongs to {user}")
         wanted = pb.SubmitRequest(job_id=str(uuid.uuid4()), spec=pb.JobSpec(**fields))
         try:
             return self.api.submit(wanted, user).job.id
@@ -169,16 +169,17 @@ class LegacyService:
             raise type(error)(messages.in_its_words(str(error))) from error
 
     def _note_old_library(self, told: _RunRequest) -> None:
-        """Whoever speaks so has a library that the one of today can take the place of."""
+        """Records that the job uses an old library, which the current one can replace."""
         kind = self.view().kinds.get(kind_of(told.job.spec))
         if kind is None or not kind.old_library:
-            with suppress(SchedulerError):  # then the next request says it
+            with suppress(SchedulerError):  # then the next request records it
                 self.trainings.inbox.put(OldLibrary(told.job.id, told.attempt))
 
     # --- epochs -------------------------------------------------------------------------------
 
     def _find_ended_epoch(self, told: _RunRequest, said: messages.OldReport) -> int | None:
-        """Which one has ended; None: none that is new, or it will be said."""
+        """Returns the epoch that has ended; None: no new one, or the run will report its
+        number."""
         if not said.ended:
             return None
         if said.epoch:
@@ -198,12 +199,12 @@ class LegacyService:
         self.trainings.end_epochs([said.profile(told.job, told.attempt, epoch)], told.token)
 
     def _record_heartbeat(self, told: _RunRequest, said: messages.OldReport) -> str:
-        """The library of today reads the answer; all others leave it unread."""
+        """Only the current library reads the answer."""
         why = self.trainings.report([said.profile(told.job, told.attempt)], told.token)
         return "" if why is None else STOP
 
     def _mark_numbered(self, key: RunKey) -> None:
-        """From now on this run's word counts."""
+        """From now on, this run's own epoch numbers count."""
         if len(self._numbered) > NUMBERED_MAX:
             jobs = self.view().jobs
             live = {(id, job.attempts) for id, job in jobs.items() if job.run}
@@ -222,18 +223,18 @@ _PATHS = {
     "signal_end": ("POST", LegacyService._signal_end),
     "signal_end_profiling": ("POST", LegacyService._signal_end_profiling),
 }
-_RENEWABLE = {"has_to_stop", "profiling", "end_epoch"}  # the oldest of all is called otherwise
-_LONGER = {"signal_end_profiling"}  # after the job comes what we call its attempt
+_RENEWABLE = {"has_to_stop", "profiling", "end_epoch"}  # the oldest library has another interface
+_LONGER = {"signal_end_profiling"}  # the attempt follows the job in the path
 
 
 def _parse_attempt(request: Request, job: Job) -> int:
-    """The library of today says it; old images are the newest one."""
-    said = request.headers.get("x-attempt")
-    if said is None:
+    """The current library sends it; a report of an old image counts for the newest attempt."""
+    attempt = request.headers.get("x-attempt")
+    if attempt is None:
         return job.attempts
-    if not _NUMBER.fullmatch(said):
-        raise Rejected(f"X-Attempt {admission.shown(said)}: is no number")
-    return int(said)
+    if not _NUMBER.fullmatch(attempt):
+        raise Rejected(f"X-Attempt {admission.shown(attempt)}: is not a number")
+    return int(attempt)
 
 
 def _bearer(request: Request) -> str | None:

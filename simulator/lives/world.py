@@ -394,7 +394,7 @@ class World:
         gpu = self._gpu(key)
         if gpu is None or not gpu.lost:
             return
-        fault = f"others use {gpu.strange_mib} MiB of it" if gpu.strange_mib else ""
+        fault = f"foreign processes use {gpu.strange_mib} MiB" if gpu.strange_mib else ""
         self._replace(index, replace(gpu, lost=False, fault=fault))
         for run in [run for run in self.runs.values() if key in run.gpus]:
             run.release_gpu()
@@ -407,7 +407,9 @@ class World:
         )
         mib = min(room, int(gpu.memory_mib * self.rng.choice([0.1, 0.5, 0.9])))
         if mib > 0 and not gpu.strange_mib:
-            self._replace(index, replace(gpu, strange_mib=mib, fault=f"others use {mib} MiB of it"))
+            self._replace(
+                index, replace(gpu, strange_mib=mib, fault=f"foreign processes use {mib} MiB")
+            )
             stay = self.rng.uniform(10.0, 400.0)
             self.after(stay, partial(self._end_foreign_use, index, gpu.uuid))
 

@@ -101,7 +101,7 @@ def test_a_silent_node_is_forgotten(office: Office) -> None:
 
 
 def test_only_agents_report(office: Office) -> None:
-    with refused(grpc.StatusCode.PERMISSION_DENIED, "'ada' is none"):
+    with refused(grpc.StatusCode.PERMISSION_DENIED, "may report nodes, not 'ada'"):
         office.report(REPORT, user="ada")
     assert office.reports.newest() == ()
 
@@ -112,14 +112,14 @@ CORRECT: dict[str, Any] = {"uuid": "GPU-a", "memory_mib": 16384}
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"node": ""}, "is no name"),
-        ({"node": "n" * 300}, "is no name"),
+        ({"node": ""}, "is not a valid name"),
+        ({"node": "n" * 300}, "is not a valid name"),
         ({"keeps": "hope"}, "keeps: 'hope' is not known"),
-        ({"cards": [CORRECT, CORRECT]}, "one twice"),
-        ({"cards": [{**CORRECT, "uuid": ""}]}, "is no name of a card"),
+        ({"cards": [CORRECT, CORRECT]}, "one GPU twice"),
+        ({"cards": [{**CORRECT, "uuid": ""}]}, "is not a valid name of a GPU"),
         ({"cards": [{**CORRECT, "memory_mib": 0}]}, "has no memory"),
         ({"cards": [{**CORRECT, "used_mib": -1}]}, "negative"),
-        ({"cards": [{**CORRECT, "busy": float("nan")}]}, "busy is no number"),
+        ({"cards": [{**CORRECT, "busy": float("nan")}]}, "busy is not a number"),
         ({"cards": [{"uuid": f"GPU-{n}", "memory_mib": 1} for n in range(65)]}, "at most 64"),
         (
             {"cards": [{**CORRECT, "processes": [{"pid": n} for n in range(5000)]}]},

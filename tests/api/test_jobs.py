@@ -77,7 +77,7 @@ def test_the_same_id_again_is_the_same_job(served: Serving) -> None:
     again = served.people.Submit(request, metadata=by("ada"), timeout=10)
     assert again.job.spec.name == "first"
     assert served.job(request.job_id).token == token
-    with refused(DENIED, f"job {request.job_id} exists and is ada's: make another id"):
+    with refused(DENIED, f"job {request.job_id} already exists and belongs to ada: use another id"):
         served.people.Submit(request, metadata=by("bob"), timeout=10)
     assert _listed(served, all_users=True) == ["first"]
 
@@ -442,9 +442,9 @@ def test_a_graceful_cancel_lets_the_epoch_end(served: Serving) -> None:
 def test_only_the_owner_and_admins_change_a_job(served: Serving) -> None:
     job_id = served.submit(held=True)
     update = pb.UpdateJobRequest(job=job_id, priority=5)
-    with refused(DENIED, f"job {job_id} is ada's, and you are bob"):
+    with refused(DENIED, f"job {job_id} belongs to ada, and you are bob"):
         _cancelled(served, job_id, "bob")
-    with refused(DENIED, f"job {job_id} is ada's, and you are bob"):
+    with refused(DENIED, f"job {job_id} belongs to ada, and you are bob"):
         served.people.UpdateJob(update, metadata=by("bob"), timeout=10)
     assert served.job(job_id).priority == 1
     assert served.job(job_id).outcome is None

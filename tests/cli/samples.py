@@ -162,7 +162,7 @@ WATCHED = pb.Cluster(
             used_mib=9000,
             busy=0.05,
             strange_mib=9024,
-            fault="others use 9024 MiB of it",
+            fault="foreign processes use 9024 MiB",
             keeps="watchdog",
             ready=True,
             processes=[pb.GpuProcess(pid=4711, name="python", memory_mib=9000)],

@@ -56,7 +56,7 @@ def test_the_job_of_another_user_cannot_be_cancelled(server: Serving, command: C
     job = server.submit("demo", user="eve", held=True)
     done = command("scheduler-cancel-job", job)
     assert (done.exit_code, done.out) == (4, "")
-    assert done.err == f"scheduler-cancel-job: job {job} is eve's, and you are ada\n"
+    assert done.err == f"scheduler-cancel-job: job {job} belongs to eve, and you are ada\n"
     assert state(server, job) == "live"
     assert command("scheduler-cancel-job", job, user="root").exit_code == 0
 

@@ -293,7 +293,7 @@ def test_a_card_with_a_fault_is_offered_to_nobody_and_who_is_there_may_end() -> 
 def test_beside_strangers_nothing_is_started_and_who_is_there_goes_on() -> None:
     town = ScriptedCluster(node(1))
     town.submit("a", 4000)
-    changed(town, strange_mib=6400, fault="others use 6400 MiB of it")
+    changed(town, strange_mib=6400, fault="foreign processes use 6400 MiB")
     town.submit("b", 4000)
     assert town.running() == {"a"}
     town.end_epoch("a")

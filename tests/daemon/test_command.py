@@ -108,7 +108,7 @@ def test_a_port_in_use_is_refused(daemon: Daemon, tmp_path: Path) -> None:
     [
         ("--gpu 4x16384", "No such option '--gpu'. Did you mean '--gpus'?"),
         ("--gpus many", "gpus: 'many' is not COUNTxMIB"),
-        ("--gpus 1x16", "a card of 16 MiB has no room for any job"),
+        ("--gpus 1x16", "a GPU of 16 MiB is too small for any job"),
         ("--listen nowhere", "listen: 'nowhere' is not HOST:PORT"),
         ("--listen 127.0.0.1:70000", "is not HOST:PORT"),
         ("--listen 192.0.2.1:0", "Cannot assign requested address"),

@@ -80,7 +80,7 @@ def test_a_ghost_and_a_lost_card_touch_no_healthy_training(
         cards.process(haunted, ghost.pid, 3000)
         eventually(lambda: shown(daemon)[f"GPU-{haunted}"]["fault"], DRIFT_SECONDS)
         print(f"a ghost was shown after {time.monotonic() - began:.1f} s")
-        assert "others use 3008 MiB of it" in daemon.run("scheduler-state", "--cluster").stdout
+        assert "foreign processes use 3008 MiB" in daemon.run("scheduler-state", "--cluster").stdout
 
         # A card that falls off the bus.
         gone = where["j0"]

@@ -30,7 +30,7 @@ def test_a_token_that_is_issued_holds_until_it_is_revoked(
 ) -> None:
     daemon = daemons("0")
     made = token(daemon, "issue", "ada", "--days", "30", "--name", "laptop")
-    assert made.stderr.startswith("token 1 of ada, good until 20")
+    assert made.stderr.startswith("token 1 of ada, valid until 20")
     assert len(made.stdout.splitlines()) == 1
     monkeypatch.setenv("SCHEDULER_TOKEN", made.stdout.strip())
     assert look(daemon) == (0, "")

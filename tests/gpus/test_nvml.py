@@ -110,7 +110,7 @@ def test_a_card_that_gets_lost_is_told_as_lost_and_the_others_are_well(
     nvml.gpu("GPU-b")
     driver.read()
     nvml.lose(0)
-    lost = Gpu("GPU-a", 0, "t4", 16384, 512, fault="it answers no more", lost=True)
+    lost = Gpu("GPU-a", 0, "t4", 16384, 512, fault="it no longer answers", lost=True)
     assert driver.read() == (GpuReading(lost), GpuReading(Gpu("GPU-b", 1, "t4", 16384, 512)))
 
 

@@ -41,7 +41,7 @@ def test_strangers_are_believed_when_two_reports_tell_of_them() -> None:
     for at, processes in ((1.0, [ghost]), (1.0, [ghost]), (2.0, [ghost]), (3.0, []), (4.0, [])):
         gpus, _ = books.enter([report(at, *processes)], run_of, {})
         faults.append((gpus[KEY].strange_mib, gpus[KEY].fault))
-    told = (5056, "others use 5056 MiB of it")
+    told = (5056, "foreign processes use 5056 MiB")
     assert faults == [(0, ""), (0, ""), told, (0, ""), (0, "")]
 
 
@@ -86,4 +86,4 @@ def test_what_strangers_may_use_no_run_can_have() -> None:
     assert gpus[KEY].capacity_mib == GPU.capacity_mib - 1000
     for at in (3.0, 4.0):
         gpus, _ = books.enter([report(at, mine(99, 1600))], run_of, {})
-    assert gpus[KEY].fault == "others use 1600 MiB of it"
+    assert gpus[KEY].fault == "foreign processes use 1600 MiB"

@@ -45,7 +45,7 @@ def test_what_is_no_list_of_cards_is_named_with_the_right_form(text: str) -> Non
 
 
 def test_a_card_without_room_is_refused() -> None:
-    with pytest.raises(ConfigError, match="a card of 200 MiB has no room"):
+    with pytest.raises(ConfigError, match="a GPU of 200 MiB is too small"):
         parse_gpus("1x16384,1x200")
 
 

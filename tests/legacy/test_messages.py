@@ -104,7 +104,7 @@ def test_whatever_bytes_come_they_are_read_or_refused_in_one_line(body: bytes) -
     [b"", b"[]", b"1", b"{", b'"done"', b"\xff\xfe{}", b"[" * 60_000, b'{"a":' * 10_000],
 )
 def test_a_body_that_is_no_object_is_refused(body: bytes) -> None:
-    with pytest.raises(Rejected, match="the body is no JSON object"):
+    with pytest.raises(Rejected, match="the body is not a JSON object"):
         messages.report(body)
 
 
@@ -128,7 +128,7 @@ def test_of_the_oldest_images_two_fields_are_swapped() -> None:
     form = b"meanIterDuration=0.25&endTime=2022-10-01T00%3A00&gpuUsage=3000&gpuMemUsage=45"
     assert messages.profiling_ended(form) == OldReport(memory_mib=3000, step_seconds=0.25)
     assert messages.profiling_ended(b"meanIterDuration=nan&gpuUsage=N%2FA") == OldReport()
-    with pytest.raises(Rejected, match="no form of 16 fields at most"):
+    with pytest.raises(Rejected, match="not a form of at most 16 fields"):
         messages.profiling_ended(b"a=1&" * 100)
 
 

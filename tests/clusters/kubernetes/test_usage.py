@@ -108,7 +108,7 @@ def test_who_is_in_no_pod_of_ours_is_a_stranger() -> None:
     for at in (1.0, 2.0):
         told.report(at, Process(7, 3000, "another-pod", "python"))
         look = told.look(POD, owners={UID: A})
-    assert look.nodes[0].gpus[0].fault == "others use 3008 MiB of it"
+    assert look.nodes[0].gpus[0].fault == "foreign processes use 3008 MiB"
     assert look.pods == (POD,)
 
 
