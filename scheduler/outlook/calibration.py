@@ -1,8 +1,8 @@
-"""How wrong guesses have been, and so how far to trust the next one.
+"""How wrong forecasts have been, and so how wide the interval of the next one must be.
 
-A guess is kept until what it was about has come; what it was wrong by, as a factor, joins the last
-few hundred of its situation. An interval is made of their quantiles, so four of five moments come
-to be inside it, on whatever cluster and with whatever trainings it is.
+A guess is kept until its event has happened. Its error, as a factor, joins the last few hundred
+errors of the same situation. The quantiles of these errors give an interval that contains four of
+five events, on any cluster and with any trainings.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from scheduler.core.model import Job, JobId, Outcome, Time
 from scheduler.outlook.forecast import ForecastCase, Guess
 from scheduler.outlook.prospect import Forecast, Interval
 
-KEPT = 200  # of each situation
-PRIOR = 6  # guesses: what is thought before any has come counts as so many
+KEPT = 200  # errors of each situation
+PRIOR = 6  # the prior counts as this number of guesses
 GUESSES_MAX = 6  # that are kept of a job
-OFFSET_SECONDS = 30.0  # no span is guessed better than that
-INSIDE = 0.8  # of what comes
+OFFSET_SECONDS = 30.0  # no duration is guessed more precisely
+INSIDE = 0.8  # the share of events in the interval
 
-# Before anything has come, for ends and for starts: the deviation of the logarithm.
+# The prior, for ends and for starts: the standard deviation of the logarithm.
 DEVIATION = {
     ForecastCase.SETTLED: 0.15,
     ForecastCase.NEW: 0.5,
@@ -42,24 +42,24 @@ class _PastForecast:
 
 class Calibration:
     def __init__(self, offs: Mapping[str, Sequence[float]] | None = None) -> None:
-        """`offs`: what another one had come to."""
+        """`offs`: the errors that an earlier calibration had collected."""
         self._ends = {each: _prior(sd) for each, sd in DEVIATION.items()}
         self._starts = {each: _prior(sd) for each, sd in DEVIATION.items()}
         self._said: dict[JobId, list[_PastForecast]] = {}
-        for about, known in self._each():
-            if offs and (came := offs.get(about)):
-                known.clear()
-                known.extend(came)
+        for about, errors in self._each():
+            if offs and (earlier := offs.get(about)):
+                errors.clear()
+                errors.extend(earlier)
 
     @property
     def offs(self) -> Mapping[str, list[float]]:
-        """How wrong guesses have been, by what they were about."""
-        return {about: list(known) for about, known in self._each()}
+        """The errors of guesses, by event and situation."""
+        return {about: list(errors) for about, errors in self._each()}
 
     def _each(self) -> Iterator[tuple[str, deque[float]]]:
         for what, by_situation in (("starts", self._starts), ("ends", self._ends)):
-            for situation, known in by_situation.items():
-                yield f"{what} {situation}", known
+            for situation, errors in by_situation.items():
+                yield f"{what} {situation}", errors
 
     def forecast(self, guess: Guess, now: Time) -> Forecast:
         return Forecast(
@@ -68,8 +68,8 @@ class Calibration:
         )
 
     def after(self, guess: Guess, others: Sequence[Guess | None], now: Time) -> Forecast:
-        """Of one that starts when these have let go of their GPUs: it starts when the last of them
-        has, and then takes as long as new runs do."""
+        """Returns the forecast of a job that starts when these others have left their GPUs: it
+        starts after the last of them, and then takes as long as new runs do."""
         ends = [self.forecast(other, now).ends_at for other in others if other and _stays(other)]
         known = [end for end in ends if end]
         if len(known) < len(others) or guess.starts_at is None:
@@ -94,7 +94,8 @@ class Calibration:
         now: Time,
         ended: Callable[[JobId], Job | None],
     ) -> None:
-        """What is guessed now; and what has come of what was guessed before of jobs that ended."""
+        """Keeps the present guesses, and records the errors of earlier guesses about jobs that have
+        ended."""
         for job_id in [id for id in self._said if id not in guesses]:
             if (job := ended(job_id)) and job.outcome:
                 self._come(self._said.pop(job_id), job)
@@ -116,7 +117,7 @@ class Calibration:
 
 
 def _stays(guess: Guess) -> bool:
-    """Whether it has its GPUs until it ends."""
+    """Whether the job keeps its GPUs until it ends."""
     return guess.leaves_at is not None and guess.leaves_at == guess.ends_at
 
 

@@ -1,6 +1,7 @@
-"""How wrong guesses have been, kept in a file over restarts of the daemon.
+"""The errors of forecasts, kept in a file over restarts of the daemon.
 
-It is not in the database: no decision rests on it, and to lose it makes intervals wider, no more.
+They are not in the database: no decision depends on them, and losing them only makes intervals
+wider.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from pathlib import Path
 import msgspec
 
 FILE = "forecasts.json"
-Offs = Mapping[str, list[float]]  # by what was guessed, in which situation: see calibration.py
+Offs = Mapping[str, list[float]]  # by event and situation: see calibration.py
 
 
 def load(path: Path) -> Offs:
-    """Nothing, if there is none that can be read."""
+    """Returns nothing if the file is missing or cannot be read."""
     try:
         offs = msgspec.json.decode(path.read_bytes(), type=dict[str, list[float]])
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):

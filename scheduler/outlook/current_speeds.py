@@ -1,5 +1,5 @@
-"""How fast jobs are where they run now, alone and beside their neighbours: as measured, or else as
-expected. Pure. For what people are told; plans ask speed.py and interference.py themselves."""
+"""How fast jobs are where they run now, alone and beside their neighbours: measured, or else
+expected. Pure. This is for users; plans use speed.py and interference.py directly."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from scheduler.estimates.speed import Speeds
 
 # Standard deviations, relative.
 DOUBT_MEASURED, DOUBT_SAID = 0.02, 0.7
-DOUBT_MAX = 1.0  # beyond it nobody has seen the like of a job
+DOUBT_MAX = 1.0  # above it, nothing like this job has been measured
 SECONDS_UNKNOWN, DOUBT_UNKNOWN = 600.0, 1.2
 
 
 @dataclass(frozen=True, slots=True)
 class CurrentSpeed:
-    """Of a run, in seconds per epoch."""
+    """The speed of a run, in seconds per epoch."""
 
     seconds: float  # as it runs now
-    alone: float  # were it alone where it is
-    beside: tuple[JobId, ...]  # who trains on its GPUs too
-    measured: bool  # `seconds` is a measurement of just this; else what is expected
+    alone: float  # if it were alone on its GPUs
+    beside: tuple[JobId, ...]  # the jobs that also train on its GPUs
+    measured: bool  # `seconds` is a measurement of exactly this situation; else it is expected
     doubt: float  # relative standard deviation of `seconds`
 
     @property
     def speed(self) -> float:
-        """Relative to being alone; noise makes nobody faster."""
+        """Relative to being alone, and never above 1: noise makes no job faster."""
         return min(1.0, self.alone / self.seconds)
 
 
 class CurrentSpeeds:
-    """What is known of all jobs that live, looked at as somebody asks."""
+    """The speeds of all live jobs, computed on demand."""
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -68,7 +68,7 @@ class CurrentSpeeds:
         return CurrentSpeed(seconds, alone, beside, False, doubt)
 
     def speed_beside(self, job: Job, other: JobId, run: Run) -> float:
-        """How fast the job is expected to be beside another one, relative to alone."""
+        """Returns the expected speed of the job beside another one, relative to alone."""
         place = Placement.parse(run.placement)
         if place is None or other not in self.row:
             return 1.0
@@ -79,13 +79,13 @@ class CurrentSpeeds:
         return float(self._slowed[type].speeds(*pair)[0, 0])
 
     def alone(self, job: Job, placement: str) -> tuple[float, float]:
-        """Seconds per epoch, and the doubt about them."""
+        """Returns the seconds per epoch, and their relative standard deviation."""
         if place := Placement.parse(placement):
             if place not in self._expected:
                 self._expect([placement])
             seconds, doubt = self._expected[place]
             return float(seconds[self.row[job.id]]), float(doubt[self.row[job.id]])
-        # Without GPUs, or with those of several types, there is no law: only its owner's word.
+        # Without GPUs, or with GPUs of several types, there is no model: only the owner's estimate.
         if job.spec.hours_estimate:
             return job.spec.hours_estimate * 3600 / max(1, job.max_epochs), DOUBT_SAID
         return SECONDS_UNKNOWN, DOUBT_UNKNOWN

@@ -1,9 +1,9 @@
-"""When jobs start and end, as far as one can tell: for people who ask, never for a plan. Pure.
+"""When jobs will probably start and end: for users who ask, never for a plan. Pure.
 
-Runs go on as they are, but for those that are about to have as many GPUs as is fair. Waiting jobs
-start in the order in which the policy serves them, each as soon as what ends before leaves it the
-GPUs. It will not come like that: runs are moved, others come and go. How far off such guesses have
-been, calibration.py knows.
+Runs are assumed to continue as they are, except those that are about to get their fair number of
+GPUs. Waiting jobs start in the order in which the policy serves them, each as soon as earlier ends
+leave enough GPUs. Reality differs: runs are moved, and other jobs come and end. calibration.py
+knows how wrong such guesses have been.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from scheduler.core.runs import waiting_in_order
 from scheduler.outlook.current_speeds import DOUBT_MAX, CurrentSpeed, CurrentSpeeds
 from scheduler.outlook.list_scheduling import ListSchedule, PlannedStart
 
-FAIR_ENOUGH = 0.75  # of its fair number of GPUs: a run that has so many is not expected to get more
+FAIR_ENOUGH = 0.75  # of its fair number of GPUs: a run with this share is not expected to get more
 NEXT = 5  # waiting jobs are soon served
 
 
 class ForecastCase(StrEnum):
-    """What a guess was made in: guesses in different ones are wrong in different ways."""
+    """The situation of a guess: guesses in different situations have different errors."""
 
     SETTLED = "settled"  # it runs, and this has been measured
-    NEW = "new"  # it runs, and has not been measured as it runs now
+    NEW = "new"  # it runs, but has not been measured in this situation
     MOVES = "moves"  # it runs, and is about to run elsewhere
-    ROOM = "room"  # it waits, and there is room
+    ROOM = "room"  # it waits, and enough GPUs are free
     NEXT = "next"
     QUEUED = "queued"
 
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """What cannot be said is None: nobody has seen the like of the job, or of one before it."""
+    """What is unknown is None: nothing like this job, or like one before it, has been measured."""
 
     situation: ForecastCase
-    starts_at: Time | None = None  # its next run, if it waits
+    starts_at: Time | None = None  # of the next run, if the job waits
     ends_at: Time | None = None
-    leaves_at: Time | None = None  # its GPUs, if it has some
-    epoch_seconds: float | None = None  # that this was made with
+    leaves_at: Time | None = None  # when it leaves its GPUs, if it has some
+    epoch_seconds: float | None = None  # the assumption behind this guess
 
 
 def guesses(
     paces: CurrentSpeeds, now: Time, rules: Rules, by_memory: bool = False
 ) -> Mapping[JobId, Guess]:
-    """`by_memory`: whether the policy puts jobs on a card for as long as there is memory."""
+    """`by_memory`: whether the policy adds jobs to a GPU for as long as it has memory."""
     making = _ForecastBuilder(paces, now, rules, ListSchedule(paces.view, now, rules, by_memory))
     making.let_runs_end()
     making.let_the_others_start()
@@ -88,7 +88,7 @@ class _ForecastBuilder:
         self.queueing.hold(leaves)
 
     def _run(self, job: Job, run: Run) -> tuple[Time, bool]:
-        """When it leaves its GPUs, and whether we know."""
+        """Returns when the run leaves its GPUs, and whether this is known."""
         if job.cancelled:
             return self.now, True
         pace = self.paces.of(job, run)
@@ -110,7 +110,8 @@ class _ForecastBuilder:
         return leaves, known or run.phase is RunPhase.STOPPING
 
     def _elsewhere(self, job: Job, run: Run, pace: CurrentSpeed) -> float | None:
-        """Seconds of an epoch where it will be when this one has ended; None: it stays."""
+        """Returns the seconds of an epoch on the GPUs that the job will have after this run; None:
+        it keeps these."""
         fair = self.fair[job.id]
         short = not self.queueing.by_memory and len(run.shares) < FAIR_ENOUGH * fair
         if run.phase is not RunPhase.STOPPING and not short:
@@ -155,14 +156,14 @@ class _ForecastBuilder:
         )
 
 
-def _level(jobs: Sequence[Job], cards: int) -> int:
-    """So many GPUs each are fair: nobody having fewer or more than it takes, all together have no
-    more than there are."""
+def _level(jobs: Sequence[Job], gpus: int) -> int:
+    """Returns the fair number of GPUs for each job: the highest number for which all jobs, within
+    their own limits, together need no more GPUs than there are."""
 
     def too_many(level: int) -> bool:
-        return sum(_clamped(level, job) for job in jobs) > cards
+        return sum(_clamped(level, job) for job in jobs) > gpus
 
-    return max(0, bisect_left(range(cards + 1), True, key=too_many) - 1)
+    return max(0, bisect_left(range(gpus + 1), True, key=too_many) - 1)
 
 
 def _clamped(level: int, job: Job) -> int:

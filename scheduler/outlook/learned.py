@@ -1,4 +1,4 @@
-"""What one job has taught so far, and what is expected of it elsewhere: for its owner. Pure."""
+"""What has been measured of one job, and what is expected of it elsewhere: for its owner. Pure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from scheduler.core.model import Job, Measured, Placement, Reason, Run, View, Wa
 from scheduler.outlook.current_speeds import DOUBT_MAX, CurrentSpeeds
 from scheduler.outlook.prospect import SpeedBeside, SpeedOn
 
-WORTH_TELLING = 0.95  # of the time that it takes now
+WORTH_TELLING = 0.95  # of the present time per epoch
 CONFIGS_MAX = 8  # of each type of GPU
 
 
 def speeds_on(job: Job, view: View, paces: CurrentSpeeds) -> list[SpeedOn]:
-    """Wherever it has been alone, and on as many GPUs as it may have here."""
+    """Returns the speeds on all placements where the job has run alone, and on the numbers of GPUs
+    that it may have here."""
     alone = {m.placement: m.seconds for m in job.measured if not m.beside}
     configs = {str(config): config for config in _possible(job, view)}
     for key in alone:
@@ -26,8 +27,8 @@ def speeds_on(job: Job, view: View, paces: CurrentSpeeds) -> list[SpeedOn]:
         chosen = sorted(configs.values())
         predicted, doubt = paces.speeds.estimate(chosen)[row], paces.speeds.uncertainty(chosen)[row]
         for config, seconds, sd in zip(chosen, predicted.tolist(), doubt.tolist(), strict=True):
-            told = seconds if sd < DOUBT_MAX else None
-            found[str(config)] = SpeedOn(str(config), alone.get(str(config)), told)
+            expected = seconds if sd < DOUBT_MAX else None
+            found[str(config)] = SpeedOn(str(config), alone.get(str(config)), expected)
     return sorted(found.values(), key=lambda on: _order(on.gpus))
 
 
@@ -37,7 +38,7 @@ def _order(key: str) -> tuple[str, int, int]:
 
 
 def _possible(job: Job, view: View) -> Iterator[Placement]:
-    """The fewest, the most, and powers of two between."""
+    """Yields the fewest and the most GPUs, and powers of two between, for each type."""
     least, most = job.spec.gpus_min, job.spec.gpus_max
     for type, sizes in sorted(node_sizes(usable_gpus(view.nodes)).items()):
         between = [2**n for n in range(12) if least < 2**n < most]
@@ -47,7 +48,8 @@ def _possible(job: Job, view: View) -> Iterator[Placement]:
 
 
 def speeds_beside(job: Job, paces: CurrentSpeeds) -> list[SpeedBeside]:
-    """Whoever it was measured beside, and those that it is beside now."""
+    """Returns the speeds beside all neighbours with which the job was measured, and beside the
+    present ones."""
     found = []
     for measured in job.measured:
         alone = _alone(job.measured, measured.placement)
@@ -71,7 +73,7 @@ def _alone(measured: Sequence[Measured], placement: str) -> float | None:
 
 
 def slowed(job: Job, view: View, paces: CurrentSpeeds) -> Reason | None:
-    """Why a run is slower than it might be: by how much, and by whom."""
+    """Returns why a run is slower than it could be, by how much, and because of which jobs."""
     run = job.run
     if run is None or job.id not in paces.row:
         return None
@@ -86,7 +88,8 @@ def slowed(job: Job, view: View, paces: CurrentSpeeds) -> Reason | None:
 def _has_fewer(
     job: Job, run: Run, seconds: float, view: View, paces: CurrentSpeeds
 ) -> Reason | None:
-    """It may have more GPUs, would be faster on them, and others are there."""
+    """Returns the reason if the job may have more GPUs and would be faster on them, but other jobs
+    use them."""
     place = Placement.parse(run.placement)
     alike = [config for config in _possible(job, view) if place and config.type == place.type]
     config = max(alike, key=lambda config: config.gpus, default=None)

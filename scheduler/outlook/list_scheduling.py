@@ -1,4 +1,5 @@
-"""One job after the other on GPUs that become free: the list scheduling of forecast.py. Pure."""
+"""Places one job after the other on GPUs that become free: list scheduling for forecast.py.
+Pure."""
 
 from __future__ import annotations
 
@@ -17,13 +18,13 @@ from scheduler.estimates.arrays import Ints
 
 @dataclass(frozen=True, slots=True)
 class PlannedStart:
-    """When a job can start, and on which cards, by their numbers."""
+    """When a job can start, and on which GPUs, by their indices."""
 
     at: Time
-    known: bool  # whether those before it were of known length
+    known: bool  # whether the durations of the runs before it are known
     type: str
     places: Ints
-    mib: Ints  # that it takes of each
+    mib: Ints  # the memory that it takes of each
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -36,38 +37,38 @@ class _End:
 
 
 class ListSchedule:
-    """`now` is moved on as jobs have to wait."""
+    """`now` advances as jobs have to wait."""
 
     def __init__(self, view: View, now: Time, rules: Rules, by_memory: bool) -> None:
         self.view, self.now, self.rules, self.by_memory = view, now, rules, by_memory
-        known = sorted(usable_gpus(view.nodes).items(), key=lambda card: (card[1].type, card[0]))
-        self.index = {key: at for at, (key, _) in enumerate(known)}
-        self.capacity = np.array([gpu.capacity_mib for _, gpu in known], np.int64)
-        self.memory = np.array([gpu.memory_mib for _, gpu in known], np.int64)
-        self.whole = np.array([gpu.whole for _, gpu in known], np.bool_)
+        gpus = sorted(usable_gpus(view.nodes).items(), key=lambda item: (item[1].type, item[0]))
+        self.index = {key: at for at, (key, _) in enumerate(gpus)}
+        self.capacity = np.array([gpu.capacity_mib for _, gpu in gpus], np.int64)
+        self.memory = np.array([gpu.memory_mib for _, gpu in gpus], np.int64)
+        self.whole = np.array([gpu.whole for _, gpu in gpus], np.bool_)
         self.types: dict[str, slice] = {}
-        for type, count in Counter(gpu.type for _, gpu in known).items():
+        for type, count in Counter(gpu.type for _, gpu in gpus).items():
             first = max((of.stop for of in self.types.values()), default=0)
             self.types[type] = slice(first, first + count)
-        self.node_sizes = node_sizes(dict(known))
+        self.node_sizes = node_sizes(dict(gpus))
         self.free = self.capacity.copy()
-        self.known = np.ones(len(known), np.bool_)  # whether we know since when that is free
+        self.known = np.ones(len(gpus), np.bool_)  # whether the time from which it is free is known
         self._ends: list[_End] = []  # a heap
-        self._number = itertools.count()  # of an end: of several at once the first to be told
+        self._number = itertools.count()  # of an end: breaks ties in the order of the calls
 
     def hold(self, leaves: Mapping[JobId, tuple[Time, bool]]) -> None:
-        """What is held now, until those who hold it leave: when, and whether that is known. Of
-        others only pods are left, and they go."""
+        """Takes the memory that is held now. `leaves`: when each job leaves its GPUs, and whether
+        this is known. Other holders are only pods that are about to end."""
         taken: dict[JobId, list[tuple[int, int]]] = {}
         for key, holders in self.view.held.items():
             if key not in self.index:
                 continue
-            card = self.index[key]
-            idle = int(self.capacity[card]) - sum(holders.values())
+            at_gpu = self.index[key]
+            idle = int(self.capacity[at_gpu]) - sum(holders.values())
             for (job_id, _), mib in holders.items():
-                # Where cards are not filled up, whoever is there has what is left over too.
+                # If the policy does not fill GPUs up, their jobs also occupy the unused memory.
                 more = 0 if self.by_memory else idle // len(holders)
-                taken.setdefault(job_id, []).append((card, mib + more))
+                taken.setdefault(job_id, []).append((at_gpu, mib + more))
         for job_id, held in taken.items():
             at, known = leaves.get(job_id, (self.now, True))
             places, mib = np.array(held, np.int64).T
@@ -78,8 +79,8 @@ class ListSchedule:
         heapq.heappush(self._ends, _End(until, next(self._number), places, mib, known))
 
     def start(self, job: Job, least: int, most: int, types: Iterable[str]) -> PlannedStart | None:
-        """The earliest, not before that of those who came first; None: never. With `most` GPUs, if
-        so many are free then, else with `least`. `types`: of GPUs, the best for it first."""
+        """Returns the earliest start, not before that of earlier jobs; None: never. The job gets
+        `most` GPUs if that many are free then, else `least`. `types`: of GPUs, the best first."""
         need = self._need(job)
         types = [type for type in types if (need <= self.capacity)[self.types[type]].sum() >= least]
         while types:
@@ -94,7 +95,7 @@ class ListSchedule:
         return None
 
     def _wait(self) -> None:
-        """For the next who leaves. There is one as long as some card is not free."""
+        """Advances to the next end. There is one as long as some GPU is not free."""
         end = heapq.heappop(self._ends)
         np.add.at(self.free, end.places, end.mib)
         self.known[end.places] = end.known

@@ -1,4 +1,4 @@
-"""What people are told of a job's future: the values. How they are found out: outlook.py."""
+"""What users are told about a job's future: the values. service.py computes them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scheduler.core.model import Job, JobId, Reason, Time, View
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Of moments. In four of five cases it is between low and high, in half before the middle."""
+    """An event happens between low and high in four of five cases, before the middle in half."""
 
     low: Time
     middle: Time
@@ -19,18 +19,18 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What cannot be said is None."""
+    """What is unknown is None."""
 
-    starts_at: Interval | None = None  # its next run, if it waits
+    starts_at: Interval | None = None  # of the next run, if the job waits
     ends_at: Interval | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """The job would start now if all these were gone; or else with another wish."""
+    """The job would start now without all these jobs, or with other flags."""
 
-    until: tuple[JobId, ...] = ()  # they hold GPUs
-    ahead: tuple[JobId, ...] = ()  # they wait, and come first
+    until: tuple[JobId, ...] = ()  # these hold GPUs
+    ahead: tuple[JobId, ...] = ()  # these wait, and are served first
     instead: str = ""  # "with --num_gpus 1"
 
 
@@ -39,7 +39,7 @@ NO_REMEDY = Remedy()
 
 @dataclass(frozen=True, slots=True)
 class SpeedOn:
-    """Seconds of an epoch, alone; None: not measured, or nothing to predict from."""
+    """Seconds of an epoch, alone; None: not measured, or no data for a prediction."""
 
     gpus: str  # the key of a placement
     measured: float | None
@@ -56,7 +56,7 @@ class SpeedBeside:
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """Of one job."""
+    """What is expected of one job, and what was learned about it."""
 
     forecast: Forecast | None = None
     remedy: Remedy = NO_REMEDY
@@ -67,4 +67,4 @@ class Prospect:
 
 class Foresight(Protocol):
     def of(self, job: Job, view: View, now: Time) -> Prospect:
-        """Takes a while; may be called from any thread."""
+        """Slow; may be called from any thread."""

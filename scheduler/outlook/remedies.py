@@ -1,6 +1,6 @@
-"""What would let a waiting job start: found by asking the policy again, with less in the way. Pure.
+"""What would let a waiting job start: asks the policy again, without some of the other jobs. Pure.
 
-So what is told is what would be done, whatever the policy; and a policy need not know of it.
+So the answer is what the policy would really do, and policies need not know about remedies.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from scheduler.core.ports import Policy
 from scheduler.core.runs import awaits_old_pods, waiting_in_order
 from scheduler.outlook.prospect import NO_REMEDY, Remedy
 
-# So many plans are made for one answer, where few jobs live and where many do.
+# The number of plans for one answer, with few live jobs and with many.
 PLANS_MAX, FEW = 40, 40
 PLANS_MAX_OF_MANY = 12
-LESS_MEMORY_MIN = 0.5  # of what was asked for: with less than that it would be another job
+LESS_MEMORY_MIN = 0.5  # of the requested memory: with less it would be another job
 MIB_STEP = 100
 
 
 def remedy(
     job: Job, view: View, now: Time, policy: Policy, rules: Rules, leaving: Iterable[JobId]
 ) -> Remedy:
-    """`leaving`: who holds GPUs, in the order in which they are expected to let go of them."""
+    """`leaving`: the jobs that hold GPUs, in the order in which they are expected to leave them."""
     if job.id not in view.jobs or not startable(job, now):
         return NO_REMEDY
     plans = PLANS_MAX if len(view.jobs) <= FEW else PLANS_MAX_OF_MANY
@@ -39,24 +39,24 @@ def remedy(
     blocks = _in_the_way(job, view, now, rules, leaving)
     enough = _enough(blocks, starts_without)
     wishes = _wishes(job, view, rules)
-    instead = (said for said, spec in wishes if trial.starts(wishing(view, job, spec)))
-    said = next(instead, "")
+    changes = (flag for flag, spec in wishes if trial.starts(wishing(view, job, spec)))
+    instead = next(changes, "")
     gone = _least(enough, starts_without)
     holders = {job.id, *(run[0] for on in view.held.values() for run in on)}
     return Remedy(
         until=tuple(id for id in gone if id in holders),
         ahead=tuple(id for id in gone if id not in holders),
-        instead=said,
+        instead=instead,
     )
 
 
 def startable(job: Job, now: Time) -> bool:
-    """Whether it is for want of GPUs that it waits."""
+    """Whether the job waits only for GPUs."""
     return job.waiting and not (job.held or job.cancelled or job.eligible_at > now)
 
 
 def starts(job_id: JobId, view: View, now: Time, policy: Policy, rules: Rules) -> bool:
-    """Whether it would, were a plan made of this."""
+    """Whether a plan for this view would start the job."""
     plan = policy(view, now)
     if job_id not in plan.placements:
         return False
@@ -64,7 +64,8 @@ def starts(job_id: JobId, view: View, now: Time, policy: Policy, rules: Rules) -
 
 
 def without(view: View, gone: Iterable[JobId], but: JobId) -> View:
-    """As if these had never been; of `but` only what is left of its last run goes."""
+    """Returns the view without these jobs. Of `but`, only the remains of its last run are
+    removed."""
     ids = frozenset(gone)
     return replace(
         view,
@@ -79,7 +80,7 @@ def without(view: View, gone: Iterable[JobId], but: JobId) -> View:
 
 
 def wishing(view: View, job: Job, spec: JobSpec) -> View:
-    """As if this had been asked for."""
+    """Returns the view in which the job has this specification."""
     learned = job.memory_mib if spec.memory_mib == job.spec.memory_mib else spec.memory_mib
     changed = replace(job, spec=spec, memory_mib=learned)
     return replace(view, jobs={**view.jobs, job.id: changed})
@@ -100,25 +101,25 @@ class _Trial:
 def _in_the_way(
     job: Job, view: View, now: Time, rules: Rules, leaving: Iterable[JobId]
 ) -> Iterator[list[JobId]]:
-    """Who might be, the likeliest first: what is left of its own last run, who holds the cards that
-    are the first to be free, who waits and is served before, who holds other cards, and everybody
-    else."""
+    """Yields jobs that may be in the way, the likeliest first: the remains of the job's own last
+    run, the jobs on the GPUs that are the first to become free, the waiting jobs that are served
+    first, the jobs on other GPUs, and all others."""
     own = [[job.id]] if awaits_old_pods(job, view.pods) else []
     holders = list(_holders(job, view, rules, leaving))
     queue = [other.id for other in waiting_in_order(view)]
     ahead = [id for id in queue[: queue.index(job.id)] if startable(view.jobs[id], now)]
     others = [id for id in dict.fromkeys((*queue, *view.jobs)) if id != job.id]
     first = max(1, job.spec.gpus_min)
-    told = set[JobId]()
+    seen = set[JobId]()
     for block in (own, holders[:first], [ahead], *_doubling(holders[first:]), [others]):
-        new = [id for ids in block for id in ids if id not in told]
-        told.update(new)
+        new = [id for ids in block for id in ids if id not in seen]
+        seen.update(new)
         yield list(dict.fromkeys(new))
 
 
 def _holders(job: Job, view: View, rules: Rules, leaving: Iterable[JobId]) -> Iterator[list[JobId]]:
-    """Of each card that is large enough, the first to be free first. Those of whom only pods are
-    left go before all others."""
+    """Yields the jobs on each GPU that is large enough, the first to become free first. Jobs of
+    which only pods are left come before all others."""
     order = {job_id: number for number, job_id in enumerate(leaving)}
     found = []
     for key, gpu in usable_gpus(view.nodes).items():
@@ -140,7 +141,8 @@ def _doubling(found: Sequence[list[JobId]]) -> Iterator[Sequence[list[JobId]]]:
 def _enough(
     blocks: Iterable[list[JobId]], starts_without: Callable[[Sequence[JobId]], bool]
 ) -> Sequence[JobId]:
-    """So many of them, from the first on, that it starts without them; nobody, if it does not."""
+    """Returns the first jobs, up to the point at which the job starts without them; none if it does
+    not start at all."""
     gone: list[JobId] = []
     for block in blocks:
         if block:
@@ -153,8 +155,8 @@ def _enough(
 def _least(
     ids: Sequence[JobId], starts_without: Callable[[Sequence[JobId]], bool]
 ) -> Sequence[JobId]:
-    """Those of them whom it cannot do with, as far as there are plans left to find out. The last
-    are spared first."""
+    """Removes jobs that are not in the way, the last ones first, as far as the remaining plans
+    allow."""
     kept = list(ids)
     size = len(kept)
     while size > 1:
@@ -167,7 +169,7 @@ def _least(
 
 
 def _wishes(job: Job, view: View, rules: Rules) -> Iterator[tuple[str, JobSpec]]:
-    """What else might have been asked for, and how that is said; the smallest change first."""
+    """Yields other specifications and the flags that request them, the smallest change first."""
     spec, count = job.spec, job.spec.gpus_min
     if not spec.shareable and job.memory_mib:
         yield "without --disable_gpu_sharing", replace(spec, shareable=True)

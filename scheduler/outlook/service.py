@@ -1,5 +1,5 @@
-"""What people are told of a job's future. Found out when somebody asks, from a committed view, in
-the asker's thread; kept for as long as that view is the newest."""
+"""What users are told about a job's future. It is computed on demand from a committed view, in the
+caller's thread, and cached for as long as that view is the newest."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from scheduler.outlook import calibration_file
 from scheduler.outlook.prospect import NO_REMEDY, Forecast, Prospect, Remedy
 from scheduler.outlook.remedies import remedy
 
-if TYPE_CHECKING:  # with numpy, which a daemon needs not before it is asked
+if TYPE_CHECKING:  # with numpy, which a daemon does not need before the first call
     from scheduler.outlook.calibration import Calibration
     from scheduler.outlook.current_speeds import CurrentSpeeds
     from scheduler.outlook.forecast import Guess
 
-REMEDY_JOBS_MAX = 1000  # with more live jobs the policy is not asked again for one of them
+REMEDY_JOBS_MAX = 1000  # with more live jobs, the policy is not asked again for remedies
 
 
 @dataclass(slots=True)
 class _Look:
-    """At one view."""
+    """What was computed for one view."""
 
     view: View
     guesses: Mapping[JobId, Guess]
@@ -46,13 +46,13 @@ class Outlook:
         longer in the view. `by_memory`: see forecast.py. `kept`: see calibration_file.py."""
         self._policy, self._rules, self._ended, self._by_memory = policy, rules, ended, by_memory
         self._kept = kept
-        self._lock = threading.Lock()  # one asker at a time: the loop wants to get on
+        self._lock = threading.Lock()  # one caller at a time, because the loop needs the CPU
         self._calibration: Calibration | None = None
         self._last: _Look | None = None
 
     def look(self, view: View, now: Time) -> None:
-        """To be called now and then, for guesses to be compared with what came. Keeps what was
-        learned of that."""
+        """Compares earlier guesses with what happened, and stores their errors. The caller calls it
+        regularly."""
         if self._calibration or any(job.outcome is None for job in view.jobs.values()):
             with self._lock:
                 self._looked(view, now)

@@ -1,6 +1,6 @@
-"""The database file: made, opened, checked, and explained to a person when something is wrong.
+"""The database file: creates, opens and checks it, and explains its errors.
 
-What is in it is the business of writer.py (the writer) and reader.py.
+Its content is the subject of writer.py and reader.py.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from sqlite_utils import Database
 from scheduler.core.errors import ConfigError, InvariantError, SchedulerError, Unavailable
 from scheduler.store.migrations import APPLICATION_ID, migrations
 
-BUSY_SECONDS = 10.0  # the longest that one writer waits for another; housekeeping is short
+BUSY_SECONDS = 10.0  # the longest that one writer waits for another; maintenance is short
 BACKUPS = "backups"  # the folder beside the database
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """For writing. The file must be there. Transactions are begun and ended by hand."""
+    """Opens an existing file for writing. The caller begins and ends transactions."""
     db = _connect(path, "rw")
     db.execute("pragma synchronous = full")
     db.execute("pragma foreign_keys = on")
@@ -37,7 +37,7 @@ def connect_readonly(path: Path) -> sqlite3.Connection:
 
 
 def open_or_create(path: Path) -> sqlite3.Connection:
-    """For the one writer, with the newest schema."""
+    """Opens the database for the only writer, with the newest schema."""
     with translate_errors(path):
         if not path.exists():
             _create(path)
@@ -61,7 +61,7 @@ def open_in_memory() -> sqlite3.Connection:
 
 @contextmanager
 def translate_errors(path: Path | None) -> Iterator[None]:
-    """Errors of SQLite and of the file system, as ours."""
+    """Translates errors of SQLite and of the file system into ours."""
     try:
         yield
     except sqlite3.Error as error:
@@ -74,17 +74,19 @@ def explain(error: sqlite3.Error, path: Path | None) -> SchedulerError:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest of the bits is detail
     match code:
         case sqlite3.SQLITE_CONSTRAINT | sqlite3.SQLITE_MISMATCH:
-            return InvariantError(f"{path}: a row that must not be: {error}")
+            return InvariantError(f"{path}: an invalid row: {error}")
         case sqlite3.SQLITE_FULL:
-            return Unavailable(f"{path}: the disk is full; nothing was written: make room")
+            return Unavailable(f"{path}: the disk is full; nothing was written: free disk space")
         case sqlite3.SQLITE_IOERR:
             return Unavailable(
                 f"{path}: {error}; nothing was written: is the disk full or failing?"
             )
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return Unavailable(f"{path}: another program keeps it locked; nothing was written")
+            return Unavailable(f"{path}: another program has locked it; nothing was written")
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
-            return ConfigError(f"{path}: {error}: may we write to it and to its folder?")
+            return ConfigError(
+                f"{path}: {error}: may the daemon write to this file and its folder?"
+            )
         case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT:
             return damage_error(path, str(error))
         case _:
@@ -100,13 +102,13 @@ def damage_error(path: Path | None, what: str) -> ConfigError:
 
 
 def run_check(db: sqlite3.Connection, check: str) -> str | None:
-    """What one of SQLite's checks finds wrong, in a line."""
+    """Returns in one line what one of SQLite's checks finds; None: nothing."""
     (found,) = db.execute(f"pragma {check}").fetchone()
     return None if found == "ok" else str(found).splitlines()[-1]
 
 
 def sync_folder(folder: Path) -> None:
-    """Names of files are on disk only when their folder is."""
+    """Syncs a folder: the names of files are on disk only after their folder is."""
     file = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(file)
@@ -116,7 +118,7 @@ def sync_folder(folder: Path) -> None:
 
 @functools.cache
 def _empty_database() -> bytes:
-    """A database with the whole schema and no rows."""
+    """Returns a database with the whole schema and no rows."""
     db = sqlite3.connect(":memory:", isolation_level=None)
     migrations.apply(Database(db, execute_plugins=False))
     content = db.serialize()
@@ -125,10 +127,10 @@ def _empty_database() -> bytes:
 
 
 def _create(path: Path) -> None:
-    """Under another name first: whoever finds the file finds all of it, whenever we are killed."""
+    """Writes it under another name first, so that the file is complete whenever it exists."""
     log = path.with_name(path.name + "-wal")
-    if log.exists():  # SQLite would apply it to whatever file has this name
-        raise damage_error(path, f"it is gone, but its log {log.name} is there")
+    if log.exists():  # SQLite would apply it to any file with this name
+        raise damage_error(path, f"it is missing, but its log {log.name} exists")
     fresh = path.with_name(path.name + ".new")
     with fresh.open("wb") as file:
         file.write(_empty_database())
@@ -144,7 +146,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
         uri=True,
         timeout=BUSY_SECONDS,
         isolation_level=None,
-        check_same_thread=False,  # one at a time, but not always the same
+        check_same_thread=False,  # one thread at a time, but not always the same
     )
 
 
@@ -158,9 +160,9 @@ def _check(db: sqlite3.Connection, path: Path) -> None:
     for step in migrations.applied(Database(db, execute_plugins=False)):
         if step.name not in ours:
             raise ConfigError(
-                f"{path}: written by a newer epoch-scheduler ({step.name!r}): install that one"
+                f"{path}: written by a newer version ({step.name!r}): install that version"
             )
-    # Decisions rest on jobs alone. The rest is ten times as much, and read through by each backup.
+    # Decisions depend only on jobs. The rest is ten times as big, and each backup checks it.
     found = run_check(db, "quick_check(jobs)")
     if found:
         raise damage_error(path, f"damaged ({found})")

@@ -1,12 +1,12 @@
-"""What each step heard and decided, as bytes, and back: so that it can be decided once more. Pure.
+"""What each step heard and decided, encoded as bytes and decoded, so that it can be replayed. Pure.
 
-A *start* is a view with which a replay may begin: the one that a daemon starts with, and one a day
-from then on, so that what came before may be forgotten. The steps after it are numbered as their
-views. A step is kept as its news and a digest of what was decided: who decides the same, comes to
-the same digest.
+A *start* is a view with which a replay can begin: the first view of a daemon, and one a day after
+that, so that older steps can be deleted. The steps after a start have the numbers of their views. A
+step is stored as its events and a digest of what was decided: the same decision has the same
+digest.
 
-A step that changes no row does not cost a write: it waits for the next one that does. Those that
-wait are lost in a crash, as if the daemon had ended a little earlier.
+A step that changes no row costs no write: it waits for the next step that does. Waiting steps are
+lost in a crash, which has the same effect as if the daemon had ended a little earlier.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ from scheduler.store import wording_v1
 from scheduler.store.rows import Row
 
 START_EVERY_SECONDS = 86_400.0
-DIGEST_VERSION = 2  # of journals that are begun now
-WAITING_MAX = 100  # steps; an idle daemon looks at its cluster every few seconds
+DIGEST_VERSION = 2  # of new journals
+WAITING_MAX = 100  # steps; an idle daemon observes its cluster every few seconds
 
-Changed = Sequence[tuple[Job, Row]]  # as `rows.changed_jobs` finds them
+Changed = Sequence[tuple[Job, Row]]  # from `rows.changed_jobs`
 START = ("start", "number", "at", "decider", "view")
 STEP = ("start", "number", "at", "events", "digest")
 
 
 @dataclass(frozen=True, slots=True)
 class Decider:
-    """Who decides: what that hangs on beside the view and the news."""
+    """What decisions depend on, besides the view and the events."""
 
     policy: str
     rules: Rules
@@ -66,13 +66,13 @@ class Decider:
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """Where the journal of one daemon is, and what of it is still to be written."""
+    """The position of a daemon's journal, and what is not written yet."""
 
     decider: Decider
-    start: int  # the number of the newest
-    began_at: Time | None = None  # that start; None: the next step begins a new one
-    looked: Observed | None = None  # the last one since then
-    starts: tuple[Row, ...] = ()  # to be written, and these steps
+    start: int  # the number of the newest start
+    began_at: Time | None = None  # of that start; None: the next step begins a new one
+    looked: Observed | None = None  # the last observation since then
+    starts: tuple[Row, ...] = ()  # not written yet, like these steps
     steps: tuple[Row, ...] = ()
 
     @property
@@ -87,7 +87,7 @@ class Journal:
         return replace(begun, looked=looked, steps=(*begun.steps, row))
 
     def emptied(self) -> Journal:
-        """All that waited is written."""
+        """Returns the journal after everything in it has been written."""
         return replace(self, starts=(), steps=())
 
     def _begun(self, view: View, at: Time) -> Journal:
@@ -108,9 +108,9 @@ def decode_view(data: bytes) -> View:
     return msgspec.msgpack.decode(data, type=View)
 
 
-# --- the news -----------------------------------------------------------------------------------
+# --- events -------------------------------------------------------------------------------------
 
-# On disk a kind is its place here, and an event its values in their order: add, at the end.
+# On disk, a kind is its index here, and an event its values in their order: add only at the end.
 _KINDS: tuple[Any, ...] = (  # classes
     Submitted,
     Cancelled,
@@ -119,7 +119,7 @@ _KINDS: tuple[Any, ...] = (  # classes
     Reported,
     Finished,
     EpochEnded,  # its profile's values
-    Observed,  # the difference to the one before
+    Observed,  # the difference to the previous one
     OldLibrary,
 )
 _NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
@@ -132,8 +132,8 @@ _VALUES[EpochEnded] = attrgetter(*(f"profile.{field.name}" for field in fields(P
 
 _encode = msgspec.msgpack.Encoder().encode
 _events_decoder = msgspec.msgpack.Decoder(list[tuple[int, msgspec.Raw]])
-# When; the nodes, if others than before; each pod, or where in the observation before it and how
-# many after it are the same.
+# The time; the nodes, if they differ from before; each pod, or the index and count of pods that are
+# the same as in the observation before.
 _observation_decoder = msgspec.msgpack.Decoder(
     tuple[Time, tuple[Node, ...] | None, list[tuple[int, int] | Pod]]
 )
@@ -142,8 +142,8 @@ _observation_decoder = msgspec.msgpack.Decoder(
 def encode_events(
     events: Sequence[Event], observed: Observed | None
 ) -> tuple[bytes, Observed | None]:
-    """The events of a step, `observed` being the last observation before; and the last with
-    them."""
+    """Encodes the events of a step. `observed`: the last observation before it. Returns also the
+    last observation including this step."""
     heard: list[tuple[int, Any]] = []
     for event in events:
         kind = type(event)
@@ -170,7 +170,7 @@ def decode_events(data: bytes, observed: Observed | None) -> tuple[list[Event], 
 
 
 def _decode_event(kind: Any, values: msgspec.Raw) -> Any:
-    """Fewer values than the kind has were written before it had the others."""
+    """An event with fewer values than its kind was written before the kind had the others."""
     count = len(msgspec.msgpack.decode(values, type=list[msgspec.Raw]))
     return kind(*_decoder(kind, count).decode(values))
 
@@ -218,14 +218,15 @@ def _decode_observation(values: msgspec.Raw, before: Observed | None) -> Observe
     return Observed(at, known.nodes if nodes is None else nodes, tuple(pods))
 
 
-# --- what was decided ---------------------------------------------------------------------------
+# --- decisions ----------------------------------------------------------------------------------
 
 
 def digest(after: View, changed: Changed, actions: Sequence[Action], decider: Decider) -> bytes:
-    """Of the rows a step writes, the actions, and the plan if there was one.
+    """Returns the digest of the rows that a step writes, the actions, and the plan, if there was
+    one.
 
-    Reasons are in it as data, and with the order of the queue; in version 1, as the text that they
-    had then.
+    It contains reasons as data, and the order of the queue; in version 1, the text of the reasons
+    at that time.
     """
     jobs = [(job.id, job.outcome, state) for job, state in changed]
     asked = [(type(action).__name__, action) for action in actions]

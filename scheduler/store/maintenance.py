@@ -1,7 +1,7 @@
-"""What keeps the database small and safe, by the clock: backups, pruning, checkpoints.
+"""Regular chores that keep the database small and safe: backups, pruning, checkpoints.
 
-No chore touches what a decision rests on, so none needs the loop. Pruning is the only one that
-writes beside it: old stories are deleted in transactions of a few milliseconds, and SQLite lets
+No chore changes anything that a decision depends on, so none needs the loop. Only pruning writes
+while the loop does: it deletes old stories in transactions of a few milliseconds, and SQLite lets
 the two writers wait for each other (database.BUSY_SECONDS).
 """
 
@@ -29,7 +29,7 @@ from scheduler.core.model import Time
 from scheduler.store import database
 
 DAY_SECONDS = 86_400.0
-COPY_PAGES = 1_000  # between two looks at whether we are to stop
+COPY_PAGES = 1_000  # between two checks whether we must stop
 DELETE_MAX = 1_000  # rows in a transaction
 UNFINISHED = ".unfinished"
 
@@ -40,7 +40,7 @@ Failed = Callable[[str, Exception], None]
 class Chore:
     name: str
     trigger: Any  # one of APScheduler's, which has no types
-    work: Callable[[Event], object]  # the event is set when it is to stop half-way
+    work: Callable[[Event], object]  # the event is set when the chore must be abandoned
 
 
 def chores(
@@ -52,12 +52,12 @@ def chores(
     journal_kept_days: int,
     checkpoint_every_seconds: float,
 ) -> tuple[Chore, ...]:
-    """What there is to do about a database, and when. The hour is local time, as it was told when
-    the daemon started."""
+    """Returns the chores of a database, and when they are due. The hour is local time, in the time
+    zone of the daemon's start."""
     night = CronTrigger(hour=backup_hour, timezone=datetime.now(UTC).astimezone().tzinfo)
     often = every(checkpoint_every_seconds)
     kept_seconds = facts_kept_days * DAY_SECONDS
-    # Where it is no longer kept, nobody writes to the newest start either.
+    # If no journal is kept any more, nothing is added to the newest start either.
     journal_seconds = journal_kept_days * DAY_SECONDS or -math.inf
     return (
         Chore("backup", night, lambda stop: back_up(path, backups_kept, time.time(), stop)),
@@ -77,8 +77,8 @@ def every(seconds: float) -> Any:
 
 
 class Maintenance:
-    """Does chores in a thread of its own, one at a time. One that fails is told, and tried again
-    at its next hour."""
+    """Does chores in a separate thread, one at a time. A failure is reported, and the chore is
+    tried again at its next time."""
 
     def __init__(self, chores: Iterable[Chore], failed: Failed) -> None:
         self._failed = failed
@@ -95,9 +95,9 @@ class Maintenance:
         self._scheduler.start()
 
     def stop(self) -> None:
-        """Returns soon: whatever is being done is given up, and leaves nothing behind."""
+        """Returns soon: the present chore is abandoned and leaves nothing behind."""
         self._stopping.set()
-        self._scheduler.remove_all_jobs()  # what is due just now would find its store gone
+        self._scheduler.remove_all_jobs()  # a chore that is just due would find the store closed
         self._scheduler.shutdown(wait=True)
 
     def _do(self, chore: Chore) -> None:
@@ -109,17 +109,17 @@ class Maintenance:
 
 
 class BackupAbandoned(Exception):
-    """Told to stop half-way."""
+    """The daemon stops before the backup is complete."""
 
 
 def back_up(path: Path, kept: int, at: Time, stopping: Event) -> Path:
-    """A copy that has been read through, under a name that tells its time; the newest are kept."""
+    """Writes a verified copy with the time in its name, and removes all but the newest copies."""
     folder = path.parent / database.BACKUPS
     copy = folder / f"{path.stem}-{datetime.fromtimestamp(at, UTC):%Y%m%dT%H%M%SZ}.db"
     unfinished = copy.with_suffix(UNFINISHED)
     with database.translate_errors(copy):
         folder.mkdir(mode=0o700, exist_ok=True)
-        for left in folder.glob(f"*{UNFINISHED}"):  # by a daemon that was killed
+        for left in folder.glob(f"*{UNFINISHED}"):  # of a daemon that was killed
             left.unlink()
         try:
             _copy(path, unfinished, stopping)
@@ -128,7 +128,7 @@ def back_up(path: Path, kept: int, at: Time, stopping: Event) -> Path:
         finally:
             unfinished.unlink(missing_ok=True)
         database.sync_folder(folder)
-        # However the clock was set when the others were made, this one is the newest.
+        # This copy counts as the newest, even if the clock was set since the others were made.
         others = sorted(set(folder.glob(f"{path.stem}-*.db")) - {copy}, reverse=True)
         for old in others[kept - 1 :]:
             old.unlink()
@@ -136,25 +136,27 @@ def back_up(path: Path, kept: int, at: Time, stopping: Event) -> Path:
 
 
 def prune(path: Path, before: Time, stopping: Event) -> int:
-    """Delete the stories and profiles of jobs that ended before this moment. The jobs stay."""
+    """Deletes the stories and profiles of jobs that ended before this time. The jobs stay."""
     with database.translate_errors(path), closing(database.connect(path)) as db:
-        db.execute("pragma synchronous = normal")  # what comes back after a crash goes next time
+        db.execute(
+            "pragma synchronous = normal"
+        )  # rows that reappear after a crash are deleted next time
         return _prune_facts(db, before, stopping) + _prune_profiles(db, before, stopping)
 
 
 def prune_journal(path: Path, before: Time, stopping: Event) -> int:
-    """Delete the starts that another one followed before this moment, each with all its steps: a
-    replay needs both. The newest is over at infinity."""
+    """Deletes each start that another one followed before this time, with all its steps: a replay
+    needs both. The newest start ends at infinity."""
     with database.translate_errors(path), closing(database.connect(path)) as db:
         db.execute("pragma synchronous = normal")
         return sum(_delete_start(db, start, stopping) for start in _starts_over(db, before))
 
 
 def checkpoint(path: Path) -> None:
-    """Empty the write-ahead log. If readers are in the way, next time."""
+    """Empties the write-ahead log, or leaves it for the next time if readers block it."""
     with database.translate_errors(path), closing(database.connect(path)) as db:
         db.execute("pragma busy_timeout = 100")  # the loop must not wait for long
-        # The first does the work while the loop goes on, so that the second has little left to do.
+        # The first does most of the work without blocking the loop; little is left for the second.
         db.execute("pragma wal_checkpoint(passive)").fetchone()
         db.execute("pragma wal_checkpoint(truncate)").fetchone()
 
@@ -167,10 +169,12 @@ def _copy(source: Path, target: Path, stopping: Event) -> None:
     target.touch(mode=0o600)
     with closing(database.connect_readonly(source)) as db, closing(sqlite3.connect(target)) as copy:
         copy.execute("pragma journal_mode = off")
-        copy.execute("pragma synchronous = off")  # it is on disk before it gets its name
+        copy.execute("pragma synchronous = off")  # it is synced before it gets its final name
         with database.translate_errors(source):
             db.execute("begin")
-            db.execute("select count(*) from sqlite_schema").fetchone()  # now it is one snapshot
+            db.execute(
+                "select count(*) from sqlite_schema"
+            ).fetchone()  # from now on it is one snapshot
         db.backup(copy, pages=COPY_PAGES, progress=look)
     with target.open("rb") as file:
         os.fsync(file.fileno())
@@ -182,11 +186,13 @@ def _verify(copy: Path, source: Path, stopping: Event) -> None:
         db.set_progress_handler(stopping.is_set, 10_000)
         fault = database.run_check(db, "integrity_check(1)")
     if fault:
-        raise database.damage_error(source, f"a copy of it is damaged ({fault}), so it is itself")
+        raise database.damage_error(
+            source, f"a copy of it is damaged ({fault}), so the original is too"
+        )
 
 
 def _prune_facts(db: sqlite3.Connection, before: Time, stopping: Event) -> int:
-    """Also those that old about no job, or about somebody else's."""
+    """Also deletes old facts about no job, and about jobs that the database does not know."""
     page = """
         select facts.seq, facts.at < :before as old,
             jobs.seq is null or coalesce(jobs.ended_at < :before, false) as over
@@ -196,7 +202,7 @@ def _prune_facts(db: sqlite3.Connection, before: Time, stopping: Event) -> int:
     deleted, last = 0, 0
     while not stopping.is_set():
         found = db.execute(page, {"before": before, "last": last, "most": DELETE_MAX}).fetchall()
-        if not found or not found[0][1]:  # they come in the order of time
+        if not found or not found[0][1]:  # they are in the order of time
             break
         last = found[-1][0]
         due = [(seq,) for seq, old, over in found if old and over]
@@ -226,7 +232,8 @@ def _starts_over(db: sqlite3.Connection, before: Time) -> list[int]:
 
 
 def _delete_start(db: sqlite3.Connection, start: int, stopping: Event) -> int:
-    """Its steps, the last ones first, so that what is left if it is given up is whole; then it."""
+    """Deletes the steps, the last ones first, and then the start: if this is abandoned, the rest is
+    still a complete journal."""
     deleted = 0
     while not stopping.is_set():
         page = "select start, number from steps where start = ? order by number desc limit ?"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlite_utils import Database, Migrations
 
-APPLICATION_ID = 0x45504F43  # "EPOC": how a file says that it is a database of this program
+APPLICATION_ID = 0x45504F43  # "EPOC": marks a file as a database of this program
 
 migrations = Migrations("scheduler")
 
@@ -12,8 +12,8 @@ migrations = Migrations("scheduler")
 @migrations()
 def jobs_profiles_facts(db: Database) -> None:
     db.execute(f"pragma application_id = {APPLICATION_ID}")
-    # `seq` is the order of submission. Ids are found by their ends, so they are kept reversed too.
-    # The long texts come last, so that a row's head can be read without them.
+    # `seq` is the order of submission. Ids are found by their ends, so they are also stored
+    # reversed. The long texts come last, so that a row's head can be read without them.
     db.execute("""
         create table jobs (
             seq integer primary key,
@@ -46,7 +46,7 @@ def jobs_profiles_facts(db: Database) -> None:
     db.execute("create index jobs_by_end_of_id on jobs (id_reversed)")
     db.execute("create index jobs_live on jobs (seq) where outcome is null")
     # A listing filters and counts within one of these two, and reads only the rows it shows.
-    # They hold ended jobs only: a report about a live one does not touch them.
+    # They contain only ended jobs: a report of a live job does not change them.
     listed = "outcome, project, experiment"
     db.execute(f"create index jobs_ended on jobs (seq, user, {listed}) where outcome is not null")
     db.execute(
@@ -77,7 +77,7 @@ def jobs_profiles_facts(db: Database) -> None:
             primary key (job_id, attempt, epoch, rank)
         ) strict, without rowid
     """)
-    # A fact may be about a job that we never knew: somebody's pod with our labels on it.
+    # A fact may be about a job that never existed: a foreign pod with our labels.
     db.execute("""
         create table facts (
             seq integer primary key,
@@ -96,7 +96,7 @@ def what_was_learned(db: Database) -> None:
     db.execute("alter table jobs add column gpu_util real not null default 0.0")
     db.execute("alter table jobs add column restart_seconds real not null default 0.0")
     db.execute("alter table jobs add column measured text not null default '[]'")
-    # Until now a run did not know what it was told.
+    # Until now a run did not contain the number of epochs that it was started with.
     db.execute("""
         update jobs set run = json_set(run, '$.max_epochs', max_epochs)
         where outcome is null and run is not null
@@ -142,7 +142,7 @@ def what_memory_was_seen(db: Database) -> None:
 
 @migrations()
 def who_was_given_a_token(db: Database) -> None:
-    # Rows stay when a token is revoked, so that no number ever means another one.
+    # Rows of revoked tokens stay, so that a number always means the same token.
     db.execute("""
         create table tokens (
             id integer primary key,
@@ -169,6 +169,6 @@ def ended_jobs_are_found_by_name(db: Database) -> None:
 
 @migrations()
 def profiles_say_whom_they_count(db: Database) -> None:
-    # Until now `beside` named all jobs that held memory on the GPUs, although `measured` of the
-    # same jobs named only those that trained there. Since now both name those that train.
+    # Until now `beside` named all jobs that held memory on the GPUs, but `measured` of the same
+    # jobs named only those that trained there. From now on both name those that train.
     db.execute("alter table profiles add column beside_counts text not null default 'holders'")

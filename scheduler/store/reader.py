@@ -1,6 +1,6 @@
-"""The readers: what other threads may ask the database. Nothing is written here.
+"""The reader: queries for threads other than the loop's. Nothing is written here.
 
-Jobs that live are best read from the loop's view; ended ones, stories and profiles are here.
+Live jobs are best read from the loop's view; ended jobs, stories and profiles are here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scheduler.store import database, rows
 MATCHES_MAX = 20
 
 _JOB = ", ".join(rows.JOB)
-# Each is as fast as its index (see migrations.py): a test asks SQLite for its plans.
+# Each uses an index (see migrations.py): a test checks SQLite's query plans.
 BY_ID = f"select {_JOB} from jobs where id = ?"
 MATCHING = f"""
     select {_JOB} from jobs where seq in (
@@ -37,7 +37,7 @@ PROFILES = f"""
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Which of the ended jobs. All that is given must hold; what is left empty does not matter."""
+    """Selects ended jobs. Every given condition must hold; empty fields match all jobs."""
 
     users: tuple[str, ...] = ()
     project: str = ""
@@ -48,12 +48,12 @@ class Query:
 
 
 class Reader:
-    """Any thread may ask. Each answer comes from one read-only connection and one snapshot."""
+    """For any thread. Each answer comes from one read-only connection and one snapshot."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        # As many as have ever been in use at once. Handed round instead of kept by each thread,
-        # because threads end without telling.
+        # As many connections as have ever been in use at the same time. They are not kept per
+        # thread, because threads end without notice.
         self._idle: list[sqlite3.Connection] = []
         self._closed = False
 
@@ -63,12 +63,13 @@ class Reader:
         return rows.job(found) if found else None
 
     def existing_ids(self, job_ids: Iterable[JobId]) -> set[JobId]:
-        """Those of them that there are, or were."""
+        """Returns the ids of jobs that exist or existed."""
         with self._snapshot() as db:
             return {job_id for job_id in job_ids if db.execute(BY_ID, (job_id,)).fetchone()}
 
     def find_by_id(self, ref: str) -> list[Job]:
-        """The job of this id, or else those whose ids end in it, newest first, at most 20."""
+        """Returns the job with this id, else the jobs with ids that end in it: newest first, at
+        most 20."""
         if not ref:
             return []
         first = ref[::-1]
@@ -86,7 +87,7 @@ class Reader:
         return [rows.job(row) for row in found]
 
     def jobs(self, query: Query) -> tuple[list[Job], int]:
-        """Ended jobs, newest first, as far as the limit; and how many there are in all."""
+        """Returns ended jobs, newest first, up to the limit, and the total number of matches."""
         page, count, values = listing_sql(query)
         with self._snapshot() as db:
             found = db.execute(page, (*values, query.limit)).fetchall()
@@ -106,7 +107,7 @@ class Reader:
         return [rows.profile(row) for row in found]
 
     def newest_epoch(self, job_ids: Iterable[JobId]) -> dict[JobId, Profile]:
-        """Of each job that has any."""
+        """Returns the newest profile of each job that has any."""
         newest: dict[JobId, Profile] = {}
         with self._snapshot() as db:
             for job_id in job_ids:
@@ -116,7 +117,7 @@ class Reader:
         return newest
 
     def close(self) -> None:
-        """Those in use are closed when their readers have done with them."""
+        """Connections in use are closed after their present query."""
         self._closed = True
         while self._idle:
             self._idle.pop().close()
@@ -144,8 +145,8 @@ class Reader:
 
 
 def listing_sql(query: Query) -> tuple[str, str, Sequence[object]]:
-    """What lists them, what counts them, and the values for both. The index has the jobs in their
-    order and all that can be asked for: of jobs that are only counted no row is read."""
+    """Returns the query that lists, the query that counts, and the values for both. The index has
+    the order of the jobs and all columns of the conditions: to count jobs, no row is read."""
     conditions = ["outcome is not null"]
     values: list[object] = []
 

@@ -1,4 +1,4 @@
-"""How jobs, profiles and facts look as rows, both ways. Values only: no SQL is run here."""
+"""Converts jobs, profiles and facts to rows and back. Values only: no SQL is run here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from scheduler.core.model import (
     View,
 )
 
-Row = tuple[Any, ...]  # as SQLite gives it: the schema alone knows the types of its columns
+Row = tuple[Any, ...]  # from SQLite: only the schema knows the types of the columns
 
 _JOB_PLAIN = (
     "priority",
@@ -49,7 +49,7 @@ JOB_STATE = (
     "peaks",
     "measured",
     "run",
-)  # what changes as long as a job lives
+)  # what changes while a job lives
 JOB_END = "outcome"
 JOB_FIXED = ("id", "submitted_at", "token", "spec")
 JOB_SEARCHED = ("id_reversed", "user", "name", "project", "experiment")  # copies, for indexes
@@ -71,7 +71,7 @@ _PROFILE_PLAIN = (
 )
 PROFILE = (*_PROFILE_PLAIN, "beside")
 PROFILE_WRITTEN = (*PROFILE, "beside_counts")
-TRAINING = "training"  # what `beside` counts; 'holders' in rows from before it was one meaning
+TRAINING = "training"  # the jobs that `beside` counts; 'holders' in older rows
 
 LEARNED = ("about", "name", "data")
 
@@ -96,7 +96,7 @@ def job_fixed(job: Job) -> Row:
     """The columns JOB_FIXED and JOB_SEARCHED."""
     spec = _text(job.spec)
     if not _round_trips(spec, job.spec):
-        raise InvariantError(f"job {job.id}: its specification cannot be kept: {spec}")
+        raise InvariantError(f"job {job.id}: its specification cannot be stored: {spec}")
     searched = job.spec.user, job.spec.name, job.spec.project, job.spec.experiment
     return job.id, job.submitted_at, job.token, spec, job.id[::-1], *searched
 
@@ -107,7 +107,7 @@ def job_state(job: Job) -> Row:
 
 
 def changed_jobs(before: View, after: View, touched: Sequence[JobId]) -> list[tuple[Job, Row]]:
-    """Those to be written, in their order, each with its columns JOB_STATE."""
+    """Returns the jobs to write, in order, each with its columns JOB_STATE."""
     found = (
         job
         for job_id in touched
@@ -117,7 +117,7 @@ def changed_jobs(before: View, after: View, touched: Sequence[JobId]) -> list[tu
 
 
 def job(row: Row) -> Job:
-    """From the columns JOB."""
+    """Converts the columns JOB."""
     value = dict(zip(JOB, row, strict=True))
     value["spec"] = _spec.decode(value["spec"])
     value["held"] = bool(value["held"])
@@ -136,14 +136,14 @@ def profile_row(profile: Profile) -> Row:
 
 
 def profile(row: Row) -> Profile:
-    """From the columns PROFILE."""
+    """Converts the columns PROFILE."""
     value = dict(zip(PROFILE, row, strict=True))
     value["beside"] = _beside.decode(value["beside"])
     return Profile(**value)
 
 
 def learned_rows(before: View, after: View) -> list[Row]:
-    """The columns LEARNED, of what a step has taught beyond a job's own life."""
+    """The columns LEARNED: what a step has taught about job families and users."""
     found: list[Row] = []
     for about, old, new in (
         ("kind", before.kinds, after.kinds),
@@ -171,7 +171,7 @@ def fact(row: Row) -> Fact:
 
 
 def _round_trips(text: str, spec: JobSpec) -> bool:
-    """Not so for a NaN, for one, which JSON does not have."""
+    """False e.g. for a NaN, which JSON does not have."""
     try:
         return _spec.decode(text) == spec
     except msgspec.ValidationError:

@@ -1,6 +1,6 @@
-"""The writer: what the loop has decided goes to disk here, a transaction a step.
+"""The writer: writes what the loop has decided, one transaction for each step.
 
-Rows are the truth, facts are the story; both are written together. Reading is reader.py's.
+Rows are the truth, facts are the story; both are written together. Reading is in reader.py.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _LOAD = f"select {', '.join(rows.JOB)} from jobs where outcome is null order by 
 _LOAD_LEARNED = f"select {', '.join(rows.LEARNED)} from learned order by about, name"
 _NEW_JOB = _insert("jobs", (*rows.JOB_FIXED, *rows.JOB_SEARCHED, *rows.JOB_STATE, rows.JOB_END))
 _LABEL = _insert("labels", ("key", "value", "seq"), "on conflict do nothing")
-# How a job ended is never changed. As long as it lives its outcome is not even assigned: SQLite
-# would then look after each index that depends on it.
+# An outcome never changes. While a job lives, its outcome is not even assigned: SQLite would then
+# update each index that depends on it.
 _CHANGE_JOB = _update_live_job(rows.JOB_STATE)
 _END_JOB = _update_live_job((*rows.JOB_STATE, rows.JOB_END))
 _PROFILE = _insert(
     "profiles", rows.PROFILE_WRITTEN, "on conflict do nothing"
-)  # sent twice, kept once
+)  # sent twice, stored once
 _LEARNED = _insert("learned", rows.LEARNED, "on conflict do update set data = excluded.data")
 _FACT = _insert("facts", rows.FACT)
 _LOAD_START = "select coalesce(max(start), 0) from starts"
@@ -47,7 +47,7 @@ _STEP = _insert("steps", journal.STEP)
 
 
 class SqliteStore:
-    """In a file, or in memory for the simulator. Used by one thread at a time."""
+    """A database in a file, or in memory for the simulator. For one thread at a time."""
 
     def __init__(
         self,
@@ -55,10 +55,10 @@ class SqliteStore:
         before_write: Callable[[], None] = lambda: None,
         decider: Decider | None = None,
     ) -> None:
-        """`before_write` is called before each statement that writes what a decision rests on, and
-        before each commit: tests fail there.
+        """`before_write` is called before each commit, and before each statement that writes what
+        decisions depend on: tests let it fail.
 
-        `decider`: whose steps are kept, to be replayed; None: they are not.
+        `decider`: its steps are kept in the journal for replays; None: no journal is kept.
         """
         self._path = path
         self._before_write = before_write
@@ -108,13 +108,15 @@ class SqliteStore:
                     self._db.executemany(_STEP, steps.steps)
                 self._write("commit")
             except BaseException:
-                if self._db.in_transaction:  # SQLite ends it itself when the disk is full
+                if (
+                    self._db.in_transaction
+                ):  # SQLite itself ends the transaction when the disk is full
                     self._db.execute("rollback")
                 raise
         self._journal = steps and steps.emptied()
 
     def content(self) -> bytes:
-        """All of it, as a file would have it."""
+        """The whole database, as the content of a file."""
         return self._db.serialize()
 
     def close(self) -> None:
@@ -132,7 +134,7 @@ class SqliteStore:
         else:
             written = self._write(_END_JOB, (*state, job.outcome, job.id))
         if written.rowcount != 1:
-            raise InvariantError(f"job {job.id}: it has ended, or never was, and cannot change")
+            raise InvariantError(f"job {job.id}: it has ended, or never existed, and cannot change")
 
     def _write(self, sql: str, row: rows.Row = ()) -> sqlite3.Cursor:
         self._before_write()

@@ -124,12 +124,12 @@ def test_a_database_of_a_newer_program_is_refused(filled: Path) -> None:
     newer(name="colours")(lambda db: None)
     with closing(sqlite3.connect(filled)) as db:
         newer.apply(Database(db))
-    assert "a newer epoch-scheduler" in refusal(filled)
+    assert "a newer version" in refusal(filled)
 
 
 def test_a_lost_database_is_not_replaced_while_its_log_is_there(path: Path) -> None:
     path.with_name("scheduler.db-wal").write_bytes(b"the newest jobs")
-    assert "its log scheduler.db-wal is there" in refusal(path)
+    assert "its log scheduler.db-wal exists" in refusal(path)
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
@@ -190,10 +190,10 @@ def misspelt(db: sqlite3.Connection) -> None:
     ("trouble", "kind", "words"),
     [
         (full, Unavailable, "the disk is full"),
-        (readonly, ConfigError, "may we write"),
-        (locked, Unavailable, "keeps it locked"),
-        (unknown_job, InvariantError, "a row that must not be"),
-        (wrong_type, InvariantError, "a row that must not be"),
+        (readonly, ConfigError, "may the daemon write"),
+        (locked, Unavailable, "has locked it"),
+        (unknown_job, InvariantError, "an invalid row"),
+        (wrong_type, InvariantError, "an invalid row"),
         (misspelt, Unavailable, "no such table: fcats"),
     ],
 )

@@ -75,7 +75,7 @@ def test_facts_and_profiles_go_with_the_jobs_or_not_at_all(
 ) -> None:
     fact = Fact(2.0, "submitted", JOB.id, data={"name": "ünï", "priority": 1})
     stranger = Profile(JobId("nobody's"), attempt=1, epoch=1)
-    with pytest.raises(InvariantError, match="must not be"):
+    with pytest.raises(InvariantError, match="an invalid row"):
         store.commit(Step(View(), view(JOB), [JOB.id], [fact], [stranger], 2.0))
     assert (reader.job(JOB.id), reader.story(JOB.id)) == (None, [])
     store.commit(Step(View(), view(JOB), [JOB.id], [fact], [Profile(JOB.id, 1, 1)], 2.0))
