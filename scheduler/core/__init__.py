@@ -1,1 +1,2 @@
-"""What is decided, and by which rules: the nouns, the loop, and the pure functions it calls."""
+"""What the scheduler decides and by which rules: the model, the loop, and the pure functions it
+calls. I/O belongs in the adapters, estimates in estimates/, and the choice of GPUs in planning/."""

@@ -1,8 +1,7 @@
-"""Make a plan ours, as far as it is safe now. Pure, and safe for any plan whatsoever.
+"""Carries out a plan as far as it is safe now. Pure, and safe for any plan whatsoever.
 
-What must never break may not rest on a policy. So every wish is checked here against the cards
-and the ledger as they are; what cannot be is left out, and wished for again by the next plan.
-"""
+Invariants must not depend on a policy. So every placement is checked here against the GPUs and the
+held memory as they are; what is not possible is left out, and the next plan asks for it again."""
 
 from __future__ import annotations
 
@@ -33,20 +32,19 @@ from scheduler.core.runs import awaits_old_pods, current_job, has_epoch_to_stop_
 
 
 def resized(view: View, now: Time, rules: Rules) -> Change:
-    """Let the shares of runs follow what their jobs were measured to need, where there is room.
+    """Adjusts the shares of runs to the measured needs of their jobs, where there is room.
 
-    Before a plan is made, so that it may give away at once what a run gave back.
-    """
+    This happens before a plan is made, so that the plan can use at once what a run gave back."""
     draft = Draft(view, now, rules)
     known = usable_gpus(view.nodes)
     running = [id for id, job in view.jobs.items() if job.run]
-    for _ in range(2):  # whoever shrinks makes room for those who grow
+    for _ in range(2):  # runs that shrink make room for those that grow
         for job_id in running:
             job = draft.jobs[job_id]
             if job.run and job.run.phase is not RunPhase.STOPPING:
                 draft.put(_resized(job, job.run, draft, known))
         if draft.jobs is view.jobs:
-            break  # nobody shrinks
+            break  # no run shrinks
     return draft.build()
 
 
@@ -72,13 +70,13 @@ def adopt(view: View, plan: Plan, now: Time, rules: Rules) -> Change:
 
 
 def _to_be_stopped(job: Job, plan: Plan) -> Reason | None:
-    """Why the plan stops its run; None: it goes on."""
+    """Why the plan stops the job's run; None: the run goes on."""
     run, wished = job.run, plan.placements.get(job.id)
     if run is None or wished == run.shares:
         return None
     if wished is not None and {s.key for s in wished} == {s.key for s in run.shares}:
         return None
-    # A move may not follow a move without a finished epoch in between.
+    # Between two moves of a job there must be a finished epoch.
     moved_in_vain = wished is not None and job.epochs_done <= run.epochs_before
     if moved_in_vain or not has_epoch_to_stop_at(run):
         return None
@@ -126,8 +124,8 @@ def _fits(job: Job, share: Share, gpus: int, draft: Draft, known: dict[GpuKey, G
 
 
 def _taken(key: GpuKey, gpu: Gpu, draft: Draft) -> int:
-    """What runs hold of the card, or are known to need: one that was measured to take more than it
-    holds, and found no room for it, takes it all the same."""
+    """The memory that runs hold on this GPU, or are known to need: a run that was measured to take
+    more than its share, without room for it, takes that memory all the same."""
     taken = 0
     for (job_id, attempt), mib in draft.held.get(key, {}).items():
         if (job := current_job((job_id, attempt), draft.jobs)) and job.run:
@@ -143,7 +141,7 @@ def _started(
     draft: Draft,
     known: dict[GpuKey, Gpu],
 ) -> Job:
-    # What it needs and no more, as `_resized` would have it: a plan may give too much.
+    # Exactly what the job needs, as in `resized`: a plan may give too much.
     count, rules = len(wished), draft.rules
     needed = (replace(s, memory_mib=need_mib(job, known[s.key], rules, count)) for s in wished)
     run = Run(
@@ -164,6 +162,7 @@ def _started(
 
 
 def _outdated(job: Job, draft: Draft) -> bool:
-    """Whether it would speak as one of its kind did, with a library of before this project."""
+    """Whether the job's library is expected to be from before this project, as that of another job
+    of its family was."""
     kind = draft.kinds.get(kind_of(job.spec))
     return kind is not None and kind.old_library and not job.spec.keep_library

@@ -1,4 +1,4 @@
-"""The whole brain, in one pure function."""
+"""One step of the scheduler as one pure function: events and a view in, a view and actions out."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from scheduler.core.watchdog import watch_runs
 class Decision:
     view: View
     touched: tuple[JobId, ...]
-    profiles: tuple[Profile, ...]  # measured epochs to be kept
+    profiles: tuple[Profile, ...]  # measured epochs to be stored
     actions: tuple[Action, ...]
     wake_at: Time | None
 
@@ -66,13 +66,13 @@ def _replan(view: View, policy: Policy, now: Time, rules: Rules) -> tuple[Change
 def _plan_is_due(view: View, now: Time, rules: Rules) -> bool:
     """Whether to plan now: the view is stale, or the last plan asked for the next one by now.
 
-    A view is stale after the first observation, and when nodes, held memory or something else has
-    changed that a plan must obey (draft.py: `_matters`), such as a new job or another priority. A
-    learned speed does not make it stale, because every epoch report teaches one and few of them
-    change what a plan would choose. The one exception is the first measurement of a job beside
-    others, which may show that they are to be parted (evolve.py: `_measured`). All other speeds
-    wait for the next plan: a policy that chooses by speed says in `replan_at` when to look again,
-    as gpu_sharing does with AGAIN_SECONDS.
+    A view is stale after the first observation, and after a change of nodes, held memory or
+    anything else that a plan must obey (draft.py: `_matters`), such as a new job or another
+    priority. A learned speed does not make it stale, because every epoch report teaches one and few
+    of them change what a plan would choose. The one exception is the first measurement of a job
+    beside others, which may show that they should be separated (evolve.py: `_learn_speed`). All
+    other speeds wait for the next plan: a policy that chooses by speed says in `replan_at` when to
+    plan again, as gpu_sharing does with AGAIN_SECONDS.
 
     There is no plan before the first observation, nor within `plan_every_seconds` of the last one.
     """
@@ -83,7 +83,7 @@ def _plan_is_due(view: View, now: Time, rules: Rules) -> bool:
 
 
 def _plan_from(view: View, rules: Rules) -> Time:
-    """The earliest moment of the next plan, however much changes before."""
+    """The earliest moment of the next plan, however much changes before it."""
     return 0.0 if view.planned_at is None else view.planned_at + rules.plan_every_seconds
 
 
@@ -98,8 +98,8 @@ def _alarms(view: View, now: Time, rules: Rules) -> Iterator[Time]:
 
 
 def _due_at(before: View, after: View, touched: Sequence[JobId], now: Time) -> Time:
-    """When the next run is to be killed. Thousands may have been asked to stop, so all of them are
-    looked at only where this step has changed who is the next."""
+    """When the next run is to be killed. Thousands of runs may have been asked to stop, so all of
+    them are examined only if this step has changed which one is next."""
     moments = [(_kill_at(before, job_id), _kill_at(after, job_id)) for job_id in touched]
     changed = [(was, will_be) for was, will_be in moments if was != will_be]
     if before.due_at <= now or any(was == before.due_at for was, _ in changed):

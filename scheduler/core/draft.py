@@ -1,8 +1,7 @@
-"""A view in the making: copies what a step changes, once, and keeps the books that hang on it.
+"""A mutable view during one step: copies what the step changes, once, and updates the derived data.
 
-Only evolve.py and adopt.py make drafts. To everybody else a step is a function from one view
-to the next: what was touched is part of its result.
-"""
+Only evolve.py and adopt.py make drafts. For all other modules a step is a function from one view to
+the next; which jobs it touched is part of the result."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ from scheduler.core.runs import current_run, has_begun
 class Change:
     view: View
     touched: tuple[JobId, ...]  # in the order of their first change
-    profiles: tuple[Profile, ...] = ()  # measured epochs to be kept
+    profiles: tuple[Profile, ...] = ()  # measured epochs to be stored
 
 
 class Draft:
@@ -68,7 +67,7 @@ class Draft:
         self._profiles: list[Profile] = []
 
     def put(self, job: Job) -> None:
-        """Replace, or add, one job. Does nothing if it is equal to what is there."""
+        """Replaces or adds one job. Does nothing if the job is unchanged."""
         old = self.jobs.get(job.id)
         if old is job or old == job:
             return
@@ -91,7 +90,7 @@ class Draft:
             self.stale = old is None or _matters(old) != _matters(job)
 
     def observe(self, nodes: tuple[Node, ...], pods: Mapping[RunKey, tuple[Pod, ...]]) -> None:
-        """Take a whole observation as what there is."""
+        """Replaces all that is known of the cluster by a new observation."""
         if nodes != self.nodes:
             self.nodes, self.stale = nodes, True
         if pods == self.pods:
@@ -105,12 +104,12 @@ class Draft:
                 self._hold(key, _claims(None, old), _claims(None, new))
 
     def keep(self, profile: Profile) -> None:
-        """Keep a measured epoch for the store, whatever it teaches; of jobs that are known only."""
+        """Keeps a measured epoch for the store, whatever it teaches; for known jobs only."""
         if profile.job_id in self._before.jobs:
             self._profiles.append(profile)
 
     def forget(self) -> None:
-        """Drop the ended jobs that nobody is likely to ask about any more."""
+        """Drops the ended jobs that callers are unlikely to ask about again."""
         due = self.now - self.rules.remember_seconds
         old = list(takewhile(lambda job_id: self.ended[job_id] <= due, self.ended))
         if old:
@@ -121,7 +120,7 @@ class Draft:
             self.ended = self._own_ended = ended
 
     def disturb(self, run: Run) -> None:
-        """Somebody begins to train on these GPUs, or ceases to."""
+        """A job begins or ceases to train on these GPUs."""
         if self._own_disturbed is None:
             self.disturbed = self._own_disturbed = dict(self.disturbed)
         for share in run.shares:
@@ -133,7 +132,7 @@ class Draft:
         self.used = {**self.used, user: learning.add_usage(had, gpu_seconds, self.now, half_life)}
 
     def learn(self, job: Job) -> None:
-        """What an ended job has shown outlives it, as its kind's."""
+        """Keeps in the job's family what an ended job has shown."""
         if not job.measured:
             return
         name = learning.kind_of(job.spec)
@@ -143,7 +142,7 @@ class Draft:
         self.kinds = {**self.kinds, name: kind}
 
     def teach(self, job: Job, *, old_library: bool) -> None:
-        """What is known of its kind as soon as one of it shows it."""
+        """Keeps in the family what is known as soon as one of its jobs shows it."""
         name = learning.kind_of(job.spec)
         kind = self.kinds.get(name, JobFamily())
         if kind.old_library != old_library:
@@ -203,15 +202,16 @@ class Draft:
 
 
 def _matters(job: Job) -> tuple[object, ...]:
-    """What a plan looks at, the held memory apart."""
-    speaks = job.run is not None and job.run.heard_at is not None  # only then may it be asked
+    """The fields of a job that a plan depends on, except held memory."""
+    # Only a run that has reported may be asked to stop.
+    speaks = job.run is not None and job.run.heard_at is not None
     wish = job.priority, job.held, job.max_epochs, job.memory_mib
     return job.waiting, job.outcome, job.eligible_at, speaks, *wish
 
 
 def _claims(run: Run | None, pods: tuple[Pod, ...]) -> dict[GpuKey, int]:
-    """What one run takes of each GPU: what we granted it; or, where we no longer believe in it,
-    what its pods hold until they are seen gone, and its processes with them."""
+    """What one run holds on each GPU: its granted shares or, if the run is no longer current, what
+    its pods hold until they and their processes are seen gone."""
     if run:
         return sum_by_gpu(run.shares)
     claims = sum_by_gpu(share for pod in pods if pod.alive for share in pod.shares)
@@ -221,7 +221,7 @@ def _claims(run: Run | None, pods: tuple[Pod, ...]) -> dict[GpuKey, int]:
 
 
 def used_by_gpu(pods: Iterable[Pod]) -> dict[GpuKey, int]:
-    """What the processes of a run are seen to take of each GPU, where somebody can see that."""
+    """What the processes of a run are seen to use on each GPU that an agent watches."""
     return sum_by_gpu(share for pod in pods for share in pod.used)
 
 
@@ -233,8 +233,8 @@ def sum_by_gpu(shares: Iterable[Share]) -> dict[GpuKey, int]:
 
 
 def held_by_gpu(view: View) -> Mapping[GpuKey, Mapping[RunKey, int]]:
-    """The ledger of held memory, made anew from the jobs and pods. For a store that has loaded
-    rows, and for the invariant that the kept ledger equals it."""
+    """The held memory, computed from all jobs and pods: for a store that has loaded rows, and for
+    the invariant that the incrementally updated value equals it."""
     draft = Draft(replace(view, jobs={}, pods={}, held={}, stopping=frozenset()), 0.0, Rules())
     for job in view.jobs.values():
         draft.put(job)

@@ -1,32 +1,33 @@
-"""How a view changes when something happened. Pure. (How it changes by a plan: adopt.py.)
+"""How a view changes when something happened. Pure. (What a plan changes: adopt.py.)
 
 Theory of operation. A job *waits* while it has no run and no outcome. A run is launched by
-adopt.py and then only ever moves forward:
+adopt.py, and from then on its phase only moves forward:
 
     STARTING ──────────► RUNNING ──────────► STOPPING ──► over
         └───────────────────┴── (its pods end, or vanish) ──►
 
 Two rules:
 
-1. What the cluster shows is compared with what we believe, whole, at every observation; the table
-   below says what each pair means. Nothing else ends a run.
-2. A run that is over leaves through `_over`, which decides between an outcome and waiting again.
+1. At every observation, all that the cluster shows is compared with all that the view has; the
+   table below says what each pair means. Nothing else ends a run.
+2. A run that is over passes through `_end_run`, which decides between an outcome and waiting again.
 
-Hearing from a run (an epoch started or ended, a sign of life) is as good as seeing it run.
+A report of a run (an epoch started or ended, a sign of life) shows that it runs, as well as an
+observation does.
 
-    we believe \\ it shows  nothing   pending  running  terminating  succeeded  failed
+    view \\ cluster         nothing   pending  running  terminating  succeeded  failed
     STARTING               absent    -        running  -            exited     exited
     RUNNING                absent    -        -        -            exited     exited
     STOPPING               absent    -        -        -            exited     exited
 
-*absent* means lost, or stopped, only if the look began after the run came into its phase: an older
-look may have begun before its pods were created. A STARTING run that was never seen is simply
-asked for again, under the same name (reconcile.py); it comes into its phase anew, because a look
-that began before that, and arrives after a newer one, may miss what is created now.
+*absent* means lost, or stopped, but only if the observation began after the run entered its phase:
+an older one may have begun before its pods were created. A STARTING run that was never seen is
+launched again under the same name (reconcile.py), and enters its phase again: an observation that
+began before that, and arrives after a newer one, may miss the pods that are created now.
 
-One honest line: a gang of which one pod has failed, or vanished, is over (ranks.py), although its
-other pods may live for a while; they hold their GPUs as pods of a run nobody believes in, and are
-removed as such. The next run does not start before they are gone (adopt.py).
+An exception: a gang of which one pod has failed or vanished is over (gang.py), although its other
+pods may live for a while; they hold their GPUs as pods without a current run, and are removed as
+such. The next run does not start before they are gone (adopt.py).
 """
 
 from __future__ import annotations
@@ -66,14 +67,14 @@ from scheduler.core.model import (
 )
 from scheduler.core.runs import current_run, neighbours
 
-DOUBLED_MAX = 30  # times: a back-off grows for so long, if nothing else bounds it
-STEPS_HEARD = 8  # of so many reports it is remembered how many steps they had counted
+DOUBLED_MAX = 30  # doublings of a back-off, if no other limit comes first
+STEPS_HEARD = 8  # the number of newest reports whose step counts are remembered
 
 
 def evolve(view: View, events: Sequence[Event], now: Time, rules: Rules) -> Change:
     draft = Draft(view, now, rules)
     draft.forget()
-    # Observations are whole, so of several only the newest is worth a look.
+    # Observations are complete, so of several only the newest matters.
     looks = [event for event in events if isinstance(event, Observed)]
     newest = max(reversed(looks), key=lambda look: look.at, default=None)
     for event in events:
@@ -83,7 +84,7 @@ def evolve(view: View, events: Sequence[Event], now: Time, rules: Rules) -> Chan
 
 
 def restore_view(loaded: View) -> View:
-    """The view of a daemon that has just started: rows, and no idea yet of the cluster."""
+    """The view of a daemon that has just started: rows, and nothing known of the cluster."""
     draft = Draft(replace(loaded, jobs={}), 0.0, Rules())
     for job in loaded.jobs.values():
         draft.put(job)
@@ -115,10 +116,10 @@ def _(event: Cancelled, draft: Draft) -> None:
         draft.put(_end_job(job, Outcome.CANCELLED, by, draft.now))
         return
     run = asked_to_stop(job, by, draft.now, draft.rules)
-    if not job.cancelled:  # whatever it was asked to stop for before, it ends for this
+    if not job.cancelled:  # a run stopped for another reason before now ends for this one
         run = replace(run, stop_reason=by)
     if not event.graceful:
-        # An earlier deadline stays: the clock of a kill is never set back.
+        # An earlier deadline stays: the time of a kill is never postponed.
         kill_at = draft.now if run.kill_at is None else min(run.kill_at, draft.now)
         run = replace(run, kill_at=kill_at)
     draft.put(replace(job, run=run, cancelled=True))
@@ -142,7 +143,7 @@ def _(event: Updated, draft: Draft) -> None:
 def _(event: EpochStarted, draft: Draft) -> None:
     job = draft.jobs.get(event.job_id)
     if job and (run := _hear_from(job, event.attempt, draft.now)):
-        # Never past the last of which it knows: a hostile number must not put off a stop for ever.
+        # Never past the run's last epoch: a hostile number must not postpone a stop for ever.
         epoch = min(max(run.epoch_started, event.epoch), run.max_epochs)
         if epoch > run.epoch_started:
             if run.epoch_started < run.epochs_before:
@@ -152,8 +153,8 @@ def _(event: EpochStarted, draft: Draft) -> None:
                 run, epoch_started=epoch, epoch_at=draft.now, epoch_before_at=run.epoch_at
             )
         job = replace(job, run=run)
-        # Whoever asks for an epoch has finished those before it. So nothing is lost when a run
-        # stops here whose last report never comes. To end a run it takes a report.
+        # A rank that asks for an epoch has finished the epochs before it. So no epoch is lost if a
+        # run stops here and its last report never comes. Only a report can end a run.
         done = min(event.epoch, run.max_epochs - 1, job.max_epochs)
         draft.put(_advance_epochs(job, done))
 
@@ -177,13 +178,13 @@ def _(event: EpochEnded, draft: Draft) -> None:
         epoch = min(profile.epoch, job.max_epochs)
         if epoch > run.epoch_measured and profile.rank == 0:  # one clock for all ranks
             job = _learn_speed(job, run, profile, draft)
-            # An image that does not ask begins the next one now.
+            # An image that does not ask begins the next epoch now.
             began_at = draft.now if epoch > run.epoch_started else run.epoch_at
             heard = run.steps_heard
             if profile.steps:
                 heard = (*heard, profile.steps)[-STEPS_HEARD:]
             run = replace(run, epoch_at=began_at, epoch_measured=epoch, steps_heard=heard)
-        # Whoever has finished an epoch was let into it, even if we were not asked.
+        # A run that has finished an epoch has started it, even if it did not ask.
         run = replace(run, epoch_started=max(run.epoch_started, epoch - 1))
         job = learning.record_peak(replace(job, run=run), len(run.shares), profile.memory_mib)
     job = _advance_epochs(job, min(profile.epoch, job.max_epochs))
@@ -196,7 +197,7 @@ def _(event: Finished, draft: Draft) -> None:
     if job and (run := _hear_from(job, event.attempt, draft.now)):
         if not event.preempted:
             run = replace(run, finished=True)
-        elif run.stop_at_epoch is not None:  # it may have been told within an epoch, and left there
+        elif run.stop_at_epoch is not None:  # it may have obeyed this within an epoch
             run = replace(run, stop_at_epoch=min(run.stop_at_epoch, run.epoch_started))
         draft.put(replace(job, run=run))
 
@@ -211,7 +212,7 @@ def _(event: OldLibrary, draft: Draft) -> None:
 @_apply.register
 def _(event: Observed, draft: Draft) -> None:
     if draft.observed_at is not None and event.at < draft.observed_at:
-        return  # it was overtaken by a newer look
+        return  # a newer observation came first
     seen_before = draft.pods
     if draft.observed_at is None:
         draft.stale = True
@@ -230,12 +231,12 @@ def _(event: Observed, draft: Draft) -> None:
             key in seen_before or job.run.phase is not RunPhase.STARTING
         ):
             draft.put(_end_run(job, job.run, None, draft))
-        elif job.run.phase is RunPhase.STARTING:  # asked for once more, from now on
+        elif job.run.phase is RunPhase.STARTING:  # the launch is repeated, and counts from now on
             draft.put(replace(job, run=replace(job.run, phase_at=draft.now)))
 
 
 def _compare_with_pods(job: Job, run: Run, pods: tuple[Pod, ...], draft: Draft) -> Job:
-    """What we believe about a run against the pods the cluster shows: the table on top."""
+    """Compares a run with the pods that the cluster shows: the table at the top."""
     states = [pod.state for pod in pods]
     if gang.is_broken(run, pods):
         return _end_run(job, run, gang.culprit(run, pods), draft)
@@ -247,7 +248,8 @@ def _compare_with_pods(job: Job, run: Run, pods: tuple[Pod, ...], draft: Draft) 
 
 
 def _end_run(job: Job, run: Run, pod: Pod | None, draft: Draft) -> Job:
-    """A run has ended as `pod` shows (None: it has vanished): an outcome, or waiting again."""
+    """A run has ended as `pod` shows (None: it has vanished): the job gets an outcome or waits
+    again."""
     now, rules = draft.now, draft.rules
     exited_well = pod is not None and pod.state is PodState.SUCCEEDED
     wanted_more = run.max_epochs <= job.epochs_done < job.max_epochs  # since it was launched
@@ -277,13 +279,14 @@ def _end_run(job: Job, run: Run, pod: Pod | None, draft: Draft) -> Job:
 
 
 def _ended_by(gone: str, run: Run, pod: Pod | None, killed: bool) -> bool:
-    """Whether it was the loss of its card, and not a stop that it had heeded, or was killed for."""
+    """Whether the run ended because its GPU was lost, and not by a stop that it obeyed or was
+    killed for."""
     left = pod is not None and pod.exit_code in (0, EXIT_STOPPED)
     return not left and (not killed or run.stop_reason == gone)
 
 
 def lost_gpu(run: Run, nodes: Sequence[Node]) -> str:
-    """Which of its cards is lost, in words; empty: none of them."""
+    """Which of its GPUs is lost, as text; empty: none of them."""
     keys = {share.key for share in run.shares}
     lost = ((node, gpu) for node in nodes for gpu in node.gpus if gpu.lost)
     for node, gpu in lost:
@@ -293,7 +296,7 @@ def lost_gpu(run: Run, nodes: Sequence[Node]) -> str:
 
 
 def _unless_done(job: Job, now: Time) -> Job:
-    """A waiting job with no epoch left to do has ended: perhaps its last report came late."""
+    """A waiting job without epochs left has ended; perhaps its last report came late."""
     if job.waiting and job.epochs_done >= job.max_epochs:
         return _end_job(job, Outcome.SUCCEEDED, _finish_reason(job, None), now)
     return job
@@ -326,7 +329,7 @@ def _retry_or_fail(
 
 
 def _out_of_memory(job: Job, run: Run, said: str, now: Time, draft: Draft) -> Job:
-    """Once, a job may try again with more memory than it had, if there is a card with more."""
+    """A job may try again once with more memory than it had, if some GPU has more."""
     had = max((share.memory_mib for share in run.shares), default=0)
     largest = max((gpu.capacity_mib for node in draft.nodes for gpu in node.gpus), default=0)
     more = min(int(had * draft.rules.out_of_memory_factor), max(largest, had))
@@ -349,11 +352,10 @@ def _end_job(job: Job, outcome: Outcome, reason: str, now: Time) -> Job:
 
 
 def asked_to_stop(job: Job, why: str, now: Time, rules: Rules) -> Run:
-    """The job's run, asked to stop at the start of an epoch that no rank has been let into.
+    """The job, with its run asked to stop at the start of an epoch that no rank may start yet.
 
-    Each run is let to finish one epoch at least, so that however often a job makes room, it
-    gets on.
-    """
+    Each run may finish at least one epoch, so that a job makes progress however often it is
+    preempted."""
     run = job.run
     assert run is not None, "only a run can be asked to stop"
     if run.phase is RunPhase.STOPPING:
@@ -369,8 +371,8 @@ def asked_to_stop(job: Job, why: str, now: Time, rules: Rules) -> Run:
 
 
 def _located(profile: Profile, draft: Draft) -> Profile:
-    """With where it was measured, and which jobs trained beside it; unknown of a run that is
-    over."""
+    """Adds where the epoch was measured, and which jobs trained beside it; unknown for a run that
+    is over."""
     run = current_run((profile.job_id, profile.attempt), draft.jobs)
     if run is None:
         return replace(profile, at=draft.now)
@@ -379,17 +381,17 @@ def _located(profile: Profile, draft: Draft) -> Profile:
 
 
 def _learn_speed(job: Job, run: Run, profile: Profile, draft: Draft) -> Job:
-    """What the epoch just ended teaches about the job's speed there."""
+    """Learns the job's speed there from the epoch that has just ended."""
     keys, beside = [share.key for share in run.shares], profile.beside
     quiet_since = max((draft.disturbed.get(key, 0.0) for key in keys), default=0.0)
     taught = learning.record_epoch(job, run, profile, beside, quiet_since, draft.now)
     if beside and learning.situations_shared(taught) != learning.situations_shared(job):
-        draft.stale = True  # neighbours that harm each other are to be parted soon
+        draft.stale = True  # neighbours that slow each other down should be separated soon
     return taught
 
 
 def _hear_from(job: Job, attempt: int, now: Time) -> Run | None:
-    """The run that has just spoken to us, if it is the one that we believe in."""
+    """The run that has just reported, if it is the current run of its job."""
     run = job.run
     if run is None or run.attempt != attempt:
         return None
@@ -407,5 +409,5 @@ def _advance_epochs(job: Job, epochs: int) -> Job:
 
 
 def _raise_memory(job: Job, memory_mib: int) -> Job:
-    """A measured peak raises what a job is known to need; nothing, or a 0, never lowers it."""
+    """A measured peak raises the known need of a job; no value, or 0, never lowers it."""
     return replace(job, memory_mib=memory_mib) if memory_mib > job.memory_mib else job

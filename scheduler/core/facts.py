@@ -1,8 +1,7 @@
-"""What happened between two views, told once for all readers. Pure.
+"""What happened between two views, recorded once for all readers. Pure.
 
-The log, the metrics, `scheduler-state JOB` and the demo's story are made of nothing else. The
-names and data of facts are part of the interface: add, never rename.
-"""
+The log, the metrics, `scheduler-state JOB` and the demo's output consist of facts alone. The names
+and data of facts are part of the interface: add, never rename."""
 
 from __future__ import annotations
 
@@ -57,7 +56,7 @@ def _job(old: Job | None, job: Job, now: Time) -> Iterator[Fact]:
         learned = {"from_mib": old.memory_mib, "to_mib": job.memory_mib}
         yield Fact(now, "memory_learned", job.id, attempt, learned)
     if job.profiles_ignored.bit_length() > old.profiles_ignored.bit_length():
-        # Told at the first, and each time there are twice as many: some have nothing else to say.
+        # Recorded at the first, and whenever the number has doubled: some jobs send nothing else.
         yield _fact(now, "profiles_ignored", job, attempt, ignored=job.profiles_ignored)
     asked = {"priority": job.priority, "held": job.held, "max_epochs": job.max_epochs}
     if (job.priority, job.held, job.max_epochs) != (old.priority, old.held, old.max_epochs):
@@ -99,7 +98,8 @@ def _run(old: Job, job: Job, now: Time) -> Iterator[Fact]:
 def _warning_facts(
     before: View, after: View, touched: Iterable[JobId], now: Time
 ) -> Iterator[Fact]:
-    """Once for as long as it lasts: on that card where it is furthest over its share."""
+    """One fact for as long as the excess lasts: for the GPU on which the run is furthest over its
+    share."""
     warned = {id for id in touched if _over_mib(after, id) and not _over_mib(before, id)}
     for excess in excesses(after) if warned else ():
         run = after.jobs[excess.job_id].run
@@ -137,8 +137,8 @@ def _run_ended(was: Run, job: Job, now: Time) -> Fact:
 
 
 def _came_to(was: Run, job: Job) -> dict[str, Value]:
-    """What its epochs took alone, to be compared with what was expected of it."""
-    learned = job.epochs_done > was.epochs_before + 1  # the first, with its warm-up, does not count
+    """How long its epochs took alone, to be compared with the expected duration."""
+    learned = job.epochs_done > was.epochs_before + 1  # the first has a warm-up
     for shown in job.measured if learned else ():
         if (shown.placement, shown.beside) == (was.placement, ()) and shown.epochs:
             return {"placement": was.placement, "measured_seconds": shown.seconds}
@@ -146,7 +146,8 @@ def _came_to(was: Run, job: Job) -> dict[str, Value]:
 
 
 def _reports(before: View, events: Sequence[Event], now: Time) -> Iterator[Fact]:
-    """A script that runs longer than it said, or says nonsense, spoils every estimate: say so."""
+    """Facts about reports: a script that runs longer than it announced, or reports invalid values,
+    spoils every estimate."""
     for event in events:
         if isinstance(event, Reported) and event.refused:
             yield Fact(now, "report_refused", event.job_id, event.attempt)
@@ -176,7 +177,7 @@ def _nodes(before: View, after: View, now: Time) -> Iterator[Fact]:
 
 
 def _gpu_facts(before: View, after: View, now: Time) -> Iterator[Fact]:
-    """A card gets a fault, or is well again; strangers come to it, or leave."""
+    """A GPU gets a fault or recovers; foreign processes appear on it or disappear."""
     known = all_gpus(before.nodes)
     for node in after.nodes:
         for gpu in node.gpus:

@@ -1,7 +1,7 @@
-"""`dataclasses.replace`, several times as fast: much of what a report costs is made of it.
+"""`dataclasses.replace`, several times as fast, because copies are much of the cost of a report.
 
-For frozen dataclasses with slots only, as all of model.py's are, and without their `__init__`.
-"""
+It works only for frozen dataclasses with slots, as all types of model.py are, and does not call
+`__init__`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ else:
 
     @cache
     def _thawed(kind):
-        """The same slots in a class whose fields may be set, which is quick; and how to read them.
-        As the slots are the same, one of it can become one of the kind."""
+        """A class with the same slots whose fields may be set, which is fast, and a function that
+        reads them. Because the slots are the same, an instance can be turned into one of the frozen
+        class."""
         names = kind.__slots__
         return make_dataclass(kind.__name__, names, slots=True), attrgetter(*names)
 
     def replace(value, /, **changes):
-        """A copy of the value with these fields changed. Not a field's name: AttributeError."""
+        """Returns a copy of the value with these fields changed; AttributeError for an unknown
+        field."""
         kind = type(value)
         thawed, fields = _thawed(kind)
         new = thawed(*fields(value))

@@ -1,8 +1,7 @@
-"""The pods of one run, seen together: whether it is over, and which of them ended it. Pure.
+"""The pods of one run taken together: whether the run is over, and which pod ended it. Pure.
 
-A run has one pod for each node that it has GPUs on, and none of them is of use without the others:
-where one is gone, the others fail sooner or later, and are not to blame.
-"""
+A run has one pod on each node where it has GPUs, and no pod is of use without the others: if one is
+gone, the others fail sooner or later, and are not the cause."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ WORLD = (Failure.LOST, Failure.REFUSED)
 
 
 def by_run(pods: Sequence[Pod]) -> dict[RunKey, tuple[Pod, ...]]:
-    """Each run's, by rank."""
+    """The pods of each run, by rank."""
     runs: dict[RunKey, tuple[Pod, ...]] = {}
     for pod in sorted(pods, key=attrgetter("rank")):
         key = (pod.job_id, pod.attempt)
@@ -24,13 +23,13 @@ def by_run(pods: Sequence[Pod]) -> dict[RunKey, tuple[Pod, ...]]:
 
 
 def is_broken(run: Run, pods: Sequence[Pod]) -> bool:
-    """Whether one of its pods has failed, or is not there."""
+    """Whether one of the pods has failed or is missing."""
     return _lacks_one(run, pods) or PodState.FAILED in [pod.state for pod in pods]
 
 
 def culprit(run: Run, pods: Sequence[Pod]) -> Pod | None:
-    """Of a broken run: the pod that has failed first, as far as can be told. None: it was one that
-    has vanished, or that somebody has asked to leave."""
+    """Of a broken run: the pod that failed first, as far as can be told. None: the cause was a pod
+    that has vanished, or that was deleted."""
     failed = [pod for pod in pods if pod.state is PodState.FAILED]
     first = min(failed, key=_likely, default=None)
     if first is None or first.reason in WORLD or first.exit_code is None:
@@ -45,5 +44,6 @@ def _lacks_one(run: Run, pods: Sequence[Pod]) -> bool:
 
 
 def _likely(pod: Pod) -> tuple[bool, bool]:
-    """The smallest first: who was lost, or had no memory; of equals, the lowest rank."""
+    """Sort key, the likeliest cause first: pods that were lost or ran out of memory; then the
+    lowest rank."""
     return pod.reason not in WORLD, pod.reason != Failure.OUT_OF_MEMORY

@@ -1,8 +1,7 @@
-"""What images are called. Pure.
+"""The names of images. Pure.
 
 One image has many names: `x`, `x:latest` and `docker.io/library/x:latest` are the same to a
-container runtime, which lists the last.
-"""
+container runtime, which lists the last."""
 
 from __future__ import annotations
 
@@ -14,8 +13,8 @@ ID = re.compile(r"(sha256:)?[0-9a-f]{64}", re.ASCII)
 
 @lru_cache(maxsize=4096)
 def canonical(image: str) -> str | None:
-    """As a container runtime lists it; with a digest, the tag is of no matter. None: that is no
-    name but an id, which nobody lists."""
+    """The name as a container runtime lists it; with a digest, the tag does not matter. None: the
+    text is an id, which no runtime lists."""
     if ID.fullmatch(image):
         return None
     name, _, digest = image.partition("@")
@@ -31,8 +30,8 @@ def canonical(image: str) -> str | None:
 
 
 def has(images: frozenset[str] | None, image: str) -> bool:
-    """Whether it is among these, as far as anybody can tell. "": the one of jobs that name none;
-    None instead of images: any can be had."""
+    """Whether the image is among these, as far as is known. "": the default image of jobs that name
+    none; None instead of images: any can be pulled."""
     if images is None:
         return True
     name = canonical(image) if image else ""

@@ -1,8 +1,7 @@
 """What one finished epoch, or one finished run, teaches. Pure.
 
-Kept is little: for each situation a mean. What it means for situations that nobody was in yet is
-for speed.py and interference.py to say.
-"""
+Little is kept: a mean for each situation. Predictions for new situations are made in
+estimates/speed.py and estimates/interference.py."""
 
 from __future__ import annotations
 
@@ -12,16 +11,16 @@ from collections.abc import Mapping
 from scheduler.core.fast_replace import replace
 from scheduler.core.model import Job, JobFamily, JobId, JobSpec, Measured, Profile, Run, Time, Used
 
-SITUATIONS_MAX = 16  # of a job; the one longest not met is forgotten
+SITUATIONS_MAX = 16  # of a job; the one not updated for longest is forgotten
 KIND_SITUATIONS_MAX = 64
-EPOCHS_REMEMBERED = 10  # a mean forgets like one over so many
+EPOCHS_REMEMBERED = 10  # a mean forgets like one over this many epochs
 RESTARTS_REMEMBERED = 3
 EPOCH_SECONDS_MAX = 1e8  # three years
-SLACK_SECONDS = 5.0  # what an epoch may have taken longer than we saw it take
+SLACK_SECONDS = 5.0  # by how much an epoch may exceed the time that we measured for it
 
 
 def kind_of(spec: JobSpec) -> str:
-    """Jobs of one kind are expected to behave alike."""
+    """Jobs of one family are expected to behave alike."""
     script = spec.script_path or next(
         (word for word in (*spec.command, *spec.args) if word.endswith((".py", ".sh"))), ""
     )
@@ -29,20 +28,20 @@ def kind_of(spec: JobSpec) -> str:
 
 
 def is_plausible(profile: Profile, run: Run, now: Time) -> bool:
-    """Whether an epoch can have taken so long: what is zero, not a number or absurd is not learned
-    from."""
+    """Whether an epoch can have taken this long: nothing is learned from a value that is zero, not
+    a number, or absurd."""
     seconds = profile.epoch_seconds
-    if not 0.0 < seconds < EPOCH_SECONDS_MAX:  # nor is it then NaN
+    if not 0.0 < seconds < EPOCH_SECONDS_MAX:  # false for NaN too
         return False
     began_at = _began_at(profile, run)
     return began_at is None or seconds <= now - began_at + SLACK_SECONDS
 
 
 def _began_at(profile: Profile, run: Run) -> Time | None:
-    """When the epoch began that the profile is of, if we know. The next may have begun since."""
+    """When the epoch of this profile began, if known. The next one may have begun since."""
     if profile.epoch == run.epoch_started:
         return run.epoch_before_at
-    # Where an image does not ask, an epoch begins with the report of the one before.
+    # Images that do not ask begin an epoch with the report of the previous one.
     asked = profile.epoch == run.epoch_started + 1
     return run.epoch_at if asked or profile.epoch == run.epoch_measured + 1 else None
 
@@ -50,10 +49,10 @@ def _began_at(profile: Profile, run: Run) -> Time | None:
 def record_epoch(
     job: Job, run: Run, profile: Profile, beside: tuple[JobId, ...], quiet_since: Time, now: Time
 ) -> Job:
-    """The job, with what the epoch that its run has just ended, by rank 0, teaches of its speed.
+    """The job, with what the epoch that rank 0 of its run has just ended teaches about its speed.
 
-    `quiet_since`: when its neighbours last changed. An epoch that began before that is no measure.
-    """
+    `quiet_since`: when its neighbours last changed. An epoch that began before that is not a valid
+    measurement."""
     if not is_plausible(profile, run, now):
         return replace(job, profiles_ignored=job.profiles_ignored + 1)
     began_at = _began_at(profile, run)
@@ -73,7 +72,7 @@ def record_epoch(
 
 
 def _with(old: Measured, seconds: float) -> Measured:
-    if old.epochs == 0:  # there was but a first epoch, and its warm-up with it
+    if old.epochs == 0:  # only a first epoch was measured so far, which includes the warm-up
         return replace(old, seconds=seconds, epochs=1)
     weight = 1.0 / min(old.epochs + 1, EPOCHS_REMEMBERED)
     return replace(
@@ -82,7 +81,7 @@ def _with(old: Measured, seconds: float) -> Measured:
 
 
 def record_peak(job: Job, gpus: int, memory_mib: int) -> Job:
-    """With so many GPUs each was seen to hold so much for it."""
+    """Records the most that a GPU was seen to hold for it with this number of GPUs."""
     known = dict(job.peaks)
     if not gpus or memory_mib <= known.get(gpus, 0):
         return job
@@ -90,27 +89,28 @@ def record_peak(job: Job, gpus: int, memory_mib: int) -> Job:
 
 
 def situations_shared(job: Job) -> frozenset[tuple[str, tuple[JobId, ...], bool]]:
-    """The company that it has been in, and whether longer than for a first epoch."""
+    """The sets of neighbours that it has had, and whether for longer than a first epoch."""
     return frozenset((m.placement, m.beside, m.epochs > 0) for m in job.measured if m.beside)
 
 
 def record_restart(job: Job, seconds: float) -> Job:
-    """From the launch to the first epoch it took so long."""
+    """Records the time from the launch to the first epoch."""
     return replace(job, restart_seconds=_blended(job.restart_seconds, seconds, RESTARTS_REMEMBERED))
 
 
 def _blended(old: float, new: float, remembered: int) -> float:
-    """A 0 is no value."""
+    """A mean of both; 0 means no value."""
     return old + (new - old) / remembered if old and new else old or new
 
 
 def update_kind(kind: JobFamily, job: Job, name_of: Mapping[JobId, str]) -> JobFamily:
-    """The kind, with what a job of it that is over has shown; `name_of`: its neighbours' kinds."""
+    """The family, with what an ended job of it has shown; `name_of`: the families of its
+    neighbours."""
     size = max(1, job.spec.training_set_size)
     known = {(m.placement, m.beside): m for m in kind.measured}
     for shown in job.measured:
         if any(other not in name_of for other in shown.beside):
-            continue  # so long gone that nobody knows what it was
+            continue  # it ended so long ago that its family is not known
         beside = tuple(JobId(name_of[other]) for other in shown.beside)
         key = shown.placement, tuple(sorted(beside))
         known[key] = _merged(known.pop(key, None), shown, *key, shown.seconds / size)
@@ -139,7 +139,7 @@ def _merged(
 
 
 def add_usage(before: Used, gpu_seconds: float, now: Time, half_life_seconds: float) -> Used:
-    """So much more GPU time was had, up to now."""
+    """Adds GPU time used up to now."""
     return Used(usage_now(before, now, half_life_seconds) + gpu_seconds, now)
 
 

@@ -1,4 +1,4 @@
-"""Wait, decide, commit, act. The only module where the brain meets the world."""
+"""Wait, decide, commit, act. The only module that connects decisions with the outside world."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Scheduler:
     ) -> None:
         self._inbox, self._store, self._cluster = inbox, store, cluster
         self._policy, self._rules = policy, rules
-        self.view = restore_view(store.load())  # read it from any thread
+        self.view = restore_view(store.load())  # may be read from any thread
         self._wake_at: Time | None = inbox.now()  # deadlines may have passed meanwhile
 
     def step(self) -> None:

@@ -1,5 +1,5 @@
-"""What fits where: how much memory a job needs of a card, which cards have it, and if none has,
-what is lacking. Pure. Policies wish with these functions; adopt.py checks with the same ones."""
+"""Memory of GPUs: how much a job needs, which GPUs have room for it, and what is lacking if none
+has. Pure. Policies plan with these functions; adopt.py checks plans with the same ones."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def usable_gpus(nodes: Iterable[Node]) -> dict[GpuKey, Gpu]:
 
 
 def all_gpus(nodes: Iterable[Node]) -> dict[GpuKey, Gpu]:
-    """Those too that may not be used now."""
+    """All GPUs, including those that may not be used now."""
     return {(node.name, gpu.uuid): gpu for node in nodes for gpu in node.gpus}
 
 
 def takes_whole_gpu(job: Job) -> bool:
-    """Because it shares with nobody, or because nobody knows yet what it needs."""
+    """Whether the job needs a GPU to itself: it does not share, or its memory use is unknown."""
     return not job.spec.shareable or job.memory_mib <= 0
 
 
 def known_mib(job: Job, gpus: int = 0) -> int:
-    """What it is known to take of each of so many: what it was seen to take there, but no less than
-    was asked for. Where it never had so many, or what was seen was not all, as it has died for want
-    of memory: the most that is known. 0: nothing is."""
+    """The known need on each of `count` GPUs: what was seen there, but no less than was asked for.
+    If the job never had that many, or what was seen is incomplete because it ran out of memory: the
+    most that is known. 0: nothing is known."""
     if not job.peaks:
         return job.memory_mib
     seen = 0 if job.failed(Failure.OUT_OF_MEMORY) else dict(job.peaks).get(gpus, 0)
@@ -51,19 +51,19 @@ def known_mib(job: Job, gpus: int = 0) -> int:
 
 
 def need_mib(job: Job, gpu: Gpu, rules: Rules, gpus: int = 0) -> int:
-    """What the job must hold of this card, as one of so many (0: however many); more than the card
-    shares out if the job cannot run there, for want of memory or of its image."""
+    """The memory that the job must hold on this GPU as one of `count` (0: any number); more than
+    the GPU's capacity if the job cannot run there, for lack of memory or of its image."""
     if gpu.images is not None and not has(gpu.images, job.spec.image):
         return gpu.memory_mib + 1
     return takes_mib(job, gpu, rules, gpus)
 
 
 def takes_mib(job: Job, gpu: Gpu, rules: Rules, gpus: int = 0) -> int:
-    """The same of a card where its image is, or was when it was started.
+    """The same for a GPU whose node has the image, or had it when the run was started.
 
-    A job alone on its card may have been measured to use what we keep back there for prudence, and
-    so may one with its margin: either takes all there is to share, and must fit there again.
-    """
+    A job alone on its GPU may have been measured to use part of the headroom, and a measured need
+    plus margin may exceed the capacity: either job takes the whole capacity, and must fit there
+    again."""
     known = known_mib(job, gpus)
     if known > gpu.memory_mib:
         return known
@@ -73,7 +73,7 @@ def takes_mib(job: Job, gpu: Gpu, rules: Rules, gpus: int = 0) -> int:
 
 
 def free_mib(view: View) -> dict[GpuKey, int]:
-    """What is free of each usable card right now; pods not yet seen gone still hold theirs."""
+    """The free memory of each usable GPU now; pods that are not seen gone yet still hold theirs."""
     return {
         key: gpu.capacity_mib - sum(view.held.get(key, {}).values())
         for key, gpu in usable_gpus(view.nodes).items()
@@ -81,7 +81,7 @@ def free_mib(view: View) -> dict[GpuKey, int]:
 
 
 def placement(shares: Sequence[Share], known: Mapping[GpuKey, Gpu]) -> str:
-    """The text of the placement of these shares; of several types, one for each, joined."""
+    """The text of the placement of these shares; for several types, one text for each, joined."""
     if not shares:
         return str(NO_GPU)
     types = Counter(known[share.key].type for share in shares if share.key in known)
@@ -94,7 +94,7 @@ def placement(shares: Sequence[Share], known: Mapping[GpuKey, Gpu]) -> str:
 
 
 def by_type(known: Mapping[GpuKey, Gpu]) -> dict[str, list[list[GpuKey]]]:
-    """The cards of each type, those of each node together."""
+    """The GPUs of each type, those of one node together."""
     found: dict[str, dict[str, list[GpuKey]]] = {}
     for key, gpu in known.items():
         found.setdefault(gpu.type, {}).setdefault(key[0], []).append(key)
@@ -102,13 +102,14 @@ def by_type(known: Mapping[GpuKey, Gpu]) -> dict[str, list[list[GpuKey]]]:
 
 
 def node_sizes(known: Mapping[GpuKey, Gpu]) -> dict[str, list[int]]:
-    """Of each type, how many cards each node has; the most first."""
+    """For each type, the number of GPUs of each node; the largest first."""
     by_node = by_type(known).items()
     return {type: sorted(map(len, nodes), reverse=True) for type, nodes in by_node}
 
 
 def fewest_nodes(sizes: Iterable[int], count: int) -> int:
-    """How few nodes of these sizes have so many cards together; 0: not even all of them."""
+    """The fewest nodes of these sizes that together have `count` GPUs; 0 if all together have too
+    few."""
     together = accumulate(sorted(sizes, reverse=True))
     return next((nodes for nodes, have in enumerate(together, 1) if have >= count), 0)
 
@@ -116,8 +117,8 @@ def fewest_nodes(sizes: Iterable[int], count: int) -> int:
 def best_fit(
     job: Job, most: int, known: Mapping[GpuKey, Gpu], free: Mapping[GpuKey, int], rules: Rules
 ) -> tuple[GpuKey, ...] | None:
-    """On the fewest nodes that have what the job needs at least, as many cards as it can use, up to
-    `most`: those that would be left with the least memory. None: no type has so many."""
+    """GPUs for the job on the fewest nodes: as many as it can use, up to `most`, and those that
+    keep the least free memory. None: no type has enough."""
     if most == 0:
         return ()
     fits = []
@@ -143,7 +144,7 @@ def _room(
     free: Mapping[GpuKey, int],
     rules: Rules,
 ) -> list[tuple[int, GpuKey]]:
-    """The cards of these that have room for it, and how much memory each would be left with; the
+    """Those of the GPUs that have room for the job, and how much memory each would keep free; the
     least first."""
     return sorted(
         (free[key] - need, key)
@@ -195,7 +196,7 @@ def why_whole(job: Job) -> WholeGpus | None:
 
 
 def nodes_needed(count: int, sizes: Iterable[Sequence[int]]) -> int:
-    """How many nodes it takes to have so many GPUs of one type, where no node has them; else 0.
-    `sizes`: of the nodes, by type."""
+    """How many nodes it takes to have `count` GPUs of one type if no single node has them;
+    otherwise 0. `sizes`: of the nodes, by type."""
     fewest = min(filter(None, (fewest_nodes(nodes, count) for nodes in sizes)), default=0)
     return fewest if fewest > 1 else 0

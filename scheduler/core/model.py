@@ -1,7 +1,7 @@
-"""The nouns: frozen values. No I/O, no clock, no chance, no behaviour beyond their own fields.
+"""The types of the domain: frozen values without I/O, clock, randomness, or behaviour beyond their
+own fields.
 
-Longer than other modules, so that all words are found in one place.
-"""
+This module is longer than others so that all types are found in one place."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from typing import NewType
 
 JobId = NewType("JobId", str)
 Time = float  # seconds since the Unix epoch
-RunKey = tuple[JobId, int]  # (job id, attempt): names a run's pods for ever
+RunKey = tuple[JobId, int]  # (job id, attempt): identifies a run and its pods, and is never reused
 GpuKey = tuple[str, str]  # (node name, GPU uuid)
 
-GPUS_MAX = 65_536  # of one run: what is more in a text is nonsense
+GPUS_MAX = 65_536  # of one run; a larger number in a text is invalid
 HEADROOM_MIB_MIN = 256
 HEADROOM_FRACTION = 0.03
 PRETENDED = "pretended"  # the type of a GPU that exists on paper only
-EXIT_STOPPED = 85  # the client library's: it left because it was asked to
+EXIT_STOPPED = 85  # the client library's exit code after a request to stop
 
 
-# --- what there is ------------------------------------------------------------------------------
+# --- the cluster and its jobs -------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One card. `reserved_mib` is what its driver keeps for itself."""
+    """One GPU. Its driver keeps `reserved_mib` for itself."""
 
     uuid: str
     index: int
     type: str
     memory_mib: int
     reserved_mib: int = 0
-    strange_mib: int = 0  # held by processes that are none of ours, beyond what prudence keeps back
-    fault: str = ""  # why nothing is started on it; what runs there may go on
-    lost: bool = False  # it answers no more: what runs there is over
-    whole: bool = False  # who hands it out gives it to one job at a time
+    strange_mib: int = 0  # held by foreign processes, beyond the headroom
+    fault: str = ""  # why nothing is started on it; its runs may go on
+    lost: bool = False  # it no longer answers: its runs are over
+    whole: bool = False  # the cluster gives it to one job at a time
     images: frozenset[str] | None = None  # of its node: see `Node.usable`
 
     @property
     def capacity_mib(self) -> int:
-        """What jobs may share: the total less what the driver, and prudence, keep back."""
+        """The memory that jobs may share: the total minus the larger of reserve and headroom."""
         return _capacity_mib(self.memory_mib, self.reserved_mib)
 
     @property
@@ -52,7 +52,7 @@ class Gpu:
         return _headroom_mib(self.memory_mib)
 
 
-@lru_cache(maxsize=1024)  # there are few sorts of cards, and each step asks for all of them
+@lru_cache(maxsize=1024)  # there are few kinds of GPUs, and each step asks for all of them
 def _capacity_mib(memory_mib: int, reserved_mib: int) -> int:
     return max(0, memory_mib - max(reserved_mib, _headroom_mib(memory_mib)))
 
@@ -67,14 +67,14 @@ class Node:
     gpus: tuple[Gpu, ...]
     labels: tuple[tuple[str, str], ...] = ()
     ready: bool = True
-    leave: str = ""  # why whoever runs on it is to leave it after an epoch
-    # Names of those that are there, as images.py has them, and "" for the one of jobs that name
-    # none; None: any can be had there.
+    leave: str = ""  # why runs must leave it at the end of an epoch; "": they need not
+    # Names of the images on this node, in the form of images.py, and "" for the default image of
+    # jobs that name none; None: any image can be pulled.
     images: frozenset[str] | None = None
 
     @property
     def usable(self) -> tuple[Gpu, ...]:
-        """The cards on which something may be started, and with which images."""
+        """The GPUs on which a run may be started, with the images of their node."""
         if not self.ready:
             return ()
         gpus = tuple([gpu for gpu in self.gpus if not gpu.fault])
@@ -85,7 +85,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Share:
-    """So much of one GPU's memory. A job that shares with nobody takes the whole capacity."""
+    """An amount of one GPU's memory. A job that does not share takes the GPU's whole capacity."""
 
     node: str
     gpu: str  # the GPU's uuid
@@ -98,7 +98,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """What was asked for. Never changes after submission."""
+    """What the user asked for. It never changes after submission."""
 
     name: str
     user: str
@@ -116,27 +116,26 @@ class JobSpec:
     max_epochs: int = 1
     batch_size: int = 1
     training_set_size: int = 1
-    gpus_min: int = 1  # 0 and 0: a job that needs no GPU
+    gpus_min: int = 1  # both 0: the job needs no GPU
     gpus_max: int = 1
-    memory_mib: int = 0  # the estimate per GPU; 0: not said, so a whole card until it is measured
+    memory_mib: int = 0  # the estimate per GPU; 0: none, so a whole GPU until it is measured
     shareable: bool = True
     priority: int = 1
-    held: bool = False  # submitted, but not to be started before it is released
+    held: bool = False  # submitted, but not started before it is released
     hours_estimate: float = 0.0
     retries: int = 0
-    keep_library: bool = False  # also if it is older than what the daemon could give it
-    process_per_gpu: bool = False  # else one on each node
+    keep_library: bool = False  # even if it is older than the one that the daemon could provide
+    process_per_gpu: bool = False  # otherwise one process per node
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Placement:
-    """A number of GPUs of one type, over a number of nodes: what the speed of a run depends on.
+    """A number of GPUs of one type over a number of nodes; the speed of a run depends on it.
 
-    Rows, the wire and the journal have it as text: `t4x2`, `t4x8/2` on two nodes, `cpu` without
-    GPUs. So have the fields of the types that are written there as they are (`Run`, `Measured`,
-    `Profile`). The text of GPUs of several types (`a100x1+t4x1`) is no placement: nothing is known
-    of how fast such a run is elsewhere.
-    """
+    In rows, on the wire and in the journal it is text: `t4x2`, `t4x8/2` on two nodes, `cpu` without
+    GPUs. Fields of types that are written there unchanged (`Run`, `Measured`, `Profile`) hold the
+    text too. The text for GPUs of several types (`a100x1+t4x1`) is not a placement: how fast such a
+    run is says nothing about other GPUs."""
 
     type: str
     gpus: int
@@ -149,7 +148,7 @@ class Placement:
 
     @staticmethod
     def parse(text: str) -> Placement | None:
-        """None: GPUs of several types, or nonsense."""
+        """None: GPUs of several types, or invalid text."""
         return _parse_placement(text)
 
 
@@ -180,47 +179,45 @@ class Outcome(StrEnum):
 
 
 class Failure(StrEnum):
-    """Why a run ended badly. Each class has a budget of its own (see evolve.py)."""
+    """Why a run failed. Each class has its own budget of retries (see evolve.py)."""
 
-    ERROR = "error"  # the job's own: it exited with a code that is not 0
+    ERROR = "error"  # the job's fault: it exited with a code other than 0
     OUT_OF_MEMORY = "out_of_memory"
-    LOST = "lost"  # the world's: node gone, pod deleted by hand, runner killed
-    REFUSED = "refused"  # the world's too: nothing of it ever began, as nobody would have it
+    LOST = "lost"  # the cluster's fault: node gone, pod deleted by hand, runner killed
+    REFUSED = "refused"  # also the cluster's fault: no node accepted it, so nothing ran
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One incarnation of a job."""
+    """One attempt of a job on certain GPUs."""
 
     attempt: int
     shares: tuple[Share, ...]
     phase: RunPhase
     started_at: Time
     phase_at: Time  # since when it is in this phase
-    max_epochs: int  # as it was told at its launch: the job's may be changed since
+    max_epochs: int  # as it was told at launch; the job's may have changed since
     epochs_before: int = 0  # epochs done when it was launched
-    expected_seconds: float = 0.0  # per epoch, were it alone, as its plan had it; 0: not said
+    expected_seconds: float = 0.0  # per epoch when alone, by the plan that launched it; 0: unknown
     placement: str = "cpu"  # which GPUs these are: the text of a Placement, see `memory.placement`
-    epoch_started: int = -1  # the highest epoch (from 0) that any rank was let into; -1: none
-    epoch_at: Time | None = None  # since when it is in that epoch, if we were told
-    epoch_before_at: Time | None = None  # the same of the epoch before: its report may come late
-    epoch_measured: int = 0  # the newest epoch (from 1) whose report has been heard
-    heard_at: Time | None = None  # its last report; None: it never spoke to us
-    # Of the newest reports, how many steps they had counted: so a repeated one is known by images
-    # that do not say which epoch it is of (legacy.py).
+    epoch_started: int = -1  # the highest epoch (from 0) that any rank may start; -1: none
+    epoch_at: Time | None = None  # since when it is in that epoch, if known
+    epoch_before_at: Time | None = None  # the same for the epoch before, whose report may come late
+    epoch_measured: int = 0  # the newest epoch (from 1) that was reported
+    heard_at: Time | None = None  # its last report; None: it has never reported
+    # The step counts of the newest reports. Images that do not send the number of an epoch are
+    # recognised by them when they repeat a report (legacy/).
     steps_heard: tuple[int, ...] = ()
-    finished: bool = False  # it said so itself
+    finished: bool = False  # the run itself reported this
     stop_at_epoch: int | None = None  # every rank is told to stop at the start of this epoch
     stop_reason: str = ""
     kill_at: Time | None = None
-    renew_library: bool = False  # its image's own is too old: see `JobFamily.old_library`
-    over_mib: int = (
-        0  # by how much more than its share it was last seen to take, without room for it
-    )
+    renew_library: bool = False  # the image's library is too old: see `JobFamily.old_library`
+    over_mib: int = 0  # by how much it last exceeded its share without room for it
 
     @property
     def told_to_stop(self) -> bool:
-        """Whether some rank has been answered `stop`. Before that, an exit is the job's own."""
+        """Whether some rank has been answered `stop`. An exit before that is the job's own."""
         return self.stop_at_epoch is not None and self.epoch_started >= self.stop_at_epoch
 
 
@@ -230,25 +227,25 @@ class Measured:
 
     placement: str  # the text of a Placement
     beside: tuple[JobId, ...]  # sorted; (): alone
-    seconds: float  # per epoch: a mean that forgets slowly
-    epochs: int  # how many it is made of; 0: only the first of a run, with its warm-up
+    seconds: float  # per epoch: a mean in which old epochs fade slowly
+    epochs: int  # in this mean; 0: only a run's first epoch, with its warm-up
 
 
 @dataclass(frozen=True, slots=True)
 class JobFamily:
-    """What the jobs of one project, image, script and batch size have shown that are over."""
+    """What the ended jobs of one project, image, script and batch size have shown."""
 
-    jobs: int = 0  # how many it is made of
-    measured: tuple[Measured, ...] = ()  # `beside`: kinds; `seconds`: per sample of a training set
-    memory_mib: int = 0  # the most that one of them was measured to need
+    jobs: int = 0  # how many jobs this is made of
+    measured: tuple[Measured, ...] = ()  # `beside`: families; `seconds`: per training sample
+    memory_mib: int = 0  # the most that any of them was measured to need
     gpu_util: float = 0.0
-    epochs: float = 0.0  # that one of them does
-    old_library: bool = False  # one of them spoke as the library did before this project
+    epochs: float = 0.0  # the epochs of one job
+    old_library: bool = False  # one of them used a library from before this project
 
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """GPU-seconds that a user has had, old ones counting less and less."""
+    """The GPU-seconds that a user has had; the older they are, the less they count."""
 
     gpu_seconds: float = 0.0
     at: Time = 0.0
@@ -256,38 +253,38 @@ class Used:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The phase is derived: waiting = no run and no outcome."""
+    """A job. Its phase is derived: it waits while it has no run and no outcome."""
 
     id: JobId
     spec: JobSpec
     submitted_at: Time
-    token: str = ""  # proves to the job service that a report is this job's
+    token: str = ""  # proves to the job service that a report comes from this job
     priority: int = 1
     held: bool = False
-    cancelled: bool = False  # asked for; becomes an outcome when its run is gone
+    cancelled: bool = False  # requested; becomes the outcome when the run is gone
     max_epochs: int = 1
-    memory_mib: int = 0  # the most that a GPU must hold for it, as learned so far; 0: not known
-    # How much each GPU was seen to hold, at most, when it had so many: (GPUs, MiB), the fewest
-    # first. With more of them it may be less: a batch is shared out.
+    memory_mib: int = 0  # needed on each GPU, as learned so far; 0: not known
+    # The most that each GPU was seen to hold, by the number of GPUs: (GPUs, MiB), the fewest first.
+    # It may be less on more GPUs because they split a batch.
     peaks: tuple[tuple[int, int], ...] = ()
     epochs_done: int = 0
     attempts: int = 0
     failures: tuple[tuple[Failure, int], ...] = ()
-    eligible_at: Time = 0.0  # not to be started before (back-off after a failure)
+    eligible_at: Time = 0.0  # not started earlier (back-off after a failure)
     ran_seconds: float = 0.0  # in runs that are over: time in which it did not wait
-    started_at: Time | None = None  # of its first run
+    started_at: Time | None = None  # start of its first run
     ended_at: Time | None = None
-    measured: tuple[Measured, ...] = ()  # the situations that it was in, the newest last
-    profiles_ignored: int = 0  # because no epoch can have taken as long as they say
-    gpu_util: float = 0.0  # how busy it keeps a GPU alone, 0 to 1; 0: not known
+    measured: tuple[Measured, ...] = ()  # the situations it was in, the newest last
+    profiles_ignored: int = 0  # reports with impossible durations
+    gpu_util: float = 0.0  # GPU utilisation when alone, 0 to 1; 0: not known
     restart_seconds: float = 0.0  # from a launch to the first epoch; 0: not known
     run: Run | None = None
     outcome: Outcome | None = None
-    reason: str = ""  # why it ended, or why its last run did
+    reason: str = ""  # why it, or its last run, ended
 
     @classmethod
     def submitted(cls, job_id: JobId, spec: JobSpec, at: Time, token: str = "") -> Job:
-        """The job as it is submitted. What may change later begins as `spec` has it."""
+        """The job at its submission. Fields that may change later start as in `spec`."""
         return cls(
             id=job_id,
             spec=spec,
@@ -317,8 +314,8 @@ class PodState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """What the cluster says, not what we wish. A terminating pod still holds its shares, and one
-    that is over what its processes are seen to use."""
+    """What the cluster reports, not what we want. A terminating pod still holds its shares; a pod
+    that is over holds what its processes are seen to use."""
 
     job_id: JobId
     attempt: int
@@ -326,11 +323,11 @@ class Pod:
     shares: tuple[Share, ...] = ()
     rank: int = 0
     exit_code: int | None = None
-    reason: str = ""  # "out_of_memory", "lost", or words for a person
-    said: str = ""  # the line of its output that tells of it, if one does
+    reason: str = ""  # "out_of_memory", "lost", or a text for people
+    said: str = ""  # the line of its output that shows the reason, if there is one
     at: Time | None = None  # when it ended, if the cluster knows
-    used: tuple[Share, ...] = ()  # what its processes take of GPUs, where somebody can see that
-    orphan: bool = False  # no row tells of its job: the database was lost
+    used: tuple[Share, ...] = ()  # what its processes use on GPUs that an agent watches
+    orphan: bool = False  # no row has its job: the database was lost
 
     @property
     def alive(self) -> bool:
@@ -339,29 +336,30 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One measured epoch. `epoch` counts finished epochs, absolutely: the first one reports 1."""
+    """One measured epoch. `epoch` counts finished epochs from the start of the job: the first one
+    reports 1."""
 
     job_id: JobId
     attempt: int
     epoch: int
     rank: int = 0
     placement: str = ""  # the text of a Placement; empty: not known
-    beside: tuple[JobId, ...] = ()  # who ran on the same GPUs
+    beside: tuple[JobId, ...] = ()  # the jobs on the same GPUs
     step_seconds: float = 0.0
     epoch_seconds: float = 0.0
     samples_per_second: float = 0.0
     memory_mib: int = 0  # 0: not known
     gpu_util: float = 0.0  # 0 to 1; 0: not known
     at: Time = 0.0
-    steps: int = 0  # that its process has counted since it began; 0: not said
+    steps: int = 0  # counted by its process since it started; 0: not reported
 
 
-# --- what flows ---------------------------------------------------------------------------------
+# --- events, actions, plans ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """A job is submitted. If it claims its ports, it is not taken while a live job has one."""
+    """A job is submitted. If it claims ports, it is rejected while a live job has one of them."""
 
     job_id: JobId
     spec: JobSpec
@@ -378,7 +376,7 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Updated:
-    """None: as it was."""
+    """Changes to a job. None: unchanged."""
 
     job_id: JobId
     by: str = ""
@@ -389,7 +387,7 @@ class Updated:
 
 @dataclass(frozen=True, slots=True)
 class EpochStarted:
-    """A rank asks to be let into this epoch (from 0). The answer is read from the committed run."""
+    """A rank asks to start this epoch (from 0). The answer is read from the committed run."""
 
     job_id: JobId
     attempt: int
@@ -398,12 +396,12 @@ class EpochStarted:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """A sign of life between two epochs' ends."""
+    """A sign of life between the ends of two epochs."""
 
     job_id: JobId
     attempt: int
     memory_mib: int = 0
-    refused: bool = False  # what it said is no measure: told as a fact, and nothing else
+    refused: bool = False  # it contained invalid values: recorded as a fact, otherwise ignored
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,7 +411,7 @@ class EpochEnded:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A run says how it ends: its work done, or gone because it was asked to."""
+    """A run reports how it ends: its work is done, or it stops because it was asked to."""
 
     job_id: JobId
     attempt: int
@@ -422,7 +420,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class OldLibrary:
-    """A run has spoken as the client library did before this project."""
+    """A run has reported as the client library did before this project."""
 
     job_id: JobId
     attempt: int
@@ -430,10 +428,9 @@ class OldLibrary:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The whole cluster, as a look that began at `at` found it. Never a difference.
+    """The whole cluster as an observation that began at `at` found it; never a difference.
 
-    Whatever was asked to be launched before `at`, and is not over and removed, is among the pods.
-    """
+    Every run that was launched before `at`, and is not over and removed, is among the pods."""
 
     at: Time
     nodes: tuple[Node, ...] = ()
@@ -464,12 +461,12 @@ class Launch:
     epochs_done: int
     max_epochs: int
     token: str
-    renew_library: bool = False  # it is to find the library of today before any other
+    renew_library: bool = False  # its processes must find the current library before any other
 
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """End this run if it lives, and forget it if it is over. Its logs stay."""
+    """End this run if it is alive, and forget it if it is over. Its logs stay."""
 
     job_id: JobId
     attempt: int
@@ -479,18 +476,18 @@ Action = Launch | Remove
 
 
 class Waiting(StrEnum):
-    """Why a job waits, why its run stops, or what holds a run up: a word for programs. The values
-    are on the wire, in JSON and in rows."""
+    """Why a job waits, why its run stops, or what delays a run: a word for programs. The values are
+    on the wire, in JSON and in rows."""
 
     HELD = "held"
-    BACKOFF = "backoff"  # its last run failed: not to be started again yet
-    STOPPING = "stopping"  # other runs, or the last one of its own, have still to go
+    BACKOFF = "backoff"  # its last run failed: it must not be started again yet
+    STOPPING = "stopping"  # other runs, or its own last one, are not gone yet
     NODES = "nodes"
     IMAGE = "image"
     GPUS = "gpus"
     MEMORY = "memory"
     TURN = "turn"  # other jobs come first
-    PLANNING = "planning"  # no plan has looked at it yet
+    PLANNING = "planning"  # no plan has considered it yet
     # Of a run that is to stop.
     PREEMPTED = "preempted"
     MOVED = "moved"
@@ -503,27 +500,27 @@ class Waiting(StrEnum):
 
 
 class WholeGpus(StrEnum):
-    """Why a job needs GPUs on which no other job is."""
+    """Why a job needs GPUs without other jobs."""
 
-    EXCLUSIVE = "exclusive"  # it shares with no other job
+    EXCLUSIVE = "exclusive"  # it does not share
     UNKNOWN = "unknown"  # its memory use is not known
     POLICY = "policy"  # the policy gives whole GPUs only
 
 
-# How many GPUs of each type, sorted by type; type "": of any one type.
+# The number of GPUs of each type, sorted by type; type "": of any one type.
 GpuCounts = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
     """Why a job waits, or its run stops, as data; reason_text.py makes the text. Each kind uses a
-    few of the fields, the others stay as they are by default."""
+    few of the fields; the others keep their defaults."""
 
     kind: Waiting
-    # What the job needs, and what there is of it.
+    # What the job needs, and what the cluster has.
     gpus: int = 0  # how many GPUs it needs (slowed: on how many it would be faster)
     most: bool = False  # `gpus` is the most that it can use, not the fewest
-    nodes: int = 0  # they are on as many nodes at least; 1: all on one; 0: on any
+    nodes: int = 0  # they are on at least this many nodes; 1: all on one; 0: on any
     whole: WholeGpus | None = None  # None: it can share a GPU
     memory_mib: int = 0  # needed on each GPU
     gpu: int | None = None  # the index of the GPU in question,
@@ -531,48 +528,48 @@ class Reason:
     free_mib: int = 0  # free on that GPU
     there: GpuCounts | None = None  # the GPUs that are large enough
     free: GpuCounts | None = None  # those of them that are free now
-    image: str = ""  # that only some nodes have; "": the default one
+    image: str = ""  # an image that only some nodes have; "": the default one
     image_nodes: tuple[str, ...] = ()  # the first of these nodes,
-    image_nodes_more: int = 0  # and how many others there are
+    image_nodes_more: int = 0  # and the number of the others
     # Names of jobs.
-    jobs: tuple[str, ...] = ()  # beside or for which this is
-    jobs_more: int = 0  # of these, not named
-    asked: tuple[str, ...] = ()  # to stop at the end of an epoch
-    gone: tuple[str, ...] = ()  # over, but their pods are still there
-    ends: tuple[str, ...] = ()  # that will not stop before they end
-    # The rest.
+    jobs: tuple[str, ...] = ()  # the jobs that this kind of reason is about
+    jobs_more: int = 0  # the number of further jobs, not named
+    asked: tuple[str, ...] = ()  # asked to stop at the end of an epoch
+    gone: tuple[str, ...] = ()  # over, but their pods still exist
+    ends: tuple[str, ...] = ()  # they will not stop before they end
+    # Everything else.
     seconds: int = 0  # until it may start
-    cause: str = ""  # what the row of its last run, or the cluster, says
+    cause: str = ""  # the text from the row of its last run, or from the cluster
     observed: bool = True  # False: the cluster has not been observed yet
     before: GpuCounts = ()  # moved: the GPUs that it has,
-    after: GpuCounts = ()  # and will have
-    nodes_before: int = 0  # moved: on how many nodes it is; it will be on `nodes`
+    after: GpuCounts = ()  # and those that it will have
+    nodes_before: int = 0  # moved: from how many nodes; the new number is `nodes`
     grown: bool = False  # the job itself was measured to need more
     slows: bool = False  # it might slow down `jobs`
-    speed: float = 0.0  # slowed: times the speed that it could have
+    speed: float = 0.0  # slowed: relative to the speed that it could have
     measured: bool = False  # `speed` was measured, not predicted
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Who should hold which GPUs: the whole wish, not a difference. May be any nonsense.
+    """Which jobs should hold which GPUs: the complete target, not a difference. A plan need not be
+    valid; adopt.py checks it.
 
-    A job that is not in `placements` should not run; one with an empty tuple runs without GPUs.
-    """
+    A job that is not in `placements` should not run; one with an empty tuple runs without GPUs."""
 
     placements: Mapping[JobId, tuple[Share, ...]] = field(default_factory=dict)
     why: Mapping[JobId, Reason] = field(default_factory=dict)
-    # Seconds per epoch, were it alone on what is wished for it: for the story, and nothing else.
+    # Expected seconds per epoch, alone on the planned GPUs: for facts only.
     expected: Mapping[JobId, float] = field(default_factory=dict)
     optimal: bool = True
     replan_at: Time | None = None
-    # The order in which waiting jobs are served; those that are not in it come last.
+    # The order in which waiting jobs are served; jobs that are not in it come last.
     queue: tuple[JobId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Something that happened, told once, for all readers."""
+    """Something that happened, recorded once for all readers."""
 
     at: Time
     kind: str
@@ -583,29 +580,29 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Everything a decision may look at. Replaced, never edited."""
+    """Everything a decision may depend on. Replaced, never edited."""
 
     number: int = 0
-    at: Time = 0.0  # of the step that made it
-    jobs: Mapping[JobId, Job] = field(default_factory=dict)  # live ones, and those just ended
+    at: Time = 0.0  # the time of the step that made it
+    jobs: Mapping[JobId, Job] = field(default_factory=dict)  # jobs that are live or have just ended
     nodes: tuple[Node, ...] = ()
     pods: Mapping[RunKey, tuple[Pod, ...]] = field(default_factory=dict)  # by rank
-    # Memory taken on each GPU: by runs we believe in, and by pods not yet seen gone.
+    # Memory held on each GPU: by current runs, and by pods that are not seen gone yet.
     held: Mapping[GpuKey, Mapping[RunKey, int]] = field(default_factory=dict)
-    stopping: frozenset[JobId] = frozenset()  # whose run has been asked to stop
+    stopping: frozenset[JobId] = frozenset()  # jobs whose run has been asked to stop
     due_at: Time = 0.0  # when the next of these is to be killed: after `at`, or it is not known
-    # When somebody last began or ceased to train on a GPU: what was measured across that moment
-    # says nothing of either side of it.
+    # When a job last began or ceased to train on a GPU. A measurement that spans this moment
+    # describes neither the time before nor after it.
     disturbed: Mapping[GpuKey, Time] = field(default_factory=dict)
     kinds: Mapping[str, JobFamily] = field(default_factory=dict)
     used: Mapping[str, Used] = field(default_factory=dict)  # by user
     ended: Mapping[JobId, Time] = field(default_factory=dict)  # oldest first, until forgotten
-    observed_at: Time | None = None  # None until the first look at the cluster after a start
+    observed_at: Time | None = None  # None until the first observation after a start
     planned_at: Time | None = None
     replan_at: Time | None = None
-    stale: bool = True  # something has changed that a plan would look at
-    # Of the newest plan: why jobs wait, why it asked runs to stop, and in which order waiting jobs
-    # are served.
+    stale: bool = True  # something that a plan depends on has changed
+    # From the newest plan: why jobs wait, why it asked runs to stop, and in which order waiting
+    # jobs are served.
     why: Mapping[JobId, Reason] = field(default_factory=dict)
     stops: Mapping[JobId, Reason] = field(default_factory=dict)
     queue: tuple[JobId, ...] = ()
@@ -613,16 +610,18 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The numbers a decision obeys. Set by configuration, the same for all policies."""
+    """The numbers that decisions obey. They come from the configuration and are the same for all
+    policies."""
 
     plan_every_seconds: float = 1.0
     stop_grace_seconds: float = 3600.0  # from the request to stop to the kill
-    memory_margin_mib: int = 0  # on top of what was estimated or measured
+    memory_margin_mib: int = 0  # added to what was estimated or measured
     out_of_memory_factor: float = 1.5
-    lost_max: int = 10  # runs in a row lost to the world without one epoch between; refused: any
+    # Runs in a row that end LOST without an epoch in between. REFUSED has no limit.
+    lost_max: int = 10
     backoff_seconds: float = 5.0  # before the second try; doubles, up to
     backoff_max_seconds: float = 300.0
     ageing_seconds: float = 6 * 3600.0  # waiting this long is worth one step of priority
-    restart_seconds: float = 20.0  # what a restart costs a job that has not shown it yet
-    fairness_half_life_seconds: float = 7 * 86400.0  # used GPU time counts half after so long
-    remember_seconds: float = 60.0  # an ended job stays in the view so long, for late callers
+    restart_seconds: float = 20.0  # assumed cost of a restart until a job has shown its own
+    fairness_half_life_seconds: float = 7 * 86400.0  # used GPU time counts half after this time
+    remember_seconds: float = 60.0  # an ended job stays in the view this long, for late callers

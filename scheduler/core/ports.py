@@ -1,4 +1,5 @@
-"""What the loop needs from the world. Structural: adapters do not inherit."""
+"""The interfaces that the loop needs from the outside. Structural: adapters do not inherit from
+them."""
 
 from __future__ import annotations
 
@@ -18,55 +19,55 @@ class Step:
 
     before: View
     after: View
-    touched: Sequence[JobId]  # all that may differ between the two, new ones as they were submitted
+    touched: Sequence[JobId]  # all that may differ between the views; new jobs as submitted
     facts: Sequence[Fact]
-    profiles: Sequence[Profile]  # measured epochs to be kept
+    profiles: Sequence[Profile]  # measured epochs to be stored
     at: Time
-    events: Sequence[Event] = ()  # what was heard
-    actions: Sequence[Action] = ()  # what is about to be asked for
+    events: Sequence[Event] = ()  # the events that were received
+    actions: Sequence[Action] = ()  # the actions that are about to be performed
 
 
 class Inbox(Protocol):
-    """Time and news, which are one thing to a loop that waits."""
+    """Time and events in one interface, because the loop waits for either."""
 
     def now(self) -> Time:
-        """Never goes back."""
+        """The current time; it never goes back."""
 
     def wait(self, until: Time | None) -> Sequence[Event]:
-        """Return as soon as there is news, or with nothing when `until` has come.
+        """Returns as soon as there are events, or with none when `until` has come.
 
-        To be called again is to hear that the batch before has been committed and acted upon:
-        whoever waits for one of its events is answered now.
-        """
+        The next call means that the previous batch has been committed and acted upon: callers that
+        wait for one of its events are answered now."""
 
 
 class Store(Protocol):
     def load(self) -> View:
-        """The jobs that have not ended, in the order of their submission, and what was learned of
+        """The jobs that have not ended, in the order of submission, and what was learned from
         others; no nodes, no pods."""
 
     def commit(self, step: Step) -> None:
-        """All of it is on disk, or none of it and an error. Nothing to write costs nothing.
+        """Writes everything to disk, or nothing and raises an error. An empty step costs nothing.
 
-        Of jobs that do not differ between the two views, and of those which `after` has merely
-        forgotten, nothing is written. A job that had ended is never written again. What the step
-        heard and is about to ask for may be kept, so that it can be decided once more.
-        """
+        Nothing is written for jobs that do not differ between the two views, nor for those that
+        `after` has merely forgotten. An ended job is never written again. The step's events and
+        actions may be kept, so that it can be decided once more."""
 
 
 class Cluster(Protocol):
-    """Performing twice is performing once; a run is known by (job id, attempt) for ever.
+    """Performing an action twice has the same effect as once; a run is identified by (job id,
+    attempt) for ever.
 
-    A removed run is soon no longer alive; removing what is not there does nothing. A launch that
-    has been performed shows in every observation begun later, until it is over and removed.
-    """
+    A removed run soon stops being alive; removing a run that does not exist does nothing. A launch
+    that has been performed shows in every observation that begins later, until the run is over and
+    removed."""
 
     def perform(self, action: Action) -> None:
-        """Quick, and never raises for operational trouble: that shows in a later Observed."""
+        """Returns quickly, and never raises for operational trouble: that shows in a later
+        Observed."""
 
 
 class Source(Protocol):
-    """Something that puts events into the inbox from threads of its own."""
+    """Puts events into the inbox from threads of its own."""
 
     def start(self, put: Put) -> None: ...
 

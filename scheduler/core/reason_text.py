@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from scheduler.core.model import GpuCounts, Reason, Waiting, WholeGpus
 
-NAMES_MAX = 3  # more are counted
+NAMES_MAX = 3  # further names are counted
 DEFAULT_IMAGE = "the default image"
 
 _WHOLE = {
@@ -68,7 +68,7 @@ def text(reason: Reason) -> str:
 
 
 def stop_reason(reason: Reason) -> str:
-    """`Run.stop_reason` of a run that is asked to stop for this reason: `preempted for b`."""
+    """`Run.stop_reason` for a run that is asked to stop for this reason: `preempted for b`."""
     detail = "by request" if reason.kind is Waiting.HELD else text(reason)
     return f"{reason.kind} {detail}"
 
@@ -80,7 +80,8 @@ def is_preemption(stop_reason: str) -> bool:
 
 
 def first_named(names: Iterable[str]) -> tuple[tuple[str, ...], int]:
-    """Those that a text can name, and how many others there are: for reasons of many jobs."""
+    """The names that a text can list, and the number of the others: for reasons that concern many
+    jobs."""
     named = tuple(dict.fromkeys(names))
     return named[:NAMES_MAX], max(0, len(named) - NAMES_MAX)
 

@@ -1,4 +1,4 @@
-"""What to ask of the cluster so that it comes to look like the view. Pure."""
+"""The actions that make the cluster match the view. Pure."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from scheduler.core.runs import current_run
 def reconcile(
     view: View, touched: Iterable[JobId], looked: bool, since: Time, now: Time
 ) -> Iterator[Action]:
-    """Look at the jobs that were touched, or at everything if the cluster was just `looked` at.
+    """Actions for the jobs that were touched, or for all jobs if the cluster was just observed
+    (`looked`).
 
-    `since` is the moment of the step before: a deadline that has passed after it is due now.
-    """
+    `since` is the time of the step before: a deadline that has passed after it is due now."""
     touched = [job_id for job_id in touched if job_id in view.jobs]
     known: dict[GpuKey, Gpu] = {}
     for job in view.jobs.values() if looked else (view.jobs[job_id] for job_id in touched):
@@ -37,7 +37,7 @@ def reconcile(
             known = known or all_gpus(view.nodes)
             if not _overfull(launch, view, known):
                 yield launch
-    # Until the next is due it can only be one of those that were touched.
+    # Before the next deadline, only touched jobs can be due.
     waits = view.due_at > now and not looked
     for job_id in sorted(view.stopping.intersection(touched) if waits else view.stopping):
         run = view.jobs[job_id].run
@@ -55,7 +55,7 @@ def reconcile(
 def _launch(job: Job, run: Run, view: View) -> Launch | None:
     if run.phase is not RunPhase.STARTING or (job.id, run.attempt) in view.pods:
         return None
-    if run.phase_at != view.at:  # a look that misses it says when it is asked for again
+    if run.phase_at != view.at:  # an observation that misses it says when the launch is repeated
         return None
     return Launch(
         job_id=job.id,
@@ -70,8 +70,8 @@ def _launch(job: Job, run: Run, view: View) -> Launch | None:
 
 
 def _overfull(launch: Launch, view: View, known: Mapping[GpuKey, Gpu]) -> bool:
-    """Since it was given its cards, what is left of another has taken more than that one was given.
-    The next look asks again."""
+    """Since the run got its GPUs, leftovers of another run there have taken more than they held
+    then. The next observation tries again."""
     return any(
         sum(view.held.get(share.key, {}).values()) > known[share.key].capacity_mib
         for share in launch.shares
@@ -80,7 +80,7 @@ def _overfull(launch: Launch, view: View, known: Mapping[GpuKey, Gpu]) -> bool:
 
 
 def _orphaned(key: RunKey, view: View) -> bool:
-    """It goes on, and nobody knows any more what for: a good reason to let it."""
+    """The pod goes on although its job is unknown, which is a good reason not to remove it."""
     pods = view.pods[key]
     states = {pod.state for pod in pods}
     over = PodState.FAILED in states or states == {PodState.SUCCEEDED}
@@ -88,6 +88,6 @@ def _orphaned(key: RunKey, view: View) -> bool:
 
 
 def _leaves(key: RunKey, view: View) -> bool:
-    """Whether the cluster is at it already."""
+    """Whether the cluster is removing it already."""
     pods = view.pods.get(key, ())
     return bool(pods) and all(pod.state is PodState.TERMINATING for pod in pods)

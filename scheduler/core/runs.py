@@ -1,9 +1,8 @@
-"""Rules about runs that more than one module asks for: which run is current, whether it may be
-stopped, whether it must, and which jobs train beside it. Pure.
+"""Rules about runs that several modules need: which run is current, whether it may or must be
+stopped, and which jobs train beside it. Pure.
 
-Each rule is written here once. The daemon, the policies and the simulated worlds call the same
-function, so none of them can come to another answer.
-"""
+Each rule is written only here. The daemon, the policies and the simulated worlds call the same
+function, so they always agree."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ Held = Mapping[GpuKey, Mapping[RunKey, int]]  # as `View.held`
 
 
 def current_job(key: RunKey, jobs: Mapping[JobId, Job]) -> Job | None:
-    """The job whose current run has this key. None: that run is over, or was never asked for."""
+    """The job whose current run has this key. None: that run is over, or was never launched."""
     job = jobs.get(key[0])
     return job if job and job.run and job.run.attempt == key[1] else None
 
@@ -36,8 +35,8 @@ def current_run(key: RunKey, jobs: Mapping[JobId, Job]) -> Run | None:
 
 
 def waiting_in_order(view: View) -> list[Job]:
-    """The jobs that wait, in the order in which they are served: as the newest plan has it; those
-    that it does not tell of come last, in the order of their submission."""
+    """The jobs that wait, in the order of the newest plan; jobs that are not in it come last, in
+    the order of submission."""
     rest = sorted(
         (job for job in view.jobs.values() if job.waiting),
         key=lambda job: (job.submitted_at, job.id),
@@ -53,7 +52,7 @@ def is_running(job: Job) -> bool:
 
 
 def has_begun(run: Run) -> bool:
-    """Until then a run holds memory, but slows no neighbour down."""
+    """Whether the run has begun to train. Until then it holds memory but slows no neighbour."""
     return run.phase is not RunPhase.STARTING
 
 
@@ -81,7 +80,7 @@ def has_epoch_to_stop_at(run: Run) -> bool:
 
 def may_stop(run: Run | None) -> bool:
     """Whether the run can be asked to stop without a loss of work. A run that has never reported
-    does not hear the request: it would be killed in the end, and its work lost."""
+    would not see the request: it would be killed in the end, and its work lost."""
     return bool(
         run
         and run.phase is RunPhase.RUNNING
@@ -97,14 +96,14 @@ def may_move(job: Job) -> bool:
 
 
 def must_stop(run: Run, epoch: int) -> bool:
-    """Whether a rank of the run that asks to start this epoch (from 0) must stop instead. The same
-    for every rank, because it depends on what is committed alone."""
+    """Whether a rank of the run that asks to start this epoch (from 0) must stop instead. The
+    answer is the same for every rank, because it depends only on what is committed."""
     asked = run.stop_at_epoch is not None and epoch >= run.stop_at_epoch
     return asked and epoch < run.max_epochs - 1  # the last epoch is never interrupted
 
 
 def awaits_old_pods(job: Job, pods: Mapping[RunKey, tuple[Pod, ...]]) -> bool:
-    """Whether the job's last run is over, but not all of its pods: those of a gang may outlive the
-    one that failed. Until they are gone, the next run would be a second one."""
+    """Whether the job's last run is over, but not all of its pods: other pods of a gang may outlive
+    the one that failed. Until they are gone, the next run would be a second one."""
     left = pods.get((job.id, job.attempts), ()) if job.waiting else ()
     return bool(left) and any(pod.alive or pod.used for pod in left)

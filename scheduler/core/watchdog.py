@@ -1,18 +1,18 @@
-"""Who takes more of a card than it was given, and who runs on a card that is gone, or on a node
-that is to be left. Pure.
+"""Runs that use more of a GPU than their share, or are on a GPU that is lost or on a node that they
+must leave. Pure.
 
-Theory of operation. Nothing but the agents sees what a process really takes. On each card every
-run claims the larger of two: what it was granted, and what it is seen to take. A run over its share
-teaches what its job needs, and then
+Theory of operation. Only the agents see what a process really uses. On each GPU every run claims
+the larger of two amounts: what it was granted, and what it is seen to use. A run over its share
+shows what its job needs, and then
 
-1. while the claims fit into what the card shares out, no more than that: its share follows
+1. while the claims fit into the GPU's capacity, nothing else happens: its share follows
    (adopt.resized);
-2. while they fit into what the card has, it is warned, and leaves after its epoch;
-3. if they do not, what a neighbour may take by right is not there when it asks for it: the run is
-   ended at once.
+2. while they fit into the GPU's memory, the run is warned, and stops after its epoch;
+3. if they do not, a neighbour could not get memory that is its own: the run is ended at once.
 
-Each look is judged as it is, without memory of earlier ones. Who leaves already is not counted, so
-nobody is sent away for what will be gone; the one furthest over its share goes first.
+Each observation is judged by itself, without memory of earlier ones. Runs that stop already are not
+counted, so that no run is stopped for memory that will be free anyway; the run furthest over its
+share is stopped first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from scheduler.core.runs import current_run, may_stop
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """One run on one card, over its share there."""
+    """One run on one GPU that is over its share there."""
 
     job_id: JobId
     share: Share
@@ -43,7 +43,7 @@ class Excess:
 
 
 def watch_runs(view: View, now: Time, rules: Rules) -> Change:
-    """After a look at the cluster: what it means for the runs that we believe in."""
+    """Applies a new observation to the current runs: adjusts, warns, stops or ends them."""
     draft = Draft(view, now, rules)
     _leave_what_is_lost(draft)
     _leave_in_time(draft)
@@ -89,10 +89,10 @@ def _leave_in_time(draft: Draft) -> None:
 
 
 def _too_much(excess: Excess, gpu: Gpu, draft: Draft) -> bool:
-    """Learn of it and act on it. Tells whether there is no room for what is over its share."""
+    """Learns the need and acts on it. Returns whether the excess has no room."""
     job, own = draft.jobs[excess.job_id], excess.used_mib
     run = job.run
-    assert run is not None, "who is over its share has a run"
+    assert run is not None, "a job over its share has a run"
     needs = min(own, gpu.memory_mib)
     job = learning.record_peak(job, len(run.shares), needs)
     job = replace(job, memory_mib=max(job.memory_mib, needs))
@@ -113,8 +113,8 @@ def _too_much(excess: Excess, gpu: Gpu, draft: Draft) -> bool:
 
 
 def _beside(excess: Excess, draft: Draft) -> Iterator[tuple[int, bool]]:
-    """What each other run claims of the card, and whether it leaves after its epoch. What is about
-    to be gone from there claims nothing: neither do pods of runs that are over."""
+    """What each other run claims on the GPU, and whether it stops after its epoch. Runs that are
+    about to be gone from there claim nothing, and neither do pods of runs that are over."""
     card = excess.share.key
     for key, mib in draft.held.get(card, {}).items():
         run = current_run(key, draft.jobs)
@@ -131,5 +131,5 @@ def _ended_at_once(job: Job, why: str, draft: Draft) -> Job:
     run = asked_to_stop(job, why, draft.now, draft.rules)
     if _dies(run, draft.now):
         return job
-    told = run.stop_reason if job.cancelled else why  # of a cancelled job it stays what it ends for
+    told = run.stop_reason if job.cancelled else why  # a cancelled job keeps its reason
     return replace(job, run=replace(run, stop_reason=told, kill_at=draft.now))

@@ -29,19 +29,19 @@ def run_of(of: Job) -> Run:
             replace(RUNNING, outcome=Outcome.FAILED, ended_at=NOW),
             "an ended job has a run",
         ),
-        (job("a"), job("a", outcome=Outcome.FAILED), "ended without an outcome"),
-        (job("a"), job("a", ended_at=NOW), "ended without an outcome"),
-        (RUNNING, replace(RUNNING, attempts=2), "a run that is not the newest attempt"),
+        (job("a"), job("a", outcome=Outcome.FAILED), "outcome and end time disagree"),
+        (job("a"), job("a", ended_at=NOW), "outcome and end time disagree"),
+        (RUNNING, replace(RUNNING, attempts=2), "the run is not the newest attempt"),
         (job("a"), with_run(job("a"), share(0)), "an empty share"),
-        (job("a"), with_run(job("a", gpus=2), share(1), share(2)), "one GPU twice"),
-        (job("a"), job("a", retries=3), "a spec changed"),
+        (job("a"), with_run(job("a", gpus=2), share(1), share(2)), "the same GPU twice"),
+        (job("a"), job("a", retries=3), "the spec changed"),
         (job("a"), job("a", submitted_at=5.0), "submitted twice"),
-        (job("a", epochs_done=3), job("a", epochs_done=2), "epochs went backwards"),
-        (ENDED, replace(ENDED, outcome=Outcome.FAILED), "an outcome changed"),
-        (ENDED, replace(ENDED, outcome=None, ended_at=None), "an outcome changed"),
+        (job("a", epochs_done=3), job("a", epochs_done=2), "epochs decreased"),
+        (ENDED, replace(ENDED, outcome=Outcome.FAILED), "the outcome changed"),
+        (ENDED, replace(ENDED, outcome=None, ended_at=None), "the outcome changed"),
         (job("a"), job("a", attempts=2), "attempts jumped"),
         (job("a", attempts=2), job("a", attempts=1), "attempts jumped"),
-        (job("a", attempts=1), with_run(job("a"), share(9)), "an attempt twice"),
+        (job("a", attempts=1), with_run(job("a"), share(9)), "an attempt number used twice"),
     ],
 )
 def test_a_job_that_cannot_be_is_not_committed(before: Job, after: Job, words: str) -> None:
@@ -61,7 +61,7 @@ def test_a_new_job_is_checked_too() -> None:
 def test_a_run_is_not_replaced_while_its_pods_live() -> None:
     before = view(RUNNING, pods=[pod(RUNNING)])
     next_run = with_run(replace(RUNNING, run=None), share(4000))
-    with pytest.raises(InvariantError, match="a run was replaced while it lived"):
+    with pytest.raises(InvariantError, match="a run was replaced while it was alive"):
         check(before, view(next_run, pods=[pod(RUNNING)]), [A])
     check(before, view(next_run, pods=[pod(RUNNING, PodState.FAILED)]), [A])
     check(before, view(next_run), [A])
@@ -69,7 +69,7 @@ def test_a_run_is_not_replaced_while_its_pods_live() -> None:
 
 def test_a_card_is_not_given_away_beyond_what_it_has() -> None:
     crowd = [with_run(job(name, 9000), share(9000)) for name in ("a", "b")]
-    with pytest.raises(InvariantError, match="more than a card holds"):
+    with pytest.raises(InvariantError, match="more than a GPU holds"):
         check(view(crowd[0], job("b", 9000)), view(*crowd), [])
 
 
@@ -77,7 +77,7 @@ def test_a_run_does_not_grow_beyond_what_the_card_has() -> None:
     neighbour = with_run(job("b", 11872), share(CAPACITY - 4000))
     grown = replace(RUNNING, run=replace(run_of(RUNNING), shares=(share(4001),)))
     check(view(RUNNING), view(RUNNING, neighbour), [])
-    with pytest.raises(InvariantError, match="more than a card holds"):
+    with pytest.raises(InvariantError, match="more than a GPU holds"):
         check(view(RUNNING, neighbour), view(grown, neighbour), [])
 
 
