@@ -15,9 +15,9 @@ from scheduler.v1 import scheduler_pb2 as pb
 
 ABOUT = """\
 End jobs immediately, or with --graceful at the end of their current epoch. JOB
-is an id, the end of an id, or the name of a live job if only one has that
-name. With filters, the command lists your live jobs that match, and ends them
-if you confirm. The files that the jobs wrote stay."""
+is an id, the end of an id, or a name. A name selects the only live job with
+that name. With filters, the command lists your live jobs that match, and ends
+them if you confirm. The files that the jobs wrote stay."""
 
 EXAMPLES = """\
   scheduler-cancel-job 60ce2fc7 ce2fc8

@@ -1,4 +1,4 @@
-"""A daemon for each test, and a training script that tests can lead by the hand."""
+"""A daemon for each test, and a training script that tests control step by step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Train = Callable[..., list[str]]
 
 @pytest.fixture
 def daemons(tmp_path: Path) -> Iterator[Daemons]:
-    """Make daemons: `daemons("1x16384", "--flag", "value")`; one state folder for all of them."""
+    """Starts daemons: `daemons("1x16384", "--flag", "value")`; all of them use one state folder."""
     made: list[Daemon] = []
 
     def make(gpus: str = "1x16384", *flags: str) -> Daemon:

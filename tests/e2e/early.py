@@ -1,5 +1,5 @@
-"""A training for the tests that can save within an epoch: its first run leaves as soon as it is
-told to, with half an epoch done; the next one goes on from there."""
+"""A training for the tests that can save within an epoch: its first run stops as soon as it is
+asked to, with half an epoch done; the next run continues from there."""
 
 import threading
 from pathlib import Path
@@ -20,7 +20,7 @@ for _ in range(api.EPOCHS_DONE, api.EPOCHS):
         pace.wait(0.01)  # a step
         api.measure()
     if api.should_stop:
-        print(f"told to leave, by start_epoch {api.has_to_stop}", flush=True)
+        print(f"asked to stop, by start_epoch {api.has_to_stop}", flush=True)
         api.save("steps", lambda name: Path(name).write_text(str(HALF)))
         break
     api.end_epoch()

@@ -1,5 +1,5 @@
-"""A training with a process for each GPU, each led by a gate of its own: it stands before the gate
-before it asks whether to begin an epoch, and rings when it has begun."""
+"""A training with a process for each GPU, each controlled by its own gate: a process waits at the
+gate before it asks whether to begin an epoch, and rings when the epoch has begun."""
 
 import os
 

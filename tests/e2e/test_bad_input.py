@@ -1,4 +1,4 @@
-"""Bad input over the wire: each has a clear answer, nothing changes, and others are served."""
+"""Bad input over the wire gets a clear answer, changes nothing, and does not disturb others."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Attacke
 
 @pytest.fixture
 def attacked(prepared: tuple[Attacked, Honest]) -> Iterator[Attacked]:
-    """Whatever a test does to it: nothing changes, and the next good request is answered."""
+    """Whatever a test sends, nothing changes, and the next good request is answered."""
     attacked, honest = prepared
     before = rows(attacked.daemon)
     yield attacked
@@ -143,7 +143,7 @@ def test_epochs_that_go_backwards_do_no_harm(attacked: Attacked) -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
 @pytest.mark.parametrize("field", ["step_seconds", "epoch_seconds", "samples_per_second"])
-def test_what_is_no_measure_is_refused(attacked: Attacked, field: str, value: float) -> None:
+def test_an_invalid_measurement_is_refused(attacked: Attacked, field: str, value: float) -> None:
     victim, token = attacked.target.jobs[0]
     profile = pb.Profile(job_id=victim, attempt=1, epoch=6)
     setattr(profile, field, value)
@@ -162,7 +162,7 @@ def test_a_name_of_ten_megabytes_is_refused(attacked: Attacked) -> None:
         request = pb.SubmitRequest(job_id=str(uuid.uuid4()), spec=spec)
         return attacked.people.Submit(request, metadata=bearer(attacked.target.owner))
 
-    assert refusal(lambda: submit(HUGE))[0] == TOO_MUCH  # by grpc, before it is read
+    assert refusal(lambda: submit(HUGE))[0] == TOO_MUCH  # grpc refuses it before it is read
     status, words = refusal(lambda: submit("x" * 1_000_000))
     assert status == WRONG
     assert words == f"job_name '{'x' * 60}...': has 1000000 characters, 253 at most"
@@ -176,8 +176,8 @@ def test_a_line_break_in_an_image_is_refused_in_one_line(attacked: Attacked) -> 
     assert "--image_name 'img\\nevil': must be one line" in line
 
 
-def test_a_filter_has_an_end(attacked: Attacked) -> None:
-    """Else one request of a megabyte keeps a thread busy for seconds."""
+def test_the_length_of_a_filter_is_limited(attacked: Attacked) -> None:
+    """Otherwise one request of a megabyte would keep a thread busy for seconds."""
     label, victim = pb.KeyValue(key="a", value="b"), attacked.target.jobs[0][0]
     for request, words in (
         (pb.ListJobsRequest(labels=[label] * 1_000), "--label: 1000 values given, 100 at most"),
@@ -196,13 +196,13 @@ def test_a_filter_has_an_end(attacked: Attacked) -> None:
 
 
 def test_two_thousand_hostile_requests_change_nothing(attacked: Attacked) -> None:
-    """A share of `python -m benchmarks.hostile`: of each kind, on both sockets."""
+    """A part of `python -m benchmarks.hostile`: requests of each kind, on both sockets."""
     with Attacker(attacked.target, seed=7) as attacker:
         ended = attacker.attack(2_000)
     assert ended.total() == 2_000
     assert {status: ended[status] for status in OUR_FAULT} == dict.fromkeys(OUR_FAULT, 0)
     assert ended["connection"] > 0
-    assert ended["OK"] > 0, "some are well formed, and merely useless"
+    assert ended["OK"] > 0, "some requests are well formed, and only useless"
 
 
 @pytest.mark.parametrize("method", ["health.v1.Health/Check", "health.v1.Health/Watch", REFLECTION])
@@ -215,13 +215,13 @@ def test_garbage_for_the_services_around_ours_is_the_callers_fault(
         assert (status, "not the protobuf message" in words) == (WRONG, True)
 
 
-def test_a_service_that_is_not_here_cannot_be_watched(attacked: Attacked) -> None:
+def test_an_unknown_service_cannot_be_watched(attacked: Attacked) -> None:
     watch: Any = attacked.channel.unary_stream("/grpc.health.v1.Health/Watch", None, None)
     request = health_pb2.HealthCheckRequest(service="x" * 100_000).SerializeToString()
     assert refusal(lambda: next(watch(request, timeout=10)))[0] == grpc.StatusCode.NOT_FOUND
 
 
-def test_strangers_who_watch_take_nobodys_seat(attacked: Attacked) -> None:
+def test_anonymous_watchers_do_not_block_users(attacked: Attacked) -> None:
     watch: Any = attacked.channel.unary_stream("/grpc.health.v1.Health/Watch", None, None)
     ask: Any = attacked.channel.stream_stream(f"/grpc.{REFLECTION}", None, None)
     silent = threading.Event()
@@ -230,25 +230,25 @@ def test_strangers_who_watch_take_nobodys_seat(attacked: Attacked) -> None:
         next(stream)
     assert refusal(lambda: next(watch(b"", timeout=10)))[0] == TOO_MUCH
     assert refusal(lambda: next(ask(iter(silent.wait, True), timeout=10)))[0] == TOO_MUCH
-    attacked.daemon.wait_state(honest="RUNNING")  # by a stream of ours
+    attacked.daemon.wait_state(honest="RUNNING")  # over a user's stream
     silent.set()
     for stream in streams:
         stream.cancel()
 
 
-def test_a_stranger_writes_no_line_of_the_log(attacked: Attacked) -> None:
+def test_an_anonymous_caller_cannot_write_to_the_log(attacked: Attacked) -> None:
     before = attacked.daemon.said()
     words = b'bye\n{"event": "job_finished", "level": "info"}\n\xff\x1b[2J'
     with socket.create_connection(("127.0.0.1", attacked.port), timeout=10) as raw:
         raw.sendall(GREETING + frame(GOAWAY, 0, 0, bytes(8) + words))
         raw.shutdown(socket.SHUT_WR)
         while raw.recv(4096):
-            pass  # until it has read all of ours, and left
+            pass  # until the daemon has read everything and closed the connection
     assert attacked.daemon.said() == before
 
 
-def test_a_flood_of_connections_takes_nobodys_name_or_token(attacked: Attacked) -> None:
-    """Until the daemon has no file descriptor left, for neither of its two doors."""
+def test_a_flood_of_connections_confuses_no_identity(attacked: Attacked) -> None:
+    """The flood leaves the daemon no file descriptor, neither for the port nor for the socket."""
     process = psutil.Process(attacked.daemon.pid)
     before = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
     limit = process.num_fds() + 20
@@ -260,7 +260,7 @@ def test_a_flood_of_connections_takes_nobodys_name_or_token(attacked: Attacked) 
         asking.connect(socket_name(attacked.port))
         while flood:
             flood.pop().close()
-        assert user_in(asking.recv(4096)) in (None, ME), "it may have to go without an answer"
+        assert user_in(asking.recv(4096)) in (None, ME), "there may be no answer"
     resource.prlimit(process.pid, resource.RLIMIT_NOFILE, before)
     with socket.socket(socket.AF_UNIX) as asking:
         asking.settimeout(10)
@@ -269,5 +269,5 @@ def test_a_flood_of_connections_takes_nobodys_name_or_token(attacked: Attacked) 
 
 
 def user_in(answer: bytes) -> str | None:
-    """Whose token it is that was given out."""
+    """The user of the issued token."""
     return json.loads(answer)["user"] if answer else None

@@ -1,8 +1,8 @@
-"""A world that fails the daemon: a full disk, one that is read-only, files cut short.
+"""Failures of the machine: a full disk, a read-only disk, truncated files.
 
-What daemon/test_command.py shows of a start (a port or a folder in use, a truncated database or
-secret) is not repeated here. A clock that jumps is in test_inbox.py: nothing can set the clock of
-one process alone.
+Failures at the start that daemon/test_command.py covers (a port or a folder in use, a truncated
+database or secret) are not repeated here. A clock that jumps is in test_inbox.py, because the clock
+of one process alone cannot be set.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BEGUN = ("RUNNING", 1)
 
 
 class Disk:
-    """A file system of its own, mounted where a daemon keeps its state."""
+    """A separate file system, mounted as the state folder of a daemon."""
 
     def __init__(self, path: Path) -> None:
         self.path, self._ballast = path, path / "ballast"
@@ -69,7 +69,7 @@ def ended(daemon: Daemon) -> int:
 
 
 def training(daemon: Daemon) -> psutil.Process:
-    """The one that runs."""
+    """The process of the only run."""
     (started,) = daemon.state.glob("runs/*/started.json")
     return psutil.Process(json.loads(started.read_text())["pid"])
 
@@ -77,7 +77,7 @@ def training(daemon: Daemon) -> psutil.Process:
 # --- a full disk --------------------------------------------------------------------------------
 
 
-def test_a_disk_that_fills_up_takes_nothing_that_was_acknowledged(
+def test_a_disk_that_fills_up_loses_nothing_that_was_acknowledged(
     disk: Disk, daemon: Daemon
 ) -> None:
     daemon.start()
@@ -86,7 +86,7 @@ def test_a_disk_that_fills_up_takes_nothing_that_was_acknowledged(
     trains = training(daemon)
     disk.fill(pages_left=128)
     accepted: set[str] = set()
-    while True:  # until there is no more room: each is some 100 kB
+    while True:  # until there is no more room: each job takes about 100 kB
         done = daemon.run("run-scheduler", "--hold", *SLEEP, "held", "--", "true", "x" * 100_000)
         if done.returncode != 0:
             break
@@ -130,7 +130,7 @@ def test_a_start_on_a_full_disk_is_refused_in_one_line(
     assert line.startswith("scheduler-daemon: ")
     assert str(disk.path) in line
     disk.free()
-    daemon.start()  # nothing half made is in its way
+    daemon.start()  # the failed start left nothing behind that prevents this one
 
 
 # --- a disk that is read-only -------------------------------------------------------------------
@@ -150,11 +150,11 @@ def test_a_read_only_disk_is_refused_and_left_alone(disk: Disk, daemon: Daemon) 
     assert [job["id"] for job in daemon.state_of()["jobs"]] == [job_id]
 
 
-# --- files cut short ----------------------------------------------------------------------------
+# --- truncated files ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("part", [0.0, 0.5])
-def test_a_training_is_known_again_whatever_became_of_its_files(
+def test_a_training_is_recognised_although_its_files_are_truncated(
     daemon: Daemon, part: float
 ) -> None:
     daemon.start()
@@ -173,7 +173,7 @@ def test_a_training_is_known_again_whatever_became_of_its_files(
     daemon.submit("--num_gpus", "0", "other", "--", "true")
     daemon.wait_state(other="FINISHED")
     (job,) = (job for job in daemon.state_of()["jobs"] if job["name"] == "running")
-    assert (job["state"], job["attempt"]) == BEGUN, "also after a new look at the cluster"
+    assert (job["state"], job["attempt"]) == BEGUN, "also after another observation of the cluster"
     for path, content in whole.items():
         path.write_bytes(content)  # so that `daemon.end` finds it
     assert training(daemon) == trains

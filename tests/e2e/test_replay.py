@@ -1,4 +1,4 @@
-"""What a real daemon heard and decided, over two lives of it, is decided again as it was."""
+"""A replay of what a real daemon heard in two lives makes the same decisions again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""S02: flags mean what they say, and what cannot be is refused in one line that names it."""
+"""S02: flags have their effect, and an error in them is reported in one line that names the
+flag."""
 
 import json
 
@@ -9,7 +10,7 @@ from tests.e2e.conftest import Daemons
 REFUSED = [
     ("--image img:new --is_single_gpu False --disable_gpu_sharing x", "'x'"),
     ("--image img:new --script_path /custom/t.py", "JOB_NAME"),
-    ("--image img:new --script_path /t.py --est_nhours 0.5 j", "must be > 1"),
+    ("--image img:new --script_path /t.py --est_nhours 0.5 j", "must be more than 1"),
     ("--image img:new --script_path /t.py --port_mapping 31346-6006 j", "31346-6006"),
     ("--image img:new --script_path /t.py --batch_size 0 j", "--batch_size"),
     ("--image img:new --script_path /t.py --max_epochs nan j", "nan"),
@@ -20,7 +21,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("words", "culprit"), REFUSED)
-def test_what_cannot_be_is_refused_by_name(daemons: Daemons, words: str, culprit: str) -> None:
+def test_an_impossible_submission_is_refused_with_its_reason(
+    daemons: Daemons, words: str, culprit: str
+) -> None:
     daemon = daemons()
     done = daemon.run("run-scheduler", *words.split())
     assert done.returncode == 2, done.stderr
@@ -30,7 +33,7 @@ def test_what_cannot_be_is_refused_by_name(daemons: Daemons, words: str, culprit
     assert daemon.state_of()["jobs"] == []
 
 
-def test_hostile_words_are_refused(daemons: Daemons) -> None:
+def test_hostile_values_are_refused(daemons: Daemons) -> None:
     daemon = daemons()
     script = ("--script_path", "/t.py")
     for words, culprit in [
@@ -57,7 +60,7 @@ def test_booleans_take_a_value_or_none(daemons: Daemons) -> None:
     assert job["spec"]["disable_gpu_sharing"] is True
 
 
-def test_a_dry_run_shows_the_words_as_they_will_be(daemons: Daemons) -> None:
+def test_a_dry_run_shows_the_command_that_would_run(daemons: Daemons) -> None:
     daemon = daemons()
     words = ("--image", "img:new", "--script_path", "/custom/t.py", "--custom_dir", "/tmp")
     done = daemon.run(

@@ -1,4 +1,4 @@
-"""S03: jobs share a GPU as far as its memory goes, and who shares with nobody does so with none."""
+"""S03: jobs share a GPU as far as its memory permits; --disable_gpu_sharing keeps a job alone."""
 
 from tests.e2e.conftest import Daemons, Gates, Train
 
@@ -54,7 +54,7 @@ def test_at_every_instant_of_the_story_the_memory_holds(daemons: Daemons, train:
     assert set(used.values()) == {0}
 
 
-def test_what_no_gpu_can_hold_is_refused(daemons: Daemons, train: Train) -> None:
+def test_a_job_too_large_for_every_gpu_is_refused(daemons: Daemons, train: Train) -> None:
     daemon = daemons("1x16384")
     done = daemon.run("run-scheduler", *train(), "--estimated_memory", "20000", "big")
     assert done.returncode == 4

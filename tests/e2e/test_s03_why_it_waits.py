@@ -1,6 +1,6 @@
-"""S03: whoever waits is told one true reason, when that will be over, and what would change it.
+"""S03: a waiting job shows one true reason, when the wait will be over, and what would change it.
 
-What is told to help is then done, and does help.
+The tests then do what is said to help, and it does help.
 """
 
 import re
@@ -17,7 +17,7 @@ IN_AN_HOUR = r"in about [\dhmin ]+ \(80 %: [\dhmin ]+ to [\dhmin ]+\)"
 
 
 def shown(daemon: Daemon, name: str, label: str) -> str:
-    """What stands beside a word, its lines joined."""
+    """The text beside a label, its lines joined."""
     lines = iter(daemon.run("scheduler-state", name).stdout.splitlines())
     found = next((line for line in lines if line.startswith(f"  {label}  ")), "")
     told = found.removeprefix(f"  {label}").lstrip()
@@ -28,7 +28,7 @@ def shown(daemon: Daemon, name: str, label: str) -> str:
 
 
 def led(gate: Gate, epochs: int) -> None:
-    """Through so many epochs, and into the next."""
+    """Leads the job through `epochs` epochs, and into the next one."""
     gate.await_ring()
     for _ in range(epochs):
         gate.open()
@@ -37,7 +37,7 @@ def led(gate: Gate, epochs: int) -> None:
 
 @pytest.fixture
 def shared(daemons: Daemons, gates: Gates, train: Train) -> Daemon:
-    """One GPU that A and B share, as long as they may."""
+    """One GPU that A and B share for a long time."""
     daemon = daemons("1x16384", *POLICY)
     for name, memory in (("A", "6000"), ("B", "7000")):
         gate = gates(name)
@@ -47,7 +47,7 @@ def shared(daemons: Daemons, gates: Gates, train: Train) -> Daemon:
     return daemon
 
 
-def test_who_lacks_memory_is_told_how_much_and_starts_when_the_named_one_is_gone(
+def test_a_job_that_lacks_memory_starts_when_the_named_job_has_ended(
     shared: Daemon, train: Train
 ) -> None:
     shared.submit(*train(), *LONGER, "--estimated_memory", "4000", "C")
@@ -69,13 +69,15 @@ def test_who_lacks_memory_is_told_how_much_and_starts_when_the_named_one_is_gone
     shared.wait_state(C="RUNNING")
 
 
-def test_a_newcomer_like_those_that_run_pushes_nobody_out(shared: Daemon, train: Train) -> None:
+def test_a_new_job_like_the_running_ones_preempts_none_of_them(
+    shared: Daemon, train: Train
+) -> None:
     shared.submit(*train(), *LONG, "--estimated_memory", "4000", "C")
     planned = shared.wait(lambda jobs: jobs["C"].why.kind not in ("", "planning"))
     assert (planned["A"].state, planned["B"].state) == ("RUNNING", "RUNNING")
 
 
-def test_who_shares_with_nobody_is_told_so_and_may_start_now_if_it_did(
+def test_a_job_that_does_not_share_is_told_so_and_that_sharing_would_start_it(
     shared: Daemon, train: Train
 ) -> None:
     asked = (*train(), *LONG, "--estimated_memory", "1000")
@@ -92,7 +94,7 @@ def test_who_shares_with_nobody_is_told_so_and_may_start_now_if_it_did(
         shared.wait_state(E="RUNNING", D="QUEUED")
 
 
-def test_a_gang_is_told_how_many_are_free_and_may_have_fewer_at_once(
+def test_a_gang_is_told_how_many_gpus_are_free_and_that_fewer_would_start_it(
     daemons: Daemons, gates: Gates, train: Train
 ) -> None:
     daemon, gate = daemons("2x16384", *POLICY), gates("grid-3")
@@ -113,7 +115,7 @@ def test_a_gang_is_told_how_many_are_free_and_may_have_fewer_at_once(
     daemon.wait_state(single="RUNNING", pair="QUEUED")
 
 
-def test_who_makes_room_is_told_for_whom_and_when_it_goes_on(
+def test_a_preempted_job_shows_for_which_job_and_when_it_continues(
     daemons: Daemons, gates: Gates, train: Train
 ) -> None:
     daemon, gate = daemons("1x16384", *POLICY), gates("long")
@@ -136,7 +138,7 @@ def test_who_makes_room_is_told_for_whom_and_when_it_goes_on(
     assert told["reason"] == "memory (needs 9,000 MiB; gpu0 has the most free: 0 MiB)"
 
 
-def test_who_is_slowed_is_told_by_whom_and_whether_that_was_measured(
+def test_a_slowed_job_shows_by_which_neighbour_and_whether_that_was_measured(
     daemons: Daemons, gates: Gates, train: Train
 ) -> None:
     daemon, first, second = daemons("1x16384", *POLICY), gates("first"), gates("second")

@@ -1,4 +1,4 @@
-"""S04: how much memory a job needs is measured, whatever it said, and what follows from that."""
+"""S04: the memory that a job needs is measured, whatever its estimate, and the share follows."""
 
 import pytest
 
@@ -9,7 +9,7 @@ EPOCHS = ("--max_epochs", "6")
 OUT_OF_MEMORY = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB"
 
 
-def test_who_needs_more_than_it_said_gets_it_and_its_neighbour_makes_room(
+def test_a_job_that_needs_more_than_estimated_gets_it_and_preempts_its_neighbour(
     daemons: Daemons, gates: Gates, train: Train
 ) -> None:
     daemon, modest, other = daemons("1x16384", *POLICY), gates("modest"), gates("other")
@@ -47,7 +47,7 @@ def test_who_needs_more_than_it_said_gets_it_and_its_neighbour_makes_room(
     daemon.wait_state(other="FINISHED")
 
 
-def test_what_an_epoch_took_is_measured_alone_and_beside_another(
+def test_the_duration_of_an_epoch_is_measured_alone_and_beside_another_job(
     daemons: Daemons, gates: Gates, train: Train
 ) -> None:
     daemon, first, second = daemons("1x16384", *POLICY), gates("first"), gates("second")
@@ -75,7 +75,7 @@ def test_what_an_epoch_took_is_measured_alone_and_beside_another(
     )
 
 
-def test_a_death_for_want_of_memory_is_tried_again_once_with_half_as_much_again(
+def test_an_out_of_memory_failure_is_retried_once_with_half_as_much_memory_more(
     daemons: Daemons,
 ) -> None:
     daemon = daemons("1x16384", *POLICY)
@@ -90,7 +90,7 @@ def test_a_death_for_want_of_memory_is_tried_again_once_with_half_as_much_again(
 
 
 @pytest.mark.parametrize("measured", [0, 500])
-def test_what_is_measured_never_lowers_what_is_reserved(
+def test_a_measurement_never_lowers_the_reservation(
     daemons: Daemons, gates: Gates, train: Train, measured: int
 ) -> None:
     daemon, gate = daemons("1x16384", *POLICY), gates("g")

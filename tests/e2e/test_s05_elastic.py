@@ -1,7 +1,8 @@
-"""S05: a job has as many GPUs as make it faster while it is alone, and gives back what others need.
+"""S05: while a job is alone it gets all GPUs that make it faster, and gives back what others need.
 
-An epoch takes what EPOCH_SECONDS says by the training's own clock, so that what is learned is the
-same on any machine, and a gate holds each epoch's end until the test has seen what it waits for.
+EPOCH_SECONDS sets the duration of an epoch by the training's own clock, so that the scheduler
+learns the same on any machine. A gate holds the end of each epoch until the test has seen what it
+waits for.
 """
 
 import json
@@ -19,12 +20,12 @@ LINEAR = "1:4 2:2 3:1.4 4:1"
 LONG = ("--max_epochs", "500", "--estimated_memory", "3000")
 ONE_TO_FOUR = ("--min_gpus", "1", "--max_gpus", "4")
 TWO = ("--num_gpus", "2", "--disable_gpu_sharing", "--estimated_memory", "3000")
-# Of root's daemon people are told apart; anybody else's takes only that person's jobs.
+# Root's daemon accepts several users; a daemon of another user accepts only that user's jobs.
 USER2 = "nobody" if os.geteuid() == 0 else None
 
 
 class Elastic:
-    """A job that is led from epoch to epoch."""
+    """A job that the test leads from epoch to epoch."""
 
     def __init__(self, daemon: Daemon, gate: Gate, *words: str) -> None:
         self.daemon, self.gate = daemon, gate
@@ -33,14 +34,14 @@ class Elastic:
         self.runs_on(1)
 
     def runs_on(self, gpus: int) -> None:
-        """Anew, and it is in an epoch."""
+        """A new run is on that many GPUs, and is in an epoch."""
         self.attempts += 1
         self.gate.await_ring()
         job = self.daemon.wait_state(elastic="RUNNING")["elastic"]
         assert (job.attempt, len(job.shares)) == (self.attempts, gpus)
 
     def does_epochs(self, count: int = 1) -> None:
-        """And is in the next."""
+        """It ends in the epoch after these."""
         for _ in range(count):
             self.does_one_and_leaves()
             self.gate.await_ring()
@@ -51,7 +52,8 @@ class Elastic:
         self.daemon.wait(lambda jobs: jobs["elastic"].epochs_done >= self.epochs)
 
     def is_planned_anew(self) -> str:
-        """Whatever happens calls for a plan; else there is one each minute. The state after it."""
+        """Submits a job, since any event triggers a plan (else one is made each minute). Returns
+        the state after the plan."""
         self.plans += 1
         news = f"news {self.plans}"
         self.daemon.submit("--num_gpus", "0", news, "--", "true")
@@ -65,7 +67,7 @@ class Elastic:
         return {s["gpus"].removeprefix("pretended"): s["measured"] for s in speeds if s["measured"]}
 
     def begins(self) -> list[str]:
-        """What each of its runs said at its start."""
+        """What each of its runs printed at its start."""
         logs = self.daemon.run("scheduler-get-logs", self.id).stdout.splitlines()
         return [f"{line}, {after}" for line, after in pairwise(logs) if line.startswith("begins")]
 
@@ -81,7 +83,8 @@ Make = Callable[..., Elastic]
 
 @pytest.fixture
 def elastic(daemons: Daemons, gates: Gates, train: Train) -> Make:
-    """Submit it to an empty cluster of four GPUs, with what its epochs take."""
+    """Submits the job to an empty cluster of four GPUs; `seconds` are the durations of its
+    epochs."""
 
     def make(seconds: str, *words: str) -> Elastic:
         daemon, gate = daemons("4x16384", "--policy", "gpu_sharing"), gates("elastic")
@@ -135,7 +138,7 @@ def test_it_gives_back_what_another_user_needs_and_keeps_the_rest(elastic: Make)
     ]
 
 
-def test_who_wants_a_single_gpu_keeps_it(elastic: Make) -> None:
+def test_a_job_that_requests_a_single_gpu_keeps_it(elastic: Make) -> None:
     job = elastic(LINEAR, "--max_gpus", "4", "--is_single_gpu", "true")
     job.does_epochs(3)
     assert job.is_planned_anew() == "RUNNING"
@@ -143,7 +146,7 @@ def test_who_wants_a_single_gpu_keeps_it(elastic: Make) -> None:
     assert job.begins() == ["begins at epoch 0 restarted False epochs done 0, on 1 GPUs"]
 
 
-def test_who_is_not_faster_on_four_gpus_than_on_two_is_left_on_two(elastic: Make) -> None:
+def test_a_job_not_faster_on_four_gpus_than_on_two_stays_on_two(elastic: Make) -> None:
     job = elastic("1:4 2:2.2 3:2.2 4:2.2")
     daemon = job.daemon
     job.grows_to_four()
@@ -157,7 +160,7 @@ def test_who_is_not_faster_on_four_gpus_than_on_two_is_left_on_two(elastic: Make
 
     assert daemon.run("scheduler-cancel-job", second, user=USER2).returncode == 0
     daemon.wait_state(second="CANCELED")
-    assert job.is_planned_anew() == "RUNNING", "four are free, and of no use to it"
+    assert job.is_planned_anew() == "RUNNING", "four GPUs are free, but would not make it faster"
     job.does_epochs()
     assert job.begins()[-1].endswith("on 2 GPUs")
 

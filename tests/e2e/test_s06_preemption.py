@@ -1,4 +1,4 @@
-"""S06: a job of higher priority makes another stop at its epoch's end; nothing is lost."""
+"""S06: a job of higher priority preempts another at the end of an epoch; nothing is lost."""
 
 from pathlib import Path
 
@@ -56,7 +56,7 @@ def test_the_last_epoch_is_never_interrupted(daemons: Daemons, gates: Gates, tra
     assert daemon.state_of()["jobs"][1]["attempt"] == 1
 
 
-def test_who_can_save_within_an_epoch_is_told_there(
+def test_a_job_that_can_save_within_an_epoch_is_asked_to_stop_there(
     daemons: Daemons, gates: Gates, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SCHEDULER_HEARTBEAT_SECONDS", "1")
@@ -71,6 +71,6 @@ def test_who_can_save_within_an_epoch_is_told_there(
     ended = daemon.wait_state(early="FINISHED")["early"]
     assert (ended.epochs_done, ended.attempt) == (5, 2)
     logs = daemon.run("scheduler-get-logs", job_id).stdout
-    assert "told to leave, by start_epoch False" in logs
+    assert "asked to stop, by start_epoch False" in logs
     assert "begins with 1000 steps done, 0 epochs" in logs
     assert not any("lost_work_seconds" in fact.data_json for fact in daemon.story(job_id))

@@ -1,4 +1,4 @@
-"""S07: two ranks that ask at different times whether to go on hear the same."""
+"""S07: two ranks that ask at different times whether to continue get the same answer."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ CARDS = ("--num_gpus", "2", "--estimated_memory", "9000")
 EACH = ("--processes_per_node", "gpu")
 
 
-def test_all_ranks_leave_after_the_same_epoch(
+def test_all_ranks_stop_after_the_same_epoch(
     daemons: Daemons, gates: Gates, tmp_path: Path
 ) -> None:
     daemon, first, second = daemons("2x16384"), gates("rank0"), gates("rank1")
@@ -20,7 +20,7 @@ def test_all_ranks_leave_after_the_same_epoch(
         gate.open()
         gate.await_ring()  # in its first epoch
     first.open()
-    first.await_ring()  # it was let into its second one, and the other is yet to ask
+    first.await_ring()  # it may begin its second epoch, and the other rank has not asked yet
 
     urgent = ("--image_name", "i", "--priority", "10", "urgent", "--", "sleep", "1000")
     urgent_id = daemon.submit(*CARDS, *urgent)

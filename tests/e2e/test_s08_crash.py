@@ -1,4 +1,4 @@
-"""S08: the daemon dies, and no training notices; it comes back, and knows what happened."""
+"""S08: no training is disturbed when the daemon dies; a new daemon finds out what happened."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,8 @@ def _pids(daemon: Daemon) -> dict[str, int]:
 def test_five_trainings_outlive_a_killed_daemon(
     daemons: Daemons, gates: Gates, train: Train
 ) -> None:
-    # It moves nobody: epochs that wait at a gate would teach another that they slow each other.
+    # fifo_sharing moves no job. Another policy would learn from epochs that wait at a gate that
+    # these jobs slow each other down.
     daemon = daemons("1x16384", "--policy", "fifo_sharing")
     names = [f"j{i}" for i in range(5)]
     opened = {name: gates(name) for name in names}
@@ -39,16 +40,16 @@ def test_five_trainings_outlive_a_killed_daemon(
     assert down.returncode == 3
     assert f"cannot reach scheduler at {daemon.address}" in down.stderr
     assert "Traceback" not in down.stderr
-    opened["j0"].open(3)  # one ends while nobody looks, and one gets on
+    opened["j0"].open(3)  # without a daemon, one job ends and one makes progress
     opened["j1"].open()
     gone = Path("/proc") / str(before[f"{ids['j0']}-1"])
-    eventually(lambda: not gone.exists())  # whatever it could not report, nobody hears from it now
+    eventually(lambda: not gone.exists())  # from now on it cannot report anything
 
     daemon.start()
     jobs = daemon.wait_state(j0="FINISHED", **dict.fromkeys(names[1:], "RUNNING"))
     assert {f"{ids[name]}-1" for name in names[1:]} <= _pids(daemon).keys()
     assert {run: pid for run, pid in _pids(daemon).items() if before[run] != pid} == {}
-    assert jobs["j0"].epochs_done == 4, "what it could not report, it wrote down"
+    assert jobs["j0"].epochs_done == 4, "it saved to a file what it could not report"
     for name in names[1:]:
         opened[name].open(4)
     ended = daemon.wait_state(**dict.fromkeys(names, "FINISHED"))

@@ -1,4 +1,4 @@
-"""S09: a job without GPUs takes none, and a script without a scheduler just runs."""
+"""S09: a job without GPUs uses none, and a script runs without a scheduler too."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.e2e.conftest import TRAIN, Daemons, Gates, Train
 
 
-def test_a_job_without_gpus_takes_none(daemons: Daemons, gates: Gates, train: Train) -> None:
+def test_a_job_without_gpus_uses_none(daemons: Daemons, gates: Gates, train: Train) -> None:
     daemon, gate = daemons("1x16384"), gates("cpu")
     daemon.submit(*train(gate), "--num_gpus", "0", "--max_epochs", "1", "cpu")
     daemon.submit(*train(gate), "--max_epochs", "1", "--disable_gpu_sharing", "true", "gpu")
@@ -20,7 +20,7 @@ def test_a_job_without_gpus_takes_none(daemons: Daemons, gates: Gates, train: Tr
     daemon.wait_state(cpu="FINISHED", gpu="FINISHED")
 
 
-def test_a_job_that_never_speaks_to_us_finishes(daemons: Daemons) -> None:
+def test_a_job_that_never_reports_finishes(daemons: Daemons) -> None:
     daemon = daemons("0")
     job_id = daemon.submit("--image", "i", "--num_gpus", "0", "plain", "--", "echo", "voc 20")
     daemon.wait_state(plain="FINISHED")

@@ -1,4 +1,4 @@
-"""S10: who asks what runs is told, in a table for eyes and in JSON for programs."""
+"""S10: scheduler-state lists jobs, in a table for people and in JSON for programs."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""S11: a job is found by its id, by the end of its id, or by its name; doubt is never a guess."""
+"""S11: a job is found by its id, the end of its id, or its name; an ambiguous one is an error."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""S12: a job is ended by its owner, at once or at its epoch's end, and nobody else's is touched."""
+"""S12: a job is ended by its owner or an admin, immediately or after its epoch; others continue."""
 
 from pathlib import Path
 
@@ -36,7 +36,9 @@ def test_a_graceful_end_waits_for_the_epoch(daemons: Daemons, gates: Gates, trai
     assert daemon.wait_state(kind="CANCELED")["kind"].epochs_done == 2
 
 
-def test_only_the_owner_may(daemons: Daemons, gates: Gates, train: Train, tmp_path: Path) -> None:
+def test_only_the_owner_or_an_admin_may_cancel(
+    daemons: Daemons, gates: Gates, train: Train, tmp_path: Path
+) -> None:
     config = tmp_path / "config.toml"
     config.write_text('admins = ["daemon"]\n')
     daemon, gate = daemons("1x16384", "--config", config), gates("g")
@@ -49,7 +51,7 @@ def test_only_the_owner_may(daemons: Daemons, gates: Gates, train: Train, tmp_pa
     daemon.wait_state(mine="CANCELED")
 
 
-def test_filters_ask_first_and_one_bad_id_spoils_only_itself(
+def test_filters_ask_first_and_a_bad_id_does_not_affect_the_others(
     daemons: Daemons, train: Train
 ) -> None:
     daemon = daemons("0")

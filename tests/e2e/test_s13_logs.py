@@ -1,4 +1,4 @@
-"""S13: a job's output is whole, of all its attempts, while it runs and ever after."""
+"""S13: the output of all attempts of a job is complete, while it runs and afterwards."""
 
 import subprocess
 from pathlib import Path
@@ -7,7 +7,7 @@ from tests.e2e.conftest import Daemons, Gates, Train
 from tests.support import BIN
 
 
-def test_output_is_whole_over_attempts(
+def test_the_output_of_all_attempts_is_complete(
     daemons: Daemons, gates: Gates, train: Train, tmp_path: Path
 ) -> None:
     daemon, gate = daemons("1x16384"), gates("g")

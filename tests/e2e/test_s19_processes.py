@@ -1,11 +1,12 @@
-"""S19 on one machine: a process for each GPU. Over nodes: tests/kube/test_trainings_on_nodes.py."""
+"""S19 on one machine: a process per GPU. On several nodes:
+tests/kube/test_trainings_on_nodes.py."""
 
 from tests.e2e.conftest import Daemons
 
 EACH = ("--image_name", "i", "--num_gpus", "4", "--processes_per_node", "gpu")
 
 
-def test_each_gpu_has_a_process_with_a_rank_of_its_own(daemons: Daemons) -> None:
+def test_each_gpu_has_a_process_with_its_own_rank(daemons: Daemons) -> None:
     daemon = daemons("4x16384")
     told = 'echo "$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $NUM_NODES $MASTER_ADDR"'
     job_id = daemon.submit(*EACH, "ranks", "--", "sh", "-c", told)

@@ -1,4 +1,4 @@
-"""S25: the simulator gives the same answer to the same question, and tells what a daemon does."""
+"""S25: the simulator gives the same answer to the same question, and agrees with a daemon."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simulator.replays.replay import as_text, replay
 from simulator.traces.behaviour import SerialTruth
 from simulator.traces.own_format import read, write
 from tests.e2e import test_s03_sharing, test_s04_memory, test_s05_elastic, test_s06_preemption
-from tests.e2e.test_s05_elastic import elastic  # noqa: F401 — a fixture of its stories
+from tests.e2e.test_s05_elastic import elastic  # noqa: F401 - a fixture of its stories
 
 TRACE = Path(__file__).parent.parent / "traces" / "philly_200.csv"
 SIMULATE = Path(sys.executable).with_name("scheduler-simulate")
@@ -49,7 +49,7 @@ def test_the_same_command_gives_the_same_answer() -> None:
 
 
 def test_sharing_beats_exclusive_gpus_on_the_shipped_trace() -> None:
-    seldom = "--plan_every", "300"  # a fourth of the time that it takes each minute
+    seldom = "--plan_every", "300"  # a quarter of the time that a plan each minute takes
     first, second = (begun(TRACE, "gpu_sharing", *seldom) for _ in range(2))
     ours = said(first)
     assert ours == said(second)
@@ -60,8 +60,8 @@ def test_sharing_beats_exclusive_gpus_on_the_shipped_trace() -> None:
     assert 0.0 < exclusive["utilisation"] < sharing["utilisation"] <= 1.0
 
 
-def test_where_there_is_nothing_to_decide_but_the_order_policies_coincide(tmp_path: Path) -> None:
-    """Nobody shares, nobody has a choice of GPUs, and nobody's training is shorter."""
+def test_policies_coincide_if_only_the_order_is_to_be_decided(tmp_path: Path) -> None:
+    """No job shares, no job has a choice of GPUs, and all trainings take the same time."""
     alike = []
     for job in read(TRACE):
         spec = replace(job.spec, shareable=False, gpus_min=1, gpus_max=1, max_epochs=20)
@@ -87,12 +87,12 @@ def test_a_malformed_row_is_named_by_file_and_line(tmp_path: Path) -> None:
     "story",
     [
         test_s03_sharing.test_memory_bounds_who_shares,
-        test_s04_memory.test_who_needs_more_than_it_said_gets_it_and_its_neighbour_makes_room,
+        test_s04_memory.test_a_job_that_needs_more_than_estimated_gets_it_and_preempts_its_neighbour,
         test_s05_elastic.test_it_gives_back_what_another_user_needs_and_keeps_the_rest,
         test_s06_preemption.test_an_urgent_job_stops_another_between_two_epochs,
     ],
 )
-def test_what_a_daemon_recorded_of_a_story_is_decided_again(
+def test_a_replay_of_a_daemons_journal_decides_the_same(
     story: Callable[..., None], request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     story(**{name: request.getfixturevalue(name) for name in signature(story).parameters})

@@ -1,5 +1,5 @@
-"""People from elsewhere are served encrypted, by a certificate from files; jobs here as
-ever."""
+"""Users on other machines are served encrypted, with a certificate from files; local jobs need
+none."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Secured(Daemon):
             made.rename(file)
 
     def says(self, ca: Path | str, host: str = HERE, port: int = 0) -> tuple[int, str]:
-        """What comes of a look at its jobs: the exit code, and the complaint."""
+        """The exit code and the error of scheduler-state."""
         server = f"{host}:{port or self.port}"
         words = ["--output", "json", "--server", server, *(["--ca", str(ca)] if ca else [])]
         done = self.run("scheduler-state", *words, user="ada")
@@ -78,7 +78,7 @@ def secure(tmp_path: Path, authority: Authority) -> Iterator[Secure]:
         daemon.end()
 
 
-def test_a_job_is_submitted_encrypted_and_reports_as_ever(
+def test_a_job_is_submitted_encrypted_and_reports_as_usual(
     secure: Secure, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon = secure()
@@ -90,14 +90,14 @@ def test_a_job_is_submitted_encrypted_and_reports_as_ever(
     assert daemon.job_of(done.stdout.strip())["epochs_done"] == 2
 
 
-def test_who_is_here_needs_no_token_on_the_encrypted_port_either(secure: Secure) -> None:
+def test_a_local_user_needs_no_token_on_the_encrypted_port_either(secure: Secure) -> None:
     daemon = secure()
     ca = str(daemon.authority.certificate)
     done = daemon.run("scheduler-state", "--server", f"{HERE}:{daemon.port}", "--ca", ca)
     assert done.returncode == 0, done.stderr
 
 
-def test_each_doubt_about_the_certificate_is_told_in_one_line(
+def test_each_problem_with_the_certificate_is_reported_in_one_line(
     secure: Secure, stranger: Authority, tmp_path: Path
 ) -> None:
     daemon = secure()
@@ -113,7 +113,7 @@ def test_each_doubt_about_the_certificate_is_told_in_one_line(
     assert daemon.says(ca) == (0, "")
 
 
-def test_the_wrong_port_is_told_in_one_line(secure: Secure) -> None:
+def test_the_wrong_port_is_reported_in_one_line(secure: Secure) -> None:
     daemon = secure()
     plain = int(daemon.address.rpartition(":")[2])
     code, told = daemon.says(daemon.authority.certificate, port=plain)
@@ -148,11 +148,13 @@ def test_a_new_certificate_is_served_and_no_connection_is_lost(
         assert daemon.says(after) == (0, "")
         assert daemon.says(before)[0] == 3
         daemon.submit("--num_gpus", "0", "new", "--", "true", user="root")
-        assert next(watched).total == 1, "the stream that was there goes on"
+        assert next(watched).total == 1, "the existing stream continues"
         watched.cancel()
 
 
-def test_half_a_new_certificate_takes_nothing_away(secure: Secure, stranger: Authority) -> None:
+def test_a_new_certificate_without_its_key_changes_nothing(
+    secure: Secure, stranger: Authority
+) -> None:
     daemon = secure()
     certificate, key = stranger.issue("daemon", HERE)
     certificate.rename(daemon.certificate)
@@ -162,8 +164,8 @@ def test_half_a_new_certificate_takes_nothing_away(secure: Secure, stranger: Aut
     assert daemon.says(stranger.certificate) == (0, "")
 
 
-def test_people_from_elsewhere_are_not_served_in_the_clear(secure: Secure) -> None:
-    """By an address of this machine that is not the loopback's: the nearest elsewhere there is."""
+def test_users_on_other_machines_are_not_served_unencrypted(secure: Secure) -> None:
+    """Uses an address of this machine other than the loopback's, which counts as elsewhere."""
     found = [
         address.address
         for addresses in psutil.net_if_addrs().values()

@@ -1,4 +1,4 @@
-"""An admin issues tokens beside a running daemon, and takes them away again."""
+"""An admin issues tokens beside a running daemon, and revokes them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def look(daemon: Daemon) -> tuple[int, str]:
     return done.returncode, done.stderr.strip()
 
 
-def test_a_token_that_is_issued_holds_until_it_is_revoked(
+def test_an_issued_token_is_valid_until_it_is_revoked(
     daemons: Daemons, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon = daemons("0")
@@ -36,7 +36,7 @@ def test_a_token_that_is_issued_holds_until_it_is_revoked(
     assert look(daemon) == (0, "")
     daemon.kill()
     daemon.start()
-    assert look(daemon) == (0, ""), "it outlives the daemon"
+    assert look(daemon) == (0, ""), "the token outlives the daemon"
 
     (listed,) = json.loads(token(daemon, "list", "--output", "json").stdout)
     assert (listed["user"], listed["name"], listed["state"]) == ("ada", "laptop", "valid")
@@ -50,7 +50,7 @@ def test_a_token_that_is_issued_holds_until_it_is_revoked(
     assert token(daemon, "list").stdout.splitlines()[1].split()[3] == "revoked"
 
 
-def test_what_an_admin_gets_wrong_is_told_in_one_line(daemons: Daemons) -> None:
+def test_a_usage_error_of_an_admin_is_reported_in_one_line(daemons: Daemons) -> None:
     daemon = daemons("0")
     for words, complaint in (
         ((), "Missing command"),
@@ -75,7 +75,7 @@ def test_what_an_admin_gets_wrong_is_told_in_one_line(daemons: Daemons) -> None:
     assert token(daemon, "list", "--output", "json").stdout == "[]\n"
 
 
-def test_no_token_is_issued_where_no_daemon_ever_was() -> None:
+def test_no_token_is_issued_in_a_folder_without_a_daemons_state() -> None:
     done = subprocess.run(
         [BIN / "scheduler-daemon", "--state_dir", "/nonexistent", "token", "issue", "ada"],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""A job runs as the person who submitted it, and a daemon can become nobody it is not."""
+"""A job runs as the user that submitted it; only root's daemon can run jobs of several users."""
 
 import os
 import pwd
@@ -10,10 +10,10 @@ import pytest
 
 from tests.e2e.conftest import Daemons
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 
-# Everything is imported first: root's Python may be where nobody else can read.
+# Everything is imported first, because other users may not be able to read root's Python.
 BECOME_NOBODY = """
 import os, sys, encodings.ascii, encodings.idna, scheduler.daemon.command, apscheduler.triggers.cron
 import scheduler.planning.policies.gpu_sharing
@@ -40,11 +40,13 @@ def test_a_daemon_of_root_becomes_the_submitter(daemons: Daemons, tmp_path: Path
 
 @as_root
 def test_a_daemon_of_a_plain_user_takes_only_that_users_jobs(tmp_path: Path) -> None:
-    """As `nobody`, whose token nobody else needs to know."""
+    """The daemon runs as `nobody`, because a token of that user is of no use to anyone."""
     state = tmp_path / "state"
     tmp_path.chmod(0o777)
     for parent in tmp_path.parents[:3]:
-        parent.chmod(parent.stat().st_mode | 0o055)  # /tmp may be one, which all may write to
+        parent.chmod(
+            parent.stat().st_mode | 0o055
+        )  # keeps /tmp writable for all, if it is one of them
     flags = ["--state_dir", str(state), "--gpus", "0", "--listen", "127.0.0.1:0"]
     with subprocess.Popen(
         [sys.executable, "-c", BECOME_NOBODY, *flags],
@@ -68,6 +70,6 @@ def test_a_daemon_of_a_plain_user_takes_only_that_users_jobs(tmp_path: Path) -> 
             daemon.terminate()
         assert daemon.stderr is not None
         said = daemon.stderr.read()
-    assert "nobody" in said, "it says whose jobs it takes"
+    assert "nobody" in said, "the message names the user"
     assert refused.returncode == 4, refused.stderr
     assert "nobody" in refused.stderr

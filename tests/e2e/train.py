@@ -1,5 +1,5 @@
-"""A training for the tests: counts its epochs, keeps them in a checkpoint, rings the bell of a
-gate, and waits before it."""
+"""A training for the tests: it counts its epochs, saves the count in a checkpoint, and at the end
+of each epoch rings the bell of a gate and waits until the gate opens."""
 
 import json
 import os
@@ -7,15 +7,15 @@ import sys
 import time
 from pathlib import Path
 
-# "1:4 2:2": on one GPU an epoch takes 4 s, on two 2 s. By a clock of its own, so that it takes just
-# that however busy the machine is, and nobody has to wait for it.
+# "1:4 2:2": an epoch takes 4 s on one GPU and 2 s on two GPUs. The training has its own clock, so
+# that the duration is exact on a busy machine too, and no test has to wait for it.
 SECONDS = dict(pair.split(":") for pair in os.environ.get("EPOCH_SECONDS", "").split())
 now = 0.0
 if SECONDS:
     time.perf_counter = lambda: now
 STEPS = 3
 
-from kubernetesdlprofile import kubeprofiler  # noqa: E402  # it looks for its clock just once
+from kubernetesdlprofile import kubeprofiler  # noqa: E402  # it binds its clock at the import
 
 if "PRINT_ENVIRONMENT" in os.environ:
     print(json.dumps(dict(os.environ)))

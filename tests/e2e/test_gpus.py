@@ -1,7 +1,7 @@
-"""Cards as NVML tells of them: strangers, errors, cards that get lost, and who takes too much.
+"""GPUs as NVML reports them: foreign processes, errors, lost GPUs, and jobs over their share.
 
-NVML is a library of our own (tests/nvml) that the daemon finds as it finds the real one. What is on
-its cards are the daemon's real trainings.
+NVML is our own library (tests/nvml), which the daemon finds as it would find the real one. The
+processes on its GPUs are the daemon's real trainings.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tests.nvml.machine import Machine
 from tests.support import Daemon, eventually
 
 FOUR_CHILDREN = "for i in 1 2 3 4; do sleep 1000 & done; wait"
-DRIFT_SECONDS = 30.0  # until what is not as we think is shown
+DRIFT_SECONDS = 30.0  # until a deviation from the expected state is shown
 
 
 @pytest.fixture
-def cards(nvml: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
+def machine(nvml: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setenv("SCHEDULER_LOCAL__OBSERVE_EVERY_SECONDS", "0.2")
     nvml.mortal()
     return nvml
@@ -43,21 +43,21 @@ def leader(daemon: Daemon, job_id: str, attempt: int = 1) -> int:
     return pid
 
 
-def put_on_its_card(machine: Machine, daemon: Daemon, job: Any, mib: int) -> int:
-    """All processes of the job's run, with so much memory each. Tells which card."""
+def put_on_its_gpu(machine: Machine, daemon: Daemon, job: Any, mib: int) -> int:
+    """Puts all processes of the job's run on its GPU, with `mib` each. Returns the GPU's index."""
     (share,) = job.shares
-    card = [gpu["gpu"] for gpu in shown(daemon).values()].index(share.gpu)
+    index = [gpu["gpu"] for gpu in shown(daemon).values()].index(share.gpu)
     above = psutil.Process(leader(daemon, job.id, job.attempt))
     for process in (above, *above.children(recursive=True)):
-        machine.process(card, process.pid, mib)
-    return card
+        machine.process(index, process.pid, mib)
+    return index
 
 
-def test_a_ghost_and_a_lost_card_touch_no_healthy_training(
-    cards: Machine, daemons: Daemons
+def test_a_foreign_process_and_a_lost_gpu_disturb_no_healthy_training(
+    machine: Machine, daemons: Daemons
 ) -> None:
     for number in range(8):
-        cards.gpu(f"GPU-{number}")
+        machine.gpu(f"GPU-{number}")
     daemon = daemons("", "--policy", "fifo_sharing")
     names = [f"j{number}" for number in range(8)]
     for name in names:
@@ -65,7 +65,7 @@ def test_a_ghost_and_a_lost_card_touch_no_healthy_training(
     jobs = daemon.wait_state(**dict.fromkeys(names, "RUNNING"))
     above = [psutil.Process(leader(daemon, job.id)) for job in jobs.values()]
     eventually(lambda: all(len(process.children()) == 4 for process in above))
-    where = {name: put_on_its_card(cards, daemon, jobs[name], 1000) for name in names}
+    where = {name: put_on_its_gpu(machine, daemon, jobs[name], 1000) for name in names}
     assert sorted(where.values()) == list(range(8))
     eventually(lambda: sum(len(gpu["processes"]) for gpu in shown(daemon).values()) == 40)
     assert {gpu["used_mib"] for gpu in shown(daemon).values()} == {5000}
@@ -73,36 +73,36 @@ def test_a_ghost_and_a_lost_card_touch_no_healthy_training(
         job.id for name, job in jobs.items() if where[name] == 3
     }
 
-    # A process of nobody.
-    haunted = where["j7"]
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as ghost:
+    # A foreign process.
+    crowded = where["j7"]
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as foreign:
         began = time.monotonic()
-        cards.process(haunted, ghost.pid, 3000)
-        eventually(lambda: shown(daemon)[f"GPU-{haunted}"]["fault"], DRIFT_SECONDS)
-        print(f"a ghost was shown after {time.monotonic() - began:.1f} s")
+        machine.process(crowded, foreign.pid, 3000)
+        eventually(lambda: shown(daemon)[f"GPU-{crowded}"]["fault"], DRIFT_SECONDS)
+        print(f"the foreign process was shown after {time.monotonic() - began:.1f} s")
         assert "foreign processes use 3008 MiB" in daemon.run("scheduler-state", "--cluster").stdout
 
-        # A card that falls off the bus.
+        # A GPU that falls off the bus.
         gone = where["j0"]
-        cards.xid(gone, 79)
-        cards.lose(gone)
+        machine.xid(gone, 79)
+        machine.lose(gone)
         eventually(lambda: shown(daemon)[f"GPU-{gone}"]["lost"], DRIFT_SECONDS)
         daemon.wait(lambda now: now["j0"].state == "QUEUED")
         told = {fact.kind: fact for fact in daemon.story(jobs["j0"].id)}
         assert f"gpu{gone} of" in told["run_ended"].data_json
         assert "was lost: XID 79" in told["run_ended"].data_json
-        ghost.kill()
-    eventually(lambda: not shown(daemon)[f"GPU-{haunted}"]["fault"], DRIFT_SECONDS)
+        foreign.kill()
+    eventually(lambda: not shown(daemon)[f"GPU-{crowded}"]["fault"], DRIFT_SECONDS)
     after = daemon.wait(lambda now: True)
     assert {(after[name].state, after[name].attempt) for name in names[1:]} == {("RUNNING", 1)}
     daemon.run("scheduler-cancel-job", "--yes", *(job.id for job in jobs.values()))
     daemon.wait(lambda now: all(job.state == "CANCELED" for job in now.values()))
 
 
-def test_who_takes_more_than_its_share_is_warned_and_leaves_after_its_epoch(
-    cards: Machine, daemons: Daemons, gates: Gates, train: Train
+def test_a_job_over_its_share_is_warned_and_stopped_after_its_epoch(
+    machine: Machine, daemons: Daemons, gates: Gates, train: Train
 ) -> None:
-    cards.gpu("GPU-a", reserved=100)  # it has 16284 MiB, of which 15893 are shared out
+    machine.gpu("GPU-a", reserved=100)  # it has 16284 MiB, of which jobs can share 15893
     daemon, modest, other = daemons("", "--policy", "fifo_sharing"), gates("m"), gates("o")
     epochs = ("--max_epochs", "6")
     modest_id = daemon.submit(*train(modest), *epochs, "--estimated_memory", "6000", "modest")
@@ -110,13 +110,13 @@ def test_who_takes_more_than_its_share_is_warned_and_leaves_after_its_epoch(
     modest.await_ring()
     other.await_ring()
     jobs = daemon.wait_state(modest="RUNNING", other="RUNNING")
-    put_on_its_card(cards, daemon, jobs["other"], 6900)
+    put_on_its_gpu(machine, daemon, jobs["other"], 6900)
 
-    cards.process(0, leader(daemon, modest_id), 6600)  # there is room: its share follows
+    machine.process(0, leader(daemon, modest_id), 6600)  # there is room: the share grows
     held = daemon.wait(lambda now: now["modest"].shares[0].memory_mib == 6600)
     assert held["modest"].state == "RUNNING"
 
-    cards.process(0, leader(daemon, modest_id), 8950)
+    machine.process(0, leader(daemon, modest_id), 8950)
     daemon.wait_state(modest="STOPPING")
     told = {fact.kind: json.loads(fact.data_json) for fact in daemon.story(modest_id)}
     assert told["run_over_share"] == {
@@ -126,7 +126,7 @@ def test_who_takes_more_than_its_share_is_warned_and_leaves_after_its_epoch(
         "share_mib": 6600,
         "at_once": False,
     }
-    assert "takes 8950 MiB of GPU-a" in daemon.run("scheduler-state", "modest").stdout
+    assert "uses 8950 MiB of GPU-a" in daemon.run("scheduler-state", "modest").stdout
     modest.open()
     after = daemon.wait_state(modest="QUEUED")
     assert (after["modest"].epochs_done, after["modest"].memory_mib) == (1, 8950)
@@ -138,10 +138,10 @@ def test_who_takes_more_than_its_share_is_warned_and_leaves_after_its_epoch(
     daemon.wait_state(modest="FINISHED")
 
 
-def test_who_takes_what_is_a_neighbours_is_ended_at_once(
-    cards: Machine, daemons: Daemons, gates: Gates, train: Train
+def test_a_job_that_uses_a_neighbours_memory_is_ended_immediately(
+    machine: Machine, daemons: Daemons, gates: Gates, train: Train
 ) -> None:
-    cards.gpu("GPU-a", reserved=100)
+    machine.gpu("GPU-a", reserved=100)
     daemon, greedy, other = daemons("", "--policy", "fifo_sharing"), gates("g"), gates("o")
     epochs = ("--max_epochs", "3")
     greedy_id = daemon.submit(*train(greedy), *epochs, "--estimated_memory", "6000", "greedy")
@@ -149,9 +149,9 @@ def test_who_takes_what_is_a_neighbours_is_ended_at_once(
     greedy.await_ring()
     other.await_ring()
     jobs = daemon.wait_state(greedy="RUNNING", other="RUNNING")
-    put_on_its_card(cards, daemon, jobs["other"], 2000)
+    put_on_its_gpu(machine, daemon, jobs["other"], 2000)
     pid = leader(daemon, greedy_id)
-    cards.process(0, pid, 9500)
+    machine.process(0, pid, 9500)
     eventually(lambda: not psutil.pid_exists(pid))
     after = daemon.wait_state(greedy="QUEUED", other="RUNNING")
     assert after["greedy"].last_run.endswith(", at the cost of others there, after epoch 0")
