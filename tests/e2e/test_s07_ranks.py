@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.e2e.conftest import Daemons, Gates
 
 RANKS = Path(__file__).with_name("ranks.py")
-CARDS = ("--num_gpus", "2", "--estimated_memory", "9000")
+TWO_GPUS = ("--num_gpus", "2", "--estimated_memory", "9000")
 EACH = ("--processes_per_node", "gpu")
 
 
@@ -13,7 +13,7 @@ def test_all_ranks_stop_after_the_same_epoch(
     daemons: Daemons, gates: Gates, tmp_path: Path
 ) -> None:
     daemon, first, second = daemons("2x16384"), gates("rank0"), gates("rank1")
-    words = ("--image_name", "i", "--max_epochs", "5", "--env", f"GATES={tmp_path}", *CARDS)
+    words = ("--image_name", "i", "--max_epochs", "5", "--env", f"GATES={tmp_path}", *TWO_GPUS)
     job_id = daemon.submit(*words, *EACH, "--script_path", RANKS, "ranks")
     both = first, second
     for gate in both:
@@ -23,7 +23,7 @@ def test_all_ranks_stop_after_the_same_epoch(
     first.await_ring()  # it may begin its second epoch, and the other rank has not asked yet
 
     urgent = ("--image_name", "i", "--priority", "10", "urgent", "--", "sleep", "1000")
-    urgent_id = daemon.submit(*CARDS, *urgent)
+    urgent_id = daemon.submit(*TWO_GPUS, *urgent)
     daemon.wait_state(ranks="STOPPING")
     second.open()
     second.await_ring()

@@ -57,8 +57,8 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="module")
-def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("stranger"))
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("foreign"))
 
 
 Secure = Callable[..., Secured]
@@ -98,11 +98,11 @@ def test_a_local_user_needs_no_token_on_the_encrypted_port_either(secure: Secure
 
 
 def test_each_problem_with_the_certificate_is_reported_in_one_line(
-    secure: Secure, stranger: Authority, tmp_path: Path
+    secure: Secure, foreign: Authority, tmp_path: Path
 ) -> None:
     daemon = secure()
     ca = daemon.authority.certificate
-    other = stranger.certificate
+    other = foreign.certificate
     assert daemon.says(ca) == (0, "")
     assert daemon.says(other) == (3, f"its certificate is not signed by an authority in {other}")
     daemon.serve_with(daemon.authority.issue("elsewhere", "gpu.lab"))
@@ -132,10 +132,10 @@ def test_an_authority_that_cannot_be_read_is_named(secure: Secure, tmp_path: Pat
 
 
 def test_a_new_certificate_is_served_and_no_connection_is_lost(
-    secure: Secure, stranger: Authority
+    secure: Secure, foreign: Authority
 ) -> None:
     daemon = secure()
-    before, after = daemon.authority.certificate, stranger.certificate
+    before, after = daemon.authority.certificate, foreign.certificate
     trusted = grpc.ssl_channel_credentials(before.read_bytes())
     bearer = (("authorization", f"Bearer {daemon.token('root')}"),)
     with grpc.secure_channel(f"{HERE}:{daemon.port}", trusted) as channel:
@@ -144,7 +144,7 @@ def test_a_new_certificate_is_served_and_no_connection_is_lost(
             scheduler_pb2.ListJobsRequest(all_users=True), metadata=bearer, timeout=60
         )
         assert next(watched).total == 0
-        daemon.serve_with(stranger.issue("daemon", HERE))
+        daemon.serve_with(foreign.issue("daemon", HERE))
         assert daemon.says(after) == (0, "")
         assert daemon.says(before)[0] == 3
         daemon.submit("--num_gpus", "0", "new", "--", "true", user="root")
@@ -153,15 +153,15 @@ def test_a_new_certificate_is_served_and_no_connection_is_lost(
 
 
 def test_a_new_certificate_without_its_key_changes_nothing(
-    secure: Secure, stranger: Authority
+    secure: Secure, foreign: Authority
 ) -> None:
     daemon = secure()
-    certificate, key = stranger.issue("daemon", HERE)
+    certificate, key = foreign.issue("daemon", HERE)
     certificate.rename(daemon.certificate)
     assert daemon.says(daemon.authority.certificate) == (0, "")
     assert f"{daemon.key}: is not the key of {daemon.certificate}" in daemon.said()
     key.rename(daemon.key)
-    assert daemon.says(stranger.certificate) == (0, "")
+    assert daemon.says(foreign.certificate) == (0, "")
 
 
 def test_users_on_other_machines_are_not_served_unencrypted(secure: Secure) -> None:
@@ -187,10 +187,10 @@ def test_users_on_other_machines_are_not_served_unencrypted(secure: Secure) -> N
 
 
 def test_a_daemon_that_cannot_serve_encrypted_does_not_start(
-    tmp_path: Path, authority: Authority, stranger: Authority
+    tmp_path: Path, authority: Authority, foreign: Authority
 ) -> None:
     certificate, key = authority.issue("good", HERE)
-    other = stranger.issue("other", HERE)[1]
+    other = foreign.issue("other", HERE)[1]
     missing = tmp_path / "missing"
     settings = tmp_path / "scheduler.toml"
     pair = f'certificate = "{certificate}"\nkey = "{key}"'

@@ -44,9 +44,8 @@ def test_a_daemon_of_a_plain_user_takes_only_that_users_jobs(tmp_path: Path) -> 
     state = tmp_path / "state"
     tmp_path.chmod(0o777)
     for parent in tmp_path.parents[:3]:
-        parent.chmod(
-            parent.stat().st_mode | 0o055
-        )  # keeps /tmp writable for all, if it is one of them
+        # /tmp may be one of them, and must stay writable for all.
+        parent.chmod(parent.stat().st_mode | 0o055)
     flags = ["--state_dir", str(state), "--gpus", "0", "--listen", "127.0.0.1:0"]
     with subprocess.Popen(
         [sys.executable, "-c", BECOME_NOBODY, *flags],
