@@ -121,7 +121,9 @@ def test_an_administrator_sees_all_of_it_and_asks_for_the_daemon_s_account(
     assert code == 0
     assert "rest" not in {each["what"] for each in found}
     (may,) = (each for each in found if each["what"] == "permissions")
-    assert may["words"].startswith(f"system:serviceaccount:{namespace}:scheduler may do all")
+    assert may["words"].startswith(
+        f"system:serviceaccount:{namespace}:scheduler has all permissions"
+    )
     control.account(namespace, "modest")
     code, found = doctor.finds("--kubeconfig", control.admin, "--account", f"{namespace}/modest")
     assert code == 1
@@ -160,7 +162,7 @@ def test_each_verb_that_is_missing_is_named_with_the_rule_that_helps(
                 admin.call("PUT", path, body={**role, "rules": left})
                 _finds_only(doctor, f"may not {verb} {rule.resource}. ", verb)
         admin.call("PUT", path, body={**role, "rules": [rule.written() for rule in rules]})
-        eventually(lambda: "may do all" in doctor.says()[1])
+        eventually(lambda: "has all permissions" in doctor.says()[1])
 
 
 def _finds_only(doctor: Doctor, lacks: str, verb: str) -> None:
@@ -235,7 +237,7 @@ def test_a_token_that_has_expired(doctor: Doctor, kubeconfig: Path) -> None:
     code, text = doctor.says()
     assert code == 3
     assert text.startswith("wrong    server       https://127.0.0.1:")
-    assert "it does not know who we are" in text
+    assert "it does not accept our credentials" in text
     assert "has expired" in text
 
 

@@ -117,7 +117,7 @@ def test_a_person_comes_with_a_token_of_kubernetes(
     done = daemon.run("scheduler-state")
     assert (done.returncode, done.stderr) == (
         4,
-        "scheduler-state: Kubernetes does not take this token, "
+        "scheduler-state: Kubernetes does not accept this token, "
         "or it was not issued for the audience epoch-scheduler\n",
     )
 
