@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from itertools import accumulate
+from operator import attrgetter
 
 from scheduler.core.images import has
 from scheduler.core.model import (
@@ -70,6 +72,23 @@ def takes_mib(job: Job, gpu: Gpu, rules: Rules, gpus: int = 0) -> int:
     if gpu.whole or takes_whole_gpu(job):
         return gpu.capacity_mib
     return min(known + rules.memory_margin_mib, gpu.capacity_mib)
+
+
+def fits_empty(job: Job, gpu: Gpu, rules: Rules) -> bool:
+    """Whether the GPU could hold the job if no other job had a share of it."""
+    return need_mib(job, gpu, rules) <= gpu.capacity_mib
+
+
+# All that matters of a GPU, but not which one it is.
+make_of = attrgetter(*(each.name for each in fields(Gpu) if each.name not in ("uuid", "index")))
+
+
+def count_makes(gpus: Iterable[Gpu]) -> list[tuple[Gpu, int]]:
+    """One GPU of each make, and how many there are of it, in the order of their first."""
+    makes: dict[object, list[Gpu]] = {}
+    for gpu in gpus:
+        makes.setdefault(make_of(gpu), []).append(gpu)
+    return [(alike[0], len(alike)) for alike in makes.values()]
 
 
 def free_mib(view: View) -> dict[GpuKey, int]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from scheduler.core.adopt import adopt
-from scheduler.core.memory import free_mib, need_mib, takes_whole_gpu, usable_gpus
+from scheduler.core.memory import fits_empty, free_mib, takes_whole_gpu, usable_gpus
 from scheduler.core.model import Job, JobId, JobSpec, Rules, Time, View
 from scheduler.core.ports import Policy
 from scheduler.core.runs import awaits_old_pods, waiting_in_order
@@ -124,7 +124,7 @@ def _holders(job: Job, view: View, rules: Rules, leaving: Iterable[JobId]) -> It
     found = []
     for key, gpu in usable_gpus(view.nodes).items():
         runs = view.held.get(key, {})
-        if runs and need_mib(job, gpu, rules) <= gpu.capacity_mib:
+        if runs and fits_empty(job, gpu, rules):
             live = [run[0] for run in runs if (at := view.jobs.get(run[0])) and at.run]
             last = max((order.get(id, len(order)) for id in live), default=-1)
             found.append((last, key, sorted({run[0] for run in runs})))

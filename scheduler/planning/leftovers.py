@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from scheduler.core.memory import need_mib
+from scheduler.core.memory import fits_empty
 from scheduler.core.model import Gpu, GpuKey, Job, Rules, View
 from scheduler.core.runs import gpu_keys, is_running
 from scheduler.planning.placement import PlacedUnits, Unit
@@ -40,7 +40,7 @@ def _free(
     """So many of these, of one type; none, if there are not as many."""
     found: dict[str, list[GpuKey]] = {}
     for key, gpu in idle.items() if job.waiting else ():
-        if not view.held.get(key) and need_mib(job, gpu, rules) <= gpu.capacity_mib:
+        if not view.held.get(key) and fits_empty(job, gpu, rules):
             found.setdefault(gpu.type, []).append(key)
     enough = (keys for keys in found.values() if len(keys) >= count)
     return next(enough, [])[:count]

@@ -12,8 +12,11 @@ from functools import cached_property, partial
 from scheduler.core.fast_replace import replace
 from scheduler.core.images import has
 from scheduler.core.memory import (
+    count_makes,
+    fits_empty,
     free_mib,
     lacking,
+    make_of,
     need_mib,
     node_sizes,
     nodes_needed,
@@ -32,14 +35,13 @@ from scheduler.core.model import (
     RunKey,
     RunPhase,
     Share,
+    Time,
     View,
     Waiting,
 )
 from scheduler.core.reason_text import first_named
-from scheduler.core.runs import current_job
+from scheduler.core.runs import awaits_old_pods, current_job
 from scheduler.planning.placement import PlacedUnits
-
-_Make = tuple[str, int, int, frozenset[str] | None]
 
 
 def explained(
@@ -187,10 +189,10 @@ class _Explainer:
     @cached_property
     def _most_room(self) -> list[tuple[Gpu, int]]:
         """Of each make, the card with the most room."""
-        makes: dict[_Make, tuple[Gpu, int]] = {}
+        makes: dict[object, tuple[Gpu, int]] = {}
         for key, room in self.room.items():
             gpu = self.known[key]
-            make = _make(gpu)
+            make = make_of(gpu)
             if make not in makes or makes[make][1] < room:
                 makes[make] = gpu, room
         return list(makes.values())
@@ -199,16 +201,12 @@ class _Explainer:
         """How many of these cards are large enough."""
         counts: dict[str, int] = {}
         for gpu, count in alike:
-            if _holds(job, gpu, self.rules):
+            if fits_empty(job, gpu, self.rules):
                 counts[gpu.type] = counts.get(gpu.type, 0) + count
         return counts
 
     def _alike(self, keys: Iterable[GpuKey]) -> list[tuple[Gpu, int]]:
-        """One of each make, and how many there are of it."""
-        makes: dict[_Make, list[Gpu]] = {}
-        for gpu in map(self.known.__getitem__, keys):
-            makes.setdefault(_make(gpu), []).append(gpu)
-        return [(gpus[0], len(gpus)) for gpus in makes.values()]
+        return count_makes(map(self.known.__getitem__, keys))
 
     # --- running ----------------------------------------------------------------------------
 
@@ -262,6 +260,18 @@ class _Explainer:
         return tuple(dict.fromkeys(jobs[id].spec.name if id in jobs else id for id in ids))
 
 
+def blocked_reason(job: Job, view: View, now: Time) -> Reason | None:
+    """Why the job may not have GPUs, whatever is free. None: it may."""
+    if job.held:
+        return Reason(Waiting.HELD)
+    if job.run is None and job.eligible_at > now:
+        seconds = round(job.eligible_at - now)
+        return Reason(Waiting.BACKOFF, seconds=seconds, cause=job.reason)
+    if awaits_old_pods(job, view.pods):
+        return Reason(Waiting.STOPPING)
+    return nowhere(job, view) if job.run is None else None
+
+
 def nowhere(job: Job, view: View) -> Reason | None:
     """Why no node could have it, whatever is free there. Whose GPUs are to be found, that of their
     images is told with them (`by_image`)."""
@@ -287,14 +297,6 @@ def by_image(job: Job, view: View, lacking: Callable[[View], Reason]) -> Reason:
     else:
         reason = Reason(Waiting.IMAGE, gpus=max(1, job.spec.gpus_max))
     return replace(reason, image=image, image_nodes=names, image_nodes_more=more)
-
-
-def _holds(job: Job, gpu: Gpu, rules: Rules) -> bool:
-    return need_mib(job, gpu, rules) <= gpu.capacity_mib
-
-
-def _make(gpu: Gpu) -> _Make:
-    return gpu.type, gpu.memory_mib, gpu.reserved_mib, gpu.images
 
 
 def _counts(by_type: Mapping[str, int]) -> GpuCounts:

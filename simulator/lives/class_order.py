@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from scheduler.core.memory import need_mib, usable_gpus
+from scheduler.core.memory import fits_empty, need_mib, usable_gpus
 from scheduler.core.model import (
     Gpu,
     GpuCounts,
@@ -55,7 +55,7 @@ class ReasonTexts(RuleChecker):
                 self.require(true, job, "is told:", why)
 
     def _is_true(self, job: Job, why: Reason, view: View, gpus: dict[GpuKey, Gpu]) -> bool:
-        large = [key for key, gpu in gpus.items() if self._need(job, gpu) <= gpu.capacity_mib]
+        large = [key for key, gpu in gpus.items() if fits_empty(job, gpu, self.rules)]
         match why.kind:
             case Waiting.TURN:
                 named = [view.jobs.get(id) for id in _ids(why.jobs)]
@@ -127,7 +127,7 @@ class PriorityClasses(RuleChecker):
         own = self.class_number(job, view.at)
         for key, gpu in gpus.items():
             runs = view.held.get(key, {})
-            if runs and need_mib(job, gpu, self.rules) <= gpu.capacity_mib:
+            if runs and fits_empty(job, gpu, self.rules):
                 holders = [view.jobs.get(id) for id, _ in runs]
                 if all(
                     other

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from scheduler.core.evolve import lost_gpu
-from scheduler.core.memory import need_mib, usable_gpus
+from scheduler.core.memory import fits_empty, need_mib, usable_gpus
 from scheduler.core.model import Gpu, GpuKey, Job, Rules, Run, Time, View, Waiting
 from scheduler.core.runs import awaits_old_pods, current_job
 from scheduler.outlook.remedies import startable
@@ -144,7 +144,7 @@ def _fits_alone(job: Job, view: View, rules: Rules) -> bool:
     """Whether there are as many cards of one type as it needs, and nobody on them."""
     free: dict[str, int] = {}
     for key, gpu in usable_gpus(view.nodes).items():
-        if not view.held.get(key) and need_mib(job, gpu, rules) <= gpu.capacity_mib:
+        if not view.held.get(key) and fits_empty(job, gpu, rules):
             free[gpu.type] = free.get(gpu.type, 0) + 1
     return job.spec.gpus_min <= max(free.values(), default=0)
 

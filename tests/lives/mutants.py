@@ -224,8 +224,8 @@ MUTANTS = (
     ),
     mutant(
         "a plan ignores the back-off",
-        FIFO,
-        "if job.eligible_at > self.now:",
+        REASONS,
+        "if job.run is None and job.eligible_at > now:",
         "if False:",
     ),
     mutant(
@@ -288,9 +288,9 @@ MUTANTS = (
     ),
     sharing(
         "a held job gets GPUs in a plan",
-        SHARING,
-        "if job.held and (job.run is None or may_stop(job.run)):",
-        "if False:",
+        REASONS,
+        "    if job.held:\n        return Reason(Waiting.HELD)",
+        "    if False:\n        return Reason(Waiting.HELD)",
     ),
     # --- gpu_sharing: which runs move, and where ---
     Mutant(

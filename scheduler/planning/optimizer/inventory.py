@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import accumulate
-from operator import attrgetter
 
 import numpy as np
 
 from scheduler.core.fast_replace import replace
 from scheduler.core.images import has
-from scheduler.core.memory import fewest_nodes
+from scheduler.core.memory import count_makes, fewest_nodes
 from scheduler.core.model import Gpu, GpuKey, Job, Placement
 from scheduler.estimates.arrays import Ints
-
-# All that matters of a card, but not which one it is.
-_make = attrgetter(*(each.name for each in fields(Gpu) if each.name not in ("uuid", "index")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +54,8 @@ def stocks(known: Mapping[GpuKey, Gpu]) -> list[Stock]:
     made = []
     for type, cards in sorted(found.items()):
         on = Counter(node for node, _ in cards)
-        makes: dict[tuple[object, ...], list[Gpu]] = {}
-        for _, gpu in cards:
-            makes.setdefault(_make(gpu), []).append(gpu)
-        alike = [(replace(gpus[0], uuid="", index=0), len(gpus)) for gpus in makes.values()]
+        makes = count_makes(gpu for _, gpu in cards)
+        alike = [(replace(gpu, uuid="", index=0), count) for gpu, count in makes]
         smallest_first = sorted(alike, key=lambda make: make[0].capacity_mib)
         sizes = tuple(sorted(on.values(), reverse=True))
         made.append(Stock(type, len(cards), sizes, tuple(smallest_first)))

@@ -49,8 +49,8 @@ from scheduler.core.model import (
     Waiting,
 )
 from scheduler.core.ports import Policy
-from scheduler.core.runs import awaits_old_pods, current_job, may_stop
-from scheduler.planning.reasons import by_image, nowhere
+from scheduler.core.runs import current_job, may_stop
+from scheduler.planning.reasons import blocked_reason, by_image
 
 _Key = TypeVar("_Key", JobId, RunKey)
 
@@ -180,14 +180,7 @@ class _FifoPlanner:
 
     def _place(self, job: Job) -> Reason | None:
         """Place it, or claim cards for it; if it must wait, say why."""
-        if job.held:
-            return Reason(Waiting.HELD)
-        if job.eligible_at > self.now:
-            seconds = round(job.eligible_at - self.now)
-            return Reason(Waiting.BACKOFF, seconds=seconds, cause=job.reason)
-        if awaits_old_pods(job, self.view.pods):
-            return Reason(Waiting.STOPPING)
-        if reason := nowhere(job, self.view):
+        if reason := blocked_reason(job, self.view, self.now):
             return reason
         spec = job.spec
         least, most = spec.gpus_min, spec.gpus_max

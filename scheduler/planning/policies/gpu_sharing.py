@@ -30,10 +30,9 @@ from scheduler.core.model import (
     Rules,
     Time,
     View,
-    Waiting,
 )
 from scheduler.core.ports import Policy
-from scheduler.core.runs import awaits_old_pods, gpu_keys, is_running, may_move, may_stop
+from scheduler.core.runs import gpu_keys, is_running, may_move, may_stop
 from scheduler.estimates.measurements import Memo
 from scheduler.planning.leftovers import assign_leftovers
 from scheduler.planning.optimizer.gang_sharing import guests, join_gangs
@@ -43,7 +42,7 @@ from scheduler.planning.optimizer.offer import LearnedSpeeds, Offer, build_offer
 from scheduler.planning.optimizer.pairing import Allotment, Limits, shared
 from scheduler.planning.optimizer.prices import Menu
 from scheduler.planning.placement import PlacedUnits, Unit, place_units
-from scheduler.planning.reasons import explained, nowhere
+from scheduler.planning.reasons import blocked_reason, explained
 
 PATIENCE = 28  # times `ageing_seconds`, a week: waiting so long is worth a class
 FAIR_MAX = 4.0  # times more, or less, a job is worth for what its user has had
@@ -135,17 +134,8 @@ class _SharingPlanner:
     def _takes_part(self, job: Job) -> bool:
         if job.outcome or job.cancelled:
             return False
-        if job.held and (job.run is None or may_stop(job.run)):
-            self.why[job.id] = Reason(Waiting.HELD)
-            return False
-        if job.run is None and job.eligible_at > self.now:
-            seconds = round(job.eligible_at - self.now)
-            self.why[job.id] = Reason(Waiting.BACKOFF, seconds=seconds, cause=job.reason)
-            return False
-        if awaits_old_pods(job, self.view.pods):
-            self.why[job.id] = Reason(Waiting.STOPPING)
-            return False
-        if job.run is None and (reason := nowhere(job, self.view)):
+        reason = blocked_reason(job, self.view, self.now)
+        if reason and (job.run is None or may_stop(job.run)):
             self.why[job.id] = reason
             return False
         return True

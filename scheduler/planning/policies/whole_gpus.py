@@ -16,7 +16,7 @@ from functools import partial
 
 from scheduler.core.fast_replace import replace
 from scheduler.core.images import has
-from scheduler.core.memory import node_sizes, nodes_needed, usable_gpus
+from scheduler.core.memory import count_makes, node_sizes, nodes_needed, usable_gpus
 from scheduler.core.model import (
     Gpu,
     GpuKey,
@@ -31,24 +31,12 @@ from scheduler.core.model import (
     WholeGpus,
 )
 from scheduler.core.reason_text import first_named
-from scheduler.core.runs import awaits_old_pods, is_running, may_stop
+from scheduler.core.runs import is_running, may_stop
 from scheduler.planning.leftovers import assign_leftovers
 from scheduler.planning.placement import PlacedUnits, Unit, place_units
-from scheduler.planning.reasons import by_image, explained, nowhere
+from scheduler.planning.reasons import blocked_reason, by_image, explained
 
-_Make = tuple[int, str, frozenset[str] | None]
-
-
-def not_now(job: Job, view: View, now: Time) -> Reason | None:
-    """Why it may not hold cards, whatever is free; None: it may."""
-    if job.held:
-        return Reason(Waiting.HELD)
-    if job.run is None and job.eligible_at > now:
-        seconds = round(job.eligible_at - now)
-        return Reason(Waiting.BACKOFF, seconds=seconds, cause=job.reason)
-    if awaits_old_pods(job, view.pods):
-        return Reason(Waiting.STOPPING)
-    return nowhere(job, view) if job.run is None else None
+Makes = Sequence[tuple[Gpu, int]]  # see `count_makes`
 
 
 @dataclass
@@ -71,14 +59,14 @@ class Round:
         self.left = Counter(gpu.type for gpu in self.known.values())  # not given to anybody
         unheld = [gpu for key, gpu in self.known.items() if not self.view.held.get(key)]
         self.idle = Counter(gpu.type for gpu in unheld)  # of these, those that nobody holds
-        self._makes = Counter(map(_make, self.known.values()))
+        self._makes = count_makes(self.known.values())
         self._fitting: dict[tuple[int, str], dict[str, int]] = {}
         self.candidates: list[Job] = []
         kept = set[GpuKey]()
         for job in self.view.jobs.values():
             if job.outcome or job.cancelled:
                 continue
-            reason = not_now(job, self.view, self.now)
+            reason = blocked_reason(job, self.view, self.now)
             if is_running(job) and not (may_stop(job.run) and (reason or self.preempts)):
                 self._keep(job, kept)
             elif reason:
@@ -175,7 +163,7 @@ class Round:
         taken = {share.key for shares in made.placements.values() for share in shares}
         free = [key for key in self.known if not self.view.held.get(key) and key not in taken]
         heirs = {key: self.view.jobs[id] for id, keys in made.claims.items() for key in keys}
-        makes = Counter(_make(self.known[key]) for key in free)
+        makes = count_makes(self.known[key] for key in free)
         first = [heirs[key] for key in free if key in heirs]
         first += [job for job in self.refused if self.wanted(job)][:1]
         alike: dict[tuple[int, int, int, str], Reason] = {}
@@ -186,7 +174,7 @@ class Round:
                 alike[needs] = by_image(job, self.view, lacking)
             why[job.id] = alike[needs]
 
-    def _lacking(self, job: Job, free: Counter[_Make], first: Sequence[Job], view: View) -> Reason:
+    def _lacking(self, job: Job, free: Makes, first: Sequence[Job], view: View) -> Reason:
         count, least = self.wanted(job), job.spec.gpus_min
         lacks = Reason(Waiting.GPUS, whole=WholeGpus.POLICY, memory_mib=job.memory_mib)
         if count is None:
@@ -203,14 +191,10 @@ class Round:
         return Reason(Waiting.TURN, whole=WholeGpus.POLICY, jobs=names, jobs_more=more)
 
 
-def _make(gpu: Gpu) -> _Make:
-    return gpu.memory_mib, gpu.type, gpu.images
-
-
-def _counted(makes: Counter[_Make], memory_mib: int, image: str) -> dict[str, int]:
+def _counted(makes: Makes, memory_mib: int, image: str) -> dict[str, int]:
     """Of each type, how many cards have so much memory, and the image."""
     found: dict[str, int] = {}
-    for (size_mib, type, images), count in sorted(makes.items(), key=lambda make: make[0][:2]):
-        if memory_mib <= size_mib and has(images, image):
-            found[type] = found.get(type, 0) + count
+    for gpu, count in sorted(makes, key=lambda make: (make[0].memory_mib, make[0].type)):
+        if memory_mib <= gpu.memory_mib and has(gpu.images, image):
+            found[gpu.type] = found.get(gpu.type, 0) + count
     return found

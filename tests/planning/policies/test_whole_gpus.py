@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from scheduler.core.model import Gpu, Job, JobId, Node, Plan, Reason, RunPhase, Share, View, Waiting
-from scheduler.planning.policies.whole_gpus import Round, not_now
+from scheduler.planning.policies.whole_gpus import Round
+from scheduler.planning.reasons import blocked_reason
 from tests.builders import NOW, RULES, job, node, pod, share, view, with_run
 
 
@@ -32,7 +33,7 @@ def test_who_may_not_hold_cards_is_told_why() -> None:
     held, late = job("h", held=True), job("l", eligible_at=NOW + 30, reason="lost")
     again = job("o", attempts=1)
     there = view(held, late, again, pods=[pod(again)])
-    found = [not_now(each, there, NOW) for each in (held, late, again, job("a"))]
+    found = [blocked_reason(each, there, NOW) for each in (held, late, again, job("a"))]
     kinds = [reason and reason.kind for reason in found]
     assert kinds == [Waiting.HELD, Waiting.BACKOFF, Waiting.STOPPING, None]
     assert found[1]
