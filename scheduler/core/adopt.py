@@ -31,7 +31,7 @@ from scheduler.core.reason_text import stop_reason
 from scheduler.core.runs import awaits_old_pods, current_job, has_epoch_to_stop_at, is_running
 
 
-def resized(view: View, now: Time, rules: Rules) -> Change:
+def resize_shares(view: View, now: Time, rules: Rules) -> Change:
     """Adjusts the shares of runs to the measured needs of their jobs, where there is room.
 
     This happens before a plan is made, so that the plan can use at once what a run gave back."""
@@ -42,7 +42,7 @@ def resized(view: View, now: Time, rules: Rules) -> Change:
         for job_id in running:
             job = draft.jobs[job_id]
             if job.run and job.run.phase is not RunPhase.STOPPING:
-                draft.put(_resized(job, job.run, draft, known))
+                draft.put(_resize_run(job, job.run, draft, known))
         if draft.jobs is view.jobs:
             break  # no run shrinks
     return draft.build()
@@ -83,7 +83,7 @@ def _to_be_stopped(job: Job, plan: Plan) -> Reason | None:
     return plan.why.get(job.id, Reason(Waiting.MOVED if wished else Waiting.STOPPED))
 
 
-def _resized(job: Job, run: Run, draft: Draft, known: dict[GpuKey, Gpu]) -> Job:
+def _resize_run(job: Job, run: Run, draft: Draft, known: dict[GpuKey, Gpu]) -> Job:
     key = (job.id, run.attempt)
     resized = []
     for share in run.shares:

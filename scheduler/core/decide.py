@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from scheduler.core.adopt import adopt, resized
+from scheduler.core.adopt import adopt, resize_shares
 from scheduler.core.draft import Change
 from scheduler.core.evolve import evolve
 from scheduler.core.fast_replace import replace
@@ -59,7 +59,7 @@ def decide(
 
 
 def _replan(view: View, policy: Policy, now: Time, rules: Rules) -> tuple[Change, Change]:
-    fitted = resized(view, now, rules)
+    fitted = resize_shares(view, now, rules)
     return fitted, adopt(fitted.view, policy(fitted.view, now), now, rules)
 
 

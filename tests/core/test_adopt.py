@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.core.adopt import adopt, resized
+from scheduler.core.adopt import adopt, resize_shares
 from scheduler.core.invariants import check
 from scheduler.core.learning import kind_of
 from scheduler.core.model import (
@@ -45,7 +45,7 @@ def adopted(
 
 
 def fitted(before: View) -> View:
-    change = resized(before, NOW, RULES)
+    change = resize_shares(before, NOW, RULES)
     check(before, change.view, change.touched)
     return change.view
 
