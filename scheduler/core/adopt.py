@@ -60,7 +60,7 @@ def adopt(view: View, plan: Plan, now: Time, rules: Rules) -> Change:
         waiting = draft.jobs.get(job_id)
         if waiting and _startable(waiting, wished, draft, known):
             expected = plan.expected.get(job_id, 0.0)
-            draft.put(_started(waiting, wished, expected, draft, known))
+            draft.put(_start_run(waiting, wished, expected, draft, known))
     waiting_ids = {job.id for job in draft.jobs.values() if job.waiting}
     draft.why = {id: reason for id, reason in plan.why.items() if id in waiting_ids}
     draft.stops = stops
@@ -134,7 +134,7 @@ def _taken(key: GpuKey, gpu: Gpu, draft: Draft) -> int:
     return taken
 
 
-def _started(
+def _start_run(
     job: Job,
     wished: tuple[Share, ...],
     expected_seconds: float,
