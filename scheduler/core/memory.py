@@ -112,7 +112,7 @@ def placement(shares: Sequence[Share], known: Mapping[GpuKey, Gpu]) -> str:
     return f"{key}/{nodes}" if nodes > 1 else key
 
 
-def by_type(known: Mapping[GpuKey, Gpu]) -> dict[str, list[list[GpuKey]]]:
+def keys_by_type(known: Mapping[GpuKey, Gpu]) -> dict[str, list[list[GpuKey]]]:
     """The GPUs of each type, those of one node together."""
     found: dict[str, dict[str, list[GpuKey]]] = {}
     for key, gpu in known.items():
@@ -122,7 +122,7 @@ def by_type(known: Mapping[GpuKey, Gpu]) -> dict[str, list[list[GpuKey]]]:
 
 def node_sizes(known: Mapping[GpuKey, Gpu]) -> dict[str, list[int]]:
     """For each type, the number of GPUs of each node; the largest first."""
-    by_node = by_type(known).items()
+    by_node = keys_by_type(known).items()
     return {type: sorted(map(len, nodes), reverse=True) for type, nodes in by_node}
 
 
@@ -141,7 +141,7 @@ def best_fit(
     if most == 0:
         return ()
     fits = []
-    for nodes in by_type(known).values():
+    for nodes in keys_by_type(known).values():
         room = [_room(job, keys, known, free, rules) for keys in nodes]
         room.sort(key=lambda cards: (-len(cards), cards))
         if fewest := fewest_nodes(map(len, room), job.spec.gpus_min):
@@ -176,7 +176,7 @@ def _left(cards: Sequence[tuple[int, GpuKey]]) -> tuple[int, Sequence[tuple[int,
     return sum(mib for mib, _ in cards), cards
 
 
-def lacking(
+def explain_lack(
     job: Job, known: Mapping[GpuKey, Gpu], free: Mapping[GpuKey, int], rules: Rules
 ) -> Reason:
     """Why the job fits nowhere, in numbers."""
@@ -196,7 +196,7 @@ def lacking(
         )
     fitting = max(
         sum(len(_room(job, keys, known, free, rules)) for keys in nodes)
-        for nodes in by_type(known).values()
+        for nodes in keys_by_type(known).values()
     )
     return Reason(
         Waiting.GPUS,

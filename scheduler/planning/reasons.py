@@ -13,9 +13,9 @@ from scheduler.core.fast_replace import replace
 from scheduler.core.images import has
 from scheduler.core.memory import (
     count_makes,
+    explain_lack,
     fits_empty,
     free_mib,
-    lacking,
     make_of,
     need_mib,
     node_sizes,
@@ -176,7 +176,7 @@ class _Explainer:
         free = self._by_type(job, self.free_alike)
         if max(free.values(), default=0) < count:
             if count == 1 and not whole and not self._has_room(job):
-                return lacking(job, self.known, self.room, self.rules)
+                return explain_lack(job, self.known, self.room, self.rules)
             nodes = nodes_needed(count, self.node_sizes.values())
             return replace(lacks, nodes=nodes, free=_counts(free))
         names, more = first_named(self._heirs(self.free))

@@ -6,10 +6,10 @@ import pytest
 
 from scheduler.core.memory import (
     best_fit,
-    by_type,
+    explain_lack,
     fewest_nodes,
     free_mib,
-    lacking,
+    keys_by_type,
     need_mib,
     placement,
     usable_gpus,
@@ -138,7 +138,7 @@ def test_a_job_without_gpus_fits_anywhere_even_where_there_are_none() -> None:
 
 def test_cards_are_grouped_by_their_type_and_node() -> None:
     mixed = replace(node(2, name="n2"), gpus=(make_gpu(0), replace(make_gpu(1), type="a100")))
-    groups = by_type(usable_gpus([node(3), mixed]))
+    groups = keys_by_type(usable_gpus([node(3), mixed]))
     sizes = {type: [len(keys) for keys in nodes] for type, nodes in groups.items()}
     assert sizes == {"pretended": [3, 1], "a100": [1]}
 
@@ -183,7 +183,7 @@ def test_cards_are_grouped_by_their_type_and_node() -> None:
 )
 def test_what_a_job_lacks_is_said_in_numbers(wants: Job, free: tuple[int, int], words: str) -> None:
     known = usable_gpus([node(2)])
-    assert line(lacking(wants, known, dict(zip(known, free, strict=True)), RULES)) == words
+    assert line(explain_lack(wants, known, dict(zip(known, free, strict=True)), RULES)) == words
 
 
 def test_what_a_gang_over_nodes_lacks_is_said_with_how_many_it_takes() -> None:
@@ -193,11 +193,11 @@ def test_what_a_gang_over_nodes_lacks_is_said_with_how_many_it_takes() -> None:
         "gpus (needs 4 whole GPUs on 2 or more nodes because its memory use is not known"
         " yet (--estimated_memory); empty now: 3)"
     )
-    assert line(lacking(job("a", gpus=4), known, free, RULES)) == words
+    assert line(explain_lack(job("a", gpus=4), known, free, RULES)) == words
     words = "gpus (needs 2 free GPUs with 9,000 MiB; free now: 1)"
     assert (
         line(
-            lacking(
+            explain_lack(
                 job("a", 9000, gpus=2), known, free | {("n2", "gpu1"): 0, ("n1", "gpu0"): 0}, RULES
             )
         )
@@ -209,13 +209,13 @@ def test_a_card_is_named_with_its_node_where_there_are_several() -> None:
     known = usable_gpus([node(1), node(1, name="n2")])
     free = dict(zip(known, (5, 7), strict=True))
     assert (
-        line(lacking(job("a", 9), known, free, RULES))
+        line(explain_lack(job("a", 9), known, free, RULES))
         == "memory (needs 9 MiB; n2/gpu0 has the most free: 7 MiB)"
     )
 
 
 def test_without_any_gpu_that_is_what_lacks() -> None:
-    assert line(lacking(job("a"), {}, {}, RULES)) == "gpus (there is no GPU)"
+    assert line(explain_lack(job("a"), {}, {}, RULES)) == "gpus (there is no GPU)"
 
 
 def test_a_placement_is_told_by_types_counts_and_nodes() -> None:

@@ -26,9 +26,9 @@ from typing import TypeVar
 
 from scheduler.core.memory import (
     best_fit,
-    by_type,
+    explain_lack,
     free_mib,
-    lacking,
+    keys_by_type,
     need_mib,
     takes_mib,
     usable_gpus,
@@ -220,7 +220,7 @@ class _FifoPlanner:
         return Reason(Waiting.TURN, jobs=tuple(names))
 
     def _lacking(self, job: Job, view: View) -> Reason:
-        return lacking(job, usable_gpus(view.nodes), self.unclaimed, self.rules)
+        return explain_lack(job, usable_gpus(view.nodes), self.unclaimed, self.rules)
 
     def _waits_for(self, claim: _Claim) -> Reason:
         stop, gone = list(claim.asked), list[JobId]()
@@ -263,7 +263,7 @@ class _FifoPlanner:
         must be asked to leave; on one node before several. None: not even empty nodes could hold
         it, or all are claimed."""
         count, claims = job.spec.gpus_min, list[_Claim]()
-        for nodes in by_type(self.cards).values():
+        for nodes in keys_by_type(self.cards).values():
             exits = [[(k, found) for k in keys if (found := self._exits(job, k))] for keys in nodes]
             together = [list(itertools.chain(*exits))] if count > 1 < len(nodes) else []
             claims += [
