@@ -1,4 +1,4 @@
-"""Tables and plots are made from figures, and those in the documents are of the figures there."""
+"""Tables and plots are made from figures, and the documents contain those of the published ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All benchmarks in one run, which is resumed where it was interrupted."""
+"""All benchmarks in one run, which continues after an interruption."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_what_failed_is_tried_again_and_what_is_there_is_not(tmp_path: Path) -> 
 def test_an_unknown_benchmark_is_refused() -> None:
     done = benchmarks("measure", "nonsense")
     assert done.returncode == 2
-    assert done.stderr == "benchmarks: unknown: nonsense\n"
+    assert done.stderr == "benchmarks: unknown benchmark: nonsense\n"
 
 
 def test_nothing_is_published_that_was_not_measured(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Trials of traces: what was there is not run again, and what is asked for must exist."""
+"""Trials of traces: finished trials are not repeated, and unknown names are refused."""
 
 from __future__ import annotations
 

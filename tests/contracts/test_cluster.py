@@ -1,7 +1,7 @@
-"""What every cluster adapter promises the loop. One suite, all adapters.
+"""What every cluster adapter promises the loop: one suite for all adapters.
 
 A new adapter is a class with `perform`, `observe` and `let(seconds)`, made by a context manager
-that takes a folder of its own, in `ADAPTERS`. It has one GPU at least.
+that takes a folder of its own, in `ADAPTERS`. It has at least one GPU.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Adapter(Protocol):
     def perform(self, action: Action) -> None: ...
     def observe(self) -> Observed: ...
     def let(self, seconds: float) -> None:
-        """Let this much of the cluster's own time pass, if it has one, and something happen."""
+        """Lets the cluster's own time pass, if it has one, so that something happens."""
 
 
 class Local:
@@ -39,7 +39,7 @@ class Local:
         self.observe = made.cluster.observe
 
     def let(self, seconds: float) -> None:
-        """Real processes take the time they take: see `until`."""
+        """Does nothing: real processes need real time, see `until`."""
 
 
 @contextmanager
@@ -61,7 +61,7 @@ def simulated(folder: Path) -> Iterator[Adapter]:
 
 
 class Kubernetes:
-    """Pods on a real API server. What runs them is played: see tests/kube/kubelet.py."""
+    """Pods on a real API server, run by a simulated kubelet: see tests/kube/kubelet.py."""
 
     def __init__(self, made: StartedCluster, kubelet: Kubelet) -> None:
         self.perform = made.perform

@@ -1,4 +1,4 @@
-"""What every Store does, in a file and in memory: all or nothing, and what is written is read."""
+"""What every Store does, in a file and in memory: commits are atomic, and are read back."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ KINDS = pytest.mark.parametrize("kind", ["file", "memory"])
 
 
 class Crash(BaseException):
-    """Whatever may interrupt a commit."""
+    """An interruption of a commit."""
 
 
 class Disk:
-    """A store, and what becomes of it when its process ends and another one starts."""
+    """A store, which can be restarted as if by a new process."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -40,11 +40,11 @@ class Disk:
         self.restart()
 
     def restart(self) -> None:
-        """Without closing what was open. Memory is there as long as its process."""
+        """Does not close what was open. A store in memory lives as long as its process."""
         if self._path or not self._stores:
             self._stores.append(SqliteStore(self._path, self._before_write, DECIDER))
         self.store = self._stores[-1]
-        self.store.load()  # as whoever begins to use one does
+        self.store.load()  # as every caller does first
 
     def close(self) -> None:
         for store in self._stores:

@@ -1,4 +1,4 @@
-"""The examples of `examples/`: each alone, and as a job that another one makes stop and go on."""
+"""The examples of `examples/`: each alone, and as a job that is preempted and resumes."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from tests.support import Daemon
 ROOT = Path(__file__).parent.parent.parent
 LIBRARY = Path(kubernetesdlprofile.__file__).parent.parent
 EPOCHS = 20
-LATEST = EPOCHS // 2  # it goes on until it is frozen, and is not stopped in its last epoch
+LATEST = EPOCHS // 2  # it runs until it is frozen, and is not stopped in its last epoch
 CARD_MIB = 16384
-PATIENCE_SECONDS = 600.0  # frameworks take their time to be imported
+PATIENCE_SECONDS = 600.0  # frameworks are slow to import
 ROUNDS = int(os.environ.get("ROUNDS", "2"))  # 20 for the figure that is published
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A training script, the Python that has what it needs, and how many cards it has."""
+    """A training script, the Python with its packages, and its number of GPUs."""
 
     name: str
     python: str = sys.executable
@@ -44,20 +44,20 @@ class Example:
 
     @property
     def environment(self) -> dict[str, str]:
-        # Frameworks are quieter so, and take no more threads than the other tests leave them.
+        # So frameworks print less, and use no more threads than the other tests leave them.
         path = f"{Path(self.python).parent}:{os.environ['PATH']}"
         return {"PATH": path, "PYTHONPATH": str(LIBRARY), "OMP_NUM_THREADS": "1"}
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What has come of an example."""
+    """The results of an example."""
 
     log: tuple[str, ...]  # a line for each epoch
     checkpoint: str
 
     def losses(self) -> list[float]:
-        """One for each epoch, in their order, or this is no training."""
+        """Requires one line for each epoch, in order."""
         assert [line.split(":")[0] for line in self.log] == [
             f"epoch {n + 1}" for n in range(EPOCHS)
         ]
@@ -93,7 +93,7 @@ def trained_alone(example: Example, folder: Path, epochs: int) -> Trained:
 
 @pytest.fixture
 def preempted(tmp_path: Path) -> Iterator[Preempted]:
-    """The same script as a job that leaves after an epoch, which the seed chooses, and goes on."""
+    """The same script as a job that stops after an epoch, chosen by the seed, and resumes."""
     daemons = []
 
     def train(example: Example, seed: int) -> Trained:
@@ -127,7 +127,7 @@ def preempted(tmp_path: Path) -> Iterator[Preempted]:
 
 
 def _reached(job: scheduler_pb2.Job, epochs: int) -> bool:
-    """Nobody is asked to stop who has not spoken yet."""
+    """Waits for the first report: a run is not asked to stop before it."""
     return job.heard_at > 0 and job.epochs_done >= epochs
 
 
@@ -137,7 +137,7 @@ def _ended(*jobs: scheduler_pb2.Job) -> bool:
 
 @contextlib.contextmanager
 def _frozen(daemon: Daemon, job_id: str) -> Iterator[None]:
-    """Its processes stand still wherever they are, so that it is not over before it is asked."""
+    """Freezes its processes, so that it does not end before it is asked to stop."""
     started = json.loads((daemon.state / "runs" / f"{job_id}-1" / "started.json").read_text())
     first = psutil.Process(started["pid"])
     processes = [first, *first.children(recursive=True)]

@@ -1,5 +1,5 @@
-"""How far two checkpoints are apart: `python difference.py ONE OTHER` prints the greatest
-difference of two numbers in them. For a Python that has the framework which wrote them."""
+"""Compares two checkpoints: `python difference.py ONE OTHER` prints the largest difference of two
+numbers in them. It needs a Python with the framework that wrote them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 
 
 def arrays(path: Path) -> Iterator[tuple[str, Any]]:
-    """All that training goes on from, by name."""
+    """The state from which training resumes, by name."""
     if path.suffix == ".keras":
         import keras
 
         model = keras.models.load_model(path)
-        # Not by their names, of which Keras gives the second model in a process others.
+        # Not by name, because Keras gives other names to the second model in a process.
         yield from numbers("model", model.variables)
         yield from numbers("optimizer", model.optimizer.variables)
     elif path.is_dir():

@@ -1,6 +1,6 @@
-"""The examples that need a framework, and the hooks they use, with the real ones.
+"""The examples that need a framework, and their hooks, with the real frameworks.
 
-`make test-frameworks` says by FRAMEWORKS which Python has them."""
+`make test-frameworks` passes the Python that has them in FRAMEWORKS."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def example(request: pytest.FixtureRequest) -> Example:
 
 
 def python_with(name: str) -> str:
-    """What runs this example; without it there is no test."""
+    """The Python that runs this example; without it the test is skipped."""
     if not PYTHON:
         pytest.skip("FRAMEWORKS names no Python that has them: `make test-frameworks` installs one")
     if subprocess.run([PYTHON, "-c", LOOK, *NEEDS[name]]).returncode:
@@ -75,13 +75,13 @@ def apart(one: Trained, other: Trained) -> float:
 
 
 def test_two_nodes_with_a_gpu_each_train_as_one_with_two(alone: Alone, tmp_path: Path) -> None:
-    """S19, as far as one machine goes: two processes that are told what two nodes are told."""
+    """S19 on one machine: two processes with the environment of two nodes."""
     script = Example("pytorch_ddp", python_with("pytorch_ddp"), gpus=2)
-    card, paths = Gpu("card", 0, PRETENDED, CARD_MIB), Paths(snapshots=str(tmp_path))
-    shares = tuple(Share(node, card.uuid, CARD_MIB) for node in ("n1", "n2"))
+    gpu, paths = Gpu("card", 0, PRETENDED, CARD_MIB), Paths(snapshots=str(tmp_path))
+    shares = tuple(Share(node, gpu.uuid, CARD_MIB) for node in ("n1", "n2"))
     launch = Launch(JobId("j"), 1, JobSpec("j", "ada"), shares, 0, EPOCHS, "")
     hosts = ("127.0.0.1", "127.0.0.1")
-    told = [environment(launch, [card], "", paths, rank=rank, hosts=hosts) for rank in (0, 1)]
+    told = [environment(launch, [gpu], "", paths, rank=rank, hosts=hosts) for rank in (0, 1)]
     ranks = [
         subprocess.Popen(
             [script.python, script.script],

@@ -1,4 +1,4 @@
-"""The example in plain numpy: it needs nothing that is not here anyway."""
+"""The example in plain numpy, which needs no further packages."""
 
 from __future__ import annotations
 

@@ -36,15 +36,15 @@ JOB_ID = "123e4567-e89b-12d3-a456-426614174000"
 
 
 class Recorder(rpc.ProfilerServicer):
-    """Hears everything, and answers as it was told."""
+    """Records every call, and answers as configured."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[str, Any]] = []  # (method, message), when it was understood
+        self.heard: list[tuple[str, Any]] = []  # (method, message), if it was valid
         self.metadata: list[dict[str, Any]] = []
         self.stop_at: int | None = None
-        self.asked_to_leave = False  # told beside each sign of life
+        self.asked_to_leave = False  # sent with the answer to each sign of life
         self.refuse: dict[str, grpc.StatusCode] = {}
-        self.answering = threading.Event()  # cleared: nobody gets an answer
+        self.answering = threading.Event()  # cleared: no call gets an answer
         self.answering.set()
         self._changed = threading.Condition()
 
@@ -75,7 +75,7 @@ class Recorder(rpc.ProfilerServicer):
             context.abort(self.refuse[method], "as the test wants it")
 
     def wait_for(self, method: str, count: int = 1) -> list[Any]:
-        """At least so many calls of a method."""
+        """Waits for at least `count` calls of a method."""
         self._wait(lambda: len(self.of(method)) >= count)
         return self.of(method)
 
@@ -90,7 +90,7 @@ class Recorder(rpc.ProfilerServicer):
         return [message for name, message in self.heard if name == method]
 
     def methods(self) -> list[str]:
-        """What was called, without the signs of life, whose number depends on the time."""
+        """The methods called, without signs of life, because their number depends on the time."""
         return [name for name, _ in self.heard if name != "Report"]
 
     def epochs(self) -> list[int]:
@@ -132,7 +132,7 @@ class Web(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Request)
         self.heard: list[tuple[str, str, Any]] = []  # method, path, what the JSON says
         self.headers: list[dict[str, str]] = []
-        self.stop_at: int | None = None  # after so many epochs
+        self.stop_at: int | None = None  # after this many epochs
         self.status = 200
         self.address = f"127.0.0.1:{self.server_port}"
 
@@ -178,7 +178,7 @@ def web() -> Iterator[Web]:
 
 @pytest.fixture(autouse=True)
 def _nothing_was_said() -> None:
-    """Each kind of trouble is told once in a process; here, once in a test."""
+    """The library reports each kind of trouble once in a process; here, once in a test."""
     log._said.clear()
 
 
@@ -207,7 +207,7 @@ def bare_environment() -> dict[str, str]:
 def job_environment(
     bare_environment: dict[str, str], place: Place, tmp_path: Path
 ) -> dict[str, str]:
-    """What the scheduler gives to the first attempt of a job of five epochs."""
+    """The environment of the first attempt of a job with five epochs."""
     return {
         **bare_environment,
         "KUBEPROFILER_SERVER": place.address,
@@ -230,10 +230,10 @@ def job_environment(
 
 @pytest.fixture
 def start_script() -> Iterator[Start]:
-    """Start Python code as a training of its own, with pipes; killed if the test leaves it.
+    """Starts Python code as a training process with pipes, and kills it after the test.
 
-    It is more patient with the scheduler than usual, so that a busy machine changes nothing, unless
-    its patience is what the test is about."""
+    It has longer timeouts than usual, so that a busy machine changes nothing, unless the test is
+    about these timeouts."""
     started: list[subprocess.Popen[str]] = []
 
     def start(

@@ -28,7 +28,7 @@ def question(epoch: int) -> wire.StartEpoch:
 
 
 class Training:
-    """What the courier is told by a training, and tells it."""
+    """The training's side of a courier."""
 
     def __init__(self, address: str, heartbeat_seconds: float = 3600.0) -> None:
         self.news: list[wire.Profile] = []
@@ -47,14 +47,14 @@ class Training:
 
 
 def ask_in_vain(training: Training) -> None:
-    """While the server is away. Whatever is sent afterwards was posted before or is sent with it:
-    the round that was under way has failed."""
+    """Waits until a round has failed while the server is away. So messages that were posted before
+    are sent in one later round."""
     training.courier.ask(question(0), LONG)
 
 
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine is no scheduler that does not answer."""
+    """Sets long timeouts, so that a busy machine does not look like a scheduler without answers."""
     monkeypatch.setattr(module, "CALL_SECONDS", LONG)
 
 

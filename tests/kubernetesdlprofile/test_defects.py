@@ -1,4 +1,4 @@
-"""What the first library did wrong, X01 to X34 of its contract: none of it is so any more."""
+"""The defects of the first library, X01 to X34 of its contract: none of them is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is left of an older run of a job does not touch the checkpoints of a newer one."""
+"""Leftover processes of an older run do not change the checkpoints of a newer run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_an_older_run_cannot_save_any_more_and_says_so_once(
     new = Fence(str(tmp_path), 2)
     for _ in range(3):
         assert not checkpoints.save(path, writes("older"), old)
-    assert path.read_text() == "old", "with which the newer one begins"
+    assert path.read_text() == "old", "the newer run begins with it"
     assert checkpoints.save(path, writes("new"), new)
     assert not checkpoints.save(path, writes("older"), old)
     assert path.read_text() == "new"
@@ -110,7 +110,7 @@ def test_checkpoints_are_found_past_what_it_makes(tmp_path: Path) -> None:
 def test_wherever_a_newer_run_comes_between_the_older_ones_file_is_whole_or_not_there(
     tmp_path_factory: pytest.TempPathFactory, moment: int
 ) -> None:
-    """At each call to the file system that a save makes, in turn."""
+    """Interrupts a save at each of its calls to the file system, in turn."""
     folder = tmp_path_factory.mktemp("job")
     path, old = folder / "last.ckpt", Fence(str(folder), 1)
     found: list[str] = []
@@ -151,8 +151,8 @@ def _hooked(between: Callable[..., Any], function: Callable[..., Any]) -> Callab
 
 
 def train(folder: str, attempt: int, begun: Any, last: Any) -> None:
-    """Saves as fast as it can, long after the next run has begun; fails if it ever finds another's
-    checkpoint than its own, or the one that it began with."""
+    """Saves as fast as it can, long after the next run has begun. Fails if it ever finds a
+    checkpoint that is neither its own nor the one that it began with."""
     path = Path(folder, "last.ckpt")
     fence = Fence(folder, attempt)
     began_with = path.read_text() if path.exists() else ""
@@ -166,7 +166,7 @@ def train(folder: str, attempt: int, begun: Any, last: Any) -> None:
         newest = int(there.split()[0]) if there else 0
         if newest <= attempt and not fence.closed:
             assert there == (own or began_with), (attempt, there, own, began_with)
-    assert saved or not last, "nobody is newer"
+    assert saved or not last, "no run is newer"
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -1,5 +1,5 @@
-"""The callbacks, in loops that call them as the frameworks do. The frameworks themselves are too
-large to be installed here; docs/library.md says with which of them this was seen to work."""
+"""The callbacks, in loops that call them as the frameworks do. The frameworks are too large to
+install here; docs/library.md names the versions that were tested."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MODULES = {
     "transformers/__init__.py": "class TrainerCallback: pass",
     "keras/callbacks.py": "class Callback: pass",
     "keras/__init__.py": "",
-    # A process group of two, of which the other rank was told what OTHER says.
+    # A process group of two; the variable OTHER has the answer of the other rank.
     "torch/__init__.py": """
 import os
 from types import SimpleNamespace
@@ -79,7 +79,7 @@ hook.on_train_end(logs=None)
 
 @pytest.fixture
 def frameworks(tmp_path: Path, job_environment: dict[str, str]) -> dict[str, str]:
-    """The environment of a job whose image has as much of them as the hooks look at."""
+    """The environment of a job; its image has the parts of the frameworks that the hooks use."""
     for name, source in MODULES.items():
         path = tmp_path / "frameworks" / name
         path.parent.mkdir(parents=True, exist_ok=True)

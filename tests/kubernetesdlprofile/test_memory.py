@@ -12,7 +12,7 @@ MIB = 1024 * 1024
 
 
 def import_(monkeypatch: pytest.MonkeyPatch, name: str, **content: Any) -> None:
-    """The frameworks are too large to install; this is as much of one as the library looks at."""
+    """The frameworks are too large to install; this has the parts that the library uses."""
     module = ModuleType(name)
     vars(module).update(content)
     monkeypatch.setitem(sys.modules, name, module)

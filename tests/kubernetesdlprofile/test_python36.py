@@ -22,7 +22,7 @@ def test_the_library_runs_on_the_python_of_old_images() -> None:
 
 
 def test_the_library_needs_no_other_package(tmp_path: Path) -> None:
-    """In a Python that sees the standard library and nothing else."""
+    """The library works in a Python with only the standard library."""
     source = f"import sys; sys.path.append({str(PACKAGE.parent)!r})\n"
     source += "from kubernetesdlprofile import kubeprofiler; kubeprofiler.KubeProfiler()"
     done = subprocess.run(

@@ -12,7 +12,7 @@ PACKAGE = Path(kubernetesdlprofile.__file__).parent
 README = (PACKAGE.parent / "README.md").read_text()
 TEN_LINES, EXAMPLE = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
-# What a reader has in place of the names that the ten lines leave open.
+# Values for the names that the ten lines leave open.
 OPEN_NAMES = """
 import os
 batches = range(3)

@@ -52,7 +52,7 @@ def test_each_variable_is_read_on_its_own_and_named_if_it_is_bad(
 
 @pytest.fixture
 def profiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., KubeProfiler]:
-    """The one of a process with just this environment."""
+    """The settings of a process with only this environment."""
 
     def profiler(**environment: str) -> KubeProfiler:
         monkeypatch.setattr("os.environ", {"KUBEPROFILER_SNAPSHOTS": str(tmp_path), **environment})

@@ -1,7 +1,7 @@
-"""How much code a training takes on with the library, and what it imports.
+"""The size of the library in a training, and what it imports.
 
-A line counts if there is code on it; benchmarks/size.py says which modules are of which sort. The
-limits are where we are, so that it does not grow unseen: who needs more, deletes something else.
+A line counts if it has code; benchmarks/size.py assigns the modules to kinds. The limits are the
+present sizes, so that growth is noticed: delete other code before you add more.
 """
 
 from __future__ import annotations

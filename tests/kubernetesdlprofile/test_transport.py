@@ -1,4 +1,4 @@
-"""HTTP, as it is spoken without grpcio; and whatever a server could answer."""
+"""The HTTP transport, used without grpcio, with every kind of answer."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_without_grpcio_http_is_spoken_where_the_scheduler_does(
 
 @contextmanager
 def answering(reply: bytes, reset: bool = False) -> Iterator[str]:
-    """A server whose every answer is this, whatever it is asked."""
+    """A server that gives this answer to every request."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def answer() -> None:

@@ -73,7 +73,7 @@ def test_an_answer_of_the_generated_code_is_read_back(stop: bool, reason: str) -
 def test_fields_of_a_later_version_are_skipped(
     unknown: wire.Profile, stop: bool, reason: str
 ) -> None:
-    # A Profile's fields from 3 on have numbers that an answer does not know, of every wire type.
+    # A Profile's fields from 3 on have numbers that an answer does not have, with all wire types.
     later = theirs_of(unknown._replace(job_id="", attempt=0)).SerializeToString()
     fixed32 = bytes([15 << 3 | 5]) + b"four"
     reply = pb.StartEpochReply(stop=stop, reason=reason).SerializeToString()

@@ -1,4 +1,4 @@
-"""A world in fair weather, with one card, where every job is the same."""
+"""A world without faults, with one GPU and equal jobs."""
 
 from __future__ import annotations
 

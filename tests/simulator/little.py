@@ -1,4 +1,4 @@
-"""Little traces for tests: jobs whose truth is said in one line, and a policy that is told."""
+"""Small traces for tests: jobs with a truth in one line, and a policy with fixed placements."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RULES = Rules(plan_every_seconds=0.0)
 
 @dataclass(frozen=True)
 class Plain:
-    """Perfect scaling, and one speed beside whomever; on other GPUs than `types` it cannot run."""
+    """Perfect scaling, and one speed beside any neighbour; it runs only on GPUs of `types`."""
 
     seconds: float = 100.0
     speed: float = 0.5
@@ -56,7 +56,7 @@ def nodes(*gpus: int, type: str = "t4", memory_mib: int = 16384) -> list[Node]:
 def told(
     where: Mapping[str, Sequence[GpuKey]], away: Mapping[str, tuple[Time, Time]] | None = None
 ) -> Policy:
-    """Each job runs where it is said by its name, but not in the span that `away` says."""
+    """Each job runs at the placement given for its name, but not during its span in `away`."""
     spans = away or {}
     moments = sorted(at for span in spans.values() for at in span)
 
@@ -74,6 +74,6 @@ def told(
 
 
 def trial(jobs: Sequence[TraceJob], policy: Policy, *gpus: int, **options: Any) -> Trial:
-    """Planned at each step, and exact, unless `options` (of Trial) say otherwise."""
+    """A trial with a plan at each step and exact moments, unless `options` (of Trial) change it."""
     options = {"gather_seconds": 0.0, **options}
     return Trial(jobs, nodes(*(gpus or (1,))), policy, options.pop("rules", RULES), **options)

@@ -1,4 +1,4 @@
-"""How far it is, on a terminal and in a log."""
+"""The progress of a study, on a terminal and in a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command: what it says, where, and how it ends."""
+"""The command: its output, its messages and its exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checker of advice: what it asks, how often, and what it objects to."""
+"""The checker of remedies: which it computes, how often, and what it rejects."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def occupied(*waiting: Job) -> View:
 
 
 def looked(policy: Policy, *waiting: Job) -> None:
-    """A plan was made while these wait for the only card."""
+    """Runs the checker after a plan, while these jobs wait for the only GPU."""
     view = occupied(*waiting)
     checker(policy).on_step(view, replace(view, at=builders.NOW, planned_at=builders.NOW))
 

@@ -63,4 +63,4 @@ def test_what_came_later_is_by_a_chance_of_its_own_and_changes_nothing_else(
         changed |= {name for name, value in asdict(after).items() if value != asdict(before)[name]}
     assert changed
     assert not changed & {"crash", "pod_dies", "report_lost", "plan_nonsense"}
-    assert more(NO_FAULTS, random.Random(1)) is NO_FAULTS, "a day without a cloud stays one"
+    assert more(NO_FAULTS, random.Random(1)) is NO_FAULTS, "a life without faults stays one"

@@ -1,4 +1,4 @@
-"""The simulated world keeps the promises that the lives are built on."""
+"""The simulated world keeps the promises that the lives rely on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.simulator.calm import JOB, LAUNCH, SPEC, TRUTH, world
 
 
 def news(of: World, until: float) -> list[Event]:
-    """All that arrives until then, but for looks."""
+    """All events that arrive until then, without observations."""
     events: list[Event] = []
     while of.now() < until:
         events += [event for event in of.wait(until) if not isinstance(event, Observed)]
@@ -34,7 +34,7 @@ def news(of: World, until: float) -> list[Event]:
 
 def test_time_jumps_to_the_deadline_when_nothing_happens() -> None:
     here = world()
-    here.wait(None)  # its first look
+    here.wait(None)  # the first observation
     assert here.wait(20.0) == []
     assert here.now() == 20.0
 
@@ -142,7 +142,7 @@ def test_bad_weather_is_felt(
     happens(here)
 
 
-# --- cards --------------------------------------------------------------------------------------
+# --- GPUs ---------------------------------------------------------------------------------------
 
 
 def test_only_agents_observe_what_processes_take() -> None:

@@ -1,4 +1,4 @@
-"""What was decided once is decided again; where it is not, the first step of it is named."""
+"""A replay repeats recorded decisions, and names the first step that differs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ DATA = Path(__file__).parents[1] / "data"
 
 
 class World:
-    """Hands over what it is told, a second apart; the cluster shows each run that was launched."""
+    """Delivers given events a second apart; the cluster shows each run that was launched."""
 
     def __init__(self, time: Time) -> None:
         self.time = time
@@ -80,7 +80,7 @@ class World:
 
 
 def record(path: Path, starts: int = 1, decider: Decider = DECIDER) -> None:
-    """So many daemons, one after the other; each hears of two jobs, then does these six steps."""
+    """Records consecutive daemons; each gets two jobs and does these six steps."""
     with closing(SqliteStore(path, decider=decider)) as store:
         for start in range(starts):
             world = World(NOW + 100.0 * start)
@@ -285,7 +285,7 @@ def test_without_a_trace_or_a_record_there_is_nothing_to_do(
 
 
 def replayed(seed: int, jobs: int, path: Path, policy: str | None = None) -> int:
-    """So many steps of a life, from all the starts of its daemons, without a difference."""
+    """Replays a life's steps, from all starts of its daemons, and requires no difference."""
     rng = random.Random(seed)
     life = Life(draw_options(seed, jobs, rng, policy), rng, None)
     with suppress(Violation):  # whether it ends well is asked elsewhere

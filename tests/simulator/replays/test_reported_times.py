@@ -1,4 +1,4 @@
-"""What reports say of runs besides what is learned: pauses, beginnings, and how long all took."""
+"""The times in reports that are not learned: pauses, starts, and whole runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def db(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def put_off(db: sqlite3.Connection) -> None:
-    """As if it had paused for 7 s after each epoch, and taken 3 s to leave."""
+    """Changes the reports: a pause of 7 s after each epoch, and 3 s to exit."""
     db.execute("update profiles set at = at + 7 * (epoch - 1)")
     db.execute(
         "update facts set data = json_set(data, '$.seconds', data ->> '$.seconds' + 31)"
@@ -82,7 +82,7 @@ def test_a_trace_of_what_was_recorded_has_its_pauses_and_what_runs_took_besides(
 def test_epochs_that_took_longer_than_was_learned_make_all_of_a_job_slower(
     path: Path, db: sqlite3.Connection
 ) -> None:
-    """Such as those that began beside one neighbour and ended beside another."""
+    """Changes the reports: epochs that began beside one neighbour and ended beside another."""
     db.execute("update profiles set epoch_seconds = 150, at = at + 50 * epoch")
     db.execute(
         "update facts set data = json_set(data, '$.seconds', data ->> '$.seconds' + 250)"

@@ -1,4 +1,4 @@
-"""A recorded day, played again with something else: what is answered is what would have been."""
+"""A recorded day is played again with a change; the answer is what would have happened."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ RULES = Rules(plan_every_seconds=0.0)
 
 
 def record(path: Path, jobs: Sequence[TraceJob], gpus: int = 1, until: Time = 1e9) -> None:
-    """What a daemon would have kept of these jobs, up to a moment or to their end."""
+    """Records what a daemon would keep of these jobs, up to a moment or to their end."""
     schedule(path, TraceWorld(jobs, nodes(gpus), Tally()), until)
 
 
 def schedule(path: Path, world: TraceWorld, until: Time = 1e9) -> None:
-    """The life of one daemon in a world that may have known others."""
+    """One daemon in a world that may have had others before."""
     with closing(SqliteStore(path, decider=Decider("fifo_sharing", RULES))) as store:
         loop = Scheduler(world, store, world, fifo_sharing(RULES), RULES)
         world.read = lambda: loop.view
@@ -119,7 +119,7 @@ def test_with_more_memory_two_jobs_no_longer_share(path: Path) -> None:
     small = Plain(speed=0.9, memory_mib=6000)
     record(path, [job("a", epochs=10, truth=small), job("b", epochs=10, truth=small)])
     answer = what_if(path, "memory b=12000")
-    # How fast they are alone is a guess, as they never were.
+    # Their speed alone is an estimate, because they never ran alone.
     assert hours(answer, "a") == pytest.approx((0.31, 0.28), abs=0.04)
     assert hours(answer, "b") == pytest.approx((0.31, 0.57), abs=0.04)
 

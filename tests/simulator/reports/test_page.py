@@ -1,4 +1,4 @@
-"""The page needs nothing outside itself, shows all there is, and cuts nothing off."""
+"""The page is self-contained, shows everything, and cuts nothing off."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_nothing_is_drawn_outside_its_canvas() -> None:
 
 
 def corners(path: str) -> list[tuple[float, float]]:
-    """Where the pen of a path goes: M, L and H, V absolute; h and v relative."""
+    """The points of a path: M, L, H and V are absolute, h and v relative."""
     found: list[tuple[float, float]] = []
     x = y = 0.0
     for letter, numbers in re.findall(r"([MLHVhvz])([-\d. ]*)", path):

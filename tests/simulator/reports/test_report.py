@@ -1,4 +1,4 @@
-"""What is told of a study, in text and JSON."""
+"""The report of a study in text and JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is assumed of jobs that a trace says too little about."""
+"""Assumptions about jobs for which a trace has too little information."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that harm each other on one GPU are parted soon, by the daemon's own loop."""
+"""The daemon's own loop soon separates jobs that slow each other down on one GPU."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from simulator.traces.behaviour import TraceJob, Truth
 from simulator.trials.outcome import Result
 from tests.simulator.little import Plain, job, trial
 
-TOGETHER_MAX = 2  # epochs of either; a first one, with its warm-up, is not held against anybody
+TOGETHER_MAX = 2  # epochs of either; first epochs, with their warm-up, are not counted
 
 
 @dataclass(frozen=True)
 class Foe(Plain):
-    """Takes from another such most of the GPU."""
+    """A job that takes most of the GPU from another such job."""
 
     speed: float = 0.9
 
@@ -40,7 +40,7 @@ Harmed = Counter[tuple[JobId, tuple[JobId, ...]]]
 
 
 def lived(jobs: Sequence[TraceJob], gpus: int) -> tuple[Harmed, Result]:
-    """How many whole epochs each was beside each company that halved its speed, or worse."""
+    """The whole epochs of each job beside each set of neighbours that at least halved its speed."""
     rules, seconds = Rules(), {f"job-{n:05}": one.truth for n, one in enumerate(jobs)}
     harmed = Harmed()
 

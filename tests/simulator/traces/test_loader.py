@@ -1,4 +1,4 @@
-"""Traces become jobs, and what is wrong with a trace is said with its file and line."""
+"""Traces become jobs, and errors in a trace name the file and the line."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_a_pod_of_alibaba_takes_its_part_of_a_gpu(read: Reader) -> None:
     quarter, whole = jobs
     assert (quarter.spec.name, quarter.submit_at, whole.submit_at) == ("pod-1", 0.0, 50.0)
     assert quarter.spec.memory_mib == quarter.truth.memory_mib == 3584
-    assert 4 * quarter.spec.memory_mib <= 15_893  # what a card of 16 GiB can share out
+    assert 4 * quarter.spec.memory_mib <= 15_893  # the memory of a 16 GiB GPU that jobs can share
     assert (quarter.spec.shareable, whole.spec.shareable) == (True, False)
     assert quarter.truth.gpu_util == 0.25
     assert quarter.spec.max_epochs * quarter.truth.epoch_seconds("t4", 1, 1) == 1200.0

@@ -1,4 +1,4 @@
-"""What is read off measured tables, against figures worked out by hand."""
+"""Values from measured tables, compared with figures computed by hand."""
 
 from __future__ import annotations
 

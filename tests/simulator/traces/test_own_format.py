@@ -44,7 +44,7 @@ def test_the_default_estimate_is_the_memory_rounded_up(tmp_path: Path) -> None:
     (found,) = read(trace(tmp_path, HEAD, ROW))
     assert (found.truth.memory_mib, found.spec.memory_mib) == (1000, 1024)
     (said,) = read(trace(tmp_path, f"{HEAD},estimate_mib", f"{ROW},0"))
-    assert said.spec.memory_mib == 0, "that the owner says nothing"
+    assert said.spec.memory_mib == 0, "the owner gives no estimate"
 
 
 def test_epochs_scale_by_the_part_that_no_gpu_shortens(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_what_cannot_be_is_named(tmp_path: Path, row: str, column: str) -> None:
 
 
 def test_what_these_columns_cannot_tell_is_not_written(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="its scaling was measured"):
+    with pytest.raises(ValueError, match="its scaling is a measured table"):
         write(tmp_path / "trace.csv", [job("a")])
 
 

@@ -48,10 +48,10 @@ def test_a_table_of_tabs_has_no_header(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("a\n1\n", "table.csv:1: no column b, c"),
-        ("", "table.csv:1: no column a, b, c"),
+        ("a\n1\n", "table.csv:1: missing column b, c"),
+        ("", "table.csv:1: missing column a, b, c"),
         ("a,b,c\n1,2,3\n1,2\n", "table.csv:3: 2 columns, expected 3"),
-        (b"a,b,c\n\xff,2,3\n", "table.csv: is no text in UTF-8"),
+        (b"a,b,c\n\xff,2,3\n", "table.csv: the file is not UTF-8 text"),
     ],
 )
 def test_what_is_wrong_with_a_table_is_told_with_its_line(
@@ -70,12 +70,12 @@ def test_a_file_that_is_not_there_is_named() -> None:
     ("read", "value", "complaint"),
     [
         (lambda r: r.text("x"), " ", "x: is empty"),
-        (lambda r: r.number("x"), "much", "x: 'much' is no number"),
-        (lambda r: r.number("x"), "nan", "x: 'nan' is no finite number"),
+        (lambda r: r.number("x"), "much", "x: 'much' is not a number"),
+        (lambda r: r.number("x"), "nan", "x: 'nan' is not a finite number"),
         (lambda r: r.number("x"), "-1", "x: -1 is not at least 0"),
         (lambda r: r.number("x", 0, 1), "2", "x: 2 is not 0 to 1"),
-        (lambda r: r.positive("x"), "0", "x: is 0, expected more"),
-        (lambda r: r.whole("x"), "1.5", "x: 1.5 is no whole number"),
+        (lambda r: r.positive("x"), "0", "x: must be more than 0"),
+        (lambda r: r.whole("x"), "1.5", "x: 1.5 is not a whole number"),
         (lambda r: r.flag("x"), "2", "x: 2 is not 0 to 1"),
     ],
 )

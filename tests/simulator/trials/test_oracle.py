@@ -1,5 +1,5 @@
-"""The loop, the policies, their placing and the world of a trace, against a simulator that shares
-none of it."""
+"""The loop, the policies, their placement and the world of a trace, compared with a simulator that
+shares none of them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_both_agree_on_gangs_that_only_several_nodes_can_hold(policy: str) -> No
 
 
 class _Slower(Plain):
-    """The more nodes, the slower: so it matters who is where."""
+    """More nodes are slower, so placements matter."""
 
     def epoch_seconds(self, type: str, count: int, nodes: int) -> float:
         return self.seconds / count * (1.0 + 0.3 * (nodes - 1))
@@ -59,6 +59,6 @@ def test_the_oracle_by_hand() -> None:
 
 
 def test_the_oracle_preempts_at_the_end_of_an_epoch_by_hand() -> None:
-    """At 220 s the long one makes room, at 340 s it is launched again with 8 epochs to go."""
+    """At 220 s the long job is preempted; at 340 s it is launched again with 8 epochs left."""
     jobs = [job("a", epochs=10), job("b", at=130.0, epochs=1)]
     assert Oracle(jobs, [1], "t4", "srtf", 0.0).mean_seconds() == (1160.0 + 210.0) / 2

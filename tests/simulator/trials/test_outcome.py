@@ -1,4 +1,4 @@
-"""Figures about a trace are what they say they are."""
+"""The figures about a trace are correct."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_there_is_a_bar_for_each_run_on_each_gpu() -> None:
 
 def test_the_series_is_of_means_that_add_up() -> None:
     series = two_jobs().series
-    # It ends when the last news came, and b waits all the time.
+    # The trace ends with the last event, and b waits all the time.
     width = (6 * HOUR + 5.0) / len(series)
     assert [sample.at for sample in series] == pytest.approx([n * width for n in range(240)])
     assert sum(sample.busy for sample in series) * width == pytest.approx(8 * HOUR)

@@ -1,4 +1,4 @@
-"""Trials side by side come to the same as one after the other."""
+"""Parallel trials give the same results as consecutive ones."""
 
 from __future__ import annotations
 

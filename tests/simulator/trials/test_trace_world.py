@@ -1,4 +1,4 @@
-"""The world of a trace is exact: moments, speeds, and what the scheduler is told of them."""
+"""The world of a trace is exact: moments, speeds, and the reports to the scheduler."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_neighbours_slow_each_other_only_while_both_train() -> None:
     jobs = [job("a", epochs=1, truth=Plain(speed=0.5)), job("b", at=50.0, truth=Plain(speed=0.8))]
     result = by_name(trial(jobs, told({"a": [GPU0], "b": [GPU0]})).run())
     # a trains from 20, alone to 70, when b begins; half its epoch takes 100 s then. b has done 0.8
-    # of its first epoch when a leaves.
+    # of its first epoch when a ends.
     assert result["a"].ended_at == pytest.approx(70.0 + 50.0 / 0.5)
     assert result["b"].ended_at == pytest.approx(170.0 + 200.0 - 0.8 * 100.0)
 
@@ -91,7 +91,7 @@ def test_too_much_memory_kills_the_newest_alone() -> None:
     jobs = [job(n, at, truth=big, memory_mib=7000) for n, at in (("a", 0.0), ("b", 30.0))]
     result = by_name(trial(jobs, fifo_sharing(RULES)).run())
     assert (result["a"].restarts, result["a"].ended_at) == (0, 220.0)
-    # b dies as it begins, is known to need more, and so waits for the whole card.
+    # b dies as it begins, is known to need more, and so waits for the whole GPU.
     assert (result["b"].launches, result["b"].ended_at) == (2, 220.0 + 20.0 + 200.0)
 
 

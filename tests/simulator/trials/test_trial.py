@@ -1,4 +1,4 @@
-"""A trial plays a trace to its end, says what cannot be, and does not wait for ever."""
+"""A trial plays a trace to its end, reports impossible jobs, and does not wait forever."""
 
 from __future__ import annotations
 
