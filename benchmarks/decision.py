@@ -49,9 +49,9 @@ Result = TypeVar("Result")
 def main() -> None:
     given = options(__doc__, gpus=4_096, jobs=10_000, seed=0)
     workload = drawn(given.gpus, given.jobs, given.seed)
-    nobody = np.full(given.jobs, -1)
-    menu = workload.menu(nobody)
-    two, three = (workload.neighbours(nobody, most) for most in (2, 3))
+    unplaced = np.full(given.jobs, -1)
+    menu = workload.menu(unplaced)
+    two, three = (workload.neighbours(unplaced, most) for most in (2, 3))
     runs = [_timed(partial(shared, menu, three, given.seed)) for _ in range(3)]
     first = runs[0][1]
     ticks, tick_gap = _ticks(workload, first, given.gpus, given.seed)

@@ -142,8 +142,8 @@ def _left_out(run: Run) -> str:
 
 
 def aims(trace: str, others: Sequence[str]) -> list[tuple[str, tuple[str, ...], float]]:
-    """The goals of `gpu_sharing` on a trace: a figure, the policies whose best value it is compared
-    with, and the largest ratio."""
+    """The goals of `gpu_sharing` on a trace: a figure, the other policies (the best of them
+    counts), and the largest ratio to it."""
     tails = [("p99_h", tuple(others), TAIL), ("makespan_h", tuple(others), TAIL)]
     if trace.startswith("sia"):
         return [("mean_h", ("elastic",), 0.80 if trace.endswith("t4") else 0.88), *tails]

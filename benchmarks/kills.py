@@ -89,8 +89,8 @@ def _lived(
         elif what == "network":
             proxy.cut(chance.uniform(0.0, CUT_SECONDS), silent=chance.random() < 0.5)
         else:
-            who = "pid" if what == "training" else what
-            while not (run := _one_killed(daemon.state, who, chance)):
+            target = "pid" if what == "training" else what
+            while not (run := _one_killed(daemon.state, target, chance)):
                 time.sleep(0.05)
             died.add(run)
         figures[f"kills_{what}"] += 1
@@ -101,12 +101,12 @@ def _lived(
     return figures, died
 
 
-def _one_killed(state: Path, who: str, chance: random.Random) -> str:
+def _one_killed(state: Path, target: str, chance: random.Random) -> str:
     """The run that the process belonged to; "" if there is none."""
     runs = [run for run in state.glob("runs/*") if not (run / "ended.json").exists()]
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         run = chance.choice(runs or [state])
-        os.kill(json.loads((run / "started.json").read_text())[who], signal.SIGKILL)
+        os.kill(json.loads((run / "started.json").read_text())[target], signal.SIGKILL)
         return run.name
     return ""
 

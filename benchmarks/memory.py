@@ -57,7 +57,7 @@ from simulator.trials.outcome import Tally
 from simulator.trials.trace_world import TraceWorld
 from simulator.trials.trial import NullStore
 
-CARDS = "16x4x16384:t4"
+CLUSTER = "16x4x16384:t4"
 RULES = Rules(plan_every_seconds=60.0)
 GATHER_SECONDS = 4.0
 JOBS, EVERY_SECONDS, EPOCHS = 20_000, 25.0, 60
@@ -176,7 +176,7 @@ def world(
 def counted(policy: str, placements: int, seed: int) -> dict[str, int]:
     began = time.process_time()
     jobs = list(drawn(JOBS, seed))
-    scheduler, count = world(jobs, cluster(CARDS), restless(POLICIES[policy](RULES), seed))
+    scheduler, count = world(jobs, cluster(CLUSTER), restless(POLICIES[policy](RULES), seed))
     while count.seen["placements"] < placements:
         scheduler.step()
     found = {f"{key}_{policy}": count.seen[key] for key in KEYS}

@@ -1,8 +1,8 @@
-"""How many files a newcomer meets on three walks through the code: from a submission to its
-process, from an epoch report to the next plan, from a waiting job to its reason on the terminal.
-Counted on a real daemon: `python -m benchmarks.walks [--list]`.
+"""Counts the files that a newcomer has to read for three walks through the code: from a submission
+to its process, from an epoch report to the next plan, from a waiting job to its reason on the
+terminal. They are counted on a real daemon: `python -m benchmarks.walks [--list]`.
 
-A file, or a function, counts if it was called. What the daemon does all the time (it looks at its
+A file, or a function, counts if it was called. Periodic work of the daemon (it observes its
 processes every few seconds) is counted in a quiet window first, and left out.
 """
 
@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
 WINDOW_SECONDS = 4.0
 
-# Each process notes the files whose functions it calls; when the window has another name, the notes
-# go into a file of their own.
+# Each process records the functions that it calls, with their files; when the window gets another
+# name, the records go into a new file.
 TRACER = """
 import os, sys, threading, time
 root, folder = os.environ["WALK_ROOT"], os.environ["WALK_FOLDER"]

@@ -81,9 +81,9 @@ def generate(
     ]
 
 
-def _kind(chance: np.random.Generator, project: str, card: Gpu) -> DrawnFamily:
+def _kind(chance: np.random.Generator, project: str, gpu: Gpu) -> DrawnFamily:
     truth = SerialTruth(
-        memory_mib=int(_drawn(chance, MEMORY_MIB, (MEMORY_MIB_LEAST, 0.9 * card.capacity_mib))),
+        memory_mib=int(_drawn(chance, MEMORY_MIB, (MEMORY_MIB_LEAST, 0.9 * gpu.capacity_mib))),
         gpu_util=round(float(chance.uniform(0.2, 1.0)), 3),
         seconds=round(_drawn(chance, EPOCH_SECONDS, EPOCH_SECONDS_BOUNDS), 3),
         serial=round(float(chance.uniform(0.01, 0.2)), 3),

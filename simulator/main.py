@@ -28,7 +28,7 @@ PROGRESS_EVERY_SECONDS = 2.0
     default=ADVICE[0],
     type=click.Choice(ADVICE),
     show_default=True,
-    help="The waiting jobs whose remedies are tried at each plan.",
+    help="Which waiting jobs have their remedies tried at each plan.",
 )
 @click.option("--verbose", is_flag=True, help="With --seed: print its options, then each fact.")
 @click.option("--until_violation", is_flag=True, help="Stop at the first violation.")

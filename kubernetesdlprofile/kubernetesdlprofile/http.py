@@ -24,21 +24,21 @@ class HttpTransport:
 
     def call(self, method: str, message: Any, timeout_seconds: float) -> Tuple[bool, str]:
         said = b""
-        for what, whose, body in _requests(method, message):
-            said = self._send(what, whose, body, timeout_seconds)
+        for what, about, body in _requests(method, message):
+            said = self._send(what, about, body, timeout_seconds)
         stop = said == b"1" and method in ("StartEpoch", "Report")
         return stop, "asked to stop" if stop else ""
 
     def close(self) -> None:
         """Does nothing: no connection stays open."""
 
-    def _send(self, what: str, whose: Any, body: Any, timeout_seconds: float) -> bytes:
+    def _send(self, what: str, about: Any, body: Any, timeout_seconds: float) -> bytes:
         verb = "GET" if what == "has_to_stop" else "POST"
         text = None if body is None else json.dumps(body)
-        headers = {**self._headers, "X-Attempt": str(whose.attempt)}
+        headers = {**self._headers, "X-Attempt": str(about.attempt)}
         try:
             with closing(HTTPConnection(self._server, timeout=timeout_seconds)) as connection:
-                connection.request(verb, f"/{what}/{whose.job_id}", text, headers)
+                connection.request(verb, f"/{what}/{about.job_id}", text, headers)
                 reply = connection.getresponse()
                 status, said = reply.status, reply.read(64)
         except (OSError, HTTPException, ValueError) as error:

@@ -1,4 +1,4 @@
-"""What is asked of `gpu_sharing`, and of nobody else: who comes first, and what a move is for."""
+"""Checkers for `gpu_sharing` only: which job comes first, and what a move is for."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from simulator.lives.estimate_checkers import SETTLED_SECONDS
 from simulator.lives.fairness import can_start_now, has_new_plan
 from simulator.lives.world import World
 
-PATIENCE = 28  # times `ageing_seconds`: waiting so long is worth a class
+PATIENCE = 28  # times `ageing_seconds`: waiting for this long raises a job by one class
 
 
 def class_order_checkers(world: World, rules: Rules) -> list[Checker]:
@@ -42,7 +42,7 @@ def class_order_checkers(world: World, rules: Rules) -> list[Checker]:
 
 
 class ReasonTexts(RuleChecker):
-    """Why a job waits is true to the letter, names and numbers. (A job is named as its id.)"""
+    """The reason for waiting is true, including names and numbers. (A job's name is its id.)"""
 
     def on_step(self, before: View, after: View) -> None:
         if not has_new_plan(before, after):
@@ -52,7 +52,7 @@ class ReasonTexts(RuleChecker):
             if job.waiting and (why := after.why.get(job.id)):
                 held = why.kind is Waiting.HELD
                 true = job.held == held and self._is_true(job, why, after, gpus)
-                self.require(true, job, "is told:", why)
+                self.require(true, job, "has a wrong reason:", why)
 
     def _is_true(self, job: Job, why: Reason, view: View, gpus: dict[GpuKey, Gpu]) -> bool:
         large = [key for key, gpu in gpus.items() if fits_empty(job, gpu, self.rules)]
@@ -98,7 +98,7 @@ def _gpu_keys(job: Job | None) -> set[GpuKey]:
 
 
 def _is_vanishing(job_id: JobId, view: View) -> bool:
-    """Whether what is left of it on cards is about to go."""
+    """Whether its leftovers on GPUs are about to end."""
     job = view.jobs.get(job_id)
     if job is None or job.cancelled:
         return True
@@ -107,7 +107,7 @@ def _is_vanishing(job_id: JobId, view: View) -> bool:
 
 
 class PriorityClasses(RuleChecker):
-    """A class has all that it can use before the next has anything."""
+    """A class gets all that it can use before the next one gets anything."""
 
     def on_step(self, before: View, after: View) -> None:
         if not has_new_plan(before, after):
@@ -123,7 +123,7 @@ class PriorityClasses(RuleChecker):
     def _gpus_of_lower_classes(
         self, job: Job, view: View, gpus: dict[GpuKey, Gpu]
     ) -> Iterator[GpuKey]:
-        """Cards on which only lower classes run, who have just begun or could be asked to leave."""
+        """GPUs with runs of lower classes only, which have just begun or could be preempted."""
         own = self.class_number(job, view.at)
         for key, gpu in gpus.items():
             runs = view.held.get(key, {})
@@ -145,7 +145,7 @@ class PriorityClasses(RuleChecker):
 
 
 def _could_lose_gpus(job: Job, view: View) -> bool:
-    """Whether the newest plan could have left it without what it has."""
+    """Whether the newest plan could have taken its GPUs away."""
     run = job.run
     if run is None or run.phase is RunPhase.STOPPING:
         return False
@@ -153,14 +153,14 @@ def _could_lose_gpus(job: Job, view: View) -> bool:
 
 
 def can_be_asked_to_stop(run: Run, view: View) -> bool:
-    """To stop at the end of an epoch, without loss. What is on a node out of reach, if only in
-    part, may never hear of it: it would be killed in the end, and the epoch be lost."""
+    """Whether it could stop at the end of an epoch, without loss. A run that is on an unreachable
+    node, even in part, may never get the message: it would be killed and lose the epoch."""
     reached = {node.name for node in view.nodes if node.ready}
     return may_stop(run) and all(share.node in reached for share in run.shares)
 
 
 class Moves(RuleChecker):
-    """No move follows another without a finished epoch in between, and each pays for itself."""
+    """Between two moves of a job is a finished epoch, and each move saves more than it costs."""
 
     def on_step(self, before: View, after: View) -> None:
         for job_id in sorted(after.stopping - before.stopping):
@@ -168,7 +168,7 @@ class Moves(RuleChecker):
             run = job.run
             if run is None or job.cancelled:
                 continue
-            why = after.stops.get(job_id)  # None: it was not the plan that stopped it
+            why = after.stops.get(job_id)  # None: the plan did not stop it
             if why and why.kind is Waiting.MOVED:
                 self.require(job.epochs_done > run.epochs_before, job, "has finished no epoch")
                 match why.before, why.after:
@@ -179,13 +179,13 @@ class Moves(RuleChecker):
                 wanted = any(
                     _wants_gpus(other, after) or _share_gpu(job, other) for other in others
                 )
-                self.require(wanted, job, "leaves for nobody")
+                self.require(wanted, job, "is preempted for no other job")
 
     def _require_gain(self, job: Job, run: Run, here: int, there: int, view: View) -> None:
-        """By what is believed of it, and that it is believed of others."""
+        """Requires a gain according to the estimates of this job and of others."""
         if there < here:
             wanted = any(other is not job and _wants_gpus(other, view) for other in _jobs(view))
-            self.require(wanted, job, "is to have less for nobody")
+            self.require(wanted, job, "gets fewer GPUs for no other job")
             return
         gpus = usable_gpus(view.nodes)
         gpu = gpus.get(run.shares[0].key)
@@ -199,7 +199,7 @@ class Moves(RuleChecker):
             seconds = estimate(jobs, view.kinds, configs)[jobs.index(job)]
             saved = (job.max_epochs - job.epochs_done) * float(seconds[0] - seconds[-1])
             costs = job.restart_seconds or self.rules.restart_seconds
-            self.require(saved > costs, job, "is to gain", saved, "s by a restart of", costs)
+            self.require(saved > costs, job, "saves", saved, "s by a restart of", costs)
 
 
 def _jobs(view: View) -> Iterator[Job]:
@@ -207,12 +207,12 @@ def _jobs(view: View) -> Iterator[Job]:
 
 
 def _share_gpu(job: Job, other: Job) -> bool:
-    """Whether they run on a card together: one may be faster without the other."""
+    """Whether they run on a GPU together: one may be faster without the other."""
     return not _gpu_keys(job).isdisjoint(_gpu_keys(other))
 
 
 def _wants_gpus(job: Job, view: View) -> bool:
-    """Whether it could do with cards that others leave."""
+    """Whether it could use GPUs that other jobs give up."""
     if job.outcome or job.cancelled or job.held:
         return False
     begins = job.run is not None and job.run.started_at == view.at
@@ -220,7 +220,7 @@ def _wants_gpus(job: Job, view: View) -> bool:
 
 
 class MemoryRoom(RuleChecker):
-    """Where those on a card were measured to need more than it has, somebody is asked to leave."""
+    """If the jobs on a GPU were measured to need more than it has, one of them is preempted."""
 
     def on_step(self, before: View, after: View) -> None:
         if not has_new_plan(before, after):
@@ -237,14 +237,14 @@ class MemoryRoom(RuleChecker):
 
 
 class Starvation(RuleChecker):
-    """A job waits only for those that may come before it: who had been submitted, the time that
-    they ran apart, before it or within (the difference in priority + 1) x PATIENCE x
-    `ageing_seconds` after it. As long as none of them is on the cards that it needs, and whoever is
-    can be asked to leave, it starts within one notice."""
+    """A job waits only for jobs that may precede it: they were submitted, with the time that they
+    ran added, before it or at most (the difference in priority + 1) x PATIENCE x `ageing_seconds`
+    after it. Once none of them is on the GPUs that it needs, and every run there can be preempted,
+    it starts within one notice."""
 
     def __init__(self, world: World, rules: Rules) -> None:
         super().__init__(world, rules)
-        self.since: dict[JobId, Time] = {}  # it was last kept waiting by one of those
+        self.since: dict[JobId, Time] = {}  # when such a job last kept it waiting
 
     def on_step(self, before: View, after: View) -> None:
         healed_at = self.world.healed_at
@@ -262,8 +262,8 @@ class Starvation(RuleChecker):
         self.since = since
 
     def _is_kept_waiting(self, job: Job, view: View, gpus: dict[GpuKey, Gpu]) -> bool:
-        """By those before it, by those that cannot be asked, or because it can never have what it
-        needs."""
+        """Whether it waits for jobs before it, for runs that cannot be preempted, or because the
+        cluster does not have what it needs."""
         left = 0
         for key, gpu in gpus.items():
             if need_mib(job, gpu, self.rules) > gpu.capacity_mib:
@@ -276,12 +276,12 @@ class Starvation(RuleChecker):
 
     def _is_in_the_way(self, other: Job | None, job: Job, view: View) -> bool:
         if other is None or other.run is None:
-            return False  # its pods are about to go
+            return False  # its pods are about to end
         asked = other.run.phase is RunPhase.STOPPING or can_be_asked_to_stop(other.run, view)
         return self.may_precede(other, job) or not asked
 
     def may_precede(self, other: Job, job: Job) -> bool:
-        """Whether it may ever be in a higher class, or in the same."""
+        """Whether `other` may ever be in a higher class than `job`, or in the same."""
         step = PATIENCE * self.rules.ageing_seconds
         later = (other.submitted_at + other.ran_seconds) - (job.submitted_at + job.ran_seconds)
         return later < (other.priority - job.priority + 1) * step

@@ -1,5 +1,5 @@
-"""What is asked of an honest policy: to stop nobody for nothing, to tell truly why jobs wait. (And
-what would change it: advice.py.)"""
+"""Checkers for an honest policy: no needless stops, and true reasons for waiting. (Remedies are in
+advice.py.)"""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def fairness_checkers(world: World, policy: str, rules: Rules) -> list[Checker]:
 
 
 class NeedlessStops(RuleChecker):
-    """No run is stopped for nothing."""
+    """No run is stopped without need."""
 
     def on_step(self, before: View, after: View) -> None:
         for job_id in sorted(after.stopping - before.stopping):
@@ -32,18 +32,18 @@ class NeedlessStops(RuleChecker):
             if job.run.stop_reason.startswith(OVER_SHARE) or lost_gpu(job.run, after.nodes):
                 continue  # see observed_memory.py
             why = self._is_needed(job, after) or self._has_outgrown_gpu(job.run, after)
-            self.require(why, job, "was stopped for nothing")
+            self.require(why, job, "was stopped without need")
 
     def _is_needed(self, job: Job, view: View) -> bool:
-        """Whether a job of higher priority waits that cannot have what is free: because it does not
-        fit there, or because that is kept for somebody who needs more."""
+        """Whether a job of higher priority waits that cannot use the free memory: because it does
+        not fit, or because the memory is kept for a job that needs more."""
         free = _free(view, self.rules)
         waiting = [other for other in view.jobs.values() if _can_start(other, view.at)]
         unfit = [other for other in waiting if not _fits(other, free, view, self.rules)]
         return bool(unfit) and any(other.priority > job.priority for other in waiting)
 
     def _has_outgrown_gpu(self, run: Run, view: View) -> bool:
-        """Whether those on one of its GPUs need more than there is."""
+        """Whether the jobs on one of its GPUs need more memory than it has."""
         gpus = usable_gpus(view.nodes)
         return any(
             sum(_needs(view, key, gpus[key], self.rules)) > gpus[key].capacity_mib
@@ -53,11 +53,11 @@ class NeedlessStops(RuleChecker):
 
 
 class WaitingReasons(RuleChecker):
-    """Every job that waits is told why, and it is true."""
+    """Every waiting job has a reason, and the reason is true."""
 
     def __init__(self, world: World, rules: Rules, by_memory: bool) -> None:
-        """`by_memory`: whether the policy has jobs share cards as long as there is memory; else
-        it may well have reasons not to."""
+        """`by_memory`: whether jobs share GPUs as long as there is memory; otherwise the policy may
+        have reasons not to let them share."""
         super().__init__(world, rules)
         self.by_memory = by_memory
 
@@ -68,7 +68,7 @@ class WaitingReasons(RuleChecker):
         for job in after.jobs.values():
             if job.waiting:
                 why = after.why.get(job.id)
-                self.require(why is not None, job, "is not told why it waits")
+                self.require(why is not None, job, "waits without a reason")
                 if why is not None:
                     self.require(self._is_true(job, why.kind, free, after), job, "waits for", why)
 
@@ -85,7 +85,7 @@ class WaitingReasons(RuleChecker):
                 return job.eligible_at > view.at
             case Waiting.NODES:
                 return not any(node.ready for node in view.nodes)
-            case Waiting.TURN:  # what it could have had may have gone to one that delays nobody
+            case Waiting.TURN:  # its GPUs may have gone to a job that delays no other
                 given = any(other.run and other.run.started_at == view.at for other in others)
                 return (fits or given) and any(
                     self._may_come_first(other, view.at) for other in others
@@ -98,22 +98,22 @@ class WaitingReasons(RuleChecker):
         return False
 
     def _may_come_first(self, other: Job, now: Time) -> bool:
-        """Whether something may be kept for this one: also for a run that is to be elsewhere."""
+        """Whether GPUs may be kept for this job, which may also be a run that is to move."""
         return _can_start(other, now) or (not self.by_memory and other.outcome is None)
 
 
 def has_new_plan(before: View, after: View) -> bool:
-    """Whether there are reasons of this step, not soon to be replaced."""
+    """Whether this step has made a plan, with reasons that are not stale."""
     return after.planned_at == after.at != before.planned_at and not after.stale
 
 
 def can_start_now(job: Job, view: View) -> bool:
-    """Whether it is for want of GPUs that it waits."""
+    """Whether it waits only for GPUs."""
     return startable(job, view.at) and not awaits_old_pods(job, view.pods)
 
 
 def _any_run_vanishing(view: View) -> bool:
-    """Whether there are pods of a run that nobody believes in any more: they are about to go."""
+    """Whether there are pods of a run that no job has any more; they are about to end."""
     runs = {run for held in view.held.values() for run in held}
     live = {(job.id, job.run.attempt) for job in view.jobs.values() if job.run}
     return not runs <= live
@@ -124,7 +124,7 @@ def _can_start(job: Job, now: Time) -> bool:
 
 
 def _needs(view: View, key: GpuKey, gpu: Gpu, rules: Rules) -> list[int]:
-    """What each holder of a GPU takes of it, or was measured to need."""
+    """The memory that each run on a GPU holds, or was measured to need."""
     needs = []
     for run, mib in view.held.get(key, {}).items():
         if job := current_job(run, view.jobs):
@@ -141,7 +141,7 @@ def _free(view: View, rules: Rules) -> dict[GpuKey, int]:
 
 
 def _fits_alone(job: Job, view: View, rules: Rules) -> bool:
-    """Whether there are as many cards of one type as it needs, and nobody on them."""
+    """Whether there are enough GPUs of one type without runs."""
     free: dict[str, int] = {}
     for key, gpu in usable_gpus(view.nodes).items():
         if not view.held.get(key) and fits_empty(job, gpu, rules):
@@ -150,7 +150,7 @@ def _fits_alone(job: Job, view: View, rules: Rules) -> bool:
 
 
 def _fits(job: Job, free: Mapping[GpuKey, int], view: View, rules: Rules) -> bool:
-    """Whether there is room for it as it is, on cards of one type."""
+    """Whether it fits into the free memory, on GPUs of one type."""
     gpus = usable_gpus(view.nodes)
     room: dict[str, int] = {}
     for key, mib in free.items():

@@ -135,7 +135,7 @@ def live(
     advice: str = ADVICE[0],
 ) -> LifeReport:
     """Simulates one life. `tell` gets the options first, and then each fact. `policy`: None: drawn.
-    `advice`: the waiting jobs whose remedies are checked."""
+    `advice`: which waiting jobs have their remedies checked."""
     started = time.perf_counter()
     rng = random.Random(seed)
     options = draw_options(seed, jobs, rng, policy)

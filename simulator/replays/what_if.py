@@ -183,10 +183,10 @@ def _place(ref: str, jobs: Sequence[Job]) -> int:
 
 def _with_gpus(count: int, nodes: Sequence[Node]) -> tuple[Node, ...]:
     like = _most_frequent(nodes)
-    cards = tuple(replace(like, uuid=f"gpu{index}", index=index) for index in range(count))
+    more = tuple(replace(like, uuid=f"gpu{index}", index=index) for index in range(count))
     names = {node.name for node in nodes}
     free = (f"new-{number}" for number in range(len(names) + 1))
-    return (*nodes, Node(next(name for name in free if name not in names), cards))
+    return (*nodes, Node(next(name for name in free if name not in names), more))
 
 
 def _without_gpus(count: int, nodes: Sequence[Node]) -> tuple[Node, ...]:

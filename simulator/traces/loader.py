@@ -53,14 +53,14 @@ def load(
     name = format if format is not None else _format(path)
     if name not in FORMATS:
         raise TraceError(f"{path}: unknown format {name!r}; known: {', '.join(FORMATS)}")
-    card = Gpu("", 0, "", gpu_mib)
-    jobs = FORMATS[name](path, LoadOptions(data, np.random.default_rng((seed, 0)), elastic, card))
+    gpu = Gpu("", 0, "", gpu_mib)
+    jobs = FORMATS[name](path, LoadOptions(data, np.random.default_rng((seed, 0)), elastic, gpu))
     if not jobs:
         raise TraceError(f"{path}: the trace has no jobs")
     jobs.sort(key=lambda job: job.submit_at)
     if memory_noise:
         # Drawn from its own generator, so that all else is the same with and without noise.
-        jobs = _misjudge_memory(jobs, memory_noise, np.random.default_rng((seed, 1)), card)
+        jobs = _misjudge_memory(jobs, memory_noise, np.random.default_rng((seed, 1)), gpu)
     return jobs
 
 
