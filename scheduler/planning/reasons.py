@@ -161,7 +161,7 @@ class _Explainer:
         return self._parts.setdefault(job.spec.image, telling)._lacking(job)
 
     def _lacking(self, job: Job) -> Reason:
-        if reason := nowhere(job, self.view):
+        if reason := no_node_reason(job, self.view):
             return reason
         count, whole = job.spec.gpus_min, why_whole(job)
         lacks = Reason(
@@ -269,10 +269,10 @@ def blocked_reason(job: Job, view: View, now: Time) -> Reason | None:
         return Reason(Waiting.BACKOFF, seconds=seconds, cause=job.reason)
     if awaits_old_pods(job, view.pods):
         return Reason(Waiting.STOPPING)
-    return nowhere(job, view) if job.run is None else None
+    return no_node_reason(job, view) if job.run is None else None
 
 
-def nowhere(job: Job, view: View) -> Reason | None:
+def no_node_reason(job: Job, view: View) -> Reason | None:
     """Why no node could have it, whatever is free there. Whose GPUs are to be found, that of their
     images is told with them (`by_image`)."""
     if not any(node.ready for node in view.nodes):
