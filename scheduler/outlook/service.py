@@ -7,18 +7,16 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from scheduler.core.model import Job, JobId, Rules, Time, View
 from scheduler.core.ports import Policy
 from scheduler.outlook import calibration_file
+from scheduler.outlook.calibration import Calibration
+from scheduler.outlook.current_speeds import CurrentSpeeds
+from scheduler.outlook.forecast import Guess, guesses
+from scheduler.outlook.learned import slowed, speeds_beside, speeds_on
 from scheduler.outlook.prospect import NO_REMEDY, Forecast, Prospect, Remedy
 from scheduler.outlook.remedies import remedy
-
-if TYPE_CHECKING:  # with numpy, which a daemon does not need before the first call
-    from scheduler.outlook.calibration import Calibration
-    from scheduler.outlook.current_speeds import CurrentSpeeds
-    from scheduler.outlook.forecast import Guess
 
 REMEDY_JOBS_MAX = 1000  # with more live jobs, the policy is not asked again for remedies
 
@@ -68,10 +66,6 @@ class Outlook:
             return look.prospects[job.id]
 
     def _looked(self, view: View, now: Time) -> _Look:
-        from scheduler.outlook.calibration import Calibration
-        from scheduler.outlook.current_speeds import CurrentSpeeds
-        from scheduler.outlook.forecast import guesses
-
         if self._last is None or self._last.view.number != view.number:
             paces = CurrentSpeeds(view)
             made = guesses(paces, now, self._rules, self._by_memory)
@@ -84,8 +78,6 @@ class Outlook:
         return self._last
 
     def _prospect(self, job: Job, look: _Look, now: Time) -> Prospect:
-        from scheduler.outlook.learned import slowed, speeds_beside, speeds_on
-
         found = self._remedy(job, look, now)
         return Prospect(
             self._forecast(job, found, look, now),

@@ -1,6 +1,6 @@
-"""The policies by name: `plan(view, now) -> Plan`, made from the rules. One file each, which is
-imported when there is something to plan: numpy and scipy take longer to import than all the rest,
-and more memory."""
+"""The policies by name: `plan(view, now) -> Plan`, made from the rules. One module each, imported
+when there is something to plan: scipy takes longer to import than all the rest, and an idle daemon
+does without it. (numpy is there anyway: sqlite-utils imports it.)"""
 
 from __future__ import annotations
 
