@@ -80,7 +80,7 @@ class _Explainer:
     # --- what there is, looked at when somebody has to be told ----------------------------------
 
     @cached_property
-    def known(self) -> dict[GpuKey, Gpu]:
+    def gpus(self) -> dict[GpuKey, Gpu]:
         return usable_gpus(self.view.nodes)
 
     @cached_property
@@ -92,7 +92,7 @@ class _Explainer:
     @cached_property
     def free(self) -> list[GpuKey]:
         given = {share.key for share in self.new}
-        return [key for key in self.known if not self.view.held.get(key) and key not in given]
+        return [key for key in self.gpus if not self.view.held.get(key) and key not in given]
 
     @cached_property
     def room(self) -> dict[GpuKey, int]:
@@ -104,7 +104,7 @@ class _Explainer:
 
     @cached_property
     def cards_alike(self) -> list[tuple[Gpu, int]]:
-        return self._alike(self.known)
+        return self._alike(self.gpus)
 
     @cached_property
     def free_alike(self) -> list[tuple[Gpu, int]]:
@@ -112,7 +112,7 @@ class _Explainer:
 
     @cached_property
     def node_sizes(self) -> dict[str, list[int]]:
-        return node_sizes(self.known)
+        return node_sizes(self.gpus)
 
     @cached_property
     def heirs(self) -> dict[GpuKey, list[JobId]]:
@@ -130,7 +130,7 @@ class _Explainer:
             return self._waits_for(keys)
         alike = job.spec.gpus_min, job.memory_mib, job.spec.shareable, job.spec.image
         if alike not in self._lacks:
-            self._lacks[alike] = by_image(job, self.view, partial(self._lacking_in, job))
+            self._lacks[alike] = explain_by_image(job, self.view, partial(self._lacking_in, job))
         return self._lacks[alike]
 
     def _waits_for(self, keys: Sequence[GpuKey]) -> Reason:
@@ -176,7 +176,7 @@ class _Explainer:
         free = self._by_type(job, self.free_alike)
         if max(free.values(), default=0) < count:
             if count == 1 and not whole and not self._has_room(job):
-                return explain_lack(job, self.known, self.room, self.rules)
+                return explain_lack(job, self.gpus, self.room, self.rules)
             nodes = nodes_needed(count, self.node_sizes.values())
             return replace(lacks, nodes=nodes, free=_counts(free))
         names, more = first_named(self._heirs(self.free))
@@ -191,7 +191,7 @@ class _Explainer:
         """Of each make, the card with the most room."""
         makes: dict[object, tuple[Gpu, int]] = {}
         for key, room in self.room.items():
-            gpu = self.known[key]
+            gpu = self.gpus[key]
             make = make_of(gpu)
             if make not in makes or makes[make][1] < room:
                 makes[make] = gpu, room
@@ -206,7 +206,7 @@ class _Explainer:
         return counts
 
     def _alike(self, keys: Iterable[GpuKey]) -> list[tuple[Gpu, int]]:
-        return count_makes(map(self.known.__getitem__, keys))
+        return count_makes(map(self.gpus.__getitem__, keys))
 
     # --- running ----------------------------------------------------------------------------
 
@@ -216,7 +216,7 @@ class _Explainer:
         beside: dict[JobId, None] = {}
         for share in shares:
             stay = [run[0] for run in self.view.held.get(share.key, {}) if self._stays(run)]
-            gpu = self.known.get(share.key)
+            gpu = self.gpus.get(share.key)
             if gpu is None or not stay:
                 continue
             beside |= dict.fromkeys(stay)
@@ -250,7 +250,7 @@ class _Explainer:
         return replace(moved, jobs=names)
 
     def _types(self, shares: Sequence[Share]) -> Counter[str]:
-        return Counter(self.known[share.key].type for share in shares if share.key in self.known)
+        return Counter(self.gpus[share.key].type for share in shares if share.key in self.gpus)
 
     def _heirs(self, keys: Iterable[GpuKey]) -> tuple[str, ...]:
         return self._names(heir for key in keys for heir in self.heirs.get(key, ()))
@@ -274,7 +274,7 @@ def blocked_reason(job: Job, view: View, now: Time) -> Reason | None:
 
 def no_node_reason(job: Job, view: View) -> Reason | None:
     """Why no node could have it, whatever is free there. Whose GPUs are to be found, that of their
-    images is told with them (`by_image`)."""
+    images is told with them (`explain_by_image`)."""
     if not any(node.ready for node in view.nodes):
         return Reason(Waiting.NODES)
     image = job.spec.image
@@ -283,7 +283,7 @@ def no_node_reason(job: Job, view: View) -> Reason | None:
     return Reason(Waiting.IMAGE, image=image)
 
 
-def by_image(job: Job, view: View, lacking: Callable[[View], Reason]) -> Reason:
+def explain_by_image(job: Job, view: View, lacking: Callable[[View], Reason]) -> Reason:
     """What the job lacks: where only some of the nodes have its image, on these."""
     nodes = tuple(node for node in view.nodes if has(node.images, job.spec.image))
     if len(nodes) == len(view.nodes):

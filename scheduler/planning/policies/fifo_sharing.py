@@ -50,7 +50,7 @@ from scheduler.core.model import (
 )
 from scheduler.core.ports import Policy
 from scheduler.core.runs import current_job, may_stop
-from scheduler.planning.reasons import blocked_reason, by_image
+from scheduler.planning.reasons import blocked_reason, explain_by_image
 
 _Key = TypeVar("_Key", JobId, RunKey)
 
@@ -215,7 +215,7 @@ class _FifoPlanner:
         """What it lacks now: cards, memory on them, or only its turn."""
         kept = best_fit(job, job.spec.gpus_min, self.cards, self.unclaimed, self.rules)
         if kept is None:
-            return by_image(job, self.view, partial(self._lacking, job))
+            return explain_by_image(job, self.view, partial(self._lacking, job))
         names = sorted({self.claimants[k].spec.name for k in kept if k in self.claimants})
         return Reason(Waiting.TURN, jobs=tuple(names))
 

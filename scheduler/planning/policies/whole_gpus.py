@@ -34,7 +34,7 @@ from scheduler.core.reason_text import first_named
 from scheduler.core.runs import is_running, may_stop
 from scheduler.planning.leftovers import assign_leftovers
 from scheduler.planning.placement import PlacedUnits, Unit, place_units
-from scheduler.planning.reasons import blocked_reason, by_image, explained
+from scheduler.planning.reasons import blocked_reason, explain_by_image, explained
 
 Makes = Sequence[tuple[Gpu, int]]  # see `count_makes`
 
@@ -171,7 +171,7 @@ class Round:
             needs = job.memory_mib, job.spec.gpus_min, job.spec.gpus_max, job.spec.image
             if needs not in alike:
                 lacking = partial(self._lacking, job, makes, first)
-                alike[needs] = by_image(job, self.view, lacking)
+                alike[needs] = explain_by_image(job, self.view, lacking)
             why[job.id] = alike[needs]
 
     def _lacking(self, job: Job, free: Makes, first: Sequence[Job], view: View) -> Reason:
