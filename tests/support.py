@@ -193,7 +193,7 @@ class Gate:
 
     def await_ring(self, seconds: float = DEADLINE_SECONDS) -> None:
         """Until a training stands before it: once for each epoch."""
-        assert self.rings(seconds), "nobody comes"
+        assert self.rings(seconds), "no signal came"
 
     def rings(self, seconds: float) -> bool:
         """Whether a training comes to stand before it in so long."""
@@ -210,11 +210,11 @@ class Gate:
 def _pipe(path: Path) -> int:
     os.mkfifo(path, 0o666)
     path.chmod(0o666)
-    return os.open(path, os.O_RDWR)  # both ends, so that nobody ever sees it closed
+    return os.open(path, os.O_RDWR)  # both ends, so that no process ever sees it closed
 
 
 def eventually(true: Callable[[], object], seconds: float = DEADLINE_SECONDS) -> None:
-    """For what tells nobody when it happens, such as the end of a process of others."""
+    """Waits for events without a notification, such as the end of a foreign process."""
     until = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < until, "it never came to be"

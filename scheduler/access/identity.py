@@ -108,7 +108,7 @@ def socket_name(port: int) -> str:
 class TokenSocket:
     """Sends each local user who connects their own token, as one line of JSON.
 
-    The kernel identifies the user (SO_PEERCRED), so nobody can claim another name.
+    The kernel identifies the user (SO_PEERCRED), so a client cannot claim another name.
     """
 
     def __init__(self, port: int, secret: bytes, version: str) -> None:

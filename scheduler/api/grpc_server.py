@@ -60,7 +60,7 @@ class GrpcServer:
         encrypted: TlsAddress | None = None,
         agents: pb_grpc.AgentsServicer | None = None,
     ) -> None:
-        """`agents`: None on the embedded cluster, whose agent is in this process."""
+        """`agents`: None on the embedded cluster, because its agent is in this process."""
         threads = CALLS_MAX + STREAMS_MAX + ANONYMOUS_MAX
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="rpc")
         self._server = grpc.server(

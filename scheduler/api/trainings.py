@@ -1,7 +1,7 @@
 """The service for training jobs: may this epoch start, and what came of the last one.
 
 Answers are read from committed rows, and a report is acknowledged when it is on disk. A repeated or
-late one does no harm, so a job whose answer was lost simply sends again.
+late one does no harm, so a job that did not get the answer simply sends again.
 """
 
 from __future__ import annotations

@@ -250,8 +250,8 @@ def shape_of(config: Config) -> PodTemplate:
 
 
 def _library(config: Config) -> library_renewal.Files:
-    """Returns the library for old images. Without their listener, none is needed: nobody could hear
-    such an image."""
+    """Returns the library for old images; none without their listener, which alone hears such
+    images."""
     wanted = config.legacy.listen and config.legacy.renew_library
     return library_renewal.files() if wanted else {}
 

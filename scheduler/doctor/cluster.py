@@ -182,7 +182,7 @@ def _needed(shape: PodTemplate) -> tuple[str, str]:
     if shape.inject == "volume":
         return "privileged", "GPUs that are chosen by mounts (kubernetes.gpu_injection)"
     roots = [name for name, user in sorted(shape.users.items()) if 0 in (user.uid, *user.groups)]
-    return ("baseline", f"jobs of {roots[0]}, who runs as root") if roots else ("restricted", "")
+    return ("baseline", f"jobs of {roots[0]}, which run as root") if roots else ("restricted", "")
 
 
 def _quotas(space: SurveyedNamespace) -> Iterator[Finding]:

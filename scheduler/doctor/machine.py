@@ -42,7 +42,7 @@ class Machine:
     ports: dict[str, str] = field(default_factory=dict)  # by address
     pretended: int | None = None  # GPUs that the settings simulate; None: the driver's are used
     driver: str = ""  # its version; "": there is none
-    cards: Sequence[GpuReading] | None = ()  # None: the driver does not answer
+    gpus: Sequence[GpuReading] | None = ()  # None: the driver does not answer
     files: int = FILES
     file_size: int = resource.RLIM_INFINITY
 
@@ -62,7 +62,7 @@ def look(config: Config) -> Machine:
         ports={address: _taken(address, config.state_dir) for address in addresses},
         pretended=len(parse_gpus(config.gpus)) if config.gpus else None,
         driver=_driver(),
-        cards=() if config.gpus else _cards(),
+        gpus=() if config.gpus else _read_gpus(),
         files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         file_size=resource.getrlimit(resource.RLIMIT_FSIZE)[0],
     )
@@ -119,7 +119,7 @@ def _driver() -> str:
     return number[0] if number else "of an unknown version"
 
 
-def _cards() -> Sequence[GpuReading] | None:
+def _read_gpus() -> Sequence[GpuReading] | None:
     """Reads NVML in a thread, and waits for a limited time: a driver may hang."""
     found: list[tuple[GpuReading, ...]] = []
     nvml = Nvml()
@@ -173,20 +173,20 @@ def _gpus(machine: Machine) -> Iterator[Finding]:
     if machine.pretended is not None:
         yield fine("gpus", "", f"{machine.pretended} simulated GPUs, as the settings say")
         return
-    if machine.cards is None:
+    if machine.gpus is None:
         words = f"the driver {machine.driver} does not answer".replace("  ", " ")
         yield wrong("driver", "", words, "See dmesg for XIDs; the machine may need a restart")
         return
-    if not machine.cards:
+    if not machine.gpus:
         has_driver = f"the driver {machine.driver} shows no GPUs" if machine.driver else ""
         words = has_driver or "there are no GPUs: no NVIDIA driver is loaded"
         yield warning("gpus", "", words, "Jobs that need one will wait; --gpus simulates some")
         return
-    for reading in machine.cards:
-        yield _card(reading, machine)
+    for reading in machine.gpus:
+        yield _gpu(reading, machine)
 
 
-def _card(reading: GpuReading, machine: Machine) -> Finding:
+def _gpu(reading: GpuReading, machine: Machine) -> Finding:
     gpu = reading.gpu
     where = f"{gpu.index} ({gpu.type}, {gpu.memory_mib} MiB)"
     if gpu.fault:

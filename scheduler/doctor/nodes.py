@@ -66,16 +66,16 @@ def _title(node: SurveyedNode) -> str:
 def _well(well: Sequence[SurveyedNode], everyone: Sequence[SurveyedNode]) -> Iterator[Finding]:
     if not everyone:
         yield warning("nodes", "", "there are no nodes")
-    elif not any(_has_cards(node) for node in everyone):
+    elif not any(_has_gpus(node) for node in everyone):
         advice = "Jobs that need one will wait; is NVIDIA's device plugin installed?"
         yield warning("nodes", "", f"none of {len(everyone)} has a GPU", advice)
     if well:
-        count = sum(len(_cards(node)) for node in well)
+        count = sum(len(_gpus(node)) for node in well)
         names = some([node.metadata.name for node in well])
         yield fine("nodes", names, f"ready, {count} GPU{'' if count == 1 else 's'} in all")
 
 
-def _cards(node: SurveyedNode) -> Sequence[Gpu]:
+def _gpus(node: SurveyedNode) -> Sequence[Gpu]:
     try:
         return gpus_of(node)
     except Rejected:
@@ -93,7 +93,7 @@ def _node(node: SurveyedNode, shape: PodTemplate, default: str) -> Iterator[Find
     if node.spec.unschedulable:
         words, command = "it is cordoned, so no job starts there", f"kubectl uncordon {name}"
         yield warning("nodes", where, words, "Uncordon it when it is ready for jobs", command)
-    if not _has_cards(node):
+    if not _has_gpus(node):
         return
     yield from _taints(node, shape)
     sharing = list(_shared(node))
@@ -104,7 +104,7 @@ def _node(node: SurveyedNode, shape: PodTemplate, default: str) -> Iterator[Find
         yield from _offered(node, default)
 
 
-def _has_cards(node: SurveyedNode) -> bool:
+def _has_gpus(node: SurveyedNode) -> bool:
     labels = node.metadata.labels
     return (
         GPUS in node.metadata.annotations
@@ -246,7 +246,7 @@ def _modes(
             words = f"its label {MODE} is {mode!r}, but must be one of {', '.join(MODES)}"
             command = f"kubectl label node {name} {MODE}={OWNED} --overwrite"
             yield wrong("modes", _title(node), words, "Set it to one of them", command)
-        elif _cards(node) and mode is None and not isinstance(foreign, Refusal):
+        elif _gpus(node) and mode is None and not isinstance(foreign, Refusal):
             unsaid[MIXED if foreign.get(name) else OWNED].append(name)
     for mode, names in unsaid.items():
         if names and mode != default:

@@ -22,8 +22,8 @@ _SHOWN_MAX = 500  # characters of a reply's text
 
 
 class MalformedRequest(Exception):
-    """A request that we do not understand. The connection ends with the answer, because nobody
-    knows where the next request begins."""
+    """A request that we do not understand. The connection ends with the answer, because it is
+    unknown where the next request begins."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words)

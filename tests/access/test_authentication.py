@@ -36,7 +36,7 @@ def test_one_that_does_not_hold_any_more_says_so_itself() -> None:
         PEOPLE.user("number-0")
 
 
-def test_who_has_no_token_is_told_what_to_do() -> None:
+def test_a_call_without_a_token_is_told_what_to_do() -> None:
     with pytest.raises(
         Unauthenticated, match="no token: set SCHEDULER_TOKEN to a token that an admin"
     ):

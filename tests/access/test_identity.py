@@ -49,11 +49,11 @@ def test_a_token_tells_its_user(user: str) -> None:
 
 
 @given(st.text())
-def test_what_is_no_token_of_ours_is_nobodys(token: str) -> None:
+def test_a_token_that_is_not_ours_has_no_user(token: str) -> None:
     assert identity.user_of(SECRET, token) is None
 
 
-def test_a_token_of_another_scheduler_or_user_is_nobodys() -> None:
+def test_a_token_of_another_scheduler_or_user_has_no_user() -> None:
     elsewhere = identity.user_token(b"e" * 32, "ada")
     borrowed = identity.user_token(SECRET, "ada").replace("ada.", "bob.")
     nameless = identity.user_token(SECRET, "")
@@ -83,7 +83,7 @@ def test_a_user_without_a_name_has_a_number() -> None:
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """A number of a port that nobody else has, as long as the test runs."""
+    """The number of a port that no other process uses while the test runs."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield taken.getsockname()[1]
@@ -96,7 +96,7 @@ def _ask(port: int) -> dict[str, str]:
         return answer
 
 
-def test_whoever_connects_is_given_their_own_token(port: int) -> None:
+def test_each_user_gets_their_own_token(port: int) -> None:
     tokens = TokenSocket(port, SECRET, "1.2.3")
     try:
         for _ in range(3):
@@ -111,7 +111,7 @@ def test_whoever_connects_is_given_their_own_token(port: int) -> None:
         _ask(port)
 
 
-def test_a_caller_who_leaves_at_once_harms_nobody(port: int) -> None:
+def test_a_caller_that_disconnects_at_once_does_no_harm(port: int) -> None:
     tokens = TokenSocket(port, SECRET, "1.2.3")
     try:
         for _ in range(20):

@@ -61,7 +61,7 @@ def test_a_token_is_revoked_once(world: World) -> None:
     assert issued_tokens.revoke(world.path, 1, NOW + 1).revoked_at == NOW
 
 
-def test_what_nobody_issued_is_nobodys(world: World) -> None:
+def test_a_token_that_was_not_issued_has_no_user(world: World) -> None:
     for secret in ("", "est_", "est_" + "x" * 43, "ada.0123", "est_\N{SNOWMAN}", "est_\0"):
         assert world.issued.user(secret) is None
 

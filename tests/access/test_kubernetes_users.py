@@ -45,13 +45,13 @@ def denied(world: World, token: str) -> None:
         world.reviewed.user(token)
 
 
-def test_somebody_is_called_what_the_settings_say(world: World) -> None:
+def test_a_user_has_the_name_that_the_settings_give(world: World) -> None:
     world.names[EVE] = "system:serviceaccount:lab:eve"
     assert world.reviewed.user(ADA) == "ada"
     assert world.reviewed.user(EVE) == "system:serviceaccount:lab:eve"
 
 
-def test_a_name_there_is_not_the_name_of_somebody_else_here(world: World) -> None:
+def test_a_kubernetes_name_is_not_the_name_of_another_user_here(world: World) -> None:
     world.names |= {EVE: "ada", ODD: "bob"}
     assert world.reviewed.user(ODD) == "bob", "who has no other name is called the same"
     with pytest.raises(Unauthenticated, match="Kubernetes knows you as 'ada', which is not a user"):
@@ -79,7 +79,7 @@ def test_what_was_told_is_remembered_for_a_while(world: World) -> None:
     denied(world, ADA)  # one that was taken back is not good for long
 
 
-def test_while_nobody_answers_nobody_is_denied_for_it(world: World) -> None:
+def test_while_kubernetes_does_not_answer_no_token_is_rejected(world: World) -> None:
     assert world.reviewed.user(ADA) == "ada"
     world.away = True
     assert world.reviewed.user(ADA) == "ada"
@@ -96,7 +96,7 @@ def test_what_is_no_token_of_kubernetes_is_not_shown_to_it(world: World) -> None
     assert world.asked == []
 
 
-def test_strangers_cannot_fill_the_memory(world: World) -> None:
+def test_unknown_tokens_cannot_fill_the_memory(world: World) -> None:
     for number in range(3 * kubernetes_users.REMEMBERED_MAX):
         denied(world, f"x.y.{number}")
     assert len(world.reviewed._told) <= kubernetes_users.REMEMBERED_MAX

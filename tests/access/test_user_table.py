@@ -1,4 +1,4 @@
-"""Who somebody is on a cluster: what can be said of them, and what is refused."""
+"""The table of users on a cluster: which entries are valid, and which are refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_what_is_said_of_a_user_is_theirs() -> None:
     assert users({"ada": ada}) == {"ada": User("oidc:ada@lab", "vision", 1001, (500, 501))}
 
 
-def test_only_an_admins_word_makes_a_user_root() -> None:
+def test_only_an_admin_can_make_a_user_root() -> None:
     assert users({"ada": {"uid": 0, "root": True}})["ada"].uid == 0
     for values in ({"uid": 0}, {"groups": [0]}, {"groups": [7, 0]}):
         with pytest.raises(ConfigError, match=r"0 is root; this also needs root = true"):
@@ -55,7 +55,7 @@ def test_what_cannot_be_is_refused(name: str, values: Any, complaint: str) -> No
     assert "\n" not in str(error.value)
 
 
-def test_nobody_is_two_users() -> None:
+def test_no_kubernetes_name_has_two_users() -> None:
     with pytest.raises(ConfigError, match="ada and eve have the same name in Kubernetes"):
         users({"ada": {}, "eve": {"kubernetes": "ada"}})
 

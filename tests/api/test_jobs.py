@@ -56,7 +56,7 @@ def _ended(served: Serving, job: Job, exit_code: int = 0) -> None:
 # --- submit -------------------------------------------------------------------------------------
 
 
-def test_a_submitted_job_is_on_disk_and_belongs_to_who_asked(served: Serving) -> None:
+def test_a_submitted_job_is_on_disk_and_belongs_to_its_submitter(served: Serving) -> None:
     request = submission(user="root", image="img:1", memory_mib=4000)
     reply = served.people.Submit(request, metadata=by("ada"), timeout=10)
     kept = served.reader.job(JobId(request.job_id))
@@ -200,7 +200,7 @@ def test_before_the_first_look_anything_is_taken_and_says_so(tmp_path: Path) -> 
         assert _got(served, job_id).reason == "waits for the first observation of the cluster"
 
 
-def test_who_has_no_token_of_ours_is_not_known(served: Serving) -> None:
+def test_a_call_without_a_token_of_ours_is_unauthenticated(served: Serving) -> None:
     with refused(grpc.StatusCode.UNAUTHENTICATED, "no token: set SCHEDULER_TOKEN"):
         served.people.ListJobs(pb.ListJobsRequest(), timeout=10)
     job = served.running()
@@ -246,7 +246,7 @@ def test_a_job_is_found_by_id_by_end_and_by_name(served: Serving) -> None:
     assert sorted(candidates) == ["  60ce2fc7  one  ada  HELD", "  99ce2fc7  two  bob  HELD"]
 
 
-def test_who_shares_the_last_eight_characters_is_told_apart(served: Serving) -> None:
+def test_ids_with_the_same_last_eight_characters_are_told_apart(served: Serving) -> None:
     _named(served, "00000000-0000-4000-8000-000160ce2fc7", "one")
     _named(served, "00000000-0000-4000-8000-000260ce2fc7", "two")
     with refused(INVALID, "  160ce2fc7  one  ada  HELD"):
@@ -287,7 +287,7 @@ def test_a_story_is_told(served: Serving) -> None:
     assert json.loads(reply.story[0].data_json) == {"name": "demo", "user": "ada"}
 
 
-def test_what_is_to_be_expected_is_told_to_who_asks(served: Serving) -> None:
+def test_a_forecast_is_given_on_request(served: Serving) -> None:
     for number in range(2):
         served.running(f"demo{number}")
     waits = served.submit("third")
@@ -393,7 +393,7 @@ def test_a_watcher_is_told_of_changes_and_of_nothing_else(served: Serving) -> No
     stream = served.people.WatchJobs(pb.ListJobsRequest(jobs=["demo"]), metadata=by("ada"))
     assert [job.state for job in next(stream).jobs] == ["HELD"]
     served.submit("another", "bob", held=True)  # is none of its business
-    _cancelled(served, job_id)  # after which the name is nobody's
+    _cancelled(served, job_id)  # after that no live job has the name
     assert [job.state for job in next(stream).jobs] == ["CANCELED"]
     stream.cancel()
 

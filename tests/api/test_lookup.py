@@ -26,7 +26,7 @@ def test_one_missed_heartbeat_is_no_cause_for_alarm_two_are(tmp_path: Path) -> N
     assert _state(tmp_path, now=1061.0, since=0.0) is State.UNRESPONSIVE
 
 
-def test_while_the_daemon_was_down_nobody_could_be_heard(tmp_path: Path) -> None:
+def test_while_the_daemon_was_down_no_job_could_be_heard(tmp_path: Path) -> None:
     assert _state(tmp_path, now=5010.0, since=5000.0) is State.RUNNING
     assert _state(tmp_path, now=5060.0, since=5000.0) is State.RUNNING
     assert _state(tmp_path, now=5061.0, since=5000.0) is State.UNRESPONSIVE

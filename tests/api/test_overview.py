@@ -1,4 +1,4 @@
-"""What people see of cards: what is held, what is really used, and by whom."""
+"""What users see of GPUs: what is held, what is really used, and by which jobs."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ def running(_: Job) -> State:
     return State.RUNNING
 
 
-def test_where_nobody_looks_only_what_is_held_is_told() -> None:
+def test_without_an_agent_only_held_memory_is_shown() -> None:
     (gpu,) = overview.gpu_messages(view(A, pods=[pod(A)]), running, {})
     assert gpu.reserved_mib == 4000
     assert not gpu.HasField("used_mib")
     assert not gpu.jobs[0].HasField("used_mib")
 
 
-def test_what_processes_use_is_told_with_whose_they_are() -> None:
+def test_the_use_of_processes_is_shown_with_their_jobs() -> None:
     processes = (Process(7, 3000, name="python"), Process(8, 500, name="python"), Process(9, 900))
-    card = GpuReading(node().gpus[0], 4400, 0.5, processes)
+    reading = GpuReading(node().gpus[0], 4400, 0.5, processes)
     run = (A.id, 1)
-    seen = {("n1", "gpu0"): Usage(card, (run, run, None), NOW, WATCHDOG)}
+    seen = {("n1", "gpu0"): Usage(reading, (run, run, None), NOW, WATCHDOG)}
     (gpu,) = overview.gpu_messages(view(A, pods=[pod(A)]), running, seen)
     assert (gpu.used_mib, gpu.busy, gpu.keeps) == (4400, 0.5, "watchdog")
     assert gpu.jobs[0].used_mib == 3500

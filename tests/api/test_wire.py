@@ -137,7 +137,7 @@ def test_a_reason_is_told_in_parts_too() -> None:
     assert not eta.HasField("ends_at")
 
 
-def test_who_was_asked_to_stop_is_told_from_who_goes_on_and_from_who_is_cancelled() -> None:
+def test_stopping_running_and_cancelled_jobs_are_told_apart() -> None:
     moves = builders.with_run(builders.job("a"), builders.share(), phase=RunPhase.STOPPING)
     ends = builders.with_run(
         builders.job("b", cancelled=True), builders.share(gpu=1), phase=RunPhase.STOPPING
@@ -187,7 +187,7 @@ def test_what_is_not_said_has_a_default() -> None:
     assert wire.spec(pb.JobSpec(name="demo"), "ada") == JobSpec(name="demo", user="ada")
 
 
-def test_who_submits_is_not_for_the_message_to_say() -> None:
+def test_the_message_does_not_decide_who_submits() -> None:
     assert wire.spec(pb.JobSpec(name="demo", user="root"), "ada").user == "ada"
 
 

@@ -52,7 +52,7 @@ def test_what_changes_on_a_node_is_soon_known_to_the_daemon(served: Serving, nvm
         eventually(served.reports.newest)
         (report,) = served.reports.newest()
         assert (report.node, report.keeps) == ("n1", WATCHDOG)
-        assert [card.gpu.uuid for card in report.cards] == ["GPU-a"]
+        assert [reading.gpu.uuid for reading in report.cards] == ["GPU-a"]
         nvml.process(0, process.pid, 3000)
         eventually(lambda: served.reports.newest()[0].cards[0].used_mib == 3000)
         nvml.lose(0)
@@ -69,7 +69,7 @@ def test_a_node_without_a_driver_reports_as_well(served: Serving, nvml: Machine)
         assert (report.cards, report.keeps) == ((), LIBRARY)
 
 
-def test_who_is_not_let_in_says_so_and_tries_again(
+def test_an_agent_that_is_rejected_says_so_and_tries_again(
     served: Serving, nvml: Machine, tmp_path: Path
 ) -> None:
     token = tmp_path / "token"

@@ -81,7 +81,7 @@ def test_it_says_at_start_what_it_found(daemon: Daemon) -> None:
     assert (line["jobs"], line["adopted"]) == (0, 0)
 
 
-def test_what_it_keeps_is_for_nobody_else(daemon: Daemon) -> None:
+def test_only_the_daemons_user_can_read_its_files(daemon: Daemon) -> None:
     daemon.start()
     for path in [daemon.state, *daemon.state.rglob("*")]:
         assert path.stat().st_mode & 0o077 == 0, path
@@ -317,7 +317,7 @@ def test_a_full_disk_ends_it_and_takes_nothing_that_was_acknowledged(daemon: Dae
 # --- living -------------------------------------------------------------------------------------
 
 
-def test_garbage_on_its_port_harms_nobody(daemon: Daemon) -> None:
+def test_garbage_on_its_port_does_no_harm(daemon: Daemon) -> None:
     daemon.start()
     host, port = daemon.address.split(":")
     dice = random.Random(0)

@@ -1,4 +1,4 @@
-"""A cluster of which all is well, as it was found; tests change one thing about it."""
+"""The survey of a healthy cluster; tests change one thing about it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def node(
     annotations: dict[str, str] | None = None,
     mode: str | None = "owned",
 ) -> SurveyedNode:
-    """With two cards that its device plugin offers; of an owned one its annotation lists them."""
+    """A node with two GPUs, which its device plugin offers; an owned one also lists them in its
+    annotation."""
     beats = datetime.fromtimestamp(beat, UTC)
     offered = {"nvidia.com/gpu": "2"} if allocatable is None else allocatable
     said = {} if mode is None else {"epoch-scheduler.io/mode": mode}
@@ -90,7 +91,7 @@ def but(**changed: Any) -> Survey:
 
 
 def bad(findings: Sequence[Finding]) -> list[tuple[str, str, str]]:
-    """Level, where, and words of all that is not well."""
+    """Level, place and text of all findings that are not ok."""
     return [
         (str(each.level), each.where, each.words) for each in findings if each.level is not Level.OK
     ]

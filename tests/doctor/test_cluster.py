@@ -188,7 +188,7 @@ SHAPES: list[tuple[dict[str, Any], str, str]] = [
         "node paths (kubernetes.custom)",
     ),
     ({"inject": "volume"}, "baseline", "GPUs that are chosen by mounts"),
-    ({"users": {"bo": User(uid=0, root=True)}}, "restricted", "jobs of bo, who runs as root"),
+    ({"users": {"bo": User(uid=0, root=True)}}, "restricted", "jobs of bo, which run as root"),
 ]
 
 
@@ -229,6 +229,6 @@ def test_a_priority_class_that_is_missing_comes_with_its_command() -> None:
     )
 
 
-def test_who_is_not_let_in_is_told_so_rather_than_that_nobody_is_there() -> None:
+def test_rejected_credentials_are_not_reported_as_an_unreachable_server() -> None:
     assert "has expired" in unreachable("https://api", "Unauthorized", 401).line
     assert "can this machine reach" in unreachable("https://api", "Connection refused", 0).line

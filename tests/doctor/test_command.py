@@ -57,7 +57,10 @@ WRONG: list[tuple[list[str], str]] = [
     (["--account", "a/b"], "--account needs --cluster kubernetes; this one is local"),
     (["--account", "ada"], "--account 'ada' is not NAMESPACE/NAME"),
     (["--cluster", "swarm"], "--cluster: cluster = 'swarm': expected one of local, kubernetes"),
-    (["--cluster", "kubernetes"], "kubernetes.service is missing: where trainings report to"),
+    (
+        ["--cluster", "kubernetes"],
+        "kubernetes.service is missing: the HOST:PORT to which trainings report",
+    ),
     (["--config", "/nowhere"], "cannot read /nowhere: No such file or directory"),
     (["--jsn"], "No such option"),
 ]

@@ -27,9 +27,9 @@ WELL = Machine(
     free_mib=50_000,
     ports={"127.0.0.1:7070": ""},
     driver="550.54.15",
-    cards=(GpuReading(GPU),),
+    gpus=(GpuReading(GPU),),
 )
-STRANGER = GpuReading(GPU, 900, processes=(Process(7, 900, name="python"),))
+FOREIGN = GpuReading(GPU, 900, processes=(Process(7, 900, name="python"),))
 TABLE: list[tuple[dict[str, Any], str, str]] = [
     ({"python": (3, 10)}, "wrong", "3.10. It must be 3.11 or newer"),
     (
@@ -40,11 +40,11 @@ TABLE: list[tuple[dict[str, Any], str, str]] = [
     ({"free_mib": 900}, "warning", "only 900 MiB are free"),
     ({"free_mib": 90}, "wrong", "only 90 MiB are free"),
     ({"ports": {"127.0.0.1:7070": "it is in use"}}, "wrong", "127.0.0.1:7070: it is in use. Set"),
-    ({"cards": None}, "wrong", "the driver 550.54.15 does not answer"),
-    ({"cards": (), "driver": ""}, "warning", "no NVIDIA driver is loaded"),
-    ({"cards": ()}, "warning", "the driver 550.54.15 shows no GPUs"),
-    ({"cards": (GpuReading(replace(GPU, fault="XID 79")),)}, "wrong", "0 (t4, 15360 MiB): XID 79"),
-    ({"cards": (STRANGER,)}, "warning", "foreign processes use 900 MiB of its memory (python 7)"),
+    ({"gpus": None}, "wrong", "the driver 550.54.15 does not answer"),
+    ({"gpus": (), "driver": ""}, "warning", "no NVIDIA driver is loaded"),
+    ({"gpus": ()}, "warning", "the driver 550.54.15 shows no GPUs"),
+    ({"gpus": (GpuReading(replace(GPU, fault="XID 79")),)}, "wrong", "0 (t4, 15360 MiB): XID 79"),
+    ({"gpus": (FOREIGN,)}, "warning", "foreign processes use 900 MiB of its memory (python 7)"),
     ({"files": 256}, "warning", "at most 256 files may be open at once"),
     ({"file_size": 2**20}, "warning", "no file, e.g. the database or a log, may exceed 1 MiB"),
 ]
@@ -64,12 +64,12 @@ def test_each_trouble_is_one_line(changed: dict[str, Any], level: str, words: st
 
 
 def test_a_daemon_that_runs_is_no_trouble() -> None:
-    there = replace(WELL, daemon="7", ports={"127.0.0.1:7070": "in use"}, cards=(STRANGER,))
+    there = replace(WELL, daemon="7", ports={"127.0.0.1:7070": "in use"}, gpus=(FOREIGN,))
     assert bad(examine(there)) == []
 
 
-def test_pretended_cards_need_no_driver() -> None:
-    assert bad(examine(replace(WELL, driver="", cards=(), pretended=2))) == []
+def test_simulated_gpus_need_no_driver() -> None:
+    assert bad(examine(replace(WELL, driver="", gpus=(), pretended=2))) == []
 
 
 # --- looking ------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def test_a_look_changes_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_port_that_somebody_has_is_seen(tmp_path: Path) -> None:
+def test_a_port_in_use_is_found(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         found = look(config(tmp_path, listen=address))
@@ -104,6 +104,6 @@ def test_a_daemon_that_has_the_state_folder_is_seen(tmp_path: Path) -> None:
     assert look(config(tmp_path)).daemon == ""
 
 
-def test_cards_that_cannot_be_are_a_wrong_setting(tmp_path: Path) -> None:
+def test_impossible_gpus_are_a_wrong_setting(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         look(replace(config(tmp_path), gpus="two"))

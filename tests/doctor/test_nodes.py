@@ -151,12 +151,12 @@ def test_of_many_nodes_that_are_well_there_is_one_line() -> None:
     assert "n000, n001, n002, n003, n004 and 245 more: ready, 500 GPUs in all" in line
 
 
-def test_a_cluster_without_cards_is_told_of() -> None:
+def test_a_cluster_without_gpus_is_reported() -> None:
     (trouble,) = bad(of(node(cards=(), allocatable=NONE), node("n2", cards=(), allocatable=NONE)))
     assert trouble == ("warning", "", "none of 2 has a GPU")
 
 
-def test_cards_that_nobody_offers_are_told_of_once() -> None:
+def test_gpus_that_no_plugin_offers_are_reported_once() -> None:
     there = node(labels={"nvidia.com/gpu.present": "true"}, cards=(), allocatable=NONE)
     assert [words for _, _, words in bad(of(there))] == [
         "it has GPUs, but its device plugin offers none"
@@ -191,7 +191,7 @@ def proposed(*nodes: SurveyedNode, default: str, **found: object) -> list[tuple[
     return [each.commands for each in findings if each.what == "modes"]
 
 
-def test_modes_are_proposed_by_who_is_there_where_that_is_not_the_default() -> None:
+def test_modes_other_than_the_default_are_proposed_by_the_present_pods() -> None:
     unsaid = [node(name, mode=None) for name in ("n1", "n2", "n3")]
     owned = tuple(f"kubectl label node {n} epoch-scheduler.io/mode=owned" for n in ("n1", "n3"))
     mixed = ("kubectl label node n2 epoch-scheduler.io/mode=mixed",)
@@ -202,7 +202,7 @@ def test_modes_are_proposed_by_who_is_there_where_that_is_not_the_default() -> N
     assert proposed(*unsaid, default="exclusive", foreign_gpus=Refusal("no", 403)) == []
 
 
-def test_where_no_cards_are_held_no_mode_means_anything() -> None:
+def test_without_holders_modes_have_no_effect() -> None:
     assert proposed(node(mode="all mine"), node("n2", mode=None), default="") == [()]
 
 

@@ -84,6 +84,6 @@ def test_no_token_is_issued_in_a_folder_without_a_daemons_state() -> None:
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "scheduler-daemon: /nonexistent/scheduler.db is not there: "
+        "scheduler-daemon: /nonexistent/scheduler.db does not exist: "
         "has a daemon been started with this state_dir?\n"
     )

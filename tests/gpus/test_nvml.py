@@ -1,4 +1,4 @@
-"""Cards as a driver tells of them: an old one, a lost one, one that had an error, none at all.
+"""GPUs as a driver reports them: an old one, a lost one, one with an error, none at all.
 
 NVML is a library of our own (tests/nvml), so that what is tested is the way from there to here.
 """
@@ -39,7 +39,7 @@ def test_a_type_is_one_word_without_the_maker(name: str, type_: str) -> None:
     assert gpu_type(name) == type_
 
 
-def test_cards_are_told_with_their_type_and_memory(nvml: Machine, driver: Nvml) -> None:
+def test_gpus_are_reported_with_their_type_and_memory(nvml: Machine, driver: Nvml) -> None:
     nvml.gpu("GPU-a", 16384, 512, name="Tesla T4")
     nvml.gpu("GPU-b", 81920, 600, busy=87, name="NVIDIA A100-SXM4-80GB")
     nvml.process(1, 11, 3000)
@@ -84,26 +84,26 @@ def test_a_process_that_has_ended_uses_nothing(nvml: Machine, driver: Nvml) -> N
     assert driver.read()[0].used_mib == 0
 
 
-def test_forty_processes_on_eight_cards_are_each_where_they_are(
+def test_forty_processes_on_eight_gpus_are_each_on_the_right_gpu(
     nvml: Machine, driver: Nvml
 ) -> None:
-    for card in range(8):
-        nvml.gpu(f"GPU-{card}")
+    for gpu in range(8):
+        nvml.gpu(f"GPU-{gpu}")
         for number in range(5):
-            nvml.process(card, 100 * card + number + 1, 1000 + number)
-    cards = driver.read()
-    assert [card.used_mib for card in cards] == [5010] * 8
-    assert cards[7].processes == tuple(Process(701 + n, 1000 + n) for n in range(5))
+            nvml.process(gpu, 100 * gpu + number + 1, 1000 + number)
+    readings = driver.read()
+    assert [reading.used_mib for reading in readings] == [5010] * 8
+    assert readings[7].processes == tuple(Process(701 + n, 1000 + n) for n in range(5))
 
 
-def test_a_card_that_is_lost_when_we_come_is_not_there(nvml: Machine, driver: Nvml) -> None:
+def test_a_gpu_that_is_lost_before_the_start_is_not_reported(nvml: Machine, driver: Nvml) -> None:
     nvml.gpu("GPU-a")
     nvml.gpu("GPU-b")
     nvml.lose(0)
-    assert [card.gpu.uuid for card in driver.read()] == ["GPU-b"]
+    assert [reading.gpu.uuid for reading in driver.read()] == ["GPU-b"]
 
 
-def test_a_card_that_gets_lost_is_told_as_lost_and_the_others_are_well(
+def test_a_gpu_that_gets_lost_is_reported_as_lost_and_the_others_are_well(
     nvml: Machine, driver: Nvml
 ) -> None:
     nvml.gpu("GPU-a")
@@ -125,17 +125,17 @@ def test_a_card_that_gets_lost_is_told_as_lost_and_the_others_are_well(
         ([79, 45], "XID 79", True),
     ],
 )
-def test_an_error_that_is_no_programs_stays_with_its_card(
+def test_an_error_that_no_program_caused_stays_with_its_gpu(
     nvml: Machine, driver: Nvml, xids: list[int], fault: str, lost: bool
 ) -> None:
     nvml.gpu("GPU-a")
     for xid in xids:
         driver.note("GPU-a", xid)
-    (card,) = driver.read()
-    assert (card.gpu.fault, card.gpu.lost) == (fault, lost)
+    (reading,) = driver.read()
+    assert (reading.gpu.fault, reading.gpu.lost) == (fault, lost)
 
 
-def test_while_a_driver_is_replaced_its_cards_have_a_fault_and_are_not_lost(
+def test_while_a_driver_is_replaced_its_gpus_have_a_fault_and_are_not_lost(
     nvml: Machine, driver: Nvml
 ) -> None:
     nvml.gpu("GPU-a")
@@ -148,7 +148,7 @@ def test_while_a_driver_is_replaced_its_cards_have_a_fault_and_are_not_lost(
     assert driver.read()[0] == well
 
 
-def test_without_a_driver_there_are_no_cards(nvml: Machine, driver: Nvml) -> None:
+def test_without_a_driver_there_are_no_gpus(nvml: Machine, driver: Nvml) -> None:
     nvml.gpu("GPU-a")
     nvml.unload()
     assert driver.read() == ()

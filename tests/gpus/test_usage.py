@@ -1,4 +1,4 @@
-"""Whose the memory of cards is: ours, a stranger's, or of whom nobody knows."""
+"""Which processes hold the memory of GPUs: our own, foreign ones, or unknown ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_processes_of_a_run_are_taken_together() -> None:
     assert books.usage[KEY].runs == (A, A, B)
 
 
-def test_strangers_are_believed_when_two_reports_tell_of_them() -> None:
+def test_foreign_memory_counts_when_two_reports_show_it() -> None:
     books, ghost = UsageLedger(), mine(99, 5000)
     faults = []
     for at, processes in ((1.0, [ghost]), (1.0, [ghost]), (2.0, [ghost]), (3.0, []), (4.0, [])):
@@ -55,19 +55,19 @@ def test_strangers_are_believed_when_two_reports_tell_of_them() -> None:
         ([], 4000, 0, 4032),  # of processes that not even the driver knows
         ([], 4000, 4000, 0),  # of a run of ours of which no process is seen
         ([Process(99, 4000)], 4000, 4000, 0),  # so may be one that cannot be seen from here,
-        ([mine(99, 4000)], 4000, 4000, 4032),  # but not one that can, and is nobody's
+        ([mine(99, 4000)], 4000, 4000, 4032),  # but not a foreign one that can be seen
     ],
 )
-def test_strangers_hold_what_none_of_ours_does(
+def test_foreign_memory_is_what_none_of_our_runs_holds(
     processes: list[Process], used: int, unseen: int, strange: int
 ) -> None:
-    (card,) = report(1.0, *processes, used=used).cards
-    assert foreign_mib(card, [run_of(process) for process in processes], unseen) == strange
+    (reading,) = report(1.0, *processes, used=used).cards
+    assert foreign_mib(reading, [run_of(process) for process in processes], unseen) == strange
 
 
 def test_an_old_driver_uses_what_it_does_not_tell_of() -> None:
-    card = GpuReading(Gpu("GPU-a", 0, "t4", 16384, 0), 900)
-    assert foreign_mib(card, ()) == 0
+    reading = GpuReading(Gpu("GPU-a", 0, "t4", 16384, 0), 900)
+    assert foreign_mib(reading, ()) == 0
 
 
 def test_a_run_that_begins_takes_its_share_before_its_processes_are_seen() -> None:
@@ -78,7 +78,7 @@ def test_a_run_that_begins_takes_its_share_before_its_processes_are_seen() -> No
     assert gpus[KEY] == GPU
 
 
-def test_what_strangers_may_use_no_run_can_have() -> None:
+def test_memory_allowed_to_foreign_processes_is_for_no_run() -> None:
     books = UsageLedger(allowed_mib=1000)
     for at in (1.0, 2.0):
         gpus, _ = books.enter([report(at, mine(99, 1400))], run_of, {})

@@ -1,4 +1,4 @@
-"""Pretended cards, and an agent that looks at a machine whose NVML is ours (tests/nvml)."""
+"""Simulated GPUs, and an agent on a machine with our own NVML (tests/nvml)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.nvml.machine import Machine
 from tests.support import eventually
 
 
-def test_pretended_cards_are_numbered_and_reserve_a_share() -> None:
+def test_simulated_gpus_are_numbered_and_reserve_a_share() -> None:
     assert parse_gpus("2x16384,1x81920") == (
         Gpu("gpu0", 0, "pretended", 16384, 512),
         Gpu("gpu1", 1, "pretended", 16384, 512),
@@ -36,7 +36,7 @@ def test_pretended_cards_are_numbered_and_reserve_a_share() -> None:
         *("4x-1", "4x16384MiB", "4x1e4", "4x1.5", "\u0664x\u0661", "4x16384\n,", "9" * 5000 + "x1"),
     ],
 )
-def test_what_is_no_list_of_cards_is_named_with_the_right_form(text: str) -> None:
+def test_an_invalid_list_of_gpus_is_named_with_the_right_form(text: str) -> None:
     with pytest.raises(ConfigError, match=r"e\.g\. 4x16384, or 0 for none") as refusal:
         parse_gpus(text)
     assert "\n" not in str(refusal.value)
@@ -44,7 +44,7 @@ def test_what_is_no_list_of_cards_is_named_with_the_right_form(text: str) -> Non
     assert repr(text[:20])[:-1] in str(refusal.value)
 
 
-def test_a_card_without_room_is_refused() -> None:
+def test_a_gpu_that_is_too_small_is_refused() -> None:
     with pytest.raises(ConfigError, match="a GPU of 200 MiB is too small"):
         parse_gpus("1x16384,1x200")
 
@@ -71,7 +71,7 @@ def somebody() -> Iterator[int]:
         process.kill()
 
 
-def test_a_machine_without_a_driver_has_no_cards(nvml: Machine) -> None:
+def test_a_machine_without_a_driver_has_no_gpus(nvml: Machine) -> None:
     nvml.unload()
     report = GpuWatcher("n1", lambda: 7.0).report
     assert report == GpuReport("n1", 7.0, (), LIBRARY)
@@ -83,17 +83,17 @@ def test_a_process_is_told_with_its_name_and_memory(nvml: Machine) -> None:
         nvml.process(0, pid, 3000)
         nvml.process(0, 999_999_999, 500)
         report = GpuWatcher("n1", time.time).report
-    (card,) = report.cards
-    seen, ghost = card.processes
+    (reading,) = report.cards
+    seen, ghost = reading.processes
     assert (seen.pid, seen.memory_mib, seen.pod) == (pid, 3000, "")
     assert seen.name.startswith("python")
     assert ghost == Process(999_999_999, 500)
     assert report.keeps == WATCHDOG
 
 
-def test_who_sees_no_process_keeps_nobody_to_its_memory(nvml: Machine) -> None:
+def test_an_agent_that_sees_no_process_limits_no_run(nvml: Machine) -> None:
     nvml.gpu("GPU-a")
-    nvml.process(0, 999_999_999, 500)  # of a machine whose processes this container does not see
+    nvml.process(0, 999_999_999, 500)  # a process that this container does not see
     assert GpuWatcher("n1", time.time).report.keeps == LIBRARY
 
 
@@ -106,12 +106,12 @@ print(GpuWatcher('n1', time.time).report.keeps)
 
 
 @pytest.mark.parametrize("apart", [False, True])
-def test_on_cards_that_nobody_uses_it_is_blind_where_pids_are_its_own(
+def test_on_unused_gpus_an_agent_in_its_own_pid_namespace_is_blind(
     nvml: Machine, apart: bool
 ) -> None:
     nvml.gpu("GPU-a")
     if apart and subprocess.run([*APART, "true"], capture_output=True).returncode:
-        pytest.skip("this machine lets nobody have pids apart")
+        pytest.skip("this machine does not allow separate pid namespaces")
     before = (*APART,) if apart else ()
     told = subprocess.run([*before, sys.executable, "-c", KEEPS], capture_output=True, text=True)
     assert told.stdout.strip() == (LIBRARY if apart or not among_all_pids() else WATCHDOG)
@@ -128,7 +128,7 @@ def test_what_changes_is_told_and_what_stays_is_not(nvml: Machine) -> None:
         assert told[-1].cards[0].used_mib == 3000
 
 
-def test_an_error_of_a_card_is_told_without_waiting_for_the_next_look(nvml: Machine) -> None:
+def test_an_error_of_a_gpu_is_reported_before_the_next_observation(nvml: Machine) -> None:
     nvml.gpu("GPU-a")
     nvml.gpu("GPU-b")
     with watching(every_seconds=3600.0) as (agent, told):
@@ -142,7 +142,7 @@ def _xid(nvml: Machine, number: int) -> bool:
     return False
 
 
-def test_while_the_driver_hangs_nobody_waits_for_it(
+def test_while_the_driver_hangs_no_other_thread_waits_for_it(
     nvml: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for patience in ("watcher.LEAVE_SECONDS", "nvml.CLOSE_SECONDS"):
@@ -157,7 +157,7 @@ def test_while_the_driver_hangs_nobody_waits_for_it(
     nvml.hang(False)  # it was stopped all the same
 
 
-def test_a_driver_that_hangs_for_long_is_a_fault_of_its_cards(nvml: Machine) -> None:
+def test_a_driver_that_hangs_for_long_is_a_fault_of_its_gpus(nvml: Machine) -> None:
     nvml.gpu("GPU-a")
     now = 1000.0
     agent = GpuWatcher("n1", lambda: now)

@@ -192,7 +192,7 @@ class G2(G1):
 
 
 class G3(Library):
-    """All in threads: to exit in one of them stops nothing. From here on nobody says the end."""
+    """All in threads: an exit in one of them stops nothing. Here, no image reports its end."""
 
     counts_from_done = False
 

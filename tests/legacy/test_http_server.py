@@ -71,7 +71,7 @@ def test_a_request_may_come_byte_by_byte(server: http_server.HttpServer) -> None
     assert said(peer).endswith(b"POST /c 2 127.0.0.1")
 
 
-def test_who_says_no_more_than_its_request_is_answered(server: http_server.HttpServer) -> None:
+def test_a_client_that_sends_only_its_request_is_answered(server: http_server.HttpServer) -> None:
     peer = connect(server)
     peer.sendall(b"GET /d HTTP/1.1\r\n\r\n")
     peer.shutdown(socket.SHUT_WR)
@@ -99,7 +99,7 @@ def test_a_bug_of_ours_is_told_in_one_line_and_logged_whole(server: http_server.
     assert ask(server) == "GET /a 0 127.0.0.1"
 
 
-def test_slow_senders_take_it_from_nobody(server: http_server.HttpServer) -> None:
+def test_slow_senders_do_not_block_other_clients(server: http_server.HttpServer) -> None:
     """More of them than there may be connections, each with half a request."""
     with ExitStack() as slow:
         for _ in range(http_server.CONNECTIONS_MAX + 50):
@@ -129,13 +129,15 @@ def test_a_connection_that_is_idle_too_long_is_ended(impatient: http_server.Http
     assert said(peer).endswith(b"GET /a 0 127.0.0.1")
 
 
-def test_who_sends_without_end_is_ended(server: http_server.HttpServer) -> None:
+def test_a_client_that_sends_without_end_is_disconnected(server: http_server.HttpServer) -> None:
     with connect(server) as peer, pytest.raises(OSError, match=r"reset|pipe"):
         peer.sendall(b"a" * 2**26)
     assert ask(server) == "GET /a 0 127.0.0.1"
 
 
-def test_who_leaves_before_the_answer_does_no_harm(server: http_server.HttpServer) -> None:
+def test_a_client_that_disconnects_before_the_answer_does_no_harm(
+    server: http_server.HttpServer,
+) -> None:
     for _ in range(50):
         with connect(server) as peer:
             peer.sendall(b"GET /a HTTP/1.1\r\n\r\n")

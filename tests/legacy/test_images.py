@@ -20,7 +20,7 @@ URGENT = ("--image", "none", "--priority", "10", "urgent", "--", "sleep", "1000"
 
 @contextmanager
 def opened(gate: Gate) -> Iterator[None]:
-    """For whoever comes, for a while."""
+    """Answers any client, for a while."""
     enough = threading.Event()
 
     def lead() -> None:

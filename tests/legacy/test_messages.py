@@ -166,7 +166,7 @@ def test_reports_in_another_order_are_counted_all() -> None:
 def test_processes_that_have_one_rank_and_lose_some_steps_end_one_epoch() -> None:
     told = [ended(99), ended(97), ended(98), ended(199), ended(195), ended(299), ended(296)]
     assert heard(TWO_CARDS, *told).epoch_measured == 3
-    assert heard(RUN, *told).epoch_measured == 7, "alone, nobody loses some"
+    assert heard(RUN, *told).epoch_measured == 7, "alone, a process loses no steps"
 
 
 @given(
@@ -186,7 +186,7 @@ def test_whatever_is_repeated_within_an_epoch_each_counts_once(
         assert run.epoch_measured == epoch
 
 
-def test_who_counts_no_steps_is_told_apart_by_time() -> None:
+def test_reports_without_steps_are_told_apart_by_time() -> None:
     run = heard(RUN, ended(0, 10.0), now=100.0)
     assert heard(run, ended(0, 10.0), now=101.0).epoch_measured == 1
     assert heard(run, ended(0, 10.0), now=110.0).epoch_measured == 2

@@ -1,4 +1,4 @@
-"""An old library in an image gives way to that of today, without the image being built anew."""
+"""The current library replaces an old one in an image, without a new build of the image."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def test_a_sign_of_life_is_answered_with_a_digit_when_it_is_to_leave(
     assert ask(old, "POST", f"/profiling/{job.id}", sign) == Reply(200, "1")
 
 
-def test_whoever_speaks_as_an_old_library_that_can_be_replaced_is_known_for_it(
+def test_a_job_with_an_old_library_that_can_be_replaced_is_recorded(
     served: Serving, old: LegacyService
 ) -> None:
     def known() -> bool:
@@ -163,7 +163,9 @@ def test_a_memory_of_0_lowers_nothing(served: Serving, old: LegacyService) -> No
     assert served.job(job.id).memory_mib == 1000
 
 
-def test_who_says_its_epochs_is_counted_by_that_alone(served: Serving, old: LegacyService) -> None:
+def test_a_run_that_numbers_its_epochs_is_counted_only_by_the_numbers(
+    served: Serving, old: LegacyService
+) -> None:
     job = served.running()
     ended(old, job, 4)
     done(old, job, 1)
@@ -178,7 +180,7 @@ def test_who_says_its_epochs_is_counted_by_that_alone(served: Serving, old: Lega
     assert (newest.epoch, newest.steps, newest.epoch_seconds) == (2, 10, 2.5)
 
 
-def test_what_was_lost_while_nobody_listened_is_in_the_next_count(
+def test_reports_lost_without_a_daemon_are_in_the_next_count(
     served: Serving, old: LegacyService
 ) -> None:
     job = served.running(max_epochs=5)
@@ -241,7 +243,7 @@ def test_the_library_of_today_says_which_epoch_and_attempt_it_is(
 
 
 def asked_to_stop(served: Serving, job: Job) -> str:
-    """For the sake of another one, whose id this is."""
+    """Cancels this job in favour of the job with this id."""
     urgent = served.submit("urgent", gpus_min=2, gpus_max=2, priority=10)
     eventually(lambda: run_of(served, job).phase is RunPhase.STOPPING)
     return urgent
@@ -283,7 +285,7 @@ def test_an_exit_without_any_report_is_the_end_of_a_job(
     assert (served.job(job.id).outcome, served.job(job.id).reason) == ("succeeded", "finished")
 
 
-def test_who_says_that_it_ends_has_ended(served: Serving, old: LegacyService) -> None:
+def test_a_run_that_reports_its_end_has_ended(served: Serving, old: LegacyService) -> None:
     job = served.running(max_epochs=5)
     assert ask(old, "POST", f"/signal_end/{job.id}") == Reply(200, "")
     served.cluster.end(job.id, 1, exit_code=1)
@@ -432,7 +434,7 @@ def test_a_submission_is_answered_with_the_id_of_a_job(served: Serving, submit: 
         ("ada", {"estimatedMemory": 99999}, 409, "no GPU can hold 99999 MiB"),
         ("ada", {"scriptPath": "train.py"}, 400, "scriptPath 'train.py': must be an absolute path"),
         ("ada", {"jobName": "a\nb"}, 400, r"jobName 'a\nb': must be one printable line"),
-        ("ada", {"jobName": "\ud800"}, 400, r"jobName '\ud800': must be one line"),
+        ("ada", {"jobName": "\ud800"}, 400, r"jobName '\ud800': must be one printable line"),
         ("ada", {"dockerImage": "a b"}, 400, "dockerImage 'a b': must not contain blanks"),
     ],
 )

@@ -1,4 +1,4 @@
-"""A machine with NVIDIA's cards, as far as NVML tells: nvml.c, built here, and the file it reads.
+"""A machine with NVIDIA GPUs, as far as NVML reports: nvml.c, built here, and the file it reads.
 
 pynvml finds the library by its name, as it finds the real one: a process that is started with
 `environment` through LD_LIBRARY_PATH, the one that runs the tests because it is loaded there.
@@ -32,12 +32,12 @@ def build(folder: Path) -> Path:
 
 
 def load(library: Path) -> None:
-    """Into this process: whoever asks for a library of that name is given this one."""
+    """Loads it into this process: all code that asks for a library of that name gets this one."""
     ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
 
 
 class Machine:
-    """What the file says. Each change is one replacement of all of it: nobody reads half."""
+    """The content of the file. Each change replaces all of it, so that no reader gets half."""
 
     def __init__(self, path: Path, driver: str = "550.54.15") -> None:
         self.path = path
@@ -47,7 +47,7 @@ class Machine:
         self._write()
 
     def environment(self, library: Path) -> dict[str, str]:
-        """For a process whose machine this is."""
+        """For a process on this machine."""
         return {"NVML_MACHINE": str(self.path), "LD_LIBRARY_PATH": str(library.parent)}
 
     def gpu(
@@ -62,7 +62,7 @@ class Machine:
         self._write()
 
     def process(self, card: int, pid: int, mib: int) -> None:
-        """It uses so much of this card from now on, whatever it used before; 0: it is gone."""
+        """The process uses `mib` of this GPU from now on, not what it used before; 0: it ended."""
         self._rest = [line for line in self._rest if not line.startswith(f"process {card} {pid} ")]
         if mib:
             self._rest.append(f"process {card} {pid} {mib}")
@@ -83,7 +83,7 @@ class Machine:
         self._write()
 
     def hang(self, hangs: bool = True) -> None:
-        """Whoever asks the driver anything waits for as long as this holds."""
+        """All calls of the driver hang for as long as this is held."""
         self._rest = [line for line in self._rest if line != "hang"] + ["hang"] * hangs
         self._write()
 

@@ -1,15 +1,15 @@
 /* A libnvidia-ml.so.1 of our own: the part of NVML that the agent asks, answered from a text file.
  *
- * The file is named by NVML_MACHINE and read anew at every call, so that a test can change the
+ * The file is named by NVML_MACHINE and read again at every call, so that a test can change the
  * machine under a running agent. Each line is one thing that there is:
  *
  *     driver 550.54.15                     without it, none is loaded
  *     gpu GPU-a 16384 512 40 Tesla T4      uuid, MiB in all, MiB reserved, per cent busy, name
- *     process 0 4711 3000                  on this card, this pid, MiB (-1: NVML cannot tell)
+ *     process 0 4711 3000                  on this GPU, this pid, MiB (-1: NVML cannot tell)
  *     used 0 200                           MiB in use there that no process accounts for
- *     lost 0                               this card has fallen off the bus
- *     xid 0 79                             an error of this card; told once, to those who listen
- *     hang                                 whoever asks anything waits until this line is gone
+ *     lost 0                               this GPU has fallen off the bus
+ *     xid 0 79                             an error of this GPU; reported once, to listeners
+ *     hang                                 all calls hang until this line is gone
  *     mortal                               a process that has ended uses nothing, as it really is
  *
  * What a driver older than 510 does not have is not found here either. See NVML's reference:
@@ -122,7 +122,7 @@ static void look(Machine *m)
         usleep(POLL_MS * 1000);
 }
 
-/* A handle is a card's index and 1. */
+/* A handle is the index of a GPU plus 1. */
 static int find(unsigned long handle, Machine *m, Card **card)
 {
     if (!users)
@@ -305,7 +305,7 @@ int nvmlEventSetCreate(EventSet **set)
         return UNINITIALIZED;
     look(&m);
     *set = calloc(1, sizeof **set);
-    (*set)->told = m.xids; /* what happened before nobody is told */
+    (*set)->told = m.xids; /* earlier errors are not reported */
     return OK;
 }
 

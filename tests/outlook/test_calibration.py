@@ -51,7 +51,7 @@ def test_four_of_five_are_inside(deviation: float) -> None:
     assert 0.72 < sum(interval.low <= at <= interval.high for at in came) / 2000 < 0.88
 
 
-def test_who_is_always_late_is_expected_late() -> None:
+def test_jobs_that_are_always_late_are_expected_late() -> None:
     interval = ends(taught(lambda: 1.5))
     assert interval.middle == pytest.approx(1.5 * SPAN, rel=0.01)
 
@@ -120,7 +120,7 @@ def test_what_cannot_be_guessed_is_not_told() -> None:
     assert (told.starts_at, told.ends_at) == (None, None)
 
 
-def test_who_waits_for_others_by_name_starts_when_they_have_ended() -> None:
+def test_a_job_that_waits_for_named_jobs_starts_when_they_have_ended() -> None:
     calibration = Calibration()
     waits = Guess(ForecastCase.NEXT, starts_at=10.0, ends_at=500.0)
     early = replace(GUESS, ends_at=5.0, leaves_at=5.0)

@@ -52,18 +52,18 @@ def test_beside_one_that_is_new_it_is_as_expected_of_both() -> None:
     assert 10.0 < told.seconds < 20.0
 
 
-def test_who_keeps_a_gpu_busier_is_expected_to_slow_its_neighbour_more() -> None:
+def test_a_job_that_keeps_a_gpu_busier_is_expected_to_slow_its_neighbour_more() -> None:
     little = of("a", runs("a", alone(10.0), util=1.0), runs("b", util=0.1))
     much = of("a", runs("a", alone(10.0), util=1.0), runs("b", util=1.0))
     assert little.seconds < much.seconds
 
 
-def test_alone_nobody_slows_it_down() -> None:
+def test_alone_no_neighbour_slows_it_down() -> None:
     told = of("a", runs("a", alone(10.0)))
     assert (told.seconds, told.beside, told.measured) == (10.0, (), True)
 
 
-def test_noise_makes_nobody_faster_beside_others() -> None:
+def test_noise_makes_no_job_faster_beside_others() -> None:
     assert of("a", runs("a", alone(10.0), beside("b", 9.0)), runs("b")).speed == 1.0
 
 
@@ -75,7 +75,7 @@ def test_where_there_is_no_law_its_owner_is_believed(placement: str) -> None:
     assert (of("a", job).seconds, of("a", job).doubt) == (SECONDS_UNKNOWN, DOUBT_UNKNOWN)
 
 
-def test_who_has_ended_slows_nobody() -> None:
+def test_an_ended_job_slows_no_other() -> None:
     a, speeds = runs("a", alone(10.0)), CurrentSpeeds(builders.view(runs("a", alone(10.0))))
     assert a.run
     assert speeds.speed_beside(a, JobId("gone"), a.run) == 1.0

@@ -60,14 +60,14 @@ def test_a_run_that_is_starting_has_its_restart_before_it() -> None:
     assert guessed(view)["a"].ends_at == NOW + 300 + 40
 
 
-def test_of_a_job_such_as_nobody_has_seen_nothing_is_said() -> None:
+def test_of_a_job_like_no_measured_one_nothing_is_forecast() -> None:
     other = builders.job("a")
     other = replace(other, spec=replace(other.spec, project="of another kind"))
     unseen = builders.with_run(other, builders.share(), placement=KEY)
     waiting = seen(builders.job("b"), 60.0)
     made = guessed(builders.view(unseen, waiting))
     assert made["a"].ends_at is None
-    assert made["b"].starts_at is None, "nobody knows when its GPU will be free"
+    assert made["b"].starts_at is None, "it is not known when its GPU will be free"
 
 
 def test_a_job_is_expected_to_be_like_others_of_its_kind() -> None:
@@ -86,7 +86,7 @@ def test_what_its_owner_said_is_better_than_nothing() -> None:
 
 
 @pytest.mark.parametrize(("whole", "waits"), [(False, False), (True, True)])
-def test_what_fits_beside_another_waits_where_a_card_is_given_to_one(
+def test_what_fits_beside_another_waits_where_a_gpu_is_given_to_one(
     whole: bool, waits: bool
 ) -> None:
     there = builders.node()
@@ -125,7 +125,7 @@ def test_several_gpus_are_had_when_the_last_of_them_is_free() -> None:
     assert guessed(view)["c"].starts_at == NOW + 500
 
 
-def test_memory_is_shared_only_under_a_policy_that_fills_cards() -> None:
+def test_memory_is_shared_only_under_a_policy_that_fills_gpus() -> None:
     small = replace(runs("a"), memory_mib=6000)
     assert small.run is not None
     small = replace(small, run=replace(small.run, shares=(builders.share(6000),)))
@@ -134,7 +134,7 @@ def test_memory_is_shared_only_under_a_policy_that_fills_cards() -> None:
     assert guessed(view)["b"].starts_at == NOW + 300
 
 
-def test_what_no_card_can_hold_is_passed_over() -> None:
+def test_what_no_gpu_can_hold_is_passed_over() -> None:
     made = guessed(
         builders.view(runs("a"), builders.job("b", 99_999), seen(builders.job("c"), 30.0))
     )
@@ -163,12 +163,12 @@ def test_a_run_with_far_fewer_gpus_than_there_are_for_it_is_expected_to_get_more
     assert guess.ends_at == NOW + 60 + builders.RULES.restart_seconds + 4 * 20
 
 
-def test_pods_of_nobody_are_gone_at_once() -> None:
+def test_pods_of_no_run_are_gone_at_once() -> None:
     over = builders.with_run(builders.job("a"), builders.share())
     view = builders.view(seen(builders.job("b"), 30.0), pods=[builders.pod(over)])
     assert guessed(view)["b"].starts_at == NOW
 
 
-def test_without_a_card_there_is_nothing_to_say() -> None:
+def test_without_a_gpu_there_is_no_forecast() -> None:
     view = builders.view(seen(builders.job("a"), 30.0), nodes=[builders.node(0)])
     assert guessed(view) == {}

@@ -43,7 +43,7 @@ def test_it_is_told_where_it_was_and_where_it_might_be() -> None:
     assert 15.0 < (told["pretendedx4"].predicted or 0) < (told["pretendedx2"].predicted or 0) < 60
 
 
-def test_of_a_job_such_as_nobody_has_seen_nothing_is_predicted() -> None:
+def test_of_a_job_like_no_measured_one_nothing_is_predicted() -> None:
     view = builders.view(builders.job("a"))
     (told,) = speeds_on(view.jobs[JobId("a")], view, CurrentSpeeds(view))
     assert (told.gpus, told.measured, told.predicted) == (KEY, None, None)
@@ -61,7 +61,7 @@ def test_a_measured_neighbour_costs_what_was_measured() -> None:
     assert lessons(builders.view(job), "a") == [SpeedBeside((JobId("b"),), KEY, 0.75, True)]
 
 
-def test_noise_makes_nobody_faster_than_alone() -> None:
+def test_noise_makes_no_job_faster_than_alone() -> None:
     job = runs("a", alone(60.0), beside("b", seconds=55.0))
     assert lessons(builders.view(job), "a")[0].speed == 1.0
 
@@ -72,7 +72,7 @@ def test_a_neighbour_that_was_not_measured_yet_is_expected_to_cost_something() -
     assert told.speed == pytest.approx(1 / (1 + 0.38 * 0.8 * 0.8), rel=0.05)
 
 
-def test_a_slowed_run_is_told_by_whom() -> None:
+def test_a_slowed_run_names_the_jobs_that_slow_it() -> None:
     a = runs("a", alone(60.0), beside("b", seconds=80.0))
     view = builders.view(a, runs("b"))
     told = slowed(a, view, CurrentSpeeds(view))
@@ -92,7 +92,7 @@ def test_what_is_known_beside_others_only_is_no_measured_loss() -> None:
     assert line(told)[:-1].endswith("of its speed alone, expected beside b")
 
 
-def test_who_loses_nothing_is_not_slowed() -> None:
+def test_a_run_that_loses_nothing_is_not_slowed() -> None:
     job = runs("a", alone(60.0), beside("b", seconds=60.1))
     view = builders.view(job, runs("b"))
     assert slowed(job, view, CurrentSpeeds(view)) is None
@@ -109,7 +109,7 @@ def has_one_of_two(*measured: Measured) -> Job:
     return builders.with_run(job, builders.share(6000), placement=KEY, epoch_at=builders.NOW)
 
 
-def test_who_would_be_faster_on_more_gpus_is_told_who_has_them() -> None:
+def test_a_run_that_would_be_faster_on_more_gpus_names_the_jobs_that_have_them() -> None:
     two = (builders.node(2),)
     a = has_one_of_two(alone(60.0), alone(36.0, "pretendedx2"))
     b = builders.with_run(builders.job("b"), builders.share(gpu=1))
@@ -123,14 +123,14 @@ def test_who_would_be_faster_on_more_gpus_is_told_who_has_them() -> None:
     assert line(told) == "slowed (0.60 of its speed on 2 GPUs)"
 
 
-def test_who_would_not_be_faster_on_more_gpus_misses_none() -> None:
+def test_a_run_that_would_not_be_faster_on_more_gpus_misses_none() -> None:
     a = has_one_of_two(alone(60.0), alone(59.0, "pretendedx2"))
     for nodes in ((builders.node(2),), (builders.node(1),)):
         view = builders.view(a, nodes=nodes)
         assert slowed(a, view, CurrentSpeeds(view)) is None
 
 
-def test_who_needs_no_gpu_is_measured_as_any_other() -> None:
+def test_a_job_without_gpus_is_measured_as_any_other() -> None:
     job = replace(builders.job("a", gpus=0), measured=(alone(5.0, "cpu"),))
     view = builders.view(builders.with_run(job, placement="cpu"))
     (told,) = speeds_on(view.jobs[JobId("a")], view, CurrentSpeeds(view))

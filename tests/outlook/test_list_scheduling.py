@@ -23,7 +23,7 @@ def start(of: ListSchedule, wanted: Job, count: int | tuple[int, int] = 1) -> Pl
 
 
 def occupied(until: float, known: bool = True, gpus: int = 1) -> ListSchedule:
-    """One that runs on the first of so many GPUs, until then."""
+    """A job that runs on the first of these GPUs until then."""
     held = with_run(job("a", 1000), share(1000))
     made = schedule(held, gpus=gpus)
     made.hold({held.id: (until, known)})
@@ -37,7 +37,7 @@ def test_a_job_starts_now_where_a_gpu_is_free() -> None:
     assert found.places.tolist() == [0]
 
 
-def test_a_job_waits_until_somebody_leaves() -> None:
+def test_a_job_waits_until_another_leaves() -> None:
     found = start(occupied(NOW + 60), job("b", 1000))
     assert found
     assert (found.at, found.known) == (NOW + 60, True)
@@ -93,7 +93,7 @@ def test_what_is_taken_is_taken_until_then() -> None:
     assert second.at == NOW + 30
 
 
-def test_time_never_goes_back_for_those_who_come_later() -> None:
+def test_time_never_goes_back_for_later_jobs() -> None:
     made = occupied(NOW + 60, gpus=2)
     assert start(made, job("b", 1000, gpus=2), 2)
     later = start(made, job("c", 1000))
@@ -109,7 +109,7 @@ def test_the_first_of_its_types_with_enough_free_gpus_is_taken() -> None:
     assert found.type == "a100"
 
 
-def test_a_card_for_one_at_a_time_is_taken_as_a_whole() -> None:
+def test_a_gpu_for_one_job_at_a_time_is_taken_as_a_whole() -> None:
     there = node(1)
     there = replace(there, gpus=tuple(replace(gpu, whole=True) for gpu in there.gpus))
     made = ListSchedule(view(nodes=[there]), NOW, RULES, True)

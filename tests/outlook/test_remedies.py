@@ -40,29 +40,29 @@ def told(view: View, name: str, *leaving: str, policy: Policy = POLICY) -> Remed
     return found
 
 
-def test_who_holds_the_only_gpu_is_named() -> None:
+def test_the_job_on_the_only_gpu_is_named() -> None:
     assert told(planned(runs("a"), builders.job("b")), "b") == Remedy(until=(JobId("a"),))
 
 
-def test_those_who_leave_first_are_named_first() -> None:
+def test_jobs_that_leave_first_are_named_first() -> None:
     view = planned(runs("a"), runs("b", gpu=1), builders.job("c", submitted_at=NOW), gpus=2)
     assert told(view, "c", "b", "a").until == ("b",)
     assert told(view, "c", "a", "b").until == ("a",)
 
 
-def test_those_who_are_in_nobodys_way_are_not_named() -> None:
+def test_jobs_that_are_not_in_the_way_are_not_named() -> None:
     small = runs("a", 1000)
     view = planned(small, runs("b", 14_000, gpu=1), builders.job("c", 14_500, gpus=2), gpus=2)
     assert told(view, "c", "a", "b").until == ("b",)
 
 
-def test_who_waits_and_comes_first_is_named_apart() -> None:
+def test_waiting_jobs_that_come_first_are_named_separately() -> None:
     first, then = builders.job("b"), builders.job("c", submitted_at=NOW)
     view = planned(runs("a"), first, then)
     assert told(view, "c") == Remedy(until=(JobId("a"),), ahead=(JobId("b"),))
 
 
-def test_a_gang_over_nodes_is_told_whom_it_waits_for_and_what_would_do() -> None:
+def test_a_gang_over_nodes_is_told_what_it_waits_for_and_what_would_help() -> None:
     there = [
         builders.with_run(builders.job(n), builders.share(node=f"n{k}"))
         for n, k in (("a", 1), ("b", 2))
@@ -86,7 +86,7 @@ def test_what_is_left_of_its_own_last_run_is_in_its_way() -> None:
     assert told(view, "b").until == ("b",)
 
 
-def test_so_it_is_on_a_card_that_nobody_can_have_for_now() -> None:
+def test_so_it_is_on_a_gpu_that_no_job_can_have_for_now() -> None:
     job = replace(builders.job("b"), attempts=1)
     left = replace(builders.pod(job), shares=(builders.share(),))
     broken, sound = builders.node(2).gpus
@@ -94,16 +94,16 @@ def test_so_it_is_on_a_card_that_nobody_can_have_for_now() -> None:
     assert told(builders.view(job, nodes=[node], pods=[left]), "b").until == ("b",)
 
 
-def test_nothing_helps_a_job_that_no_card_can_hold() -> None:
+def test_nothing_helps_a_job_that_no_gpu_can_hold() -> None:
     assert told(planned(runs("a"), builders.job("b", 99_999)), "b") == Remedy()
 
 
 @pytest.mark.parametrize("why", [{"held": True}, {"eligible_at": NOW + 5}, {"cancelled": True}])
-def test_who_does_not_wait_for_gpus_needs_no_remedy(why: dict[str, Any]) -> None:
+def test_a_job_that_does_not_wait_for_gpus_needs_no_remedy(why: dict[str, Any]) -> None:
     assert told(builders.view(runs("a"), replace(builders.job("b"), **why)), "b") == Remedy()
 
 
-def test_who_is_about_to_start_needs_none_either() -> None:
+def test_a_job_that_is_about_to_start_needs_none_either() -> None:
     assert told(builders.view(builders.job("b")), "b") == Remedy()
 
 

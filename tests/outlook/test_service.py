@@ -1,4 +1,4 @@
-"""What is found out when somebody asks, and kept until there is news."""
+"""What is computed on demand, and cached until there is a new view."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_an_empty_file_is_refused(path: Path) -> None:
     assert "empty" in refusal(path)
 
 
-def test_somebody_elses_database_is_refused(path: Path) -> None:
+def test_the_database_of_another_program_is_refused(path: Path) -> None:
     with closing(sqlite3.connect(path)) as db:
         db.execute("create table jobs (salary integer)")
     assert "not a database of epoch-scheduler" in refusal(path)
@@ -238,7 +238,7 @@ def test_a_file_of_the_first_version_is_read_with_its_running_job(path: Path) ->
 
 
 def test_profiles_of_before_say_that_they_count_all_holders(path: Path) -> None:
-    """Until then `beside` named whoever held memory on the GPUs, and now those that train there."""
+    """Until then `beside` named jobs that held memory on the GPUs, now those that train there."""
     with closing(sqlite3.connect(path)) as db:
         first = Database(db, execute_plugins=False)
         migrations.apply(first, stop_before="profiles_say_whom_they_count")

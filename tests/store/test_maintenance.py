@@ -57,7 +57,7 @@ def job(number: int, ended_at: float | None = None) -> Job:
 
 
 def add(store: SqliteStore, *jobs: Job, facts: int = 1, at: float = 1.0) -> None:
-    """With so many facts each, and as many profiles."""
+    """Jobs with this number of facts each, and as many profiles."""
     told = [Fact(at, "told", job.id, n) for job in jobs for n in range(facts)]
     measured = [Profile(job.id, 1, n) for job in jobs for n in range(facts)]
     after = View(jobs={job.id: job for job in jobs})
@@ -213,7 +213,7 @@ DECIDER = Decider("fifo_sharing", Rules())
 
 
 def record(path: Path, steps: int, at: float) -> None:
-    """A daemon that starts at this moment, and takes so many steps."""
+    """A daemon that starts at this time, and takes this number of steps."""
     with closing(SqliteStore(path, decider=DECIDER)) as store:
         view = store.load()
         for number in range(steps):
