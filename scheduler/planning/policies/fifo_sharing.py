@@ -121,8 +121,8 @@ class _FifoPlanner:
             if job.run and job.run.phase is not RunPhase.STOPPING:
                 self.placements[job.id] = job.run.shares
                 if job.held and self._can_leave(job):
-                    self._dismiss(job, Reason(Waiting.HELD))
-        self._make_room_for_growth()
+                    self._stop(job, Reason(Waiting.HELD))
+        self._stop_for_growth()
         waiting = [job for job in self.view.jobs.values() if job.waiting]
         waiting.sort(key=lambda job: rank(job, self.now, self.rules))
         for job in waiting:
@@ -138,7 +138,7 @@ class _FifoPlanner:
 
     # --- growth -----------------------------------------------------------------------------
 
-    def _make_room_for_growth(self) -> None:
+    def _stop_for_growth(self) -> None:
         for key, gpu in self.cards.items():
             holders = self.view.held.get(key, {})
             needs = {run: self._grown(run, key, gpu, mib) for run, mib in holders.items()}
@@ -153,7 +153,7 @@ class _FifoPlanner:
                 missing -= needs[run]
                 if not self._leaving(job):
                     grown = needs[run] > holders[run]
-                    self._dismiss(job, Reason(Waiting.MADE_ROOM, gpu=gpu.index, grown=grown))
+                    self._stop(job, Reason(Waiting.MADE_ROOM, gpu=gpu.index, grown=grown))
 
     def _grown(self, run: RunKey, key: GpuKey, gpu: Gpu, mib: int) -> int:
         job = self._runner(run)
@@ -208,7 +208,7 @@ class _FifoPlanner:
             self.claimants[key] = job
         for job_id in claim.asked if not claim.ends else ():
             reason = Reason(Waiting.PREEMPTED, jobs=(job.spec.name,))
-            self._dismiss(self.view.jobs[job_id], reason)
+            self._stop(self.view.jobs[job_id], reason)
         self.lacks.clear()
 
     def _lacks(self, job: Job) -> Reason:
@@ -252,7 +252,7 @@ class _FifoPlanner:
         self.unclaimed[key] -= mib
         self.lacks.clear()
 
-    def _dismiss(self, job: Job, reason: Reason) -> None:
+    def _stop(self, job: Job, reason: Reason) -> None:
         self.placements.pop(job.id, None)
         self.why[job.id] = reason
 
