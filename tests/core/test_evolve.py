@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+import typing
 from dataclasses import replace
 
 import pytest
 
+from scheduler.core import evolve
 from scheduler.core.evolve import restore_view
 from scheduler.core.learning import kind_of
 from scheduler.core.model import (
     EXIT_STOPPED,
     Cancelled,
     EpochStarted,
+    Event,
     Failure,
     Finished,
     Job,
@@ -596,3 +599,9 @@ def test_what_a_run_speaks_is_known_of_its_kind_at_once_and_stays() -> None:
 def test_what_a_run_spoke_that_is_over_teaches_nothing() -> None:
     second = with_run(job("a", attempts=1), share())
     assert not after(view(second), OldLibrary(A, 1)).kinds
+
+
+def test_every_event_changes_a_view_in_a_way_of_its_own() -> None:
+    handled = {kind: evolve._apply.dispatch(kind) for kind in typing.get_args(Event)}
+    unhandled = evolve._apply.dispatch(object)
+    assert [kind.__name__ for kind, handler in handled.items() if handler is unhandled] == []

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import typing
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
@@ -234,3 +235,9 @@ def test_what_is_known_of_an_epoch_takes_little_room() -> None:
     profile = Profile(JobId("12345678-1234-1234-1234-123456789012"), 1, 1, 0, "t4x2", (), 0.1, 60.0)
     data, _ = journal.encode_events([EpochEnded(profile)], None)
     assert len(data) < 120
+
+
+def test_every_event_has_its_number() -> None:
+    """Numbers are a format: a new event takes the next one, at the end of the list."""
+    assert set(typing.get_args(Event)) == set(journal._KINDS)
+    assert len(set(journal._KINDS)) == len(journal._KINDS)
