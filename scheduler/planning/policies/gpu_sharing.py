@@ -110,8 +110,8 @@ class _SharingPlanner:
         for number, members in enumerate(classes):
             later = [job for jobs in classes[number + 1 :] for job in jobs if not may_stop(job.run)]
             later += [job for job in unseen if not self._gives_way(job, members[0])]
-            units += self._chosen(members, taken, self._kept(members, later, units))
-        done, leaving = self._placed(units, unseen)
+            units += self._choose(members, taken, self._kept(members, later, units))
+        done, leaving = self._place(units, unseen)
         # Where several are on one card and cannot part, more was thought to be taken by them than
         # is; and of cards of one type, not all may have the image of a job.
         if over := assign_leftovers(self.served, done, self.known, self.view, self.rules, _fewest):
@@ -153,7 +153,7 @@ class _SharingPlanner:
             return False
         return all(node in self.reached for node, _ in gpu_keys(job))
 
-    def _placed(
+    def _place(
         self, units: Sequence[Unit], unseen: Sequence[Job]
     ) -> tuple[PlacedUnits, frozenset[JobId]]:
         """And who of the unseen leaves, so that fewer of higher classes are left out."""
@@ -205,16 +205,18 @@ class _SharingPlanner:
         kept.subtract(self.known[key].type for key in bound & taken)
         return kept
 
-    def _chosen(
+    def _choose(
         self, jobs: Sequence[Job], taken: dict[str, int], kept: Mapping[str, int]
     ) -> list[Unit]:
-        offer = build_offer(jobs, self.stocks, self.known, self.learned, self.had, self.rules)
+        offer = build_offer(
+            jobs, self.stocks, self.known, self.learned, self.usage_ratio, self.rules
+        )
         self.served += [offer.jobs[row] for row in np.argsort(-offer.weight, kind="stable")]
         menu = offer.menu({type: count + kept.get(type, 0) for type, count in taken.items()})
         menu.worth[guests(offer.jobs)] = -np.inf
         neighbours = offer.neighbours(self.rules)
         self.apart |= bool(offer.blind)
-        allotted = self._allotted(offer, menu, neighbours)
+        allotted = self._allot(offer, menu, neighbours)
         together = (*allotted.groups, *join_gangs(offer, neighbours, allotted.choice))
         served = np.flatnonzero(allotted.choice >= 0)
         seconds = offer.seconds[served, allotted.choice[served]].tolist()
@@ -231,7 +233,7 @@ class _SharingPlanner:
             units.append(Unit(members, config.type, config.gpus))
         return units
 
-    def _allotted(self, offer: Offer, menu: Menu, neighbours: Neighbours) -> Allotment:
+    def _allot(self, offer: Offer, menu: Menu, neighbours: Neighbours) -> Allotment:
         """As it is, made better: a plan from nothing would have everybody move."""
         seed = int(self.now)
         if not (offer.now >= 0).any():
@@ -251,7 +253,7 @@ class _SharingPlanner:
             limits = Limits(np.flatnonzero(offer.now < 0), BLOCKS)
         return shared(menu, neighbours, seed, incumbent, limits)
 
-    def had(self, user: str) -> float:
+    def usage_ratio(self, user: str) -> float:
         """How many times the usual GPU time, of late."""
         times = (self.used.get(user, self.usual) + LITTLE) / (self.usual + LITTLE)
         return min(max(times, 1 / FAIR_MAX), FAIR_MAX)
