@@ -141,7 +141,7 @@ def notes(spec: JobSpec, paths: Paths) -> list[str]:
         lines.append(f"image {spec.image} is not used: this machine runs the command directly")
     lines += [f"{name} is {path}" for name, path in _folders(paths).items() if name != path]
     if not paths.custom:
-        lines.append("/custom is nowhere: no custom_dir was given")
+        lines.append("/custom is not available: no custom_dir was given")
     if spec.ports:
         ports = ", ".join(f"{host}:{container}" for host, container in spec.ports)
         lines.append(f"ports are not mapped ({ports}): processes bind the machine's own ports")

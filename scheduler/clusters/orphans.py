@@ -44,13 +44,18 @@ class Orphans:
 
     def _log_new(self, orphans: Set[RunKey]) -> None:
         for job_id, attempt in sorted(orphans - self._told):
-            log.warning("orphan_found", job_id=job_id, attempt=attempt, note="it is let to its end")
+            log.warning(
+                "orphan_found", job_id=job_id, attempt=attempt, note="it may continue to its end"
+            )
         self._told = orphans
 
 
 def _block_gpus(node: Node, on: Mapping[GpuKey, JobId]) -> Node:
     gpus = tuple(
-        replace(gpu, fault=gpu.fault or f"job {job_id} is on it, which is not known any more")
+        replace(
+            gpu,
+            fault=gpu.fault or f"job {job_id} is on it, but the database does not know that job",
+        )
         if (job_id := on.get((node.name, gpu.uuid)))
         else gpu
         for gpu in node.gpus

@@ -265,4 +265,4 @@ def test_a_person_is_told_what_this_machine_does_not_do() -> None:
         "ports are not mapped (31346:6006): processes bind the machine's own ports",
     ]
     bare = notes(SPEC, Paths(custom="", snapshots="/s", data="/data"))
-    assert bare == ["/snapshots is /s", "/custom is nowhere: no custom_dir was given"]
+    assert bare == ["/snapshots is /s", "/custom is not available: no custom_dir was given"]

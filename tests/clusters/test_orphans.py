@@ -43,7 +43,7 @@ def test_a_pod_whose_job_has_no_row_is_an_orphan_and_its_card_is_avoided() -> No
     assert [p.orphan for p in seen.pods] == [False, True]
     assert [gpu.fault for gpu in seen.nodes[0].gpus] == [
         "",
-        "job ghost is on it, which is not known any more",
+        "job ghost is on it, but the database does not know that job",
     ]
 
 

@@ -113,7 +113,7 @@ def test_an_image_that_cannot_be_had_is_given_up_with_the_reason(
         assert pods_of(launch, made.observe())[0].alive
         kubelet.step()
         ended = wait_until_over(made, launch)
-        assert "its image cannot be had: ImagePullBackOff: pull access denied" in ended.reason
+        assert "its image is not available: ImagePullBackOff: pull access denied" in ended.reason
         shown = [bool(pods_of(launch, look)) for look in made.told]
         assert shown == sorted(shown), "it was never missing, once it was there"
         made.perform(Remove(launch.job_id, 1))
@@ -131,7 +131,7 @@ def test_a_pod_that_is_on_its_way_says_what_its_node_warned_of(
         eventually(kubelet.pods)
         kubelet.bind(name(launch))
         kubelet.warn(name(launch), "FailedMount", "hostPath type check failed: /nowhere")
-        words = "warned of: FailedMount: hostPath type check failed: /nowhere"
+        words = "about its pod: FailedMount: hostPath type check failed: /nowhere"
         eventually(
             lambda: any(
                 words in pod.reason for look in made.told[-1:] for pod in pods_of(launch, look)
@@ -181,7 +181,7 @@ def test_a_card_that_has_left_meanwhile_is_not_the_jobs_fault(made: StartedClust
     (share,) = launch.shares
     made.perform(replace(launch, shares=(replace(share, gpu="GPU-9"),)))
     ended = wait_until_over(made, launch)
-    assert (ended.reason, ended.said[:20]) == (Failure.REFUSED, "there is no GPU GPU-")
+    assert (ended.reason, ended.said[:9]) == (Failure.REFUSED, "GPU GPU-9")
 
 
 def test_a_pod_that_finds_no_place_in_time_was_refused(kubeconfig: Path, kubelet: Kubelet) -> None:
@@ -278,7 +278,7 @@ def test_what_another_launch_left_under_its_name_has_to_leave(
     runs.create(older, seen.append)
     runs.create(older, seen.append)  # the same, so it is there already
     for left in ("configmaps", "pods"):
-        with pytest.raises(ApiError, match="is of another launch") as refusal:
+        with pytest.raises(ApiError, match="belongs to another launch") as refusal:
             runs.create(manifests(launch, nodes, SHAPE), seen.append)
         assert refusal.value.passing, left
         kubelet.step()
@@ -478,12 +478,15 @@ def test_a_verb_that_is_missing_is_named(
     ("text", "words"),
     [
         (None, "cannot read"),
-        ("[", "is no kubeconfig"),
-        ("just words", "is no kubeconfig"),
-        ("", "is no kubeconfig"),
-        ('{"apiVersion": "v1", "kind": "Config"}', "is no kubeconfig"),
-        ('{"current-context": "x", "contexts": []}', "is no kubeconfig"),
-        ('{"current-context": "x", "contexts": 7, "clusters": {}, "users": 1}', "is no kubeconfig"),
+        ("[", "is not a valid kubeconfig"),
+        ("just words", "is not a valid kubeconfig"),
+        ("", "is not a valid kubeconfig"),
+        ('{"apiVersion": "v1", "kind": "Config"}', "is not a valid kubeconfig"),
+        ('{"current-context": "x", "contexts": []}', "is not a valid kubeconfig"),
+        (
+            '{"current-context": "x", "contexts": 7, "clusters": {}, "users": 1}',
+            "is not a valid kubeconfig",
+        ),
     ],
 )
 def test_a_kubeconfig_that_is_none_is_named_in_one_line(

@@ -229,7 +229,7 @@ def test_a_kubeconfig_that_is_none(doctor: Doctor, tmp_path: Path) -> None:
         file.write_text(content)
         code, text = doctor.says("--kubeconfig", file)
         assert (code, len(text.splitlines())) == (2, 1), text
-        assert f"{file} is no kubeconfig" in text
+        assert f"{file} is not a valid kubeconfig" in text
 
 
 def test_a_token_that_has_expired(doctor: Doctor, kubeconfig: Path) -> None:
@@ -507,7 +507,7 @@ def test_an_image_that_cannot_be_pulled_is_told_by_the_canary(
     words = ("ImagePullBackOff", "none:1 is nowhere")
     (found,) = during(doctor, kubelet, lambda name: kubelet.set_waiting(name, *words))
     assert found["words"] == (
-        "the pod was not created: its image cannot be had: ImagePullBackOff: none:1 is nowhere"
+        "the pod was not created: its image is not available: ImagePullBackOff: none:1 is nowhere"
     )
     assert canaries(kubelet) == []
 

@@ -193,7 +193,9 @@ def test_who_waits_for_a_card_that_others_have_is_refused_and_placed_anew(
     port.wait_until(lambda: port.state(launch) == "failed")
     (pod,) = port.pods_of(launch)
     assert pod.reason == Failure.REFUSED
-    assert pod.said.startswith("no card could be held: its holder waits: no place for its pod")
+    assert pod.said.startswith(
+        "no GPU could be reserved: its holder waits: its pod cannot be scheduled"
+    )
     port.wait_until(lambda: not node.holders() and not port.usable_gpus())
 
 

@@ -131,7 +131,7 @@ def test_it_is_given_up_at_the_end_and_then_anybody_s_at_once(
         assert one.holds()
         assert there.holder() == "one_1"
     assert there.holder() is None
-    assert "it was given up" in one.lacks()
+    assert "it was released" in one.lacks()
     with held(kubeconfig, "two_2") as two:
         assert two.holds()
         assert there.holder() == "two_2"
@@ -144,7 +144,7 @@ def test_a_second_one_is_refused_and_told_who_has_it_since_when_and_what_to_do(
     with held(kubeconfig, "one_1", 30) as one:
         since = there.spec()["acquireTime"][:19].replace("T", " ")
         words = (
-            f"another scheduler-daemon works on this cluster: one, since {since} UTC "
+            f"another scheduler-daemon uses this cluster: one, since {since} UTC "
             rf"\(Lease {NAMESPACE}/{NAME}\); end it first"
         )
         with pytest.raises(InUseError, match=words), held(kubeconfig, "two_2", 30):
@@ -244,7 +244,7 @@ def test_who_could_not_ask_at_the_start_ends_when_another_lives(
         proxy.inject(Answer(503), "GET", LEASES)
         with held(proxy.kubeconfig(kubeconfig), "two_2", 30) as two:
             eventually(lambda: two.lost)
-            assert "works on this cluster: one, since " in str(two.lost[0])
+            assert "uses this cluster: one, since " in str(two.lost[0])
             assert not two.holds()
         assert one.holds()
 
@@ -263,7 +263,7 @@ def test_while_it_cannot_be_renewed_nothing_is_created_or_deleted_and_then_all_g
         proxy.inject(Silence(), path=LEASES, times=FOR_EVER)
         eventually(lambda: not here.holds())
         made.perform(second)
-        eventually(lambda: "is not ours now" in pods_of(second, made.observe())[0].reason)
+        eventually(lambda: "does not hold the Lease" in pods_of(second, made.observe())[0].reason)
         assert [pod.state for pod in pods_of(first, made.observe())] == ["running"]
         assert len(kubelet.pods()) == 1
         eventually(lambda: "lease_not_held" in {line["event"] for line in logs})
@@ -328,7 +328,7 @@ def test_a_second_daemon_refuses_and_the_first_goes_on(daemons: Daemons, kubelet
     assert code == 1
     host = socket.gethostname()
     assert words.startswith(
-        f"scheduler-daemon: another scheduler-daemon works on this cluster: {host}, since "
+        f"scheduler-daemon: another scheduler-daemon uses this cluster: {host}, since "
     )
     first.submit("j", "--", "sleep", "1000")
     eventually(kubelet.pods)
@@ -403,7 +403,7 @@ def test_a_change_that_a_new_token_is_needed_for_is_asked_about_again(
         try:
             return next(checks)
         except StopIteration:
-            raise ApiError("the lease is not ours now") from None
+            raise ApiError("this daemon does not hold the lease") from None
 
     server = KubernetesClient(proxy.kubeconfig(kubeconfig), 10.0, check)
     fault = proxy.inject(Answer(401), "POST", "/configmaps", FOR_EVER)

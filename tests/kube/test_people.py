@@ -88,7 +88,7 @@ def test_a_server_that_cannot_tell_is_no_denial(
     server = KubernetesClient(proxy.kubeconfig(kubeconfig), 1.0)
     token = control.token(namespace, ADA, OURS)
     proxy.inject(effect, path="tokenreviews")
-    with pytest.raises(Unavailable, match="Kubernetes cannot tell whose token this is: ") as told:
+    with pytest.raises(Unavailable, match="Kubernetes cannot review this token: ") as told:
         review(server, OURS, token)
     assert "\n" not in str(told.value)
     assert review(server, OURS, token) == ada

@@ -169,7 +169,7 @@ def test_what_a_kubelet_cannot_start_says_why(lab: Lab) -> None:
     no_image = lab.train(gate, "no-image", *small, "--image_name", "nowhere.invalid/none:1")
     no_folder = lab.train(gate, "no-folder", *small, "--snapshots_dir", "/nowhere/at/all")
     failed = lab.wait_until(no_image, lambda job: job.state == "FAILED")
-    assert "its image cannot be had: " in failed.reason
+    assert "its image is not available: " in failed.reason
     assert "nowhere.invalid/none:1" in failed.reason
     waits = lab.wait_until(no_folder, lambda job: "FailedMount" in job.reason)
     assert "/nowhere/at/all is not a directory" in waits.reason

@@ -194,7 +194,7 @@ class KubernetesClient:
             raise ConfigError(f"cannot read {error.filename or where}: {error.strerror}") from error
         except (config.ConfigException, yaml.YAMLError, ValueError, TypeError, KeyError) as error:
             words = " ".join(str(error).split())
-            raise ConfigError(f"{where} is no kubeconfig: {words}") from error
+            raise ConfigError(f"{where} is not a valid kubeconfig: {words}") from error
         settings.retries = False  # who asks knows when to ask again
         settings.connection_pool_maxsize = CONNECTIONS
         return ApiClient(settings)

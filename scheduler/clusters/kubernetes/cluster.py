@@ -129,7 +129,7 @@ class KubernetesCluster:
         with self._lock:
             at = self._clock()
             if not self._update_state(at):
-                raise Unavailable("nothing has been heard of the cluster yet: try again")
+                raise Unavailable("the cluster has not been observed yet; try again")
             return Observed(at, self._sight.nodes, (*self._sight.pods(), *self._ordered_pods()))
 
     # -- Source ----------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ class KubernetesCluster:
         for kube in kube_pods:
             if words := self._runs.warning(kube.metadata):
                 with self._lock:
-                    news = self._sight.warned(kube, f"its node warned of: {words}")
+                    news = self._sight.warned(kube, f"there is a warning about its pod: {words}")
                 if news:
                     self._news.set()
         return False
@@ -289,13 +289,13 @@ class KubernetesCluster:
 
     def _create(self, key: RunKey, order: LaunchOrder, launch: Launch) -> None:
         if self._nodes.things() is None:
-            raise ApiError("nothing has been heard of the nodes yet")
+            raise ApiError("the nodes have not been observed yet")
         with self._lock:
             if self._missing_gpu(launch):
                 self._update_state(self._clock())  # it may have come since the last look
             gone, nodes = self._missing_gpu(launch), self.nodes()
         if gone:
-            words = f"there is no {gone} any more"
+            words = f"{gone} does not exist any more"
             self._give_up(key, order, self._failed_pod(key, words, Failure.REFUSED))
             return
         try:
@@ -374,7 +374,7 @@ class KubernetesCluster:
         if not words:
             with contextlib.suppress(ApiError):  # then it is not known
                 words = self._runs.warning(kube.metadata)
-        return f"its pod did not start in time: {words or 'nobody says why'}", failure
+        return f"its pod did not start in time: {words or 'the reason is not known'}", failure
 
     def _delete_pod(self, meta: Meta) -> bool:
         """Ask it to, unless it has been asked. False: it has left."""

@@ -68,7 +68,7 @@ class Lease:
             None  # somebody else's, and since when it is so
         )
         self._until = 0.0  # we rely on it
-        self._trouble = "it has not been asked for yet"
+        self._trouble = "it has not been requested yet"
         self._told = False  # that it is not ours at the moment
         self._stopping = threading.Event()
 
@@ -77,7 +77,9 @@ class Lease:
         for how many seconds it is nobody else's, so that the change may take as long."""
         left = self._until - _boot_time()
         if left <= 0:
-            raise ApiError(f"the Lease {self._namespace}/{NAME} is not ours now: {self._trouble}")
+            raise ApiError(
+                f"this daemon does not hold the Lease {self._namespace}/{NAME}: {self._trouble}"
+            )
         return left + (1 - RELIED_FRACTION) * self._seconds
 
     @contextmanager
@@ -125,7 +127,7 @@ class Lease:
             log.error("lease_not_held", error=str(error), note="nothing is created or deleted")
 
     def _give_up(self) -> None:
-        self._until, self._trouble = 0.0, "it was given up"
+        self._until, self._trouble = 0.0, "it was released"
         if self._ours:
             with suppress(ApiError, msgspec.MsgspecError):  # then the next one waits a little
                 self._write(self._ours, None)
@@ -157,15 +159,15 @@ class Lease:
             return True
         seconds = spec.lease_duration_seconds or self._seconds
         if self._other is None:
-            self._other, self._trouble = (spec, now), f"it may be that of {words}"
+            self._other, self._trouble = (spec, now), f"it may belong to {words}"
             log.info(
                 "lease_of_another", holder=_describe_holder(spec), waits_at_most_seconds=seconds
             )
         first, since = self._other
         if spec != first:
             raise InUseError(
-                f"another scheduler-daemon works on this cluster: {words}; "
-                "end it first, since both would give out the same GPUs"
+                f"another scheduler-daemon uses this cluster: {words}; "
+                "stop it first, because both would use the same GPUs"
             )
         return now - since >= seconds
 

@@ -38,7 +38,7 @@ CATCH_UP_SECONDS = 10.0  # between two answers for one pod, where there are too 
 LIVE_SECONDS = 1.0  # without an answer: a kubelet begins to answer with the first line
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.2, 60.0  # after an answer that brought nothing; doubles
 END_SECONDS = 2.0  # for the threads to end, of which one may wait for a server that hangs
-MISSED = b"\n[epoch-scheduler] lines are missing here: the node had put them away\n"
+MISSED = b"\n[epoch-scheduler] lines are missing here: the node had already deleted them\n"
 
 log = structlog.get_logger("scheduler.kubernetes")
 

@@ -147,7 +147,7 @@ def notes(spec: JobSpec, shape: PodTemplate) -> list[str]:
     if not (spec.snapshots_dir or shape.snapshots.kind):
         said.append("/snapshots does not outlive a run: no snapshots_dir was given")
     if not spec.custom_dir:
-        said.append("/custom is nowhere: no custom_dir was given")
+        said.append("/custom is not available: no custom_dir was given")
     return said
 
 
@@ -155,7 +155,7 @@ def notes(spec: JobSpec, shape: PodTemplate) -> list[str]:
 
 
 def _owner(launch: Launch, key: RunKey) -> Manifest:
-    about = f"Whoever deletes this ends attempt {launch.attempt} of job {launch.job_id}."
+    about = f"Deleting this ends attempt {launch.attempt} of job {launch.job_id}."
     meta = _meta(launch, pods.run_name(key))
     if ports := _node_ports(launch.spec):
         meta["annotations"][pods.PORTS] = ",".join(str(host) for host, _ in ports)

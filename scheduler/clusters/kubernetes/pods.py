@@ -233,12 +233,18 @@ def hindrance(kube: KubePod) -> tuple[str, bool]:
     for status in kube.status.container_statuses:
         if waiting := status.state.waiting:
             if waiting.reason in NO_IMAGE:
-                return f"its image cannot be had: {sentence(waiting.reason, waiting.message)}", True
+                return (
+                    f"its image is not available: {sentence(waiting.reason, waiting.message)}",
+                    True,
+                )
             if waiting.reason in NO_CONTAINER:
                 return f"cannot start: {sentence(waiting.reason, waiting.message)}", True
     for condition in kube.status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
-            return f"no place for its pod: {sentence(condition.reason, condition.message)}", False
+            return (
+                f"its pod cannot be scheduled: {sentence(condition.reason, condition.message)}",
+                False,
+            )
     return "", False
 
 
@@ -310,7 +316,7 @@ def _was_deleted_before(meta: Meta, ending: Ending | None) -> bool:
 
 def _describe_ending(ending: Ending) -> str:
     if ending.reason == "OOMKilled":  # not a GPU's: more room there would not help
-        return "killed: it used more of the machine's memory than a pod may"
+        return "killed: it used more main memory than its pod may use"
     if ending.reason in ("StartError", "ContainerCannotRun"):
         return f"cannot start: {sentence('', ending.message)}"
     if ending.exit_code > 128:
@@ -392,7 +398,7 @@ def declared_gpus(kube: KubeNode) -> tuple[Gpu, ...]:
         raise Rejected(f"node {meta.name}: annotation {GPUS}: {error}") from error
     for field in ("uuid", "index"):
         if len({getattr(card, field) for card in cards}) < len(cards):
-            raise Rejected(f"node {meta.name}: annotation {GPUS}: one {field} twice")
+            raise Rejected(f"node {meta.name}: annotation {GPUS}: two GPUs have the same {field}")
     gpus = (Gpu(**msgspec.structs.asdict(card)) for card in cards)
     return tuple(sorted(gpus, key=lambda gpu: gpu.index))
 
@@ -407,7 +413,7 @@ def gpus_annotation(gpus: Sequence[Gpu]) -> str:
 def gpu_slots(kube: KubeNode) -> tuple[Gpu, ...]:
     """One for each card that its kubelet hands out. Raises Rejected."""
     labels, allocatable = kube.metadata.labels, kube.status.allocatable
-    count = _number(kube, "cards", allocatable.get(GPU_RESOURCE, ""), CARDS_MAX)
+    count = _number(kube, "GPUs", allocatable.get(GPU_RESOURCE, ""), CARDS_MAX)
     mib = _number(kube, "MiB", labels.get(GPU_MEMORY, ""), MIB_MAX) or MEMORY_UNKNOWN_MIB
     words = labels.get(GPU_PRODUCT, "gpu").lower().split("-")
     kind = "-".join(word for word in words if word not in ("nvidia", "tesla")) or "gpu"
@@ -418,5 +424,5 @@ def _number(kube: KubeNode, of: str, text: str, most: int) -> int:
     """0: it says nothing of it."""
     number = int(text) if text.isdecimal() else 0
     if number > most:
-        raise Rejected(f"node {kube.metadata.name}: {text} {of}: at most {most} can be")
+        raise Rejected(f"node {kube.metadata.name}: {text} {of}: at most {most} are allowed")
     return number

@@ -105,7 +105,7 @@ class Runs:
         if there.annotations.get(hashed) == wanted["annotations"][hashed]:
             return answer
         self.delete(manifest["kind"], there)
-        raise ApiError(f"{there.name} is of another launch: it has to leave first", 409)
+        raise ApiError(f"{there.name} belongs to another launch, and must be deleted first", 409)
 
     def _found(self, kind: str, name: str) -> pods.Meta | None:
         try:

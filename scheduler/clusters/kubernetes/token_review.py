@@ -36,7 +36,7 @@ def review(server: KubernetesClient, audience: str, token: str) -> str | None:
         answer = server.call("POST", REVIEWS, body=asked)
         status = msgspec.json.decode(answer, type=_TokenReview).status
     except (ApiError, msgspec.MsgspecError) as error:
-        raise Unavailable(f"Kubernetes cannot tell whose token this is: {error}") from error
+        raise Unavailable(f"Kubernetes cannot review this token: {error}") from error
     # A server that knows nothing of audiences names none: then the token may be for anybody.
     if status.authenticated and audience in status.audiences:
         return status.user.username

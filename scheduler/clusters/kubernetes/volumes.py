@@ -56,10 +56,10 @@ def volumes(
 def _folder(asked: str, place: VolumeSource, wanted: str) -> tuple[dict[str, Any], str]:
     """A volume, and the path below it. What is wanted has to be below the place's root."""
     if not place.kind:
-        raise Impossible(f"{asked} {wanted}: this cluster has no place for it")
+        raise Impossible(f"{asked} {wanted}: this cluster has no volume for it")
     path = PurePosixPath(wanted or place.root)
     if not path.is_relative_to(place.root) or ".." in path.parts:
-        raise Impossible(f"{asked} {wanted}: only what is in {place.root} can be mounted")
+        raise Impossible(f"{asked} {wanted}: only folders in {place.root} can be mounted")
     if place.kind == "host":
         return {"hostPath": {"path": str(path), "type": "Directory"}}, ""
     below = "/".join(path.parts[1:])

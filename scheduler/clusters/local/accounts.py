@@ -40,7 +40,9 @@ def account_of(user: str) -> Account:
     if os.geteuid() != 0 and not account.is_own:
         me = _account_of_uid(os.geteuid())
         name = me.name if me else f"uid-{os.geteuid()}"
-        raise Forbidden(f"this daemon is run by {name} and takes jobs of {name} only, not {user}'s")
+        raise Forbidden(
+            f"this daemon runs as {name} and accepts jobs of {name} only, not of {user}"
+        )
     return account
 
 

@@ -132,8 +132,8 @@ def exec_training(launch: dict[str, Any], log: int, last_words: int) -> None:
     except OSError as error:
         if launch["snapshots_wanted"]:
             raise
-        said = f"[epoch-scheduler] no place for snapshots: {error.filename}: {error.strerror}\n"
-        os.write(log, said.encode(errors="replace"))
+        said = f"the folder for snapshots cannot be created: {error.filename}: {error.strerror}"
+        os.write(log, f"[epoch-scheduler] {said}\n".encode(errors="replace"))
     os.chdir(launch["directory"])
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(log, 1)

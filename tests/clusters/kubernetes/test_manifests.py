@@ -336,7 +336,7 @@ def test_a_folder_comes_from_a_node_or_a_claim(
 
 @pytest.mark.parametrize("wanted", ["/etc", "/home/../etc", "/homes", "home/ada", "/"])
 def test_nothing_outside_of_the_place_can_be_mounted(wanted: str) -> None:
-    with pytest.raises(Impossible, match="only what is in /home"):
+    with pytest.raises(Impossible, match="only folders in /home"):
         pod(of_job(custom_dir=wanted), custom=HOMES)
 
 

@@ -91,7 +91,7 @@ def test_each_phase_is_a_state(status: dict[str, Any], state: PodState) -> None:
         (ended(1), "exit code 1"),
         (ended(137), "killed by SIGKILL"),
         (ended(255), "exit code 255"),
-        (ended(137, reason="OOMKilled"), "killed: it used more of the machine's memory"),
+        (ended(137, reason="OOMKilled"), "killed: it used more main memory"),
         (ended(128, reason="StartError", message="exec: no"), "cannot start: exec: no"),
     ],
 )
@@ -172,7 +172,7 @@ def test_a_pod_leaves_a_node_that_does_not_answer_when_its_time_is_over() -> Non
         ({"phase": "Pending"}, "", False),
         (waiting("ContainerCreating"), "", False),
         (waiting("ImagePullBackOff", "Back-off\n  pulling x"), "ImagePullBackOff: Back-off", True),
-        (waiting("ErrImagePull"), "its image cannot be had: ErrImagePull", True),
+        (waiting("ErrImagePull"), "its image is not available: ErrImagePull", True),
         (waiting("CreateContainerConfigError", 'secret "x" not found'), "cannot start", True),
         (
             {
@@ -186,7 +186,7 @@ def test_a_pod_leaves_a_node_that_does_not_answer_when_its_time_is_over() -> Non
                     }
                 ],
             },
-            "no place for its pod: Unschedulable: 0/2 nodes",
+            "its pod cannot be scheduled: Unschedulable: 0/2 nodes",
             False,
         ),
     ],
@@ -248,7 +248,7 @@ def test_what_is_declared_is_what_is_read(gpus: list[Gpu]) -> None:
         (
             '[{"uuid": "a", "index": 0, "type": "t4", "memory_mib": 1},'
             ' {"uuid": "a", "index": 1, "type": "t4", "memory_mib": 1}]',
-            "one uuid twice",
+            "two GPUs have the same uuid",
         ),
     ],
 )

@@ -67,12 +67,12 @@ def test_of_a_claim_the_folder_that_was_asked_for_is_mounted() -> None:
 
 @pytest.mark.parametrize("wanted", ["/etc", "/srvother", "/srv/../etc", "srv"])
 def test_nothing_outside_of_the_place_can_be_mounted(wanted: str) -> None:
-    with pytest.raises(Impossible, match="only what is in /srv can be mounted"):
+    with pytest.raises(Impossible, match="only folders in /srv can be mounted"):
         mounted(HOST, custom_dir=wanted)
 
 
 def test_a_folder_for_which_the_cluster_has_no_place_is_refused() -> None:
-    with pytest.raises(Impossible, match="--custom_dir /a: this cluster has no place for it"):
+    with pytest.raises(Impossible, match="--custom_dir /a: this cluster has no volume for it"):
         mounted(custom_dir="/a")
     with pytest.raises(Impossible, match="--snapshots_dir /a: this cluster has no place"):
         mounted(snapshots_dir="/a")

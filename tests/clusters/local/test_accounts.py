@@ -79,7 +79,9 @@ def test_without_a_home_it_starts_at_the_root_and_says_what_it_lacks(open_to_all
     key = open_to_all.launch("pwd", user="nobody", snapshots_dir="")
     assert open_to_all.wait_until_over(key).state == "succeeded"
     complaint, folder = open_to_all.log_text(key).splitlines()
-    assert complaint.startswith("[epoch-scheduler] no place for snapshots: /nonexistent")
+    assert complaint.startswith(
+        "[epoch-scheduler] the folder for snapshots cannot be created: /nonexistent"
+    )
     assert folder == "/"
 
 
@@ -107,7 +109,7 @@ print(json.dumps(said))
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == [
         "nobody",
-        "this daemon is run by nobody and takes jobs of nobody only, not root's",
+        "this daemon runs as nobody and accepts jobs of nobody only, not of root",
         "nobody",
         "user 'no-such-user' does not exist on this machine",
     ]
@@ -115,7 +117,7 @@ print(json.dumps(said))
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root takes everybody's jobs")
 def test_jobs_of_others_are_refused_by_a_plain_user() -> None:
-    with pytest.raises(Forbidden, match=f"takes jobs of {ME} only, not root's"):
+    with pytest.raises(Forbidden, match=f"accepts jobs of {ME} only, not of root"):
         account_of("root")
 
 

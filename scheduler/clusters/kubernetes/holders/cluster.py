@@ -168,7 +168,7 @@ class HoldingCluster:
             if key not in there and look.at <= begun.at:
                 pods += _pending_pods(begun.launch, "")
         for launch in self._waiting.values():
-            pods += _pending_pods(launch, "waits until its GPUs are held")
+            pods += _pending_pods(launch, "waits until holders have reserved its GPUs")
         return replace(
             look, nodes=self._with_gpus(look.nodes), pods=(*pods, *self._given_up.values())
         )
@@ -177,7 +177,7 @@ class HoldingCluster:
         """All that is known, anew. Raises Unavailable before there is enough of it."""
         seen = self._keeping.seen()
         if seen is None or self._look is None:
-            raise Unavailable("nothing has been heard of the cluster's nodes yet: try again")
+            raise Unavailable("the cluster's nodes have not been observed yet; try again")
         sites, holders = seen
         told = {report.node: report.cards for report in self._reports() if report.node in holders}
         live = [share for pod in self._look.pods if pod.alive for share in pod.shares]

@@ -98,7 +98,7 @@ class HolderTemplate:
 def mode_of(kube: KubeNode, default: str) -> str:
     mode = kube.metadata.labels.get(MODE, default)
     if mode not in MODES:
-        raise Rejected(f"node {kube.metadata.name}: label {MODE}: {mode!r} is no mode")
+        raise Rejected(f"node {kube.metadata.name}: label {MODE}: {mode!r} is not a valid mode")
     return mode
 
 

@@ -29,7 +29,7 @@ from scheduler.core.model import Gpu, GpuKey, Node, PodState, Share, Time
 from scheduler.gpus.usage import GpuReading, GpuReport, foreign_mib
 
 HELD = "held-"  # begins what stands for a card of a mixed node
-NOWHERE = "nobody knows this card"
+NOWHERE = "this GPU is not known"
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ class Holders:
                     fault = _not_free_reason(node, left)
                     left -= 1
             elif told[0].gpu.uuid in seen:
-                gpu, fault = kind, "its device plugin gives one card to several"
+                gpu, fault = kind, "its device plugin gives one GPU to several pods"
                 lack = fault
             else:
                 gpu, fault = told[0].gpu, told[0].gpu.fault
@@ -219,17 +219,17 @@ class Holders:
 
     def _unavailable_reason(self, holder: Holder | None, told: Sequence[GpuReading]) -> str:
         if holder is None:
-            return "nobody holds it"
+            return "no holder has it"
         if holder.state is PodState.PENDING:
             return f"its holder waits: {holder.words}" if holder.words else "its holder waits"
         if holder.state is not PodState.RUNNING:
             return "its holder is gone"
         if holder.uid in self._leaving:
-            return "it is given back"
+            return "its holder gives it back"
         if not told:
-            return "the agent of its holder says nothing"
+            return "the agent in its holder does not report"
         if len(told) > holder.hold.count:
-            return f"its holder was given {holder.hold.count}, and sees {len(told)} cards"
+            return f"its holder was given {holder.hold.count} GPUs, but sees {len(told)}"
         return ""
 
     def _update_waits(self, now: Time) -> None:
@@ -242,7 +242,7 @@ class Holders:
                     continue
                 since = waiting[key] = self._since.get(key, now)
                 if now - since >= self._waits.held_seconds:
-                    words = f"no card could be held: {lacks.get(key[1], NOWHERE)}"
+                    words = f"no GPU could be reserved: {lacks.get(key[1], NOWHERE)}"
                     self._refused[key] = now + self._waits.again_seconds, words
         self._since = waiting
 
@@ -327,7 +327,7 @@ def _real_gpu(place: OfferedGpu) -> Gpu:
 def _not_free_reason(node: HeldNode, left: int) -> str:
     if node.doubtful:
         return "a job on this node has lost its holder"
-    return "" if left > 0 else "others have it"
+    return "" if left > 0 else "a foreign pod has it"
 
 
 def _is_unused(card: GpuReading) -> bool:

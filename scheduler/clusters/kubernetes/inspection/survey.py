@@ -205,7 +205,7 @@ class Surveyor:
         except ApiError as error:
             return _refusal(error)
         except msgspec.MsgspecError:
-            return Refusal("its answer is none of a Kubernetes API server")
+            return Refusal("its answer is not that of a Kubernetes API server")
 
     def _list(
         self, path: str, kind: type[T], selector: Mapping[str, str] | None = None

@@ -133,7 +133,7 @@ def test_a_name_that_is_too_long_for_a_label_is_cut() -> None:
 def test_a_node_is_held_as_its_label_says_or_as_all_are() -> None:
     assert mode_of(machine(), OWNED) == OWNED
     assert mode_of(machine({MODE: MIXED}), OWNED) == MIXED
-    with pytest.raises(Rejected, match="is no mode"):
+    with pytest.raises(Rejected, match="is not a valid mode"):
         mode_of(machine({MODE: "mine"}), OWNED)
 
 

@@ -111,9 +111,9 @@ def test_or_once_the_annotation_of_the_node_has() -> None:
 @pytest.mark.parametrize(
     ("there", "why"),
     [
-        ([], "nobody holds it"),
+        ([], "no holder has it"),
         ([holder(count=2, state=PodState.TERMINATING)], "its holder is gone"),
-        ([holder(count=2, state=PodState.FAILED)], "nobody holds it"),
+        ([holder(count=2, state=PodState.FAILED)], "no holder has it"),
         (
             [holder(count=2, state=PodState.PENDING, words="no place")],
             "its holder waits: no place",
@@ -198,7 +198,7 @@ def test_who_was_promised_a_card_keeps_its_holder() -> None:
 
 def test_a_mixed_node_offers_what_others_leave_and_holds_nothing() -> None:
     holders = looked(world(site(count=3, foreign=1)))
-    assert offered(holders) == [("held-0", ""), ("held-1", ""), ("held-2", "others have it")]
+    assert offered(holders) == [("held-0", ""), ("held-1", ""), ("held-2", "a foreign pod has it")]
     assert not holders.missing
     assert [gpu.memory_mib for gpu in holders.gpus(NODE) or ()] == [15_000] * 3
 
@@ -243,7 +243,7 @@ def test_who_waits_in_vain_is_told_so_and_the_card_is_not_offered_for_a_while() 
         assert not holders.given_up(on("held-0"))
         assert not holders.give_back()
     looked(world(site(), pending, wanted=["held-0"]), 120.0, holders)
-    why = "no card could be held: its holder waits: Insufficient nvidia.com/gpu"
+    why = "no GPU could be reserved: its holder waits: Insufficient nvidia.com/gpu"
     assert holders.given_up(on("held-1", "held-0")) == why
     assert holders.give_back() == [pending]
     looked(world(site()), 121.0, holders)
@@ -294,7 +294,7 @@ def test_when_somebody_else_was_faster_the_others_are_given_back() -> None:
 def test_one_card_given_to_several_holders_is_used_through_one() -> None:
     told = {0: [card("GPU-a")], 1: [card("GPU-a")]}
     holders = looked(world(site(), holder(0), holder(1), told=told))
-    assert offered(holders)[1] == ("held-1", "its device plugin gives one card to several")
+    assert offered(holders)[1] == ("held-1", "its device plugin gives one GPU to several pods")
     assert holders.cards(on("held-0"))
     assert holders.cards(on("held-1")) is None
 
@@ -375,7 +375,7 @@ def test_a_label_says_how_a_node_is_shared_and_else_the_settings() -> None:
     assert (owned.mode, owned.count, owned.foreign) == (OWNED, 4, 0)
     assert mixed
     assert (mixed.mode, mixed.foreign) == (MIXED, 4), "nobody has counted them yet"
-    with pytest.raises(Rejected, match=r"node n1: label .*: 'ours' is no mode"):
+    with pytest.raises(Rejected, match=r"node n1: label .*: 'ours' is not a valid mode"):
         holding.site_of(kube_node("ours"), OWNED, 0)
 
 
