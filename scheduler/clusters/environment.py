@@ -1,4 +1,4 @@
-"""What a training is told: its environment and its command. Pure, and the same for all clusters."""
+"""The environment and the command of a training. Pure, and the same for all clusters."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from scheduler.clusters.process_per_gpu import one_for_each_gpu
 from scheduler.core.errors import Impossible
 from scheduler.core.model import PRETENDED, Gpu, JobSpec, Launch
 
-# Set by the scheduler alone; a submission that names one is refused. Everything else a job may
-# set as it likes.
+# Only the scheduler sets these; a submission that names one is refused. A job may set all others.
 RESERVED_ENVIRONMENT = frozenset(
     {
         "JOB_UUID",
@@ -49,17 +48,17 @@ RESERVED_ENVIRONMENT = frozenset(
 )
 
 HEARTBEATS_PER_EPOCH = 10
-PORTS = range(10_000, 30_000)  # below what Linux hands out to outgoing connections
+PORTS = range(10_000, 30_000)  # below the ports that Linux gives to outgoing connections
 
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """Where a training finds what the guide calls /custom, /snapshots and /data. "": nowhere."""
+    """The folders that the guide calls /custom, /snapshots and /data; empty if there is none."""
 
     custom: str = "/custom"
     snapshots: str = "/snapshots"
     data: str = "/data"
-    python: str = "python"  # what a bare `python` means
+    python: str = "python"  # the program that a bare `python` stands for
 
 
 def environment(
@@ -75,13 +74,13 @@ def environment(
     http: str = "",
     renewed: bool = False,
 ) -> dict[str, str]:
-    """All that the process of this rank is given on top of what every login has.
+    """Returns all variables of this rank's process, except those that every login has.
 
-    `gpus` are the cards of the rank's node, the job's own or not; `node` is where a job without
-    any GPU runs. There is one process per node, or a shell that starts one for each GPU. Ranks find
-    each other under `hosts`, by default under the names of their nodes. `http`: where reports are
-    heard by HTTP; empty: nowhere. `renewed`: its script was written for an older library than it is
-    given.
+    `gpus` are all GPUs of the rank's node, not only the job's; `node` is where a job without GPUs
+    runs. There is one process per node, or a shell that starts one for each GPU. Ranks find
+    each other under `hosts`, by default under the names of their nodes. `http` is the address for
+    reports by HTTP, empty if there is none. `renewed`: the script was written for an older library
+    than the one it gets.
     """
     nodes = sorted({share.node for share in launch.shares}) or [node]
     shares = {share.gpu: share for share in launch.shares if share.node == nodes[rank]}
@@ -121,11 +120,11 @@ def environment(
 
 
 def command(spec: JobSpec, paths: Paths) -> list[str]:
-    """The words to execute. Every argument stays as it was given, also if a shell starts a process
-    for each GPU.
+    """Returns the command line to execute. Every argument stays as it was given, even if a shell
+    starts a process for each GPU.
 
-    /custom, /snapshots and /data are replaced where a word begins with one of them, or where the
-    value of an option does, as in `--data_dir=/data/cifar`.
+    /custom, /snapshots and /data are replaced where an argument begins with one of them, or where
+    the value of an option does, as in `--data_dir=/data/cifar`.
     """
     words = [*(spec.command or ("python", spec.script_path)), *spec.args]
     if words[0] == "python":
@@ -135,7 +134,7 @@ def command(spec: JobSpec, paths: Paths) -> list[str]:
 
 
 def notes(spec: JobSpec, paths: Paths) -> list[str]:
-    """What a person should know whose job runs on a bare machine: a line each."""
+    """Returns what the user should know about a job on a bare machine, one line each."""
     lines = []
     if spec.image:
         lines.append(f"image {spec.image} is not used: this machine runs the command directly")
@@ -165,13 +164,14 @@ def _backend(own: Sequence[Gpu]) -> str:
 
 
 def _heartbeat_steps(spec: JobSpec, gpus: int) -> int:
-    """Steps between two signs of life; never 0, by which old libraries divide."""
+    """The steps between two heartbeats. Never 0, because old libraries divide by it."""
     steps = spec.training_set_size // max(1, spec.batch_size * max(1, gpus))
     return max(1, steps // HEARTBEATS_PER_EPOCH)
 
 
 def _meeting_point(launch: Launch, hosts: Sequence[str]) -> dict[str, str]:
-    """Where the ranks meet. The port differs from run to run, so that neighbours do not mix."""
+    """The address where the ranks meet. Each run has a port of its own, so that neighbours do not
+    connect to each other."""
     address = "127.0.0.1" if len(hosts) == 1 else hosts[0]
     return {"MASTER_ADDR": address, "MASTER_PORT": str(_port(launch))}
 
@@ -183,7 +183,7 @@ def _port(launch: Launch) -> int:
 def _ranks(launch: Launch, hosts: Sequence[str], rank: int, gpus: int) -> dict[str, str]:
     variables = {"WORLD_SIZE": str(len(hosts)), "NODE_RANK": str(rank)}
     if launch.spec.process_per_gpu and gpus:
-        # RANK is that of the node's first process: the others' follow, as they are started.
+        # RANK is that of the node's first process; the shell numbers the others as it starts them.
         nodes = sorted(share.node for share in launch.shares)
         first = nodes.index(sorted(set(nodes))[rank])
         variables |= {
@@ -192,8 +192,8 @@ def _ranks(launch: Launch, hosts: Sequence[str], rank: int, gpus: int) -> dict[s
             "WORLD_SIZE": str(len(nodes)),
         }
     elif gpus <= 1:
-        # With several cards it is the framework that starts a process for each. Lightning takes
-        # LOCAL_RANK as a sign that somebody else does, and would wait for them for ever.
+        # With several GPUs, the framework starts a process for each. Lightning takes LOCAL_RANK as
+        # a sign that another program starts them, and would wait for them forever.
         variables |= {"RANK": str(rank), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     if len(hosts) > 1:
         workers = [f"{host}:{_port(launch)}" for host in hosts]
@@ -203,7 +203,7 @@ def _ranks(launch: Launch, hosts: Sequence[str], rank: int, gpus: int) -> dict[s
 
 
 def _visible_gpus(own: Sequence[Gpu]) -> dict[str, str]:
-    """Its own cards only; with none, none: an empty word hides all from CUDA."""
+    """Shows the process its own GPUs only. Without any, an empty value hides all from CUDA."""
     uuids = ",".join(gpu.uuid for gpu in own)
     pretended = any(gpu.type == PRETENDED for gpu in own)
     indices = ",".join(str(gpu.index) for gpu in own)

@@ -1,8 +1,8 @@
-"""The library of today in the place of an old one in an image: its files, and how they get there.
+"""The current client library in place of an old one in an image: its files and how a run gets them.
 
-It comes in a folder with nothing else in it, which is first on PYTHONPATH: nothing of the daemon's
-own environment gets into a training's. A script that has a copy beside itself, or runs Python with
-`-I` or `-E`, keeps its own.
+They are in a folder that contains nothing else and is first on PYTHONPATH, so that nothing of the
+daemon's own environment gets into that of a training. A script that has a copy beside itself, or
+runs Python with `-I` or `-E`, keeps its own library.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from scheduler.core.errors import ConfigError
 PACKAGE = "kubernetesdlprofile"
 MOUNTED = "/opt/epoch-scheduler/library"  # in a container
 VOLUME = "library"
-# What an image has on its path is not known outside of it, and is to stay there.
+# The PYTHONPATH of an image is not known outside of it, and must be kept.
 _PREPEND = 'export PYTHONPATH="$0${PYTHONPATH:+:$PYTHONPATH}"; exec "$@"'
 
-Files = Mapping[str, str]  # by name: one folder, without others in it
+Files = Mapping[str, str]  # by name: the files of one folder without subfolders
 
 
 def files() -> Files:
-    """Of the library that is installed beside the daemon; none, if there is not."""
+    """Returns the files of the library that is installed beside the daemon; empty if none is."""
     found = find_spec(PACKAGE)
     folders = (found.submodule_search_locations if found else None) or ()
     paths = (path for folder in folders for path in sorted(Path(folder).glob("*.py")))
@@ -34,7 +34,7 @@ def files() -> Files:
 
 
 def install_files(these: Files, state_dir: Path) -> Path | None:
-    """A folder for PYTHONPATH, of this version alone: what runs may still be reading another."""
+    """Returns a folder for PYTHONPATH that has only this version; runs may still read another."""
     if not these:
         return None
     told = "".join(f"{name}\0{text}\0" for name, text in sorted(these.items()))
@@ -60,12 +60,12 @@ def install_files(these: Files, state_dir: Path) -> Path | None:
 
 
 def volume(config_map: str, these: Files) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Of the ConfigMap whose data they are; and where it is mounted."""
+    """Returns the volume of the ConfigMap that contains the files, and its mount."""
     items = [{"key": name, "path": f"{PACKAGE}/{name}"} for name in sorted(these)]
     source = {"name": VOLUME, "configMap": {"name": config_map, "items": items}}
     return source, {"name": VOLUME, "mountPath": MOUNTED, "readOnly": True}
 
 
 def command(words: Sequence[str]) -> list[str]:
-    """The same, in a container whose own PYTHONPATH comes second. It takes a shell."""
+    """Returns the command with the library before the container's own PYTHONPATH. Needs a shell."""
     return ["sh", "-c", _PREPEND, MOUNTED, *words]

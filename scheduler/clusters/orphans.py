@@ -1,5 +1,5 @@
-"""Runs of jobs that no row tells of, as after the loss of the database: marked as such in what a
-cluster shows. They are left alone (reconcile.py), and nothing is started where they are.
+"""Marks runs of jobs that have no row, as after the loss of the database, in observations. They are
+not stopped (reconcile.py), and nothing is started on their GPUs.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ log = structlog.get_logger("scheduler.clusters.orphans")
 
 
 class Orphans:
-    """Between a cluster and the inbox; for one thread at a time."""
+    """Marks orphans on the way from a cluster to the inbox; for one thread at a time."""
 
     def __init__(self, put: Put, known_jobs: Callable[[Collection[JobId]], Set[JobId]]) -> None:
-        """`known_jobs`: which of these jobs have a row. A job has one before it has a pod."""
+        """`known_jobs` returns those of the jobs that have a row. A job has one before any pod."""
         self._put, self._ask = put, known_jobs
-        self._known: Set[JobId] = frozenset()  # of those that were shown the last time
+        self._known: Set[JobId] = frozenset()  # of the jobs in the last observation
         self._told: Set[RunKey] = frozenset()
 
     def put(self, event: Event) -> None:

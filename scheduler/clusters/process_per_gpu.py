@@ -1,9 +1,9 @@
 """One process for each GPU of a node (`--processes_per_node gpu`), started by a shell.
 
-A container has no program of ours in it, but nearly all have `sh`; a job on a bare machine is
-started alike. The shell gives each process its rank, hands a SIGTERM on to all, and ends when all
-have ended. When one fails, the others would wait for it for ever: they are told to end too, and
-killed a while later.
+A container has no program of this project in it, but nearly all have `sh`. A job on a bare machine
+is started in the same way. The shell gives each process its rank, forwards a SIGTERM to all, and
+exits when all have ended. If one fails, the others would wait for it forever, so they get a SIGTERM
+too, and are killed a while later.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from collections.abc import Sequence
 
 from scheduler.core.model import EXIT_STOPPED
 
-# RANK is that of the first process of the node; $0: how many looks, SLEEP apart, a process has
-# between being told to end and being killed. One that has ended is a zombie (Z) until it is waited
-# for.
+# RANK is that of the first process of the node. $0 is the number of checks, SLEEP apart, between
+# the SIGTERM and the SIGKILL. A process that has ended is a zombie (Z) until it is waited for.
 _SCRIPT = f"""
 all= code=0 failed= told= number=0 first=${{RANK:-0}}
 trap 'told=yes; kill $all 2> /dev/null' TERM
@@ -54,9 +53,9 @@ exit $code
 def one_for_each_gpu(
     words: Sequence[str], grace_looks: int = 10, sleep_seconds: float = 1
 ) -> list[str]:
-    """These words, as often as LOCAL_WORLD_SIZE tells the shell that executes them.
+    """Returns a command that runs the given one LOCAL_WORLD_SIZE times at once.
 
-    The shell looks after its processes every `sleep_seconds`: a whole number, as some shells'
-    `sleep` knows no other.
+    The shell checks its processes every `sleep_seconds`, which is a whole number because the
+    `sleep` of some shells accepts no other.
     """
     return ["sh", "-c", _SCRIPT.replace("SLEEP", f"{sleep_seconds:g}"), str(grace_looks), *words]

@@ -1,1 +1,3 @@
-"""A Kubernetes cluster: runs are pods."""
+"""A Kubernetes cluster as an adapter: runs are pods. All requests to an API server belong here; the
+judgement of what scheduler-doctor finds does not.
+"""

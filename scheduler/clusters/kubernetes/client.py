@@ -1,8 +1,8 @@
-"""Talking to an API server: requests, streams, and what goes wrong with them. Knows no pods.
+"""Requests to an API server, streams from it, and their errors. Knows no pods.
 
-The official client brings us to the server: kubeconfig, certificates, tokens, plugins. Answers are
-bytes of JSON, decoded by whoever asked into just what matters to them, because its own classes
-would take seconds for the pods of a large cluster.
+The official client connects to the server: kubeconfig, certificates, tokens, plugins. Answers are
+bytes of JSON. Each caller decodes the fields that it needs, because the official classes would take
+seconds for the pods of a large cluster.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from scheduler.core.errors import ConfigError, SchedulerError
 CONNECT_SECONDS = 5.0
 CONNECTIONS = 16  # kept open
 CHUNK_BYTES = 2**16
-RETRY_AFTER_SECONDS_MAX = 60.0  # whatever a server, or a proxy before it, asks for
+RETRY_AFTER_SECONDS_MAX = 60.0  # even if a server, or a proxy before it, asks for more
 JSON = {"Accept": "application/json", "Content-Type": "application/json"}
-PASSING = (0, 401, 408, 409, 410, 425, 429)  # besides all from 500 on
+PASSING = (0, 401, 408, 409, 410, 425, 429)  # and all from 500 on
 
 NEVER_CAME = (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError)
 
 
 class ApiError(SchedulerError):
-    """What the server refused, or why it could not be asked (status 0)."""
+    """A refusal by the server, or (code 0) the reason why no answer came."""
 
     status = "UNAVAILABLE"
 
@@ -47,12 +47,12 @@ class ApiError(SchedulerError):
 
     @property
     def passing(self) -> bool:
-        """Whether the same request may do better later."""
+        """Whether the same request may succeed later."""
         return self.code in PASSING or self.code >= 500
 
 
 class KubernetesClient:
-    """For any thread. Nothing here is tried twice, but for a token that has expired."""
+    """For any thread. Requests are not repeated, except after a token has expired."""
 
     def __init__(
         self,
@@ -60,8 +60,9 @@ class KubernetesClient:
         request_seconds: float,
         before_changes: Callable[[], float] = lambda: math.inf,
     ) -> None:
-        """Without a kubeconfig: a pod's own account, or what kubectl would use. `before_changes`
-        says how many seconds a change may take, and raises ApiError when there is to be none."""
+        """Without a kubeconfig, uses a pod's own account, or what kubectl would use.
+        `before_changes` returns how many seconds a change may take, and raises ApiError if no
+        change is allowed."""
         self._kubeconfig, self._before_changes = kubeconfig, before_changes
         self._seconds = request_seconds
         self._lock = threading.Lock()
@@ -84,13 +85,13 @@ class KubernetesClient:
         return str(self._client.configuration.host)
 
     def headers(self, path: str) -> Mapping[str, str]:
-        """What is said beside an answer, such as when it was given."""
+        """The headers of an answer, such as its date."""
         with contextlib.closing(self._request("GET", path, None, None, self._seconds)) as answer:
             _read(answer)
             return answer.headers
 
     def lines(self, path: str, query: Mapping[str, str], silent_seconds: float) -> Iterator[bytes]:
-        """What the server goes on sending, line by line, until it ends or falls silent."""
+        """Yields the lines of a stream until it ends or is silent for too long."""
         rest = b""
         with self.stream(path, query, silent_seconds) as pieces:
             for piece in pieces:
@@ -101,7 +102,7 @@ class KubernetesClient:
     def stream(
         self, path: str, query: Mapping[str, str], silent_seconds: float
     ) -> Iterator[Iterator[bytes]]:
-        """What the server goes on sending, as it comes, once it has begun to answer."""
+        """The pieces of a stream as they come, once the server has begun to answer."""
         answer = self._request("GET", path, query, None, silent_seconds)
         with self._lock:
             self._streams.add(answer)
@@ -115,7 +116,7 @@ class KubernetesClient:
             answer.close()
 
     def close(self) -> None:
-        """No stream goes on after this."""
+        """Ends all streams."""
         with self._lock:
             self._closed = True
             for answer in self._streams:
@@ -168,7 +169,7 @@ class KubernetesClient:
             raise _refusal(answer.status, answer.headers, _read(answer))
 
     def _renew(self, client: ApiClient) -> ApiClient:
-        """Once for all who were refused with the same token."""
+        """Connects again, once for all requests that were refused with the same token."""
         with self._lock:
             if self._client is client:
                 try:
@@ -183,7 +184,7 @@ class KubernetesClient:
         in_a_pod = Path(config.incluster_config.SERVICE_TOKEN_FILENAME).exists()
         try:
             if self._kubeconfig:
-                self._kubeconfig.open("rb").close()  # of which the client says no more than "no"
+                self._kubeconfig.open("rb").close()  # the client would not say what is wrong
             if self._kubeconfig is None and in_a_pod:
                 config.load_incluster_config(settings)
             else:
@@ -195,7 +196,7 @@ class KubernetesClient:
         except (config.ConfigException, yaml.YAMLError, ValueError, TypeError, KeyError) as error:
             words = " ".join(str(error).split())
             raise ConfigError(f"{where} is not a valid kubeconfig: {words}") from error
-        settings.retries = False  # who asks knows when to ask again
+        settings.retries = False  # the caller decides when to repeat a request
         settings.connection_pool_maxsize = CONNECTIONS
         return ApiClient(settings)
 
@@ -205,7 +206,7 @@ class KubernetesClient:
 
 
 class _Status(msgspec.Struct):
-    """What the server says instead of what it was asked for."""
+    """The body of a refusal."""
 
     message: str = ""
     reason: str = ""
@@ -237,7 +238,7 @@ def _refusal(code: int, headers: Mapping[str, str], body: bytes) -> ApiError:
 
 
 def _connection_error(error: Exception) -> ApiError:
-    """In the words of what went wrong first: what was wrapped around it only repeats them."""
+    """Has the text of the first error: the errors wrapped around it only repeat it."""
     first: BaseException = error
     while inner := first.__cause__ or first.__context__:
         first = inner

@@ -1,12 +1,12 @@
-"""A Kubernetes cluster: runs are pods, created and deleted by us, without anybody in between.
+"""A Kubernetes cluster: runs are pods, which the daemon itself creates and deletes.
 
-What is there is what the server tells (watch.py), and nothing else is remembered, except for
-orders: launches and removals that were performed and of which the server has not told yet. An order
-goes when the server tells, so a daemon that starts anew knows as much as the one before it did.
+The state of the cluster is what the server reports (watch.py). Besides that, only orders are kept
+in memory: launches and removals that were performed but not yet reported by the server. An order is
+dropped when the server reports it, so a restarted daemon knows as much as the one before it.
 
-Nothing of what a request meets (refused, too many, silence) reaches the loop as an error: what can
-be tried again is, by a few threads (work_queue.py); what cannot, or has been for too long, shows as
-a pod that has failed.
+The errors of requests (refused, too many, no answer) never reach the loop. A few threads
+(work_queue.py) repeat a request that may succeed later. One that cannot, or has failed for too
+long, shows as a pod that has failed.
 """
 
 from __future__ import annotations
@@ -44,37 +44,37 @@ from scheduler.core.model import (
 )
 from scheduler.core.ports import Put
 
-GATHER_SECONDS = 0.05  # changes come in swarms: one look answers them all
-GLANCE_SECONDS = 1.0  # between looks for what has waited too long
+GATHER_SECONDS = 0.05  # changes come in bursts: one observation answers them all
+GLANCE_SECONDS = 1.0  # between checks for what has waited too long
 BUSY_SECONDS = 0.2
 THREADS, ASKERS = 8, 1
-REFUSED_SECONDS = 20.0  # before a refusal is believed: a server that has just begun refuses all
+REFUSED_SECONDS = 20.0  # before a refusal counts: a server that has just started refuses all
 
 log = structlog.get_logger("scheduler.kubernetes")
 
 
 @dataclass(slots=True)
 class LaunchOrder:
-    """What is still to be done for a run, or what became of it when that could not be done."""
+    """What is still to be done for a run, or the verdict if that could not be done."""
 
-    pods: tuple[Pod, ...] = ()  # in place of pods that the server does not tell of
+    pods: tuple[Pod, ...] = ()  # shown in place of pods that the server does not report
     launch: Launch | None = None  # to be created
-    started: bool = False  # some of it may be there already
-    created: bool = False  # all of it is, so the next look has it
+    started: bool = False  # parts of it may exist already
+    created: bool = False  # all of it exists, so the next observation has it
     failing_at: Time | None = None  # since when it cannot be created
-    refused_at: Time | None = None  # since when it is refused, and not for a fault of the job's
-    remove: bool = False  # whatever is there
-    given_up: KubePod | None = None  # why it is removed: this one never came to run
+    refused_at: Time | None = None  # since when it is refused, and the job is not to blame
+    remove: bool = False  # delete all that exists
+    given_up: KubePod | None = None  # the reason for the removal: this pod never started to run
     verdict: tuple[Pod, ...] = ()  # to be shown when it has been removed
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchTimeouts:
-    """How long a pod may be on its way before it is given up, with the reason."""
+    """How long a pod may take to start before it is given up, with the reason."""
 
-    image_seconds: float = 300.0  # while its image, or its container, cannot be had
-    start_seconds: float = 900.0  # whatever it waits for
-    log_seconds: float = 5.0  # for the last that it said; then it is deleted all the same
+    image_seconds: float = 300.0  # while its image or its container is not available
+    start_seconds: float = 900.0  # in any other case
+    log_seconds: float = 5.0  # for the end of its log; then it is deleted anyway
 
 
 class KubernetesCluster:
@@ -125,7 +125,7 @@ class KubernetesCluster:
         self._news.set()
 
     def observe(self) -> Observed:
-        """Raises Unavailable before the server has told of everything."""
+        """Raises Unavailable before the first full list of everything."""
         with self._lock:
             at = self._clock()
             if not self._update_state(at):
@@ -135,7 +135,7 @@ class KubernetesCluster:
     # -- Source ----------------------------------------------------------------------------------
 
     def start(self, put: Put) -> None:
-        """Post what is seen: after each change, and after each full list."""
+        """Puts an observation after each change, and after each full list."""
         for mirror in (self._pods, self._owners, self._nodes):
             mirror.start()
         self._work.start()
@@ -149,7 +149,7 @@ class KubernetesCluster:
         """The pods go on."""
         if self._thread:
             self._stopping.set()
-            self._news.set()  # so that whoever waits for some finds out
+            self._news.set()  # wakes the thread that waits for it
             if self._logs:
                 self._logs.stop()
             self._server.close()
@@ -160,16 +160,16 @@ class KubernetesCluster:
             self._thread.join()
 
     def owners(self) -> Mapping[str, RunKey]:
-        """Whose each pod is that was last seen, by its uid."""
+        """The run of each pod that was last observed, by the pod's uid."""
         with self._lock:
             return self._sight.owners()
 
     def look_again(self) -> None:
-        """Soon: somebody else has seen something."""
+        """Makes an observation soon, because another component has noticed a change."""
         self._news.set()
 
     def nodes(self) -> tuple[Node, ...]:
-        """As they were last seen, cards by their UUIDs."""
+        """The nodes as last observed, with the UUIDs of their GPUs."""
         return tuple(self._by_uuid(self._sight.nodes))
 
     def _post(self, put: Put) -> None:
@@ -185,11 +185,11 @@ class KubernetesCluster:
             except Busy:
                 self._news.set()
                 self._stopping.wait(BUSY_SECONDS)
-            except Unavailable:  # nothing to be seen yet, or nobody to be told any more
+            except Unavailable:  # nothing is observed yet, or the daemon is stopping
                 continue
-            except Exception:  # the entry of a thread: it must not end unheard
+            except Exception:  # no caller would see it: it must not end the thread silently
                 log.exception("bug")
-                self._news.set()  # it has not been told
+                self._news.set()  # the observation was not delivered
                 self._stopping.wait(GLANCE_SECONDS)
 
     # -- below the lock --------------------------------------------------------------------------
@@ -220,7 +220,7 @@ class KubernetesCluster:
         order = self._orders.get(key)
         if order is None and not self._sight.of(key):
             return
-        if order and not order.started:  # nothing of it is there
+        if order and not order.started:  # nothing of it exists
             del self._orders[key]
             return
         order = self._orders.setdefault(key, LaunchOrder(started=True))
@@ -232,23 +232,23 @@ class KubernetesCluster:
         order.created, order.remove = False, True
         order.pods = tuple(replace(pod, state=PodState.TERMINATING) for pod in order.pods)
 
-    # -- what nobody asks for --------------------------------------------------------------------
+    # -- without a request of the core -----------------------------------------------------------
 
     def _check_orders(self) -> None:
-        """Whatever is left over, has waited too long, or can go on."""
+        """Finds runs that are left over, have waited too long, or can be processed further."""
         with self._lock:
             now = self._clock()
             if not self._update_state(now):
                 return
             for owner in (self._owners.things() or {}).values():
-                whose = pods.claim(owner.metadata)
-                if whose and not self._sight.of(whose.key):  # its pods were deleted by hand
-                    self._orders.setdefault(whose.key, LaunchOrder(started=True, remove=True))
+                claim = pods.claim(owner.metadata)
+                if claim and not self._sight.of(claim.key):  # its pods were deleted by hand
+                    self._orders.setdefault(claim.key, LaunchOrder(started=True, remove=True))
             patience = self._patience
             for key, kube in self._sight.overdue(
                 now, patience.image_seconds, patience.start_seconds
             ):
-                if key not in self._orders:  # it is shown until the verdict is
+                if key not in self._orders:  # its pods are shown until the verdict is
                     order = self._orders[key] = LaunchOrder(
                         tuple(self._sight.shown(key)), started=True
                     )
@@ -261,7 +261,7 @@ class KubernetesCluster:
                 self._asks.add(key)
 
     def _read_warnings(self, key: RunKey) -> bool:
-        """In a thread of its own: what the nodes of this run have warned of."""
+        """In a thread of its own: reads the warnings about the pods of this run."""
         with self._lock:
             kube_pods = self._sight.of(key)
         for kube in kube_pods:
@@ -292,7 +292,7 @@ class KubernetesCluster:
             raise ApiError("the nodes have not been observed yet")
         with self._lock:
             if self._missing_gpu(launch):
-                self._update_state(self._clock())  # it may have come since the last look
+                self._update_state(self._clock())  # it may have come since the last observation
             gone, nodes = self._missing_gpu(launch), self.nodes()
         if gone:
             words = f"{gone} does not exist any more"
@@ -315,13 +315,13 @@ class KubernetesCluster:
             self._news.set()
 
     def _missing_gpu(self, launch: Launch) -> str:
-        """A card of its shares that is not there."""
+        """Describes a GPU of its shares that does not exist; empty if all do."""
         there = all_gpus(self.nodes())
         gone = [share for share in launch.shares if share.key not in there]
         return f"GPU {gone[0].gpu} on {gone[0].node}" if gone else ""
 
     def _has_failed_for_long(self, order: LaunchOrder, error: ApiError) -> bool:
-        """What may do better later is tried for as long as a pod may take to start."""
+        """A request that may succeed later is repeated for as long as a pod may take to start."""
         with self._lock:
             now = self._clock()
             order.failing_at = order.failing_at or now
@@ -351,9 +351,9 @@ class KubernetesCluster:
         if any(pod.rank not in seen for pod in order.pods) and self._runs.delete_pods(key):
             return True
         if left:
-            return False  # the server tells when they are gone
+            return False  # the server reports when they are gone
         owner = self._owners.get(pods.run_name(key))
-        if owner and (whose := pods.claim(owner.metadata)) and whose.key == key:
+        if owner and (claim := pods.claim(owner.metadata)) and claim.key == key:
             if pods.PORTS in owner.metadata.annotations:
                 self._runs.delete_ports(owner.metadata)
             self._runs.delete("ConfigMap", owner.metadata)
@@ -372,12 +372,12 @@ class KubernetesCluster:
         nowhere = not kube.spec.node_name
         failure = Failure.ERROR if blamed else Failure.REFUSED if nowhere else Failure.LOST
         if not words:
-            with contextlib.suppress(ApiError):  # then it is not known
+            with contextlib.suppress(ApiError):  # then the reason is not known
                 words = self._runs.warning(kube.metadata)
         return f"its pod did not start in time: {words or 'the reason is not known'}", failure
 
     def _delete_pod(self, meta: Meta) -> bool:
-        """Ask it to, unless it has been asked. False: it has left."""
+        """Deletes the pod, unless that was requested before. Returns False if it is gone."""
         there = self._pods.get(meta.name)
         if there is None or there.metadata.uid != meta.uid:
             return False

@@ -1,4 +1,4 @@
-"""How many GPUs a pod was given by its kubelet, whoever made the pod. Pure.
+"""The number of GPUs that a kubelet gave to a pod, foreign or not. Pure.
 
 The daemon and scheduler-doctor count with the same function, so the doctor proposes what the daemon
 would do.

@@ -1,8 +1,9 @@
-"""One daemon works on a cluster: the one that holds a Lease there. Nobody else changes anything.
+"""Only one daemon changes a cluster: the one that holds a Lease there.
 
-No clock is compared with another machine's. Who finds a lease of somebody else looks on: one that
-is renewed meanwhile is of a daemon that lives; one that is not, for as long as it says that it
-lasts, of one that is dead. And who cannot renew its own stops well before others may take it.
+Clocks of different machines are never compared. A daemon that finds another holder watches the
+lease: if it is renewed meanwhile, the holder lives; if it is not renewed for the duration that it
+states, the holder is dead. A daemon that cannot renew its own lease stops all changes well before
+another daemon may take it.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from scheduler.core.model import Time
 
 NAME = "epoch-scheduler"
 GROUP = "coordination.k8s.io"
-RENEWALS = 6  # in the time that it lasts
-# Of that time, how much we rely on it: a request that was begun then has the rest of it to come to
-# its end, before somebody else may begin.
+RENEWALS = 6  # in the duration of a lease
+# The part of that duration in which the holder relies on it: a request that was begun in it has
+# the rest to finish, before another daemon may begin.
 RELIED_FRACTION = 2 / 3
-POLL_SECONDS = 0.5  # between looks at somebody else's
+POLL_SECONDS = 0.5  # between reads of another daemon's lease
 RETRY_SECONDS = 1.0  # after a request that failed
 
 log = structlog.get_logger("scheduler.kubernetes")
@@ -47,7 +48,7 @@ class _LeaseRecord(Struct, frozen=True):
 
 
 class Lease:
-    """For the thread that holds it, but for `check`, which is for any."""
+    """For the thread that holds it, except `check`, which is for any thread."""
 
     def __init__(
         self,
@@ -57,24 +58,25 @@ class Lease:
         seconds: int,
         clock: Callable[[], Time],
     ) -> None:
-        """`holder`: PLACE_ID. Whoever has the same ID, wherever it is, is this daemon's successor,
-        and need not wait. `server` is for nothing else: it may not forbid what we ask of it."""
+        """`holder` is PLACE_ID. A daemon with the same ID, on any machine, is this daemon's
+        successor and need not wait. `server` is used only here: it must not check the lease
+        before a change."""
         self._server, self._holder, self._seconds, self._clock = server, holder, seconds, clock
         self._namespace = namespace
         self._path = f"/apis/{GROUP}/v1/namespaces/{namespace}/leases"
-        self._ours: _LeaseRecord | None = None  # as it was when we wrote it last
-        self._acquired = ""  # when that was, once it was ours
+        self._ours: _LeaseRecord | None = None  # as this daemon last wrote it
+        self._acquired = ""  # when this daemon acquired it
         self._other: tuple[_LeaseSpec, float] | None = (
-            None  # somebody else's, and since when it is so
+            None  # another daemon's, and since when it is unchanged
         )
-        self._until = 0.0  # we rely on it
+        self._until = 0.0  # until when this daemon relies on it
         self._trouble = "it has not been requested yet"
-        self._told = False  # that it is not ours at the moment
+        self._told = False  # whether its loss was logged
         self._stopping = threading.Event()
 
     def check(self) -> float:
-        """To be called before anything is changed: raises ApiError unless it is surely ours. Else
-        for how many seconds it is nobody else's, so that the change may take as long."""
+        """To be called before each change. Returns the seconds that the change may take, in which
+        no other daemon can hold the lease. Raises ApiError unless this daemon surely holds it."""
         left = self._until - _boot_time()
         if left <= 0:
             raise ApiError(
@@ -84,8 +86,9 @@ class Lease:
 
     @contextmanager
     def held(self, lost: Callable[[InUseError], None]) -> Iterator[None]:
-        """Renewed all the while, and given up at the end. Raises Taken if another daemon has it;
-        `lost` is told if one has it later. While nobody can be asked we go on without it."""
+        """Holds and renews the lease, and releases it at the end. Raises InUseError if another
+        daemon has it, and calls `lost` if one takes it later. While the server does not answer,
+        the daemon continues without it."""
         self._acquire()
         thread = threading.Thread(target=self._run, args=(lost,), name="lease", daemon=True)
         thread.start()
@@ -117,11 +120,11 @@ class Lease:
                 self._until, self._trouble = 0.0, str(error)
                 lost(error)
                 return
-            except Exception:  # the entry of a thread: it must not end unheard
+            except Exception:  # no caller would see it: it must not end the thread silently
                 log.exception("bug")
 
     def _failed(self, error: Exception) -> None:
-        self._ours, self._trouble = None, str(error)  # it may have been written all the same
+        self._ours, self._trouble = None, str(error)  # it may have been written nevertheless
         if _boot_time() >= self._until and not self._told:
             self._told = True
             log.error("lease_not_held", error=str(error), note="nothing is created or deleted")
@@ -129,13 +132,13 @@ class Lease:
     def _give_up(self) -> None:
         self._until, self._trouble = 0.0, "it was released"
         if self._ours:
-            with suppress(ApiError, msgspec.MsgspecError):  # then the next one waits a little
+            with suppress(ApiError, msgspec.MsgspecError):  # then the next daemon waits a little
                 self._write(self._ours, None)
 
     # -- a turn ----------------------------------------------------------------------------------
 
     def _renew(self) -> bool:
-        """Whether it is ours now. Raises Taken, and ApiError."""
+        """Returns whether this daemon holds the lease now. Raises InUseError and ApiError."""
         begun = _boot_time()
         there = self._ours or self._read()
         if there is not None and not self._may_take(there.spec, begun):
@@ -149,7 +152,7 @@ class Lease:
         return True
 
     def _may_take(self, spec: _LeaseSpec, now: float) -> bool:
-        """Raises Taken if it is somebody else's, who lives."""
+        """Raises InUseError if another daemon holds it, and lives."""
         if not spec.holder_identity or self._is_ours(spec):
             return True
         words = f"{_describe_holder(spec)} (Lease {self._namespace}/{NAME})"
@@ -187,7 +190,7 @@ class Lease:
             raise
 
     def _write(self, there: _LeaseRecord | None, holder: str | None) -> _LeaseRecord:
-        """Refused if it is no more as it was."""
+        """Refused by the server if it has changed since it was read."""
         now = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         before = there.spec if there else _LeaseSpec()
         goes_on = before.holder_identity is not None and self._is_ours(before)
@@ -207,7 +210,7 @@ class Lease:
 
 
 def _boot_time() -> float:
-    """Of a clock that nobody sets, and that goes on while the machine sleeps."""
+    """The time of a clock that cannot be set, and that runs while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

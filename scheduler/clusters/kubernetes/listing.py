@@ -1,4 +1,4 @@
-"""Lists of Kubernetes objects, page by page: for everything that reads more than one object."""
+"""Lists of Kubernetes objects, read page by page. All reads of several objects use it."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ class PageMeta(msgspec.Struct, rename="camel", frozen=True):
 
 
 class ObjectPage(msgspec.Struct, Generic[T], frozen=True):
-    """What one request for a list answers."""
+    """The answer to one request for a list."""
 
     items: list[T]
     metadata: PageMeta = PageMeta()
 
 
 class Lister(Generic[T]):
-    """Reads all objects of one kind under a path. Raises ApiError, or MsgspecError where the answer
-    cannot be understood."""
+    """Reads all objects of one kind under a path. Raises ApiError, or MsgspecError if the answer
+    cannot be decoded."""
 
     def __init__(self, server: KubernetesClient, path: str, kind: type[T]) -> None:
         self._server, self._path = server, path
-        page: Any = ObjectPage  # mypy cannot make a page of a kind that is known later
+        page: Any = ObjectPage  # mypy cannot subscript it with a kind known only at run time
         self._decoder = msgspec.json.Decoder(page[kind])
 
     def read(
         self, query: Mapping[str, str] | None = None, first: Mapping[str, str] | None = None
     ) -> ObjectPage[T]:
-        """The pages as one. `first`: what only the first request may ask (how old an answer may
-        be): later ones continue what that one began. The version is that of the last page."""
+        """Returns all pages as one. `first` has the parameters of the first request alone (how old
+        an answer may be), because later ones continue it. The version is that of the last page."""
         asked = {**(query or {}), "limit": str(PAGE)}
         page = self._page({**asked, **(first or {})})
         items = list(page.items)

@@ -1,10 +1,10 @@
-"""Where a pod's log was left, and what of it is new when it is sent once more. Pure.
+"""The position up to which a pod's log was read, and what is new when it is sent again. Pure.
 
-A kubelet sends each line behind its moment; what we keep is as the training wrote it, without. So a
-place is a moment, and how much had been kept before the first line of that moment. Asked for what
-was said since then, the kubelet sends that line again, and from there on as many bytes are passed
-over as have been kept. Hence it does not matter where a stream broke or a daemon was killed, not
-even in the middle of a line, nor how many lines are of one moment; and any earlier place does.
+A kubelet sends each line with its timestamp; the kept log has the lines as the training wrote them,
+without. So a position is a timestamp, and how many bytes had been kept before the first line with
+it. Asked for the log since then, the kubelet sends that line again, and from there on as many bytes
+are skipped as have been kept. Hence a stream may break, or a daemon be killed, at any point, even
+in the middle of a line, and many lines may have one timestamp. Any earlier position works as well.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from typing import Annotated
 
 import msgspec
 
-# By so much the lines of one pod may be out of order: two threads of the container runtime write
-# them, and a node's clock is set. The API knows of whole seconds only.
+# The lines of one pod may be out of order by this much: two threads of the container runtime write
+# them, and a node's clock may be set. The API accepts whole seconds only.
 DISORDER_MAX = timedelta(seconds=5)
 
-# How a kubelet ends its answer when the container has left before it: with words of its own, which
-# may stand right behind a line that has no end.
+# The kubelet's own message at the end of its answer if the container is gone before. It may follow
+# directly on a line without an end.
 _KUBELETS = b"rpc error: code = NotFound desc = "
 
 _MOMENT = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
-_MOMENT_MAX = len("2026-11-18T23:59:59.123456789+01:00 ")  # the space behind it as well
+_MOMENT_MAX = len("2026-11-18T23:59:59.123456789+01:00 ")  # with the space after it
 
 
 class LogPosition(msgspec.Struct, frozen=True):
-    moment: str = ""  # as the kubelet writes it; none: before the first line
+    moment: str = ""  # as the kubelet writes it; empty: before the first line
     size: Annotated[int, msgspec.Meta(ge=0)] = 0  # bytes that were kept before it
-    gone: bool = False  # the node has put that line away: what is later than it is new
+    gone: bool = False  # the node has deleted that line: all later lines are new
 
     def since(self) -> str:
-        """From when on the log is to be asked for; nothing: from its beginning."""
+        """The time from which the log must be requested; empty: from its beginning."""
         moment = _time(self.moment.encode())
         if moment is None:
             return ""
@@ -42,7 +42,7 @@ class LogPosition(msgspec.Struct, frozen=True):
 
 
 def decode_position(text: bytes) -> LogPosition:
-    """As it was written down; before the first line if that is damaged."""
+    """Reads a saved position; before the first line if it is damaged."""
     try:
         place = msgspec.json.decode(text, type=LogPosition)
     except msgspec.MsgspecError:
@@ -51,27 +51,27 @@ def decode_position(text: bytes) -> LogPosition:
 
 
 class LogResume:
-    """For one answer of the server; `kept` is how many bytes of the log there are already."""
+    """Reads one answer of the server; `kept` is the number of bytes that the log has already."""
 
     def __init__(self, place: LogPosition, kept: int) -> None:
         self._place, self._kept = place, kept
-        self._moment, self._size = place.moment.encode(), place.size  # of the place by now
+        self._moment, self._size = place.moment.encode(), place.size  # of the current position
         self._time = _time(self._moment)
-        self.met = self._time is None  # whether the place was found
-        self._later = False  # whether a line was, while it was not
-        self._at = min(place.size, kept)  # in the log, when all is kept that was sent so far
-        self._head = b""  # what came last, where it takes what comes next to understand it
-        self._within, self._ours = False, False  # a line, and whether it is the pod's
+        self.met = self._time is None  # whether the position was found
+        self._later = False  # whether a later line came before it was found
+        self._at = min(place.size, kept)  # offset in the log once all that was sent is kept
+        self._head = b""  # the last bytes, if they cannot be read without the next ones
+        self._within, self._ours = False, False  # inside a line, and whether it is the pod's
 
     @property
     def position(self) -> LogPosition:
-        """To go on from when all has been kept that `new` returned."""
+        """Where to continue once everything that `new_bytes` returned has been kept."""
         if self._moment == self._place.moment.encode():
             return self._place
         return LogPosition(self._moment.decode(), self._size)
 
     def new_bytes(self, sent: bytes) -> bytes:
-        """What is to be kept of this piece."""
+        """Returns the part of this piece that must be kept."""
         data, at = self._head + sent, 0
         self._head = b""
         fresh = []
@@ -94,16 +94,16 @@ class LogResume:
 
     @property
     def has_gap(self) -> bool:
-        """Of a whole answer: the place is not there any more, and some of it is of later."""
+        """Whether a whole answer lacks the position, but has later lines."""
         return not self.met and not self._place.gone and self._later
 
     def _begin(self, data: bytes, at: int) -> int | None:
-        """Where the words of the line begin; None: that has not been sent yet."""
+        """Returns where the text of the line begins; None if that has not been sent yet."""
         line = data[at : at + _MOMENT_MAX]
         moment, space, _ = line.partition(b" ")
         if not space and b"\n" not in line and len(line) < _MOMENT_MAX:
             return None
-        # What the kubelet itself has to say, for instance why it ends, has no moment.
+        # The kubelet's own messages, for instance why it ends, have no timestamp.
         self._ours = bool(space) and self._advance(moment)
         return at + len(moment) + 1 if self._ours else at
 
@@ -118,7 +118,8 @@ class LogResume:
         if not self.met:
             self._later = self._later or lead > timedelta()
             self.met = self._place.gone and lead > timedelta()
-        # No line that is merely late becomes the place: its moment may have been there before.
+        # A line that is merely late does not become the position: earlier lines may have the same
+        # timestamp.
         if self.met and (lead > timedelta() or -lead > DISORDER_MAX):
             self._moment, self._time, self._size = moment, time, self._at
         return True
@@ -130,7 +131,7 @@ class LogResume:
 
 
 def _find_kubelet_message(data: bytes, at: int) -> int:
-    """Where in a line without an end the kubelet's own words may begin."""
+    """Returns where the kubelet's own message may begin in a line without an end."""
     begin = data.find(_KUBELETS, at)
     return len(data) if begin < 0 else begin
 

@@ -1,11 +1,12 @@
-"""What pods print, kept as files while they live: followed through the API server.
+"""The logs of pods, followed through the API server and kept as files while the pods exist.
 
-A thread follows each pod, up to a number; where there are more pods than that, each is caught up
-with every few seconds instead, but for those that are about to leave. Whatever ends a stream, the
-next one goes on exactly where it was (log_resume.py): after an error, a silence, a daemon's death.
+One thread follows each pod, up to a maximum. With more pods than that, each log is read every few
+seconds instead, except those of pods that will soon be deleted. After the end of a stream (an
+error, a silence, the death of a daemon), the next one continues exactly there (log_resume.py).
 
-Beside each log lies the place to go on from, written only when what it speaks of is on the disk.
-It may be of a little earlier, never of later, than what the log has, and that is all a seam needs.
+Beside each log is a file with the position to continue from, written only when the log up to it is
+on the disk. The position may be a little earlier than the end of the log, never later; resuming
+needs no more.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from scheduler.clusters.kubernetes.manifests import CONTAINER
 from scheduler.clusters.kubernetes.pods import KubePod
 
 STREAMS = 256
-SILENT_SECONDS = 30.0  # then it is asked once more, for a server may hang
-SEEK_SECONDS = 5.0  # for a stream to come to our place
-NOTE_SECONDS = 5.0  # between two places that are written down
-CATCH_UP_SECONDS = 10.0  # between two answers for one pod, where there are too many to follow
+SILENT_SECONDS = 30.0  # then the log is requested again, because a server may hang
+SEEK_SECONDS = 5.0  # for a stream to reach the saved position
+NOTE_SECONDS = 5.0  # between two writes of the position
+CATCH_UP_SECONDS = 10.0  # between two reads of one log, with too many pods to follow
 LIVE_SECONDS = 1.0  # without an answer: a kubelet begins to answer with the first line
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.2, 60.0  # after an answer that brought nothing; doubles
-END_SECONDS = 2.0  # for the threads to end, of which one may wait for a server that hangs
+END_SECONDS = 2.0  # for the threads to end; one may wait for a server that hangs
 MISSED = b"\n[epoch-scheduler] lines are missing here: the node had already deleted them\n"
 
 log = structlog.get_logger("scheduler.kubernetes")
@@ -45,23 +46,23 @@ log = structlog.get_logger("scheduler.kubernetes")
 
 @dataclass(slots=True, eq=False)
 class _Log:
-    """One pod's. What can change is below the lock, but for its file and its place: a log is in the
-    hands of one thread at a time."""
+    """The log of one pod. The lock protects its changes, except its file and its position, which
+    only one thread uses at a time."""
 
     kube: KubePod
     file: Path
     position: LogPosition
     saved_position: LogPosition
     saved_at: float = 0.0
-    due: float | None = None  # none: in the hands of a thread
+    due: float | None = None  # none: a thread processes it
     idle: int = 0  # answers in a row that brought nothing
     exists: bool = True  # the pod, as far as is known
-    done: bool = False  # there is nothing more to come
-    lost: bool = False  # the last answer did not come to our place
-    leaving_at: float | None = None  # it was asked to be drained
-    tried_at: float = 0.0  # the last time that asking failed
-    asked_at: float | None = None  # while there is a stream that goes on
-    has_answered: bool = False  # anything on it
+    done: bool = False  # nothing more will come
+    lost: bool = False  # the last answer did not contain the position
+    leaving_at: float | None = None  # when its draining was requested
+    tried_at: float = 0.0  # the last time that a request failed
+    asked_at: float | None = None  # when the open stream was requested
+    has_answered: bool = False  # whether that stream brought anything
 
     @property
     def position_file(self) -> Path:
@@ -73,7 +74,7 @@ class _Log:
 
 
 class Logs:
-    """Of one namespace; for any thread."""
+    """The logs of one namespace; for any thread."""
 
     def __init__(
         self, server: KubernetesClient, namespace: str, root: Path, streams: int = STREAMS
@@ -82,14 +83,14 @@ class Logs:
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
         self._changed = threading.Condition(threading.Lock())
         self._logs: dict[str, _Log] = {}  # by the pod's name
-        self._due: list[tuple[float, int, _Log]] = []  # a heap; what is not as in the log is stale
+        self._due: list[tuple[float, int, _Log]] = []  # a heap; stale where the log's `due` differs
         self._numbers = count()
         self._threads: list[threading.Thread] = []
-        self._open = 0  # logs of which more is to come
+        self._open = 0  # logs that are not done
         self._ended = False
 
     def follow(self, there: Mapping[str, KubePod]) -> None:
-        """These are the pods by now. Returns at once."""
+        """Follows the logs of these pods, which are all that exist now. Returns at once."""
         with self._changed:
             for name, kube in there.items():
                 known = self._logs.get(name)
@@ -105,16 +106,16 @@ class Logs:
                     self._expedite(self._logs[name])
 
     def are_drained(self, leaving: Iterable[KubePod], seconds: float) -> bool:
-        """Whether these pods may be deleted: of those that have ended all that they said is kept,
-        and the others are being followed. Or they have been waited for so long in vain."""
+        """Whether these pods may be deleted: the logs of those that have ended are complete, and
+        the others are followed. Otherwise they may be deleted after `seconds`."""
         with self._changed:
             drained = [self._is_drained(kube, seconds) for kube in leaving]
         return all(drained)
 
     def stop(self) -> None:
-        """Nothing is written after this; the server's streams are closed."""
+        """Closes the server's streams. Nothing is written after this."""
         with self._changed:
-            self._ended = True  # first: of a stream that is cut, what comes is not what was sent
+            self._ended = True  # first, because a cut stream may bring wrong bytes
             self._changed.notify_all()
         self._server.close()
         until = time.monotonic() + END_SECONDS
@@ -124,10 +125,10 @@ class Logs:
     # -- below the lock --------------------------------------------------------------------------
 
     def _add(self, name: str, kube: KubePod) -> None:
-        whose = pods.claim(kube.metadata)
-        if whose is None or not run_logs.is_job_id(whose.key[0]) or _is_waiting(kube):
+        claim = pods.claim(kube.metadata)
+        if claim is None or not run_logs.is_job_id(claim.key[0]) or _is_waiting(kube):
             return
-        file = run_logs.log_path(self._root, *whose.key, whose.rank)
+        file = run_logs.log_path(self._root, *claim.key, claim.rank)
         place = _read_position(file.with_suffix(".place"))
         known = self._logs[name] = _Log(kube, file, place, place)
         self._open += 1
@@ -153,7 +154,7 @@ class Logs:
             known.leaving_at = now
             self._expedite(known)
         if not pods.is_over(known.kube):
-            # What it says from now on can still be asked for while it leaves.
+            # What it prints from now on can still be requested while it terminates.
             answers = known.has_answered or (known.asked_at or now) < now - LIVE_SECONDS
             if (known.asked_at and answers) or known.tried_at > known.leaving_at:
                 return True
@@ -203,7 +204,7 @@ class Logs:
         return None
 
     def _pause_after(self, known: _Log) -> float | None:
-        """Let it have its turn. None: that was all."""
+        """Reads a log once. Returns the pause until the next read; None: there is none."""
         began = time.monotonic()
         try:
             if self._read_log(known):
@@ -214,25 +215,25 @@ class Logs:
                 return None
             if error.code == 400 and pods.is_over(
                 known.kube
-            ):  # its container has left, or never was
+            ):  # its container is gone, or never existed
                 return None
             tell = log.debug if error.passing or known.idle else log.warning
             tell("log_not_heard", file=str(known.file), error=str(error))
         except OSError as error:
             known.tried_at = time.monotonic()
             log.warning("log_not_kept", file=str(known.file), error=str(error))
-        except Exception:  # of a thread nobody waits for: it must not end unheard
+        except Exception:  # no caller would see it: it must not end the thread silently
             log.exception("bug", file=str(known.file))
         if time.monotonic() - began > NOTE_SECONDS:
-            known.idle = 0  # it was a stream that went on for a while
+            known.idle = 0  # the stream lasted for a while
         pause: float = min(PAUSE_SECONDS * 2.0 ** min(known.idle, 9), PAUSE_MAX_SECONDS)
         known.idle += 1
         return max(pause, CATCH_UP_SECONDS) if self._crowded and not known.is_leaving else pause
 
     def _read_log(self, known: _Log) -> bool:
-        """Ask once, and keep what comes. Whether there will never be more."""
+        """Requests the log once, and keeps what comes. Returns whether it is complete."""
         over = pods.is_over(known.kube)
-        # Only a whole answer tells that our place is not there any more.
+        # Only a whole answer shows that the position is not there any more.
         follow = (known.is_leaving or not self._crowded) and not known.lost
         query = {"container": CONTAINER, "timestamps": "true"}
         query |= {"follow": "true"} if follow else {}
@@ -260,7 +261,7 @@ class Logs:
         return ended and over and seam.met and not brought
 
     def _should_end_stream(self, known: _Log, seam: LogResume) -> bool:
-        """Whether a stream has to end: others wait for this thread, or it leads nowhere."""
+        """Whether a stream must end: other logs wait for this thread, or it lacks the position."""
         if known.asked_at is None:
             return False
         since = time.monotonic() - known.asked_at
@@ -268,7 +269,7 @@ class Logs:
         return waited_for or (not seam.met and since > SEEK_SECONDS)
 
     def _append(self, known: _Log, words: bytes, place: LogPosition) -> bool:
-        """Whether there was anything to keep. The place counts only when the words are written."""
+        """Returns whether there was anything to keep. Sets the position after the write."""
         if self._ended:
             return False
         if words:
@@ -291,7 +292,7 @@ class Logs:
 
 
 def _is_waiting(kube: KubePod) -> bool:
-    """There is nothing yet that could say anything, or there never will be."""
+    """Whether no container has started yet, or none ever will."""
     return kube.status.phase in ("", "Pending") or not kube.status.container_statuses
 
 
@@ -310,6 +311,6 @@ def _read_position(path: Path) -> LogPosition:
 
 
 def _open_for_append(path: Path) -> BinaryIO:
-    """To write behind what is there. Open no longer than needed: there may be hundreds."""
+    """Opens a file to append to. Open it no longer than needed: there may be hundreds."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab")

@@ -1,8 +1,8 @@
-"""What a run is made of on a cluster: from its launch to manifests, as plain dicts. Pure.
+"""The objects of a run on a cluster: from its launch to manifests, as plain dicts. Pure.
 
-All of a run's objects carry the name of its attempt, and its owner, a ConfigMap, owns the others:
-whoever deletes that one, deletes all. Nothing of one attempt refers to another's, so a deletion
-that is still on its way can never hit the next one.
+All objects of a run carry the name of its attempt, and its owner, a ConfigMap, owns the others: to
+delete it is to delete all. Nothing of one attempt refers to another attempt, so a deletion that is
+still in progress can never affect the next one.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ Manifest = dict[str, Any]  # JSON
 CONTAINER = "main"
 TOKEN = "token"  # the key of the job's token in its Secret
 NODE_PORTS = range(30_000, 32_768)  # of a Service; other ports are the node's own
-DEVICES = "/var/run/nvidia-container-devices"  # a mount below it asks for a card
-UNREACHABLE_SECONDS = 120  # a node may be silent for so long before its pods are given up
+DEVICES = "/var/run/nvidia-container-devices"  # a mount below it requests a GPU
+UNREACHABLE_SECONDS = 120  # that a node may be silent before its pods are given up
 
 
 @dataclass(frozen=True, slots=True)
 class PodTemplate:
-    """What is the same for all pods of this cluster."""
+    """The settings that all pods of this cluster have in common."""
 
     server: str  # where a training reports to
     namespace: str = "default"
     image: str = ""  # of jobs that name none
-    inject: str = "env"  # how a chosen card gets into a pod: "env", "volume" or "annotation"
-    runtime_class: str = ""  # of pods with chosen cards
-    binding: str = "affinity"  # or "node_name", which goes past the cluster's own scheduler
+    inject: str = "env"  # how a chosen GPU gets into a pod: "env", "volume" or "annotation"
+    runtime_class: str = ""  # of pods with chosen GPUs
+    binding: str = "affinity"  # or "node_name", which bypasses the cluster's own scheduler
     priority_class: str = ""
     pull_secrets: tuple[str, ...] = ()
     pull_policy: str = ""
-    users: Mapping[str, User] = field(default_factory=dict)  # who do not run as all the others
+    users: Mapping[str, User] = field(default_factory=dict)  # that have accounts of their own
     run_as_user: int = 1000
     cpu: str = "1"
     memory: str = ""
@@ -55,14 +55,14 @@ class PodTemplate:
     custom: VolumeSource = field(default_factory=VolumeSource)
     snapshots: VolumeSource = field(default_factory=VolumeSource)
     data: VolumeSource = field(default_factory=VolumeSource)
-    http: str = ""  # where a training without gRPC reports to; empty: nowhere
+    http: str = ""  # where a training without gRPC reports to; empty: there is none
     library: library_renewal.Files = field(
         default_factory=dict
-    )  # of today; none: nobody is given it
+    )  # the current one; empty: no run is given it
 
 
 def manifests(launch: Launch, nodes: Sequence[Node], shape: PodTemplate) -> list[Manifest]:
-    """In the order in which they are to be created, the owner first. Raises Impossible."""
+    """Returns the objects in the order of their creation, the owner first. Raises Impossible."""
     key = launch.job_id, launch.attempt
     parts = ranks(launch)
     return [
@@ -75,7 +75,8 @@ def manifests(launch: Launch, nodes: Sequence[Node], shape: PodTemplate) -> list
 
 
 def owned(manifest: Manifest, owner: Mapping[str, Any]) -> Manifest:
-    """The same, by this owner as the server returned it. Not a finalizer: nothing can get stuck."""
+    """Returns the manifest with this owner, as the server returned it. Without a finalizer, nothing
+    can get stuck."""
     reference = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -86,12 +87,12 @@ def owned(manifest: Manifest, owner: Mapping[str, Any]) -> Manifest:
 
 
 def ports_name(run: str) -> str:
-    """Of the Service that opens a run's ports."""
+    """The name of the Service that opens a run's ports."""
     return f"{run}-ports"
 
 
 def library_name(key: RunKey) -> str:
-    """Of the ConfigMap with the library's files, for a run that is given them."""
+    """The name of the ConfigMap with the library's files, for a run that is given them."""
     return f"{pods.run_name(key)}-library"
 
 
@@ -102,7 +103,7 @@ def ranks(launch: Launch) -> list[tuple[Share, ...]]:
 
 
 def spec_hash(launch: Launch) -> str:
-    """The same for the same launch, whatever the cluster's settings have become since."""
+    """A hash of the launch alone, so that changes of the cluster's settings do not change it."""
     asked = msgspec.to_builtins(launch)
     del asked["token"]
     text = json.dumps(asked, sort_keys=True)
@@ -112,14 +113,14 @@ def spec_hash(launch: Launch) -> str:
 def told(
     launch: Launch, nodes: Sequence[Node], shape: PodTemplate, rank: int = 0
 ) -> dict[str, str]:
-    """The environment of this rank's training, the token in it."""
+    """The environment of this rank's training, with the token."""
     part = ranks(launch)[rank]
     key = launch.job_id, launch.attempt
     hosts = [f"r{rank}.{pods.run_name(key)}" for rank in range(len(ranks(launch)))]
-    cards = next((node.gpus for node in nodes if part and node.name == part[0].node), ())
+    gpus = next((node.gpus for node in nodes if part and node.name == part[0].node), ())
     own = environment(
         launch,
-        cards,
+        gpus,
         shape.server,
         PATHS,
         rank=rank,
@@ -128,7 +129,7 @@ def told(
         http=shape.http,
         renewed=_renews_library(launch, shape),
     )
-    if part and not _has_chosen_gpus(part):  # which cards it will be is the kubelet's to know
+    if part and not _has_chosen_gpus(part):  # only the kubelet knows which GPUs it will be
         del own["CUDA_VISIBLE_DEVICES"], own["NVIDIA_VISIBLE_DEVICES"]
     mib = str(min((share.memory_mib for share in part), default=0))
     return {
@@ -142,7 +143,7 @@ def told(
 
 
 def notes(spec: JobSpec, shape: PodTemplate) -> list[str]:
-    """What a person should know whose job runs here: a line each."""
+    """Returns what the user should know about a job that runs here, one line each."""
     said = []
     if not (spec.snapshots_dir or shape.snapshots.kind):
         said.append("/snapshots does not outlive a run: no snapshots_dir was given")
@@ -178,7 +179,7 @@ def _secret(launch: Launch, key: RunKey) -> Manifest:
 
 
 def _library(launch: Launch, shape: PodTemplate) -> Manifest:
-    """Without the labels by which a run's owner is known."""
+    """The ConfigMap with the library. It lacks the labels that mark the owner of a run."""
     meta = _meta(launch, library_name((launch.job_id, launch.attempt)))
     meta["labels"] = {pods.MANAGED_BY: pods.OURS}
     made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "immutable": True}
@@ -186,12 +187,12 @@ def _library(launch: Launch, shape: PodTemplate) -> Manifest:
 
 
 def _renews_library(launch: Launch, shape: PodTemplate) -> bool:
-    """Only where the library of today is heard however it speaks."""
+    """Only if the current library can report by gRPC and by HTTP."""
     return launch.renew_library and bool(shape.library and shape.http)
 
 
 def _services(launch: Launch, key: RunKey, ranks: int) -> list[Manifest]:
-    """One where the ranks of a gang find each other, one for the ports that were asked for."""
+    """One Service for the ranks of a gang to find each other, one for the requested ports."""
     name, selector = pods.run_name(key), pods.labels_of(key)
     made = []
     if ranks > 1:
@@ -274,7 +275,7 @@ def _command(launch: Launch, shape: PodTemplate) -> list[str]:
 
 
 def _security_context(user: User, shape: PodTemplate) -> Manifest:
-    """As whom it runs."""
+    """The account that it runs as."""
     uid = shape.run_as_user if user.uid is None else user.uid
     group, *others = user.groups or (uid,)
     return {
@@ -294,14 +295,14 @@ def _pod_meta(launch: Launch, rank: int, part: tuple[Share, ...], shape: PodTemp
     alloc = pods.Alloc(node, gpus, launch.epochs_done)
     meta["annotations"][pods.ALLOC] = msgspec.json.encode(alloc).decode()
     if shape.inject == "annotation" and _has_chosen_gpus(part):
-        cards = ",".join(f"{pods.CDI_KIND}={share.gpu}" for share in part)
-        meta["annotations"][f"nvidia.cdi.k8s.io/container.{CONTAINER}"] = cards
+        devices = ",".join(f"{pods.CDI_KIND}={share.gpu}" for share in part)
+        meta["annotations"][f"nvidia.cdi.k8s.io/container.{CONTAINER}"] = devices
     return meta
 
 
 def _placement(part: tuple[Share, ...], shape: PodTemplate, claims: bool) -> Manifest:
-    """What holds it on its node, and where it stands among the cluster's other pods. A volume that
-    waits for its first consumer waits for the cluster's own scheduler to tell it of that."""
+    """What binds the pod to its node, and its priority. A volume that waits for its first consumer
+    needs the cluster's own scheduler, so a pod with a claim is not bound by its node's name."""
     spec: Manifest = {
         "tolerations": [
             {"key": pods.GPU_RESOURCE, "operator": "Exists"},
@@ -353,7 +354,7 @@ def _limits(part: tuple[Share, ...], shape: PodTemplate) -> Manifest:
 
 
 def _port_fields(spec: JobSpec | None) -> Manifest:
-    """Ports of the node itself. The cluster's scheduler sees to it that nobody else has them."""
+    """Ports of the node itself. The cluster's scheduler keeps other pods from having them."""
     own = [pair for pair in spec.ports if pair[0] not in NODE_PORTS] if spec else []
     opened = [{"containerPort": container, "hostPort": host} for host, container in own]
     return {"ports": opened} if opened else {}
@@ -371,20 +372,21 @@ def _env(launch: Launch, environ: Mapping[str, str]) -> list[Manifest]:
 
 
 def _verbatim(word: str) -> str:
-    """The kubelet replaces $(NAME), and $$ by one dollar."""
+    """Escapes dollars, because the kubelet replaces $(NAME), and $$ by one dollar."""
     return word.replace("$", "$$")
 
 
-# --- cards --------------------------------------------------------------------------------------
+# --- GPUs ---------------------------------------------------------------------------------------
 
 
 def _has_chosen_gpus(part: tuple[Share, ...]) -> bool:
-    """Whether we say which cards it gets; else the kubelet does."""
+    """Whether the scheduler chooses the pod's GPUs; otherwise the kubelet does."""
     return bool(part) and not part[0].gpu.startswith(pods.SLOT)
 
 
 def _devices(part: tuple[Share, ...], shape: PodTemplate) -> dict[str, str]:
-    """Always something, because images may ask for all. Where the kubelet chooses, it says."""
+    """The variable that shows GPUs to the pod. It is always set, because images may request all;
+    if the kubelet chooses the GPUs, it sets the variable itself."""
     if part and not _has_chosen_gpus(part):
         return {}
     if not part or shape.inject == "annotation":
@@ -397,7 +399,7 @@ def _devices(part: tuple[Share, ...], shape: PodTemplate) -> dict[str, str]:
 def _volumes(
     launch: Launch, part: tuple[Share, ...], shape: PodTemplate
 ) -> tuple[list[Manifest], list[Manifest]]:
-    """Its volumes, and where they are mounted."""
+    """The volumes of a pod, and their mounts."""
     sources, mounts = volumes(launch.spec, shape.custom, shape.snapshots, shape.data)
     memory = {"medium": "Memory", "sizeLimit": f"{shape.shm_mib}Mi"}
     sources.append({"name": "shm", "emptyDir": memory})

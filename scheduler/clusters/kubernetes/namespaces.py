@@ -1,4 +1,4 @@
-"""Several namespaces of a Kubernetes cluster as one: whose job it is decides where its pods are."""
+"""Several namespaces of a Kubernetes cluster as one: a job's user decides where its pods are."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Namespaces:
     """Ports Cluster and Source; safe for any thread."""
 
     def __init__(self, default: KubernetesCluster, others: Mapping[str, KubernetesCluster]) -> None:
-        """`others`: by user, those who have another namespace; some may share one."""
+        """`others`: the namespaces of users that have another one; some may share one."""
         self._everybody, self._others = default, others
         self._all = list({id(each): each for each in (default, *others.values())}.values())
         self._lock = threading.Lock()
@@ -23,19 +23,19 @@ class Namespaces:
         if isinstance(action, Launch):
             self._others.get(action.spec.user, self._everybody).perform(action)
             return
-        for each in self._all:  # there is nothing to remove where it is not
+        for each in self._all:  # harmless in a namespace without that run
             each.perform(action)
 
     def observe(self) -> Observed:
-        """Raises Unavailable before everything has been heard of."""
+        """Raises Unavailable before every namespace has been observed."""
         seen = [each.observe() for each in self._all]
         pods = tuple(pod for one in seen for pod in one.pods)
-        # The first one's time: what was launched during these looks may not have been seen.
+        # The time of the first, because runs launched during these observations may be missing.
         return Observed(seen[0].at, seen[0].nodes, pods)
 
     def start(self, put: Put) -> None:
         def news(_: Event) -> None:
-            with self._lock:  # so that no look is told after a later one
+            with self._lock:  # so that no observation is delivered after a later one
                 put(self.observe())
 
         for each in self._all:

@@ -1,7 +1,7 @@
-"""What the daemon is shown of a cluster: its pods and nodes as the model has them.
+"""What the daemon observes of a cluster: its pods and nodes as the model has them.
 
-The same object again while nothing about it changed, which is how a look is compared with the one
-before. For one thread at a time.
+An object stays the same one as long as nothing about it changed; that is how an observation is
+compared with the one before. For one thread at a time.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from scheduler.clusters.kubernetes.pods import Claim, KubeNode, KubePod
 from scheduler.core.errors import Rejected
 from scheduler.core.model import Node, Pod, PodState, RunKey, Time
 
-SILENT_SECONDS = 10.0  # on its way, before it is asked after what nobody says of a pod itself,
-ASK_SECONDS = 30.0  # and again
+SILENT_SECONDS = 10.0  # that a pod may be pending without a reason before its events are read,
+ASK_SECONDS = 30.0  # and between two such reads
 
 log = structlog.get_logger("scheduler.kubernetes")
 
@@ -25,23 +25,23 @@ log = structlog.get_logger("scheduler.kubernetes")
 @dataclass(slots=True)
 class _ObservedPod:
     kube: KubePod
-    whose: Claim | None
+    claim: Claim | None
     pod: Pod | None = None
-    blamed: bool = False  # its job, for its not being started yet
-    since: Time = 0.0  # in that state of affairs
-    asked_at: Time = -ASK_SECONDS  # what its node warned of:
+    blamed: bool = False  # whether its job is to blame that it does not start
+    since: Time = 0.0  # since when `blamed` has this value
+    asked_at: Time = -ASK_SECONDS  # when its warnings were last read
     warning: str = ""
 
 
 class ClusterState:
     def __init__(self, image: str | None = None) -> None:
-        """`image` is that of jobs that name none, where no image is ever pulled."""
+        """`image` is that of jobs that name none, if no image is ever pulled."""
         self._image = image
         self.nodes: tuple[Node, ...] = ()
         self._nodes: dict[str, tuple[KubeNode, Node]] = {}
         self._pods: dict[str, _ObservedPod] = {}  # by name
         self._runs: dict[RunKey, list[_ObservedPod]] = {}
-        self._looked = False  # once at least: what comes later is met as it begins
+        self._looked = False  # at least once: later pods are observed from their beginning
 
     def look(
         self, kube_pods: Mapping[str, KubePod], kube_nodes: Mapping[str, KubeNode], now: Time
@@ -51,8 +51,8 @@ class ClusterState:
         self._pods = {name: self._observe_pod(kube, now) for name, kube in kube_pods.items()}
         self._runs = {}
         for seen in self._pods.values():
-            if seen.whose:
-                self._runs.setdefault(seen.whose.key, []).append(seen)
+            if seen.claim:
+                self._runs.setdefault(seen.claim.key, []).append(seen)
         self._looked = True
 
     def pods(self) -> Iterable[Pod]:
@@ -65,37 +65,37 @@ class ClusterState:
         return [seen.kube for seen in self._runs.get(key, ())]
 
     def owners(self) -> dict[str, RunKey]:
-        """Whose each pod is, by its uid."""
+        """The run of each pod, by the pod's uid."""
         return {
-            seen.kube.metadata.uid: seen.whose.key for seen in self._pods.values() if seen.whose
+            seen.kube.metadata.uid: seen.claim.key for seen in self._pods.values() if seen.claim
         }
 
     def shown(self, key: RunKey) -> list[Pod]:
         return [seen.pod for seen in self._runs.get(key, ()) if seen.pod]
 
     def ranks(self, key: RunKey) -> set[int]:
-        return {seen.whose.rank for seen in self._runs.get(key, ()) if seen.whose}
+        return {seen.claim.rank for seen in self._runs.get(key, ()) if seen.claim}
 
     def overdue(
         self, now: Time, image_seconds: float, start_seconds: float
     ) -> Iterable[tuple[RunKey, KubePod]]:
-        """Pods that have been on their way for too long."""
+        """Pods that have been pending for too long."""
         for seen in self._pods.values():
             pending = seen.pod is not None and seen.pod.state is PodState.PENDING
             patience = image_seconds if seen.blamed else start_seconds
-            if seen.whose and pending and now - seen.since > patience:
-                yield seen.whose.key, seen.kube
+            if seen.claim and pending and now - seen.since > patience:
+                yield seen.claim.key, seen.kube
 
     def silent(self, now: Time) -> Iterable[RunKey]:
-        """Runs with a pod that is long on its way, and does not say what keeps it."""
+        """Runs with a pod that has been pending for a while without a reason."""
         for seen in self._pods.values():
             long = now >= max(seen.since + SILENT_SECONDS, seen.asked_at + ASK_SECONDS)
-            if seen.whose and long and _is_unexplained(seen):
+            if seen.claim and long and _is_unexplained(seen):
                 seen.asked_at = now
-                yield seen.whose.key
+                yield seen.claim.key
 
     def warned(self, kube: KubePod, words: str) -> bool:
-        """Whether this is news."""
+        """Notes a warning about a pod. Returns whether it is new."""
         seen = self._pods.get(kube.metadata.name)
         if seen is None or seen.kube.metadata.uid != kube.metadata.uid or seen.warning == words:
             return False
@@ -109,18 +109,18 @@ class ClusterState:
         if seen is None or seen.kube.metadata.uid != kube.metadata.uid:
             since = now if self._looked else pods.created_at(kube, now)
             seen = _ObservedPod(kube, pods.claim(kube.metadata), since=since)
-            if seen.whose is None:
+            if seen.claim is None:
                 log.warning("pod_not_understood", pod=kube.metadata.name)
         elif seen.kube is kube and kube.metadata.deletion_timestamp is None:
             return seen
         ended = seen.pod and pods.is_over(seen.kube)
         seen.kube = kube
-        if seen.whose is None or ended:  # as it has ended, whatever is done to what is left of it
+        if seen.claim is None or ended:  # its end stays as it was; later changes do not matter
             return seen
         blamed = pods.hindrance(kube)[1]
         if blamed is not seen.blamed:
             seen.blamed, seen.since = blamed, now
-        pod = pods.seen(kube, seen.whose, now, self._is_node_ready(kube.spec.node_name))
+        pod = pods.seen(kube, seen.claim, now, self._is_node_ready(kube.spec.node_name))
         if pod.state is PodState.PENDING and not pod.reason:
             pod = replace(pod, reason=seen.warning)
         seen.pod = seen.pod if pod == seen.pod else pod

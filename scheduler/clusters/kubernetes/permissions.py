@@ -1,7 +1,7 @@
-"""What the daemon does on a Kubernetes cluster: each verb it uses, in this one list. Pure.
+"""The permissions of the daemon on a Kubernetes cluster: every verb that it uses. Pure.
 
-deploy/ grants these and no others, the tests' daemons run under them, scheduler-doctor asks for
-each of them. Whoever sends a new kind of request adds it here.
+deploy/ grants these and no others, the tests' daemons run under them, and scheduler-doctor checks
+each of them. A new kind of request must be added here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Rule:
     group: str = ""
 
     def written(self) -> dict[str, list[str]]:
-        """As a Role has it."""
+        """The rule as it is written in a Role."""
         return {
             "apiGroups": [self.group],
             "resources": [self.resource],
@@ -25,7 +25,7 @@ class Rule:
         }
 
 
-# In each namespace where pods of jobs are.
+# In each namespace with pods of jobs.
 IN_NAMESPACE: Sequence[Rule] = (
     Rule("pods", ("get", "list", "watch", "create", "delete", "deletecollection")),
     Rule("pods/log", ("get",)),
@@ -34,7 +34,7 @@ IN_NAMESPACE: Sequence[Rule] = (
     Rule("secrets", ("create", "update")),
     Rule("events", ("list",)),
 )
-# In the one that the settings name, whoever has others: see lease.py.
+# In the namespace that the settings name, even if users have others: see lease.py.
 FOR_THE_LEASE: Sequence[Rule] = (
     Rule("leases", ("get", "create", "update"), "coordination.k8s.io"),
 )
@@ -42,6 +42,6 @@ IN_CLUSTER: Sequence[Rule] = (
     Rule("nodes", ("list", "watch")),
     Rule("tokenreviews", ("create",), "authentication.k8s.io"),
 )
-# Where holders are used: in the namespace where they are, and where there are mixed nodes.
+# If holders are used: in their namespace, and in the cluster if there are mixed nodes.
 FOR_HOLDERS: Sequence[Rule] = (Rule("pods", ("get", "list", "watch", "create", "delete")),)
 FOR_MIXED_NODES: Sequence[Rule] = (Rule("pods", ("list",)),)

@@ -1,7 +1,7 @@
-"""What a cluster's pods and nodes say, as the model has it: names, labels, verdicts. Pure.
+"""Translates a cluster's pods and nodes to the model: names, labels, verdicts. Pure.
 
 A run is rebuilt from its pods' labels and annotations alone, so a daemon that lost its state folder
-finds every card that is taken. (What a pod is made from: manifests.py.)
+finds every GPU that is taken. (How a pod is made: manifests.py.)
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ OURS = "epoch-scheduler"
 SELECTOR = f"{MANAGED_BY}={OURS},{JOB}"
 
 ALLOC = f"{DOMAIN}/alloc"  # {"node": "n1", "gpus": {"GPU-..": 9216}, "epoch": 12}
-SPEC_HASH = f"{DOMAIN}/spec-hash"  # of the launch: tells it from another one under the same name
-PORTS = f"{DOMAIN}/ports"  # of a run's owner, if it has a Service with ports of all nodes
+SPEC_HASH = f"{DOMAIN}/spec-hash"  # of the launch: differs for another one under the same name
+PORTS = f"{DOMAIN}/ports"  # on a run's owner, if the run has a Service with ports of all nodes
 GPUS = f"{DOMAIN}/gpus"  # of a node, by its administrator: a JSON list of model.Gpu
 
 GPU_RESOURCE = "nvidia.com/gpu"
-CDI_KIND = "k8s.device-plugin.nvidia.com/gpu"  # as its device plugin calls a card
+CDI_KIND = "k8s.device-plugin.nvidia.com/gpu"  # what NVIDIA's device plugin calls a GPU
 GPU_PRODUCT, GPU_MEMORY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory"  # of NVIDIA's discovery
 UPGRADE = "nvidia.com/gpu-driver-upgrade-state"  # by NVIDIA's operator
-SLOT = "slot-"  # begins what stands for a card where the kubelet chooses which one it is
-CARDS_MAX, MIB_MAX = 1023, 2**31 - 1  # of a node, of a card: what can be written down of them
-MEMORY_UNKNOWN_MIB = 16_384  # of a card whose node says how many there are, but not how large
+SLOT = "slot-"  # the prefix of names that stand for GPUs that the kubelet chooses
+CARDS_MAX, MIB_MAX = 1023, 2**31 - 1  # GPUs of a node, MiB of a GPU: what the annotations can hold
+MEMORY_UNKNOWN_MIB = 16_384  # assumed if a node states the number of its GPUs, but not their memory
 
-IMAGES_MAX, NAMES_MAX = 50, 5  # of images, and of names of each, that a kubelet tells at most
+IMAGES_MAX, NAMES_MAX = 50, 5  # the most images, and names of each, that a kubelet reports
 
-NODE_SILENT_SECONDS = 60.0  # beyond a pod's grace, before a node that is not ready lost it
+NODE_SILENT_SECONDS = 60.0  # after a pod's grace, before it counts as lost on a node not ready
 
-# Phases in which the world, not the job, is to blame. See the kubelet's admission handlers.
+# Reasons for which the cluster, not the job, is to blame. See the kubelet's admission handlers.
 INFRASTRUCTURE_REASONS = frozenset(
     {
         "Evicted",
@@ -71,14 +71,14 @@ NO_IMAGE = frozenset(
 NO_CONTAINER = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 )
-MESSAGE_MAX = 300  # characters of somebody else's message
+MESSAGE_MAX = 300  # characters of a message from the cluster
 
 
-# --- what the server sends, as far as it matters here -------------------------------------------
+# --- the fields of objects that are used here ---------------------------------------------------
 
 
 class Struct(msgspec.Struct, rename="camel", frozen=True):
-    """Fields that are not named here are skipped while they are read, which is most of a pod."""
+    """Decoding skips all fields that are not named here, which are most of a pod."""
 
 
 class Meta(Struct, frozen=True):
@@ -93,7 +93,7 @@ class Meta(Struct, frozen=True):
 
 
 class KubeObject(Struct, frozen=True):
-    """Of any kind."""
+    """An object of any kind."""
 
     metadata: Meta
 
@@ -149,7 +149,7 @@ class NodeSpec(Struct, frozen=True):
 
 
 class ContainerImage(Struct, frozen=True):
-    names: list[str] | None = None  # of one whose name another one has now
+    names: list[str] | None = None  # None: another image has its name now
 
 
 class NodeStatus(Struct, frozen=True):
@@ -168,8 +168,8 @@ class KubeNode(Struct, frozen=True):
 
 
 def run_name(key: RunKey) -> str:
-    """Of all that belongs to one attempt. Eight characters of an id may be another job's, too: then
-    the server refuses the name, and the job is tried again under the next one."""
+    """The name of all objects of one attempt. Another job's id may begin with the same eight
+    characters: then the server refuses the name, and the job is retried under the next one."""
     return f"gs-{key[0][:8]}-a{key[1]}"
 
 
@@ -190,7 +190,7 @@ class Alloc(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """Whose pod it is and what it holds, as its labels and annotations say."""
+    """The run that a pod belongs to, and its shares, from its labels and annotations."""
 
     key: RunKey
     rank: int
@@ -198,7 +198,7 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 def claim(meta: Meta) -> Claim | None:
-    """None: the labels are not such as we write."""
+    """Reads a pod's labels and annotations. None: this scheduler did not write them."""
     try:
         attempt, rank = int(meta.labels[ATTEMPT]), int(meta.labels.get(RANK, "0"))
         alloc = msgspec.json.decode(meta.annotations.get(ALLOC, "{}"), type=Alloc)
@@ -211,25 +211,25 @@ def claim(meta: Meta) -> Claim | None:
 # --- pods ---------------------------------------------------------------------------------------
 
 
-def seen(kube: KubePod, whose: Claim, now: Time, node_answers: bool) -> Pod:
-    """What a look at `now` makes of a pod."""
+def seen(kube: KubePod, claim: Claim, now: Time, node_answers: bool) -> Pod:
+    """The pod of the model, as it is observed at `now`."""
     state, more = _state(kube, now, node_answers)
-    return Pod(*whose.key, state, whose.shares, whose.rank, **more)  # type: ignore[arg-type]  # by name
+    return Pod(*claim.key, state, claim.shares, claim.rank, **more)  # type: ignore[arg-type]  # by name
 
 
 def created_at(kube: KubePod, now: Time) -> Time:
-    """By the server's clock, which may be ahead of ours."""
+    """When it was created, at most `now`: the server's clock may be ahead."""
     created = kube.metadata.creation_timestamp
     return min(now, created.timestamp()) if created else now
 
 
 def is_over(kube: KubePod) -> bool:
-    """No container of it will ever run again."""
+    """Whether no container of it will ever run again."""
     return kube.status.phase in ("Succeeded", "Failed")
 
 
 def hindrance(kube: KubePod) -> tuple[str, bool]:
-    """Why a pod that is pending does not run yet, and whether its job is to blame."""
+    """Returns why a pending pod does not run yet, and whether its job is to blame."""
     for status in kube.status.container_statuses:
         if waiting := status.state.waiting:
             if waiting.reason in NO_IMAGE:
@@ -252,9 +252,9 @@ def _state(kube: KubePod, now: Time, node_answers: bool) -> tuple[PodState, dict
     if is_over(kube):
         return _verdict(kube)
     if leaving := kube.metadata.deletion_timestamp:
-        # What a node without a voice may still be doing is refused by its attempt, as far as it
-        # reports to us, or saves with the library (fence.py there); a script that saves by itself
-        # may still write into a shared folder. Nothing is placed on that node before it is heard of
+        # A pod on a silent node may still run. Its reports, and what it saves with the library
+        # (fence.py there), are refused because its attempt is over; a script that saves by itself
+        # may still write into a shared folder. Nothing is placed on that node before it is ready
         # again.
         if not node_answers and now > leaving.timestamp() + NODE_SILENT_SECONDS:
             return _lost_verdict(f"node {kube.spec.node_name} does not answer")
@@ -271,7 +271,7 @@ def _verdict(kube: KubePod) -> tuple[PodState, dict[str, object]]:
         refused = ending is None and _is_refused_by_node(status)
         failure = Failure.REFUSED if refused else Failure.LOST
         return _lost_verdict(sentence(status.reason, status.message), at, failure)
-    if _was_deleted_before(kube.metadata, ending):  # whatever it made of a stop that was not ours
+    if _was_deleted_before(kube.metadata, ending):  # its reaction to the signal does not count
         return _lost_verdict("its pod was deleted", at)
     for condition in status.conditions:
         if condition.type == "DisruptionTarget" and condition.status == "True":
@@ -295,18 +295,18 @@ def _lost_verdict(
 
 
 def _is_refused_by_node(status: PodStatus) -> bool:
-    """By its node."""
+    """Whether the node did not admit the pod."""
     return status.reason in NOT_ADMITTED or status.reason.startswith(INFRASTRUCTURE_PREFIX)
 
 
 def _ending(kube: KubePod) -> Ending | None:
-    """Of its container: there is one."""
+    """How its only container ended."""
     endings = [status.state.terminated for status in kube.status.container_statuses]
     return next((ending for ending in endings if ending), None)
 
 
 def _was_deleted_before(meta: Meta, ending: Ending | None) -> bool:
-    """Whether somebody asked for the deletion before the container ended by itself."""
+    """Whether the deletion was requested before the container ended by itself."""
     if meta.deletion_timestamp is None:
         return False
     grace = timedelta(seconds=meta.deletion_grace_period_seconds or 0)
@@ -315,7 +315,7 @@ def _was_deleted_before(meta: Meta, ending: Ending | None) -> bool:
 
 
 def _describe_ending(ending: Ending) -> str:
-    if ending.reason == "OOMKilled":  # not a GPU's: more room there would not help
+    if ending.reason == "OOMKilled":  # main memory, so a larger share of a GPU would not help
         return "killed: it used more main memory than its pod may use"
     if ending.reason in ("StartError", "ContainerCannotRun"):
         return f"cannot start: {sentence('', ending.message)}"
@@ -336,7 +336,7 @@ def sentence(reason: str, message: str) -> str:
 
 
 class _DeclaredGpu(msgspec.Struct, frozen=True):
-    """A GPU as a node's annotation has it. It may say more."""
+    """A GPU as a node's annotation declares it. Other fields are ignored."""
 
     uuid: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
     index: Annotated[int, msgspec.Meta(ge=0, le=CARDS_MAX)]
@@ -349,9 +349,9 @@ class _DeclaredGpu(msgspec.Struct, frozen=True):
 
 
 def read_node(kube: KubeNode, image: str | None = None) -> Node:
-    """`image` is that of jobs that name none, where no image is ever pulled.
+    """Translates a node. `image` is that of jobs that name none, if no image is ever pulled.
 
-    Raises Rejected if what the node says of its GPUs cannot be."""
+    Raises Rejected if the node's labels or annotations about its GPUs are invalid."""
     upgraded = is_upgrading(kube)
     return Node(
         kube.metadata.name,
@@ -364,7 +364,8 @@ def read_node(kube: KubeNode, image: str | None = None) -> Node:
 
 
 def images_of(kube: KubeNode, default: str) -> frozenset[str] | None:
-    """None: it does not tell of all that it has. A kubelet that cannot ask tells of none."""
+    """The images that a node has. None: its list is incomplete, or empty because the kubelet could
+    not read it."""
     told = [each.names or [] for each in kube.status.images or ()]
     if not 0 < len(told) < IMAGES_MAX or any(len(names) >= NAMES_MAX for names in told):
         return None
@@ -373,8 +374,8 @@ def images_of(kube: KubeNode, default: str) -> frozenset[str] | None:
 
 
 def is_upgrading(kube: KubeNode) -> bool:
-    """Whether its driver is being replaced, which waits until nobody uses a card. (Its turn may be
-    long in coming: until then, the node is as good as any.)"""
+    """Whether its driver is being replaced, which waits until no GPU is in use. (A node with an
+    upgrade that is only required can be used until then, which may be long.)"""
     state = kube.metadata.labels.get(UPGRADE, "")
     return state not in ("", "unknown", "upgrade-done", "upgrade-required")
 
@@ -384,34 +385,34 @@ def is_ready(kube: KubeNode) -> bool:
 
 
 def gpus_of(kube: KubeNode) -> tuple[Gpu, ...]:
-    """Those that the kubelet hands out, unknown by name. Only where it hands out none are those
-    believed that somebody has declared: else others could be given the same ones."""
+    """The GPUs that the kubelet assigns, which have no names. Declared GPUs count only if it
+    assigns none, because it could give the same ones to foreign pods."""
     return gpu_slots(kube) or declared_gpus(kube)
 
 
 def declared_gpus(kube: KubeNode) -> tuple[Gpu, ...]:
-    """By its annotation. Raises Rejected if that cannot be."""
+    """The GPUs in the node's annotation. Raises Rejected if that is invalid."""
     meta = kube.metadata
     try:
-        cards = msgspec.json.decode(meta.annotations.get(GPUS, "[]"), type=list[_DeclaredGpu])
+        declared = msgspec.json.decode(meta.annotations.get(GPUS, "[]"), type=list[_DeclaredGpu])
     except msgspec.MsgspecError as error:
         raise Rejected(f"node {meta.name}: annotation {GPUS}: {error}") from error
     for field in ("uuid", "index"):
-        if len({getattr(card, field) for card in cards}) < len(cards):
+        if len({getattr(gpu, field) for gpu in declared}) < len(declared):
             raise Rejected(f"node {meta.name}: annotation {GPUS}: two GPUs have the same {field}")
-    gpus = (Gpu(**msgspec.structs.asdict(card)) for card in cards)
+    gpus = (Gpu(**msgspec.structs.asdict(gpu)) for gpu in declared)
     return tuple(sorted(gpus, key=lambda gpu: gpu.index))
 
 
 def gpus_annotation(gpus: Sequence[Gpu]) -> str:
-    """The annotation as it is to be written."""
+    """The text of the annotation that declares these GPUs."""
     fields = _DeclaredGpu.__struct_fields__
-    cards = [_DeclaredGpu(**{name: getattr(gpu, name) for name in fields}) for gpu in gpus]
-    return msgspec.json.encode(cards).decode()
+    declared = [_DeclaredGpu(**{name: getattr(gpu, name) for name in fields}) for gpu in gpus]
+    return msgspec.json.encode(declared).decode()
 
 
 def gpu_slots(kube: KubeNode) -> tuple[Gpu, ...]:
-    """One for each card that its kubelet hands out. Raises Rejected."""
+    """One for each GPU that the kubelet assigns. Raises Rejected."""
     labels, allocatable = kube.metadata.labels, kube.status.allocatable
     count = _number(kube, "GPUs", allocatable.get(GPU_RESOURCE, ""), CARDS_MAX)
     mib = _number(kube, "MiB", labels.get(GPU_MEMORY, ""), MIB_MAX) or MEMORY_UNKNOWN_MIB
@@ -421,7 +422,7 @@ def gpu_slots(kube: KubeNode) -> tuple[Gpu, ...]:
 
 
 def _number(kube: KubeNode, of: str, text: str, most: int) -> int:
-    """0: it says nothing of it."""
+    """The number in a label or resource; 0 if it is not set."""
     number = int(text) if text.isdecimal() else 0
     if number > most:
         raise Rejected(f"node {kube.metadata.name}: {text} {of}: at most {most} are allowed")

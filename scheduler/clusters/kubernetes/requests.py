@@ -1,4 +1,4 @@
-"""The requests that make a run's objects and take them away. Remembers nothing."""
+"""The requests that create and delete a run's objects. Stateless."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from scheduler.clusters.kubernetes.manifests import Manifest, owned, ports_name
 from scheduler.core.model import RunKey
 
 PLURALS = {"ConfigMap": "configmaps", "Secret": "secrets", "Service": "services", "Pod": "pods"}
-INVALID = (400, 413, 422)  # what was asked for cannot be, here or anywhere
-PORT_TAKEN = "already allocated"  # in the words in which a port that others have is refused
+INVALID = (400, 413, 422)  # the request is invalid, on this cluster or any other
+PORT_TAKEN = "already allocated"  # part of the message that refuses a port in use
 
 
 class _Events(pods.Struct, frozen=True):
@@ -22,14 +22,14 @@ class _Events(pods.Struct, frozen=True):
 
 
 class Runs:
-    """For any thread; one run is for one at a time. Raises ApiError, whatever goes wrong."""
+    """For any thread, but for one at a time per run. All errors are ApiErrors."""
 
     def __init__(self, server: KubernetesClient, namespace: str) -> None:
         self._server = server
         self._path = f"/api/v1/namespaces/{namespace}"
 
     def create(self, made: list[Manifest], saw: Callable[[bytes], None]) -> None:
-        """All of a run, or what of it is missing. `saw` is told of each pod as it is there."""
+        """Creates the objects of a run that do not exist yet. `saw` is called with each pod."""
         owner: dict[str, Any] | None = None
         for manifest in made:
             answer = self._create(owned(manifest, owner) if owner else manifest)
@@ -38,7 +38,7 @@ class Runs:
                 saw(answer)
 
     def delete(self, kind: str, meta: pods.Meta) -> bytes | None:
-        """This very object, as it is now that it leaves. None: it is not there any more."""
+        """Deletes exactly this object, and returns it as it is then. None: it does not exist."""
         body = {"preconditions": {"uid": meta.uid}, "propagationPolicy": "Background"}
         try:
             return self._server.call("DELETE", f"{self._named(kind)}/{meta.name}", body=body)
@@ -48,26 +48,26 @@ class Runs:
             if error.code != 409:
                 raise
             conflict = error
-        there = self._found(kind, meta.name)  # another one, by now; or it is only in dispute
+        there = self._found(kind, meta.name)  # another one by now; or a real conflict
         if there and there.uid == meta.uid:
             raise conflict
         return None
 
     def delete_pods(self, key: RunKey) -> bool:
-        """All that there are, known to us or not. False: there were none."""
+        """Deletes all pods of a run, known to the daemon or not. False: there were none."""
         labels = ",".join(f"{name}={value}" for name, value in pods.labels_of(key).items())
         gone = self._server.call("DELETE", self._named("Pod"), {"labelSelector": labels})
         return bool(msgspec.json.decode(gone)["items"])
 
     def delete_ports(self, owner: pods.Meta) -> None:
-        """Of the run that this ConfigMap owns, now: who collects the garbage may come too late for
-        its next attempt."""
+        """Deletes the Service of the run that this ConfigMap owns, at once: the garbage collector
+        may be too late for the next attempt."""
         there = self._found("Service", ports_name(owner.name))
         if there and _has_labels(there, owner.labels):
             self.delete("Service", there)
 
     def warning(self, meta: pods.Meta) -> str:
-        """The newest that its node, or the cluster's scheduler, had to say about a pod."""
+        """The newest warning of its node, or of the cluster's scheduler, about a pod."""
         about = f"involvedObject.uid={meta.uid},type=Warning"
         told = self._server.call("GET", f"{self._path}/events", {"fieldSelector": about})
         events = msgspec.json.decode(told, type=_Events).items
@@ -78,23 +78,24 @@ class Runs:
         try:
             return self._server.call("POST", path, body=manifest)
         except ApiError as error:
-            # A Service that is there is refused for its ports, before anybody looks at its name.
+            # An existing Service is refused for its ports, before the server checks its name.
             taken = error if PORT_TAKEN in str(error) else None
             if error.reason != "AlreadyExists" and not taken:
                 raise
         named = f"{path}/{manifest['metadata']['name']}"
-        if manifest["kind"] == "Secret":  # which we may write, but not read
+        if manifest["kind"] == "Secret":  # the daemon may write it, but not read it
             return self._server.call("PUT", named, body=manifest)
         try:
             there = self._server.call("GET", named)
         except ApiError as error:
-            if taken and error.code == 404:  # somebody else has them: no fault of the job's
+            if taken and error.code == 404:  # another Service has them: the job is not to blame
                 raise ApiError(str(taken), 403, taken.reason) from taken
             raise
         return self._adopted(manifest, there)
 
     def _adopted(self, manifest: Manifest, answer: bytes) -> bytes:
-        """The answer to an earlier attempt to create it was lost, or it is in the way."""
+        """An object with that name exists. Returns it if an earlier request created it and the
+        answer was lost; deletes it if it is of another launch of the run."""
         there, wanted = (
             msgspec.json.decode(answer, type=pods.KubeObject).metadata,
             manifest["metadata"],

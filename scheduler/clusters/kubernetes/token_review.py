@@ -1,4 +1,4 @@
-"""Whose token this is, as the API server tells: TokenReview."""
+"""Asks the API server for the user of a token: TokenReview."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class _TokenReview(msgspec.Struct, frozen=True):
 
 
 def review(server: KubernetesClient, audience: str, token: str) -> str | None:
-    """The name that Kubernetes has for whom it was made, to be shown to this audience. None: it is
-    not good, not any more, or not for us. Raises Unavailable if the server cannot tell."""
+    """Returns the Kubernetes user name of a token for this audience. None: it is invalid, expired,
+    or for another audience. Raises Unavailable if the server cannot review it."""
     asked = {
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenReview",
@@ -37,7 +37,7 @@ def review(server: KubernetesClient, audience: str, token: str) -> str | None:
         status = msgspec.json.decode(answer, type=_TokenReview).status
     except (ApiError, msgspec.MsgspecError) as error:
         raise Unavailable(f"Kubernetes cannot review this token: {error}") from error
-    # A server that knows nothing of audiences names none: then the token may be for anybody.
+    # A server without support for audiences returns none: then the token may be for any service.
     if status.authenticated and audience in status.audiences:
         return status.user.username
     return None

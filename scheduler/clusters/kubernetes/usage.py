@@ -1,7 +1,7 @@
-"""What agents report of the nodes of a cluster, entered into what its server shows. Does no I/O.
+"""Adds what agents report of the nodes to the observations of a cluster. Does no I/O.
 
-A pod is known by its uid, also when the server tells of it no more: as long as a process of it is
-seen it is shown as one that was lost, and keeps its card.
+A pod is known by its uid, even after the server has forgotten it: as long as a process of it is
+observed, the pod is shown as lost, and keeps its GPU.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ Used = Mapping[RunKey, tuple[Share, ...]]
 
 
 class WatchedCluster(Protocol):
-    """The cluster as its server tells of it: ports Cluster and Source, and"""
+    """The cluster as its server reports it: the ports Cluster and Source, and two methods more."""
 
     def perform(self, action: Action) -> None: ...
     def observe(self) -> Observed: ...
     def start(self, put: Put) -> None: ...
     def stop(self) -> None: ...
     def owners(self) -> Mapping[str, RunKey]:
-        """Whose each pod is, by its uid."""
+        """The run of each pod, by the pod's uid."""
 
     def nodes(self) -> tuple[Node, ...]:
-        """As they were last seen."""
+        """The nodes as last observed."""
 
 
 class ClusterWithUsage:
@@ -49,13 +49,13 @@ class ClusterWithUsage:
 
     def __init__(self, server: WatchedCluster, reports: Callable[[], Sequence[GpuReport]]) -> None:
         self._server, self._reports, self._books = server, reports, UsageLedger()
-        self._owners: dict[str, RunKey] = {}  # by their uid: of all pods of which there is a trace
+        self._owners: dict[str, RunKey] = {}  # by uid: of all pods that exist or have processes
         self._lock = threading.Lock()
         self.perform, self.stop, self.nodes = server.perform, server.stop, server.nodes
 
     @property
     def usage(self) -> Mapping[GpuKey, Usage]:
-        """What was last seen on each card, for people."""
+        """The last observed usage of each GPU, for display."""
         return self._books.usage
 
     def observe(self) -> Observed:
@@ -73,7 +73,7 @@ class ClusterWithUsage:
 
     def _with_reports(self, look: Observed, owners: Mapping[str, RunKey]) -> Observed:
         reports = self._reports()
-        traces = {p.pod for report in reports for card in report.cards for p in card.processes}
+        traces = {p.pod for report in reports for gpu in report.cards for p in gpu.processes}
         left = {uid: key for uid, key in self._owners.items() if uid in traces}
         self._owners = {**left, **owners}
         granted = {(pod.job_id, pod.attempt): pod.shares for pod in look.pods if pod.alive}
@@ -87,7 +87,7 @@ class ClusterWithUsage:
 
 
 def _with_gpus(node: Node, seen: Mapping[GpuKey, Gpu]) -> Node:
-    """What a card is called the server says, how it is its driver."""
+    """The names of a node's GPUs are the server's, their state is that of the driver."""
     gpus = tuple(_merge_gpu(gpu, seen.get((node.name, gpu.uuid), gpu)) for gpu in node.gpus)
     return node if gpus == node.gpus else replace(node, gpus=gpus)
 
@@ -106,7 +106,7 @@ def _with_processes(pod: Pod, used: Used) -> Pod:
 
 
 def _lost_pods(pods: Sequence[Pod], used: Used) -> Iterator[Pod]:
-    """What is left of pods that are gone."""
+    """Pods that are gone, but have processes left."""
     there = {(pod.job_id, pod.attempt) for pod in pods}
     for key, shares in sorted(used.items()):
         if key not in there:

@@ -1,4 +1,4 @@
-"""Where a job's /custom, /snapshots and /data come from on a cluster: paths of nodes, or claims."""
+"""The volumes for a job's /custom, /snapshots and /data on a cluster: paths of nodes, or claims."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATHS = Paths()  # in the container
 
 @dataclass(frozen=True, slots=True)
 class VolumeSource:
-    """Where one of a job's folders comes from: a path of the node, a claim, or nowhere ("")."""
+    """The source of one of a job's folders: a path of the node, a claim, or none ("")."""
 
     kind: str = ""  # "host", "pvc"
     claim: str = ""
@@ -34,9 +34,9 @@ class VolumeSource:
 def volumes(
     spec: JobSpec, custom: VolumeSource, snapshots: VolumeSource, data: VolumeSource
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The volumes of a pod, and where they are mounted. Raises Impossible."""
+    """Returns the volumes of a pod, and their mounts. Raises Impossible."""
     folders: dict[str, tuple[dict[str, Any], str]] = {
-        PATHS.snapshots: ({"emptyDir": {}}, "")  # the library wants one, however short its life
+        PATHS.snapshots: ({"emptyDir": {}}, "")  # the library needs one, even if it is not kept
     }
     if spec.snapshots_dir or snapshots.kind:
         folders[PATHS.snapshots] = _folder("--snapshots_dir", snapshots, spec.snapshots_dir)
@@ -54,7 +54,7 @@ def volumes(
 
 
 def _folder(asked: str, place: VolumeSource, wanted: str) -> tuple[dict[str, Any], str]:
-    """A volume, and the path below it. What is wanted has to be below the place's root."""
+    """Returns a volume and the path in it. The wanted folder must be below the source's root."""
     if not place.kind:
         raise Impossible(f"{asked} {wanted}: this cluster has no volume for it")
     path = PurePosixPath(wanted or place.root)

@@ -1,8 +1,8 @@
-"""All objects of one kind that are of interest, as the server told of them: listed, then watched.
+"""A mirror of all objects of one kind that match a selector: listed, then watched.
 
-What a watch tells is believed until the next full list, which comes soon, so nothing that it
-missed is missed for long. Versions of objects are numbers that grow (Kubernetes promises so since
-1.35, and etcd made them so before), hence what is older never replaces what is newer.
+The events of a watch hold until the next full list, which comes soon, so an event that the watch
+missed is not missing for long. Versions of objects are increasing numbers (Kubernetes guarantees
+this since 1.35, and etcd did so before), hence an older object never replaces a newer one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from scheduler.clusters.kubernetes.pods import KubeObject, Meta
 
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.2, 5.0  # after a failure; doubles
 REPORT_AFTER = 2  # failures in a row: one alone is the ordinary end of a watch
-SILENT_SECONDS = 5.0  # beyond the end of a watch, before we believe that it hangs
+SILENT_SECONDS = 5.0  # after the end of a watch, before it counts as hanging
 
 log = structlog.get_logger("scheduler.kubernetes")
 
@@ -35,7 +35,7 @@ T = TypeVar("T", bound=Thing)
 
 
 class _EventHead(msgspec.Struct):
-    """What kind of news a line of a watch is, before its object is read."""
+    """The type of an event of a watch, before its object is decoded."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
     object: msgspec.Raw
@@ -48,7 +48,7 @@ class _Error(msgspec.Struct):
 
 
 class Mirror(Generic[T]):
-    """`changed` is called from a thread of its own after each change, and after each list."""
+    """Calls `changed` from a thread of its own, after each change and after each list."""
 
     def __init__(
         self,
@@ -67,8 +67,8 @@ class Mirror(Generic[T]):
         self._lock = threading.Lock()
         self._things: dict[str, T] = {}  # by name
         self._listed = False
-        self._told = 0  # the server has told of everything up to this version
-        self._newest = 0  # that we have seen, perhaps in an answer before the watch told of it
+        self._told = 0  # the server has reported everything up to this version
+        self._newest = 0  # version, perhaps from an answer that the watch has not reported yet
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"watch {path}", daemon=True)
 
@@ -76,12 +76,12 @@ class Mirror(Generic[T]):
         self._thread.start()
 
     def stop(self) -> None:
-        """The server's streams are to be closed first."""
+        """The caller must close the server's streams first."""
         self._stop.set()
         self._thread.join()
 
     def things(self) -> dict[str, T] | None:
-        """None: nothing has been heard yet."""
+        """The objects by name; None before the first list."""
         with self._lock:
             return dict(self._things) if self._listed else None
 
@@ -90,15 +90,15 @@ class Mirror(Generic[T]):
             return self._things.get(name)
 
     def saw(self, answer: bytes) -> None:
-        """An object as an answer to a request of ours has it."""
+        """Enters an object from an answer to one of our requests."""
         thing = self._one_of.decode(answer)
         version = _version(thing.metadata)
         with self._lock:
-            if version > self._told:  # else the server has told of it, and of what came after
+            if version > self._told:  # otherwise the server has reported it, and later changes
                 self._put(thing, version)
 
     def forget(self, meta: Meta) -> None:
-        """It is not there any more, as an answer to a request of ours says."""
+        """Drops an object that does not exist any more, as an answer to our request says."""
         with self._lock:
             known = self._things.get(meta.name)
             if known and known.metadata.uid == meta.uid:
@@ -107,7 +107,7 @@ class Mirror(Generic[T]):
     # -- its thread ------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        failures, cached = 0, False  # a server's memory may be older than a daemon before us was
+        failures, cached = 0, False  # a server's cache may be older than what a former daemon knew
         while not self._stop.is_set():
             wait = 0.0
             try:
@@ -119,20 +119,20 @@ class Mirror(Generic[T]):
                 self._watch()
                 failures = 0
             except (ApiError, msgspec.MsgspecError) as error:
-                cached = False  # to be asked for what is newer than it has may be what ails it
+                cached = False  # the server may fail because its cache is older than we require
                 failures += 1
                 wait = min(PAUSE_SECONDS * 2.0 ** min(failures - 1, 9), PAUSE_MAX_SECONDS)
                 if isinstance(error, ApiError):
                     wait = max(wait, error.retry_after)
                 if failures == REPORT_AFTER and not self._stop.is_set():
                     log.warning("cluster_does_not_answer", what=self._path, error=str(error))
-            except Exception:  # the entry of a thread: it must not end unheard
+            except Exception:  # no caller would see it: it must not end the thread silently
                 log.exception("bug", what=self._path)
                 wait = PAUSE_MAX_SECONDS
             self._stop.wait(wait)
 
     def _list(self, cached: bool) -> None:
-        """From the server's memory, if that is as new as what we know; else from its disk."""
+        """Lists from the server's cache if that is as new as this mirror; else from its disk."""
         memory = {"resourceVersion": str(self._newest), "resourceVersionMatch": "NotOlderThan"}
         there = self._lister.read(self._query, memory if cached else None)
         found = {thing.metadata.name: thing for thing in there.items}
@@ -140,7 +140,7 @@ class Mirror(Generic[T]):
 
     def _replace(self, found: dict[str, T], version: int) -> None:
         with self._lock:
-            if version < self._told:  # its disk was restored from a backup: believe it
+            if version < self._told:  # the server was restored from a backup: accept its state
                 self._things, self._newest = {}, version
             since = {
                 name: thing
@@ -167,7 +167,7 @@ class Mirror(Generic[T]):
                 return
 
     def _apply_event(self, line: bytes) -> bool:
-        """Whether it changed anything."""
+        """Returns whether it changed anything."""
         head = msgspec.json.decode(line, type=_EventHead)
         if head.type == "ERROR":
             error = msgspec.json.decode(head.object, type=_Error)

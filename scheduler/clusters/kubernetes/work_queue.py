@@ -1,6 +1,6 @@
-"""A few threads for what is to be done for many runs, or holders, one at a time for each of them.
+"""A few threads that work for many runs or holders, with one thread at a time for each of them.
 
-Whoever's turn fails waits longer and longer, and keeps no other waiting.
+A key that fails is retried after growing pauses, and does not delay other keys.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class WorkQueue(Generic[Key]):
-    """`turn` does what there is to do for one; True: and wants to look again before long."""
+    """`handle` does what there is to do for one key, and returns whether to call it again soon."""
 
     def __init__(
         self,
@@ -33,14 +33,14 @@ class WorkQueue(Generic[Key]):
         threads: int,
         log_fields: Callable[[Key], Mapping[str, object]],
     ) -> None:
-        """`log_fields`: what the log calls one."""
+        """`log_fields` returns what names a key in the log."""
         self._turn, self._named = handle, log_fields
         self._changed = threading.Condition(threading.Lock())
         self._due: list[tuple[float, int, Key]] = []  # a heap, by time
-        self._numbers = count()  # so that of two at the same time the first comes first
-        self._known: set[Key] = set()  # which are due, or have their turn
-        self._again: set[Key] = set()  # which were added during their turn
-        self._failed: dict[Key, tuple[int, str]] = {}  # times in a row, and how the last time
+        self._numbers = count()  # keeps the order of keys that are due at the same time
+        self._known: set[Key] = set()  # keys that are due or being handled
+        self._again: set[Key] = set()  # keys that were added while they were handled
+        self._failed: dict[Key, tuple[int, str]] = {}  # failures in a row, and the last message
         self._ended = False
         self._threads = [
             threading.Thread(target=self._work, name=f"kubernetes-{number}", daemon=True)
@@ -52,7 +52,7 @@ class WorkQueue(Generic[Key]):
             thread.start()
 
     def add(self, key: Key) -> None:
-        """Soon, or when its back-off is over. At once again if it has its turn right now."""
+        """Queues a key: at once, or after its back-off; again afterwards if it is being handled."""
         with self._changed:
             if key in self._known:
                 self._again.add(key)
@@ -60,7 +60,7 @@ class WorkQueue(Generic[Key]):
                 self._queue(key, 0.0)
 
     def end(self) -> None:
-        """What has begun is finished, what has not is dropped."""
+        """Finishes what has begun, and drops the rest."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
@@ -92,7 +92,7 @@ class WorkQueue(Generic[Key]):
         self._changed.notify()
 
     def _handle_one(self, key: Key) -> float | None:
-        """Let it have its turn. None: that was all."""
+        """Handles a key. Returns the pause before it is handled again; None: it is done."""
         wanted = 0.0
         times, before = self._failed.get(key, (0, ""))
         words = before
@@ -104,7 +104,7 @@ class WorkQueue(Generic[Key]):
             wanted, words = error.retry_after, str(error)
             if words != before:  # not each time
                 log.info("cluster_refused", **self._named(key), error=words)
-        except Exception:  # of a thread nobody waits for: it must not end unheard
+        except Exception:  # no caller would see it: it must not end the thread silently
             log.exception("bug", **self._named(key))
         times += 1
         self._failed[key] = times, words

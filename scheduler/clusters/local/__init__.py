@@ -1,1 +1,3 @@
-"""This machine: child processes and its own GPUs."""
+"""This machine as a cluster: trainings are processes, under runners. How its GPUs are read does not
+belong here, but in scheduler/gpus.
+"""

@@ -1,4 +1,4 @@
-"""As whom a job runs on this machine, and what this person has here: a home, folders, programs."""
+"""The account that a job runs as on this machine, with its home, folders and programs."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Account:
 
     @property
     def is_own(self) -> bool:
-        """Whether it is this process's."""
+        """Whether this process runs as it."""
         return self.uid == os.geteuid()
 
 
 def account_of(user: str) -> Account:
-    """Rejected unless a process of this user can be started from here."""
+    """Returns the user's account. Raises Rejected if this daemon cannot start a process as it."""
     account = _find_account(user)
     if account is None:
         raise Impossible(f"user {user[:64]!r} does not exist on this machine")
@@ -47,8 +47,8 @@ def account_of(user: str) -> Account:
 
 
 def login_environment(account: Account) -> dict[str, str]:
-    """What every login has, and nothing else of the daemon's own environment. A bare `python` is
-    the daemon's own, which has the client library, unless the job brings a PATH of its own."""
+    """Returns the variables that every login has, and nothing else of the daemon's environment. A
+    bare `python` is the daemon's, which has the client library, unless the job sets PATH."""
     usual = os.environ.get("PATH", LOGIN_PATH) if account.is_own else LOGIN_PATH
     return {
         "PATH": f"{Path(sys.executable).parent}:{usual}",
@@ -61,12 +61,12 @@ def login_environment(account: Account) -> dict[str, str]:
 
 
 def directory(spec: JobSpec, account: Account) -> str:
-    """Where the command is executed."""
+    """Returns the folder in which the command is executed."""
     return spec.custom_dir or (account.home if Path(account.home).is_dir() else "/")
 
 
 def paths(spec: JobSpec, account: Account, search: str) -> Paths:
-    """What a container would mount. A real /data stays itself, unless there is ~/datasets."""
+    """Returns the folders that a container would mount. /data is ~/datasets if that exists."""
     home = Path(account.home)
     data = home / "datasets"
     return Paths(
@@ -82,12 +82,12 @@ def _find_account(user: str) -> Account | None:
         return _account_of_uid(int(match[1]))
     try:
         return _account(pwd.getpwnam(user))
-    except (KeyError, ValueError):  # a ValueError: no name could look like this
+    except (KeyError, ValueError):  # ValueError: this cannot be a user name
         return None
 
 
 def _account_of_uid(uid: int) -> Account | None:
-    """Containers often run as a number that has no name."""
+    """The account of a uid. Containers often run as one that has no name."""
     try:
         return _account(pwd.getpwuid(uid))
     except (KeyError, OverflowError):

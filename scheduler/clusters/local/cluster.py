@@ -1,7 +1,7 @@
 """The embedded cluster: this machine's GPUs, and trainings as processes beside the daemon.
 
-What runs is kept by runners (runner.py) and told by files (run.py), so that this object may come
-and go with the daemon. Here is what looks at them all, and what decides as whom a job runs.
+Runners (runner.py) supervise the trainings, and files tell their state (run.py), so trainings
+survive the daemon. This module observes them all, and chooses the account that a job runs as.
 """
 
 from __future__ import annotations
@@ -56,26 +56,26 @@ _RUN_FOLDER = re.compile(r"[0-9a-fA-F-]{36}-[1-9][0-9]*", re.ASCII)
 
 
 class GpuReporter(Protocol):
-    """Who looks at the cards of this machine."""
+    """An agent that watches the GPUs of this machine."""
 
     @property
     def report(self) -> GpuReport:
-        """Its newest."""
+        """The newest report."""
 
     def start(self, on_report: Callable[[GpuReport], None]) -> None:
-        """`on_report` is called when there is another."""
+        """`on_report` is called with each new report."""
 
     def stop(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingProcess:
-    """What is executed for a launch, and how."""
+    """The process that is started for a launch."""
 
     command: list[str]
     environment: dict[str, str]
     directory: str
-    notes: list[str]  # what the person should know about it, a line each
+    notes: list[str]  # what the user should know about it, one line each
 
 
 class LocalCluster:
@@ -97,9 +97,9 @@ class LocalCluster:
         http: str = "",
         library: Path | None = None,
     ) -> None:
-        """`library`: the folder with the one of today, for runs whose own is too old."""
+        """`library` is the folder with the current library, for runs that have one too old."""
         self.node = Node(name or socket.gethostname(), tuple(gpus))
-        self._agent = agent  # None: the cards are pretended, and nobody can look at them
+        self._agent = agent  # None: the GPUs are pretended, so there is nothing to watch
         self._books = UsageLedger(foreign_mib)
         self._state_dir = state_dir.absolute()
         self.logs = self._state_dir / "logs"
@@ -111,8 +111,8 @@ class LocalCluster:
         self._heartbeat_seconds = heartbeat_seconds
         self._lock = threading.Lock()
         self._runs: dict[RunKey, LocalRun] = {}
-        self._unstartable: dict[RunKey, Pod] = {}  # of these there is nothing on disk
-        self._leaving: list[LocalRun] = []  # forgotten, but their runner is not reaped yet
+        self._unstartable: dict[RunKey, Pod] = {}  # these have nothing on disk
+        self._leaving: list[LocalRun] = []  # forgotten, but their runners are not reaped yet
         self._hints: Hints | None = None
         self._thread: threading.Thread | None = None
         try:
@@ -145,13 +145,13 @@ class LocalCluster:
 
     @property
     def usage(self) -> Mapping[GpuKey, Usage]:
-        """What was last seen on each card, for people."""
+        """The last observed usage of each GPU, for display."""
         return self._books.usage
 
     # -- Source ----------------------------------------------------------------------------------
 
     def start(self, put: Put) -> None:
-        """Post what is seen: after each change, at each hint of a runner, and now and then."""
+        """Puts an observation after each change, at each hint of a runner, and periodically."""
         try:
             self._hints = hints = Hints(self._state_dir)
         except OSError as error:
@@ -178,7 +178,8 @@ class LocalCluster:
         while not hints.ended:
             try:
                 look = self.observe()
-                for profile in self._unreported_epochs(look):  # before the look that ends the run
+                # Before the observation that ends the run.
+                for profile in self._unreported_epochs(look):
                     put(EpochEnded(profile))
                 put(look)
                 hints.wait(self._observe_every_seconds)
@@ -195,7 +196,7 @@ class LocalCluster:
     # -- for the API -----------------------------------------------------------------------------
 
     def refuses(self, user: str) -> str | None:
-        """Why no job of this user can run here, in one line. None: it can."""
+        """Returns why no job of this user can run here, in one line; None if one can."""
         try:
             account_of(user)
         except Rejected as error:
@@ -203,7 +204,7 @@ class LocalCluster:
         return None
 
     def prepare(self, launch: Launch) -> TrainingProcess:
-        """The process of this launch. Raises Rejected or Impossible if there can be none."""
+        """Returns the process of this launch. Raises Rejected or Impossible if it cannot exist."""
         spec, account = launch.spec, account_of(launch.spec.user)
         login = accounts.login_environment(account)
         paths = accounts.paths(spec, account, dict(spec.env).get("PATH", login["PATH"]))
@@ -227,7 +228,7 @@ class LocalCluster:
     # -- below the lock --------------------------------------------------------------------------
 
     def _with_usage(self, report: GpuReport, pods: Sequence[Pod]) -> list[Pod]:
-        """The pods, and `node` as well, with what the agent has seen there."""
+        """Adds what the agent observed to the pods, which are returned, and to `node`."""
         kept = {pid: key for run in self._runs.values() for pid, key in run.keepers().items()}
         gpus, used = self._books.enter(
             (replace(report, node=self.node.name),),
@@ -241,7 +242,7 @@ class LocalCluster:
         return [replace(pod, used=taken) if taken else pod for pod, taken in takes]
 
     def _find_runs(self) -> None:
-        """What runs here, or has ended while nobody looked. There is no more to a restart."""
+        """Finds all runs, also those that ended while no daemon ran. A restart needs no more."""
         for folder in (self.logs, self._folder):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder in sorted(self._folder.iterdir()):
@@ -255,7 +256,7 @@ class LocalCluster:
         try:
             recorded = self._launch_record(launch)
             run = LocalRun.create(self._folder / f"{launch.job_id}-{launch.attempt}", recorded)
-            run.observe(self._clock())  # which starts its runner
+            run.observe(self._clock())  # this starts its runner
             self._runs[key] = run
         except (SchedulerError, OSError) as error:
             why = _describe_os_error(error) if isinstance(error, OSError) else error
@@ -275,7 +276,7 @@ class LocalCluster:
         if run.observe(self._clock()).alive:
             run.stop()
             return
-        with contextlib.suppress(OSError):  # then it still shows, and we are asked again
+        with contextlib.suppress(OSError):  # then it is still shown, and removed at the next action
             run.forget()
             self._leaving.append(self._runs.pop(key))
 
@@ -283,7 +284,7 @@ class LocalCluster:
         return launch.renew_library and self._library is not None
 
     def _launch_record(self, launch: Launch) -> dict[str, object]:
-        """All that a runner must know; it knows nothing else."""
+        """Returns everything that a runner needs; it has no other source."""
         log = run_logs.log_path(self.logs, launch.job_id, launch.attempt, rank=0)
         account = account_of(launch.spec.user)
         process = self.prepare(launch)

@@ -1,6 +1,6 @@
-"""Hints that something has changed here: a runner drops a datagram, or the daemon wakes itself.
+"""Hints that something has changed here: a runner sends a datagram, or the daemon wakes itself.
 
-A hint says nothing but "look again". Losing one costs time, never truth.
+A hint means only "observe again". A lost hint delays an observation, and never makes one wrong.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from scheduler.clusters.local import runner
 
-GATHER_SECONDS = 0.02  # hints come in swarms: one look answers them all
+GATHER_SECONDS = 0.02  # hints come in bursts: one observation answers them all
 
 
 class Hints:
@@ -24,23 +24,24 @@ class Hints:
         (folder / runner.HINTS).unlink(missing_ok=True)
         opened = os.open(folder, os.O_RDONLY)
         try:
-            short = f"/proc/self/fd/{opened}/{runner.HINTS}"  # a socket's path has 108 bytes
+            # The path of a socket has at most 108 bytes.
+            short = f"/proc/self/fd/{opened}/{runner.HINTS}"
             self._ear.bind(short)
             self._mouth.connect(short)
         finally:
             os.close(opened)
 
     def send(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # full: that is hint enough
+        with contextlib.suppress(BlockingIOError):  # full: enough hints wait there
             self._mouth.send(b"look")
 
     def wait(self, seconds: float) -> None:
-        """Until a hint comes, and those that come with it; or for so long."""
+        """Waits until a hint comes, with those right after it, or for `seconds`."""
         self._ear.settimeout(seconds)
         with contextlib.suppress(TimeoutError):
             self._ear.recv(16)
             self._ear.settimeout(GATHER_SECONDS)
-            for _ in range(100):  # an unending swarm must not keep us from looking
+            for _ in range(100):  # an endless burst must not prevent an observation
                 self._ear.recv(16)
 
     def end(self) -> None:

@@ -1,4 +1,4 @@
-"""Whose a process on this machine is, among the runs that their runners keep here."""
+"""Finds the run on this machine that a process belongs to."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from pathlib import Path
 from scheduler.clusters.local import runner
 from scheduler.core.model import RunKey
 
-DEPTH_MAX = 64  # processes above another; more, and the tree has changed under our eyes
+DEPTH_MAX = 64  # ancestors of a process; with more, the tree has changed while it was read
 
 
 def run_of(pid: int, keepers: Mapping[int, RunKey]) -> RunKey | None:
-    """The run whose runner, or whose first process, is above this one. `keepers`: both, of each.
+    """Returns the run that has its runner or its first process above this one. `keepers` has both
+    processes of each run.
 
-    A runner is where its training's orphans go, so as long as it lives nothing of it is elsewhere.
+    A runner adopts the orphans of its training, so while it lives, no process of it is elsewhere.
     """
     for _ in range(DEPTH_MAX):
         if pid in keepers:
@@ -29,7 +30,7 @@ def run_of(pid: int, keepers: Mapping[int, RunKey]) -> RunKey | None:
 
 
 def belongs_to(pid: int, key: RunKey) -> bool:
-    """Whether it was started with the environment of this run, whatever became of its parents."""
+    """Whether the process has the environment of this run; its parents may be gone."""
     try:
         given = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:

@@ -1,7 +1,7 @@
-"""One run on this machine, as its folder tells: what is asked of its runner, what became of it.
+"""One run on this machine, read from its folder: requests to its runner, and how it ended.
 
-The files are described in runner.py. Nothing here is remembered that cannot be read again, so a
-daemon that starts anew knows as much as the one before it did.
+The files are described in runner.py. Everything in memory here can be read again, so a restarted
+daemon knows as much as the one before it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
 class _EpochReport(msgspec.Struct):
-    """One epoch as the client library writes it down."""
+    """One epoch as the client library writes it to the file."""
 
     epoch: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
     step_seconds: Seconds = 0.0
@@ -53,7 +53,7 @@ class _EpochReport(msgspec.Struct):
 
 
 class LocalRun:
-    """A run whose launch is on disk. Not safe for use by two threads at a time."""
+    """A run with its launch on disk. Not safe for use by two threads at a time."""
 
     def __init__(self, folder: Path) -> None:
         job_id, _, attempt = folder.name.rpartition("-")
@@ -69,7 +69,7 @@ class LocalRun:
 
     @classmethod
     def create(cls, folder: Path, launch: Mapping[str, Any]) -> LocalRun:
-        """The folder appears whole, or not at all: then the launch is asked for again."""
+        """Makes the folder, whole or not at all; in the latter case the launch is repeated."""
         unfinished = folder.with_name(f".{folder.name}")
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(mode=0o700)
@@ -83,7 +83,7 @@ class LocalRun:
         return cls(folder)
 
     def observe(self, now: Time) -> Pod:
-        """The same object again while nothing changed. What cannot be seen is as it was."""
+        """Returns the same object as long as nothing changed, or the files cannot be read."""
         self.is_reaped()
         if self._pod.alive:
             with contextlib.suppress(OSError):
@@ -92,29 +92,31 @@ class LocalRun:
         return self._pod
 
     def stop(self) -> None:
-        """Ask the runner to end the training; it knows how. Asking twice is asking once."""
+        """Asks the runner to end the training. Idempotent."""
         self.stopping = True
         with contextlib.suppress(OSError):
             (self.folder / runner.STOP).touch(mode=0o600)
-            # A runner looks for that file after it has written `started.json`. So either it
-            # finds the one, or we find the other and tell it.
+            # A runner checks for that file after it has written `started.json`. So either the
+            # runner finds that file, or this process finds `started.json` and sends a signal.
             self._started = self._started or _read(self.folder / runner.STARTED)
             if self._started and self._has_runner():
-                os.kill(self._started["runner"], signal.SIGTERM)  # the lock is held: it is the one
+                # The lock is held, so the pid is still the runner's.
+                os.kill(self._started["runner"], signal.SIGTERM)
 
     def keepers(self) -> dict[int, RunKey]:
-        """Its runner and its first process, as long as there is a runner: above all that is its."""
+        """The runner and the first process, while there is a runner: ancestors of all others."""
         if not self._pod.alive or self._started is None:
             return {}
-        return {self._started[who]: self.key for who in ("runner", "pid") if who in self._started}
+        started = self._started
+        return {started[name]: self.key for name in ("runner", "pid") if name in started}
 
     def is_reaped(self) -> bool:
-        """Whether no zombie is left of the runner, if it is a child of ours."""
+        """Whether the runner leaves no zombie, if it is a child of this process."""
         return self._runner is None or self._runner.poll() is not None
 
     def unreported_epochs(self) -> tuple[Profile, ...]:
-        """The epochs that it had finished and could report to nobody when it ended. Believed as
-        far as a report would be, because whoever holds the job's token could as well report."""
+        """The epochs that it had finished but could not report before it ended. They are trusted
+        as much as a report, because a process with the job's token could report them as well."""
         if self._pod.alive:
             return ()
         try:
@@ -127,7 +129,7 @@ class LocalRun:
         return tuple(Profile(*self.key, **msgspec.structs.asdict(epoch)) for epoch in said)
 
     def forget(self) -> None:
-        """Only the log stays."""
+        """Deletes everything except the log."""
         gone = self.folder.with_name(f".{self.folder.name}")
         shutil.rmtree(gone, ignore_errors=True)
         self.folder.rename(gone)
@@ -141,7 +143,7 @@ class LocalRun:
             return self._start_runner(now)
         if self._has_runner():
             return self._build_pod(PodState.TERMINATING if self.stopping else PodState.RUNNING)
-        if ended := self._read_ended():  # the runner finished between the two glances
+        if ended := self._read_ended():  # the runner finished between the two reads
             return ended
         if _kill_remaining(self._started, self.key):
             return self._build_pod(PodState.TERMINATING)
@@ -157,8 +159,8 @@ class LocalRun:
             errno = code - runner.CANNOT_START
             trouble = os.strerror(errno) if errno > 0 else f"its runner failed with code {code}"
             return self._mark_ended(f"cannot start: {trouble}", now)
-        # No runner that we know of: the daemon was started anew. If there is one nevertheless,
-        # the second finds the lock held, and goes at once.
+        # There is no runner, or this daemon does not know it after a restart. In the latter case
+        # the second runner finds the lock held, and exits at once.
         try:
             self._runner = subprocess.Popen(
                 [sys.executable, "-I", "-S", runner.__file__, str(self.folder)],
@@ -172,7 +174,7 @@ class LocalRun:
         return self._build_pod(PodState.PENDING)
 
     def _has_runner(self) -> bool:
-        """Whether a runner lives. Reliable once `started.json` is there."""
+        """Whether a runner lives. Reliable once `started.json` exists."""
         try:
             lock = os.open(self.folder / runner.LOCK, os.O_RDONLY)
         except FileNotFoundError:
@@ -191,7 +193,7 @@ class LocalRun:
             return None
         code = ended.get("exit_code")
         if code is not None and code < 0:
-            code = 128 - code  # as shells and Kubernetes tell a signal
+            code = 128 - code  # as shells and Kubernetes write a signal
         state, reason = self._verdict(ended)
         said = run_logs.read_out_of_memory_line(self.log) if reason == Failure.OUT_OF_MEMORY else ""
         return self._build_pod(state, exit_code=code, reason=reason, said=said, at=ended.get("at"))
@@ -201,7 +203,8 @@ class LocalRun:
         if said := ended.get("reason"):
             return PodState.FAILED, said
         if code is None or (ended["stopped"] and not self.stopping):
-            return PodState.FAILED, Failure.LOST  # whatever it made of a stop that was not ours
+            # Not this daemon stopped it, so its reaction to the signal does not count.
+            return PodState.FAILED, Failure.LOST
         if code == 0:
             return PodState.SUCCEEDED, ""
         if ended["killed"]:
@@ -216,8 +219,8 @@ class LocalRun:
         )
 
     def _mark_ended(self, reason: str, now: Time) -> Pod:
-        """End it in the runner's place."""
-        with contextlib.suppress(OSError):  # then it is found out again
+        """Records the end in place of the runner."""
+        with contextlib.suppress(OSError):  # then the next observation finds it again
             ended = self.folder / f".{runner.ENDED}"
             ended.write_text(json.dumps({"reason": reason, "at": now}))
             ended.rename(self.folder / runner.ENDED)
@@ -228,7 +231,7 @@ class LocalRun:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """None: it is not there. Empty: it is, but damaged."""
+    """Returns the file's content; None if there is no file, empty if it is damaged."""
     try:
         value = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -239,14 +242,14 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _kill_remaining(started: Mapping[str, Any], key: RunKey) -> bool:
-    """Of a training whose runner is gone, also what has left its session. Tells whether anything
-    was found alive."""
+    """Kills the processes of a training that has lost its runner, including those that left its
+    session. Returns whether any was alive."""
     leader, boot = started.get("pid"), started.get("boot_id")
     if leader is None or boot != runner.boot_id():
         return False
     stat = runner.stat_of(leader)
     if stat and stat.start_time != started["start_time"]:
-        return False  # the number is another's by now: not before its whole session was gone
+        return False  # the pid was reused, which happens only after its whole session was gone
     left = [
         pid
         for pid, stat in runner.processes()

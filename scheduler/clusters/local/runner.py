@@ -1,16 +1,16 @@
-"""One training's keeper: starts it, notes down how it ends, kills what it leaves. Stands alone.
+"""The runner of one training: starts it, records how it ends, and kills what it leaves behind.
 
-Run as `python -I -S runner.py RUN_DIR` in a session of its own, so that whatever becomes of the
-daemon touches no training. Imports the standard library only, and that at once: the installation
-may be replaced while a training runs. Into its run folder it writes
+It runs as `python -I -S runner.py RUN_DIR` in a session of its own, so that a restart or death of
+the daemon affects no training. It imports only the standard library, and all of it at the start,
+because the installation may be replaced while a training runs. Into its run folder it writes
 
     lock          held while a runner lives; unlike a pid, it cannot be another process's
-    started.json  before the training's first instruction: who runs, so that it can be found
-    ended.json    when nothing of the training is left; there is never a second start
+    started.json  before the training's first instruction: its pids, so that it can be found
+    ended.json    when no process of the training is left; there is never a second start
 
-and the training itself may leave there, in `last_words.json`, what it could report to nobody (see
-the client library). The runner reads `launch.json`, and `stop`: asked to stop before it began.
-SIGTERM asks for it later.
+and the training itself may write there, to `last_words.json`, what it could not report (see the
+client library). The runner reads `launch.json`, and `stop`, the request to stop before it began. A
+SIGTERM is the request to stop later.
 """
 
 # A runner waits beside every training, so it stays as small as it can: no pathlib.
@@ -35,7 +35,7 @@ LAUNCH, STARTED, ENDED, STOP, LOCK = "launch.json", "started.json", "ended.json"
 LAST_WORDS = "last_words.json"
 HINTS = "hints.sock"
 CANNOT_START = 100  # an exit code from here on is this plus an errno
-RESERVED_BYTES = 4096  # kept for ended.json, so that a disk filled meanwhile does not lose it
+RESERVED_BYTES = 4096  # kept for ended.json, so that it is not lost if the disk becomes full
 KILL_AGAIN_SECONDS = 0.1
 FOR_EVER_SECONDS = 3600.0
 ASKED_TO_STOP = (signal.SIGTERM, signal.SIGINT)
@@ -66,12 +66,12 @@ def run() -> None:
     os.makedirs(os.path.dirname(launch["log"]), exist_ok=True)
     log = os.open(launch["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     if launch["uid"] is not None:
-        os.fchown(log, launch["uid"], launch["gid"])  # `echo > /dev/stderr` opens it once more
+        os.fchown(log, launch["uid"], launch["gid"])  # `echo > /dev/stderr` opens it again
     with open(f".{ENDED}", "wb") as reserve:
         reserve.write(b" " * RESERVED_BYTES)
         os.fsync(reserve.fileno())
-    # Orphans of the training become our children, even those that left its process group: none
-    # can outlive it unseen, on a GPU that is thought to be free.
+    # Orphans of the training become children of this process, even those that left its process
+    # group. So none can survive unnoticed on a GPU that seems to be free.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     last_words = os.open(LAST_WORDS, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
     if launch["uid"] is not None:
@@ -81,20 +81,20 @@ def run() -> None:
     send_hint()
     how: dict[str, Any]
     if os.path.exists(STOP):
-        os.close(go)  # without a word: it goes
+        os.close(go)  # without a byte in it: the child exits
         os.waitpid(pid, 0)
         how = {"reason": "stopped before it started"}
     else:
         os.write(go, b"!")
         how = supervise(pid, launch["grace_seconds"])
-        if why := os.read(failure, RESERVED_BYTES):  # all who could write are gone: never blocks
+        if why := os.read(failure, RESERVED_BYTES):  # never blocks: all writers are gone
             how["reason"] = why.decode(errors="replace")[:500]
     write(ENDED, {**how, "at": time.time()})
     send_hint()
 
 
 def fork(launch: dict[str, Any], log: int, last_words: int) -> tuple[int, int, int]:
-    """A child that waits for a byte through `go`; through `failure` comes why it did not start."""
+    """Forks a child that waits for a byte from `go`; it writes to `failure` why it cannot start."""
     wait, go = os.pipe()
     failure, fail = os.pipe()
     pid = os.fork()
@@ -106,7 +106,7 @@ def fork(launch: dict[str, Any], log: int, last_words: int) -> tuple[int, int, i
                 exec_training(launch, log, last_words)
         except (OSError, ValueError) as error:
             culprit = getattr(error, "filename", None)
-            if not isinstance(culprit, str):  # bytes: where on the PATH a program was not found
+            if not isinstance(culprit, str):  # bytes: a place on PATH that lacks the program
                 culprit = launch["command"][0]
             why = getattr(error, "strerror", None) or error
             said = f"cannot start: {culprit}: {why}".encode(errors="replace")
@@ -120,7 +120,7 @@ def fork(launch: dict[str, Any], log: int, last_words: int) -> tuple[int, int, i
 
 
 def exec_training(launch: dict[str, Any], log: int, last_words: int) -> None:
-    """Turn into the training. Nothing of the job is touched before this process is its user's."""
+    """Becomes the training. The job's files are used only after the change to its user."""
     library = launch.get("library") and os.open(launch["library"], os.O_RDONLY)
     if launch["uid"] is not None:
         os.initgroups(launch["user"], launch["gid"])
@@ -138,12 +138,12 @@ def exec_training(launch: dict[str, Any], log: int, last_words: int) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    # As a login would have it: what this Python, or a shell before the daemon, ignores is not.
+    # As in a login: the signals that this Python, or a shell before the daemon, ignores are reset.
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    # Nobody but root may enter the state folder: what the training leaves there, or finds, it is
-    # handed open.
+    # Only root may enter the state folder, so the training gets open files for what it writes or
+    # reads there.
     environment = launch["environment"]
     environment["KUBEPROFILER_LAST_WORDS"] = inheritable_path(last_words)
     if library:
@@ -153,16 +153,16 @@ def exec_training(launch: dict[str, Any], log: int, last_words: int) -> None:
 
 
 def inheritable_path(file: int) -> str:
-    """The name by which all of the training may open it, for as long as its first process lives."""
+    """The path by which the training's processes may open it, while its first process lives."""
     os.set_inheritable(file, True)
     return f"/proc/{os.getpid()}/fd/{file}"
 
 
 def supervise(pid: int, grace_seconds: float) -> dict[str, Any]:
-    """Wait until nothing of the training is left, and tell how it went.
+    """Waits until no process of the training is left, and returns how it ended.
 
-    What it leaves behind is killed: at once if it ended by itself; if it was asked to stop, after
-    the grace, which its helpers may need as much as it does.
+    Processes that it leaves behind are killed: at once if it ended by itself; if it was asked to
+    stop, after the grace period, which its helpers may need as much as it does.
     """
     how: dict[str, Any] = {"stopped": False, "killed": False}
     kill_at: float | None = None
@@ -177,7 +177,7 @@ def supervise(pid: int, grace_seconds: float) -> dict[str, Any]:
         rest = FOR_EVER_SECONDS if kill_at is None else kill_at - time.monotonic()
         if rest <= 0:
             how["killed"] = how["killed"] or not ended
-            for child in children():  # theirs become ours, and their turn comes
+            for child in children():  # their children become ours, and are killed in the next turn
                 signal_group(child, signal.SIGKILL)
             rest = KILL_AGAIN_SECONDS
         news = signal.sigtimedwait(AWAITED_SIGNALS, rest)
@@ -189,7 +189,7 @@ def supervise(pid: int, grace_seconds: float) -> dict[str, Any]:
 
 
 def reap(training: int) -> tuple[int | None, bool]:
-    """How the training ended, if it is among those that have; and whether any child is left."""
+    """Returns how the training ended, if it has, and whether any child is left."""
     found = None
     while True:
         try:
@@ -203,7 +203,8 @@ def reap(training: int) -> tuple[int | None, bool]:
 
 
 def signal_group(pid: int, number: int) -> None:
-    """The whole group of a child, if it leads one. What became another user's may refuse."""
+    """Signals the whole group of a child, if it leads one. A child that changed its user may
+    refuse."""
     with contextlib.suppress(PermissionError):
         try:
             os.killpg(pid, number)
@@ -217,12 +218,12 @@ def children() -> list[int]:
 
 
 class Stat(NamedTuple):
-    """What the kernel says of a process, as far as it matters here. See proc(5)."""
+    """The fields of /proc/PID/stat that are used here. See proc(5)."""
 
     state: str
     parent: int
     session: int
-    start_time: int  # in ticks since the machine started: tells a pid from the same one, reused
+    start_time: int  # in ticks since the machine started; differs if a pid is reused
 
     @property
     def alive(self) -> bool:
@@ -255,7 +256,7 @@ def identity(pid: int) -> dict[str, Any]:
 
 
 def write(name: str, value: dict[str, Any]) -> None:
-    """All of it is there, or the file is not. Padded, so that it fits into what was reserved."""
+    """Writes the whole file or none. Padded, so that it fits into the reserved space."""
     text = json.dumps(value).ljust(RESERVED_BYTES)
     file = os.open(f".{name}", os.O_WRONLY | os.O_CREAT, 0o600)
     try:
@@ -272,7 +273,7 @@ def write(name: str, value: dict[str, Any]) -> None:
 
 
 def send_hint() -> None:
-    """Look again! Nobody may be listening, and that is all right."""
+    """Asks the daemon to observe again. It need not be running."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
         ear.setblocking(False)
         ear.sendto(b"look", f"../../{HINTS}")

@@ -1,1 +1,3 @@
-"""Placeholder pods that reserve GPUs, so that the cluster gives them to nobody else."""
+"""Holders: placeholder pods that reserve GPUs, so that Kubernetes gives them to no other pod. The
+pods of jobs do not belong here.
+"""

@@ -1,7 +1,7 @@
-"""A cluster's port, with holders before it: a run begins when what it is to run on is held for us.
+"""The ports of a cluster with holders: a run begins once holders have reserved its GPUs.
 
-The core has its own names for the cards of mixed nodes (see holders.py). Here they become UUIDs,
-and those become names again in what is seen. A run that waits for a card is shown as pending.
+The core has its own names for the GPUs of mixed nodes (see holders.py). Here they become UUIDs in
+actions, and UUIDs become names in observations. A run that waits for a GPU is shown as pending.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ from scheduler.core.model import (
 from scheduler.core.ports import Put
 from scheduler.gpus.usage import GpuReport
 
-CHECK_SECONDS = 1.0  # between looks for what has waited too long
-LATE_SECONDS = 60.0  # a look is not told later than this
-THREADS = 4  # so many requests at once, while none is answered
+CHECK_SECONDS = 1.0  # between checks for what has waited too long
+LATE_SECONDS = 60.0  # no observation is delivered later than this
+THREADS = 4  # requests at once, while none is answered
 
 log = structlog.get_logger("scheduler.holders")
 
 
 class InnerCluster(Protocol):
-    """The cluster as its server tells of it: ports Cluster and Source, and"""
+    """The cluster as its server reports it: the ports Cluster and Source, and `owners`."""
 
     def perform(self, action: Action) -> None: ...
     def observe(self) -> Observed: ...
     def start(self, put: Put) -> None: ...
     def stop(self) -> None: ...
     def owners(self) -> Mapping[str, RunKey]:
-        """Whose each pod is, by its uid."""
+        """The run of each pod, by the pod's uid."""
 
 
 @dataclass(frozen=True, slots=True)
 class _StartedRun:
-    """A run that waits no more: whatever look began later has it."""
+    """A run that does not wait any more: every observation that began later contains it."""
 
     at: Time
     launch: Launch
@@ -78,19 +78,19 @@ class HoldingCluster:
         clock: Callable[[], Time],
         look_again: Callable[[], None],
     ) -> None:
-        """`look_again` has a look below told soon, as somebody else has seen something."""
+        """`look_again` causes an observation of `below` soon, after a change noticed elsewhere."""
         self._below, self._keeping, self._holders = below, keeping, holders
         self._reports, self._clock = reports, clock
         self.look_again = look_again
         self.owners = below.owners
         self._lock = threading.Lock()
         self._waiting: dict[RunKey, Launch] = {}
-        self._begun: dict[RunKey, _StartedRun] = {}  # of late
+        self._begun: dict[RunKey, _StartedRun] = {}  # recently
         self._given_up: dict[RunKey, Pod] = {}
-        self._look: Observed | None = None  # as the server has it
+        self._look: Observed | None = None  # the last observation of the server
         self._suspects: frozenset[GpuKey] = frozenset()
         self._due, self._stopping = threading.Event(), threading.Event()
-        self._todo: dict[str, Callable[[], None]] = {}  # replaced at each look
+        self._todo: dict[str, Callable[[], None]] = {}  # replaced at each check
         self._doing: set[str] = set()
         self._requesting = WorkQueue(self._send_request, THREADS, lambda name: {"holder": name})
         self._thread = threading.Thread(target=self._work, name="holders", daemon=True)
@@ -112,7 +112,7 @@ class HoldingCluster:
         self._due.set()
 
     def observe(self) -> Observed:
-        """Raises Unavailable before the server has told of everything."""
+        """Raises Unavailable before the first full list of everything."""
         with self._lock:
             return self._translate(self._below.observe())
 
@@ -131,7 +131,7 @@ class HoldingCluster:
         self._thread.start()
 
     def stop(self) -> None:
-        """The holders stay, as the pods of jobs do."""
+        """Stops the threads. The holders stay, and so do the pods of jobs."""
         if self._thread.is_alive():
             self._stopping.set()
             self._due.set()
@@ -143,19 +143,19 @@ class HoldingCluster:
     # -- for others ------------------------------------------------------------------------------
 
     def nodes(self) -> tuple[Node, ...]:
-        """As they were last seen."""
+        """The nodes as last observed."""
         with self._lock:
             return self._with_gpus(self._look.nodes) if self._look else ()
 
     def reports(self) -> Sequence[GpuReport]:
-        """What agents told, those in holders too, by the names that the core has."""
+        """The reports of all agents, also those in holders, with the core's names of GPUs."""
         with self._lock:
             return self._holders.reports(self._reports())
 
     # -- below the lock --------------------------------------------------------------------------
 
     def _translate(self, look: Observed) -> Observed:
-        """A look at the server, as the core is to have it."""
+        """Returns an observation of the server as the core gets it."""
         if self._look is None or look.at >= self._look.at:
             self._look = look
             old = look.at - LATE_SECONDS
@@ -174,7 +174,7 @@ class HoldingCluster:
         )
 
     def _update_holders(self) -> None:
-        """All that is known, anew. Raises Unavailable before there is enough of it."""
+        """Enters all that is known now. Raises Unavailable before that is enough."""
         seen = self._keeping.seen()
         if seen is None or self._look is None:
             raise Unavailable("the cluster's nodes have not been observed yet; try again")
@@ -190,11 +190,11 @@ class HoldingCluster:
             self._start_or_give_up(key, launch)
 
     def _start_or_give_up(self, key: RunKey, launch: Launch) -> None:
-        """If it can, or can no longer."""
-        cards = self._holders.cards(launch.shares)
-        if cards is not None:
+        """Starts the run if its GPUs are held, or gives it up after too long a wait."""
+        uuids = self._holders.cards(launch.shares)
+        if uuids is not None:
             del self._waiting[key]
-            shares = _rename_gpus(launch.shares, cards)
+            shares = _rename_gpus(launch.shares, uuids)
             self._below.perform(replace(launch, shares=shares))
             self._begun[key] = _StartedRun(self._clock(), launch, shares)
         elif words := self._holders.given_up(launch.shares):
@@ -227,7 +227,7 @@ class HoldingCluster:
                 self._update_requests()
             except Unavailable:
                 continue
-            except Exception:  # the entry of a thread: it must not end unheard
+            except Exception:  # no caller would see it: it must not end the thread silently
                 log.exception("bug")
 
     def _update_requests(self) -> None:
@@ -245,7 +245,7 @@ class HoldingCluster:
             self._requesting.add(name)
 
     def _requests(self) -> Iterator[tuple[str, Callable[[], None]]]:
-        """What is to be asked of the server, by the name of a holder."""
+        """The requests that are due, by the name of a holder."""
         seen = self._keeping.seen()
         if seen and self._keeping.stale(seen[0]):
             yield "of others", partial(self._count_foreign, seen[0])
@@ -257,7 +257,7 @@ class HoldingCluster:
             yield "given back", partial(self._release, spare)
 
     def _send_request(self, name: str) -> bool:
-        """Nothing, if there is no need of it any more."""
+        """Sends the request, unless it is not needed any more."""
         with self._lock:
             request = self._todo.pop(name, None)
             if request is None:
@@ -276,7 +276,7 @@ class HoldingCluster:
             self._hint()
 
     def _release(self, spare: Sequence[Holder]) -> None:
-        """Raises ApiError; what has been asked to leave by then does so, and nobody else."""
+        """Deletes spare holders. Raises ApiError; then the rest of them stays."""
         live = self._keeping.live()
         for holder in spare:
             with self._lock:

@@ -1,5 +1,5 @@
-"""A holder: the pod that asks for cards of a node in our stead, and tells which ones it was given.
-How it is made, how it is known again, and what a node says of who is to hold its cards. Pure."""
+"""A holder: the pod that requests GPUs of a node for the scheduler, and reports which it was given.
+How it is made and recognised, and how a node says which mode its GPUs are held in. Pure."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ SELECTOR = f"{pods.MANAGED_BY}={pods.OURS},{ROLE}=holder"
 OWNED, MIXED, EXCLUSIVE = MODES = ("owned", "mixed", "exclusive")
 LABEL_MAX = 63
 TOKEN = "token"  # the key of the agents' token in its Secret
-USER = 10001  # as whom our image runs
+USER = 10001  # the account that our image runs as
 GRACE_SECONDS = 5
 
 Small = Annotated[int, msgspec.Meta(ge=0, le=1023)]
 
 
 class Hold(Struct, frozen=True):
-    """So many cards of a node, and which of its holders has them."""
+    """A number of GPUs of a node, and which of its holders has them."""
 
     node: str
     number: Small
@@ -39,14 +39,14 @@ class Hold(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Always the same, so that whoever asks twice asks once. It is also what its agent calls
-        the node: there are several of them on one."""
+        """Always the same, so that creating a holder is idempotent. It is also what its agent
+        calls the node, because one node can have several of them."""
         return f"gs-hold-{hashlib.sha256(self.node.encode()).hexdigest()[:10]}-{self.number}"
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """One that is there."""
+    """A holder that exists."""
 
     hold: Hold
     uid: str = ""
@@ -65,21 +65,21 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class HeldNodeSpec:
-    """A node whose cards are held."""
+    """A node with GPUs that are held."""
 
     name: str
     mode: str
-    count: int  # cards that its kubelet hands out
+    count: int  # GPUs that its kubelet assigns
     kind: Gpu  # as its labels describe them
     gpus: tuple[Gpu, ...] = ()  # as its annotation declares them
-    foreign: int = 0  # cards that pods of others were given
+    foreign: int = 0  # GPUs that foreign pods were given
     ready: bool = True
-    closing: bool = False  # its driver is to be replaced, which waits until nobody has a card
+    closing: bool = False  # its driver is to be replaced, which waits until no pod has a GPU
 
 
 @dataclass(frozen=True, slots=True)
 class HolderTemplate:
-    """What is the same for all holders of this cluster."""
+    """The settings that all holders of this cluster have in common."""
 
     image: str
     server: str  # where agents report to
@@ -89,10 +89,10 @@ class HolderTemplate:
     priority_class: str = ""
     pull_secrets: tuple[str, ...] = ()
     pull_policy: str = ""
-    host_pid: bool = False  # so that its agent sees whose a process is
+    host_pid: bool = False  # so that its agent sees which pod a process belongs to
 
 
-# --- what is there ------------------------------------------------------------------------------
+# --- what exists --------------------------------------------------------------------------------
 
 
 def mode_of(kube: KubeNode, default: str) -> str:
@@ -103,7 +103,7 @@ def mode_of(kube: KubeNode, default: str) -> str:
 
 
 def site_of(kube: KubeNode, default: str, foreign: int | None) -> HeldNodeSpec | None:
-    """None: nobody holds its cards but those who use them. Raises Rejected if it says nonsense."""
+    """None: its GPUs are not held. Raises Rejected if its labels or annotations are invalid."""
     mode, meta = mode_of(kube, default), kube.metadata
     if mode == EXCLUSIVE:
         return None
@@ -114,14 +114,14 @@ def site_of(kube: KubeNode, default: str, foreign: int | None) -> HeldNodeSpec |
         len(slots),
         replace(slots[0], whole=False) if slots else Gpu("", 0, "gpu", pods.MEMORY_UNKNOWN_MIB),
         pods.declared_gpus(kube) if mode == OWNED else (),
-        len(slots) if foreign is None else foreign,  # nothing is known: nothing is free
+        len(slots) if foreign is None else foreign,  # not counted yet: no GPU counts as free
         pods.read_node(kube).ready,
         pods.is_ready(kube) and pods.is_upgrading(kube),
     )
 
 
 def holder_of(kube: KubePod) -> Holder | None:
-    """None: it is none, or not as we make them."""
+    """None: the pod is not a holder that this scheduler made."""
     meta = kube.metadata
     try:
         hold = msgspec.json.decode(meta.annotations.get(HOLDS, ""), type=Hold)
@@ -134,7 +134,7 @@ def holder_of(kube: KubePod) -> Holder | None:
 
 
 def _state(kube: KubePod) -> PodState:
-    """Over as soon as no container of it will run again: its cards are the kubelet's then."""
+    """FAILED as soon as no container of it will run again: the kubelet may reassign its GPUs."""
     if pods.is_over(kube):
         return PodState.FAILED
     if kube.metadata.deletion_timestamp:
@@ -143,7 +143,7 @@ def _state(kube: KubePod) -> PodState:
 
 
 def foreign(pod: RequestingPod) -> int:
-    """How many GPUs of its node the pod has, if it is none of our holders."""
+    """The number of GPUs that the pod has; 0 if it is one of our holders."""
     labels = pod.metadata.labels
     ours = labels.get(ROLE) == "holder" and labels.get(pods.MANAGED_BY) == pods.OURS
     return 0 if ours else requested_gpus(pod)
@@ -171,7 +171,7 @@ def _manifest(hold: Hold, dress: HolderTemplate) -> Manifest:
     required = {"nodeSelectorTerms": [{"matchFields": [node]}]}
     spec: Manifest = {
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}},
-        "tolerations": [  # whoever loses its node for a while has not lost its cards
+        "tolerations": [  # a holder that loses its node for a while has not lost its GPUs
             {"key": key, "operator": "Exists"}
             for key in (
                 pods.GPU_RESOURCE,
@@ -237,5 +237,5 @@ def _container(hold: Hold, dress: HolderTemplate) -> Manifest:
 
 
 def _label(node: str) -> str:
-    """For people who look for it: a name may be longer than a label."""
+    """The node's name as a label, for searches by users; a name may be longer than a label."""
     return node[:LABEL_MAX].strip("-._")

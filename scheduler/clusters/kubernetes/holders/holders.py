@@ -1,14 +1,13 @@
-"""Which pods hold cards for us, so that nobody else is given them, and what of it jobs may have.
-Pure.
+"""Decides which holders should exist, and which of the held GPUs jobs may use. Pure.
 
-On an *owned* node one holder has all cards. On a *mixed* one each card that we use has a holder of
-its own, from when a job is to run there until nobody has for a while: which card that will be is
-the kubelet's to choose, so the core knows it by its holder's number (`held-0`), and the holder's
-agent tells us its UUID. On an *exclusive* node there is none: each job asks for cards itself.
+On an *owned* node one holder has all GPUs. On a *mixed* node each GPU in use has a holder of its
+own, from the time a job is planned for it until no job has used it for a while. The kubelet chooses
+which GPU that is, so the core knows it by its holder's number (`held-0`), and the holder's agent
+reports its UUID. An *exclusive* node has no holders: each job requests GPUs itself.
 
-A number means one card as long as any job may use it: while a job is on a card whose holder was
-lost, the numbers without a holder get none on that node. Its card is held again, if it can be, by
-holders of numbers that the core never hears of.
+A number means the same GPU as long as any job may use it: while a job runs on a GPU that has lost
+its holder, no new holders are made for the free numbers of that node. That GPU is held again, if
+possible, by holders with numbers that the core does not know.
 """
 
 from __future__ import annotations
@@ -28,24 +27,24 @@ from scheduler.core.fast_replace import replace
 from scheduler.core.model import Gpu, GpuKey, Node, PodState, Share, Time
 from scheduler.gpus.usage import GpuReading, GpuReport, foreign_mib
 
-HELD = "held-"  # begins what stands for a card of a mixed node
+HELD = "held-"  # the prefix of the names of a mixed node's GPUs
 NOWHERE = "this GPU is not known"
 
 
 @dataclass(frozen=True, slots=True)
 class HolderTimeouts:
-    idle_seconds: float = 60.0  # before a card of a mixed node is given back
-    held_seconds: float = 120.0  # until a run that waits for a card is given up
-    again_seconds: float = 300.0  # after that, before another one may wait for it
+    idle_seconds: float = 60.0  # before a GPU of a mixed node is given back
+    held_seconds: float = 120.0  # until a run that waits for a GPU is given up
+    again_seconds: float = 300.0  # after that, before another run may wait for it
 
 
 @dataclass(frozen=True, slots=True)
 class OfferedGpu:
-    """A card as it is offered, and which one it is."""
+    """A GPU as it is offered to the core, and its UUID."""
 
     gpu: Gpu
     uuid: str = ""
-    unavailable: str = ""  # why nothing can be started on it right now; then its UUID is not said
+    unavailable: str = ""  # why nothing can be started on it now; then `uuid` is empty
 
 
 class Holders:
@@ -54,21 +53,21 @@ class Holders:
     def __init__(self, dress: HolderTemplate, timeouts: HolderTimeouts) -> None:
         self.dress, self._waits = dress, timeouts
         self.missing: Sequence[Hold] = ()  # to be created
-        self.over: Sequence[Holder] = ()  # hold nothing any more: to be removed
+        self.over: Sequence[Holder] = ()  # that hold nothing any more: to be deleted
         self._spare: Sequence[Holder] = ()
         self._world = HolderWorld()
         self._nodes: dict[str, HeldNode] = {}
         self._places: dict[str, tuple[OfferedGpu, ...]] = {}  # by node
         self._real: Mapping[str, tuple[Gpu, ...]] = {}  # by node: replaced, never edited
-        self._ready: dict[GpuKey, str] = {}  # the UUIDs of what can be started on, by its name
-        self._known: dict[str, tuple[GpuReading, ...]] = {}  # of owned nodes, as was last told
-        self._kinds: dict[str, Gpu] = {}  # what a card of a mixed node is like
+        self._ready: dict[GpuKey, str] = {}  # the UUIDs of GPUs that can be used, by name
+        self._known: dict[str, tuple[GpuReading, ...]] = {}  # of owned nodes, as last reported
+        self._kinds: dict[str, Gpu] = {}  # an example of a mixed node's GPUs, by node
         self._leaving: set[str] = set()  # holders that are given back, by uid
-        self._promised: set[str] = set()  # nodes of runs that were let go on since the last look
+        self._promised: set[str] = set()  # nodes of runs that were started since the last `look`
         self._idle: dict[str, Time] = {}  # since when, by uid
-        self._since: dict[GpuKey, Time] = {}  # a run has waited
+        self._since: dict[GpuKey, Time] = {}  # since when a run has waited
         self._refused: dict[GpuKey, tuple[Time, str]] = {}  # until when, and why
-        self._hopeless: dict[str, Time] = {}  # nodes, until when
+        self._hopeless: dict[str, Time] = {}  # nodes without a search, until when
         self._hashes: dict[Hold, str] = {}
 
     def look(self, world: HolderWorld, now: Time) -> None:
@@ -104,7 +103,7 @@ class Holders:
     # -- what may be done ------------------------------------------------------------------------
 
     def cards(self, shares: Iterable[Share]) -> Mapping[GpuKey, str] | None:
-        """The UUIDs of those that are held, until the next look at least. None: not all are."""
+        """The UUIDs of these GPUs, held at least until the next `look`. None: not all are held."""
         keys = [share.key for share in shares if share.node in self._nodes]
         if not all(key in self._ready for key in keys):
             return None
@@ -112,64 +111,64 @@ class Holders:
         return {key: self._ready[key] for key in keys}
 
     def given_up(self, shares: Iterable[Share]) -> str:
-        """Why nobody should wait for these any longer; empty: one should."""
+        """Why a run should not wait for these GPUs any longer; empty if it should."""
         keys = [share.key for share in shares if share.key not in self._ready]
         return next((self._refused[key][1] for key in keys if key in self._refused), "")
 
     def give_back(self) -> Sequence[Holder]:
-        """Those that nobody needs. Nothing is started on their cards from now on; that nothing
-        is there has still to be asked of the server itself."""
+        """Returns holders that are not needed. Nothing is started on their GPUs from now on. The
+        caller still has to ask the server itself whether pods use them."""
         spare = [h for h in self._spare if h.hold.node not in self._promised]
         self._leaving |= {holder.uid for holder in spare}
         return spare
 
     def is_beside(self, holder: Holder, live: Collection[str]) -> bool:
-        """Whether one of these cards of its node, which live pods have, is or may be its own."""
-        own = {card.gpu.uuid for card in self._world.told.get(holder.name, ())}
+        """Whether one of these GPUs of its node, which live pods have, is or may be its own."""
+        own = {reading.gpu.uuid for reading in self._world.told.get(holder.name, ())}
         if holder.hold.count == 1 and own:
             return not own.isdisjoint(live)
         return holder.state is not PodState.PENDING and bool(live)
 
     def keep(self, holder: Holder) -> None:
-        """After all."""
+        """Keeps a holder that was to be given back."""
         self._leaving.discard(holder.uid)
 
-    # -- what others are told --------------------------------------------------------------------
+    # -- what others get -------------------------------------------------------------------------
 
     def gpus(self, node: str) -> tuple[Gpu, ...] | None:
-        """As the core is to have them. None: they are not held."""
+        """The GPUs of a node as the core gets them. None: they are not held."""
         places = self._places.get(node)
         return None if places is None else tuple(place.gpu for place in places)
 
     def by_uuid(self, nodes: Sequence[Node]) -> Sequence[Node]:
-        """With the cards that are held as their drivers call them. For any thread."""
+        """The nodes, with the UUIDs of their held GPUs. For any thread."""
         real = self._real
         return [
             replace(node, gpus=real[node.name]) if node.name in real else node for node in nodes
         ]
 
     def names(self) -> Mapping[GpuKey, str]:
-        """What the core calls the cards that are held, by their UUIDs."""
+        """The core's names of the held GPUs, by UUID."""
         return {(node, uuid): name for (node, name), uuid in self._ready.items()}
 
     def suspects(self) -> Iterator[GpuKey]:
-        """Cards on which a job of ours runs, and which the kubelet may give to somebody else."""
+        """GPUs that a job runs on, but that the kubelet may give to a foreign pod."""
         for name, node in self._nodes.items():
             if not node.mute:
                 yield from ((name, uuid) for uuid in sorted(node.exposed))
 
     def reports(self, reports: Iterable[GpuReport]) -> Sequence[GpuReport]:
-        """What agents told, those in holders too, by the names that the core has."""
+        """The reports of all agents, also those in holders, with the core's names of GPUs."""
         names, holders, found = self.names(), self._world.holders, dict[str, GpuReport]()
-        # A node's own agent sees more than one in a holder, so it has the last word.
+        # A node's own agent sees more than one in a holder, so its report comes last and wins.
         for report in sorted(reports, key=lambda report: report.node not in holders):
             holder = holders.get(report.node)
             node = holder.hold.node if holder else report.node
-            cards = {card.gpu.uuid: card for card in found[node].cards} if node in found else {}
-            for card in report.cards:
-                name = names.get((node, card.gpu.uuid), card.gpu.uuid)
-                cards[name] = replace(card, gpu=replace(card.gpu, uuid=name))
-            found[node] = replace(report, node=node, cards=tuple(cards.values()))
+            readings = {each.gpu.uuid: each for each in found[node].cards} if node in found else {}
+            for reading in report.cards:
+                name = names.get((node, reading.gpu.uuid), reading.gpu.uuid)
+                readings[name] = replace(reading, gpu=replace(reading.gpu, uuid=name))
+            found[node] = replace(report, node=node, cards=tuple(readings.values()))
         return list(found.values())
 
     # -- what of a node is offered ---------------------------------------------------------------
@@ -183,8 +182,8 @@ class Holders:
         lack = self._unavailable_reason(holder, told)
         if not lack:
             self._known[node.site.name] = told
-        for card in sorted(self._known.get(node.site.name, ()), key=lambda card: card.gpu.index):
-            gpu = replace(card.gpu, fault=lack or card.gpu.fault)
+        for reading in sorted(self._known.get(node.site.name, ()), key=lambda each: each.gpu.index):
+            gpu = replace(reading.gpu, fault=lack or reading.gpu.fault)
             yield OfferedGpu(gpu, "" if lack else gpu.uuid, lack)
 
     def _mixed_offers(self, node: HeldNode) -> Iterator[OfferedGpu]:
@@ -209,10 +208,10 @@ class Holders:
             yield OfferedGpu(gpu, uuid, lack)
 
     def _sample_gpu(self, node: HeldNode) -> Gpu:
-        """What a card there is like that nobody holds: as its neighbours, what they are called
-        apart, since jobs have them by that name before anybody has seen them."""
+        """An example for GPUs of the node without a holder. Its memory is that of the node's other
+        GPUs, its type is from the labels, because jobs use that before an agent has reported."""
         kind = node.site.kind
-        told = (card.gpu for holder in node.holders.values() for card in node.told(holder))
+        told = (reading.gpu for holder in node.holders.values() for reading in node.told(holder))
         like = next(told, None) or self._kinds.get(node.site.name, kind)
         self._kinds[node.site.name] = like
         return replace(kind, memory_mib=like.memory_mib, reserved_mib=like.reserved_mib)
@@ -233,7 +232,7 @@ class Holders:
         return ""
 
     def _update_waits(self, now: Time) -> None:
-        """Give up what has been waited for too long."""
+        """Gives up GPUs that runs have waited for too long."""
         waiting: dict[GpuKey, Time] = {}
         for node, names in self._world.wanted.items():
             lacks = {place.gpu.uuid: place.unavailable for place in self._places.get(node, ())}
@@ -246,7 +245,7 @@ class Holders:
                     self._refused[key] = now + self._waits.again_seconds, words
         self._since = waiting
 
-    # -- who has to hold -------------------------------------------------------------------------
+    # -- which holders are needed ----------------------------------------------------------------
 
     def _needed_holds(self, node: HeldNode, now: Time) -> Iterator[Hold]:
         site = node.site
@@ -264,8 +263,8 @@ class Holders:
         yield from self._recovery_holds(node, now)
 
     def _recovery_holds(self, node: HeldNode, now: Time) -> Iterator[Hold]:
-        """Those by which a lost card is to be held again. The kubelet may give us others first:
-        these are kept until it is found."""
+        """The holders that search for a GPU that has lost its holder. The kubelet may assign other
+        GPUs first: these are kept until it is found."""
         site, exposed = node.site, node.exposed
         others = {n: h for n, h in node.holders.items() if n >= site.count}
         searched = bool(exposed) and site.name not in self._hopeless
@@ -276,7 +275,7 @@ class Holders:
             return
         if node.left > 0:
             yield Hold(site.name, max([site.count - 1, *others]) + 1, 1)
-        else:  # somebody else was faster
+        else:  # a foreign pod was faster
             self._hopeless[site.name] = now + self._waits.again_seconds
 
     def _is_wanted(self, node: HeldNode, number: int) -> bool:
@@ -286,14 +285,14 @@ class Holders:
     def _is_spare(self, holder: Holder, needed: Mapping[str, Hold], now: Time) -> bool:
         if holder.over or holder.state is PodState.TERMINATING:
             return False
-        if holder.uid in self._leaving:  # it may have been asked to
+        if holder.uid in self._leaving:  # its deletion may have been requested
             return True
         node = self._nodes.get(holder.hold.node)
         fits = self._hash(holder.hold) == holder.spec_hash
         if self._is_used(holder, node) or (fits and needed.get(holder.name) == holder.hold):
             self._idle.pop(holder.uid, None)
             return False
-        if node and not (node.site.ready or node.site.closing):  # whatever may be going on there
+        if node and not (node.site.ready or node.site.closing):  # its state is not known
             return False
         lasts = node and node.site.mode == MIXED and not node.site.closing
         if lasts and fits and holder.hold.count == 1 and holder.state is PodState.RUNNING:
@@ -302,9 +301,9 @@ class Holders:
         return True
 
     def _is_used(self, holder: Holder, node: HeldNode | None) -> bool:
-        """Whether a job may be on a card of it, or be about to; or whoever else."""
+        """Whether a process uses a GPU of it, or a job may use one now or soon."""
         name, world = holder.hold.node, self._world
-        if holder.state is PodState.PENDING:  # it was never given any
+        if holder.state is PodState.PENDING:  # it was never given a GPU
             return False
         if not all(map(_is_unused, world.told.get(holder.name, ()))):
             return True
@@ -330,6 +329,6 @@ def _not_free_reason(node: HeldNode, left: int) -> str:
     return "" if left > 0 else "a foreign pod has it"
 
 
-def _is_unused(card: GpuReading) -> bool:
-    """Whether nobody is seen on it."""
-    return not card.processes and not foreign_mib(card, ())
+def _is_unused(reading: GpuReading) -> bool:
+    """Whether no process is observed on it."""
+    return not reading.processes and not foreign_mib(reading, ())

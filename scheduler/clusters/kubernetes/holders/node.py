@@ -1,4 +1,4 @@
-"""The nodes whose cards are held, each with all that is known of it at one moment. Pure."""
+"""The nodes with held GPUs, each with all that is known of it at one moment. Pure."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from scheduler.gpus.usage import GpuReading
 
 @dataclass(frozen=True, slots=True)
 class HolderWorld:
-    """What there is, all at one moment."""
+    """Nodes, holders and demand at one moment."""
 
     sites: Mapping[str, HeldNodeSpec] = field(default_factory=dict)
     holders: Mapping[str, Holder] = field(default_factory=dict)  # by name
     told: Mapping[str, tuple[GpuReading, ...]] = field(default_factory=dict)  # by the agent in each
-    # By node, the cards that live pods of ours have; and those that runs wait for, by the names
-    # that the core has for them.
+    # By node: the GPUs that live pods of jobs have; and those that runs wait for, by the names that
+    # the core has for them.
     taken: Mapping[str, Collection[str]] = field(default_factory=dict)
     wanted: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
 class HeldNode:
-    """One of those whose cards are held, with what is known of it."""
+    """A node with held GPUs, and what is known of it."""
 
     def __init__(self, site: HeldNodeSpec, holders: Sequence[Holder], world: HolderWorld) -> None:
         self.site, self._told = site, world.told
         self.holders = {holder.hold.number: holder for holder in holders if not holder.over}
         self.wanted = frozenset(world.wanted.get(site.name, ()))
         taken = world.taken.get(site.name, ())
-        self.taken = frozenset(card for card in taken if not card.startswith(SLOT))
+        self.taken = frozenset(gpu for gpu in taken if not gpu.startswith(SLOT))
         self.exposed = self.taken - self._held_uuids(self.holders)
         normal = {number for number in self.holders if number < site.count}
-        # Whether there is a job of which cannot be said which number it was started on.
+        # Whether there is a job for which the number it was started on is not known.
         self.doubtful = bool(self.taken - self._held_uuids(normal))
 
     @property
     def left(self) -> int:
-        """Cards that neither we nor others have."""
+        """The number of GPUs that neither holders nor foreign pods have."""
         own = sum(holder.hold.count for holder in self.holders.values())
         return self.site.count - self.site.foreign - own
 
     @property
     def mute(self) -> bool:
-        """Whether there is a holder of which is not known what it holds."""
+        """Whether it is not known what some running holder holds."""
         running = (h for h in self.holders.values() if h.state is PodState.RUNNING)
         return not all(map(self.told, running))
 
@@ -56,16 +56,16 @@ class HeldNode:
         return self.mute or not running
 
     def told(self, holder: Holder | None) -> tuple[GpuReading, ...]:
-        """What its agent sees, or else the node's; () of one that is not there."""
+        """What the agent in the holder reports, or else what the node declares; () if None."""
         if holder is None:
             return ()
         return self._told.get(holder.name) or tuple(map(GpuReading, self.site.gpus))
 
     def uuids(self, holder: Holder) -> frozenset[str]:
-        """What it holds."""
+        """The GPUs that it holds."""
         if holder.state is not PodState.RUNNING:
             return frozenset()
-        return frozenset(card.gpu.uuid for card in self.told(holder))
+        return frozenset(reading.gpu.uuid for reading in self.told(holder))
 
     def _held_uuids(self, numbers: Iterable[int]) -> frozenset[str]:
         return frozenset[str]().union(*(self.uuids(self.holders[number]) for number in numbers))

@@ -1,4 +1,4 @@
-"""The requests by which holders come and go, and what the server tells of them and their nodes."""
+"""The requests that create and delete holders, and what the server reports of them and of nodes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ log = structlog.get_logger("scheduler.holders")
 
 
 class HolderRequests:
-    """What is there, for any thread; what is done, for one at a time for each holder."""
+    """Reads are for any thread; changes are for one thread at a time per holder."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class HolderRequests:
         namespaces: Sequence[str],
         list_every_seconds: float = 30.0,
     ) -> None:
-        """`mode`: of nodes whose label says none. `namespaces`: where pods of jobs are."""
+        """`mode` is that of nodes without a label. `namespaces` contain the pods of jobs."""
         self._server, self._dress, self._mode = server, dress, mode
         self._namespaces, self._every_seconds = namespaces, list_every_seconds
         self._path = f"/api/v1/namespaces/{dress.namespace}/pods"
@@ -50,12 +50,12 @@ class HolderRequests:
         every, self._changed = list_every_seconds, _ignore
         self._nodes = Mirror(server, "/api/v1/nodes", "", KubeNode, self._hint, every)
         self._pods = Mirror(server, self._path, holding.SELECTOR, KubePod, self._hint, every)
-        self._foreign: dict[str, int] = {}  # cards, by mixed node: replaced, never edited
+        self._foreign: dict[str, int] = {}  # GPUs, by mixed node: replaced, never edited
         self._counted_at = 0.0
-        self._nonsense: dict[str, str] = {}  # what nodes say of themselves
+        self._nonsense: dict[str, str] = {}  # errors in labels and annotations, by node
 
     def start(self, changed: Callable[[], None]) -> None:
-        """`changed` is called, by any thread, when the server has told of something."""
+        """`changed` is called, by any thread, when the server has reported a change."""
         self._changed = changed
         self._nodes.start()
         self._pods.start()
@@ -68,10 +68,10 @@ class HolderRequests:
     def _hint(self) -> None:
         self._changed()
 
-    # -- what is there ---------------------------------------------------------------------------
+    # -- reads -----------------------------------------------------------------------------------
 
     def seen(self) -> tuple[Mapping[str, HeldNodeSpec], Mapping[str, Holder]] | None:
-        """None: not everything has been heard of yet."""
+        """The nodes and holders by name; None before the first full list of both."""
         nodes, there = self._nodes.things(), self._pods.things()
         if nodes is None or there is None:
             return None
@@ -91,7 +91,7 @@ class HolderRequests:
         self._nonsense.pop(name, None)
         return site
 
-    # -- what is done ----------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------
 
     def create(self, hold: Hold) -> None:
         made = holding.manifest(hold, self._dress)
@@ -103,7 +103,7 @@ class HolderRequests:
             answer = self._server.call("GET", f"{self._path}/{hold.name}")
             if holding.holder_of(msgspec.json.decode(answer, type=KubePod)) is None:
                 raise ApiError(f"the name {hold.name} is taken", 403) from error
-            self._pods.saw(answer)  # of these, or of other settings: then it is replaced in time
+            self._pods.saw(answer)  # if it was made with other settings, it is replaced later
 
     def delete(self, holder: Holder) -> None:
         meta = Meta(name=holder.name, uid=holder.uid)
@@ -114,13 +114,13 @@ class HolderRequests:
             self._pods.saw(answer)
 
     def live(self) -> Mapping[str, set[str]]:
-        """By node, what live pods of jobs have, as the server itself has it, not its memory."""
+        """By node, the GPUs of live pods of jobs, from the server's disk, not from its cache."""
         found: dict[str, set[str]] = {}
         for namespace in self._namespaces:
             path = f"/api/v1/namespaces/{namespace}/pods"
             for kube in Lister(self._server, path, KubePod).read(OF_JOBS).items:
-                whose = None if pods.is_over(kube) else pods.claim(kube.metadata)
-                for share in whose.shares if whose else ():
+                claim = None if pods.is_over(kube) else pods.claim(kube.metadata)
+                for share in claim.shares if claim else ():
                     found.setdefault(share.node, set()).add(share.gpu)
         return found
 
@@ -131,10 +131,10 @@ class HolderRequests:
         return bool(mixed) and (late or not mixed <= self._foreign.keys())
 
     def count(self, sites: Mapping[str, HeldNodeSpec]) -> bool:
-        """What pods of others have of mixed nodes. True: there is news."""
+        """Counts the GPUs that foreign pods have on mixed nodes. Returns whether that changed."""
         at, before, counted = time.monotonic(), self._foreign, dict.fromkeys(_mixed_nodes(sites), 0)
-        everybodys = Lister(self._server, "/api/v1/pods", RequestingPod)
-        for pod in everybodys.read({"fieldSelector": RUNNING}, {"resourceVersion": "0"}).items:
+        all_pods = Lister(self._server, "/api/v1/pods", RequestingPod)
+        for pod in all_pods.read({"fieldSelector": RUNNING}, {"resourceVersion": "0"}).items:
             if pod.spec.node_name in counted:
                 counted[pod.spec.node_name] += holding.foreign(pod)
         self._foreign, self._counted_at = counted, at
@@ -146,4 +146,4 @@ def _mixed_nodes(sites: Mapping[str, HeldNodeSpec]) -> set[str]:
 
 
 def _ignore() -> None:
-    """Is told before anybody is to be told."""
+    """Stands for `changed` before `start`."""

@@ -1,1 +1,3 @@
-"""A look at a whole cluster, for scheduler-doctor. Changes nothing but canary pods."""
+"""The inspection of a whole cluster for scheduler-doctor. It changes nothing except canary pods.
+What the findings mean is judged in scheduler/doctor, not here.
+"""

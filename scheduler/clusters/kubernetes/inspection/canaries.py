@@ -1,4 +1,4 @@
-"""Canaries at work: created, watched until they have ended, and taken away whatever happens."""
+"""Runs canaries: creates them, watches them until they have ended, and deletes them in any case."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from scheduler.clusters.kubernetes.requests import Runs
 
 LOOK_EVERY_SECONDS = 0.5
 LEAVE_SECONDS = 60.0
-TRIES = 5  # of who was interrupted, and is waited for
+TRIES = 5  # to delete, even after an interrupt, while the user waits
 ENDED = "status.phase!=Pending,status.phase!=Running"
 
 
 class Canaries:
-    """Of one visit. What an earlier one could not take away has ended, and goes first."""
+    """The canaries of one visit. Canaries left by an earlier visit have ended; they are deleted
+    first."""
 
     def __init__(self, server: KubernetesClient, namespace: str, visit: str) -> None:
         self._server, self._runs = server, Runs(server, namespace)
@@ -32,8 +33,8 @@ class Canaries:
         self._selector = {"labelSelector": f"{CANARY}={visit}"}
 
     def run(self, made: Mapping[str, Manifest], seconds: float) -> Mapping[str, KubePod | Refusal]:
-        """What became of each, by node. Whoever had not ended by then is shown as it was, with what
-        its node had to say about it."""
+        """Returns the outcome of each canary, by node. For one that has not ended in time it is a
+        Refusal with the reason, or with its node's warning."""
         with suppress(ApiError):
             query = {"labelSelector": CANARY, "fieldSelector": ENDED}
             self._server.call("DELETE", self._path, query)
@@ -43,7 +44,7 @@ class Canaries:
             self._delete()
 
     def wait_until_gone(self) -> bool:
-        """Whether none of them is left, before long."""
+        """Waits for their deletion for a while. Returns whether none is left."""
         until = time.monotonic() + LEAVE_SECONDS
         while time.monotonic() < until:
             with suppress(ApiError):
@@ -58,7 +59,7 @@ class Canaries:
         found = dict(self._create(made))
         late = False
         while not late:
-            late = time.monotonic() > until  # and then one last look
+            late = time.monotonic() > until  # and then one last list
             with suppress(ApiError):
                 seen = {kube.metadata.name: kube for kube in self._list()}
                 found |= {names[name]: kube for name, kube in seen.items()}
@@ -88,7 +89,7 @@ class Canaries:
         return Refusal(words or "it did not end in time")
 
     def _delete(self) -> None:
-        """Those that are there, and one that was created by a request whose answer was lost."""
+        """Deletes all of this visit, also one that was created although the answer was lost."""
         for _ in range(TRIES):
             try:
                 self._server.call("DELETE", self._path, self._selector)

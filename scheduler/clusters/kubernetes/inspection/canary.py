@@ -1,8 +1,8 @@
-"""A canary: a pod such as a job's on one card of a node, which tells what it sees and ends. Pure.
+"""A canary: a pod like that of a job, on one GPU of a node, that lists the GPUs it sees. Pure.
 
-It is made by the very code that makes the pods of jobs, so what keeps one of them from its card, or
-shows it others, does the same to the canary. What it sees is in its termination message, so nobody
-needs the permission to read logs, or a node that can be reached.
+It is made by the same code as the pods of jobs, so a fault that keeps a job from its GPU, or shows
+it other GPUs, affects the canary too. Its list is in its termination message, so the doctor needs
+neither the permission to read logs nor a node that it can reach.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from scheduler.core.model import JobId, JobSpec, Launch, Node, Share
 CANARY = f"{pods.DOMAIN}/canary"  # a label: which of the doctor's visits it belongs to
 LIST_GPUS = "nvidia-smi --query-gpu=uuid --format=csv,noheader > /dev/termination-log 2>&1"
 EVERY = "all"
-NO_SUCH_PROGRAM = 127  # what a shell answers
-BEYOND_SECONDS = 60  # after which the kubelet ends what nobody removed
+NO_SUCH_PROGRAM = 127  # the exit code of a shell
+BEYOND_SECONDS = 60  # after which the kubelet ends a canary that was not deleted
 
 
 def canary(
@@ -30,15 +30,15 @@ def canary(
     visit: str,
     seconds: float,
 ) -> Manifest:
-    """On the first card of this node; anywhere and without any card if there is none."""
-    card = node.gpus[0] if node and node.gpus else None
-    shares = (Share(node.name, card.uuid, 1),) if node and card else ()
+    """Returns a canary for the first GPU of this node; without a GPU, and on any node, if None."""
+    gpu = node.gpus[0] if node and node.gpus else None
+    shares = (Share(node.name, gpu.uuid, 1),) if node and gpu else ()
     custom = shape.custom.root if shape.custom.kind else ""
     spec = JobSpec(name=name, user="", command=("sh", "-c", LIST_GPUS), custom_dir=custom)
     launch = Launch(JobId(name), 1, spec, shares, 0, 1, "")
     (made,) = (each for each in manifests(launch, nodes, shape) if each["kind"] == "Pod")
     (container,) = made["spec"]["containers"]
-    # There is no Secret, since nobody is reported to.
+    # There is no Secret, because the canary reports to no daemon.
     container["env"] = [each for each in container["env"] if "valueFrom" not in each]
     made["spec"] |= {
         "activeDeadlineSeconds": int(seconds) + BEYOND_SECONDS,
@@ -55,12 +55,12 @@ def canary(
 
 
 def with_all_gpus(node: Node) -> Node:
-    """To have a canary ask for every card of it, by the word that stands for that."""
+    """The node with one GPU named EVERY, so that a canary on it requests all of its GPUs."""
     return replace(node, gpus=(replace(node.gpus[0], uuid=EVERY, whole=False),))
 
 
 def read_visible_gpus(kube: pods.KubePod) -> tuple[int | None, list[str], str]:
-    """The exit code, the cards, and what else it said. No code: it has not run to its end."""
+    """The exit code, the GPUs, and the message. Without a code, it has not run to its end."""
     for status in kube.status.container_statuses:
         if ended := status.state.terminated:
             lines = [line.strip() for line in ended.message.splitlines() if line.strip()]
@@ -71,7 +71,7 @@ def read_visible_gpus(kube: pods.KubePod) -> tuple[int | None, list[str], str]:
 
 
 def readable_nodes(kube_nodes: Sequence[pods.KubeNode]) -> list[Node]:
-    """Those whose word on their cards can be understood."""
+    """The nodes with valid labels and annotations about their GPUs."""
     found = []
     for kube in kube_nodes:
         try:

@@ -1,6 +1,6 @@
-"""What was found of a Kubernetes cluster when it was looked at as a whole, not to run jobs. Pure.
+"""The findings of an inspection of a Kubernetes cluster. Pure data.
 
-Much of it a daemon may not see, and an administrator may: what was refused is kept as such.
+Much of it an administrator may read, but a daemon may not: refusals are kept as such.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Permissions = Mapping[Rule, bool]  # of rules with one verb each
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why something could not be had, in the server's words."""
+    """Why something could not be read or created: the server's message."""
 
     message: str
     code: int = 0  # 0: no answer came
@@ -43,7 +43,7 @@ class Refusal:
 class Version(Struct, frozen=True):
     git_version: str
     major: str
-    minor: str  # in some clouds with a plus behind it
+    minor: str  # in some clouds with a plus at the end
 
 
 class NamespaceStatus(Struct, frozen=True):
@@ -114,8 +114,8 @@ class SurveyedNode(KubeNode, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class SurveyedNamespace:
-    """A namespace where pods of jobs are to be. `trial` is what the server made of a pod such as
-    ours, which it was asked to admit, but not to keep: the refusal, or None."""
+    """A namespace for pods of jobs. `trial_refusal` is the server's refusal of a dry run that
+    creates a pod like those of jobs; None if it was admitted."""
 
     name: str
     namespace: KubeNamespace | Refusal
@@ -126,13 +126,13 @@ class SurveyedNamespace:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """All of it. `at` is our time when the server was first asked, `server_at` its own."""
+    """All findings. `at` is our time of the first request, `server_at` the server's."""
 
     url: str
     at: Time
     server_at: Time | None
     version: Version | Refusal
-    user: str  # who asked; or whose permissions were asked for
+    user: str  # the account with these permissions
     permissions: Mapping[str, Permissions | Refusal]  # by namespace; "" is the cluster as a whole
     spaces: Sequence[SurveyedNamespace]
     runtime_class: Refusal | None  # None: it is there, or none is wanted
@@ -140,7 +140,5 @@ class Survey:
     nodes: Sequence[SurveyedNode] | Refusal
     lease_renewed_at: (
         Mapping[str, Time] | Refusal
-    )  # when each node last said that it is there, by its clock
-    foreign_gpus: (
-        Mapping[str, int] | Refusal
-    )  # cards of each node that pods which are not ours have
+    )  # the last heartbeat of each node, by the node's clock
+    foreign_gpus: Mapping[str, int] | Refusal  # GPUs of each node that foreign pods have

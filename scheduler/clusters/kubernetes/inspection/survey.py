@@ -1,4 +1,4 @@
-"""Looks at a Kubernetes cluster as a whole: what scheduler-doctor judges. Changes nothing there."""
+"""Inspects a whole Kubernetes cluster for scheduler-doctor. Changes nothing there."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ class _SelfReview(Struct, frozen=True):
 
 
 class Surveyor:
-    """Whoever's eyes these are, `account` (NAMESPACE/NAME) is whose permissions are asked for: a
-    service account's, or our own."""
+    """Reads the cluster with the caller's account. The permissions that it reads are those of the
+    service account `account` (NAMESPACE/NAME), or the caller's if that is empty."""
 
     def __init__(
         self,
@@ -87,13 +87,12 @@ class Surveyor:
         namespaces: Sequence[str],
         rules: Callable[[Sequence[SurveyedNode]], Mapping[str, Sequence[Rule]]],
     ) -> Survey:
-        """`namespaces`: of jobs; `rules`: what these nodes ask for, by namespace, "" being the
-        cluster.
-        Raises ApiError if the server cannot be asked at all."""
+        """`namespaces` are those of jobs. `rules` returns the permissions that these nodes require,
+        by namespace; "" is the cluster. Raises ApiError if the server does not answer at all."""
         asked = self._clock()
         headers = self._server.headers("/version")
         at = (asked + self._clock()) / 2
-        renewed = self._read_lease_times()  # at once: it is compared with the time
+        renewed = self._read_lease_times()  # immediately, because they are compared with `at`
         nodes = self._list("/api/v1/nodes", SurveyedNode)
         there = () if isinstance(nodes, Refusal) else nodes
         return Survey(
@@ -128,9 +127,9 @@ class Surveyor:
     def _trial(self, namespace: str, nodes: Sequence[SurveyedNode] | Refusal) -> Refusal | None:
         shape = replace(self._shape, namespace=namespace, image=self._shape.image or "none")
         there = [] if isinstance(nodes, Refusal) else readable_nodes(nodes)
-        with_cards = next((node for node in there if node.gpus), None)
+        with_gpus = next((node for node in there if node.gpus), None)
         try:
-            made = canary(with_cards, there, shape, "gs-trial", "trial", 0)
+            made = canary(with_gpus, there, shape, "gs-trial", "trial", 0)
             path = f"/api/v1/namespaces/{namespace}/pods"
             self._server.call("POST", path, {"dryRun": "All"}, made)
         except Impossible as error:
@@ -139,7 +138,7 @@ class Surveyor:
             return _refusal(error)
         return None
 
-    # --- one question each ----------------------------------------------------------------------
+    # --- one kind of request each ---------------------------------------------------------------
 
     def _read_permissions(self, namespace: str, rules: Sequence[Rule]) -> Permissions | Refusal:
         single = {
@@ -165,7 +164,7 @@ class Surveyor:
         return msgspec.json.decode(answer, type=_AccessReview).status.allowed
 
     def _own_name(self) -> str:
-        """Servers before 1.28 do not tell."""
+        """The name of the caller's account. Servers before 1.28 do not return it."""
         path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         try:
