@@ -278,7 +278,7 @@ def test_without_a_declaration_a_node_has_the_cards_that_its_kubelet_hands_out()
     ("count", "mib", "words"),
     [
         ("1000000000", "15360", "1000000000 GPUs"),
-        ("9" * 60, "15360", "9 cards"),
+        ("9" * 60, "15360", "9 GPUs"),
         ("1", "9" * 63, "9 MiB"),
         ("0", str(2**31), "2147483648 MiB"),
     ],
