@@ -74,5 +74,5 @@ def test_nothing_outside_of_the_place_can_be_mounted(wanted: str) -> None:
 def test_a_folder_for_which_the_cluster_has_no_place_is_refused() -> None:
     with pytest.raises(Impossible, match="--custom_dir /a: this cluster has no volume for it"):
         mounted(custom_dir="/a")
-    with pytest.raises(Impossible, match="--snapshots_dir /a: this cluster has no place"):
+    with pytest.raises(Impossible, match="--snapshots_dir /a: this cluster has no volume"):
         mounted(snapshots_dir="/a")
