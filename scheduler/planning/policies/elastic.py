@@ -53,7 +53,7 @@ def elastic(rules: Rules) -> Policy:
         choosing = []
         for job in round.candidates:
             as_is = job.spec.gpus_max == 0 or (is_running(job) and not may_move(job))
-            if not as_is and round.wanted(job) is not None:
+            if not as_is and round.gpus_wanted(job) is not None:
                 choosing.append(job)
             elif not round.give(job):
                 round.refused.append(job)
@@ -154,7 +154,7 @@ def _possible(
     regular = (count % size == 0) | ((count < size) & (count & (count - 1) == 0))
     least = np.array([[job.spec.gpus_min] for job in jobs])
     most = np.array([[job.spec.gpus_max] for job in jobs])
-    fitting = [round.fitting(job) for job in jobs]
+    fitting = [round.count_fitting(job) for job in jobs]
     there_are = np.array([[fits.get(config.type, 0) for config in configs] for fits in fitting])
     in_range = (least <= count) & (count <= np.minimum(most, there_are))
     sensible = regular & (count <= GROWTH_MAX * tried)

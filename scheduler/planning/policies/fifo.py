@@ -25,7 +25,7 @@ def fifo(rules: Rules) -> Policy:
             if (blocked and job.spec.gpus_max) or not round.give(job):
                 round.refused.append(job)
                 # One that needs more than there is does not keep the others waiting.
-                blocked = blocked or round.wanted(job) is not None
+                blocked = blocked or round.gpus_wanted(job) is not None
         return round.plan()
 
     return plan

@@ -47,7 +47,7 @@ def gavel(rules: Rules) -> Policy:
         sliced = []
         for job in round.candidates:
             fresh = is_running(job) and job.run is not None and job.run.started_at >= began_at
-            if round.wanted(job) and not fresh:
+            if round.gpus_wanted(job) and not fresh:
                 sliced.append(job)
             elif not round.give(job):
                 round.refused.append(job)
@@ -73,7 +73,7 @@ def _slice(jobs: Sequence[Job], round: Round, began_at: Time) -> None:
     )
     chosen = set[int]()
     for *_, row, type in turns:
-        count = round.wanted(jobs[row]) or 0
+        count = round.gpus_wanted(jobs[row]) or 0
         if row not in chosen and round.left[type] >= count:
             chosen.add(row)
             round.assign(jobs[row], type, count)
@@ -84,7 +84,7 @@ def _slice(jobs: Sequence[Job], round: Round, began_at: Time) -> None:
 def _may_be_on(job: Job, type: str, round: Round) -> bool:
     if is_running(job) and not may_move(job):
         return type == round.type_of(job)
-    return round.fitting(job).get(type, 0) >= (round.wanted(job) or 0)
+    return round.count_fitting(job).get(type, 0) >= (round.gpus_wanted(job) or 0)
 
 
 def _entitled(jobs: Sequence[Job], types: Sequence[str], round: Round) -> Floats:
@@ -92,7 +92,7 @@ def _entitled(jobs: Sequence[Job], types: Sequence[str], round: Round) -> Floats
     if not jobs or not types:
         return np.zeros((len(jobs), len(types)))
     capacity = np.array([round.left[type] for type in types], float)
-    scale = np.array([round.wanted(job) or 0 for job in jobs], float)
+    scale = np.array([round.gpus_wanted(job) or 0 for job in jobs], float)
     if len(types) == 1:  # the program's answer, without asking it
         level = min(capacity[0] / len(jobs), scale.min())
         return np.asarray(level / scale[:, None])

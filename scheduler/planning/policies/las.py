@@ -31,7 +31,7 @@ def las(rules: Rules) -> Policy:
         round = Round(view, now, rules, preempts=True)
 
         def order(job: Job) -> tuple[int, bool, Time, JobId]:
-            served = served_gpu_seconds(job, round.wanted(job) or 0, now)
+            served = served_gpu_seconds(job, round.gpus_wanted(job) or 0, now)
             demoted = served >= THRESHOLD_GPU_SECONDS - _ROUNDING
             return -job.priority, demoted, job.submitted_at, job.id
 
@@ -51,7 +51,7 @@ def served_gpu_seconds(job: Job, gpus: int, now: Time) -> float:
 def _next_demotion(round: Round) -> Time | None:
     moments = []
     for job in round.candidates:
-        count = round.wanted(job)
+        count = round.gpus_wanted(job)
         if is_running(job) and count:
             left = THRESHOLD_GPU_SECONDS - served_gpu_seconds(job, count, round.now)
             if left > _ROUNDING:

@@ -73,7 +73,7 @@ class _Packer:
         self.in_vain = set[tuple[int, int, int, str]]()  # who found none: cards, score, memory
         self.scores: dict[str, int | None] = {}  # of kinds
         self.smallest: dict[str, Gpu] = {}
-        for gpu in round.known.values():
+        for gpu in round.gpus.values():
             least = self.smallest.setdefault(gpu.type, gpu)
             self.smallest[gpu.type] = min(least, gpu, key=lambda gpu: gpu.capacity_mib)
         holders = Counter(key for key, held in round.view.held.items() for _ in held)
@@ -106,7 +106,7 @@ class _Packer:
 
     def join(self, job: Job) -> bool:
         """Put it beside one that has cards, and all of them for itself."""
-        count, score = self.round.wanted(job), self._score(job)
+        count, score = self.round.gpus_wanted(job), self._score(job)
         if not job.waiting or not count or score is None or takes_whole_gpu(job):
             return False
         needs = count, score, job.memory_mib, job.spec.image
@@ -133,8 +133,8 @@ class _Packer:
         """Whether the host's cards do, wherever they will be."""
         if job.spec.image == host.job.spec.image:
             return True
-        keys = gpu_keys(host.job) if is_running(host.job) else self.round.known
-        there = (self.round.known.get(key) for key in keys)
+        keys = gpu_keys(host.job) if is_running(host.job) else self.round.gpus
+        there = (self.round.gpus.get(key) for key in keys)
         return all(has(gpu.images, job.spec.image) for gpu in there if gpu)
 
     def _score(self, job: Job) -> int | None:
@@ -170,5 +170,5 @@ def _config(job: Job, round: Round) -> Placement:
     if is_running(job) and job.run and job.run.shares:
         nodes = len({share.node for share in job.run.shares})
         return Placement(round.type_of(job) or "", len(job.run.shares), nodes)
-    type, count = next(iter(round.fitting(job)), ""), round.wanted(job) or 1
+    type, count = next(iter(round.count_fitting(job)), ""), round.gpus_wanted(job) or 1
     return Placement(type, count, max(1, fewest_nodes(round.node_sizes.get(type, ()), count)))

@@ -54,12 +54,12 @@ class Round:
     refused: list[Job] = field(default_factory=list)  # in the order in which they were
 
     def __post_init__(self) -> None:
-        self.known = usable_gpus(self.view.nodes)
-        self.node_sizes = node_sizes(self.known)
-        self.left = Counter(gpu.type for gpu in self.known.values())  # not given to anybody
-        unheld = [gpu for key, gpu in self.known.items() if not self.view.held.get(key)]
+        self.gpus = usable_gpus(self.view.nodes)
+        self.node_sizes = node_sizes(self.gpus)
+        self.left = Counter(gpu.type for gpu in self.gpus.values())  # not given to anybody
+        unheld = [gpu for key, gpu in self.gpus.items() if not self.view.held.get(key)]
         self.idle = Counter(gpu.type for gpu in unheld)  # of these, those that nobody holds
-        self._makes = count_makes(self.known.values())
+        self._makes = count_makes(self.gpus.values())
         self._fitting: dict[tuple[int, str], dict[str, int]] = {}
         self.candidates: list[Job] = []
         kept = set[GpuKey]()
@@ -78,17 +78,17 @@ class Round:
         """Where it runs, even if it was found there beside others."""
         keys = {share.key for share in job.run.shares} if job.run else set()
         for key in keys - kept:
-            if key in self.known:
-                self.left[self.known[key].type] -= 1
+            if key in self.gpus:
+                self.left[self.gpus[key].type] -= 1
         kept |= keys
         self.units.append(Unit((job,), self.type_of(job) or "", len(keys), stays=True))
 
     def type_of(self, job: Job) -> str | None:
         """On which it runs; None: nowhere, or on cards that are not there now."""
-        found = [self.known.get(share.key) for share in job.run.shares] if job.run else []
+        found = [self.gpus.get(share.key) for share in job.run.shares] if job.run else []
         return found[0].type if found and found[0] else None
 
-    def fitting(self, job: Job) -> dict[str, int]:
+    def count_fitting(self, job: Job) -> dict[str, int]:
         """How many cards could hold it if nobody else was there; the type with the smallest ones
         first."""
         needs = job.memory_mib, job.spec.image
@@ -97,17 +97,19 @@ class Round:
             found = self._fitting[needs] = _counted(self._makes, *needs)
         return found
 
-    def wanted(self, job: Job) -> int | None:
+    def gpus_wanted(self, job: Job) -> int | None:
         """How many cards it is to have, at least; None: not even the fewest are there."""
         if is_running(job) and job.run:
             return len(job.run.shares)
         least, most = job.spec.gpus_min, job.spec.gpus_max
-        count = min(least if self.elastic else most, max(self.fitting(job).values(), default=0))
+        count = min(
+            least if self.elastic else most, max(self.count_fitting(job).values(), default=0)
+        )
         return count if count >= least else None
 
     def give(self, job: Job) -> bool:
         """Cards for it, if those before it have left enough."""
-        count = self.wanted(job)
+        count = self.gpus_wanted(job)
         type = "" if count == 0 else self._type_for(job, count) if count else None
         if count is None or type is None:
             return False
@@ -126,7 +128,7 @@ class Round:
         if is_running(job):
             type = self.type_of(job)
             return type if type is not None and self.left[type] >= count else None
-        fitting = self.fitting(job).items()
+        fitting = self.count_fitting(job).items()
         enough = [type for type, fit in fitting if min(fit, self.left[type]) >= count]
         return min(enough, key=lambda type: self.idle[type] < count, default=None)
 
@@ -151,21 +153,21 @@ class Round:
 
     def _left_over(self, made: PlacedUnits) -> list[Unit]:
         """Of cards of one type, not all may have the image of a job for which some were kept."""
-        images = any(gpu.images is not None for gpu in self.known.values())
+        images = any(gpu.images is not None for gpu in self.gpus.values())
         if self.in_turn or not images or not made.left_out:
             return []
-        return assign_leftovers(self.refused, made, self.known, self.view, self.rules, self._count)
+        return assign_leftovers(self.refused, made, self.gpus, self.view, self.rules, self._count)
 
     def _count(self, job: Job) -> int:
-        return self.wanted(job) or len(self.known) + 1
+        return self.gpus_wanted(job) or len(self.gpus) + 1
 
     def _explain(self, waits: list[Job], made: PlacedUnits, why: dict[JobId, Reason]) -> None:
         taken = {share.key for shares in made.placements.values() for share in shares}
-        free = [key for key in self.known if not self.view.held.get(key) and key not in taken]
+        free = [key for key in self.gpus if not self.view.held.get(key) and key not in taken]
         heirs = {key: self.view.jobs[id] for id, keys in made.claims.items() for key in keys}
-        makes = count_makes(self.known[key] for key in free)
+        makes = count_makes(self.gpus[key] for key in free)
         first = [heirs[key] for key in free if key in heirs]
-        first += [job for job in self.refused if self.wanted(job)][:1]
+        first += [job for job in self.refused if self.gpus_wanted(job)][:1]
         alike: dict[tuple[int, int, int, str], Reason] = {}
         for job in waits:
             needs = job.memory_mib, job.spec.gpus_min, job.spec.gpus_max, job.spec.image
@@ -175,10 +177,10 @@ class Round:
             why[job.id] = alike[needs]
 
     def _lacking(self, job: Job, free: Makes, first: Sequence[Job], view: View) -> Reason:
-        count, least = self.wanted(job), job.spec.gpus_min
+        count, least = self.gpus_wanted(job), job.spec.gpus_min
         lacks = Reason(Waiting.GPUS, whole=WholeGpus.POLICY, memory_mib=job.memory_mib)
         if count is None:
-            there = max(self.fitting(job).values(), default=0)
+            there = max(self.count_fitting(job).values(), default=0)
             return replace(lacks, gpus=least, there=(("", there),))
         now = max(_counted(free, job.memory_mib, job.spec.image).values(), default=0)
         if now < count:

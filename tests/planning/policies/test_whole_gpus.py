@@ -43,9 +43,9 @@ def test_who_may_not_hold_cards_is_told_why() -> None:
 def test_a_job_has_as_many_cards_as_it_can_use_or_as_there_are() -> None:
     there = view(job("a", gpus=(1, 2)), job("b", gpus=(1, 9)), nodes=[node(4)])
     made = Round(there, NOW, RULES)
-    assert [made.wanted(job) for job in made.candidates] == [2, 4]
+    assert [made.gpus_wanted(job) for job in made.candidates] == [2, 4]
     elastic = Round(there, NOW, RULES, elastic=True)
-    assert [elastic.wanted(job) for job in elastic.candidates] == [1, 1]
+    assert [elastic.gpus_wanted(job) for job in elastic.candidates] == [1, 1]
 
 
 def test_who_needs_more_than_there_is_has_nothing_and_is_told_so() -> None:
