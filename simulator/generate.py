@@ -83,9 +83,9 @@ def generate(
 
 def _kind(chance: np.random.Generator, project: str, gpu: Gpu) -> DrawnFamily:
     truth = SerialTruth(
-        memory_mib=int(_drawn(chance, MEMORY_MIB, (MEMORY_MIB_LEAST, 0.9 * gpu.capacity_mib))),
+        memory_mib=int(_draw(chance, MEMORY_MIB, (MEMORY_MIB_LEAST, 0.9 * gpu.capacity_mib))),
         gpu_util=round(float(chance.uniform(0.2, 1.0)), 3),
-        seconds=round(_drawn(chance, EPOCH_SECONDS, EPOCH_SECONDS_BOUNDS), 3),
+        seconds=round(_draw(chance, EPOCH_SECONDS, EPOCH_SECONDS_BOUNDS), 3),
         serial=round(float(chance.uniform(0.01, 0.2)), 3),
     )
     batch_size = 2 ** int(chance.integers(5, 10))
@@ -103,7 +103,7 @@ def _spec(
     kind = kinds[int(chance.integers(len(kinds)))]
     sizes, often = zip(*shape.sizes, strict=True)
     gpus = int(chance.choice(sizes, p=often))
-    seconds = _drawn(chance, shape.length_seconds, LENGTH_SECONDS_BOUNDS)
+    seconds = _draw(chance, shape.length_seconds, LENGTH_SECONDS_BOUNDS)
     epochs = max(1, round(seconds / kind.truth.epoch_seconds("", gpus, 1)))
     spec = JobSpec(
         name=f"job-{number}",
@@ -124,7 +124,7 @@ def _gpu_seconds(spec: JobSpec, kind: DrawnFamily) -> float:
     return spec.max_epochs * kind.truth.epoch_seconds("", gpus, 1) * gpus
 
 
-def _drawn(
+def _draw(
     chance: np.random.Generator, lognormal: tuple[float, float], bounds: tuple[float, float]
 ) -> float:
     median, deviation = lognormal
