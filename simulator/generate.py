@@ -70,7 +70,7 @@ def generate(
     """
     drawn = SHAPES[shape]
     chance = np.random.default_rng(seed)
-    kinds = [_kind(chance, f"kind-{i}", Gpu("", 0, "", gpu_mib)) for i in range(KINDS)]
+    kinds = [_draw_family(chance, f"kind-{i}", Gpu("", 0, "", gpu_mib)) for i in range(KINDS)]
     specs = [_spec(chance, i, kinds, elastic, drawn) for i in range(count)]
     wanted = sum(_gpu_seconds(spec, kind) for spec, kind in specs)
     gap = wanted / max(count, 1) / (load * gpus)
@@ -81,7 +81,7 @@ def generate(
     ]
 
 
-def _kind(chance: np.random.Generator, project: str, gpu: Gpu) -> DrawnFamily:
+def _draw_family(chance: np.random.Generator, project: str, gpu: Gpu) -> DrawnFamily:
     truth = SerialTruth(
         memory_mib=int(_draw(chance, MEMORY_MIB, (MEMORY_MIB_LEAST, 0.9 * gpu.capacity_mib))),
         gpu_util=round(float(chance.uniform(0.2, 1.0)), 3),
