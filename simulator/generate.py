@@ -71,7 +71,7 @@ def generate(
     drawn = SHAPES[shape]
     chance = np.random.default_rng(seed)
     kinds = [_draw_family(chance, f"kind-{i}", Gpu("", 0, "", gpu_mib)) for i in range(KINDS)]
-    specs = [_spec(chance, i, kinds, elastic, drawn) for i in range(count)]
+    specs = [_draw_spec(chance, i, kinds, elastic, drawn) for i in range(count)]
     wanted = sum(_gpu_seconds(spec, kind) for spec, kind in specs)
     gap = wanted / max(count, 1) / (load * gpus)
     arrivals = np.cumsum(chance.gamma(1.0 / drawn.burst, gap * drawn.burst, count))
@@ -92,7 +92,7 @@ def _draw_family(chance: np.random.Generator, project: str, gpu: Gpu) -> DrawnFa
     return DrawnFamily(project, batch_size, batch_size * int(chance.integers(100, 5000)), truth)
 
 
-def _spec(
+def _draw_spec(
     chance: np.random.Generator,
     number: int,
     kinds: list[DrawnFamily],
