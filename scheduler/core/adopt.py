@@ -1,7 +1,8 @@
 """Carries out a plan as far as it is safe now. Pure, and safe for any plan whatsoever.
 
 Invariants must not depend on a policy. So every placement is checked here against the GPUs and the
-held memory as they are; what is not possible is left out, and the next plan asks for it again."""
+held memory as they are; what is not possible is left out, and the next plan asks for it again.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ from scheduler.core.runs import awaits_old_pods, current_job, has_epoch_to_stop_
 def resize_shares(view: View, now: Time, rules: Rules) -> Change:
     """Adjusts the shares of runs to the measured needs of their jobs, where there is room.
 
-    This happens before a plan is made, so that the plan can use at once what a run gave back."""
+    This happens before a plan is made, so that the plan can use at once what a run gave back.
+    """
     draft = Draft(view, now, rules)
     known = usable_gpus(view.nodes)
     running = [id for id, job in view.jobs.items() if job.run]

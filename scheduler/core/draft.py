@@ -1,7 +1,8 @@
 """A mutable view during one step: copies what the step changes, once, and updates the derived data.
 
 Only evolve.py and adopt.py make drafts. For all other modules a step is a function from one view to
-the next; which jobs it touched is part of the result."""
+the next; which jobs it touched is part of the result.
+"""
 
 from __future__ import annotations
 

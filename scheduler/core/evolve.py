@@ -355,7 +355,8 @@ def asked_to_stop(job: Job, why: str, now: Time, rules: Rules) -> Run:
     """The job, with its run asked to stop at the start of an epoch that no rank may start yet.
 
     Each run may finish at least one epoch, so that a job makes progress however often it is
-    preempted."""
+    preempted.
+    """
     run = job.run
     assert run is not None, "only a run can be asked to stop"
     if run.phase is RunPhase.STOPPING:

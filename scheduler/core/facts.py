@@ -1,7 +1,8 @@
 """What happened between two views, recorded once for all readers. Pure.
 
 The log, the metrics, `scheduler-state JOB` and the demo's output consist of facts alone. The names
-and data of facts are part of the interface: add, never rename."""
+and data of facts are part of the interface: add, never rename.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """`dataclasses.replace`, several times as fast, because copies are much of the cost of a report.
 
 It works only for frozen dataclasses with slots, as all types of model.py are, and does not call
-`__init__`."""
+`__init__`.
+"""
 
 from __future__ import annotations
 

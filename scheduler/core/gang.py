@@ -1,7 +1,8 @@
 """The pods of one run taken together: whether the run is over, and which pod ended it. Pure.
 
 A run has one pod on each node where it has GPUs, and no pod is of use without the others: if one is
-gone, the others fail sooner or later, and are not the cause."""
+gone, the others fail sooner or later, and are not the cause.
+"""
 
 from __future__ import annotations
 

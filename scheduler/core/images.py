@@ -1,7 +1,8 @@
 """The names of images. Pure.
 
 One image has many names: `x`, `x:latest` and `docker.io/library/x:latest` are the same to a
-container runtime, which lists the last."""
+container runtime, which lists the last.
+"""
 
 from __future__ import annotations
 

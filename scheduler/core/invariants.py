@@ -1,7 +1,8 @@
 """What must always hold (DESIGN §7, 1 to 4), checked before every commit, in production too.
 
 A violation is a bug of the scheduler. It stops the daemon before anything is written: a crash loop
-is noticed, a wrong row is not."""
+is noticed, a wrong row is not.
+"""
 
 from __future__ import annotations
 

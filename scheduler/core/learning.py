@@ -1,7 +1,8 @@
 """What one finished epoch, or one finished run, teaches. Pure.
 
 Little is kept: a mean for each situation. Predictions for new situations are made in
-estimates/speed.py and estimates/interference.py."""
+estimates/speed.py and estimates/interference.py.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ def record_epoch(
     """The job, with what the epoch that rank 0 of its run has just ended teaches about its speed.
 
     `quiet_since`: when its neighbours last changed. An epoch that began before that is not a valid
-    measurement."""
+    measurement.
+    """
     if not is_plausible(profile, run, now):
         return replace(job, profiles_ignored=job.profiles_ignored + 1)
     began_at = _began_at(profile, run)

@@ -65,7 +65,8 @@ def takes_mib(job: Job, gpu: Gpu, rules: Rules, gpus: int = 0) -> int:
 
     A job alone on its GPU may have been measured to use part of the headroom, and a measured need
     plus margin may exceed the capacity: either job takes the whole capacity, and must fit there
-    again."""
+    again.
+    """
     known = known_mib(job, gpus)
     if known > gpu.memory_mib:
         return known

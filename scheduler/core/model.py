@@ -1,7 +1,8 @@
 """The types of the domain: frozen values without I/O, clock, randomness, or behaviour beyond their
 own fields.
 
-This module is longer than others so that all types are found in one place."""
+This module is longer than others so that all types are found in one place.
+"""
 
 from __future__ import annotations
 
@@ -135,7 +136,8 @@ class Placement:
     In rows, on the wire and in the journal it is text: `t4x2`, `t4x8/2` on two nodes, `cpu` without
     GPUs. Fields of types that are written there unchanged (`Run`, `Measured`, `Profile`) hold the
     text too. The text for GPUs of several types (`a100x1+t4x1`) is not a placement: how fast such a
-    run is says nothing about other GPUs."""
+    run is says nothing about other GPUs.
+    """
 
     type: str
     gpus: int
@@ -430,7 +432,8 @@ class OldLibrary:
 class Observed:
     """The whole cluster as an observation that began at `at` found it; never a difference.
 
-    Every run that was launched before `at`, and is not over and removed, is among the pods."""
+    Every run that was launched before `at`, and is not over and removed, is among the pods.
+    """
 
     at: Time
     nodes: tuple[Node, ...] = ()
@@ -555,7 +558,8 @@ class Plan:
     """Which jobs should hold which GPUs: the complete target, not a difference. A plan need not be
     valid; adopt.py checks it.
 
-    A job that is not in `placements` should not run; one with an empty tuple runs without GPUs."""
+    A job that is not in `placements` should not run; one with an empty tuple runs without GPUs.
+    """
 
     placements: Mapping[JobId, tuple[Share, ...]] = field(default_factory=dict)
     why: Mapping[JobId, Reason] = field(default_factory=dict)

@@ -37,7 +37,8 @@ class Inbox(Protocol):
         """Returns as soon as there are events, or with none when `until` has come.
 
         The next call means that the previous batch has been committed and acted upon: callers that
-        wait for one of its events are answered now."""
+        wait for one of its events are answered now.
+        """
 
 
 class Store(Protocol):
@@ -50,7 +51,8 @@ class Store(Protocol):
 
         Nothing is written for jobs that do not differ between the two views, nor for those that
         `after` has merely forgotten. An ended job is never written again. The step's events and
-        actions may be kept, so that it can be decided once more."""
+        actions may be kept, so that it can be decided once more.
+        """
 
 
 class Cluster(Protocol):
@@ -59,7 +61,8 @@ class Cluster(Protocol):
 
     A removed run soon stops being alive; removing a run that does not exist does nothing. A launch
     that has been performed shows in every observation that begins later, until the run is over and
-    removed."""
+    removed.
+    """
 
     def perform(self, action: Action) -> None:
         """Returns quickly, and never raises for operational trouble: that shows in a later

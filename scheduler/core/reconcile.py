@@ -29,7 +29,8 @@ def reconcile(
     """Actions for the jobs that were touched, or for all jobs if the cluster was just observed
     (`looked`).
 
-    `since` is the time of the step before: a deadline that has passed after it is due now."""
+    `since` is the time of the step before: a deadline that has passed after it is due now.
+    """
     touched = [job_id for job_id in touched if job_id in view.jobs]
     known: dict[GpuKey, Gpu] = {}
     for job in view.jobs.values() if looked else (view.jobs[job_id] for job_id in touched):

@@ -2,7 +2,8 @@
 stopped, and which jobs train beside it. Pure.
 
 Each rule is written only here. The daemon, the policies and the simulated worlds call the same
-function, so they always agree."""
+function, so they always agree.
+"""
 
 from __future__ import annotations
 

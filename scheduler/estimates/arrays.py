@@ -1,4 +1,4 @@
-"""The array types of everything that computes. Their shapes are said where they are used."""
+"""The array types of all numeric code. Shapes are given where arrays are used."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Seconds per epoch alone on one GPU, for whom they were not measured.
+"""Seconds per epoch alone on one GPU, for jobs that were not measured there.
 
 In logarithms, and per sample of the training set, the seconds of a job on a type of GPU are
 
     x + f(type) + g(kind, type)
 
-where x is the job's own, about the x of its kind, and f and g are learned from kinds that were
-measured on several types. A kind of which nothing is known is replaced by what the job's owner
-said, and that by what is usual among the others.
+where x is the job's own and close to the x of its kind (job family), and f and g are learned from
+kinds that were measured on several types. If nothing is known of a kind, the estimate given with
+the job is used instead, and without one, what is usual among the other jobs.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from scheduler.estimates import scaling
 from scheduler.estimates.arrays import Bools, Floats, Ints
 from scheduler.estimates.measurements import Measurements
 
-SECONDS_UNKNOWN = 600.0  # an epoch of a job, if nothing at all is known of any
-SECONDS_LEAST, SECONDS_MOST = 1e-9, 1e12  # of what is predicted
+SECONDS_UNKNOWN = 600.0  # an epoch, if nothing is known of any job
+SECONDS_LEAST, SECONDS_MOST = 1e-9, 1e12  # bounds of predictions
 
 # Standard deviations, relative.
 SD_OF_KIND = 0.2  # between jobs of one kind
-SD_TYPE = 0.25  # of the ratio between two types, for a kind that shows its own on one only
+SD_TYPE = 0.25  # of the ratio of two types, for a kind measured on only one
 SD_SAID = 0.7
 SD_USUAL = 1.2
 
@@ -39,7 +39,7 @@ _SWEEPS = 8
 
 @dataclass(frozen=True, slots=True)
 class Firsts:
-    """What the measurements say, one entry per owner and type that was measured."""
+    """The measurements: one entry for each owner and type that was measured."""
 
     owner: Ints
     type: Ints
@@ -48,8 +48,8 @@ class Firsts:
 
 
 def fit(jobs: Sequence[Job], measured: Measurements, firsts: Firsts) -> tuple[Floats, Floats]:
-    """[owner, type] seconds on one GPU, and their relative standard deviations. The last type is
-    any that nobody was measured on."""
+    """[owner, type] seconds on one GPU, and their relative standard deviations. The last type
+    stands for all types without measurements."""
     kind, size = measured.kind[firsts.owner], np.log(measured.size)
     shown = np.log(firsts.seconds)
     x, doubt, factor, transfer = _kinds(
@@ -70,7 +70,7 @@ def _kinds(
     kind: Ints, type: Ints, shown: Floats, sd: Floats, measured: Measurements
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """[kind] x and its variance, NaN and infinite where nothing is known; [kind, type] f + g, and
-    the variance of that."""
+    its variance."""
     shape = measured.kinds, len(measured.types) + 1
     cell, cells = kind * shape[1] + type, shape[0] * shape[1]
     trust = 1.0 / (sd**2 + SD_OF_KIND**2)
@@ -84,7 +84,7 @@ def _kinds(
     x = np.full(shape[0], np.nan)
     np.divide((total * (mean - f)).sum(axis=1), of_kind, out=x, where=some)
     variance = np.divide(1.0, of_kind, out=np.full(shape[0], np.inf), where=some)
-    jobs = total * SD_OF_KIND**2  # about how many
+    jobs = total * SD_OF_KIND**2  # their approximate number
     g = (
         np.where(known, mean - np.where(some, x, 0.0)[:, None] - f, 0.0)
         * jobs
@@ -106,7 +106,7 @@ def _type_factors(mean: Floats, known: Bools) -> Floats:
 
 
 def _fill(before: Floats, doubt: Floats, jobs: Sequence[Job], shown: Floats) -> None:
-    """Where the kind tells nothing."""
+    """Fills in the values of kinds that show nothing."""
     usual = float(np.median(shown)) if len(shown) else math.log(SECONDS_UNKNOWN)
     for owner in np.flatnonzero(np.isnan(before)).tolist():
         said = _owner_estimate(jobs[owner]) if owner < len(jobs) else None
@@ -115,7 +115,8 @@ def _fill(before: Floats, doubt: Floats, jobs: Sequence[Job], shown: Floats) -> 
 
 
 def _owner_estimate(job: Job) -> float | None:
-    """The logarithm of the seconds per epoch on one GPU, if the whole takes as long as was said."""
+    """The logarithm of the seconds per epoch on one GPU, if the whole job takes as long as the user
+    estimated."""
     seconds = job.spec.hours_estimate * 3600.0 / max(1, job.max_epochs)
     if not SECONDS_LEAST < seconds < SECONDS_MOST:
         return None
@@ -124,5 +125,5 @@ def _owner_estimate(job: Job) -> float | None:
 
 @lru_cache(maxsize=1024)
 def _guess(gpus: int) -> float:
-    """Of the time on one GPU, so much on so many of one node."""
+    """A guess of the time on this number of GPUs of one node, relative to one GPU."""
     return float(scaling.terms(gpus, 1) @ scaling.GUESS)

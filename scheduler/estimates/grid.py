@@ -1,5 +1,6 @@
-"""What was measured of epochs alone, as a grid: who, on which type of GPU; how many, on how many
-nodes. Knows how far to rely on each, but no law of how they hang together."""
+"""The measured epochs of jobs that ran alone, as a grid: a row for each owner and type of GPU, a
+column for each number of GPUs and of nodes. It knows how reliable each entry is, but no law that
+connects them."""
 
 from __future__ import annotations
 
@@ -12,37 +13,37 @@ from scheduler.core.model import GPUS_MAX
 from scheduler.estimates.arrays import Bools, Floats, Ints
 from scheduler.estimates.measurements import Measurements
 
-# Relative standard deviations of one measurement: an epoch, a run's first with its warm-up, one
-# beside others, set right by what these are expected to have cost.
+# Relative standard deviations of one measurement: of an epoch; of a run's first epoch with its
+# warm-up; of an epoch beside others, corrected by their expected effect.
 SD_EPOCH, SD_WARM_UP, SD_BESIDE = 0.04, 0.3, 0.2
-WEIGHT_WEAK_MAX = 0.25  # of all that is not to be relied on in one situation, in measured epochs
+WEIGHT_WEAK_MAX = 0.25  # of all unreliable measurements of one situation, in epochs
 
-# The same of what a line says of one GPU: measured there, or on more of them.
+# The same for what a line says about one GPU: measured there, or on more GPUs.
 SD_ON_ONE, SD_ELSEWHERE = 0.02, 0.1
 
 SLOWDOWN = 0.38  # of two jobs that keep the GPU busy: spec/optimizer.md, section 5
 
-SITUATION = GPUS_MAX + 1  # count * SITUATION + nodes is one number for both
+SITUATION = GPUS_MAX + 1  # count * SITUATION + nodes encodes both numbers
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A line is an owner on a type, a column is a count and a number of nodes."""
+    """A line is an owner on a type, a column is a number of GPUs and of nodes."""
 
     owner: Ints  # [line]
     type: Ints  # [line]
-    kind: Ints  # [line]: lines of one kind and one type are alike
+    kind: Ints  # [line]: lines of one kind and one type resemble each other
     count: Ints  # [column]
     nodes: Ints  # [column]
     seconds: Floats  # [line, column]; 1 where nothing was measured
-    weight: Floats  # [line, column]: 1 for a measurement to rely on, 0 for none
-    solid: Bools  # [line, column]: to rely on: alone, and not only the first epoch of a run
-    relied: Bools  # [line]: solid anywhere
+    weight: Floats  # [line, column]: 1 for a reliable measurement, 0 for none
+    solid: Bools  # [line, column]: reliable: alone, and not only the first epoch of a run
+    relied: Bools  # [line]: solid in some column
     aside: Bools  # [line]: measured only beside others
     sd: Floats  # [line]: relative standard deviation of its seconds on one GPU
 
     def places(self, counts: Ints, nodes: Ints) -> Iterator[tuple[int, int]]:
-        """Which of these situations is which column, where there is one."""
+        """The column of each of these situations, where there is one."""
         column = {key: at for at, key in enumerate(zip(self.count, self.nodes, strict=True))}
         for situation, key in enumerate(zip(counts, nodes, strict=True)):
             if key in column:
@@ -50,7 +51,7 @@ class Grid:
 
 
 def grid(measured: Measurements) -> Grid:
-    """Epochs beside others are used, for want of better, by those who were never alone there."""
+    """Epochs beside others are used only for owners that were never alone there."""
     types = max(1, len(measured.types))
     alone, beside = measured.alone, measured.beside
     needed = ~np.isin(beside.owner * types + beside.type, alone.owner * types + alone.type)
@@ -93,7 +94,7 @@ def grid(measured: Measurements) -> Grid:
 
 
 def _expected_speeds(measured: Measurements) -> Floats:
-    """[row of `beside`] how fast its owner was, beside all its neighbours there."""
+    """[row of `beside`] the expected speed of its owner beside all its neighbours there."""
     owner = measured.beside.owner[measured.neighbour_row]
     speed = expected_speed(measured.util[owner], measured.util[measured.neighbour])
     lost = np.bincount(measured.neighbour_row, np.log(speed), len(measured.beside.owner))
@@ -102,6 +103,6 @@ def _expected_speeds(measured: Measurements) -> Floats:
 
 
 def expected_speed(util: Floats, beside: Floats) -> Floats:
-    """Of one of two on a GPU, relative to alone, before anything is learned."""
+    """The speed of one of two jobs on a GPU, relative to alone, before anything is learned."""
     speed: Floats = 1.0 / (1.0 + SLOWDOWN * util * beside)
     return speed

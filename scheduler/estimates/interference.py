@@ -1,16 +1,17 @@
 """How much jobs slow each other down on one GPU: expected from their utilisation, then learned.
 
-The speed of i beside k, relative to i alone on that GPU, is taken to be
+The speed of i beside k, relative to i alone on that GPU, is modelled as
 
     1/(1 + 0.38·u_i·u_k) + mean + a_i + b_k + c_ik
 
 where u is utilisation, a how sensitive i is to others, b how much k presses on them, and c what
-these leave unexplained of a pair that was measured (spec/optimizer.md, section 5). All but the
+these leave unexplained for a pair that was measured (spec/optimizer.md, section 5). All but the
 first term are learned, for each type of GPU, and tend to 0 where little was measured. Each of a, b
-and c is the sum of a kind's and a job's own, the kind's from all jobs of the kind. A pair that was
-itself measured is thereby as it was measured, but for a few per cent.
+and c is the sum of a term of the kind (job family), learned from all its jobs, and a term of the
+job. For a pair that was itself measured, the model therefore gives the measured speed to within a
+few per cent.
 
-Of three jobs on a GPU, the speed of one is taken to be the product of its speeds beside the others.
+With three jobs on a GPU, the speed of one is the product of its speeds beside each of the others.
 """
 
 from __future__ import annotations
@@ -30,20 +31,21 @@ from scheduler.estimates.speed import Speeds
 SPEED_LEAST = 0.05
 
 # Standard deviations of a relative speed.
-SD_LAW = 0.09  # of what is expected
-SD_KIND = 0.04  # of a pair of jobs, when others of their kinds were measured together
+SD_LAW = 0.09  # of the expected speed
+SD_KIND = 0.04  # of a pair of jobs, if others of their kinds were measured together
 SD_MEASURED = 0.016  # of one measured epoch
 SD_WARM_UP = 0.15  # of a first epoch
-SD_ALONE_MAX = 0.5  # who is known no better when alone teaches nothing about neighbours
+SD_ALONE_MAX = 0.5  # a job whose own speed is less certain teaches nothing about neighbours
 
 RIDGE_MEAN = 4.0
-RIDGE = 2.0  # of each kind, and of each job: together as much as section 5's ridge of 1
-FEW = 1_000  # kinds: a table of all pairs of them is no burden
-SWEEPS = 4  # of Gauss and Seidel; more change the fourth digit
+RIDGE = 2.0  # of each kind, and of each job: together as strong as section 5's ridge of 1
+FEW = 1_000  # kinds: a table of all pairs of them is small
+SWEEPS = 4  # of Gauss-Seidel; more change only the fourth digit
 
 
 class Interference:
-    """On one type of GPU. `known`: if they are, the speeds of the same jobs and kinds."""
+    """The speeds on one type of GPU. `known`: the speeds of the same jobs and kinds, if they are
+    known."""
 
     def __init__(
         self,
@@ -56,10 +58,10 @@ class Interference:
         measured = known.measured
         self._doubt_alone = partial(known.doubt_alone, type)
         pairs = _pairs(known, type)
-        self._taught = len(pairs.speed) > 0  # else what is expected is all there is
+        self._taught = len(pairs.speed) > 0  # otherwise the expected speed is all there is
         self._util, self._kind = measured.util, measured.kind
         self._sensitivity, self._pressure, left = _effects(pairs, measured)
-        present = pairs.neighbour < len(measured.kind)  # else nobody knows its kind
+        present = pairs.neighbour < len(measured.kind)  # otherwise its kind is unknown
         self._of_kinds, place = _gathered(
             measured.kind[pairs.owner[present]],
             measured.kind[pairs.neighbour[present]],
@@ -72,7 +74,7 @@ class Interference:
 
     @cached_property
     def unseen(self) -> Bools:
-        """[owner] whether nobody can tell what it takes alone, and so what a neighbour costs it."""
+        """[owner] whether its time alone, and so the effect of a neighbour on it, is unknown."""
         unseen: Bools = self._doubt_alone() > SD_ALONE_MAX
         return unseen
 
@@ -94,7 +96,7 @@ class Interference:
         return np.clip(speeds, SPEED_LEAST, 1.0, out=speeds)
 
     def each(self, a: Ints, b: Ints) -> Floats:
-        """How fast each job of `a` is beside the one of `b` in its place."""
+        """How fast each job of `a` is beside the job of `b` at the same position."""
         speeds = expected_speed(self._util[a], self._util[b])
         if not self._taught:
             return speeds
@@ -108,42 +110,43 @@ class Interference:
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """Measurements of two on one GPU."""
+    """Measurements of two jobs on one GPU."""
 
     owner: Ints
     neighbour: Ints
     speed: Floats  # of the owner
-    variance: Floats  # of that, as measured
+    variance: Floats  # of the measured speed
 
     @property
     def weight(self) -> Floats:
-        """From 0 to 1: what no effects explain anyway makes more epochs count little more."""
+        """From 0 to 1. More epochs add little, because the variance that no effect explains
+        remains."""
         weight: Floats = SD_LAW**2 / (SD_LAW**2 + self.variance)
         return weight
 
 
 @dataclass(frozen=True, slots=True)
 class _Sparse:
-    """A matrix that is 0 but in a few places, each named once, row by row."""
+    """A matrix that is 0 except in a few places, each listed once, row by row."""
 
     row: Ints
     column: Ints
     value: Floats
 
     def whole(self, size: int) -> Floats:
-        """All of the matrix, of so many rows and columns."""
+        """The full matrix with this number of rows and columns."""
         matrix = np.zeros((size, size))
         matrix[self.row, self.column] = self.value
         return matrix
 
     def add_to(self, block: Floats, rows: Ints, columns: Ints) -> None:
-        """To a block of the matrix; no column is in it twice."""
+        """Adds it to a block of the matrix; no column is in it twice."""
         first, last = (np.searchsorted(self.row, rows, side) for side in ("left", "right"))
         length = last - first
         if not length.any():
             return
         row = np.repeat(np.arange(len(rows)), length)
-        # One after the other, each row's from its first on.
+        # The entries of one row after the other, each from the row's first.
         entry = np.arange(len(row)) + np.repeat(last - np.cumsum(length), length)
         column = _places(self.column[entry], columns)
         inside = column >= 0
@@ -160,7 +163,7 @@ class _Sparse:
 
 
 def _places(of: Ints, among: Ints) -> Ints:
-    """Where each is among those, -1 where it is not."""
+    """The index of each among those, -1 if it is not there."""
     places = np.full(max(of.max(initial=-1), among.max(initial=-1)) + 1, -1)
     places[among] = np.arange(len(among))
     found: Ints = places[of]
@@ -168,8 +171,8 @@ def _places(of: Ints, among: Ints) -> Ints:
 
 
 def _gathered(row: Ints, column: Ints, value: Floats, variance: Floats) -> tuple[_Sparse, Ints]:
-    """The means of the values of each place, which may be SD_LAW off 0 to begin with, and the
-    place of each value."""
+    """The mean of the values of each place, whose prior is 0 with standard deviation SD_LAW, and
+    the place of each value."""
     width = int(column.max(initial=0)) + 1
     keys, place = np.unique(row * width + column, return_inverse=True)
     precision = SD_LAW**2 / variance
@@ -198,29 +201,31 @@ def _pairs(known: Speeds, type: str) -> _Pairs:
 
 
 class _Effects:
-    """Of one sort, say of kinds on those beside them: part of a ridge regression."""
+    """The effects of one sort, for instance of kinds on their neighbours: part of a ridge
+    regression."""
 
     def __init__(self, index: Ints, size: int, weight: Floats, ridge: float) -> None:
-        """An index of `size` is nobody's."""
+        """The index `size` stands for no owner."""
         self.index, self.weight = index, np.where(index < size, weight, 0.0)
         self.total = np.bincount(index, self.weight, size + 1) + ridge
         self.value = np.zeros(size + 1)
 
     def refit(self, left: Floats) -> Floats:
-        """To what the other effects leave of the measurements; what then is left."""
+        """Fits the effects to what the other effects leave of the measurements; returns the
+        remainder."""
         left = left + self.value[self.index]
         self.value = np.bincount(self.index, self.weight * left, len(self.value)) / self.total
         return left - self.value[self.index]
 
 
 def _effects(pairs: _Pairs, measured: Measurements) -> tuple[Floats, Floats, Floats]:
-    """[neighbour] how sensitive each is, the mean with it, and how much it presses; and what they
+    """[neighbour] how sensitive each is, including the mean, and how much it presses; and what they
     leave of each pair's speed."""
     everyone, owners = len(measured.util), len(measured.kind)
-    kind = np.full(everyone, measured.kinds)  # of no kind, as those who are gone
+    kind = np.full(everyone, measured.kinds)  # of no kind, like jobs that are gone
     kind[:owners] = measured.kind
     itself = np.arange(everyone)
-    itself[measured.jobs : owners] = everyone  # kinds have no effects but as kinds
+    itself[measured.jobs : owners] = everyone  # kinds have effects only as kinds
     all_alike = np.zeros(len(pairs.speed), dtype=np.int64)
     effects = [
         _Effects(all_alike, 1, pairs.weight, RIDGE_MEAN),

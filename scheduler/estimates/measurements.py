@@ -1,7 +1,8 @@
-"""What jobs and kinds have measured, read into arrays: alone, and beside others. Knows no law.
+"""The measurements of jobs and job families, read into arrays: alone, and beside others. It
+contains no model. The code calls a family a *kind*.
 
-An *owner* is whoever measured: first the jobs, in their order, then the kinds, in theirs. Jobs are
-read once: a `Memo` keeps what was read of each, for as long as it is the same object.
+An *owner* has measurements: first the jobs, in their order, then the kinds, in theirs. Jobs are
+read once: a `Memo` keeps what was read of each for as long as it is the same object.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from scheduler.core.learning import kind_of
 from scheduler.core.model import Job, JobFamily, Placement
 from scheduler.estimates.arrays import Bools, Floats, Ints
 
-# Outside of these a duration, of an epoch or of a sample, is a broken clock.
+# A duration of an epoch or of a sample outside of these comes from a broken clock.
 SECONDS_MIN, SECONDS_MAX = 1e-9, 1e9
 UTIL_UNKNOWN = 0.75  # spec/optimizer.md, section 5
-SMALL_MIB = 3_000  # who takes less is expected to keep a GPU less busy, as in Lucid's table
-# Of what was read: numbers of its name and kind, size, utilisation, as measured and as expected,
-# rows of either sort.
+SMALL_MIB = 3_000  # jobs that use less are expected to keep a GPU less busy, as in Lucid's table
+# What was read of an owner: numbers of its name and kind, size, utilisation as measured and as
+# expected, and the number of rows of either sort.
 HEAD = 7
-COLUMNS = 6  # of what was read: type, count, nodes, seconds, epochs, how many neighbours
-GONE_MAX = 1_000  # owners that a memo keeps besides twice as many as there are
+COLUMNS = 6  # of each row read: type, count, nodes, seconds, epochs, number of neighbours
+GONE_MAX = 1_000  # a memo keeps up to this many gone owners, plus twice the present ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Rows:
     epochs: Floats
 
     def at(self, chosen: Bools, seconds: Floats) -> Rows:
-        """Some of them, with other seconds."""
+        """The rows at these indices, with other seconds."""
         owner, type, count, nodes = self.owner, self.type, self.count, self.nodes
         return Rows(
             owner[chosen],
@@ -63,21 +64,21 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    jobs: int  # owners below this are jobs, the others kinds
+    jobs: int  # owners below this index are jobs, the others kinds
     types: tuple[str, ...]  # of GPUs, sorted
-    kinds: int  # how many there are, with those of live jobs
+    kinds: int  # their number, including those of live jobs
     kind: Ints  # of each owner
     size: Floats  # of each owner's training set; 1 for a kind
     alone: Rows
     beside: Rows
     neighbour_row: Ints  # for each neighbour, the row of `beside` that it belongs to,
-    neighbour: Ints  # and which owner it is; who is gone has a number past all owners
-    util: Floats  # [neighbour] 0 to 1: its own, else its kind's, else as expected of its memory
+    neighbour: Ints  # and its owner; a neighbour that is gone has a number past all owners
+    util: Floats  # [neighbour] 0 to 1: its own, else its kind's, else expected from its memory
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What was read of one owner, as the bytes of floats, which are quickest to join."""
+    """What was read of one owner, as the bytes of floats, which are the fastest to join."""
 
     source: Job | JobFamily
     head: bytes  # see HEAD
@@ -88,11 +89,11 @@ class _Read:
 
 @dataclass(slots=True)
 class Memo:
-    """What was read before. To forget it costs time, and changes nothing else."""
+    """A cache of what was read before. Losing it costs time and changes nothing else."""
 
     jobs: dict[str, _Read] = field(default_factory=dict)
     kinds: dict[str, _Read] = field(default_factory=dict)
-    # Numbers of names, as they were met: of jobs, of kinds, of types of GPU.
+    # Numbers of names in the order of their appearance: of jobs, of kinds, of types of GPU.
     job_names: dict[str, int] = field(default_factory=dict)
     kind_names: dict[str, int] = field(default_factory=dict)
     types: dict[str, int] = field(default_factory=dict)
@@ -191,14 +192,14 @@ def _table(parts: Sequence[bytes], columns: int) -> Floats:
 
 
 def _rows(table: Floats, lengths: Floats, rank: Ints) -> Rows:
-    """`lengths`: of each owner's part."""
+    """`lengths`: the number of rows of each owner."""
     owner = np.repeat(np.arange(len(lengths)), lengths.astype(np.int64))
     type, count, nodes = table[:, :3].astype(np.int64).T
     return Rows(owner, rank[type], count, nodes, table[:, 3], table[:, 4])
 
 
 def _types(known: Iterable[str], met: Floats) -> tuple[tuple[str, ...], Ints]:
-    """Those that were met, and for each known its place among them."""
+    """The types that were met, and for each known type its index among them."""
     names = list(known)
     order = sorted(np.unique(met).astype(np.int64).tolist(), key=names.__getitem__)
     rank = np.full(len(names), -1)
@@ -207,7 +208,7 @@ def _types(known: Iterable[str], met: Floats) -> tuple[tuple[str, ...], Ints]:
 
 
 def _by_appearance(numbers: Floats | Ints) -> Ints:
-    """Numbered anew, as they come: what a memo has met before must make no difference."""
+    """Renumbers by first appearance, so that what a memo has met before makes no difference."""
     _, first, inverse = np.unique(numbers, return_index=True, return_inverse=True)
     rank = np.empty(len(first), dtype=np.int64)
     rank[np.argsort(first)] = np.arange(len(first))
@@ -218,7 +219,8 @@ def _by_appearance(numbers: Floats | Ints) -> Ints:
 def _neighbours(
     of_jobs: Sequence[_Read], of_kinds: Sequence[_Read], name: Ints, memo: Memo
 ) -> tuple[Ints, int]:
-    """Who they are, and how many numbers these may be. Jobs name jobs, kinds name kinds."""
+    """The neighbours as owners, and how many numbers there may be. Jobs name jobs, kinds name
+    kinds."""
     found, gone = [], len(name)
     jobs = len(of_jobs)
     for reads, names, own, first in (

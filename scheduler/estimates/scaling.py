@@ -1,14 +1,14 @@
 """How the time of an epoch shrinks with the number of GPUs: the law, and its fit to measurements.
 
-Of a job on GPUs of one type we believe that an epoch takes
+The time of an epoch of a job on GPUs of one type is modelled as
 
     T(n, nodes) = T(1) · (1/n + a·r + m·(b·r + c·r/n)),    r = (n - 1)/n
 
 with m = 1 on several nodes, else 0. No parameter is negative, so nothing scales better than
-perfectly. (After spec/optimizer.md, section 4. Measured, a batch that grows with the GPUs has an a
-near 0 and a c; one that stays has an a and a b.) All are fitted at once, by a linear maximum a
-posteriori estimate in closed form. What is expected of a job before it has shown it is what others
-of its kind have shown, then what all have on that type of GPU, then a fixed guess.
+perfectly (spec/optimizer.md, section 4). In measurements, jobs whose batch grows with the GPUs have
+an a near 0 and a c; jobs whose batch stays constant have an a and a b. All parameters are fitted at
+once, by a linear maximum a posteriori estimate in closed form. The prior of a job is what other
+jobs of its family have shown, then what all jobs on that type of GPU show, then a fixed guess.
 """
 
 from __future__ import annotations
@@ -21,44 +21,44 @@ import numpy.typing as npt
 from scheduler.estimates.arrays import Floats, Ints
 from scheduler.estimates.grid import SD_EPOCH, Grid
 
-# The fixed guess, of (1, a, b, c), and how wrong it may be: between a batch that grows with the
-# GPUs (measured: an a near 0.06) and one that stays (0.9).
+# The fixed guess of (1, a, b, c), and its uncertainty: between a batch that grows with the GPUs
+# (measured: an a near 0.06) and one that stays constant (0.9).
 GUESS = np.array([1.0, 0.2, 0.15, 0.5])
 GUESS_SD = np.array([0.2, 0.4, 0.5, 0.6])
-# How far a job may be from others on its type of GPU: a part of what they show, and a little.
+# How far a job may be from others on its type of GPU: a part of what they show, plus a little.
 SPREAD, SPREAD_LEAST = 0.7, np.array([0.1, 0.1, 0.1, 0.15])
 
 # Relative standard deviations.
-SD_KIND = 0.1  # of what a job's likes say of it
-SD_TYPE = 0.25  # of what any others say
-KIND_WEIGHT_MAX = 10.0  # its likes never count for more measurements than that
-OUTLIER = 20.0  # what is so many times off the guess bends no law
-FIRST_LEAST = 0.05  # of T(1), that the fit may make of it
+SD_KIND = 0.1  # between jobs of one kind
+SD_TYPE = 0.25  # between any jobs
+KIND_WEIGHT_MAX = 10.0  # other jobs of the kind count for no more measurements than this
+OUTLIER = 20.0  # a measurement this many times off the guess does not affect the fit
+FIRST_LEAST = 0.05  # the least part of T(1) that the fit may arrive at
 
-_PASSES = 2  # between the scale of each and the shape of all; more change next to nothing
+_PASSES = 2  # between the scale of each and the shape of all; more have little effect
 
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """The fitted laws. A shape is (1, a, b, c): the law of an epoch of one second on one GPU."""
+    """The fitted laws. A shape is (1, a, b, c): the law for an epoch of one second on one GPU."""
 
     first: Floats  # [line] seconds on one GPU
     line: Floats  # [line, parameter]
-    precision: Floats  # [line, parameter, parameter]: how sure that is
+    precision: Floats  # [line, parameter, parameter]: the certainty of these
     kind: Floats  # [kind, parameter]
     type: Floats  # [type, parameter]
 
 
 def terms(count: npt.ArrayLike, nodes: npt.ArrayLike) -> Floats:
-    """[situation, parameter] of the law."""
-    n = np.maximum(np.asarray(count, dtype=np.float64), 1.0)  # without a GPU it is as on one
+    """[situation, parameter] The terms of the law."""
+    n = np.maximum(np.asarray(count, dtype=np.float64), 1.0)  # without a GPU: as on one
     over = np.asarray(nodes, dtype=np.float64)
     rest = (n - 1.0) / n
     return np.stack([1.0 / n, rest, rest * (over > 1), rest / n * (over > 1)], axis=-1)
 
 
 def spread(shape: Floats) -> Floats:
-    """Standard deviations of a job's shape, about that of the jobs on the same type of GPU."""
+    """Standard deviations of a job's shape around that of the jobs on the same type of GPU."""
     sd: Floats = SPREAD * shape + SPREAD_LEAST
     return sd
 
@@ -67,7 +67,7 @@ def fit(grid: Grid, types: int) -> Shapes:
     """The shape of each line, of each kind on a type, and of each type."""
     columns = terms(grid.count, grid.nodes)
     solid = grid.solid.sum(axis=1)
-    tells = solid >= 2  # of its shape; who was measured but once tells of its scale only
+    tells = solid >= 2  # these show a shape; a single measurement shows only a scale
     lines_of_type, lines_of_kind = _Lines.of(grid.type), _Lines.of(grid.kind)
     by_type = np.tile(GUESS, (types, 1))
     for _ in range(_PASSES):
@@ -94,7 +94,7 @@ def fit(grid: Grid, types: int) -> Shapes:
 def _scale(grid: Grid, columns: Floats, shape: Floats) -> Floats:
     """[line] seconds on one GPU, if the line has this shape.
 
-    What was measured on few GPUs says most of it, because the shape matters least there.
+    Measurements on few GPUs count most, because the shape matters least there.
     """
     law = shape @ columns.T
     doubt = spread(shape)[:, 1:] ** 2 @ columns[:, 1:].T ** 2
@@ -109,8 +109,9 @@ def _evidence(
 ) -> Floats:
     """[2, line, column] what each measurement adds to the two sides of the normal equations.
 
-    Errors are relative to what was measured if it is a line's `own`. For others they are relative
-    to what was guessed: else those who scale well would count for more than those who do not.
+    For a line's `own` fit, errors are relative to what was measured. For the fit of others they are
+    relative to the guess; otherwise jobs that scale well would count for more than those that do
+    not.
     """
     law = shape @ columns.T
     relative = np.clip(grid.seconds / scale[:, None], law / OUTLIER, law * OUTLIER)
@@ -120,11 +121,11 @@ def _evidence(
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """Lines by a key that they have."""
+    """Lines grouped by a key."""
 
-    key: Ints  # those that there are
-    order: Ints  # of the lines, so that those of a key are together
-    start: Ints  # of each key there
+    key: Ints  # the distinct keys
+    order: Ints  # of the lines, so that those with the same key are together
+    start: Ints  # where each key begins in this order
 
     @classmethod
     def of(cls, key: Ints) -> _Lines:
@@ -134,18 +135,18 @@ class _Lines:
 
     @property
     def first(self) -> Ints:
-        """[key] the first line of it."""
+        """[key] the first line with it."""
         line: Ints = self.order[self.start]
         return line
 
     def summed(self, values: Floats) -> Floats:
-        """[..., key, column] over lines."""
+        """[..., key, column] sums over lines."""
         sums: Floats = np.add.reduceat(values[:, self.order], self.start, axis=1)
         return sums
 
 
 def _limit(likes: Floats, count: Floats) -> Floats:
-    """However many they are, they are not the job itself."""
+    """Limits the weight of other jobs: however many they are, they are not the job itself."""
     limited: Floats = likes * np.minimum(1.0, KIND_WEIGHT_MAX / np.maximum(count, 1.0))[:, None]
     return limited / SD_KIND**2
 

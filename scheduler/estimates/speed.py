@@ -1,5 +1,5 @@
-"""Seconds per epoch of a job alone, on so many GPUs of a type: measured where they were, else
-predicted. Not: what neighbours on a GPU cost (see interference.py)."""
+"""Seconds per epoch of a job alone, on a number of GPUs of a type: measured where possible, else
+predicted. The effect of neighbours on a GPU is in interference.py."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from scheduler.estimates.arrays import Bools, Floats, Ints
 from scheduler.estimates.grid import SD_EPOCH, SD_ON_ONE, SITUATION, Grid, grid
 from scheduler.estimates.measurements import Measurements, Memo, read
 
-# What no fit of the law explains, by the tables it was tried on: on one node, and on several.
+# What no fit of the law explains, from the tables it was tested on: on one node, and on several.
 SD_LAW, SD_LAW_NODES = 0.12, 0.25
 
-# What a measured situation was off the law, those near it are too.
+# If a measured situation deviates from the law, those near it deviate too.
 NEARNESS = 1.0  # in doublings of the GPUs, and half that in doublings of the nodes
 NEARNESS_RIDGE = 0.3
 
-MARGIN = 0.05  # by which nothing is predicted to scale better than perfectly from what was measured
+MARGIN = 0.05  # predictions scale worse than perfectly from measurements by at least this
 GAIN_MIN = 0.01  # of the mean relative variance, for a situation to be worth a try
 
 
@@ -35,14 +35,15 @@ def estimate(
 def uncertainty(
     jobs: Sequence[Job], kinds: Mapping[str, JobFamily], configs: Sequence[Placement]
 ) -> Floats:
-    """[job, config] relative standard deviation of what `estimate` says."""
+    """[job, config] relative standard deviation of the result of `estimate`."""
     return Speeds(jobs, kinds).uncertainty(configs)
 
 
 def most_informative_config(job: Job, configs: Sequence[Placement]) -> Placement | None:
-    """Where an epoch of the job, alone, would tell most of its epochs in all these configurations.
+    """The configuration in which an epoch of the job, alone, would tell most about its epochs in
+    all these configurations.
 
-    None: nowhere much that its own measurements do not tell already.
+    None: no configuration would tell much more than the job's measurements already do.
     """
     alone = [one.placement for one in job.measured if one.epochs >= 1 and not one.beside]
     best, most = None, GAIN_MIN
@@ -56,7 +57,7 @@ def most_informative_config(job: Job, configs: Sequence[Placement]) -> Placement
 
 
 def _gains(counts: Ints, nodes: Ints, known: Sequence[tuple[int, int]]) -> list[float]:
-    """[situation] by how much to measure there would lower the mean relative variance."""
+    """[situation] by how much a measurement there would lower the mean relative variance."""
     places = [*zip(counts.tolist(), nodes.tolist(), strict=True), *known]
     terms = scaling.terms(*np.array(places).T)
     relative = terms / (terms @ scaling.GUESS)[:, None]
@@ -73,7 +74,7 @@ def _gains(counts: Ints, nodes: Ints, known: Sequence[tuple[int, int]]) -> list[
 
 
 class Speeds:
-    """What all measurements together say. Made anew for each plan; a `Memo` makes that cheap."""
+    """What all measurements together say. Rebuilt for each plan, which a `Memo` makes cheap."""
 
     def __init__(
         self, jobs: Sequence[Job], kinds: Mapping[str, JobFamily], memo: Memo | None = None
@@ -90,7 +91,7 @@ class Speeds:
         self._first_sd[owner, type] = known.sd[known.relied]
 
     def _baseline(self, lines: Bools) -> tuple[Floats, Floats]:
-        """Of all types, by these lines."""
+        """The baseline for all types from these lines."""
         known = self._grid
         firsts = baseline.Firsts(
             known.owner[lines], known.type[lines], self._shapes.first[lines], known.sd[lines]
@@ -98,7 +99,7 @@ class Speeds:
         return baseline.fit(self._jobs, self.measured, firsts)
 
     def number(self, type: str) -> int:
-        """Of the type, among those that somebody was measured on; -1 stands for all others."""
+        """The number of the type among those with measurements; -1 stands for all others."""
         types = self.measured.types
         return types.index(type) if type in types else -1
 
@@ -111,7 +112,7 @@ class Speeds:
         return seconds
 
     def uncertainty(self, configs: Sequence[Placement]) -> Floats:
-        """[job, config] relative standard deviation of what `estimate` says."""
+        """[job, config] relative standard deviation of the result of `estimate`."""
         jobs = self.measured.jobs
         sd = np.empty((jobs, len(configs)))
         for type, columns, counts, nodes in _by_type(configs):
@@ -120,7 +121,7 @@ class Speeds:
 
     def alone_at(self, type: str, owner: Ints, count: Ints, nodes: Ints) -> tuple[Floats, Floats]:
         """[row] seconds of owners in situations of their own, and their relative standard
-        deviations, not counting what was measured beside others: what one GPU takes, and the law"""
+        deviations, without measurements beside others: from the time on one GPU, and the law"""
         number, known = self.number(type), self._grid
         seconds = self._without_neighbours[0][:, number].copy()
         keys, which = np.unique(count * SITUATION + nodes, return_inverse=True)
@@ -132,7 +133,7 @@ class Speeds:
         return seconds[owner] * law[owner, which + 1] / law[owner, 0], sd[owner]
 
     def doubt_alone(self, type: str) -> Floats:
-        """[owner] the relative standard deviation of what one GPU takes, likewise."""
+        """[owner] the relative standard deviation of the time on one GPU, likewise."""
         number, known = self.number(type), self._grid
         sd: Floats = self._without_neighbours[1][:, number].copy()
         here = known.relied & (known.type == number)
@@ -144,7 +145,7 @@ class Speeds:
         return self._baseline(~self._grid.aside)
 
     def _seconds(self, type: int, counts: Ints, nodes: Ints) -> Floats:
-        """[owner, situation]"""
+        """[owner, situation] seconds"""
         known, wanted = self._grid, scaling.terms(counts, nodes)
         seconds = self._first[:, type, None] * (self._shape[:, type] @ wanted.T)
         owner, solid, measured, off, work = self._relied(type)
@@ -161,8 +162,8 @@ class Speeds:
         return np.clip(seconds, baseline.SECONDS_LEAST, baseline.SECONDS_MOST)
 
     def _relied(self, type: int) -> tuple[Ints, Bools, Floats, Floats, Floats]:
-        """Of the lines on the type that are to be relied on: their owners, and where each was
-        measured, at what, how far off the law, and with what work (in GPU-seconds)."""
+        """The reliable measurements of the lines on the type: their owners, where each was
+        measured, the result, its deviation from the law, and its work (in GPU-seconds)."""
         if type not in self._relied_on:
             known = self._grid
             lines = np.flatnonzero(known.relied & (known.type == type))
@@ -209,8 +210,8 @@ def _nearness(count: Ints, nodes: Ints, counts: Ints, others: Ints) -> Floats:
 
 
 def _spread_out(measured: Measurements, known: Grid, shapes: scaling.Shapes) -> Floats:
-    """[owner, type, parameter] the shapes, also of those not measured on the type; the last type
-    is any that nobody was measured on."""
+    """[owner, type, parameter] the shapes, also those for types without measurements; the last type
+    stands for any type that has none at all."""
     owners, types = len(measured.kind), len(measured.types) + 1
     shape = np.empty((owners, types, len(scaling.GUESS)))
     shape[:] = np.vstack([shapes.type, scaling.GUESS])

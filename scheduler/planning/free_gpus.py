@@ -1,5 +1,6 @@
-"""The cards of one type that nobody is to have, node by node: which are free now, which soon, and
-on which nodes so many of them are best taken. Pure. Used by placement.py and relocation.py."""
+"""The GPUs of one type that are not yet assigned, node by node: which are free now, which soon, and
+on which nodes a given number of them is best taken. Pure. Used by placement.py and relocation.py.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +11,19 @@ from dataclasses import dataclass, field
 from scheduler.core.memory import fewest_nodes
 from scheduler.core.model import Gpu, GpuKey
 
-Holds = Callable[[Gpu], bool]  # whether the memory of a card is enough
+Holds = Callable[[Gpu], bool]  # whether a GPU has enough memory
 
 
 @dataclass(slots=True, eq=False)
 class FreeNode:
-    """Those of one node."""
+    """The free GPUs of one node."""
 
-    number: int  # among those of its type: of equals, the first is taken
+    number: int  # among the nodes of its type: of equal nodes, the first is taken
     node: str
-    gpus: Mapping[GpuKey, Gpu]  # all there are, the smallest first
+    gpus: Mapping[GpuKey, Gpu]  # all GPUs of the node, the smallest first
     alike: bool = field(init=False)
-    idle: list[GpuKey] = field(default_factory=list)  # nobody holds anything of them
-    leaving: list[GpuKey] = field(default_factory=list)  # held by what goes away
+    idle: list[GpuKey] = field(default_factory=list)  # no pod holds anything on them
+    leaving: list[GpuKey] = field(default_factory=list)  # held by runs that stop
 
     def __post_init__(self) -> None:
         self.alike = len({(gpu.capacity_mib, gpu.whole) for gpu in self.gpus.values()}) == 1
@@ -31,14 +32,14 @@ class FreeNode:
         return len(self.idle) + (len(self.leaving) if soon else 0)
 
     def room(self, soon: bool, holds: Holds) -> int:
-        """How many of the free ones are large enough."""
+        """How many of the free GPUs are large enough."""
         if self.alike:
             return self.free(soon) if holds(self._any) else 0
         cards = [*self.idle, *self.leaving] if soon else self.idle
         return sum(holds(self.gpus[key]) for key in cards)
 
     def size(self, holds: Holds) -> int:
-        """How many of all are."""
+        """How many of all GPUs are large enough."""
         if self.alike:
             return len(self.gpus) if holds(self._any) else 0
         return sum(map(holds, self.gpus.values()))
@@ -48,14 +49,14 @@ class FreeNode:
         return next(iter(self.gpus.values()))
 
 
-Part = tuple[FreeNode, int]  # so many cards of a site
+Part = tuple[FreeNode, int]  # a number of GPUs of a node
 
 
 class Pool:
-    """Finds a site by how many cards are free there, without a look at all the others."""
+    """Finds a node by the number of GPUs that are free there, without scanning all nodes."""
 
     def __init__(self, sites: Sequence[FreeNode], held: Collection[GpuKey]) -> None:
-        """`held`: cards that are free only when somebody has gone."""
+        """`held`: GPUs that are free only when a run has stopped."""
         self.sites, self._held = sites, held
         self._most = max(len(site.gpus) for site in sites)
         self._alike = all(site.alike for site in sites)
@@ -64,12 +65,13 @@ class Pool:
             self._enter(site)
 
     def fewest_nodes(self, count: int, holds: Holds) -> int:
-        """That have so many cards, were they all free; 0: not even all of them."""
+        """The fewest nodes that together have `count` such GPUs; 0 if all nodes together have too
+        few."""
         return fewest_nodes((site.size(holds) for site in self.sites), count)
 
     def spread(self, count: int, soon: bool, holds: Holds) -> list[Part] | None:
-        """On as few nodes as can be: where the least is left over; if no node has enough, the
-        emptiest ones whole, and then what is missing where the least is left over."""
+        """Takes as few nodes as possible: those where the least is left over; if no node has
+        enough, first the emptiest nodes whole, and then the rest where the least is left over."""
         if count < self._most and (one := self.fit(count, soon, holds)):
             return [(one, count)]
         parts: list[Part] = []
@@ -89,19 +91,19 @@ class Pool:
     def fit(
         self, count: int, soon: bool, holds: Holds, used: Collection[FreeNode] = ()
     ) -> FreeNode | None:
-        """The one with the fewest free cards that has so many."""
+        """The node with the fewest free GPUs that has enough of them."""
         for site in self.fullest_first(count, soon):
             if site not in used and site.room(soon, holds) >= count:
                 return site
         return None
 
     def fullest_first(self, least: int, soon: bool) -> Iterator[FreeNode]:
-        """Those with so many free cards or more."""
+        """Nodes with at least this number of free GPUs."""
         for free in range(least, self._most + 1):
             yield from self._by_free[soon][free]
 
     def emptiest_first(self, soon: bool, holds: Holds) -> Iterator[FreeNode]:
-        """Those with room, the most first."""
+        """Nodes with room, the most first."""
         if self._alike:
             for free in range(self._most, 0, -1):
                 yield from (site for site in self._by_free[soon][free] if site.room(soon, holds))
@@ -112,7 +114,8 @@ class Pool:
     def take(
         self, part: Part, at_once: bool, holds: Holds, own: Collection[GpuKey] = ()
     ) -> list[GpuKey]:
-        """Its own cards before others; then those that are free now, if that is of use to it."""
+        """The unit's own GPUs before others; then those that are free now, if the unit can start on
+        them."""
         site, count = part
         keys = [*site.idle, *site.leaving] if at_once else [*site.leaving, *site.idle]
         large = (key for key in keys if site.alike or holds(site.gpus[key]))
@@ -127,7 +130,7 @@ class Pool:
         self._enter(site)
 
     def add(self, site: FreeNode, keys: Iterable[GpuKey]) -> None:
-        """Nobody is to have these any more."""
+        """Returns these GPUs to the free ones."""
         self._leave(site)
         for key in keys:
             (site.leaving if key in self._held else site.idle).append(key)

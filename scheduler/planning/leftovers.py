@@ -1,5 +1,4 @@
-"""Who has the cards that a wish leaves over, as somebody for whom they were thought cannot have
-them after all. Pure."""
+"""Fills GPUs that the plan leaves idle because a job chosen for them could not be placed. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ def assign_leftovers(
     rules: Rules,
     count: Callable[[Job], int],
 ) -> list[Unit]:
-    """Who of the jobs can have, or keep, cards that nobody is to have: `count` of them, of one
+    """Units for jobs that can get, or keep, GPUs that are not assigned: `count` of them, of one
     type."""
     had = {share.key for shares in done.placements.values() for share in shares}
     had.update(*done.claims.values())
@@ -37,7 +36,7 @@ def assign_leftovers(
 def _free(
     job: Job, count: int, idle: Mapping[GpuKey, Gpu], view: View, rules: Rules
 ) -> Sequence[GpuKey]:
-    """So many of these, of one type; none, if there are not as many."""
+    """`count` of these GPUs of one type; none if there are too few."""
     found: dict[str, list[GpuKey]] = {}
     for key, gpu in idle.items() if job.waiting else ():
         if not view.held.get(key) and fits_empty(job, gpu, rules):

@@ -1,9 +1,11 @@
-"""From wishes to cards: which GPUs each unit gets, when so many of a type are wished for it. Pure.
+"""From numbers to GPUs: which GPUs each unit gets, once its number and type of GPUs are chosen.
+Pure.
 
-The answer is a whole wish of its own: the cards that each unit is to have in the end. Some of them
-may still be held by runs that leave, and a unit that is to move must itself stop first. So a wish
-may take a few epochs to come true, and is made anew by each plan meanwhile. It comes out the same:
-who has its wish stays, and cards that are being vacated are kept (`claims`) for whom they are for.
+The answer is a target: the GPUs that each unit is to have in the end. Some of them may still be
+held by runs that stop, and a unit that moves must itself stop first. So it may take a few epochs to
+reach the target, and meanwhile each plan computes it again. The result stays the same: a unit that
+has what it wants stays, and GPUs that are being vacated are kept (`claims`) for the jobs that wait
+for them.
 """
 
 from __future__ import annotations
@@ -24,19 +26,19 @@ from scheduler.planning.relocation import MovableRun, relocate, undo
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What is placed as one: a job, or jobs that share all of their cards."""
+    """What is placed as one: a job, or jobs that share all of their GPUs."""
 
     jobs: tuple[Job, ...]
     type: str
     count: int
-    stays: bool = False  # whoever of it runs is not to be moved, nor asked to leave for others
+    stays: bool = False  # its runs are not to be moved, nor asked to stop for others
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedUnits:
-    placements: dict[JobId, tuple[Share, ...]]  # a plan's
-    claims: dict[JobId, tuple[GpuKey, ...]]  # cards kept for those who cannot start there yet
-    left_out: tuple[Unit, ...]  # for whom there was no room
+    placements: dict[JobId, tuple[Share, ...]]  # those of a plan
+    claims: dict[JobId, tuple[GpuKey, ...]]  # GPUs kept for jobs that cannot start there yet
+    left_out: tuple[Unit, ...]  # units without room
 
 
 def place_units(
@@ -46,11 +48,12 @@ def place_units(
     moves_max: int = 0,
     leaving: Collection[JobId] = (),
 ) -> PlacedUnits:
-    """Cards for as many of the units as there is room for; at each count the first come first.
+    """GPUs for as many of the units as there is room for; among units of equal size the first come
+    first.
 
-    Runs that may not leave stay where they are, wished for or not; and so do those some of whose
-    cards are not to be seen, but for the `leaving`. `moves_max`: so many units, at most, may be
-    moved elsewhere for others to be on fewer nodes.
+    Runs that may not be stopped stay where they are, wanted or not; so do runs on GPUs that are out
+    of sight, except those in `leaving`. At most `moves_max` units are moved elsewhere so that
+    others are on fewer nodes.
     """
     placing = _Placer(units, view, rules, moves_max, leaving)
     placing.settle()
@@ -72,21 +75,22 @@ class _Placer:
         self.known = usable_gpus(view.nodes)
         self.where: dict[int, tuple[GpuKey, ...]] = {}  # of each unit, by its number
         self.result = PlacedUnits({}, {}, ())
-        self.occupied = Counter[GpuKey]()  # by how many units and runs of none
+        self.occupied = Counter[GpuKey]()  # by how many units and runs outside of units
         self.sites: dict[tuple[str, str], FreeNode] = {}  # by type and node
         self.pools: dict[str, Pool] = {}
 
-    # --- who stays --------------------------------------------------------------------------
+    # --- units that stay --------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Leave where they are those who have their wish, and those who may not leave."""
+        """Leaves in place the units that have what they want, and the runs that may not be
+        stopped."""
         wished = {job.id: number for number, unit in enumerate(self.units) for job in unit.jobs}
         for job in self.view.jobs.values():
             if not is_running(job):
                 continue
             number = wished.get(job.id)
             if number is None:
-                # Nobody else is stopped for GPUs that are not to be seen for a while.
+                # No other run is stopped because its GPUs are out of sight for a while.
                 unseen = any(key not in self.known for key in gpu_keys(job))
                 if (unseen and job.id not in self.leaving) or not may_stop(job.run):
                     self._stay(job)
@@ -111,8 +115,8 @@ class _Placer:
             self.occupied[key] += 1
 
     def _anchor(self, job: Job, number: int, where: tuple[GpuKey, ...] | None) -> bool:
-        """Let the unit be where this one of its jobs runs, if that is what is wished for it. Cards
-        that another unit has can only be had by a job that may not leave them."""
+        """Places the unit where this one of its jobs runs, if that matches what is chosen for it.
+        On GPUs of another unit, this is possible only for a job that may not be moved."""
         unit, keys = self.units[number], gpu_keys(job)
         if where is not None and where != keys:
             return False
@@ -128,15 +132,15 @@ class _Placer:
         return True
 
     def _leave_behind(self, job: Job, number: int) -> None:
-        """What is wished for it cannot be; the others of its unit are placed without it."""
+        """The run stays where it is although its unit is placed elsewhere, without it."""
         self._stay(job)
         unit = self.units[number]
         others = tuple(other for other in unit.jobs if other is not job)
         self.units[number] = replace(unit, jobs=others)
 
     def _part_from_strangers(self, number: int) -> None:
-        """Where others stay that it should be without, its waiting jobs are placed apart from it:
-        there may be cards that nobody is on."""
+        """If other units stay on the same GPUs, the unit's waiting jobs are placed separately:
+        there may be empty GPUs."""
         unit = self.units[number]
         if len(unit.jobs) == 1:
             return
@@ -147,7 +151,7 @@ class _Placer:
         self.units += [replace(unit, jobs=(job,)) for job in unit.jobs if not is_running(job)]
 
     def _part_by_image(self, number: int) -> None:
-        """Those whose image is not where their unit is to be are placed apart from it."""
+        """Jobs whose image is not available on the nodes of their unit are placed separately."""
         unit, keys = self.units[number], self.where[number]
         there = tuple(job for job in unit.jobs if self._can_be(job, keys))
         if there != unit.jobs:
@@ -164,7 +168,7 @@ class _Placer:
         """Whether it matters which image a job is made from."""
         return any(gpu.images is not None for gpu in self.known.values())
 
-    # --- who is placed ----------------------------------------------------------------------
+    # --- units that are placed --------------------------------------------------------------
 
     def place_the_rest(self) -> None:
         if not self._unplaced():
@@ -172,9 +176,9 @@ class _Placer:
         self._find_what_is_free()
         if self._images:
             self._part_where_no_card_has_all()
-        # The largest first, as they find room last. Of the same size, those that can start now
-        # before those that must stop somewhere else first: what is idle is for them. Then those
-        # whose image is on the fewest cards.
+        # The largest first, because they have the most difficulty finding room. Of the same size,
+        # units that can start now come before units that must first stop elsewhere, because idle
+        # GPUs are for them. Then units whose image is on the fewest GPUs.
         rest = [(self._order(self.units[number]), number) for number in self._unplaced()]
         left_out = []
         for _, number in sorted(rest):
@@ -195,7 +199,7 @@ class _Placer:
         return -unit.count, not _startable(unit), self._most(unit) if self._images else 0
 
     def _most(self, unit: Unit) -> int:
-        """How many cards could have all of it, were they free."""
+        """How many GPUs could hold all jobs of the unit if the GPUs were free."""
         pool, holds = self.pools.get(unit.type), self._holds(unit)
         return sum(site.size(holds) for site in pool.sites) if pool else 0
 
@@ -241,7 +245,8 @@ class _Placer:
         return tuple(key for part in parts for key in pool.take(part, at_once, holds, own))
 
     def _parts(self, unit: Unit, pool: Pool) -> list[Part] | None:
-        """How many cards of which sites: on few nodes, and if that is no matter, now."""
+        """How many GPUs of which nodes: on as few nodes as possible; if that makes no difference,
+        GPUs that are free now."""
         holds, startable = self._holds(unit), _startable(unit)
         now = pool.spread(unit.count, False, holds) if startable else None
         if now and len(now) == 1:
@@ -249,31 +254,31 @@ class _Placer:
         soon = pool.spread(unit.count, True, holds)
         if startable:
             return now if now and soon and len(now) <= len(soon) else soon
-        # Cards that it vacates itself keep nobody waiting.
+        # GPUs that the unit vacates itself need no waiting.
         for site in self._own(unit):
             if site.room(True, holds) >= unit.count:
                 return [(site, unit.count)]
         return soon
 
     def _own(self, unit: Unit) -> Iterator[FreeNode]:
-        """Where it is already."""
+        """The GPUs that the unit has already."""
         nodes = dict.fromkeys(node for job in unit.jobs for node, _ in gpu_keys(job))
         return (site for node in nodes if (site := self.sites.get((unit.type, node))))
 
     def _holds(self, unit: Unit) -> Holds:
-        """Whether the memory of a card is enough for all of it."""
+        """Whether the memory of a GPU is enough for all jobs of the unit."""
 
         def holds(gpu: Gpu) -> bool:
             return sum(need_mib(job, gpu, self.rules) for job in unit.jobs) <= gpu.capacity_mib
 
         return holds
 
-    # --- who moves for others ---------------------------------------------------------------
+    # --- units that move for others ---------------------------------------------------------
 
     def _with_room_made(
         self, unit: Unit, pool: Pool, parts: list[Part] | None
     ) -> list[Part] | None:
-        """Move others away; but nobody, if this one is not on fewer nodes for it."""
+        """Moves other units away, but only if this unit is on fewer nodes as a result."""
         moves = relocate(
             pool, unit.count, self._holds(unit), self._movers(unit.type), self.moves_left
         )
@@ -287,7 +292,7 @@ class _Placer:
         return better
 
     def _movers(self, type: str) -> dict[str, list[MovableRun]]:
-        """Who may move, by his node."""
+        """The units that may move, by node."""
         found: dict[str, list[MovableRun]] = {}
         for number, keys in self.where.items():
             unit = self.units[number]
@@ -301,16 +306,16 @@ class _Placer:
 
     @cached_property
     def _movable(self) -> set[int]:
-        """Of the units, once it is settled who stays."""
+        """The numbers of the units that may move, once it is settled which ones stay."""
         numbered = enumerate(self.units)
         return {n for n, unit in numbered if not unit.stays and all(map(may_move, unit.jobs))}
 
     def _cost(self, unit: Unit) -> float:
-        """What restarting it costs, in GPU-seconds."""
+        """The cost of restarting the unit, in GPU-seconds."""
         each = (job.restart_seconds or self.rules.restart_seconds for job in unit.jobs)
         return sum(each) * unit.count
 
-    # --- what is asked for ------------------------------------------------------------------
+    # --- the result -------------------------------------------------------------------------
 
     def dealt(self) -> PlacedUnits:
         placements, claims = self.result.placements, self.result.claims
@@ -329,7 +334,7 @@ class _Placer:
         return self.result
 
     def _free_now(self, unit: Unit, shares: Sequence[Share], given: dict[GpuKey, int]) -> bool:
-        """Whether nobody but its own unit holds anything of the cards, and there is room."""
+        """Whether nothing but the unit itself holds memory on these GPUs, and there is room."""
         own = {job.id for job in unit.jobs}
         for share in shares:
             key, taken = share.key, given.get(share.key, 0)
@@ -345,7 +350,7 @@ class _Placer:
 
 
 def _by_type(node: Node) -> dict[str, list[Gpu]]:
-    """The cards that may be used now."""
+    """The GPUs that may be used now."""
     found: dict[str, list[Gpu]] = {}
     for gpu in node.usable:
         found.setdefault(gpu.type, []).append(gpu)
@@ -353,5 +358,5 @@ def _by_type(node: Node) -> dict[str, list[Gpu]]:
 
 
 def _startable(unit: Unit) -> bool:
-    """Whether one of its jobs could start now, if there is room."""
+    """Whether one of the unit's jobs could start now, given room."""
     return any(job.run is None for job in unit.jobs)

@@ -1,6 +1,6 @@
 """Why jobs do not have what they want, as far as a plan can tell: one true reason for each. Pure.
 
-What would change it is found out when somebody asks: remedies.py.
+What would change it is computed only on request: outlook/remedies.py.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from scheduler.planning.placement import PlacedUnits
 def explained(
     jobs: Sequence[Job], done: PlacedUnits, view: View, rules: Rules
 ) -> Mapping[JobId, Reason]:
-    """For those of the jobs that wait on, and for the runs that are to leave where they are. In the
-    order of `jobs`, which is that in which they are served."""
+    """Reasons for the jobs that still wait, and for the runs that must leave their GPUs, in the
+    order of `jobs`, in which they are served."""
     telling = _Explainer(done, view, rules)
     why = {}
     for job in jobs:
@@ -77,7 +77,7 @@ class _Explainer:
             return self._moved(job.run.shares, placed)
         return None
 
-    # --- what there is, looked at when somebody has to be told ----------------------------------
+    # --- what the cluster has, computed when a reason needs it ----------------------------------
 
     @cached_property
     def gpus(self) -> dict[GpuKey, Gpu]:
@@ -85,7 +85,7 @@ class _Explainer:
 
     @cached_property
     def new(self) -> list[Share]:
-        """What is given to those who start."""
+        """The memory given to jobs that start."""
         placements, jobs = self.done.placements, self.view.jobs
         return [share for id in placements if jobs[id].run is None for share in placements[id]]
 
@@ -116,7 +116,7 @@ class _Explainer:
 
     @cached_property
     def heirs(self) -> dict[GpuKey, list[JobId]]:
-        """Who is to have each card, and cannot yet."""
+        """The jobs that are to have each GPU and cannot yet."""
         heirs: dict[GpuKey, list[JobId]] = {}
         for job_id, keys in self.done.claims.items():
             for key in keys:
@@ -134,7 +134,7 @@ class _Explainer:
         return self._lacks[alike]
 
     def _waits_for(self, keys: Sequence[GpuKey]) -> Reason:
-        """Cards are kept for it, and somebody is on them still."""
+        """GPUs are kept for the job, but other runs still hold memory on them."""
         runs = dict.fromkeys(run for key in keys for run in self.view.held.get(key, {}))
         stop, gone, stay = list[JobId](), list[JobId](), list[JobId]()
         for run in runs:
@@ -154,7 +154,7 @@ class _Explainer:
         return self._lives(run) and placed == job.run.shares
 
     def _lacking_in(self, job: Job, view: View) -> Reason:
-        """As if there were no more nodes."""
+        """What the job lacks if only the nodes of this view existed."""
         if view is self.view:
             return self._lacking(job)
         telling = _Explainer(self.done, view, self.rules)
@@ -183,12 +183,12 @@ class _Explainer:
         return Reason(Waiting.TURN, jobs=names, jobs_more=more)
 
     def _has_room(self, job: Job) -> bool:
-        """Whether there is a card, shared or not, with as much memory."""
+        """Whether there is a GPU, shared or not, with this much free memory."""
         return any(need_mib(job, gpu, self.rules) <= most for gpu, most in self._most_room)
 
     @cached_property
     def _most_room(self) -> list[tuple[Gpu, int]]:
-        """Of each make, the card with the most room."""
+        """For each make of GPU, the one with the most room."""
         makes: dict[object, tuple[Gpu, int]] = {}
         for key, room in self.room.items():
             gpu = self.gpus[key]
@@ -198,7 +198,7 @@ class _Explainer:
         return list(makes.values())
 
     def _by_type(self, job: Job, alike: Iterable[tuple[Gpu, int]]) -> dict[str, int]:
-        """How many of these cards are large enough."""
+        """How many of these GPUs are large enough."""
         counts: dict[str, int] = {}
         for gpu, count in alike:
             if fits_empty(job, gpu, self.rules):
@@ -273,8 +273,8 @@ def blocked_reason(job: Job, view: View, now: Time) -> Reason | None:
 
 
 def no_node_reason(job: Job, view: View) -> Reason | None:
-    """Why no node could have it, whatever is free there. Whose GPUs are to be found, that of their
-    images is told with them (`explain_by_image`)."""
+    """Why no node could hold the job, whatever is free there. For jobs that need GPUs, a missing
+    image is the concern of `explain_by_image`."""
     if not any(node.ready for node in view.nodes):
         return Reason(Waiting.NODES)
     image = job.spec.image
@@ -284,7 +284,7 @@ def no_node_reason(job: Job, view: View) -> Reason | None:
 
 
 def explain_by_image(job: Job, view: View, lacking: Callable[[View], Reason]) -> Reason:
-    """What the job lacks: where only some of the nodes have its image, on these."""
+    """What the job lacks: if only some of the nodes have its image, on these nodes."""
     nodes = tuple(node for node in view.nodes if has(node.images, job.spec.image))
     if len(nodes) == len(view.nodes):
         return lacking(view)

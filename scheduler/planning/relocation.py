@@ -1,5 +1,5 @@
-"""Who moves elsewhere on his type, so that another one is on few nodes: small units, of one node
-each, those first whose restart costs least. Pure. Used by placement.py."""
+"""Chooses small units to relocate (to GPUs of the same type) so that a larger one fits on fewer
+nodes: units on one node each, those with the cheapest restart first. Pure. Used by placement.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from scheduler.core.model import GpuKey
 from scheduler.planning.free_gpus import FreeNode, Holds, Pool
 
-EMPTIED_MAX = 12  # nodes that are looked at, to make room on one
+EMPTIED_MAX = 12  # nodes that are considered for being emptied
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +32,13 @@ class Move:
     mover: MovableRun
     here: FreeNode
     there: FreeNode
-    keys: tuple[GpuKey, ...]  # that it is to have there
+    keys: tuple[GpuKey, ...]  # the GPUs that it gets there
 
 
 def relocate(
     pool: Pool, count: int, holds: Holds, movers: Mapping[str, Sequence[MovableRun]], moves_max: int
 ) -> list[Move]:
-    """So that as many cards are free on as few nodes as can be. `movers`: by their node."""
+    """Frees `count` GPUs on as few nodes as possible. `movers`: by their node."""
     making = _Relocation(pool, holds, movers, moves_max)
     used: list[FreeNode] = []
     for each in _parts(pool, count, holds):
@@ -56,7 +56,7 @@ def undo(pool: Pool, moves: Sequence[Move]) -> None:
 
 
 def _parts(pool: Pool, count: int, holds: Holds) -> Iterator[int]:
-    """How many cards of each node, were all of them free."""
+    """How many GPUs of each node a unit would take if all of them were free."""
     for size in sorted((site.size(holds) for site in pool.sites), reverse=True):
         if count > 0:
             yield min(size, count)
@@ -71,7 +71,7 @@ class _Relocation:
         self.moves: list[Move] = []
 
     def empty_node(self, count: int, used: Sequence[FreeNode]) -> FreeNode | None:
-        """Make so many cards of one node free, as cheaply as can be; None: it cannot be done."""
+        """Frees `count` GPUs of one node as cheaply as possible; None: it cannot be done."""
         found = []
         candidates = (s for s in self.pool.emptiest_first(True, self.holds) if s not in used)
         for order, site in zip(range(EMPTIED_MAX), candidates, strict=False):
@@ -101,20 +101,20 @@ class _Relocation:
             if mover.count < count:
                 movers.append(mover)
                 free += self._vacates(mover, site)
-        for mover in list(movers):  # whom a later, larger one has made superfluous
+        for mover in list(movers):  # units made superfluous by a later, larger one
             if free - self._vacates(mover, site) >= count:
                 movers.remove(mover)
                 free -= self._vacates(mover, site)
         return movers if free >= count else None
 
     def _vacates(self, mover: MovableRun, site: FreeNode) -> int:
-        """How many of its cards are of use."""
+        """How many of its GPUs are of use."""
         return sum(self.holds(site.gpus[key]) for key in mover.keys)
 
     def _refuges(
         self, movers: Sequence[MovableRun], used: Collection[FreeNode]
     ) -> list[FreeNode] | None:
-        """Where else there is room for each of them."""
+        """The other nodes with room for each of them."""
         taken = Counter[str]()
         refuges = []
         for mover in movers:

@@ -1,5 +1,5 @@
-"""Small clusters: the best choice there is, by dynamic programming over the GPUs that are left and
-the jobs that are in a pair already. Each job that may share doubles what it takes."""
+"""Small clusters: the optimal choice, by dynamic programming over the GPUs that are left and the
+jobs that are in a pair already. Each job that may share doubles the cost."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from scheduler.planning.optimizer.menu import Menu, mark
 
 Where = tuple[EllipsisType | slice, ...]
 JOBS_MAX = 200
-STEPS_MAX = 1_000_000  # some 10 ms
+STEPS_MAX = 1_000_000  # about 10 ms
 
 
 def is_small(menu: Menu, sharing: Ints) -> bool:
-    """Whether `best` is soon done."""
+    """Whether `solve` takes little time."""
     if len(menu.worth) > JOBS_MAX:
         return False
     states = prod((_useful(menu) + 1).tolist())
@@ -28,21 +28,21 @@ def is_small(menu: Menu, sharing: Ints) -> bool:
 
 
 def solve(menu: Menu, sharing: Ints, pairs: Floats) -> tuple[Ints, list[tuple[int, int, int]]]:
-    """The configuration of each job that is alone, and (job, job, type) of those who share.
+    """The configuration of each job that is alone, and (job, job, type) of jobs that share.
 
-    `sharing`: jobs that may; `pairs`: [types, sharing, sharing] what two of them are worth on one
-    GPU, -inf: not possible.
+    `sharing`: jobs that may share; `pairs`: [types, sharing, sharing] the worth of two of them on
+    one GPU, -inf: not possible.
     """
     alone = np.flatnonzero(~mark(sharing, len(menu.worth)))
     jobs = [*sharing.tolist(), *alone.tolist()]
     options = [_options(menu, job, turn, pairs) for turn, job in enumerate(jobs)]
-    # What the jobs that come later can be worth: [those of them, as bits, that are in a pair with
-    # one before; of each type the GPUs left].
+    # What later jobs can be worth: [those of them, as bits, that are in a pair with an earlier one;
+    # the GPUs left of each type].
     left = _useful(menu)
     tables = [np.zeros((1, *(left + 1).tolist()))]
     for turn in reversed(range(len(jobs))):
         table = _add_job(tables[0], options[turn])
-        if turn < len(sharing):  # it is free, or taken by one before
+        if turn < len(sharing):  # unpaired, or paired with an earlier job
             table = np.stack([table, tables[0]], axis=1).reshape(-1, *table.shape[1:])
         tables.insert(0, table)
     choice, found = np.full(len(jobs), -1), list[tuple[int, int, int]]()
@@ -69,7 +69,7 @@ def solve(menu: Menu, sharing: Ints, pairs: Floats) -> tuple[Ints, list[tuple[in
 
 
 def _useful(menu: Menu) -> Ints:
-    """[types] GPUs: not more than all the jobs together could have."""
+    """[types] GPUs: no more than all the jobs together could have."""
     most = np.zeros((len(menu.worth), len(menu.capacity)), np.intp)
     wanted = np.where(menu.worth > 0, menu.count, 0)
     for column, type in enumerate(menu.type.tolist()):
@@ -83,11 +83,11 @@ class _Option:
     worth: float
     used: Ints  # [types] GPUs
     column: int  # of the menu, if alone
-    bit: int  # of the partner, among those that come later; 0: alone
+    bit: int  # of the partner among the later jobs; 0: alone
 
 
 def _options(menu: Menu, job: int, turn: int, pairs: Floats) -> list[_Option]:
-    """All that a job could have, nothing apart."""
+    """All that a job could have, disregarding the other jobs."""
     unit = np.eye(len(menu.capacity), dtype=np.intp)
     alone = [
         _Option(menu.worth[job, column], unit[menu.type[column]] * menu.count[column], column, 0)
@@ -102,12 +102,12 @@ def _options(menu: Menu, job: int, turn: int, pairs: Floats) -> list[_Option]:
 
 
 def _add_job(table: Floats, options: list[_Option]) -> Floats:
-    """The table, with one job more that has the best of these, or nothing."""
+    """The table with one more job, which has the best of these options or nothing."""
     most = table.copy()
     sizes = table.shape[1:]
     for option in options:
         counts = option.used.tolist()
-        # Those who have enough left, and what is left then.
+        # The states with enough GPUs left, and what is left then.
         enough: Where = (..., *(slice(count, None) for count in counts))
         rest: Where = (..., *(slice(max(0, n - k)) for n, k in zip(sizes, counts, strict=True)))
         before, after = most, table

@@ -1,7 +1,8 @@
-"""Gangs that share: jobs that would have nothing may join one with as many cards, on all of them.
+"""Gangs that share: jobs that would have nothing may join a job with the same number of GPUs, on
+all of them.
 
-Single GPUs are shared by pairing.py, which weighs every pair there could be. Among gangs equals are
-few, so it is enough that those left over look for a host.
+Single GPUs are shared by pairing.py, which weighs every possible pair. Few gangs are of equal size,
+so it is enough that the jobs left over look for a host.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ BLOCK = 64  # hosts that are matched at once
 
 
 def guests(jobs: Sequence[Job]) -> list[int]:
-    """Those that run on the same cards, two and more, as one before them. They have no cards of
-    their own, so they do not take part in the choice of cards."""
+    """The jobs that run on the same GPUs, two or more, as an earlier job. They have no GPUs of
+    their own, so they do not take part in the choice of GPUs."""
     on: dict[frozenset[tuple[str, str]], int] = {}
     found = []
-    # Who cannot be asked to leave is first, so that it is for the other to make room.
+    # A job that cannot be preempted comes first, so that the other one is stopped if necessary.
     gangs = [
         (row, job) for row, job in enumerate(jobs) if is_running(job) and len(gpu_keys(job)) > 1
     ]
@@ -38,7 +39,8 @@ def guests(jobs: Sequence[Job]) -> list[int]:
 
 
 def join_gangs(offer: Offer, neighbours: Neighbours, choice: Ints) -> list[tuple[int, ...]]:
-    """Hosts, and who joins them, one after the other. `choice`: what each has without."""
+    """Hosts and the jobs that join them, one after the other. `choice`: what each job has without
+    joining."""
     together: list[tuple[int, ...]] = []
     idle = (choice < 0) & neighbours.shareable
     types = [stock.type for stock in offer.stocks]
@@ -52,7 +54,7 @@ def join_gangs(offer: Offer, neighbours: Neighbours, choice: Ints) -> list[tuple
             guests = np.flatnonzero(idle & offer.possible[:, column])
             if not len(open) or not len(guests):
                 break
-            # Who finds nobody now does not find another later.
+            # A job that finds no host now does not find one later.
             open, guests = _pairs(near, groups, open, guests, type)
             groups[open, members] = guests
             idle[guests] = False
@@ -62,7 +64,7 @@ def join_gangs(offer: Offer, neighbours: Neighbours, choice: Ints) -> list[tuple
 
 
 def _with(offer: Offer, neighbours: Neighbours, column: int) -> Neighbours:
-    """On all cards of this configuration, where they do with each other as on one."""
+    """The worth on all GPUs of this configuration; the jobs affect each other as on one."""
 
     def worth(rows: Ints, type: int, speed: Floats) -> Floats:
         return offer.worth(rows, column, speed)
@@ -73,8 +75,8 @@ def _with(offer: Offer, neighbours: Neighbours, column: int) -> Neighbours:
 def _pairs(
     near: Neighbours, groups: Ints, open: Ints, guests: Ints, type: int
 ) -> tuple[Ints, Ints]:
-    """Which of the open groups find somebody, and whom; by blocks, so that thousands are soon
-    done."""
+    """Which of the open groups find a guest, and which one; by blocks, so that it is fast for
+    thousands."""
     found = [(open[:0], guests[:0])]
     blocks = -(-len(open) // BLOCK)
     for first in range(blocks):

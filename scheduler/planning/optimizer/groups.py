@@ -13,28 +13,29 @@ from scheduler.planning.optimizer.menu import Menu
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """What becomes of jobs that are together on one GPU. On which types a job can be, and what it
-    is worth there alone, says the menu: what it has for one GPU."""
+    """How jobs on the same GPU affect each other. On which types a job can be, and what it is worth
+    there alone, is in the menu: its entry for one GPU."""
 
     shareable: Bools  # [jobs]
-    memory: Floats  # [jobs] what each takes of a GPU
-    capacity: Floats  # [types] what a GPU has
-    # Jobs [a], jobs [b], type: the speed of each a beside each b [a, b], 1 being alone; for several
-    # they multiply. That one of two would have to move to the other is to be taken off here.
+    memory: Floats  # [jobs] what each uses of a GPU
+    capacity: Floats  # [types] the capacity of a GPU
+    # Jobs [a], jobs [b], type: the speed of each a beside each b [a, b], relative to alone; for
+    # several neighbours the speeds multiply. The cost of moving one of two jobs to the other must
+    # be included here.
     speeds: Callable[[Ints, Ints, int], Floats]
-    each: Callable[[Ints, Ints, int], Floats]  # the same of each a beside the b in its place [a]
-    # Jobs, type, speeds that broadcast: what they are worth on one GPU at these speeds.
+    each: Callable[[Ints, Ints, int], Floats]  # the same for each a beside the b at its index [a]
+    # Jobs, type, speeds that broadcast: the worth of the jobs on one GPU at these speeds.
     worth: Callable[[Ints, int, Floats], Floats]
     members_max: int = 8  # on one GPU; at least 2
 
     def rows(self, jobs: Ints) -> Ints:
-        """Groups of one each."""
+        """Groups of one job each."""
         members = np.full((len(jobs), self.members_max), -1)
         members[:, 0] = jobs
         return members
 
     def together(self, members: Ints, type: int) -> Floats:
-        """[groups, members] The speed of each beside the others of its group."""
+        """[groups, members] The speed of each member beside the others of its group."""
         speed = np.ones(members.shape)
         slots = range(_most(members))
         for a, b in ((a, b) for a in slots for b in slots if a != b):
@@ -43,7 +44,7 @@ class Neighbours:
         return speed
 
     def gain_of_joining(self, hosts: Ints, guests: Ints, type: int) -> Floats:
-        """[hosts, guests] by which all on a GPU are worth more with the guest than without."""
+        """[hosts, guests] how much more all jobs on a GPU are worth with the guest than without."""
         now = self.together(hosts, type)
         own = np.ones((len(hosts), len(guests)))
         lost = np.zeros((len(hosts), len(guests)))
@@ -64,14 +65,14 @@ class Neighbours:
 class Groups:
     """Jobs that have, or could have, one GPU together."""
 
-    members: Ints  # [groups, members_max] -1: nobody
-    worth: Floats  # [groups, types] of all together, -inf: not possible
+    members: Ints  # [groups, members_max] -1: no job
+    worth: Floats  # [groups, types] of all members together, -inf: not possible
 
     def of(self, which: Ints | Bools) -> Groups:
         return Groups(self.members[which], self.worth[which])
 
     def others(self) -> Ints:
-        """All but the first of each."""
+        """All members but the first of each group."""
         others = self.members[:, 1:]
         return others[others >= 0]
 
@@ -91,7 +92,7 @@ class GroupValues:
         self.single = np.full(len(menu.capacity), -1)  # [types] its configuration of one GPU
         columns = np.flatnonzero(menu.count == 1)
         self.single[menu.type[columns]] = columns
-        # [jobs, types] what one GPU is worth to those that would share it
+        # [jobs, types] the worth of one GPU to the jobs that would share it
         self.alone = np.where(
             neighbours.shareable[:, None] & (self.single >= 0),
             menu.worth[:, self.single],
@@ -107,7 +108,7 @@ class GroupValues:
         )
 
     def pairs(self, jobs: Ints) -> Floats:
-        """[types, jobs, jobs] What two are worth together; -inf: not possible."""
+        """[types, jobs, jobs] The worth of two jobs together; -inf: not possible."""
         near = self.neighbours
         worth = np.full((len(self.single), len(jobs), len(jobs)), -np.inf)
         for type in self.types:
@@ -119,7 +120,7 @@ class GroupValues:
         return worth
 
     def on(self, members: Ints, type: Ints) -> Groups:
-        """These groups on the types where they are; on others they are not."""
+        """These groups on the types where they run; they are not possible on others."""
         worth = np.full((len(members), len(self.single)), -np.inf)
         for each in self.types:
             here = np.flatnonzero(type == each)
@@ -127,25 +128,25 @@ class GroupValues:
         return Groups(members, worth)
 
     def _together(self, members: Ints, type: int) -> Floats:
-        """[groups] What all are worth on one GPU; -inf: not possible."""
+        """[groups] The worth of all members on one GPU; -inf: not possible."""
         near, present = self.neighbours, members >= 0
         memory = np.where(present, near.memory[members], 0.0).sum(axis=1)
         here = (~present | (self.alone[members, type] > -np.inf)).all(axis=1)
         at = np.flatnonzero(here & (memory <= near.capacity[type]))
         some = members[at]
-        # Nobody is as good as the first, for the while.
+        # Empty slots temporarily stand for the first member.
         each = near.worth(np.where(present[at], some, some[:, :1]), type, near.together(some, type))
         worth = np.full(len(members), -np.inf)
         worth[at] = np.where(present[at], each, 0.0).sum(axis=1)
         return worth
 
     def everyone(self, groups: Groups) -> Ints:
-        """[jobs, members_max] Each alone, or as the first of its group."""
+        """[jobs, members_max] Each job alone, or as the first of its group."""
         drawn = self.neighbours.rows(np.arange(self.jobs))
         drawn[groups.members[:, 0]] = groups.members
         return drawn
 
 
 def _most(members: Ints) -> int:
-    """In one of these groups: of slots beyond that nothing has to be asked."""
+    """The largest size of these groups; slots beyond it are empty."""
     return int((members >= 0).sum(axis=1).max(initial=0))

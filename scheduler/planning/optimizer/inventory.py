@@ -1,4 +1,4 @@
-"""The GPUs that there are of each type, and in which counts jobs could have them. Pure."""
+"""The GPUs of each type, and the counts in which jobs could have them. Pure."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class Stock:
 
     type: str
     gpus: int
-    node_sizes: tuple[int, ...]  # the cards of each node, the most first
-    makes: tuple[tuple[Gpu, int], ...]  # one of each size, and how many there are; smallest first
+    node_sizes: tuple[int, ...]  # the number of GPUs of each node, the largest first
+    makes: tuple[tuple[Gpu, int], ...]  # one GPU of each size, and their number; smallest first
 
     @property
     def shared_mib(self) -> int:
-        """What several jobs may have of any of them."""
+        """The capacity that several jobs may share on any of them."""
         return min(0 if gpu.whole else gpu.capacity_mib for gpu, _ in self.makes)
 
     def hold(self, memory_mib: Ints, images: Sequence[str]) -> Ints:
-        """How many of them can have jobs that take so much and are made from these images (see
-        packing.need_mib)."""
+        """How many of them can have jobs that use this much memory and are made from these images
+        (see packing.need_mib)."""
         held = [
             n * (memory_mib <= gpu.memory_mib) * _having(gpu.images, images)
             for gpu, n in self.makes
@@ -63,7 +63,7 @@ def stocks(known: Mapping[GpuKey, Gpu]) -> list[Stock]:
 
 
 def configs(jobs: Sequence[Job], stocks: Sequence[Stock]) -> list[Placement]:
-    """All that one of these jobs could have: each count up to a node, then whole nodes."""
+    """All that any of these jobs could have: each count up to a node, then whole nodes."""
     asked = {n for job in jobs for n in (job.spec.gpus_min, job.spec.gpus_max) if n}
     most = max(asked, default=1)
     made = []

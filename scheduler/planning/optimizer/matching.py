@@ -1,4 +1,4 @@
-"""Pairs out of many, so that what they gain together is almost the most. Knows nothing of jobs."""
+"""Pairs out of many rows, with a total gain close to the maximum. Knows nothing of jobs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from scheduler.estimates.arrays import Floats, Ints
 
 
 def match_pairs(gain: Floats) -> tuple[Ints, Ints]:
-    """Pairs of rows of a symmetric matrix with no negative gain; each row is in at most one.
+    """Pairs of rows of a symmetric matrix without negative gains; each row is in at most one pair.
 
-    An assignment of every row to another is the best matching with halves allowed (each way counts
-    one half): it consists of pairs, which are as they should be, and of cycles, which are cut.
+    An assignment of every row to another is the best fractional matching with halves (each
+    direction counts one half). It consists of pairs, which are kept, and of cycles, which are cut.
     """
     _, beside = linear_sum_assignment(gain, maximize=True)
     rows = np.arange(len(gain))

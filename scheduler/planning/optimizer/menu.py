@@ -1,4 +1,4 @@
-"""What each job could have, and what it would be worth: what prices and pairs are made from."""
+"""What each job could have, and what it would be worth: the input of prices and pairs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scheduler.estimates.arrays import Bools, Floats, Ints
 
 
 def mark(rows: Ints, size: int) -> Bools:
-    """[size] Whether each is among these; quicker than `isin` where they are few."""
+    """[size] Whether each index is among these; faster than `isin` where they are few."""
     marks = np.zeros(size, bool)
     marks[rows] = True
     return marks
@@ -18,7 +18,8 @@ def mark(rows: Ints, size: int) -> Bools:
 
 @dataclass(frozen=True, slots=True)
 class Menu:
-    """Nothing is worth 0. A configuration is so many GPUs of one type."""
+    """The configurations and their worth; having nothing is worth 0. A configuration is a number of
+    GPUs of one type."""
 
     worth: Floats  # [jobs, configurations]; -inf: not possible
     count: Ints  # [configurations] GPUs
@@ -26,13 +27,13 @@ class Menu:
     capacity: Ints  # [types] GPUs
 
     def used(self, choice: Ints) -> Ints:
-        """GPUs of each type; `choice` has the configuration of each job, -1 for none."""
+        """The GPUs used of each type; `choice` has the configuration of each job, -1 for none."""
         taken = choice[choice >= 0]
         used = np.bincount(self.type[taken], self.count[taken], minlength=len(self.capacity))
         return used.astype(np.intp)
 
     def of(self, choice: Ints) -> Floats:
-        """What each job has of it."""
+        """The entry of each job for its choice."""
         worth = self.worth[np.arange(len(choice)), choice]
         return np.where(choice >= 0, worth, 0.0)
 

@@ -1,12 +1,13 @@
 """What each configuration of GPUs would be worth to each job: the menu that a plan chooses from.
 
-A second saved on a job is saved for all that end after it. So a job's weight is its *rank*, the one
-with the most work left having the least: only the order of what is left has to be known, not how
-much it is. It is worth its pace, in GPUs of the slowest type that would be as fast by themselves;
-a little less than in proportion, so that many get something before one gets a lot. (With equal
-laws of scaling, to weigh pace by rank is the optimum: Berg et al., "heSRPT", 2020.) A configuration
-that needs a restart is worth what is left of its pace when the time for that has been paid. What a
-run has is worth more to it than to others, also as a part of more.
+A second saved on a job is saved for all jobs that end after it. So a job's weight is its *rank*;
+the job with the most work left has the least. Only the order of the remaining work must be known,
+not its amount. A configuration is worth its pace, measured in GPUs of the slowest type that would
+be as fast by themselves, but a little less than in proportion, so that many jobs get something
+before one gets a lot. (With equal laws of scaling, weighing pace by rank is optimal: Berg et al.,
+"heSRPT", 2020.) For a configuration that needs a restart, only the part of its pace that remains
+after the time of the restart counts. What a run has is worth more to it than to others, also as a
+part of a larger configuration.
 """
 
 from __future__ import annotations
@@ -29,23 +30,24 @@ from scheduler.planning.optimizer.inventory import Stock, configs
 from scheduler.planning.optimizer.pairing import Neighbours
 from scheduler.planning.optimizer.prices import Menu
 
-EXPONENT = 0.9  # of pace: less than 1, so that many get something before one gets a lot
-ALIKE = 1.25  # times as much work left is not clearly more
-KEEP = 1.3  # times as much is worth what a run has already: no two jobs take turns on a whim
-GAIN_MIN = 0.05  # a move must save this part of what is left, beyond the restart
+EXPONENT = 0.9  # of pace: below 1, so that many get something before one gets a lot
+ALIKE = 1.25  # remaining work must differ by more than this factor to count as different
+KEEP = 1.3  # what a run has is worth this factor more to it, so that jobs do not take turns
+GAIN_MIN = 0.05  # a move must save this part of the remaining time, beyond the restart
 STAYS = 100.0  # for each GPU, far more than one is worth: to a run that cannot be moved
-STAYS_BOUND = 10 * STAYS  # the same to a run that cannot even be asked to leave
+STAYS_BOUND = 10 * STAYS  # the same for a run that cannot even be asked to stop
 ENTITLED = 10.0  # for each GPU, more than one is worth: to one job of each user
-MOVE_SPEED = 0.88  # what is left of a pair's speeds if one of the two must move to the other
-NEVER = 1e-6  # the same if neither can be moved to the other, or one is to be alone first
-APART_SPEED = 0.95  # the same if a job must leave the neighbour that it has
-# By whether one must move, 2 if it must leave a neighbour, and 4 if neither can be moved.
+MOVE_SPEED = 0.88  # factor on a pair's speeds if one of the two must move to the other
+NEVER = 1e-6  # the same if neither can be moved to the other, or one must be alone first
+APART_SPEED = 0.95  # the same if a job must be separated from its present neighbour
+# Index: 1 if one job must move, plus 2 if it is separated from a neighbour, plus 4 if neither can
+# be moved.
 LEFT = np.array([1.0, MOVE_SPEED, APART_SPEED, MOVE_SPEED * APART_SPEED, *4 * [NEVER]])
-ALONE_MAX = 0.1  # of what is left: an epoch alone, and a restart, are worth no more
+ALONE_MAX = 0.1  # of what is left: an epoch alone plus a restart may cost at most this
 
 
 class LearnedSpeeds:
-    """What is known of how fast the jobs of all classes are, alone and beside each other."""
+    """What is known of the speeds of the jobs of all classes, alone and beside each other."""
 
     def __init__(
         self,
@@ -56,7 +58,7 @@ class LearnedSpeeds:
     ) -> None:
         self.row = {job.id: row for row, job in enumerate(jobs)}
         self.speeds = Speeds(jobs, kinds, memo)
-        self.kind_seen = self._kind_seen(jobs)  # [jobs] whether one of its kind ever was measured
+        self.kind_seen = self._kind_seen(jobs)  # [jobs] whether any job of its kind was measured
         beside = self.speeds.measured.beside
         # [jobs, kinds] whether it has had a neighbour for an epoch
         self.shared = np.zeros(len(self.speeds.measured.kind), bool)
@@ -64,7 +66,7 @@ class LearnedSpeeds:
         self.slowed = [Interference(jobs, kinds, stock.type, self.speeds) for stock in stocks]
 
     def _kind_seen(self, jobs: Sequence[Job]) -> Bools:
-        """Kinds are remembered only of jobs that were measured."""
+        """A kind is remembered only if one of its jobs was measured."""
         measured = self.speeds.measured
         itself = np.array([bool(job.measured) for job in jobs], bool)
         kinds = measured.kind[np.append(itself, np.ones(len(measured.kind) - len(jobs), bool))]
@@ -77,9 +79,9 @@ class LearnedSpeeds:
 
 @dataclass(frozen=True, slots=True)
 class UnmeasuredJobs:
-    """Of whom nobody can tell what a neighbour costs them before they have had an epoch alone,
-    which is worth it; and who of them have had a neighbour. Of the latter none is put with another
-    of the former: one of the two has its epoch alone first."""
+    """The jobs whose slowdown by a neighbour is unknown until they have had an epoch alone, if that
+    epoch is worth its cost; and those of them that have had a neighbour. A job of the latter group
+    is not put with another of the former: one of the two has its epoch alone first."""
 
     unseen: Bools  # [jobs]
     shared: Bools  # [jobs]
@@ -87,7 +89,7 @@ class UnmeasuredJobs:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What some jobs can have, and what they would make of it."""
+    """What a set of jobs can have, and what it would be worth to them."""
 
     jobs: tuple[Job, ...]
     stocks: tuple[Stock, ...]
@@ -99,23 +101,24 @@ class Offer:
     possible: Bools  # [jobs, configs]
     now: Ints  # [jobs] the configuration that it has; -1: none
     more: Bools  # [jobs, configs] what it has, or more GPUs of that type
-    fixed: Bools  # [jobs] cannot be moved
-    where: Ints  # [jobs] the card that it has, a gang the first of its; -1: none
+    fixed: Bools  # [jobs] the run cannot be moved
+    where: Ints  # [jobs] its GPU, the first one for a gang; -1: none
     restart: Floats  # [jobs] seconds
     weight: Floats  # [jobs]
     bonus: Floats  # [jobs] for having anything at all
-    stuck: Bools  # [jobs] is on a card with another, and neither can be moved
+    stuck: Bools  # [jobs] is on a GPU with another job, and neither can be moved
     blind: Mapping[str, UnmeasuredJobs]  # by type, where there are such jobs
 
     def worth(self, rows: npt.ArrayLike, columns: npt.ArrayLike, speed: npt.ArrayLike) -> Floats:
-        """Of a configuration in which the job is slowed to `speed` by others, 1 being alone."""
+        """The worth of a configuration in which other jobs slow the job down to `speed`, relative
+        to alone."""
         rows, columns, speed = np.asarray(rows), np.asarray(columns), np.asarray(speed)
         remaining = self.left[rows] * self.seconds[rows, columns] / speed
         paid = np.where(self.now[rows] == columns, 0.0, self.restart[rows])
         pace = self.one[rows] / self.seconds[rows, columns] * speed * remaining / (remaining + paid)
         worth = pace**EXPONENT
         more = self.more[rows, columns]
-        # Powers take long: they are taken only for whom they matter.
+        # Powers are slow, so they are computed only where they are needed.
         if more.any():
             here = self.one[rows] / self.seconds[rows, self.now[rows]] * speed
             held = np.zeros(np.broadcast_shapes(here.shape, more.shape))
@@ -127,11 +130,11 @@ class Offer:
         return np.asarray(self.weight[rows] * worth + bonus)
 
     def menu(self, taken: Mapping[str, int]) -> Menu:
-        """`taken`: GPUs of each type that are not to be had."""
+        """`taken`: GPUs of each type that are not available."""
         rows, columns = np.nonzero(self.possible)
         worth = np.full(self.possible.shape, -np.inf)
         worth[rows, columns] = self.worth(rows, columns, 1.0)
-        worth[self.stuck] -= self.bonus[self.stuck, None] / 2  # they have no use for two cards
+        worth[self.stuck] -= self.bonus[self.stuck, None] / 2  # they have no use for two GPUs
         index = {stock.type: at for at, stock in enumerate(self.stocks)}
         return Menu(
             worth=worth,
@@ -148,7 +151,7 @@ class Offer:
         unseen = [self.blind.get(stock.type) for stock in self.stocks]
 
         def moved(a: Ints, b: Ints, type: int) -> Floats:
-            """What is left of the speed of each a, if it is to be with b. They broadcast."""
+            """The factor on the speed of each a if it is to be with b. They broadcast."""
             factor = together(a, b)
             if (blind := unseen[type]) is None:
                 return factor
@@ -157,7 +160,7 @@ class Offer:
 
         def together(a: Ints, b: Ints) -> Floats:
             here, there = self.where[a], self.where[b]
-            if (here < 0).all():  # they have no place, nor a neighbour, to leave
+            if (here < 0).all():  # they have neither a place nor a neighbour to give up
                 return LEFT[:1]
             elsewhere = here != there
             conflict = (here >= 0) & (there >= 0) & elsewhere
@@ -187,7 +190,8 @@ class Offer:
         )
 
     def leaving(self, rows: Sequence[int]) -> list[int]:
-        """Of those on one card who makes room, so that one of them has its epoch alone."""
+        """Which of the jobs on one GPU are to be stopped, so that one of them has its epoch
+        alone."""
         blind = self.blind.get(self.configs[self.now[rows[0]]].type)
         if blind is None or not blind.shared[list(rows)].any():
             return []
@@ -200,7 +204,7 @@ class Offer:
         return next((at for at, c in enumerate(self.configs) if c.type == type and c.gpus == 1), -1)
 
     def _mates(self) -> Ints:
-        """[jobs] one of those on the same card; -1: nobody."""
+        """[jobs] one of the jobs on the same GPU; -1: none."""
         on: dict[int, list[int]] = {}
         for row, card in enumerate(self.where.tolist()):
             if card >= 0:
@@ -220,12 +224,12 @@ def build_offer(
     had: Callable[[str], float],
     rules: Rules,
 ) -> Offer:
-    """`had`: how many times the usual GPU time a user has had of late."""
+    """`had`: the GPU time that each user has recently had, relative to the usual."""
     choices = configs(jobs, stocks)
     rows = learned.rows(jobs)
     seconds = learned.speeds.estimate(choices)[rows]
     unfinished = np.array([max(0, job.max_epochs - job.epochs_done) for job in jobs], float)
-    left = np.maximum(1.0, unfinished)  # who should be over is about to be
+    left = np.maximum(1.0, unfinished)  # a job that should be over ends soon
     column = {(config.type, config.gpus): at for at, config in enumerate(choices)}
     now = np.array([_now(job, column, known) for job in jobs], np.intp)
     restart = np.array([job.restart_seconds or rules.restart_seconds for job in jobs], float)
@@ -235,7 +239,7 @@ def build_offer(
     fixed = np.array([not may_move(job) for job in jobs], bool)
     stays = fixed & (now >= 0)
     possible = _worth_a_move(possible, unfinished[:, None] * seconds, count, now, restart, stays)
-    # Where nobody knows yet how such a job scales, it begins with the fewest GPUs.
+    # If it is unknown how such a job scales, it begins with the fewest GPUs.
     unknown = (now < 0) & ~learned.kind_seen[rows]
     least = np.where(possible, count, count.max() + 1).min(axis=1)
     possible &= (count == least[:, None]) | ~unknown[:, None]
@@ -268,8 +272,8 @@ def build_offer(
 
 
 def _bonus(jobs: Sequence[Job], stays: Bools, now: Ints, weight: Floats) -> Floats:
-    """So that who has work in a class has a job of it served before anybody has a second one: the
-    one that runs, or else the one with the most weight."""
+    """A bonus so that each user with work in a class has one job served before any user has a
+    second one: the job that runs, or else the one with the most weight."""
     entitled: dict[str, int] = {}
     for row in np.lexsort((-weight, now < 0)).tolist():
         entitled.setdefault(jobs[row].spec.user, row)
@@ -331,8 +335,8 @@ def _possible(jobs: Sequence[Job], choices: Sequence[Placement], stocks: Sequenc
 def _worth_a_move(
     possible: Bools, remaining: Floats, count: Ints, now: Ints, restart: Floats, stays: Bools
 ) -> Bools:
-    """A run may have fewer GPUs for the sake of others; more, or others, only if it is done sooner
-    for it by more than the restart takes."""
+    """A run may get fewer GPUs for the sake of others; it gets more, or other, GPUs only if it ends
+    sooner by more than the restart takes."""
     rows = np.flatnonzero(now >= 0)
     here = remaining[rows, now[rows]]
     saved = here[:, None] - remaining[rows]
@@ -345,8 +349,9 @@ def _worth_a_move(
 
 
 def _weights(count: Ints, remaining: Floats, possible: Bools) -> Floats:
-    """By rank of the work that is left: near 0 for the most, 1 for the least. It goes by who has
-    clearly less and who has clearly more, so that among a few alike nobody is far above another."""
+    """Weights by rank of the remaining work: near 0 for the most, 1 for the least. They depend on
+    the jobs with clearly less and those with clearly more work, so that among similar jobs none is
+    far above another."""
     work = np.where(possible, remaining * count, np.inf).min(axis=1, initial=np.inf)
     ordered = np.sort(work)
     less = np.searchsorted(ordered, work / ALIKE, "left")

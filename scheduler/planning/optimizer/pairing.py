@@ -1,10 +1,11 @@
-"""Who shares a GPU with whom: pairs by price, and more jobs where one more pays.
+"""Which jobs share a GPU: pairs by price, and more jobs where one more pays.
 
-At given prices two jobs are worth putting together if both on one GPU leave more than each does by
-itself. All such pairs at once are a matching; it is made in blocks of jobs drawn at random, each by
-linear assignment on the symmetric matrix of gains, whose cycles are then cut into pairs. The pairs
-become jobs like others on a shorter menu, which gives better prices, and the matching begins
-again, the pairs found so far kept in one block. In the end whoever has nothing may join a GPU.
+At given prices two jobs are worth putting together if both on one GPU leave more value above the
+price than each does by itself. All such pairs at once are a matching. It is computed in blocks of
+jobs drawn at random, each by linear assignment on the symmetric matrix of gains, whose cycles are
+then cut into pairs. The pairs become jobs like others on a shorter menu, which gives better prices,
+and the matching is repeated with each pair found so far kept in one block. In the end jobs that
+have nothing may join a GPU.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from scheduler.planning.optimizer.prices import chosen, priced, responded
 __all__ = ["Allotment", "Limits", "Neighbours", "shared"]
 
 TINY, SMALL, MEDIUM = 100, 2_000, 20_000  # jobs
-ROUNDS, ROUNDS_FEW = 4, 2  # the latter for very many jobs, and where a plan is there already
-BLOCK_LARGE, BLOCK = 256, 64  # jobs that are matched at once; large ones cost more, find more
-TOLERANCE = 1e-4  # of prices: the pairs that they are for are not the last
+ROUNDS, ROUNDS_FEW = 4, 2  # the latter for very many jobs, or when there is an incumbent
+BLOCK_LARGE, BLOCK = 256, 64  # jobs that are matched at once; large blocks cost more and find more
+TOLERANCE = 1e-4  # of prices: the pairs that they are for change again
 FEW, POLISHING = 8, 20  # jobs (or groups), times
 
 
@@ -40,9 +41,9 @@ class Allotment:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much of an incumbent may be matched anew."""
+    """How much of an incumbent may be matched again."""
 
-    changed: Ints  # jobs that are new, or not what they were: they come first
+    changed: Ints  # jobs that are new or have changed: they come first
     blocks: int
 
 
@@ -53,7 +54,7 @@ def shared(
     incumbent: Allotment | None = None,
     limits: Limits | None = None,
 ) -> Allotment:
-    """The best found, or the incumbent if nothing better was."""
+    """The best choice found, or the incumbent if nothing better was found."""
     if not menu.worth.size:
         return Allotment(np.full(len(menu.worth), -1), ())
     pairing = _Pairing(menu, neighbours, seed)
@@ -78,7 +79,7 @@ def shared(
 @dataclass(frozen=True, slots=True)
 class _Plan:
     choice: Ints  # [jobs] configuration, -1: none
-    groups: Groups  # that have a GPU
+    groups: Groups  # each of these has a GPU
     prices: Floats | None
     worth: float
 
@@ -90,32 +91,33 @@ class _Pairing:
         self.generator = np.random.default_rng(seed)
 
     def solve_exactly(self) -> _Plan:
-        """The best there is with pairs: where there are few jobs."""
+        """The optimal choice with pairs, for few jobs."""
         jobs = np.arange(len(self.menu.worth))
         nothing = _Plan(np.full(len(jobs), -1), self.company.nobody, None, 0.0)
         return self._improve(nothing, jobs[:, None]) or nothing
 
     def polish(self, plan: _Plan) -> _Plan:
-        """Again and again a few jobs take the best of what they have together and what is left."""
+        """Repeatedly gives a few jobs the best of what they have together and what is left."""
         most = self.menu.worth.max(axis=1)
         for _ in range(POLISHING):
             drawn = self.company.everyone(plan.groups)
             leads = np.flatnonzero(~mark(plan.groups.others(), len(drawn)))
             served, idle = leads[plan.choice[leads] >= 0], leads[plan.choice[leads] < 0]
-            # Of those that have nothing, the last are no more than a hindrance.
+            # Of the jobs that have nothing, the last only cost time.
             idle = idle[np.argsort(-most[idle], kind="stable")][: len(served) + FEW]
             few = self.generator.permutation(np.concatenate([served, idle]))[:FEW]
             plan = self._improve(plan, drawn[few]) or plan
         return plan
 
     def give_leftovers(self, plan: _Plan) -> _Plan:
-        """What is left over, to those who make most of it and have nothing."""
+        """Gives what is left over to the jobs that gain most by it and have nothing."""
         idle = np.flatnonzero(plan.choice < 0)
         most = self.menu.worth[idle].max(axis=1)
         return self._improve(plan, idle[np.argsort(-most, kind="stable")][:FEW]) or plan
 
     def _improve(self, plan: _Plan, few: Ints) -> _Plan | None:
-        """The plan with the best for these jobs, or as many of them as that is soon done for."""
+        """The plan with the optimum for these jobs, or for as many of them as can be solved
+        quickly; None if it is no better."""
         jobs, choice = few[few >= 0], plan.choice.copy()
         choice[jobs] = -1
         groups = plan.groups.of(~mark(jobs, len(choice))[plan.groups.members[:, 0]])
@@ -139,7 +141,7 @@ class _Pairing:
         return self.menu.used(firsts)
 
     def solve_by_prices(self, before: _Plan | None, limits: Limits | None) -> _Plan:
-        """With pairs: by prices, matching, better prices, and so on."""
+        """A choice with pairs: by prices, matching, better prices, and so on."""
         groups, prices = (before.groups, before.prices) if before else (self.company.nobody, None)
         if prices is None:
             prices = priced(self.menu, tolerance=TOLERANCE).per_gpu
@@ -157,7 +159,8 @@ class _Pairing:
     # --- matching ---------------------------------------------------------------------------
 
     def rematch(self, groups: Groups, prices: Floats, limits: Limits | None) -> Groups:
-        """Pairs that are worth more than their members apart; groups out of reach stay."""
+        """Pairs that are worth more than their members apart; groups without members in these
+        blocks stay."""
         _, surplus = responded(self.menu, prices)
         kept, blocks = self._blocks(groups, surplus, limits)
         found = list[Groups]()
@@ -176,7 +179,7 @@ class _Pairing:
         self, groups: Groups, surplus: Floats, limits: Limits | None
     ) -> tuple[Bools, list[Ints]]:
         """The groups that stay, and all other jobs that could be in one, by blocks."""
-        # Who would pay more than one GPU is worth to it has no use for half of one.
+        # A job that would pay more than one GPU is worth to it has no use for half of one.
         open = self.company.alone.max(axis=1, initial=-np.inf) > surplus
         # A group is drawn as a whole, so that it can be found again.
         drawn = self.company.everyone(groups)
@@ -197,7 +200,8 @@ class _Pairing:
     # --- what is chosen ---------------------------------------------------------------------
 
     def choose(self, groups: Groups, start: Floats) -> tuple[_Plan, Floats]:
-        """What is chosen among groups, jobs in none, and jobs of a group alone; and the prices."""
+        """Chooses among groups, jobs in none, and jobs of a group alone; returns the choice and the
+        prices."""
         menu, members = self.menu, groups.members
         present = members >= 0
         rest = np.ones(len(menu.worth), bool)
@@ -230,7 +234,7 @@ class _Pairing:
         return plan, prices.per_gpu
 
     def join_idle(self, plan: _Plan, limits: Limits | None) -> _Plan:
-        """Whoever has nothing may join others on a GPU, one after the other."""
+        """Jobs that have nothing may join others on a GPU, one after the other."""
         for _ in range(1 if limits else self.neighbours.members_max - 1):
             idle, plan = plan.choice < 0, self._visited(plan, limits)
             if (idle == (plan.choice < 0)).all():
@@ -259,14 +263,14 @@ class _Pairing:
     def _visits(
         self, choice: Ints, groups: Groups, type: int, limits: Limits | None
     ) -> list[tuple[Ints, Ints]]:
-        """Some that have a GPU and room on it, and some that have none, again and again."""
+        """Repeatedly, some groups that have a GPU with room on it, and some jobs that have none."""
         here = choice == self.company.single[type]
         lone = here & self.neighbours.shareable
         lone[groups.members[groups.members >= 0]] = False
         room = groups.members[here[groups.members[:, 0]] & (groups.members[:, -1] < 0)]
         hosts = np.concatenate([self.neighbours.rows(np.flatnonzero(lone)), room])
         guests = np.flatnonzero((choice < 0) & (self.company.alone[:, type] > -np.inf))
-        # More than two to choose from would be of little use.
+        # More than two candidates would be of little use.
         best = np.argsort(-self.company.alone[guests, type], kind="stable")[: 2 * len(hosts)]
         guests = self.generator.permutation(guests[best])
         hosts = self.generator.permutation(hosts)
@@ -279,7 +283,7 @@ class _Pairing:
     # --- groups -----------------------------------------------------------------------------
 
     def adapt_incumbent(self, incumbent: Allotment) -> _Plan | None:
-        """The incumbent, without what has become impossible; None if it is too much altogether."""
+        """The incumbent, without what has become impossible; None if it exceeds the capacity."""
         menu, choice = self.menu, incumbent.choice.copy()
         choice[menu.of(choice) == -np.inf] = -1
         most = self.neighbours.members_max

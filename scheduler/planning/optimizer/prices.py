@@ -1,10 +1,11 @@
-"""GPUs as goods: a price for each type at which the jobs would choose what all of them together
-can have, and their choice made to fit. Arrays only: what a configuration is worth, others say.
+"""GPUs as goods: a price for each type at which the jobs would choose what all of them together can
+have, and their choice made to fit. It works on arrays only; the worth of configurations is computed
+in offer.py.
 
-To give each job at most one configuration, within the GPUs of each type, is a knapsack problem
-with one row per type. Its Lagrangian dual has one variable per type, a price, and is minimised by
-cutting planes (Kelley 1960). At its minimum the jobs' own best choices almost fit: all but about
-as many jobs as there are types, and those are put right one by one.
+To give each job at most one configuration, within the GPUs of each type, is a knapsack problem with
+one row per type. Its Lagrangian dual has one variable per type, a price, and is minimised by
+cutting planes (Kelley 1960). At its minimum the jobs' own best choices almost fit: all but about as
+many jobs as there are types, and those are corrected one by one.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ __all__ = ["Floats", "Ints", "Menu", "Prices", "chosen", "priced", "responded"]
 ITERATIONS_MAX = 60
 PARTS = 8
 TOLERANCE = 1e-5  # of the bound
-TRUST = 0.15  # how far prices are first thought to have moved from those given, relative
-CANDIDATES = 4  # for each GPU that is left over, each time round
+TRUST = 0.15  # how far prices may initially move from those given, relative
+CANDIDATES = 4  # for each GPU that is left over, in each round
 ROUNDS_MAX = 12  # of giving away what is left over
 
 
@@ -35,7 +36,7 @@ class Prices:
 
 
 def priced(menu: Menu, start: Floats | None = None, tolerance: float = TOLERANCE) -> Prices:
-    """The prices that keep the bound lowest; sooner found if those of a like menu are given."""
+    """The prices that minimise the bound; found sooner if those of a similar menu are given."""
     if not menu.worth.size:
         return Prices(np.zeros(len(menu.capacity)), 0.0)
     ceiling = _ceiling(menu)
@@ -59,13 +60,13 @@ def priced(menu: Menu, start: Floats | None = None, tolerance: float = TOLERANCE
                 break
             low = np.where(stuck, 0.0, low)
             high = np.where(stuck, ceiling, high)
-        # Half way back to the best so far: the lowest point of few cuts is an extreme one.
+        # Half way back to the best so far, because the lowest point of few cuts is an extreme one.
         prices = lowest if turn % 2 else (lowest + best.per_gpu) / 2
     return best
 
 
 def responded(menu: Menu, prices: Floats) -> tuple[Ints, Floats]:
-    """What each job would buy for itself, and what it is worth beyond its price."""
+    """What each job would buy for itself, and its worth beyond the price."""
     net = menu.worth - prices[menu.type] * menu.count
     choice = net.argmax(axis=1)
     surplus = net[np.arange(len(net)), choice]
@@ -84,7 +85,7 @@ def chosen(menu: Menu, prices: Prices) -> Ints:
 
 
 def _ceiling(menu: Menu) -> Floats:
-    """For each type a price that nobody would pay."""
+    """For each type a price that no job would pay."""
     per_gpu = np.maximum(menu.worth.max(axis=0), 0.0) / menu.count
     ceiling = np.zeros(len(menu.capacity))
     np.maximum.at(ceiling, menu.type, per_gpu)
@@ -96,14 +97,14 @@ def _box(prices: Floats, ceiling: Floats) -> tuple[Floats, Floats]:
 
 
 class _Cuts:
-    """Planes below what jobs have beyond the prices, as a function of the prices. A part of the
-    jobs has planes of its own: that tells more than one plane for them all."""
+    """Planes below the jobs' surplus as a function of the prices. Each part of the jobs has its own
+    planes, which is more precise than one plane for all jobs."""
 
     def __init__(self, menu: Menu, ceiling: Floats) -> None:
         self.menu = menu
-        self.unit = max(float(ceiling.max()), 1e-300)  # of prices, so that no figure is extreme
+        self.unit = max(float(ceiling.max()), 1e-300)  # of prices, so that numbers are not extreme
         self.part = np.arange(len(menu.worth)) % PARTS
-        # Of each job what it might buy; of the rest there is much, and nobody would at any price.
+        # What each job might buy; there are many other entries that no job would buy at any price.
         self.job, self.column = np.nonzero(menu.worth > 0)
         self.worth = menu.worth[self.job, self.column]
         self.first = np.flatnonzero(np.diff(self.job, prepend=-1))
@@ -111,7 +112,7 @@ class _Cuts:
         self.planes, self.heights = list[Floats](), list[Floats]()
 
     def add(self, prices: Floats) -> float:
-        """The planes that touch at these prices; and the bound there."""
+        """Adds the planes that touch at these prices; returns the bound there."""
         menu, types = self.menu, len(prices)
         job, choice, surplus = self._responded(prices)
         cell = self.part[job] * types + menu.type[choice]
@@ -123,21 +124,21 @@ class _Cuts:
         return float(surplus.sum() + prices @ menu.capacity)
 
     def _responded(self, prices: Floats) -> tuple[Ints, Ints, Floats]:
-        """Who buys something, and what, and what all have beyond the prices."""
+        """Which jobs buy something, what they buy, and the surplus of all jobs."""
         surplus = np.zeros(len(self.menu.worth))
         if not len(self.job):
             return self.job, self.column, surplus
         net = self.worth - (prices[self.menu.type] * self.menu.count)[self.column]
         most = np.maximum.reduceat(net, self.first)
         surplus[self.job[self.first]] = np.maximum(most, 0.0)
-        # Of equals the first.
+        # Of equal ones the first.
         best = np.flatnonzero((net == np.repeat(most, self.length)) & (net > 0.0))
         best = best[np.diff(self.job[best], prepend=-1) > 0]
         return self.job[best], self.column[best], surplus
 
     def lowest(self, low: Floats, high: Floats) -> tuple[Floats, float]:
-        """The prices where the bound could be lowest, by these planes, and how low."""
-        # With no integers asked for it is `linprog`, and comes to its answer in half the time.
+        """The prices where the bound could be lowest, by these planes, and that bound."""
+        # Without integer variables it equals `linprog`, and takes half the time.
         result = milp(
             np.append(self.menu.capacity, np.ones(PARTS)),
             constraints=LinearConstraint(np.vstack(self.planes), ub=np.concatenate(self.heights)),
@@ -150,7 +151,7 @@ class _Cuts:
 
 
 def reduce_to_fit(menu: Menu, prices: Prices, choice: Ints) -> Ints:
-    """The choice, made to fit by what gives up the least worth per GPU."""
+    """The choice, made to fit by the changes that lose the least worth per GPU."""
     choice = choice.copy()
     left = menu.capacity - menu.used(choice)
     while len(over := np.flatnonzero(left < 0)):
@@ -165,11 +166,11 @@ def reduce_to_fit(menu: Menu, prices: Prices, choice: Ints) -> Ints:
 
 
 def _leavers(menu: Menu, prices: Prices, choice: Ints, left: Ints, type: int) -> tuple[Ints, Ints]:
-    """Jobs on a type and what they could do with less of it, the least loss per GPU first."""
+    """Jobs on a type and their alternatives with less of it, the least loss per GPU first."""
     jobs = np.flatnonzero((choice >= 0) & (menu.type[choice] == type))
     has = menu.count[choice[jobs]]
     same = menu.type == type
-    # Fewer GPUs of the type, or some of another that are free, or, in the last column, nothing.
+    # Fewer GPUs of the type, or free ones of another type, or, in the last column, nothing.
     columns = np.append(np.flatnonzero(same | (menu.count <= left[menu.type])), -1)
     worth = np.column_stack([menu.worth[np.ix_(jobs, columns[:-1])], np.zeros(len(jobs))])
     charge = np.where(same, 0.0, prices.per_gpu[menu.type] * menu.count)
@@ -182,7 +183,7 @@ def _leavers(menu: Menu, prices: Prices, choice: Ints, left: Ints, type: int) ->
 
 
 def fill(menu: Menu, prices: Prices, choice: Ints) -> Ints:
-    """The choice, and what is left over given to whoever gains most by it for each GPU."""
+    """The choice, after what is left over is given to the jobs that gain most for each GPU."""
     choice = choice.copy()
     left = menu.capacity - menu.used(choice)
     for _ in range(ROUNDS_MAX):

@@ -1,25 +1,25 @@
-"""Elastic jobs on whole cards: how many GPUs of which type each has, by Sia's objective.
+"""Elastic jobs on whole GPUs: how many GPUs of which type each job gets, by Sia's objective.
 
 Source: Jayaram Subramanya et al., "Sia: Heterogeneity-aware, goodput-optimized ML-cluster
-scheduling", SOSP 2023, and its artifact. Each job j can have one configuration c, so many GPUs of
-one type: a power of two on one node, or whole nodes (a rigid job only its own number). Chosen is
-what minimises the sum of (r_j G_jc)^p, or 1.1 for a job that gets nothing, within the GPUs of each
-type (there by an integer program, here by prices.py, which comes within 0.1 % of it). G_jc is the
-speed relative to the job's slowest configuration, times the GPUs that it needs at least; p = -0.5;
-r_j is 1 but for what would need a restart, there
+scheduling", SOSP 2023, and its artifact. Each job j can have one configuration c, a number of GPUs
+of one type: a power of two on one node, or whole nodes (a rigid job only its own number). The
+policy minimises the sum of (r_j G_jc)^p, or 1.1 for a job that gets nothing, within the GPUs of
+each type (Sia by an integer program; here by prices.py, which comes within 0.1 % of it). G_jc is
+the speed relative to the job's slowest configuration, times its fewest GPUs (gpus_min); p = -0.5;
+r_j is 1, except for configurations that need a restart, where
 
-    r_j = (age - restarts * S) / (age + S),    S seconds being what a restart costs the job.
+    r_j = (age - restarts * S) / (age + S),    S seconds being the cost of a restart for the job.
 
-All jobs weigh the same, what is left of them does not matter, and with 1.1 the sum is often least
-when some jobs have several GPUs and others none. Between equals, who has its GPUs keeps them: else
-jobs alike would take turns in each other's place.
+All jobs have the same weight, their remaining work does not matter, and with 1.1 the sum is often
+least when some jobs have several GPUs and others none. Among equal jobs, those with GPUs keep
+them; otherwise equal jobs would take turns.
 
-What it knows of a job: the seconds per epoch at each configuration that it, or an earlier job of
-its kind, was measured in. What is not known yet of more GPUs is expected to scale perfectly, and at
-most twice as many as ever before are tried, so that it is soon known: so does the artifact, where
-each job learns for itself, after a profile on one GPU of each type; here that first knowledge is a
-prediction (speed.py). Batch sizes are the user's, so goodput is throughput, and a run moves at the
-end of an epoch, not each minute.
+It knows of a job: the seconds per epoch in each configuration in which it, or an earlier job of
+its family, was measured. Larger numbers of GPUs that are unknown are expected to scale perfectly,
+and at most twice the largest number so far is tried, so that the true speed is soon known. The
+artifact does the same, where each job learns for itself, after a profile on one GPU of each type;
+here that first knowledge is a prediction (speed.py). Users set the batch size, so goodput is
+throughput, and a run moves at the end of an epoch, not each minute.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from scheduler.planning.optimizer.prices import Menu, chosen, priced
 from scheduler.planning.policies.whole_gpus import Round
 
 EXPONENT = -0.5
-NOTHING = 1.1  # what it costs to have no GPU
-CHANGE = 0.01  # and what to have others than now: the artifact's lambda_a
-GROWTH_MAX = 2  # times the GPUs that were tried before; 1 is as good as tried
+NOTHING = 1.1  # the objective's value of a job without GPUs
+CHANGE = 0.01  # the cost of a change of GPUs: the artifact's lambda_a
+GROWTH_MAX = 2  # times the GPUs that were tried before; 1 counts as tried
 DISCOUNT_MIN = 0.01
-MOVES_MAX = 8  # small ones that are moved, in one plan, so that others are on one node
+MOVES_MAX = 8  # small units moved by one plan, so that others are on one node
 
 
 def elastic(rules: Rules) -> Policy:
@@ -82,7 +82,7 @@ def _choose(jobs: Sequence[Job], round: Round) -> None:
 
 
 def _configs(jobs: Sequence[Job], round: Round) -> list[Placement]:
-    """Powers of two on one node, whole nodes, and the least that jobs ask for."""
+    """Powers of two on one node, whole nodes, and the smallest numbers that jobs ask for."""
     asked = {job.spec.gpus_min for job in jobs}
     most = max((job.spec.gpus_max for job in jobs), default=0)
     made = []
@@ -135,7 +135,7 @@ def _optimistic_seconds(
 def _was_measured(
     jobs: Sequence[Job], configs: Sequence[Placement], kinds: Mapping[str, JobFamily]
 ) -> npt.NDArray[np.bool_]:
-    """[jobs, configs] whether the job or its kind was measured so."""
+    """[jobs, configs] whether the job or its family was measured in this configuration."""
     column = {str(config): c for c, config in enumerate(configs)}
     known = np.zeros((len(jobs), len(configs)), bool)
     of_kind = {name: [m.placement for m in kind.measured] for name, kind in kinds.items()}
@@ -162,7 +162,7 @@ def _possible(
 
 
 def _has(job: Job, configs: Sequence[Placement], round: Round) -> int:
-    """Which configuration it runs with; -1: none of these."""
+    """The configuration with which it runs; -1: none of these."""
     if not is_running(job) or job.run is None:
         return -1
     now = round.type_of(job), len(job.run.shares)

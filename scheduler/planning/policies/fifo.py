@@ -1,13 +1,14 @@
-"""First come, first served, on whole cards: the usual queue of a GPU cluster.
+"""First come, first served, on whole GPUs: the usual queue of a GPU cluster.
 
 Source: Jeon et al., "Analysis of Large-Scale Multi-Tenant GPU Clusters for DNN Training Workloads"
-(Philly), ATC 2019. There a job keeps the GPUs it asked for until it ends, and gangs are put on as
-few machines as can be; so here. Nobody is preempted, and nobody overtakes: what is free but not
-enough for the first in the queue stays idle until it is. (Philly's queues were per virtual cluster
-and out of order where that delayed nobody; its locality constraints were relaxed with time, ours
-from the start.)
+(Philly), ATC 2019. As there, a job keeps the GPUs it asked for until it ends, and gangs are put on
+as few machines as possible. No job is preempted, and no job overtakes another: if the free GPUs are
+not enough for the first job in the queue, they stay idle until they are. (Philly's queues were per
+virtual cluster, and out of order where that delayed no job; its locality constraints were relaxed
+with time, ours from the start.)
 
-Knows of a job: its priority, when it came, how many GPUs and how much memory it asks for.
+It knows of a job: its priority, its time of submission, how many GPUs and how much memory it asks
+for.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def fifo(rules: Rules) -> Policy:
         for job in sorted(round.candidates, key=_order):
             if (blocked and job.spec.gpus_max) or not round.give(job):
                 round.refused.append(job)
-                # One that needs more than there is does not keep the others waiting.
+                # A job that needs more than the cluster has does not hold up the others.
                 blocked = blocked or round.gpus_wanted(job) is not None
         return round.plan()
 

@@ -1,18 +1,19 @@
-"""The baseline: priority first, then first come first served; shares GPUs by memory alone.
+"""The baseline: by priority, then first come first served; shares GPUs by memory alone.
 
-Order. A waiting job's rank is the moment of its submission, moved back by `ageing_seconds` for
-each step of priority and forward by the time it has run. Two waiting jobs never change places, so
-nobody starves: a job can only be overtaken by those submitted within (difference in priority) x
+Order. A waiting job's rank is the time of its submission, moved back by `ageing_seconds` for each
+step of priority and forward by the time it has run. Two waiting jobs never change places, so no job
+starves: a job can only be overtaken by jobs submitted within (difference in priority) x
 `ageing_seconds`, and the time it has run, after it.
 
-Who may run. Running jobs stay. Waiting jobs are placed in order of rank, best fit: on the card
-that is left with the least, a gang on as few nodes as have room for it now, of one type. The first
-that does not fit is given a *claim* on the cards where the fewest runs must end first; later jobs
-may use what no claim covers (backfilling), so none of them can delay it. A job of higher priority
-claims cards of lower ones, which are asked to stop at the end of their epoch, if they speak with
-us: a run that does not would only lose its work.
+Which jobs run. Running jobs stay. Waiting jobs are placed in order of rank, best fit: on the GPU
+that keeps the least free memory, a gang on as few nodes as have room for it now, of one type. The
+first job that does not fit gets a *claim* on the GPUs where the fewest runs must end first; later
+jobs may use what no claim covers (backfilling), so none of them can delay it. A job of higher
+priority claims GPUs of jobs of lower priority, which are asked to stop at the end of their epoch if
+they report to the daemon; a run that does not would only lose its work.
 
-Growth. Where a measured need no longer fits beside its neighbours, the least of them leaves.
+Growth. Where a measured need no longer fits beside its neighbours, the lowest-ranked of them are
+stopped.
 """
 
 from __future__ import annotations
@@ -69,11 +70,11 @@ def rank(job: Job, now: Time, rules: Rules) -> tuple[float, JobId]:
 
 @dataclass(frozen=True, slots=True)
 class _Exits:
-    """Who must leave, for a job to have what it needs."""
+    """The runs that must be gone for a job to have what it needs."""
 
-    ends: tuple[JobId, ...]  # by themselves, nobody knows when
-    asked: tuple[JobId, ...]  # to leave at the end of an epoch
-    leaving: tuple[RunKey, ...]  # have been asked already, or are over but for their pods
+    ends: tuple[JobId, ...]  # end by themselves, at an unknown time
+    asked: tuple[JobId, ...]  # to stop at the end of an epoch
+    leaving: tuple[RunKey, ...]  # asked to stop already, or over except for their pods
 
     @property
     def cost(self) -> tuple[int, int, int]:
@@ -81,13 +82,13 @@ class _Exits:
 
     @property
     def vacated(self) -> bool:
-        """Whether somebody leaves for it. Nobody is asked as long as it would be for nothing."""
+        """Whether runs are asked to stop for it. None is asked as long as that would be in vain."""
         return bool(self.leaving or (self.asked and not self.ends))
 
 
 @dataclass(frozen=True, slots=True)
 class _Claim(_Exits):
-    """Cards that a waiting job will have."""
+    """GPUs that a waiting job will have."""
 
     keys: tuple[GpuKey, ...]
 
@@ -109,9 +110,9 @@ class _FifoPlanner:
 
     def __post_init__(self) -> None:
         self.cards = usable_gpus(self.view.nodes)
-        self.free = free_mib(self.view)  # less, as this plan gives away and claims
+        self.free = free_mib(self.view)  # decreases as this plan gives away and claims
         self.unclaimed = dict(self.free)  # the same without the claims
-        # What jobs alike lack: true until something more is given away or claimed.
+        # What similar jobs lack: valid until something more is given away or claimed.
         self.lacks: dict[tuple[int, int, bool, int, int, str], Reason] = {}
         runs = (job.priority for job in self.view.jobs.values() if job.run)
         self.lowest = min(runs, default=0)
@@ -162,7 +163,8 @@ class _FifoPlanner:
         return min(max(mib, takes_mib(job, gpu, self.rules)), gpu.capacity_mib)
 
     def _least_first(self, holders: Mapping[RunKey, int], key: GpuKey) -> list[Job]:
-        """Who leaves first: those leaving anyhow, low priority, not grown, late rank."""
+        """The order in which runs are stopped: those stopping anyway, low priority, not grown, late
+        rank."""
         jobs = [job for run in holders if (job := self._runner(run))]
 
         def keep(job: Job) -> tuple[bool, int, bool, float]:
@@ -179,7 +181,7 @@ class _FifoPlanner:
     # --- waiting jobs -----------------------------------------------------------------------
 
     def _place(self, job: Job) -> Reason | None:
-        """Place it, or claim cards for it; if it must wait, say why."""
+        """Places the job, or claims GPUs for it; if it must wait, returns the reason."""
         if reason := blocked_reason(job, self.view, self.now):
             return reason
         spec = job.spec
@@ -202,7 +204,7 @@ class _FifoPlanner:
         return lacks
 
     def _keep_for(self, job: Job, claim: _Claim) -> None:
-        """Keep the claimed cards for the job, and ask whoever yields to leave them."""
+        """Keeps the claimed GPUs for the job, and asks the runs that yield to stop."""
         for key in claim.keys:
             self.free[key] -= need_mib(job, self.cards[key], self.rules)
             self.claimants[key] = job
@@ -212,7 +214,7 @@ class _FifoPlanner:
         self.lacks.clear()
 
     def _lacks(self, job: Job) -> Reason:
-        """What it lacks now: cards, memory on them, or only its turn."""
+        """What the job lacks now: GPUs, memory on them, or only its turn."""
         kept = best_fit(job, job.spec.gpus_min, self.cards, self.unclaimed, self.rules)
         if kept is None:
             return explain_by_image(job, self.view, partial(self._lacking, job))
@@ -259,9 +261,9 @@ class _FifoPlanner:
     # --- claims -----------------------------------------------------------------------------
 
     def _claim(self, job: Job) -> _Claim | None:
-        """The cards of one type where the fewest runs must end by themselves, and then the fewest
-        must be asked to leave; on one node before several. None: not even empty nodes could hold
-        it, or all are claimed."""
+        """The GPUs of one type where the fewest runs must end by themselves, and then the fewest
+        must be asked to stop; on one node before several. None: not even empty nodes could hold the
+        job, or all are claimed."""
         count, claims = job.spec.gpus_min, list[_Claim]()
         for nodes in keys_by_type(self.cards).values():
             exits = [[(k, found) for k in keys if (found := self._exits(job, k))] for keys in nodes]
@@ -272,7 +274,8 @@ class _FifoPlanner:
         return min(claims, key=lambda claim: (claim.cost, claim.nodes, claim.keys), default=None)
 
     def _exits(self, job: Job, key: GpuKey) -> _Exits | None:
-        """Who must leave this card for the job; None: it is too small, or claimed."""
+        """The runs that must be gone from this GPU for the job; None: the GPU is too small, or
+        claimed."""
         missing = need_mib(job, self.cards[key], self.rules) - self.free[key]
         held = self.view.held.get(key, {})
         holders = [(run, self._runner(run), mib) for run, mib in held.items()]
@@ -290,29 +293,29 @@ class _FifoPlanner:
                 ends.append(holder.id)
         if missing > 0:
             return None
-        for spared in reversed(asked):  # whom a later, larger one has made superfluous
+        for spared in reversed(asked):  # runs made superfluous by a later, larger one
             if spared[1] <= -missing:
                 asked.remove(spared)
                 missing += spared[1]
         return _Exits(tuple(ends), tuple(job_id for job_id, _ in asked), tuple(leaving))
 
     def _order_of_exit(self, job: Job, holder: Job | None) -> tuple[int, float]:
-        """Pods of nobody and runs that stop already come first, then those that yield, then the
-        rest, which must end by themselves."""
+        """Pods without a current run and runs that stop already come first, then the runs that
+        yield, then the rest, which must end by themselves."""
         if holder is None or self._leaving(holder):
             return 0, 0.0
         return 1 if self._yields(holder, job) else 2, -rank(holder, self.now, self.rules)[0]
 
     def _runner(self, run: RunKey) -> Job | None:
-        """The job whose run this is. None: it is over, and its pods are about to go."""
+        """The job whose run this is. None: the run is over, and its pods will soon be gone."""
         return current_job(run, self.view.jobs)
 
     def _leaving(self, job: Job) -> bool:
         return job.id not in self.placements
 
     def _yields(self, holder: Job, job: Job) -> bool:
-        """Whether a run makes room for the job: only for a higher priority that also comes first
-        in the queue; else the two would take turns in stopping each other."""
+        """Whether a run is stopped for the job: only for a job of higher priority that also comes
+        first in the queue; otherwise the two would take turns in stopping each other."""
         return (
             job.priority > holder.priority
             and rank(job, self.now, self.rules) < rank(holder, self.now, self.rules)
@@ -328,7 +331,7 @@ def _together(parts: Iterable[tuple[_Key, ...]]) -> tuple[_Key, ...]:
 
 
 def _cheapest(vacated: Sequence[tuple[GpuKey, _Exits]], count: int) -> _Claim:
-    """So many cards. Of those that cost as much, first those that are vacated by the same runs."""
+    """`count` GPUs. Of those with equal cost, first those that are vacated by the same runs."""
     alike = Counter(exits for _, exits in vacated)
 
     def order(card: tuple[GpuKey, _Exits]) -> tuple[object, ...]:

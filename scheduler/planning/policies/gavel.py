@@ -1,4 +1,4 @@
-"""Max-min fair shares of every type of GPU, in time slices, on whole cards.
+"""Max-min fair shares of every type of GPU, in time slices, on whole GPUs.
 
 Source: Narayanan et al., "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning
 Workloads" (Gavel), OSDI 2020: its heterogeneity-aware least-attained-service policy (§4.1) in the
@@ -7,17 +7,18 @@ spend on type t, such that the least of
 
     pace_j(X) / pace_j(an equal part of each type) x GPUs_j
 
-is as large as can be, each job has at most one place at a time, and no type is overbooked. In each
-round of six minutes jobs are gone through by X[j, t] / (its part of the time that all these jobs
-had on t so far), the highest first, and each that fits into what is left gets its GPUs.
+is as large as possible, each job is in at most one place at a time, and no type is overbooked. Each
+round takes six minutes. Jobs are considered by X[j, t] / (the job's part of the time that all these
+jobs had on t so far), the highest first, and each job that fits into what is left gets its GPUs.
 
-How it fits here. A slice ends with the epoch in which the round does, for nothing is preempted in
-mid-epoch; where epochs are much longer than rounds, slices are. Who is chosen again keeps its GPUs.
-What a job had of each type is its running time, divided as its measured epochs are. Jobs that come
-within a round only take what is idle; so does a run that was launched within it keep its GPUs.
+Differences here: a slice ends with the epoch in which the round ends, because no run is preempted
+in mid-epoch; where epochs are much longer than rounds, slices are too. A job that is chosen again
+keeps its GPUs. What a job had of each type is its running time, divided in the proportion of its
+measured epochs. Jobs that come within a round only take idle GPUs, and a run that was launched
+within it keeps its GPUs.
 
-Knows of a job: the seconds per epoch on each type (from speed.py; the paper has an estimator of its
-own), how many GPUs it asks for, and how long it has run. Not how long it will take.
+It knows of a job: the seconds per epoch on each type (from speed.py; the paper has its own
+estimator), how many GPUs it asks for, and how long it has run; not how long it will take.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from scheduler.estimates.speed import estimate
 from scheduler.planning.policies.whole_gpus import Round
 
 ROUND_SECONDS = 360.0
-NEW_SECONDS = ROUND_SECONDS / 2  # what a job is taken to have had of each type at first
+NEW_SECONDS = ROUND_SECONDS / 2  # what a new job is assumed to have had of each type
 
 
 def gavel(rules: Rules) -> Policy:
@@ -58,7 +59,7 @@ def gavel(rules: Rules) -> Policy:
 
 
 def _slice(jobs: Sequence[Job], round: Round, began_at: Time) -> None:
-    """Give this round's GPUs to those furthest behind their part of them."""
+    """Gives this round's GPUs to the jobs furthest behind their part of them."""
     types = sorted(type for type, left in round.left.items() if left > 0)
     entitled = _entitled(jobs, types, round)
     had = np.array(
@@ -93,7 +94,7 @@ def _entitled(jobs: Sequence[Job], types: Sequence[str], round: Round) -> Floats
         return np.zeros((len(jobs), len(types)))
     capacity = np.array([round.left[type] for type in types], float)
     scale = np.array([round.gpus_wanted(job) or 0 for job in jobs], float)
-    if len(types) == 1:  # the program's answer, without asking it
+    if len(types) == 1:  # the program's solution, without solving it
         level = min(capacity[0] / len(jobs), scale.min())
         return np.asarray(level / scale[:, None])
     able = np.array([[_may_be_on(job, type, round) for type in types] for job in jobs])
@@ -104,7 +105,7 @@ def _entitled(jobs: Sequence[Job], types: Sequence[str], round: Round) -> Floats
 def _relative_pace(
     jobs: Sequence[Job], types: Sequence[str], scale: Floats, capacity: Floats, round: Round
 ) -> Floats:
-    """[jobs, types] to what it would be with an equal part of each type."""
+    """[jobs, types] relative to its pace with an equal part of each type."""
     counts = sorted({int(count) for count in scale})
     configs = [
         Placement(type, count, max(1, fewest_nodes(round.node_sizes[type], count)))
@@ -118,12 +119,12 @@ def _relative_pace(
 
 
 def _fairest(worth: Floats, scale: Floats, capacity: Floats) -> Floats:
-    """[jobs, types] X with the largest least `worth` x X."""
+    """[jobs, types] The X with the largest least `worth` x X."""
     jobs, types = worth.shape
     each, every = sparse.eye_array(jobs), np.ones((1, types))
     rows = sparse.vstack(
         [
-            # z <= what each makes of its part; one place at a time; no type overbooked
+            # z <= worth of each job's part; one place at a time; no type overbooked
             sparse.hstack([-sparse.block_diag(worth[:, None, :]), np.ones((jobs, 1))]),
             sparse.hstack([sparse.kron(each, every), np.zeros((jobs, 1))]),
             sparse.hstack(
@@ -141,7 +142,7 @@ def _fairest(worth: Floats, scale: Floats, capacity: Floats) -> Floats:
 def _attained_seconds(
     job: Job, type: str, types: Sequence[str], round: Round, until: Time
 ) -> float:
-    """Seconds that it had on this one of the types."""
+    """The seconds that the job had on this one of the types."""
     by_type: dict[str, float] = {}
     for found in job.measured:
         where = found.placement.rpartition("x")[0]

@@ -1,14 +1,15 @@
-"""Ours: how many GPUs of which type each job has, and beside whom, so that people wait less.
+"""This project's policy: how many GPUs of which type each job has, and beside which jobs, so that
+users wait less.
 
-Who comes first. Jobs are in classes, by priority; a class has all it can use before the next one
-has anything. Waiting lifts a job by one class for each 28 `ageing_seconds`, so that nobody
-starves: in the end it is above all that come after it. Within a class what a job gets is weighed by
-how little it has left to do (offer.py), and by how little its user has had of late.
+Order. Jobs are in classes, by priority; a class has all it can use before the next one has
+anything. Waiting lifts a job by one class for each 28 `ageing_seconds`, so that no job starves: in
+the end it is above all jobs that come after it. Within a class a job has the more weight the less
+work it has left (offer.py), and the less GPU time its user has recently had.
 
-What each gets. The menu of a class is priced and chosen from (prices.py), single GPUs are shared
-where two get more out of one than one does (pairing.py), gangs that are left over join others of
-their size (gang_sharing.py), and the choice is placed on cards (placement.py). A run is moved only
-if what it gains pays for the restart, and never before it has finished an epoch where it is.
+Allocation. The menu of a class is priced and chosen from (prices.py), single GPUs are shared where
+two jobs make more of one than one job does (pairing.py), gangs that are left over join others of
+their size (gang_sharing.py), and the choice is placed on GPUs (placement.py). A run is moved only
+if its gain pays for the restart, and never before it has finished an epoch where it is.
 """
 
 from __future__ import annotations
@@ -44,20 +45,20 @@ from scheduler.planning.optimizer.prices import Menu
 from scheduler.planning.placement import PlacedUnits, Unit, place_units
 from scheduler.planning.reasons import blocked_reason, explained
 
-PATIENCE = 28  # times `ageing_seconds`, a week: waiting so long is worth a class
-FAIR_MAX = 4.0  # times more, or less, a job is worth for what its user has had
-LITTLE = 3600.0  # GPU-seconds, that make no great difference between users
-MATCHED_WHOLE = 600  # jobs; of more, only so many blocks are matched anew by one plan
+PATIENCE = 28  # times `ageing_seconds`, a week: waiting so long lifts a job by a class
+FAIR_MAX = 4.0  # limit of the factor on a job's worth by its user's past usage
+LITTLE = 3600.0  # GPU-seconds that make little difference between users
+MATCHED_WHOLE = 600  # jobs; above that, one plan matches only a number of blocks again
 BLOCKS = 60
-# How long a learned speed waits at most before a plan makes use of it: it triggers none by itself
+# How long a learned speed waits at most before a plan uses it: it triggers none by itself
 # (core/decide.py). So each plan asks for the next one after this time while a running job could
 # have more GPUs, or while jobs wait and others have to be measured alone before they can join.
 AGAIN_SECONDS = 60.0
-MOVES_MAX = 4  # of others, at most, so that one is on fewer nodes: in one plan
+MOVES_MAX = 4  # runs moved by one plan, at most, so that another is on fewer nodes
 
 
 def gpu_sharing(rules: Rules) -> Policy:
-    memo = Memo()  # of what has been read of jobs: plans are the same without it, but take longer
+    memo = Memo()  # measurements read before: they only save time
 
     def plan(view: View, now: Time) -> Plan:
         return _SharingPlanner(view, now, rules, memo).plan()
@@ -73,8 +74,8 @@ class _SharingPlanner:
     memo: Memo
     why: dict[JobId, Reason] = field(default_factory=dict)
     expected: dict[JobId, float] = field(default_factory=dict)
-    apart: bool = False  # whether somebody is to have an epoch alone before others join
-    served: list[Job] = field(default_factory=list)  # class by class, who weighs most first
+    apart: bool = False  # whether a job is to have an epoch alone before others join
+    served: list[Job] = field(default_factory=list)  # class by class, the most weight first
 
     def __post_init__(self) -> None:
         self.known = usable_gpus(self.view.nodes)
@@ -112,8 +113,8 @@ class _SharingPlanner:
             later += [job for job in unseen if not self._gives_way(job, members[0])]
             units += self._choose(members, taken, self._kept(members, later, units))
         done, leaving = self._place(units, unseen)
-        # Where several are on one card and cannot part, more was thought to be taken by them than
-        # is; and of cards of one type, not all may have the image of a job.
+        # If several jobs on one GPU cannot be separated, they use less than was planned; and of the
+        # GPUs of one type, not all may have the image of a job.
         if over := assign_leftovers(self.served, done, self.known, self.view, self.rules, _fewest):
             done = place_units([*units, *over], self.view, self.rules, MOVES_MAX, leaving)
         queue = self._queue(jobs)
@@ -141,14 +142,14 @@ class _SharingPlanner:
         return True
 
     def _seen(self, job: Job) -> bool:
-        """Whether the cards that it has, if any, are there."""
+        """Whether the GPUs that the job has, if any, are visible."""
         if not self.stocks or job.run is None:
             return bool(self.stocks)
         return self.known.keys() >= set(gpu_keys(job))
 
     def _gives_way(self, job: Job, other: Job) -> bool:
-        """Whether it can be asked to leave the cards of its own that are there, for another one of
-        a higher class. On a node out of reach it would not hear of it."""
+        """Whether the job can be asked to leave those of its GPUs that are visible, for another job
+        of a higher class. On a node that is not visible, it would not see the request."""
         if self._class(job) >= self._class(other) or not may_stop(job.run):
             return False
         return all(node in self.reached for node, _ in gpu_keys(job))
@@ -156,7 +157,8 @@ class _SharingPlanner:
     def _place(
         self, units: Sequence[Unit], unseen: Sequence[Job]
     ) -> tuple[PlacedUnits, frozenset[JobId]]:
-        """And who of the unseen leaves, so that fewer of higher classes are left out."""
+        """Places the units, and chooses which of the unseen jobs are stopped, so that fewer jobs of
+        higher classes are left out."""
         done, leaving = place_units(units, self.view, self.rules, MOVES_MAX), frozenset[JobId]()
         for job in sorted(unseen, key=self._class) if done.left_out else ():
             without = leaving | {job.id}
@@ -167,7 +169,7 @@ class _SharingPlanner:
         return done, leaving
 
     def _outranked(self, job: Job, done: PlacedUnits) -> int:
-        """How many are left out for whom it would have to leave."""
+        """How many jobs are left out for which it would have to be stopped."""
         return sum(self._gives_way(job, other) for unit in done.left_out for other in unit.jobs)
 
     def _class(self, job: Job) -> float:
@@ -177,7 +179,7 @@ class _SharingPlanner:
         return job.priority + waited // (PATIENCE * self.rules.ageing_seconds)
 
     def _classes(self, jobs: Sequence[Job]) -> list[list[Job]]:
-        """The first to be served first."""
+        """The classes, the one that is served first at the front."""
         found: dict[float, list[Job]] = {}
         for job in jobs:
             found.setdefault(self._class(job), []).append(job)
@@ -186,9 +188,10 @@ class _SharingPlanner:
     def _kept(
         self, jobs: Sequence[Job], others: Sequence[Job], before: Sequence[Unit]
     ) -> Counter[str]:
-        """Cards of each type that these cannot have, as others cannot be asked to leave them. (But
-        where they are themselves, they stay.) Less those that the classes before them have, and on
-        which some of these must stay as well: else such a card would be counted twice."""
+        """The GPUs of each type that these jobs cannot have because others cannot be asked to leave
+        them. (Where the jobs themselves run, they stay.) GPUs that the classes before them have,
+        and on which some of these jobs must stay as well, are subtracted: otherwise they would be
+        counted twice."""
         stays = {key for job in others if is_running(job) for key in gpu_keys(job)}
         own = {key for job in jobs if is_running(job) for key in gpu_keys(job)}
         bound = {
@@ -234,7 +237,7 @@ class _SharingPlanner:
         return units
 
     def _allot(self, offer: Offer, menu: Menu, neighbours: Neighbours) -> Allotment:
-        """As it is, made better: a plan from nothing would have everybody move."""
+        """The present allocation, improved; a plan from nothing would move all jobs."""
         seed = int(self.now)
         if not (offer.now >= 0).any():
             return shared(menu, neighbours, seed)
@@ -254,7 +257,7 @@ class _SharingPlanner:
         return shared(menu, neighbours, seed, incumbent, limits)
 
     def usage_ratio(self, user: str) -> float:
-        """How many times the usual GPU time, of late."""
+        """The recent GPU time of a user, relative to the usual."""
         times = (self.used.get(user, self.usual) + LITTLE) / (self.usual + LITTLE)
         return min(max(times, 1 / FAIR_MAX), FAIR_MAX)
 

@@ -1,18 +1,19 @@
-"""Least attained service first, in two queues, on whole cards, with preemption at epochs' ends.
+"""Least attained service first, in two queues, on whole GPUs, with preemption at the end of epochs.
 
 Source: Gu et al., "Tiresias: A GPU Cluster Manager for Distributed Deep Learning", NSDI 2019:
-discretised two-dimensional LAS. A job's service is its GPUs times the time that it has had them.
-Below a threshold it is in the first queue, above it in the second; within a queue, first
-come first served, so that jobs alike do not take turns. Jobs are gone through in this order, and
-each that fits into what is left gets its GPUs. The threshold of 18,000 GPU-seconds is that of the
-reimplementation in Lucid's artifact (ASPLOS 2023). Nobody is promoted for having starved (the
+discretised two-dimensional LAS. A job's service is the number of its GPUs times the time that it
+has had them. Below a threshold it is in the first queue, above it in the second; within a queue,
+first come first served, so that similar jobs do not take turns. Jobs are considered in this order,
+and each job that fits into what is left gets its GPUs. The threshold of 18,000 GPU-seconds is that
+of the reimplementation in Lucid's artifact (ASPLOS 2023). Starving jobs are not promoted (the
 paper's PROMOTEKNOB), as in the experiments there.
 
 The paper's placement keeps together only the gangs of models with a skewed distribution of tensor
-sizes, and profiles them for it. Nobody tells us of tensors: all are kept together if that is
-possible, and spread if not.
+sizes, and profiles them for it. Tensor sizes are not known here: all gangs are kept together if
+that is possible, and spread if not.
 
-Knows of a job: how many GPUs it asks for, and how long it has had them. Not how long it will take.
+It knows of a job: how many GPUs it asks for, and how long it has had them; not how long it will
+take.
 """
 
 from __future__ import annotations

@@ -1,23 +1,23 @@
-"""Pairs of jobs on the same cards, where that is expected to cost little; nobody is preempted.
+"""Pairs of jobs on the same GPUs, where the expected slowdown is small; no job is preempted.
 
 Source: Hu et al., "Lucid: A Non-intrusive, Scalable and Interpretable Scheduler for Deep Learning
-Training Jobs", ASPLOS 2023, and its artifact. Waiting jobs are gone through by their GPUs times
-their predicted length, the smallest first. One for which no cards are free is put beside a running
-job ("indolent packing"), at most one, if
+Training Jobs", ASPLOS 2023, and its artifact. Waiting jobs are considered by their GPUs times their
+predicted length, the smallest first. A job for which no GPUs are free is put beside one running job
+at most ("indolent packing"), if
 
-- both have one card, and their memory fits together;
+- both have one GPU, and their memory fits together;
 - their sharing scores add up to no more than 2: tiny 0, medium 1, jumbo 2;
 - it is not expected to need more than twice the GPU time of the other.
 
-One that cannot be placed at all is passed over. Nobody is stopped, and counts never change.
+A job that cannot be placed at all is passed over. No job is stopped, and counts never change.
 
-Where we differ: Lucid's artifact pairs gangs of one node too, which is packing_gangs.py. It tells
-the class by a decision tree from a profile taken before the first run, here it is told by GPU
-utilisation, measured in a job's first epochs or known of earlier jobs of its kind; who is unknown
-runs alone. The two limits are those that fit its 66 published profiles
-best (53 agree). It predicts lengths from the cluster's history with a boosted model, and turns
-packing off when it forecasts a quiet hour; here lengths are those of speed.py, and as long as cards
-are free nobody is packed.
+Differences: Lucid's artifact pairs gangs of one node too, which is packing_gangs.py. It finds the
+class with a decision tree from a profile taken before the first run. Here the class follows from
+the GPU utilisation, measured in its first epochs or known from earlier jobs of its family; jobs
+without either run alone. The two limits are those that fit Lucid's 66 published profiles best (53
+agree). Lucid predicts lengths from the cluster's history with a boosted model, and turns packing
+off when it forecasts a quiet hour; here lengths are those of speed.py, and no job is packed as long
+as GPUs are free.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from scheduler.planning.policies.whole_gpus import Round
 
 MEDIUM_UTIL, JUMBO_UTIL = 0.25, 0.59
 SCORES_MAX = 2
-LONGER_MAX = 2.0  # than the job that is there already
+LONGER_MAX = 2.0  # relative to the job that is there already
 
 
 def packing(rules: Rules, gpus_max: int = 1) -> Policy:
-    """`gpus_max`: of the jobs that are paired, on one node."""
+    """`gpus_max`: the most GPUs, on one node, that paired jobs may have."""
 
     def plan(view: View, now: Time) -> Plan:
         round = Round(view, now, rules)
@@ -69,8 +69,9 @@ class _Packer:
     def __init__(self, round: Round, gpus_max: int) -> None:
         self.round, self.gpus_max = round, gpus_max
         self.work = _gpu_seconds(round)
-        self.hosts: dict[tuple[int, int], list[_Host]] = {}  # by number of cards and score
-        self.in_vain = set[tuple[int, int, int, str]]()  # who found none: cards, score, memory
+        self.hosts: dict[tuple[int, int], list[_Host]] = {}  # by number of GPUs and score
+        # Of jobs that found no host: GPUs, score, memory, image.
+        self.in_vain = set[tuple[int, int, int, str]]()
         self.scores: dict[str, int | None] = {}  # of kinds
         self.smallest: dict[str, Gpu] = {}
         for gpu in round.gpus.values():
@@ -98,20 +99,20 @@ class _Packer:
             self.in_vain.clear()
 
     def _nodes(self, unit: Unit) -> int:
-        """On how many it is, or must be."""
+        """The number of nodes that it is on, or must be on."""
         run = unit.jobs[0].run
         if is_running(unit.jobs[0]) and run:
             return len({share.node for share in run.shares})
         return fewest_nodes(self.round.node_sizes[unit.type], unit.count)
 
     def join(self, job: Job) -> bool:
-        """Put it beside one that has cards, and all of them for itself."""
+        """Puts the job beside another that has GPUs to itself."""
         count, score = self.round.gpus_wanted(job), self._score(job)
         if not job.waiting or not count or score is None or takes_whole_gpu(job):
             return False
         needs = count, score, job.memory_mib, job.spec.image
         if needs in self.in_vain:
-            return False  # nor will this one, which takes longer
+            return False  # it takes longer than a similar job that found no host
         for other in range(SCORES_MAX - score + 1):
             hosts = self.hosts.get((count, other), [])
             for host in hosts:
@@ -130,7 +131,7 @@ class _Packer:
         return sum(needs) <= host.gpu.capacity_mib and self._has_image(job, host)
 
     def _has_image(self, job: Job, host: _Host) -> bool:
-        """Whether the host's cards do, wherever they will be."""
+        """Whether the host's GPUs have the image, wherever they will be."""
         if job.spec.image == host.job.spec.image:
             return True
         keys = gpu_keys(host.job) if is_running(host.job) else self.round.gpus
@@ -138,7 +139,7 @@ class _Packer:
         return all(has(gpu.images, job.spec.image) for gpu in there if gpu)
 
     def _score(self, job: Job) -> int | None:
-        """0 tiny, 1 medium, 2 jumbo; None: nobody knows."""
+        """0 tiny, 1 medium, 2 jumbo; None: unknown."""
         if job.gpu_util:
             return _score_of(job.gpu_util)
         kind = kind_of(job.spec)
@@ -153,7 +154,7 @@ def _score_of(util: float) -> int:
 
 
 def _gpu_seconds(round: Round) -> dict[JobId, float]:
-    """What each job is expected to take, from its first epoch to its last."""
+    """The expected GPU time of each job, from its first epoch to its last."""
     jobs = [job for job in round.view.jobs.values() if job.outcome is None]
     configs: dict[Placement, int] = {}
     columns = [configs.setdefault(_config(job, round), len(configs)) for job in jobs]
@@ -166,7 +167,7 @@ def _gpu_seconds(round: Round) -> dict[JobId, float]:
 
 
 def _config(job: Job, round: Round) -> Placement:
-    """With which it runs, or may be expected to."""
+    """The placement with which it runs, or is expected to run."""
     if is_running(job) and job.run and job.run.shares:
         nodes = len({share.node for share in job.run.shares})
         return Placement(round.type_of(job) or "", len(job.run.shares), nodes)

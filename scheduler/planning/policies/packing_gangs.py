@@ -1,4 +1,4 @@
-"""As packing.py, and gangs of one node are paired as well, as Lucid's artifact does."""
+"""Like packing.py, but gangs of one node are paired as well, as Lucid's artifact does."""
 
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
-"""The shortest remaining time first, on whole cards, with preemption at the ends of epochs.
+"""The shortest remaining time first, on whole GPUs, with preemption at the end of epochs.
 
 Source: Schrage, "A Proof of the Optimality of the Shortest Remaining Processing Time Discipline",
-Operations Research 16(3), 1968: optimal for the mean completion time on one machine if nothing is
-lost by preemption. For gangs it is a heuristic, as used for comparison in the papers on Tiresias
-(NSDI 2019) and Lucid (ASPLOS 2023): jobs are gone through by their remaining time, and each that
-fits into what is left gets its GPUs. Large gangs may starve.
+Operations Research 16(3), 1968: optimal for the mean completion time on one machine if preemption
+loses nothing. For gangs it is a heuristic, as used for comparison in the papers on Tiresias (NSDI
+2019) and Lucid (ASPLOS 2023): jobs are considered by their remaining time, and each job that fits
+into what is left gets its GPUs. Large gangs may starve.
 
-Knows of a job: what is left of it, that is, its remaining epochs times what one has taken so far.
-Before its first epoch ends it has only the owner's estimate. A job of which nobody knows anything
-comes first, until an epoch tells. (The papers' SRTF is told the true length of each job.)
+It knows of a job: its remaining time, that is, its remaining epochs times the duration of an epoch
+so far. Before the first epoch ends, this is the user's estimate. A job of which nothing is known
+comes first, until an epoch has been measured. (The papers' SRTF is told the true length of each
+job.)
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def _order(job: Job) -> tuple[int, float, Time, JobId]:
 
 
 def remaining_seconds(job: Job) -> float:
-    """If it runs on, or again, as it last did. 0: nobody knows."""
+    """The remaining seconds if the job goes on, or runs again, as it last did. 0: unknown."""
     return (job.max_epochs - job.epochs_done) * epoch_seconds(job)
 
 

@@ -1,10 +1,10 @@
-"""What the policies have in common that give whole cards: who may hold some, how many, of which
-type, and why the others wait. Each of them only decides who comes before whom.
+"""What the policies that give whole GPUs have in common: which jobs may hold GPUs, how many, of
+which type, and why the others wait. Each policy decides only the order of the jobs.
 
-A job has as many cards as it can make use of (`gpus_max`), or as there are of one type, if that is
-enough for it (`gpus_min`), and keeps that number while it runs; only elastic.py decides otherwise.
-Who does not know how fast a type is, takes the smallest cards that hold the job: larger ones are
-left to those that need them.
+A job gets as many GPUs as it can use (`gpus_max`), or all there are of one type if these are enough
+for it (`gpus_min`), and keeps that number while it runs; only elastic.py decides otherwise. A
+policy that does not know how fast a type is takes the smallest GPUs that hold the job, and leaves
+larger ones to jobs that need them.
 """
 
 from __future__ import annotations
@@ -41,24 +41,25 @@ Makes = Sequence[tuple[Gpu, int]]  # see `count_makes`
 
 @dataclass
 class Round:
-    """One plan in the making: cards are given to one job after the other, until there are none."""
+    """One plan in the making: GPUs are given to one job after the other, until there are none
+    left."""
 
     view: View
     now: Time
     rules: Rules
-    preempts: bool = False  # whether runs may be asked to leave,
-    elastic: bool = False  # or to come back with another number of cards
-    in_turn: bool = False  # whether nobody has what is left over by those before it
+    preempts: bool = False  # whether runs may be asked to stop,
+    elastic: bool = False  # or to continue with another number of GPUs
+    in_turn: bool = False  # whether no job gets what is left over by those before it
     units: list[Unit] = field(default_factory=list)
     why: dict[JobId, Reason] = field(default_factory=dict)
-    refused: list[Job] = field(default_factory=list)  # in the order in which they were
+    refused: list[Job] = field(default_factory=list)  # in the order of refusal
 
     def __post_init__(self) -> None:
         self.gpus = usable_gpus(self.view.nodes)
         self.node_sizes = node_sizes(self.gpus)
-        self.left = Counter(gpu.type for gpu in self.gpus.values())  # not given to anybody
+        self.left = Counter(gpu.type for gpu in self.gpus.values())  # not assigned
         unheld = [gpu for key, gpu in self.gpus.items() if not self.view.held.get(key)]
-        self.idle = Counter(gpu.type for gpu in unheld)  # of these, those that nobody holds
+        self.idle = Counter(gpu.type for gpu in unheld)  # of these, those that no run holds
         self._makes = count_makes(self.gpus.values())
         self._fitting: dict[tuple[int, str], dict[str, int]] = {}
         self.candidates: list[Job] = []
@@ -75,7 +76,7 @@ class Round:
                 self.candidates.append(job)
 
     def _keep(self, job: Job, kept: set[GpuKey]) -> None:
-        """Where it runs, even if it was found there beside others."""
+        """Keeps the job where it runs, even if it was found there beside others."""
         keys = {share.key for share in job.run.shares} if job.run else set()
         for key in keys - kept:
             if key in self.gpus:
@@ -84,13 +85,13 @@ class Round:
         self.units.append(Unit((job,), self.type_of(job) or "", len(keys), stays=True))
 
     def type_of(self, job: Job) -> str | None:
-        """On which it runs; None: nowhere, or on cards that are not there now."""
+        """The type on which it runs; None: nowhere, or on GPUs that are not visible now."""
         found = [self.gpus.get(share.key) for share in job.run.shares] if job.run else []
         return found[0].type if found and found[0] else None
 
     def count_fitting(self, job: Job) -> dict[str, int]:
-        """How many cards could hold it if nobody else was there; the type with the smallest ones
-        first."""
+        """How many GPUs of each type could hold the job if no other were there; the type with the
+        smallest GPUs first."""
         needs = job.memory_mib, job.spec.image
         found = self._fitting.get(needs)
         if found is None:
@@ -98,7 +99,7 @@ class Round:
         return found
 
     def gpus_wanted(self, job: Job) -> int | None:
-        """How many cards it is to have, at least; None: not even the fewest are there."""
+        """The number of GPUs that the job should get; None: the cluster lacks even the fewest."""
         if is_running(job) and job.run:
             return len(job.run.shares)
         least, most = job.spec.gpus_min, job.spec.gpus_max
@@ -108,7 +109,7 @@ class Round:
         return count if count >= least else None
 
     def give(self, job: Job) -> bool:
-        """Cards for it, if those before it have left enough."""
+        """Assigns GPUs to the job if those before it have left enough."""
         count = self.gpus_wanted(job)
         type = "" if count == 0 else self._type_for(job, count) if count else None
         if count is None or type is None:
@@ -123,8 +124,8 @@ class Round:
         self.units.append(Unit((job,), type, count))
 
     def _type_for(self, job: Job, count: int) -> str | None:
-        """The one where it runs. Else that with the smallest cards, but before it one of which
-        enough are idle."""
+        """The type on which the job runs; otherwise the type with the smallest GPUs, preferring
+        types with enough idle GPUs."""
         if is_running(job):
             type = self.type_of(job)
             return type if type is not None and self.left[type] >= count else None
@@ -152,7 +153,7 @@ class Round:
         return Plan(made.placements, why, replan_at=at, queue=tuple(queue))
 
     def _left_over(self, made: PlacedUnits) -> list[Unit]:
-        """Of cards of one type, not all may have the image of a job for which some were kept."""
+        """Of GPUs of one type, not all may have the image of a job for which some were kept."""
         images = any(gpu.images is not None for gpu in self.gpus.values())
         if self.in_turn or not images or not made.left_out:
             return []
@@ -194,7 +195,7 @@ class Round:
 
 
 def _counted(makes: Makes, memory_mib: int, image: str) -> dict[str, int]:
-    """Of each type, how many cards have so much memory, and the image."""
+    """Of each type, the number of GPUs with enough memory and the image."""
     found: dict[str, int] = {}
     for gpu, count in sorted(makes, key=lambda make: (make[0].memory_mib, make[0].type)):
         if memory_mib <= gpu.memory_mib and has(gpu.images, image):
