@@ -42,6 +42,8 @@ from simulator.lives.workload import TrueJob
 Learned = tuple[Mapping[str, JobFamily], Mapping[str, Used]]  # by kind, by user
 
 EVICTED_AFTER_SECONDS = 120.0  # a node that was unreachable for longer ends its pods on return
+# As agents reported it when the fingerprints of lives were first published; it is in their facts.
+FOREIGN_USE = "others use {} MiB of it"
 
 
 class Witness:
@@ -394,7 +396,7 @@ class World:
         gpu = self._gpu(key)
         if gpu is None or not gpu.lost:
             return
-        fault = f"foreign processes use {gpu.strange_mib} MiB" if gpu.strange_mib else ""
+        fault = FOREIGN_USE.format(gpu.strange_mib) if gpu.strange_mib else ""
         self._replace(index, replace(gpu, lost=False, fault=fault))
         for run in [run for run in self.runs.values() if key in run.gpus]:
             run.release_gpu()
@@ -407,9 +409,7 @@ class World:
         )
         mib = min(room, int(gpu.memory_mib * self.rng.choice([0.1, 0.5, 0.9])))
         if mib > 0 and not gpu.strange_mib:
-            self._replace(
-                index, replace(gpu, strange_mib=mib, fault=f"foreign processes use {mib} MiB")
-            )
+            self._replace(index, replace(gpu, strange_mib=mib, fault=FOREIGN_USE.format(mib)))
             stay = self.rng.uniform(10.0, 400.0)
             self.after(stay, partial(self._end_foreign_use, index, gpu.uuid))
 
