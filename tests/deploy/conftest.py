@@ -16,7 +16,7 @@ from tests.kube.control import ControlPlane
 
 class Image(NamedTuple):
     root: Path  # its files, unpacked
-    config: dict[str, Any]  # as OCI has it
+    config: dict[str, Any]  # in the format of OCI
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +35,7 @@ def daemon(unpacked: Image, tmp_path: Path) -> Iterator[Container]:
 
 @pytest.fixture(scope="module")
 def control() -> Iterator[ControlPlane]:
-    """With controllers, so that a Deployment becomes a pod, and a namespace ends."""
+    """An API server with controllers, so that Deployments get pods, and namespaces end."""
     control, _, _ = shared_control_plane()
     control.start()
     control.controllers.start()

@@ -19,14 +19,14 @@ STATE = "/var/lib/epoch-scheduler"
 
 
 def missing() -> str | None:
-    """Why none can be run here."""
+    """Returns why no container can be run here; empty if one can."""
     if os.geteuid() != 0:
         return "runc is run by root alone"
     return None if shutil.which("runc") else "no runc on this machine"
 
 
 class Container:
-    """The daemon of an image, with two pretended cards and this folder as its state.
+    """The daemon of an image, with two pretended GPUs and this folder as its state.
 
     It has a read-only root, no capability, and the machine's network. Its process is the image's
     entry point under the image's user.
@@ -56,7 +56,7 @@ class Container:
         self._process.stop()
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """A command inside, of the same user."""
+        """Runs a command inside, as the same user."""
         inside = ("runc", "exec", "--env", f"SCHEDULER_SERVER={self.address}", self._name)
         return subprocess.run([*inside, *words], capture_output=True, text=True, check=False)
 
@@ -64,7 +64,7 @@ class Container:
         return self._process.last_lines()
 
     def stop(self) -> None:
-        """As Kubernetes does it."""
+        """Stops it as Kubernetes does."""
         number = str(int(signal.SIGTERM))
         subprocess.run(["runc", "kill", self._name, number], check=True)
         eventually(lambda: not self._process.alive)

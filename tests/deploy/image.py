@@ -1,9 +1,9 @@
 """The image that deploy/Dockerfile describes, without an engine: `python -m tests.deploy.image`.
 
-Debian's buildah carries the Dockerfile out, its RUN steps in a chroot. There may be no registry to
-pull from, so what stands for `FROM debian:…-slim` is made by debootstrap, in the way in which the
-official image is. All of it is kept in a cache outside the checkout; an image is built anew when
-something that goes into it has changed. Neither a mount nor a process outlives us.
+Debian's buildah executes the Dockerfile, with its RUN steps in a chroot. There may be no registry
+to pull from, so debootstrap makes the base image `debian:…-slim`, in the same way as the official
+one. All of it is kept in a cache outside the checkout; an image is rebuilt when something that goes
+into it has changed. Neither a mount nor a process outlives the build.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ ROOT = Path(__file__).parent.parent.parent
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 IGNORED = ROOT / "deploy" / "Dockerfile.dockerignore"
 TAG = f"epoch-scheduler:{VERSION}"
-NAME = f"docker.io/library/{TAG}"  # as Docker means it, and Kubernetes does
+NAME = f"docker.io/library/{TAG}"  # as Docker and Kubernetes write it
 PROGRAMS = ("buildah", "debootstrap", "unshare")
-WHITEOUT = ".wh."  # begins what a layer takes away
+WHITEOUT = ".wh."  # the prefix of files that a layer deletes
 
-# What pip and apt are told on this machine holds for the build as well; nothing of it gets into the
-# image. Debian takes what is in the latter folder for authorities that an administrator added.
+# The settings of pip and apt on this machine apply to the build too; none of them gets into the
+# image. Debian treats the files in the latter folder as authorities that an administrator added.
 LENT = {
     Path("/etc/pip.conf"): "/etc/pip.conf",
     Path("/etc/ssl/certs/ca-certificates.crt"): "/usr/local/share/ca-certificates/machine.crt",
 }
 
-# As the official slim image has it: see debuerreotype's .slimify-excludes.
+# As in the official slim image: see debuerreotype's .slimify-excludes.
 EXCLUDED = ("doc", "groff", "info", "linda", "lintian", "locale", "man")
 NEEDLESS = ("var/cache/apt", "var/lib/apt/lists", "var/log", *(f"usr/share/{e}" for e in EXCLUDED))
 
 
 class ImageError(Exception):
-    """One line for whoever asked for the image."""
+    """An error, in one line for the user."""
 
 
 def missing() -> str | None:
-    """Why none can be built here."""
+    """Returns why no image can be built here; empty if one can."""
     if os.geteuid() != 0:
         return "an image is built by root alone"
     absent = [name for name in PROGRAMS if not shutil.which(name)]
@@ -58,7 +58,7 @@ def missing() -> str | None:
 
 
 def archive() -> Path:
-    """The image as an OCI archive; built if there is none of just this."""
+    """The image as an OCI archive; built if none of the same inputs exists."""
     if why := missing():
         raise ImageError(why)
     path = _cache() / f"epoch-scheduler-{_content()}.tar"
@@ -69,8 +69,8 @@ def archive() -> Path:
 
 
 def unpack(image: Path, folder: Path) -> dict[str, Any]:
-    """Its files, as root has them, into a folder. Returns its configuration."""
-    folder.chmod(0o755)  # it becomes a root, also of others
+    """Unpacks its files into a folder, as root. Returns its configuration."""
+    folder.chmod(0o755)  # it becomes a root folder, for other users too
     with tarfile.open(image) as outer:
 
         def blob(digest: str) -> bytes:
@@ -113,7 +113,7 @@ def _build(path: Path) -> None:
         _make_base(base[1], base[2])
     _say(f"building {TAG}")
     part = path.with_suffix(".part")
-    for left in path.parent.glob("*.part"):  # of a build that was killed
+    for left in path.parent.glob("*.part"):  # left by a build that was killed
         left.unlink()
     lent = [f"--volume={here}:{there}:ro" for here, there in LENT.items() if here.exists()]
     _buildah(
@@ -128,7 +128,7 @@ def _build(path: Path) -> None:
 
 
 def _make_base(name: str, suite: str) -> None:
-    """Nothing of ours: Debian's smallest system, without what a container has no reader for."""
+    """The base: Debian's smallest system, without files that are of no use in a container."""
     _say(f"making {name} with debootstrap")
     with tempfile.TemporaryDirectory(dir=_cache(), prefix="debian-") as folder:
         root = Path(folder, "root")
@@ -145,7 +145,7 @@ def _make_base(name: str, suite: str) -> None:
 
 
 def _content() -> str:
-    """Of all that a build reads, so that what it made can be found again."""
+    """A hash of all inputs of a build, by which its result is found again."""
     found = hashlib.sha256()
     wanted = [line[1:] for line in IGNORED.read_text().splitlines() if line.startswith("!")]
     for top in sorted([*wanted, "deploy/Dockerfile", "deploy/Dockerfile.dockerignore"]):
@@ -164,7 +164,7 @@ def _buildah(*words: str | Path) -> str:
 
 
 def _run(*words: str | Path) -> str:
-    # Its mounts and its processes end with it, and it ends with us.
+    # Its mounts and processes end with it, and it ends with this process.
     dying = ("setpriv", "--pdeathsig", "KILL", "--")
     alone = (*dying, "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--")
     log = _cache() / "log"

@@ -1,4 +1,4 @@
-"""deploy/kubernetes on the tests' API server, put there and taken away as the documents say."""
+"""Installs and removes deploy/kubernetes on the tests' API server, as the documents say."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.deploy.manifests import DAEMON, KUBERNETES
 from tests.kube.control import ControlPlane
 from tests.support import eventually
 
-# Of what belongs to no namespace, and the namespaces; these take what is in them along.
+# Objects outside of namespaces, and the namespaces; these are deleted with their content.
 KINDS = (
     "namespaces,clusterroles,clusterrolebindings,priorityclasses,"
     "validatingadmissionpolicies,validatingadmissionpolicybindings"
@@ -19,7 +19,7 @@ KINDS = (
 
 @contextmanager
 def installed(control: ControlPlane, folder: str) -> Iterator[None]:
-    """When nothing of an earlier one is left."""
+    """Installs it, once nothing of an earlier installation is left."""
     eventually(lambda: not left(control))
     control.kubectl("apply", "--server-side", "--kustomize", KUBERNETES / folder)
     try:

@@ -1,4 +1,4 @@
-"""What `kubectl kustomize` makes of the folders in deploy/kubernetes, as Python has it."""
+"""The output of `kubectl kustomize` for the folders in deploy/kubernetes, as Python objects."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def manifests(folder: str) -> list[Manifest]:
 
 
 def one(folder: str, kind: str, name: str = DAEMON) -> Manifest:
-    """The only one of this kind and name, to which kustomize may have added a hash."""
+    """The only object of this kind and name; kustomize may have added a hash to the name."""
     (found,) = (
         manifest
         for manifest in manifests(folder)

@@ -1,4 +1,4 @@
-"""The optional guard: who is not the daemon cannot take a card by its name."""
+"""The optional guard: only the daemon's pods may request a GPU by its name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RIGHTS = [
 
 
 class Somebody:
-    """May create pods and what they need, where the guard is installed."""
+    """An account that may create pods and what they need, where the guard is installed."""
 
     def __init__(self, control: ControlPlane) -> None:
         self._kubeconfig = control.account("people", "somebody", RIGHTS)
@@ -45,11 +45,11 @@ class Somebody:
         return done
 
     def creates(self, manifest: Mapping[str, Any], *words: str) -> str:
-        """The refusal; nothing if there is none."""
+        """The message of the refusal; empty if there is none."""
         return self.kubectl("create", "--filename", "-", *words, given=manifest).stderr
 
     def tries(self, manifest: Mapping[str, Any]) -> str:
-        """Without making anything."""
+        """The same as a dry run."""
         return self.creates(manifest, "--dry-run=server")
 
 
@@ -57,7 +57,7 @@ class Somebody:
 def somebody(control: ControlPlane) -> Iterator[Somebody]:
     with installed(control, "overlays/lab"):
         control.namespace("people")
-        # Which a controller makes elsewhere, and none runs for these tests.
+        # Elsewhere a controller makes it, but none runs for these tests.
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
         control.apply(account, "epoch-scheduler-jobs")
         made = Somebody(control)
@@ -87,7 +87,7 @@ def pod(
     annotations: Mapping[str, str] | None = None,
     name: str = "of-somebody",
 ) -> dict[str, Any]:
-    """With this in its container, or in one before it."""
+    """A pod with these fields in its container, or in an init container."""
     container, first = (
         {"name": name, "image": "none:1", **(more or {})}
         for name, more in (("main", container), ("first", first))

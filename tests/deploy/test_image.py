@@ -1,4 +1,4 @@
-"""deploy/Dockerfile, built without Docker, and what a container of it can do."""
+"""The image of deploy/Dockerfile, built without Docker, and containers of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support import eventually
 
 pytestmark = pytest.mark.slow
 
-UNCHECKED = 0b01  # of a .pyc: that its hash is not compared (PEP 552)
+UNCHECKED = 0b01  # a flag of a .pyc: its hash is not compared (PEP 552)
 
 
 def modules(unpacked: Image) -> Iterator[Path]:
@@ -45,7 +45,7 @@ def test_nothing_but_the_state_can_be_written(daemon: Container) -> None:
 
 def test_probes_of_the_health_service_are_answered(daemon: Container) -> None:
     with grpc.insecure_channel(daemon.address) as channel:
-        stub: Any = health_pb2_grpc.HealthStub(channel)  # whose stubs know no methods
+        stub: Any = health_pb2_grpc.HealthStub(channel)  # its stubs have no typed methods
         answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=10)
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
 

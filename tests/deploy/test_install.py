@@ -1,4 +1,5 @@
-"""deploy/kubernetes installed on a real API server: accepted, sufficient, and taken away whole."""
+"""deploy/kubernetes installed on a real API server: accepted, sufficient, and removed
+completely."""
 
 from __future__ import annotations
 
@@ -33,14 +34,14 @@ NODE: dict[str, Any] = {
 
 @pytest.fixture(scope="module", params=FOLDERS)
 def folder(request: pytest.FixtureRequest, control: ControlPlane) -> Iterator[str]:
-    """Installed, and afterwards no more."""
+    """Installs it, and removes it afterwards."""
     folder: str = request.param
     with installed(control, folder):
         yield folder
 
 
 def test_what_is_installed_is_what_is_written(folder: str, control: ControlPlane) -> None:
-    """The server knows every field: a misspelt one it would drop, or refuse."""
+    """The server knows every field; it would drop or refuse a misspelt one."""
     for manifest in manifests(folder):
         namespace = manifest["metadata"].get("namespace", "default")
         name = (manifest["kind"], manifest["metadata"]["name"])
@@ -81,7 +82,7 @@ def test_an_agent_is_off_its_node_while_the_driver_is_replaced(
 def test_a_daemon_with_this_account_and_these_settings_runs_a_job(
     folder: str, control: ControlPlane, node: None, tmp_path: Path
 ) -> None:
-    """All but the container is as installed: account, settings, priorities, level of security."""
+    """All but the container is as installed: account, settings, priorities, security level."""
     settings = tmp_path / "epoch-scheduler.toml"
     settings.write_text(one(folder, "ConfigMap")["data"]["epoch-scheduler.toml"])
     kubeconfig = control.kubeconfig(f"{DAEMON}-as-installed")
@@ -110,7 +111,7 @@ def _pods_of_jobs(control: ControlPlane) -> list[Any]:
 
 @pytest.fixture
 def node(control: ControlPlane) -> Iterator[None]:
-    """One that kwok plays, with two cards."""
+    """A node that kwok simulates, with two GPUs."""
     control.apply(NODE)
     status = json.dumps({"status": NODE["status"]})
     control.kubectl("patch", "node", "westworld", "--subresource=status", "--patch", status)
@@ -125,14 +126,14 @@ def node(control: ControlPlane) -> Iterator[None]:
 
 
 def test_uninstalling_leaves_nothing(folder: str, control: ControlPlane) -> None:
-    """The last of its folder, which is not installed any more after this."""
+    """Uninstalls its folder, as the last one."""
     control.kubectl("create", "configmap", "of-a-job", "--namespace", JOBS)
     uninstall(control, folder)
     eventually(lambda: not left(control))
 
 
 def _within(written: Any, there: Any) -> bool:
-    """Whether all that is written is there; the server adds what it has to say."""
+    """Whether all written fields are there; the server adds fields of its own."""
     if isinstance(written, dict):
         return all(key in there and _within(value, there[key]) for key, value in written.items())
     if isinstance(written, list):

@@ -1,4 +1,4 @@
-"""What deploy/kubernetes is made of agrees with itself, with the image, and with the settings."""
+"""The parts of deploy/kubernetes agree with each other, with the image, and with the settings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.deploy.manifests import DAEMON, FOLDERS, JOBS, containers, manifests,
 DOCKERFILE = (Path(__file__).parent.parent.parent / "deploy" / "Dockerfile").read_text()
 
 pytestmark = [
-    pytest.mark.kube,  # kubectl has to be there
+    pytest.mark.kube,  # kubectl must be there
     pytest.mark.parametrize("folder", FOLDERS),
 ]
 
@@ -116,7 +116,7 @@ def test_every_port_that_is_named_is_one_that_the_daemon_listens_on(
     admitted = one(folder, "NetworkPolicy")["spec"]["ingress"]
     open_to = {each["port"]: rule.get("from") for rule in admitted for each in rule["ports"]}
     assert open_to.keys() == set(listening)
-    for port, who in open_to.items():  # who need prove nothing is heard from jobs alone
+    for port, who in open_to.items():  # a port without tokens is open to jobs alone
         assert bool(who) is (port == "legacy")
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert container[probe]["grpc"]["port"] == listening["grpc"]  # probes cannot do TLS
@@ -166,7 +166,7 @@ def test_the_image_is_of_this_version(pod: dict[str, Any]) -> None:
 
 
 def test_the_daemon_may_do_just_what_is_in_the_one_list(folder: str, config: Config) -> None:
-    """Its own tests run under the very same rules: see tests/kube/cluster.py."""
+    """The tests' daemons run under the same rules: see tests/kube/cluster.py."""
     role, everywhere = one(folder, "Role"), one(folder, "ClusterRole")
     assert role["metadata"]["namespace"] == JOBS
     assert role["rules"] == [rule.written() for rule in (*IN_NAMESPACE, *FOR_THE_LEASE)]

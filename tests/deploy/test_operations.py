@@ -1,8 +1,8 @@
 """The commands of docs/operations.md, from install to uninstall, as they are written there.
 
-What starts and stops the daemon by systemd is done by the test, since a test run is no machine's
-init; and nobody runs what would need a registry. On Kubernetes the API server and its controllers
-are real; what would need a pod's shell is left out.
+The test itself starts and stops the daemon in place of systemd, because a test run is not the init
+process of a machine. Commands that need a registry are not run. On Kubernetes the API server and
+its controllers are real; commands that need a shell in a pod are left out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NEED_MORE = re.compile(r"docker|.* (exec|logs|rollout status) ")  # a registry, 
 
 
 def commands(section: str) -> list[str]:
-    """All that are in a section, one each, in their order."""
+    """All commands of a section, in their order."""
     text = TEXT.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     blocks = re.findall(r"^```sh\n(.*?)^```", text, re.S | re.M)
     assert blocks, section
@@ -52,7 +52,7 @@ def sh(line: str, folder: Path, **environment: str) -> None:
 
 
 class Machine:
-    """The folders of a machine that are written to, in a folder of the test's."""
+    """The machine's folders that are written to, below a folder of the test."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -81,7 +81,7 @@ class Machine:
         return self.moved["/var/lib/epoch-scheduler"]
 
     def follow(self, section: str, only: str = "") -> None:
-        """Give the commands of a section, or those that have this in them."""
+        """Runs the commands of a section, or those that contain this text."""
         for line in commands(section):
             if line.startswith("kubectl"):
                 return  # the rest is about clusters
@@ -159,7 +159,7 @@ def test_on_kubernetes_it_is_installed_put_to_sleep_woken_and_uninstalled(
                     tmp_path,
                     KUBECONFIG=str(control.admin),
                     PATH=f"{tmp_path}/bin:{os.environ['PATH']}",
-                    HOME=str(tmp_path),  # where kubectl keeps what it has seen
+                    HOME=str(tmp_path),  # where kubectl has its cache
                     TOKEN="of-agents",
                 )
 

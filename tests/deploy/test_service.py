@@ -1,4 +1,4 @@
-"""The systemd unit: systemd understands it, and what it forbids is nothing that jobs need."""
+"""The systemd unit: systemd understands it, and it forbids nothing that jobs need."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support import BIN
 ROOT = Path(__file__).parent.parent.parent
 UNIT = ROOT / "deploy" / "epoch-scheduler.service"
 PREFIX = "/opt/epoch-scheduler/bin"
-# What ProtectClock, ProtectKernelLogs and ProtectKernelModules take besides: see systemd.exec(5).
+# Also removed by ProtectClock, ProtectKernelLogs and ProtectKernelModules: see systemd.exec(5).
 PROTECTED = {"CAP_SYS_TIME", "CAP_WAKE_ALARM", "CAP_SYSLOG", "CAP_SYS_MODULE"}
 
 
@@ -43,11 +43,11 @@ def test_what_a_restart_does_not_mend_is_not_restarted() -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 @pytest.mark.slow
 def test_jobs_of_anybody_can_be_run_under_what_the_unit_leaves() -> None:
-    """The tests that start them pass without the capabilities that it takes."""
+    """The tests that start jobs pass without the capabilities that the unit removes."""
     lost = {name for line in settings("CapabilityBoundingSet") for name in line[1:].split()}
     names = sorted(name.removeprefix("CAP_").lower() for name in lost | PROTECTED)
     tests = ROOT / "tests" / "clusters" / "test_accounts.py"
-    with tempfile.TemporaryDirectory() as folder:  # other runs of pytest close their common one
+    with tempfile.TemporaryDirectory() as folder:  # other runs of pytest close the common one
         run = (sys.executable, "-m", "pytest", "--quiet", f"--basetemp={folder}/tests", tests)
         done = subprocess.run(
             ["setpriv", "--bounding-set", ",".join(f"-{name}" for name in names), "--", *run],

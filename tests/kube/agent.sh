@@ -1,5 +1,5 @@
 #!/bin/sh
-# scheduler-agent on a machine whose cards are, for NVML's stand-in, those that its pod was given.
+# Runs scheduler-agent; the stand-in for NVML shows it the GPUs that its pod was given.
 export LD_LIBRARY_PATH=/nvml NVML_MACHINE=/dev/shm/machine
 IFS=,
 {

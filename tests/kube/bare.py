@@ -1,7 +1,6 @@
-"""A kubelet's part played with real processes: each pod's command runs on this machine, bare.
+"""A kubelet simulated with real processes: each pod's command runs directly on this machine.
 
-For tests of what becomes of trainings while their scheduler is killed: all that stands in for
-something is the container.
+It is for tests of trainings while their scheduler is killed: only the containers are simulated.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ from tests.kube.kubelet import GPUS, Kubelet
 from tests.kube.processes import Process
 
 STEP_SECONDS = 0.05
-HEARTBEAT_SECONDS = 10.0  # controllers take a node for gone that says nothing for some 50
+HEARTBEAT_SECONDS = 10.0  # controllers treat a node as gone after some 50
 GONE = 404
 
 
 class BareKubelet(Kubelet):
-    """One node. `snapshots` stands in for what its pods know as /snapshots."""
+    """One node. `snapshots` is the folder that its pods know as /snapshots."""
 
     def __init__(self, control: ControlPlane, namespace: str, snapshots: Path) -> None:
         super().__init__(control, namespace)
         self._snapshots, self._logs = snapshots, control.folder
         self._runs: dict[str, Process] = {}  # by the pod's uid
         self._ended = threading.Event()
-        self.overbooked = 0  # looks at which pods had more of a card than there is
+        self.overbooked = 0  # observations in which pods had more of a GPU than there is
         self.failed: ApiError | None = None
 
     @contextmanager
@@ -57,7 +56,7 @@ class BareKubelet(Kubelet):
             raise self.failed
 
     def alive(self) -> set[RunKey]:
-        """Runs that go on, and whose pods nobody has deleted."""
+        """Runs that go on, with pods that were not deleted."""
         live = _live(self.pods())
         return {whose.key for meta, whose in live if meta.deletion_timestamp is None}
 
@@ -78,7 +77,7 @@ class BareKubelet(Kubelet):
                     self.set_ready(self.node)
                 self.step()
             except ApiError as error:
-                if not (error.passing or error.code == GONE):  # else the next look is better
+                if not (error.passing or error.code == GONE):  # else the next observation is better
                     self.failed = error
 
     def _serve(self, pod: Mapping[str, Any]) -> None:
@@ -123,7 +122,7 @@ def _live(there: list[dict[str, Any]]) -> Iterator[tuple[Meta, Claim]]:
 
 
 def _overbooked(there: list[dict[str, Any]]) -> bool:
-    """By what is written in live pods."""
+    """According to the annotations of live pods."""
     taken: Counter[str] = Counter()
     for _, whose in _live(there):
         for share in whose.shares:

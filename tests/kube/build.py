@@ -1,9 +1,9 @@
-"""What a Kubernetes cluster is made of, built from its Go modules: `python -m tests.kube.build`.
+"""Builds the programs of a Kubernetes cluster from Go modules: `python -m tests.kube.build`.
 
-The programs go to a cache outside the checkout, one folder for each version of each module, and
-are built once: `go.mod` and `go.sum` under `tools/` say of what, to the last module. A program that
-`KUBEBUILDER_ASSETS` has is taken from there. A build that is stopped goes on where it was, since Go
-keeps what it has compiled, and a program appears under its name only when it is whole.
+The programs go to a cache outside the checkout, one folder for each version of each module, and are
+built once: `go.mod` and `go.sum` under `tools/` pin all modules. A program in the folder
+`KUBEBUILDER_ASSETS` is taken from there. A build that was stopped continues where it was, because
+Go keeps what it has compiled, and a program appears under its name only when it is complete.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Tool:
 
     name: str
     module: str
-    programs: dict[str, str]  # by name: the package each is built from
+    programs: dict[str, str]  # by name: the package that it is built from
 
     @property
     def version(self) -> str:
@@ -41,7 +41,7 @@ class Tool:
 
     @property
     def folder(self) -> Path:
-        """Where its programs are."""
+        """The folder with its programs."""
         return cache() / f"{self.name}-{self.version}"
 
 
@@ -60,7 +60,7 @@ ETCD = Tool("etcd", "go.etcd.io/etcd/server/v3", {"etcd": "go.etcd.io/etcd/serve
 KWOK = Tool("kwok", "sigs.k8s.io/kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"})
 COREDNS = Tool("coredns", "github.com/coredns/coredns", {"coredns": "tools/coredns"})
 ALL = (ETCD, KUBERNETES, KWOK, COREDNS)
-# With so much of memory, and without DWARF, the same programs are built for an eighth less CPU.
+# With this much memory, and without DWARF, the build takes an eighth less CPU.
 ENVIRONMENT = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off", "GOGC": "400"}
 STAGES = (  # of kwok's module
     "node/fast/node-initialize.yaml",
@@ -72,7 +72,7 @@ STAGES = (  # of kwok's module
 
 
 class BuildError(Exception):
-    """One line for whoever asked for the programs."""
+    """An error, in one line for the user."""
 
 
 def cache() -> Path:
@@ -81,7 +81,7 @@ def cache() -> Path:
 
 
 def program(name: str) -> Path:
-    """Where this program is. It must have been built."""
+    """The path of this program, which must have been built."""
     tool = next(tool for tool in ALL if name in tool.programs)
     given = _given_program(name)
     path = given or tool.folder / name
@@ -91,12 +91,12 @@ def program(name: str) -> Path:
 
 
 def stages() -> list[Path]:
-    """What kwok is to do with nodes and pods: files of its module, that it does not carry."""
+    """What kwok does with nodes and pods: files of its module that its binary does not contain."""
     return sorted(KWOK.folder.glob("*.yaml"))
 
 
 def build() -> None:
-    """All that is not there yet."""
+    """Builds all that is not there yet."""
     wanted = [
         (tool, name)
         for tool in ALL
@@ -133,7 +133,7 @@ def _given_program(name: str) -> Path | None:
 
 @contextlib.contextmanager
 def _lock() -> Iterator[None]:
-    """Two builds at once would only slow each other down."""
+    """A lock, because two builds at once would only slow each other down."""
     try:
         cache().mkdir(parents=True, exist_ok=True)
         lock = (cache() / "lock").open("w")
@@ -146,7 +146,7 @@ def _lock() -> Iterator[None]:
             _say(f"another build is at work in {cache()}; waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
         for tool in ALL:
-            for left in tool.folder.glob("*.part"):  # of a build that was killed
+            for left in tool.folder.glob("*.part"):  # left by a build that was killed
                 left.unlink()
         yield
 
@@ -171,7 +171,7 @@ def _build(go: Path, tool: Tool, name: str, which: str) -> None:
 
 
 def _linker_flags(tool: Tool) -> str:
-    """Kubernetes learns its own version from the linker only."""
+    """The linker's flags, because only they tell Kubernetes its own version."""
     if tool is not KUBERNETES:
         return "-s -w"
     major, minor, _ = tool.version.split(".")
@@ -223,7 +223,7 @@ def _go() -> Path:
 
 def _run(*words: str | Path, folder: Path, what: str) -> str:
     done = subprocess.run(
-        ["setpriv", "--pdeathsig", "KILL", *words],  # not to meet the next build
+        ["setpriv", "--pdeathsig", "KILL", *words],  # so that it cannot disturb the next build
         cwd=folder,
         env={**os.environ, **ENVIRONMENT},
         stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""An authority of the tests' own, and certificates that it signs, made with `openssl`."""
+"""A certificate authority for the tests, and certificates that it signs, made with `openssl`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ subjectAltName = ${ENV::NAMES}
 
 
 class Authority:
-    """Its certificate is `certificate`; it makes pairs in its folder for as long as a day."""
+    """Its certificate is `certificate`; the pairs that it makes are valid for a day."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -34,12 +34,12 @@ class Authority:
         self.certificate, self._key = self._make("authority", "authority", "DNS:none")
 
     def issue(self, name: str, *hosts: str) -> tuple[Path, Path]:
-        """The files of a certificate for these addresses and names, and of its key."""
+        """Returns the files of a certificate for these addresses and names, and of its key."""
         signer = ("-CA", self.certificate, "-CAkey", self._key)
         return self._make(name, "server", _names(hosts), *signer)
 
     def issue_expired(self, name: str, *hosts: str) -> tuple[Path, Path]:
-        """As `issue`, but it was good until yesterday only."""
+        """As `issue`, but it expired yesterday."""
         certificate, key = self.issue(name, *hosts)
         request = self._openssl("x509", "-x509toreq", "-in", certificate, "-signkey", key)
         self._openssl(

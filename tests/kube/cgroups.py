@@ -1,6 +1,6 @@
-"""The control groups that a test run has: all below one, `ROOT`, and removed with it.
+"""The control groups of a test run: all below one, `ROOT`, and removed with it.
 
-They are what the kernel does not take back by itself, so the next run removes what one has left.
+The kernel does not remove them by itself, so each run removes those that an earlier one left.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ ROOT = "epoch-scheduler-test"
 
 
 def create(name: str) -> str:
-    """A group below ours, in every hierarchy; the path that a kubelet calls it by."""
+    """Makes a group below ours, in every hierarchy. Returns the path that a kubelet uses for it."""
     for hierarchy in _hierarchies():
         group = hierarchy / ROOT / name
         group.mkdir(parents=True, exist_ok=True)
-        for parent in (group.parent.parent, group.parent):  # of version 2, which asks for it
+        for parent in (group.parent.parent, group.parent):  # version 2 requires it
             _delegate(parent)
-    for cpuset in MOUNT.glob(f"cpuset/{ROOT}"):  # of version 1, which begins with none at all
+    for cpuset in MOUNT.glob(f"cpuset/{ROOT}"):  # version 1 begins with an empty one
         for group in (cpuset, cpuset / name):
             for file in ("cpuset.cpus", "cpuset.mems"):
                 (group / file).write_text((group.parent / file).read_text())
@@ -32,7 +32,7 @@ def create(name: str) -> str:
 
 
 def remove() -> None:
-    """All of ours, and what still runs in them."""
+    """Removes all of our groups, and the processes that still run in them."""
     eventually(_gone)
 
 

@@ -1,4 +1,4 @@
-"""Our port to a cluster as a daemon has it: under a service account that may do what it must."""
+"""Our port to a cluster as a daemon uses it: under a service account with its permissions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CLUSTER_RULES: tuple[Rule, ...] = tuple(rule.written() for rule in IN_CLUSTER)
 
 
 class StartedCluster:
-    """The cluster, and what it has told so far."""
+    """The cluster, and its observations so far."""
 
     def __init__(self, kubeconfig: Path, namespace: str, **settings: Any) -> None:
         self.namespace, shape = namespace, settings.pop("shape", {})
@@ -87,9 +87,9 @@ def daemon_kubeconfig(
 
 @functools.cache
 def shared_control_plane() -> tuple[ControlPlane, str, Path]:
-    """For who has no fixtures of this folder: a control plane, a namespace, a daemon's kubeconfig.
+    """For callers without the fixtures of this folder: a control plane, a namespace, a kubeconfig.
 
-    It ends with this process, whatever becomes of that.
+    It ends with this process, however that ends.
     """
     folder = tempfile.TemporaryDirectory(prefix="kube-")
     control = ControlPlane(Path(folder.name))
@@ -101,7 +101,7 @@ def shared_control_plane() -> tuple[ControlPlane, str, Path]:
 
 
 def launch_on(made: StartedCluster) -> Launch:
-    """A job of its own on part of the first card."""
+    """A new job on part of the first GPU."""
     node = next(node for node in made.observe().nodes if node.name.endswith(made.namespace))
     spec = JobSpec(name="j", user="ada", command=("sleep", "1000"), max_epochs=3)
     share = Share(node.name, node.gpus[0].uuid, 1000)
@@ -109,7 +109,7 @@ def launch_on(made: StartedCluster) -> Launch:
 
 
 def with_fields(launch: Launch, **fields: Any) -> Launch:
-    """Of such a job."""
+    """The launch of such a job."""
     return replace(launch, spec=replace(launch.spec, **fields))
 
 
@@ -133,7 +133,7 @@ def wait_until_over(made: StartedCluster, launch: Launch) -> Pod:
 def wait_until(
     made: StartedCluster, kubelet: Kubelet, true: Callable[[Observed], object]
 ) -> Observed:
-    """What is seen when it is so, the kubelet doing its part."""
+    """Waits until this is true, while the kubelet works. Returns the observed pods."""
     seen: list[Observed] = []
 
     def look() -> object:

@@ -23,7 +23,7 @@ _numbers = itertools.count(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """They run when they are asked for: `make test-kube`, and those with nodes `make test-node`."""
+    """They run only on request: `make test-kube`, and those with nodes `make test-node`."""
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.kube)
@@ -55,7 +55,7 @@ def _nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
 
 @pytest.fixture
 def nodes(_nodes: Nodes) -> Nodes:
-    """Two real nodes, alive and ready, whatever the test before did to them; no GPUs so far."""
+    """Two real nodes without GPUs, alive and ready again after each test."""
     _nodes.start()
     for node in _nodes.nodes:
         node.give()
@@ -64,9 +64,9 @@ def nodes(_nodes: Nodes) -> Nodes:
 
 @pytest.fixture
 def control(request: pytest.FixtureRequest) -> ControlPlane:
-    """etcd and the API server, alive and ready, whatever the test before did to them.
+    """etcd and the API server, alive and ready again after each test.
 
-    They are those of the nodes if the test has nodes: then a scheduler and controllers run as well.
+    With nodes, they are those of the nodes: then a scheduler and controllers run as well.
     """
     if "nodes" in request.fixturenames:
         nodes: Nodes = request.getfixturevalue("nodes")
@@ -90,12 +90,12 @@ def scheduler(control: ControlPlane) -> Iterator[None]:
 
 @pytest.fixture
 def kwok(control: ControlPlane) -> Iterator[None]:
-    """Nodes that are annotated `kwok.x-k8s.io/node: fake` are played, and so are their pods."""
+    """Simulates the nodes with the annotation `kwok.x-k8s.io/node: fake`, and their pods."""
     yield from _during_a_test(control.kwok)
 
 
 def _during_a_test(process: Process) -> Iterator[None]:
-    """It would disturb tests that play its part themselves."""
+    """It would disturb tests that simulate it themselves."""
     process.start()
     yield
     process.kill()
@@ -103,7 +103,7 @@ def _during_a_test(process: Process) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def _shared(request: pytest.FixtureRequest) -> tuple[str, Path] | None:
-    """A module's NAMESPACE, if it says one, and a daemon's kubeconfig: made once for all tests."""
+    """A module's NAMESPACE, if it has one, and a daemon's kubeconfig: made once for all tests."""
     name: str | None = getattr(request.module, "NAMESPACE", None)
     if name is None:
         return None
@@ -114,7 +114,7 @@ def _shared(request: pytest.FixtureRequest) -> tuple[str, Path] | None:
 
 @pytest.fixture
 def namespace(control: ControlPlane, _shared: tuple[str, Path] | None) -> Iterator[str]:
-    """The name of a namespace that no other test has, or no other module that says NAMESPACE."""
+    """The name of a namespace for this test alone, or for a module that has a NAMESPACE."""
     if _shared:
         yield _shared[0]
         return
@@ -127,19 +127,19 @@ def namespace(control: ControlPlane, _shared: tuple[str, Path] | None) -> Iterat
 
 @pytest.fixture
 def kubeconfig(control: ControlPlane, namespace: str, _shared: tuple[str, Path] | None) -> Path:
-    """Of a daemon in this namespace, which may do what it must."""
+    """The kubeconfig of a daemon in this namespace, with its permissions."""
     return _shared[1] if _shared else daemon_kubeconfig(control, namespace)
 
 
 @pytest.fixture
 def kubelet(control: ControlPlane, namespace: str) -> Iterator[Kubelet]:
-    """Plays a node, for the pods in this namespace."""
+    """Simulates a node for the pods in this namespace."""
     with Kubelet(control, namespace).at_work() as kubelet:
         yield kubelet
 
 
 @pytest.fixture
 def proxy(control: ControlPlane) -> Iterator[Proxy]:
-    """Before the API server, doing nothing until it is told to."""
+    """A proxy before the API server; it changes nothing until a fault is injected."""
     with Proxy(control).running() as proxy:
         yield proxy

@@ -1,7 +1,7 @@
-"""The part of a kubelet that sends logs on, where a test has an API server and no nodes.
+"""The part of a kubelet that sends logs, for tests with an API server but no nodes.
 
-The API server reaches it as it reaches any kubelet. It has what containers said in memory, and does
-to the streams what a node can do to them.
+The API server reaches it like any kubelet. It keeps the containers' logs in memory, and does to the
+streams what a node can do to them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.kube.processes import free_port
 
 
 class ContainerLogs:
-    """By the names of pods. `asked` are the requests that came, `open` those that go on."""
+    """Logs by the names of pods. `asked` are all requests, `open` those that are not finished."""
 
     def __init__(self, control: ControlPlane) -> None:
         self.port = free_port()
@@ -31,9 +31,9 @@ class ContainerLogs:
         self._lock = threading.RLock()
         self._changed = defaultdict[str, threading.Condition](self._condition)  # of each pod
         self._said: dict[str, list[Entry]] = defaultdict(list)
-        self._kept: dict[str, int] = defaultdict(int)  # how many of them the node has put away
+        self._kept: dict[str, int] = defaultdict(int)  # how many of them the node has deleted
         self._over: set[str] = set()
-        self._generation = 0  # of streams: a cut ends those of the one before
+        self._generation = 0  # of streams: a cut ends those of the former one
         self._identity = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._identity.load_cert_chain(*control.authority.issue("kubelet", LOOPBACK))
 
@@ -52,12 +52,12 @@ class ContainerLogs:
             self._changed[pod].notify_all()
 
     def rotate(self, pod: str) -> None:
-        """What it said so far is in another file, from which nothing is sent."""
+        """Rotates its log: what it printed so far is in another file, which is not sent."""
         with self._lock:
             self._kept[pod] = len(self._said[pod])
 
     def cut(self) -> None:
-        """All streams break off, as when the kubelet is killed."""
+        """Breaks all streams, as when the kubelet is killed."""
         with self._lock:
             self._generation += 1
             for changed in self._changed.values():
@@ -104,14 +104,14 @@ class ContainerLogs:
         try:
             if self._send(request, pod, query.get("sinceTime", [""])[0], "follow" in query):
                 request.wfile.write(b"0\r\n\r\n")
-        except OSError:  # whoever asked has left
+        except OSError:  # the client has closed the connection
             pass
         finally:
             with self._lock:
                 self.open -= 1
 
     def _send(self, request: BaseHTTPRequestHandler, pod: str, since: str, follow: bool) -> bool:
-        """Whether that was all, not broken off."""
+        """Returns whether the stream was complete, and not cut."""
         done = 0
         with self._lock:
             generation = self._generation

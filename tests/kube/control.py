@@ -1,7 +1,7 @@
-"""A real Kubernetes control plane for tests: etcd, the API server, and what else a test asks for.
+"""A real Kubernetes control plane for tests: etcd, the API server, and more if a test needs it.
 
-It needs no root and listens on 127.0.0.1 unless told otherwise. Every user has a token of its own;
-the administrator's is for the tests, `account` gives what the product is to be run with.
+It does not need root, and listens on 127.0.0.1 by default. Every user has a token of its own; the
+administrator's is for the tests, `account` makes the one for the product.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tests.support import eventually
 
 LOOPBACK = "127.0.0.1"
 SERVICES = "10.96.0.0/16"
-READY_SECONDS = 180.0  # two seconds, where the machine has nothing else to do
+READY_SECONDS = 180.0  # two seconds on an idle machine
 ISSUER = "https://kubernetes.default.svc"
-NOWHERE = "192.0.2.1"  # of an address for documentation: the API server must advertise some
+NOWHERE = "192.0.2.1"  # an address for documentation: the API server must advertise one
 RBAC = "rbac.authorization.k8s.io/v1"
 
-# Of a Role: {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]}
+# A rule of a Role: {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]}
 Rule = Mapping[str, Sequence[str]]
 
 
@@ -42,8 +42,8 @@ class ControlPlane:
         audited: str = "",
         played: Sequence[Path] = (),
     ) -> None:
-        """`audited`: a user whose requests are to be found in `requests`, a JSON object a line.
-        `played`: stages for kwok, besides those that it always has."""
+        """`audited`: the requests of this user are written to `requests`, one JSON object a line.
+        `played`: stages for kwok, in addition to those that it always has."""
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.url = f"https://{address}:{free_port()}"
@@ -68,20 +68,20 @@ class ControlPlane:
     # --- its life ---------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start what of etcd and the API server is not alive, and wait until both serve."""
+        """Starts etcd and the API server if they are not alive, and waits until both serve."""
         self.etcd.start()
         self.api.start()
         eventually(self._ready, READY_SECONDS)
 
     def stop(self) -> None:
         for process in (self.kwok, self.scheduler, self.controllers, self.api, self.etcd):
-            process.kill()  # nothing of it is kept, so nothing has to be closed well
+            process.kill()  # nothing of it is kept, so it need not exit cleanly
         shutil.rmtree(self.folder / "etcd", ignore_errors=True)  # the logs are kept
 
-    # --- asking it --------------------------------------------------------------------------
+    # --- requests  --------------------------------------------------------------------------
 
     def kubectl(self, *words: str | Path, text: str | None = None) -> str:
-        """What the administrator's command prints; it must succeed."""
+        """Runs kubectl as the administrator. Returns its output; it must succeed."""
         done = subprocess.run(
             [
                 *(program("kubectl"), "--kubeconfig", self.admin),
@@ -96,22 +96,22 @@ class ControlPlane:
         return done.stdout
 
     def get(self, *words: str) -> Any:
-        """What `kubectl get …` finds, as JSON tells it."""
+        """The result of `kubectl get …`, decoded from JSON."""
         return json.loads(self.kubectl("get", *words, "--output", "json"))
 
     def apply(self, manifest: str | Mapping[str, Any], namespace: str = "default") -> None:
-        """Objects, as YAML or as a mapping, as the administrator."""
+        """Applies objects (YAML or a mapping) as the administrator."""
         text = manifest if isinstance(manifest, str) else json.dumps(manifest)
         words = ("apply", "--server-side", "--force-conflicts", "--namespace", namespace)
         self.kubectl(*words, "--filename", "-", text=text)
 
     def namespace(self, name: str, **labels: str) -> None:
-        """With the service account that pods have by default, even if no controller runs."""
+        """Creates it, with the default service account of pods even if no controller runs."""
         metadata = {"name": name, "labels": labels}
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
         self.apply(_list(namespace, _object("v1", "ServiceAccount", "default")), name)
 
-    # --- who may do what --------------------------------------------------------------------
+    # --- accounts ---------------------------------------------------------------------------
 
     def account(
         self,
@@ -120,11 +120,11 @@ class ControlPlane:
         rules: Sequence[Rule] = (),
         cluster_rules: Sequence[Rule] = (),
     ) -> Path:
-        """A kubeconfig of this service account, that is made if there is none.
+        """A kubeconfig of this service account, which is made if it does not exist.
 
-        It may do what the rules say, the former in its namespace, the latter everywhere, and what
-        it was allowed elsewhere. Its token is real, and in a file of its own beside the kubeconfig
-        (`token_file`): what is written there later is to be read again.
+        It has the permissions of the rules, of the former in its namespace, of the latter
+        everywhere, and those it had before. Its token is real, and in a file of its own beside the
+        kubeconfig (`token_file`), which clients read again when it changes.
         """
         made = [_object("v1", "ServiceAccount", name)]
         who = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
@@ -144,13 +144,13 @@ class ControlPlane:
         return path
 
     def token(self, namespace: str, name: str, *audiences: str, minutes: int = 60) -> str:
-        """A fresh one of this service account."""
+        """A new token of this service account."""
         words = [f"--audience={audience}" for audience in audiences]
         words += [f"--duration={minutes}m", f"--namespace={namespace}"]
         return self.kubectl("create", "token", name, *words).strip()
 
     def kubeconfig(self, name: str, server: str = "") -> Path:
-        """A file for one user, whose token is to be in the file beside it."""
+        """A kubeconfig for one user, with the token in a file beside it."""
         path = self.folder / f"{name.replace(':', '-')}.kubeconfig"
         cluster = {
             "server": server or self.url,
@@ -209,7 +209,7 @@ class ControlPlane:
         )
 
     def _audit(self, user: str) -> list[str | Path]:
-        """One line for each request, when it has been answered."""
+        """Logs one line for each request when it has been answered."""
         policy = {
             "apiVersion": "audit.k8s.io/v1",
             "kind": "Policy",
@@ -239,7 +239,7 @@ class ControlPlane:
         return path
 
     def _as(self, user: str) -> list[str | Path]:
-        """What the controllers and the scheduler are told alike."""
+        """The flags that the controllers and the scheduler have in common."""
         kubeconfig = self.kubeconfig_of(user)
         return [
             *("--kubeconfig", kubeconfig, "--leader-elect=false", "--bind-address", LOOPBACK),
@@ -247,7 +247,7 @@ class ControlPlane:
         ]
 
     def _kwok(self, played: Sequence[Path]) -> Process:
-        """It plays each node that is annotated `kwok.x-k8s.io/node: fake`, as a kubelet that
+        """It simulates each node with the annotation `kwok.x-k8s.io/node: fake`, as a kubelet that
         answers, but has no logs."""
         words: list[str | Path] = []
         for stage in played:
@@ -277,7 +277,7 @@ class ControlPlane:
 
 
 def token_file(kubeconfig: Path) -> Path:
-    """Where the token of its user is."""
+    """The file with the token of its user."""
     return kubeconfig.with_suffix(".token")
 
 
@@ -286,5 +286,6 @@ def _object(version: str, kind: str, name: str, **more: Any) -> dict[str, Any]:
 
 
 def _list(*objects: Mapping[str, Any]) -> dict[str, Any]:
-    """To be made in this order, by one command: each takes as long to start as its work does."""
+    """Objects to create in this order, by one command, because a start of kubectl takes as long as
+    its work."""
     return {"apiVersion": "v1", "kind": "List", "items": objects}

@@ -1,8 +1,8 @@
 """Pretended GPUs for a real kubelet: `python -m tests.kube.deviceplugin FOLDER DEVICES`.
 
 FOLDER is where the kubelet has its socket, DEVICES a file with a line `ID HEALTH` for each GPU. The
-file may change at any time. As NVIDIA's plugin does, this one comes back when the kubelet does, and
-tells a container by NVIDIA_VISIBLE_DEVICES which GPUs it was given.
+file may change at any time. Like NVIDIA's plugin, this one registers again when the kubelet
+restarts, and tells a container by NVIDIA_VISIBLE_DEVICES which GPUs it was given.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SOCKET = "pretended.sock"
 LOOK_EVERY_SECONDS = 0.1
 
 messages: Any
-services: Any  # made of the .proto as this starts, so there is nothing to look up in them
+services: Any  # made from the .proto at the start, so mypy does not know its types
 messages, services = grpc.protos_and_services("tests/kube/deviceplugin.proto")
 
 
@@ -55,7 +55,7 @@ class Plugin(services.DevicePluginServicer):  # type: ignore[misc]  # see above
 
 
 def main(folder: Path, devices: Path) -> None:
-    """One life of the server for each life of the kubelet, which clears the folder as it starts."""
+    """Runs one server for each life of the kubelet, which clears the folder when it starts."""
     kubelet = folder / "kubelet.sock"
     while True:
         while not kubelet.exists():

@@ -1,4 +1,4 @@
-"""Our port with holders before it, and a node's cards: whom they were given to, as can be seen."""
+"""Our port with holders, and a node's GPUs: which pods they were given to, as far as visible."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ TIMEOUTS = HolderTimeouts(idle_seconds=1.0, held_seconds=10.0, again_seconds=2.0
 
 
 class HeldNode:
-    """One with these cards; somebody else sees to it that pods run there."""
+    """A node with these GPUs; its pods are started elsewhere."""
 
     def __init__(self, control: ControlPlane, namespace: str, name: str) -> None:
         self.name, self._server = name, KubernetesClient(control.admin, 10.0)
         self._path = f"/api/v1/namespaces/{namespace}/pods"
-        self.given: dict[str, tuple[str, ...]] = {}  # cards, by the name of a pod
+        self.given: dict[str, tuple[str, ...]] = {}  # GPUs, by the name of a pod
 
     def step(self) -> None:
-        """Whatever has to be done, or looked at, for things to go on."""
+        """Does everything that is due."""
         raise NotImplementedError
 
     def reports(self) -> list[GpuReport]:
-        """What the agents in holders see."""
+        """The reports of the agents in holders."""
         return [
             GpuReport(name, time.time(), tuple(GpuReading(gpu(card)) for card in cards))
             for name, cards in dict(self.given).items()
@@ -60,7 +60,7 @@ class HeldNode:
         self._server.call("DELETE", f"{self._path}/{name}")
 
     def foreign_gpus(self) -> set[str]:
-        """The cards that pods of others have."""
+        """The GPUs that foreign pods have."""
         theirs = [cards for name, cards in self.given.items() if not name.startswith("gs-")]
         return {card for cards in theirs for card in cards}
 
@@ -78,7 +78,7 @@ def gpu(card: str) -> Gpu:
 
 
 class HoldingPort:
-    """Ours, before the API server."""
+    """Our port, connected to the API server."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class HoldingPort:
         eventually(stepped)
 
     def gpus_of(self, launch: Launch) -> list[str]:
-        """Which it really has: what is written into its pod."""
+        """The GPU that it really has: the one in its pod's annotation."""
         name = pods.pod_name((launch.job_id, 1), 0)
         (pod,) = (p for p in self.node.pods() if p["metadata"]["name"] == name)
         return list(json.loads(pod["metadata"]["annotations"][pods.ALLOC])["gpus"])
@@ -158,7 +158,7 @@ class HoldingPort:
 
 
 def run_rounds(port: HoldingPort, count: int, image: str = "none:1", *command: str) -> None:
-    """Pods of others and jobs of ours come and go; after each time, see who has what."""
+    """Foreign pods and jobs start and end at random; each step checks which has which GPU."""
     chance, running, node = random.Random(5), list[Launch](), port.node
     for number in range(count):
         node.add_foreign_pod(f"stranger-{number}", image, *command)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# In the place of scheduler-agent, where there is no NVML: says which cards it was given.
+# Replaces scheduler-agent where there is no NVML: prints the GPUs that it was given.
 trap 'exit 0' TERM
 echo "$NVIDIA_VISIBLE_DEVICES"
 while :; do

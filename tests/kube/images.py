@@ -1,8 +1,8 @@
-"""Container images without a registry and without an engine: what this machine runs, as a tar file.
+"""Container images as tar files, made of this machine's programs, without a registry or an engine.
 
-An image has the Python that runs the tests, a shell with a few commands, and the packages and files
-that are asked for; every library that they load comes along. It is kept in the cache of `make kube`
-until one of its files changes.
+An image has the Python that runs the tests, a shell with a few commands, and the requested packages
+and files, with every library that they load. It is kept in the cache of `make kube` until one of
+its files changes.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ WRITTEN = {
     "etc/nsswitch.conf": "hosts: files dns\n",
 }
 ENVIRONMENT = ["PATH=/usr/local/bin:/usr/bin:/bin", "PYTHONUNBUFFERED=1"]
-# What of the standard library no program in a container misses, or is not of it.
+# Parts of the standard library that no program in a container needs, and files that are not of it.
 LEFT_OUT = {
     *("site-packages", "dist-packages", "test", "tests", "idlelib", "tkinter", "turtledemo"),
     *("ensurepip", "lib2to3"),
 }
-Content = dict[str, Path]  # by the path in the image: where the file is here
+Content = dict[str, Path]  # by the path in the image: the file on this machine
 
 
 def python_image(
@@ -101,7 +101,7 @@ def _tree(target: str, source: Path) -> Content:
 
 
 def _for_packages(interpreter: Path) -> str:
-    """Where this Python looks for packages: Debian's own does so elsewhere than others."""
+    """The folder where this Python searches packages, which differs for Debian's Python."""
     asked = "import site; print(site.getsitepackages()[0])"
     found = subprocess.check_output([interpreter, "-I", "-c", asked], text=True)
     return PurePosixPath(found.strip()).name
@@ -113,7 +113,7 @@ def _is_program(path: Path) -> bool:
 
 
 def libraries(programs: Iterable[Path]) -> Content:
-    """What these load when they start, under the paths where they look for it."""
+    """The libraries that these programs load at the start, under the paths that they use."""
     told = subprocess.run(["ldd", *sorted(programs)], capture_output=True, text=True).stdout
     found = {line for line in re.findall(r"(/\S+) \(0x", told) if Path(line).exists()}
     return {path.lstrip("/"): Path(path).resolve() for path in found}
@@ -152,7 +152,7 @@ def _write(path: Path, tag: str, content: Content, command: Sequence[str]) -> No
 
 
 def _write_layer(file: IO[bytes], content: Content) -> None:
-    """All of it is root's, and everybody may read it."""
+    """All files belong to root, and are readable for all users."""
     with tarfile.open(fileobj=file, mode="w") as layer:
         folders = {
             parent for path in (*content, *WRITTEN) for parent in PurePosixPath(path).parents
@@ -163,7 +163,7 @@ def _write_layer(file: IO[bytes], content: Content) -> None:
         for target, source in sorted(content.items()):
             info, stat = tarfile.TarInfo(target), source.stat()
             info.size, info.mode = stat.st_size, 0o755
-            info.mtime = int(stat.st_mtime)  # else Python would compile all of it anew
+            info.mtime = int(stat.st_mtime)  # else Python would compile all of it again
             with source.open("rb") as opened:
                 layer.addfile(info, opened)
         for target, text in WRITTEN.items():

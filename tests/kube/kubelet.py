@@ -1,7 +1,7 @@
-"""What stands in for the scheduler and the kubelet where a test has an API server and no nodes.
+"""Simulates the scheduler and the kubelet, for tests with an API server but no nodes.
 
-All it does is what those would write into the pods, so whoever watches them can not tell. Real
-nodes are in the tests that `make test-node` runs.
+It writes into pods only what those would write, so a watcher sees no difference. Real nodes are in
+the tests that `make test-node` runs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Kubelet:
 
     @contextmanager
     def at_work(self) -> Iterator[Kubelet]:
-        """With a node, and nothing on it before and after."""
+        """With a node that is empty before and after."""
         self.add_node(self.node)
         try:
             yield self
@@ -60,7 +60,7 @@ class Kubelet:
         self._server.call("PUT", f"/api/v1/nodes/{node}", body=there)
 
     def set_images(self, node: str, *images: str) -> None:
-        """These, and no others."""
+        """Makes these nodes the only ones."""
         there = self._get(f"/api/v1/nodes/{node}")
         there["status"]["images"] = [{"names": [image], "sizeBytes": 1} for image in images]
         self._server.call("PUT", f"/api/v1/nodes/{node}/status", body=there)
@@ -80,7 +80,7 @@ class Kubelet:
         return [each for each in found if pods.JOB in each["metadata"].get("labels", {})]
 
     def step(self) -> None:
-        """Run what is to run, end what is to end."""
+        """Starts the pods that should run, ends those that should end."""
         for pod in self.pods():
             try:
                 if "deletionTimestamp" in pod["metadata"]:
@@ -88,7 +88,7 @@ class Kubelet:
                 elif pod["status"]["phase"] == "Pending":
                     self.run(pod["metadata"]["name"])
             except ApiError as error:
-                if error.code not in (404, 409):  # somebody was faster
+                if error.code not in (404, 409):  # another process was faster
                     raise
 
     def run(self, name: str) -> None:
@@ -108,7 +108,7 @@ class Kubelet:
         self._write(name, phase="Pending", containerStatuses=[_status(waiting=waiting)])
 
     def warn(self, name: str, reason: str, message: str) -> None:
-        """With an event: that is where a kubelet says what keeps a pod from starting."""
+        """Creates an event, as a kubelet does when something keeps a pod from starting."""
         pod = self._get(f"{self._pods}/{name}")
         about = {key: pod["metadata"][key] for key in ("name", "namespace", "uid")}
         event = {
@@ -133,18 +133,18 @@ class Kubelet:
         self._write(name, phase=phase, containerStatuses=[_status(terminated=ended)])
 
     def refuses(self, name: str, reason: str, message: str) -> None:
-        """At its admission, for ever."""
+        """Refuses the pod at its admission, for good."""
         self._write(name, phase="Failed", reason=reason, message=message)
 
     def forget(self, name: str) -> None:
         self._server.call("DELETE", f"{self._pods}/{name}", body={"gracePeriodSeconds": 0})
 
     def delete(self, name: str) -> None:
-        """As `kubectl delete pod` does."""
+        """Deletes a pod as `kubectl delete pod` does."""
         self._server.call("DELETE", f"{self._pods}/{name}")
 
     def clear(self) -> None:
-        """Nothing of anybody is left."""
+        """Deletes all pods and objects."""
         for kind in ("configmaps", "secrets", "services", "pods"):
             now = {"gracePeriodSeconds": 0}
             self._server.call("DELETE", f"{self._namespace}/{kind}", body=now)

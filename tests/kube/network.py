@@ -1,8 +1,8 @@
 """The network between this machine and the nodes: a switch in a network namespace of its own.
 
-This machine has a cable to it, whose end is `HOST`, and so has each node; they are numbered from 1.
-Nodes, their pods and this machine reach each other, and nothing else. All of it is gone when the
-switch's one process is.
+This machine has a cable to it with the address `HOST`, and so has each node; they are numbered from
+1. Nodes, their pods and this machine reach each other, and nothing else. All of it is gone when the
+switch's only process ends.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def address_of(node: int) -> str:
 
 
 def pods_of(node: int) -> str:
-    """The addresses that it gives to its pods."""
+    """The addresses of its pods."""
     return f"10.244.{node}.0/24"
 
 
@@ -36,7 +36,7 @@ class Switch:
     def start(self) -> None:
         if self._process.alive:
             return
-        eventually(_unlinked)  # that of a run which was killed just now is not quite gone yet
+        eventually(_unlinked)  # that of a run that was just killed may still exist
         self._process.start()
         eventually(self._apart)
         ip("link", "add", LINK, "type", "veth", "peer", "name", "host", "netns", str(self.pid))
@@ -58,7 +58,7 @@ class Switch:
         """A cable to the network namespace of this process."""
         name = f"node{node}"
         end = ("type", "veth", "peer", "name", "eth0", "netns", str(pid))
-        eventually(lambda: not self._has(name))  # of a former life, not quite gone yet
+        eventually(lambda: not self._has(name))  # that of a former life may still exist
         ip("link", "add", name, *end, within=self.pid)
         ip("link", "set", name, "master", "bridge", "up", within=self.pid)
         ip("link", "set", "lo", "up", within=pid)
@@ -82,7 +82,7 @@ def _unlinked() -> bool:
 
 
 def ip(*words: str, within: int | None = None) -> str:
-    """The command, in the network namespace of a process."""
+    """The command that runs the given one in the network namespace of a process."""
     enter = ["nsenter", "--net", "--target", str(within)] if within else []
     done = subprocess.run([*enter, "ip", *words], capture_output=True, text=True)
     assert done.returncode == 0, f"ip {' '.join(words)}: {done.stderr}"

@@ -1,4 +1,4 @@
-"""What the programs of a node are told: how it is set up, and the settings of its programs."""
+"""The set-up of a node, and the settings of its programs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tests.kube.network import HOST
 
 CNI_PLUGINS = Path("/usr/lib/cni")
 
-# Private to the node are the places that a kubelet and a containerd write to without asking. The
-# images are in memory: to write their files, and to remove them, would take half a minute.
+# Folders that a kubelet and a containerd always write to are private to the node. The images are
+# in memory, because to write and remove their files would take half a minute.
 INIT = """
 set -e
 mount -t overlay overlay -o lowerdir=/var/lib,upperdir={folder}/lib,workdir={folder}/work /var/lib
@@ -56,7 +56,7 @@ NAMES = """
 
 
 def write(folder: Path, pods: str, image: str, control_group: str) -> None:
-    """`pods` are the addresses of its pods; the image is what keeps a pod's namespaces."""
+    """`pods` are the addresses of its pods; the image is that of a pod's sandbox."""
     for name in ("cni", "containerd", "kubelet/device-plugins", "lib", "work"):
         (folder / name).mkdir(parents=True)
     (folder / "init.sh").write_text(INIT.format(folder=folder))
@@ -67,7 +67,7 @@ def write(folder: Path, pods: str, image: str, control_group: str) -> None:
 
 
 def write_names(path: Path, kubeconfig: Path) -> None:
-    """For CoreDNS, which knows the names of the cluster's services and no others."""
+    """The settings of CoreDNS, which knows only the names of the cluster's services."""
     path.write_text(NAMES.format(address=HOST, kubeconfig=kubeconfig))
 
 
@@ -82,7 +82,7 @@ def _pod_network(pods: str) -> dict[str, object]:
 
 
 def _kubelet(control_group: str) -> dict[str, object]:
-    """It asks little of the machine, and tells often how it is."""
+    """A kubelet that uses little of the machine, and reports its state often."""
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",

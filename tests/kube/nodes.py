@@ -1,8 +1,8 @@
-"""Real nodes on one machine: for each a containerd and a kubelet, apart from the others' and ours.
+"""Real nodes on one machine: each has a containerd and a kubelet, isolated from all others.
 
-A node has namespaces of its own for processes, mounts and the network. The kernel takes all of it
-back when the node's first process ends, and that it ends with the test run, however that ends: no
-pod, mount, interface or route can be left behind.
+A node has namespaces of its own for processes, mounts and the network. The kernel removes all of it
+when the node's first process ends, which happens at the end of the test run at the latest, even if
+that is killed: no pod, mount, interface or route can be left behind.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from tests.support import eventually
 
 NEEDED = ("containerd", "ctr", "runc", "ip", "nft", "nsenter", "unshare", "mount")
 SPACES = (("mount", "mnt"), ("net", "net"), ("pid", "pid"))
-NOTICED_SECONDS = 10  # until it is noticed that a node is gone
+NOTICED_SECONDS = 10  # until the cluster notices that a node is gone
 
 
 def missing() -> str:
-    """Why there can be no nodes here; nothing if there can."""
+    """Returns why there can be no nodes here; empty if there can."""
     if os.geteuid() != 0:
         return "nodes need root"
     lacking = [name for name in NEEDED if not shutil.which(name)]
@@ -44,7 +44,7 @@ def missing() -> str:
 
 
 class Node:
-    """`init` is its first process: without it all is gone, as after a power cut."""
+    """`init` is its first process: when it ends, all of the node is gone, as after a power cut."""
 
     def __init__(self, number: int, control: ControlPlane, image: str) -> None:
         self.name, self.address, self._number = name_of(number), address_of(number), number
@@ -66,7 +66,7 @@ class Node:
             "proxy",
             *(program("kube-proxy"), "--kubeconfig", control.kubeconfig_of("system:kube-proxy")),
             *("--hostname-override", self.name, "--proxy-mode", "nftables", "--masquerade-all"),
-            *("--conntrack-max-per-core", "0", "--conntrack-min", "0"),  # the machine's stay
+            *("--conntrack-max-per-core", "0", "--conntrack-min", "0"),  # they are the machine's
         )
         self.plugin = self._process(
             "deviceplugin",
@@ -75,14 +75,14 @@ class Node:
         )
 
     def set_gpus(self, health: Mapping[str, bool]) -> None:
-        """What the device plugin says that there is, by UUID, from now on."""
+        """Sets the GPUs that the device plugin reports from now on, by UUID."""
         fresh = self.folder / "gpus.new"
         words = {True: "Healthy", False: "Unhealthy"}
         fresh.write_text("".join(f"{gpu} {words[well]}\n" for gpu, well in health.items()))
         fresh.replace(self.folder / "gpus")
 
     def give(self, *gpus: str) -> None:
-        """These healthy GPUs and no others, and the API server knows it."""
+        """Sets these healthy GPUs, and waits until the API server knows them."""
         self.set_gpus(dict.fromkeys(gpus, True))
 
         def known() -> bool:
@@ -92,7 +92,7 @@ class Node:
         eventually(known, READY_SECONDS)
 
     def start(self, switch: Switch, images: Iterable[Path]) -> None:
-        """What of it is not alive. It is ready a little later."""
+        """Starts its dead programs. It is ready a little later."""
         booted = not self.init.alive
         if booted:
             self._boot(switch)
@@ -104,7 +104,7 @@ class Node:
             process.start()
 
     def load(self, image: Path) -> None:
-        """It has the image, as long as it has power."""
+        """Imports the image, which stays until the node loses power."""
         assert self._ctr("--namespace", "k8s.io", "images", "import", image), image
 
     def stop(self) -> None:
@@ -130,7 +130,7 @@ class Node:
         return ["nsenter", *(f"--{kind}={spaces / file}" for kind, file in SPACES)]
 
     def _within(self, name: str, *words: str | Path) -> Process:
-        """In the node's namespaces. Killing it kills what has entered them."""
+        """A command that enters the node's namespaces. Killing it kills what has entered them."""
         return self._process(name, *self._enter(), "setpriv", "--pdeathsig", "KILL", *words)
 
     def _ctr(self, *words: str | Path) -> bool:
@@ -143,9 +143,9 @@ class Node:
 
 
 class Nodes:
-    """A control plane with controllers, a scheduler and a server of names, and real nodes.
+    """A control plane with controllers, a scheduler and a name server, and real nodes.
 
-    They have these images, by their names; the first one does nothing unless it is told to.
+    They have these images, by their names; the first one does nothing by default.
     """
 
     def __init__(self, folder: Path, count: int, images: Mapping[str, Path]) -> None:
@@ -160,7 +160,7 @@ class Nodes:
         self.nodes = [Node(number, self.control, pause) for number in range(1, count + 1)]
 
     def start(self) -> None:
-        """What of it is not alive, until all nodes are ready."""
+        """Starts what is not alive, and waits until all nodes are ready."""
         self.switch.start()
         self.control.start()
         self.control.controllers.start()
@@ -198,10 +198,10 @@ class Nodes:
 
 @contextmanager
 def running(folder: Path, count: int, images: Mapping[str, Path]) -> Iterator[Nodes]:
-    """One run at a time has nodes on a machine: their addresses are the same in each."""
+    """A lock: only one test run at a time has nodes, because all runs use the same addresses."""
     with (cache() / "nodes.lock").open("w") as lock, ExitStack() as after:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        cgroups.remove()  # of a run that was killed
+        cgroups.remove()  # those of a run that was killed
         after.callback(cgroups.remove)
         made = Nodes(folder, count, images)
         after.callback(made.stop)

@@ -1,4 +1,4 @@
-"""A program that a test runs beside itself: started, killed, started again, and never left behind.
+"""A program that a test runs beside itself: it can be restarted, and is never left behind.
 
 The kernel ends it when the test run ends, however that ends (PR_SET_PDEATHSIG). It does so when the
 *thread* that started it ends; that is why one thread, which lives as long as this process, starts
@@ -18,13 +18,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 STOP_SECONDS = 20.0
-# If the run has ended before the kernel was asked, nobody would end what it started.
+# If the run ends before the request to the kernel, nothing would end the program.
 GUARDED = ("setpriv", "--pdeathsig", "KILL", "sh", "-c", 'test "$PPID" = "$0" && exec "$@"')
 _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="starter")
 
 
 class Process:
-    """One program with its words, its log, and at most one life at a time."""
+    """One program with its arguments and its log, and at most one process at a time."""
 
     def __init__(self, name: str, words: Sequence[str | Path], log: Path) -> None:
         self.name, self.log = name, log
@@ -42,24 +42,24 @@ class Process:
 
     @property
     def exit_code(self) -> int | None:
-        """Of its last life; None while that goes on."""
+        """The exit code of its last process; None while that runs."""
         return None if self._life is None else self._life.poll()
 
     def start(self) -> None:
-        """Begin a life. Whether it serves already is for the caller to find out."""
+        """Starts it. The caller has to check whether it serves already."""
         if not self.alive:
             self._life = _starter.submit(self._spawn).result()
 
     def stop(self) -> None:
-        """Ask it to end, and end it if it does not."""
+        """Asks it to end, and kills it if it does not."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """As a power cut would."""
+        """Kills it, like a power cut."""
         self._end(signal.SIGKILL)
 
     def check(self) -> None:
-        """Fail at once, with its last words, if it is no more."""
+        """Fails at once, with the end of its log, if it does not run any more."""
         if not self.alive:
             raise AssertionError(
                 f"{self.name} has ended; the end of {self.log}:\n{self.last_lines()}"
@@ -70,7 +70,7 @@ class Process:
         return "\n".join(told.splitlines()[-lines:])
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        # In a session of its own, so that Ctrl-C comes to the test first.
+        # In a session of its own, so that Ctrl-C reaches the test first.
         with self.log.open("ab") as log:
             return subprocess.Popen(
                 [*GUARDED, str(os.getpid()), *self._words],
@@ -93,10 +93,10 @@ class Process:
 
 
 def free_port() -> int:
-    """One below those that the kernel hands out by itself, so that a restart finds it free.
+    """A port below those that the kernel assigns by itself, so that a restart finds it free.
 
-    No other process is given it as long as this one lives: workers of a run, and runs, go on beside
-    each other, and who has asked for a port may listen there much later.
+    No other process gets it while this one lives: several workers and several runs are active at
+    once, and the caller may listen there much later.
     """
     while True:
         port = random.SystemRandom().randrange(20_000, 30_000)

@@ -1,4 +1,4 @@
-"""A proxy before the API server that does to chosen requests what networks and servers do.
+"""A proxy before the API server that injects faults of networks and servers into chosen requests.
 
 It speaks TLS with a certificate of the tests' authority, reads the head of each request, and passes
 bytes on as they come, watches and upgraded connections too. A connection carries one request.
@@ -39,7 +39,7 @@ REASONS = {
 
 @dataclass(frozen=True)
 class Delay:
-    """The request is passed on, so much later."""
+    """The request is passed on after a delay."""
 
     seconds: float
 
@@ -49,7 +49,7 @@ class Answer:
     """The request is not passed on; this is the answer."""
 
     status: int
-    reason: str = ""  # of a Kubernetes Status; by default what is usual
+    reason: str = ""  # of a Kubernetes Status; by default the usual one
     retry_after: int | None = None  # seconds
 
 
@@ -69,7 +69,7 @@ class Silence:
 
 @dataclass(frozen=True)
 class Expire:
-    """A watch begins well, and its first event is the error 410."""
+    """A watch begins normally, and its first event is the error 410."""
 
 
 Effect = Delay | Answer | Reset | Silence | Expire
@@ -115,17 +115,17 @@ class Proxy:
     # --- for tests --------------------------------------------------------------------------
 
     def inject(self, effect: Effect, method: str = ".*", path: str = "", times: int = 1) -> Fault:
-        """From now on. Of several that match a request, the one injected last has it."""
+        """Injects a fault from now on. If several match a request, the last one applies."""
         fault = Fault(effect, method, path, times)
         self._faults.insert(0, fault)
         return fault
 
     def heal(self) -> None:
-        """No faults from now on. Who waits in silence goes on waiting."""
+        """Removes all faults. Requests that are left without an answer stay so."""
         self._faults.clear()
 
     def cut(self, path: str = "") -> None:
-        """Reset what is open at this moment, such as watches."""
+        """Resets all open connections, such as watches."""
 
         def now() -> None:
             for request, writer in self._open.values():
@@ -135,7 +135,7 @@ class Proxy:
         self._loop.call_soon_threadsafe(now)
 
     def kubeconfig(self, of: Path) -> Path:
-        """The same user with the same token file, through the proxy."""
+        """A kubeconfig for the same user and token file, through the proxy."""
         told = json.loads(of.read_text())
         told["clusters"][0]["cluster"]["server"] = self.url
         path = self._folder / f"{of.stem}-proxied.kubeconfig"
@@ -174,7 +174,7 @@ class Proxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        # What goes wrong with a connection is what this is for; the client is to cope with it.
+        # Broken connections are the purpose of this proxy; the client must cope with them.
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             async with _closing(writer):
                 head = await reader.readuntil(END_OF_HEAD)
@@ -251,7 +251,7 @@ async def _closing(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
         finally:
-            writer.transport.abort()  # also if it is cancelled while TLS says good-bye
+            writer.transport.abort()  # even if it is cancelled while TLS closes the connection
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -266,7 +266,7 @@ async def _body(head: bytes, reader: asyncio.StreamReader) -> bytes:
 
 
 def _with_close(head: bytes) -> bytes:
-    """That the answer's end is the connection's: so no answer has to be understood."""
+    """Adds a header that ends the connection with the answer, so no answer has to be parsed."""
     if re.search(rb"^upgrade:", head, re.I | re.M):
         return head
     kept = re.sub(rb"^connection:.*\r\n", b"", head, flags=re.I | re.M)
@@ -300,7 +300,7 @@ def _encode(effect: Answer | Expire) -> bytes:
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    """Not closed, but broken off: the other side reads ECONNRESET."""
+    """Breaks the connection instead of closing it: the other side reads ECONNRESET."""
     connection = writer.get_extra_info("socket")
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()

@@ -1,5 +1,5 @@
-"""What an agent in a holder sees of real processes in real pods, and what follows from it. Only how
-much of a card each of them uses is pretended, since there is none.
+"""What an agent in a holder sees of real processes in real pods, and what follows from it. Only the
+memory that each uses of a GPU is simulated, because there is no GPU.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WRITE = "import os, sys; open('new', 'w').write(sys.stdin.read()); os.rename('ne
 
 
 class Watched(Lab):
-    """A card that a holder keeps, whose agent sees all processes of its node."""
+    """A GPU that a holder reserves; the agent in it sees all processes of its node."""
 
     def __init__(self, nodes: Nodes, namespace: str, folder: Path) -> None:
         super().__init__(nodes, namespace, folder)
@@ -46,7 +46,7 @@ class Watched(Lab):
         self._tell()
 
     def takes(self, training: psutil.Process, mib: int) -> int:
-        """By the word of the driver. Its pid there."""
+        """Makes the simulated driver report it. Returns its pid on the node."""
         _, pid, _ = _pids(training)  # on this machine, on the node, in its container
         self._machine.process(0, pid, mib)
         self._tell()
@@ -63,7 +63,7 @@ class Watched(Lab):
 
 
 def process_of(pod: dict[str, Any]) -> psutil.Process:
-    """The training in it."""
+    """The training's process in it."""
     uid = pod["metadata"]["uid"]
     names = uid, uid.replace("-", "_")
     (found,) = (
@@ -82,7 +82,7 @@ def _cgroup(process: psutil.Process) -> str:
 
 
 def _pids(process: psutil.Process) -> list[int]:
-    """One for each namespace that it is in."""
+    """Its pids, one for each namespace that it is in."""
     lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
     (line,) = (line for line in lines if line.startswith("NSpid:"))
     return [int(pid) for pid in line.split()[1:]]
@@ -122,19 +122,19 @@ def test_a_card_is_taken_while_a_process_of_a_pod_that_is_gone_is_seen_there(lab
     seen = {"pid": pid, "memory_mib": 9000, "name": training.name(), "job": job_id, "attempt": 1}
     eventually(lambda: lab.card()["processes"] == [seen])
     assert lab.card()["keeps"] == WATCHDOG
-    lab.control.controllers.kill()  # nobody finds out that the node does not answer
+    lab.control.controllers.kill()  # the cluster does not notice that the node does not answer
     lab.node.kubelet.kill()
     lab.force_delete(job_id)
     lab.wait_until(
         job_id, lambda job: job.why.detail == "waits for the pods of its last run to be gone"
     )
     later = lab.train(lab.gate("later"), "later", "--num_gpus", "0")
-    lab.wait_until(later, lambda job: job.attempt == 1)  # so who else can start was looked at again
+    lab.wait_until(later, lambda job: job.attempt == 1)  # so a plan was made again
     assert lab.wait_until(job_id, lambda job: True).attempt == 1
     assert lab.card()["ready"]
     assert lab.card()["processes"] == [seen]
     assert training.is_running()
-    lab.nodes.start()  # its kubelet finds a container that is not to be there
+    lab.nodes.start()  # its kubelet finds a container that should not exist
     lab.wait_until(job_id, lambda job: job.attempt == 2)
     assert not training.is_running()
     gate.open()
@@ -150,7 +150,7 @@ def test_who_takes_more_than_its_share_leaves_after_its_epoch(lab: Watched) -> N
     lab.wait_until_running(other)
     for gate in gates:
         gate.await_ring(SLOW_SECONDS)
-    lab.takes(training, 9000)  # of 6,000: both together have more than is shared out
+    lab.takes(training, 9000)  # of 6,000: together they use more than can be shared
     lab.wait_until(greedy, lambda job: job.state == "STOPPING")
     gates[0].open()
     lab.wait_until(greedy, lambda job: job.state == "QUEUED" and job.epochs_done == 1)

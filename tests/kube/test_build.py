@@ -1,4 +1,4 @@
-"""How the cluster's programs come into the cache, told with a Go that is quick: a shell script."""
+"""How the cluster's programs get into the cache, tested with a shell script in place of Go."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support import eventually
 PROGRAMS = sorted(name for tool in ALL for name in tool.programs)
 Build = Callable[..., subprocess.Popen[str]]
 
-# It writes what it is to build in two pieces, and waits between them while there is a file `wait`.
+# It writes each program in two pieces, and waits between them while a file `wait` exists.
 GO = """#!/bin/sh
 case $1 in
     env) echo go1.26.0 ;;
@@ -35,7 +35,7 @@ esac
 
 @pytest.fixture
 def build(tmp_path: Path) -> Iterator[Build]:
-    """Begin a build in the cache `tmp_path/cache`."""
+    """Begins a build in the cache `tmp_path/cache`."""
     (tmp_path / "bin").mkdir()
     go = tmp_path / "bin" / "go"
     go.write_text(GO)

@@ -49,7 +49,7 @@ def made(kubeconfig: Path, kubelet: Kubelet) -> Iterator[StartedCluster]:
 
 
 def running(made: StartedCluster, kubelet: Kubelet, **fields: Any) -> Launch:
-    """A launch that has come to run."""
+    """A launch that runs."""
     launch = with_fields(launch_on(made), **fields)
     made.perform(launch)
     wait_until(made, kubelet, lambda seen: pods_of(launch, seen)[0].state is PodState.RUNNING)
@@ -208,7 +208,7 @@ def test_a_port_that_somebody_else_has_is_told_and_costs_no_retry(
 def test_the_next_attempt_has_the_ports_of_the_last_one_at_once(
     made: StartedCluster, kubelet: Kubelet, control: ControlPlane
 ) -> None:
-    """Although nobody collects the cluster's garbage here."""
+    """Although there is no garbage collector here."""
     launch = running(made, kubelet, ports=((31_349, 6006),))
     made.perform(Remove(launch.job_id, 1))
     wait_until(made, kubelet, lambda seen: not pods_of(launch, seen))
@@ -226,7 +226,7 @@ def test_a_quota_that_refuses_is_told_and_costs_no_retry(
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}}
     hard = {"hard": {"pods": "0"}}
     control.apply({**quota, "spec": hard}, NAMESPACE)
-    patch = json.dumps({"status": {**hard, "used": {"pods": "0"}}})  # as its controller would
+    patch = json.dumps({"status": {**hard, "used": {"pods": "0"}}})  # as its controller does
     words = ("--namespace", NAMESPACE, "--subresource", "status", "--type", "merge")
     control.kubectl("patch", "resourcequota", "none", *words, "--patch", patch)
     try:
@@ -276,7 +276,7 @@ def test_what_another_launch_left_under_its_name_has_to_leave(
     runs, seen = Runs(KubernetesClient(kubeconfig, 5.0), NAMESPACE), list[bytes]()
     older = manifests(replace(launch, epochs_done=1), nodes, SHAPE)
     runs.create(older, seen.append)
-    runs.create(older, seen.append)  # the same, so it is there already
+    runs.create(older, seen.append)  # the same launch, so it exists already
     for left in ("configmaps", "pods"):
         with pytest.raises(ApiError, match="belongs to another launch") as refusal:
             runs.create(manifests(launch, nodes, SHAPE), seen.append)
@@ -287,7 +287,7 @@ def test_what_another_launch_left_under_its_name_has_to_leave(
     assert first == again != now
 
 
-# --- who comes after ----------------------------------------------------------------------------
+# --- daemons that come later -------------------------------------------------------------------
 
 
 def test_another_daemon_knows_all_runs_by_their_labels(
@@ -408,7 +408,7 @@ def test_who_deletes_the_owner_ends_the_run(
     wait_until(made, kubelet, lambda seen: not pods_of(launch, seen))
 
 
-# --- who may not --------------------------------------------------------------------------------
+# --- without permissions ------------------------------------------------------------------------
 
 
 NEEDED = [

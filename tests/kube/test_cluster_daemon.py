@@ -36,7 +36,7 @@ def daemon(kubeconfig: Path, namespace: str, kubelet: Kubelet, tmp_path: Path) -
 
 
 def only(kubelet: Kubelet) -> str:
-    """The pod, as soon as there is one."""
+    """Waits for the pod of a job."""
     eventually(kubelet.pods)
     (pod,) = kubelet.pods()
     return str(pod["metadata"]["name"])
@@ -127,7 +127,7 @@ def test_where_nothing_is_pulled_a_job_goes_to_the_node_that_has_its_image(
 
 
 def allowed(pod: dict[str, Any]) -> set[str]:
-    """The nodes on which it may be."""
+    """The nodes that its affinity allows."""
     affinity = pod["spec"].get("affinity", {"nodeAffinity": {}})["nodeAffinity"]
     (selector,) = affinity.values() or ({"nodeSelectorTerms": []},)
     fields = (field for term in selector["nodeSelectorTerms"] for field in term["matchFields"])
@@ -135,7 +135,7 @@ def allowed(pod: dict[str, Any]) -> set[str]:
 
 
 def nodes(kubelet: Kubelet) -> dict[str, str]:
-    """Where pods are to be, by the beginning of their jobs' ids."""
+    """The nodes of pods, by the beginning of their jobs' ids."""
     return {
         pod["metadata"]["name"][3:11]: json.loads(pod["metadata"]["annotations"][ALLOC])["node"]
         for pod in kubelet.pods()

@@ -1,4 +1,4 @@
-"""What networks and servers do to requests, to our port it is only a matter of time.
+"""Whatever networks and servers do to requests, it only delays our port.
 
 Each fault is injected before a real API server, under a real token of a service account.
 """

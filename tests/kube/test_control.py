@@ -1,4 +1,4 @@
-"""The cluster of the tests is a real one: what it must be able to do for the other tests."""
+"""The cluster of the tests is real: the features that other tests rely on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A daemon on a real API server that is killed again and again, and loses its database once."""
+"""A daemon on a real API server that is killed repeatedly, and loses its database once."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""scheduler-doctor at a real API server, under real permissions: each trouble is one clear line.
+"""scheduler-doctor at a real API server, under real permissions: each problem is one clear line.
 
-What it advises is done here, by the administrator, and helps.
+The tests follow its advice as the administrator, and the problem disappears.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Doctor:
         return code, json.loads(text)
 
     def troubles(self, *words: str | Path) -> Found:
-        """What is wrong; of warnings, those about what the account may not see are left out."""
+        """The findings, without warnings about what the account may not see."""
         _, found = self.finds(*words)
         return [each for each in found if each["level"] != "ok" and each["what"] != "rest"]
 
@@ -79,7 +79,7 @@ def doctor(
 
 
 def follow(control: ControlPlane, findings: Found) -> None:
-    """The advice, as an administrator would."""
+    """Follows the advice, as an administrator."""
     commands = [command for each in findings for command in each["commands"]]
     assert commands
     for command in commands:
@@ -166,7 +166,7 @@ def test_each_verb_that_is_missing_is_named_with_the_rule_that_helps(
 
 
 def _finds_only(doctor: Doctor, lacks: str, verb: str) -> None:
-    """The server may take a moment until it goes by the new rules."""
+    """Waits, because the server may take a moment to apply the new rules."""
     seen: list[list[str]] = []
 
     def look() -> bool:
@@ -186,7 +186,7 @@ def _without(each: Rule, rule: Rule, verb: str) -> Rule:
 def test_the_printed_commands_give_what_is_missing(
     doctor: Doctor, control: ControlPlane, namespace: str
 ) -> None:
-    """To the roles that deploy/ makes."""
+    """Binds the account to the roles that deploy/ makes."""
     who = {"kind": "ServiceAccount", "name": "scheduler", "namespace": namespace}
     name = "epoch-scheduler"
     for kind, binding in (("Role", "RoleBinding"), ("ClusterRole", "ClusterRoleBinding")):
@@ -210,7 +210,7 @@ def test_the_printed_commands_give_what_is_missing(
     control.kubectl("delete", "clusterrole,clusterrolebinding", name)
 
 
-# --- who cannot be reached ----------------------------------------------------------------------
+# --- servers that cannot be reached --------------------------------------------------------------
 
 
 def test_a_kubeconfig_that_is_not_there(doctor: Doctor, tmp_path: Path) -> None:
@@ -430,14 +430,14 @@ def test_a_node_that_lies_about_its_cards_is_named(
 
 
 def during(doctor: Doctor, kubelet: Kubelet, comes: Callable[[str], object]) -> Found:
-    """What it finds with canaries, while their node is played: each that comes is met once."""
+    """The findings with canaries on a simulated node, which handles each canary once."""
     over = threading.Event()
 
     def play() -> None:
         while not over.wait(0.05):
             for pod in canaries(kubelet):
                 name = pod["metadata"]["name"]
-                with suppress(ApiError):  # it may have gone meanwhile
+                with suppress(ApiError):  # it may have been deleted meanwhile
                     if "deletionTimestamp" in pod["metadata"]:
                         kubelet.forget(name)
                     elif "nodeName" not in pod["spec"]:

@@ -1,4 +1,4 @@
-"""S19 with PyTorch: a process in each of two pods on two nodes, which agree by gloo."""
+"""S19 with PyTorch: a process in each of two pods on two nodes, which synchronise by gloo."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.kube.trainings import Lab
 
 pytestmark = pytest.mark.frameworks
 
-TORCH = "docker.io/epoch-scheduler/torch:test"  # all that PyTorch loads, but not itself
-EPOCHS = 200  # some 10 s of them, so that it is in their midst when it is to make room
+TORCH = "docker.io/epoch-scheduler/torch:test"  # all that PyTorch loads, but not PyTorch itself
+EPOCHS = 200  # some 10 s, so that it is not at the end when it is preempted
 WHERE = "import sysconfig; print(sysconfig.get_path('platlib'))"
 MOST = ("--estimated_memory", "9000")
 
@@ -58,7 +58,7 @@ def test_two_pods_that_make_room_train_as_one_machine_does(
 
 
 def torch_image(packages: Path) -> Path:
-    """PyTorch itself is too large for one: it is mounted as /data."""
+    """PyTorch is too large for an image, so it is mounted as /data."""
     loaded = libraries(packages.glob("torch/lib/*.so")).items()
     files = {f"/{path}": source for path, source in loaded if not source.is_relative_to(packages)}
     library = ROOT / "kubernetesdlprofile" / "kubernetesdlprofile"

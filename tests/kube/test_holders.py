@@ -1,5 +1,5 @@
-"""Cards that are held, on a real API server with its own scheduler: who gets one is decided there,
-beside pods that are none of ours. Only what a kubelet would do is played.
+"""Held GPUs on a real API server with its own scheduler, which decides which pod gets one, foreign
+pods included. Only the kubelet is simulated.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROOM = {"cpu": "64", "memory": "64Gi", "pods": "100", pods.GPU_RESOURCE: str(len
 
 
 class Played(HeldNode):
-    """Its kubelet gives cards to whom the scheduler has bound there."""
+    """A node with a kubelet that gives GPUs to the pods that the scheduler has bound to it."""
 
     def __init__(self, control: ControlPlane, namespace: str) -> None:
         super().__init__(control, namespace, f"node-of-{namespace}")
@@ -61,7 +61,7 @@ class Played(HeldNode):
                 elif pod["spec"].get("nodeName") and pod["status"]["phase"] == "Pending":
                     self._admit(name, pod["spec"]["containers"][0])
             except ApiError as error:
-                if error.code not in (404, 409):  # somebody was faster
+                if error.code not in (404, 409):  # another client was faster
                     raise
 
     def _admit(self, name: str, container: dict[str, Any]) -> None:
@@ -90,7 +90,7 @@ def node(
 
 @pytest.fixture
 def port(control: ControlPlane, namespace: str, node: Played) -> Iterator[HoldingPort]:
-    """With what deploy/ grants."""
+    """A port with the permissions that deploy/ grants."""
     lists = tuple(rule.written() for rule in FOR_MIXED_NODES)
     kubeconfig = daemon_kubeconfig(control, namespace, RULES, (*CLUSTER_RULES, *lists))
     with started(HoldingPort(kubeconfig, namespace, node)) as port:
@@ -110,7 +110,7 @@ def started(port: HoldingPort) -> Iterator[HoldingPort]:
 def patient(
     control: ControlPlane, proxy: Proxy, namespace: str, node: Played
 ) -> Iterator[HoldingPort]:
-    """Waits for each answer for as long as it takes."""
+    """A port that waits for each answer as long as it takes."""
     lists = tuple(rule.written() for rule in FOR_MIXED_NODES)
     kubeconfig = daemon_kubeconfig(control, namespace, RULES, (*CLUSTER_RULES, *lists))
     port = HoldingPort(proxy.kubeconfig(kubeconfig), namespace, node, request_seconds=3600.0)

@@ -1,4 +1,4 @@
-"""Cards that are held, on a real node: its kubelet gives them, to holders and to pods of others."""
+"""Held GPUs on a real node: its kubelet gives them to holders and to foreign pods."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TELL = ("sh", "-c", 'echo "$NVIDIA_VISIBLE_DEVICES"; exec sleep 1000')
 
 
 class Real(HeldNode):
-    """What containers were given is what their logs say."""
+    """The GPUs that containers were given, as their logs say."""
 
     def step(self) -> None:
         there = {pod["metadata"]["name"]: pod for pod in self.pods() if not _left(pod)}
@@ -39,7 +39,7 @@ class Real(HeldNode):
         try:
             said = self._server.call("GET", f"{self._path}/{name}/log").decode().split()
         except ApiError as error:
-            if error.code not in (400, 404):  # it has just begun, or ended
+            if error.code not in (400, 404):  # it has just started, or ended
                 raise
             return
         if said:
@@ -47,8 +47,8 @@ class Real(HeldNode):
 
 
 def _left(pod: dict[str, Any]) -> bool:
-    """Somebody's that is asked to go: when its container has, the kubelet gives its card to others,
-    and only then tells the server."""
+    """Stops a foreign pod: when its container has ended, the kubelet gives its GPU to other pods,
+    and only then reports to the server."""
     meta = pod["metadata"]
     return "deletionTimestamp" in meta and not meta["name"].startswith("gs-")
 

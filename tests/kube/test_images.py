@@ -1,4 +1,4 @@
-"""What is in an image of the tests, and when it is made anew."""
+"""The content of the tests' images, and when they are made again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_it_is_kept_until_one_of_its_files_changes(tmp_path: Path) -> None:
 
 
 def test_python_starts_from_what_is_in_it(tmp_path: Path) -> None:
-    """Only with root it can be run as a container is: the other tests do that."""
+    """Only root can run it like a container; other tests do that."""
     path = python_image(TAG, ["typing_extensions.py"], command=["python3", "-V"])
     with tarfile.open(path) as image:
         (manifest,) = json.loads(_read(image, "manifest.json"))

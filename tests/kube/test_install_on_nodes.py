@@ -1,4 +1,4 @@
-"""deploy/kubernetes on a real node: the image in its pod, and somebody who calls from outside."""
+"""deploy/kubernetes on a real node: the image in its pod, and a user who connects from outside."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.kube.control import ControlPlane
 from tests.kube.nodes import Nodes
 from tests.support import BIN, eventually
 
-SLOW_SECONDS = 180.0  # nodes are slow where there is one processor for all of them
+SLOW_SECONDS = 180.0  # nodes are slow on a single processor
 PORT = 30443  # of components/tls
 DEPLOYED = f"deployment/{DAEMON}"
 
 
 @pytest.fixture
 def outside(nodes: Nodes, control: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Installed, and this process is of somebody who has been given a token."""
+    """Installs it, and gives this process a user's token."""
     if why := image.missing():
         pytest.skip(why)
     archive = image.archive()

@@ -1,4 +1,4 @@
-"""There is one daemon on a cluster, on a real API server, whatever goes wrong with requests."""
+"""Only one daemon changes a cluster, on a real API server, even if requests fail."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.kube.proxy import Answer, Effect, Proxy, Reset, Silence
 from tests.support import DEADLINE_SECONDS, Daemon, eventually
 
 NAMESPACE = "lease"
-LONG = 300  # seconds: a test that had to wait for so long would not end
+LONG = 300  # seconds: a test that waited so long would time out
 LEASES = "/leases"
 FOR_EVER = 1_000_000  # times
 
@@ -42,14 +42,14 @@ lease_seconds = {seconds}
 
 
 class There:
-    """The lease as an administrator sees it, and writes it."""
+    """The lease as an administrator reads and writes it."""
 
     def __init__(self, control: ControlPlane, namespace: str) -> None:
         self._server = KubernetesClient(control.admin, 10.0)
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
 
     def spec(self) -> dict[str, Any]:
-        """Of none, nothing."""
+        """Its content; empty if there is none."""
         return dict(self._found().get("spec", {}))
 
     def holder(self) -> str | None:
@@ -57,7 +57,7 @@ class There:
         return holder
 
     def put(self, holder: str, seconds: int = LONG) -> None:
-        """As of another daemon, which does nothing more."""
+        """Writes it as another daemon that is dead since."""
         now = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
         spec = {"holderIdentity": holder, "leaseDurationSeconds": seconds}
         spec |= {"acquireTime": now, "renewTime": now}
@@ -87,14 +87,14 @@ class There:
 
 @pytest.fixture(autouse=True)
 def there(control: ControlPlane, namespace: str) -> There:
-    """None so far."""
+    """Deletes it."""
     there = There(control, namespace)
     there.delete()
     return there
 
 
 class Holder:
-    """One that holds it, or tries to."""
+    """A daemon that holds the lease, or tries to."""
 
     def __init__(self, kubeconfig: Path, name: str, seconds: int, request_seconds: float) -> None:
         server = KubernetesClient(kubeconfig, request_seconds)
@@ -121,7 +121,7 @@ def held(
         yield made
 
 
-# --- who has it ---------------------------------------------------------------------------------
+# --- the holder ---------------------------------------------------------------------------------
 
 
 def test_it_is_given_up_at_the_end_and_then_anybody_s_at_once(
@@ -175,7 +175,7 @@ def test_the_next_daemon_of_the_same_state_need_not_wait(kubeconfig: Path, there
 def test_who_finds_that_another_has_it_does_nothing_any_more(
     thief: str, kubeconfig: Path, there: There
 ) -> None:
-    """Also if that one has the same state, or the same name on top of it."""
+    """Even if the other daemon has the same state, or also the same name."""
     with held(kubeconfig, "here_1", 6) as here:
         there.put(thief)
         eventually(lambda: here.lost)
@@ -313,7 +313,7 @@ def daemons(kubeconfig: Path, kubelet: Kubelet, tmp_path: Path) -> Iterator[Daem
 
 
 def ended(daemon: Daemon) -> tuple[int, str]:
-    """How, and what it said of it: in the one line that is for people."""
+    """Returns the exit code, and the one line for users."""
     assert daemon.process
     code = daemon.process.wait(2 * DEADLINE_SECONDS)
     lines = [line for line in daemon.said().splitlines() if not line.startswith("{")]

@@ -1,6 +1,6 @@
-"""What pods print is kept, each line once: a real API server, and a kubelet's logs played by us.
+"""Each line that pods print is kept once: a real API server, with simulated logs of a kubelet.
 
-On nodes that are real: test_logs_on_nodes.py.
+For real nodes see test_logs_on_nodes.py.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def made(
 
 
 def running(made: StartedCluster, kubelet: Kubelet) -> tuple[Launch, str]:
-    """A launch that has come to run, and its pod's name."""
+    """A launch that runs, and its pod's name."""
     launch = launch_on(made)
     made.perform(launch)
     wait_until(made, kubelet, lambda seen: pods_of(launch, seen)[0].state is PodState.RUNNING)
@@ -81,12 +81,12 @@ def kept(root: Path, launch: Launch) -> bytes:
 
 
 def whole(node: ContainerLogs, root: Path, launch: Launch) -> bool:
-    """Whether just what it said is kept."""
+    """Whether the kept log is exactly what it printed."""
     return kept(root, launch) == node.text_of(name_of(launch))
 
 
 def until_whole(node: ContainerLogs, root: Path, launches: list[Launch]) -> None:
-    """One after the other, so that looking at all of them keeps nobody from writing them."""
+    """One after the other, so that reading all of them does not block the writers."""
     for launch in launches:
         eventually(partial(whole, node, root, launch))
     assert all(whole(node, root, launch) for launch in launches), "nothing came a second time"
@@ -138,7 +138,7 @@ def test_another_daemon_goes_on_where_the_one_before_it_was(
     say(node, pod, 10, 20)
     with started_cluster(kubeconfig, NAMESPACE, logs=tmp_path):
         eventually(lambda: kept(tmp_path, launch) == node.text_of(pod))
-    place.write_bytes(early)  # as if it had been killed before it wrote down the last one
+    place.write_bytes(early)  # as after a kill before it wrote the last one
     with file.path.open("ab") as half:
         half.write(b"line 2")
     say(node, pod, 20, 30)
@@ -267,7 +267,7 @@ def _read(pod: dict[str, Any]) -> KubePod:
 
 
 def ten_running(made: StartedCluster, kubelet: Kubelet) -> list[Launch]:
-    """Of hundreds, a busy machine makes no more within the deadline of a wait."""
+    """A busy machine cannot handle more of hundreds within the deadline of a wait."""
     launches = [launch_on(made) for _ in range(10)]
     for launch in launches:
         made.perform(launch)
@@ -280,7 +280,7 @@ def ten_running(made: StartedCluster, kubelet: Kubelet) -> list[Launch]:
 def test_of_two_hundred_pods_that_leave_while_they_print_no_line_is_lost_or_there_twice(
     kubeconfig: Path, kubelet: Kubelet, node: ContainerLogs, tmp_path: Path
 ) -> None:
-    """By our hand and by others', at random, with streams that break and daemons that end."""
+    """Deleted by us or by other clients, at random, with broken streams and killed daemons."""
     chance = random.Random(5)
     with started_cluster(kubeconfig, NAMESPACE) as made:
         launches = [each for _ in range(20) for each in ten_running(made, kubelet)]
@@ -293,9 +293,9 @@ def test_of_two_hundred_pods_that_leave_while_they_print_no_line_is_lost_or_ther
                     node.cut()
                 for name in printing:
                     say(node, name, 0, chance.randint(1, 5))
-                if cut or number == 0:  # a grace is long enough for a new stream
+                if cut or number == 0:  # the grace period is long enough for a new stream
                     until_whole(node, tmp_path, launches)
-                for name in leaving:  # its grace is over
+                for name in leaving:  # its grace period is over
                     node.end(name)
                     kubelet.forget(name)
                     del printing[name]

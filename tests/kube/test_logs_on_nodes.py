@@ -1,4 +1,4 @@
-"""On real nodes each line that a pod has printed is kept once, whoever deletes it, and whenever."""
+"""On real nodes each line that a pod prints is kept once, however and whenever it is deleted."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tests.kube.nodes import Nodes
 from tests.support import eventually
 
 PODS = 8
-SLOW_SECONDS = 60.0  # nodes are slow where there is one processor for all of them
+SLOW_SECONDS = 60.0  # nodes are slow on a single processor
 
-# The last line has no end, and tells how many there are before it: so what is missing there would
-# be noticed as well. Some are so long that the container's runtime splits them; it has a thread for
+# The last line has no end, and contains the number of lines before it, so that lines missing there
+# are noticed too. Some are so long that the container's runtime splits them; it has a thread for
 # each of the two outputs.
 TRAINING = """
 import itertools, os, signal, time
@@ -77,7 +77,7 @@ def test_no_line_is_lost_and_none_is_there_twice(
         eventually(lambda: all(kept(tmp_path, each) for each in launches), 5 * SLOW_SECONDS)
     chance.shuffle(launches)
     while launches:
-        # What was kept since the last place was written down comes again, as after a `kill -9`.
+        # What was kept since the position was last saved comes again, as after a `kill -9`.
         places = {path: path.read_bytes() for path in tmp_path.glob("*/*/*.place")}
         with follower() as made:
             leaving, launches = launches[:2], launches[2:]

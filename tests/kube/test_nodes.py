@@ -1,4 +1,4 @@
-"""The nodes of the tests are real ones: what they must be able to do for the other tests."""
+"""The nodes of the tests are real: the features that other tests rely on."""
 
 from __future__ import annotations
 

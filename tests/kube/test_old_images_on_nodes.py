@@ -1,4 +1,4 @@
-"""Images with an old library in real pods: each finishes with every epoch done once."""
+"""Images with an old library in real pods: each job finishes with every epoch done once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MOST = ("--estimated_memory", "9000")
 def lab(
     nodes: Nodes, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Lab]:
-    """With a card for each of them."""
+    """A lab with a GPU for each of them."""
     address = f"{HOST}:{free_port()}"
     monkeypatch.setenv("SCHEDULER_LEGACY__LISTEN", address)
     monkeypatch.setenv("SCHEDULER_LEGACY__SERVICE", address)
@@ -72,7 +72,7 @@ def _was_renewed(lab: Lab, job_id: str) -> bool:
 
 
 def test_old_images_do_every_epoch_once(lab: Lab) -> None:
-    """All at once: the daemon is restarted in their second epoch, and all of them make room."""
+    """All at once: the daemon is restarted in their second epoch, and all are preempted."""
     shutil.copytree(ROOT / "tests" / "legacy", lab.shared / "tests" / "legacy")
     gates = {name: lab.gate(name) for name in OLD_IMAGES}
     jobs = {name: train(lab, gate, name) for name, gate in gates.items()}

@@ -1,4 +1,4 @@
-"""People who come with a token of Kubernetes: a real API server says who they are."""
+"""Users with a token of Kubernetes: a real API server reviews it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ADA = "ada"
 
 @pytest.fixture
 def ada(control: ControlPlane, namespace: str) -> str:
-    """A service account, as a person may have one; this is its name in the cluster."""
+    """A service account for a user. Returns its name in the cluster."""
     control.account(namespace, ADA)
     return f"system:serviceaccount:{namespace}:{ADA}"
 
@@ -56,7 +56,7 @@ def test_a_token_that_was_made_for_us_tells_who_made_it(
 def test_a_token_for_somebody_else_tells_us_nothing(
     control: ControlPlane, namespace: str, kubeconfig: Path, ada: str
 ) -> None:
-    """One for the API server, above all: whoever is shown it could use it there."""
+    """Above all one for the API server: a service that gets it could use it there."""
     server = KubernetesClient(kubeconfig, 5.0)
     assert review(server, OURS, control.token(namespace, ADA)) is None
     assert review(server, OURS, control.token(namespace, ADA, "others")) is None

@@ -1,4 +1,4 @@
-"""No process outlives the run that started it, whatever happens to that run."""
+"""No process outlives the test run that started it, however that run ends."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_what_ended_by_itself_is_told_with_its_last_words(tmp_path: Path) -> Non
 
 
 def test_no_port_is_given_twice() -> None:
-    """Neither by one process, nor by two that live at the same time."""
+    """Neither to one process, nor to two that live at the same time."""
     words = [sys.executable, "-c", ASKING, "400"]
     askers = [
         subprocess.Popen(words, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)

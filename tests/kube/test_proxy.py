@@ -1,4 +1,4 @@
-"""What the proxy does to the requests of the real client library, and that it does nothing else."""
+"""The proxy does what it is told to the requests of the real client library, and nothing else."""
 
 from __future__ import annotations
 
@@ -132,8 +132,8 @@ def test_the_api_server_may_die_and_come_back_behind_it(
 
 
 def test_when_it_ends_no_connection_is_left(control: ControlPlane) -> None:
-    """Else some later test would be blamed for what is collected then. Here the API server does not
-    say good-bye when the proxy does, which TLS waits for."""
+    """Otherwise warnings during a later garbage collection would fail another test. Here the API
+    server does not close its TLS connection when the proxy does, and TLS waits for that."""
     ours, theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     ours.load_verify_locations(control.authority.certificate)
     theirs.load_cert_chain(*control.authority.issue("mute", LOOPBACK))

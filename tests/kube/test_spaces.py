@@ -1,4 +1,4 @@
-"""Who has a namespace of their own has their pods there, and it is one cluster all the same."""
+"""A user with a namespace of their own has their pods there, and it is still one cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support import Daemon, eventually
 
 @pytest.fixture
 def own(control: ControlPlane, namespace: str, kubeconfig: Path) -> Iterator[str]:
-    """Another namespace, in which the daemon may do the same."""
+    """Another namespace, with the same permissions for the daemon."""
     name = f"{namespace}-own"
     control.namespace(name)
     rules = [rule.written() for rule in IN_NAMESPACE]
@@ -45,7 +45,7 @@ def own(control: ControlPlane, namespace: str, kubeconfig: Path) -> Iterator[str
 
 
 class Told:
-    """All looks that were posted, in their order."""
+    """All observations that were put, in their order."""
 
     def __init__(self, spaces: Namespaces) -> None:
         self.looks: list[Observed] = []
@@ -73,7 +73,7 @@ def spaces(kubeconfig: Path, namespace: str, own: str, kubelet: Kubelet) -> Iter
 
 
 def launch(user: str, node: str) -> Launch:
-    """On part of a card, beside the others."""
+    """A job on part of a GPU, beside other jobs."""
     spec = JobSpec(name="j", user=user, command=("sleep", "1000"), max_epochs=3)
     share = Share(node, "GPU-1", 1000)
     return Launch(JobId(str(uuid.uuid4())), 1, spec, (share,), 0, 3, "secret-of-the-job")

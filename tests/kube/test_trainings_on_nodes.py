@@ -1,4 +1,4 @@
-"""Real trainings in real pods, from a command to the last epoch, whatever becomes of the nodes."""
+"""Real trainings in real pods, from a command to the last epoch, even if nodes fail."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_two_share_a_gpu_and_both_end(lab: Lab) -> None:
 
 
 def two_share(lab: Lab, gpu: str) -> list[str]:
-    """Which jobs they were."""
+    """The ids of the jobs."""
     gates = [lab.gate("a"), lab.gate("b")]
     two = "--max_epochs", "2", "--estimated_memory"
     jobs = [lab.train(gates[0], "a", *two, "6000"), lab.train(gates[1], "b", *two, "7000")]
@@ -216,7 +216,7 @@ def ranks(first: int, last: int) -> list[str]:
     return [f"rank {rank} {line}" for rank in (0, 1) for line in epochs(first, last)]
 
 
-# Two ranks that tell each other what they have done, after each epoch. The first is led by a gate.
+# Two ranks that exchange their progress after each epoch. A gate controls the first one.
 GANG = """
 import os, socket, time
 from kubernetesdlprofile import kubeprofiler

@@ -1,4 +1,4 @@
-"""A daemon whose cluster is real nodes, the cards that these offer, and trainings led by gates."""
+"""A daemon on a cluster of real nodes, their GPUs, and trainings that gates control."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.kube.nodes import Node, Nodes
 from tests.kube.processes import free_port
 from tests.support import Daemon, Gate, Jobs, eventually
 
-# Nobody is to be found silent who waits at a gate, and whoever is to try again does so at once.
+# A job that waits at a gate must not count as silent, and retries must happen at once.
 SETTINGS = """
 cluster = "kubernetes"
 heartbeat_seconds = 600
@@ -31,15 +31,17 @@ snapshots = "host:/"
 stop_grace_seconds = 1
 list_every_seconds = 10
 """
-OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"  # then a node's pods are given up at once
-SLOW_SECONDS = 180.0  # nodes are slow where there is one processor for all of them
+OUT_OF_SERVICE = (
+    "node.kubernetes.io/out-of-service"  # it makes Kubernetes give up a node's pods at once
+)
+SLOW_SECONDS = 180.0  # nodes are slow on a single processor
 
 
 class Lab:
     def __init__(self, nodes: Nodes, namespace: str, folder: Path) -> None:
         self.nodes, self.control, self._namespace = nodes, nodes.control, namespace
         self._folder, self._gates, self._lost = folder, list[Gate](), list[str]()
-        self.shared = folder / "shared"  # that all nodes have, and every user may write to
+        self.shared = folder / "shared"  # which all nodes have, and every user may write to
         self.shared.mkdir()
         self.shared.chmod(0o777)
         address = f"{HOST}:{free_port()}"
@@ -54,14 +56,14 @@ class Lab:
         self.daemon.address = address
 
     def start(self, **settings: str | float) -> Daemon:
-        """The daemon, with these settings of the cluster besides."""
+        """Runs the daemon, with these additional settings of the cluster."""
         given = {**self._given, **settings}
         lines = [f"{key} = {json.dumps(value)}\n" for key, value in given.items()]
         (self._folder / "settings.toml").write_text(SETTINGS + "".join(lines))
         return self.daemon.start()
 
     def end(self) -> None:
-        """The nodes are as they were, once the namespace has gone as well."""
+        """Restores the nodes, once the namespace is deleted."""
         self.daemon.end()
         for gate in self._gates:
             gate.close()
@@ -70,16 +72,16 @@ class Lab:
         for name in self._lost:
             self.control.kubectl("taint", "node", name, f"{OUT_OF_SERVICE}-")
 
-    # --- what there is for trainings ------------------------------------------------------------
+    # --- nodes and GPUs -------------------------------------------------------------------------
 
     def offer(self, node: Node, *uuids: str) -> None:
-        """Cards of 16 GiB, which several may share."""
+        """GPUs of 16 GiB that jobs may share."""
         cards = [Gpu(uuid, index, "t4", 16_384, 512) for index, uuid in enumerate(uuids)]
         told = f"{pods.GPUS}={pods.gpus_annotation(cards)}"
         self.control.kubectl("annotate", "node", node.name, told, "--overwrite")
 
     def add_foreign_pod(self, node: Node, **asked: str) -> None:
-        """A pod of somebody else, of which there is one at a time."""
+        """A foreign pod; there is one at a time."""
         container = {
             "name": "main",
             "image": IMAGE,
@@ -100,7 +102,7 @@ class Lab:
         self.control.kubectl("delete", "pod", "somebody", "--namespace", self._namespace)
 
     def lose(self, node: Node) -> None:
-        """For good: it has no power, and an administrator has said that it will not come back."""
+        """For good: it has no power, and an administrator has marked it as out of service."""
         node.init.kill()
         self.control.kubectl("taint", "node", node.name, f"{OUT_OF_SERVICE}=gone:NoExecute")
         self._lost.append(node.name)
@@ -124,7 +126,7 @@ class Lab:
         *flags: str,
         command: Sequence[str] = ("python3", "/train.py"),
     ) -> str:
-        """Its id. Each of its epochs ends when the gate is opened."""
+        """Submits a job and returns its id. Each of its epochs ends when the gate is opened."""
         folders = ("--snapshots_dir", str(self.shared), "--custom_dir", str(self.shared))
         told = ("--env", f"GATE=/custom/{gate.path.name}")
         words = ("--image_name", IMAGE, *folders, *told, *flags, name, "--", *command)
@@ -133,13 +135,13 @@ class Lab:
     def wait_until(
         self, job_id: str, true: Callable[[scheduler_pb2.Job], bool]
     ) -> scheduler_pb2.Job:
-        """The job, when this is so of it."""
+        """Waits until this is true of the job, and returns it."""
         jobs = self.daemon.wait(lambda jobs: any(map(true, _of(job_id, jobs))), SLOW_SECONDS)
         (job,) = _of(job_id, jobs)
         return job
 
     def wait_until_running(self, job_id: str, attempt: int = 1) -> dict[str, Any]:
-        """Its first pod."""
+        """The job's first pod."""
         self.wait_until(job_id, lambda job: (job.attempt, job.state) == (attempt, "RUNNING"))
         return self.pod(job_id, attempt)
 
@@ -147,14 +149,14 @@ class Lab:
         self.wait_until(job_id, lambda job: job.epochs_done == epochs)
 
     def wait_until_ended(self, job_id: str, epochs: int) -> int:
-        """Well; in so many attempts."""
+        """Waits until it has succeeded, in this number of attempts."""
         job = self.wait_until(job_id, lambda job: job.state in ("FINISHED", "FAILED"))
         assert (job.state, job.epochs_done) == ("FINISHED", epochs), job.reason
         return job.attempt
 
     def wait_until_logged(self, job_id: str, *lines: str) -> None:
-        """These are the lines in which all its runs and ranks tell of epochs: each is there once,
-        and there are no others."""
+        """Checks that these are the lines about epochs of all its runs and ranks, each once, and no
+        others."""
         eventually(lambda: len(self._logged_epochs(job_id)) >= len(lines), SLOW_SECONDS)
         assert self._logged_epochs(job_id) == sorted(lines)
 
@@ -163,15 +165,15 @@ class Lab:
         return found
 
     def delete(self, job_id: str, attempt: int = 1, rank: int = 0) -> None:
-        """As somebody does who knows nothing of us."""
+        """Deletes a pod without the scheduler."""
         self.control.kubectl("delete", "pod", *self._named(job_id, attempt, rank))
 
     def force_delete(self, job_id: str) -> None:
-        """From the API server, whatever its kubelet may still have to do."""
+        """Deletes it from the API server at once, without waiting for its kubelet."""
         self.control.kubectl("delete", "pod", *self._named(job_id, 1, 0), "--force")
 
     def remaining_objects(self) -> list[Any]:
-        """What there is of runs."""
+        """The objects of runs."""
         kinds = "pods,configmaps,secrets,services"
         words = ("--selector", f"{pods.MANAGED_BY}={pods.OURS}", "--namespace", self._namespace)
         return list(self.control.get(kinds, *words)["items"])
@@ -186,7 +188,7 @@ class Lab:
 
 
 def epochs(first: int, last: int) -> list[str]:
-    """What train.py says of these."""
+    """The lines that train.py prints for these epochs."""
     return [f"epoch {number} done" for number in range(first, last + 1)]
 
 
