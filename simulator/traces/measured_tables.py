@@ -52,19 +52,19 @@ class StepTable:
         """
         known = sorted({nodes for nodes, _ in self.points})
         around = [n for n in known if n <= nodes][-1:] + [n for n in known if n >= nodes][:1]
-        return on_line(around, [self._on(n, count, batch / count) for n in around], nodes)
+        return interpolate(around, [self._on_nodes(n, count, batch / count) for n in around], nodes)
 
     @property
     def on_one_node(self) -> bool:
         """Whether it was never measured on several nodes."""
         return {nodes for nodes, _ in self.points} == {1}
 
-    def _on(self, nodes: int, count: int, local: float) -> float:
+    def _on_nodes(self, nodes: int, count: int, local: float) -> float:
         counts = sorted(count for n, count in self.points if n == nodes)
         if count in counts:
             return _step_seconds(self.points[nodes, count], local)
         seconds = [_step_seconds(self.points[nodes, c], local) for c in counts]
-        return on_line(counts, seconds, count)
+        return interpolate(counts, seconds, count)
 
 
 def _step_seconds(points: Sequence[Point], local: float) -> float:
@@ -72,12 +72,12 @@ def _step_seconds(points: Sequence[Point], local: float) -> float:
     an exchange of gradients. A smaller one takes as long as the smallest: the GPU idles anyway."""
     parts = math.ceil(local / points[-1].batch - 1e-9)
     batches = [point.batch for point in points]
-    step = on_line(batches, [point.step_seconds for point in points], local / max(parts, 1))
-    sync = on_line(batches, [point.sync_seconds for point in points], local / max(parts, 1))
+    step = interpolate(batches, [point.step_seconds for point in points], local / max(parts, 1))
+    sync = interpolate(batches, [point.sync_seconds for point in points], local / max(parts, 1))
     return step + max(parts - 1, 0) * (step - sync)
 
 
-def on_line(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
+def interpolate(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
     """Interpolates linearly. Below the first point its value counts. Above the last the slope of
     the last doubling continues, because the slope of two neighbours is noise; it never falls."""
     if x <= xs[0] or len(xs) == 1:
@@ -141,15 +141,15 @@ class StepTimes:
     application: str
     batch: int
     steps: float  # of an epoch
-    known: dict[tuple[str, int, int], float] = field(
+    cached: dict[tuple[str, int, int], float] = field(
         default_factory=dict, compare=False, repr=False
     )
 
     def seconds(self, type: str, count: int, nodes: int) -> float:
         key = type, count, nodes
-        seconds = self.known.get(key)
+        seconds = self.cached.get(key)
         if seconds is None:
-            seconds = self.known[key] = self._seconds(type, count, nodes)
+            seconds = self.cached[key] = self._seconds(type, count, nodes)
         return seconds
 
     def _seconds(self, type: str, count: int, nodes: int) -> float:
@@ -211,7 +211,7 @@ class Rates:
         counts, rates = [point[0] for point in points], [point[1] for point in points]
         if count in counts:
             return rates[counts.index(count)]
-        return on_line(counts, rates, count) if len(points) > 1 else 0.0
+        return interpolate(counts, rates, count) if len(points) > 1 else 0.0
 
 
 @cache
@@ -234,16 +234,16 @@ class RateTimes:
     rates: Rates
     model: str
     steps: float  # of an epoch, each of one GPU's batch
-    known: dict[tuple[str, int, int], float] = field(
+    cached: dict[tuple[str, int, int], float] = field(
         default_factory=dict, compare=False, repr=False
     )
 
     def seconds(self, type: str, count: int, nodes: int) -> float:
         key = type, count, nodes
-        seconds = self.known.get(key)
+        seconds = self.cached.get(key)
         if seconds is None:
             rate = self.rates.rate(type, self.model, count, nodes)
-            seconds = self.known[key] = self.steps / rate if rate else math.inf
+            seconds = self.cached[key] = self.steps / rate if rate else math.inf
         return seconds
 
 

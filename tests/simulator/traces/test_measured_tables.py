@@ -14,9 +14,9 @@ from simulator.traces.measured_tables import (
     StepTimes,
     gavel_pairs,
     gavel_rates,
+    interpolate,
     lucid_pairs,
     lucid_profiles,
-    on_line,
     step_table,
 )
 from simulator.traces.text_rows import TraceError
@@ -82,11 +82,11 @@ def test_it_cannot_run_on_a_type_without_measurements() -> None:
 
 
 def test_beyond_the_last_point_a_line_never_falls() -> None:
-    assert on_line([1, 2], [3.0, 2.0], 4) == 2.0
+    assert interpolate([1, 2], [3.0, 2.0], 4) == 2.0
 
 
 def test_beyond_the_last_point_a_line_goes_on_along_the_last_doubling() -> None:
-    assert on_line([1, 4, 7, 8], [9.0, 1.0, 5.0, 3.0], 16) == pytest.approx(3.0 + 8 * 0.5)
+    assert interpolate([1, 4, 7, 8], [9.0, 1.0, 5.0, 3.0], 16) == pytest.approx(3.0 + 8 * 0.5)
 
 
 def test_a_length_on_the_gpus_asked_for_is_carried_over_by_a_law() -> None:
