@@ -84,7 +84,7 @@ def _sia_job(row: Row, options: LoadOptions) -> TraceJob:
     name, batch = row.text("application"), row.whole("batch_size", 1)
     application = APPLICATIONS.get(name)
     if application is None:
-        raise row.wrong("application", f"unknown {name!r}; known: {', '.join(APPLICATIONS)}")
+        raise row.error("application", f"unknown {name!r}; known: {', '.join(APPLICATIONS)}")
     gpus = row.whole("num_replicas", 1, GPUS_MAX)
     samples = math.ceil(application.samples / application.parts)
     spec = JobSpec(
@@ -163,7 +163,7 @@ def _moment(row: Row) -> float:
     try:
         return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
     except ValueError:
-        raise row.wrong("timestamp", f"{text!r} is not a date and time") from None
+        raise row.error("timestamp", f"{text!r} is not a date and time") from None
 
 
 def _philly_job(
@@ -211,7 +211,7 @@ def _gavel_job(row: Row, name: str, options: LoadOptions) -> TraceJob:
     model, gpus, steps = row.text("model"), row.whole("gpus", 1, GPUS_MAX), row.whole("steps", 1)
     rate = gavel_rates(options.data).rate(GAVEL_LENGTH_TYPE, model, gpus, 1)
     if rate == 0.0 or model not in GAVEL_MEMORY_MIB:
-        raise row.wrong("model", f"{model!r} was not measured on {gpus} GPUs")
+        raise row.error("model", f"{model!r} was not measured on {gpus} GPUs")
     epochs = epochs_of(steps / rate)
     batch = _batch(model)
     spec = JobSpec(
@@ -269,7 +269,7 @@ def _alibaba_job(row: Row, at: float, options: LoadOptions) -> TraceJob:
     since = "scheduled_time" if row.values["scheduled_time"] else "creation_time"
     seconds = row.number("deletion_time") - row.number(since)
     if seconds < 0.0:
-        raise row.wrong("deletion_time", f"is before {since}")
+        raise row.error("deletion_time", f"is before {since}")
     epochs = epochs_of(seconds)
     # Rounded down, so that parts fit on a GPU if they add up to at most one.
     memory = max(MIB_STEP, int(part * options.gpu.capacity_mib) // MIB_STEP * MIB_STEP)

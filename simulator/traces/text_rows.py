@@ -30,7 +30,7 @@ class Row:
     def text(self, column: str) -> str:
         value = self.values[column].strip()
         if not value:
-            raise self.wrong(column, "is empty")
+            raise self.error(column, "is empty")
         return value
 
     def number(self, column: str, least: float = 0.0, most: float = math.inf) -> float:
@@ -38,35 +38,35 @@ class Row:
         try:
             number = float(value)
         except ValueError:
-            raise self.wrong(column, f"{value!r} is not a number") from None
+            raise self.error(column, f"{value!r} is not a number") from None
         if not math.isfinite(number):
-            raise self.wrong(column, f"{value!r} is not a finite number")
+            raise self.error(column, f"{value!r} is not a finite number")
         if not least <= number <= most:
             bounds = f"at least {least:g}" if most == math.inf else f"{least:g} to {most:g}"
-            raise self.wrong(column, f"{value} is not {bounds}")
+            raise self.error(column, f"{value} is not {bounds}")
         return number
 
     def positive(self, column: str, most: float = math.inf) -> float:
         number = self.number(column, 0.0, most)
         if number == 0.0:
-            raise self.wrong(column, "must be more than 0")
+            raise self.error(column, "must be more than 0")
         return number
 
     def whole(self, column: str, least: int = 0, most: int = INT_MAX) -> int:
         number = self.number(column, least, most)
         if number != int(number):
-            raise self.wrong(column, f"{self.values[column]} is not a whole number")
+            raise self.error(column, f"{self.values[column]} is not a whole number")
         return int(number)
 
     def flag(self, column: str) -> bool:
         return self.whole(column, 0, 1) == 1
 
-    def wrong(self, column: str, what: str) -> TraceError:
+    def error(self, column: str, what: str) -> TraceError:
         return TraceError(f"{self.path}:{self.line}: {column}: {what}")
 
 
 def first_line(path: Path) -> str:
-    with _told(path), path.open(encoding=ENCODING, newline="") as file:
+    with _explained_errors(path), path.open(encoding=ENCODING, newline="") as file:
         return file.readline().rstrip("\r\n")
 
 
@@ -100,7 +100,7 @@ def _rows(
 
 def _lines(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Each line that is not blank, split into columns, with its number."""
-    with _told(path), path.open(encoding=ENCODING, newline="") as file:
+    with _explained_errors(path), path.open(encoding=ENCODING, newline="") as file:
         reader = csv.reader(file, delimiter=delimiter)
         for values in reader:
             if values:
@@ -108,7 +108,7 @@ def _lines(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _explained_errors(path: Path) -> Iterator[None]:
     """Turns errors of the whole file into TraceError."""
     try:
         yield
