@@ -10,7 +10,7 @@ from itertools import groupby, pairwise
 from scheduler.core.memory import all_gpus
 from scheduler.core.model import GpuKey
 from simulator.reports.charts import Axis, Block, Frame, Points, gantt, lines, steps
-from simulator.reports.report import LEGEND, Study, mean, shown
+from simulator.reports.report import LEGEND, Study, mean, table_columns
 from simulator.reports.style import STYLE
 from simulator.trials.outcome import GanttBar, Result, Sample, quantile
 
@@ -27,7 +27,7 @@ def page(study: Study, timing: bool = False) -> str:
     parts = [
         f"<h1>{title}</h1>",
         f"<p>{escape(_what(study))}</p>",
-        _table(study, shown(study, timing)),
+        _table(study, table_columns(study, timing)),
         '<div class="pair">',
         *_distribution(study),
         *_over_time(study),

@@ -76,7 +76,7 @@ def mean(summaries: Sequence[Summary]) -> dict[str, float]:
 
 
 def text(study: Study, timing: bool = False) -> str:
-    columns = shown(study, timing)
+    columns = table_columns(study, timing)
     rows = [["policy", "seed", *(heading for heading, _ in columns.values())]]
     for policy, entries in study.policies():
         summaries = [entry.result.summary() for entry in entries]
@@ -91,7 +91,7 @@ def text(study: Study, timing: bool = False) -> str:
     return "\n".join(line for part in parts for line in part) + "\n"
 
 
-def shown(study: Study, timing: bool) -> dict[str, tuple[str, str]]:
+def table_columns(study: Study, timing: bool) -> dict[str, tuple[str, str]]:
     """The columns of a table by their keys in a summary."""
     summaries = [entry.result.summary() for entry in study.entries]
     mishaps = {key: column for key, column in MISHAPS.items() if any(s[key] for s in summaries)}
