@@ -1,4 +1,4 @@
-"""Builders for tests of the core: cards, jobs, runs, pods, views, and steps of `decide`."""
+"""Builders for tests of the core: GPUs, jobs, runs, pods, views, and steps of `decide`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from scheduler.planning.policies.fifo_sharing import fifo_sharing
 from simulator.lives.training import pending_pods
 
 RULES = Rules()
-CAPACITY = 15872  # of a card made by `card`: 16384 less the 512 it reserves
+CAPACITY = 15872  # of a GPU made by `make_gpu`: 16384 minus the 512 that it reserves
 NOW = 1000.0
 
 
@@ -93,7 +93,7 @@ def job(
 def with_run(
     waiting: Job, *shares: Share, phase: RunPhase = RunPhase.RUNNING, **fields: Any
 ) -> Job:
-    """The job with a run on these shares, of which we have heard unless `fields` says otherwise."""
+    """The job with a run on these shares, which has reported unless `fields` says otherwise."""
     attempt = waiting.attempts + 1
     values: dict[str, Any] = {  # of a Run's fields
         "started_at": 0.0,
@@ -113,7 +113,7 @@ def with_run(
 def pod(
     of: Job, state: PodState = PodState.RUNNING, *, attempt: int | None = None, **fields: Any
 ) -> Pod:
-    """As the cluster shows the job's run, or an older attempt of it."""
+    """The pod of the job's run, or of an older attempt, as the cluster shows it."""
     shares = of.run.shares if of.run else ()
     return Pod(of.id, attempt or of.attempts, state, **{"shares": shares, **fields})
 
@@ -121,7 +121,8 @@ def pod(
 def view(
     *jobs: Job, nodes: Sequence[Node] = (), pods: Iterable[Pod] = (), at: Time | None = NOW
 ) -> View:
-    """As the cluster was seen at `at` (None: not yet), with its books kept, and nothing stale."""
+    """The cluster as observed at `at` (None: not yet), with its derived data computed, and nothing
+    stale."""
     draft = Draft(View(), NOW, RULES)
     for one in jobs:
         draft.put(one)
@@ -147,9 +148,9 @@ def epoch_ended(of: Job, epoch: int, memory_mib: int = 0, attempt: int = 0) -> E
 
 
 class ScriptedCluster:
-    """Steps of `decide`, a second apart, in a cluster that does at once what it is asked.
+    """Steps of `decide`, one second apart, in a cluster that performs every action at once.
 
-    Trainings in it do what a test lets them do, and nothing of their own accord.
+    Trainings in it do what a test lets them do, and nothing by themselves.
     """
 
     def __init__(self, *nodes: Node, rules: Rules = RULES, policy: Policy | None = None) -> None:
@@ -183,7 +184,7 @@ class ScriptedCluster:
         return JobId(name)
 
     def settle(self) -> None:
-        """Until every run that was launched is seen to run and has spoken to us."""
+        """Steps until every launched run is seen running and has reported."""
         self.look()
         for job_id, run in self._runs():
             if run.heard_at is None:
@@ -191,7 +192,7 @@ class ScriptedCluster:
         self.look()
 
     def end_epoch(self, name: str, memory_mib: int = 0) -> None:
-        """One rank ends its epoch and asks to be let into the next one; stops if told to."""
+        """One rank ends its epoch and asks to start the next one; it stops if told to."""
         job_id = JobId(name)
         run = self.run(name)
         epoch = self.view.jobs[job_id].epochs_done + 1
@@ -207,7 +208,7 @@ class ScriptedCluster:
         self.settle()
 
     def change(self, key: RunKey, **fields: Any) -> None:  # of Pod
-        """What is to be seen of a run's pods at the next look."""
+        """What the next observation will show of a run's pods."""
         self.pods[key] = [replace(pod, **fields) for pod in self.pods[key]]
 
     def run(self, name: str) -> Run:

@@ -1,5 +1,5 @@
-"""The oracle of the optimizer: the best plan by mixed-integer programming, with a column for each
-job and configuration, and one for each pair of jobs and type of GPU."""
+"""The reference for the optimizer: the best plan by mixed-integer programming, with a column for
+each job and configuration, and one for each pair of jobs and type of GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NODES_MAX = 50_000
 
 
 def solve(menu: Menu, neighbours: Neighbours | None = None, gap: float = GAP) -> float:
-    """What the best plan is worth. Without neighbours nobody shares."""
+    """The worth of the best plan. Without neighbours no jobs share."""
     jobs, types = len(menu.worth), len(menu.capacity)
     job, column = np.nonzero(menu.worth > 0)
     worth = menu.worth[job, column]
@@ -48,7 +48,7 @@ def solve(menu: Menu, neighbours: Neighbours | None = None, gap: float = GAP) ->
 
 
 def pairs(menu: Menu, neighbours: Neighbours, a: Ints, b: Ints) -> Floats:
-    """[types, a, b] What two are worth on one GPU; 0: not possible."""
+    """[types, a, b] The worth of two jobs on one GPU; 0: not possible."""
     offers = np.zeros((len(menu.capacity), len(a), len(b)))
     for column in np.flatnonzero(menu.count == 1).tolist():
         type = int(menu.type[column])

@@ -1,5 +1,6 @@
-"""FIFO, SRTF and LAS once more, event by event: to hold the simulator against. Shares nothing with
-it, nor with the policies and their placing, but the trace. For clusters of one type of GPU."""
+"""A second implementation of FIFO, SRTF and LAS, event by event, to compare the simulator with. It
+shares only the trace with the simulator, and nothing with the policies and their placement. For
+clusters of one type of GPU."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ class _Job:
     count: int
     epochs: int
     state: str = "coming"  # waiting, starting, running, leaving, over
-    nodes: dict[int, int] = field(default_factory=dict)  # how many GPUs of which node
+    nodes: dict[int, int] = field(default_factory=dict)  # number of GPUs by node
     done: int = 0  # epochs
     ran: float = 0.0  # seconds, in runs that are over
     launched_at: float = 0.0
@@ -31,12 +32,12 @@ class _Job:
     last_known: float = 0.0
 
     def may_stop(self) -> bool:
-        """Not before it has begun. Nor for its last epoch, which is never interrupted."""
+        """Not before it has begun, and not in its last epoch, which is never interrupted."""
         return self.state == "running" and self.done + 1 < self.epochs - 1
 
 
 class Oracle:
-    """`policy`: fifo, srtf or las. Plans when something happened, and at most once in `every`."""
+    """`policy`: fifo, srtf or las. Plans after each event, but at most once in `every` seconds."""
 
     def __init__(
         self, jobs: Sequence[TraceJob], nodes: Sequence[int], type: str, policy: str, every: float
@@ -119,7 +120,8 @@ class Oracle:
         return job.count * (job.ran + (self.now - job.launched_at if job.nodes else 0.0))
 
     def _place(self, coming: Sequence[_Job]) -> None:
-        """Who waits starts where GPUs are idle; else some that are being left are kept for it."""
+        """Waiting jobs start where GPUs are idle; otherwise GPUs that are being vacated are kept
+        for them."""
         idle, soon = list(self.sizes), list(self.sizes)
         for job in self.jobs:
             for node, count in job.nodes.items():
@@ -131,13 +133,14 @@ class Oracle:
                 job.state, job.launched_at, job.nodes, where = "starting", self.now, now, now
                 heapq.heappush(self.heap, (self.now + RESTART_SECONDS, job.number, "begin"))
             for node, count in where.items():
-                # Who leaves one node for another takes there what others leave, first of all.
+                # A job that moves between nodes first takes GPUs there that other jobs leave.
                 kept = max(0, count - soon[node] + idle[node]) if job.state == "leaving" else count
                 idle[node] -= min(kept, idle[node])
                 soon[node] -= count
 
     def _spread(self, job: _Job, free: Sequence[int]) -> dict[int, int]:
-        """The node with the least room to spare; else the emptiest ones, and the rest likewise."""
+        """The node with the least room to spare; otherwise the emptiest ones, and the same for the
+        rest."""
         parts, left = dict[int, int](), job.count
         while left:
             others = [node for node, room in enumerate(free) if room and node not in parts]

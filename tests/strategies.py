@@ -1,4 +1,4 @@
-"""Random nouns for hypothesis: any value that each field of a frozen dataclass may have."""
+"""Random model values for hypothesis: any value that each field of a frozen dataclass may have."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 T = TypeVar("T")
 
-TEXT = st.text(max_size=20)  # all of Unicode, NUL and emoji among it
+TEXT = st.text(max_size=20)  # all of Unicode, including NUL and emoji
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -24,7 +24,7 @@ def values(kind: type[T], **given: st.SearchStrategy[Any]) -> st.SearchStrategy[
 
 
 def strategy_for(hint: Any) -> st.SearchStrategy[Any]:
-    """Whatever fits a type hint of model.py."""
+    """A strategy for any type hint of model.py."""
     hint = getattr(hint, "__supertype__", hint)  # of a NewType
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is types.UnionType or origin is typing.Union:

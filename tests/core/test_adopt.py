@@ -59,7 +59,7 @@ def run_of(after: View, name: JobId = A) -> Run:
 # --- starting -----------------------------------------------------------------------------------
 
 
-def test_a_job_starts_where_it_was_wished_to() -> None:
+def test_a_job_starts_where_it_was_planned() -> None:
     waiting = job("a", 4000, attempts=2, epochs_done=3, started_at=5.0)
     after = adopted(view(waiting), {"a": (share(4000),)})
     assert after.jobs[A].attempts == 3
@@ -118,7 +118,7 @@ def test_a_job_does_not_start(waiting: Job, shares: list[Share]) -> None:
     assert after.jobs is before.jobs
 
 
-def test_a_job_does_not_start_on_a_card_that_has_nothing_to_share() -> None:
+def test_a_job_does_not_start_on_a_gpu_that_has_nothing_to_share() -> None:
     before = view(job("a"), nodes=[node(memory_mib=100)])
     assert adopted(before, {"a": (share(0),)}).jobs is before.jobs
 
@@ -128,7 +128,7 @@ def test_a_cancelled_job_does_not_start() -> None:
     assert adopted(before, {"a": (share(4000),)}).jobs is before.jobs
 
 
-def test_of_two_jobs_wished_onto_the_same_memory_the_first_starts() -> None:
+def test_of_two_jobs_planned_onto_the_same_memory_the_first_starts() -> None:
     before = view(job("a", 9000), job("b", 9000))
     after = adopted(before, {"b": (share(9000),), "a": (share(9000),)})
     assert (after.jobs[A].waiting, after.jobs[B].waiting) == (True, False)
@@ -146,7 +146,7 @@ def test_the_margin_is_part_of_what_a_job_needs() -> None:
     assert not adopted(before, {"a": (share(4200),)}, rules=rules).jobs[A].waiting
 
 
-def test_wishes_for_jobs_that_are_not_there_are_ignored() -> None:
+def test_placements_of_unknown_jobs_are_ignored() -> None:
     before = view()
     assert adopted(before, {"nobody": (share(),)}).jobs is before.jobs
 
@@ -154,7 +154,7 @@ def test_wishes_for_jobs_that_are_not_there_are_ignored() -> None:
 # --- stopping -----------------------------------------------------------------------------------
 
 
-def test_a_run_that_is_not_wished_for_is_asked_to_stop_at_its_next_epoch() -> None:
+def test_a_run_that_is_not_planned_is_asked_to_stop_at_its_next_epoch() -> None:
     run = run_of(adopted(view(with_run(job("a", epochs_done=2), share(), epoch_started=3)), {}))
     assert (run.phase, run.phase_at, run.stop_at_epoch) == (RunPhase.STOPPING, NOW, 4)
     assert run.kill_at == NOW + RULES.stop_grace_seconds
@@ -173,7 +173,7 @@ def test_a_run_is_let_to_finish_one_epoch_before_it_stops() -> None:
     assert run_of(adopted(view(starting), {})).stop_at_epoch == 4
 
 
-def test_a_run_that_is_wished_elsewhere_is_asked_to_stop_once_it_has_got_on() -> None:
+def test_a_run_that_is_planned_elsewhere_is_asked_to_stop_once_it_has_progressed() -> None:
     before = with_run(job("a", epochs_done=2), share(), epochs_before=1)
     moved = run_of(adopted(view(before, nodes=[node(2)]), {"a": (share(gpu=1),)}))
     assert (moved.phase, moved.stop_reason) == (RunPhase.STOPPING, "moved by the plan")
@@ -216,7 +216,7 @@ def test_a_run_that_stops_already_goes_on_stopping_whatever_the_plan_says() -> N
         assert adopted(before, wish).jobs is before.jobs
 
 
-def test_a_run_on_a_node_that_is_gone_is_kept_if_it_is_wished_for() -> None:
+def test_a_run_on_a_node_that_is_gone_is_kept_if_it_is_planned() -> None:
     before = view(with_run(job("a"), share(node="gone")))
     assert adopted(before, {"a": (share(node="gone"),)}).jobs is before.jobs
 
@@ -229,8 +229,8 @@ def test_a_run_on_a_node_that_is_gone_is_kept_if_it_is_wished_for() -> None:
     [
         (3000, CAPACITY, 0, 3000),  # it was measured
         (6000, 4000, 5000, 6000),
-        (6000, 4000, 10000, 4000),  # not now, its neighbour must leave first
-        (20000, 4000, 0, CAPACITY),  # all there is to share
+        (6000, 4000, 10000, 4000),  # not now: its neighbour must stop first
+        (20000, 4000, 0, CAPACITY),  # the GPU's whole capacity
     ],
 )
 def test_a_runs_share_follows_what_it_needs_if_there_is_room(
@@ -242,14 +242,14 @@ def test_a_runs_share_follows_what_it_needs_if_there_is_room(
     assert run_of(fitted(view(*runs))).shares == (share(gets),)
 
 
-def test_a_gang_is_resized_on_all_its_cards_or_on_none() -> None:
+def test_a_gang_is_resized_on_all_its_gpus_or_on_none() -> None:
     gang = with_run(job("a", 6000, gpus=2), share(4000), share(4000, 1))
     crowd = with_run(job("b", 11000), share(11000, 1))
     before = view(gang, crowd, nodes=[node(2)])
     assert fitted(before).jobs is before.jobs
 
 
-def test_a_gang_holds_what_it_was_seen_to_take_on_as_many_cards() -> None:
+def test_a_gang_holds_what_it_was_seen_to_take_on_as_many_gpus() -> None:
     waiting = job("a", 9000, gpus=(1, 2), peaks=((1, 9000), (2, 4000)))
     waiting = replace(waiting, spec=replace(waiting.spec, memory_mib=2000))
     pair = share(4000), share(4000, 1)
@@ -260,7 +260,7 @@ def test_a_gang_holds_what_it_was_seen_to_take_on_as_many_cards() -> None:
     assert adopted(crowded, {"a": (share(4000, 1),)}).jobs[A].waiting, "alone it takes more"
 
 
-def test_nobody_starts_where_a_run_takes_more_than_it_could_be_given() -> None:
+def test_no_job_starts_where_a_run_takes_more_than_it_could_be_given() -> None:
     grown = with_run(job("a", 9000), share(4000))
     before = view(grown, with_run(job("b", 8000), share(8000)), job("c", 3000))
     assert fitted(before).jobs is before.jobs, "there is no room for it to grow"
@@ -272,7 +272,7 @@ def test_a_run_grows_into_what_another_gives_back() -> None:
     assert fitted(before).held == {("n1", "gpu0"): {(A, 1): 9000, (B, 1): 3000}}
 
 
-def test_a_run_on_a_card_that_shrank_follows_it() -> None:
+def test_a_run_on_a_gpu_that_shrank_follows_it() -> None:
     small = [node(memory_mib=8192)]
     shrunk = fitted(view(with_run(job("a"), share()), nodes=small))
     assert run_of(shrunk).shares[0].memory_mib == small[0].gpus[0].capacity_mib

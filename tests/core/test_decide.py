@@ -45,7 +45,7 @@ A = JobId("a")
 
 
 class Counting:
-    """A policy that wishes for nothing, and counts how often it was asked to."""
+    """A policy that plans nothing, and counts how often it was called."""
 
     def __init__(self, replan_at: Time | None = None) -> None:
         self.asked, self.replan_at = 0, replan_at
@@ -69,7 +69,7 @@ def submitted(name: str = "new") -> Submitted:
 # --- when to plan -------------------------------------------------------------------------------
 
 
-def test_nothing_is_planned_before_the_first_look() -> None:
+def test_nothing_is_planned_before_the_first_observation() -> None:
     policy = Counting(replan_at=NOW)
     made = decided(View(), submitted(), policy=policy)
     assert (policy.asked, made.wake_at) == (0, None)
@@ -77,13 +77,13 @@ def test_nothing_is_planned_before_the_first_look() -> None:
     assert policy.asked == 1
 
 
-def test_the_first_look_after_a_start_is_planned_upon_even_if_all_is_as_it_was() -> None:
+def test_the_first_observation_after_a_start_leads_to_a_plan_even_if_nothing_changed() -> None:
     policy = Counting()
     decided(View(), observation(nodes=[]), policy=policy)
     assert policy.asked == 1
 
 
-def test_nothing_is_planned_if_nothing_changed_that_a_plan_would_look_at() -> None:
+def test_nothing_is_planned_if_nothing_changed_that_a_plan_depends_on() -> None:
     running = with_run(job("a", 4000), share(4000))
     policy = Counting()
     words = (
@@ -218,7 +218,7 @@ def test_an_out_of_memory_death_is_tried_again_in_the_step_that_sees_it() -> Non
     assert (town.run("a").attempt, town.run("a").shares) == (2, (share(6000),))
 
 
-def test_a_cancelled_run_that_was_never_launched_is_over_after_the_next_look() -> None:
+def test_a_cancelled_run_that_was_never_launched_is_over_after_the_next_observation() -> None:
     town = ScriptedCluster()
     town.look()
     town.step(submitted("a"))

@@ -60,7 +60,7 @@ def test_jobs_are_touched_in_the_order_of_their_first_change() -> None:
     assert draft.build().touched == ("c", "b", "a")
 
 
-def test_pods_of_a_run_nobody_believes_in_hold_their_shares_until_seen_gone() -> None:
+def test_pods_of_a_run_that_is_not_current_hold_their_shares_until_seen_gone() -> None:
     ghost = pod(with_run(job("ghost"), share(5000)))
     shown = view(pods=[ghost])
     assert shown.held == {("n1", "gpu0"): {("ghost", 1): 5000}}
@@ -83,7 +83,7 @@ def test_a_run_that_is_over_leaves_what_its_pods_hold() -> None:
     assert draft.held == {("n1", "gpu0"): {("a", 1): 5000}}
 
 
-def test_who_is_stopping_is_known() -> None:
+def test_the_jobs_that_stop_are_known() -> None:
     town = ScriptedCluster()
     town.look()
     town.submit("a")
@@ -105,7 +105,7 @@ def test_who_is_stopping_is_known() -> None:
         ({"epochs_done": 1}, False),
     ],
 )
-def test_a_plan_is_stale_when_something_changed_that_it_looks_at(
+def test_a_plan_is_stale_when_something_changed_that_it_depends_on(
     changed: dict[str, object], stale: bool
 ) -> None:
     draft = Draft(view(job("a")), NOW, RULES)
@@ -129,8 +129,8 @@ def test_a_plan_is_stale_when_a_node_comes_or_goes() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_kept_ledger_equals_the_books_made_anew(seed: int) -> None:
-    """A town in which anything happens: pods die, linger, and are shown that nobody asked for."""
+def test_the_updated_held_memory_equals_the_recomputed_one(seed: int) -> None:
+    """Anything happens in this cluster: pods die, linger, and appear without a launch."""
     rng = random.Random(seed)
     town = ScriptedCluster(node(2), node(2, name="n2"))
     for number in range(60):

@@ -57,12 +57,12 @@ def the_run(of: View) -> Run:
 
 
 def became(of: Job) -> RunPhase | Outcome | str:
-    """Its run's phase, or what became of it."""
+    """The phase of its run, or its outcome."""
     return of.run.phase if of.run else of.outcome or WAITS
 
 
 def exited(of: Job, code: int = 1, reason: str = "", said: str = "") -> View:
-    """A look later its only pod has ended with this code."""
+    """One observation later, its only pod has ended with this code."""
     state = PodState.FAILED if code else PodState.SUCCEEDED
     shown = pod(of, state, exit_code=code, reason=reason, said=said)
     return after(view(of, pods=[pod(of)]), observation(shown, at=NOW + 1), now=NOW + 1)
@@ -107,14 +107,14 @@ def test_a_run_seen_before_becomes_what_the_table_says(
 @pytest.mark.parametrize(
     ("phase", "look_at", "becomes"),
     [
-        (STARTING, NOW + 1, STARTING),  # asked for again, under the same name
-        (RUNNING, NOW, RUNNING),  # the look may have begun before it was created
+        (STARTING, NOW + 1, STARTING),  # launched again, under the same name
+        (RUNNING, NOW, RUNNING),  # the observation may have begun before the pod was created
         (RUNNING, NOW + 1, WAITS),
         (STOPPING, NOW, STOPPING),
         (STOPPING, NOW + 1, WAITS),
     ],
 )
-def test_a_run_never_seen_is_lost_only_to_a_look_begun_after_its_phase(
+def test_a_run_never_seen_is_lost_only_to_an_observation_begun_after_its_phase(
     phase: RunPhase, look_at: float, becomes: RunPhase | str
 ) -> None:
     unseen = with_run(job("a"), share(), phase=phase, phase_at=NOW)
@@ -132,12 +132,12 @@ def test_after_a_restart_a_run_that_is_gone_is_lost() -> None:
     assert (lost.run, lost.reason) == (None, "its pod was lost")
 
 
-def test_an_overtaken_look_is_ignored() -> None:
+def test_an_overtaken_observation_is_ignored() -> None:
     before = view(with_run(job("a"), share()), at=NOW)
     assert after(before, observation(at=NOW - 1)).jobs is before.jobs
 
 
-def test_of_several_looks_only_the_newest_counts() -> None:
+def test_of_several_observations_only_the_newest_counts() -> None:
     before = with_run(job("a"), share(), phase=STARTING)
     newest = observation(pod(before), at=NOW + 2)
     seen = after(view(before), newest, observation(pod(before, PodState.PENDING), at=NOW + 1))
@@ -145,7 +145,7 @@ def test_of_several_looks_only_the_newest_counts() -> None:
     assert seen.observed_at == NOW + 2
 
 
-def test_of_two_looks_of_the_same_moment_the_later_one_counts() -> None:
+def test_of_two_observations_at_the_same_time_the_later_one_counts() -> None:
     before = with_run(job("a"), share(), phase=STARTING)
     seen = after(view(before), observation(pod(before, PodState.PENDING)), observation(pod(before)))
     assert became(seen.jobs[A]) == RUNNING
@@ -158,7 +158,7 @@ def test_hearing_from_a_run_is_as_good_as_seeing_it_run() -> None:
         assert (run.phase, run.phase_at, run.heard_at) == (RUNNING, NOW, NOW)
 
 
-def test_a_stopping_run_that_speaks_goes_on_stopping() -> None:
+def test_a_stopping_run_that_reports_goes_on_stopping() -> None:
     stopping = with_run(job("a"), share(), phase=STOPPING)
     assert the_run(after(view(stopping), Reported(A, 1))).phase is STOPPING
 
@@ -255,7 +255,7 @@ def test_a_run_that_said_it_finished_is_success_also_when_its_pod_is_gone() -> N
     assert after(finished, observation(at=NOW + 1)).jobs[A].outcome is SUCCEEDED
 
 
-def test_a_run_that_leaves_because_it_was_asked_to_has_not_finished() -> None:
+def test_a_run_that_stops_because_it_was_asked_to_has_not_finished() -> None:
     left = after(view(with_run(job("a"), share())), Finished(A, 1, preempted=True))
     assert not the_run(left).finished
 
@@ -369,12 +369,12 @@ def test_out_of_memory_is_tried_again_once_with_more() -> None:
     )
 
 
-def test_out_of_memory_never_asks_for_more_than_the_largest_card() -> None:
+def test_out_of_memory_never_asks_for_more_than_the_largest_gpu() -> None:
     tight = exited(with_run(job("a", 12000), share(12000)), 1, "out_of_memory").jobs[A]
     assert tight.memory_mib == CAPACITY
 
 
-def test_out_of_memory_with_the_whole_of_the_largest_card_is_the_end() -> None:
+def test_out_of_memory_with_the_whole_of_the_largest_gpu_is_the_end() -> None:
     full = exited(with_run(job("a"), share()), 1, "out_of_memory").jobs[A]
     assert full.outcome is Outcome.FAILED
 
@@ -467,7 +467,7 @@ def test_a_report_to_an_ended_job_changes_nothing() -> None:
     assert after(before, epoch_ended(ended, 5, 9999)).jobs is before.jobs
 
 
-def test_whoever_ends_an_epoch_was_let_into_it() -> None:
+def test_a_run_that_ends_an_epoch_has_started_it() -> None:
     before = with_run(job("a"), share())
     assert the_run(after(view(before), epoch_ended(before, 3))).epoch_started == 2
 
@@ -571,7 +571,7 @@ def test_an_ended_job_is_remembered_for_a_while_and_then_forgotten() -> None:
     assert (list(later.jobs), later.ended) == (["b"], {})
 
 
-def test_what_is_forgotten_in_a_step_is_touched_by_nobody() -> None:
+def test_what_is_forgotten_in_a_step_is_not_touched() -> None:
     rules = Rules(remember_seconds=0.0)
     ended = after(view(job("a")), Cancelled(A), rules=rules)
     assert after(ended, Cancelled(A), Reported(A, 1), now=NOW + 1, rules=rules).jobs == {}

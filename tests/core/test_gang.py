@@ -1,4 +1,4 @@
-"""Which of a run's pods ended it."""
+"""Which pod of a run ended it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_run_is_whole_while_each_of_its_pods_is_there_and_none_has_failed() ->
         ([LOST, LEAVES], LOST),
     ],
 )
-def test_who_fails_because_another_is_gone_is_not_to_blame(
+def test_a_pod_that_fails_because_another_is_gone_is_not_the_cause(
     pods: list[Pod], ended_by: Pod | None
 ) -> None:
     assert culprit(RUN, pods) is ended_by

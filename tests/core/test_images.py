@@ -1,4 +1,4 @@
-"""What images are called, and whether one is among those that a node lists."""
+"""Names of images, and whether an image is among those that a node lists."""
 
 from __future__ import annotations
 

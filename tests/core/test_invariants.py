@@ -49,7 +49,7 @@ def test_a_job_that_cannot_be_is_not_committed(before: Job, after: Job, words: s
         check(view(before), view(after), [A])
 
 
-def test_only_what_was_touched_is_looked_at() -> None:
+def test_only_what_was_touched_is_examined() -> None:
     check(view(job("a")), view(job("a", epochs_done=11)), [])
 
 
@@ -67,13 +67,13 @@ def test_a_run_is_not_replaced_while_its_pods_live() -> None:
     check(before, view(next_run), [A])
 
 
-def test_a_card_is_not_given_away_beyond_what_it_has() -> None:
+def test_a_gpu_is_not_given_away_beyond_what_it_has() -> None:
     crowd = [with_run(job(name, 9000), share(9000)) for name in ("a", "b")]
     with pytest.raises(InvariantError, match="more than a GPU holds"):
         check(view(crowd[0], job("b", 9000)), view(*crowd), [])
 
 
-def test_a_run_does_not_grow_beyond_what_the_card_has() -> None:
+def test_a_run_does_not_grow_beyond_what_the_gpu_has() -> None:
     neighbour = with_run(job("b", 11872), share(CAPACITY - 4000))
     grown = replace(RUNNING, run=replace(run_of(RUNNING), shares=(share(4001),)))
     check(view(RUNNING), view(RUNNING, neighbour), [])
@@ -81,18 +81,18 @@ def test_a_run_does_not_grow_beyond_what_the_card_has() -> None:
         check(view(RUNNING, neighbour), view(grown, neighbour), [])
 
 
-def test_a_card_may_shrink_under_what_it_holds() -> None:
+def test_a_gpu_may_shrink_under_what_it_holds() -> None:
     check(view(RUNNING), view(RUNNING, nodes=[node(memory_mib=2048)]), [])
 
 
-def test_pods_that_turn_up_on_a_full_card_are_not_our_doing() -> None:
+def test_pods_that_appear_on_a_full_gpu_are_no_violation() -> None:
     full = with_run(job("a"), share(CAPACITY))
     ghost = pod(with_run(job("ghost"), share(5000)))
     check(view(full), view(full, pods=[ghost]), [])
 
 
 def test_a_gangs_other_pods_may_hold_more_than_its_run_did_at_last() -> None:
-    """It was resized since its pods were made; then one of them failed."""
+    """The run was resized after its pods were made; then one of them failed."""
     town = ScriptedCluster(node(2))
     town.look()
     town.submit("a", gpus=2)

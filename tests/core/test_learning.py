@@ -55,7 +55,7 @@ def running(name: str = "a", memory_mib: int = 4000, max_epochs: int = 10) -> Jo
 
 
 def epochs(before: View, *seconds: float, of: JobId = A, first: int = 1) -> View:
-    """One after the other, each entered when the one before ended; `first`: the number of the
+    """One after the other, each started when the previous one ended; `first`: the number of the
     first."""
     now, seen = before.at or NOW, before
     seen = after(seen, EpochStarted(of, 1, first - 1), now=now)
@@ -104,7 +104,7 @@ def test_memory_is_known_by_how_many_gpus_there_are() -> None:
     assert (seen.jobs[A].peaks, seen.jobs[A].memory_mib) == (((1, 9500), (4, 3500)), 9500)
 
 
-def test_who_died_for_want_of_memory_needs_more_whatever_was_measured() -> None:
+def test_a_job_that_ran_out_of_memory_needs_more_whatever_was_measured() -> None:
     two = with_run(job("a", 2000, gpus=2), share(4000), share(4000, 1), phase_at=NOW - 9)
     died = pod(two, PodState.FAILED, exit_code=1, reason="out_of_memory")
     seen = after(view(two, nodes=[node(2)]), observation(died, nodes=[node(2)])).jobs[A]
@@ -132,7 +132,7 @@ def test_an_epoch_across_a_change_of_neighbours_teaches_nothing() -> None:
     assert beside.jobs[A].measured[-1] == Measured(PLACE, (B,), 85.0, 1)
 
 
-def test_a_first_epoch_beside_somebody_calls_for_a_plan_and_so_does_a_second() -> None:
+def test_a_first_epoch_beside_another_job_calls_for_a_plan_and_so_does_a_second() -> None:
     seen = view(running(), running("b"))
     stale = []
     for number in (1, 2, 3):

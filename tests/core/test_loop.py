@@ -26,7 +26,7 @@ A = JobId("a")
 
 
 class World:
-    """Inbox, store and cluster in one: what the loop did to them, in the order in which it did."""
+    """Inbox, store and cluster in one: what the loop did to them, in order."""
 
     def __init__(self, *batches: Sequence[Event], jobs: Sequence[Job] = ()) -> None:
         self.batches, self.jobs = list(batches), jobs
@@ -149,7 +149,7 @@ def test_the_facts_of_a_step_are_committed_with_it() -> None:
     assert told == ["node_ready", "job_submitted", "run_started"]
 
 
-def test_a_view_without_a_look_launches_nothing_new() -> None:
+def test_a_view_without_an_observation_launches_nothing_new() -> None:
     world = World([NEW])
     scheduler(world).step()
     assert world.log == ["commit a"]

@@ -19,7 +19,7 @@ from scheduler.core.reason_text import line
 from tests.builders import CAPACITY, RULES, job, make_gpu, node, pod, share, view, with_run
 
 
-def test_cards_of_nodes_that_are_not_ready_are_not_to_be_had() -> None:
+def test_gpus_of_nodes_that_are_not_ready_are_not_usable() -> None:
     known = usable_gpus([node(2), node(name="n2", ready=False), node(name="n3")])
     assert list(known) == [("n1", "gpu0"), ("n1", "gpu1"), ("n3", "gpu0")]
 
@@ -33,7 +33,7 @@ def test_cards_of_nodes_that_are_not_ready_are_not_to_be_had() -> None:
         (100, 512, 0),
     ],
 )
-def test_some_of_each_card_is_kept_back(total: int, reserved: int, capacity: int) -> None:
+def test_some_of_each_gpu_is_kept_back(total: int, reserved: int, capacity: int) -> None:
     assert Gpu("gpu0", 0, "t4", total, reserved).capacity_mib == capacity
 
 
@@ -42,26 +42,26 @@ def test_some_of_each_card_is_kept_back(total: int, reserved: int, capacity: int
     [
         (job("a", 4000), 0, 4000),
         (job("a", 4000), 200, 4200),
-        (job("a", 0), 200, CAPACITY),  # nobody knows
+        (job("a", 0), 200, CAPACITY),  # its need is unknown
         (job("a", 100, shareable=False), 200, CAPACITY),
-        (job("a", 15800), 200, CAPACITY),  # its margin does not keep it from a card it fits on
-        (job("a", 16000), 0, CAPACITY),  # measured to use what we keep back: it gets all
+        (job("a", 15800), 200, CAPACITY),  # its margin does not keep it from a GPU on which it fits
+        (job("a", 16000), 0, CAPACITY),  # measured to use part of the headroom: it gets all
         (job("a", 16000, shareable=False), 0, CAPACITY),
         (job("a", 20000), 0, 20000),
         (job("a", 20000, shareable=False), 0, 20000),
     ],
 )
-def test_what_a_job_needs_of_a_card(wants: Job, margin: int, needs: int) -> None:
+def test_what_a_job_needs_of_a_gpu(wants: Job, margin: int, needs: int) -> None:
     assert need_mib(wants, make_gpu(), Rules(memory_margin_mib=margin)) == needs
 
 
 @pytest.mark.parametrize(("wants", "needs"), [(4000, CAPACITY), (0, CAPACITY), (20000, 20000)])
-def test_of_a_card_that_is_not_shared_a_job_needs_all(wants: int, needs: int) -> None:
+def test_of_a_gpu_that_is_not_shared_a_job_needs_all(wants: int, needs: int) -> None:
     gpu = replace(make_gpu(), whole=True)
     assert need_mib(job("a", wants), gpu, Rules(memory_margin_mib=200)) == needs
 
 
-def test_what_a_job_needs_of_each_of_many_cards_is_what_it_was_seen_to_take_there() -> None:
+def test_what_a_job_needs_of_each_of_many_gpus_is_what_it_was_seen_to_take_there() -> None:
     known = job("a", 2000, gpus=(1, 8))
     known = replace(known, memory_mib=9000, peaks=((1, 9000), (4, 3000), (8, 1500)))
     needs = {gpus: need_mib(known, make_gpu(), RULES, gpus) for gpus in (0, 1, 2, 4, 8)}
@@ -86,7 +86,7 @@ def test_best_fit_leaves_the_least() -> None:
     assert best_fit(job("a", 5500), 1, known, free, RULES) == (("n1", "gpu2"),)
 
 
-def test_best_fit_of_equal_cards_is_the_first() -> None:
+def test_best_fit_of_equal_gpus_is_the_first() -> None:
     known = usable_gpus([node(2), node(2, name="n0")])
     free = dict.fromkeys(known, 9000)
     assert best_fit(job("a", 5500), 1, known, free, RULES) == (("n0", "gpu0"),)
@@ -102,7 +102,7 @@ def test_a_gang_is_on_one_node_where_one_has_room_for_it() -> None:
     )
 
 
-def test_a_gang_is_on_as_few_nodes_as_have_room_for_the_fewest_cards_it_needs() -> None:
+def test_a_gang_is_on_as_few_nodes_as_have_room_for_the_fewest_gpus_it_needs() -> None:
     known = usable_gpus([node(1), node(2, name="n2"), node(3, name="n3")])
     free = dict.fromkeys(known, CAPACITY)
     four = best_fit(job("a", gpus=4), 4, known, free, RULES)
@@ -113,7 +113,7 @@ def test_a_gang_is_on_as_few_nodes_as_have_room_for_the_fewest_cards_it_needs() 
     assert best_fit(job("a", gpus=7), 7, known, free, RULES) is None
 
 
-def test_a_gang_is_on_cards_of_one_type() -> None:
+def test_a_gang_is_on_gpus_of_one_type() -> None:
     other = replace(
         node(2, name="n2"), gpus=tuple(replace(make_gpu(i), type="a100") for i in (0, 1))
     )
@@ -124,7 +124,7 @@ def test_a_gang_is_on_cards_of_one_type() -> None:
     assert best_fit(job("a", gpus=4), 4, known, free, RULES) is None
 
 
-def test_so_few_nodes_can_have_so_many_cards() -> None:
+def test_the_fewest_nodes_that_together_have_enough_gpus() -> None:
     assert [fewest_nodes([1, 4, 2], count) for count in (0, 1, 4, 5, 6, 7, 8)] == [
         *(1, 1, 1),
         *(2, 2, 3),
@@ -136,7 +136,7 @@ def test_a_job_without_gpus_fits_anywhere_even_where_there_are_none() -> None:
     assert best_fit(job("a", gpus=0), 0, {}, {}, RULES) == ()
 
 
-def test_cards_are_grouped_by_their_type_and_node() -> None:
+def test_gpus_are_grouped_by_their_type_and_node() -> None:
     mixed = replace(node(2, name="n2"), gpus=(make_gpu(0), replace(make_gpu(1), type="a100")))
     groups = keys_by_type(usable_gpus([node(3), mixed]))
     sizes = {type: [len(keys) for keys in nodes] for type, nodes in groups.items()}
@@ -205,7 +205,7 @@ def test_what_a_gang_over_nodes_lacks_is_said_with_how_many_it_takes() -> None:
     )
 
 
-def test_a_card_is_named_with_its_node_where_there_are_several() -> None:
+def test_a_gpu_is_named_with_its_node_where_there_are_several() -> None:
     known = usable_gpus([node(1), node(1, name="n2")])
     free = dict(zip(known, (5, 7), strict=True))
     assert (

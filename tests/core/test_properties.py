@@ -1,4 +1,4 @@
-"""What holds of the core for any plan and any news whatsoever."""
+"""What holds of the core for any plan and any events whatsoever."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_to_decide_is_safe_and_always_the_same(view: View, batches: list[list[Ev
 @given(views())
 def test_where_nothing_changes_nothing_is_decided(view: View) -> None:
     policy = fifo_sharing(RULES)
-    for _ in range(3):  # what runs give back may be given away once more
+    for _ in range(3):  # what runs give back may be given away again
         view = decide(view, (), builders.NOW, policy, RULES).view
     again = decide(view, (), builders.NOW, policy, RULES)
     assert again.view.jobs == view.jobs

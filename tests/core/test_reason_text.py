@@ -1,4 +1,4 @@
-"""Reasons as people read them, and as rows keep them."""
+"""Reasons as users read them, and as rows keep them."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ RUNNING = [
     ),
 ]
 
-# These are in rows: they stay as they are.
+# These texts are in rows, so they never change.
 STOPPED = [
     (Reason(Waiting.HELD), "held by request"),
     (Reason(Waiting.STOPPED), "stopped by the plan"),

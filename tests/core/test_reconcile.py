@@ -33,13 +33,13 @@ def test_a_run_that_just_began_is_launched_with_all_it_needs_to_know() -> None:
     assert asked(view(run), touched=[A], looked=False) == [launch]
 
 
-def test_a_launch_is_asked_for_again_after_a_look_that_does_not_show_it() -> None:
-    """Such a look lets the run come into its phase anew (evolve.py)."""
+def test_a_launch_is_repeated_after_an_observation_that_does_not_show_it() -> None:
+    """Such an observation makes the run enter its phase again (evolve.py)."""
     assert [type(action) for action in asked(view(starting()))] == [Launch]
 
 
-def test_a_launch_is_not_asked_for_again_for_any_other_reason() -> None:
-    """Or a look begun before could show it missing when it is there."""
+def test_a_launch_is_not_repeated_for_any_other_reason() -> None:
+    """Otherwise an observation begun before could show it missing although it is there."""
     assert asked(view(starting(phase_at=NOW - 5)), touched=[A], looked=False) == []
 
 
@@ -96,7 +96,7 @@ def test_a_gang_is_removed_until_all_of_it_terminates() -> None:
 
 
 @pytest.mark.parametrize("state", [PodState.RUNNING, PodState.SUCCEEDED, PodState.FAILED])
-def test_pods_that_nobody_believes_in_are_removed(state: PodState) -> None:
+def test_pods_without_a_current_run_are_removed(state: PodState) -> None:
     unknown = pod(with_run(job("ghost"), share()), state)
     newest = with_run(job("a", attempts=1), share())
     old = pod(newest, state, attempt=1)
@@ -106,7 +106,7 @@ def test_pods_that_nobody_believes_in_are_removed(state: PodState) -> None:
 
 
 @pytest.mark.parametrize("state", [PodState.PENDING, PodState.RUNNING])
-def test_a_run_of_a_job_that_no_row_tells_of_goes_on(state: PodState) -> None:
+def test_a_run_of_a_job_without_a_row_goes_on(state: PodState) -> None:
     orphan = pod(with_run(job("ghost"), share()), state, orphan=True)
     assert asked(view(pods=[orphan])) == []
 

@@ -46,7 +46,7 @@ def test_jobs_wait_in_the_order_of_the_queue_then_of_their_submission() -> None:
     ("fields", "may"),
     [
         ({}, True),
-        ({"heard_at": None}, False),  # it would not hear the request
+        ({"heard_at": None}, False),  # it would not see the request
         ({"phase": RunPhase.STARTING}, False),
         ({"phase": RunPhase.STOPPING}, False),
         ({"epoch_started": 7}, True),

@@ -1,4 +1,4 @@
-"""Runs over their share, on cards with room, with little, with none; and cards that are lost."""
+"""Runs over their share, on GPUs with much room, with little, with none; and GPUs that are lost."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ A, B = JobId("a"), JobId("b")
 
 
 def roomy(nodes: int = 1) -> tuple[Node, ...]:
-    """A card that reserves little, so that what it has is more than what it shares out."""
-    gpu = replace(node().gpus[0], reserved_mib=100)  # has 16284, of which 15893 are shared out
+    """A GPU that reserves little, so that its memory exceeds its capacity."""
+    gpu = replace(node().gpus[0], reserved_mib=100)  # has 16284, of which jobs may share 15893
     return tuple(Node(f"n{i + 1}", (gpu,)) for i in range(nodes))
 
 
@@ -70,7 +70,7 @@ def two(a_share: int, b_share: int, **fields: Any) -> tuple[Job, Job]:
     return a, with_run(job("b", b_share), share(b_share), epoch_started=2)
 
 
-def test_who_takes_no_more_than_its_share_is_not_touched() -> None:
+def test_a_run_that_takes_no_more_than_its_share_is_not_touched() -> None:
     a, b = two(8000, 7000)
     before = view(a, b, nodes=roomy(), pods=[used(a, 8000), used(b, 6000)])
     assert watch_runs(before, NOW, RULES).touched == ()
@@ -88,7 +88,7 @@ def test_where_there_is_room_its_need_is_learned_and_its_share_follows() -> None
     assert run_of(town.view) == (RunPhase.RUNNING, 0, None)
 
 
-def test_without_room_it_is_warned_and_leaves_after_its_epoch() -> None:
+def test_without_room_it_is_warned_and_stops_after_its_epoch() -> None:
     a, b = two(8000, 7800)
     after = seen((a, 8200), (b, 7000))
     run = after.jobs[A].run
@@ -110,7 +110,7 @@ def test_at_the_cost_of_a_neighbour_it_is_ended_at_once() -> None:
     assert run_of(after, B) == (RunPhase.RUNNING, 0, None)
 
 
-def test_alone_on_a_card_nobody_is_over_its_share() -> None:
+def test_alone_on_a_gpu_no_run_is_over_its_share() -> None:
     a = with_run(job("a", CAPACITY), share(CAPACITY), epoch_started=2)
     assert run_of(seen((a, 16384))) == (RunPhase.RUNNING, 0, None)
 
@@ -127,14 +127,14 @@ def test_one_that_never_spoke_cannot_be_asked() -> None:
     assert run_of(seen((a, 8200), (b, 7000))) == (RunPhase.RUNNING, 200, None)
 
 
-def test_of_several_the_one_furthest_over_goes_and_the_others_stay() -> None:
+def test_of_several_runs_the_one_furthest_over_is_stopped_and_the_others_stay() -> None:
     a, b = two(7900, 7900)
     after = seen((a, 8300), (b, 8000))
     assert run_of(after)[2] == NOW
     assert run_of(after, B)[0] is RunPhase.RUNNING
 
 
-def test_the_next_look_ends_nobody_else_while_the_first_is_on_its_way() -> None:
+def test_the_next_observation_ends_no_other_run_while_the_first_one_stops() -> None:
     a, b = two(7900, 7900)
     first = seen((a, 8300), (b, 8000))
     again = watch_runs(first, NOW + 1.0, RULES)
@@ -165,7 +165,7 @@ def test_a_warning_ends_with_its_cause() -> None:
     assert run_of(seen((a, 7900), (b, 7000))) == (RunPhase.RUNNING, 0, None)
 
 
-def test_all_ranks_of_a_gang_on_a_card_are_taken_together() -> None:
+def test_all_ranks_of_a_gang_on_a_gpu_are_taken_together() -> None:
     a, b = two(8000, 7800)
     parts = [
         pod(a, rank=rank, used=(share(4100),), shares=(share(8000),) if rank == 0 else ())
@@ -193,7 +193,7 @@ def test_it_is_told_with_numbers_and_once(mib: int) -> None:
     assert derive_facts(change.view, again, [A], (), NOW) == ()
 
 
-def test_who_was_stopped_comes_back_with_what_it_needs() -> None:
+def test_a_stopped_run_starts_again_with_what_it_needs() -> None:
     town = ScriptedCluster(*roomy(2))
     town.submit("a", 8000)
     town.submit("b", 7800)
@@ -211,7 +211,7 @@ def test_who_was_stopped_comes_back_with_what_it_needs() -> None:
 # --- what is left of a run ----------------------------------------------------------------------
 
 
-def test_a_card_is_free_when_no_process_is_seen_there() -> None:
+def test_a_gpu_is_free_when_no_process_is_seen_there() -> None:
     over = job("a", 4000, attempts=1)
     left = Pod(A, 1, PodState.FAILED, (share(4000),), exit_code=1, used=(share(3000),))
     assert free_mib(view(over, pods=[left])) == {("n1", "gpu0"): CAPACITY - 3000}
@@ -236,13 +236,13 @@ def test_a_job_does_not_start_again_before_its_last_process_is_gone() -> None:
 
 
 def changed(town: ScriptedCluster, **fields: Any) -> Decision:
-    """The first card is seen to have become so."""
+    """The first GPU is observed in this state."""
     gpu = replace(town.nodes[0].gpus[0], **fields)
     town.nodes = (replace(town.nodes[0], gpus=(gpu, *town.nodes[0].gpus[1:])), *town.nodes[1:])
     return town.look()
 
 
-def test_the_run_on_a_lost_card_is_over_and_goes_on_elsewhere() -> None:
+def test_the_run_on_a_lost_gpu_is_over_and_goes_on_elsewhere() -> None:
     town = ScriptedCluster(node(2))
     town.submit("a", CAPACITY)
     assert town.run("a").shares[0].gpu == "gpu0"
@@ -257,7 +257,7 @@ def test_the_run_on_a_lost_card_is_over_and_goes_on_elsewhere() -> None:
     assert town.run("a").shares == (share(CAPACITY, gpu=1),)
 
 
-def test_who_runs_on_a_node_that_is_to_be_left_leaves_after_an_epoch() -> None:
+def test_a_run_on_a_node_that_runs_must_leave_stops_after_an_epoch() -> None:
     elsewhere = replace(share(4000), node="n2")
     a = with_run(job("a", 4000), share(4000), epoch_started=2)
     b = with_run(job("b", 4000), elsewhere, epoch_started=2)
@@ -272,7 +272,7 @@ def test_who_runs_on_a_node_that_is_to_be_left_leaves_after_an_epoch() -> None:
     assert run_of(after, B)[0] is RunPhase.RUNNING
 
 
-def test_a_training_that_fails_on_a_lost_card_has_not_failed_itself() -> None:
+def test_a_training_that_fails_on_a_lost_gpu_has_not_failed_itself() -> None:
     town = ScriptedCluster(node(1))
     town.submit("a", CAPACITY)
     town.change((A, 1), state=PodState.FAILED, exit_code=134)
@@ -280,7 +280,7 @@ def test_a_training_that_fails_on_a_lost_card_has_not_failed_itself() -> None:
     assert town.view.jobs[A].failures == ((Failure.LOST, 1),)
 
 
-def test_a_card_with_a_fault_is_offered_to_nobody_and_who_is_there_may_end() -> None:
+def test_nothing_is_started_on_a_gpu_with_a_fault_and_its_runs_go_on() -> None:
     town = ScriptedCluster(node(1))
     town.submit("a", 4000)
     changed(town, fault="XID 48")
@@ -290,7 +290,7 @@ def test_a_card_with_a_fault_is_offered_to_nobody_and_who_is_there_may_end() -> 
     assert usable_gpus(town.nodes) == {}
 
 
-def test_beside_strangers_nothing_is_started_and_who_is_there_goes_on() -> None:
+def test_beside_foreign_processes_nothing_is_started_and_runs_go_on() -> None:
     town = ScriptedCluster(node(1))
     town.submit("a", 4000)
     changed(town, strange_mib=6400, fault="foreign processes use 6400 MiB")
@@ -302,7 +302,7 @@ def test_beside_strangers_nothing_is_started_and_who_is_there_goes_on() -> None:
     assert town.running() == {"a", "b"}
 
 
-def test_what_becomes_of_a_card_is_told() -> None:
+def test_what_becomes_of_a_gpu_is_told() -> None:
     town = ScriptedCluster(node(1))
     town.look()
     before = town.view

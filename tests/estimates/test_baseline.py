@@ -1,4 +1,4 @@
-"""Seconds of an epoch on one GPU, of a job that was not measured there."""
+"""Seconds of an epoch on one GPU, for a job that was not measured there."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def job(
 
 
 def fitted(*jobs: Job) -> tuple[Floats, Floats, tuple[str, ...]]:
-    """Seconds and doubt [job, type], and the types; the last column is any other type."""
+    """Seconds and uncertainty [job, type], and the types; the last column is any other type."""
     measured = read(jobs, {})
     rows = measured.alone
     firsts = Firsts(rows.owner, rows.type, rows.seconds, np.full(len(rows.owner), 0.02))

@@ -1,4 +1,4 @@
-"""Measurements as a grid of jobs on types and situations, with how far to rely on each."""
+"""Measurements as a grid of jobs on types and situations, and the reliability of each."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_first_epoch_with_its_warm_up_is_weak() -> None:
     assert found.sd[0] == SD_WARM_UP
 
 
-def test_who_was_never_alone_tells_by_epochs_beside_others_set_right_by_their_cost() -> None:
+def test_a_job_that_was_never_alone_is_estimated_from_corrected_epochs_beside_others() -> None:
     found = made(job("a", Measured("t4x1", (JobId("b"),), 15.0, 3)), job("b"))
     seconds, weight, solid = cell(found, 0, 1)
     assert seconds < 15.0
@@ -70,7 +70,7 @@ def test_who_was_never_alone_tells_by_epochs_beside_others_set_right_by_their_co
     assert found.sd[0] == SD_BESIDE
 
 
-def test_who_was_alone_there_does_not_need_them() -> None:
+def test_a_job_that_was_alone_there_does_not_need_them() -> None:
     beside = Measured("t4x1", (JobId("b"),), 50.0, 3)
     found = made(job("a", Measured("t4x1", (), 10.0, 3), beside), job("b"))
     assert cell(found, 0, 1) == (10.0, 1.0, True)
@@ -91,7 +91,7 @@ def test_situations_are_found_in_their_columns() -> None:
     assert found.count[places[2]] == 2
 
 
-def test_who_keeps_no_gpu_busy_slows_nobody_and_the_busier_the_slower() -> None:
+def test_a_job_that_keeps_no_gpu_busy_slows_no_job_and_the_busier_the_slower() -> None:
     utils = np.array([0.0, 0.5, 1.0])
     assert expected_speed(utils, np.zeros(3)).tolist() == [1.0] * 3
     speeds = expected_speed(np.ones(3), utils)

@@ -1,4 +1,4 @@
-"""How much jobs slow each other: expected, learned, measured."""
+"""How much jobs slow each other down: expected, learned, measured."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_before_anything_is_measured_utilisation_says_it() -> None:
     assert found[0, 2] == pytest.approx(1 / (1 + 0.38 * 0.5 * 0.75))
 
 
-def test_who_has_no_utilisation_yet_has_that_of_its_kind() -> None:
+def test_a_job_without_a_utilisation_has_that_of_its_kind() -> None:
     new, past = job("new", kind="k"), job("past", kind="k", util=0.2)
     other = job("other", util=1.0)
     expected = pytest.approx(1 / (1 + 0.38 * 0.2))
@@ -80,7 +80,7 @@ def test_what_was_measured_on_one_type_says_nothing_of_another() -> None:
     assert found[0, 1] == pytest.approx(1 / (1 + 0.38 * 0.25))
 
 
-def test_a_slowdown_is_seen_without_having_been_alone_on_that_very_card() -> None:
+def test_a_slowdown_is_seen_without_having_been_alone_on_that_very_gpu() -> None:
     elsewhere = [Measured("t4x2", (), 50.0, 5), Measured("t4x4", (), 25.0, 5)]
     a, b = job("a", *elsewhere, beside("b", 0.4), util=0.5), job("b", util=0.5)
     assert table(a, b)[0, 1] < 0.6
@@ -89,7 +89,7 @@ def test_a_slowdown_is_seen_without_having_been_alone_on_that_very_card() -> Non
 def test_a_slowdown_is_seen_by_what_its_kind_takes_alone() -> None:
     a, b = job("a", beside("b", 0.4), kind="k", util=0.5), job("b", util=0.5)
     past = [job(f"k{number}", ALONE, kind="k", util=0.5) for number in range(3)]
-    assert table(a, b)[0, 1] == pytest.approx(1 / (1 + 0.38 * 0.25))  # nobody knows: it may be slow
+    assert table(a, b)[0, 1] == pytest.approx(1 / (1 + 0.38 * 0.25))  # unknown, so it may be slow
     assert table(a, b, *past)[0, 1] < 0.75
 
 
@@ -130,7 +130,7 @@ def test_two_gangs_on_the_same_gpus_are_a_pair() -> None:
     assert table(*jobs)[0, 1] == pytest.approx(0.5, abs=0.03)
 
 
-def test_neighbours_long_gone_still_tell_who_is_sensitive() -> None:
+def test_neighbours_long_gone_still_show_which_jobs_are_sensitive() -> None:
     tender = job("a", ALONE, *(beside(f"gone-{n}", 0.4) for n in range(4)), util=0.5)
     found = table(tender, job("b", util=0.5))
     assert found[0, 1] < 0.65
@@ -167,7 +167,7 @@ def test_a_memo_changes_nothing() -> None:
 
 
 def additive(count: int, seed: int) -> tuple[list[float], Floats]:
-    """Utilisations, and true speeds that neither these nor a and b explain wholly."""
+    """Utilisations, and true speeds that are not wholly explained by these or by a and b."""
     draw = np.random.default_rng(seed)
     util = draw.uniform(0.2, 1.0, count)
     effects = draw.normal(0, 0.06, (2, count))
@@ -202,7 +202,7 @@ def test_pairs_chosen_by_it_lose_little_to_those_that_an_oracle_would_choose() -
     ]
 
     def paired(speeds: Floats) -> float:
-        """True speed of all, paired greedily by these speeds."""
+        """The true speed of all jobs, paired greedily by these speeds."""
         both, total = speeds + speeds.T, 0.0
         np.fill_diagonal(both, -1.0)
         for _ in range(12):

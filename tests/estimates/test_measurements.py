@@ -43,7 +43,7 @@ def test_a_broken_clock_and_an_unknown_placement_tell_nothing() -> None:
     assert read([job("a", *broken)], {}).alone.seconds.tolist() == [5.0]
 
 
-def test_a_neighbour_is_a_job_or_somebody_who_is_gone() -> None:
+def test_a_neighbour_is_a_job_or_a_number_for_one_that_is_gone() -> None:
     beside = Measured("t4x1", (JobId("b"), JobId("gone")), 15.0, 2)
     found = read([job("a", beside), job("b")], {})
     assert found.beside.owner.tolist() == [0]
@@ -85,6 +85,6 @@ def test_what_was_read_before_makes_no_difference() -> None:
     assert again.util.tolist() == fresh.util.tolist()
 
 
-def test_of_nobody_nothing_is_read() -> None:
+def test_without_jobs_nothing_is_read() -> None:
     found = read([], {})
     assert (found.jobs, found.types, found.kinds) == (0, (), 0)

@@ -54,7 +54,7 @@ def law(seconds: float, serial: float, count: int) -> float:
 
 
 def history(serials: Sequence[float], kind: str = "", type: str = "t4") -> list[Job]:
-    """Jobs that have run on all counts, by laws of their own."""
+    """Jobs that have run on all counts, each with its own law."""
     return [
         job(
             f"past-{kind}-{number}",

@@ -1,4 +1,4 @@
-"""Free cards of one type, node by node."""
+"""Free GPUs of one type, node by node."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def test_what_fits_no_node_is_on_as_few_as_can_be_and_the_rest_where_it_fits_bes
     assert there.spread(12, False, anything) is None
 
 
-def test_cards_that_somebody_leaves_are_free_soon_but_not_now() -> None:
+def test_gpus_that_a_run_leaves_are_free_soon_but_not_now() -> None:
     there = pool(site(0, 1, leaving=2))
     assert there.spread(3, False, anything) is None
     assert numbers(there.spread(3, True, anything)) == {"n0": 3}
 
 
-def test_what_needs_more_memory_finds_only_large_cards() -> None:
+def test_what_needs_more_memory_finds_only_large_gpus() -> None:
     there = pool(site(0, 4, mib=8192), site(1, 2))
     assert there.fit(3, False, large) is None
     assert numbers(there.spread(2, False, large)) == {"n1": 2}
@@ -67,13 +67,13 @@ def test_the_fewest_nodes_are_counted_as_if_all_were_free() -> None:
     assert there.fewest_nodes(6, anything) == 2
 
 
-def test_a_unit_that_starts_at_once_takes_idle_cards_and_others_leave_them() -> None:
+def test_a_unit_that_starts_at_once_takes_idle_gpus_and_others_leave_them() -> None:
     for at_once, first in ((True, "gpu0"), (False, "gpu1")):
         node = site(0, 1, leaving=1)
         assert pool(node).take((node, 1), at_once, anything) == [("n0", first)]
 
 
-def test_its_own_cards_come_before_others() -> None:
+def test_its_own_gpus_come_before_others() -> None:
     node = site(0, 3)
     own = ("n0", "gpu2")
     assert pool(node).take((node, 2), True, anything, [own])[0] == own

@@ -1,5 +1,5 @@
-"""Gangs over nodes, whatever the nodes: all of their cards or none, of one type, on the fewest
-nodes that there could be; by placing, and by every policy."""
+"""Gangs over nodes, whatever the nodes: all of their GPUs or none, of one type, on the fewest nodes
+possible; by placement, and by every policy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SIZES = st.sampled_from([8192, 16384])
 
 @st.composite
 def clusters(draw: st.DrawFn) -> list[Node]:
-    """Up to five nodes of any sizes, each of one type of GPU or of both, of any memory."""
+    """Up to five nodes of any sizes, each with one type of GPU or with both, of any memory."""
     nodes = []
     for number in range(draw(st.integers(1, 5))):
         kinds = draw(st.lists(st.tuples(st.sampled_from(TYPES), SIZES), min_size=1, max_size=2))
@@ -38,7 +38,7 @@ def clusters(draw: st.DrawFn) -> list[Node]:
 
 
 def large_enough(nodes: Sequence[Node], type: str, wants: Job) -> dict[str, int]:
-    """By node, how many of its cards of the type could hold the job."""
+    """By node, the number of its GPUs of the type that could hold the job."""
     return {
         node.name: sum(
             gpu.type == type and need_mib(wants, gpu, RULES) <= gpu.capacity_mib
@@ -61,7 +61,7 @@ def on_nodes(keys: Collection[GpuKey]) -> int:
 
 
 def wished(made: PlacedUnits) -> dict[JobId, tuple[GpuKey, ...]]:
-    """All cards that each is to have in the end."""
+    """All GPUs that each job is to have in the end."""
     now = {id: tuple(s.key for s in shares) for id, shares in made.placements.items()}
     return now | made.claims
 
@@ -105,7 +105,7 @@ def test_best_fit_is_on_the_fewest_nodes_there_could_be(
 
 @st.composite
 def situations(draw: st.DrawFn) -> View:
-    """Jobs that run on some of the cards, gangs over nodes among them, and jobs that wait."""
+    """Jobs that run on some of the GPUs, gangs over nodes among them, and jobs that wait."""
     nodes = draw(clusters())
     known = usable_gpus(nodes)
     free, jobs = list(known), []
@@ -130,7 +130,7 @@ def situations(draw: st.DrawFn) -> View:
 
 
 def units_of(before: View, type: str) -> list[Unit]:
-    """Whoever runs is to stay there; the others are to have as much as they can use."""
+    """Running jobs are to stay where they are; the others get as much as they can use."""
     known = usable_gpus(before.nodes)
     units = []
     for one in before.jobs.values():
@@ -141,7 +141,7 @@ def units_of(before: View, type: str) -> list[Unit]:
 
 
 @given(situations(), st.sampled_from(TYPES), st.integers(0, 3))
-def test_never_half_a_gang_nor_two_types_nor_more_than_a_card_holds(
+def test_never_half_a_gang_nor_two_types_nor_more_than_a_gpu_holds(
     before: View, type: str, moves_max: int
 ) -> None:
     units = units_of(before, type)

@@ -21,7 +21,7 @@ def unit(*jobs: Job, count: int = 1) -> Unit:
 
 
 def settled(waiting: Job, *keys: tuple[str, int], mib: int = CAPACITY, done: int = 3) -> Job:
-    """Running there, and has finished an epoch: it may be moved."""
+    """A job that runs there and has finished an epoch: it may be moved."""
     shares = tuple(share(mib, gpu, name) for name, gpu in keys)
     return replace(with_run(waiting, *shares), epochs_done=done)
 
@@ -43,15 +43,15 @@ def where(made: PlacedUnits, name: str) -> list[str]:
 
 
 def on_nodes(made: PlacedUnits, name: str) -> dict[str, int]:
-    """How many cards of each."""
+    """The number of GPUs on each node."""
     names = [share.node for share in made.placements[JobId(name)]]
     return {name: names.count(name) for name in names}
 
 
-# --- who stays ----------------------------------------------------------------------------------
+# --- units that stay ----------------------------------------------------------------------------
 
 
-def test_who_has_its_wish_stays() -> None:
+def test_a_unit_that_has_what_it_wants_stays() -> None:
     a = settled(job("a"), ("n1", 1))
     b = settled(job("b", gpus=2), ("n2", 0), ("n2", 2))
     made = asked([unit(b, count=2), unit(a)], nodes=nodes())
@@ -59,14 +59,14 @@ def test_who_has_its_wish_stays() -> None:
     assert not made.claims
 
 
-def test_a_run_that_may_not_leave_stays_although_nobody_wishes_for_it() -> None:
+def test_a_run_that_may_not_be_stopped_stays_although_it_is_not_planned() -> None:
     first_epoch = with_run(job("a"), share(), phase=RunPhase.STARTING)
     made = asked([unit(job("b"))], first_epoch, nodes=[node(1)])
     assert set(made.placements) == {"a"}
     assert made.left_out == (unit(job("b")),)
 
 
-def test_a_run_that_may_leave_and_is_not_wished_for_vacates_its_cards() -> None:
+def test_a_run_that_may_be_stopped_and_is_not_planned_vacates_its_gpus() -> None:
     leaver = settled(job("a"), ("n1", 0))
     made = asked([unit(job("b"))], leaver, nodes=[node(1)])
     assert made.placements == {}
@@ -124,13 +124,13 @@ def test_among_equals_the_first_come_first() -> None:
     assert [unit.jobs[0].id for unit in made.left_out] == ["b"]
 
 
-def test_a_card_too_small_is_not_taken() -> None:
+def test_a_gpu_too_small_is_not_taken() -> None:
     small, large = node(2, "n1", memory_mib=8192), node(4, "n2")
     made = asked([unit(job("a", 12_000))], nodes=[small, large])
     assert on_nodes(made, "a") == {"n2": 1}
 
 
-def test_only_cards_of_the_type_wished_for_are_taken() -> None:
+def test_only_gpus_of_the_chosen_type_are_taken() -> None:
     other = Node("n2", tuple(Gpu(f"gpu{i}", i, "fast", 16384, 512) for i in range(2)))
     made = asked([Unit((job("a"),), "fast", 1)], nodes=[node(1), other])
     assert on_nodes(made, "a") == {"n2": 1}
@@ -143,7 +143,7 @@ def test_a_job_without_gpus_needs_no_room() -> None:
     assert made.placements == {"a": ()}
 
 
-# --- who shares ----------------------------------------------------------------------------------
+# --- units that share ---------------------------------------------------------------------------
 
 
 def test_the_other_joins_where_one_of_a_pair_runs() -> None:
@@ -181,7 +181,7 @@ def test_of_two_that_are_to_share_no_longer_one_moves() -> None:
     assert (where(made, "a"), where(made, "b")) == (["n1/gpu0"], ["n1/gpu1"])
 
 
-def test_a_waiting_job_does_not_wait_beside_strangers_for_a_place_while_a_card_is_idle() -> None:
+def test_a_waiting_job_does_not_wait_beside_other_units_while_a_gpu_is_idle() -> None:
     a, b = with_run(job("a", 1000), share(1000)), with_run(job("b", 6000), share(6000))
     made = asked([unit(a, job("c", 9000)), unit(b)], nodes=[node(2)])
     assert where(made, "a") == where(made, "b") == ["n1/gpu0"]
@@ -195,7 +195,7 @@ def test_two_new_ones_start_together_if_both_fit() -> None:
     assert len(made.left_out) == 1
 
 
-def test_nobody_starts_beside_one_that_is_leaving() -> None:
+def test_no_job_starts_beside_one_that_stops() -> None:
     leaver = with_run(job("a", 4000), share(4000), phase=RunPhase.STOPPING)
     made = asked([unit(job("b", 4000))], leaver, nodes=[node(1)])
     assert made.placements == {}
@@ -219,14 +219,14 @@ def test_a_gang_waits_for_its_node_to_be_vacated_rather_than_be_spread() -> None
     assert made.claims == {"b": (("n1", "gpu1"), ("n1", "gpu0"))}
 
 
-def test_who_grows_waits_for_its_own_cards_and_leaves_idle_ones_to_others() -> None:
+def test_a_run_that_grows_waits_for_its_own_gpus_and_leaves_idle_ones_to_others() -> None:
     a = settled(job("a", gpus=(1, 2)), ("n1", 0))
     made = asked([unit(a, count=2), unit(job("b", gpus=2), count=2)], nodes=nodes(2, gpus=2))
     assert on_nodes(made, "b") == {"n2": 2}
     assert where(made, "a") == ["n1/gpu0", "n1/gpu1"]
 
 
-def test_pods_of_nobody_hold_their_cards_until_they_are_gone() -> None:
+def test_pods_without_a_current_run_hold_their_gpus_until_they_are_gone() -> None:
     over = replace(job("a"), attempts=1)
     ghost = pod(over, PodState.TERMINATING, shares=(share(),))
     made = place_units([unit(job("b"))], view(job("b"), pods=[ghost]), RULES)
@@ -234,8 +234,8 @@ def test_pods_of_nobody_hold_their_cards_until_they_are_gone() -> None:
     assert made.claims == {"b": (("n1", "gpu0"),)}
 
 
-def test_a_wish_comes_true_in_steps_and_does_not_change_on_the_way() -> None:
-    """A run on one card is to have two, and another one the card that it leaves."""
+def test_a_target_is_reached_in_steps_and_does_not_change_on_the_way() -> None:
+    """A run on one GPU is to have two, and another job the GPU that it leaves."""
     a, b = settled(job("a", gpus=(1, 2)), ("n1", 0)), job("b")
     before = view(a, b, nodes=[node(1), node(2, "n2")])
     wishes = {"a": 2, "b": 1}
@@ -257,11 +257,11 @@ def test_a_wish_comes_true_in_steps_and_does_not_change_on_the_way() -> None:
     assert where(third, "b") == ["n1/gpu0"]
 
 
-# --- who moves for others ------------------------------------------------------------------------
+# --- units that move for others -----------------------------------------------------------------
 
 
 def fragmented() -> list[Unit]:
-    """Three cards are free, one on each node of four."""
+    """Three GPUs are free, one on each node of four."""
     smalls = [settled(job(f"s{n}"), (f"n{n}", 0)) for n in (1, 2, 3)]
     pairs = [settled(job(f"p{n}", gpus=2), (f"n{n}", 1), (f"n{n}", 2)) for n in (1, 2, 3)]
     return [*map(unit, smalls), *(unit(pair, count=2) for pair in pairs)]
@@ -284,7 +284,7 @@ def test_those_move_whose_restart_costs_least() -> None:
     assert [name for name in ("s1", "s2", "s3") if JobId(name) in made.claims] == ["s2"]
 
 
-def test_nobody_moves_where_nothing_is_gained() -> None:
+def test_no_unit_moves_where_nothing_is_gained() -> None:
     units = [*fragmented(), unit(job("a", gpus=3), count=3)]
     made = asked(units, nodes=nodes(3), moves_max=9)
     assert made.claims == {}
@@ -292,7 +292,7 @@ def test_nobody_moves_where_nothing_is_gained() -> None:
 
 
 def test_no_more_move_than_must() -> None:
-    """Of a single one and a pair on a node, only the pair: that is enough."""
+    """Of a single job and a pair on a node, only the pair moves: that is enough."""
     there = [settled(job("s"), ("n1", 0)), settled(job("p", gpus=2), ("n1", 1), ("n1", 2))]
     costly = [job(f"r{n}", gpus=2, restart_seconds=300.0) for n in (2, 3)]
     rest = [settled(one, (f"n{n}", 0), (f"n{n}", 1)) for n, one in enumerate(costly, 2)]
@@ -310,7 +310,7 @@ def test_a_gang_of_whole_nodes_has_them_emptied() -> None:
     assert {node for node, _ in made.claims[JobId("a")]} == {"n1", "n3"}
 
 
-# --- whatever is wished --------------------------------------------------------------------------
+# --- any numbers and any cluster ----------------------------------------------------------------
 
 NODES = (node(2, "a"), node(4, "b"), node(4, "c"), node(1, "d", ready=False))
 KEYS = [(there.name, gpu.uuid) for there in NODES for gpu in there.gpus]
@@ -335,7 +335,7 @@ def situations(draw: st.DrawFn) -> tuple[View, list[Unit]]:
 
 
 @given(situations(), st.integers(0, 3))
-def test_whatever_is_wished_no_card_is_given_twice_and_adopt_agrees(
+def test_whatever_is_planned_no_gpu_is_given_twice_and_adopt_agrees(
     situation: tuple[View, list[Unit]], moves_max: int
 ) -> None:
     before, units = situation

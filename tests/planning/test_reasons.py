@@ -1,4 +1,4 @@
-"""What a plan of gpu_sharing says of those who do not have what they want."""
+"""What a plan of gpu_sharing says about jobs that do not have what they want."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_gpus_that_are_given_away_by_the_same_plan_are_not_free() -> None:
     }
 
 
-def test_gpus_that_are_kept_for_somebody_are_named_with_them() -> None:
+def test_gpus_that_are_kept_for_a_job_are_named_with_it() -> None:
     view = builders.view(A, builders.job("b"), builders.job("c", gpus=2), nodes=TWO)
     claims = {JobId("c"): (("n1", "gpu0"), ("n1", "gpu1"))}
     told = why(view, {}, claims)
@@ -113,7 +113,7 @@ def test_pods_that_are_left_are_waited_for_until_they_are_gone() -> None:
     }
 
 
-def test_who_is_to_share_a_card_that_is_full_lacks_memory() -> None:
+def test_a_job_that_is_to_share_a_full_gpu_lacks_memory() -> None:
     view = builders.view(A, builders.job("b", 12_000))
     told = why(view, stays(A), {JobId("b"): (("n1", "gpu0"),)})
     assert told == {"b": "memory (will run beside a, which leaves too little memory so far)"}
@@ -139,7 +139,7 @@ def test_a_run_that_is_brought_together_is_told_so() -> None:
     assert told == {"a": "moved (from 2 nodes to 1)"}
 
 
-def test_a_run_that_shrinks_is_told_for_whom() -> None:
+def test_a_run_that_shrinks_is_told_for_which_job() -> None:
     wide = builders.with_run(
         builders.job("a", 6000, gpus=(1, 2)), builders.share(6000), builders.share(6000, gpu=1)
     )
@@ -149,20 +149,20 @@ def test_a_run_that_shrinks_is_told_for_whom() -> None:
     assert told["a"] == "moved (from 2 GPUs to 1, for b)"
 
 
-def test_who_has_no_room_any_more_beside_one_that_grew_is_told_how_much_it_lacks() -> None:
+def test_a_job_without_room_beside_one_that_grew_is_told_how_much_it_lacks() -> None:
     grown = replace(A, memory_mib=9000)
     b = builders.with_run(builders.job("b", 7000), builders.share(7000))
     told = why(builders.view(grown, b), stays(grown))
     assert told == {"b": "preempted (no room beside a on gpu0: needs 7000, free 6872)"}
 
 
-def test_who_is_parted_from_one_that_it_slows_is_told_so() -> None:
+def test_a_job_that_is_separated_from_one_that_it_slows_is_told_so() -> None:
     b = builders.with_run(builders.job("b", 7000), builders.share(7000))
     assert why(builders.view(A, b), stays(A)) == {"b": "preempted (for a, which it may slow)"}
     assert why(builders.view(b)) == {"b": "preempted (for others)"}
 
 
-def test_a_run_that_makes_room_is_told_for_whom() -> None:
+def test_a_run_that_is_preempted_is_told_for_which_job() -> None:
     claims = {A.id: (("n1", "gpu1"),), JobId("b"): (("n1", "gpu0"),)}
     view = builders.view(A, builders.job("b"), nodes=TWO)
     assert why(view, {A.id: (builders.share(6000, gpu=1),)}, claims)["a"] == "moved (for b)"

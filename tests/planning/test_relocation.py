@@ -1,4 +1,4 @@
-"""Who moves elsewhere so that another is on few nodes; and that it can be taken back."""
+"""Which units are relocated so that another is on few nodes, and that this can be undone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def anything(gpu: Gpu) -> bool:
 
 
 def site(number: int, cards: int, free: int) -> FreeNode:
-    """Of so many cards, the last are free."""
+    """A node with this many GPUs, of which the last are free."""
     there = node(cards, f"n{number}")
     gpus = {(there.name, gpu.uuid): gpu for gpu in there.gpus}
     return FreeNode(number, there.name, gpus, idle=list(gpus)[cards - free :])

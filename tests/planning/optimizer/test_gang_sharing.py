@@ -1,4 +1,4 @@
-"""Gangs that share all of their cards with one more."""
+"""Gangs that share all of their GPUs with another gang."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def offer(*jobs: Job, gpus: int = 2) -> Offer:
 
 
 def shared(*jobs: Job, having: int = 1) -> list[tuple[int, ...]]:
-    """Where the first `having` have two GPUs, and the others nothing."""
+    """The first `having` jobs have two GPUs, and the others nothing."""
     made = offer(*jobs)
     column = [config.gpus for config in made.configs].index(2)
     choice = np.where(np.arange(len(jobs)) < having, column, -1)
     return join_gangs(made, made.neighbours(RULES), choice)
 
 
-def test_who_would_have_nothing_joins_a_gang_with_as_many_cards() -> None:
+def test_a_job_that_would_have_nothing_joins_a_gang_with_as_many_gpus() -> None:
     assert shared(gang("a"), gang("b")) == [(0, 1)]
 
 
@@ -46,7 +46,7 @@ def test_several_may_join_one_after_the_other() -> None:
     assert shared(gang("a"), gang("b"), gang("c")) == [(0, 1, 2)]
 
 
-def test_who_needs_another_number_of_cards_does_not() -> None:
+def test_a_job_that_needs_another_number_of_gpus_does_not_join() -> None:
     assert shared(gang("a"), gang("b", gpus=3)) == []
 
 
@@ -54,21 +54,21 @@ def test_what_does_not_fit_in_memory_does_not() -> None:
     assert shared(gang("a", 9000), gang("b", 9000)) == []
 
 
-def test_who_shares_with_nobody_does_not() -> None:
+def test_a_job_that_does_not_share_does_not_join() -> None:
     alone = gang("b")
     alone = replace(alone, spec=replace(alone.spec, shareable=False))
     assert shared(gang("a"), alone) == []
 
 
-def test_on_the_same_cards_the_later_one_is_a_guest() -> None:
+def test_on_the_same_gpus_the_later_one_is_a_guest() -> None:
     assert guests([runs(gang("a"), 0, 1), runs(gang("b"), 0, 1), runs(gang("c"), 2, 3)]) == [1]
 
 
-def test_who_cannot_be_asked_to_leave_is_the_host() -> None:
+def test_a_job_that_cannot_be_asked_to_stop_is_the_host() -> None:
     starts = runs(gang("b"), 0, 1, phase=RunPhase.STARTING)
     assert guests([runs(gang("a"), 0, 1), starts]) == [0]
 
 
-def test_who_has_one_card_or_waits_is_nobodys_guest() -> None:
+def test_a_job_that_has_one_gpu_or_waits_is_no_guest() -> None:
     one = job("c", 1000)
     assert guests([runs(one, 0), runs(replace(one, id=gang("d").id), 0), gang("e")]) == []

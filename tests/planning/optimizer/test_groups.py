@@ -16,7 +16,7 @@ from scheduler.planning.optimizer.menu import Menu
 def case(
     *slows: float, memory: Sequence[float] = (), types: int = 1
 ) -> tuple[Menu, Neighbours, GroupValues]:
-    """Jobs worth 1 alone. Each slows its neighbours to so much; a GPU has 10 of memory."""
+    """Jobs worth 1 alone. Each slows its neighbours to this speed; a GPU has 10 of memory."""
     jobs = len(slows)
     factor = np.array(slows)
 
@@ -68,12 +68,12 @@ def test_a_guest_gains_what_it_is_worth_less_what_it_costs_its_hosts() -> None:
     assert gain[0, 0] == pytest.approx(0.9 - (1.0 - 0.6))
 
 
-def test_a_guest_who_costs_more_than_it_is_worth_gains_nothing() -> None:
+def test_a_guest_that_costs_more_than_it_is_worth_gains_nothing() -> None:
     _, near, _ = case(0.1, 0.1)
     assert near.gain_of_joining(group(near, 0), np.array([1]), 0)[0, 0] == 0.0
 
 
-def test_who_shares_with_nobody_is_in_no_pair() -> None:
+def test_a_job_that_does_not_share_is_in_no_pair() -> None:
     menu, near, _ = case(1.0, 1.0, 1.0)
     values = GroupValues(menu, replace(near, shareable=np.array([True, False, True])))
     assert values.sharing.tolist() == [0, 2]
@@ -82,7 +82,7 @@ def test_who_shares_with_nobody_is_in_no_pair() -> None:
     assert pairs[0, 2] == pytest.approx(2.0)
 
 
-def test_who_cannot_be_on_a_type_is_in_no_group_there() -> None:
+def test_a_job_that_cannot_be_on_a_type_is_in_no_group_there() -> None:
     menu, near, _ = case(1.0, 1.0, types=2)
     worth = menu.worth.copy()
     worth[1, 1] = -np.inf

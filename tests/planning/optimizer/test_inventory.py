@@ -14,7 +14,7 @@ from tests.builders import job
 
 
 def known(**types: tuple[int, ...]) -> Mapping[GpuKey, Gpu]:
-    """Of each type, how many GPUs each of its nodes has."""
+    """Of each type, the number of GPUs of each of its nodes."""
     nodes = [
         Node(
             f"{type}-{number}",
@@ -36,13 +36,13 @@ def test_there_is_one_stock_for_each_type() -> None:
     assert (t4.type, t4.gpus, t4.node_sizes) == ("t4", 6, (4, 2))
 
 
-def test_cards_that_differ_in_nothing_but_their_number_are_one_make() -> None:
+def test_gpus_that_differ_only_in_their_number_are_one_make() -> None:
     (stock,) = stocks(known(t4=(2, 4)))
     ((gpu, count),) = stock.makes
     assert (gpu.uuid, gpu.index, count) == ("", 0, 6)
 
 
-def test_several_jobs_may_have_of_any_card_what_the_smallest_has() -> None:
+def test_several_jobs_may_have_of_any_gpu_what_the_smallest_has() -> None:
     cards = dict(known(t4=(3,)))
     first, second, _ = cards
     cards[first] = replace(cards[first], memory_mib=8192)
@@ -53,7 +53,7 @@ def test_several_jobs_may_have_of_any_card_what_the_smallest_has() -> None:
     assert stock.shared_mib == 0, "one is given to one job at a time"
 
 
-def test_only_cards_with_the_memory_and_the_image_can_hold_a_job() -> None:
+def test_only_gpus_with_the_memory_and_the_image_can_hold_a_job() -> None:
     cards = dict(known(t4=(3,)))
     first, second, _ = cards
     cards[first] = replace(cards[first], memory_mib=8192)
@@ -73,12 +73,12 @@ def test_a_job_can_have_any_count_on_a_node_and_then_whole_nodes() -> None:
     ]
 
 
-def test_no_more_is_offered_than_somebody_asks_for_or_there_is() -> None:
+def test_no_more_is_offered_than_any_job_asks_for_or_the_cluster_has() -> None:
     there = stocks(known(t4=(4, 4)))
     assert [count for _, count, _ in offered(there, job("a", gpus=(1, 2)))] == [1, 2]
     assert [count for _, count, _ in offered(there, job("a", gpus=(1, 99)))] == [1, 2, 3, 4, 8]
 
 
-def test_who_asks_for_a_number_that_is_no_whole_nodes_is_offered_it() -> None:
+def test_a_job_that_asks_for_a_number_other_than_whole_nodes_is_offered_it() -> None:
     there = stocks(known(t4=(4, 4)))
     assert ("t4", 6, 2) in offered(there, job("a", gpus=6))

@@ -17,7 +17,7 @@ def gains(size: int, seed: int, density: float = 1.0) -> Floats:
 
 
 def best(gain: Floats) -> float:
-    """By trying all."""
+    """By trying all matchings."""
     if len(gain) < 2:
         return 0.0
     rest = [best(np.delete(np.delete(gain, [0, k], 0), [0, k], 1)) for k in range(1, len(gain))]
@@ -35,7 +35,7 @@ def test_each_row_is_in_one_pair_at_most_and_the_pairs_gain_much(
     rows = [*first.tolist(), *second.tolist()]
     assert len(set(rows)) == len(rows)
     assert (gain[first, second] > 0).all()
-    # A cycle of three is the worst: of three edges one is left, and all are counted half.
+    # A cycle of three is the worst: one of its three edges is left, and all are counted half.
     assert gain[first, second].sum() >= best(gain) * 2 / 3 - 1e-9
 
 

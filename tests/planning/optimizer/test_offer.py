@@ -30,7 +30,7 @@ COUNTS = (1, 2, 4)
 def scaling(
     name: str, seconds: float = 100.0, gpus: tuple[int, int] = (1, 4), **fields: Any
 ) -> Job:
-    """Measured on one to four GPUs, and nearly as fast as could be."""
+    """Measured on one to four GPUs, with almost perfect scaling."""
     shown = [Measured(f"pretendedx{n}", (), seconds * (0.02 + 0.98 / n), 3) for n in COUNTS]
     made = job(name, 1000, gpus=gpus, max_epochs=int(fields.pop("epochs", 1000)), **fields)
     return replace(made, measured=tuple(shown), spec=replace(made.spec, project=name))
@@ -42,7 +42,7 @@ def of(name: str, user: str) -> Job:
 
 
 def runs(made: Job, *gpus: int, memory_mib: int = 1000, **fields: Any) -> Job:
-    """Since long, and may be asked to leave."""
+    """A run that has lasted long, and may be asked to stop."""
     begun = {"epoch_started": 1, "epochs_before": 0, **fields}
     return with_run(
         replace(made, epochs_done=1), *(share(memory_mib, gpu) for gpu in gpus), **begun
@@ -56,7 +56,7 @@ def made(*jobs: Job, gpus: int = 4, had: Callable[[str], float] = lambda user: 1
 
 
 def counts(offer: Offer, row: int) -> list[int]:
-    """How many GPUs it may have."""
+    """The numbers of GPUs that it may have."""
     return [offer.configs[at].gpus for at in np.flatnonzero(offer.possible[row])]
 
 
@@ -74,23 +74,23 @@ def test_a_job_is_offered_no_fewer_and_no_more_than_it_can_use() -> None:
     assert counts(made(scaling("a", gpus=(8, 8))), 0) == []
 
 
-def test_a_job_of_which_nobody_knows_how_it_scales_begins_with_the_fewest() -> None:
+def test_a_job_with_unknown_scaling_begins_with_the_fewest_gpus() -> None:
     new = job("new", 1000, gpus=(1, 4))
     assert counts(made(new), 0) == [1]
     assert counts(made(scaling("a")), 0) == [1, 2, 3, 4]
 
 
-def test_who_has_the_least_work_left_weighs_most() -> None:
+def test_the_job_with_the_least_work_left_weighs_most() -> None:
     offer = made(*(scaling(f"j{n}", epochs=epochs) for n, epochs in enumerate((10, 100, 1000))))
     assert offer.weight[0] > offer.weight[1] > offer.weight[2]
 
 
-def test_among_a_few_alike_nobody_is_far_above_another() -> None:
+def test_among_a_few_similar_jobs_none_is_far_above_another() -> None:
     offer = made(scaling("a", epochs=100), scaling("b", epochs=101))
     assert offer.weight[0] == offer.weight[1]
 
 
-def test_who_has_had_more_gpu_time_weighs_less() -> None:
+def test_a_job_of_a_user_with_more_gpu_time_weighs_less() -> None:
     had = {"ada": 1.0, "bob": 4.0}
     offer = made(of("a", "ada"), of("b", "bob"), had=had.__getitem__)
     assert offer.weight[0] == pytest.approx(4 * offer.weight[1])
@@ -122,7 +122,7 @@ def test_a_run_is_offered_more_only_if_that_saves_more_than_the_restart_takes() 
     assert counts(made(hasty), 0) == [1]
 
 
-def test_what_a_run_has_is_worth_more_to_it_than_to_one_who_waits() -> None:
+def test_what_a_run_has_is_worth_more_to_it_than_to_a_waiting_job() -> None:
     running, waiting = runs(scaling("a"), 0), scaling("b")
     offer = made(running, waiting)
     column = [config.gpus for config in offer.configs].index(1)
@@ -143,7 +143,7 @@ def test_gpus_that_others_have_are_not_on_the_menu() -> None:
     assert made(scaling("a")).menu({"pretended": 9}).capacity.tolist() == [0]
 
 
-def test_two_who_cannot_both_stay_are_worth_next_to_nothing_together() -> None:
+def test_two_jobs_that_cannot_both_stay_are_worth_next_to_nothing_together() -> None:
     a = runs(scaling("a"), 0, phase=RunPhase.STARTING)
     b = runs(scaling("b"), 1, phase=RunPhase.STARTING)
     near = made(a, b).neighbours(RULES)
@@ -158,6 +158,6 @@ def test_a_move_to_the_other_costs_a_pair_some_of_its_speed() -> None:
     assert apart.each(*pair)[0] == pytest.approx(MOVE_SPEED * waiting.each(*pair)[0])
 
 
-def test_who_shares_with_nobody_is_no_neighbour() -> None:
+def test_a_job_that_does_not_share_is_no_neighbour() -> None:
     alone = replace(scaling("a"), spec=replace(scaling("a").spec, shareable=False))
     assert made(alone, scaling("b")).neighbours(RULES).shareable.tolist() == [False, True]

@@ -20,7 +20,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 def worth(menu: Menu, neighbours: Neighbours, plan: Allotment) -> float:
-    """Counted one by one; fails if the plan is not possible."""
+    """Counted job by job; fails if the plan is not possible."""
     total, used = 0.0, menu.used(plan.choice)
     grouped = {job for group in plan.groups for job in group}
     assert sum(map(len, plan.groups)) == len(grouped)
@@ -56,7 +56,7 @@ def cluster(
 
 
 def two_jobs(speed: float, **changes: object) -> tuple[Menu, Neighbours]:
-    """Two jobs alike, on one GPU, each worth its speed."""
+    """Two equal jobs, on one GPU, each worth its speed."""
     menu = Menu(np.ones((2, 1)), np.array([1]), np.array([0]), np.array([1]))
 
     def speeds(a: Ints, b: Ints, type: int) -> Floats:
@@ -199,7 +199,7 @@ def test_prices_that_are_known_need_not_be_found_again() -> None:
 
 
 @pytest.mark.parametrize("jobs", [0, 3])
-def test_without_configurations_nobody_has_anything(jobs: int) -> None:
+def test_without_configurations_no_job_has_anything(jobs: int) -> None:
     nothing = np.zeros(0, np.intp)
     menu = Menu(np.zeros((jobs, 0)), nothing, nothing, np.array([4]))
     _, neighbours = two_jobs(1.0, shareable=np.ones(jobs, bool), memory=np.ones(jobs))

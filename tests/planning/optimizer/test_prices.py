@@ -29,7 +29,7 @@ def fits(menu: Menu, choice: Ints) -> bool:
 
 
 def large(gpus: int = 512, jobs: int = 1_500, seed: int = 0) -> Menu:
-    """Too large for anything but prices."""
+    """Too large for any method but prices."""
     return workload.drawn(gpus, jobs, seed).menu(np.full(jobs, -1))
 
 
@@ -110,7 +110,7 @@ def test_jobs_that_are_all_alike_share_out_all_there_is() -> None:
     assert menu.used(choice) == [700]
 
 
-def test_gpus_that_nobody_wants_cost_nothing() -> None:
+def test_gpus_that_no_job_wants_cost_nothing() -> None:
     menu = Menu(np.array([[3.0]]), np.array([1]), np.array([0]), np.array([5]))
     assert priced(menu).per_gpu == pytest.approx([0.0])
     assert chosen(menu, priced(menu)).tolist() == [0]
@@ -127,12 +127,12 @@ def test_gpus_that_nobody_wants_cost_nothing() -> None:
     ],
     ids=["no jobs", "no configurations", "nothing possible", "no GPUs", "worth less than nothing"],
 )
-def test_nobody_has_anything_where_there_is_nothing_to_have(menu: Menu) -> None:
+def test_no_job_has_anything_without_gpus(menu: Menu) -> None:
     assert (chosen(menu, priced(menu)) == -1).all()
 
 
 def test_what_is_far_too_much_is_lowered_step_by_step() -> None:
-    """No single step is enough; lowering must not wait for one that is, which would be for ever."""
+    """No single step is enough; it must not wait for one that is, which would take for ever."""
     menu = Menu(
         worth=np.array([[1.9, 2.0]] * 4),
         count=np.array([1, 2]),

@@ -12,7 +12,7 @@ HOUR = 3600.0
 
 
 def scaling(name: str, *seconds: float, most: int = 4, type: str = "pretended") -> Job:
-    """An epoch takes so long on 1, 2, 4 GPUs."""
+    """The duration of an epoch on 1, 2, 4 GPUs."""
     measured = tuple(
         Measured(f"{type}x{2**k}", (), each, 5) for k, each in enumerate(seconds or (40, 20, 10))
     )
@@ -39,12 +39,12 @@ def test_a_job_alone_has_all_that_makes_it_faster() -> None:
 
 
 def test_where_gpus_are_scarce_some_have_two_and_others_none() -> None:
-    """That is the objective: 1.1 for nothing is hardly worse than 1 for one GPU."""
+    """This is the objective: 1.1 for nothing is hardly worse than 1 for one GPU."""
     plan = planned(*(scaling(name) for name in "abcd"), nodes=(node(4),))
     assert sorted(counts(plan).values()) == [2, 2]
 
 
-def test_who_makes_more_of_it_has_more() -> None:
+def test_the_job_that_gains_more_has_more() -> None:
     flat = scaling("b", 40, 39, 38)
     nodes = node(2), node(1, "n2")
     assert counts(planned(scaling("a"), flat, nodes=nodes)) == {"a": 2, "b": 1}

@@ -1,4 +1,4 @@
-"""What holds of each policy of the field, whatever the situation."""
+"""What holds of each whole-GPU policy in any situation."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def test_a_plan_is_one_that_can_be_adopted_as_it_is(view: View, name: str) -> No
 
 @settings(max_examples=40)
 @given(view=views(), name=st.sampled_from(FIELD))
-def test_where_nothing_happens_nothing_more_is_wished(view: View, name: str) -> None:
+def test_without_events_the_plan_does_not_change(view: View, name: str) -> None:
     policy = POLICIES[name](RULES)
     once = adopt(view, policy(view, NOW), NOW, RULES).view
     assert adopt(once, policy(once, NOW), NOW, RULES).view.jobs == once.jobs
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_nobody_shares_a_card_that_is_given_to_one_at_a_time(name: str) -> None:
+def test_no_jobs_share_a_gpu_that_is_given_to_one_at_a_time(name: str) -> None:
     there = node(3)
     there = replace(there, gpus=tuple(replace(gpu, whole=True) for gpu in there.gpus))
     jobs = [job(f"j{number}", 1000, gpu_util=0.1) for number in range(6)]

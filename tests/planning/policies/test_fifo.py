@@ -16,21 +16,21 @@ def why(plan: Plan, name: str) -> str:
     return line(plan.why[JobId(name)])
 
 
-def test_whole_cards_in_the_order_of_submission() -> None:
+def test_whole_gpus_in_the_order_of_submission() -> None:
     jobs = [job("b", 1000, submitted_at=1.0), job("a", 1000, submitted_at=2.0)]
     plan = planned(*jobs)
     assert set(plan.placements) == {"b"}
     assert why(plan, "a") == "gpus (needs a free GPU with 1,000 MiB; free now: 0)"
 
 
-def test_higher_priority_comes_first_but_stops_nobody() -> None:
+def test_higher_priority_comes_first_but_stops_no_job() -> None:
     runs = with_run(job("a", priority=0), share())
     late = job("c", priority=5, submitted_at=9.0)
     plan = planned(runs, job("b"), late, nodes=(node(2),))
     assert set(plan.placements) == {"a", "c"}
 
 
-def test_nobody_overtakes_the_first_even_where_nobody_would_be_delayed() -> None:
+def test_no_job_overtakes_the_first_even_where_no_job_would_be_delayed() -> None:
     runs = with_run(job("a"), share())
     plan = planned(runs, job("b", gpus=2), job("c", submitted_at=1.0), nodes=(node(2),))
     assert set(plan.placements) == {"a"}
@@ -38,7 +38,7 @@ def test_nobody_overtakes_the_first_even_where_nobody_would_be_delayed() -> None
     assert why(plan, "c") == "turn (what is free is reserved for b)"
 
 
-def test_a_job_has_as_many_cards_as_it_can_use() -> None:
+def test_a_job_has_as_many_gpus_as_it_can_use() -> None:
     plan = planned(job("a", gpus=(1, 3)), nodes=(node(4),))
     assert len(plan.placements[JobId("a")]) == 3
 
@@ -48,7 +48,7 @@ def test_a_job_that_could_use_more_than_there_is_has_all() -> None:
     assert len(plan.placements[JobId("a")]) == 4
 
 
-def test_one_that_needs_more_than_there_is_keeps_nobody_waiting() -> None:
+def test_a_job_that_needs_more_than_the_cluster_has_keeps_no_job_waiting() -> None:
     plan = planned(job("a", gpus=8), job("b", submitted_at=1.0), nodes=(node(2),))
     assert set(plan.placements) == {"b"}
     assert why(plan, "a") == "gpus (needs 8 GPUs; there are 2)"
@@ -69,8 +69,8 @@ def test_a_gang_larger_than_a_node_is_told_on_how_many_it_must_be() -> None:
     assert why(plan, "c") == "turn (what is free is reserved for b)"
 
 
-def test_who_runs_beside_others_is_left_there() -> None:
-    """As a policy that shares GPUs has left them."""
+def test_a_job_that_runs_beside_others_is_left_there() -> None:
+    """A policy that shares GPUs has left them there."""
     a, b = (with_run(job(name, 4000), share(4000), epoch_started=3) for name in "ab")
     plan = planned(a, b, nodes=(node(2),))
     assert plan.placements == {"a": (share(4000),), "b": (share(4000),)}
@@ -81,7 +81,7 @@ def test_a_job_without_gpus_does_not_queue() -> None:
     assert plan.placements == {"b": ()}
 
 
-def test_of_several_types_the_smallest_cards_that_hold_it() -> None:
+def test_of_several_types_the_smallest_gpus_that_hold_it() -> None:
     small, large = node(1, "n1", memory_mib=8192), node(1, "n2", memory_mib=24576)
     fast = Node("n3", tuple(card for card in node(1, "n3", memory_mib=40960).gpus))
     plan = planned(job("a", 4000), job("b", 20000), nodes=(large, fast, small))
@@ -105,12 +105,12 @@ def test_a_run_that_is_held_leaves_at_the_end_of_its_epoch() -> None:
     assert why(plan, "b") == "stopping (waits for a to stop at the end of an epoch)"
 
 
-def test_who_waits_for_a_card_to_be_vacated_is_told_so() -> None:
+def test_a_job_that_waits_for_a_gpu_to_be_vacated_is_told_so() -> None:
     leaver = with_run(job("a", cancelled=True), share(), phase=RunPhase.STOPPING)
     assert why(planned(leaver, job("b")), "b") == "stopping (waits for a to be gone)"
 
 
-def test_who_was_stopped_keeps_its_place_in_the_queue() -> None:
+def test_a_stopped_job_keeps_its_place_in_the_queue() -> None:
     stopped = with_run(job("a"), share(), phase=RunPhase.STOPPING)
     assert why(planned(stopped, job("b", submitted_at=1.0)), "b").startswith("gpus")
     assert set(planned(job("a", attempts=1), job("b", submitted_at=1.0)).placements) == {"a"}

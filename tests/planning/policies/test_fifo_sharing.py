@@ -57,7 +57,7 @@ def why(plan: Plan, name: str) -> str:
 
 
 def town(gpus: int = 1, *jobs: tuple[str, dict[str, Any]], rules: Rules = RULES) -> ScriptedCluster:
-    """With these jobs submitted, one after the other; values of `spec`."""
+    """A cluster with these jobs, submitted one after the other; values of `spec`."""
     made = ScriptedCluster(node(gpus), rules=rules)
     made.look()
     for name, wish in jobs:
@@ -81,7 +81,7 @@ def test_a_job_goes_where_the_least_is_left() -> None:
     assert plan.placements[JobId("c")] == (share(6000),)
 
 
-def test_a_job_that_shares_with_nobody_waits_for_an_empty_card() -> None:
+def test_a_job_that_does_not_share_waits_for_an_empty_gpu() -> None:
     alone = job("d", 1000, shareable=False)
     plan = planned(with_run(job("a", 6000), share(6000)), alone)
     assert (
@@ -92,7 +92,7 @@ def test_a_job_that_shares_with_nobody_waits_for_an_empty_card() -> None:
     assert planned(alone).placements == {"d": (share(CAPACITY),)}
 
 
-def test_nothing_joins_a_job_that_shares_with_nobody() -> None:
+def test_nothing_joins_a_job_that_does_not_share() -> None:
     alone = with_run(job("d", 1000, shareable=False), share())
     assert (
         why(planned(alone, job("a", 10)), "a")
@@ -100,11 +100,11 @@ def test_nothing_joins_a_job_that_shares_with_nobody() -> None:
     )
 
 
-def test_a_job_of_unknown_need_gets_a_whole_card() -> None:
+def test_a_job_of_unknown_need_gets_a_whole_gpu() -> None:
     assert planned(job("a")).placements == {"a": (share(CAPACITY),)}
 
 
-def test_the_cards_of_a_job_are_on_one_node_if_that_can_be() -> None:
+def test_the_gpus_of_a_job_are_on_one_node_if_possible() -> None:
     pair = job("pair", gpus=2)
     both = planned(pair, nodes=[node(), node(2, name="n2")]).placements[JobId("pair")]
     assert {one.node for one in both} == {"n2"}
@@ -112,7 +112,7 @@ def test_the_cards_of_a_job_are_on_one_node_if_that_can_be() -> None:
     assert [one.node for one in both] == ["n1", "n2"]
 
 
-def test_a_gang_over_nodes_waits_for_all_of_its_cards() -> None:
+def test_a_gang_over_nodes_waits_for_all_of_its_gpus() -> None:
     nodes = [node(2), node(2, "n2"), node(2, "n3")]
     there = (
         with_run(job("a"), share(gpu=1)),
@@ -145,12 +145,12 @@ def test_for_an_urgent_gang_over_nodes_the_fewest_runs_leave() -> None:
 
 
 @pytest.mark.parametrize(("gpus", "gets"), [((1, 2), 2), ((1, 4), 3), ((3, 9), 3), ((4, 4), 0)])
-def test_a_job_gets_as_many_cards_as_it_can_use_and_has(gpus: tuple[int, int], gets: int) -> None:
+def test_a_job_gets_as_many_gpus_as_it_can_use_and_has(gpus: tuple[int, int], gets: int) -> None:
     placed = planned(job("a", gpus=gpus), nodes=[node(3)]).placements
     assert len(placed.get(JobId("a"), ())) == gets
 
 
-def test_any_number_of_cards_may_be_wished_for() -> None:
+def test_any_number_of_gpus_may_be_asked_for() -> None:
     assert len(planned(job("a", gpus=(1, 2**31 - 1))).placements[JobId("a")]) == 1
 
 
@@ -160,7 +160,7 @@ def test_a_job_without_gpus_starts_at_once_however_full_it_is() -> None:
     assert plan.placements[JobId("cpu")] == ()
 
 
-def test_pods_not_yet_seen_gone_hold_their_card() -> None:
+def test_pods_not_yet_seen_gone_hold_their_gpu() -> None:
     ghost = pod(with_run(job("ghost"), share(10000)), PodState.TERMINATING)
     assert why(planned(job("a", 6000), pods=[ghost]), "a") == (
         "stopping (waits for ghost to be gone)"
@@ -186,8 +186,8 @@ def test_priority_comes_first() -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 2, 9])
-def test_priority_overtakes_by_so_many_hours_and_no_more(steps: int) -> None:
-    """Nobody starves: whoever is submitted later than that comes later, whatever its priority."""
+def test_priority_overtakes_by_its_hours_and_no_more(steps: int) -> None:
+    """No job starves: a job submitted later than that comes later, whatever its priority."""
     old = job("old")
     bound = steps * RULES.ageing_seconds
     soon = job("urgent", submitted_at=bound - 1, priority=1 + steps)
@@ -278,7 +278,7 @@ def test_small_jobs_never_delay_the_first_that_waits() -> None:
     assert made.running() == {"pair"}
 
 
-def test_small_jobs_use_what_nobody_else_will() -> None:
+def test_small_jobs_use_what_no_other_job_will() -> None:
     made = town(3, ("r1", {}), ("r2", {}), ("pair", {"gpus": 2}), ("small", {}))
     assert made.running() == {"r1", "r2", "pair", "small"} - {"pair", "small"}
     spare = ScriptedCluster(node(2), node(1, name="n2"))
@@ -344,7 +344,7 @@ def test_the_preempted_does_not_preempt_in_its_turn() -> None:
 
 
 @pytest.mark.parametrize("priority", [0, 1])
-def test_a_lower_or_equal_priority_preempts_nobody(priority: int) -> None:
+def test_a_lower_or_equal_priority_preempts_no_job(priority: int) -> None:
     made = town(1, ("r", {}), ("w", {"priority": priority}))
     assert made.run("r").phase is RunPhase.RUNNING
     assert made.why("w").startswith("gpus (needs a whole GPU")
@@ -383,13 +383,13 @@ def test_a_run_in_its_last_epoch_is_waited_for() -> None:
     assert made.why("low").startswith("gpus (")
 
 
-def test_no_more_are_asked_to_leave_than_need_be() -> None:
+def test_no_more_jobs_are_asked_to_stop_than_necessary() -> None:
     made = town(1, ("small", {"memory_mib": 2000}), ("large", {"memory_mib": 9000}))
     made.submit("urgent", 8000, priority=10)
     assert [n for n in ("small", "large") if made.run(n).phase is STOPPING] == ["large"]
 
 
-def test_of_equals_whoever_waited_least_is_asked_to_leave() -> None:
+def test_of_equal_jobs_the_one_that_waited_least_is_asked_to_stop() -> None:
     patient = with_run(job("patient", 7000), share(7000), started_at=100.0)
     lucky = with_run(job("lucky", 7000), share(7000), started_at=0.0)
     for runs in ([patient, lucky], [lucky, patient]):
@@ -401,7 +401,7 @@ def test_an_urgent_job_preempts_rather_than_wait_for_its_equal_to_end() -> None:
     assert made.run("low").phase is STOPPING
 
 
-def test_nobody_is_asked_to_leave_as_long_as_another_card_is_not_to_be_had() -> None:
+def test_no_job_is_asked_to_stop_as_long_as_another_gpu_is_not_available() -> None:
     made = town(2, ("equal", {"priority": 10}), ("low", {}))
     made.submit("urgent", gpus=2, priority=10)
     assert made.run("low").phase is RunPhase.RUNNING
@@ -409,8 +409,8 @@ def test_nobody_is_asked_to_leave_as_long_as_another_card_is_not_to_be_had() -> 
     assert made.run("low").phase is STOPPING
 
 
-def test_a_claim_stays_where_somebody_leaves_for_it() -> None:
-    """However often it is planned anew, and although other cards could be had for as much."""
+def test_a_claim_stays_where_a_run_stops_for_it() -> None:
+    """However often the plan is repeated, and although other GPUs would cost the same."""
     made = town(3, ("a", {}), ("b", {}), ("c", {}), ("urgent", {"priority": 10}))
     victims = {n for n in ("a", "b", "c") if made.run(n).phase is STOPPING}
     for number in range(4):
@@ -419,7 +419,7 @@ def test_a_claim_stays_where_somebody_leaves_for_it() -> None:
     assert len(victims) == 1
 
 
-def test_two_urgent_jobs_ask_two_to_leave_and_each_gets_a_card() -> None:
+def test_two_urgent_jobs_ask_two_to_stop_and_each_gets_a_gpu() -> None:
     made = town(2, ("a", {}), ("b", {}), ("u1", {"priority": 10}), ("u2", {"priority": 10}))
     made.end_epoch("a")
     assert made.running() == {"b", "u1"}
@@ -427,7 +427,7 @@ def test_two_urgent_jobs_ask_two_to_leave_and_each_gets_a_card() -> None:
     assert made.running() == {"u1", "u2"}
 
 
-def test_what_the_preempted_leaves_is_kept_for_whom_they_left() -> None:
+def test_what_preempted_runs_leave_is_kept_for_the_jobs_that_preempt_them() -> None:
     made = town(2, ("a", {}), ("b", {}), ("urgent", {"gpus": 2, "priority": 10}))
     made.end_epoch("a")
     made.submit("small", 10)
@@ -436,8 +436,8 @@ def test_what_the_preempted_leaves_is_kept_for_whom_they_left() -> None:
     assert made.running() == {"urgent"}
 
 
-def test_a_card_whose_last_pods_are_about_to_go_needs_nobody_else_to_leave() -> None:
-    """The job of the old pods runs elsewhere by now: to stop it would free nothing here."""
+def test_for_a_gpu_with_only_old_pods_no_other_job_needs_to_stop() -> None:
+    """The job of the old pods runs elsewhere by now: stopping it would free nothing here."""
     elsewhere = with_run(job("low", 10, attempts=1), share(10, 1))
     ghost = pod(elsewhere, PodState.TERMINATING, attempt=1, shares=(share(),))
     busy = with_run(job("equal", 10, priority=10), share(10, 1))
@@ -458,7 +458,7 @@ def test_a_job_gets_on_however_often_it_is_preempted() -> None:
         assert made.view.jobs[JobId("low")].epochs_done == number + 1
 
 
-def test_a_cancelled_urgent_job_leaves_the_place_to_whom_it_preempted() -> None:
+def test_a_cancelled_urgent_job_leaves_the_place_to_the_job_that_it_preempted() -> None:
     made = town(1, ("low", {}), ("urgent", {"priority": 10}))
     made.step(Cancelled(JobId("urgent")))
     made.end_epoch("low")
@@ -478,7 +478,7 @@ def test_a_held_run_stops_at_an_epochs_end_and_waits_to_be_released() -> None:
     assert made.running() == {"a"}
 
 
-def test_of_neighbours_that_no_longer_fit_the_least_leaves() -> None:
+def test_of_neighbours_that_no_longer_fit_the_lowest_ranked_stops() -> None:
     made = town(1, ("a", {"memory_mib": 7000}), ("b", {"memory_mib": 7000}))
     made.end_epoch("a", 9000)
     made.look()
@@ -497,7 +497,7 @@ def test_a_lower_priority_leaves_even_if_it_is_the_one_that_grew() -> None:
     assert made.run("b").phase is RunPhase.RUNNING
 
 
-def test_growth_asks_nobody_to_leave_if_there_is_room() -> None:
+def test_growth_asks_no_job_to_stop_if_there_is_room() -> None:
     made = town(1, ("a", {"memory_mib": 3000}), ("b", {"memory_mib": 3000}))
     made.end_epoch("a", 9000)
     made.look()
@@ -505,13 +505,13 @@ def test_growth_asks_nobody_to_leave_if_there_is_room() -> None:
     assert made.run("b").phase is RunPhase.RUNNING
 
 
-def test_growth_asks_nobody_to_leave_where_old_pods_are_about_to_go() -> None:
+def test_growth_asks_no_job_to_stop_where_old_pods_are_about_to_go() -> None:
     ghost = pod(with_run(job("ghost"), share(5000)), PodState.TERMINATING)
     runs = with_run(job("a", 8000), share(4000)), with_run(job("b", 6000), share(6000))
     assert set(planned(*runs, pods=[ghost]).placements) == {"a", "b"}
 
 
-def test_of_the_neighbours_of_a_growing_run_whoever_waited_least_leaves() -> None:
+def test_of_the_neighbours_of_a_growing_run_the_one_that_waited_least_stops() -> None:
     grown = with_run(job("grown", 9000), share(5000))
     patient = with_run(job("patient", 5000), share(5000), started_at=100.0)
     lucky = with_run(job("lucky", 5000), share(5000), started_at=0.0)
@@ -544,7 +544,7 @@ def test_a_job_measured_to_need_what_is_kept_back_can_run_again() -> None:
     assert made.running() == {"greedy"}
 
 
-def test_a_run_alone_on_a_card_that_shrank_is_left_in_peace() -> None:
+def test_a_run_alone_on_a_gpu_that_shrank_is_left_in_peace() -> None:
     small = [node(memory_mib=8192)]
     assert set(planned(with_run(job("a"), share()), nodes=small).placements) == {"a"}
 

@@ -16,7 +16,7 @@ NOW = BEGAN + 10.0
 
 
 def slices(name: str, ran: float = 0.0, *, gpus: int = 1, **seconds: float) -> Job:
-    """It has run so long, and an epoch takes so long on a type."""
+    """A job that has run for this long, with these durations of an epoch on each type."""
     measured = tuple(Measured(f"{type}x{gpus}", (), each, 5) for type, each in seconds.items())
     return job(name, gpus=gpus, ran_seconds=ran, measured=measured)
 
@@ -37,7 +37,7 @@ def entitled(*jobs: Job, nodes: tuple[Node, ...]) -> np.ndarray:
     return _entitled(made.candidates, sorted(made.left), made)
 
 
-def test_who_had_least_comes_first() -> None:
+def test_the_job_that_had_least_comes_first() -> None:
     plan = planned(slices("a", 900.0), slices("b", 300.0), slices("c", 600.0), gpus=2)
     assert set(plan.placements) == {"b", "c"}
 
@@ -56,7 +56,7 @@ def test_a_run_keeps_its_gpus_to_the_end_of_the_round_in_which_it_began() -> Non
     assert plan.replan_at == BEGAN + ROUND_SECONDS
 
 
-def test_who_comes_within_a_round_takes_only_what_is_idle() -> None:
+def test_a_job_that_comes_within_a_round_takes_only_what_is_idle() -> None:
     runs = with_run(slices("a", 900.0), share(), started_at=BEGAN - 700.0)
     late = job("b", submitted_at=BEGAN + 5.0)
     assert set(planned(runs, late).placements) == {"a"}
@@ -71,13 +71,13 @@ def test_large_gangs_are_entitled_to_less_time() -> None:
     assert entitled(*jobs, nodes=(node(2),)).tolist() == [[0.5]] * 4
 
 
-def test_each_type_is_for_whom_it_is_fast() -> None:
+def test_each_type_is_for_the_jobs_for_which_it_is_fast() -> None:
     jobs = slices("a", fast=10.0, slow=40.0), slices("b", fast=40.0, slow=10.0)
     assert entitled(*jobs, nodes=two_types()) == pytest.approx(np.eye(2))
 
 
 def test_the_least_of_all_is_as_large_as_can_be() -> None:
-    """Three alike on one card of each type: each its third of both."""
+    """Three equal jobs on one GPU of each type: each gets a third of both."""
     jobs = [slices(name, fast=20.0, slow=40.0) for name in "abc"]
     parts = entitled(*jobs, nodes=two_types())
     assert parts.sum(axis=0) == pytest.approx([1.0, 1.0])
@@ -85,7 +85,7 @@ def test_the_least_of_all_is_as_large_as_can_be() -> None:
 
 
 def test_what_it_had_is_told_by_type() -> None:
-    """Both had as much in all; on the fast type, b had nothing yet."""
+    """Both had the same time in all; on the fast type, b has had nothing yet."""
     a = slices("a", 3600.0, fast=20.0)
     b = slices("b", 3600.0, slow=40.0)
     c = slices("c", 3600.0, fast=20.0, slow=40.0)

@@ -1,4 +1,4 @@
-"""What `gpu_sharing` makes of a town: counts, neighbours, and who comes first."""
+"""What `gpu_sharing` makes of a cluster: counts, neighbours, and the order of jobs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def cards_of(made: ScriptedCluster, name: str) -> set[str]:
 
 
 def trains(made: ScriptedCluster, name: str, seconds: float) -> None:
-    """One epoch, and the beginning of the next one, or the end that it was asked for."""
+    """One epoch, and then the start of the next one, or the stop that was requested."""
     job_id, run = JobId(name), made.run(name)
     made.now += seconds
     number = made.view.jobs[job_id].epochs_done + 1
@@ -51,29 +51,29 @@ def trains(made: ScriptedCluster, name: str, seconds: float) -> None:
         made.exit(name)
 
 
-def test_nobody_shares_while_a_card_is_free() -> None:
+def test_no_jobs_share_while_a_gpu_is_free() -> None:
     made = town(2, ("a", {"memory_mib": 2000}), ("b", {"memory_mib": 2000}))
     assert cards_of(made, "a").isdisjoint(cards_of(made, "b"))
 
 
-def test_two_share_the_only_card() -> None:
+def test_two_share_the_only_gpu() -> None:
     made = town(1, ("a", {"memory_mib": 6000}), ("b", {"memory_mib": 7000}))
     assert made.running() == {"a", "b"}
 
 
-def test_of_two_who_have_only_been_together_one_has_an_epoch_alone() -> None:
+def test_of_two_jobs_that_were_only_together_one_has_an_epoch_alone() -> None:
     wish = {"memory_mib": 2000, "max_epochs": 60}
     made = town(1, ("a", wish), ("b", wish))
     for name in ("a", "b"):
         trains(made, name, 60.0)
     assert made.running() == {"a"}
-    for _ in range(2):  # when it began the first of them, it was not yet alone
+    for _ in range(2):  # when the first of them began, the job was not alone yet
         trains(made, "a", 60.0)
     assert made.running() == {"a", "b"}
 
 
 def plans_again_after_a_while(made: ScriptedCluster) -> None:
-    """The next plan is made AGAIN_SECONDS after the last one, with no news in between."""
+    """The next plan is made AGAIN_SECONDS after the last one, without events in between."""
     planned_at = made.view.planned_at
     assert planned_at is not None
     made.now = planned_at + AGAIN_SECONDS - 2.0
@@ -110,7 +110,7 @@ def test_where_no_speed_matters_there_is_no_plan_without_news() -> None:
     assert made.view.replan_at is None
 
 
-def test_two_who_have_little_left_stay_together() -> None:
+def test_two_jobs_with_little_left_stay_together() -> None:
     wish = {"memory_mib": 2000, "max_epochs": 9}
     made = town(1, ("a", wish), ("b", wish))
     for _ in range(4):
@@ -125,7 +125,7 @@ def test_what_does_not_fit_beside_another_waits_and_says_so() -> None:
     assert made.why("b") == "memory (needs 9,000 MiB; gpu0 has the most free: 6,872 MiB)"
 
 
-def test_who_shares_with_nobody_is_alone() -> None:
+def test_a_job_that_does_not_share_is_alone() -> None:
     made = town(1, ("a", {"memory_mib": 2000, "shareable": False}), ("b", {"memory_mib": 2000}))
     assert made.running() == {"a"}
 
@@ -167,14 +167,14 @@ def test_the_higher_priority_has_what_it_needs_first() -> None:
     assert made.view.jobs[JobId("low")].epochs_done == 2
 
 
-def test_gangs_of_a_size_share_their_cards() -> None:
+def test_gangs_of_a_size_share_their_gpus() -> None:
     wish = {"gpus_min": 2, "gpus_max": 2, "memory_mib": 3000, "max_epochs": 9}
     made = town(2, ("a", wish), ("b", wish))
     assert made.running() == {"a", "b"}
     assert cards_of(made, "a") == cards_of(made, "b")
 
 
-def test_as_many_gangs_share_their_cards_as_pays() -> None:
+def test_as_many_gangs_share_their_gpus_as_pays() -> None:
     wish = {"gpus_min": 2, "gpus_max": 2, "memory_mib": 1000, "max_epochs": 9}
     made = town(2, ("a", wish), ("b", wish), ("c", wish))
     assert made.running() == {"a", "b", "c"}
@@ -186,7 +186,7 @@ def test_a_job_without_gpus_runs_beside_everything() -> None:
     assert made.running() == {"a", "cpu"}
 
 
-def test_a_run_that_can_be_asked_to_leave_keeps_its_neighbour_that_cannot() -> None:
+def test_a_run_that_can_be_asked_to_stop_keeps_its_neighbour_that_cannot() -> None:
     made = town(2, ("first", {"memory_mib": 12000, "max_epochs": 9, "priority": 5}))
     trains(made, "first", 60.0)
     for name, epochs in (("long", 9), ("last", 2)):
@@ -197,7 +197,7 @@ def test_a_run_that_can_be_asked_to_leave_keeps_its_neighbour_that_cannot() -> N
     assert cards_of(made, "long") == cards_of(made, "last")
 
 
-def test_a_card_is_not_kept_for_some_of_those_who_cannot_part() -> None:
+def test_a_gpu_is_not_kept_for_some_of_the_jobs_that_cannot_be_separated() -> None:
     made = town(2, ("first", {"shareable": False, "priority": 5}))
     for name in ("a", "b", "c", "d"):
         made.submit(name, memory_mib=2000, max_epochs=9)
@@ -210,8 +210,8 @@ def test_a_card_is_not_kept_for_some_of_those_who_cannot_part() -> None:
     assert made.run("late").phase is RunPhase.RUNNING, "as nobody else could have its card"
 
 
-def test_a_card_that_two_classes_must_stay_on_is_one_card_to_those_between_them() -> None:
-    bound = [  # as they never spoke to us, neither can be asked to leave
+def test_a_gpu_that_two_classes_must_stay_on_counts_once_for_those_between_them() -> None:
+    bound = [  # neither can be asked to stop, because they have not reported
         builders.with_run(
             builders.job(name, 2000, priority=priority), builders.share(2200), heard_at=None
         )
@@ -238,7 +238,7 @@ FAULTY, AWAY = {"gpus": (replace(builders.make_gpu(), fault="XID 79"),)}, {"read
         pytest.param(AWAY, 3, 1, True, id="it would not hear that it is asked"),
     ],
 )
-def test_who_has_a_card_that_is_not_to_be_seen_leaves_the_others_for_a_higher_class(
+def test_a_run_with_a_gpu_that_is_not_visible_leaves_the_others_to_a_higher_class(
     broken: dict[str, Any], priority: int, cards: int, stays: bool
 ) -> None:
     gang = builders.job("gang", 2000, gpus=2, priority=0)
@@ -257,7 +257,7 @@ def test_a_job_without_gpus_waits_for_a_node() -> None:
     assert made.why("cpu") == "nodes (no node is ready)"
 
 
-def test_who_runs_on_a_node_that_is_away_is_not_in_the_way_of_others() -> None:
+def test_a_run_on_a_node_that_is_not_ready_does_not_hold_up_others() -> None:
     made = ScriptedCluster(
         node(1, name="here"), node(1, name="away"), rules=RULES, policy=gpu_sharing(RULES)
     )

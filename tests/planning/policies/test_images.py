@@ -1,4 +1,4 @@
-"""Images that only some nodes have: nobody is planned onto a node without his, under any policy."""
+"""Images that only some nodes have: no policy plans a job onto a node without its image."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def town(name: str, *nodes: Node) -> ScriptedCluster:
 
 
 def two(gpus: int) -> tuple[Node, Node]:
-    """The image is on the second one only."""
+    """Two nodes; only the second one has the image."""
     return having(node(gpus, "n1"), OTHER), having(node(gpus, "n2"), OTHER, X)
 
 
@@ -53,7 +53,7 @@ def where(made: ScriptedCluster, name: str) -> set[str]:
     there=st.lists(st.sets(st.sampled_from([X, OTHER])), min_size=9, max_size=9),
     wanted=st.lists(st.sampled_from(["lab/x:1", "lab/other:1"]), min_size=30, max_size=30),
 )
-def test_nobody_starts_where_his_image_is_not(
+def test_no_job_starts_where_its_image_is_missing(
     view: View, name: str, there: list[set[str]], wanted: list[str]
 ) -> None:
     nodes = tuple(
@@ -85,7 +85,7 @@ def test_a_job_is_put_where_its_image_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_a_job_waits_for_an_image_that_no_node_has_and_nobody_waits_for_it(name: str) -> None:
+def test_a_job_waits_for_an_image_that_no_node_has_and_no_job_waits_for_it(name: str) -> None:
     made = town(name, *two(1))
     made.submit("a", image="lab/y:1", memory_mib=4000)
     assert made.why("a") == "image (no node with GPUs has lab/y:1, and it may not be pulled)"
@@ -100,14 +100,14 @@ def test_a_job_waits_for_an_image_that_no_node_has_and_nobody_waits_for_it(name:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_a_job_waits_for_who_is_where_its_image_is_and_others_go_elsewhere(name: str) -> None:
+def test_a_job_waits_for_the_runs_where_its_image_is_and_others_go_elsewhere(name: str) -> None:
     made = town(name, *two(1))
     made.submit("a", **{**ANY, "image": "lab/x:1"})  # so that it is on n2
     made.submit("b", **HERE, shareable=False)
     why = made.why("b")
     assert "free now: 0" in why or "is empty" in why
     assert why.endswith("; only n2 has lab/x:1)")
-    if name != "fifo":  # where nobody overtakes
+    if name != "fifo":  # where no job overtakes
         made.submit("c", **ANY)
         assert where(made, "c") == {"n1"}
     made.exit("a")
@@ -115,20 +115,20 @@ def test_a_job_waits_for_who_is_where_its_image_is_and_others_go_elsewhere(name:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_who_can_be_anywhere_leaves_the_cards_to_those_that_cannot(name: str) -> None:
+def test_a_job_that_can_be_anywhere_leaves_the_gpus_to_those_that_cannot(name: str) -> None:
     n1, n2 = two(1)
     made = town(name, replace(n1, ready=False), replace(n2, ready=False))
     made.submit("a", **ANY)
     made.submit("b", **HERE, shareable=False)
     made.nodes = (n1, n2)
     made.look()
-    if name != "fifo_sharing":  # which gives one after the other what it needs
+    if name != "fifo_sharing":  # which gives jobs what they need one after the other
         assert made.running() == {"a", "b"}
         assert where(made, "b") == {"n2"}
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_a_gang_has_cards_only_where_its_image_is(name: str) -> None:
+def test_a_gang_has_gpus_only_where_its_image_is(name: str) -> None:
     n1, n2 = two(2)
     made = town(name, n1, n2)
     made.submit("large", **{**HERE, "shareable": False}, gpus=3)
@@ -145,7 +145,7 @@ def test_a_gang_has_cards_only_where_its_image_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["gpu_sharing", "fifo_sharing"])
-def test_two_are_not_put_on_one_card_that_lacks_the_image_of_one(name: str) -> None:
+def test_two_are_not_put_on_one_gpu_that_lacks_the_image_of_one(name: str) -> None:
     made = town(name, *two(1))
     made.submit("big", image="lab/x:1", memory_mib=14_000)
     made.submit("b", **{**ANY, "shareable": True})
@@ -170,7 +170,7 @@ def test_a_run_stays_as_it_is_when_its_image_is_gone(name: str) -> None:
     assert (run.attempt, run.shares, run.stop_at_epoch) == (1, had.shares, None)
 
 
-def test_a_gang_moves_those_away_who_can_be_elsewhere() -> None:
+def test_a_gang_moves_jobs_away_that_can_be_elsewhere() -> None:
     n1, n2 = two(2)
     a = with_run(made_job("a", 4000, shareable=False, epochs_done=3), share(15872, 0, "n2"))
     a = replace(a, spec=replace(a.spec, image="lab/other:1", max_epochs=50), max_epochs=50)

@@ -21,7 +21,7 @@ def test_below_the_threshold_first_come_first_served() -> None:
     assert set(planned(*jobs).placements) == {"a"}
 
 
-def test_who_had_more_than_the_threshold_comes_after_the_others() -> None:
+def test_a_job_above_the_threshold_comes_after_the_others() -> None:
     jobs = job("a", ran_seconds=LONG), job("b", submitted_at=1.0)
     assert set(planned(*jobs).placements) == {"b"}
 

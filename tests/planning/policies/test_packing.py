@@ -26,7 +26,7 @@ def planned(*jobs: Job, nodes: tuple[Node, ...] = ()) -> Plan:
     return PACKING(view(*jobs, nodes=nodes), NOW)
 
 
-def test_as_long_as_cards_are_free_nobody_is_packed() -> None:
+def test_as_long_as_gpus_are_free_no_job_is_packed() -> None:
     plan = planned(runs(known("a", 0.1)), known("b", 0.1), nodes=(node(2),))
     assert plan.placements[JobId("b")] == (share(4000, 1),)
 
@@ -67,12 +67,12 @@ def test_memory_must_fit_together() -> None:
     assert set(plan.placements) == {"a"}
 
 
-def test_who_needs_much_longer_does_not_join() -> None:
+def test_a_job_that_needs_much_longer_does_not_join() -> None:
     plan = planned(runs(known("a", 0.1)), known("b", 0.1, seconds=121.0))
     assert set(plan.placements) == {"a"}
 
 
-def test_a_job_that_shares_with_nobody_is_neither_host_nor_guest() -> None:
+def test_a_job_that_does_not_share_is_neither_host_nor_guest() -> None:
     alone = job("b", 4000, shareable=False, gpu_util=0.1)
     assert set(planned(runs(known("a", 0.1)), alone).placements) == {"a"}
     assert set(planned(with_run(alone, share()), known("c", 0.1)).placements) == {"b"}
@@ -87,8 +87,8 @@ def test_gangs_join_gangs_of_the_same_size_only_where_gangs_are_paired() -> None
     assert set(PACKING(town, NOW).placements) == {"a"}
 
 
-def test_nobody_joins_a_gang_over_nodes() -> None:
-    """Neither one that runs nor one that the same plan starts."""
+def test_no_job_joins_a_gang_over_nodes() -> None:
+    """Neither a running gang nor one that the same plan starts."""
     here = [share(4000, gpu, name) for name in ("n1", "n2") for gpu in (0, 1)]
     there = with_run(known("a", 0.1, gpus=4), *here, placement="pretendedx4/2")
     for host in (there, known("a", 0.1, seconds=1.0, gpus=4)):
@@ -106,6 +106,6 @@ def test_two_that_wait_may_start_together() -> None:
     assert plan.placements == {"a": (share(4000),), "b": (share(4000),)}
 
 
-def test_nobody_is_stopped() -> None:
+def test_no_job_is_stopped() -> None:
     plan = planned(runs(known("a", 0.9, seconds=9000.0)), known("b", 0.9, seconds=1.0))
     assert set(plan.placements) == {"a"}

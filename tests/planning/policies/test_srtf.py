@@ -14,7 +14,7 @@ def planned(*jobs: Job, gpus: int = 1) -> Plan:
 
 
 def lasting(name: str, seconds: float, epochs: int = 10, **fields: object) -> Job:
-    """Each epoch was measured to take so long."""
+    """A job whose epochs were measured to take this long."""
     measured = (Measured("pretendedx1", (), seconds, 2),)
     return job(name, max_epochs=epochs, measured=measured, **fields)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""What the policies that give whole cards have in common."""
+"""What the policies that give whole GPUs have in common."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.builders import NOW, RULES, job, node, pod, share, view, with_run
 
 
 def plan(there: View, *order: str, **options: Any) -> Plan:
-    """The candidates have cards in this order."""
+    """The candidates get GPUs in this order."""
     made = Round(there, NOW, RULES, **options)
     by_name = {job.id: job for job in made.candidates}
     for name in order:
@@ -29,7 +29,7 @@ def why(made: Plan, name: str) -> Reason:
     return made.why[JobId(name)]
 
 
-def test_who_may_not_hold_cards_is_told_why() -> None:
+def test_a_job_that_may_not_hold_gpus_is_told_why() -> None:
     held, late = job("h", held=True), job("l", eligible_at=NOW + 30, reason="lost")
     again = job("o", attempts=1)
     there = view(held, late, again, pods=[pod(again)])
@@ -40,7 +40,7 @@ def test_who_may_not_hold_cards_is_told_why() -> None:
     assert (found[1].seconds, found[1].cause) == (30, "lost")
 
 
-def test_a_job_has_as_many_cards_as_it_can_use_or_as_there_are() -> None:
+def test_a_job_has_as_many_gpus_as_it_can_use_or_as_there_are() -> None:
     there = view(job("a", gpus=(1, 2)), job("b", gpus=(1, 9)), nodes=[node(4)])
     made = Round(there, NOW, RULES)
     assert [made.gpus_wanted(job) for job in made.candidates] == [2, 4]
@@ -48,13 +48,13 @@ def test_a_job_has_as_many_cards_as_it_can_use_or_as_there_are() -> None:
     assert [elastic.gpus_wanted(job) for job in elastic.candidates] == [1, 1]
 
 
-def test_who_needs_more_than_there_is_has_nothing_and_is_told_so() -> None:
+def test_a_job_that_needs_more_than_the_cluster_has_gets_nothing_and_is_told_so() -> None:
     there = view(job("a", gpus=3), nodes=[node(2)])
     lacking = why(plan(there, "a"), "a")
     assert (lacking.kind, lacking.gpus, lacking.there) == (Waiting.GPUS, 3, (("", 2),))
 
 
-def test_cards_are_given_in_the_order_that_the_policy_says() -> None:
+def test_gpus_are_given_in_the_order_that_the_policy_says() -> None:
     there = view(job("a"), job("b"), nodes=[node(1)])
     first = plan(there, "b", "a")
     assert cards(first, "b") == ["gpu0"]
@@ -63,7 +63,7 @@ def test_cards_are_given_in_the_order_that_the_policy_says() -> None:
     assert (lacking.kind, lacking.gpus, lacking.free) == (Waiting.GPUS, 1, (("", 0),))
 
 
-def test_a_run_that_may_not_leave_keeps_its_cards() -> None:
+def test_a_run_that_may_not_leave_keeps_its_gpus() -> None:
     still = with_run(job("a"), share(gpu=1), phase=RunPhase.STARTING)
     there = view(still, job("b", gpus=2), nodes=[node(2)])
     made = plan(there, "b", preempts=True)
@@ -82,7 +82,7 @@ def test_a_run_that_may_leave_does_so_only_where_the_policy_preempts() -> None:
     assert {job.id for job in preempts.candidates} == {"a", "b"}
 
 
-def test_who_knows_no_type_takes_the_smallest_cards_that_hold_it() -> None:
+def test_without_known_speeds_the_smallest_gpus_that_hold_the_job_are_taken() -> None:
     nodes = [
         Node("n1", (Gpu("large", 0, "a100", 81920),)),
         Node("n2", (Gpu("small", 0, "t4", 16384),)),
@@ -93,7 +93,7 @@ def test_who_knows_no_type_takes_the_smallest_cards_that_hold_it() -> None:
     assert cards(made, "b") == ["large"]
 
 
-def test_a_type_with_enough_idle_cards_comes_before_a_smaller_one_without() -> None:
+def test_a_type_with_enough_idle_gpus_comes_before_a_smaller_one_without() -> None:
     nodes = [
         Node("n1", (Gpu("large", 0, "a100", 81920),)),
         Node("n2", (Gpu("small", 0, "t4", 16384),)),
@@ -107,6 +107,6 @@ def test_a_job_that_wants_no_gpu_always_has_what_it_wants() -> None:
     assert JobId("a") in plan(there, "a").placements
 
 
-def test_a_plan_is_made_again_when_somebody_may_try_again() -> None:
+def test_a_plan_is_made_again_when_a_job_may_try_again() -> None:
     late: Job = job("l", eligible_at=NOW + 30, reason="lost")
     assert plan(view(late)).replan_at == NOW + 30
