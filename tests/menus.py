@@ -20,9 +20,9 @@ def drawn(seed: int, jobs_min: int = 1, jobs_max: int = 12) -> tuple[Menu, Neigh
     fast = chance.lognormal(0, 0.5, types)
     loss = chance.uniform(0, 0.3, (jobs, 1))
     most = chance.choice([1, 1, 2, 4, 8], (jobs, 1))
-    card, memory = chance.choice([16.0, 24.0, 40.0], types), chance.uniform(1, 30, jobs)
+    capacity, memory = chance.choice([16.0, 24.0, 40.0], types), chance.uniform(1, 30, jobs)
     possible = (
-        (count <= most) & (memory[:, None] <= card[type]) & (chance.random(jobs) < 0.9)[:, None]
+        (count <= most) & (memory[:, None] <= capacity[type]) & (chance.random(jobs) < 0.9)[:, None]
     )
     pace = fast[type] * count / (1 + loss * (count - 1))
     worth = np.where(possible, weight * pace**exponent, -np.inf)
@@ -40,4 +40,4 @@ def drawn(seed: int, jobs_min: int = 1, jobs_max: int = 12) -> tuple[Menu, Neigh
 
     menu = Menu(worth, count, type, chance.integers(0, 9, types))
     shareable = chance.random(jobs) < 0.8
-    return menu, Neighbours(shareable, memory, card, speeds, each, worth_at)
+    return menu, Neighbours(shareable, memory, capacity, speeds, each, worth_at)

@@ -185,10 +185,10 @@ def _gpu_facts(before: View, after: View, now: Time) -> Iterator[Fact]:
             old = known.get(
                 (node.name, gpu.uuid), replace(gpu, fault="", lost=False, strange_mib=0)
             )
-            card: dict[str, Value] = {"node": node.name, "gpu": gpu.uuid}
+            place: dict[str, Value] = {"node": node.name, "gpu": gpu.uuid}
             if (gpu.fault, gpu.lost) != (old.fault, old.lost):
                 kind = "gpu_fault" if gpu.fault else "gpu_well"
-                yield Fact(now, kind, data={**card, "fault": gpu.fault, "lost": gpu.lost})
+                yield Fact(now, kind, data={**place, "fault": gpu.fault, "lost": gpu.lost})
             if gpu.strange_mib != old.strange_mib:
-                data = {**card, "from_mib": old.strange_mib, "to_mib": gpu.strange_mib}
+                data = {**place, "from_mib": old.strange_mib, "to_mib": gpu.strange_mib}
                 yield Fact(now, "gpu_strangers", data=data)

@@ -144,12 +144,12 @@ def best_fit(
     fits = []
     for nodes in keys_by_type(known).values():
         room = [_room(job, keys, known, free, rules) for keys in nodes]
-        room.sort(key=lambda cards: (-len(cards), cards))
+        room.sort(key=lambda group: (-len(group), group))
         if fewest := fewest_nodes(map(len, room), job.spec.gpus_min):
-            whole = [card for cards in room[: fewest - 1] for card in cards]
+            whole = [pair for group in room[: fewest - 1] for pair in group]
             missing = min(most - len(whole), len(room[fewest - 1]))
             last = min(
-                (cards[:missing] for cards in room[fewest - 1 :] if len(cards) >= missing),
+                (group[:missing] for group in room[fewest - 1 :] if len(group) >= missing),
                 key=_left,
             )
             chosen = whole + last
@@ -173,8 +173,8 @@ def _room(
     )
 
 
-def _left(cards: Sequence[tuple[int, GpuKey]]) -> tuple[int, Sequence[tuple[int, GpuKey]]]:
-    return sum(mib for mib, _ in cards), cards
+def _left(group: Sequence[tuple[int, GpuKey]]) -> tuple[int, Sequence[tuple[int, GpuKey]]]:
+    return sum(mib for mib, _ in group), group
 
 
 def explain_lack(

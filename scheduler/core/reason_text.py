@@ -183,17 +183,17 @@ def _preempted(reason: Reason) -> str:
 
 
 def _moved(reason: Reason) -> str:
-    whom = f"for {_jobs(reason)}" if reason.jobs else ""
+    sake = f"for {_jobs(reason)}" if reason.jobs else ""
     match reason.before, reason.after:
         case (("", here),), (("", there),):
             gpus = "GPUs" if here > 1 else "GPU"
-            return f"from {here} {gpus} to {there}{', ' * bool(whom)}{whom}"
+            return f"from {here} {gpus} to {there}{', ' * bool(sake)}{sake}"
         case (before, after) if before != after:
             return f"from {_each(before)} to {_each(after)}"
     if reason.nodes_before:
         return f"from {reason.nodes_before} nodes to {reason.nodes}"
-    if whom:
-        return whom
+    if sake:
+        return sake
     return "to other GPUs of the same type" if reason.before else "by the plan"
 
 
@@ -202,8 +202,8 @@ def _slowed(reason: Reason) -> str:
         how = "measured" if reason.measured else "expected"
         return f"{reason.speed:.2f} of its speed alone, {how} beside {_jobs(reason)}"
     verb = "are" if len(reason.jobs) > 1 else "is"
-    whose = f", where {_jobs(reason)} {verb}" if reason.jobs else ""
-    return f"{reason.speed:.2f} of its speed on {reason.gpus} GPUs{whose}"
+    where = f", where {_jobs(reason)} {verb}" if reason.jobs else ""
+    return f"{reason.speed:.2f} of its speed on {reason.gpus} GPUs{where}"
 
 
 # --- parts --------------------------------------------------------------------------------------

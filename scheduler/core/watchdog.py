@@ -115,11 +115,11 @@ def _too_much(excess: Excess, gpu: Gpu, draft: Draft) -> bool:
 def _beside(excess: Excess, draft: Draft) -> Iterator[tuple[int, bool]]:
     """What each other run claims on the GPU, and whether it stops after its epoch. Runs that are
     about to be gone from there claim nothing, and neither do pods of runs that are over."""
-    card = excess.share.key
-    for key, mib in draft.held.get(card, {}).items():
+    gpu_key = excess.share.key
+    for key, mib in draft.held.get(gpu_key, {}).items():
         run = current_run(key, draft.jobs)
         if run and key[0] != excess.job_id and not _dies(run, draft.now):
-            used = used_by_gpu(draft.pods.get(key, ())).get(card, 0)
+            used = used_by_gpu(draft.pods.get(key, ())).get(gpu_key, 0)
             yield max(mib, used), run.phase is RunPhase.STOPPING
 
 

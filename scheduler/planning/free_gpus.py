@@ -35,8 +35,8 @@ class FreeNode:
         """How many of the free GPUs are large enough."""
         if self.alike:
             return self.free(soon) if holds(self._any) else 0
-        cards = [*self.idle, *self.leaving] if soon else self.idle
-        return sum(holds(self.gpus[key]) for key in cards)
+        keys = [*self.idle, *self.leaving] if soon else self.idle
+        return sum(holds(self.gpus[key]) for key in keys)
 
     def size(self, holds: Holds) -> int:
         """How many of all GPUs are large enough."""

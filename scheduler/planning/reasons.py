@@ -103,7 +103,7 @@ class _Explainer:
         return room
 
     @cached_property
-    def cards_alike(self) -> list[tuple[Gpu, int]]:
+    def gpus_alike(self) -> list[tuple[Gpu, int]]:
         return self._alike(self.gpus)
 
     @cached_property
@@ -170,7 +170,7 @@ class _Explainer:
             whole=whole,
             memory_mib=0 if whole else job.memory_mib + self.rules.memory_margin_mib,
         )
-        able = self._by_type(job, self.cards_alike)
+        able = self._by_type(job, self.gpus_alike)
         if max(able.values(), default=0) < count:
             return replace(lacks, there=_counts(able))
         free = self._by_type(job, self.free_alike)

@@ -45,6 +45,6 @@ def test_an_image_is_there_unless_it_is_known_not_to_be() -> None:
     assert not has(images, "lab/x")
     assert not has(images, "")
     assert has(images | {""}, "")
-    assert has(images, DIGEST), "nobody lists ids"
+    assert has(images, DIGEST), "no runtime lists ids"
     assert has(None, "lab/x")
     assert not has(frozenset(), "lab/x:1")

@@ -232,7 +232,7 @@ def test_a_job_does_not_start_again_before_its_last_process_is_gone() -> None:
     assert town.view.jobs[A].attempts == 2
 
 
-# --- cards --------------------------------------------------------------------------------------
+# --- GPUs ---------------------------------------------------------------------------------------
 
 
 def changed(town: ScriptedCluster, **fields: Any) -> Decision:
@@ -308,10 +308,10 @@ def test_what_becomes_of_a_gpu_is_told() -> None:
     before = town.view
     changed(town, strange_mib=6400, fault="XID 48")
     told = [(fact.kind, dict(fact.data)) for fact in derive_facts(before, town.view, (), (), NOW)]
-    card = {"node": "n1", "gpu": "gpu0"}
+    place = {"node": "n1", "gpu": "gpu0"}
     assert told == [
-        ("gpu_fault", {**card, "fault": "XID 48", "lost": False}),
-        ("gpu_strangers", {**card, "from_mib": 0, "to_mib": 6400}),
+        ("gpu_fault", {**place, "fault": "XID 48", "lost": False}),
+        ("gpu_strangers", {**place, "from_mib": 0, "to_mib": 6400}),
     ]
     before = town.view
     changed(town, strange_mib=0, fault="")

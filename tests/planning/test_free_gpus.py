@@ -86,7 +86,7 @@ def test_what_is_taken_is_found_no_more_until_it_is_given_back() -> None:
     assert there.fit(1, True, anything) is None
     there.add(node, taken)
     assert node.idle == [("n0", "gpu0")]
-    assert node.leaving == [("n0", "gpu1")], "somebody holds it still"
+    assert node.leaving == [("n0", "gpu1")], "a run still holds it"
     assert there.fit(2, True, anything) is node
     assert there.fit(2, False, anything) is None
     assert there.fit(1, True, anything, used=[node]) is None

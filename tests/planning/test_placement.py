@@ -104,7 +104,7 @@ def test_a_gang_larger_than_a_node_takes_whole_nodes_first() -> None:
 
 def test_a_gang_is_spread_only_where_no_node_has_room() -> None:
     others = [
-        settled(job(f"o{n}", gpus=k), *((f"n{n}", card) for card in range(k)))
+        settled(job(f"o{n}", gpus=k), *((f"n{n}", gpu) for gpu in range(k)))
         for n, k in ((1, 1), (2, 2), (3, 3))
     ]
     stay = [unit(other, count=k) for k, other in enumerate(others, 1)]

@@ -12,11 +12,11 @@ def anything(gpu: Gpu) -> bool:
     return True
 
 
-def site(number: int, cards: int, free: int) -> FreeNode:
+def site(number: int, count: int, free: int) -> FreeNode:
     """A node with this many GPUs, of which the last are free."""
-    there = node(cards, f"n{number}")
+    there = node(count, f"n{number}")
     gpus = {(there.name, gpu.uuid): gpu for gpu in there.gpus}
-    return FreeNode(number, there.name, gpus, idle=list(gpus)[cards - free :])
+    return FreeNode(number, there.name, gpus, idle=list(gpus)[count - free :])
 
 
 def mover(number: int, on: FreeNode, first: int, count: int = 1) -> MovableRun:

@@ -52,13 +52,13 @@ def stocks(known: Mapping[GpuKey, Gpu]) -> list[Stock]:
     for (node, _), gpu in known.items():
         found.setdefault(gpu.type, []).append((node, gpu))
     made = []
-    for type, cards in sorted(found.items()):
-        on = Counter(node for node, _ in cards)
-        makes = count_makes(gpu for _, gpu in cards)
+    for type, of_type in sorted(found.items()):
+        on = Counter(node for node, _ in of_type)
+        makes = count_makes(gpu for _, gpu in of_type)
         alike = [(replace(gpu, uuid="", index=0), count) for gpu, count in makes]
         smallest_first = sorted(alike, key=lambda make: make[0].capacity_mib)
         sizes = tuple(sorted(on.values(), reverse=True))
-        made.append(Stock(type, len(cards), sizes, tuple(smallest_first)))
+        made.append(Stock(type, len(of_type), sizes, tuple(smallest_first)))
     return made
 
 

@@ -206,9 +206,9 @@ class Offer:
     def _mates(self) -> Ints:
         """[jobs] one of the jobs on the same GPU; -1: none."""
         on: dict[int, list[int]] = {}
-        for row, card in enumerate(self.where.tolist()):
-            if card >= 0:
-                on.setdefault(card, []).append(row)
+        for row, gpu in enumerate(self.where.tolist()):
+            if gpu >= 0:
+                on.setdefault(gpu, []).append(row)
         mates = np.full(len(self.jobs), -1, np.intp)
         for rows in on.values():
             for row, mate in zip(rows, rows[1:] + rows[:1], strict=True):
@@ -243,11 +243,11 @@ def build_offer(
     unknown = (now < 0) & ~learned.kind_seen[rows]
     least = np.where(possible, count, count.max() + 1).min(axis=1)
     possible &= (count == least[:, None]) | ~unknown[:, None]
-    cards = {key: at for at, key in enumerate(known)}
+    indices = {key: at for at, key in enumerate(known)}
     weight = _weights(count, remaining, possible)
     times = {user: had(user) for user in {job.spec.user for job in jobs}}
     weight /= np.array([times[job.spec.user] for job in jobs])
-    where = np.array([_card(job, cards) for job in jobs], np.intp)
+    where = np.array([_gpu_index(job, indices) for job in jobs], np.intp)
     one = seconds[:, count == 1].max(axis=1)
     worth_it = one + restart <= ALONE_MAX * left * one
     return Offer(
@@ -297,7 +297,7 @@ def _blind(
 
 def _stuck(stays: Bools, where: Ints) -> Bools:
     on = Counter(where[stays].tolist())
-    return np.asarray(stays & np.array([on[card] > 1 for card in where.tolist()], bool))
+    return np.asarray(stays & np.array([on[gpu] > 1 for gpu in where.tolist()], bool))
 
 
 def _now(job: Job, column: Mapping[tuple[str, int], int], known: Mapping[GpuKey, Gpu]) -> int:
@@ -314,10 +314,10 @@ def _more(now: Ints, choices: Sequence[Placement]) -> Bools:
     return np.asarray((now >= 0)[:, None] & same & (count >= count[now][:, None]))
 
 
-def _card(job: Job, cards: Mapping[GpuKey, int]) -> int:
+def _gpu_index(job: Job, indices: Mapping[GpuKey, int]) -> int:
     if not (is_running(job) and job.run and job.run.shares):
         return -1
-    return cards.get(min(gpu_keys(job)), -1)
+    return indices.get(min(gpu_keys(job)), -1)
 
 
 def _possible(jobs: Sequence[Job], choices: Sequence[Placement], stocks: Sequence[Stock]) -> Bools:

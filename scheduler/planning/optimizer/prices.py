@@ -77,9 +77,9 @@ def chosen(menu: Menu, prices: Prices) -> Ints:
     """The configuration of each job, -1 for none; all together within the capacity."""
     if not menu.worth.size:
         return np.full(len(menu.worth), -1)
-    nobody = np.zeros(0, np.intp)
-    if exact.is_small(menu, nobody):
-        return exact.solve(menu, nobody, np.zeros((len(menu.capacity), 0, 0)))[0]
+    no_jobs = np.zeros(0, np.intp)
+    if exact.is_small(menu, no_jobs):
+        return exact.solve(menu, no_jobs, np.zeros((len(menu.capacity), 0, 0)))[0]
     choice, _ = responded(menu, prices.per_gpu)
     return fill(menu, prices, reduce_to_fit(menu, prices, choice))
 

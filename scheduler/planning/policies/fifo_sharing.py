@@ -109,7 +109,7 @@ class _FifoPlanner:
     first_waiting: Job | None = None
 
     def __post_init__(self) -> None:
-        self.cards = usable_gpus(self.view.nodes)
+        self.gpus = usable_gpus(self.view.nodes)
         self.free = free_mib(self.view)  # decreases as this plan gives away and claims
         self.unclaimed = dict(self.free)  # the same without the claims
         # What similar jobs lack: valid until something more is given away or claimed.
@@ -140,7 +140,7 @@ class _FifoPlanner:
     # --- growth -----------------------------------------------------------------------------
 
     def _stop_for_growth(self) -> None:
-        for key, gpu in self.cards.items():
+        for key, gpu in self.gpus.items():
             holders = self.view.held.get(key, {})
             needs = {run: self._grown(run, key, gpu, mib) for run, mib in holders.items()}
             missing = sum(needs[run] for run in needs if self._runner(run)) - gpu.capacity_mib
@@ -168,7 +168,7 @@ class _FifoPlanner:
         jobs = [job for run in holders if (job := self._runner(run))]
 
         def keep(job: Job) -> tuple[bool, int, bool, float]:
-            grown = self._grown((job.id, job.attempts), key, self.cards[key], 0)
+            grown = self._grown((job.id, job.attempts), key, self.gpus[key], 0)
             return (
                 not self._leaving(job),
                 job.priority,
@@ -189,7 +189,7 @@ class _FifoPlanner:
         alike = least, most, spec.shareable, job.memory_mib, job.priority, spec.image
         if alike in self.lacks:
             return self.lacks[alike]
-        keys = best_fit(job, spec.gpus_max, self.cards, self.free, self.rules)
+        keys = best_fit(job, spec.gpus_max, self.gpus, self.free, self.rules)
         if keys is not None:
             self._give(job, keys)
             return None
@@ -206,7 +206,7 @@ class _FifoPlanner:
     def _keep_for(self, job: Job, claim: _Claim) -> None:
         """Keeps the claimed GPUs for the job, and asks the runs that yield to stop."""
         for key in claim.keys:
-            self.free[key] -= need_mib(job, self.cards[key], self.rules)
+            self.free[key] -= need_mib(job, self.gpus[key], self.rules)
             self.claimants[key] = job
         for job_id in claim.asked if not claim.ends else ():
             reason = Reason(Waiting.PREEMPTED, jobs=(job.spec.name,))
@@ -215,7 +215,7 @@ class _FifoPlanner:
 
     def _lacks(self, job: Job) -> Reason:
         """What the job lacks now: GPUs, memory on them, or only its turn."""
-        kept = best_fit(job, job.spec.gpus_min, self.cards, self.unclaimed, self.rules)
+        kept = best_fit(job, job.spec.gpus_min, self.gpus, self.unclaimed, self.rules)
         if kept is None:
             return explain_by_image(job, self.view, partial(self._lacking, job))
         names = sorted({self.claimants[k].spec.name for k in kept if k in self.claimants})
@@ -243,7 +243,7 @@ class _FifoPlanner:
     def _give(self, job: Job, keys: tuple[GpuKey, ...]) -> None:
         given = []
         for key in keys:
-            need = need_mib(job, self.cards[key], self.rules)
+            need = need_mib(job, self.gpus[key], self.rules)
             self._take(key, need)
             self.given.setdefault(key, []).append((job, need))
             given.append(Share(*key, need))
@@ -265,7 +265,7 @@ class _FifoPlanner:
         must be asked to stop; on one node before several. None: not even empty nodes could hold the
         job, or all are claimed."""
         count, claims = job.spec.gpus_min, list[_Claim]()
-        for nodes in keys_by_type(self.cards).values():
+        for nodes in keys_by_type(self.gpus).values():
             exits = [[(k, found) for k in keys if (found := self._exits(job, k))] for keys in nodes]
             together = [list(itertools.chain(*exits))] if count > 1 < len(nodes) else []
             claims += [
@@ -276,7 +276,7 @@ class _FifoPlanner:
     def _exits(self, job: Job, key: GpuKey) -> _Exits | None:
         """The runs that must be gone from this GPU for the job; None: the GPU is too small, or
         claimed."""
-        missing = need_mib(job, self.cards[key], self.rules) - self.free[key]
+        missing = need_mib(job, self.gpus[key], self.rules) - self.free[key]
         held = self.view.held.get(key, {})
         holders = [(run, self._runner(run), mib) for run, mib in held.items()]
         holders += [((new.id, new.attempts), new, mib) for new, mib in self.given.get(key, ())]

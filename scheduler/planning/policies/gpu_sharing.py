@@ -242,9 +242,9 @@ class _SharingPlanner:
         if not (offer.now >= 0).any():
             return shared(menu, neighbours, seed)
         together: dict[int, list[int]] = {}
-        for row, card in enumerate(offer.where.tolist()):
-            if card >= 0 and offer.configs[offer.now[row]].gpus == 1:
-                together.setdefault(card, []).append(row)
+        for row, gpu in enumerate(offer.where.tolist()):
+            if gpu >= 0 and offer.configs[offer.now[row]].gpus == 1:
+                together.setdefault(gpu, []).append(row)
         now, groups = offer.now.copy(), []
         for rows in (rows for rows in together.values() if len(rows) > 1):
             leaving = offer.leaving(rows)

@@ -32,13 +32,13 @@ def test_with_pairs_it_is_the_best_there_is(seed: int) -> None:
 
 
 def test_many_jobs_or_many_gpus_are_too_much() -> None:
-    nobody = np.zeros(0, np.intp)
+    no_jobs = np.zeros(0, np.intp)
 
     def menu(jobs: int, gpus: int) -> Menu:
         return Menu(np.ones((jobs, 1)), np.array([1]), np.array([0]), np.array([gpus]))
 
-    assert exact.is_small(menu(20, 8), nobody)
-    assert exact.is_small(menu(20, 10**9), nobody)  # more than they could use
-    assert not exact.is_small(menu(1_000, 8), nobody)
+    assert exact.is_small(menu(20, 8), no_jobs)
+    assert exact.is_small(menu(20, 10**9), no_jobs)  # more than they could use
+    assert not exact.is_small(menu(1_000, 8), no_jobs)
     assert exact.is_small(menu(10, 8), np.arange(10))
     assert not exact.is_small(menu(30, 8), np.arange(30))

@@ -43,22 +43,22 @@ def test_gpus_that_differ_only_in_their_number_are_one_make() -> None:
 
 
 def test_several_jobs_may_have_of_any_gpu_what_the_smallest_has() -> None:
-    cards = dict(known(t4=(3,)))
-    first, second, _ = cards
-    cards[first] = replace(cards[first], memory_mib=8192)
-    (stock,) = stocks(cards)
+    gpus = dict(known(t4=(3,)))
+    first, second, _ = gpus
+    gpus[first] = replace(gpus[first], memory_mib=8192)
+    (stock,) = stocks(gpus)
     assert stock.shared_mib == 8192 - 512
-    cards[second] = replace(cards[second], whole=True)
-    (stock,) = stocks(cards)
+    gpus[second] = replace(gpus[second], whole=True)
+    (stock,) = stocks(gpus)
     assert stock.shared_mib == 0, "one is given to one job at a time"
 
 
 def test_only_gpus_with_the_memory_and_the_image_can_hold_a_job() -> None:
-    cards = dict(known(t4=(3,)))
-    first, second, _ = cards
-    cards[first] = replace(cards[first], memory_mib=8192)
-    cards[second] = replace(cards[second], images=frozenset({"docker.io/lab/x:1"}))
-    (stock,) = stocks(cards)
+    gpus = dict(known(t4=(3,)))
+    first, second, _ = gpus
+    gpus[first] = replace(gpus[first], memory_mib=8192)
+    gpus[second] = replace(gpus[second], images=frozenset({"docker.io/lab/x:1"}))
+    (stock,) = stocks(gpus)
     memory = np.array([1000, 10_000, 1000, 99_000])
     images = ["lab/x:1", "lab/x:1", "lab/y:1", "lab/x:1"]
     assert stock.hold(memory, images).tolist() == [3, 2, 2, 0]

@@ -129,7 +129,7 @@ def test_the_same_seed_is_the_same_plan() -> None:
         (0.9, {"shareable": np.array([True, False])}, False),
         (0.9, {"memory": np.array([1.0, 1.5])}, False),
     ],
-    ids=["pays", "harms", "shares with nobody", "memory"],
+    ids=["pays", "harms", "does not share", "memory"],
 )
 def test_two_share_if_both_get_more_out_of_it_than_one(
     speed: float, changes: dict[str, object], together: bool

@@ -83,7 +83,7 @@ def test_a_job_without_gpus_does_not_queue() -> None:
 
 def test_of_several_types_the_smallest_gpus_that_hold_it() -> None:
     small, large = node(1, "n1", memory_mib=8192), node(1, "n2", memory_mib=24576)
-    fast = Node("n3", tuple(card for card in node(1, "n3", memory_mib=40960).gpus))
+    fast = Node("n3", tuple(gpu for gpu in node(1, "n3", memory_mib=40960).gpus))
     plan = planned(job("a", 4000), job("b", 20000), nodes=(large, fast, small))
     assert plan.placements[JobId("b")][0].node in {"n2", "n3"}
     assert set(plan.placements) == {"a", "b"}

@@ -431,7 +431,7 @@ def test_what_preempted_runs_leave_is_kept_for_the_jobs_that_preempt_them() -> N
     made = town(2, ("a", {}), ("b", {}), ("urgent", {"gpus": 2, "priority": 10}))
     made.end_epoch("a")
     made.submit("small", 10)
-    assert made.running() == {"b"}, "neither a nor the small one takes the free card"
+    assert made.running() == {"b"}, "neither a nor the small one takes the free GPU"
     made.end_epoch("b")
     assert made.running() == {"urgent"}
 

@@ -36,7 +36,7 @@ def town(gpus: int, *jobs: tuple[str, dict[str, Any]]) -> ScriptedCluster:
     return made
 
 
-def cards_of(made: ScriptedCluster, name: str) -> set[str]:
+def gpus_of(made: ScriptedCluster, name: str) -> set[str]:
     return {share.gpu for share in made.run(name).shares}
 
 
@@ -53,7 +53,7 @@ def trains(made: ScriptedCluster, name: str, seconds: float) -> None:
 
 def test_no_jobs_share_while_a_gpu_is_free() -> None:
     made = town(2, ("a", {"memory_mib": 2000}), ("b", {"memory_mib": 2000}))
-    assert cards_of(made, "a").isdisjoint(cards_of(made, "b"))
+    assert gpus_of(made, "a").isdisjoint(gpus_of(made, "b"))
 
 
 def test_two_share_the_only_gpu() -> None:
@@ -133,15 +133,15 @@ def test_a_job_that_does_not_share_is_alone() -> None:
 def test_a_job_alone_gets_more_gpus_once_it_is_known_and_gives_way_to_another_user() -> None:
     wish = {"gpus_min": 1, "gpus_max": 4, "max_epochs": 50, "memory_mib": 9000}
     made = town(4, ("a", {**wish, "user": "ada"}))
-    assert len(cards_of(made, "a")) == 1, "nobody knows yet how it scales"
+    assert len(gpus_of(made, "a")) == 1, "its scaling is unknown"
     for _ in range(3):
         trains(made, "a", 600.0)
-    assert len(cards_of(made, "a")) == 4
+    assert len(gpus_of(made, "a")) == 4
     for _ in range(2):
         trains(made, "a", 150.0)
     made.submit("b", **wish, user="bob")
     trains(made, "a", 150.0)
-    assert "b" in made.running(), "whose user has had nothing yet"
+    assert "b" in made.running(), "its user has had nothing yet"
 
 
 def test_a_run_is_not_moved_before_it_has_finished_an_epoch() -> None:
@@ -171,14 +171,14 @@ def test_gangs_of_a_size_share_their_gpus() -> None:
     wish = {"gpus_min": 2, "gpus_max": 2, "memory_mib": 3000, "max_epochs": 9}
     made = town(2, ("a", wish), ("b", wish))
     assert made.running() == {"a", "b"}
-    assert cards_of(made, "a") == cards_of(made, "b")
+    assert gpus_of(made, "a") == gpus_of(made, "b")
 
 
 def test_as_many_gangs_share_their_gpus_as_pays() -> None:
     wish = {"gpus_min": 2, "gpus_max": 2, "memory_mib": 1000, "max_epochs": 9}
     made = town(2, ("a", wish), ("b", wish), ("c", wish))
     assert made.running() == {"a", "b", "c"}
-    assert cards_of(made, "a") == cards_of(made, "b") == cards_of(made, "c")
+    assert gpus_of(made, "a") == gpus_of(made, "b") == gpus_of(made, "c")
 
 
 def test_a_job_without_gpus_runs_beside_everything() -> None:
@@ -194,7 +194,7 @@ def test_a_run_that_can_be_asked_to_stop_keeps_its_neighbour_that_cannot() -> No
     for name in ("long", "last"):
         trains(made, name, 60.0)
     assert made.run("long").phase is made.run("last").phase is RunPhase.RUNNING
-    assert cards_of(made, "long") == cards_of(made, "last")
+    assert gpus_of(made, "long") == gpus_of(made, "last")
 
 
 def test_a_gpu_is_not_kept_for_some_of_the_jobs_that_cannot_be_separated() -> None:
@@ -202,12 +202,12 @@ def test_a_gpu_is_not_kept_for_some_of_the_jobs_that_cannot_be_separated() -> No
     for name in ("a", "b", "c", "d"):
         made.submit(name, memory_mib=2000, max_epochs=9)
     made.submit("late", shareable=False, priority=0)
-    assert len({key for name in ("a", "b", "c", "d") for key in cards_of(made, name)}) == 1
+    assert len({key for name in ("a", "b", "c", "d") for key in gpus_of(made, name)}) == 1
     made.exit("first")
     assert made.running() == {"a", "b", "c", "d", "late"}
     trains(made, "late", 60.0)
     made.look()
-    assert made.run("late").phase is RunPhase.RUNNING, "as nobody else could have its card"
+    assert made.run("late").phase is RunPhase.RUNNING, "no other job could have its GPU"
 
 
 def test_a_gpu_that_two_classes_must_stay_on_counts_once_for_those_between_them() -> None:
@@ -230,24 +230,24 @@ FAULTY, AWAY = {"gpus": (replace(builders.make_gpu(), fault="XID 79"),)}, {"read
 
 
 @pytest.mark.parametrize(
-    ("broken", "priority", "cards", "stays"),
+    ("broken", "priority", "gpus", "stays"),
     [
-        pytest.param(FAULTY, 3, 1, False, id="a card with a fault, and a higher class waits"),
+        pytest.param(FAULTY, 3, 1, False, id="a GPU with a fault, and a higher class waits"),
         pytest.param(FAULTY, 0, 1, True, id="none of a higher class waits"),
-        pytest.param(FAULTY, 3, 2, True, id="there is another card for whoever waits"),
+        pytest.param(FAULTY, 3, 2, True, id="there is another GPU for the waiting job"),
         pytest.param(AWAY, 3, 1, True, id="it would not hear that it is asked"),
     ],
 )
 def test_a_run_with_a_gpu_that_is_not_visible_leaves_the_others_to_a_higher_class(
-    broken: dict[str, Any], priority: int, cards: int, stays: bool
+    broken: dict[str, Any], priority: int, gpus: int, stays: bool
 ) -> None:
     gang = builders.job("gang", 2000, gpus=2, priority=0)
     gang = builders.with_run(gang, builders.share(2200), builders.share(2200, node="n2"))
     waiting = builders.job("waiting", 2000, priority=priority, shareable=False)
-    nodes = [node(cards), replace(node(1, name="n2"), **broken)]
+    nodes = [node(gpus), replace(node(1, name="n2"), **broken)]
     plan = gpu_sharing(RULES)(builders.view(gang, waiting, nodes=nodes), builders.NOW)
     assert ("gang" in plan.placements) == stays
-    assert ("waiting" in plan.placements) == (cards == 2), "not before the other has left"
+    assert ("waiting" in plan.placements) == (gpus == 2), "not before the other has left"
 
 
 def test_a_job_without_gpus_waits_for_a_node() -> None:

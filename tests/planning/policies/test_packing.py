@@ -18,8 +18,8 @@ def known(name: str, util: float, *, seconds: float = 60.0, mib: int = 4000, gpu
 
 
 def runs(waiting: Job, *gpus: int) -> Job:
-    cards = [share(waiting.memory_mib, gpu) for gpu in gpus or (0,)]
-    return with_run(waiting, *cards, placement=f"pretendedx{len(cards)}")
+    shares = [share(waiting.memory_mib, gpu) for gpu in gpus or (0,)]
+    return with_run(waiting, *shares, placement=f"pretendedx{len(shares)}")
 
 
 def planned(*jobs: Job, nodes: tuple[Node, ...] = ()) -> Plan:

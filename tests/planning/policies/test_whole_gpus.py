@@ -21,7 +21,7 @@ def plan(there: View, *order: str, **options: Any) -> Plan:
     return made.plan()
 
 
-def cards(plan: Plan, name: str) -> list[str]:
+def gpus_of(plan: Plan, name: str) -> list[str]:
     return sorted(share.gpu for share in plan.placements.get(JobId(name), ()))
 
 
@@ -57,8 +57,8 @@ def test_a_job_that_needs_more_than_the_cluster_has_gets_nothing_and_is_told_so(
 def test_gpus_are_given_in_the_order_that_the_policy_says() -> None:
     there = view(job("a"), job("b"), nodes=[node(1)])
     first = plan(there, "b", "a")
-    assert cards(first, "b") == ["gpu0"]
-    assert cards(first, "a") == []
+    assert gpus_of(first, "b") == ["gpu0"]
+    assert gpus_of(first, "a") == []
     lacking = why(first, "a")
     assert (lacking.kind, lacking.gpus, lacking.free) == (Waiting.GPUS, 1, (("", 0),))
 
@@ -67,8 +67,8 @@ def test_a_run_that_may_not_leave_keeps_its_gpus() -> None:
     still = with_run(job("a"), share(gpu=1), phase=RunPhase.STARTING)
     there = view(still, job("b", gpus=2), nodes=[node(2)])
     made = plan(there, "b", preempts=True)
-    assert cards(made, "a") == ["gpu1"]
-    assert cards(made, "b") == []
+    assert gpus_of(made, "a") == ["gpu1"]
+    assert gpus_of(made, "b") == []
 
 
 def test_a_run_that_may_leave_does_so_only_where_the_policy_preempts() -> None:
@@ -89,8 +89,8 @@ def test_without_known_speeds_the_smallest_gpus_that_hold_the_job_are_taken() ->
     ]
     there = view(job("a", 4000), job("b", 40_000), nodes=nodes)
     made = plan(there, "a", "b")
-    assert cards(made, "a") == ["small"]
-    assert cards(made, "b") == ["large"]
+    assert gpus_of(made, "a") == ["small"]
+    assert gpus_of(made, "b") == ["large"]
 
 
 def test_a_type_with_enough_idle_gpus_comes_before_a_smaller_one_without() -> None:
@@ -99,7 +99,7 @@ def test_a_type_with_enough_idle_gpus_comes_before_a_smaller_one_without() -> No
         Node("n2", (Gpu("small", 0, "t4", 16384),)),
     ]
     runs = with_run(job("a", 4000), Share("n2", "small", 15872))
-    assert cards(plan(view(runs, job("b", 4000), nodes=nodes), "b"), "b") == ["large"]
+    assert gpus_of(plan(view(runs, job("b", 4000), nodes=nodes), "b"), "b") == ["large"]
 
 
 def test_a_job_that_wants_no_gpu_always_has_what_it_wants() -> None:
