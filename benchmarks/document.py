@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.figures import ROOT
 from benchmarks.wanted import DAEMON, KUBERNETES, LIBRARY, OPTIMIZER, Figure
-from simulator.reports.charts import compared
+from simulator.reports.charts import comparison_chart
 
 DOCUMENTS = ("docs/simulator.md", "docs/benchmarks.md", "docs/library.md")
 PLOTS = {
@@ -38,7 +38,7 @@ def written(run: Run) -> dict[Path, str]:
             for trace, row in table.items()
             if OURS in row
         }
-        texts[ROOT / "docs" / "plots" / f"{key}.svg"] = compared(bars, title)
+        texts[ROOT / "docs" / "plots" / f"{key}.svg"] = comparison_chart(bars, title)
     return texts
 
 

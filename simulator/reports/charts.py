@@ -41,7 +41,7 @@ class Axis:
         step = next(power * n for n in (1, 2, 5, 10) if power * n >= rough * (1 - 1e-9))
         return [step * n for n in range(int(self.most / step * (1 + 1e-9)) + 1)]
 
-    def words(self, value: float) -> str:
+    def label(self, value: float) -> str:
         return f"{value:.0%}" if self.percent else f"{value:,.10g}"
 
 
@@ -60,18 +60,18 @@ class Frame:
         up = (self.height - _TOP - _BOTTOM) * (y / self.y.most if self.y.most else 0.0)
         return self.left + across, self.height - _BOTTOM - up
 
-    def drawn(self) -> Iterator[str]:
+    def draw(self) -> Iterator[str]:
         """Grid, figures and titles."""
         right, top = self.at(self.x.most, self.y.most)
         bottom = self.height - _BOTTOM
         for value in self.y.ticks(5):
             _, y = self.at(0.0, value)
             yield f'<path class="grid" d="M{_n(self.left)} {_n(y)}H{_n(right)}"/>'
-            yield _text(self.left - 6, y + FONT / 3, self.y.words(value), "end")
+            yield _text(self.left - 6, y + FONT / 3, self.y.label(value), "end")
         for value in self.x.ticks(5 if self.width < 500 else 8):
             x, _ = self.at(value, 0.0)
             yield f'<path class="grid" d="M{_n(x)} {_n(bottom)}V{_n(bottom + 4)}"/>'
-            yield _text(x, bottom + FONT + 6, self.x.words(value), "middle")
+            yield _text(x, bottom + FONT + 6, self.x.label(value), "middle")
         yield f'<path class="axis" d="M{_n(self.left)} {_n(top)}V{_n(bottom)}H{_n(right)}"/>'
         yield _text(4, FONT, self.y.title, "start")
         yield _text(right, self.height - 4, self.x.title, "end")
@@ -79,7 +79,7 @@ class Frame:
 
 def lines(frame: Frame, series: Mapping[str, Points], label: str) -> str:
     """One line for each series, coloured and dashed by its order, cut at the axis's right end."""
-    parts = list(frame.drawn())
+    parts = list(frame.draw())
     for number, points in enumerate(series.values()):
         path = "L".join(f"{_n(x)} {_n(y)}" for x, y in (frame.at(*p) for p in points))
         parts.append(f'<path class="line c{number}" d="M{path}"/>')
@@ -125,7 +125,7 @@ def gantt(
     parts = [*_named(frame, names, each)]
     filled = each * 0.85 if each >= 4.0 else each
     paths: dict[str, list[str]] = {}
-    for block in _merged(blocks, least=0.3 * x.most / width):
+    for block in _merge(blocks, least=0.3 * x.most / width):
         left, _ = frame.at(block.left, 0.0)
         right, _ = frame.at(block.right, 0.0)
         top = _TOP + each * block.row + filled * (1.0 - block.high)
@@ -143,7 +143,7 @@ def _named(frame: Frame, names: Mapping[int, str], each: float) -> Iterator[str]
     for value in frame.x.ticks(5 if frame.width < 500 else 8):
         x, _ = frame.at(value, 0.0)
         yield f'<path class="grid" d="M{_n(x)} {_n(_TOP)}V{_n(bottom + 4)}"/>'
-        yield _text(x, bottom + FONT + 6, frame.x.words(value), "middle")
+        yield _text(x, bottom + FONT + 6, frame.x.label(value), "middle")
     for row, name in names.items():
         top = _TOP + each * row
         yield f'<path class="grid" d="M{_n(frame.left)} {_n(top)}H{_n(right)}"/>'
@@ -158,7 +158,7 @@ def _cut(name: str) -> str:
     return name if len(name) <= NAME_MAX else f"{name[: NAME_MAX - 2]}.."
 
 
-def _merged(blocks: Iterable[Block], least: float) -> Iterator[Block]:
+def _merge(blocks: Iterable[Block], least: float) -> Iterator[Block]:
     """Merges neighbours of one shade with a gap of at most `least`, which would not be visible."""
     open_at: dict[tuple[int, float, float, str], Block] = {}
     for block in sorted(blocks, key=lambda b: (b.row, b.low, b.high, b.shade, b.left)):
@@ -173,7 +173,7 @@ def _merged(blocks: Iterable[Block], least: float) -> Iterator[Block]:
     yield from open_at.values()
 
 
-def compared(table: Mapping[str, Mapping[str, float]], title: str) -> str:
+def comparison_chart(table: Mapping[str, Mapping[str, float]], title: str) -> str:
     """A chart for its own file: a panel for each trace, and a bar for each policy, relative to the
     first policy.
 

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.reports.charts import Axis, Block, Frame, compared, gantt, lines, steps
+from simulator.reports.charts import Axis, Block, Frame, comparison_chart, gantt, lines, steps
 
 
 @given(st.floats(1e-3, 1e7), st.integers(3, 10))
@@ -26,8 +26,8 @@ def test_an_axis_of_nothing_has_a_zero() -> None:
 
 
 def test_figures_are_written_as_people_do() -> None:
-    assert [Axis("", 2000.0).words(value) for value in (0.0, 0.5, 2000.0)] == ["0", "0.5", "2,000"]
-    assert Axis("", 1.0, percent=True).words(0.25) == "25%"
+    assert [Axis("", 2000.0).label(value) for value in (0.0, 0.5, 2000.0)] == ["0", "0.5", "2,000"]
+    assert Axis("", 1.0, percent=True).label(0.25) == "25%"
 
 
 def test_zero_is_in_the_corner_and_the_most_at_the_other_end() -> None:
@@ -84,7 +84,7 @@ TABLE = {
 
 
 def test_a_plot_has_a_bar_from_zero_for_each_figure_by_the_first() -> None:
-    drawing = ElementTree.fromstring(compared(TABLE, "a < b"))
+    drawing = ElementTree.fromstring(comparison_chart(TABLE, "a < b"))
     bars = [rect for rect in drawing.findall(".//{*}rect") if rect.attrib["class"] != "paper"]
     widths = [float(bar.attrib["width"]) for bar in bars]
     assert [round(width / widths[0], 1) for width in widths] == [1.0, 3.5, 1.0, 1.0]
@@ -94,7 +94,7 @@ def test_a_plot_has_a_bar_from_zero_for_each_figure_by_the_first() -> None:
 
 
 def test_a_plot_needs_nothing_else_and_nothing_in_it_is_clipped() -> None:
-    said = compared(TABLE, "plot")
+    said = comparison_chart(TABLE, "plot")
     assert not re.search(r"url\(|@import|href|<script", said)
     texts = ElementTree.fromstring(said).findall(".//{*}text")
     assert len(texts) == 1 + 2 * 5
