@@ -1,6 +1,6 @@
-"""The log of a container as its runtime writes it, and as a kubelet sends it on.
+"""The log of a container as its runtime writes it, and as a kubelet sends it.
 
-After the kubelet's own code: `ReadLogs` in k8s.io/cri-client/pkg/logs/logs.go.
+It follows the kubelet's own code: `ReadLogs` in k8s.io/cri-client/pkg/logs/logs.go.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ SECOND = 1_000_000_000  # nanoseconds
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line, or a part of one: long ones are split, and so is what ends without a newline."""
+    """A line or a part of one: long lines are split, and so is output without a final newline."""
 
     at: int  # nanoseconds since 1970
     words: bytes
@@ -31,7 +31,7 @@ def moment(at: int) -> str:
 
 
 def answer_since(entries: Iterable[Entry], since: str) -> bytes:
-    """All of it that is not older, each line behind the moment of its first part."""
+    """All lines that are not older, each with the timestamp of its first part."""
     begin = datetime.fromisoformat(since).timestamp() * SECOND if since else 0
     new_line, parts = True, []
     for entry in entries:

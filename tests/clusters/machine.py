@@ -1,4 +1,4 @@
-"""A machine of two pretended cards and real processes, that a daemon may come to and leave."""
+"""A machine with two pretended GPUs and real processes, on which daemons start and end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SNAPSHOTS = "snapshots"
 
 
 class Machine:
-    """The state folder and what runs. `cluster` is what the present daemon has."""
+    """The state folder and the processes. `cluster` belongs to the current daemon."""
 
     def __init__(self, state: Path, **settings: Any) -> None:
         self.state = state
@@ -36,7 +36,7 @@ class Machine:
         self.start_daemon()
 
     def start_daemon(self) -> None:
-        """A daemon starts. The one before it was not asked to stop: it is no more."""
+        """Starts a daemon. The one before it was not asked to stop: it died."""
         self.cluster = LocalCluster(
             self.state, parse_gpus("2x16384"), time.time, "127.0.0.1:7070", **self._settings
         )
@@ -73,7 +73,7 @@ class Machine:
         return log.read_text() if log.exists() else ""
 
     def wait_for_output(self, key: RunKey, words: str) -> None:
-        """Wait until the training has written this."""
+        """Waits until the training has written this."""
         eventually(lambda: words in self.log_text(key))
 
     def folder(self, key: RunKey) -> Path:
@@ -84,12 +84,12 @@ class Machine:
         return dict(json.loads((self.folder(key) / "started.json").read_text()))
 
     def clean_up(self) -> None:
-        """Nothing of a test outlives it, whatever the test has done to it."""
+        """Kills everything that a test has left."""
         for started in self.state.glob("runs/*/started.json"):
             with suppress(ValueError, TypeError, ProcessLookupError):
-                who = json.loads(started.read_text())
-                os.kill(who["runner"], signal.SIGKILL)
-                os.killpg(who["pid"], signal.SIGKILL)
+                ids = json.loads(started.read_text())
+                os.kill(ids["runner"], signal.SIGKILL)
+                os.killpg(ids["pid"], signal.SIGKILL)
         for cluster in self._clusters:
             cluster.stop()
             for pod in cluster.observe().pods:
@@ -97,7 +97,7 @@ class Machine:
         eventually(self.is_reaped)
 
     def is_reaped(self) -> bool:
-        """Whether no runner is left as a child of this process, be it as a zombie."""
+        """Whether no runner is left as a child of this process, not even as a zombie."""
         for cluster in self._clusters:
             cluster.observe()
         return self._others.issuperset(children())
@@ -113,7 +113,7 @@ def machine(state: Path, **settings: Any) -> Iterator[Machine]:
 
 
 def make_launch(folder: Path, *command: str, **fields: Any) -> Launch:
-    """Of a job of its own. What is no field of a launch is one of its spec."""
+    """A launch of a new job. Other arguments are fields of its spec."""
     told: dict[str, Any] = {
         "job_id": JobId(str(uuid.uuid4())),
         "attempt": 1,

@@ -1,4 +1,4 @@
-"""The environment contract, as a table; what a command becomes; what a person is told of it."""
+"""The environment contract, as a table; the translation of commands; notes for users."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_script_of_an_older_library_is_told_that_it_has_another() -> None:
     assert renewed["KUBEPROFILER_RENEWED"] == "TRUE"
 
 
-def test_a_job_on_one_pretended_card_is_told_all_of_this() -> None:
+def test_a_job_on_one_pretended_gpu_is_told_all_of_this() -> None:
     environment = told()
     port = environment.pop("MASTER_PORT")
     assert int(port) in PORTS
@@ -108,7 +108,7 @@ def test_a_job_on_one_pretended_card_is_told_all_of_this() -> None:
                 "LOCAL_RANK": None,
                 "TF_CONFIG": None,
             },
-            id="two cards",
+            id="two GPUs",
         ),
         pytest.param(
             ON_REAL_CARDS,
@@ -119,7 +119,7 @@ def test_a_job_on_one_pretended_card_is_told_all_of_this() -> None:
                 "PL_TORCH_DISTRIBUTED_BACKEND": "nccl",
                 "RESERVED_MEM": "8000",
             },
-            id="real cards",
+            id="real GPUs",
         ),
         pytest.param(
             WITHOUT,
@@ -134,7 +134,7 @@ def test_a_job_on_one_pretended_card_is_told_all_of_this() -> None:
                 "PL_TORCH_DISTRIBUTED_BACKEND": "gloo",
                 "RANK": "0",
             },
-            id="no card",
+            id="no GPU",
         ),
         pytest.param(
             replace(LAUNCH, attempt=2, epochs_done=2, max_epochs=5),
@@ -213,7 +213,7 @@ def test_the_job_may_set_all_but_what_the_scheduler_alone_knows() -> None:
     assert environment["KUBEPROFILER_TOKEN"] == "secret"
 
 
-def test_a_share_of_a_card_that_is_not_there_is_refused() -> None:
+def test_a_share_of_a_gpu_that_is_not_there_is_refused() -> None:
     with pytest.raises(Impossible, match="no GPU gpu1 on w"):
         told(gpus=PRETENDED[:1])
 

@@ -1,4 +1,4 @@
-"""The library of today, where an image has an older one."""
+"""The current library, where an image has an older one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SAYS = "import kubernetesdlprofile, sys; print(kubernetesdlprofile.__file__, *sy
 
 
 def run(words: list[str], **environment: str) -> list[str]:
-    """What it says."""
+    """Runs it and returns its output."""
     done = subprocess.run(
         words, env={"PATH": os.environ["PATH"], **environment}, capture_output=True, text=True
     )

@@ -13,7 +13,7 @@ GHOST = with_run(job("ghost"), share(gpu=1))
 
 
 class Rows:
-    """Which jobs have one, and who has been asked for."""
+    """Which jobs have a row, and which were asked for."""
 
     def __init__(self, *jobs: str) -> None:
         self.jobs, self.asked = set(jobs), list[set[str]]()
@@ -38,7 +38,7 @@ def test_a_look_that_shows_known_jobs_only_stays_as_it_is_and_rows_are_asked_onc
     assert rows.asked == [{"a"}]
 
 
-def test_a_pod_whose_job_has_no_row_is_an_orphan_and_its_card_is_avoided() -> None:
+def test_a_pod_whose_job_has_no_row_is_an_orphan_and_its_gpu_is_avoided() -> None:
     (seen,) = marked(Rows("a"), observation(pod(A), pod(GHOST), nodes=[node(2)]))
     assert [p.orphan for p in seen.pods] == [False, True]
     assert [gpu.fault for gpu in seen.nodes[0].gpus] == [
@@ -47,7 +47,7 @@ def test_a_pod_whose_job_has_no_row_is_an_orphan_and_its_card_is_avoided() -> No
     ]
 
 
-def test_a_card_whose_orphan_is_over_is_used_again() -> None:
+def test_a_gpu_whose_orphan_is_over_is_used_again() -> None:
     (seen,) = marked(Rows(), observation(pod(GHOST, PodState.SUCCEEDED), nodes=[node(2)]))
     assert seen.pods[0].orphan
     assert seen.nodes[0].usable == node(2).usable

@@ -1,4 +1,4 @@
-"""A shell that starts a process for each GPU, gives each its rank, and ends as they do."""
+"""A shell that starts a process for each GPU, gives each its rank, and exits as they do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from scheduler.clusters.process_per_gpu import one_for_each_gpu
 
 SHELLS = [shell for shell in ("dash", "bash", "busybox") if shutil.which(shell)]
-# Twenty times as quick as for jobs (e2e/test_s19_processes.py), and the same shell script.
+# Twenty times as fast as for jobs (e2e/test_s19_processes.py), and the same shell script.
 GRACE_LOOKS, SLEEP_SECONDS = 20, 0.05
 TOLD = {"LOCAL_WORLD_SIZE": "3", "RANK": "4", "WORLD_SIZE": "7"}
 

@@ -1,4 +1,4 @@
-"""How many GPUs a pod was given, whoever made it."""
+"""The number of GPUs that a pod was given, foreign or not."""
 
 from __future__ import annotations
 

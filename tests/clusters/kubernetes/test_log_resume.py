@@ -1,4 +1,4 @@
-"""Wherever a log was left, in whatever pieces it comes again: each byte of it is kept once."""
+"""Each byte of a log is kept once, wherever it was left, and in whatever pieces it comes again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LINES = [Entry(NOON + n * SECOND, b"line %d" % n) for n in range(100)]
 
 
 def left_at(number: int) -> tuple[LogPosition, bytes]:
-    """When so many lines had been kept: the place, and what had been kept."""
+    """Returns the position and the kept bytes after this number of lines."""
     seam = LogResume(LogPosition(), 0)
     kept = seam.new_bytes(answer_since(LINES[:number], ""))
     return seam.position, kept
@@ -108,7 +108,7 @@ def test_lines_of_one_moment_are_not_taken_for_each_other() -> None:
 
 
 def test_the_rest_of_a_long_line_before_the_place_is_passed_over() -> None:
-    """Its first part is too old to be sent, so its other parts come without a moment."""
+    """Its first part is too old to be sent, so its other parts come without a timestamp."""
     parts = [
         Entry(NOON - 30 * SECOND, b"long", partial=True),
         Entry(NOON - SECOND, b"2026-11-18T10:00:00Z"),
@@ -187,7 +187,7 @@ WORDS = st.binary(max_size=20).map(lambda words: words.replace(b"\n", b""))
 
 @st.composite
 def logs(draw: st.DrawFn) -> list[Entry]:
-    """Some are of one moment, some come late; those that do are of a moment of their own."""
+    """Some have the same timestamp; some come late, with timestamps of their own."""
     lines = draw(st.lists(st.tuples(STEPS, WORDS, st.booleans(), st.integers(0, 3)), max_size=30))
     at, entries = NOON, []
     for number, (step, words, partial, order) in enumerate(lines):

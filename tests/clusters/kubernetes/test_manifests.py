@@ -1,4 +1,4 @@
-"""What a run is made of on a cluster."""
+"""The objects of a run on a cluster."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_the_hash_is_the_launchs_and_tells_nothing_of_its_token() -> None:
 
 
 def expanded(text: str, known: dict[str, str]) -> str:
-    """What the kubelet makes of a word: third_party/forked/golang/expansion in its sources."""
+    """Expands a word as the kubelet does: third_party/forked/golang/expansion in its sources."""
     made, at = "", 0
     while at < len(text):
         rest = text[at + 1 :]
@@ -187,7 +187,7 @@ def test_the_token_is_in_a_secret_and_nowhere_else() -> None:
     assert reference == {"name": secret["metadata"]["name"], "key": "token"}
 
 
-def test_a_pod_may_become_nobody_else_and_speaks_to_no_api_server() -> None:
+def test_a_pod_cannot_change_its_user_and_speaks_to_no_api_server() -> None:
     spec = pod()["spec"]
     assert spec["automountServiceAccountToken"] is False
     assert spec["securityContext"]["runAsNonRoot"] is True
@@ -219,7 +219,7 @@ def test_an_image_of_its_own_is_taken_before_the_clusters() -> None:
     assert container(of_job(image="mine:2"))["image"] == "mine:2"
 
 
-# --- where it runs, on which cards --------------------------------------------------------------
+# --- where it runs, on which GPUs ---------------------------------------------------------------
 
 
 def test_it_is_held_on_the_node_that_was_decided() -> None:
@@ -233,7 +233,7 @@ def test_it_is_held_on_the_node_that_was_decided() -> None:
 
 
 def test_a_claim_is_bound_by_the_clusters_own_scheduler_whatever_the_settings_say() -> None:
-    """It may wait for its first consumer, of which nobody else would tell it."""
+    """It may wait for its first consumer, which only the cluster's scheduler announces."""
     claim = VolumeSource.parse("pvc:data")
     bound = pod(binding="node_name", data=claim)["spec"]
     assert "nodeName" not in bound
@@ -241,13 +241,13 @@ def test_a_claim_is_bound_by_the_clusters_own_scheduler_whatever_the_settings_sa
     assert "nodeName" in pod(binding="node_name", data=VolumeSource.parse("host:/data"))["spec"]
 
 
-def test_a_job_without_cards_runs_anywhere_and_sees_none() -> None:
+def test_a_job_without_gpus_runs_anywhere_and_sees_none() -> None:
     launch = replace(LAUNCH, shares=())
     assert not {"affinity", "nodeName", "runtimeClassName"} & pod(launch)["spec"].keys()
     assert environ(launch)["NVIDIA_VISIBLE_DEVICES"] == "void"
 
 
-def test_a_job_without_cards_goes_where_its_image_is_if_that_is_not_everywhere() -> None:
+def test_a_job_without_gpus_goes_where_its_image_is_if_that_is_not_everywhere() -> None:
     launch = replace(of_job(image="lab/x:1"), shares=())
     names = frozenset({"docker.io/lab/x:1"})
 
@@ -263,7 +263,7 @@ def test_a_job_without_cards_goes_where_its_image_is_if_that_is_not_everywhere()
     assert [field["values"] for field in fields] == [["n0"], ["n2"]]
 
 
-def test_a_chosen_card_gets_in_as_the_nodes_allow() -> None:
+def test_a_chosen_gpu_gets_in_as_the_nodes_allow() -> None:
     assert environ(inject="env")["NVIDIA_VISIBLE_DEVICES"] == "GPU-2"
     assert pod(inject="env", runtime_class="nvidia")["spec"]["runtimeClassName"] == "nvidia"
     devices = "/var/run/nvidia-container-devices"
@@ -297,7 +297,7 @@ def test_the_ranks_of_a_gang_find_each_other_by_name() -> None:
     assert environ(launch)["MASTER_ADDR"] == "r0.gs-0badcafe-a2"
 
 
-def test_a_card_that_is_gone_makes_a_launch_impossible() -> None:
+def test_a_gpu_that_is_gone_makes_a_launch_impossible() -> None:
     with pytest.raises(Impossible, match="GPU-9"):
         manifests(replace(LAUNCH, shares=(Share("n1", "GPU-9", 1),)), NODES, SHAPE)
 

@@ -1,4 +1,4 @@
-"""What the daemon is shown, from one look to the next."""
+"""What the daemon observes, from one observation to the next."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def waits(reason: str) -> dict[str, Any]:
     return {"phase": "Pending", "containerStatuses": [{"state": {"waiting": {"reason": reason}}}]}
 
 
-def test_what_did_not_change_is_the_same_object_also_when_it_was_listed_anew() -> None:
+def test_what_did_not_change_is_the_same_object_also_when_it_was_listed_again() -> None:
     sight = ClusterState()
     (first,) = look(sight, kube({"phase": "Running"}))
     nodes = sight.nodes
@@ -60,13 +60,13 @@ def test_what_has_ended_stays_as_it_has() -> None:
     assert other.state is PodState.RUNNING
 
 
-def test_labels_that_nobody_understands_are_no_run() -> None:
+def test_labels_that_cannot_be_read_are_no_run() -> None:
     sight = ClusterState()
     assert look(sight, kube({"phase": "Running"}, labels={pods.JOB: "x"})) == []
     assert list(sight.runs()) == []
 
 
-def test_a_daemon_that_starts_anew_counts_from_the_creation_of_what_it_finds() -> None:
+def test_a_restarted_daemon_counts_from_the_creation_of_what_it_finds() -> None:
     created = {"creationTimestamp": "1970-01-01T00:01:40Z"}  # 100
     found = ClusterState()
     look(found, kube({"phase": "Pending"}, **created), now=107.0)
@@ -78,13 +78,13 @@ def test_a_daemon_that_starts_anew_counts_from_the_creation_of_what_it_finds() -
     assert list(made.overdue(111.0, 5.0, 10.0)) == [], "which is by its own clock, where it can be"
     blamed = ClusterState()
     look(blamed, kube(waits("ErrImagePull"), **created), now=107.0)
-    assert list(blamed.overdue(111.0, 5.0, 10.0)) == [], "nobody knows since when"
+    assert list(blamed.overdue(111.0, 5.0, 10.0)) == [], "it is not known since when"
     ahead = ClusterState()
     look(ahead, kube({"phase": "Pending"}, **created), now=90.0)
     assert [key for key, _ in ahead.overdue(101.0, 5.0, 10.0)] == [RUN]
 
 
-def test_how_long_a_pod_has_waited_begins_anew_with_another_hindrance() -> None:
+def test_how_long_a_pod_has_waited_begins_again_with_another_hindrance() -> None:
     sight = ClusterState()
     look(sight, kube({"phase": "Pending"}), now=0.0)
     assert [key for key, _ in sight.overdue(11.0, 5.0, 10.0)] == [RUN]

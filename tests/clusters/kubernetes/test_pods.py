@@ -1,4 +1,4 @@
-"""What pods and nodes say, from JSON as servers and kubelets write it."""
+"""Pods and nodes, read from JSON as servers and kubelets write it."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def kube(status: dict[str, Any], **meta: Any) -> KubePod:
 
 def seen(status: dict[str, Any], now: float = NOW, answers: bool = True, **meta: Any) -> Pod:
     pod = kube(status, **meta)
-    whose = pods.claim(pod.metadata)
-    assert whose is not None
-    return pods.seen(pod, whose, now, answers)
+    claim = pods.claim(pod.metadata)
+    assert claim is not None
+    return pods.seen(pod, claim, now, answers)
 
 
 def ended(code: int, phase: str = "Failed", **more: Any) -> dict[str, Any]:
@@ -50,7 +50,7 @@ LEAVING: dict[str, Any] = {
 }
 
 
-def test_a_pod_tells_whose_it_is_and_what_it_holds() -> None:
+def test_a_pod_tells_its_run_and_what_it_holds() -> None:
     pod = seen({"phase": "Running"})
     assert (pod.job_id, pod.attempt, pod.rank, pod.state) == (JOB, 2, 1, "running")
     assert pod.shares == (Share("n1", "GPU-1", 9216),)
@@ -66,7 +66,7 @@ def test_a_pod_tells_whose_it_is_and_what_it_holds() -> None:
         {"annotations": {pods.ALLOC: '{"gpus": [1]}'}},
     ],
 )
-def test_labels_such_as_we_do_not_write_are_nobodys(meta: dict[str, Any]) -> None:
+def test_labels_that_we_did_not_write_are_no_claim(meta: dict[str, Any]) -> None:
     assert pods.claim(kube({}, **meta).metadata) is None
 
 
@@ -141,7 +141,7 @@ def test_what_its_node_would_not_have_never_began(status: dict[str, Any]) -> Non
     assert (seen(status).state, seen(status).reason) == (PodState.FAILED, Failure.REFUSED)
 
 
-def test_a_pod_that_is_deleted_holds_its_cards_until_it_is_gone() -> None:
+def test_a_pod_that_is_deleted_holds_its_gpus_until_it_is_gone() -> None:
     assert seen({"phase": "Running"}, **LEAVING).state is PodState.TERMINATING
     assert seen({"phase": "Pending"}, **LEAVING).state is PodState.TERMINATING
 
@@ -219,7 +219,7 @@ def node(
     return msgspec.convert({"metadata": meta, "spec": spec, "status": status}, KubeNode)
 
 
-cards = st.builds(
+gpus_of_nodes = st.builds(
     Gpu,
     uuid=st.text(min_size=1, max_size=40),
     index=st.integers(0, 63),
@@ -232,7 +232,7 @@ cards = st.builds(
 )
 
 
-@given(st.lists(cards, max_size=8, unique_by=(lambda gpu: gpu.uuid, lambda gpu: gpu.index)))
+@given(st.lists(gpus_of_nodes, max_size=8, unique_by=(lambda gpu: gpu.uuid, lambda gpu: gpu.index)))
 def test_what_is_declared_is_what_is_read(gpus: list[Gpu]) -> None:
     read = pods.gpus_of(node(annotations={pods.GPUS: pods.gpus_annotation(gpus)}))
     assert read == tuple(sorted(gpus, key=lambda gpu: gpu.index))
@@ -259,15 +259,15 @@ def test_a_node_that_lies_is_named_in_one_line(listed: str, words: str) -> None:
     assert "\n" not in str(refusal.value)
 
 
-@given(st.lists(cards, max_size=8, unique_by=(lambda gpu: gpu.uuid, lambda gpu: gpu.index)))
-def test_no_card_is_chosen_where_the_kubelet_hands_them_out(gpus: list[Gpu]) -> None:
+@given(st.lists(gpus_of_nodes, max_size=8, unique_by=(lambda gpu: gpu.uuid, lambda gpu: gpu.index)))
+def test_no_gpu_is_chosen_where_the_kubelet_hands_them_out(gpus: list[Gpu]) -> None:
     there = node(
         allocatable={pods.GPU_RESOURCE: "2"}, annotations={pods.GPUS: pods.gpus_annotation(gpus)}
     )
     assert [gpu.uuid for gpu in pods.gpus_of(there)] == ["slot-0", "slot-1"]
 
 
-def test_without_a_declaration_a_node_has_the_cards_that_its_kubelet_hands_out() -> None:
+def test_without_a_declaration_a_node_has_the_gpus_that_its_kubelet_hands_out() -> None:
     labels = {pods.GPU_PRODUCT: "Tesla-T4", pods.GPU_MEMORY: "15360"}
     gpus = pods.gpus_of(node(labels=labels, allocatable={pods.GPU_RESOURCE: "2"}))
     assert gpus == tuple(Gpu(f"slot-{n}", n, "t4", 15_360, whole=True) for n in (0, 1))
@@ -325,12 +325,12 @@ X = ["docker.io/lab/x:1"]
     ("told", "images"),
     [
         ([PAUSE, X], {*PAUSE, *X}),
-        ([["lab/x:1"]], set(X)),  # whatever a runtime thinks of
-        ([[], X], set(X)),  # an old image, whose name another one has now
-        ([None, X], set(X)),  # the same, as a kubelet says it
+        ([["lab/x:1"]], set(X)),  # an unusual name
+        ([[], X], set(X)),  # an old image whose name another one has now
+        ([None, X], set(X)),  # the same, as a kubelet writes it
         ([PAUSE, ["docker.io/library/none:1"]], {*PAUSE, "docker.io/library/none:1", ""}),
-        (None, None),  # it does not say
-        ([], None),  # it could not ask
+        (None, None),  # the field is missing
+        ([], None),  # the kubelet could not read its images
         ([[f"docker.io/lab/x:{number}"] for number in range(50)], None),  # there may be more
         ([[f"docker.io/lab/x:{number}" for number in range(5)]], None),  # and more names
     ],

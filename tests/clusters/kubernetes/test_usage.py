@@ -1,4 +1,4 @@
-"""Pods and nodes with what agents see of them, also of pods that the server tells of no more."""
+"""Pods and nodes with what agents report, also of pods that the server does not list any more."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from scheduler.core.model import (
 from scheduler.core.ports import Put
 from scheduler.gpus.usage import WATCHDOG, GpuReading, GpuReport, Process
 
-GPU = Gpu("GPU-a", 0, "tesla-t4", 16000)  # as a node's labels tell of it
+GPU = Gpu("GPU-a", 0, "tesla-t4", 16000)  # as a node's labels describe it
 DRIVERS = Gpu("GPU-a", 4, "t4", 16384, 512)
 NODES = (Node("n1", (GPU,)), Node("n2", (replace(GPU, uuid="GPU-b"),)))
 SEEN = Gpu("GPU-a", 0, "tesla-t4", 16384, 512)
@@ -31,7 +31,7 @@ UID = "0d1f2c3a-1111-4222-8333-444455556666"
 
 
 class Told:
-    """A server that shows what it is given."""
+    """A cluster with given observations."""
 
     def __init__(self) -> None:
         self.reports: tuple[GpuReport, ...] = ()
@@ -40,7 +40,7 @@ class Told:
         self._owners: dict[str, RunKey] = {}
 
     def perform(self, action: Action) -> None:
-        """There is nothing to do."""
+        """Does nothing."""
 
     def observe(self) -> Observed:
         return Observed(1.0, NODES, self._pods)
@@ -49,7 +49,7 @@ class Told:
         put(self.observe())
 
     def stop(self) -> None:
-        """There is nothing to stop."""
+        """Does nothing."""
 
     def owners(self) -> dict[str, RunKey]:
         return self._owners
@@ -75,7 +75,7 @@ def test_without_reports_all_is_as_the_server_tells() -> None:
     assert look.pods[0] is POD
 
 
-def test_the_processes_of_a_pod_are_its_runs_and_a_card_is_as_its_driver_says() -> None:
+def test_the_processes_of_a_pod_are_its_runs_and_a_gpu_is_as_its_driver_says() -> None:
     told = Told()
     told.report(1.0, Process(7, 3000, UID, "python"), Process(8, 200, UID, "python"))
     look = told.look(POD, owners={UID: A})
@@ -84,7 +84,7 @@ def test_the_processes_of_a_pod_are_its_runs_and_a_card_is_as_its_driver_says() 
     assert told.watched.usage["n1", "GPU-a"].runs == (A, A)
 
 
-def test_a_pod_that_is_gone_keeps_its_card_until_no_process_of_it_is_seen() -> None:
+def test_a_pod_that_is_gone_keeps_its_gpu_until_no_process_of_it_is_seen() -> None:
     told = Told()
     told.report(1.0, Process(7, 3000, UID, "python"))
     told.look(POD, owners={UID: A})

@@ -1,4 +1,4 @@
-"""Where a job's folders come from on a cluster."""
+"""The volumes for a job's folders on a cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def mounted(
     data: VolumeSource = NOWHERE,
     **fields: Any,
 ) -> dict[str, tuple[dict[str, Any], str]]:
-    """By the path in the container: its volume, and the path below it."""
+    """By the path in the container: the volume, and the path in it."""
     sources, mounts = volumes(spec("a", **fields), custom, snapshots, data)
     by_name = {source.pop("name"): source for source in sources}
     return {each["mountPath"]: (by_name[each["name"]], each.get("subPath", "")) for each in mounts}
@@ -62,7 +62,9 @@ def test_of_a_claim_the_folder_that_was_asked_for_is_mounted() -> None:
     found = mounted(snapshots=CLAIM, data=CLAIM, snapshots_dir="/jobs/ann")
     claim = {"persistentVolumeClaim": {"claimName": "lab"}}
     assert found[PATHS.snapshots] == (claim, "jobs/ann")
-    assert found[PATHS.data] == (claim, "jobs"), "the whole place, as nobody asks for a part of it"
+    assert found[PATHS.data] == (claim, "jobs"), (
+        "the whole volume, because no part of it is requested"
+    )
 
 
 @pytest.mark.parametrize("wanted", ["/etc", "/srvother", "/srv/../etc", "srv"])

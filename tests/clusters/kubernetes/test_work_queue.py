@@ -1,4 +1,4 @@
-"""Threads for runs: each its turn, one at a time, and none kept waiting by another."""
+"""Threads for runs: each run is handled by one thread at a time, and delays no other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ A, B = (JobId("a"), 1), (JobId("b"), 1)
 
 
 class Turns:
-    """What runs do with their turns: as many errors as are given, then nothing more."""
+    """A handler that raises the given number of errors, and then does nothing."""
 
     def __init__(self, **errors: list[Exception]) -> None:
         self.errors = errors
@@ -74,7 +74,7 @@ def test_a_turn_that_fails_is_had_again_until_it_does_not() -> None:
     assert [line["event"] for line in logs] == ["cluster_refused", "bug"]
 
 
-def test_who_fails_keeps_nobody_waiting() -> None:
+def test_a_run_that_fails_does_not_delay_others() -> None:
     turns = Turns(a=[ApiError("later", 429, retry_after=3600.0)])
     with structlog.testing.capture_logs(), working(turns, threads=1) as work:
         work.add(A)

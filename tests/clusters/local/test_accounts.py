@@ -1,4 +1,4 @@
-"""As whom a job runs: for real where this is root, and as far as it can be seen where it is not."""
+"""The account that a job runs as: for real if this is root, and otherwise as far as visible."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from scheduler.core.model import JobSpec, Remove
 from tests.clusters.machine import ME, Machine, machine
 from tests.support import eventually
 
-ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start jobs of other users")
 NOBODY = 65534
 
 
 @pytest.fixture
 def open_to_all(tmp_path: Path) -> Iterator[Machine]:
-    """Everybody may enter the folder that holds the state folder; nobody may enter that one."""
+    """All users may enter the parent of the state folder; only its owner may enter that one."""
     for folder in (tmp_path, *tmp_path.parents):
         if folder.owner() == user_name(os.geteuid()) and folder != Path("/"):
             folder.chmod(folder.stat().st_mode | 0o011)

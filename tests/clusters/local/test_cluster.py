@@ -1,4 +1,4 @@
-"""Real trainings on this machine: how they are started, seen, stopped, lost and forgotten."""
+"""Real trainings on this machine: how they are started, observed, stopped, lost and forgotten."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ def test_grandchildren_die_when_it_is_stopped(here: Machine) -> None:
 
 def test_a_run_may_be_stopped_before_it_starts(here: Machine) -> None:
     key = here.launch("echo", "never")
-    remove(here, key)  # the runner, a Python, takes longer to begin than this
+    remove(here, key)  # the runner, a Python process, takes longer to start than this
     assert here.wait_until_over(key).reason == "stopped before it started"
     assert here.log_text(key) == ""
 
@@ -362,7 +362,7 @@ def test_a_training_without_its_runner_is_killed_and_lost(here: Machine) -> None
 
 
 def test_a_stop_that_was_not_ours_is_a_loss(here: Machine) -> None:
-    """A machine that shuts down tells everybody to go; a training that goes well is not done."""
+    """At shutdown a machine sends SIGTERM to all; a training that then exits with 0 is not done."""
     key = up(here, SAVES)
     os.kill(here.read_started(key)["runner"], signal.SIGTERM)
     pod = here.wait_until_over(key)
@@ -370,7 +370,7 @@ def test_a_stop_that_was_not_ours_is_a_loss(here: Machine) -> None:
 
 
 def pretend_lost(here: Machine, **started: object) -> RunKey:
-    """A run whose runner is gone, that began as told."""
+    """A run without a runner, with this content of started.json."""
     key = here.script("")
     here.wait_until_over(key)
     path = here.folder(key) / "started.json"
@@ -381,16 +381,16 @@ def pretend_lost(here: Machine, **started: object) -> RunKey:
 
 
 def test_nobody_else_is_killed_in_its_place(here: Machine) -> None:
-    """Neither after a restart of the machine, nor when the number is another process's by now."""
+    """Neither after a restart of the machine, nor when another process has the pid by now."""
     other = subprocess.Popen(["sleep", "1000"], start_new_session=True)
     stat = stat_of(other.pid)
     assert stat is not None
-    who = {"pid": other.pid, "start_time": stat.start_time, "boot_id": boot_id()}
+    ids = {"pid": other.pid, "start_time": stat.start_time, "boot_id": boot_id()}
     for wrong in ({"boot_id": "another"}, {"start_time": stat.start_time - 1}, {"pid": None}):
-        key = pretend_lost(here, **(who | wrong))
+        key = pretend_lost(here, **(ids | wrong))
         assert here.wait_until_over(key).reason == "lost"
         assert other.poll() is None
-    here.wait_until_over(pretend_lost(here, **who))
+    here.wait_until_over(pretend_lost(here, **ids))
     assert other.wait() == -signal.SIGKILL, "but it is, if it is the one"
 
 
@@ -441,7 +441,7 @@ def test_a_state_folder_that_cannot_be_is_named(tmp_path: Path) -> None:
 
 def test_news_is_posted_when_there_is_some(tmp_path: Path) -> None:
     with machine(tmp_path / ("a" * 60) / ("b" * 60), observe_every_seconds=1000.0) as here:
-        news: queue.Queue[Any] = queue.Queue()  # looks only: nothing else is to be told
+        news: queue.Queue[Any] = queue.Queue()  # observations only
         here.cluster.start(news.put)
         assert news.get(timeout=60).pods == ()
         key = here.launch("true")

@@ -1,4 +1,4 @@
-"""Hints to look again: one wakes, many wake once, and none is waited for in vain."""
+"""Hints to observe again: one wakes, many wake once, and a wait for none ends."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_swarm_is_answered_by_one_look(hints: Hints) -> None:
     assert waited(hints, GATHER_SECONDS) >= GATHER_SECONDS, "none is left"
 
 
-def test_more_hints_than_fit_hold_up_nobody(hints: Hints) -> None:
+def test_more_hints_than_fit_block_no_sender(hints: Hints) -> None:
     for _ in range(10_000):
         hints.send()
     hints.wait(LONG_SECONDS)
@@ -74,7 +74,7 @@ def test_a_folder_may_have_a_longer_path_than_a_socket(tmp_path: Path) -> None:
     made.close()
 
 
-def test_its_end_wakes_who_waits(hints: Hints) -> None:
+def test_its_end_wakes_a_waiting_thread(hints: Hints) -> None:
     hints.end()
     assert hints.ended
     assert waited(hints, LONG_SECONDS) < LONG_SECONDS / 2

@@ -1,4 +1,4 @@
-"""Whose a process is: that of the runner above it, or of the environment that it was given."""
+"""The run of a process: that of the runner above it, or of the environment that it was given."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_what_descends_from_a_runner_is_its_runs() -> None:
         below.kill()
 
 
-def test_what_is_no_more_is_nobodys() -> None:
+def test_a_process_that_is_gone_belongs_to_no_run() -> None:
     assert run_of(999_999_999, {1: KEY}) is None
 
 
@@ -47,7 +47,7 @@ def test_a_process_is_marked_by_what_it_was_given() -> None:
         words, env=given, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
         assert process.stdout is not None
-        process.stdout.read(1)  # before it has begun it has the environment of this one
+        process.stdout.read(1)  # before it starts it has the environment of this process
         assert belongs_to(process.pid, KEY)
         assert not belongs_to(process.pid, (JobId("a"), 2))
         process.kill()

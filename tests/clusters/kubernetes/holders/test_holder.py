@@ -1,4 +1,4 @@
-"""A holder: how it is made, and how it is known again."""
+"""A holder: how it is made, and how it is recognised."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DRESS = HolderTemplate("agent:1", "scheduler:7070")
 def shown(
     hold: Hold = HOLD, phase: str = "Running", metadata: Mapping[str, Any] | None = None
 ) -> KubePod:
-    """As the API server shows what was made of it."""
+    """The created pod as the API server shows it."""
     made = manifest(hold, DRESS)
     told = {**made["metadata"], "uid": "u1", **(metadata or {})}
     return msgspec.convert({**made, "metadata": told, "status": {"phase": phase}}, KubePod)
@@ -63,7 +63,7 @@ def test_what_was_made_is_known_again() -> None:
 
 
 def test_the_same_hold_has_always_the_same_name_and_no_other_has_it() -> None:
-    assert HOLD.name == Hold("n1", 0, 1).name, "whoever asks twice asks once"
+    assert HOLD.name == Hold("n1", 0, 1).name, "a second creation is the same pod"
     others = {Hold("n1", 1, 4).name, Hold("n2", 0, 4).name}
     assert HOLD.name not in others
     assert len(others) == 2
@@ -93,7 +93,7 @@ def test_what_is_not_as_we_make_it_is_no_holder(metadata: dict[str, Any]) -> Non
         ("Succeeded", {}, PodState.FAILED),
     ],
 )
-def test_a_holder_is_over_when_its_cards_are_the_kubelets_again(
+def test_a_holder_is_over_when_its_gpus_are_the_kubelets_again(
     phase: str, metadata: dict[str, Any], state: PodState
 ) -> None:
     found = holder_of(shown(phase=phase, metadata=metadata))
@@ -102,7 +102,7 @@ def test_a_holder_is_over_when_its_cards_are_the_kubelets_again(
     assert found.over == (state is PodState.FAILED)
 
 
-def test_it_asks_for_its_cards_on_its_node_and_for_no_right() -> None:
+def test_it_asks_for_its_gpus_on_its_node_and_for_no_right() -> None:
     made = manifest(HOLD, DRESS)
     (container,) = made["spec"]["containers"]
     assert container["resources"]["limits"]["nvidia.com/gpu"] == "4"
@@ -137,11 +137,11 @@ def test_a_node_is_held_as_its_label_says_or_as_all_are() -> None:
         mode_of(machine({MODE: "mine"}), OWNED)
 
 
-def test_nobody_holds_the_cards_of_an_exclusive_node() -> None:
+def test_an_exclusive_node_has_no_holders() -> None:
     assert site_of(machine(), EXCLUSIVE, 0) is None
 
 
-def test_of_whose_pods_nothing_is_known_no_card_is_free() -> None:
+def test_no_gpu_is_free_before_foreign_pods_are_counted() -> None:
     known, unknown = site_of(machine(), MIXED, 1), site_of(machine(), MIXED, None)
     assert known
     assert unknown

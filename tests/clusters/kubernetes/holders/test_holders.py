@@ -1,4 +1,4 @@
-"""Who holds which cards, and what jobs are given of them."""
+"""Which holders should exist, and which of their GPUs jobs may use."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ KIND = Gpu("", 0, "t4", 15_000)
 NODE = "n1"
 
 
-def card(uuid: str, *processes: Process, index: int = 0) -> GpuReading:
+def reading(uuid: str, *processes: Process, index: int = 0) -> GpuReading:
     return GpuReading(Gpu(uuid, index, "tesla-t4", 16_384, 300), 300, processes=processes)
 
 
@@ -61,7 +61,7 @@ def world(
     return HolderWorld(
         {NODE: place},
         {each.name: each for each in there},
-        {Hold(NODE, number, 1).name: tuple(cards) for number, cards in (told or {}).items()},
+        {Hold(NODE, number, 1).name: tuple(gpus) for number, gpus in (told or {}).items()},
         {NODE: set(taken)},
         {NODE: set(wanted)},
     )
@@ -74,30 +74,32 @@ def looked(at: HolderWorld, now: float = 0.0, holders: Holders | None = None) ->
 
 
 def offered(holders: Holders) -> list[tuple[str, str]]:
-    """The cards, each with why nothing is started on it."""
+    """The offered GPUs, each with the reason why nothing is started on it."""
     return [(gpu.uuid, gpu.fault) for gpu in holders.gpus(NODE) or ()]
 
 
-def on(*cards: str) -> list[Share]:
-    return [Share(NODE, card, 1000) for card in cards]
+def on(*gpus: str) -> list[Share]:
+    return [Share(NODE, gpu, 1000) for gpu in gpus]
 
 
 # --- owned nodes --------------------------------------------------------------------------------
 
 
-def test_one_holder_takes_all_cards_of_an_owned_node() -> None:
+def test_one_holder_takes_all_gpus_of_an_owned_node() -> None:
     holders = looked(world(site(OWNED, 4)))
     assert holders.missing == [Hold(NODE, 0, 4)]
     assert offered(holders) == []
 
 
-def test_its_cards_are_offered_once_its_agent_has_told_them() -> None:
+def test_its_gpus_are_offered_once_its_agent_has_told_them() -> None:
     four = holder(count=2)
     holders = looked(world(site(OWNED), replace(four, state=PodState.PENDING)))
     assert (holders.missing, offered(holders)) == ([], [])
     looked(world(site(OWNED), four), holders=holders)
     assert offered(holders) == []
-    looked(world(site(OWNED), four, told={0: [card("GPU-a"), card("GPU-b")]}), holders=holders)
+    looked(
+        world(site(OWNED), four, told={0: [reading("GPU-a"), reading("GPU-b")]}), holders=holders
+    )
     assert offered(holders) == [("GPU-a", ""), ("GPU-b", "")]
     assert holders.cards(on("GPU-b")) == {(NODE, "GPU-b"): "GPU-b"}
 
@@ -120,10 +122,10 @@ def test_or_once_the_annotation_of_the_node_has() -> None:
         ),
     ],
 )
-def test_cards_that_lost_their_holder_are_suspect_and_their_jobs_go_on(
+def test_gpus_that_lost_their_holder_are_suspect_and_their_jobs_go_on(
     there: list[Holder], why: str
 ) -> None:
-    told = {0: [card("GPU-a"), card("GPU-b")]}
+    told = {0: [reading("GPU-a"), reading("GPU-b")]}
     holders = looked(world(site(OWNED), holder(count=2), told=told))
     looked(world(site(OWNED), *there, taken=["GPU-a"]), holders=holders)
     assert offered(holders) == [("GPU-a", why), ("GPU-b", why)]
@@ -143,25 +145,25 @@ def test_one_that_has_ended_is_removed_and_another_one_made() -> None:
 
 
 def test_an_agent_that_sees_more_than_was_given_is_not_believed() -> None:
-    told = {0: [card("GPU-a"), card("GPU-b"), card("GPU-c")]}
+    told = {0: [reading("GPU-a"), reading("GPU-b"), reading("GPU-c")]}
     holders = looked(world(site(OWNED), holder(count=2), told=told))
     assert holders.cards(on("GPU-a")) is None
 
 
-def test_a_holder_by_other_settings_is_replaced_when_nobody_is_there() -> None:
-    former, told = holder(count=2, spec_hash="sha256:other"), {0: [card("GPU-a")]}
+def test_a_holder_by_other_settings_is_replaced_when_no_job_is_there() -> None:
+    former, told = holder(count=2, spec_hash="sha256:other"), {0: [reading("GPU-a")]}
     holders = looked(world(site(OWNED), former, told=told, taken=["GPU-a"]))
     assert (list(holders.give_back()), offered(holders)) == ([], [("GPU-a", "")])
     looked(world(site(OWNED), former, told=told), holders=holders)
     assert holders.give_back() == [former]
     looked(world(site(OWNED), former, told=told, wanted=["GPU-a"]), holders=holders)
-    assert holders.cards(on("GPU-a")) is None, "it is on its way out"
+    assert holders.cards(on("GPU-a")) is None, "its holder is given back"
     assert holders.give_back() == [former]
 
 
-def test_a_process_that_nobody_knows_keeps_a_card() -> None:
+def test_an_unknown_process_keeps_a_gpu() -> None:
     former = holder(count=2, spec_hash="sha256:other")
-    for told in (card("GPU-a", Process(7, 500)), replace(card("GPU-a"), used_mib=5000)):
+    for told in (reading("GPU-a", Process(7, 500)), replace(reading("GPU-a"), used_mib=5000)):
         assert not looked(world(site(OWNED), former, told={0: [told]})).give_back()
 
 
@@ -174,7 +176,7 @@ def test_nothing_comes_or_goes_on_a_node_that_does_not_answer(ready: bool) -> No
 
 @pytest.mark.parametrize("mode", [OWNED, MIXED])
 def test_a_holder_makes_way_for_another_driver_when_no_job_is_there(mode: str) -> None:
-    there, told = holder(), {0: [card("GPU-a")]}
+    there, told = holder(), {0: [reading("GPU-a")]}
     closing = site(mode, 1, ready=False, closing=True)
     holders = looked(world(closing, there, told=told, taken=["GPU-a"]))
     assert (list(holders.give_back()), holders.missing) == ([], [])
@@ -184,8 +186,8 @@ def test_a_holder_makes_way_for_another_driver_when_no_job_is_there(mode: str) -
     assert (list(holders.give_back()), holders.missing) == ([], [])
 
 
-def test_who_was_promised_a_card_keeps_its_holder() -> None:
-    former, told = holder(count=2, spec_hash="sha256:other"), {0: [card("GPU-a")]}
+def test_a_run_that_was_promised_a_gpu_keeps_its_holder() -> None:
+    former, told = holder(count=2, spec_hash="sha256:other"), {0: [reading("GPU-a")]}
     holders = looked(world(site(OWNED), former, told=told))
     assert holders.cards(on("GPU-a"))
     assert not holders.give_back()
@@ -203,14 +205,14 @@ def test_a_mixed_node_offers_what_others_leave_and_holds_nothing() -> None:
     assert [gpu.memory_mib for gpu in holders.gpus(NODE) or ()] == [15_000] * 3
 
 
-def test_a_card_is_held_when_a_run_waits_for_it_and_its_agent_says_which_it_is() -> None:
+def test_a_gpu_is_held_when_a_run_waits_for_it_and_its_agent_says_which_it_is() -> None:
     holders = looked(world(site(), wanted=["held-1"]))
     assert holders.missing == [Hold(NODE, 1, 1)]
     assert holders.cards(on("held-1")) is None
     there = holder(1)
     looked(world(site(), there, wanted=["held-1"]), holders=holders)
-    assert holders.cards(on("held-1")) is None, "which one it is has not been said"
-    looked(world(site(), there, told={1: [card("GPU-b")]}, wanted=["held-1"]), holders=holders)
+    assert holders.cards(on("held-1")) is None, "its UUID has not been reported"
+    looked(world(site(), there, told={1: [reading("GPU-b")]}, wanted=["held-1"]), holders=holders)
     assert holders.cards(on("held-1")) == {(NODE, "held-1"): "GPU-b"}
     assert holders.names() == {(NODE, "GPU-b"): "held-1"}
     assert [(g.uuid, g.index, g.type, g.memory_mib) for g in holders.gpus(NODE) or ()] == [
@@ -219,8 +221,8 @@ def test_a_card_is_held_when_a_run_waits_for_it_and_its_agent_says_which_it_is()
     ]
 
 
-def test_a_card_that_nobody_has_used_for_a_while_is_given_back() -> None:
-    there, told = holder(0), {0: [card("GPU-a")]}
+def test_a_gpu_that_was_unused_for_a_while_is_given_back() -> None:
+    there, told = holder(0), {0: [reading("GPU-a")]}
     holders = looked(world(site(), there, told=told, taken=["GPU-a"]), 0.0)
     looked(world(site(), there, told=told), 10.0, holders)
     looked(world(site(), there, told=told), 69.0, holders)
@@ -235,7 +237,7 @@ def test_a_card_that_nobody_has_used_for_a_while_is_given_back() -> None:
     assert holders.cards(on("held-0"))
 
 
-def test_who_waits_in_vain_is_told_so_and_the_card_is_not_offered_for_a_while() -> None:
+def test_a_run_that_waits_too_long_is_given_up_and_the_gpu_not_offered_for_a_while() -> None:
     pending = holder(0, state=PodState.PENDING, words="Insufficient nvidia.com/gpu")
     holders = Holders(DRESS, WAITS)
     for now in (0.0, 119.0):
@@ -252,25 +254,25 @@ def test_who_waits_in_vain_is_told_so_and_the_card_is_not_offered_for_a_while() 
     assert offered(holders) == [("held-0", ""), ("held-1", "")]
 
 
-def test_a_number_means_one_card_while_a_job_may_use_it() -> None:
-    """The kubelet may give the next holder another card: that one must not be `held-0` as well."""
+def test_a_number_means_one_gpu_while_a_job_may_use_it() -> None:
+    """The kubelet may give the next holder another GPU, which must not be `held-0` as well."""
     lost = world(site(count=3), taken=["GPU-a"], wanted=["held-0", "held-1"])
     holders = looked(lost)
-    assert holders.missing == [Hold(NODE, 3, 1)], "by which the card itself is held again"
+    assert holders.missing == [Hold(NODE, 3, 1)], "the holder that searches for the lost GPU"
     assert set(holders.suspects()) == {(NODE, "GPU-a")}
     assert {fault for _, fault in offered(holders)} == {"a job on this node has lost its holder"}
 
 
-def test_a_lost_card_is_looked_for_until_it_is_found() -> None:
+def test_a_lost_gpu_is_looked_for_until_it_is_found() -> None:
     place, taken = site(count=3), ["GPU-a"]
     wrong, right = holder(3), holder(4)
-    told = {3: [card("GPU-b")]}
+    told = {3: [reading("GPU-b")]}
     holders = looked(world(place, wrong, taken=taken))
     assert not holders.missing, "what it has is not known yet"
     looked(world(place, wrong, told=told, taken=taken), holders=holders)
     assert holders.missing == [Hold(NODE, 4, 1)]
-    assert not holders.give_back(), "else the kubelet would give us the same again"
-    found = told | {4: [card("GPU-a")]}
+    assert not holders.give_back(), "otherwise the kubelet would give it the same GPU again"
+    found = told | {4: [reading("GPU-a")]}
     looked(world(place, wrong, right, told=found, taken=taken), holders=holders)
     assert not list(holders.suspects())
     assert not holders.missing
@@ -282,7 +284,7 @@ def test_a_lost_card_is_looked_for_until_it_is_found() -> None:
 
 
 def test_when_somebody_else_was_faster_the_others_are_given_back() -> None:
-    place, told = site(count=2, foreign=1), {2: [card("GPU-b")]}
+    place, told = site(count=2, foreign=1), {2: [reading("GPU-b")]}
     holders = looked(world(place, holder(2), told=told, taken=["GPU-a"]))
     looked(world(place, holder(2), told=told, taken=["GPU-a"]), 1.0, holders)
     looked(world(place, holder(2), told=told, taken=["GPU-a"]), 61.0, holders)
@@ -291,8 +293,8 @@ def test_when_somebody_else_was_faster_the_others_are_given_back() -> None:
     assert not holders.missing
 
 
-def test_one_card_given_to_several_holders_is_used_through_one() -> None:
-    told = {0: [card("GPU-a")], 1: [card("GPU-a")]}
+def test_one_gpu_given_to_several_holders_is_used_through_one() -> None:
+    told = {0: [reading("GPU-a")], 1: [reading("GPU-a")]}
     holders = looked(world(site(), holder(0), holder(1), told=told))
     assert offered(holders)[1] == ("held-1", "its device plugin gives one GPU to several pods")
     assert holders.cards(on("held-0"))
@@ -300,13 +302,13 @@ def test_one_card_given_to_several_holders_is_used_through_one() -> None:
 
 
 def test_reports_are_told_by_the_names_that_the_core_has() -> None:
-    told = {0: [card("GPU-a")], 1: [card("GPU-b")]}
+    told = {0: [reading("GPU-a")], 1: [reading("GPU-b")]}
     holders = looked(world(site(), holder(0), holder(1), told=told))
     first, second = Hold(NODE, 0, 1).name, Hold(NODE, 1, 1).name
     reports = [
-        GpuReport(first, 1.0, (card("GPU-a"),)),
-        GpuReport(second, 2.0, (card("GPU-b"),)),
-        GpuReport("n2", 3.0, (card("GPU-a"),)),
+        GpuReport(first, 1.0, (reading("GPU-a"),)),
+        GpuReport(second, 2.0, (reading("GPU-b"),)),
+        GpuReport("n2", 3.0, (reading("GPU-a"),)),
     ]
     assert [
         (report.node, [each.gpu.uuid for each in report.cards])
@@ -331,13 +333,13 @@ def test_a_holder_is_known_again_by_its_annotation() -> None:
     made = holding.manifest(Hold(NODE, 3, 1), DRESS)
     found = holding.holder_of(kube_pod(made))
     assert found == replace(holder(3), uid="")
-    made["metadata"]["name"] = "gs-hold-of-somebody-else"
+    made["metadata"]["name"] = "gs-hold-of-another"
     assert holding.holder_of(kube_pod(made)) is None
     made["metadata"]["annotations"] = {}
     assert holding.holder_of(kube_pod(made)) is None
 
 
-def test_another_card_count_or_image_is_another_hash() -> None:
+def test_another_gpu_count_or_image_is_another_hash() -> None:
     hold = Hold(NODE, 0, 2)
     hashes = {
         holding.spec_hash(hold, DRESS),
@@ -347,11 +349,11 @@ def test_another_card_count_or_image_is_another_hash() -> None:
     assert len(hashes) == 3
 
 
-def replace_count(hold: Hold, cards: int) -> Hold:
-    return Hold(hold.node, hold.number, cards)
+def replace_count(hold: Hold, gpus: int) -> Hold:
+    return Hold(hold.node, hold.number, gpus)
 
 
-def test_a_holder_asks_for_cards_and_for_no_rights() -> None:
+def test_a_holder_asks_for_gpus_and_for_no_rights() -> None:
     made = holding.manifest(Hold("a-long.name." + "x" * 80, 0, 8), DRESS)
     (container,) = made["spec"]["containers"]
     assert container["resources"]["limits"][pods.GPU_RESOURCE] == "8"
@@ -360,10 +362,10 @@ def test_a_holder_asks_for_cards_and_for_no_rights() -> None:
     assert len(made["metadata"]["labels"][holding.NODE]) == 63
 
 
-def kube_node(mode: str | None, cards: str = "4") -> KubeNode:
+def kube_node(mode: str | None, gpus: str = "4") -> KubeNode:
     labels = {holding.MODE: mode} if mode is not None else {}
     told = {"metadata": {"name": NODE, "labels": labels}}
-    status = {"allocatable": {pods.GPU_RESOURCE: cards}}
+    status = {"allocatable": {pods.GPU_RESOURCE: gpus}}
     return msgspec.convert({**told, "status": status}, KubeNode)
 
 
@@ -374,7 +376,7 @@ def test_a_label_says_how_a_node_is_shared_and_else_the_settings() -> None:
     assert owned
     assert (owned.mode, owned.count, owned.foreign) == (OWNED, 4, 0)
     assert mixed
-    assert (mixed.mode, mixed.foreign) == (MIXED, 4), "nobody has counted them yet"
+    assert (mixed.mode, mixed.foreign) == (MIXED, 4), "they are not counted yet"
     with pytest.raises(Rejected, match=r"node n1: label .*: 'ours' is not a valid mode"):
         holding.site_of(kube_node("ours"), OWNED, 0)
 
@@ -403,24 +405,24 @@ def test_what_pods_of_others_were_given_is_counted() -> None:
     assert holding.foreign(asking(2, labels=ours)) == 0
 
 
-# --- beside others ------------------------------------------------------------------------------
+# --- beside foreign pods ------------------------------------------------------------------------
 
 
 @dataclass
 class Worker:
-    names: tuple[str, ...]  # as the core has its cards
-    cards: tuple[str, ...]  # which they are
+    names: tuple[str, ...]  # of its GPUs in the core
+    gpus: tuple[str, ...]  # their UUIDs
 
 
 @dataclass
 class Kubelet:
-    """Gives cards to who asks, any of those that are free."""
+    """Gives any free GPUs to pods that request them."""
 
-    cards: tuple[str, ...]
+    gpus: tuple[str, ...]
     given: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by the uid of a pod
 
     def gives(self, uid: str, count: int, choice: st.DataObject) -> bool:
-        free = [c for c in self.cards if not any(c in given for given in self.given.values())]
+        free = [c for c in self.gpus if not any(c in given for given in self.given.values())]
         if len(free) < count:
             return False
         self.given[uid] = tuple(choice.draw(st.permutations(free))[:count])
@@ -428,7 +430,7 @@ class Kubelet:
 
 
 class Beside(RuleBasedStateMachine):
-    """A node, pods of others that come and go, holders that are lost, daemons that start anew."""
+    """A node with foreign pods that start and end, lost holders, and restarted daemons."""
 
     mode = MIXED
 
@@ -438,23 +440,23 @@ class Beside(RuleBasedStateMachine):
         self.kubelet = Kubelet(("GPU-a", "GPU-b", "GPU-c"))
         self.holders = Holders(DRESS, WAITS)
         self.there: dict[str, Holder] = {}
-        self.foreign: dict[str, str] = {}  # pods of others
+        self.foreign: dict[str, str] = {}  # foreign pods
         self.waiting: list[tuple[str, ...]] = []
         self.workers: list[Worker] = []
-        self.lost: set[str] = set()  # cards whose holder was taken away under a job
-        self.told: set[str] = set()  # holders whose agents have spoken
+        self.lost: set[str] = set()  # GPUs that have lost their holders under a job
+        self.told: set[str] = set()  # holders with agents that have reported
 
-    # -- what others do
+    # -- foreign pods and the kubelet
 
     @rule(choice=st.data())
-    def somebody_asks(self, choice: st.DataObject) -> None:
+    def a_foreign_pod_starts(self, choice: st.DataObject) -> None:
         uid = f"foreign-{next(self.numbers)}"
         if self.kubelet.gives(uid, 1, choice):
             self.foreign[uid] = uid
 
     @precondition(lambda self: self.foreign)
     @rule(choice=st.data())
-    def somebody_ends(self, choice: st.DataObject) -> None:
+    def a_foreign_pod_ends(self, choice: st.DataObject) -> None:
         uid = choice.draw(st.sampled_from(sorted(self.foreign)))
         del self.foreign[uid], self.kubelet.given[uid]
 
@@ -462,7 +464,7 @@ class Beside(RuleBasedStateMachine):
     @rule(choice=st.data())
     def a_holder_is_lost(self, choice: st.DataObject) -> None:
         name = choice.draw(st.sampled_from(sorted(self.there)))
-        used = {card for worker in self.workers for card in worker.cards}
+        used = {gpu for worker in self.workers for gpu in worker.gpus}
         self.lost |= used & set(self.kubelet.given.get(self.there[name].uid, ()))
         self._gone(name)
 
@@ -474,12 +476,12 @@ class Beside(RuleBasedStateMachine):
                 self.there[name] = replace(each, state=PodState.RUNNING)
 
     @rule(choice=st.data())
-    def agents_speak(self, choice: st.DataObject) -> None:
+    def agents_report(self, choice: st.DataObject) -> None:
         running = sorted(h.uid for h in self.there.values() if h.state is PodState.RUNNING)
         if running:
             self.told |= set(choice.draw(st.lists(st.sampled_from(running))))
 
-    # -- what jobs do
+    # -- jobs
 
     @rule(choice=st.data())
     def a_run_is_to_begin(self, choice: st.DataObject) -> None:
@@ -492,9 +494,9 @@ class Beside(RuleBasedStateMachine):
     @rule(choice=st.data())
     def a_run_ends(self, choice: st.DataObject) -> None:
         self.workers.pop(choice.draw(st.integers(0, len(self.workers) - 1)))
-        self.lost &= {card for worker in self.workers for card in worker.cards}
+        self.lost &= {gpu for worker in self.workers for gpu in worker.gpus}
 
-    # -- what we do
+    # -- the scheduler
 
     @rule(seconds=st.sampled_from([0.0, 1.0, 60.0, 130.0, 400.0]))
     def we_look(self, seconds: float) -> None:
@@ -514,7 +516,7 @@ class Beside(RuleBasedStateMachine):
                 spec_hash = holding.spec_hash(hold, DRESS)
                 uid = f"holder-{next(self.numbers)}"
                 self.there[hold.name] = Holder(hold, uid, PodState.PENDING, spec_hash)
-        live = {card for worker in self.workers for card in worker.cards}
+        live = {gpu for worker in self.workers for gpu in worker.gpus}
         for each in self.holders.give_back():
             there = self.there.get(each.name)
             if self.holders.is_beside(each, live):
@@ -523,26 +525,26 @@ class Beside(RuleBasedStateMachine):
                 self._gone(each.name)
 
     @rule()
-    def a_daemon_starts_anew(self) -> None:
+    def the_daemon_is_restarted(self) -> None:
         self.holders, self.waiting = Holders(DRESS, WAITS), []
         self._look()
 
-    # -- how it is
+    # -- invariants
 
     @invariant()
-    def no_card_is_owned_twice(self) -> None:
-        others = {card for uid in self.foreign for card in self.kubelet.given[uid]}
-        ours = {card for worker in self.workers for card in worker.cards}
+    def no_gpu_is_owned_twice(self) -> None:
+        others = {gpu for uid in self.foreign for gpu in self.kubelet.given[uid]}
+        ours = {gpu for worker in self.workers for gpu in worker.gpus}
         assert ours & others <= self.lost
 
     @invariant()
-    def a_name_means_one_card(self) -> None:
-        pairs = {pair for w in self.workers for pair in zip(w.names, w.cards, strict=True)}
+    def a_name_means_one_gpu(self) -> None:
+        pairs = {pair for w in self.workers for pair in zip(w.names, w.gpus, strict=True)}
         assert len({name for name, _ in pairs}) == len(pairs)
-        assert len({card for _, card in pairs}) == len(pairs)
+        assert len({gpu for _, gpu in pairs}) == len(pairs)
 
     def teardown(self) -> None:
-        """When everybody has gone, all is as it was."""
+        """When all pods have ended, the node is as it was."""
         self.workers.clear()
         self.waiting.clear()
         for uid in self.foreign:
@@ -554,7 +556,7 @@ class Beside(RuleBasedStateMachine):
             self.we_keep()
             for name, each in self.there.items():
                 if each.state is PodState.PENDING and not self.kubelet.given:
-                    self.kubelet.given[each.uid] = self.kubelet.cards[: each.hold.count]
+                    self.kubelet.given[each.uid] = self.kubelet.gpus[: each.hold.count]
                     self.there[name] = replace(each, state=PodState.RUNNING)
             self.told |= {each.uid for each in self.there.values()}
         assert tuple(each.hold.count for each in self.there.values()) == self.kept
@@ -565,11 +567,11 @@ class Beside(RuleBasedStateMachine):
 
     def _look(self) -> None:
         told = {
-            each.name: tuple(card(uuid) for uuid in self.kubelet.given[each.uid])
+            each.name: tuple(reading(uuid) for uuid in self.kubelet.given[each.uid])
             for each in self.there.values()
             if each.uid in self.told and each.uid in self.kubelet.given
         }
-        taken = {card for worker in self.workers for card in worker.cards}
+        taken = {gpu for worker in self.workers for gpu in worker.gpus}
         wanted = {name for names in self.waiting for name in names}
         place = HeldNodeSpec(NODE, self.mode, 3, KIND, foreign=len(self.foreign))
         at = HolderWorld({NODE: place}, dict(self.there), told, {NODE: taken}, {NODE: wanted})
@@ -577,12 +579,14 @@ class Beside(RuleBasedStateMachine):
 
     def _go_on(self, names: tuple[str, ...]) -> None:
         shares = on(*names)
-        cards = self.holders.cards(shares)
-        if cards is not None:
+        uuids = self.holders.cards(shares)
+        if uuids is not None:
             given = (self.kubelet.given.get(each.uid, ()) for each in self.there.values())
             held = {uuid for some in given for uuid in some}
-            self.lost |= {*cards.values()} - held  # since we looked, and nobody can know
-            self.workers.append(Worker(names, tuple(cards[(NODE, name)] for name in names)))
+            self.lost |= {
+                *uuids.values()
+            } - held  # lost since the last observation, which cannot be known
+            self.workers.append(Worker(names, tuple(uuids[(NODE, name)] for name in names)))
             self.waiting.remove(names)
         elif self.holders.given_up(shares):
             self.waiting.remove(names)

@@ -1,4 +1,4 @@
-"""Canaries, as they are made."""
+"""The manifests of canaries."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_canary_is_a_job_s_pod_that_belongs_to_no_job() -> None:
     assert pod["spec"]["activeDeadlineSeconds"] == 360
 
 
-def test_a_canary_asks_for_its_card_in_the_way_of_the_settings() -> None:
+def test_a_canary_asks_for_its_gpu_in_the_way_of_the_settings() -> None:
     notes = made(CHOSEN, inject="annotation")["metadata"]["annotations"]
     assert list(notes.values()) == ["k8s.device-plugin.nvidia.com/gpu=GPU-1"]
     (container,) = made(SLOTS, (SLOTS,))["spec"]["containers"]
