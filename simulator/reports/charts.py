@@ -77,7 +77,7 @@ class Frame:
         yield _text(right, self.height - 4, self.x.title, "end")
 
 
-def lines(frame: Frame, series: Mapping[str, Points], label: str) -> str:
+def line_chart(frame: Frame, series: Mapping[str, Points], label: str) -> str:
     """One line for each series, coloured and dashed by its order, cut at the axis's right end."""
     parts = list(frame.draw())
     for number, points in enumerate(series.values()):
@@ -86,7 +86,7 @@ def lines(frame: Frame, series: Mapping[str, Points], label: str) -> str:
     return _svg(frame.width, frame.height, label, parts)
 
 
-def steps(points: Points, most: float) -> list[tuple[float, float]]:
+def step_corners(points: Points, most: float) -> list[tuple[float, float]]:
     """The corners of a step line, which is constant between points and ends at `most`."""
     corners: list[tuple[float, float]] = []
     for x, y in points:
@@ -113,7 +113,7 @@ class Block:
     right: float
 
 
-def gantt(
+def gantt_chart(
     x: Axis, count: int, names: Mapping[int, str], blocks: Iterable[Block], width: float, label: str
 ) -> str:
     """A Gantt chart with the first row on top; `names` has the row where each part begins."""
@@ -122,7 +122,7 @@ def gantt(
     names = {row: _cut(name) for row, name in names.items()}
     longest = max((len(name) for name in names.values()), default=0)
     frame = Frame(x, Axis("", 1.0), width, height, max(_LEFT, longest * _LETTER + 6.0))
-    parts = [*_named(frame, names, each)]
+    parts = [*_draw_row_names(frame, names, each)]
     filled = each * 0.85 if each >= 4.0 else each
     paths: dict[str, list[str]] = {}
     for block in _merge(blocks, least=0.3 * x.most / width):
@@ -136,7 +136,7 @@ def gantt(
     return _svg(width, height, label, parts)
 
 
-def _named(frame: Frame, names: Mapping[int, str], each: float) -> Iterator[str]:
+def _draw_row_names(frame: Frame, names: Mapping[int, str], each: float) -> Iterator[str]:
     """The time axis and, on the left, as many names of parts as are legible."""
     bottom, lowest = frame.height - _BOTTOM, -math.inf
     right, _ = frame.at(frame.x.most, 0.0)

@@ -9,7 +9,15 @@ from itertools import groupby, pairwise
 
 from scheduler.core.memory import all_gpus
 from scheduler.core.model import GpuKey
-from simulator.reports.charts import Axis, Block, Frame, Points, gantt, lines, steps
+from simulator.reports.charts import (
+    Axis,
+    Block,
+    Frame,
+    Points,
+    gantt_chart,
+    line_chart,
+    step_corners,
+)
 from simulator.reports.report import LEGEND, Study, mean, table_columns
 from simulator.reports.style import STYLE
 from simulator.trials.outcome import GanttBar, Result, Sample, quantile
@@ -123,7 +131,7 @@ def _cumulated(times: Sequence[float], count: int, unit: float, most: float) -> 
     every = max(1, len(times) // CDF_POINTS_MAX)
     picked = [n for n in range(len(times)) if n % every == 0 or n == len(times) - 1]
     points = [(times[n] / unit, (n + 1) / count) for n in picked]
-    return steps([(0.0, 0.0), *points], most)
+    return step_corners([(0.0, 0.0), *points], most)
 
 
 def _over_time(study: Study) -> Iterator[str]:
@@ -136,8 +144,8 @@ def _over_time(study: Study) -> Iterator[str]:
         stuck = sum(job.outcome is None for job in entries[0].result.jobs)
         after = [Sample(2 * series[-1].at - series[-2].at, stuck, 0.0)] if series else []
         levels = [*series, *after]
-        queued[policy] = steps([(s.at / seconds, s.queued) for s in levels], x.most)
-        busy[policy] = steps([(s.at / seconds, s.busy) for s in levels], x.most)
+        queued[policy] = step_corners([(s.at / seconds, s.queued) for s in levels], x.most)
+        busy[policy] = step_corners([(s.at / seconds, s.busy) for s in levels], x.most)
     means = f"Each level is the mean over a 240th of the policy's own time{_of_seed(study)}."
     most = max((y for points in queued.values() for _, y in points), default=0.0)
     yield _chart("Queue", f"Waiting jobs. {means}", x, Axis("jobs", most or 1.0), queued)
@@ -146,7 +154,7 @@ def _over_time(study: Study) -> Iterator[str]:
 
 
 def _chart(heading: str, caption: str, x: Axis, y: Axis, series: Mapping[str, Points]) -> str:
-    wide, narrow = (lines(Frame(x, y, *size), series, heading) for size in (WIDE, NARROW))
+    wide, narrow = (line_chart(Frame(x, y, *size), series, heading) for size in (WIDE, NARROW))
     sample = '<svg viewBox="0 0 26 8" aria-hidden="true"><path class="line c{}" d="M0 4H26"/></svg>'
     legend = [(sample.format(number), policy) for number, policy in enumerate(series)]
     return _figure(heading, legend, wide, narrow, caption)
@@ -208,7 +216,7 @@ def _gantts(study: Study) -> Iterator[str]:
         blocks = list(_blocks(entries[0].result, order, seconds))
         heading = f"GPUs under {policy}"
         wide, narrow = (
-            gantt(x, len(order), names, blocks, width, heading)
+            gantt_chart(x, len(order), names, blocks, width, heading)
             for width in (GANTT_WIDE, GANTT_NARROW)
         )
         yield _figure(heading, legend, wide, narrow, caption)

@@ -9,7 +9,15 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.reports.charts import Axis, Block, Frame, comparison_chart, gantt, lines, steps
+from simulator.reports.charts import (
+    Axis,
+    Block,
+    Frame,
+    comparison_chart,
+    gantt_chart,
+    line_chart,
+    step_corners,
+)
 
 
 @given(st.floats(1e-3, 1e7), st.integers(3, 10))
@@ -35,14 +43,19 @@ def test_zero_is_in_the_corner_and_the_most_at_the_other_end() -> None:
     (left, bottom), (right, top) = frame.at(0.0, 0.0), frame.at(10.0, 5.0)
     assert 0.0 < left < right < 600.0
     assert 0.0 < top < bottom < 320.0
-    drawn = lines(frame, {"a": [(0.0, 0.0), (10.0, 5.0)]}, "label")
+    drawn = line_chart(frame, {"a": [(0.0, 0.0), (10.0, 5.0)]}, "label")
     assert f'd="M{left:g} {bottom:g}L{right:g} {top:g}"' in drawn
 
 
 def test_steps_stay_until_the_next_and_end_with_the_axis() -> None:
-    assert steps([(0.0, 1.0), (2.0, 3.0)], 5.0) == [(0.0, 1.0), (2.0, 1.0), (2.0, 3.0), (5.0, 3.0)]
-    assert steps([(0.0, 1.0), (2.0, 3.0)], 1.0) == [(0.0, 1.0), (1.0, 1.0)]
-    assert steps([], 1.0) == []
+    assert step_corners([(0.0, 1.0), (2.0, 3.0)], 5.0) == [
+        (0.0, 1.0),
+        (2.0, 1.0),
+        (2.0, 3.0),
+        (5.0, 3.0),
+    ]
+    assert step_corners([(0.0, 1.0), (2.0, 3.0)], 1.0) == [(0.0, 1.0), (1.0, 1.0)]
+    assert step_corners([], 1.0) == []
 
 
 def blocks(*spans: tuple[float, float], shade: str = "g1") -> list[Block]:
@@ -55,16 +68,16 @@ def pieces(drawn: str) -> int:
 
 def test_blocks_with_an_invisible_gap_are_merged() -> None:
     x = Axis("hours", 100.0)
-    apart = gantt(x, 1, {0: "n0"}, blocks((0.0, 10.0), (20.0, 30.0)), 1200.0, "")
-    together = gantt(x, 1, {0: "n0"}, blocks((0.0, 10.0), (10.001, 30.0)), 1200.0, "")
+    apart = gantt_chart(x, 1, {0: "n0"}, blocks((0.0, 10.0), (20.0, 30.0)), 1200.0, "")
+    together = gantt_chart(x, 1, {0: "n0"}, blocks((0.0, 10.0), (10.001, 30.0)), 1200.0, "")
     other = blocks((0.0, 10.0)) + blocks((10.0, 30.0), shade="g2")
     assert (pieces(apart), pieces(together)) == (2, 1)
-    assert pieces(gantt(x, 1, {0: "n0"}, other, 1200.0, "")) == 2
+    assert pieces(gantt_chart(x, 1, {0: "n0"}, other, 1200.0, "")) == 2
 
 
 def test_names_of_parts_do_not_overlap() -> None:
     names = {row: f"n{row}" for row in range(0, 400, 2)}
-    drawn = gantt(Axis("hours", 10.0), 400, names, [], 1200.0, "")
+    drawn = gantt_chart(Axis("hours", 10.0), 400, names, [], 1200.0, "")
     heights = [float(y) for y in re.findall(r'y="([\d.]+)" text-anchor="end">n', drawn)]
     assert len(heights) > 10
     assert all(after - before >= 11.9 for before, after in pairwise(heights))
@@ -72,7 +85,7 @@ def test_names_of_parts_do_not_overlap() -> None:
 
 def test_names_are_written_whole_or_cut_but_never_clipped() -> None:
     for name, written in (("n0", "n0"), ("v100-000", "v100-000"), ("m" * 40, f"{'m' * 12}..")):
-        drawn = gantt(Axis("hours", 10.0), 1, {0: name}, [], 350.0, "")
+        drawn = gantt_chart(Axis("hours", 10.0), 1, {0: name}, [], 350.0, "")
         ends = {words: float(x) for x, words in re.findall(r'x="([\d.]+)"[^>]*>([^<]*)<', drawn)}
         assert ends[written] >= 7.0 * len(written)
 
