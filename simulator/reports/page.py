@@ -34,7 +34,7 @@ def page(study: Study, timing: bool = False) -> str:
     title = escape(f"{study.trace} on {study.gpus} GPUs")
     parts = [
         f"<h1>{title}</h1>",
-        f"<p>{escape(_what(study))}</p>",
+        f"<p>{escape(_description(study))}</p>",
         _table(study, table_columns(study, timing)),
         '<div class="pair">',
         *_distribution(study),
@@ -52,7 +52,7 @@ def page(study: Study, timing: bool = False) -> str:
     )
 
 
-def _what(study: Study) -> str:
+def _description(study: Study) -> str:
     first = study.entries[0].result
     seeds = study.seeds()
     words = [
@@ -122,11 +122,11 @@ def _distribution(study: Study) -> Iterator[str]:
     ):
         seconds, unit = _unit(most)
         x = Axis(f"{unit} from submission to end", most / seconds)
-        series = {p: _cumulated(pooled[p], counts[p], seconds, x.most) for p in pooled}
+        series = {p: _cumulate(pooled[p], counts[p], seconds, x.most) for p in pooled}
         yield _chart(heading, caption, x, Axis("jobs completed", 1.0, percent=True), series)
 
 
-def _cumulated(times: Sequence[float], count: int, unit: float, most: float) -> Points:
+def _cumulate(times: Sequence[float], count: int, unit: float, most: float) -> Points:
     """Points (time, share of the jobs that took no longer), thinned out if there are many."""
     every = max(1, len(times) // CDF_POINTS_MAX)
     picked = [n for n in range(len(times)) if n % every == 0 or n == len(times) - 1]
@@ -232,13 +232,13 @@ def _blocks(result: Result, order: Mapping[GpuKey, int], unit: float) -> Iterato
 
     for key, bars in groupby(result.bars, key=lambda bar: (bar.node, bar.gpu)):
         if key in order:
-            for begin, end, there in _situations(list(bars)):
+            for begin, end, there in _constant_spans(list(bars)):
                 for place, bar in enumerate(there):
                     low, high = place / len(there), (place + 1) / len(there)
                     yield Block(order[key], low, high, shade(bar), begin / unit, end / unit)
 
 
-def _situations(bars: Sequence[GanttBar]) -> Iterator[tuple[float, float, list[GanttBar]]]:
+def _constant_spans(bars: Sequence[GanttBar]) -> Iterator[tuple[float, float, list[GanttBar]]]:
     """The runs on one GPU, with the span in which they do not change."""
     moments = sorted({at for bar in bars for at in (bar.from_at, bar.to_at)})
     coming = sorted(bars, key=lambda bar: (bar.from_at, bar.job))
