@@ -39,7 +39,7 @@ from benchmarks.policies import MIXED, T4
 from scheduler.core.model import Fact, JobId, Placement, Rules
 from scheduler.core.ports import Step
 from scheduler.planning.policies.gpu_sharing import gpu_sharing
-from simulator.simulate import cluster
+from simulator.simulate import parse_cluster
 from simulator.traces.loader import load
 from simulator.trials.outcome import Result
 from simulator.trials.trial import Trial
@@ -125,7 +125,7 @@ def lived(data: Path, workload: int, gpus: str) -> Lived:
     began = time.process_time()
     jobs = load(data / "traces" / "sia" / f"workload-{workload}.csv", data=data, seed=1)
     reader = Reader()
-    result = Trial(jobs, cluster(gpus), gpu_sharing(RULES), RULES, listener=reader).run()
+    result = Trial(jobs, parse_cluster(gpus), gpu_sharing(RULES), RULES, listener=reader).run()
     return Lived(dict(reader.stays), result, time.process_time() - began)
 
 

@@ -51,7 +51,7 @@ from scheduler.outlook.forecast import guesses
 from scheduler.outlook.prospect import Forecast, Interval
 from scheduler.planning.policies import POLICIES
 from simulator.generate import generate
-from simulator.simulate import cluster
+from simulator.simulate import parse_cluster
 from simulator.traces.loader import load
 from simulator.trials.trial import Trial
 
@@ -160,7 +160,7 @@ class Heard:
             case = CASES[self.name]
             jobs = load(self.data / "traces" / case.trace, data=self.data, seed=1)
             jobs = jobs[: FIRST.get(self.name)]
-        on, rules = cluster(case.cluster), Rules(plan_every_seconds=case.plan_every_seconds)
+        on, rules = parse_cluster(case.cluster), Rules(plan_every_seconds=case.plan_every_seconds)
         telling = Telling(rules)
         policy = POLICIES[self.policy](rules)
         Trial(jobs, on, policy, rules, listener=telling.hear).run()
@@ -179,7 +179,7 @@ def names(data: Path, only: str) -> list[str]:
 
 def crowd(jobs: int, gpus: int) -> View:
     """A view in which measured jobs use all GPUs and the other jobs wait."""
-    on = cluster(f"{gpus // 16}x8x16384:t4,{gpus // 16}x8x16384:a100")
+    on = parse_cluster(f"{gpus // 16}x8x16384:t4,{gpus // 16}x8x16384:a100")
     free = iter([(node.name, gpu) for node in on for gpu in node.gpus])
     draft = Draft(View(), 0.0, RULES)
     for number in range(jobs):

@@ -51,7 +51,7 @@ from scheduler.core.model import (
 )
 from scheduler.core.ports import Policy, Step
 from scheduler.planning.policies import POLICIES
-from simulator.simulate import cluster
+from simulator.simulate import parse_cluster
 from simulator.traces.behaviour import SerialTruth, TraceJob
 from simulator.trials.outcome import Tally
 from simulator.trials.trace_world import TraceWorld
@@ -176,7 +176,7 @@ def world(
 def counted(policy: str, placements: int, seed: int) -> dict[str, int]:
     began = time.process_time()
     jobs = list(drawn(JOBS, seed))
-    scheduler, count = world(jobs, cluster(CLUSTER), restless(POLICIES[policy](RULES), seed))
+    scheduler, count = world(jobs, parse_cluster(CLUSTER), restless(POLICIES[policy](RULES), seed))
     while count.seen["placements"] < placements:
         scheduler.step()
     found = {f"{key}_{policy}": count.seen[key] for key in KEYS}
@@ -189,7 +189,7 @@ def planted(policy: str) -> dict[str, int]:
     said = JobSpec("first", "ann", max_epochs=5, memory_mib=10_000, training_set_size=1_000)
     half = replace(said, name="second", memory_mib=4_000)
     jobs = [TraceJob(0.0, said, first), TraceJob(200.0, half, second)]
-    scheduler, _ = world(jobs, cluster("1x1x16384:t4"), POLICIES[policy](RULES))
+    scheduler, _ = world(jobs, parse_cluster("1x1x16384:t4"), POLICIES[policy](RULES))
     job_id = JobId("job-00001")
     while not ((job := scheduler.view.jobs.get(job_id)) and job.outcome):
         scheduler.step()

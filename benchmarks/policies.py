@@ -31,7 +31,7 @@ from benchmarks.figures import PUBLISHED, Left, measured, options, show, sources
 from scheduler.core.memory import fewest_nodes, node_sizes, usable_gpus
 from scheduler.core.model import Node, Rules
 from scheduler.planning.policies import NAMES, POLICIES
-from simulator.simulate import cluster
+from simulator.simulate import parse_cluster
 from simulator.traces.behaviour import TraceJob
 from simulator.traces.loader import TraceError, load
 from simulator.trials.trial import Trial
@@ -86,7 +86,7 @@ class Run:
     def done(self, data: Path) -> Figures:
         rules = Rules(plan_every_seconds=self.case.plan_every_seconds)
         jobs = load(data / "traces" / self.case.trace, data=data, seed=self.seed)
-        policy, nodes = POLICIES[self.policy](rules), cluster(self.case.cluster)
+        policy, nodes = POLICIES[self.policy](rules), parse_cluster(self.case.cluster)
         trial = Trial(jobs, nodes, policy, rules, restart_seconds=RESTART_SECONDS)
         summary = trial.run().summary() | {"alone_h": _alone_h(jobs, nodes)}
         return {name: summary[name] for name in (*FIGURES, *ASIDE)}

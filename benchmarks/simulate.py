@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.figures import measured, options, show
 from scheduler.core.model import Rules
 from scheduler.planning.policies import POLICIES
-from simulator.simulate import cluster
+from simulator.simulate import parse_cluster
 from simulator.traces.loader import load
 from simulator.trials.trial import Trial
 
@@ -26,7 +26,7 @@ def main() -> None:
     rules = Rules(plan_every_seconds=PLAN_EVERY_SECONDS)
     cpu = {}
     for policy in ("gpu_sharing", "fifo"):
-        trial = Trial(jobs, cluster(given.cluster), POLICIES[policy](rules), rules)
+        trial = Trial(jobs, parse_cluster(given.cluster), POLICIES[policy](rules), rules)
         cpu[policy] = trial.run().summary()["cpu_seconds"]
     show(
         cpu_seconds=round(cpu["gpu_sharing"], 1),

@@ -67,7 +67,7 @@ class SimulateParser(argparse.ArgumentParser):
     """Reports an error in one line, and accepts `-` for `_` in flags."""
 
     def read(self, argv: Sequence[str]) -> argparse.Namespace:
-        return self.parse_args([_underscored(word) for word in argv])
+        return self.parse_args([_with_underscores(word) for word in argv])
 
     def error(self, message: str) -> NoReturn:
         raise ArgumentError(message.removeprefix("argument "))
@@ -85,11 +85,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader has closed the pipe
         return 1
     except Impossible as error:
-        return _complain(str(error), 4)
+        return _report_error(str(error), 4)
     except (ArgumentError, Rejected, ConfigError) as error:
-        return _complain(str(error), 2)
+        return _report_error(str(error), 2)
     except (WorkerDied, Unavailable, OSError) as error:
-        return _complain(str(error), 1)
+        return _report_error(str(error), 1)
 
 
 def parser() -> SimulateParser:
@@ -104,19 +104,19 @@ def parser() -> SimulateParser:
     this.add_argument(
         "--cluster",
         metavar="NODESxGPUSxMIB[:TYPE],..",
-        type=cluster,
+        type=parse_cluster,
         help="nodes, GPUs per node, memory per GPU and, if it matters, the type of GPU",
     )
     this.add_argument(
         "--policy",
         metavar="POLICY,..",
-        type=_policies,
+        type=_parse_policies,
         help=f"one or more of {', '.join(POLICIES)}",
     )
     this.add_argument(
         "--seed",
         metavar="N,..",
-        type=_seeds,
+        type=_parse_seeds,
         default=[0],
         help="decides what the trace leaves open, such as models; several: report means; default 0",
     )
@@ -132,22 +132,22 @@ def parser() -> SimulateParser:
     this.add_argument(
         "--plan_every",
         metavar="S",
-        type=_seconds,
+        type=_parse_seconds,
         default=60.0,
         help="the least time between two plans; default 60",
     )
     this.add_argument(
         "--restart_seconds",
         metavar="S",
-        type=_seconds,
+        type=_parse_seconds,
         default=20.0,
         help="from every launch, also a job's first, to its first epoch; default 20",
     )
-    this.add_argument("--limit", metavar="N", type=_whole, help="the first N jobs only")
+    this.add_argument("--limit", metavar="N", type=_parse_whole, help="the first N jobs only")
     this.add_argument(
         "--processes",
         metavar="K",
-        type=_whole,
+        type=_parse_whole,
         default=os.cpu_count() or 1,
         help="how many simulations run at a time; default: one per processor",
     )
@@ -174,7 +174,7 @@ def parser() -> SimulateParser:
     recorded.add_argument(
         "--from_start",
         metavar="N",
-        type=_whole,
+        type=_parse_whole,
         help="begin with this start of the daemon; default: the newest, or the oldest kept with"
         " --what_if",
     )
@@ -184,14 +184,14 @@ def parser() -> SimulateParser:
 # --- values -------------------------------------------------------------------------------------
 
 
-def _underscored(word: str) -> str:
+def _with_underscores(word: str) -> str:
     if not word.startswith("--"):
         return word
     flag, equals, value = word[2:].partition("=")
     return f"--{flag.replace('-', '_')}{equals}{value}"
 
 
-def cluster(text: str) -> list[Node]:
+def parse_cluster(text: str) -> list[Node]:
     """The nodes, named by type and number."""
     nodes: list[Node] = []
     counts: Counter[str] = Counter()
@@ -210,38 +210,38 @@ def cluster(text: str) -> list[Node]:
     return nodes
 
 
-def _policies(text: str) -> list[str]:
+def _parse_policies(text: str) -> list[str]:
     names = [OTHER_NAMES.get(name, name) for name in text.split(",")]
     for name in names:
         if name not in POLICIES:
             known = ", ".join(POLICIES)
             raise argparse.ArgumentTypeError(f"unknown policy {name!r}; known: {known}")
-    return _once(names)
+    return _require_distinct(names)
 
 
-def _seeds(text: str) -> list[int]:
-    return _once([_number(part) for part in text.split(",")])
+def _parse_seeds(text: str) -> list[int]:
+    return _require_distinct([_parse_number(part) for part in text.split(",")])
 
 
-def _once(values: list[_Value]) -> list[_Value]:
+def _require_distinct(values: list[_Value]) -> list[_Value]:
     if len(set(values)) < len(values):
         raise argparse.ArgumentTypeError("a value is given twice")
     return values
 
 
-def _whole(text: str) -> int:
-    if (value := _number(text)) < 1:
+def _parse_whole(text: str) -> int:
+    if (value := _parse_number(text)) < 1:
         raise argparse.ArgumentTypeError(f"{text} must be at least 1")
     return value
 
 
-def _number(text: str) -> int:
+def _parse_number(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= 9):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
@@ -263,7 +263,7 @@ def _simulate(options: argparse.Namespace) -> int:
     nodes, rules = options.cluster, Rules(plan_every_seconds=options.plan_every)
     if options.output and not options.output.parent.is_dir():
         raise ArgumentError(f"--output {options.output}: the folder does not exist")
-    traces = {seed: _trace(options, seed, nodes, rules) for seed in options.seed}
+    traces = {seed: _load_trace(options, seed, nodes, rules) for seed in options.seed}
     tasks = [
         Task(policy, seed, traces[seed], nodes, rules, options.restart_seconds)
         for policy in options.policy
@@ -281,11 +281,11 @@ def _simulate(options: argparse.Namespace) -> int:
         restart_seconds=options.restart_seconds,
         entries=entries,
     )
-    _tell(REPORTS[options.report](study, options.timing), options)
+    _write(REPORTS[options.report](study, options.timing), options)
     return 0
 
 
-def _tell(said: str, options: argparse.Namespace) -> None:
+def _write(said: str, options: argparse.Namespace) -> None:
     if options.output:
         options.output.write_text(said, encoding="utf-8")
     else:
@@ -293,7 +293,7 @@ def _tell(said: str, options: argparse.Namespace) -> None:
         sys.stdout.flush()
 
 
-def _trace(
+def _load_trace(
     options: argparse.Namespace, seed: int, nodes: Sequence[Node], rules: Rules
 ) -> list[TraceJob]:
     from simulator.traces.loader import load  # numpy takes longer to import than all the rest
@@ -325,7 +325,7 @@ def _replay(options: argparse.Namespace) -> int:
         raise ArgumentError("--replay takes only one --policy")
     name = options.policy[0] if options.policy else None
     done = replay.replay(options.replay, name, from_start=options.from_start)
-    _tell(replay.as_json(done) if options.report == "json" else replay.as_text(done), options)
+    _write(replay.as_json(done) if options.report == "json" else replay.as_text(done), options)
     return 1 if done.difference else 0
 
 
@@ -339,11 +339,13 @@ def _what_if(options: argparse.Namespace) -> int:
         answer = what_if.what_if(options.replay, options.what_if, options.from_start, bar.update)
     finally:
         bar.clear()
-    _tell(what_if.as_json(answer) if options.report == "json" else what_if.as_text(answer), options)
+    _write(
+        what_if.as_json(answer) if options.report == "json" else what_if.as_text(answer), options
+    )
     return 0
 
 
-def _complain(message: str, code: int) -> int:
+def _report_error(message: str, code: int) -> int:
     sys.stderr.write(f"scheduler-simulate: {message}\n")
     return code
 
