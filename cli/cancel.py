@@ -54,7 +54,7 @@ def cancel(options: argparse.Namespace) -> int:
         matching = _matching(client, options)
         if not matching:
             note("scheduler-cancel-job: none of your live jobs matches; nothing to cancel")
-        elif not (options.yes or _agreed(matching)):
+        elif not (options.yes or _confirm(matching)):
             note("scheduler-cancel-job: nothing cancelled")
             return 1
         jobs = [job.id for job in matching]
@@ -75,7 +75,7 @@ def _matching(client: Client, options: argparse.Namespace) -> list[pb.Job]:
     return [job for job in reply.jobs if job.state not in views.ENDED]
 
 
-def _agreed(jobs: list[pb.Job]) -> bool:
+def _confirm(jobs: list[pb.Job]) -> bool:
     """Asks on stderr, because stdout is for what has been done. No answer means no."""
     for line in views.jobs(jobs, time.time(), screen(sys.stderr), users=False):
         note(line)
@@ -100,7 +100,7 @@ def _cancel_all(client: Client, jobs: list[str], options: argparse.Namespace) ->
             continue
         replies.append(reply)
         if options.output == "table":
-            say(_told(reply, options.graceful))
+            say(_result_line(reply, options.graceful))
     if options.output == "json":
         done = [
             {**records.job(reply.job), "already_ended": reply.already_ended} for reply in replies
@@ -113,7 +113,7 @@ def _cancel_all(client: Client, jobs: list[str], options: argparse.Namespace) ->
     return 1 if errors else 0
 
 
-def _told(reply: pb.CancelJobReply, graceful: bool) -> str:
+def _result_line(reply: pb.CancelJobReply, graceful: bool) -> str:
     job = reply.job
     name = f"{job.spec.name} ({job.id[-views.SHORT :]})"
     if reply.already_ended:
