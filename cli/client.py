@@ -60,7 +60,7 @@ class Client:
             self._channel = grpc.secure_channel(f"{host}:{port}", trusted, options=_OPTIONS)
         else:
             self._channel = grpc.insecure_channel(f"{host}:{port}", options=_OPTIONS)
-        token = _given_token() or _local_token(host.strip("[]"), port)
+        token = _token_from_environment() or _local_token(host.strip("[]"), port)
         self.metadata = (("authorization", f"Bearer {token}"),) if token else ()
 
     # --- the calls ------------------------------------------------------------------------------
@@ -104,14 +104,14 @@ class Client:
     ) -> Iterator[pb.ListJobsReply]:
         """Never ends. If the connection breaks, calls `lost` and waits for the daemon to return;
         a daemon that was never reached is an error."""
-        met = False
+        connected = False
         while True:
             try:
-                for reply in self._stream("WatchJobs", request, pb.ListJobsReply, wait=met):
-                    met = True
+                for reply in self._stream("WatchJobs", request, pb.ListJobsReply, wait=connected):
+                    connected = True
                     yield reply
             except CallError as error:
-                if not met or error.status != "UNAVAILABLE":
+                if not connected or error.status != "UNAVAILABLE":
                     raise
             lost()
             time.sleep(pause)
@@ -127,7 +127,7 @@ class Client:
         try:
             answer: Reply = call(request, timeout=DEADLINE_SECONDS, metadata=self.metadata)
         except grpc.RpcError as error:
-            raise self._told(error) from error
+            raise self._call_error(error) from error
         return answer
 
     def _stream(
@@ -141,11 +141,11 @@ class Client:
         try:
             yield from call
         except grpc.RpcError as error:
-            raise self._told(error) from error
+            raise self._call_error(error) from error
         finally:
             call.cancel()
 
-    def _told(self, error: grpc.RpcError) -> CallError:
+    def _call_error(self, error: grpc.RpcError) -> CallError:
         status, details = error.code().name, error.details() or ""
         if status == "DEADLINE_EXCEEDED":
             details = f"cannot reach scheduler at {self.server}: no answer in time"
@@ -207,7 +207,7 @@ def _authority(file: str) -> bytes:
 # --- the token ----------------------------------------------------------------------------------
 
 
-def _given_token() -> str:
+def _token_from_environment() -> str:
     token = os.environ.get("SCHEDULER_TOKEN", "").strip()
     if not (token.isascii() and token.isprintable()):
         raise UsageError("SCHEDULER_TOKEN contains characters that a token cannot contain")
