@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 DEFAULT_SERVER = "127.0.0.1:7070"
 INT_MAX = 2**31 - 1  # what the wire can carry
-SAID_MAX = 300  # characters of a usage error, which may quote a long value
+COMPLAINT_MAX = 300  # characters of a usage error, which may quote a long value
 
 EXIT_CODES = """\
 exit codes:
@@ -131,7 +131,7 @@ class Parser(argparse.ArgumentParser):
             if not _encodable(word):
                 raise UsageError(f"{word!a} is not valid UTF-8")
         end = argv.index("--") if "--" in argv else len(argv)
-        options = self.parse_intermixed_args([underscored(word) for word in argv[:end]])
+        options = self.parse_intermixed_args([with_underscores(word) for word in argv[:end]])
         options.command = list(argv[end + 1 :])
         if options.command and not self.takes_command:
             raise UsageError(f"{options.command[0]!r}: this command takes nothing after `--`")
@@ -145,11 +145,13 @@ class Parser(argparse.ArgumentParser):
             sys.stderr.write(self.format_usage())
             message = f"{names} is missing"
         elif unknown:
-            message = self._about_unknown(rest.split()[0])
+            message = self._unknown_word_message(rest.split()[0])
         message = message.removeprefix("argument ")
-        raise UsageError(message if len(message) <= SAID_MAX else f"{message[:SAID_MAX]}...")
+        raise UsageError(
+            message if len(message) <= COMPLAINT_MAX else f"{message[:COMPLAINT_MAX]}..."
+        )
 
-    def _about_unknown(self, word: str) -> str:
+    def _unknown_word_message(self, word: str) -> str:
         if not word.startswith("-"):
             return f"unexpected argument {word!r}"
         from difflib import get_close_matches  # as slow as the rest of this module together
@@ -158,7 +160,7 @@ class Parser(argparse.ArgumentParser):
         return f"unknown option {word}" + (f" (did you mean {close[0]}?)" if close else "")
 
 
-def underscored(word: str) -> str:
+def with_underscores(word: str) -> str:
     """`--max-epochs=3` becomes `--max_epochs=3`; values are not changed."""
     if not word.startswith("--"):
         return word
@@ -177,7 +179,7 @@ def _encodable(word: str) -> bool:
 # --- values -------------------------------------------------------------------------------------
 
 
-def truth(text: str) -> bool:
+def parse_bool(text: str) -> bool:
     lower = text.lower()
     if lower in _TRUE or lower in _FALSE:
         return lower in _TRUE
@@ -186,7 +188,7 @@ def truth(text: str) -> bool:
     )
 
 
-def whole(least: int, most: int = INT_MAX) -> Callable[[str], int]:
+def whole_number(least: int, most: int = INT_MAX) -> Callable[[str], int]:
     def convert(text: str) -> int:
         try:
             value = int(text)
@@ -200,7 +202,7 @@ def whole(least: int, most: int = INT_MAX) -> Callable[[str], int]:
     return convert
 
 
-def pair(text: str) -> tuple[str, str]:
+def key_value(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not (key and equals):
         raise argparse.ArgumentTypeError(f"{text!r} must be KEY=VALUE")
@@ -256,11 +258,11 @@ def _outcome(parser: Parser, body: Callable[[argparse.Namespace], int], argv: Se
     except Exception as error:  # noqa: BLE001 - the user sees one line, whatever happens
         if options.debug:
             traceback.print_exc()
-        note(f"{parser.prog}: {_in_a_line(error)}")
+        note(f"{parser.prog}: {_one_line(error)}")
         return error.exit_code if isinstance(error, CommandError) else 1
 
 
-def _in_a_line(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     if isinstance(error, CommandError):
         return str(error)
     if isinstance(error, OSError):

@@ -35,7 +35,7 @@ def parser() -> Parser:
     group.add_argument(
         "--tail",
         metavar="N",
-        type=command.whole(0),
+        type=command.whole_number(0),
         help="print only the last N lines; default: all",
     )
     group.add_argument(
@@ -82,7 +82,7 @@ def logs(options: argparse.Namespace) -> int:
 
 
 def _attempt(text: str) -> int:
-    return 0 if text == "all" else command.whole(1)(text)
+    return 0 if text == "all" else command.whole_number(1)(text)
 
 
 def _print(chunks: Iterable[pb.LogChunk]) -> None:

@@ -53,7 +53,7 @@ def _add_what(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--env",
         metavar="KEY=VALUE",
-        type=command.pair,
+        type=command.key_value,
         action="append",
         default=[],
         help="environment variable of the job; may be repeated",
@@ -75,19 +75,26 @@ def _add_what(group: argparse._ArgumentGroup) -> None:
         ("--batch_size", "together with --training_set_size: gives the number of steps per epoch"),
         ("--training_set_size", "number of samples, without the validation set"),
     ):
-        group.add_argument(flag, metavar="N", type=command.whole(1), help=of_what)
+        group.add_argument(flag, metavar="N", type=command.whole_number(1), help=of_what)
 
 
 def _add_gpus(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--num_gpus", metavar="N", type=command.whole(0), help="exactly N GPUs; 0: none; default 1"
+        "--num_gpus",
+        metavar="N",
+        type=command.whole_number(0),
+        help="exactly N GPUs; 0: none; default 1",
     )
-    group.add_argument("--min_gpus", metavar="N", type=command.whole(0), help="at least N GPUs")
-    group.add_argument("--max_gpus", metavar="N", type=command.whole(0), help="at most N GPUs")
+    group.add_argument(
+        "--min_gpus", metavar="N", type=command.whole_number(0), help="at least N GPUs"
+    )
+    group.add_argument(
+        "--max_gpus", metavar="N", type=command.whole_number(0), help="at most N GPUs"
+    )
     group.add_argument(
         "--estimated_memory",
         metavar="MIB",
-        type=command.whole(1),
+        type=command.whole_number(1),
         help="memory that the job needs on each GPU; default: whole GPUs until it is measured",
     )
     group.add_argument(
@@ -103,7 +110,7 @@ def _add_gpus(group: argparse._ArgumentGroup) -> None:
         group.add_argument(
             flag,
             metavar="true|false",
-            type=command.truth,
+            type=command.parse_bool,
             nargs="?",
             const=True,
             default=False,
@@ -115,7 +122,7 @@ def _add_order(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--priority",
         metavar="N",
-        type=command.whole(-command.INT_MAX),
+        type=command.whole_number(-command.INT_MAX),
         help="jobs with a higher priority go first; default 1",
     )
     group.add_argument(
@@ -124,7 +131,7 @@ def _add_order(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--retries",
         metavar="N",
-        type=command.whole(0),
+        type=command.whole_number(0),
         default=0,
         help="number of retries after the job itself fails; default 0",
     )
@@ -135,7 +142,7 @@ def _add_order(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--label",
         metavar="KEY=VALUE",
-        type=command.pair,
+        type=command.key_value,
         action="append",
         default=[],
         help="label, to filter by; may be repeated",
@@ -231,7 +238,7 @@ def _ports(text: str) -> list[pb.PortMapping]:
             raise argparse.ArgumentTypeError(
                 f"{part!r} must be HOST_PORT:JOB_PORT, e.g. 31346:6006,31347:8888"
             )
-        ports = [command.whole(1, 65535)(port) for port in (host, container)]
+        ports = [command.whole_number(1, 65535)(port) for port in (host, container)]
         mappings.append(pb.PortMapping(host=ports[0], container=ports[1]))
     return mappings
 

@@ -44,7 +44,7 @@ def parser() -> Parser:
         "--nlast",
         metavar="N",
         nargs="?",
-        type=command.whole(1),
+        type=command.whole_number(1),
         const=LIMIT,
         help=f"the newest N jobs; default {LIMIT}",
     )
@@ -78,7 +78,7 @@ def add_filters(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--label",
         metavar="KEY=VALUE",
-        type=command.pair,
+        type=command.key_value,
         action="append",
         default=[],
         help="jobs with this label; may be repeated",

@@ -16,11 +16,11 @@ from cli.command import (
     CommandError,
     Parser,
     UsageError,
-    pair,
+    key_value,
+    parse_bool,
     say,
-    truth,
-    underscored,
-    whole,
+    whole_number,
+    with_underscores,
 )
 from cli.command import run as run_command
 
@@ -41,23 +41,23 @@ Capture = pytest.CaptureFixture[str]
     ],
 )
 def test_flags_may_be_written_with_hyphens(word: str, meant: str) -> None:
-    assert underscored(word) == meant
+    assert with_underscores(word) == meant
 
 
 @pytest.mark.parametrize("text", ["true", "True", "TRUE", "1", "yes", "YES"])
 def test_words_for_true(text: str) -> None:
-    assert truth(text) is True
+    assert parse_bool(text) is True
 
 
 @pytest.mark.parametrize("text", ["false", "False", "0", "no", "No"])
 def test_words_for_false(text: str) -> None:
-    assert truth(text) is False
+    assert parse_bool(text) is False
 
 
 @pytest.mark.parametrize("text", ["x", "", "2", "truee", "on"])
 def test_other_words_are_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=f"{text!r} is neither true nor false"):
-        truth(text)
+        parse_bool(text)
 
 
 @pytest.mark.parametrize(
@@ -73,20 +73,20 @@ def test_other_words_are_refused(text: str) -> None:
 )
 def test_invalid_numbers_are_refused(text: str, complaint: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=complaint):
-        whole(1)(text)
+        whole_number(1)(text)
 
 
 @pytest.mark.parametrize(
     ("text", "meant"), [("A=b", ("A", "b")), ("A=", ("A", "")), ("A=b=c d", ("A", "b=c d"))]
 )
 def test_a_pair_is_cut_at_its_first_equals_sign(text: str, meant: tuple[str, str]) -> None:
-    assert pair(text) == meant
+    assert key_value(text) == meant
 
 
 @pytest.mark.parametrize("text", ["A", "=b", ""])
 def test_an_invalid_pair_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="must be KEY=VALUE"):
-        pair(text)
+        key_value(text)
 
 
 def test_words_after_two_hyphens_are_not_parsed() -> None:
