@@ -26,7 +26,7 @@ UNUSED = (
 )
 
 
-class _Postponing:
+class _LazyFinder:
     """A finder on sys.meta_path. (Importing its base class, in importlib.abc, would take 40 ms.)"""
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -42,10 +42,10 @@ class _Postponing:
 
 
 @contextmanager
-def postponed(names: Sequence[str] = UNUSED) -> Iterator[None]:
+def lazy_imports(names: Sequence[str] = UNUSED) -> Iterator[None]:
     """Imports in this block execute these modules, and what they import, only at their first
     use."""
-    finder = _Postponing(names)
+    finder = _LazyFinder(names)
     collecting = gc.isenabled()
     sys.meta_path.insert(0, finder)
     gc.disable()  # modules stay: a collection among them finds no garbage
