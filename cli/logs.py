@@ -107,16 +107,16 @@ def _print_records(chunks: Iterable[pb.LogChunk]) -> None:
 def _download(client: Client, options: argparse.Namespace) -> int:
     job_id = client.get_job(options.job).job.id
     folder = Path(options.download) / job_id
-    have = {str(file): size for file, size in _present(folder)}
+    have = {str(file): size for file, size in _downloaded_files(folder)}
     request = pb.GetLogsRequest(job=job_id, attempt=options.attempt, download=True, have=have)
     received = 0
     for chunk in client.get_logs(request):
         if chunk.note:
             note(chunk.note)
         if chunk.data:
-            _append(folder / inside(chunk.file), chunk.data)
+            _append(folder / safe_path(chunk.file), chunk.data)
             received += len(chunk.data)
-    paths = [folder / file for file, _ in _present(folder)]
+    paths = [folder / file for file, _ in _downloaded_files(folder)]
     if options.output == "json":
         say(json.dumps({"files": [str(path) for path in paths], "received_bytes": received}))
         return 0
@@ -126,12 +126,12 @@ def _download(client: Client, options: argparse.Namespace) -> int:
     return 0
 
 
-def _present(folder: Path) -> Iterator[tuple[PurePosixPath, int]]:
+def _downloaded_files(folder: Path) -> Iterator[tuple[PurePosixPath, int]]:
     for path in sorted(folder.glob("attempt-*/*.log")):
         yield PurePosixPath(path.relative_to(folder)), path.stat().st_size
 
 
-def inside(file: str) -> PurePosixPath:
+def safe_path(file: str) -> PurePosixPath:
     """Refuses names that lead outside the job's folder, whatever the server sends."""
     path = PurePosixPath(file)
     if path.is_absolute() or ".." in path.parts or not path.name:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.command import CommandError
-from cli.logs import inside
+from cli.logs import safe_path
 from scheduler.v1 import scheduler_pb2 as pb
 from tests.cli.conftest import Command
 from tests.serving import Serving, by
@@ -153,4 +153,4 @@ def test_a_folder_that_cannot_be_written_is_named(
 @pytest.mark.parametrize("file", ["/etc/passwd", "../x", "a/../../x", "", "."])
 def test_nothing_is_written_outside_of_the_folder(file: str) -> None:
     with pytest.raises(CommandError, match="sent an invalid file name"):
-        inside(file)
+        safe_path(file)
