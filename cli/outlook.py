@@ -11,7 +11,7 @@ NAMES_MAX = 3
 SHORT = 8
 
 
-def starts(job: pb.Job, now: float) -> str:
+def start_forecast(job: pb.Job, now: float) -> str:
     """`when grid-3 ends, in about 41 min (80 %: 30 to 55 min), or now with --num_gpus 1`"""
     parts = []
     if job.why.until:
@@ -19,26 +19,26 @@ def starts(job: pb.Job, now: float) -> str:
         verb = "ends" if one else "end"
         if any(name.stopping for name in job.why.until):
             verb = "releases its GPUs" if one else "release their GPUs"
-        parts.append(f"when {_listed(job.why.until)} {verb}")
+        parts.append(f"when {_name_list(job.why.until)} {verb}")
     if job.why.ahead:
-        parts.append(f"after {_listed(job.why.ahead)}")
+        parts.append(f"after {_name_list(job.why.ahead)}")
     eta = job.eta
     if eta.HasField("starts_at") and eta.starts_at > now:
-        parts.append(_about(eta.starts_at, eta.starts_low, eta.starts_high, now))
+        parts.append(_forecast_text(eta.starts_at, eta.starts_low, eta.starts_high, now))
     if job.why.instead:
         parts.append(f"{'or ' if parts else ''}now {job.why.instead}")
     return ", ".join(parts)
 
 
-def ends(job: pb.Job, now: float) -> str:
+def end_forecast(job: pb.Job, now: float) -> str:
     eta = job.eta
     if not eta.HasField("ends_at"):
         return ""
     minute = clock(eta.ends_at, now).rpartition(":")[0]
-    return f"{_about(eta.ends_at, eta.ends_low, eta.ends_high, now)}, at {minute}"
+    return f"{_forecast_text(eta.ends_at, eta.ends_low, eta.ends_high, now)}, at {minute}"
 
 
-def _about(at: float, low: float, high: float, now: float) -> str:
+def _forecast_text(at: float, low: float, high: float, now: float) -> str:
     """Four of five such forecasts come true."""
     least, most = span(low - now) if low >= now + 0.05 else "0 s", span(high - now)
     unit = most.rpartition(" ")[2]
@@ -47,7 +47,7 @@ def _about(at: float, low: float, high: float, now: float) -> str:
     return f"in about {span(at - now)} (80 %: {least} to {most})"
 
 
-def _listed(names: Sequence[pb.JobName]) -> str:
+def _name_list(names: Sequence[pb.JobName]) -> str:
     """`a`, `a and b`, `a, b and 7 others`"""
     shown = [name.name or name.id[-SHORT:] for name in names]
     if len(shown) > NAMES_MAX:
@@ -56,14 +56,14 @@ def _listed(names: Sequence[pb.JobName]) -> str:
     return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
 
 
-def learned(message: pb.Learned) -> Iterator[tuple[str, str]]:
+def learned_fields(message: pb.Learned) -> Iterator[tuple[str, str]]:
     for speed in message.speeds:
         yield f"on {speed.gpus}", _seconds(speed)
     for beside in message.beside:
         how = "measured" if beside.measured else "expected"
         yield (
             "beside",
-            f"{_listed(beside.jobs)} on {beside.gpus}: {beside.speed:.2f} of its speed alone,"
+            f"{_name_list(beside.jobs)} on {beside.gpus}: {beside.speed:.2f} of its speed alone,"
             f" {how}",
         )
     asked, needed = message.memory_asked_mib, message.memory_mib

@@ -99,7 +99,7 @@ def record(reply: pb.GetJobReply, now: float, screen: Screen, extended: bool) ->
     if extended:
         facts += _options(job.spec)
     if extended and reply.HasField("learned"):
-        facts += outlook.learned(reply.learned)
+        facts += outlook.learned_fields(reply.learned)
     lines = [title, *fields(facts, screen)]
     if reply.story:
         lines.append(f"  {screen.paint('story', 'grey')}")
@@ -117,10 +117,10 @@ def _about(job: pb.Job, now: float) -> Iterator[tuple[str, str]]:
         yield "slowed", job.why.detail
     if job.last_run:
         yield "last run", job.last_run
-    if starts := outlook.starts(job, now):
+    if starts := outlook.start_forecast(job, now):
         yield "starts", starts
     yield "epochs", _epochs(job)
-    if ends := outlook.ends(job, now):
+    if ends := outlook.end_forecast(job, now):
         yield "ends", ends
     for share in job.shares:
         yield "on", f"{share.node} {share.gpu}, {share.memory_mib} MiB"

@@ -38,18 +38,18 @@ def names(*given: str) -> list[pb.JobName]:
     ],
 )
 def test_a_start_reads_as_a_sentence(why: pb.Why, eta: pb.Eta, words: str) -> None:
-    assert outlook.starts(pb.Job(why=why, eta=eta), NOW) == words
+    assert outlook.start_forecast(pb.Job(why=why, eta=eta), NOW) == words
 
 
 def test_a_start_that_is_due_is_not_announced() -> None:
     eta = pb.Eta(starts_low=NOW - 9, starts_at=NOW - 5, starts_high=NOW + 5)
-    assert outlook.starts(pb.Job(eta=eta), NOW) == ""
+    assert outlook.start_forecast(pb.Job(eta=eta), NOW) == ""
 
 
 def test_a_unit_is_printed_once_if_both_bounds_have_it() -> None:
     def told(low: float, high: float) -> str:
         eta = pb.Eta(ends_low=NOW + low, ends_at=NOW + low, ends_high=NOW + high)
-        return outlook.ends(pb.Job(eta=eta), NOW).partition("%: ")[2].partition(")")[0]
+        return outlook.end_forecast(pb.Job(eta=eta), NOW).partition("%: ")[2].partition(")")[0]
 
     assert told(1800, 3300) == "30 to 55 min"
     assert told(30, 3300) == "30 s to 55 min"
@@ -61,4 +61,4 @@ def test_a_unit_is_printed_once_if_both_bounds_have_it() -> None:
 
 def test_an_unknown_job_is_named_by_its_id() -> None:
     why = pb.Why(until=[pb.JobName(id="0f3c0e8e-56d5-4a6a-9a3e-00000000beef")])
-    assert outlook.starts(pb.Job(why=why), NOW) == "when 0000beef ends"
+    assert outlook.start_forecast(pb.Job(why=why), NOW) == "when 0000beef ends"
