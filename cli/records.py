@@ -41,13 +41,13 @@ def job(message: pb.Job) -> Record:
         "epochs_done": message.epochs_done,
         "max_epochs": message.max_epochs,
         "submitted_at": message.submitted_at,
-        "started_at": _said(message, "started_at"),
-        "ended_at": _said(message, "ended_at"),
+        "started_at": _optional(message, "started_at"),
+        "ended_at": _optional(message, "ended_at"),
         "attempt": message.attempt,
-        "run_started_at": _said(message, "run_started_at"),
-        "heard_at": _said(message, "heard_at"),
-        "epoch_seconds": _said(message, "epoch_seconds"),
-        "eta_seconds": _said(message, "eta_seconds"),
+        "run_started_at": _optional(message, "run_started_at"),
+        "heard_at": _optional(message, "heard_at"),
+        "epoch_seconds": _optional(message, "epoch_seconds"),
+        "eta_seconds": _optional(message, "eta_seconds"),
         "memory_mib": message.memory_mib,
         "shares": [
             {"node": share.node, "gpu": share.gpu, "memory_mib": share.memory_mib}
@@ -69,7 +69,7 @@ def why(message: pb.Why) -> Record:
 
 def eta(message: pb.Eta) -> Record:
     moments = ("starts_at", "starts_low", "starts_high", "ends_at", "ends_low", "ends_high")
-    return {name: _said(message, name) for name in moments}
+    return {name: _optional(message, name) for name in moments}
 
 
 def learned(message: pb.Learned) -> Record:
@@ -77,8 +77,8 @@ def learned(message: pb.Learned) -> Record:
         "epoch_seconds": [
             {
                 "gpus": speed.gpus,
-                "measured": _said(speed, "measured_seconds"),
-                "predicted": _said(speed, "predicted_seconds"),
+                "measured": _optional(speed, "measured_seconds"),
+                "predicted": _optional(speed, "predicted_seconds"),
             }
             for speed in message.speeds
         ],
@@ -93,8 +93,8 @@ def learned(message: pb.Learned) -> Record:
         ],
         "memory_asked_mib": message.memory_asked_mib,
         "memory_mib": message.memory_mib,
-        "gpu_util": _said(message, "gpu_util"),
-        "restart_seconds": _said(message, "restart_seconds"),
+        "gpu_util": _optional(message, "gpu_util"),
+        "restart_seconds": _optional(message, "restart_seconds"),
         "peaks": [{"gpus": peak.gpus, "memory_mib": peak.memory_mib} for peak in message.peaks],
         "profiles_ignored": message.profiles_ignored,
     }
@@ -115,14 +115,14 @@ def spec_of(spec: pb.JobSpec) -> Record:
         "snapshots_dir": spec.snapshots_dir,
         "env": pairs(spec.env),
         "ports": [{"host": port.host, "container": port.container} for port in spec.ports],
-        "batch_size": _said(spec, "batch_size"),
-        "training_set_size": _said(spec, "training_set_size"),
-        "gpus_min": _said(spec, "gpus_min"),
-        "gpus_max": _said(spec, "gpus_max"),
+        "batch_size": _optional(spec, "batch_size"),
+        "training_set_size": _optional(spec, "training_set_size"),
+        "gpus_min": _optional(spec, "gpus_min"),
+        "gpus_max": _optional(spec, "gpus_max"),
         "is_single_gpu": spec.is_single_gpu,
         "disable_gpu_sharing": spec.disable_gpu_sharing,
-        "memory_mib": _said(spec, "memory_mib"),
-        "hours_estimate": _said(spec, "hours_estimate"),
+        "memory_mib": _optional(spec, "memory_mib"),
+        "hours_estimate": _optional(spec, "hours_estimate"),
         "retries": spec.retries,
         "keep_library": spec.keep_library,
         "process_per_gpu": spec.process_per_gpu,
@@ -149,8 +149,8 @@ def gpu(message: pb.GpuState) -> Record:
         "memory_mib": message.memory_mib,
         "capacity_mib": message.capacity_mib,
         "reserved_mib": message.reserved_mib,
-        "used_mib": _said(message, "used_mib"),
-        "busy": _said(message, "busy"),
+        "used_mib": _optional(message, "used_mib"),
+        "busy": _optional(message, "busy"),
         "strange_mib": message.strange_mib,
         "fault": message.fault,
         "lost": message.lost,
@@ -172,7 +172,7 @@ def gpu(message: pb.GpuState) -> Record:
                 "user": each.user,
                 "state": each.state,
                 "memory_mib": each.memory_mib,
-                "used_mib": _said(each, "used_mib"),
+                "used_mib": _optional(each, "used_mib"),
             }
             for each in message.jobs
         ],
@@ -193,8 +193,8 @@ def pairs(messages: Iterable[pb.KeyValue]) -> dict[str, str]:
     return {pair.key: pair.value for pair in messages}
 
 
-_Partly = pb.Job | pb.JobSpec | pb.Eta | pb.Speed | pb.Learned | pb.GpuState | pb.GpuJob
+_WithOptionals = pb.Job | pb.JobSpec | pb.Eta | pb.Speed | pb.Learned | pb.GpuState | pb.GpuJob
 
 
-def _said(message: _Partly, field: str) -> Any:
+def _optional(message: _WithOptionals, field: str) -> Any:
     return getattr(message, field) if message.HasField(field) else None
