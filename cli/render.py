@@ -63,7 +63,7 @@ def cut(text: str, columns: int, keep_end: bool = False) -> str:
     return f"{head}…{tail}"
 
 
-def wrapped(text: str, columns: int | None) -> list[str]:
+def wrap(text: str, columns: int | None) -> list[str]:
     if columns is None or width(text) <= columns:
         return [text]
     lines, line = [], ""
@@ -100,7 +100,7 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], screen: Scr
     if screen.width is not None:
         _fit(columns, shown, screen.width)
     return [
-        GAP.join(_padded(columns[i], line[i], room, screen) for i, room in shown.items()).rstrip()
+        GAP.join(_pad(columns[i], line[i], room, screen) for i, room in shown.items()).rstrip()
         for line in lines
     ]
 
@@ -130,7 +130,7 @@ def _line(shown: dict[int, int]) -> int:
     return sum(shown.values()) + len(GAP) * (len(shown) - 1)
 
 
-def _padded(column: Column, cell: Cell, room: int, screen: Screen) -> str:
+def _pad(column: Column, cell: Cell, room: int, screen: Screen) -> str:
     text = cut(printable(cell.text), room, column.keep_end)
     blank = " " * (room - width(text))
     painted = "".join(screen.paint(*piece) for piece in cell.pieces or [(text, cell.colour)])
@@ -144,7 +144,7 @@ def fields(pairs: Sequence[tuple[str, str]], screen: Screen, indent: int = 2) ->
     columns = None if screen.width is None else max(20, screen.width - room - indent)
     lines = []
     for name, value in pairs:
-        first, *rest = wrapped(printable(value), columns)
+        first, *rest = wrap(printable(value), columns)
         lines.append(f"{margin}{screen.paint(name, 'grey')}{' ' * (room - len(name))}{first}")
         lines += [f"{margin}{' ' * room}{line}" for line in rest]
     return lines

@@ -18,7 +18,7 @@ from cli.render import (
     printable,
     span,
     table,
-    wrapped,
+    wrap,
 )
 from scheduler.v1 import scheduler_pb2 as pb
 
@@ -216,7 +216,7 @@ _FLAGS = {
 
 def cluster(message: pb.Cluster, screen: Screen) -> list[str]:
     lines = _gpus(message.gpus, screen) or ["no GPU has been seen yet"]
-    lines += [line for each in _keepers(message.gpus) for line in wrapped(each, screen.width)]
+    lines += [line for each in _keepers(message.gpus) for line in wrap(each, screen.width)]
     if message.users:
         lines += ["", *_users(message.users, screen)]
     return lines

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.render import Screen, ago, bar, clock, cut, printable, span, width, wrapped
+from cli.render import Screen, ago, bar, clock, cut, printable, span, width, wrap
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def test_the_end_of_a_name_is_kept() -> None:
 
 
 def test_words_are_not_broken() -> None:
-    assert wrapped("one two three", 7) == ["one two", "three"]
-    assert wrapped("one two three", None) == ["one two three"]
+    assert wrap("one two three", 7) == ["one two", "three"]
+    assert wrap("one two three", None) == ["one two three"]
 
 
 def test_control_characters_become_visible() -> None:
