@@ -276,15 +276,15 @@ def _say_what_would_run(reply: pb.SubmitReply, asked: pb.JobSpec, output: str) -
         }
         say(json.dumps(record))
         return
-    say(f"command  {_compact(run)}")
-    say(f"args     {_compact(args)}")
+    say(f"command  {_compact_json(run)}")
+    say(f"args     {_compact_json(args)}")
     say(f"gpus     {views.gpus_wished(reply.job.spec)}")
     say("environment")
     for pair in reply.env:
         say(f"  {pair.key}={printable(pair.value)}")
 
 
-def _compact(words: list[str]) -> str:
+def _compact_json(words: list[str]) -> str:
     return json.dumps(words, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -292,7 +292,7 @@ def _wait(client: Client, job_id: str) -> int:
     """Waits until the job ends. ^C ends only the waiting, not the job."""
     shown = ProgressLine(sys.stderr)
     try:
-        job = _ended(client, job_id, shown)
+        job = _wait_for_end(client, job_id, shown)
     finally:
         shown.clear()
     if job.state == "FINISHED":
@@ -301,7 +301,7 @@ def _wait(client: Client, job_id: str) -> int:
     return 1
 
 
-def _ended(client: Client, job_id: str, shown: ProgressLine) -> pb.Job:
+def _wait_for_end(client: Client, job_id: str, shown: ProgressLine) -> pb.Job:
 
     def lost() -> None:
         shown.clear()
