@@ -119,8 +119,8 @@ class _Answer:
 def _ask(client: Client, options: argparse.Namespace) -> _Answer:
     answer = _Answer()
     cluster = client.get_cluster() if options.cluster else None
-    found = _found(client, options, answer) if options.jobs else None
-    listed = _listed(found) if found is not None else client.list_jobs(request(options))
+    found = _get_jobs(client, options, answer) if options.jobs else None
+    listed = _as_list_reply(found) if found is not None else client.list_jobs(request(options))
     if options.output == "json":
         record = records.state(listed, cluster)
         for job, reply in zip(record["jobs"], found or [], strict=False):
@@ -151,7 +151,7 @@ def request(options: argparse.Namespace) -> pb.ListJobsRequest:
     )
 
 
-def _found(client: Client, options: argparse.Namespace, answer: _Answer) -> list[pb.GetJobReply]:
+def _get_jobs(client: Client, options: argparse.Namespace, answer: _Answer) -> list[pb.GetJobReply]:
     """Returns the jobs that can be found; of several, the others become remarks."""
     if len(options.jobs) == 1:
         return [client.get_job(options.jobs[0], in_full=True)]
@@ -167,7 +167,7 @@ def _found(client: Client, options: argparse.Namespace, answer: _Answer) -> list
     return found
 
 
-def _listed(found: list[pb.GetJobReply]) -> pb.ListJobsReply:
+def _as_list_reply(found: list[pb.GetJobReply]) -> pb.ListJobsReply:
     return pb.ListJobsReply(jobs=[reply.job for reply in found], total=len(found))
 
 
@@ -208,15 +208,15 @@ def _watch(client: Client, options: argparse.Namespace) -> None:
     # A name may select another job once the watched one has ended; an id cannot.
     options.jobs = [client.get_job(job).job.id for job in options.jobs]
     moving = sys.stdout.isatty() and options.output == "table"
-    answer, met = _Answer(), False
+    answer, connected = _Answer(), False
     with page(moving) as canvas:
         for _ in _changes(client, request(options), REDRAW_SECONDS if moving else None):
             try:
                 answer = _ask(client, options)
                 trouble = []
-                met = True
+                connected = True
             except CommandError as error:
-                if error.exit_code != 3 or not met:
+                if error.exit_code != 3 or not connected:
                     raise
                 trouble = [f"{error}; trying again"]
             if moving:
