@@ -271,14 +271,14 @@ def _say_what_would_run(reply: pb.SubmitReply, asked: pb.JobSpec, output: str) -
             "command": run,
             "args": args,
             "env": pairs(reply.env),
-            "gpus": views.gpus_wished(reply.job.spec),
+            "gpus": views.gpu_request(reply.job.spec),
             "notes": list(reply.notes),
         }
         say(json.dumps(record))
         return
     say(f"command  {_compact_json(run)}")
     say(f"args     {_compact_json(args)}")
-    say(f"gpus     {views.gpus_wished(reply.job.spec)}")
+    say(f"gpus     {views.gpu_request(reply.job.spec)}")
     say("environment")
     for pair in reply.env:
         say(f"  {pair.key}={printable(pair.value)}")

@@ -137,7 +137,7 @@ def _about(job: pb.Job, now: float) -> Iterator[tuple[str, str]]:
     if job.HasField("ended_at"):
         took = f", after {span(job.ended_at - job.started_at)}" if job.started_at else ""
         yield "ended", f"{clock(job.ended_at, now)}, {ago(job.ended_at, now)}{took}"
-    yield "wants", gpus_wished(spec, job.memory_mib)
+    yield "wants", gpu_request(spec, job.memory_mib)
     if job.priority != 1:
         yield "priority", str(job.priority)
     for name, value in (("project", spec.project), ("experiment", spec.experiment)):
@@ -157,7 +157,7 @@ def _epochs(job: pb.Job) -> str:
     return told
 
 
-def gpus_wished(spec: pb.JobSpec, memory_mib: int = 0) -> str:
+def gpu_request(spec: pb.JobSpec, memory_mib: int = 0) -> str:
     """`1 to 4 GPUs, 6000 MiB, alone`: the memory is for each GPU."""
     least, most = spec.gpus_min, spec.gpus_max
     if most == 0:
@@ -216,7 +216,9 @@ _FLAGS = {
 
 def cluster(message: pb.Cluster, screen: Screen) -> list[str]:
     lines = _gpus(message.gpus, screen) or ["no GPU has been seen yet"]
-    lines += [line for each in _keepers(message.gpus) for line in wrap(each, screen.width)]
+    lines += [
+        line for each in _memory_enforcement(message.gpus) for line in wrap(each, screen.width)
+    ]
     if message.users:
         lines += ["", *_users(message.users, screen)]
     return lines
@@ -232,7 +234,7 @@ def _gpus(gpus: Sequence[pb.GpuState], screen: Screen) -> list[str]:
         used = f"{gpu.used_mib}/{gpu.memory_mib}" if gpu.HasField("used_mib") else "-"
         busy = f"{gpu.busy:.0%}" if gpu.HasField("busy") else "-"
         fault = gpu.fault if gpu.ready else "node not ready"
-        beside = ", ".join(map(_holding, gpu.jobs))
+        beside = ", ".join(map(_job_memory, gpu.jobs))
         rows.append(
             [
                 Cell(name),
@@ -254,19 +256,19 @@ def _gpus(gpus: Sequence[pb.GpuState], screen: Screen) -> list[str]:
     return table(titles, rows, screen) if rows else []
 
 
-def _holding(job: pb.GpuJob) -> str:
+def _job_memory(job: pb.GpuJob) -> str:
     """The job's share, and what it uses if that is more."""
     uses = f" (uses {job.used_mib})" if job.used_mib > job.memory_mib else ""
     return f"{job.name} {job.memory_mib}{uses}"
 
 
-def _keepers(gpus: Sequence[pb.GpuState]) -> Iterator[str]:
+def _memory_enforcement(gpus: Sequence[pb.GpuState]) -> Iterator[str]:
     """What enforces the memory limits of jobs on each node."""
     for node, keeps in sorted({(gpu.node, gpu.keeps) for gpu in gpus if gpu.keeps}):
-        yield f"memory limits on {node} are enforced by {_KEEPERS.get(keeps, keeps)}"
+        yield f"memory limits on {node} are enforced by {_ENFORCERS.get(keeps, keeps)}"
 
 
-_KEEPERS = {
+_ENFORCERS = {
     "library": "the client library alone; the memory use of other processes is not known",
     "watchdog": "the watchdog: a job that uses more is stopped after its epoch, or immediately",
     "driver": "the driver: no job can get more",

@@ -112,4 +112,4 @@ def test_a_cluster_that_was_never_observed_says_so() -> None:
     ],
 )
 def test_the_requested_gpus_as_text(asked: pb.JobSpec, told: str) -> None:
-    assert views.gpus_wished(asked) == told
+    assert views.gpu_request(asked) == told
