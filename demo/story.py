@@ -19,7 +19,7 @@ def story(jobs: Mapping[str, scheduler_pb2.Job], facts: Mapping[str, Facts]) -> 
             yield f"{one} and {other} shared {gpu}"
     for name, job in jobs.items():
         if job.spec.disable_gpu_sharing:
-            neighbours = [o for o in jobs if o != name and _met(spans[name], spans[o])]
+            neighbours = [o for o in jobs if o != name and _shared_gpu(spans[name], spans[o])]
             yield f"{name} shared with {' and '.join(neighbours) or 'no other job, as requested'}"
     for name, told in facts.items():
         yield from _stops(name, told)
@@ -58,7 +58,7 @@ def _together(a: tuple[float, float, str], b: tuple[float, float, str]) -> bool:
     return a[2] == b[2] and a[0] < b[1] and b[0] < a[1]
 
 
-def _met(
+def _shared_gpu(
     some: Sequence[tuple[float, float, str]], others: Sequence[tuple[float, float, str]]
 ) -> bool:
     return any(_together(a, b) for a in some for b in others)
