@@ -53,7 +53,7 @@ def nodes(*gpus: int, type: str = "t4", memory_mib: int = 16384) -> list[Node]:
     ]
 
 
-def told(
+def scripted_policy(
     where: Mapping[str, Sequence[GpuKey]], away: Mapping[str, tuple[Time, Time]] | None = None
 ) -> Policy:
     """Each job runs at the placement given for its name, but not during its span in `away`."""

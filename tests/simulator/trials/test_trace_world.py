@@ -33,7 +33,7 @@ from simulator.trials.outcome import JobTimes, Result, Tally
 from simulator.trials.trace_world import TraceWorld
 from simulator.trials.trial import Trial
 from tests import builders
-from tests.simulator.little import RULES, Plain, job, nodes, told, trial
+from tests.simulator.little import RULES, Plain, job, nodes, scripted_policy, trial
 
 A, B = JobId("job-00000"), JobId("job-00001")
 GPU0, GPU1 = ("n0", "gpu0"), ("n0", "gpu1")
@@ -47,7 +47,7 @@ def by_name(result: Result) -> dict[str, JobTimes]:
 
 
 def test_a_job_takes_its_restart_and_its_epochs() -> None:
-    a = trial([job("a", at=5.0, epochs=3)], told({"a": [GPU0]})).run().jobs[0]
+    a = trial([job("a", at=5.0, epochs=3)], scripted_policy({"a": [GPU0]})).run().jobs[0]
     assert (a.submitted_at, a.started_at, a.ended_at) == (5.0, 5.0, 5.0 + 20.0 + 300.0)
     assert a.outcome is Outcome.SUCCEEDED
     assert (a.restarts, a.preemptions) == (0, 0)
@@ -55,7 +55,7 @@ def test_a_job_takes_its_restart_and_its_epochs() -> None:
 
 def test_neighbours_slow_each_other_only_while_both_train() -> None:
     jobs = [job("a", epochs=1, truth=Plain(speed=0.5)), job("b", at=50.0, truth=Plain(speed=0.8))]
-    result = by_name(trial(jobs, told({"a": [GPU0], "b": [GPU0]})).run())
+    result = by_name(trial(jobs, scripted_policy({"a": [GPU0], "b": [GPU0]})).run())
     # a trains from 20, alone to 70, when b begins; half its epoch takes 100 s then. b has done 0.8
     # of its first epoch when a ends.
     assert result["a"].ended_at == pytest.approx(70.0 + 50.0 / 0.5)
@@ -64,25 +64,33 @@ def test_neighbours_slow_each_other_only_while_both_train() -> None:
 
 def test_a_gang_is_as_fast_as_on_its_most_crowded_gpu() -> None:
     jobs = [job("gang", epochs=1, gpus=2), job("one", epochs=9, truth=Plain(speed=1.0))]
-    result = by_name(trial(jobs, told({"gang": [GPU0, GPU1], "one": [GPU1]}), 2).run())
+    result = by_name(trial(jobs, scripted_policy({"gang": [GPU0, GPU1], "one": [GPU1]}), 2).run())
     assert result["gang"].ended_at == pytest.approx(20.0 + 100.0 / 2 / 0.5)
 
 
 def test_speeds_beside_several_neighbours_multiply() -> None:
     jobs = [job(name, epochs=1) for name in ("a", "b", "c")]
-    result = trial(jobs, told({"a": [GPU0], "b": [GPU0], "c": [GPU0]})).run()
+    result = trial(jobs, scripted_policy({"a": [GPU0], "b": [GPU0], "c": [GPU0]})).run()
     assert {times.ended_at for times in result.jobs} == {20.0 + 400.0}
 
 
 def test_a_run_that_is_told_to_stop_ends_its_epoch_and_resumes_there() -> None:
-    a = trial([job("a", epochs=9)], told({"a": [GPU0]}, {"a": (150.0, 400.0)})).run().jobs[0]
+    a = (
+        trial([job("a", epochs=9)], scripted_policy({"a": [GPU0]}, {"a": (150.0, 400.0)}))
+        .run()
+        .jobs[0]
+    )
     # Two epochs to 220; from 400 a restart, and the seven others.
     assert (a.ended_at, a.restarts, a.preemptions) == (400.0 + 20.0 + 700.0, 1, 1)
     assert a.queued_seconds == 400.0 - 220.0
 
 
 def test_no_run_is_stopped_in_the_last_epoch() -> None:
-    a = trial([job("a", epochs=2)], told({"a": [GPU0]}, {"a": (150.0, 400.0)})).run().jobs[0]
+    a = (
+        trial([job("a", epochs=2)], scripted_policy({"a": [GPU0]}, {"a": (150.0, 400.0)}))
+        .run()
+        .jobs[0]
+    )
     assert (a.ended_at, a.preemptions) == (220.0, 0)
 
 
@@ -98,7 +106,7 @@ def test_too_much_memory_kills_the_newest_alone() -> None:
 def test_what_cannot_train_where_it_was_put_fails() -> None:
     only_a100 = job("a", truth=Plain(types=("a100",)))
     mixed = [replace(nodes(1)[0], name="n1"), *nodes(1, type="a100")]
-    result = Trial([only_a100], mixed, told({"a": [("n1", "gpu0")]}), RULES).run()
+    result = Trial([only_a100], mixed, scripted_policy({"a": [("n1", "gpu0")]}), RULES).run()
     assert result.jobs[0].outcome is Outcome.FAILED
     assert result.effective_gpu_seconds == 0.0
 
@@ -162,7 +170,7 @@ def test_an_epoch_is_reported_with_its_placement_and_neighbours() -> None:
         heard.extend(step.profiles)
 
     jobs = [job("a", epochs=1, gpus=2), job("b", epochs=3, batch_size=10)]
-    trial(jobs, told({"a": [GPU0, GPU1], "b": [GPU0]}), 2, listener=listener).run()
+    trial(jobs, scripted_policy({"a": [GPU0, GPU1], "b": [GPU0]}), 2, listener=listener).run()
     of_a, of_b, of_b_alone, _ = heard
     assert (of_a.job_id, of_a.placement, of_a.beside) == (A, "t4x2", (B,))
     assert (of_a.epoch_seconds, of_a.memory_mib, of_a.gpu_util) == (100.0, 1000, 0.7)

@@ -10,7 +10,7 @@ from scheduler.core.model import Gpu, Node, Outcome, Plan, Rules
 from scheduler.planning.policies.fifo_sharing import fifo_sharing
 from simulator.traces.behaviour import TraceJob
 from simulator.trials.trial import split_by_possible
-from tests.simulator.little import RULES, Plain, job, nodes, told, trial
+from tests.simulator.little import RULES, Plain, job, nodes, scripted_policy, trial
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_the_refused_are_left_out_and_told() -> None:
 
 
 def test_jobs_that_a_policy_never_places_are_left_over() -> None:
-    result = trial([job("a"), job("b")], told({"a": [("n0", "gpu0")]})).run()
+    result = trial([job("a"), job("b")], scripted_policy({"a": [("n0", "gpu0")]})).run()
     a, b = result.jobs
     assert (a.outcome, b.outcome) == (Outcome.SUCCEEDED, None)
     assert result.summary()["unfinished"] == 1
