@@ -35,6 +35,6 @@ TRUTH = TrueJob(
 )
 
 
-def world(weather: Faults = NO_FAULTS, truth: TrueJob = TRUTH, agents: bool = False) -> World:
+def world(faults: Faults = NO_FAULTS, truth: TrueJob = TRUTH, agents: bool = False) -> World:
     truths: dict[JobId, TrueJob] = defaultdict(lambda: truth)
-    return World(random.Random(1), weather, [builders.node()], truths, agents=agents)
+    return World(random.Random(1), faults, [builders.node()], truths, agents=agents)
