@@ -92,7 +92,7 @@ def test_a_stopping_run_and_an_ended_job_say_why() -> None:
 def test_a_run_that_does_not_come_to_start_says_what_keeps_it() -> None:
     starting = builders.with_run(WAITING, builders.share(), phase=RunPhase.STARTING)
     pod = Pod(starting.id, starting.attempts, PodState.PENDING)
-    kept = replace(pod, rank=1, reason="no place for its pod: 0/2 nodes are available")
+    kept = replace(pod, rank=1, reason="its pod cannot be scheduled: 0/2 nodes are available")
     view = replace(builders.view(starting), pods={(pod.job_id, pod.attempt): (pod, kept)})
     assert told(starting, view).why == Reason(Waiting.STARTING, cause=kept.reason)
     assert told(starting, view).reason == kept.reason

@@ -20,7 +20,7 @@ WORKS, LEAVES = pod(GANG), pod(GANG, PodState.TERMINATING)
 LOST = pod(GANG, PodState.FAILED, exit_code=137, reason=Failure.LOST)
 FULL = pod(GANG, PodState.FAILED, exit_code=1, reason=Failure.OUT_OF_MEMORY)
 FAILS = pod(GANG, PodState.FAILED, exit_code=1)
-NEVER_STARTED = pod(GANG, PodState.FAILED, reason="its image cannot be had")
+NEVER_STARTED = pod(GANG, PodState.FAILED, reason="its image is not available")
 
 
 def test_a_run_is_whole_while_each_of_its_pods_is_there_and_none_has_failed() -> None:

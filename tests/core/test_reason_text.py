@@ -123,7 +123,7 @@ WAITING = [
 ]
 
 RUNNING = [
-    (Reason(Waiting.STARTING, cause="no place for its pod"), "no place for its pod"),
+    (Reason(Waiting.STARTING, cause="its pod cannot be scheduled"), "its pod cannot be scheduled"),
     (Reason(Waiting.STOPPING, cause="preempted for b"), "preempted for b"),
     (Reason(Waiting.SILENT), "no report for more than two heartbeats"),
     (

@@ -38,11 +38,16 @@ TABLE: list[tuple[Node, KubePod | Refusal, str, str]] = [
     (SLOTS, ended(0, "GPU-7\nGPU-8\n"), "wrong", "a pod that was given one GPU sees 2"),
     (
         CHOSEN,
-        Refusal("its image cannot be had: none"),
+        Refusal("its image is not available: none"),
         "wrong",
-        "not created: its image cannot be had",
+        "not created: its image is not available",
     ),
-    (CHOSEN, Refusal("no place for its pod: full"), "warning", "not tried: no place for its pod"),
+    (
+        CHOSEN,
+        Refusal("its pod cannot be scheduled: full"),
+        "warning",
+        "not tried: its pod cannot be scheduled",
+    ),
     (
         CHOSEN,
         KubePod(Meta(), status=PodStatus("Failed", "UnexpectedAdmissionError", "no such card")),
