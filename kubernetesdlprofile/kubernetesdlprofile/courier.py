@@ -88,9 +88,9 @@ class Courier:
             self._question[message.epoch] = message
             self._tried, self._question_ends_at = False, monotonic() + QUESTION_SECONDS
             self._wake()
-            self._changed.wait_for(self._settled, wait_seconds)
+            self._changed.wait_for(self._is_settled, wait_seconds)
 
-    def _settled(self) -> bool:
+    def _is_settled(self) -> bool:
         """Whether the question was answered, or the first attempt to ask it failed."""
         return self._tried or self._closed or not self._question
 
@@ -123,10 +123,10 @@ class Courier:
         """Waits until all finished epochs and the farewell are acknowledged or dropped. Called
         before the process exits."""
         with self._changed:
-            if not self._delivered():
+            if not self._is_delivered():
                 self._leaving = True
                 self._wake()
-            return self._changed.wait_for(self._delivered, seconds)
+            return self._changed.wait_for(self._is_delivered, seconds)
 
     def close(self) -> None:
         """Delivers what it can quickly, writes down the other epochs, and ends the thread."""
@@ -144,7 +144,7 @@ class Courier:
         if self._thread is not None:
             self._thread.join(0.5)
 
-    def _delivered(self) -> bool:
+    def _is_delivered(self) -> bool:
         return self._closed or not (self._epochs or self._farewell)
 
     def _wake(self, hurry: bool = True) -> None:
@@ -199,7 +199,7 @@ class Courier:
         with self._changed:
             self._failures = 0
             # An epoch that ended while a failed round was being repeated has not woken the thread.
-            self._due_at = min(self._due_at, self._report_at) if self._delivered() else 0.0
+            self._due_at = min(self._due_at, self._report_at) if self._is_delivered() else 0.0
 
     def _deliver(self, method: str, batch: Dict[int, Any]) -> None:
         messages: Any = list(batch.values())
