@@ -36,9 +36,9 @@ class Sampler:
 
 def probe(reserved_mib: int = 0) -> List[int]:
     """The peak in MiB on each GPU; empty: not known."""
-    for look in (_torch, _tensorflow, _jax):
+    for read_pools in (_torch, _tensorflow, _jax):
         try:
-            pools = look()
+            pools = read_pools()
             if max(pools, default=0) > 0:
                 return [pool // _MIB + CONTEXT_MIB for pool in pools]
         except Exception:  # noqa: BLE001, PERF203  # any version of any framework
