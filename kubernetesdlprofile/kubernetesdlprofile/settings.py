@@ -56,18 +56,18 @@ class Settings:
         return self._read(name, default, wanted, lambda text: _within(1e-9, float(text), INT32_MAX))
 
     def _matching(self, name: str, pattern: str, wanted: str) -> str:
-        return self._read(name, "", wanted, lambda text: _matched(pattern, text).group())
+        return self._read(name, "", wanted, lambda text: _match(pattern, text).group())
 
     def _address(self, name: str, text: str = "") -> str:
         return self._read(name, "", "HOST:PORT", _with_port, text)
 
     def _read(
-        self, name: str, default: _T, wanted: str, understood: Callable[[str], _T], text: str = ""
+        self, name: str, default: _T, wanted: str, parse: Callable[[str], _T], text: str = ""
     ) -> _T:
-        """The variable, or `text`, parsed by `understood`, which raises if it cannot parse it."""
+        """The variable, or `text`, parsed by `parse`, which raises if it cannot parse it."""
         text = text or self.text(name)
         try:
-            return understood(text) if text else default
+            return parse(text) if text else default
         except (ValueError, LookupError):
             shown = "..." if name == "KUBEPROFILER_TOKEN" else text[:100]
             self.problems.append(f"{name}={shown!r} is not {wanted}; {default!r} is used")
@@ -80,7 +80,7 @@ def _within(minimum: float, value: _Number, maximum: float) -> _Number:
     raise ValueError
 
 
-def _matched(pattern: str, text: str) -> Match[str]:
+def _match(pattern: str, text: str) -> Match[str]:
     found = re.fullmatch(pattern, text)
     if found:
         return found
@@ -88,5 +88,5 @@ def _matched(pattern: str, text: str) -> Match[str]:
 
 
 def _with_port(text: str) -> str:
-    host, port = _matched(_ADDRESS, text).groups()
+    host, port = _match(_ADDRESS, text).groups()
     return f"{host}:{_within(1, int(port or PORT), 65535)}"
