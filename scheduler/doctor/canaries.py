@@ -10,7 +10,7 @@ from scheduler.clusters.kubernetes.inspection.canary import (
     read_visible_gpus,
 )
 from scheduler.clusters.kubernetes.inspection.found import Refusal
-from scheduler.clusters.kubernetes.pods import SLOT, KubePod
+from scheduler.clusters.kubernetes.pods import SLOT, UNSCHEDULABLE, KubePod
 from scheduler.core.model import Node
 from scheduler.doctor.findings import Finding, fine, warning, wrong
 
@@ -32,7 +32,7 @@ def left_over(namespace: str) -> Finding:
 def _one(node: Node, became: KubePod | Refusal) -> Finding:
     where = f"node {node.name}"
     if isinstance(became, Refusal):
-        if became.message.startswith("no place"):
+        if became.message.startswith(UNSCHEDULABLE):
             return warning(
                 "canary", where, f"not tried: {became.message}", "Try again when it is idle"
             )

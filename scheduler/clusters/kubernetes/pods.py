@@ -71,6 +71,7 @@ NO_IMAGE = frozenset(
 NO_CONTAINER = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 )
+UNSCHEDULABLE = "its pod cannot be scheduled"  # scheduler-doctor recognises it by this text
 MESSAGE_MAX = 300  # characters of a message from the cluster
 
 
@@ -241,10 +242,7 @@ def hindrance(kube: KubePod) -> tuple[str, bool]:
                 return f"cannot start: {sentence(waiting.reason, waiting.message)}", True
     for condition in kube.status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
-            return (
-                f"its pod cannot be scheduled: {sentence(condition.reason, condition.message)}",
-                False,
-            )
+            return f"{UNSCHEDULABLE}: {sentence(condition.reason, condition.message)}", False
     return "", False
 
 
