@@ -163,7 +163,7 @@ def test_a_pod_that_does_not_start_is_lost_with_what_its_node_says(
     [
         ({"env": (("A=B", "x"),)}, "env"),
         ({"ports": ((70_000, 80),)}, "hostPort"),
-        ({"snapshots_dir": "/snapshots"}, "--snapshots_dir /snapshots: this cluster has no place"),
+        ({"snapshots_dir": "/snapshots"}, "--snapshots_dir /snapshots: this cluster has no volume"),
     ],
 )
 def test_what_can_never_be_created_is_the_jobs_own_fault(

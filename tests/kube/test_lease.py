@@ -407,6 +407,6 @@ def test_a_change_that_a_new_token_is_needed_for_is_asked_about_again(
 
     server = KubernetesClient(proxy.kubeconfig(kubeconfig), 10.0, check)
     fault = proxy.inject(Answer(401), "POST", "/configmaps", FOR_EVER)
-    with pytest.raises(ApiError, match="not ours now"):
+    with pytest.raises(ApiError, match="does not hold the lease"):
         server.call("POST", f"/api/v1/namespaces/{NAMESPACE}/configmaps", body={})
     assert len(fault.hit) == 1
