@@ -145,7 +145,7 @@ def test_a_second_one_is_refused_and_told_who_has_it_since_when_and_what_to_do(
         since = there.spec()["acquireTime"][:19].replace("T", " ")
         words = (
             f"another scheduler-daemon uses this cluster: one, since {since} UTC "
-            rf"\(Lease {NAMESPACE}/{NAME}\); end it first"
+            rf"\(Lease {NAMESPACE}/{NAME}\); stop it first"
         )
         with pytest.raises(InUseError, match=words), held(kubeconfig, "two_2", 30):
             pass
