@@ -19,7 +19,7 @@ from scheduler.access.identity import new_job_token
 from scheduler.api import log_stream, overview, wire
 from scheduler.api.grpc_server import is_insecure, token_of
 from scheduler.api.lookup import Filter, Lookup
-from scheduler.api.status import ENDED, states
+from scheduler.api.status import ENDED, parse_states
 from scheduler.api.target import Target
 from scheduler.core import admission
 from scheduler.core.errors import Busy, Forbidden, Impossible, Rejected
@@ -39,8 +39,8 @@ from scheduler.inbox import QueueInbox
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 
-LISTED = 20  # by default
-LISTED_MAX = 1000
+LIST_DEFAULT = 20  # by default
+LIST_MAX = 1000
 FILTERS_MAX = 100  # of one kind: SQLite limits the length of conditions
 REPLY_BYTES_MAX = 3 * 2**20  # a client accepts 4 MiB
 WATCH_SECONDS = 0.25
@@ -70,7 +70,7 @@ class JobService(pb_grpc.SchedulerServicer):
     def submit(self, request: pb.SubmitRequest, user: str) -> pb.SubmitReply:
         """Accepts a job, submitted by either protocol."""
         job_id = wire.job_id(request.job_id)
-        job = None if request.dry_run else self._own(job_id, user)
+        job = None if request.dry_run else self._find_own(job_id, user)
         spec = job.spec if job else wire.spec(request.spec, user)
         if job is None:
             self._admit(job_id, spec)
@@ -90,7 +90,7 @@ class JobService(pb_grpc.SchedulerServicer):
         self, request: pb.CancelJobRequest, context: grpc.ServicerContext
     ) -> pb.CancelJobReply:
         user = self._user(context)
-        job = self._changeable(request.job, user)
+        job = self._find_changeable(request.job, user)
         already_ended = job.outcome is not None
         if not already_ended:
             self.inbox.ask(Cancelled(job.id, user, request.graceful))
@@ -101,7 +101,7 @@ class JobService(pb_grpc.SchedulerServicer):
 
     def UpdateJob(self, request: pb.UpdateJobRequest, context: grpc.ServicerContext) -> pb.Job:
         user = self._user(context)
-        job = self._changeable(request.job, user)
+        job = self._find_changeable(request.job, user)
         if job.outcome:
             raise Impossible(f"job {job.id} has ended: it is {ENDED[job.outcome]}")
         asked = Updated(
@@ -141,7 +141,7 @@ class JobService(pb_grpc.SchedulerServicer):
     def ListJobs(
         self, request: pb.ListJobsRequest, context: grpc.ServicerContext
     ) -> pb.ListJobsReply:
-        return self._listed(request, self._user(context))
+        return self._list_jobs(request, self._user(context))
 
     def WatchJobs(
         self, request: pb.ListJobsRequest, context: grpc.ServicerContext
@@ -150,11 +150,11 @@ class JobService(pb_grpc.SchedulerServicer):
         admission.few("jobs", request.jobs)
         # A name is looked up once: after the end of the watched job it may mean another one.
         request.jobs[:] = [self.lookup.find(ref).id for ref in request.jobs]
-        gone = _gone(context)
+        gone = _end_event(context)
         sent = None
         while not gone.is_set():
             number = self.view().number
-            reply = self._listed(request, user)
+            reply = self._list_jobs(request, user)
             if reply != sent:
                 yield reply
                 sent = reply
@@ -183,7 +183,7 @@ class JobService(pb_grpc.SchedulerServicer):
             now = self.lookup.job(job.id)
             return now is None or now.outcome is not None
 
-        yield from log_stream.stream(self.logs, job, request, over, _gone(context))
+        yield from log_stream.stream(self.logs, job, request, over, _end_event(context))
 
     # --- what they share --------------------------------------------------------------------
 
@@ -193,13 +193,13 @@ class JobService(pb_grpc.SchedulerServicer):
     def _may_change(self, job: Job, user: str) -> bool:
         return user == job.spec.user or user in self.admins
 
-    def _changeable(self, ref: str, user: str) -> Job:
+    def _find_changeable(self, ref: str, user: str) -> Job:
         job = self.lookup.find(ref)
         if not self._may_change(job, user):
             raise Forbidden(f"job {job.id} belongs to {job.spec.user}, and you are {user}")
         return job
 
-    def _own(self, job_id: JobId, user: str) -> Job | None:
+    def _find_own(self, job_id: JobId, user: str) -> Job | None:
         """Returns the job with this id, if it exists already."""
         job = self.lookup.job(job_id)
         if job and job.spec.user != user:
@@ -226,14 +226,14 @@ class JobService(pb_grpc.SchedulerServicer):
         event = Submitted(job_id, spec, new_job_token(), self.target.maps_ports)
         for _ in range(CLAIMS_MAX):
             self.inbox.ask(event)
-            if job := self._own(job_id, spec.user):
+            if job := self._find_own(job_id, spec.user):
                 return job
             self._check_ports(job_id, spec)
         raise Busy("--port_mapping: the owners of these ports keep changing: try again")
 
-    def _listed(self, request: pb.ListJobsRequest, user: str) -> pb.ListJobsReply:
-        limit = request.limit if request.HasField("limit") else LISTED
-        admission.whole("--nlast", limit, 1, LISTED_MAX)
+    def _list_jobs(self, request: pb.ListJobsRequest, user: str) -> pb.ListJobsReply:
+        limit = request.limit if request.HasField("limit") else LIST_DEFAULT
+        admission.whole("--nlast", limit, 1, LIST_MAX)
         admission.few("jobs", request.jobs)
         admission.few("--label", request.labels, FILTERS_MAX)
         admission.few("--status", request.states, FILTERS_MAX)
@@ -242,7 +242,7 @@ class JobService(pb_grpc.SchedulerServicer):
             project=request.project,
             experiment=request.experiment,
             labels=wire.pairs(request.labels),
-            states=states(request.states),
+            states=parse_states(request.states),
         )
         if request.jobs:
             found = {job.id: job for job in map(self.lookup.find, request.jobs)}
@@ -250,7 +250,7 @@ class JobService(pb_grpc.SchedulerServicer):
         else:
             jobs, total = self.lookup.newest(wanted, limit)
         messages = self.lookup.messages(jobs, lambda job: self._may_change(job, user))
-        return pb.ListJobsReply(jobs=_as_many_as_fit(messages), total=total)
+        return pb.ListJobsReply(jobs=_truncate(messages), total=total)
 
     def _wait_for_news(self, number: int, gone: threading.Event) -> None:
         for _ in range(round(SILENCE_SECONDS / WATCH_SECONDS)):
@@ -258,7 +258,7 @@ class JobService(pb_grpc.SchedulerServicer):
                 return
 
 
-def _gone(context: grpc.ServicerContext) -> threading.Event:
+def _end_event(context: grpc.ServicerContext) -> threading.Event:
     """Returns an event that is set when the call has ended, for any reason."""
     gone = threading.Event()
     if not context.add_callback(gone.set):
@@ -266,7 +266,7 @@ def _gone(context: grpc.ServicerContext) -> threading.Event:
     return gone
 
 
-def _as_many_as_fit(messages: Sequence[pb.Job]) -> Iterator[pb.Job]:
+def _truncate(messages: Sequence[pb.Job]) -> Iterator[pb.Job]:
     left = REPLY_BYTES_MAX
     for message in messages:
         left -= message.ByteSize()

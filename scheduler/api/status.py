@@ -78,10 +78,10 @@ def status(job: Job, view: View, newest: Profile | None, due_at: Time) -> JobSta
     if now_in is State.RUNNING:
         eta = eta_seconds(job, epoch_seconds)
     preempted = now_in is State.QUEUED and is_preemption(job.reason)
-    why = _why(job, view, now_in)
+    why = _reason(job, view, now_in)
     return JobStatus(
         now_in,
-        job.reason if job.outcome else _line(job, why),
+        job.reason if job.outcome else _reason_text(job, why),
         why,
         job.reason if job.waiting else "",
         preempted,
@@ -103,7 +103,7 @@ def state(job: Job, due_at: Time) -> State:
     return State.UNRESPONSIVE if silent and run.phase is RunPhase.RUNNING else _PHASES[run.phase]
 
 
-def _why(job: Job, view: View, now_in: State) -> Reason | None:
+def _reason(job: Job, view: View, now_in: State) -> Reason | None:
     if job.outcome:
         return None
     if job.run:
@@ -121,7 +121,7 @@ def _why(job: Job, view: View, now_in: State) -> Reason | None:
     return Reason(Waiting.PLANNING, observed=view.observed_at is not None)
 
 
-def _line(job: Job, why: Reason | None) -> str:
+def _reason_text(job: Job, why: Reason | None) -> str:
     """The kind is for programs where the detail says it all."""
     if why is None:
         return ""
@@ -135,7 +135,7 @@ def eta_seconds(job: Job, epoch_seconds: float | None) -> float | None:
     return job.spec.hours_estimate * 3600 or None
 
 
-def states(words: Iterable[str]) -> frozenset[State]:
+def parse_states(words: Iterable[str]) -> frozenset[State]:
     """The states that a filter means. None given: all."""
     meant: set[State] = set()
     for word in words:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.api.status import JobStatus, State, states, status
+from scheduler.api.status import JobStatus, State, parse_states, status
 from scheduler.core.errors import Rejected
 from scheduler.core.model import (
     Job,
@@ -142,11 +142,11 @@ def test_before_the_first_epoch_what_is_left_is_what_the_owner_said() -> None:
 
 
 def test_filters_know_the_words_of_other_schedulers() -> None:
-    assert states([]) == frozenset(State)
-    assert states(["running"]) == {State.RUNNING}
-    assert states(["PENDING", "Killed"]) == {State.QUEUED, State.CANCELED}
-    assert states(["QUEUE"]) == {State.QUEUED, State.STARTING, State.RUNNING}
+    assert parse_states([]) == frozenset(State)
+    assert parse_states(["running"]) == {State.RUNNING}
+    assert parse_states(["PENDING", "Killed"]) == {State.QUEUED, State.CANCELED}
+    assert parse_states(["QUEUE"]) == {State.QUEUED, State.STARTING, State.RUNNING}
     for word in ("CREATED", "RequestSubmit", "SCHEDULED", "Submitted", "Completed", "Pass"):
-        assert len(states([word])) == 1
+        assert len(parse_states([word])) == 1
     with pytest.raises(Rejected, match="--status 'NOPE': is none of HELD, QUEUED"):
-        states(["NOPE"])
+        parse_states(["NOPE"])
