@@ -75,8 +75,8 @@ class OldReport:
         )
 
 
-def report(body: bytes) -> OldReport:
-    told = _object(body)
+def parse_report(body: bytes) -> OldReport:
+    told = _parse_object(body)
     return OldReport(
         ended="epochDur" in told,
         rank=_whole(told.get("rank"), 2**16),
@@ -88,15 +88,15 @@ def report(body: bytes) -> OldReport:
     )
 
 
-def done(body: bytes) -> int:
+def parse_done(body: bytes) -> int:
     """Returns how many epochs of the job are done."""
-    found = _object(body).get("done")
+    found = _parse_object(body).get("done")
     if isinstance(found, bool) or not isinstance(found, int):
         raise Rejected('expected {"done": N}, the number of finished epochs')
     return admission.whole("done", found, 0, admission.INT_MAX)
 
 
-def profiling_ended(body: bytes) -> OldReport:
+def parse_profiling_end(body: bytes) -> OldReport:
     """Parses the form of the oldest images, in which the GPU's memory and utilisation are
     swapped."""
     try:
@@ -109,9 +109,9 @@ def profiling_ended(body: bytes) -> OldReport:
     )
 
 
-def submission(body: bytes) -> tuple[dict[str, Any], str]:
+def parse_submission(body: bytes) -> tuple[dict[str, Any], str]:
     """Returns the fields of a specification, and the user that it names (empty: none)."""
-    told = _object(body)
+    told = _parse_object(body)
     fields: dict[str, Any] = {}
     for key, value in told.items():
         if key not in SUBMITTED:
@@ -132,7 +132,7 @@ def submission(body: bytes) -> tuple[dict[str, Any], str]:
     return fields, fields.pop("user", "")
 
 
-def in_its_words(words: str) -> str:
+def with_field_names(words: str) -> str:
     """Replaces the flags in a message by the old names of the fields."""
     for key, flag in _FLAGS.items():
         words = words.replace(flag, key)
@@ -146,12 +146,12 @@ def next_epoch(told: OldReport, run: Run, now: Time) -> int | None:
     if told.steps == 0:  # it counts no steps: only its clock can tell
         soon = run.epoch_at is not None and now - run.epoch_at < told.epoch_seconds / 2
         return None if soon and run.epoch_measured else epoch
-    apart = _steps_apart(run)
+    apart = _step_tolerance(run)
     heard = any(abs(told.steps - steps) <= apart for steps in run.steps_heard)
     return None if heard else epoch
 
 
-def credible(told: OldReport, run: Run, now: Time) -> float:
+def credible_seconds(told: OldReport, run: Run, now: Time) -> float:
     """Returns the epoch's seconds; 0: they are impossible."""
     seconds = told.epoch_seconds
     if run.epoch_at is None:
@@ -160,7 +160,7 @@ def credible(told: OldReport, run: Run, now: Time) -> float:
     return seconds if SHARE_MIN * passed <= seconds <= passed + SLACK_SECONDS else 0.0
 
 
-def _steps_apart(run: Run) -> int:
+def _step_tolerance(run: Run) -> int:
     """Reports whose counts differ by no more than this are of one epoch. A node with several GPUs
     may have several processes, whose counts can differ by a few: they lose some."""
     gpus = Counter(share.node for share in run.shares)
@@ -170,7 +170,7 @@ def _steps_apart(run: Run) -> int:
     return max(run.steps_heard) // (2 * epochs)
 
 
-def _object(body: bytes) -> dict[str, Any]:
+def _parse_object(body: bytes) -> dict[str, Any]:
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):

@@ -129,7 +129,7 @@ class LegacyService:
         return GO_ON if why is None else STOP
 
     def _profiling(self, told: _RunRequest) -> str:
-        said = messages.report(told.body)
+        said = messages.parse_report(told.body)
         with self._lock(told.job.id):
             epoch = self._find_ended_epoch(told, said)
             if epoch:
@@ -138,7 +138,7 @@ class LegacyService:
         return self._record_heartbeat(told, said)
 
     def _end_epoch(self, told: _RunRequest) -> str:
-        done = messages.done(told.body)
+        done = messages.parse_done(told.body)
         with self._lock(told.job.id):
             said = self._numbered.get(told.key, messages.OldReport())
             self._mark_numbered(told.key)
@@ -153,20 +153,20 @@ class LegacyService:
         return ""
 
     def _signal_end_profiling(self, told: _RunRequest) -> str:
-        self._record_heartbeat(told, messages.profiling_ended(told.body))
+        self._record_heartbeat(told, messages.parse_profiling_end(told.body))
         return ""
 
     def _submit(self, request: Request, caller: str) -> str:
         """The token identifies the user: anybody could send any name."""
         user = self.api.people.user(_bearer(request), not caller.startswith(_LOCAL))
-        fields, named = messages.submission(request.body)
+        fields, named = messages.parse_submission(request.body)
         if named not in ("", user):
             raise Forbidden(f"username {admission.shown(named)}: this token belongs to {user}")
         wanted = pb.SubmitRequest(job_id=str(uuid.uuid4()), spec=pb.JobSpec(**fields))
         try:
             return self.api.submit(wanted, user).job.id
         except Rejected as error:
-            raise type(error)(messages.in_its_words(str(error))) from error
+            raise type(error)(messages.with_field_names(str(error))) from error
 
     def _note_old_library(self, told: _RunRequest) -> None:
         """Records that the job uses an old library, which the current one can replace."""
@@ -195,7 +195,7 @@ class LegacyService:
     def _record_epoch(self, told: _RunRequest, said: messages.OldReport, epoch: int) -> None:
         run = told.job.run
         if run and run.attempt == told.attempt and not said.epoch:
-            said = replace(said, epoch_seconds=messages.credible(said, run, self.now()))
+            said = replace(said, epoch_seconds=messages.credible_seconds(said, run, self.now()))
         self.trainings.end_epochs([said.profile(told.job, told.attempt, epoch)], told.token)
 
     def _record_heartbeat(self, told: _RunRequest, said: messages.OldReport) -> str:

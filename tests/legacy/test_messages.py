@@ -38,15 +38,15 @@ ANYTHING = st.recursive(
 
 
 def report(**changes: Any) -> OldReport:
-    return messages.report(json.dumps({**EPOCH, **changes}).encode())
+    return messages.parse_report(json.dumps({**EPOCH, **changes}).encode())
 
 
 def test_what_was_captured_is_understood() -> None:
-    assert messages.report(json.dumps(HEARTBEAT).encode()) == OldReport(
+    assert messages.parse_report(json.dumps(HEARTBEAT).encode()) == OldReport(
         steps=3, memory_mib=250, step_seconds=0.011686
     )
     assert report() == OldReport(True, 0, 4, 250, 0.01198975, 0.069517)
-    assert messages.done(b'{"done": 1}') == 1
+    assert messages.parse_done(b'{"done": 1}') == 1
 
 
 @pytest.mark.parametrize("seconds", [-1.5, 0, math.nan, math.inf, 1e9, "long", None, True, [1]])
@@ -79,7 +79,7 @@ def test_a_field_that_cannot_be_counts_as_not_said(
 
 @given(st.dictionaries(st.sampled_from([*EPOCH, "done", "other"]), ANYTHING))
 def test_whatever_an_object_holds_a_report_is_of_what_can_be(told: dict[str, Any]) -> None:
-    made = messages.report(json.dumps(told).encode())
+    made = messages.parse_report(json.dumps(told).encode())
     assert made.ended is ("epochDur" in told)
     assert 0 <= made.rank <= 2**16
     assert 0 <= made.steps <= messages.STEPS_MAX
@@ -90,7 +90,12 @@ def test_whatever_an_object_holds_a_report_is_of_what_can_be(told: dict[str, Any
 
 @given(st.binary())
 def test_whatever_bytes_come_they_are_read_or_refused_in_one_line(body: bytes) -> None:
-    for read in (messages.report, messages.done, messages.profiling_ended, messages.submission):
+    for read in (
+        messages.parse_report,
+        messages.parse_done,
+        messages.parse_profiling_end,
+        messages.parse_submission,
+    ):
         words = ""
         try:
             read(body)
@@ -105,7 +110,7 @@ def test_whatever_bytes_come_they_are_read_or_refused_in_one_line(body: bytes) -
 )
 def test_a_body_that_is_no_object_is_refused(body: bytes) -> None:
     with pytest.raises(Rejected, match="the body is not a JSON object"):
-        messages.report(body)
+        messages.parse_report(body)
 
 
 @pytest.mark.parametrize(
@@ -121,15 +126,15 @@ def test_a_body_that_is_no_object_is_refused(body: bytes) -> None:
 )
 def test_a_count_of_epochs_that_is_none_is_refused(body: bytes, words: str) -> None:
     with pytest.raises(Rejected, match=words):
-        messages.done(body)
+        messages.parse_done(body)
 
 
 def test_of_the_oldest_images_two_fields_are_swapped() -> None:
     form = b"meanIterDuration=0.25&endTime=2022-10-01T00%3A00&gpuUsage=3000&gpuMemUsage=45"
-    assert messages.profiling_ended(form) == OldReport(memory_mib=3000, step_seconds=0.25)
-    assert messages.profiling_ended(b"meanIterDuration=nan&gpuUsage=N%2FA") == OldReport()
+    assert messages.parse_profiling_end(form) == OldReport(memory_mib=3000, step_seconds=0.25)
+    assert messages.parse_profiling_end(b"meanIterDuration=nan&gpuUsage=N%2FA") == OldReport()
     with pytest.raises(Rejected, match="not a form of at most 16 fields"):
-        messages.profiling_ended(b"a=1&" * 100)
+        messages.parse_profiling_end(b"a=1&" * 100)
 
 
 # --- which epoch it is ----------------------------------------------------------------------------
@@ -201,7 +206,7 @@ def test_seconds_far_from_the_time_that_has_passed_are_not_believed(
     seconds: float, since: float | None, taken: float
 ) -> None:
     run = replace(RUN, epoch_at=since)
-    assert messages.credible(ended(4, seconds), run, 100.0) == taken
+    assert messages.credible_seconds(ended(4, seconds), run, 100.0) == taken
 
 
 # --- what was submitted ---------------------------------------------------------------------------
@@ -222,7 +227,7 @@ SUBMISSION = {
 
 
 def test_each_field_has_its_name_of_today() -> None:
-    fields, user = messages.submission(json.dumps(SUBMISSION).encode())
+    fields, user = messages.parse_submission(json.dumps(SUBMISSION).encode())
     assert user == "ada"
     assert fields == {
         "name": "cifar",
@@ -256,5 +261,5 @@ def test_a_submission_that_cannot_be_is_refused_by_field(
     changes: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(Rejected, match=words) as refused:
-        messages.submission(json.dumps({**SUBMISSION, **changes}).encode())
+        messages.parse_submission(json.dumps({**SUBMISSION, **changes}).encode())
     assert len(str(refused.value)) < 200
