@@ -11,7 +11,7 @@ import grpc
 
 from scheduler.access.authentication import Authenticator
 from scheduler.api.grpc_server import token_of
-from scheduler.core.admission import shown
+from scheduler.core.admission import quote
 from scheduler.core.errors import Forbidden, Rejected
 from scheduler.core.model import Gpu, Time
 from scheduler.gpus.usage import DRIVER, LIBRARY, WATCHDOG, GpuReading, GpuReport, Process
@@ -56,7 +56,7 @@ class AgentService(pb_grpc.AgentsServicer):
     def ReportNode(self, request: pb.AgentReport, context: grpc.ServicerContext) -> pb.Ack:
         user = self.authenticator.user(token_of(context))  # also unencrypted, like jobs
         if user != AGENT:
-            raise Forbidden(f"only the user {AGENT} may report nodes, not {shown(user)}")
+            raise Forbidden(f"only the user {AGENT} may report nodes, not {quote(user)}")
         self.reports.enter(parse_report(request, self.reports.clock()))
         return pb.Ack()
 
@@ -64,14 +64,14 @@ class AgentService(pb_grpc.AgentsServicer):
 def parse_report(message: pb.AgentReport, at: Time) -> GpuReport:
     """Raises Rejected at the first invalid value."""
     node = message.node
-    _require(0 < len(node) <= NAME_MAX, f"node: {shown(node)} is not a valid name")
+    _require(0 < len(node) <= NAME_MAX, f"node: {quote(node)} is not a valid name")
     _require(len(message.cards) <= CARDS_MAX, f"cards: {len(message.cards)}, at most {CARDS_MAX}")
     _require(
-        message.keeps in (LIBRARY, WATCHDOG, DRIVER), f"keeps: {shown(message.keeps)} is not known"
+        message.keeps in (LIBRARY, WATCHDOG, DRIVER), f"keeps: {quote(message.keeps)} is not known"
     )
     readings = tuple(map(_parse_gpu, message.cards))
     uuids = {reading.gpu.uuid for reading in readings}
-    _require(len(uuids) == len(readings), f"cards: {shown(node)} reports one GPU twice")
+    _require(len(uuids) == len(readings), f"cards: {quote(node)} reports one GPU twice")
     return GpuReport(node, at, readings, message.keeps)
 
 
@@ -104,11 +104,11 @@ def report_message(report: GpuReport) -> pb.AgentReport:
 
 def _parse_gpu(message: pb.AgentCard) -> GpuReading:
     uuid, count = message.uuid, len(message.processes)
-    _require(0 < len(uuid) <= NAME_MAX, f"uuid: {shown(uuid)} is not a valid name of a GPU")
+    _require(0 < len(uuid) <= NAME_MAX, f"uuid: {quote(uuid)} is not a valid name of a GPU")
     sizes = (message.index, message.reserved_mib, message.used_mib, message.memory_mib - 1)
-    _require(min(sizes) >= 0, f"{shown(uuid)}: a number is negative, or the GPU has no memory")
-    _require(math.isfinite(message.busy), f"{shown(uuid)}: busy is not a number")
-    _require(count <= PROCESSES_MAX, f"{shown(uuid)}: {count} processes, at most {PROCESSES_MAX}")
+    _require(min(sizes) >= 0, f"{quote(uuid)}: a number is negative, or the GPU has no memory")
+    _require(math.isfinite(message.busy), f"{quote(uuid)}: busy is not a number")
+    _require(count <= PROCESSES_MAX, f"{quote(uuid)}: {count} processes, at most {PROCESSES_MAX}")
     gpu = Gpu(
         uuid,
         message.index,

@@ -114,9 +114,9 @@ class JobService(pb_grpc.SchedulerServicer):
         if asked == Updated(job.id, user):
             raise Rejected("nothing to change: give a priority, held or max_epochs")
         if asked.priority is not None:
-            admission.whole("--priority", asked.priority, *admission.PRIORITIES)
+            admission.check_integer("--priority", asked.priority, *admission.PRIORITIES)
         if asked.max_epochs is not None:
-            admission.whole(
+            admission.check_integer(
                 "--max_epochs", asked.max_epochs, max(1, job.epochs_done), admission.INT_MAX
             )
         self.inbox.ask(asked)
@@ -147,7 +147,7 @@ class JobService(pb_grpc.SchedulerServicer):
         self, request: pb.ListJobsRequest, context: grpc.ServicerContext
     ) -> Iterator[pb.ListJobsReply]:
         user = self._user(context)
-        admission.few("jobs", request.jobs)
+        admission.check_length("jobs", request.jobs)
         # A name is looked up once: after the end of the watched job it may mean another one.
         request.jobs[:] = [self.lookup.find(ref).id for ref in request.jobs]
         gone = _end_event(context)
@@ -210,7 +210,7 @@ class JobService(pb_grpc.SchedulerServicer):
 
     def _admit(self, job_id: JobId, spec: JobSpec) -> None:
         admission.check(spec, self.target.reserved)
-        admission.possible(spec, self.view().nodes, self.rules)
+        admission.check_possible(spec, self.view().nodes, self.rules)
         self._check_ports(job_id, spec)
         if refusal := self.target.refuses(spec.user):
             raise Forbidden(refusal)
@@ -233,10 +233,10 @@ class JobService(pb_grpc.SchedulerServicer):
 
     def _list_jobs(self, request: pb.ListJobsRequest, user: str) -> pb.ListJobsReply:
         limit = request.limit if request.HasField("limit") else LIST_DEFAULT
-        admission.whole("--nlast", limit, 1, LIST_MAX)
-        admission.few("jobs", request.jobs)
-        admission.few("--label", request.labels, FILTERS_MAX)
-        admission.few("--status", request.states, FILTERS_MAX)
+        admission.check_integer("--nlast", limit, 1, LIST_MAX)
+        admission.check_length("jobs", request.jobs)
+        admission.check_length("--label", request.labels, FILTERS_MAX)
+        admission.check_length("--status", request.states, FILTERS_MAX)
         wanted = Filter(
             user=request.user or ("" if request.all_users or request.jobs else user),
             project=request.project,

@@ -24,8 +24,8 @@ def stream(
     gone: threading.Event,
 ) -> Iterator[pb.LogChunk]:
     """`gone`: set when the caller has disconnected."""
-    admission.whole("--attempt", request.attempt, 0, admission.INT_MAX)
-    admission.whole("--tail", request.tail, 0, admission.INT_MAX)
+    admission.check_integer("--attempt", request.attempt, 0, admission.INT_MAX)
+    admission.check_integer("--tail", request.tail, 0, admission.INT_MAX)
     if request.attempt > job.attempts:
         raise NotFound(f"job {job.id} has had {job.attempts} attempts, not {request.attempt}")
     attempt = request.attempt or None

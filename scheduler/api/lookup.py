@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from scheduler.api import wire
 from scheduler.api.status import ENDED, State, state, status
-from scheduler.core.admission import shown
+from scheduler.core.admission import quote
 from scheduler.core.errors import NotFound, Rejected
 from scheduler.core.model import Job, JobId, Outcome, Time, View
 from scheduler.outlook.prospect import Foresight
@@ -73,9 +73,9 @@ class Lookup:
             found = [j for j in view.jobs.values() if j.spec.name == ref and j.outcome is None]
             found = found or self.reader.find_ended(ref)
         if not found:
-            raise NotFound(f"no job matches {shown(ref)}")
+            raise NotFound(f"no job matches {quote(ref)}")
         if len(found) > 1:
-            raise Rejected(f"{shown(ref)} is the {what}:\n{self._list_jobs(found)}")
+            raise Rejected(f"{quote(ref)} is the {what}:\n{self._list_jobs(found)}")
         return found[0]
 
     def newest(self, wanted: Filter, limit: int) -> tuple[list[Job], int]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from scheduler.core.admission import shown
+from scheduler.core.admission import quote
 from scheduler.core.errors import Rejected
 from scheduler.core.model import (
     Job,
@@ -145,5 +145,5 @@ def parse_states(words: Iterable[str]) -> frozenset[State]:
         elif upper in _ALIASES:
             meant |= _ALIASES[upper]
         else:
-            raise Rejected(f"--status {shown(word)}: is none of {', '.join(State)}, QUEUE")
+            raise Rejected(f"--status {quote(word)}: is none of {', '.join(State)}, QUEUE")
     return frozenset(meant or State)

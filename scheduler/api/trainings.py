@@ -72,7 +72,7 @@ class TrainingService(pb_grpc.ProfilerServicer):
     def start_epoch(self, job_id: str, attempt: int, epoch: int, token: str | None) -> str | None:
         """Returns why the run must stop; None: it may start this epoch (counted from 0)."""
         job = self.find_job(job_id, attempt, token)
-        admission.whole("epoch", epoch, 0, admission.INT_MAX)
+        admission.check_integer("epoch", epoch, 0, admission.INT_MAX)
         if job.outcome is None:
             self.inbox.ask(EpochStarted(job.id, attempt, epoch))
             job = self.view().jobs.get(job.id, job)
@@ -94,7 +94,7 @@ class TrainingService(pb_grpc.ProfilerServicer):
         """Returns how many epochs the job of the last profile has done then."""
         self._authenticate(profiles, token)
         for profile in profiles:
-            admission.whole("epoch", profile.epoch, 1, admission.INT_MAX)
+            admission.check_integer("epoch", profile.epoch, 1, admission.INT_MAX)
         self._ask([EpochEnded(profile) for profile in profiles])
         job = self.view().jobs.get(profiles[-1].job_id)
         return job.epochs_done if job else 0
@@ -110,7 +110,7 @@ class TrainingService(pb_grpc.ProfilerServicer):
         """Returns the job of a report, after checking the token and the attempt."""
         job = self.view().jobs.get(JobId(job_id))
         if job is None:
-            raise NotFound(f"no live job has the id {admission.shown(job_id)}")
+            raise NotFound(f"no live job has the id {admission.quote(job_id)}")
         prove_job(job, token)
         if not 1 <= attempt <= job.attempts:
             raise Rejected(f"attempt {attempt}: job {job.id} has had {job.attempts}")

@@ -42,7 +42,7 @@ _COPIED = tuple(
 
 def job_id(text: str) -> JobId:
     if not _UUID4.fullmatch(text):
-        raise Rejected(f"job_id {admission.shown(text)}: must be a UUID4, in lower case")
+        raise Rejected(f"job_id {admission.quote(text)}: must be a UUID4, in lower case")
     return JobId(text)
 
 
@@ -80,8 +80,8 @@ def profile(message: pb.Profile) -> Profile:
         value = getattr(message, field)
         if not (math.isfinite(value) and value >= 0):
             raise Rejected(f"{field} {value}: must be a number, 0 or greater")
-    admission.whole("memory_mib", message.memory_mib, 0, admission.MEMORY_MIB_MAX)
-    admission.whole("rank", message.rank, 0, RANK_MAX)
+    admission.check_integer("memory_mib", message.memory_mib, 0, admission.MEMORY_MIB_MAX)
+    admission.check_integer("rank", message.rank, 0, RANK_MAX)
     return Profile(
         job_id=JobId(message.job_id),
         attempt=message.attempt,

@@ -33,9 +33,9 @@ _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?", r
 
 def check(spec: JobSpec, reserved: Collection[str] = ()) -> None:
     """Raises Rejected at the first invalid value. `reserved`: variables that the scheduler sets."""
-    text("job_name", spec.name, least=1)
-    text("--project", spec.project)
-    text("--experiment", spec.experiment)
+    check_text("job_name", spec.name, least=1)
+    check_text("--project", spec.project)
+    check_text("--experiment", spec.experiment)
     _image(spec.image)
     for flag, path in (
         ("--script_path", spec.script_path),
@@ -43,11 +43,11 @@ def check(spec: JobSpec, reserved: Collection[str] = ()) -> None:
         ("--snapshots_dir", spec.snapshots_dir),
     ):
         _path(flag, path)
-    whole("--max_epochs", spec.max_epochs, 1, INT_MAX)
-    whole("--batch_size", spec.batch_size, 1, INT_MAX)
-    whole("--training_set_size", spec.training_set_size, 1, INT_MAX)
-    whole("--retries", spec.retries, 0, 1000)
-    whole("--priority", spec.priority, *PRIORITIES)
+    check_integer("--max_epochs", spec.max_epochs, 1, INT_MAX)
+    check_integer("--batch_size", spec.batch_size, 1, INT_MAX)
+    check_integer("--training_set_size", spec.training_set_size, 1, INT_MAX)
+    check_integer("--retries", spec.retries, 0, 1000)
+    check_integer("--priority", spec.priority, *PRIORITIES)
     _command(spec)
     _ports(spec.ports)
     _environment(spec.env, reserved)
@@ -59,9 +59,9 @@ def gpu_range(least: int | None, most: int | None, single: bool) -> tuple[int, i
     """Returns how many GPUs a job may have. A bound that is None follows the other one; if both
     are None, the job gets one GPU."""
     if least is not None:
-        whole("--min_gpus", least, 0, INT_MAX)
+        check_integer("--min_gpus", least, 0, INT_MAX)
     if most is not None:
-        whole("--max_gpus", most, 0, INT_MAX)
+        check_integer("--max_gpus", most, 0, INT_MAX)
     low = least if least is not None else min(1, most if most is not None else 1)
     high = most if most is not None else low
     if low > high:
@@ -77,7 +77,7 @@ def gpu_range(least: int | None, most: int | None, single: bool) -> tuple[int, i
 
 def estimated_memory(mib: int | None) -> int:
     """Returns 0 if no estimate was given: the job gets a whole GPU until it is measured."""
-    return 0 if mib is None else whole("--estimated_memory", mib, 1, MEMORY_MIB_MAX)
+    return 0 if mib is None else check_integer("--estimated_memory", mib, 1, MEMORY_MIB_MAX)
 
 
 def estimated_hours(hours: float | None) -> float:
@@ -92,7 +92,7 @@ def estimated_hours(hours: float | None) -> float:
     return hours
 
 
-def possible(spec: JobSpec, nodes: Sequence[Node], rules: Rules) -> None:
+def check_possible(spec: JobSpec, nodes: Sequence[Node], rules: Rules) -> None:
     """Raises Impossible if the job does not fit on all nodes together, even when they are empty. A
     gang may be on several nodes, but only on GPUs of one type.
 
@@ -120,7 +120,7 @@ def unclaimed(job_id: JobId, spec: JobSpec, others: Iterable[Job]) -> None:
     """Raise Rejected if another job, still live, has one of these ports."""
     if found := port_owner(job_id, spec, others):
         port, owner = found
-        whose = f"job {owner.id} ({shown(owner.spec.name)}, of {owner.spec.user})"
+        whose = f"job {owner.id} ({quote(owner.spec.name)}, of {owner.spec.user})"
         words = f"port {port} is that of {whose} until it has ended"
         raise Rejected(f"--port_mapping: {words}: choose another")
 
@@ -147,7 +147,7 @@ def _enough(spec: JobSpec, gpus: Sequence[Gpu], nodes: int, which: str = "") -> 
     raise Impossible(f"all nodes together do not have {wanted}; they have at most {most}")
 
 
-def whole(flag: str, value: int, least: int, most: int) -> int:
+def check_integer(flag: str, value: int, least: int, most: int) -> int:
     if value < least:
         raise Rejected(f"{flag} {value}: must be at least {least}")
     if value > most:
@@ -155,43 +155,43 @@ def whole(flag: str, value: int, least: int, most: int) -> int:
     return value
 
 
-def few(flag: str, values: Sequence[object], most: int = WORDS_MAX) -> None:
+def check_length(flag: str, values: Sequence[object], most: int = WORDS_MAX) -> None:
     if len(values) > most:
         raise Rejected(f"{flag}: {len(values)} values given, {most} at most")
 
 
-def text(flag: str, value: str, least: int = 0, most: int = NAME_MAX) -> None:
+def check_text(flag: str, value: str, least: int = 0, most: int = NAME_MAX) -> None:
     """Raises Rejected unless the value is one printable line without blanks around it."""
     if len(value) < least:
         raise Rejected(f"{flag}: must not be empty")
     if len(value) > most:
-        raise Rejected(f"{flag} {shown(value)}: has {len(value)} characters, {most} at most")
+        raise Rejected(f"{flag} {quote(value)}: has {len(value)} characters, {most} at most")
     if not value.isprintable():
-        raise Rejected(f"{flag} {shown(value)}: must be one line without control characters")
+        raise Rejected(f"{flag} {quote(value)}: must be one line without control characters")
     if value != value.strip():
-        raise Rejected(f"{flag} {shown(value)}: must not begin or end with a blank")
+        raise Rejected(f"{flag} {quote(value)}: must not begin or end with a blank")
 
 
-def shown(value: str) -> str:
+def quote(value: str) -> str:
     """Returns the value quoted, escaped and cut, so that no message is longer than a line."""
     return ascii(value if len(value) <= _SHOWN_MAX else value[:_SHOWN_MAX] + "...")
 
 
 def _image(image: str) -> None:
-    text("--image_name", image, most=_IMAGE_MAX)
+    check_text("--image_name", image, most=_IMAGE_MAX)
     if any(character.isspace() for character in image):
-        raise Rejected(f"--image_name {shown(image)}: must not contain blanks")
+        raise Rejected(f"--image_name {quote(image)}: must not contain blanks")
 
 
 def _path(flag: str, path: str) -> None:
-    text(flag, path, most=_PATH_MAX)
+    check_text(flag, path, most=_PATH_MAX)
     if path and not path.startswith("/"):
-        raise Rejected(f"{flag} {shown(path)}: must be an absolute path")
+        raise Rejected(f"{flag} {quote(path)}: must be an absolute path")
 
 
 def _command(spec: JobSpec) -> None:
     words = (*spec.command, *spec.args)
-    few("command", words)
+    check_length("command", words)
     for word in words:
         _word("command", word)
     if spec.command and not spec.command[0].strip():
@@ -201,7 +201,7 @@ def _command(spec: JobSpec) -> None:
 
 
 def _ports(ports: Sequence[tuple[int, int]]) -> None:
-    few("--port_mapping", ports)
+    check_length("--port_mapping", ports)
     for host, container in ports:
         if not (1 <= host <= 65535 and 1 <= container <= 65535):
             raise Rejected(f"--port_mapping {host}:{container}: ports must be between 1 and 65535")
@@ -209,10 +209,10 @@ def _ports(ports: Sequence[tuple[int, int]]) -> None:
 
 
 def _environment(env: Sequence[tuple[str, str]], reserved: Collection[str]) -> None:
-    few("--env", env)
+    check_length("--env", env)
     for name, value in env:
         if not _VARIABLE.fullmatch(name):
-            raise Rejected(f"--env {shown(name)}: is not a valid variable name")
+            raise Rejected(f"--env {quote(name)}: is not a valid variable name")
         if name in reserved:
             raise Rejected(f"--env {name}: is set by the scheduler")
         _word(f"--env {name}", value)
@@ -220,19 +220,19 @@ def _environment(env: Sequence[tuple[str, str]], reserved: Collection[str]) -> N
 
 
 def _labels(labels: Sequence[tuple[str, str]]) -> None:
-    few("--label", labels)
+    check_length("--label", labels)
     rule = "at most 63 letters, digits, '-', '_' and '.', and a letter or digit at both ends"
     for key, value in labels:
         if not _LABEL_KEY.fullmatch(key):
-            raise Rejected(f"--label {shown(key)}: a key must have {rule}")
+            raise Rejected(f"--label {quote(key)}: a key must have {rule}")
         if not _LABEL_VALUE.fullmatch(value):
-            raise Rejected(f"--label {key}={shown(value)}: a value must have {rule}")
+            raise Rejected(f"--label {key}={quote(value)}: a value must have {rule}")
     _once("--label", (key for key, _ in labels), "{} is given twice")
 
 
 def _word(flag: str, word: str) -> None:
     if "\0" in word:
-        raise Rejected(f"{flag} {shown(word)}: must not contain a NUL character")
+        raise Rejected(f"{flag} {quote(word)}: must not contain a NUL character")
 
 
 def _size(spec: JobSpec) -> None:

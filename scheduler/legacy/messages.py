@@ -93,7 +93,7 @@ def parse_done(body: bytes) -> int:
     found = _parse_object(body).get("done")
     if isinstance(found, bool) or not isinstance(found, int):
         raise Rejected('expected {"done": N}, the number of finished epochs')
-    return admission.whole("done", found, 0, admission.INT_MAX)
+    return admission.check_integer("done", found, 0, admission.INT_MAX)
 
 
 def parse_profiling_end(body: bytes) -> OldReport:
@@ -115,16 +115,16 @@ def parse_submission(body: bytes) -> tuple[dict[str, Any], str]:
     fields: dict[str, Any] = {}
     for key, value in told.items():
         if key not in SUBMITTED:
-            raise Rejected(f"{admission.shown(key)}: there is no such field")
+            raise Rejected(f"{admission.quote(key)}: there is no such field")
         field, kind = SUBMITTED[key]
         if value is None:
             continue
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise Rejected(f"{key}: expected {_KINDS[kind]}, not {admission.shown(repr(value))}")
+            raise Rejected(f"{key}: expected {_KINDS[kind]}, not {admission.quote(repr(value))}")
         if isinstance(value, str) and not value.isprintable():
-            raise Rejected(f"{key} {admission.shown(value)}: must be one printable line")
+            raise Rejected(f"{key} {admission.quote(value)}: must be one printable line")
         if kind is int and isinstance(value, int):
-            admission.whole(key, value, 1, admission.INT_MAX)
+            admission.check_integer(key, value, 1, admission.INT_MAX)
         fields[field] = value
     for key in ("jobName", "scriptPath"):
         if not fields.get(SUBMITTED[key][0]):

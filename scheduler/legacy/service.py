@@ -88,7 +88,7 @@ class LegacyService:
         _, _, path = request.path.partition("/")
         verb, _, rest = path.partition("/")
         if verb not in _PATHS and path != SUBMIT:
-            raise NotFound(f"no such path: {admission.shown(request.path)}")
+            raise NotFound(f"no such path: {admission.quote(request.path)}")
         method, act = _PATHS.get(verb, ("POST", None))
         if request.method != method:
             words = f"/{verb} needs the method {method}, not {request.method}\n"
@@ -161,7 +161,7 @@ class LegacyService:
         user = self.api.people.user(_bearer(request), not caller.startswith(_LOCAL))
         fields, named = messages.parse_submission(request.body)
         if named not in ("", user):
-            raise Forbidden(f"username {admission.shown(named)}: this token belongs to {user}")
+            raise Forbidden(f"username {admission.quote(named)}: this token belongs to {user}")
         wanted = pb.SubmitRequest(job_id=str(uuid.uuid4()), spec=pb.JobSpec(**fields))
         try:
             return self.api.submit(wanted, user).job.id
@@ -233,7 +233,7 @@ def _parse_attempt(request: Request, job: Job) -> int:
     if attempt is None:
         return job.attempts
     if not _NUMBER.fullmatch(attempt):
-        raise Rejected(f"X-Attempt {admission.shown(attempt)}: is not a number")
+        raise Rejected(f"X-Attempt {admission.quote(attempt)}: is not a number")
     return int(attempt)
 
 

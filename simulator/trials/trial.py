@@ -103,7 +103,7 @@ def split_by_possible(
 
     for number, job in enumerate(jobs, 1):
         try:
-            admission.possible(job.spec, nodes, rules)
+            admission.check_possible(job.spec, nodes, rules)
             _require_possible(job, nodes, sizes(job.truth.memory_mib))
         except Impossible as why:
             refused.append(f"job {number} ({job.spec.name}): {why}")

@@ -214,35 +214,35 @@ def test_what_all_nodes_together_could_never_run_is_refused(
     nodes: Sequence[Node], fields: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(Impossible) as refusal:
-        admission.possible(replace(GOOD, **fields), nodes, Rules())
+        admission.check_possible(replace(GOOD, **fields), nodes, Rules())
     assert str(refusal.value) == words
 
 
 def test_a_gang_may_be_on_several_nodes() -> None:
-    admission.possible(replace(GOOD, gpus_min=6, gpus_max=6), TWO_AND_FOUR, Rules())
-    admission.possible(replace(GOOD, gpus_min=4), (MIXED, replace(MIXED, name="n2")), Rules())
+    admission.check_possible(replace(GOOD, gpus_min=6, gpus_max=6), TWO_AND_FOUR, Rules())
+    admission.check_possible(replace(GOOD, gpus_min=4), (MIXED, replace(MIXED, name="n2")), Rules())
 
 
 def test_the_margin_counts() -> None:
     spec = replace(GOOD, memory_mib=15872)
-    admission.possible(spec, TWO_AND_FOUR, Rules())
+    admission.check_possible(spec, TWO_AND_FOUR, Rules())
     with pytest.raises(Impossible, match="no GPU can hold 15972 MiB"):
-        admission.possible(spec, TWO_AND_FOUR, Rules(memory_margin_mib=100))
+        admission.check_possible(spec, TWO_AND_FOUR, Rules(memory_margin_mib=100))
 
 
 def test_a_machine_without_gpus_takes_jobs_that_need_none() -> None:
     bare = (builders.node(0),)
-    admission.possible(replace(GOOD, gpus_min=0, gpus_max=0), bare, Rules())
+    admission.check_possible(replace(GOOD, gpus_min=0, gpus_max=0), bare, Rules())
     with pytest.raises(Impossible, match="no node has a GPU"):
-        admission.possible(GOOD, bare, Rules())
+        admission.check_possible(GOOD, bare, Rules())
 
 
 def test_before_anything_is_known_everything_is_possible() -> None:
-    admission.possible(replace(GOOD, gpus_min=64, memory_mib=10**6), (), Rules())
+    admission.check_possible(replace(GOOD, gpus_min=64, memory_mib=10**6), (), Rules())
 
 
 @given(st.text())
 def test_what_is_shown_is_ascii_quoted_and_short(value: str) -> None:
-    assert admission.shown(value).isprintable()
-    assert admission.shown(value).isascii()
-    assert len(admission.shown(value)) < 700
+    assert admission.quote(value).isprintable()
+    assert admission.quote(value).isascii()
+    assert len(admission.quote(value)) < 700

@@ -199,7 +199,7 @@ def test_every_policy_starts_what_is_admitted_on_the_fewest_nodes(
     gang = job("gang", mib, gpus=count)
     plan = POLICIES[name](RULES)(view(gang, nodes=nodes), NOW)
     try:
-        admission.possible(gang.spec, nodes, RULES)
+        admission.check_possible(gang.spec, nodes, RULES)
     except Impossible:
         assert gang.id not in plan.placements
         assert gang.id in plan.why
