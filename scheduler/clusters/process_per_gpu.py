@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from scheduler.core.model import EXIT_STOPPED
 
 # RANK is that of the first process of the node. $0 is the number of checks, SLEEP apart, between
-# the SIGTERM and the SIGKILL. A process that has ended is a zombie (Z) until it is waited for.
+# the SIGTERM and the SIGKILL. A process that has ended is a zombie (Z) until it is waited for. A
+# SIGTERM may come before the last process is in $all, so the processes are told once more then.
 _SCRIPT = f"""
 all= code=0 failed= told= number=0 first=${{RANK:-0}}
 trap 'told=yes; kill $all 2> /dev/null' TERM
@@ -23,6 +24,7 @@ while [ -z "$told" ] && [ $number -lt ${{LOCAL_WORLD_SIZE:-1}} ]; do
   OMPI_COMM_WORLD_LOCAL_SIZE=$LOCAL_WORLD_SIZE "$@" &
   all="$all $!" number=$((number + 1))
 done
+[ -z "$told" ] || kill $all 2> /dev/null
 while [ -n "$all" ]; do
   left=
   for pid in $all; do

@@ -15,8 +15,8 @@ def python(code: str) -> str:
 def test_what_is_postponed_is_executed_when_it_is_used() -> None:
     code = """
 import sys
-from cli.lazy import postponed
-with postponed(["colorsys"]):
+from cli.lazy import lazy_imports
+with lazy_imports(["colorsys"]):
     import colorsys
 print("ONE_THIRD" in object.__getattribute__(colorsys, "__dict__"), colorsys.ONE_THIRD)
 """
@@ -25,8 +25,8 @@ print("ONE_THIRD" in object.__getattribute__(colorsys, "__dict__"), colorsys.ONE
 
 def test_a_missing_module_fails_as_usual() -> None:
     code = """
-from cli.lazy import postponed
-with postponed(["no_such_module"]):
+from cli.lazy import lazy_imports
+with lazy_imports(["no_such_module"]):
     try:
         import no_such_module
     except ModuleNotFoundError as error:

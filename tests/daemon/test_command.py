@@ -112,7 +112,7 @@ def test_a_port_in_use_is_refused(daemon: Daemon, tmp_path: Path) -> None:
         ("--listen nowhere", "listen: 'nowhere' is not HOST:PORT"),
         ("--listen 127.0.0.1:70000", "is not HOST:PORT"),
         ("--listen 192.0.2.1:0", "Cannot assign requested address"),
-        ("--policy luck", "policy: 'luck' is none of elastic, fifo, fifo_sharing, gavel"),
+        ("--policy luck", "policy: 'luck' is not one of elastic, fifo, fifo_sharing, gavel"),
         ("--log-level loud", "--log_level: log.level = 'loud': expected one of"),
         ("--config /nonexistent.toml", "cannot read /nonexistent.toml: No such file"),
         ("--config", "Option '--config' requires an argument"),

@@ -131,7 +131,9 @@ def test_while_the_api_server_is_away_nobody_is_denied(
     done = daemon.run("scheduler-state")
     assert done.returncode == 3
     assert len(done.stderr.splitlines()) == 1
-    cannot = f"scheduler-state: cannot reach scheduler at {daemon.address}: Kubernetes cannot tell"
+    cannot = (
+        f"scheduler-state: cannot reach scheduler at {daemon.address}: Kubernetes cannot review"
+    )
     assert done.stderr.startswith(cannot), done.stderr
     mine = daemon.run("scheduler-state", "--output", "json", user="root")
     assert mine.returncode == 0, "our own tokens need nobody else"
