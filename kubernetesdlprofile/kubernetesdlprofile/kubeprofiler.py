@@ -127,7 +127,7 @@ class KubeProfiler(ContextDecorator):
 
     def end_epoch(self) -> None:
         """Reports an epoch that has ended, validation included."""
-        if self._reports_for_node():
+        if self._speaks():
             # An epoch is the whole training set, however it is divided between the processes.
             self._own_courier().post_epoch(self._profile(self.epoch + 1, self.TRAINING_SET_SIZE))
         self._mean_before = self.mean_iteration_duration
@@ -136,11 +136,7 @@ class KubeProfiler(ContextDecorator):
 
     def end(self) -> None:
         """Reports that the training is complete, also after fewer epochs than planned."""
-        if (
-            self.end_epoch_time is None
-            and self.epoch > self.EPOCHS_DONE
-            and self._reports_for_node()
-        ):
+        if self.end_epoch_time is None and self.epoch > self.EPOCHS_DONE and self._speaks():
             # The checkpoint contains epochs that the previous run did not report: it was killed.
             done = self._profile(self.epoch, samples=0)
             self._own_courier().post_epoch(done._replace(step_seconds=0.0, epoch_seconds=0.0))
@@ -181,7 +177,7 @@ class KubeProfiler(ContextDecorator):
 
     def send_profiling(self) -> None:
         """Sends a sign of life now. Not needed: the background thread does so at each interval."""
-        if self._reports_for_node():
+        if self._speaks():
             self._own_courier().post_report()
 
     @property
@@ -251,7 +247,7 @@ class KubeProfiler(ContextDecorator):
             self._last_farewell,
             given.last_words or f"{self.root_dir}/.kubeprofiler-{given.rank}.json",
         )
-        if self._reports_for_node():
+        if self._speaks():
             hired.resume(given.job_id)
         return hired
 
@@ -260,7 +256,7 @@ class KubeProfiler(ContextDecorator):
             self._courier = self._hire()  # a forked child does not have its parent's thread
         return self._courier
 
-    def _reports_for_node(self) -> bool:
+    def _speaks(self) -> bool:
         """Whether this process reports: all ranks ask, but one process reports for each node."""
         return self.LOCAL_RANK <= 0
 
@@ -272,7 +268,7 @@ class KubeProfiler(ContextDecorator):
 
     def _sign_of_life(self) -> "Optional[wire.Profile]":
         """For the courier's thread: the report, or None without a new step since the last one."""
-        if not self._reports_for_node() or self.iterations == self._steps_reported:
+        if not self._speaks() or self.iterations == self._steps_reported:
             return None
         self._steps_reported = self.iterations
         return self._profile(self.epoch, samples=0)
@@ -297,17 +293,13 @@ class KubeProfiler(ContextDecorator):
         sys.exit(self._settings.stop_exit_code)
 
     def _say_farewell(self, preempted: bool) -> None:
-        if self._reports_for_node():
+        if self._speaks():
             self._own_courier().post_farewell(self._message("Finish", preempted=preempted))
 
     def _last_farewell(self) -> "Optional[wire.Finish]":
         """At the end of the process, when its exit code is not known: the farewell, if certain."""
         complete = self.epoch >= self.EPOCHS > self.EPOCHS_DONE and not hasattr(sys, "last_type")
-        return (
-            self._message("Finish", preempted=False)
-            if complete and self._reports_for_node()
-            else None
-        )
+        return self._message("Finish", preempted=False) if complete and self._speaks() else None
 
     def _message(self, kind: str, **fields: "Any") -> "Any":
         """A message of the type `kind` (in `wire`) from this process."""

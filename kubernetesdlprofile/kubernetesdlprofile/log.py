@@ -1,6 +1,6 @@
 """The library's warnings in the training's output."""
 
-_warned = {""}  # kinds of trouble already reported
+_said = {""}  # kinds of trouble already reported
 
 
 def warn(text: str, kind: str = "") -> None:
@@ -8,9 +8,9 @@ def warn(text: str, kind: str = "") -> None:
     trouble, to stderr unless logging is set up. Never raises: stderr may be closed."""
     from contextlib import suppress  # these two are slow to import and rarely needed
 
-    if (kind or text) in _warned:
+    if (kind or text) in _said:
         return
-    _warned.add(kind or text)
+    _said.add(kind or text)
     with suppress(Exception):
         import logging
 

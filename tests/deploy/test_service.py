@@ -46,7 +46,7 @@ def test_jobs_of_anybody_can_be_run_under_what_the_unit_leaves() -> None:
     """The tests that start jobs pass without the capabilities that the unit removes."""
     lost = {name for line in settings("CapabilityBoundingSet") for name in line[1:].split()}
     names = sorted(name.removeprefix("CAP_").lower() for name in lost | PROTECTED)
-    tests = ROOT / "tests" / "clusters" / "test_accounts.py"
+    tests = ROOT / "tests" / "clusters" / "local" / "test_accounts.py"
     with tempfile.TemporaryDirectory() as folder:  # other runs of pytest close the common one
         run = (sys.executable, "-m", "pytest", "--quiet", f"--basetemp={folder}/tests", tests)
         done = subprocess.run(

@@ -179,7 +179,7 @@ def web() -> Iterator[Web]:
 @pytest.fixture(autouse=True)
 def _nothing_was_said() -> None:
     """The library reports each kind of trouble once in a process; here, once in a test."""
-    log._warned.clear()
+    log._said.clear()
 
 
 @pytest.fixture

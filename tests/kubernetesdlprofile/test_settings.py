@@ -57,7 +57,7 @@ def profiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., K
     def profiler(**environment: str) -> KubeProfiler:
         monkeypatch.setattr("os.environ", {"KUBEPROFILER_SNAPSHOTS": str(tmp_path), **environment})
         monkeypatch.setattr(KubeProfiler, "_instance", None)
-        log._warned.clear()
+        log._said.clear()
         return KubeProfiler()
 
     return profiler
