@@ -23,6 +23,7 @@ from scheduler.core.errors import Forbidden, NotFound, Rejected, SchedulerError,
 from scheduler.core.fast_replace import replace
 from scheduler.core.learning import kind_of
 from scheduler.core.model import Job, JobId, OldLibrary, RunKey, Time, View
+from scheduler.core.runs import current_run
 from scheduler.legacy import messages
 from scheduler.legacy.http11 import Reply, Request
 from scheduler.v1 import scheduler_pb2 as pb
@@ -184,13 +185,13 @@ class LegacyService:
             return None
         if said.epoch:
             return said.epoch
-        job = self.view().jobs.get(told.job.id)
-        if job is None or job.run is None or job.run.attempt != told.attempt or said.rank:
+        run = current_run((told.job.id, told.attempt), self.view().jobs)
+        if run is None or said.rank:
             return None  # one clock for all ranks
         if told.key in self._numbered:
             self._numbered[told.key] = said
             return None
-        return messages.next_epoch(said, job.run, self.now())
+        return messages.next_epoch(said, run, self.now())
 
     def _record_epoch(self, told: _RunRequest, said: messages.OldReport, epoch: int) -> None:
         run = told.job.run

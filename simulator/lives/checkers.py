@@ -26,6 +26,7 @@ from scheduler.core.model import (
     View,
 )
 from scheduler.core.reason_text import line
+from scheduler.core.runs import current_run
 from simulator.lives.owners import Owner
 from simulator.lives.training import Training
 from simulator.lives.world import Witness, World
@@ -95,9 +96,8 @@ class Capacity(Checker):
 
     def _promised_shares(self, run: Training) -> Iterator[Share]:
         """What the run may take as long as it lives; a measurement may have changed it."""
-        job = self.world.stored.get(run.launch.job_id)
-        if job and job.run and job.run.attempt == run.launch.attempt:
-            yield from job.run.shares if run.alive else ()
+        if current := current_run(run.key, self.world.stored):
+            yield from current.shares if run.alive else ()
         elif run.left:
             yield from (share for pod in run.observed_pods(self.world.agents) for share in pod.used)
         else:
