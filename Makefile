@@ -6,7 +6,7 @@ ADVICE ?= some
 LONG ?=
 ROUNDS ?= 20
 BENCHMARKS := policies eta oracle interference memory elasticity decision whole_step fit simulate \
-	reports submissions cli measure overhead size walks crash kills hostile real legacy
+	reports submissions cli measure overhead size walks crash kills hostile frontdoor real legacy
 KUBE_BENCHMARKS := image kube crash_kube
 
 PYTHON := $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -24,8 +24,8 @@ STOPS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test style fast quick check kube test-kube test-node test-frameworks image map lives mutants \
-	bench figures proto lock clean
+.PHONY: help venv demo test style fast quick check kube test-kube test-node test-frameworks first-hour image map lives mutants \
+	bench figures man proto lock clean
 
 help:  ## list the targets
 	@echo 'make TARGET, where TARGET is one of'
@@ -63,7 +63,7 @@ quick: $(READY)  ## run the tests of core, estimates and planning: half a minute
 
 fast: $(READY)  ## run the fast tests: less than a minute
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --quiet \
-		-m 'not slow and not kube and not frameworks'
+		-m 'not slow and not kube and not frameworks and not first_hour'
 
 # In parallel, because some of the tests wait while mypy computes.
 check: $(READY)  ## run style and the fast tests in parallel: about a minute
@@ -88,6 +88,9 @@ test-frameworks: $(READY) $(if $(FRAMEWORKS),,$(INSTALLED)/ready)  ## test examp
 	FRAMEWORKS=$(or $(FRAMEWORKS),$(INSTALLED)/bin/python) ROUNDS=$(STOPS) \
 		$(BIN)/python -m pytest -m frameworks -rs --durations=10
 
+first-hour: $(READY)  ## type README's lines on bare Debians: needs root and debootstrap, half an hour
+	$(BIN)/python -m pytest -m first_hour -rs --durations=0
+
 image: $(READY)  ## build the daemon's image in build/, without Docker: needs root, Debian's buildah and debootstrap
 	$(BIN)/python -m tests.deploy.image
 
@@ -108,6 +111,9 @@ bench-kube: $(READY)  ## the same on a cluster on this machine, in build/bench_k
 
 figures: $(READY)  ## generate the documents' tables and plots from both of these files
 	$(BIN)/python -m benchmarks --publish
+
+man: $(READY)  ## make manual pages in build/man, from --help: man -M build/man run-scheduler
+	$(BIN)/python -m cli.man build/man/man1
 
 proto: $(READY)  ## generate scheduler/v1 from proto/
 	$(BIN)/python -m grpc_tools.protoc --proto_path proto --python_out . --pyi_out . \

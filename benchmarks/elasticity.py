@@ -39,7 +39,7 @@ from benchmarks.policies import MIXED, T4
 from scheduler.core.model import Fact, JobId, Placement, Rules
 from scheduler.core.ports import Step
 from scheduler.planning.policies.gpu_sharing import gpu_sharing
-from simulator.simulate import parse_cluster
+from simulator.flags import parse_cluster
 from simulator.traces.loader import load
 from simulator.trials.outcome import Result
 from simulator.trials.trial import Trial

@@ -50,8 +50,8 @@ from scheduler.outlook.current_speeds import CurrentSpeeds
 from scheduler.outlook.forecast import guesses
 from scheduler.outlook.prospect import Forecast, Interval
 from scheduler.planning.policies import POLICIES
+from simulator.flags import parse_cluster
 from simulator.generate import generate
-from simulator.simulate import parse_cluster
 from simulator.traces.loader import load
 from simulator.trials.trial import Trial
 

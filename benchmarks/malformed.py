@@ -34,8 +34,9 @@ METHODS = {
 }
 LOOKS = ("GetJob", "ListJobs", "WatchJobs", "GetLogs", "GetCluster")
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-HEADERS, SETTINGS, GOAWAY = 1, 4, 7
+DATA, HEADERS, RST_STREAM, SETTINGS, GOAWAY = 0, 1, 3, 4, 7
 END = 4 | 1  # of the headers, and of the stream: no message follows
+NO_REQUEST = 4  # of the headers only: a message is still to come
 NUMBERS = (-(2**31), -1, 0, 1, 7, 2**31 - 1)
 FRACTIONS = (float("nan"), float("inf"), float("-inf"), -1.0, -0.0, 1e308, 5e-324)
 TEXTS = (
@@ -52,10 +53,13 @@ def frame(kind: int, flags: int, stream: int, content: bytes) -> bytes:
 
 GREETING = PREFACE + frame(SETTINGS, 0, 0, b"")
 # POST, http, and as literals (RFC 7541, section 6.2.2) the path and what makes it a call.
-CALL = (
-    b"\x83\x86\0\x05:path\x22/scheduler.v1.Scheduler/GetCluster"
-    b"\0\x0a:authority\x01x\0\x02te\x08trailers\0\x0ccontent-type\x10application/grpc"
-)
+OTHERS = b"\0\x0a:authority\x01x\0\x02te\x08trailers\0\x0ccontent-type\x10application/grpc"
+CALL = b"\x83\x86\0\x05:path\x22/scheduler.v1.Scheduler/GetCluster" + OTHERS
+
+
+def _reset(stream: int) -> bytes:
+    """A call that is taken back at once."""
+    return frame(HEADERS, NO_REQUEST, stream, CALL) + frame(RST_STREAM, 0, stream, bytes(4))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +152,9 @@ class Attacker:
         noise = chance.randbytes(chance.randrange(2_000))
         anything = frame(chance.randrange(16), chance.randrange(256), chance.randrange(9), noise)
         header = b"\0\x0dauthorization\x0c" + b"Bearer " + chance.randbytes(5)
+        size = chance.randrange(17_000)
+        # A literal whose length is a prefix of 7 bits (RFC 7541, section 5.1), with 1,000,000.
+        giant = b"\0\x01x\x7f" + b"\xc1\x83\x3d" + noise
         return chance.choice(
             (
                 b"",
@@ -159,6 +166,14 @@ class Attacker:
                 GREETING + anything,
                 GREETING + frame(HEADERS, END, 1, CALL + header),
                 GREETING + frame(GOAWAY, 0, 0, bytes(8) + b"\n" + noise),
+                (GREETING + anything)[: -chance.randrange(1, 10)],
+                GREETING + struct.pack(">I", size)[1:] + b"\0\0" + bytes(3) + b"\1" + noise,
+                GREETING + frame(HEADERS, END, 1, b"\x83\x86\0\x05:path\x03" + noise[:3] + OTHERS),
+                GREETING + frame(HEADERS, NO_REQUEST, 1, CALL),
+                GREETING + frame(HEADERS, NO_REQUEST, 1, CALL) + frame(DATA, 0, 1, noise[:50]),
+                GREETING + frame(HEADERS, 0, 1, CALL + giant),
+                GREETING + frame(HEADERS, END, 1, CALL + (b"\0\x03pad\x64" + bytes(100)) * 160),
+                GREETING + b"".join(map(_reset, range(1, 200, 2))),
             )
         )
 

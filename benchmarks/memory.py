@@ -51,7 +51,7 @@ from scheduler.core.model import (
 )
 from scheduler.core.ports import Policy, Step
 from scheduler.planning.policies import POLICIES
-from simulator.simulate import parse_cluster
+from simulator.flags import parse_cluster
 from simulator.traces.behaviour import SerialTruth, TraceJob
 from simulator.trials.outcome import Tally
 from simulator.trials.trace_world import TraceWorld

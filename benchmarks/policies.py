@@ -28,13 +28,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.figures import PUBLISHED, Left, measured, options, show, sources, write
-from scheduler.core.memory import fewest_nodes, node_sizes, usable_gpus
+from scheduler.core.memory import node_sizes, usable_gpus
 from scheduler.core.model import Node, Rules
 from scheduler.planning.policies import NAMES, POLICIES
-from simulator.simulate import parse_cluster
+from simulator.flags import parse_cluster
 from simulator.traces.behaviour import TraceJob
 from simulator.traces.loader import TraceError, load
-from simulator.trials.trial import Trial
+from simulator.trials.trial import Trial, best_epoch_seconds
 
 FIGURES = ("mean_h", "median_h", "p99_h", "makespan_h", "utilisation", "restarts_per_job")
 ASIDE = ("unfinished", "refused", "cpu_seconds", "alone_h")
@@ -96,14 +96,7 @@ def _alone_h(jobs: Sequence[TraceJob], nodes: Sequence[Node]) -> float:
     """The mean completion time if each job had its best placement at once and alone."""
     sizes = node_sizes(usable_gpus(nodes))
     return statistics.fmean(
-        job.spec.max_epochs
-        / HOUR
-        * min(
-            job.truth.epoch_seconds(type, count, fewest_nodes(of_type, count))
-            for type, of_type in sizes.items()
-            for count in range(job.spec.gpus_min, min(job.spec.gpus_max, sum(of_type)) + 1)
-        )
-        for job in jobs
+        job.spec.max_epochs / HOUR * best_epoch_seconds(job, sizes) for job in jobs
     )
 
 

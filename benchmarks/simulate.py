@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.figures import measured, options, show
 from scheduler.core.model import Rules
 from scheduler.planning.policies import POLICIES
-from simulator.simulate import parse_cluster
+from simulator.flags import parse_cluster
 from simulator.traces.loader import load
 from simulator.trials.trial import Trial
 

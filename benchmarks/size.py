@@ -26,7 +26,7 @@ PACKAGE = Path(kubernetesdlprofile.__file__).parent
 MODULES = {
     "imported": ("__init__", "kubeprofiler", "log"),
     "training": ("courier", "fence", "folders", "memory", "settings", "transport", "wire"),
-    "whole": ("checkpoints", "hooks", "http", "words"),
+    "whole": ("checkpoints", "hooks", "http", "manifest", "resume", "words"),
 }
 NOT_CODE = {
     *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE),

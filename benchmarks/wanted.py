@@ -106,6 +106,17 @@ DAEMON = (
         most=30 * MB,
     ),
     Figure("hostile", "internal_errors", "internal errors", COUNT, most=0),
+    Figure("frontdoor", "calm_p99_ms", "an honest call, 99th percentile", MS),
+    Figure("frontdoor", "one_user_p99_ms", "the same beside 2,000 half-open calls", MS, most=200.0),
+    Figure("frontdoor", "many_p99_ms", "the same, each from its own address", MS, most=200.0),
+    Figure("frontdoor", "failed", "honest calls without an answer meanwhile", COUNT, most=0),
+    Figure(
+        "frontdoor",
+        "rss_growth_mib",
+        "growth of the daemon's memory meanwhile",
+        "{:.0f} MiB",
+        most=60 * MB,
+    ),
 )
 
 LIBRARY = (

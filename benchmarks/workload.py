@@ -30,7 +30,7 @@ class Workload:
     restart: Floats  # [jobs] part of the worth that a move costs
     shareable: Bools
     memory: Floats  # [jobs] GiB
-    card: Floats  # [types] GiB
+    gib: Floats  # [types] GiB
     sensitivity: Floats  # [jobs]
     pressure: Floats  # [jobs]
 
@@ -54,7 +54,7 @@ class Workload:
             return np.asarray(menu.worth[jobs, single[type]] * speed**EXPONENT)
 
         return Neighbours(
-            self.shareable, self.memory, USABLE * self.card, speeds, each, worth, members_max
+            self.shareable, self.memory, USABLE * self.gib, speeds, each, worth, members_max
         )
 
     def with_new(self, rows: Ints, other: Workload) -> Workload:
@@ -73,7 +73,7 @@ class Workload:
             restart=mixed(self.restart, other.restart),
             shareable=mixed(self.shareable.astype(float), other.shareable.astype(float)) > 0.0,
             memory=mixed(self.memory, other.memory),
-            card=self.card,
+            gib=self.gib,
             sensitivity=mixed(self.sensitivity, other.sensitivity),
             pressure=mixed(self.pressure, other.pressure),
         )
@@ -87,7 +87,7 @@ def drawn(gpus: int, jobs: int, seed: int) -> Workload:
         kinds = [(24, 4, 0.5, 1.0), (80, 8, 0.5, 2.2)]
     else:
         kinds = [(16, 4, 0.2, 1.0), (24, 8, 0.25, 1.5), (40, 8, 0.35, 2.5), (80, 8, 0.2, 4.0)]
-    card, node, part, speed = (np.array(column) for column in zip(*kinds, strict=True))
+    gib, node, part, speed = (np.array(column) for column in zip(*kinds, strict=True))
     capacity = np.rint(gpus * part / node).astype(np.intp) * node
     count, type = np.tile(COUNTS, len(kinds)), np.repeat(np.arange(len(kinds)), len(COUNTS))
 
@@ -103,7 +103,7 @@ def drawn(gpus: int, jobs: int, seed: int) -> Workload:
     fast = (speed / speed.max()) ** chance.uniform(0.6, 1.1, (jobs, 1))
     pace = count / (1 + a * (count - 1) + b * np.log(count)) * fast[:, type]
     pace = np.where(count > node[type], pace / (1 + network), pace)
-    possible = (count <= most[:, None]) & (memory[:, None] <= USABLE * card[type])
+    possible = (count <= most[:, None]) & (memory[:, None] <= USABLE * gib[type])
     possible &= count <= capacity[type]
     return Workload(
         worth=np.where(possible, weight[:, None] * pace**EXPONENT, -np.inf),
@@ -113,7 +113,7 @@ def drawn(gpus: int, jobs: int, seed: int) -> Workload:
         restart=chance.uniform(0.02, 0.2, jobs),
         shareable=chance.random(jobs) > 0.2,
         memory=memory,
-        card=card,
+        gib=gib,
         sensitivity=chance.uniform(0.05, 1, jobs),
         pressure=chance.uniform(0.05, 1, jobs),
     )

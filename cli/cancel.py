@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 
 from cli import command, records, state, views
 from cli.client import Client
-from cli.command import CommandError, Parser, UsageError, note, say
+from cli.command import Parser, UsageError, note, say
 from cli.terminal import screen
 from scheduler.v1 import scheduler_pb2 as pb
 
@@ -31,10 +30,12 @@ _LIVE = ("HELD", "QUEUED", "STARTING", "RUNNING", "STOPPING", "UNRESPONSIVE")
 def parser() -> Parser:
     this = Parser("scheduler-cancel-job", "JOB.. | FILTER.. [OPTION..]", ABOUT, EXAMPLES)
     group = this.add_argument_group("which jobs")
-    group.add_argument("jobs", metavar="JOB", nargs="*", help="jobs to end")
+    group.add_argument("jobs", metavar="JOB", nargs="*", help="job to end")
     state.add_filters(group)
     group = this.add_argument_group("how")
-    group.add_argument("--graceful", action="store_true", help="stop after the current epoch")
+    group.add_argument(
+        "--graceful", action="store_true", help="let each job finish its current epoch"
+    )
     group.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     this.add_common()
     return this
@@ -87,35 +88,25 @@ def _confirm(jobs: list[pb.Job]) -> bool:
 
 
 def _cancel_all(client: Client, jobs: list[str], options: argparse.Namespace) -> int:
-    """Cancels the other jobs even if one of them cannot be cancelled."""
-    replies, errors = [], []
-    for job in jobs:
-        try:
-            reply = client.cancel_job(job, options.graceful)
-        except CommandError as error:
-            errors.append(error)
-            if error.exit_code == 3:
-                break
-            note(f"scheduler-cancel-job: {error}")
-            continue
-        replies.append(reply)
+    replies = []
+
+    def cancel_one(job: str) -> None:
+        replies.append(reply := client.cancel_job(job, options.graceful))
         if options.output == "table":
             say(_result_line(reply, options.graceful))
-    if options.output == "json":
+
+    exit_code = command.for_each("scheduler-cancel-job", jobs, cancel_one)
+    if options.output != "table":
         done = [
             {**records.job(reply.job), "already_ended": reply.already_ended} for reply in replies
         ]
-        say(json.dumps({"jobs": done}))
-    if errors and errors[-1].exit_code == 3:
-        raise errors[-1]
-    if len(jobs) == 1 and errors:
-        return errors[0].exit_code
-    return 1 if errors else 0
+        say(command.document({"jobs": done}, options.output))
+    return exit_code
 
 
 def _result_line(reply: pb.CancelJobReply, graceful: bool) -> str:
     job = reply.job
-    name = f"{job.spec.name} ({job.id[-views.SHORT :]})"
+    name = views.title(job)
     if reply.already_ended:
         return f"{name}: already {job.state.lower()}"
     if job.state == "CANCELED":

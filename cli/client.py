@@ -6,6 +6,7 @@ import json
 import os
 import re
 import socket
+import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
@@ -18,8 +19,10 @@ from scheduler.v1 import scheduler_pb2 as pb
 
 DEADLINE_SECONDS = 15.0  # the daemon gives up after 10, with a better message
 PAUSES_SECONDS = (0.2, 0.5, 1.0)  # between attempts to submit
+POLL_SECONDS = 2.0
 TOKEN_SECONDS = 5.0
 TOKEN_BYTES_MAX = 64 * 1024
+_PEER = struct.Struct("3i")  # struct ucred: pid, uid, gid
 AUTHORITY_BYTES_MAX = 4 * 1024 * 1024  # a machine's whole trust store is a tenth of it
 
 _OPTIONS = (
@@ -90,11 +93,15 @@ class Client:
         request = pb.CancelJobRequest(job=job, graceful=graceful)
         return self._unary("CancelJob", request, pb.CancelJobReply)
 
+    def update_job(self, request: pb.UpdateJobRequest) -> pb.Job:
+        return self._unary("UpdateJob", request, pb.Job)
+
     def get_cluster(self) -> pb.Cluster:
         return self._unary("GetCluster", pb.GetClusterRequest(), pb.Cluster)
 
-    def get_logs(self, request: pb.GetLogsRequest) -> Iterator[pb.LogChunk]:
-        return self._stream("GetLogs", request, pb.LogChunk)
+    def get_logs(self, request: pb.GetLogsRequest, wait: bool = False) -> Iterator[pb.LogChunk]:
+        """`wait`: for the daemon, if it cannot be reached."""
+        return self._stream("GetLogs", request, pb.LogChunk, wait)
 
     def watch_jobs(
         self,
@@ -107,7 +114,7 @@ class Client:
         connected = False
         while True:
             try:
-                for reply in self._stream("WatchJobs", request, pb.ListJobsReply, wait=connected):
+                for reply in self._news(request, wait=connected):
                     connected = True
                     yield reply
             except CallError as error:
@@ -115,6 +122,18 @@ class Client:
                     raise
             lost()
             time.sleep(pause)
+
+    def _news(self, request: pb.ListJobsRequest, wait: bool) -> Iterator[pb.ListJobsReply]:
+        """As long as there is no place for another watcher, asks now and then instead."""
+        while True:
+            try:
+                yield from self._stream("WatchJobs", request, pb.ListJobsReply, wait=wait)
+                return
+            except CallError as error:
+                if error.status != "RESOURCE_EXHAUSTED":
+                    raise
+            yield self.list_jobs(request)
+            time.sleep(POLL_SECONDS)
 
     # --- how a call is made ---------------------------------------------------------------------
 
@@ -217,23 +236,69 @@ def _token_from_environment() -> str:
 def _local_token(host: str, port: int) -> str | None:
     """The token that a daemon on this machine gives to the user that the kernel identifies.
 
-    None if the host is another machine: its process on the same port must not get our token.
+    None if the host is another machine: its process on the same port must not get our token. The
+    process that gives the token, and the one that will get it, must be root's or our own: while no
+    daemon runs, any user could have taken its names.
     """
-    if not _is_here(host):
+    addresses = _addresses_here(host)
+    if not addresses:
         return None
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as wire:
             wire.settimeout(TOKEN_SECONDS)
             wire.connect(f"\0epoch-scheduler:{port}")
+            peer = wire.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+            _check_owner(f"the socket @epoch-scheduler:{port}", _PEER.unpack(peer)[1])
             with wire.makefile("rb") as answer:
                 line = answer.readline(TOKEN_BYTES_MAX)
-        return str(json.loads(line)["token"])
+        token: str | None = str(json.loads(line)["token"])
     except (OSError, ValueError, LookupError, TypeError):
-        return None  # no daemon here; the call itself will fail, with a better message
+        token = None  # no daemon here; the call itself will fail, with a better message
+    for family, address in addresses:
+        uid = _listener_uid(family, address, port)
+        if uid is not None:
+            _check_owner(f"port {port} of {host}", uid)
+    return token
 
 
-def _is_here(host: str) -> bool:
-    """An address belongs to this machine if a socket can be bound to it."""
+def _check_owner(what: str, uid: int) -> None:
+    if uid in (0, os.geteuid()):
+        return
+    import pwd  # slow, and used only here
+
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        name = str(uid)
+    raise CommandError(
+        f"{what} belongs to a process of {name}, and neither to root nor to you: nothing was sent;"
+        " if this is your scheduler, set SCHEDULER_TOKEN",
+        4,
+    )
+
+
+def _listener_uid(family: int, address: str, port: int) -> int | None:
+    """Whose process listens there, by sock_diag(7); None if the kernel does not say."""
+    raw = socket.inet_pton(family, address).ljust(16, b"\0")
+    # Asked about a connection that does not exist, it answers with the listener for it.
+    asked = struct.pack("=BBxxI", family, socket.IPPROTO_TCP, 0xFFFFFFFF)
+    asked += struct.pack(">HH", port, port) + raw + raw + struct.pack("=III", 0, *[0xFFFFFFFF] * 2)
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4) as kernel:  # NETLINK_SOCK_DIAG
+            kernel.setblocking(False)  # it answers within send()
+            kernel.send(struct.pack("=IHHII", 16 + len(asked), 20, 1, 0, 0) + asked)
+            answer = kernel.recv(4096)
+        if struct.unpack_from("=IH", answer)[1] == 20:  # SOCK_DIAG_BY_FAMILY
+            uid: int = struct.unpack_from("=I", answer, 80)[0]
+            return uid
+    except OSError:
+        pass
+    return None
+
+
+def _addresses_here(host: str) -> list[tuple[int, str]]:
+    """The addresses of the host; none if it is another machine. An address belongs to this machine
+    if a socket can be bound to it."""
     # A str would be encoded as IDNA, and loading its tables takes longer than all of this.
     name = host.encode() if host.isascii() else host
     try:
@@ -242,5 +307,5 @@ def _is_here(host: str) -> bool:
             with socket.socket(family, kind, protocol) as probe:
                 probe.bind(where)
     except OSError:
-        return False
-    return True
+        return []
+    return [(family, str(where[0])) for family, _, _, _, where in found]

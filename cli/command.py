@@ -1,9 +1,11 @@
-"""What the four commands have in common: options, spelling, errors, exit codes. No network."""
+"""What the commands have in common: options, spelling, errors, exit codes. No network."""
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -22,6 +24,7 @@ exit codes:
   4  refused: not allowed, or not possible here
   130  interrupted"""
 
+_MIB = {"": 1.0, "k": 2.0**-10, "m": 1.0, "g": 2.0**10, "t": 2.0**20}
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
@@ -111,9 +114,9 @@ class Parser(argparse.ArgumentParser):
         )
         group.add_argument(
             "--output",
-            choices=("table", "json"),
+            choices=("table", "json", "yaml"),
             default="table",
-            help="table for people (the default), json for programs",
+            help="table for people (the default), json or yaml for programs",
         )
         group.add_argument(
             "--completion",
@@ -202,6 +205,29 @@ def whole_number(least: int, most: int = INT_MAX) -> Callable[[str], int]:
     return convert
 
 
+def memory_mib(text: str) -> int:
+    """`4000`, `4000M`, `4G`, `1.5GiB`: in MiB, rounded up. All units are powers of two."""
+    match = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) *([kmgt]?)(?:i?b)?", text.strip().lower())
+    if match is None or (text.strip()[-1].lower() == "b" and not match[2]):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 4000 (MiB), 4000M or 4G")
+    mib = math.ceil(float(match[1]) * _MIB[match[2]])
+    return whole_number(1)(str(mib))
+
+
+def duration(text: str) -> float:
+    """`30m`, `2h`, `1d12h` or, as in Slurm, `1-12:00:00` and `12:00:00`: in seconds."""
+    units = re.fullmatch(r"(?:(\d{1,5})d)?(?:(\d{1,6})h)?(?:(\d{1,8})m)?(?:(\d{1,9})s)?", text)
+    clock = re.fullmatch(r"(?:(\d{1,5})-)?(\d{1,6}):(\d{2}):(\d{2})", text)
+    match = clock or (units if text else None)
+    seconds = sum(
+        int(count or 0) * size
+        for count, size in zip(match.groups() if match else (), (86_400, 3600, 60, 1), strict=False)
+    )
+    if not seconds:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 30m, 2h or 1-12:00:00")
+    return float(seconds)
+
+
 def key_value(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not (key and equals):
@@ -216,10 +242,41 @@ def say(text: str) -> None:
     sys.stdout.write(f"{text}\n")
 
 
+def document(record: object, output: str) -> str:
+    """The record in this format, `json` or `yaml`."""
+    import json
+
+    if output == "json":
+        return json.dumps(record)
+    try:
+        import yaml  # type: ignore[import-untyped]  # comes with the daemon, without types
+    except ImportError:
+        raise UsageError("--output yaml: PyYAML is not installed; json needs nothing") from None
+    text: str = yaml.safe_dump(record, sort_keys=False, allow_unicode=True, explicit_start=True)
+    return text.removesuffix("\n")
+
+
 def note(text: str) -> None:
     """Everything but the result goes to stderr."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
+
+
+def for_each(prog: str, jobs: Sequence[str], act: Callable[[str], None]) -> int:
+    """Calls `act` for each job, even if it fails for another one, and reports each failure.
+    Returns the exit code."""
+    failures = []
+    for job in jobs:
+        try:
+            act(job)
+        except CommandError as error:
+            note(f"{prog}: {error}")
+            failures.append(error.exit_code)
+            if error.exit_code == 3:  # the other calls would fail, too
+                return 3
+    if failures and len(jobs) == 1:
+        return failures[0]
+    return 1 if failures else 0
 
 
 # --- exit codes ---------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
@@ -11,6 +10,8 @@ from pathlib import Path, PurePosixPath
 from cli import command
 from cli.client import Client
 from cli.command import CommandError, Parser, UsageError, note, say
+from cli.follow import follow
+from cli.harmless import HarmlessText
 from scheduler.v1 import scheduler_pb2 as pb
 
 FOLDER = "assets"
@@ -31,7 +32,7 @@ EXAMPLES = """\
 def parser() -> Parser:
     this = Parser("scheduler-get-logs", "JOB [OPTION..]", ABOUT, EXAMPLES)
     group = this.add_argument_group("what")
-    group.add_argument("job", metavar="JOB", nargs="?", help="the job")
+    group.add_argument("job", metavar="JOB", nargs="?", help="job whose output is printed")
     group.add_argument(
         "--tail",
         metavar="N",
@@ -39,18 +40,28 @@ def parser() -> Parser:
         help="print only the last N lines; default: all",
     )
     group.add_argument(
-        "--attempt", metavar="N|all", type=_attempt, default=0, help="one attempt; default: all"
+        "--attempt",
+        metavar="N|all",
+        type=_attempt,
+        default=0,
+        help="print the output of this attempt only; default: all",
     )
     group = this.add_argument_group("how")
     group.add_argument(
-        "-f", "--follow", action="store_true", help="print new output until the job ends"
+        "-f", "--follow", action="store_true", help="continue with new output until the job ends"
     )
     group.add_argument(
         "--download",
         metavar="DIR",
         nargs="?",
         const=FOLDER,
-        help=f"write to files below DIR; default {FOLDER}",
+        help=f"write the output to files below DIR; default: {FOLDER}",
+    )
+    group.add_argument(
+        "--raw",
+        action="store_true",
+        help="print what the job wrote even to a terminal; default: control characters, "
+        "except colours, are shown there, e.g. as ^[, and not obeyed",
     )
     this.add_common()
     return this
@@ -73,16 +84,28 @@ def logs(options: argparse.Namespace) -> int:
     request = pb.GetLogsRequest(
         job=options.job, tail=options.tail, follow=options.follow, attempt=options.attempt
     )
-    chunks = Client(options.server, options.ca).get_logs(request)
-    if options.output == "json":
-        _print_records(chunks)
-    else:
+    client = Client(options.server, options.ca)
+    chunks = client.get_logs(request)
+    if options.follow:
+        chunks = follow(client, request, lambda: _lost(client))
+    if options.output != "table":
+        _print_records(chunks, options.output)
+    elif options.raw or not sys.stdout.isatty():
         _print(chunks)
+    else:
+        _print_harmless(chunks)
     return 0
 
 
 def _attempt(text: str) -> int:
     return 0 if text == "all" else command.whole_number(1)(text)
+
+
+def _lost(client: Client) -> None:
+    note(
+        f"scheduler-get-logs: lost the connection to {client.server};"
+        " the job is not affected; waiting for the scheduler"
+    )
 
 
 def _print(chunks: Iterable[pb.LogChunk]) -> None:
@@ -94,10 +117,24 @@ def _print(chunks: Iterable[pb.LogChunk]) -> None:
         sys.stdout.buffer.flush()
 
 
-def _print_records(chunks: Iterable[pb.LogChunk]) -> None:
+def _print_harmless(chunks: Iterable[pb.LogChunk]) -> None:
+    """Prints what cannot command the terminal: another user may have written it."""
+    text = HarmlessText()
+    try:
+        for chunk in chunks:
+            if chunk.note:
+                note(chunk.note)
+            sys.stdout.write(text.add(chunk.data))
+            sys.stdout.flush()
+    finally:
+        sys.stdout.write(text.end())
+
+
+def _print_records(chunks: Iterable[pb.LogChunk], output: str) -> None:
     for chunk in chunks:
         text = chunk.data.decode(errors="replace")
-        say(json.dumps({"file": chunk.file, "text": text, "note": chunk.note}))
+        record = {"file": chunk.file, "text": text, "note": chunk.note}
+        say(command.document(record, output))
         sys.stdout.flush()
 
 
@@ -113,12 +150,13 @@ def _download(client: Client, options: argparse.Namespace) -> int:
     for chunk in client.get_logs(request):
         if chunk.note:
             note(chunk.note)
-        if chunk.data:
-            _append(folder / safe_path(chunk.file), chunk.data)
+        if chunk.data or chunk.offset:
+            _append(folder / safe_path(chunk.file), chunk.data, chunk.offset)
             received += len(chunk.data)
     paths = [folder / file for file, _ in _downloaded_files(folder)]
-    if options.output == "json":
-        say(json.dumps({"files": [str(path) for path in paths], "received_bytes": received}))
+    if options.output != "table":
+        record = {"files": [str(path) for path in paths], "received_bytes": received}
+        say(command.document(record, options.output))
         return 0
     for path in paths:
         say(str(path))
@@ -139,7 +177,10 @@ def safe_path(file: str) -> PurePosixPath:
     return path
 
 
-def _append(path: Path, data: bytes) -> None:
+def _append(path: Path, data: bytes, offset: int) -> None:
+    """What lies between the file and the data is not kept by the daemon: here it becomes a hole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
+        if offset > file.tell():
+            file.truncate(offset)
         file.write(data)

@@ -20,6 +20,7 @@ def start_forecast(job: pb.Job, now: float) -> str:
         if any(name.stopping for name in job.why.until):
             verb = "releases its GPUs" if one else "release their GPUs"
         parts.append(f"when {_name_list(job.why.until)} {verb}")
+        parts += _of_silent_jobs(job.why.until, now)
     if job.why.ahead:
         parts.append(f"after {_name_list(job.why.ahead)}")
     eta = job.eta
@@ -30,8 +31,25 @@ def start_forecast(job: pb.Job, now: float) -> str:
     return ", ".join(parts)
 
 
+def _of_silent_jobs(names: Sequence[pb.JobName], now: float) -> Iterator[str]:
+    """When these jobs end cannot be told, but there may be a deadline."""
+    silent = [name for name in names if name.silent]
+    if not silent:
+        return
+    endless = [name for name in silent if not name.HasField("deadline")]
+    if endless:
+        verb = "does" if len(endless) == 1 else "do"
+        yield f"but {_name_list(endless)} {verb} not report, without a deadline"
+    else:
+        verb = "does" if len(silent) == 1 else "do"
+        at = clock(max(name.deadline for name in silent), now)
+        yield f"at the latest at {at} ({_name_list(silent)} {verb} not report)"
+
+
 def end_forecast(job: pb.Job, now: float) -> str:
     eta = job.eta
+    if eta.HasField("deadline"):
+        return f"at the latest at {clock(eta.deadline, now)}, unless it reports again"
     if not eta.HasField("ends_at"):
         return ""
     minute = clock(eta.ends_at, now).rpartition(":")[0]
@@ -68,14 +86,16 @@ def learned_fields(message: pb.Learned) -> Iterator[tuple[str, str]]:
         )
     asked, needed = message.memory_asked_mib, message.memory_mib
     if asked or needed:
-        told = f"{needed} MiB" if needed else "not known yet"
+        told = f"{needed:,} MiB" if needed else "not known yet"
         yield (
             "memory",
-            f"{told}; the estimate was {asked} MiB" if asked else f"{told}; there was no estimate",
+            f"{told}; the estimate was {asked:,} MiB"
+            if asked
+            else f"{told}; there was no estimate",
         )
     for peak in message.peaks:
         gpus = "1 GPU" if peak.gpus == 1 else f"each of {peak.gpus} GPUs"
-        yield "memory", f"{peak.memory_mib} MiB of {gpus}, measured"
+        yield "memory", f"{peak.memory_mib:,} MiB of {gpus}, measured"
     if message.HasField("gpu_util"):
         yield "busy", f"{message.gpu_util:.0%} of the time"
     if message.HasField("restart_seconds"):

@@ -36,9 +36,12 @@ def job(message: pb.Job) -> Record:
         "why": why(message.why) if message.HasField("why") else None,
         "eta": eta(message.eta) if message.HasField("eta") else None,
         "last_run": message.last_run,
+        "exit_code": _optional(message, "exit_code"),
+        "log_line": message.log_line,
         "priority": message.priority,
         "preempted": message.preempted,
         "epochs_done": message.epochs_done,
+        "epochs_trained": _optional(message, "epochs_trained"),
         "max_epochs": message.max_epochs,
         "submitted_at": message.submitted_at,
         "started_at": _optional(message, "started_at"),
@@ -69,7 +72,7 @@ def why(message: pb.Why) -> Record:
 
 def eta(message: pb.Eta) -> Record:
     moments = ("starts_at", "starts_low", "starts_high", "ends_at", "ends_low", "ends_high")
-    return {name: _optional(message, name) for name in moments}
+    return {name: _optional(message, name) for name in (*moments, "deadline")}
 
 
 def learned(message: pb.Learned) -> Record:
@@ -101,7 +104,16 @@ def learned(message: pb.Learned) -> Record:
 
 
 def names(messages: Iterable[pb.JobName]) -> list[Record]:
-    return [{"id": each.id, "name": each.name, "stopping": each.stopping} for each in messages]
+    return [
+        {
+            "id": each.id,
+            "name": each.name,
+            "stopping": each.stopping,
+            "silent": each.silent,
+            "deadline": _optional(each, "deadline"),
+        }
+        for each in messages
+    ]
 
 
 def spec_of(spec: pb.JobSpec) -> Record:
@@ -127,6 +139,10 @@ def spec_of(spec: pb.JobSpec) -> Record:
         "keep_library": spec.keep_library,
         "process_per_gpu": spec.process_per_gpu,
         "held": spec.held,
+        "directory": spec.directory,
+        "exported": pairs(spec.exported),
+        "secrets": list(spec.secrets),
+        "time_limit_seconds": _optional(spec, "time_limit_seconds"),
     }
 
 
@@ -193,7 +209,9 @@ def pairs(messages: Iterable[pb.KeyValue]) -> dict[str, str]:
     return {pair.key: pair.value for pair in messages}
 
 
-_WithOptionals = pb.Job | pb.JobSpec | pb.Eta | pb.Speed | pb.Learned | pb.GpuState | pb.GpuJob
+_WithOptionals = (
+    pb.Job | pb.JobName | pb.JobSpec | pb.Eta | pb.Speed | pb.Learned | pb.GpuState | pb.GpuJob
+)
 
 
 def _optional(message: _WithOptionals, field: str) -> Any:

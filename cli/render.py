@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from typing import NamedTuple
 GAP = "  "
 LEAST = 8  # a text cut to fewer columns is useless
 _CODES = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "grey": 90}
+_MIB = re.compile(r"(?<![\w.,-])[0-9]{4,9}(?=( (of|to) [0-9,]+)? MiB\b)")
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
@@ -35,6 +37,11 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+
+
+def with_separators(text: str) -> str:
+    """`takes 8200 of 8000 MiB` becomes `takes 8,200 of 8,000 MiB`: rows keep older texts."""
+    return _MIB.sub(lambda found: f"{int(found[0]):,}", text)
 
 
 def width(text: str) -> int:

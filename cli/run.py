@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
+import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
-from cli import command, views
-from cli.client import Client
+from cli import command, notes, run_flags, views
+from cli.client import Client, address
 from cli.command import Parser, UsageError, note, say
+from cli.outlook import end_forecast, start_forecast
+from cli.records import job as job_record
 from cli.records import pairs
 from cli.render import printable
 from cli.terminal import ProgressLine
 from scheduler.v1 import scheduler_pb2 as pb
 
+CANCELED = 143  # as a shell gives it for a program that was ended by SIGTERM
+
 ABOUT = """\
 Submit a training job. Its id is printed as soon as the job is safely on disk.
 With --script_path, the words after `--` are the arguments of the script;
 without it, they are the command itself. They are passed on unchanged, blanks
-included."""
+included. All users of a machine can see the arguments of a program: give
+passwords with --secret, never as arguments."""
 
 EXAMPLES = """\
   run-scheduler --image pytorch --script_path /custom/train.py --custom_dir ~/code \\
@@ -30,136 +38,31 @@ EXAMPLES = """\
 
 
 def parser() -> Parser:
-    this = Parser("run-scheduler", "[OPTION..] JOB_NAME [-- COMMAND|ARGUMENT..]", ABOUT, EXAMPLES)
+    this = Parser(
+        "run-scheduler",
+        "[OPTION..] JOB_NAME [-- COMMAND|ARGUMENT..] | --spec FILE",
+        ABOUT,
+        EXAMPLES,
+    )
     this.takes_command = True
     group = this.add_argument_group("the job")
-    group.add_argument("job_name", metavar="JOB_NAME", help="any name; it need not be unique")
-    _add_what(this.add_argument_group("what to run"))
-    _add_gpus(this.add_argument_group("which GPUs"))
-    _add_order(this.add_argument_group("when to run, and labels"))
+    group.add_argument(
+        "job_name",
+        metavar="JOB_NAME",
+        nargs="?",
+        help="name of the job; several jobs may have the same name",
+    )
+    group.add_argument(
+        "--spec",
+        metavar="FILE",
+        help="submit the job that FILE (-: stdin) describes, in the format of "
+        "`scheduler-state JOB --output json` or yaml",
+    )
+    run_flags.add_what(this.add_argument_group("what to run"))
+    run_flags.add_gpus(this.add_argument_group("which GPUs"))
+    run_flags.add_order(this.add_argument_group("when to run, and labels"))
     this.add_common()
     return this
-
-
-def _add_what(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--image", "--image_name", metavar="IMAGE", help="container image")
-    group.add_argument("--script_path", metavar="PATH", help="script to run with python")
-    group.add_argument(
-        "--custom_dir", metavar="DIR", help="folder of your code: /custom in the job"
-    )
-    group.add_argument(
-        "--snapshots_dir", metavar="DIR", help="folder for checkpoints: /snapshots in the job"
-    )
-    group.add_argument(
-        "--env",
-        metavar="KEY=VALUE",
-        type=command.key_value,
-        action="append",
-        default=[],
-        help="environment variable of the job; may be repeated",
-    )
-    group.add_argument(
-        "--port_mapping",
-        metavar="HOST:JOB,..",
-        type=_ports,
-        default=[],
-        help="ports of the host, and the ports of the job that they lead to",
-    )
-    group.add_argument(
-        "--keep_library",
-        action="store_true",
-        help="keep the job's own kubernetesdlprofile, even if it is older than this project",
-    )
-    for flag, of_what in (
-        ("--max_epochs", "number of epochs to train; used for forecasts"),
-        ("--batch_size", "together with --training_set_size: gives the number of steps per epoch"),
-        ("--training_set_size", "number of samples, without the validation set"),
-    ):
-        group.add_argument(flag, metavar="N", type=command.whole_number(1), help=of_what)
-
-
-def _add_gpus(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--num_gpus",
-        metavar="N",
-        type=command.whole_number(0),
-        help="exactly N GPUs; 0: none; default 1",
-    )
-    group.add_argument(
-        "--min_gpus", metavar="N", type=command.whole_number(0), help="at least N GPUs"
-    )
-    group.add_argument(
-        "--max_gpus", metavar="N", type=command.whole_number(0), help="at most N GPUs"
-    )
-    group.add_argument(
-        "--estimated_memory",
-        metavar="MIB",
-        type=command.whole_number(1),
-        help="memory that the job needs on each GPU; default: whole GPUs until it is measured",
-    )
-    group.add_argument(
-        "--processes_per_node",
-        choices=("1", "gpu"),
-        default="1",
-        help="gpu: one process for each GPU of the job, with RANK and LOCAL_RANK; default 1",
-    )
-    for flag, what in (
-        ("--is_single_gpu", "never use more than one GPU"),
-        ("--disable_gpu_sharing", "never share a GPU with another job; the job may wait longer"),
-    ):
-        group.add_argument(
-            flag,
-            metavar="true|false",
-            type=command.parse_bool,
-            nargs="?",
-            const=True,
-            default=False,
-            help=what,
-        )
-
-
-def _add_order(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--priority",
-        metavar="N",
-        type=command.whole_number(-command.INT_MAX),
-        help="jobs with a higher priority go first; default 1",
-    )
-    group.add_argument(
-        "--est_nhours", metavar="HOURS", type=_hours, help="expected duration in hours; more than 1"
-    )
-    group.add_argument(
-        "--retries",
-        metavar="N",
-        type=command.whole_number(0),
-        default=0,
-        help="number of retries after the job itself fails; default 0",
-    )
-    group.add_argument(
-        "--project", metavar="P", default="", help="project of the job, to filter by"
-    )
-    group.add_argument("--experiment", metavar="E", default="", help="experiment, to filter by")
-    group.add_argument(
-        "--label",
-        metavar="KEY=VALUE",
-        type=command.key_value,
-        action="append",
-        default=[],
-        help="label, to filter by; may be repeated",
-    )
-    group.add_argument(
-        "--hold", action="store_true", help="do not start the job until it is released"
-    )
-    group.add_argument(
-        "--wait",
-        action="store_true",
-        help="wait until the job ends; exit code 1 unless it FINISHED",
-    )
-    group.add_argument(
-        "--dry_run",
-        action="store_true",
-        help="check everything and print what would run; submit nothing",
-    )
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -167,17 +70,18 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def submit(options: argparse.Namespace) -> int:
+    asked = spec(options)
+    secrets = secret_values(options.secret, asked)
     client = Client(options.server, options.ca)
     request = pb.SubmitRequest(
-        job_id=str(uuid.uuid4()), spec=spec(options), dry_run=options.dry_run
+        job_id=str(uuid.uuid4()), spec=asked, dry_run=options.dry_run, secrets=secrets
     )
     reply = client.submit(request)
-    for each in reply.notes:
-        note(f"note: {each}")
+    say_notes(reply)
     if options.dry_run:
         _say_what_would_run(reply, request.spec, options.output)
         return 0
-    _say_id(reply, options.output)
+    say_id(reply, options.output)
     return _wait(client, reply.job.id) if options.wait else 0
 
 
@@ -185,12 +89,17 @@ def submit(options: argparse.Namespace) -> int:
 
 
 def spec(options: argparse.Namespace) -> pb.JobSpec:
+    if options.spec is not None:
+        return _spec_of_file(options)
+    if options.job_name is None:
+        raise UsageError(f"JOB_NAME is missing; usage: {parser().usage}")
     words = options.command
     if not (options.script_path or words):
         raise UsageError("nothing to run: give --script_path PATH, or a command after `--`")
     if options.num_gpus is not None and (options.min_gpus, options.max_gpus) != (None, None):
         raise UsageError("--num_gpus sets both bounds: leave out --min_gpus and --max_gpus")
     exactly = options.num_gpus
+    directory, exported = _taken_along(options)
     return pb.JobSpec(
         name=options.job_name,
         image=options.image or "",
@@ -212,13 +121,83 @@ def spec(options: argparse.Namespace) -> pb.JobSpec:
         priority=options.priority,
         hours_estimate=options.est_nhours,
         retries=options.retries,
+        time_limit_seconds=options.time_limit,
         keep_library=options.keep_library,
         process_per_gpu=options.processes_per_node == "gpu",
         project=options.project,
         experiment=options.experiment,
         labels=_key_values(options.label),
         held=options.hold,
+        directory=directory,
+        exported=_key_values(exported),
+        secrets=[text.partition("=")[0] for text in options.secret],
     )
+
+
+def _spec_of_file(options: argparse.Namespace) -> pb.JobSpec:
+    from cli import spec_file  # rarely needed
+
+    for action in parser()._actions:
+        given = getattr(options, action.dest, action.default) != action.default
+        if given and action.dest not in _WITH_SPEC:
+            raise UsageError(
+                f"--spec describes the whole job: leave out {action.option_strings[0]}"
+            )
+    if options.command:
+        raise UsageError("--spec describes the whole job: leave out the words after `--`")
+    asked = spec_file.read(options.spec)
+    asked.name = options.job_name or asked.name
+    asked.held = options.hold or asked.held
+    return asked
+
+
+_WITH_SPEC = (
+    "job_name",
+    "spec",
+    "secret",
+    "wait",
+    "dry_run",
+    "server",
+    "ca",
+    "output",
+    "debug",
+    "hold",
+)
+
+
+def _taken_along(options: argparse.Namespace) -> tuple[str, list[tuple[str, str]]]:
+    """Returns the current folder and the variables of this shell that the job gets. A scheduler on
+    another machine gets only what the user names: programs and folders are others there."""
+    if options.export is not None:
+        if missing := [name for name in options.export if name not in os.environ]:
+            raise UsageError(f"--export {missing[0]}: your shell exports no such variable")
+        names = options.export
+    else:
+        host = address(options.server)[0]
+        names = (
+            run_flags.EXPORTED if host.startswith("127.") or host in ("localhost", "[::1]") else ()
+        )
+    return os.getcwd() if names else "", [  # noqa: PTH109 - as in `cli.client`
+        (name, os.environ[name]) for name in names if name in os.environ
+    ]
+
+
+def secret_values(given: list[str], asked: pb.JobSpec) -> list[pb.KeyValue]:
+    """Returns a value for each secret of the job: the content of a file that is given for it, else
+    the variable of this shell. Never part of a command line."""
+    files = dict(text.split("=", 1) for text in given if "=" in text)
+    asked.secrets[:] = sorted({*asked.secrets, *(text.partition("=")[0] for text in given)})
+    found = []
+    for name in asked.secrets:
+        if name not in files and name not in os.environ:
+            raise UsageError(f"--secret {name}: export the variable, or give --secret {name}=FILE")
+        try:
+            value = Path(files[name]).read_text() if name in files else os.environ[name]
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise UsageError(f"--secret {name}: {files[name]}: {why}") from None
+        found.append(pb.KeyValue(key=name, value=value.removesuffix("\n")))
+    return found
 
 
 def _key_values(pairs: list[tuple[str, str]]) -> list[pb.KeyValue]:
@@ -230,35 +209,18 @@ def _absolute(folder: str | None) -> str:
     return str(Path(folder).expanduser().absolute()) if folder else ""
 
 
-def _ports(text: str) -> list[pb.PortMapping]:
-    mappings = []
-    for part in text.split(","):
-        host, colon, container = part.partition(":")
-        if not (colon and host.isdecimal() and container.isdecimal()):
-            raise argparse.ArgumentTypeError(
-                f"{part!r} must be HOST_PORT:JOB_PORT, e.g. 31346:6006,31347:8888"
-            )
-        ports = [command.whole_number(1, 65535)(port) for port in (host, container)]
-        mappings.append(pb.PortMapping(host=ports[0], container=ports[1]))
-    return mappings
-
-
-def _hours(text: str) -> float:
-    try:
-        hours = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of hours") from None
-    if not hours > 1:
-        raise argparse.ArgumentTypeError(f"{text} must be more than 1")
-    return hours
-
-
 # --- the answer ---------------------------------------------------------------------------------
 
 
-def _say_id(reply: pb.SubmitReply, output: str) -> None:
-    if output == "json":
-        say(json.dumps({"id": reply.job.id, "notes": list(reply.notes)}))
+def say_notes(reply: pb.SubmitReply) -> None:
+    """Each at most once a day: who submits many jobs knows them."""
+    for each in notes.unsaid(list(reply.notes)):
+        note(f"note: {each}")
+
+
+def say_id(reply: pb.SubmitReply, output: str) -> None:
+    if output != "table":
+        say(command.document({"id": reply.job.id, "notes": list(reply.notes)}, output))
     else:
         say(reply.job.id)
     sys.stdout.flush()
@@ -266,22 +228,41 @@ def _say_id(reply: pb.SubmitReply, output: str) -> None:
 
 def _say_what_would_run(reply: pb.SubmitReply, asked: pb.JobSpec, output: str) -> None:
     args, run = list(asked.args), list(reply.command)
-    if output == "json":
+    if output != "table":
         record = {
             "command": run,
             "args": args,
             "env": pairs(reply.env),
             "gpus": views.gpu_request(reply.job.spec),
             "notes": list(reply.notes),
+            "job": job_record(reply.job),
         }
-        say(json.dumps(record))
+        say(command.document(record, output))
         return
     say(f"command  {_compact_json(run)}")
     say(f"args     {_compact_json(args)}")
     say(f"gpus     {views.gpu_request(reply.job.spec)}")
+    for name, told in _what_would_happen(reply.job):
+        say(f"{name:<8} {printable(told)}")
     say("environment")
     for pair in reply.env:
         say(f"  {pair.key}={printable(pair.value)}")
+
+
+def _what_would_happen(job: pb.Job) -> Iterator[tuple[str, str]]:
+    """What the policy would do with the job if it were submitted now."""
+    now = time.time()
+    if job.shares:
+        gpus = ", ".join(f"{share.node} {share.gpu}" for share in job.shares)
+        yield "starts", f"now, on {gpus}"
+    elif job.state == "STARTING":
+        yield "starts", "now"
+    else:
+        yield "waits", job.reason
+        if starts := start_forecast(job, now):
+            yield "starts", starts
+    if ends := end_forecast(job, now):
+        yield "ends", ends
 
 
 def _compact_json(words: list[str]) -> str:
@@ -297,8 +278,11 @@ def _wait(client: Client, job_id: str) -> int:
         shown.clear()
     if job.state == "FINISHED":
         return 0
-    note(f"run-scheduler: {job.spec.name}: {job.state}: {job.reason}")
-    return 1
+    told = views.failure(client.get_job(job_id).job if job.HasField("exit_code") else job)
+    note(printable(f"run-scheduler: {job.spec.name}: {job.state}: {told}"))
+    if job.state == "CANCELED":
+        return CANCELED
+    return job.exit_code or 1
 
 
 def _wait_for_end(client: Client, job_id: str, shown: ProgressLine) -> pb.Job:

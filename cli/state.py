@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Iterator
@@ -13,6 +12,8 @@ from threading import Thread
 from cli import command, records, views
 from cli.client import Client
 from cli.command import CommandError, Parser, UsageError, note
+from cli.harmless import harmless
+from cli.render import printable
 from cli.terminal import page, screen
 from scheduler.v1 import scheduler_pb2 as pb
 
@@ -38,28 +39,39 @@ _FILTERS = ("status", "project", "experiment", "label", "user", "nlast")
 def parser() -> Parser:
     this = Parser("scheduler-state", "[JOB..] [OPTION..]", ABOUT, EXAMPLES)
     group = this.add_argument_group("which jobs")
-    group.add_argument("jobs", metavar="JOB", nargs="*", help="show everything about these jobs")
-    group.add_argument("--all_users", action="store_true", help="the jobs of all users")
+    group.add_argument("jobs", metavar="JOB", nargs="*", help="job about which to show everything")
+    group.add_argument(
+        "--all_users", action="store_true", help="list the jobs of all users, not only yours"
+    )
     group.add_argument(
         "--nlast",
         metavar="N",
         nargs="?",
         type=command.whole_number(1),
         const=LIMIT,
-        help=f"the newest N jobs; default {LIMIT}",
+        help=f"list the newest N jobs; default {LIMIT}",
     )
     add_filters(group)
-    group.add_argument("--user", metavar="USER", help="jobs of this user")
+    group.add_argument("--user", metavar="USER", help="list the jobs of this user")
     group = this.add_argument_group("what to show")
-    group.add_argument("--extended", action="store_true", help="all options, and what was learned")
     group.add_argument(
-        "--cluster", action="store_true", help="first the GPUs, and each user's total"
+        "--extended",
+        action="store_true",
+        help="also show all options of each job, what was learned about it and, of named jobs, "
+        "the end of the log",
+    )
+    group.add_argument(
+        "--cluster",
+        action="store_true",
+        help="show the GPUs and the total of each user above the jobs",
     )
     group.add_argument(
         "--watch",
         action="store_true",
-        help="show it again after each change, until ^C (exit code 130)",
+        help="update the output after each change, until ^C (exit code 130)",
     )
+    # For the completion of shells: an id or a name on each line.
+    group.add_argument("--words", action="store_true", help=argparse.SUPPRESS)
     this.add_common()
     return this
 
@@ -70,18 +82,20 @@ def add_filters(group: argparse._ArgumentGroup) -> None:
         metavar="STATE",
         action="append",
         default=[],
-        help="jobs in this state, e.g. RUNNING; QUEUE: queued, starting or running; "
-        "may be repeated",
+        help="select jobs in this state, e.g. RUNNING; QUEUE selects jobs that are queued, "
+        "starting or running; may be repeated",
     )
-    group.add_argument("--project", metavar="P", default="", help="jobs of this project")
-    group.add_argument("--experiment", metavar="E", default="", help="jobs of this experiment")
+    group.add_argument("--project", metavar="P", default="", help="select jobs of this project")
+    group.add_argument(
+        "--experiment", metavar="E", default="", help="select jobs of this experiment"
+    )
     group.add_argument(
         "--label",
         metavar="KEY=VALUE",
         type=command.key_value,
         action="append",
         default=[],
-        help="jobs with this label; may be repeated",
+        help="select jobs with this label; may be repeated",
     )
 
 
@@ -96,6 +110,10 @@ def show(options: argparse.Namespace) -> int:
             f"jobs and filters exclude each other: leave out {options.jobs[0]!r} or {given[0]}"
         )
     client = Client(options.server, options.ca)
+    if options.words:
+        for job in client.list_jobs(request(options)).jobs:
+            command.say(f"{job.id[-views.SHORT :]}\n{printable(job.spec.name)}")
+        return 0
     if options.watch:
         _watch(client, options)  # until ^C
     answer = _ask(client, options)
@@ -121,12 +139,12 @@ def _ask(client: Client, options: argparse.Namespace) -> _Answer:
     cluster = client.get_cluster() if options.cluster else None
     found = _get_jobs(client, options, answer) if options.jobs else None
     listed = _as_list_reply(found) if found is not None else client.list_jobs(request(options))
-    if options.output == "json":
+    if options.output != "table":
         record = records.state(listed, cluster)
         for job, reply in zip(record["jobs"], found or [], strict=False):
             job["story"] = [records.fact(fact) for fact in reply.story]
             job["learned"] = records.learned(reply.learned)
-        answer.lines = [json.dumps(record)]
+        answer.lines = [command.document(record, options.output)]
         return answer
     if cluster:
         answer.lines += [*views.cluster(cluster, screen(sys.stdout)), ""]
@@ -196,9 +214,10 @@ def _records(
 
 def _log(client: Client, job_id: str) -> list[str]:
     chunks = list(client.get_logs(pb.GetLogsRequest(job=job_id, tail=LOG_LINES)))
-    text = b"".join(chunk.data for chunk in chunks).decode(errors="replace")
+    data = b"".join(chunk.data for chunk in chunks)
+    text = harmless(data) if sys.stdout.isatty() else data.decode(errors="replace")
     notes = [chunk.note for chunk in chunks if chunk.note]
-    return [f"  log, the last {LOG_LINES} lines", *text.splitlines(), *notes]
+    return [f"  log, the last {LOG_LINES} lines", *text.removesuffix("\n").split("\n"), *notes]
 
 
 # --- watching -----------------------------------------------------------------------------------
@@ -224,7 +243,7 @@ def _watch(client: Client, options: argparse.Namespace) -> None:
             elif trouble:
                 note(f"scheduler-state: {trouble[0]}")
             else:
-                canvas.draw([*answer.lines, *([] if options.output == "json" else [""])])
+                canvas.draw([*answer.lines, *([] if options.output != "table" else [""])])
 
 
 def _changes(

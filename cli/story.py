@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from cli.render import span
+from cli.render import span, with_separators
 from scheduler.v1 import scheduler_pb2 as pb
 
 _SENTENCES = {
@@ -14,14 +14,21 @@ _SENTENCES = {
     "run_resized": "the share of its run changed from {from_mib} to {to_mib} MiB",
     "epochs_beyond_max": "reported epoch {reported}, but has only {max_epochs}",
     "report_refused": "a report was refused because it contained invalid values",
+    "epoch_unsaved": "attempt {attempt} stopped before its script had saved epoch {epoch}, because "
+    "of its old library: this epoch is repeated",
     "profiles_ignored": "reports with impossible values are ignored; so far {ignored}",
-    "job_finished": "FINISHED",
+    "epochs_repeated": "attempt {attempt} repeats epochs {first_epoch} to {epochs_done}",
+    "epochs_missing": "its weights have only {epochs_trained} of {epochs_done} epochs",
     "job_failed": "FAILED: {reason}",
     "job_cancelled": "CANCELED: {reason}",
 }
 
 
 def sentence(fact: pb.Fact) -> str:
+    return with_separators(_sentence(fact))
+
+
+def _sentence(fact: pb.Fact) -> str:
     data = _data(fact)
     tell = _TELLERS.get(fact.kind)
     try:
@@ -41,7 +48,8 @@ def _run_started(attempt: int, data: dict[str, Any]) -> str:
 
 
 def _asked_to_stop(attempt: int, data: dict[str, Any]) -> str:
-    at = data["stop_at_epoch"]
+    # A cancelled job usually stops at once: the fact does not say if it does.
+    at = None if data["reason"].startswith("cancelled") else data["stop_at_epoch"]
     when = f" after epoch {at}" if at is not None else ""
     return f"attempt {attempt} was asked to stop{when}: {data['reason']}"
 
@@ -51,7 +59,8 @@ def _run_ended(attempt: int, data: dict[str, Any]) -> str:
     cost = f"; {span(lost)} of work lost" if lost else ""
     reason = f": {data['reason']}" if data["reason"] else ""
     ran, done = span(data["seconds"]), data["epochs_done"]
-    return f"attempt {attempt} ended after {ran}, {done} epochs done{reason}{cost}"
+    epochs = "epoch" if done == 1 else "epochs"
+    return f"attempt {attempt} ended after {ran}, {done} {epochs} done{reason}{cost}"
 
 
 def _run_over_share(attempt: int, data: dict[str, Any]) -> str:
@@ -59,7 +68,12 @@ def _run_over_share(attempt: int, data: dict[str, Any]) -> str:
     then = "was warned"
     if data["at_once"]:
         then = "was ended immediately, because other jobs there could no longer get their shares"
-    return f"attempt {attempt} {what}, but its share is {data['share_mib']}: it {then}"
+    return f"attempt {attempt} {what}, but its share is {data['share_mib']} MiB: it {then}"
+
+
+def _finished(_: int, data: dict[str, Any]) -> str:
+    reason = data["reason"].removeprefix("finished").lstrip(", ")
+    return f"FINISHED: {reason}" if reason else "FINISHED"
 
 
 def _memory_learned(_: int, data: dict[str, Any]) -> str:
@@ -74,12 +88,33 @@ def _updated(_: int, data: dict[str, Any]) -> str:
     return f"now with priority {data['priority']}, {held}, {data['max_epochs']} epochs"
 
 
+def _checkpoint_missing(attempt: int, data: dict[str, Any]) -> str:
+    return f"attempt {attempt} has loaded no checkpoint: {_not_loaded(data)}"
+
+
+def _checkpoint_old(attempt: int, data: dict[str, Any]) -> str:
+    loaded = f"a checkpoint of epoch {data['epochs_loaded']}"
+    return f"attempt {attempt} has loaded {loaded}: {_not_loaded(data)}"
+
+
+def _not_loaded(data: dict[str, Any]) -> str:
+    first, last = data["epochs_loaded"] + 1, data["epochs_done"]
+    epochs = f"epochs {first} to {last}" if first < last else f"epoch {first}"
+    are = "are" if first < last else "is"
+    if data["first_epoch"] <= first:
+        return f"{epochs} {are} trained again"
+    return f"{epochs} may be missing from its result"
+
+
 _TELLERS = {
+    "checkpoint_missing": _checkpoint_missing,
+    "checkpoint_old": _checkpoint_old,
     "run_started": _run_started,
     "run_asked_to_stop": _asked_to_stop,
     "run_ended": _run_ended,
     "run_over_share": _run_over_share,
     "memory_learned": _memory_learned,
+    "job_finished": _finished,
     "job_updated": _updated,
 }
 

@@ -18,6 +18,7 @@ from cli.render import (
     printable,
     span,
     table,
+    with_separators,
     wrap,
 )
 from scheduler.v1 import scheduler_pb2 as pb
@@ -48,6 +49,11 @@ _COLUMNS = (
 )
 
 
+def title(job: pb.Job) -> str:
+    """How the commands that change a job name it."""
+    return f"{printable(job.spec.name)} ({job.id[-SHORT:]})"
+
+
 # --- the list -----------------------------------------------------------------------------------
 
 
@@ -76,11 +82,24 @@ def _row(job: pb.Job, now: float) -> list[Cell]:
 
 def _remark(job: pb.Job) -> str:
     """The most useful information: why it waits, how much longer it runs, or how it ended."""
-    if job.state == "FINISHED":
+    if job.state == "FINISHED" and not _epochs_missing(job):
         return f"took {span(job.ended_at - job.started_at)}" if job.started_at else job.reason
-    if job.reason:
-        return f"preempted; {job.reason}" if job.preempted else job.reason
+    if reason := with_separators(job.reason):
+        return f"preempted; {reason}" if job.preempted else reason
     return f"{span(job.eta_seconds)} left" if job.HasField("eta_seconds") else ""
+
+
+def _waits(job: pb.Job, now: float) -> str:
+    """Why it waits; where waiting costs less than something else, also how long that is."""
+    told = with_separators(job.reason)
+    if told.endswith("than waiting)") and job.eta.HasField("starts_at"):
+        told = f"{told.removesuffix(')')} (about {span(job.eta.starts_at - now)}))"
+    return f"pending: {told}"
+
+
+def failure(job: pb.Job) -> str:
+    """`exit code 1; its log: ValueError: ...`"""
+    return "; its log: ".join(filter(None, (with_separators(job.reason), job.log_line)))
 
 
 def progress(job: pb.Job) -> str:
@@ -112,18 +131,20 @@ def _about(job: pb.Job, now: float) -> Iterator[tuple[str, str]]:
     spec = job.spec
     yield "id", job.id
     if job.reason and job.reason != "finished":
-        yield "why", f"pending: {job.reason}" if job.state in _WAITING else job.reason
+        yield "why", _waits(job, now) if job.state in _WAITING else failure(job)
     elif job.why.kind == "slowed":
         yield "slowed", job.why.detail
     if job.last_run:
-        yield "last run", job.last_run
+        yield "last run", with_separators(job.last_run)
     if starts := outlook.start_forecast(job, now):
         yield "starts", starts
     yield "epochs", _epochs(job)
+    if _epochs_missing(job):
+        yield "weights", f"have only {job.epochs_trained} of these {job.epochs_done} epochs"
     if ends := outlook.end_forecast(job, now):
         yield "ends", ends
     for share in job.shares:
-        yield "on", f"{share.node} {share.gpu}, {share.memory_mib} MiB"
+        yield "on", f"{share.node} {share.gpu}, {share.memory_mib:,} MiB"
     if job.attempt:
         began = f", started {ago(job.run_started_at, now)}" if job.run_started_at else ""
         heard = f", last heard from {ago(job.heard_at, now)}" if job.heard_at else ""
@@ -148,23 +169,30 @@ def _about(job: pb.Job, now: float) -> Iterator[tuple[str, str]]:
     yield "runs", _command(spec)
 
 
+def _epochs_missing(job: pb.Job) -> int:
+    """How many of the epochs done are not in the weights, as far as the library has told."""
+    return job.epochs_done - job.epochs_trained if job.HasField("epochs_trained") else 0
+
+
 def _epochs(job: pb.Job) -> str:
     told = f"{job.epochs_done} of {job.max_epochs}"
     if job.HasField("epoch_seconds"):
         told += f", {span(job.epoch_seconds)} each"
     if job.HasField("eta_seconds") and not job.eta.HasField("ends_at"):
         told += f", {span(job.eta_seconds)} left"
+    if job.state == "FINISHED" and job.max_epochs == 1 and job.HasField("epoch_seconds"):
+        told += "; --max_epochs N trains more than 1"
     return told
 
 
 def gpu_request(spec: pb.JobSpec, memory_mib: int = 0) -> str:
-    """`1 to 4 GPUs, 6000 MiB, alone`: the memory is for each GPU."""
+    """`1 to 4 GPUs, 6,000 MiB, alone`: the memory is for each GPU."""
     least, most = spec.gpus_min, spec.gpus_max
     if most == 0:
         return "no GPU"
     count = f"{least} to {most}" if least != most else str(least)
     memory = memory_mib or spec.memory_mib
-    each = f"{memory} MiB" if memory else "whole until its memory use is measured"
+    each = f"{memory:,} MiB" if memory else "whole until its memory use is measured"
     alone = ", alone" if spec.disable_gpu_sharing else ""
     return f"{count} GPU{'s' if most > 1 else ''}, {each}{alone}"
 
@@ -184,6 +212,12 @@ def _options(spec: pb.JobSpec) -> Iterator[tuple[str, str]]:
         yield "--processes_per_node", "gpu"
     for name, value in pairs(spec.env).items():
         yield "--env", f"{name}={value}"
+    if spec.time_limit_seconds:
+        yield "--time_limit", f"{spec.time_limit_seconds:.0f}s"
+    for name in spec.secrets:
+        yield "--secret", name
+    if spec.exported:
+        yield "--export", ",".join(pair.key for pair in spec.exported)
     if spec.ports:
         yield "--port_mapping", ",".join(f"{port.host}:{port.container}" for port in spec.ports)
     if spec.args:
@@ -208,6 +242,7 @@ _FLAGS = {
     "hours_estimate": "--est_nhours",
     "retries": "--retries",
     "keep_library": "--keep_library",
+    "directory": "directory",
 }
 
 
@@ -231,16 +266,16 @@ def _gpus(gpus: Sequence[pb.GpuState], screen: Screen) -> list[str]:
     rows = []
     for gpu in gpus:
         name = f"{gpu.node}/gpu{gpu.index}" if several else f"gpu{gpu.index}"
-        used = f"{gpu.used_mib}/{gpu.memory_mib}" if gpu.HasField("used_mib") else "-"
+        used = f"{gpu.used_mib:,}/{gpu.memory_mib:,}" if gpu.HasField("used_mib") else "-"
         busy = f"{gpu.busy:.0%}" if gpu.HasField("busy") else "-"
-        fault = gpu.fault if gpu.ready else "node not ready"
+        fault = with_separators(gpu.fault) if gpu.ready else "node not ready"
         beside = ", ".join(map(_job_memory, gpu.jobs))
         rows.append(
             [
                 Cell(name),
                 Cell(gpu.type),
                 _bar(gpu, columns, screen),
-                Cell(f"{gpu.reserved_mib}/{gpu.capacity_mib}"),
+                Cell(f"{gpu.reserved_mib:,}/{gpu.capacity_mib:,}"),
                 *([Cell(used), Cell(busy)] if seen else []),
                 Cell("; ".join(filter(None, (fault, beside))), "red" if fault else ""),
             ]
@@ -258,8 +293,8 @@ def _gpus(gpus: Sequence[pb.GpuState], screen: Screen) -> list[str]:
 
 def _job_memory(job: pb.GpuJob) -> str:
     """The job's share, and what it uses if that is more."""
-    uses = f" (uses {job.used_mib})" if job.used_mib > job.memory_mib else ""
-    return f"{job.name} {job.memory_mib}{uses}"
+    uses = f" (uses {job.used_mib:,})" if job.used_mib > job.memory_mib else ""
+    return f"{job.name} {job.memory_mib:,}{uses}"
 
 
 def _memory_enforcement(gpus: Sequence[pb.GpuState]) -> Iterator[str]:
@@ -295,7 +330,7 @@ def _users(users: Sequence[pb.UserTotal], screen: Screen) -> list[str]:
             Cell(str(total.running)),
             Cell(str(total.waiting)),
             Cell(f"{total.gpus:.1f}"),
-            Cell(str(total.memory_mib)),
+            Cell(f"{total.memory_mib:,}"),
         ]
         for total in users
     ]

@@ -113,7 +113,8 @@ class _Demo:
                 if not urgent_is_sent and done["grid-2"] >= URGENT_AFTER_EPOCH:
                     self._submit(URGENT)
                     urgent_is_sent = True
-                if urgent_is_sent and len(jobs) == len(NAMES) and all(j.ended_at for j in jobs):
+                awaited = NAMES if urgent_is_sent else NAMES[: len(FIRST)]
+                if len(jobs) == len(awaited) and all(job.ended_at for job in jobs):
                     return jobs
                 time.sleep(0.2)
         sys.exit(f"not all jobs ended within {SECONDS_MAX:.0f} s")
@@ -133,6 +134,10 @@ class _Demo:
             )
             return 0
         print(f"  unexpected result: {networks} {[job.state for job in jobs]}")
+        for job in jobs:
+            if job.state != "FINISHED":
+                last = self._command("scheduler-get-logs", job.id, "--tail", "1")
+                print(f"  {job.spec.name}: {last}")
         return 1
 
     def _submit(self, words: str) -> None:
@@ -146,7 +151,9 @@ class _Demo:
         return list(self.stub.GetJob(request, metadata=self.metadata, timeout=10).story)
 
     def _command(self, name: str, *words: str) -> str:
-        environment = {**os.environ, "SCHEDULER_SERVER": self.address}
+        # As in a shell with this environment active: the jobs get its Python, which has numpy.
+        path = f"{BIN}:{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": path, "SCHEDULER_SERVER": self.address}
         done = subprocess.run([BIN / name, *words], env=environment, capture_output=True, text=True)
         if done.returncode:
             sys.exit(f"{name} {' '.join(words)}: {done.stderr.strip()}")

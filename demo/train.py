@@ -22,6 +22,7 @@ def main() -> None:
     inputs = data.normal(size=(4096, 64))
     targets = np.sin(inputs @ data.normal(size=(64, 1)))
     network, first = restored(checkpoint)
+    prof.epoch = first  # the checkpoint knows better what it contains
     if prof.RESTARTED:
         print(f"resumes at epoch {first + 1} of {prof.EPOCHS}")
     for epoch in range(first, prof.EPOCHS):
@@ -33,8 +34,8 @@ def main() -> None:
             rows = batches.integers(0, len(inputs), size=512)
             loss = step(network, inputs[rows], targets[rows])
             prof.measure()
-        prof.end_epoch()
         save(checkpoint, network, epoch + 1)
+        prof.end_epoch()
         print(f"epoch {epoch + 1}: loss {loss:.4f}", flush=True)
     digest = hashlib.sha256(b"".join(part.tobytes() for part in network)).hexdigest()
     print(f"network {digest[:12]}", flush=True)

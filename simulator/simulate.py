@@ -4,82 +4,33 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
+import shlex
 import sys
-from collections import Counter
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import NoReturn, TypeVar
 
 from scheduler.core.errors import ConfigError, Impossible, Rejected, Unavailable
-from scheduler.core.model import Gpu, Node, Rules
-from scheduler.planning.policies import POLICIES
+from scheduler.core.model import Node, Rules
+from simulator.flags import ArgumentError, package_version, parser
 from simulator.progress import ProgressBar
 from simulator.reports import report
 from simulator.reports.page import page
 from simulator.reports.report import Study
 from simulator.traces.behaviour import TraceJob
+from simulator.trials.policy_files import find_policy
 from simulator.trials.study import Task, WorkerDied, run_study
 from simulator.trials.trial import split_by_possible
-
-_Value = TypeVar("_Value")
-
-ABOUT = """\
-Play a trace of jobs through the daemon's own loop in virtual time, once for each
-policy and seed, and report the results. Or replay the recorded decisions of a
-daemon, as they were or with a change. The same arguments give the same result."""
-
-EPILOG = """\
-traces:
-  CSV files in this project's format or in that of Sia, Philly, Gavel, Shockwave
-  or Alibaba; the first line decides which it is (docs/simulator.md)
-
-examples:
-  scheduler-simulate --trace workload-1.csv --cluster 16x4x16384:t4 --policy fifo,srtf
-  scheduler-simulate --trace week.csv --cluster 56x8x16384:v100 --policy gpu_sharing \\
-      --seed 1,2,3 --plan_every 300 --skip_impossible --report html --output week.html
-  scheduler-simulate --replay /var/lib/epoch-scheduler/scheduler.db
-  scheduler-simulate --replay scheduler.db --what_if gpus+4
-
-exit codes:
-  0  done
-  1  it failed although the arguments were valid; or a replay found a difference
-  2  wrong usage, or a trace that cannot be read
-  4  refused: a job does not fit on the nodes
-  130  interrupted"""
-
-REPORTS = {"text": report.text, "json": report.as_json, "html": page}
-DATA = "EPOCH_SCHEDULER_DATA"
-TYPE = "gpu"  # of GPUs, if none is given
-OTHER_NAMES = {"fifo_exclusive": "fifo"}  # of policies
-
-_GROUP = re.compile(
-    r"([1-9]\d{0,4})x([1-9]\d{0,3})x([1-9]\d{0,7})(?::([A-Za-z][\w.-]*))?", re.ASCII
-)
-_SECONDS_MAX = 1e6
-
-
-class ArgumentError(Exception):
-    """Ends the command with one line."""
-
-
-class SimulateParser(argparse.ArgumentParser):
-    """Reports an error in one line, and accepts `-` for `_` in flags."""
-
-    def read(self, argv: Sequence[str]) -> argparse.Namespace:
-        return self.parse_args([_with_underscores(word) for word in argv])
-
-    def error(self, message: str) -> NoReturn:
-        raise ArgumentError(message.removeprefix("argument "))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     # One thread each: on such small problems several are slower, and they add in another order.
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
+    words = sys.argv[1:] if argv is None else argv
     try:
-        options = parser().read(sys.argv[1:] if argv is None else argv)
-        return _replay(options) if options.replay else _simulate(options)
+        options = parser().read(words)
+        return _simulate(options, words) if options.replay is None else _replay(options)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader has closed the pipe
@@ -92,177 +43,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _report_error(str(error), 1)
 
 
-def parser() -> SimulateParser:
-    this = SimulateParser(
-        "scheduler-simulate",
-        description=ABOUT,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    this.add_argument("--trace", metavar="FILE", type=Path, help="the jobs")
-    this.add_argument(
-        "--cluster",
-        metavar="NODESxGPUSxMIB[:TYPE],..",
-        type=parse_cluster,
-        help="nodes, GPUs per node, memory per GPU and, if it matters, the type of GPU",
-    )
-    this.add_argument(
-        "--policy",
-        metavar="POLICY,..",
-        type=_parse_policies,
-        help=f"one or more of {', '.join(POLICIES)}",
-    )
-    this.add_argument(
-        "--seed",
-        metavar="N,..",
-        type=_parse_seeds,
-        default=[0],
-        help="decides what the trace leaves open, such as models; several: report means; default 0",
-    )
-    this.add_argument("--report", choices=REPORTS, default="text", help="format; default text")
-    this.add_argument("--output", metavar="FILE", type=Path, help="the report; default stdout")
-    this.add_argument(
-        "--data",
-        metavar="DIR",
-        type=Path,
-        default=Path(os.environ.get(DATA) or "../shared/data"),
-        help=f"the folder of measured tables; default ${DATA}, else ../shared/data",
-    )
-    this.add_argument(
-        "--plan_every",
-        metavar="S",
-        type=_parse_seconds,
-        default=60.0,
-        help="the least time between two plans; default 60",
-    )
-    this.add_argument(
-        "--restart_seconds",
-        metavar="S",
-        type=_parse_seconds,
-        default=20.0,
-        help="from every launch, also a job's first, to its first epoch; default 20",
-    )
-    this.add_argument("--limit", metavar="N", type=_parse_whole, help="the first N jobs only")
-    this.add_argument(
-        "--processes",
-        metavar="K",
-        type=_parse_whole,
-        default=os.cpu_count() or 1,
-        help="how many simulations run at a time; default: one per processor",
-    )
-    this.add_argument(
-        "--skip_impossible",
-        action="store_true",
-        help="leave out jobs that do not fit on the nodes, and report them",
-    )
-    this.add_argument("--timing", action="store_true", help="also report steps and CPU seconds")
-    recorded = this.add_argument_group("a daemon's record instead of a trace")
-    recorded.add_argument(
-        "--replay",
-        metavar="STATE_DB",
-        type=Path,
-        help="repeat all decisions, with today's code or another --policy, and report the first"
-        " step that is decided differently",
-    )
-    recorded.add_argument(
-        "--what_if",
-        metavar="CHANGE",
-        help="with --replay: simulate the same jobs with gpus+N, gpus-N, policy=NAME,"
-        " 'without JOB', 'memory JOB=MIB' or 'priority JOB=N'",
-    )
-    recorded.add_argument(
-        "--from_start",
-        metavar="N",
-        type=_parse_whole,
-        help="begin with this start of the daemon; default: the newest, or the oldest kept with"
-        " --what_if",
-    )
-    return this
-
-
-# --- values -------------------------------------------------------------------------------------
-
-
-def _with_underscores(word: str) -> str:
-    if not word.startswith("--"):
-        return word
-    flag, equals, value = word[2:].partition("=")
-    return f"--{flag.replace('-', '_')}{equals}{value}"
-
-
-def parse_cluster(text: str) -> list[Node]:
-    """The nodes, named by type and number."""
-    nodes: list[Node] = []
-    counts: Counter[str] = Counter()
-    for part in text.split(","):
-        group = _GROUP.fullmatch(part)
-        if group is None:
-            raise argparse.ArgumentTypeError(
-                f"{part!r} must have the form NODESxGPUSxMIB or NODESxGPUSxMIB:TYPE"
-            )
-        count, gpus, mib = (int(number) for number in group.groups()[:3])
-        kind = group[4] or TYPE
-        all_gpus = tuple(Gpu(f"gpu{index}", index, kind, mib) for index in range(gpus))
-        for _ in range(count):
-            nodes.append(Node(f"{kind}-{counts[kind]:03}", all_gpus))
-            counts[kind] += 1
-    return nodes
-
-
-def _parse_policies(text: str) -> list[str]:
-    names = [OTHER_NAMES.get(name, name) for name in text.split(",")]
-    for name in names:
-        if name not in POLICIES:
-            known = ", ".join(POLICIES)
-            raise argparse.ArgumentTypeError(f"unknown policy {name!r}; known: {known}")
-    return _require_distinct(names)
-
-
-def _parse_seeds(text: str) -> list[int]:
-    return _require_distinct([_parse_number(part) for part in text.split(",")])
-
-
-def _require_distinct(values: list[_Value]) -> list[_Value]:
-    if len(set(values)) < len(values):
-        raise argparse.ArgumentTypeError("a value is given twice")
-    return values
-
-
-def _parse_whole(text: str) -> int:
-    if (value := _parse_number(text)) < 1:
-        raise argparse.ArgumentTypeError(f"{text} must be at least 1")
-    return value
-
-
-def _parse_number(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) <= 9):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
-    return int(text)
-
-
-def _parse_seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
-    if not 0.0 <= value <= _SECONDS_MAX:
-        raise argparse.ArgumentTypeError(f"{text} must be from 0 to {_SECONDS_MAX:.0f}")
-    return value
-
-
 # --- the study ----------------------------------------------------------------------------------
 
 
-def _simulate(options: argparse.Namespace) -> int:
+def _simulate(options: argparse.Namespace, words: Sequence[str]) -> int:
+    if given := [flag for flag in ("what_if", "from_start") if getattr(options, flag) is not None]:
+        raise ArgumentError(f"--{given[0]} needs --replay STATE_DB")
     needed = ("trace", "cluster", "policy")
     if missing := [f"--{flag}" for flag in needed if getattr(options, flag) is None]:
-        raise ArgumentError(f"the following arguments are required: {', '.join(missing)}")
-    if options.what_if or options.from_start:
-        raise ArgumentError("--what_if and --from_start need --replay")
+        are = "is" if len(missing) == 1 else "are"
+        raise ArgumentError(f"{', '.join(missing)} {are} missing; --help shows examples")
+    if options.jobs and options.report == "html":
+        raise ArgumentError("--jobs is for the text report; --report json always lists all jobs")
+    _require_writable(options.output)
+    for policy in options.policy:
+        find_policy(policy)
     nodes, rules = options.cluster, Rules(plan_every_seconds=options.plan_every)
-    if options.output and not options.output.parent.is_dir():
-        raise ArgumentError(f"--output {options.output}: the folder does not exist")
     traces = {seed: _load_trace(options, seed, nodes, rules) for seed in options.seed}
     tasks = [
         Task(policy, seed, traces[seed], nodes, rules, options.restart_seconds)
@@ -281,8 +77,32 @@ def _simulate(options: argparse.Namespace) -> int:
         restart_seconds=options.restart_seconds,
         entries=entries,
     )
-    _write(REPORTS[options.report](study, options.timing), options)
+    _write(_report(study, options, words), options)
     return 0
+
+
+def _report(study: Study, options: argparse.Namespace, words: Sequence[str]) -> str:
+    if options.report == "json":
+        return report.as_json(study, options.timing)
+    if options.report == "text":
+        return report.text(study, options.timing, options.jobs)
+    command = shlex.join(["scheduler-simulate", *words])
+    written = (
+        f"Written on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by epoch-scheduler {package_version()}"
+    )
+    return page(study, options.timing, f"{written}: {command}")
+
+
+def _require_writable(output: Path | None) -> None:
+    """Before hours of simulation."""
+    if output is None:
+        return
+    if not output.parent.is_dir():
+        raise ArgumentError(f"--output {output}: the folder does not exist")
+    if output.is_dir():
+        raise ArgumentError(f"--output {output}: this is a folder; name a file in it")
+    if not os.access(output if output.exists() else output.parent, os.W_OK):
+        raise ArgumentError(f"--output {output}: you may not write there")
 
 
 def _write(said: str, options: argparse.Namespace) -> None:
@@ -302,7 +122,8 @@ def _load_trace(
     jobs = load(options.trace, data=options.data, seed=seed, gpu_mib=smallest)[: options.limit]
     refused, _ = split_by_possible(jobs, nodes, rules)
     if refused and not options.skip_impossible:
-        others = f" (and {len(refused) - 1} others)" if len(refused) > 1 else ""
+        more = len(refused) - 1
+        others = f" (and {more} other{'s' * (more > 1)})" if more else ""
         raise Impossible(f"{refused[0]}{others}; --skip_impossible leaves out such jobs")
     return jobs
 
@@ -310,14 +131,21 @@ def _load_trace(
 # --- what was recorded --------------------------------------------------------------------------
 
 
+# What makes no difference to a replay: a flag that would be ignored is refused.
+_OF_TRACES = (
+    *("trace", "cluster", "seed", "jobs", "data", "plan_every", "restart_seconds", "limit"),
+    *("processes", "skip_impossible", "timing"),
+)
+
+
 def _replay(options: argparse.Namespace) -> int:
-    if options.trace or options.cluster:
-        raise ArgumentError(
-            "--replay takes its jobs and nodes from the record: omit --trace and --cluster"
-        )
+    for flag in _OF_TRACES:
+        if getattr(options, flag) != parser().get_default(flag):
+            raise ArgumentError(f"--{flag} is for traces: --replay takes all from the record")
     if options.report == "html":
         raise ArgumentError("--report html is for traces only; with --replay use text or json")
-    if options.what_if:
+    _require_writable(options.output)
+    if options.what_if is not None:
         return _what_if(options)
     from simulator.replays import replay
 

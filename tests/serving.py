@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -13,8 +13,10 @@ from pathlib import Path
 import grpc
 import pytest
 
+from scheduler.access.agent_tokens import AgentAuthenticator
 from scheduler.access.authentication import Authenticator
 from scheduler.access.identity import user_of, user_token
+from scheduler.access.issued_tokens import IssuedTokens
 from scheduler.api.agents import AgentReports, AgentService
 from scheduler.api.grpc_server import GrpcServer
 from scheduler.api.jobs import JobService
@@ -39,6 +41,7 @@ from scheduler.core.model import (
     RunPhase,
 )
 from scheduler.inbox import QueueInbox
+from scheduler.job_secrets import JobSecrets
 from scheduler.outlook.service import Outlook
 from scheduler.planning.policies.fifo_sharing import fifo_sharing
 from scheduler.store.reader import Reader
@@ -89,7 +92,7 @@ class Cluster:
 
     maps_ports = True
 
-    def refuses(self, user: str) -> str | None:
+    def refuses(self, user: str, users: Callable[[], Sequence[str]]) -> str | None:
         return "mallory may run nothing here" if user == "mallory" else None
 
     def preview(self, job_id: JobId, spec: JobSpec, nodes: Sequence[Node]) -> Preview:
@@ -133,9 +136,11 @@ class Serving:
             admins=frozenset({"root"}),
             policy="fifo_sharing",
             version="1.2.3",
+            secrets=JobSecrets(folder),
         )
         self.reports = AgentReports(self.inbox.now)
-        agents = AgentService(api.people, self.reports)
+        self._tokens = IssuedTokens(path, self.inbox.now)
+        agents = AgentService(AgentAuthenticator([self._tokens.node]), self.reports)
         self.api, self.profiler = api, TrainingService(self.inbox, view)
         self.server = GrpcServer("127.0.0.1:0", api, self.profiler, agents=agents)
         self._stopped = threading.Event()

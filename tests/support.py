@@ -32,8 +32,10 @@ class Daemon:
         self.state, self.gpus, self.flags = state, gpus, flags
         self._err = state.parent / f"{state.name}.err"
         self.address = "127.0.0.1:0"
+        self.environment: Mapping[str, str] = {}  # variables of its process, beside ours
         self.process: subprocess.Popen[str] | None = None
         self._tokens: dict[str, str] = {}
+        self.under: tuple[str, ...] = ()  # a command that starts it, such as prlimit
 
     # --- its life ---------------------------------------------------------------------------
 
@@ -53,11 +55,16 @@ class Daemon:
         with self._err.open("ab") as err:
             self.process = subprocess.Popen(
                 [
+                    *self.under,
                     BIN / "scheduler-daemon",
                     *("--state_dir", self.state, "--gpus", self.gpus, "--listen", self.address),
                     *self.flags,
                 ],
-                env={"SCHEDULER_RULES__PLAN_EVERY_SECONDS": "0.05", **os.environ},
+                env={
+                    "SCHEDULER_RULES__PLAN_EVERY_SECONDS": "0.05",
+                    **os.environ,
+                    **self.environment,
+                },
                 stdout=subprocess.PIPE,
                 stderr=err,
                 text=True,
@@ -92,6 +99,7 @@ class Daemon:
         for started in self.state.glob("runs/*/started.json"):
             who = json.loads(started.read_text())
             for pid in (who["pid"], who["runner"]):
+                assert pid > 1, "a number that the kernel does not take for one process"
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
@@ -111,8 +119,14 @@ class Daemon:
     def run(
         self, *words: str | Path, user: str | None = None, answer: str = ""
     ) -> subprocess.CompletedProcess[str]:
-        """One of the commands, as a person would give it."""
-        environment = {**os.environ, "SCHEDULER_SERVER": self.address, "COLUMNS": "120"}
+        """One of the commands, as a person would give it in our virtual environment."""
+        environment = {
+            **os.environ,
+            "SCHEDULER_SERVER": self.address,
+            "COLUMNS": "120",
+            "XDG_CACHE_HOME": str(self.state.parent / "cache"),
+        }
+        environment["PATH"] = f"{BIN}:{environment['PATH']}"
         if user is not None:
             environment["SCHEDULER_TOKEN"] = self.token(user)
         return subprocess.run(

@@ -60,6 +60,9 @@ ARGUMENTS = {
     "retries": "--retries 2",
     "keep_library": "--keep_library",
     "process_per_gpu": "--processes_per_node gpu",
+    "exported": "--export HOME",
+    "secrets": "--secret HOME",
+    "time_limit_seconds": "--time_limit 2h",
 }
 
 NO_PROGRAM = "the simulator starts no program"
@@ -68,6 +71,7 @@ NO_FLAG = {
     "user": "the token says who submits",
     "command": "the words after `--`",
     "args": "the words after `--`, with --script_path",
+    "directory": "the folder in which run-scheduler is called",
 }
 EXEMPT: dict[str, dict[str, str]] = {
     "stored": dict.fromkeys(("name", "user"), "stored since the first version"),
@@ -87,10 +91,11 @@ EXEMPT: dict[str, dict[str, str]] = {
     "trace": {
         **dict.fromkeys(("image", "command", "args", "script_path", "custom_dir"), NO_PROGRAM),
         **dict.fromkeys(("snapshots_dir", "env", "ports", "keep_library"), NO_PROGRAM),
-        "process_per_gpu": NO_PROGRAM,
+        **dict.fromkeys(("process_per_gpu", "directory", "exported", "secrets"), NO_PROGRAM),
         "experiment": "a heading for people",
         "labels": "a heading for people",
         "held": "there is nobody to release it",
+        "time_limit_seconds": "jobs of a trace have as long as they need",
         "retries": "jobs of a trace do not fail by themselves",
     },
 }

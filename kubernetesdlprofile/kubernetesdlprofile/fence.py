@@ -11,12 +11,11 @@ This works where every machine sees a rename in one step: on local disks and, be
 knows which folder is gone, on NFS. It does not work on object stores that imitate folders.
 """
 
-import errno
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Iterator, Optional, Tuple
 
+from kubernetesdlprofile import folders
 from kubernetesdlprofile.log import warn
 
 _BEGINNING = ".run-"
@@ -40,7 +39,7 @@ class Fence:
             passed = self._own / file.name
             file.replace(passed)
             file = passed
-        file.replace(path)
+        folders.replace(file, path)
 
     @property
     def closed(self) -> bool:
@@ -54,9 +53,9 @@ class Fence:
             self._folders()
         ):  # after mkdir, or two runs might miss each other
             if attempt < self._attempt:
-                _remove(folder)
+                folders.remove(folder)
             elif attempt > self._attempt:
-                _remove(own)
+                folders.remove(own)
         return own
 
     def _folders(self) -> Iterator[Tuple[int, Path]]:
@@ -64,17 +63,3 @@ class Fence:
             attempt = folder.name[len(_BEGINNING) :].partition("-")[0]
             if folder.name.startswith(_BEGINNING) and attempt.isdecimal():
                 yield int(attempt), folder
-
-
-def _remove(folder: Path) -> None:
-    """Removes a folder, also while another process still puts files there."""
-    try:
-        for file in list(folder.iterdir()):
-            with suppress(FileNotFoundError):
-                file.unlink()
-        folder.rmdir()
-    except OSError as error:
-        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-            _remove(folder)
-        elif error.errno != errno.ENOENT:
-            raise

@@ -45,8 +45,9 @@ def keras() -> Any:
         from keras.callbacks import Callback
 
     def begin(self: Any, epoch: int, *_: Any, **__: Any) -> None:
-        done = max(epoch, KubeProfiler().EPOCHS_DONE)
-        _begin(lambda stop: _any_worker(self.model, stop), done)
+        api = KubeProfiler()
+        api._epoch = max(epoch, api.EPOCHS_DONE)  # it is no proof that the weights have so many
+        api.start_epoch(lambda stop: _any_worker(self.model, stop))
 
     return _callback(Callback, keras, begin, "epoch_begin", "train_batch", "epoch")
 

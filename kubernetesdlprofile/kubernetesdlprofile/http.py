@@ -1,6 +1,7 @@
 """The transport of images without `grpcio`: the plain HTTP of the first library.
 
-It opens a connection for each request, and sends only requests that old images send as well.
+It opens a connection for each request, and sends only requests that old images send as well. What
+these leave out is in headers.
 """
 
 import json
@@ -36,6 +37,10 @@ class HttpTransport:
         verb = "GET" if what == "has_to_stop" else "POST"
         text = None if body is None else json.dumps(body)
         headers = {**self._headers, "X-Attempt": str(about.attempt)}
+        if getattr(about, "trained", -1) >= 0:
+            headers["X-Trained"] = str(about.trained)
+        if what == "has_to_stop":
+            headers["X-Epoch"] = str(about.epoch)  # all ranks stop before the same one
         try:
             with closing(HTTPConnection(self._server, timeout=timeout_seconds)) as connection:
                 connection.request(verb, f"/{what}/{about.job_id}", text, headers)

@@ -15,13 +15,26 @@ from kubernetesdlprofile.log import warn
 TYPE_CHECKING = False  # `typing` and much else take longer to import than all of the library
 if TYPE_CHECKING:
     from datetime import datetime
-    from typing import Any, Callable, Iterator, Optional, Tuple
+    from typing import Any, Callable, FrozenSet, Iterator, List, Optional, Tuple
 
     from kubernetesdlprofile import wire
     from kubernetesdlprofile.courier import Courier
 
 ANSWER_SECONDS = 1.0  # how long start_epoch waits for the answer whether to stop
 LEAVE_SECONDS = 5.0  # how long a stopped process waits for its last messages to be acknowledged
+
+
+class _Asked:
+    """An attribute that a script reads which resumes by itself. Notes that it was read."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, api: "Any", _owner: object) -> "Any":
+        if api is None:
+            return self
+        api._asked |= {self._name}
+        return getattr(api, self._name)
 
 
 class KubeProfiler(ContextDecorator):
@@ -32,6 +45,11 @@ class KubeProfiler(ContextDecorator):
     _instance: "Optional[KubeProfiler]" = None
     exit_on_stop = True  # False: the script checks should_stop and exits by itself
     checkpoint_requested = False  # the run is to stop and may be killed before its epoch ends
+    RESTARTED, root_dir, ckpt_path = map(_Asked, ("_restarted", "_root_dir", "_ckpt_path"))
+    _asked: "FrozenSet[str]" = frozenset()  # which of these the script has read
+    _told = False  # whether it has set `epoch`
+    _in_epoch: "Optional[bool]" = None  # None: it does not call start_epoch
+    _lacks = -1  # how many of the finished epochs are not in the weights; -1: not known
 
     def __new__(cls, *_args: object, **_names: object) -> "KubeProfiler":
         # Two objects would count every epoch twice.
@@ -64,7 +82,7 @@ class KubeProfiler(ContextDecorator):
         self.NODE_LIST = given.text("NODELIST")
         self.NUM_GPUS = given.integer("NUM_GPUS", 1, 0)
         self.NUM_NODES = given.integer("NUM_NODES", 1, 1)
-        self.RESTARTED = given.boolean("JOB_RESTARTED")
+        self._restarted = given.boolean("JOB_RESTARTED")
         self.BATCH_SIZE = given.integer("BATCH_SIZE", 1, 1)
         self.EPOCHS = given.integer("EPOCHS_TO_BE_DONE", max(1, epochs), 1)
         self.EPOCHS_DONE = given.integer("EPOCHS_DONE", 0, 0)
@@ -76,22 +94,29 @@ class KubeProfiler(ContextDecorator):
         processes = max(1, self.NUM_GPUS) * self.NUM_NODES
         self.iterationPerEpoch = int(self.TRAINING_SET_SIZE / (self.BATCH_SIZE * processes))
         self.maxIterations = self.iterationPerEpoch * self.EPOCHS
-        self.epoch = self.EPOCHS_DONE  # epochs finished, over all attempts
         self.start_epoch_time: Optional[datetime] = None
         self.end_epoch_time: Optional[datetime] = None
 
         if given.job_id or given.snapshots:
-            self.root_dir = folders.folder(given.snapshots or "/snapshots", self.JOBID)
+            self._root_dir = folders.folder(given.snapshots or "/snapshots", self.JOBID)
         else:
-            self.root_dir = folders.temporary()
+            self._root_dir = folders.temporary()
         # The folder of the job's checkpoints; the search for one comes after it.
-        self._fence = fence.Fence(self.root_dir, given.attempt) if given.job_id else None
-        self.ckpt_path: Optional[str] = None
-        if self.RESTARTED:
-            from kubernetesdlprofile import checkpoints
+        self._fence = fence.Fence(self._root_dir, given.attempt) if given.job_id else None
+        self._ckpt_path: Optional[str] = None
+        self._resume: Any = None
+        self._settled = not self.EPOCHS_DONE
+        if self._settled:
+            self._lacks = 0
+        if self.EPOCHS_DONE or self._restarted or given.attempt > 1:
+            from kubernetesdlprofile import resume
 
-            self.ckpt_path = checkpoints.at_start(self.root_dir)
+            self._resume = resume.Resume(self._root_dir, self.EPOCHS_DONE)
+            self._ckpt_path = self._resume.path
+            self.EPOCHS_DONE = self._resume.first_epoch(alone=self.NUM_NODES <= 1)
+        self._epoch = self.EPOCHS_DONE
 
+        self._epochs_begun: List[float] = []  # when those began that this run has finished
         self._mean_before = 0.0
         self._steps_reported = 0
         self._begin()
@@ -105,10 +130,14 @@ class KubeProfiler(ContextDecorator):
         `exit_on_stop`).
 
         `agree` turns this process's answer into one for all ranks, as `hooks.any_rank` does."""
-        self.has_to_stop = False
+        self.has_to_stop = self._in_epoch = False
         courier = self._own_courier()
         local_rank = max(0, self.LOCAL_RANK)
-        question = self._message("StartEpoch", local_rank=local_rank, epoch=self.epoch)
+        self._settle()
+        trained = self._trained(self.epoch) if self._is_first() else -1
+        question = self._message(
+            "StartEpoch", local_rank=local_rank, epoch=self.epoch, trained=trained
+        )
         courier.ask(question, ANSWER_SECONDS)
         if agree is not None:
             courier.forget()  # otherwise one rank alone might obey a late answer
@@ -117,6 +146,7 @@ class KubeProfiler(ContextDecorator):
             self._leave()
         self._limit_memory()
         self.start_epoch_time = self._begin()
+        self._in_epoch = not self.has_to_stop
 
     def measure(self) -> None:
         """Counts a step that has ended. Takes about 0.1 microseconds: no lock, no allocation."""
@@ -127,12 +157,16 @@ class KubeProfiler(ContextDecorator):
 
     def end_epoch(self) -> None:
         """Reports an epoch that has ended, validation included."""
+        self._settle()
         if self._speaks():
             # An epoch is the whole training set, however it is divided between the processes.
             self._own_courier().post_epoch(self._profile(self.epoch + 1, self.TRAINING_SET_SIZE))
         self._mean_before = self.mean_iteration_duration
+        if self.start_epoch_time:
+            self._epochs_begun.append(self.start_epoch_time.timestamp())
         self.end_epoch_time = self._begin()
-        self.epoch += 1
+        self._epoch += 1
+        self._in_epoch = False if self._in_epoch else self._in_epoch
 
     def end(self) -> None:
         """Reports that the training is complete, also after fewer epochs than planned."""
@@ -165,15 +199,30 @@ class KubeProfiler(ContextDecorator):
         `root_dir`). False: it could not be written, or a newer run has begun."""
         from pathlib import Path
 
-        from kubernetesdlprofile import checkpoints
+        from kubernetesdlprofile import checkpoints, manifest
 
-        return checkpoints.save(Path(self.root_dir, path), writer, self._fence)
+        place, epoch = Path(self._root_dir, path), self._epochs_in_weights()
+        saved = checkpoints.save(place, writer, self._fence)
+        if saved:
+            numbers = [epoch, self._trained(epoch)]
+            manifest.add(self._root_dir, self._process(), place, numbers, self._fence)
+        return saved
 
     def checkpoint_path(self) -> "Optional[str]":
         """The newest complete checkpoint that is now in `root_dir`."""
         from kubernetesdlprofile import checkpoints
 
+        self._asked |= {"_ckpt_path"}
         return checkpoints.newest(self.root_dir)
+
+    @property
+    def epoch(self) -> int:
+        """Epochs finished, over all attempts. A script whose checkpoint knows better sets it."""
+        return self._epoch
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self._epoch, self._told = epoch, True
 
     def send_profiling(self) -> None:
         """Sends a sign of life now. Not needed: the background thread does so at each interval."""
@@ -237,7 +286,7 @@ class KubeProfiler(ContextDecorator):
         if given.job_id and given.server:
             link = transport.connect(given.server, given.http_server, given.token)
         else:
-            warn(f"not running under the scheduler: nothing is reported, root_dir={self.root_dir}")
+            warn(f"not running under the scheduler: nothing is reported, root_dir={self._root_dir}")
         hired = courier.Courier(
             link,
             given.heartbeat_seconds,
@@ -245,7 +294,7 @@ class KubeProfiler(ContextDecorator):
             self._stop,
             memory.Sampler(self.RESERVED_MEM),
             self._last_farewell,
-            given.last_words or f"{self.root_dir}/.kubeprofiler-{given.rank}.json",
+            given.last_words or f"{self._root_dir}/.kubeprofiler-{given.rank}.json",
         )
         if self._speaks():
             hired.resume(given.job_id)
@@ -287,10 +336,42 @@ class KubeProfiler(ContextDecorator):
 
         if threading.current_thread() is not threading.main_thread():
             return  # SystemExit would end only this thread and not the process
+        if self._is_first():
+            from kubernetesdlprofile import resume
+
+            begun, process = self._epochs_begun, self._process()
+            resume.note_old(self._root_dir, process, begun, self._epoch, self._lacks, self._fence)
         self._say_farewell(preempted=True)
         if not self._courier.flush(LEAVE_SECONDS):
             warn("the scheduler has not acknowledged all reports: an epoch may be repeated")
         sys.exit(self._settings.stop_exit_code)
+
+    def _settle(self) -> None:
+        """When the first epoch begins: finds out how many of the epochs before it are missing."""
+        if self._settled:
+            return
+        self._settled, epoch = True, self._epoch
+        self._lacks, why = self._resume.lacks(epoch, self._asked, self._told)
+        if why and self._is_first():
+            lost = f"epochs {epoch - self._lacks + 1} to {epoch} may be missing from the result"
+            warn(f"{why}: {lost}. If your script has loaded them, let it set api.epoch")
+
+    def _trained(self, epoch: int) -> int:
+        """How many of so many epochs are in the weights; -1: not known."""
+        return epoch - self._lacks if self._lacks >= 0 <= epoch else -1
+
+    def _epochs_in_weights(self) -> int:
+        """How many epochs count as done with a checkpoint that is saved now; -1: not known."""
+        if self.iterations == 0 and self._in_epoch is None:
+            return -1
+        stepped = self.iterations == 0 or self.iterations > self._began[1]
+        return self._epoch + bool(self._in_epoch is not False and stepped)
+
+    def _process(self) -> str:
+        return f"{self._settings.rank}-{max(0, self.LOCAL_RANK)}"
+
+    def _is_first(self) -> bool:
+        return self._settings.rank == 0 and self._speaks()
 
     def _say_farewell(self, preempted: bool) -> None:
         if self._speaks():
@@ -322,6 +403,7 @@ class KubeProfiler(ContextDecorator):
             memory_mib=0,  # the courier fills it in
             gpu_util=0.0,
             steps=steps,
+            trained=self._trained(epoch) if self._is_first() else -1,
             iterations=self.iterations,
             local_rank=self.LOCAL_RANK,
         )

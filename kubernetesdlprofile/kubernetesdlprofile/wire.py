@@ -8,7 +8,7 @@ proto3; an unknown field is skipped. The fields of a tuple are in the order of t
 import struct
 from typing import Iterable, NamedTuple, Tuple, Union
 
-FIELDS = 10  # of a Profile on this wire
+TRAINED = 40  # the number of the field `trained`, which is sent even if it is 0
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
 _SIZES = {_VARINT: 0, _FIXED64: 8, _BYTES: 0, _FIXED32: 4}  # of a value; 0: a varint comes first
 _ANSWER = {1: _VARINT, 2: _BYTES}  # fields of a reply
@@ -20,6 +20,7 @@ class StartEpoch(NamedTuple):
     rank: int
     local_rank: int
     epoch: int
+    trained: int = -1  # epochs that are in the weights; -1: not known
 
 
 class Finish(NamedTuple):
@@ -45,11 +46,16 @@ class Profile(NamedTuple):
     # Not on this wire, but on that of the first library:
     iterations: int = 0  # steps of this process so far
     local_rank: int = -1
+    # On both:
+    trained: int = -1  # how many of the epochs are in the weights; -1: not known
 
 
-def encode(message: Iterable[Union[str, int, float]]) -> bytes:
+FIELDS = {StartEpoch: 5, Profile: 10}  # that are numbered from 1; then comes `trained`
+
+
+def encode(message: Tuple[Union[str, int, float], ...]) -> bytes:
     out = b""
-    for number, value in enumerate(message, 1):
+    for number, value in enumerate(message[: FIELDS.get(type(message))], 1):
         if isinstance(value, float):
             kind, body = _FIXED64, struct.pack("<d", value)
         elif isinstance(value, int):  # bool too
@@ -59,12 +65,13 @@ def encode(message: Iterable[Union[str, int, float]]) -> bytes:
             kind, body = _BYTES, _varint(len(text)) + text
         if body.strip(b"\0"):  # all zero is the default of every type
             out += _varint(number << 3 | kind) + body
-    return out
+    trained = getattr(message, "trained", -1)
+    return out if trained < 0 else out + _varint(TRAINED << 3 | _VARINT) + _varint(trained)
 
 
 def encode_profiles(profiles: Iterable[Profile]) -> bytes:
     """The body of both EndEpoch and Report."""
-    bodies = [encode(profile[:FIELDS]) for profile in profiles]
+    bodies = [encode(profile) for profile in profiles]
     return b"".join(_varint(1 << 3 | _BYTES) + _varint(len(body)) + body for body in bodies)
 
 

@@ -5,6 +5,7 @@ A user's token is stateless: `USER.HMAC`, keyed with a secret that only the daem
 
 from __future__ import annotations
 
+import errno
 import hmac
 import json
 import os
@@ -18,10 +19,11 @@ from pathlib import Path
 
 import structlog
 
-from scheduler.access.user_table import fits
+from scheduler.access.user_table import fits, number
 from scheduler.core.errors import ConfigError, Forbidden, Unauthenticated
 from scheduler.core.model import Job
 
+SECRET = "secret"  # its file in the state folder
 _SECRET_BYTES = 32
 _PEER = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _SEND_SECONDS = 2.0
@@ -89,11 +91,11 @@ def prove_job(job: Job, token: str | None) -> None:
 
 
 def user_name(uid: int) -> str:
-    """A user whose name is not valid here is called by the uid."""
+    """A user whose name is not valid here, or looks like a uid, is called by the uid."""
     for _ in range(2):
-        with suppress(KeyError):
+        with suppress(KeyError, OverflowError):
             name = pwd.getpwuid(uid).pw_name
-            return name if fits(name) else f"uid-{uid}"
+            return name if fits(name) and number(name) is None else f"uid-{uid}"
         # getpwuid also finds nothing while no file can be opened; then opening one raises here,
         # because no name is better than a wrong one.
         Path(os.devnull).open().close()
@@ -112,28 +114,30 @@ class TokenSocket:
     """
 
     def __init__(self, port: int, secret: bytes, version: str) -> None:
-        self._secret, self._version = secret, version
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            self._socket.bind(socket_name(port))
-            self._socket.listen()
-        except OSError as error:
-            self._socket.close()
-            raise ConfigError(
-                f"the socket @epoch-scheduler:{port}, where local users fetch their token, "
-                f"cannot be opened: {error.strerror}"
-            ) from error
+        """If another process has the name, everything else is served meanwhile."""
+        self._port, self._secret, self._version = port, secret, version
+        self._socket = self._new()
         self._stopped = threading.Event()
+        self._listening = self._listen()
+        if not self._listening:
+            log.error("token_socket_taken", name=f"@epoch-scheduler:{port}", by=self._holder())
         self._thread = threading.Thread(target=self._serve, name="tokens", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         self._stopped.set()
-        self._socket.shutdown(socket.SHUT_RDWR)  # wakes accept(), which close() does not
+        with suppress(OSError):  # it does not listen
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes accept(), which close() does not
         self._thread.join()
         self._socket.close()
 
     def _serve(self) -> None:
+        while not self._listening:
+            if self._stopped.wait(_PAUSE_SECONDS):
+                return
+            self._listening = self._listen()
+            if self._listening:
+                log.warning("token_socket_free", name=f"@epoch-scheduler:{self._port}")
         while True:
             try:
                 peer, _ = self._socket.accept()
@@ -145,6 +149,35 @@ class TokenSocket:
                 self._answer(peer)
             except Exception:
                 log.warning("token_not_sent", exc_info=True)
+
+    def _new(self) -> socket.socket:
+        return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+
+    def _listen(self) -> bool:
+        try:
+            self._socket.bind(socket_name(self._port))
+            self._socket.listen()
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return False
+            self._socket.close()
+            raise ConfigError(
+                f"the socket @epoch-scheduler:{self._port}, where local users fetch their token, "
+                f"cannot be opened: {error.strerror}"
+            ) from error
+        return True
+
+    def _holder(self) -> str:
+        """Says which process has the name."""
+        try:
+            with self._new() as asking:
+                asking.settimeout(_SEND_SECONDS)
+                asking.connect(socket_name(self._port))
+                credentials = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+        except OSError as error:
+            return f"a process that cannot be asked: {error.strerror or error}"
+        pid, uid, _ = _PEER.unpack(credentials)
+        return f"pid {pid} of {user_name(uid)}"
 
     def _answer(self, peer: socket.socket) -> None:
         with peer:

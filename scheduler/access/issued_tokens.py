@@ -36,6 +36,7 @@ class Token:
     expires_at: Time
     used_at: Time | None = None  # precise to a minute
     revoked_at: Time | None = None
+    node: str = ""  # of the agent that has it; then it has no user
 
     def state(self, now: Time) -> str:
         if self.revoked_at is not None:
@@ -46,11 +47,13 @@ class Token:
 _COLUMNS = ", ".join(field.name for field in fields(Token))
 _BY_DIGEST = f"select {_COLUMNS} from tokens where digest = ?"
 _ALL = f"select {_COLUMNS} from tokens order by id"
-_ISSUE = "insert into tokens (digest, user, name, issued_at, expires_at) values (?, ?, ?, ?, ?)"
+_ISSUE = """
+    insert into tokens (digest, user, node, name, issued_at, expires_at) values (?, ?, ?, ?, ?, ?)
+"""
 _REVOKE = (
     f"update tokens set revoked_at = coalesce(revoked_at, ?) where id = ? returning {_COLUMNS}"
 )
-_USED = "update tokens set used_at = max(coalesce(used_at, 0.0), ?) where id = ?"
+_USED = "update tokens set used_at = ? where id = ?"
 
 
 # --- for the commands ---------------------------------------------------------------------------
@@ -58,12 +61,25 @@ _USED = "update tokens set used_at = max(coalesce(used_at, 0.0), ?) where id = ?
 
 def issue(path: Path, user: str, name: str, now: Time, seconds: float) -> tuple[Token, str]:
     """The second value is the token itself, which cannot be read again."""
+    return _issue(path, user, "", name, now, seconds)
+
+
+def issue_for_node(
+    path: Path, node: str, name: str, now: Time, seconds: float
+) -> tuple[Token, str]:
+    """The same for the agent of a node."""
+    return _issue(path, "", node, name, now, seconds)
+
+
+def _issue(
+    path: Path, user: str, node: str, name: str, now: Time, seconds: float
+) -> tuple[Token, str]:
     secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
     with _opened(path) as db:
-        values = (user, name, now, now + seconds)
-        number = db.execute(_ISSUE, (_digest(secret), *values)).lastrowid
+        values = (_digest(secret), user, node, name, now, now + seconds)
+        number = db.execute(_ISSUE, values).lastrowid
         assert number is not None, "a row that was inserted has a number"
-    return Token(number, *values), secret
+    return Token(number, user, name, now, now + seconds, node=node), secret
 
 
 def issued(path: Path) -> list[Token]:
@@ -88,7 +104,8 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
     if not path.exists():
         raise ConfigError(f"{path} does not exist: has a daemon been started with this state_dir?")
     with database.translate_errors(path), closing(database.connect(path)) as db:
-        if db.execute("select 1 from sqlite_schema where name = 'tokens'").fetchone() is None:
+        known = {name for _, name, *_ in db.execute("pragma table_info(tokens)")}
+        if not known.issuperset(_COLUMNS.split(", ")):
             raise ConfigError(
                 f"{path} was written by an older version: start the daemon of this version first"
             )
@@ -99,15 +116,30 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 class IssuedTokens:
-    """Finds the user of an issued token. For any thread."""
+    """Finds the user, or the node, of an issued token. For any thread."""
 
-    def __init__(self, path: Path, clock: Callable[[], Time]) -> None:
+    def __init__(self, path: Path, clock: Callable[[], Time] = time.time) -> None:
+        """`clock`: the wall clock, by which tokens are issued. The loop's clock never goes back, so
+        it would call tokens expired long after the wall clock was set forward and corrected."""
         self._path, self._clock = path, clock
         self._lock = threading.Lock()
         self._used: dict[int, Time] = {}
         self._db = database.connect_readonly(path)
 
     def user(self, secret: str) -> str | None:
+        token = self._valid(secret)
+        if token and token.node:
+            raise Unauthenticated(
+                f"this token is of the agent on {token.node}, and of no user: use one of your own"
+            )
+        return token.user if token else None
+
+    def node(self, secret: str) -> str | None:
+        token = self._valid(secret)
+        return (token.node or None) if token else None
+
+    def _valid(self, secret: str) -> Token | None:
+        """None: it was not issued here. Raises Unauthenticated."""
         if not secret.startswith(PREFIX):
             return None
         now = self._clock()
@@ -118,7 +150,7 @@ class IssuedTokens:
             token = Token(*row)
             if token.state(now) == "valid":
                 self._used[token.id] = now
-                return token.user
+                return token
         if token.revoked_at is None:
             day = time.strftime("%Y-%m-%d", time.localtime(token.expires_at))
             raise Unauthenticated(f"this token expired on {day}: ask an admin for a new one")

@@ -17,6 +17,8 @@ from scheduler.core.errors import ConfigError
 NAME_MAX = 256  # characters of a user's name
 NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)  # as RFC 1123 has it
 
+NUMBERED = re.compile(r"uid-([0-9]{1,10})", re.ASCII)
+
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
@@ -34,6 +36,12 @@ def fits(name: str) -> bool:
     """Whether it can be a user's name: it must fit into a header."""
     plain = name.isascii() and name.isprintable() and " " not in name
     return plain and 0 < len(name) <= NAME_MAX
+
+
+def number(user: str) -> int | None:
+    """The uid of a user who is called by it; None: the user has a name. No name looks like that."""
+    match = NUMBERED.fullmatch(user)
+    return int(match[1]) if match else None
 
 
 def users(given: Mapping[str, Any]) -> dict[str, User]:

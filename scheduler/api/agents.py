@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import operator
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import grpc
 
-from scheduler.access.authentication import Authenticator
+from scheduler.access.agent_tokens import AgentAuthenticator
 from scheduler.api.grpc_server import token_of
 from scheduler.core.admission import quote
 from scheduler.core.errors import Forbidden, Rejected
@@ -18,7 +19,6 @@ from scheduler.gpus.usage import DRIVER, LIBRARY, WATCHDOG, GpuReading, GpuRepor
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 
-AGENT = "agent"  # the user of their tokens
 SILENT_SECONDS = 60.0  # an older report is no longer used
 CARDS_MAX, PROCESSES_MAX = 64, 4096  # of a node, of a GPU
 NAME_MAX = 253  # characters, as in Kubernetes
@@ -50,13 +50,18 @@ class AgentReports:
 
 @dataclass(frozen=True, slots=True)
 class AgentService(pb_grpc.AgentsServicer):
-    authenticator: Authenticator
+    agents: AgentAuthenticator
     reports: AgentReports
+    # Whether an agent on this node calls itself so.
+    speaks_for: Callable[[str, str], bool] = operator.eq
 
     def ReportNode(self, request: pb.AgentReport, context: grpc.ServicerContext) -> pb.Ack:
-        user = self.authenticator.user(token_of(context))  # also unencrypted, like jobs
-        if user != AGENT:
-            raise Forbidden(f"only the user {AGENT} may report nodes, not {quote(user)}")
+        node = self.agents.node(token_of(context))  # also unencrypted, like jobs
+        if not self.speaks_for(node, request.node):
+            raise Forbidden(
+                f"this token is of the agent on {quote(node)}, which may not report "
+                f"{quote(request.node)}"
+            )
         self.reports.enter(parse_report(request, self.reports.clock()))
         return pb.Ack()
 

@@ -8,19 +8,23 @@ committed rows.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
 
+from scheduler import job_secrets, run_logs
 from scheduler.access.authentication import Authenticator
 from scheduler.access.identity import new_job_token
 from scheduler.api import log_stream, overview, wire
+from scheduler.api.calls import PAUSE_SECONDS
 from scheduler.api.grpc_server import is_insecure, token_of
 from scheduler.api.lookup import Filter, Lookup
+from scheduler.api.seats import Seats
 from scheduler.api.status import ENDED, parse_states
-from scheduler.api.target import Target
+from scheduler.api.target import Preview, Target
+from scheduler.api.user_limits import UserLimits
 from scheduler.core import admission
 from scheduler.core.errors import Busy, Forbidden, Impossible, Rejected
 from scheduler.core.model import (
@@ -36,6 +40,7 @@ from scheduler.core.model import (
 )
 from scheduler.gpus.usage import Usage
 from scheduler.inbox import QueueInbox
+from scheduler.job_secrets import JobSecrets
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 
@@ -43,8 +48,8 @@ LIST_DEFAULT = 20  # by default
 LIST_MAX = 1000
 FILTERS_MAX = 100  # of one kind: SQLite limits the length of conditions
 REPLY_BYTES_MAX = 3 * 2**20  # a client accepts 4 MiB
-WATCH_SECONDS = 0.25
 SILENCE_SECONDS = 5.0  # a job may become unresponsive without any event
+SECRET = "(secret)"  # is shown in place of its value
 CLAIMS_MAX = 5  # attempts to claim ports whose owners end at the same time
 
 
@@ -60,7 +65,11 @@ class JobService(pb_grpc.SchedulerServicer):
     admins: frozenset[str]
     policy: str
     version: str
+    secrets: JobSecrets
     usage: Callable[[], Mapping[GpuKey, Usage]] = dict  # what was observed on GPUs
+    limits: UserLimits | None = None  # None: there are none
+    seats: Seats = field(default_factory=Seats)  # of watchers and readers of logs
+    no_room: Callable[[], str] = str  # why no job can be stored now; empty: one can
 
     # --- changes ----------------------------------------------------------------------------
 
@@ -74,16 +83,22 @@ class JobService(pb_grpc.SchedulerServicer):
         spec = job.spec if job else wire.spec(request.spec, user)
         if job is None:
             self._admit(job_id, spec)
+            job_secrets.check(spec, dict(wire.pairs(request.secrets)))
         preview = self.target.preview(job_id, spec, self.view().nodes)
+        if job is None and self.limits and not request.dry_run:
+            self.limits.enter(spec)
         if request.dry_run:
-            job = Job.submitted(job_id, spec, self.inbox.now())
-        elif job is None:
-            job = self._submit_to_loop(job_id, spec)
+            message = self.lookup.describe_trial(Job.submitted(job_id, spec, self.inbox.now()))
+        else:
+            if job is None and spec.secrets:
+                self.secrets.keep(job_id, dict(wire.pairs(request.secrets)))
+            job = job or self._submit_to_loop(job_id, spec)
+            message = self.lookup.message(job, private=True)
         return pb.SubmitReply(
-            job=self.lookup.message(job, private=True),
-            notes=preview.notes,
+            job=message,
+            notes=[*preview.notes, *_epochs_note(request.spec)],
             command=preview.command,
-            env=wire.pair_messages(sorted(preview.environment.items())) if request.dry_run else (),
+            env=_environment(preview, spec) if request.dry_run else (),
         )
 
     def CancelJob(
@@ -103,7 +118,10 @@ class JobService(pb_grpc.SchedulerServicer):
         user = self._user(context)
         job = self._find_changeable(request.job, user)
         if job.outcome:
-            raise Impossible(f"job {job.id} has ended: it is {ENDED[job.outcome]}")
+            raise Impossible(
+                f"job {job.id} has ended: it is {ENDED[job.outcome]};"
+                " scheduler-resubmit-job submits it again"
+            )
         asked = Updated(
             job.id,
             user,
@@ -136,6 +154,8 @@ class JobService(pb_grpc.SchedulerServicer):
         else:
             message = self.lookup.message(job, private)
         reply.job.CopyFrom(message)
+        if message.HasField("exit_code"):
+            reply.job.log_line = run_logs.failure_line(self.logs, job.id, job.attempts)
         return reply
 
     def ListJobs(
@@ -145,20 +165,24 @@ class JobService(pb_grpc.SchedulerServicer):
 
     def WatchJobs(
         self, request: pb.ListJobsRequest, context: grpc.ServicerContext
-    ) -> Iterator[pb.ListJobsReply]:
+    ) -> Iterator[pb.ListJobsReply | None]:
+        """None: no news yet."""
         user = self._user(context)
         admission.check_length("jobs", request.jobs)
-        # A name is looked up once: after the end of the watched job it may mean another one.
-        request.jobs[:] = [self.lookup.find(ref).id for ref in request.jobs]
-        gone = _end_event(context)
-        sent = None
-        while not gone.is_set():
-            number = self.view().number
-            reply = self._list_jobs(request, user)
-            if reply != sent:
-                yield reply
-                sent = reply
-            self._wait_for_news(number, gone)
+        with self.seats.taken_by(user):
+            # A name is looked up once: after the end of the watched job it may mean another one.
+            request.jobs[:] = [self.lookup.find(ref).id for ref in request.jobs]
+            sent = None
+            while True:
+                number = self.view().number
+                reply = self._list_jobs(request, user)
+                if reply != sent:
+                    yield reply
+                    sent = reply
+                for _ in range(round(SILENCE_SECONDS / PAUSE_SECONDS)):
+                    yield None
+                    if self.view().number != number:
+                        break
 
     def GetCluster(
         self, request: pb.GetClusterRequest, context: grpc.ServicerContext
@@ -175,15 +199,17 @@ class JobService(pb_grpc.SchedulerServicer):
 
     def GetLogs(
         self, request: pb.GetLogsRequest, context: grpc.ServicerContext
-    ) -> Iterator[pb.LogChunk]:
-        self._user(context)
+    ) -> Iterator[pb.LogChunk | None]:
+        """None: no output yet."""
+        user = self._user(context)
         job = self.lookup.find(request.job)
 
-        def over() -> bool:
+        def has_ended() -> bool:
             now = self.lookup.job(job.id)
             return now is None or now.outcome is not None
 
-        yield from log_stream.stream(self.logs, job, request, over, _end_event(context))
+        with self.seats.taken_by(user):
+            yield from log_stream.stream(self.logs, job, request, has_ended, _end_event(context))
 
     # --- what they share --------------------------------------------------------------------
 
@@ -209,10 +235,12 @@ class JobService(pb_grpc.SchedulerServicer):
         return job
 
     def _admit(self, job_id: JobId, spec: JobSpec) -> None:
+        if full := self.no_room():
+            raise Busy(full)
         admission.check(spec, self.target.reserved)
         admission.check_possible(spec, self.view().nodes, self.rules)
         self._check_ports(job_id, spec)
-        if refusal := self.target.refuses(spec.user):
+        if refusal := self.target.refuses(spec.user, self.lookup.reader.users):
             raise Forbidden(refusal)
 
     def _check_ports(self, job_id: JobId, spec: JobSpec) -> None:
@@ -252,10 +280,10 @@ class JobService(pb_grpc.SchedulerServicer):
         messages = self.lookup.messages(jobs, lambda job: self._may_change(job, user))
         return pb.ListJobsReply(jobs=_truncate(messages), total=total)
 
-    def _wait_for_news(self, number: int, gone: threading.Event) -> None:
-        for _ in range(round(SILENCE_SECONDS / WATCH_SECONDS)):
-            if gone.wait(WATCH_SECONDS) or self.view().number != number:
-                return
+
+def _environment(preview: Preview, spec: JobSpec) -> Iterable[pb.KeyValue]:
+    secrets = dict.fromkeys(spec.secrets, SECRET)
+    return wire.pair_messages(sorted({**preview.environment, **secrets}.items()))
 
 
 def _end_event(context: grpc.ServicerContext) -> threading.Event:
@@ -264,6 +292,15 @@ def _end_event(context: grpc.ServicerContext) -> threading.Event:
     if not context.add_callback(gone.set):
         gone.set()
     return gone
+
+
+def _epochs_note(spec: pb.JobSpec) -> list[str]:
+    """What users of the library must know who have not said how many epochs there are."""
+    words = [*spec.command, spec.script_path]
+    python = spec.command and spec.command[0].rpartition("/")[2].startswith("python")
+    if spec.HasField("max_epochs") or not (python or any(word.endswith(".py") for word in words)):
+        return []
+    return ["without --max_epochs, a script that uses kubernetesdlprofile trains 1 epoch"]
 
 
 def _truncate(messages: Sequence[pb.Job]) -> Iterator[pb.Job]:

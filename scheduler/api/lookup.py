@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from scheduler.api import wire
-from scheduler.api.status import ENDED, State, state, status
+from scheduler.api.status import ENDED, State, is_silent, state, status
 from scheduler.core.admission import quote
 from scheduler.core.errors import NotFound, Rejected
 from scheduler.core.model import Job, JobId, Outcome, Time, View
-from scheduler.outlook.prospect import Foresight
+from scheduler.outlook.prospect import Foresight, Prospect
 from scheduler.store.reader import Query, Reader
 from scheduler.v1 import scheduler_pb2 as pb
 
@@ -108,8 +108,17 @@ class Lookup:
         job = view.jobs.get(job.id, job)
         prospect = self.outlook.of(job, view, self.now())
         message = self.message(job, private)
-        wire.add_prospect(message, prospect, view)
+        wire.add_prospect(message, prospect, view, self._silent(view, job.id, prospect))
         return message, wire.learned_message(job, prospect, view)
+
+    def describe_trial(self, job: Job) -> pb.Job:
+        """Returns a job that is not submitted, as it would be if it were submitted now."""
+        tried = self.outlook.trial(job, self.view(), self.now())
+        job = tried.view.jobs[job.id]
+        message = wire.job_message(job, status(job, tried.view, None, self._due_at()))
+        silent = self._silent(tried.view, job.id, tried.prospect)
+        wire.add_prospect(message, tried.prospect, tried.view, silent)
+        return message
 
     def messages(self, jobs: Sequence[Job], private: Callable[[Job], bool]) -> list[pb.Job]:
         """Returns messages for a user. `private`: whether this user may see a job's variables."""
@@ -119,6 +128,11 @@ class Lookup:
         return [
             wire.job_message(job, of, private(job)) for job, of in zip(jobs, statuses, strict=True)
         ]
+
+    def _silent(self, view: View, job_id: JobId, prospect: Prospect) -> list[JobId]:
+        """Of this job and those that it waits for."""
+        ids, due = (job_id, *prospect.remedy.until), self._due_at()
+        return [id for id in ids if is_silent(view.jobs.get(id), due)]
 
     def _due_at(self) -> Time:
         """A job that has not been heard since then is unresponsive: one lost or late report is

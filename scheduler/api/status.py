@@ -99,8 +99,14 @@ def state(job: Job, due_at: Time) -> State:
         return State.HELD if job.held else State.QUEUED
     if job.cancelled:
         return State.STOPPING
-    silent = run.heard_at is not None and run.heard_at < due_at
-    return State.UNRESPONSIVE if silent and run.phase is RunPhase.RUNNING else _PHASES[run.phase]
+    silent = is_silent(job, due_at) and run.phase is RunPhase.RUNNING
+    return State.UNRESPONSIVE if silent else _PHASES[run.phase]
+
+
+def is_silent(job: Job | None, due_at: Time) -> bool:
+    """Whether a run that has reported before has not done so since `due_at`."""
+    heard_at = job.run.heard_at if job and job.run else None
+    return heard_at is not None and heard_at < due_at
 
 
 def _reason(job: Job, view: View, now_in: State) -> Reason | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -38,8 +38,9 @@ class Target(Protocol):
     def maps_ports(self) -> bool:
         """Whether a job gets its ports for itself alone."""
 
-    def refuses(self, user: str) -> str | None:
-        """Returns why no job of this user can run here; None: they can."""
+    def refuses(self, user: str, users: Callable[[], Sequence[str]]) -> str | None:
+        """Returns why no job of this user can run here; None: they can. `users` returns all users
+        who have or had jobs, in the order of their first jobs."""
 
     def preview(self, job_id: JobId, spec: JobSpec, nodes: Sequence[Node]) -> Preview:
         """How the job would run if it were started now and the cluster were empty.

@@ -7,7 +7,7 @@ late one does no harm, so a job that did not get the answer simply sends again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import grpc
 
@@ -42,12 +42,17 @@ class TrainingService(pb_grpc.ProfilerServicer):
 
     inbox: QueueInbox
     view: Callable[[], View]
+    # Jobs that have proved who they are since this daemon started: the listener for old images
+    # hears these only with their token.
+    proven: set[JobId] = field(default_factory=set)
 
     def StartEpoch(
         self, request: pb.StartEpochRequest, context: grpc.ServicerContext
     ) -> pb.StartEpochReply:
         job_id, attempt, epoch = request.job_id, request.attempt, request.epoch
-        reason = self.start_epoch(job_id, attempt, epoch, token_of(context))
+        trained = request.trained if request.HasField("trained") else None
+        reason = self.start_epoch(job_id, attempt, epoch, token_of(context), trained)
+        self.record_proof(JobId(job_id))
         return pb.StartEpochReply(stop=reason is not None, reason=reason)
 
     def Report(self, request: pb.ReportRequest, context: grpc.ServicerContext) -> pb.Ack:
@@ -65,16 +70,25 @@ class TrainingService(pb_grpc.ProfilerServicer):
     def Finish(self, request: pb.FinishRequest, context: grpc.ServicerContext) -> pb.Ack:
         job_id, attempt, rank = request.job_id, request.attempt, request.rank
         self.finish(job_id, attempt, rank, request.preempted, token_of(context))
+        self.record_proof(JobId(job_id))
         return pb.Ack()
 
     # --- for any protocol ---------------------------------------------------------------------
 
-    def start_epoch(self, job_id: str, attempt: int, epoch: int, token: str | None) -> str | None:
+    def start_epoch(
+        self,
+        job_id: str,
+        attempt: int,
+        epoch: int,
+        token: str | None,
+        trained: int | None = None,
+    ) -> str | None:
         """Returns why the run must stop; None: it may start this epoch (counted from 0)."""
         job = self.find_job(job_id, attempt, token)
         admission.check_integer("epoch", epoch, 0, admission.INT_MAX)
+        wire.check_trained(trained, epoch)
         if job.outcome is None:
-            self.inbox.ask(EpochStarted(job.id, attempt, epoch))
+            self.inbox.ask(EpochStarted(job.id, attempt, epoch, trained))
             job = self.view().jobs.get(job.id, job)
         return _stop_reason(job, attempt, epoch)
 
@@ -116,6 +130,13 @@ class TrainingService(pb_grpc.ProfilerServicer):
             raise Rejected(f"attempt {attempt}: job {job.id} has had {job.attempts}")
         return job
 
+    def record_proof(self, job_id: JobId) -> None:
+        """The job has just sent its token."""
+        if job_id not in self.proven:
+            ended = self.proven - self.view().jobs.keys()
+            self.proven.difference_update(ended)
+            self.proven.add(job_id)
+
     def _authenticate(self, profiles: Sequence[Profile], token: str | None) -> None:
         for job_id, attempt in {(p.job_id, p.attempt): None for p in profiles}:
             self.find_job(job_id, attempt, token)
@@ -125,6 +146,7 @@ class TrainingService(pb_grpc.ProfilerServicer):
             raise Rejected(f"profiles: {len(messages)} of them, expected 1 to {PROFILES_MAX}")
         for job_id, attempt in {(m.job_id, m.attempt): None for m in messages}:
             self.find_job(job_id, attempt, token)
+            self.record_proof(JobId(job_id))
         return [self._profile(message) for message in messages]
 
     def _profile(self, message: pb.Profile) -> Profile:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import fields
 
 from scheduler.api.status import JobStatus
 from scheduler.core import admission
 from scheduler.core.errors import Rejected
-from scheduler.core.model import Fact, Job, JobId, JobSpec, Profile, Reason, Share, View
+from scheduler.core.model import Fact, Job, JobId, JobSpec, Outcome, Profile, Reason, Share, View
+from scheduler.core.reason_text import exit_code
 from scheduler.core.reason_text import text as reason_text
 from scheduler.outlook.prospect import Prospect
 from scheduler.v1 import scheduler_pb2 as pb
@@ -28,7 +29,8 @@ _UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-
 # tests/test_job_fields.py checks that every field is in the message and survives the wire.
 _CONVERTED = (
     *("name", "user", "command", "args", "labels", "env", "ports", "gpus_min", "gpus_max"),
-    *("memory_mib", "shareable", "hours_estimate"),
+    *("memory_mib", "shareable", "hours_estimate", "exported", "secrets"),
+    "time_limit_seconds",
 )
 _COPIED = tuple(
     field.name
@@ -60,6 +62,9 @@ def spec(message: pb.JobSpec, user: str) -> JobSpec:
         args=tuple(message.args),
         labels=pairs(message.labels),
         env=pairs(message.env),
+        exported=pairs(message.exported),
+        secrets=tuple(message.secrets),
+        time_limit_seconds=message.time_limit_seconds,
         ports=tuple((port.host, port.container) for port in message.ports),
         gpus_min=gpus_min,
         gpus_max=gpus_max,
@@ -82,6 +87,7 @@ def profile(message: pb.Profile) -> Profile:
             raise Rejected(f"{field} {value}: must be a number, 0 or greater")
     admission.check_integer("memory_mib", message.memory_mib, 0, admission.MEMORY_MIB_MAX)
     admission.check_integer("rank", message.rank, 0, RANK_MAX)
+    trained = message.trained if message.HasField("trained") else None
     return Profile(
         job_id=JobId(message.job_id),
         attempt=message.attempt,
@@ -92,7 +98,15 @@ def profile(message: pb.Profile) -> Profile:
         samples_per_second=message.samples_per_second,
         memory_mib=message.memory_mib,
         gpu_util=message.gpu_util,
+        trained=check_trained(trained, message.epoch),
     )
+
+
+def check_trained(trained: int | None, epoch: int) -> int | None:
+    """The number of epochs in the weights, of `epoch` that are done; None: not told."""
+    if trained is not None:
+        admission.check_integer("trained", trained, 0, max(0, epoch))
+    return trained
 
 
 def pairs(messages: Iterable[pb.KeyValue]) -> tuple[tuple[str, str], ...]:
@@ -104,7 +118,7 @@ def pairs(messages: Iterable[pb.KeyValue]) -> tuple[tuple[str, str], ...]:
 
 def job_message(job: Job, status: JobStatus, private: bool = True) -> pb.Job:
     """`private`: for the job's owner, who may see the values of its variables."""
-    run = job.run
+    run, missing = job.run, job.epochs_missing
     return pb.Job(
         id=job.id,
         spec=spec_message(job.spec, private),
@@ -126,6 +140,8 @@ def job_message(job: Job, status: JobStatus, private: bool = True) -> pb.Job:
         heard_at=run.heard_at if run else None,
         why=why_message(status.why) if status.why else None,
         last_run=status.last_run,
+        exit_code=exit_code(job.reason) if job.outcome is Outcome.FAILED else None,
+        epochs_trained=None if missing is None else job.epochs_done - missing,
     )
 
 
@@ -133,17 +149,26 @@ def why_message(reason: Reason) -> pb.Why:
     return pb.Why(kind=reason.kind, detail=reason_text(reason))
 
 
-def add_prospect(message: pb.Job, prospect: Prospect, view: View) -> None:
-    """Adds the forecast to the message of a job."""
+def add_prospect(
+    message: pb.Job, prospect: Prospect, view: View, silent: Collection[JobId] = ()
+) -> None:
+    """Adds the forecast to the message of a job. If the job is silent, or a job that it waits for,
+    nothing is forecast: there is at most a deadline."""
     if prospect.slowed and not message.HasField("why"):
         message.why.CopyFrom(why_message(prospect.slowed))
-    remedy, forecast = prospect.remedy, prospect.forecast
+    remedy, forecast, deadlines = prospect.remedy, prospect.forecast, dict(prospect.deadlines)
     if remedy.until or remedy.ahead or remedy.instead:
         message.why.until.extend(name_messages(remedy.until, view))
+        for name in message.why.until:
+            if name.id in silent:
+                name.MergeFrom(pb.JobName(silent=True, deadline=deadlines.get(JobId(name.id))))
         message.why.ahead.extend(name_messages(remedy.ahead, view))
         message.why.instead = remedy.instead
-    starts = forecast.starts_at if forecast else None
-    ends = forecast.ends_at if forecast else None
+    if message.id in silent:
+        message.eta.MergeFrom(pb.Eta(deadline=deadlines.get(JobId(message.id))))
+    if forecast is None or silent:
+        return
+    starts, ends = forecast.starts_at, forecast.ends_at
     if starts:
         message.eta.starts_at = starts.middle
         message.eta.starts_low, message.eta.starts_high = starts.low, starts.high
@@ -196,7 +221,10 @@ def spec_message(spec: JobSpec, private: bool = True) -> pb.JobSpec:
         command=spec.command,
         args=spec.args,
         labels=pair_messages(spec.labels),
-        env=pair_messages((name, value if private else HIDDEN) for name, value in spec.env),
+        env=_variables(spec.env, private),
+        exported=_variables(spec.exported, private),
+        secrets=spec.secrets,
+        time_limit_seconds=spec.time_limit_seconds or None,
         ports=[pb.PortMapping(host=host, container=container) for host, container in spec.ports],
         gpus_min=spec.gpus_min,
         gpus_max=spec.gpus_max,
@@ -205,6 +233,10 @@ def spec_message(spec: JobSpec, private: bool = True) -> pb.JobSpec:
         hours_estimate=spec.hours_estimate or None,
         **{name: getattr(spec, name) for name in _COPIED},
     )
+
+
+def _variables(these: Iterable[tuple[str, str]], private: bool) -> list[pb.KeyValue]:
+    return pair_messages((name, value if private else HIDDEN) for name, value in these)
 
 
 def share_message(share: Share) -> pb.Share:
@@ -232,6 +264,7 @@ def profile_message(profile: Profile) -> pb.Profile:
         samples_per_second=profile.samples_per_second,
         memory_mib=profile.memory_mib,
         gpu_util=profile.gpu_util,
+        trained=profile.trained,
     )
 
 

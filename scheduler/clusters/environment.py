@@ -58,7 +58,6 @@ class Paths:
     custom: str = "/custom"
     snapshots: str = "/snapshots"
     data: str = "/data"
-    python: str = "python"  # the program that a bare `python` stands for
 
 
 def environment(
@@ -96,7 +95,8 @@ def environment(
         **dict(spec.env),
         "JOB_UUID": launch.job_id,
         "JOB_CONFIGID": str(launch.attempt),  # the oldest images send it back
-        "JOB_RESTARTED": "TRUE" if launch.attempt > 1 else "FALSE",
+        # Scripts load a checkpoint if this is TRUE; a run that died in the first epoch has none.
+        "JOB_RESTARTED": "TRUE" if launch.epochs_done > 0 else "FALSE",
         "EPOCHS_DONE": str(launch.epochs_done),
         "EPOCHS_TO_BE_DONE": str(launch.max_epochs),
         "BATCH_SIZE": str(spec.batch_size),
@@ -126,16 +126,24 @@ def command(spec: JobSpec, paths: Paths) -> list[str]:
     /custom, /snapshots and /data are replaced where an argument begins with one of them, or where
     the value of an option does, as in `--data_dir=/data/cifar`.
     """
-    words = [*(spec.command or ("python", spec.script_path)), *spec.args]
-    if words[0] == "python":
-        words[0] = paths.python
-    words = [_replace_folder(word, _folders(paths)) for word in words]
+    words = plain_command(spec, paths)
     return one_for_each_gpu(words) if spec.process_per_gpu else words
 
 
-def notes(spec: JobSpec, paths: Paths) -> list[str]:
-    """Returns what the user should know about a job on a bare machine, one line each."""
+def plain_command(spec: JobSpec, paths: Paths) -> list[str]:
+    """Returns the command of one process."""
+    words = [*(spec.command or ("python", spec.script_path)), *spec.args]
+    return [_replace_folder(word, _folders(paths)) for word in words]
+
+
+def notes(spec: JobSpec, paths: Paths, old_snapshots: bool = True) -> list[str]:
+    """Returns what the user should know about a job on a bare machine, one line each.
+
+    `old_snapshots`: whether old libraries can save to /snapshots, the only place that they know.
+    """
     lines = []
+    if spec.keep_library and not old_snapshots:
+        lines.append("--keep_library: an old library fails here: this machine has no /snapshots")
     if spec.image:
         lines.append(f"image {spec.image} is not used: this machine runs the command directly")
     lines += [f"{name} is {path}" for name, path in _folders(paths).items() if name != path]

@@ -1,4 +1,5 @@
-"""The current client library in place of an old one in an image: its files and how a run gets them.
+"""The current client library for jobs that have none, or an old one: its files and how a run gets
+them.
 
 They are in a folder that contains nothing else and is first on PYTHONPATH, so that nothing of the
 daemon's own environment gets into that of a training. A script that has a copy beside itself, or
@@ -14,6 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from scheduler.clusters import library_fallback
+from scheduler.clusters.library_fallback import CURRENT
 from scheduler.core.errors import ConfigError
 
 PACKAGE = "kubernetesdlprofile"
@@ -34,26 +37,37 @@ def files() -> Files:
 
 
 def install_files(these: Files, state_dir: Path) -> Path | None:
-    """Returns a folder for PYTHONPATH that has only this version; runs may still read another."""
+    """Returns a folder that has only this version; runs may still read another.
+
+    On PYTHONPATH, the folder is for jobs that keep a library of their own if they have one. Its
+    subfolder CURRENT is for those that must not.
+    """
     if not these:
         return None
-    told = "".join(f"{name}\0{text}\0" for name, text in sorted(these.items()))
+    fallback = Path(library_fallback.__file__).read_text(encoding="utf-8")
+    told = "".join(f"{name}\0{text}\0" for name, text in sorted([*these.items(), ("", fallback)]))
     folder = state_dir / "library" / hashlib.sha256(told.encode()).hexdigest()[:12]
     unfinished = folder.with_name(f".{folder.name}")
     try:
         if not folder.is_dir():
             shutil.rmtree(unfinished, ignore_errors=True)
-            package = unfinished / PACKAGE
-            package.mkdir(parents=True)
-            for name, text in these.items():
-                (package / name).write_text(text, encoding="utf-8")
-                (package / name).chmod(0o644)
-            package.chmod(0o755)
-            unfinished.chmod(0o755)
+            _write(unfinished / PACKAGE, {"__init__.py": fallback})
+            _write(unfinished / CURRENT / PACKAGE, these)
+            for inner in (unfinished, unfinished / CURRENT):
+                inner.chmod(0o755)
             unfinished.rename(folder)
     except OSError as error:
         raise ConfigError(f"{folder}: {error.strerror}") from error
     return folder
+
+
+def _write(package: Path, these: Files) -> None:
+    """Makes the package, readable for the users of all jobs."""
+    package.mkdir(parents=True)
+    for name, text in these.items():
+        (package / name).write_text(text, encoding="utf-8")
+        (package / name).chmod(0o644)
+    package.chmod(0o755)
 
 
 # --- in a pod -----------------------------------------------------------------------------------

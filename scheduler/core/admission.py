@@ -17,7 +17,8 @@ INT_MAX = 2**31 - 1  # what the wire can carry
 MEMORY_MIB_MAX = 2**24  # 16 TiB
 NAME_MAX = 253
 WORDS_MAX = 1000  # arguments, variables, labels, ports: of each
-WORDS_BYTES_MAX = 128_000  # of command and environment; Linux takes 131,071 in one word
+SPEC_BYTES_MAX = 64 * 1024  # of all text of a job; the daemon keeps it in memory and on disk
+TIME_LIMITS = (1.0, 3650 * 86_400.0)  # seconds
 PRIORITIES = (-1000, 1000)
 
 _IMAGE_MAX = 512
@@ -41,16 +42,20 @@ def check(spec: JobSpec, reserved: Collection[str] = ()) -> None:
         ("--script_path", spec.script_path),
         ("--custom_dir", spec.custom_dir),
         ("--snapshots_dir", spec.snapshots_dir),
+        ("directory", spec.directory),
     ):
         _path(flag, path)
     check_integer("--max_epochs", spec.max_epochs, 1, INT_MAX)
     check_integer("--batch_size", spec.batch_size, 1, INT_MAX)
     check_integer("--training_set_size", spec.training_set_size, 1, INT_MAX)
+    _time_limit(spec.time_limit_seconds)
     check_integer("--retries", spec.retries, 0, 1000)
     check_integer("--priority", spec.priority, *PRIORITIES)
     _command(spec)
     _ports(spec.ports)
-    _environment(spec.env, reserved)
+    _environment("--env", spec.env, reserved)
+    _environment("--export", spec.exported, reserved)
+    _secrets(spec, reserved)
     _labels(spec.labels)
     _size(spec)
 
@@ -111,9 +116,9 @@ def check_possible(spec: JobSpec, nodes: Sequence[Node], rules: Rules) -> None:
     needed = spec.memory_mib + rules.memory_margin_mib
     largest = max(gpu.capacity_mib for gpu in gpus)
     if needed > largest:
-        raise Impossible(f"no GPU can hold {needed} MiB; the largest holds {largest} MiB")
+        raise Impossible(f"no GPU can hold {needed:,} MiB; the largest holds {largest:,} MiB")
     holding = [gpu for gpu in gpus if gpu.capacity_mib >= needed]
-    _enough(spec, holding, len(nodes), f" that hold {needed} MiB each")
+    _enough(spec, holding, len(nodes), f" that hold {needed:,} MiB each")
 
 
 def unclaimed(job_id: JobId, spec: JobSpec, others: Iterable[Job]) -> None:
@@ -174,7 +179,7 @@ def check_text(flag: str, value: str, least: int = 0, most: int = NAME_MAX) -> N
 
 def quote(value: str) -> str:
     """Returns the value quoted, escaped and cut, so that no message is longer than a line."""
-    return ascii(value if len(value) <= _SHOWN_MAX else value[:_SHOWN_MAX] + "...")
+    return repr(value if len(value) <= _SHOWN_MAX else value[:_SHOWN_MAX] + "...")
 
 
 def _image(image: str) -> None:
@@ -208,15 +213,26 @@ def _ports(ports: Sequence[tuple[int, int]]) -> None:
     _once("--port_mapping", (host for host, _ in ports), "port {} is mapped twice")
 
 
-def _environment(env: Sequence[tuple[str, str]], reserved: Collection[str]) -> None:
-    check_length("--env", env)
+def _environment(flag: str, env: Sequence[tuple[str, str]], reserved: Collection[str]) -> None:
+    check_length(flag, env)
     for name, value in env:
         if not _VARIABLE.fullmatch(name):
-            raise Rejected(f"--env {quote(name)}: is not a valid variable name")
+            raise Rejected(f"{flag} {quote(name)}: is not a valid variable name")
         if name in reserved:
-            raise Rejected(f"--env {name}: is set by the scheduler")
-        _word(f"--env {name}", value)
-    _once("--env", (name for name, _ in env), "{} is given twice")
+            raise Rejected(f"{flag} {name}: is set by the scheduler")
+        _word(f"{flag} {name}", value)
+    _once(flag, (name for name, _ in env), "{} is given twice")
+
+
+def _time_limit(seconds: float) -> None:
+    if seconds and not TIME_LIMITS[0] <= seconds <= TIME_LIMITS[1]:  # also if it is no number
+        raise Rejected(f"--time_limit {seconds:g} s: must be 1 s or more, and at most 3650 days")
+
+
+def _secrets(spec: JobSpec, reserved: Collection[str]) -> None:
+    _environment("--secret", [(name, "") for name in spec.secrets], reserved)
+    if both := sorted({*spec.secrets} & {name for name, _ in spec.env}):
+        raise Rejected(f"--secret {both[0]}: --env sets it too")
 
 
 def _labels(labels: Sequence[tuple[str, str]]) -> None:
@@ -235,11 +251,25 @@ def _word(flag: str, word: str) -> None:
         raise Rejected(f"{flag} {quote(word)}: must not contain a NUL character")
 
 
+def spec_bytes(spec: JobSpec) -> int:
+    """Returns the size of all text in a specification."""
+    pairs = (word for pair in (*spec.env, *spec.exported, *spec.labels) for word in pair)
+    texts = (
+        *(spec.name, spec.user, spec.image, spec.project, spec.experiment),
+        *(spec.script_path, spec.custom_dir, spec.snapshots_dir, spec.directory),
+    )
+    return sum(
+        len(text.encode()) for text in (*texts, *spec.command, *spec.args, *spec.secrets, *pairs)
+    )
+
+
 def _size(spec: JobSpec) -> None:
-    words = (*spec.command, *spec.args, *(word for pair in spec.env for word in pair))
-    size = sum(len(word.encode()) for word in words)
-    if size > WORDS_BYTES_MAX:
-        raise Rejected(f"command and --env: {size} bytes together, {WORDS_BYTES_MAX} at most")
+    size = spec_bytes(spec)
+    if size > SPEC_BYTES_MAX:
+        raise Rejected(
+            f"this job has {size} bytes of command, --env, --export and other text; "
+            f"{SPEC_BYTES_MAX} at most: put long values into files"
+        )
 
 
 def _once(flag: str, values: Iterable[object], complaint: str) -> None:

@@ -155,12 +155,18 @@ def _start_run(
         max_epochs=job.max_epochs,
         placement=placement(wished, known),
         epochs_before=job.epochs_done,
-        expected_seconds=expected_seconds if 0.0 < expected_seconds < math.inf else 0.0,
+        expected_seconds=_round(expected_seconds) if 0.0 < expected_seconds < math.inf else 0.0,
         epoch_started=job.epochs_done - 1,
         renew_library=_outdated(job, draft),
     )
     started_at = draft.now if job.started_at is None else job.started_at
     return replace(job, run=run, attempts=run.attempt, started_at=started_at)
+
+
+def _round(seconds: float) -> float:
+    """To six digits. The last digits of what numpy computes differ between types of CPU, and a
+    journal is to be replayed on any of them."""
+    return float(f"{seconds:.6g}")
 
 
 def _outdated(job: Job, draft: Draft) -> bool:

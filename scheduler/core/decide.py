@@ -22,7 +22,7 @@ from scheduler.core.model import (
 )
 from scheduler.core.ports import Policy
 from scheduler.core.reconcile import reconcile
-from scheduler.core.watchdog import watch_runs
+from scheduler.core.watchdog import keep_time_limits, watch_runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,8 @@ def decide(
     if looked:
         change = watch_runs(after, now, rules)
         after, touched = change.view, (*touched, *change.touched)
+    if stopped := keep_time_limits(after, after.jobs if looked else touched, now, rules):
+        after, touched = stopped.view, (*touched, *stopped.touched)
     if _plan_is_due(after, now, rules):
         for change in _replan(after, policy, now, rules):
             after, touched = change.view, (*touched, *change.touched)

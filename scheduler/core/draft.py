@@ -53,7 +53,7 @@ class Draft:
         self.kinds: Mapping[str, JobFamily] = view.kinds
         self.used: Mapping[str, Used] = view.used
         self.ended: Mapping[JobId, Time] = view.ended
-        self.observed_at = view.observed_at
+        self.observed_at, self.observed_since = view.observed_at, view.observed_since
         self.planned_at, self.replan_at = view.planned_at, view.replan_at
         self.stale = view.stale
         self.why: Mapping[JobId, Reason] = view.why
@@ -162,6 +162,7 @@ class Draft:
             used=self.used,
             ended=self.ended,
             observed_at=self.observed_at,
+            observed_since=self.observed_since,
             planned_at=self.planned_at,
             replan_at=self.replan_at,
             stale=self.stale,

@@ -36,7 +36,7 @@ import math
 from collections.abc import Sequence
 from functools import singledispatch
 
-from scheduler.core import gang, learning
+from scheduler.core import gang, learning, time_limit
 from scheduler.core.admission import port_owner
 from scheduler.core.draft import Change, Draft
 from scheduler.core.fast_replace import replace
@@ -66,8 +66,13 @@ from scheduler.core.model import (
     View,
 )
 from scheduler.core.runs import current_run, neighbours
+from scheduler.core.trained import add_epochs, record_trained, shortage
 
+# Clusters are observed at least twice a minute. In a longer gap this machine was suspended, or its
+# clock was set forward, and no run could be heard.
+AWAY_SECONDS = 600.0
 DOUBLED_MAX = 30  # doublings of a back-off, if no other limit comes first
+HANGS = "it hangs"  # how the reason of a stop begins that is the job's fault: see watchdog.py
 STEPS_HEARD = 8  # the number of newest reports whose step counts are remembered
 
 
@@ -156,22 +161,27 @@ def _(event: EpochStarted, draft: Draft) -> None:
         # A rank that asks for an epoch has finished the epochs before it. So no epoch is lost if a
         # run stops here and its last report never comes. Only a report can end a run.
         done = min(event.epoch, run.max_epochs - 1, job.max_epochs)
-        draft.put(_advance_epochs(job, done))
+        job = _advance_epochs(job, event.attempt, done)
+        draft.put(record_trained(job, event.attempt, event.trained, event.epoch))
 
 
 @_apply.register
 def _(event: Reported, draft: Draft) -> None:
     job = draft.jobs.get(event.job_id)
     if job and not event.refused and (run := _hear_from(job, event.attempt, draft.now)):
-        job = learning.record_peak(replace(job, run=run), len(run.shares), event.memory_mib)
-        draft.put(_raise_memory(job, event.memory_mib))
+        job, memory_mib = _credible_memory(replace(job, run=run), event.memory_mib, draft)
+        job = learning.record_peak(job, len(run.shares), memory_mib)
+        draft.put(_raise_memory(job, memory_mib))
 
 
 @_apply.register
 def _(event: EpochEnded, draft: Draft) -> None:
     profile = _located(event.profile, draft)
-    draft.keep(profile)
     job = draft.jobs.get(profile.job_id)
+    if job:
+        job, memory_mib = _credible_memory(job, profile.memory_mib, draft)
+        profile = replace(profile, memory_mib=memory_mib)
+    draft.keep(profile)
     if job is None or job.outcome:
         return
     if run := _hear_from(job, profile.attempt, draft.now):
@@ -187,7 +197,8 @@ def _(event: EpochEnded, draft: Draft) -> None:
         # A run that has finished an epoch has started it, even if it did not ask.
         run = replace(run, epoch_started=max(run.epoch_started, epoch - 1))
         job = learning.record_peak(replace(job, run=run), len(run.shares), profile.memory_mib)
-    job = _advance_epochs(job, min(profile.epoch, job.max_epochs))
+    job = _advance_epochs(job, profile.attempt, min(profile.epoch, job.max_epochs))
+    job = record_trained(job, profile.attempt, profile.trained, profile.epoch - 1, ended=True)
     draft.put(_unless_done(_raise_memory(job, profile.memory_mib), draft.now))
 
 
@@ -215,7 +226,9 @@ def _(event: Observed, draft: Draft) -> None:
         return  # a newer observation came first
     seen_before = draft.pods
     if draft.observed_at is None:
-        draft.stale = True
+        draft.stale, draft.observed_since = True, draft.now
+    elif draft.now > draft.observed_at + AWAY_SECONDS:
+        draft.observed_since = draft.now
     draft.observed_at = event.at
     draft.observe(event.nodes, gang.by_run(event.pods))
     for job in draft.jobs.values():
@@ -260,13 +273,24 @@ def _end_run(job: Job, run: Run, pod: Pod | None, draft: Draft) -> Job:
     draft.use(job.spec.user, seconds * len(run.shares))
     job = replace(job, run=None, ran_seconds=job.ran_seconds + seconds)
     if done or (exited_well and not (stopped or job.cancelled or wanted_more)):
+        if not done and _was_away_at_its_end(job, run, draft):
+            why = (
+                f"exit code 0 after {job.epochs_done} of {job.max_epochs} reported epochs, but its"
+            )
+            why += " old library may have reported others while the scheduler was away"
+            return _end_job(job, Outcome.FAILED, why, now)
         return _end_job(job, Outcome.SUCCEEDED, _finish_reason(job, pod), now)
     if job.cancelled:
         return _end_job(job, Outcome.CANCELLED, run.stop_reason, now)
+    if time_limit.is_reached(job, run):
+        why = f"{time_limit.reason(job)} after epoch {job.epochs_done}"
+        return _end_job(job, Outcome.FAILED, why, now)
     if (gone := lost_gpu(run, draft.nodes)) and _ended_by(gone, run, pod, killed):
         return _retry_or_fail(job, Failure.LOST, rules.lost_max, gone, now, rules)
     if pod is not None and pod.reason == Failure.OUT_OF_MEMORY:
         return _out_of_memory(job, run, pod.said, now, draft)
+    if killed and run.stop_reason.startswith(HANGS):
+        return _retry_or_fail(job, Failure.ERROR, job.spec.retries, run.stop_reason, now, rules)
     if exited_well or stopped or (pod and pod.exit_code == EXIT_STOPPED and run.stop_reason):
         said = run.stop_reason or ("more epochs are wanted" if wanted_more else "stopped")
         return replace(job, reason=f"{said}, after epoch {job.epochs_done}")
@@ -302,15 +326,30 @@ def _unless_done(job: Job, now: Time) -> Job:
     return job
 
 
+def _was_away_at_its_end(job: Job, run: Run, draft: Draft) -> bool:
+    """Whether reports of the run's last epochs may be lost: nothing was heard of it since this
+    daemon began to observe. The current library keeps what it could not report."""
+    kind = draft.kinds.get(learning.kind_of(job.spec))
+    if kind is None or not kind.old_library or run.renew_library or run.heard_at is None:
+        return False
+    return draft.observed_since is not None and run.heard_at < draft.observed_since
+
+
 def _finish_reason(job: Job, pod: Pod | None) -> str:
+    said = "finished"
     if pod is not None and pod.state is PodState.FAILED:
-        return f"all epochs done, although its last run ended with {_exit_reason(pod)}"
-    if job.epochs_done < job.max_epochs and job.epochs_done:
-        return f"finished by itself after {job.epochs_done} of {job.max_epochs} epochs"
-    return "finished"
+        said = f"all epochs done, although its last run ended with {_exit_reason(pod)}"
+    elif job.epochs_done < job.max_epochs and job.epochs_done:
+        said = f"finished by itself after {job.epochs_done} of {job.max_epochs} epochs"
+    elif not job.epochs_done and job.max_epochs > 1:
+        said = f"finished, but reported none of its {job.max_epochs} epochs"
+    missing = shortage(job)
+    return f"{said}, but {missing}" if missing else said
 
 
 def _exit_reason(pod: Pod) -> str:
+    if pod.reason == Failure.LOST and pod.said:
+        return pod.said
     return pod.reason or f"exit code {pod.exit_code}"
 
 
@@ -401,12 +440,33 @@ def _hear_from(job: Job, attempt: int, now: Time) -> Run | None:
     return replace(run, heard_at=now)
 
 
-def _advance_epochs(job: Job, epochs: int) -> Job:
+def _advance_epochs(job: Job, attempt: int, epochs: int) -> Job:
     """Epoch numbers are absolute, so a late, lost or repeated report does no harm."""
     if epochs <= job.epochs_done:
         return job
     kept = tuple(pair for pair in job.failures if pair[0] not in (Failure.LOST, Failure.REFUSED))
-    return replace(job, epochs_done=epochs, failures=kept)
+    trained = add_epochs(job, attempt, epochs - job.epochs_done)
+    return replace(job, epochs_done=epochs, failures=kept, trained=trained)
+
+
+def _credible_memory(job: Job, memory_mib: int, draft: Draft) -> tuple[Job, int]:
+    """The memory of a report, or 0 if none of the run's GPUs has as much; this is counted.
+
+    A job that was believed would fit on no GPU any more: it would wait for ever.
+    """
+    shares = job.run.shares if job.run else ()
+    if memory_mib <= max((share.memory_mib for share in shares), default=0):
+        return job, memory_mib  # nearly always; the rest looks at each GPU
+    own = {share.key for share in shares}
+    totals = [
+        gpu.memory_mib
+        for node in draft.nodes
+        for gpu in node.gpus
+        if not own or (node.name, gpu.uuid) in own
+    ]
+    if memory_mib <= max(totals, default=memory_mib):  # unknown before the first observation
+        return job, memory_mib
+    return replace(job, profiles_ignored=job.profiles_ignored + 1), 0
 
 
 def _raise_memory(job: Job, memory_mib: int) -> Job:

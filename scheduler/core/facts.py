@@ -12,15 +12,18 @@ from scheduler.core.fast_replace import replace
 from scheduler.core.memory import all_gpus
 from scheduler.core.model import (
     EpochEnded,
+    EpochStarted,
     Event,
     Fact,
     Job,
     JobId,
+    OldLibrary,
     Outcome,
     Reported,
     Run,
     RunPhase,
     Time,
+    Trained,
     View,
 )
 from scheduler.core.watchdog import excesses
@@ -63,9 +66,26 @@ def _job(old: Job | None, job: Job, now: Time) -> Iterator[Fact]:
     if (job.priority, job.held, job.max_epochs) != (old.priority, old.held, old.max_epochs):
         yield Fact(now, "job_updated", job.id, None, asked)
     yield from _run(old, job, now)
+    if job.trained and (old.trained is None or old.trained.attempt != job.trained.attempt):
+        yield from _resumed(job, job.trained, now)
     if job.outcome and not old.outcome:
         kind = _OUTCOMES[job.outcome]
         yield _fact(now, kind, job, attempt, reason=job.reason, epochs_done=job.epochs_done)
+        if job.outcome is Outcome.SUCCEEDED and job.epochs_missing:
+            trained = job.epochs_done - job.epochs_missing
+            data: dict[str, Value] = {"epochs_done": job.epochs_done, "epochs_trained": trained}
+            yield Fact(now, "epochs_missing", job.id, attempt, data)
+
+
+def _resumed(job: Job, trained: Trained, now: Time) -> Iterator[Fact]:
+    """A run has begun with fewer epochs in its weights than its job has done."""
+    run = job.run
+    done = run.epochs_before if run and run.attempt == trained.attempt else trained.first
+    if trained.loaded < done:
+        kind = "checkpoint_old" if trained.loaded else "checkpoint_missing"
+        data: dict[str, Value] = {"epochs_done": done, "epochs_loaded": trained.loaded}
+        data["first_epoch"] = trained.first + 1
+        yield Fact(now, kind, job.id, trained.attempt, data)
 
 
 def _run(old: Job, job: Job, now: Time) -> Iterator[Fact]:
@@ -152,6 +172,10 @@ def _reports(before: View, events: Sequence[Event], now: Time) -> Iterator[Fact]
     for event in events:
         if isinstance(event, Reported) and event.refused:
             yield Fact(now, "report_refused", event.job_id, event.attempt)
+        if isinstance(event, OldLibrary) and event.unsaved:
+            yield Fact(now, "epoch_unsaved", event.job_id, event.attempt, {"epoch": event.unsaved})
+        if isinstance(event, EpochStarted) and event.trained is None:
+            yield from _repeated(before, event, now)
         if isinstance(event, EpochEnded) and (job := before.jobs.get(event.profile.job_id)):
             reported = event.profile.epoch
             if reported > job.max_epochs:
@@ -163,6 +187,16 @@ def _reports(before: View, events: Sequence[Event], now: Time) -> Iterator[Fact]
                     reported=reported,
                     max_epochs=job.max_epochs,
                 )
+
+
+def _repeated(before: View, event: EpochStarted, now: Time) -> Iterator[Fact]:
+    """A run begins before the epoch that its job has reached: its script set the epoch itself."""
+    job = before.jobs.get(event.job_id)
+    run = job.run if job else None
+    first = run is not None and run.attempt == event.attempt and run.epoch_started < 0
+    if run and first and event.epoch < run.epochs_before:
+        data: dict[str, Value] = {"first_epoch": event.epoch + 1, "epochs_done": run.epochs_before}
+        yield Fact(now, "epochs_repeated", event.job_id, event.attempt, data)
 
 
 def _nodes(before: View, after: View, now: Time) -> Iterator[Fact]:

@@ -18,7 +18,7 @@ def check(before: View, after: View, touched: Iterable[JobId]) -> None:
     """Raises InvariantError at the first violation; examines only the jobs that were touched."""
     for job_id in touched:
         job = after.jobs[job_id]
-        _check_job(job)
+        check_job(job)
         old = before.jobs.get(job_id)
         if old is not None:
             _check_change(old, job)
@@ -32,7 +32,8 @@ def _require(holds: bool, words: str, *culprits: object) -> None:
         raise InvariantError(f"{words}: {' -> '.join(map(str, culprits))}")
 
 
-def _check_job(job: Job) -> None:
+def check_job(job: Job) -> None:
+    """Raises InvariantError unless a job, by itself, can be as it is."""
     run = job.run
     _require(0 <= job.epochs_done <= job.max_epochs, "epochs out of range", job)
     _require(not (run and job.outcome), "an ended job has a run", job)

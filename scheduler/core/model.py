@@ -127,6 +127,12 @@ class JobSpec:
     retries: int = 0
     keep_library: bool = False  # even if it is older than the one that the daemon could provide
     process_per_gpu: bool = False  # otherwise one process per node
+    # Where and with which of the submitter's variables it was submitted. Only for jobs that run on
+    # the submitter's machine: a container has its own.
+    directory: str = ""
+    exported: tuple[tuple[str, str], ...] = ()
+    time_limit_seconds: float = 0.0  # of all runs together; 0: none
+    secrets: tuple[str, ...] = ()  # names of variables; the values are in job_secrets.py
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -254,6 +260,16 @@ class Used:
 
 
 @dataclass(frozen=True, slots=True)
+class Trained:
+    """How many epochs are in the weights of a job, as its client library counts them."""
+
+    attempt: int  # the newest attempt that has told
+    epochs: int  # in its weights now
+    loaded: int  # in the weights that it began with
+    first: int  # the epoch (from 0) that it began with
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """A job. Its phase is derived: it waits while it has no run and no outcome."""
 
@@ -277,12 +293,13 @@ class Job:
     started_at: Time | None = None  # start of its first run
     ended_at: Time | None = None
     measured: tuple[Measured, ...] = ()  # the situations it was in, the newest last
-    profiles_ignored: int = 0  # reports with impossible durations
+    profiles_ignored: int = 0  # reports with impossible durations or memory
     gpu_util: float = 0.0  # GPU utilisation when alone, 0 to 1; 0: not known
     restart_seconds: float = 0.0  # from a launch to the first epoch; 0: not known
     run: Run | None = None
     outcome: Outcome | None = None
     reason: str = ""  # why it, or its last run, ended
+    trained: Trained | None = None  # None: its library has not told
 
     @classmethod
     def submitted(cls, job_id: JobId, spec: JobSpec, at: Time, token: str = "") -> Job:
@@ -301,6 +318,11 @@ class Job:
     @property
     def waiting(self) -> bool:
         return self.run is None and self.outcome is None
+
+    @property
+    def epochs_missing(self) -> int | None:
+        """How many of the epochs done are not in its weights; None: its library has not told."""
+        return None if self.trained is None else max(0, self.epochs_done - self.trained.epochs)
 
     def failed(self, failure: Failure) -> int:
         return dict(self.failures).get(failure, 0)
@@ -354,6 +376,7 @@ class Profile:
     gpu_util: float = 0.0  # 0 to 1; 0: not known
     at: Time = 0.0
     steps: int = 0  # counted by its process since it started; 0: not reported
+    trained: int | None = None  # how many of the epochs are in the weights; None: not reported
 
 
 # --- events, actions, plans ---------------------------------------------------------------------
@@ -394,6 +417,9 @@ class EpochStarted:
     job_id: JobId
     attempt: int
     epoch: int
+    trained: int | None = (
+        None  # how many of the epochs before it are in the weights; None: not told
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,6 +452,7 @@ class OldLibrary:
 
     job_id: JobId
     attempt: int
+    unsaved: int = 0  # it stops before its script has saved this epoch, which does not count
 
 
 @dataclass(frozen=True, slots=True)
@@ -551,6 +578,7 @@ class Reason:
     slows: bool = False  # it might slow down `jobs`
     speed: float = 0.0  # slowed: relative to the speed that it could have
     measured: bool = False  # `speed` was measured, not predicted
+    gang: int = 0  # `jobs` hold that GPU, and this many GPUs each, if it is more than one
 
 
 @dataclass(frozen=True, slots=True)
@@ -610,6 +638,7 @@ class View:
     why: Mapping[JobId, Reason] = field(default_factory=dict)
     stops: Mapping[JobId, Reason] = field(default_factory=dict)
     queue: tuple[JobId, ...] = ()
+    observed_since: Time | None = None  # the first observation after a start or a gap
 
 
 @dataclass(frozen=True, slots=True)
@@ -629,3 +658,5 @@ class Rules:
     restart_seconds: float = 20.0  # assumed cost of a restart until a job has shown its own
     fairness_half_life_seconds: float = 7 * 86400.0  # used GPU time counts half after this time
     remember_seconds: float = 60.0  # an ended job stays in the view this long, for late callers
+    # A run that should report, and has not for so long, is ended: see watchdog.py.
+    silent_seconds: float = 86_400.0

@@ -7,7 +7,9 @@ replayed against rows that were written before.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from signal import Signals
 
 from scheduler.core.model import GpuCounts, Reason, Waiting, WholeGpus
 
@@ -20,6 +22,10 @@ _WHOLE = {
     WholeGpus.EXCLUSIVE: " because it shares with no other job",
     WholeGpus.UNKNOWN: " because its memory use is not known yet (--estimated_memory)",
 }
+_ENDED = re.compile(
+    r"(exit code (?P<code>[0-9]{1,3})|killed by (?P<name>SIG[A-Z0-9+-]+)"
+    r"|killed by signal (?P<number>[0-9]{1,3}))(,|$)"
+)
 _PREEMPTIONS = (Waiting.PREEMPTED, Waiting.MADE_ROOM)
 
 
@@ -79,6 +85,17 @@ def is_preemption(stop_reason: str) -> bool:
     return stop_reason.startswith(_PREEMPTIONS)
 
 
+def exit_code(failure: str) -> int | None:
+    """The exit code of the program of a failed job, as a shell gives it, by the text in the job's
+    row. None: the job did not fail by the end of its program."""
+    ended = _ENDED.match(failure)
+    if ended is None:
+        return None
+    if name := ended["name"]:
+        return 128 + Signals[name] if name in Signals.__members__ else None
+    return int(ended["code"] or 128 + int(ended["number"]))
+
+
 def first_named(names: Iterable[str]) -> tuple[tuple[str, ...], int]:
     """The names that a text can list, and the number of the others: for reasons that concern many
     jobs."""
@@ -132,20 +149,28 @@ def _gpus(reason: Reason) -> str:
         state = "" if reason.whole in (None, WholeGpus.POLICY) else "whole "
         return f"needs {_needed(reason, state)}; {_there_are(reason.there)}"
     free = _most(reason.free or ())
-    if reason.whole is WholeGpus.POLICY:
-        return f"needs {_needed(reason, 'free ')}; free now: {free}"
-    if reason.whole is None:
-        shared = ", and sharing one would not pay" if reason.gpus == 1 else ""
-        return f"needs {_needed(reason, 'free ')}; free now: {free}{shared}"
+    if reason.jobs:
+        return _does_not_share(reason)
+    if reason.whole in (None, WholeGpus.POLICY):
+        return f"needs {_needed(reason, 'empty ')}; empty now: {free}"
     if free != "0":
         return f"needs {_needed(reason, 'whole ')}; empty now: {free}"
     large = " large enough" if reason.whole is WholeGpus.EXCLUSIVE else ""
     return f"needs {_needed(reason, 'whole ')}; no GPU{large} is empty"
 
 
+def _does_not_share(reason: Reason) -> str:
+    """Not `free` but *empty* is what the GPU lacks."""
+    free = f"{reason.free_mib:,} MiB are free beside {_jobs(reason)} on {_gpu(reason)}"
+    if reason.gang > 1:
+        return f"{free}, but a job of 1 GPU does not share with a job of {reason.gang} GPUs"
+    return f"{free}; sharing with {_it(reason)} is expected to cost more than waiting"
+
+
 def _needed(reason: Reason, state: str) -> str:
     """`a free GPU with 12,000 MiB`, `16 whole GPUs on 2 or more nodes because ...`"""
-    gpus = f"{reason.gpus} {state}GPUs" if reason.gpus > 1 else f"a {state}GPU"
+    one = "an" if state.startswith("e") else "a"
+    gpus = f"{reason.gpus} {state}GPUs" if reason.gpus > 1 else f"{one} {state}GPU"
     size = f" with {reason.memory_mib:,} MiB" if reason.memory_mib else ""
     most = ", as many as it can use" if reason.most else ""
     return f"{gpus}{size}{_on_nodes(reason.nodes)}{_WHOLE[reason.whole]}{most}"
@@ -211,6 +236,10 @@ def _slowed(reason: Reason) -> str:
 
 def _jobs(reason: Reason) -> str:
     return listed(reason.jobs, reason.jobs_more)
+
+
+def _it(reason: Reason) -> str:
+    return "them" if len(reason.jobs) > 1 else "it"
 
 
 def _s(reason: Reason) -> str:

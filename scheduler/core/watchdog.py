@@ -17,15 +17,15 @@ share is stopped first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from scheduler.core import learning
+from scheduler.core import learning, time_limit
 from scheduler.core.draft import Change, Draft, used_by_gpu
-from scheduler.core.evolve import asked_to_stop, lost_gpu
+from scheduler.core.evolve import HANGS, asked_to_stop, lost_gpu
 from scheduler.core.fast_replace import replace
 from scheduler.core.memory import all_gpus
-from scheduler.core.model import Gpu, Job, JobId, Rules, Run, RunPhase, Share, Time, View
+from scheduler.core.model import Gpu, Job, JobFamily, JobId, Rules, Run, RunPhase, Share, Time, View
 from scheduler.core.runs import current_run, may_stop
 
 
@@ -47,6 +47,7 @@ def watch_runs(view: View, now: Time, rules: Rules) -> Change:
     draft = Draft(view, now, rules)
     _leave_what_is_lost(draft)
     _leave_in_time(draft)
+    _end_silent_runs(draft)
     warned: dict[JobId, int] = {}
     found = sorted(excesses(view), key=lambda each: (-each.over_mib, each.job_id))
     gpus = all_gpus(view.nodes if found else ())
@@ -57,6 +58,22 @@ def watch_runs(view: View, now: Time, rules: Rules) -> Change:
         job = draft.jobs.get(job_id)
         if job and job.run and job.run.over_mib != warned.get(job_id, 0):
             draft.put(replace(job, run=replace(job.run, over_mib=warned.get(job_id, 0))))
+    return draft.build()
+
+
+def keep_time_limits(
+    view: View, job_ids: Iterable[JobId], now: Time, rules: Rules
+) -> Change | None:
+    """Stops runs of these jobs that have no time for another epoch. None: there are none."""
+    due = [job for id in job_ids if (job := view.jobs.get(id)) and time_limit.is_due(job, now)]
+    if not due:
+        return None
+    draft = Draft(view, now, rules)
+    for job in due:
+        run = asked_to_stop(job, time_limit.reason(job), now, rules)
+        if not time_limit.can_be_asked(run):
+            run = replace(run, kill_at=now)
+        draft.put(replace(job, run=run))
     return draft.build()
 
 
@@ -86,6 +103,49 @@ def _leave_in_time(draft: Draft) -> None:
         there = sorted({share.node for share in job.run.shares} & why.keys()) if job.run else ()
         if job.run and there and may_stop(job.run):
             draft.put(replace(job, run=asked_to_stop(job, why[there[0]], draft.now, draft.rules)))
+
+
+def _end_silent_runs(draft: Draft) -> None:
+    """Ends runs that hang. Only of two kinds of jobs is it known that they should report: those of
+    families with an old library, and those that have epochs to do and were never heard of. The
+    current library reports as long as its process lives, so its silence is the network's.
+
+    What could not be heard because no daemon ran is no silence.
+    """
+    limit = draft.rules.silent_seconds
+    oldest = draft.now - limit
+    if draft.observed_since is None or draft.observed_since > oldest:
+        return
+    for job in draft.jobs.values():
+        run = job.run
+        if run is None or run.phase is not RunPhase.RUNNING:
+            continue
+        if (run.heard_at or run.phase_at) <= oldest and _should_report(job, run, draft.kinds):
+            hours = f"{limit / 3600:g} hours"
+            told = f"its last report was more than {hours} ago"
+            never = f"it has reported nothing in {hours}, although it has {job.max_epochs} epochs"
+            why = f"{HANGS}: {told if run.heard_at else never}"
+            draft.put(_ended_at_once(job, why, draft))
+
+
+def deadline(job: Job, view: View, rules: Rules) -> Time | None:
+    """When the job's run is ended if it stays silent. None: never for this."""
+    run = job.run
+    if run is None:
+        return None
+    if run.kill_at is not None:
+        return run.kill_at
+    if run.phase is not RunPhase.RUNNING or not _should_report(job, run, view.kinds):
+        return None
+    return max(run.heard_at or run.phase_at, view.observed_since or 0.0) + rules.silent_seconds
+
+
+def _should_report(job: Job, run: Run, kinds: Mapping[str, JobFamily]) -> bool:
+    if run.renew_library:
+        return False
+    kind = kinds.get(learning.kind_of(job.spec))
+    never_heard = run.heard_at is None and not job.epochs_done and job.max_epochs > 1
+    return never_heard or bool(kind and kind.old_library)
 
 
 def _too_much(excess: Excess, gpu: Gpu, draft: Draft) -> bool:

@@ -31,6 +31,7 @@ LEVELS = get_args(Level)
 
 @click.command(
     context_settings={
+        "help_option_names": ["-h", "--help"],
         "token_normalize_func": lambda name: name.replace("-", "_"),
         "max_content_width": 100,
     },
@@ -45,9 +46,10 @@ LEVELS = get_args(Level)
       0   asked to end (SIGTERM, SIGINT)
       2   a wrong flag or file
 
-    The agent needs a token of the user `agent` (`scheduler-daemon token issue agent`), in
-    SCHEDULER_TOKEN or in the file that SCHEDULER_TOKEN_FILE names. That file is read again for
-    each report.
+    The agent needs a token of its node, in SCHEDULER_TOKEN or in the file that
+    SCHEDULER_TOKEN_FILE names. That file is read again for each report. In a pod, Kubernetes
+    issues the token (audience epoch-scheduler-agent); else an admin does so
+    (`scheduler-daemon token issue --node NAME`).
     """,
 )
 @click.option("--server", metavar="HOST:PORT", required=True, help="The daemon's address.")
@@ -65,9 +67,13 @@ LEVELS = get_args(Level)
     default=5.0,
     help="Time between two observations. Default: 5.",
 )
-@click.option("--log_level", type=click.Choice(LEVELS), default="info", help="Default: info.")
+@click.option(
+    "--log_level", type=click.Choice(LEVELS), default="info", help="How much to log. Default: info."
+)
+@click.version_option(package_name="epoch-scheduler", message="%(prog)s %(version)s")
 def command(server: str, node: str, ca: Path | None, every_seconds: float, log_level: Level) -> int:
-    """Report the GPUs of this node to the scheduler: how much each process uses, and what is lost.
+    """Report the GPUs of this node to the scheduler: how much memory each process
+    uses, and which GPUs are lost.
 
     The agent must see the processes of its node (in a pod: hostPID), and needs nothing else.
     """

@@ -9,13 +9,16 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
+from inspect import signature
 from pathlib import Path
+from threading import Event
 
 import click
 
+from scheduler.access.agent_tokens import AgentAuthenticator
 from scheduler.access.authentication import Authenticator
 from scheduler.access.certificates import credentials
-from scheduler.access.identity import TokenSocket, secret, user_of, user_token
+from scheduler.access.identity import SECRET, TokenSocket, secret, user_of, user_token
 from scheduler.access.issued_tokens import IssuedTokens
 from scheduler.access.user_table import fits
 from scheduler.api.agents import AgentService
@@ -23,13 +26,16 @@ from scheduler.api.grpc_server import GrpcServer, TlsAddress
 from scheduler.api.jobs import JobService
 from scheduler.api.lookup import Lookup
 from scheduler.api.trainings import TrainingService
+from scheduler.api.user_limits import UserLimits
+from scheduler.clusters.kubernetes.holders.holder import speaks_for
 from scheduler.clusters.orphans import Orphans
 from scheduler.core.errors import ConfigError, InUseError, InvariantError, SchedulerError
+from scheduler.core.invariants import check_job
 from scheduler.core.loop import Scheduler
 from scheduler.core.model import JobId, View
 from scheduler.core.ports import Policy
-from scheduler.daemon import log, process
-from scheduler.daemon.config import Config, listen_address, load
+from scheduler.daemon import log, ownership, process
+from scheduler.daemon.config import Config, listen_address, load, settings_file
 from scheduler.daemon.exit_codes import (
     CANNOT_WRITE,
     DONE,
@@ -38,9 +44,11 @@ from scheduler.daemon.exit_codes import (
     WRONG_SETTINGS,
     run_program,
 )
+from scheduler.daemon.log_pruning import EVERY_SECONDS, no_room, prune_logs
 from scheduler.daemon.targets import KubernetesTarget, LocalTarget, target_of
 from scheduler.daemon.token_commands import token
 from scheduler.inbox import QueueInbox
+from scheduler.job_secrets import JobSecrets
 from scheduler.legacy import http_server
 from scheduler.legacy.service import LegacyService
 from scheduler.outlook import calibration_file
@@ -57,6 +65,7 @@ JOB_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 STORY_MAX = 20  # facts of a job, in the log line that reports a bug of ours
 LOOK_AHEAD_SECONDS = 300.0  # between forecasts, which are later compared with what happened
 TOKEN_USES_SECONDS = 60.0  # between two writes of when tokens were used
+SECRETS_SECONDS = 60.0  # between two looks for secrets of jobs that have ended
 GRACE_SECONDS = 1.0  # for calls under way, when asked to end
 
 
@@ -67,13 +76,14 @@ GRACE_SECONDS = 1.0  # for calls under way, when asked to end
     invoke_without_command=True,
     subcommand_metavar="[token ...]",
     context_settings={
+        "help_option_names": ["-h", "--help"],
         "token_normalize_func": lambda name: name.replace("-", "_"),
         "max_content_width": 100,
     },
     epilog="""
     \b
     examples:
-      scheduler-daemon --gpus 4x16384 --state_dir /tmp/scheduler
+      scheduler-daemon --gpus 4x16384 --state_dir ~/scheduler
       scheduler-daemon --config /etc/epoch-scheduler.toml --log_level debug
       SCHEDULER_RULES__PLAN_EVERY_SECONDS=5 scheduler-daemon
       scheduler-daemon token issue ada --days 30
@@ -131,8 +141,12 @@ def command(
     stderr. After SIGTERM or SIGINT, trainings continue; the next daemon finds them again.
     """
     flags = {**given, "log.level": log_level}
+    ownership.check_files(filter(None, [settings_file(file)]))
     config = load(file, os.environ, {key: text for key, text in flags.items() if text is not None})
+    os.umask(0o077)  # rows contain secrets of jobs; a training sets its own umask
     context = click.get_current_context()
+    if (context.invoked_subcommand or token_for) and config.state_dir.exists():
+        ownership.check_state(config.state_dir)
     if context.invoked_subcommand:
         context.obj = config.state_dir / DATABASE
         return DONE
@@ -152,7 +166,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _print_token(config: Config, user: str) -> int:
     if not fits(user):
         raise ConfigError(f"--token_for {user!r}: is not a valid user name")
-    click.echo(user_token(secret(config.state_dir / "secret"), user))
+    click.echo(user_token(secret(config.state_dir / SECRET), user))
     return DONE
 
 
@@ -161,7 +175,7 @@ def _print_token(config: Config, user: str) -> int:
 
 def run(config: Config) -> int:
     """Runs until a signal arrives, or the loop cannot continue."""
-    os.umask(0o077)  # rows contain secrets of jobs; a training sets its own umask
+    process.raise_descriptor_limit()
     logger = log.configure(config.log)
     inbox = QueueInbox()
     with ExitStack() as parts:
@@ -178,6 +192,9 @@ def run(config: Config) -> int:
             logger.critical("invariant_broken", error=str(error))
             logger.critical("invariant_story", story=_story(config, str(error)))
             return OUR_BUG
+        except ConfigError as error:  # a restart mends nothing
+            logger.critical("database_damaged", error=str(error))
+            return WRONG_SETTINGS
         except SchedulerError as error:  # a commit failed: what is not written must not be done
             logger.critical("cannot_write", error=str(error))
             return CANNOT_WRITE
@@ -200,19 +217,21 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     """Creates and starts all parts. `parts` stops them, the last one first."""
     policy = _policy(config)
     parts.enter_context(process.hold(config.state_dir))
-    key = secret(config.state_dir / "secret")
+    key = secret(config.state_dir / SECRET)
     database = config.state_dir / DATABASE
     kept = config.housekeeping.journal_kept_days > 0
     decider = Decider(config.policy, config.rules) if kept else None
-    store = SqliteStore(database, decider=decider)
+    store = SqliteStore(database, decider=decider, check_job=check_job)
     parts.callback(store.close)
     reader = Reader(database)
     parts.callback(reader.close)
-    tokens = IssuedTokens(database, inbox.now)
+    tokens = IssuedTokens(database)
     parts.callback(tokens.close)
     address = process.address(config.listen, config.state_dir)
     encrypted = _encrypted(config)
-    home = target_of(config, inbox.now, address)
+    http = _http_address(config)
+    secrets = JobSecrets(config.state_dir)
+    home = target_of(config, inbox.now, address, http, secrets)
     if home.lease:
         parts.enter_context(home.lease.held(inbox.fail))
     cluster = home.cluster
@@ -243,15 +262,24 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         frozenset(config.admins),
         config.policy,
         VERSION,
+        secrets,
         home.usage,
+        UserLimits(view, config.limits.jobs_per_user, config.limits.spec_mib_per_user),
+        no_room=partial(no_room, config.state_dir, config.housekeeping.disk_reserve),
     )
-    agents = AgentService(people, home.reports) if home.reports else None
+    agents = None
+    if home.reports:
+        speaking = AgentAuthenticator([tokens.node, *home.agents])
+        agents = AgentService(speaking, home.reports, speaks_for)
     profiler = TrainingService(inbox, view)
-    server = GrpcServer(address, api, profiler, encrypted, agents)
+    server = GrpcServer(address, api, profiler, encrypted, agents, ended=inbox.fail)
     parts.callback(server.stop, GRACE_SECONDS)
-    old = _old_images(config, LegacyService(profiler, api, view, inbox.now, *_trusted(config)))
+    # Only old images have no token.
+    required = config.legacy.token_required or not config.legacy.listen
+    old = _http_server(http, LegacyService(profiler, api, view, inbox.now, required, home.jobs_at))
     if old:
         parts.callback(old.stop, GRACE_SECONDS)
+        process.remember_port(config.state_dir, old.port, process.HTTP_PORT)
     process.remember_port(config.state_dir, server.ports[0])
     for port in server.ports:
         parts.callback(TokenSocket(port, key, VERSION).stop)
@@ -259,7 +287,17 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     parts.callback(cluster.stop)
     look_ahead = Chore("look_ahead", every(LOOK_AHEAD_SECONDS), lambda _: look())
     token_uses = Chore("token_uses", every(TOKEN_USES_SECONDS), lambda _: tokens.keep_uses())
-    housekeeping = _housekeeping(config, database, logger, look_ahead, token_uses)
+    prune = partial(_prune_logs, config, home.logs, reader, inbox)
+    old_logs = Chore("prune_logs", every(EVERY_SECONDS), prune)
+    old_secrets = Chore(
+        "remove_secrets",
+        every(SECRETS_SECONDS),
+        lambda _: secrets.remove_unused(
+            [job.id for job in view().jobs.values() if not job.outcome]
+        ),
+    )
+    others = (look_ahead, token_uses, old_logs, old_secrets)
+    housekeeping = _housekeeping(config, database, logger, *others)
     housekeeping.start()
     parts.callback(housekeeping.stop)
     server.start()
@@ -295,7 +333,21 @@ def _housekeeping(
         expected = isinstance(error, SchedulerError)
         logger.error("chore_failed", chore=chore, error=str(error), exc_info=not expected)
 
-    return Maintenance((*chores(database, **asdict(config.housekeeping)), *others), failed)
+    keys = signature(chores).parameters
+    wanted = {key: each for key, each in asdict(config.housekeeping).items() if key in keys}
+    return Maintenance((*chores(database, **wanted), *others), failed)
+
+
+def _prune_logs(config: Config, logs: Path, reader: Reader, inbox: QueueInbox, stop: Event) -> None:
+    wanted = config.housekeeping
+    prune_logs(
+        logs,
+        reader.job,
+        inbox.now(),
+        kept_days=wanted.logs_kept_days,
+        user_mib=wanted.user_logs_mib,
+        stop=stop,
+    )
 
 
 def _policy(config: Config) -> Policy:
@@ -304,18 +356,17 @@ def _policy(config: Config) -> Policy:
     return POLICIES[config.policy](config.rules)
 
 
-def _old_images(config: Config, legacy: LegacyService) -> http_server.HttpServer | None:
-    if not config.legacy.listen:
+def _http_address(config: Config) -> str:
+    """Returns where trainings are heard that have no grpcio; empty: nowhere."""
+    if config.legacy.listen or config.cluster != "local":
+        return config.legacy.listen
+    return process.address("127.0.0.1:0", config.state_dir, process.HTTP_PORT)
+
+
+def _http_server(address: str, legacy: LegacyService) -> http_server.HttpServer | None:
+    if not address:
         return None
-    return http_server.HttpServer(
-        listen_address(config.legacy.listen, "legacy.listen"), legacy.answer
-    )
-
-
-def _trusted(config: Config) -> tuple[bool, bool]:
-    """Returns whether jobs need a token, and whether remote jobs may call without one. On the local
-    cluster, no job is remote."""
-    return config.legacy.token_required, config.cluster != "local"
+    return http_server.HttpServer(listen_address(address, "legacy.listen"), legacy.answer)
 
 
 def _encrypted(config: Config) -> TlsAddress | None:

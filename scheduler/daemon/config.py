@@ -87,6 +87,8 @@ class KubernetesSettings:
     snapshots: str = ""
     data: str = ""
     run_as_user: Count = 1000
+    shared_uids: bool = False
+    host_ports: str = "30000-32767"
     cpu: Quantity = "1"
     memory: Quantity = ""
     shm_mib: Count = 8192
@@ -96,7 +98,8 @@ class KubernetesSettings:
     node_mode: Literal["owned", "mixed", "exclusive"] = "exclusive"
     holder_image: str = ""
     holder_namespace: str = ""
-    holder_token_secret: str = "epoch-scheduler-agent"
+    holder_account: str = "epoch-scheduler-agent"
+    agent_account: str = "epoch-scheduler-agents/epoch-scheduler-agent"
     holder_priority_class: str = ""
     holder_host_pid: bool = False
     holder_idle_seconds: Positive = 60.0
@@ -114,6 +117,18 @@ class MaintenanceSettings:
     facts_kept_days: Count = 90
     journal_kept_days: Annotated[int, msgspec.Meta(ge=0)] = 7
     checkpoint_every_seconds: Positive = 300.0
+    log_mib: Count = 256  # of each process of an attempt
+    user_logs_mib: Count = 20480
+    logs_kept_days: Count = 90
+    disk_reserve: Annotated[int, msgspec.Meta(ge=0)] = 512
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSettings:
+    """What one user may have."""
+
+    jobs_per_user: Count = 20_000
+    spec_mib_per_user: Count = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +152,7 @@ class Config:
     legacy: LegacySettings = field(default_factory=LegacySettings)
     local: LocalSettings = field(default_factory=LocalSettings)
     kubernetes: KubernetesSettings = field(default_factory=KubernetesSettings)
+    limits: LimitSettings = field(default_factory=LimitSettings)
     housekeeping: MaintenanceSettings = field(default_factory=MaintenanceSettings)
     log: LogSettings = field(default_factory=LogSettings)
 
@@ -152,9 +168,9 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]
     order."""
     hints = {key: hint for key, hint, _ in settings()}
     values: dict[str, Any] = {}
-    for given in _known(_from_file(file), hints):
+    for given in _reject_unknown(_from_file(settings_file(file)), hints):
         values[given.key] = _convert(given, hints[given.key], strict=True)
-    for given in _known((*_from_environment(environ), *_from_flags(flags)), hints):
+    for given in _reject_unknown((*_from_environment(environ), *_from_flags(flags)), hints):
         values[given.key] = _convert(given, hints[given.key], strict=False)
     config: Config = _build(Config, "", values)
     listen_address(config.listen)
@@ -164,6 +180,12 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]
     if config.legacy.service:
         listen_address(config.legacy.service, "legacy.service")
     return config
+
+
+def settings_file(given: Path | None) -> Path | None:
+    """Returns the file that settings are read from: the given one, else the system's, if it
+    exists."""
+    return given or (SYSTEM_FILE if SYSTEM_FILE.exists() else None)
 
 
 def listen_address(listen: str, key: str = "listen") -> tuple[str, int]:
@@ -195,9 +217,7 @@ def settings(kind: Any = Config, prefix: str = "") -> Iterator[tuple[str, Any, A
 
 def _from_file(file: Path | None) -> Iterator[Given]:
     if file is None:
-        if not SYSTEM_FILE.exists():
-            return
-        file = SYSTEM_FILE
+        return
     try:
         tree = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -228,7 +248,7 @@ def _from_flags(flags: Mapping[str, str]) -> Iterator[Given]:
         yield Given(key, text, f"--{key.replace('.', '_')}")
 
 
-def _known(layer: Iterable[Given], hints: Mapping[str, Any]) -> Iterator[Given]:
+def _reject_unknown(layer: Iterable[Given], hints: Mapping[str, Any]) -> Iterator[Given]:
     for given in layer:
         if given.key not in hints:
             close = difflib.get_close_matches(given.key, hints, n=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import resource
 import secrets
 import signal
 import socket
@@ -18,6 +19,7 @@ from typing import TextIO
 import structlog
 
 from scheduler.core.errors import ConfigError, InUseError
+from scheduler.daemon import ownership
 from scheduler.daemon.config import listen_address
 from scheduler.inbox import QueueInbox
 
@@ -27,6 +29,9 @@ STOP_SECONDS_MAX = 4.0  # after that the process exits at once: no crash loses a
 # use.
 PORTS = range(30_000, 32_768)
 PORT = "port"  # the file that remembers it
+HTTP_PORT = "port_http"  # the same for trainings without grpcio
+
+DESCRIPTORS_MAX = 65_536  # as many as its unit allows
 
 log = structlog.get_logger("scheduler.daemon.process")
 
@@ -34,7 +39,8 @@ log = structlog.get_logger("scheduler.daemon.process")
 def hold(state_dir: Path) -> TextIO:
     """Locks the folder while the file is open: the kernel releases the lock however we end."""
     try:
-        state_dir.mkdir(parents=True, exist_ok=True)
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        ownership.check_state(state_dir)
         file = (state_dir / "lock").open("a+", encoding="ascii")
     except OSError as error:
         raise ConfigError(f"cannot use {state_dir}: {error.strerror}") from error
@@ -51,7 +57,7 @@ def hold(state_dir: Path) -> TextIO:
     return file
 
 
-def address(listen: str, state_dir: Path) -> str:
+def address(listen: str, state_dir: Path, file: str = PORT) -> str:
     """Returns where to listen. The port must be known before it is bound: jobs are told the
     port."""
     host, port = listen_address(listen)
@@ -59,7 +65,7 @@ def address(listen: str, state_dir: Path) -> str:
         if not _is_free(host, port):
             raise InUseError(f"cannot listen on {host}:{port}: the port is in use")
         return f"{host}:{port}"
-    last = _last_port(state_dir)
+    last = _last_port(state_dir / file)
     fresh = (PORTS[secrets.randbelow(len(PORTS))] for _ in range(100))
     for port in fresh if last is None else chain((last,), fresh):
         if _is_free(host, port):
@@ -71,19 +77,19 @@ def address(listen: str, state_dir: Path) -> str:
     raise InUseError(f"cannot listen on {host}: no free port found from {PORTS[0]} to {PORTS[-1]}")
 
 
-def remember_port(state_dir: Path, port: int) -> None:
+def remember_port(state_dir: Path, port: int, file: str = PORT) -> None:
     """Writes the port to a file, so that trainings that outlive us find the next daemon."""
-    if _last_port(state_dir) == port:
+    if _last_port(state_dir / file) == port:
         return  # the file is not rewritten: on a full disk that would lose it
     try:
-        (state_dir / PORT).write_text(f"{port}\n", encoding="ascii")
+        (state_dir / file).write_text(f"{port}\n", encoding="ascii")
     except OSError as error:
         raise ConfigError(f"cannot use {state_dir}: {error.strerror}") from error
 
 
-def _last_port(state_dir: Path) -> int | None:
+def _last_port(file: Path) -> int | None:
     try:
-        port = int((state_dir / PORT).read_text(encoding="ascii"))
+        port = int(file.read_text(encoding="ascii"))
     except (OSError, ValueError):
         return None
     return port if 0 < port < 2**16 else None
@@ -104,6 +110,14 @@ def _is_free(host: str, port: int) -> bool:
     except UnicodeError as error:
         raise ConfigError(f"cannot listen on {host}:{port}: not a valid host name") from error
     return True
+
+
+def raise_descriptor_limit() -> None:
+    """Jobs do not inherit this: a runner sets back what the daemon was started with."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 @contextmanager

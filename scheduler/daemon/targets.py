@@ -11,16 +11,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scheduler.access.agent_tokens import AUDIENCE, UNANSWERED_SECONDS, KubernetesAgents
 from scheduler.access.authentication import TokenCheck
-from scheduler.access.identity import fingerprint, secret, user_name
+from scheduler.access.identity import SECRET, fingerprint, secret, user_name
 from scheduler.access.kubernetes_users import KubernetesUsers
+from scheduler.access.reviewed_tokens import ReviewedTokens
 from scheduler.api.agents import AgentReports
 from scheduler.api.target import Preview, first_launch
 from scheduler.clusters import library_renewal
 from scheduler.clusters.environment import RESERVED_ENVIRONMENT, command
 from scheduler.clusters.kubernetes.holders.holder import HolderTemplate
 from scheduler.clusters.kubernetes.holders.holders import Holders, HolderTimeouts
-from scheduler.clusters.kubernetes.manifests import PodTemplate, manifests, notes, told
+from scheduler.clusters.kubernetes.host_ports import AllowedPorts
+from scheduler.clusters.kubernetes.manifests import PodTemplate, manifests, notes, rank_environment
 from scheduler.clusters.kubernetes.usage import ClusterWithUsage
 from scheduler.clusters.kubernetes.volumes import PATHS, VolumeSource
 from scheduler.clusters.local.cluster import LocalCluster
@@ -29,6 +32,7 @@ from scheduler.core.model import GpuKey, JobId, JobSpec, Node, Time
 from scheduler.daemon.config import Config
 from scheduler.gpus.usage import Usage
 from scheduler.gpus.watcher import GpuWatcher, parse_gpus
+from scheduler.job_secrets import JobSecrets
 
 if TYPE_CHECKING:  # the client is big, and loaded only where it is used
     from scheduler.clusters.kubernetes.cluster import KubernetesCluster
@@ -47,6 +51,8 @@ class LocalTarget:
     maps_ports: bool = False
     ways: Sequence[TokenCheck] = ()
     reports: None = None  # its agent is in this process
+    agents: Sequence[TokenCheck] = ()
+    jobs_at: None = None  # no job is on another machine
     lease: None = None
 
     @property
@@ -65,11 +71,11 @@ class LocalTarget:
         """What was observed on its GPUs."""
         return self.cluster.usage
 
-    def refuses(self, user: str) -> str | None:
+    def refuses(self, user: str, users: Callable[[], Sequence[str]]) -> str | None:
         return self.cluster.refuses(user)
 
     def preview(self, job_id: JobId, spec: JobSpec, nodes: Sequence[Node]) -> Preview:
-        process = self.cluster.prepare(first_launch(job_id, spec, nodes))
+        process = self.cluster.check(first_launch(job_id, spec, nodes))
         return Preview.without_token(process.command, process.environment, process.notes)
 
 
@@ -83,17 +89,34 @@ class KubernetesTarget:
     ways: Sequence[TokenCheck]  # checks of tokens other than our own
     reports: AgentReports  # of the agents on its nodes
     lease: Lease  # of the cluster: without it nothing is changed there
+    agents: Sequence[TokenCheck]  # checks of tokens of agents, other than our own
+    spaces: Sequence[KubernetesCluster]  # one for each namespace
+    shared_uids: bool = False  # several users may have the same account
     reserved: Collection[str] = RESERVED_ENVIRONMENT
     maps_ports: bool = True
 
     def about(self) -> Mapping[str, object]:
         return {"cluster": "kubernetes", "namespace": self.shape.namespace}
 
+    def jobs_at(self, address: str) -> frozenset[JobId]:
+        """The jobs that have a pod with this address; with address translation, none."""
+        return frozenset().union(*(space.jobs_at(address) for space in self.spaces))
+
     def usage(self) -> Mapping[GpuKey, Usage]:
         return self.cluster.usage
 
-    def refuses(self, user: str) -> str | None:
-        return None
+    def refuses(self, user: str, users: Callable[[], Sequence[str]]) -> str | None:
+        """Of users with the same account, only the first one may run jobs."""
+        if self.shared_uids:
+            return None
+        account = self.shape.account(user)
+        first = next((each for each in users() if self.shape.account(each) == account), user)
+        if first == user:
+            return None
+        return (
+            f"jobs of {user} would have the same uid as those of {first} ({account[0]}): an admin "
+            "must give one of them a uid in [users], or set kubernetes.shared_uids"
+        )
 
     def preview(self, job_id: JobId, spec: JobSpec, nodes: Sequence[Node]) -> Preview:
         if not (spec.image or self.shape.image):
@@ -101,16 +124,18 @@ class KubernetesTarget:
         launch = first_launch(job_id, spec, nodes)
         manifests(launch, nodes, self.shape)  # raises Impossible
         return Preview.without_token(
-            command(spec, PATHS), told(launch, nodes, self.shape), notes(spec, self.shape)
+            command(spec, PATHS),
+            rank_environment(launch, nodes, self.shape),
+            notes(spec, self.shape),
         )
 
 
 def target_of(
-    config: Config, clock: Callable[[], Time], address: str
+    config: Config, clock: Callable[[], Time], address: str, http: str, secrets: JobSecrets
 ) -> LocalTarget | KubernetesTarget:
-    """`address` is where the daemon listens."""
+    """`address` is where the daemon listens, `http` where it listens for HTTP, if it does."""
     if config.cluster == "kubernetes":
-        return _pods(config, clock)
+        return _pods(config, clock, secrets)
     agent = None if config.gpus else GpuWatcher("", clock, config.local.observe_every_seconds)
     cluster = LocalCluster(
         config.state_dir,
@@ -122,13 +147,17 @@ def target_of(
         heartbeat_seconds=config.heartbeat_seconds,
         agent=agent,
         foreign_mib=config.local.strangers_mib,
-        http=config.legacy.service or _reachable(config.legacy.listen),
-        library=library_renewal.install_files(_library(config), config.state_dir.absolute()),
+        http=config.legacy.service or _reachable(http),
+        library=library_renewal.install_files(library_renewal.files(), config.state_dir.absolute()),
+        renew_library=_renews_library(config),
+        secrets=secrets,
+        log_mib=config.housekeeping.log_mib,
+        disk_reserve_mib=config.housekeeping.disk_reserve,
     )
     return LocalTarget(cluster)
 
 
-def _pods(config: Config, clock: Callable[[], Time]) -> KubernetesTarget:
+def _pods(config: Config, clock: Callable[[], Time], secrets: JobSecrets) -> KubernetesTarget:
     from scheduler.clusters.kubernetes.client import KubernetesClient
     from scheduler.clusters.kubernetes.cluster import KubernetesCluster, LaunchTimeouts
     from scheduler.clusters.kubernetes.holders.cluster import HoldingCluster
@@ -147,13 +176,16 @@ def _pods(config: Config, clock: Callable[[], Time]) -> KubernetesTarget:
             wanted.kubeconfig, min(wanted.request_seconds, wanted.lease_seconds / RENEWALS)
         ),
         wanted.namespace,
-        f"{socket.gethostname()}_{fingerprint(secret(config.state_dir / 'secret'))}",
+        f"{socket.gethostname()}_{fingerprint(secret(config.state_dir / SECRET))}",
         wanted.lease_seconds,
         clock,
     )
-    known = KubernetesUsers(
-        partial(review, server), wanted.token_audience, config.users, clock
-    ).user
+    ask = partial(review, server)
+    known = KubernetesUsers(ReviewedTokens(ask, wanted.token_audience, clock), config.users).user
+    accounts = {wanted.agent_account}
+    if holders:
+        accounts.add(f"{holders.dress.namespace}/{wanted.holder_account}")
+    speaking = ReviewedTokens(ask, AUDIENCE, clock, UNANSWERED_SECONDS)
 
     def of(namespace: str) -> KubernetesCluster:
         return KubernetesCluster(
@@ -163,7 +195,10 @@ def _pods(config: Config, clock: Callable[[], Time]) -> KubernetesTarget:
             timeouts=LaunchTimeouts(wanted.image_deadline_seconds, wanted.start_deadline_seconds),
             list_every_seconds=wanted.list_every_seconds,
             logs=logs,
+            log_mib=config.housekeeping.log_mib,
+            disk_reserve_mib=config.housekeeping.disk_reserve,
             by_uuid=holders.by_uuid if holders else tuple,
+            secrets=secrets,
         )
 
     everybody = of(wanted.namespace)
@@ -186,7 +221,15 @@ def _pods(config: Config, clock: Callable[[], Time]) -> KubernetesTarget:
     else:
         cluster = ClusterWithUsage(spaces, reports.newest)
     return KubernetesTarget(
-        cluster, shape, logs, [known] if wanted.token_audience else [], reports, lease
+        cluster,
+        shape,
+        logs,
+        [known] if wanted.token_audience else [],
+        reports,
+        lease,
+        [KubernetesAgents(speaking, accounts).node],
+        [everybody, *others.values()],
+        wanted.shared_uids,
     )
 
 
@@ -203,7 +246,7 @@ def _holders(config: Config, shape: PodTemplate) -> Holders | None:
         wanted.holder_image,
         shape.server,
         wanted.holder_namespace or shape.namespace,
-        wanted.holder_token_secret,
+        wanted.holder_account,
         shape.runtime_class,
         wanted.holder_priority_class,
         shape.pull_secrets,
@@ -236,6 +279,7 @@ def shape_of(config: Config) -> PodTemplate:
         pull_policy=wanted.image_pull_policy,
         users=config.users,
         run_as_user=wanted.run_as_user,
+        host_ports=_allowed_ports(wanted.host_ports),
         cpu=wanted.cpu,
         memory=wanted.memory,
         shm_mib=wanted.shm_mib,
@@ -250,10 +294,13 @@ def shape_of(config: Config) -> PodTemplate:
 
 
 def _library(config: Config) -> library_renewal.Files:
-    """Returns the library for old images; none without their listener, which alone hears such
-    images."""
-    wanted = config.legacy.listen and config.legacy.renew_library
-    return library_renewal.files() if wanted else {}
+    """Returns the library for pods with old images."""
+    return library_renewal.files() if _renews_library(config) else {}
+
+
+def _renews_library(config: Config) -> bool:
+    """Not without the listener for old images, which alone hears them."""
+    return bool(config.legacy.listen) and config.legacy.renew_library
 
 
 def _place(key: str, text: str) -> VolumeSource:
@@ -261,6 +308,13 @@ def _place(key: str, text: str) -> VolumeSource:
         return VolumeSource.parse(text)
     except ValueError as error:
         raise ConfigError(f"kubernetes.{key}: {error}") from error
+
+
+def _allowed_ports(text: str) -> AllowedPorts:
+    try:
+        return AllowedPorts.parse(text)
+    except ValueError as error:
+        raise ConfigError(f"kubernetes.host_ports: {error}") from error
 
 
 def _reachable(address: str) -> str:

@@ -21,23 +21,33 @@ DATABASE = click.make_pass_decorator(Path)  # the daemon's database
 
 @click.group(no_args_is_help=False)
 def token() -> None:
-    """Issue tokens to remote users, list and revoke them. Works beside a running daemon."""
+    """Issue tokens to remote users and agents, list and revoke them. Works beside a running
+    daemon."""
 
 
 @token.command()
-@click.argument("user")
+@click.argument("user", required=False)
+@click.option(
+    "--node",
+    metavar="NODE",
+    help="Issue it to the agent of this node instead of a user. (Agents in pods need none.)",
+)
 @click.option("--days", metavar="N", type=click.IntRange(1, 3650), default=90, show_default=True)
 @click.option("--name", metavar="TEXT", default="", help="A description, which `list` shows.")
 @DATABASE
-def issue(database: Path, user: str, days: int, name: str) -> int:
+def issue(database: Path, user: str | None, node: str | None, days: int, name: str) -> int:
     """Print a new token for SCHEDULER_TOKEN. It cannot be shown again."""
-    if not fits(user):
-        raise ConfigError(f"{user!r} is not a valid user name")
+    if (user is None) is (node is None):
+        raise ConfigError("expected either USER or --node NODE")
+    whom = user or node or ""
+    if not fits(whom):
+        raise ConfigError(f"{whom!r} is not a valid {'user' if node is None else 'node'} name")
     if len(name) > NAME_MAX or not name.isprintable():
         raise ConfigError(f"--name: expected a line of at most {NAME_MAX} characters")
-    made, secret = issued_tokens.issue(database, user, name, time.time(), days * DAY_SECONDS)
+    issued = issued_tokens.issue if node is None else issued_tokens.issue_for_node
+    made, secret = issued(database, whom, name, time.time(), days * DAY_SECONDS)
     click.echo(secret)
-    click.echo(f"token {made.id} of {user}, valid until {_day(made.expires_at)}", err=True)
+    click.echo(f"token {made.id} of {_whom(made)}, valid until {_day(made.expires_at)}", err=True)
     return 0
 
 
@@ -53,7 +63,7 @@ def list_(database: Path, output: str) -> int:
     rows: list[tuple[str, ...]] = [("ID", "USER", "NAME", "STATE", "ISSUED", "EXPIRES", "USED")]
     for one in found:
         days = (_day(at) for at in (one.issued_at, one.expires_at, one.used_at))
-        rows.append((str(one.id), one.user, one.name or "-", one.state(now), *days))
+        rows.append((str(one.id), _whom(one), one.name or "-", one.state(now), *days))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         click.echo("  ".join(map(str.ljust, row, widths)).rstrip())
@@ -67,8 +77,12 @@ def revoke(database: Path, ids: tuple[int, ...]) -> int:
     """Revoke tokens: from now on they are invalid."""
     for number in ids:
         revoked = issued_tokens.revoke(database, number, time.time())
-        click.echo(f"token {number} of {revoked.user}: revoked")
+        click.echo(f"token {number} of {_whom(revoked)}: revoked")
     return 0
+
+
+def _whom(token: issued_tokens.Token) -> str:
+    return f"node {token.node}" if token.node else token.user
 
 
 def _day(at: Time | None) -> str:

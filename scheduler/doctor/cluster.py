@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 
+from scheduler.clusters.kubernetes.host_ports import NODE_PORTS
 from scheduler.clusters.kubernetes.inspection.found import (
     Permissions,
     Refusal,
@@ -35,6 +36,7 @@ def examine(found: Survey, shape: PodTemplate, mode: str) -> list[Finding]:
         *_permissions(found),
         *(finding for space in found.spaces for finding in _space(space, shape)),
         *_classes(found, shape),
+        *_accounts(found),
         *nodes.examine(found, shape, mode),
         *_unseen(found),
     ]
@@ -159,7 +161,7 @@ def _is_missing(space: SurveyedNamespace) -> bool:
 def _level(space: SurveyedNamespace, shape: PodTemplate) -> Iterator[Finding]:
     if isinstance(space.namespace, Refusal):
         return
-    level = space.namespace.metadata.labels.get(ENFORCE, "")
+    level, ports = space.namespace.metadata.labels.get(ENFORCE, ""), shape.host_ports
     needed, why = _needed(shape)
     if level in LEVELS and LEVELS.index(level) > LEVELS.index(needed):
         yield wrong(
@@ -170,7 +172,9 @@ def _level(space: SurveyedNamespace, shape: PodTemplate) -> Iterator[Finding]:
             f"kubectl label namespace {space.name} {ENFORCE}={needed} --overwrite",
         )
     elif level in LEVELS[1:]:
-        words = f"its Pod Security level, {level}, admits jobs, but none with --ports below 30000"
+        own = any(each[0] not in NODE_PORTS or each[-1] not in NODE_PORTS for each in ports.ranges)
+        limit = ", but none with --port_mapping outside 30000-32767" if own else ""
+        words = f"its Pod Security level, {level}, admits jobs{limit}"
         yield fine("namespace", space.name, words)
 
 
@@ -255,6 +259,19 @@ def _classes(found: Survey, shape: PodTemplate) -> Iterator[Finding]:
         yield wrong("priority", f"PriorityClass {name}", "it does not exist", advice, command)
 
 
+def _accounts(found: Survey) -> Iterator[Finding]:
+    for account, refusal in found.accounts.items():
+        if refusal and refusal.absent:
+            namespace, _, name = account.partition("/")
+            yield wrong(
+                "holders",
+                f"service account {account}",
+                "it does not exist, and holders run under it",
+                "Create it, or set kubernetes.holder_account",
+                f"kubectl create serviceaccount {name} --namespace {namespace}",
+            )
+
+
 def _unseen(found: Survey) -> Iterator[Finding]:
     parts: list[tuple[str, object]] = [
         ("nodes", found.nodes),
@@ -262,6 +279,7 @@ def _unseen(found: Survey) -> Iterator[Finding]:
         ("foreign pods", found.foreign_gpus),
         ("RuntimeClasses", found.runtime_class),
         ("PriorityClasses", found.priority_class),
+        *((f"service account {name}", seen) for name, seen in found.accounts.items()),
     ]
     for space in found.spaces:
         missing = _is_missing(space)

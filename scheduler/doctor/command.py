@@ -42,6 +42,7 @@ NAME = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
 
 @click.command(
     context_settings={
+        "help_option_names": ["-h", "--help"],
         "token_normalize_func": lambda name: name.replace("-", "_"),
         "max_content_width": 100,
     },
@@ -82,7 +83,7 @@ NAME = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
     "--account",
     metavar="NAMESPACE/NAME",
     default="",
-    help="Check the permissions of this service account. Default: our own.",
+    help="Check the permissions of this service account. Default: that of the credentials.",
 )
 @click.option("--canary", is_flag=True, help="Run a pod on each node that has GPUs, and remove it.")
 @click.option("--fix", is_flag=True, help="Print commands that would help, but run none.")
@@ -150,7 +151,9 @@ def _of_kubernetes(config: Config, account: str, canary: bool) -> tuple[list[Fin
     server = KubernetesClient(wanted.kubeconfig, wanted.request_seconds)
     own = {user.namespace for user in config.users.values() if user.namespace}
     namespaces = sorted({wanted.namespace, *own})
-    look = Surveyor(server, shape, time.time, account)
+    place = wanted.holder_namespace or wanted.namespace
+    holders = f"{place}/{wanted.holder_account}" if wanted.holder_image else ""
+    look = Surveyor(server, shape, time.time, account, holders)
     try:
         found = look.survey(namespaces, lambda nodes: needed(config, namespaces, nodes))
     except ApiError as error:
@@ -170,7 +173,7 @@ def needed(
     wanted = config.kubernetes
     rules: dict[str, Sequence[Rule]] = dict.fromkeys(namespaces, IN_NAMESPACE)
     rules[wanted.namespace] = [*IN_NAMESPACE, *FOR_THE_LEASE]
-    rules[""] = [r for r in IN_CLUSTER if wanted.token_audience or r.resource != "tokenreviews"]
+    rules[""] = list(IN_CLUSTER)
     if wanted.holder_image:
         place = wanted.holder_namespace or wanted.namespace
         rules[place] = [*rules.get(place, ()), *FOR_HOLDERS]

@@ -15,7 +15,9 @@ from scheduler.access.identity import user_name
 from scheduler.core.errors import ConfigError
 from scheduler.daemon import process
 from scheduler.daemon.config import Config, listen_address
+from scheduler.doctor import old_images
 from scheduler.doctor.findings import Finding, fine, warning, wrong
+from scheduler.doctor.old_images import OldImages
 from scheduler.gpus.nvml import Nvml
 from scheduler.gpus.usage import GpuReading
 from scheduler.gpus.watcher import parse_gpus
@@ -45,6 +47,7 @@ class Machine:
     gpus: Sequence[GpuReading] | None = ()  # None: the driver does not answer
     files: int = FILES
     file_size: int = resource.RLIM_INFINITY
+    old_images: OldImages | None = None  # None: there is no listener for them
 
 
 def look(config: Config) -> Machine:
@@ -65,6 +68,7 @@ def look(config: Config) -> Machine:
         gpus=() if config.gpus else _read_gpus(),
         files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         file_size=resource.getrlimit(resource.RLIMIT_FSIZE)[0],
+        old_images=old_images.look(config),
     )
 
 
@@ -75,6 +79,7 @@ def examine(machine: Machine) -> list[Finding]:
         *_ports(machine),
         *_gpus(machine),
         *_limits(machine),
+        *old_images.examine(machine.old_images),
     ]
 
 

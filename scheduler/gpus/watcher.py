@@ -72,7 +72,7 @@ class GpuWatcher:
 
     def look(self) -> GpuReport:
         at = self._clock()
-        readings = tuple(map(_known, self._nvml.read()))
+        readings = tuple(map(_with_names, self._nvml.read()))
         keeps = WATCHDOG if readings and _sees(readings) else LIBRARY
         return GpuReport(self._node, at, readings, keeps)
 
@@ -107,12 +107,12 @@ def _silent(reading: GpuReading) -> GpuReading:
     return replace(reading, gpu=replace(reading.gpu, fault=fault))
 
 
-def _known(reading: GpuReading) -> GpuReading:
+def _with_names(reading: GpuReading) -> GpuReading:
     """Adds program and pod of each process, as far as they can be found out from here."""
-    return replace(reading, processes=tuple(map(_named, reading.processes)))
+    return replace(reading, processes=tuple(map(_add_name, reading.processes)))
 
 
-def _named(process: Process) -> Process:
+def _add_name(process: Process) -> Process:
     folder = Path(f"/proc/{process.pid}")
     try:
         name = (folder / "comm").read_text(errors="replace").strip()

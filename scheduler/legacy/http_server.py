@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import queue
+import resource
 import selectors
 import socket
 import threading
@@ -22,14 +23,17 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import structlog
 
+from scheduler.access import peers
 from scheduler.core.errors import ConfigError, InUseError
 from scheduler.legacy import http11
 from scheduler.legacy.http11 import MalformedRequest, Reply, Request
 
-CONNECTIONS_MAX = 512
+CONNECTIONS_MAX = 512  # or an eighth of the descriptors that this process may have
 THREADS = 32
 REQUEST_SECONDS = 5.0  # from its first byte, or the begin of the connection, to its last byte
 IDLE_SECONDS = 30.0  # of a connection whose request has been answered
@@ -38,7 +42,16 @@ _ACCEPTED_AT_ONCE = 64
 _POLL_SECONDS = 0.25  # between checks for overdue connections
 _BUFFER_MAX = http11.HEAD_BYTES_MAX + 4 + http11.BODY_BYTES_MAX
 
-Answer = Callable[[Request, str], Reply]  # the second: the caller's address
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The other end of a connection."""
+
+    address: str
+    find_uid: Callable[[], int | None]  # of its process; None: it is not on this machine
+
+
+Answer = Callable[[Request, Caller], Reply]
 
 log = structlog.get_logger("scheduler.legacy.http_server")
 
@@ -46,12 +59,20 @@ log = structlog.get_logger("scheduler.legacy.http_server")
 @dataclass(slots=True, eq=False)
 class _Connection:
     socket: socket.socket
-    caller: str
+    caller: Caller
     until: float  # when it is closed, by the monotonic clock
     buffer: bytearray = field(default_factory=bytearray)
     answered: bool = False  # a thread is answering its request
     ended: bool = False  # the client will send nothing more
     closing: bool = False  # it is closed after the present answer
+
+
+def _find_uid(connection: socket.socket, peer: tuple[Any, ...]) -> int | None:
+    try:
+        own = connection.getsockname()
+    except OSError:
+        return None
+    return peers.find_uid((peer[0], peer[1]), (own[0], own[1]))
 
 
 class HttpServer:
@@ -78,6 +99,8 @@ class HttpServer:
             kind = InUseError if error.errno == errno.EADDRINUSE else ConfigError
             raise kind(f"cannot listen on {address[0]}:{port}: {why}") from error
         self._listener.setblocking(False)
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._connections_max = min(CONNECTIONS_MAX, descriptors // 8)
         self.port: int = self._listener.getsockname()[1]
         self._selector = selectors.DefaultSelector()
         self._waker, self._woken = socket.socketpair()
@@ -153,10 +176,11 @@ class HttpServer:
                 continue
             peer.setblocking(False)
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if len(self._connections) >= CONNECTIONS_MAX and not self._evict():
+            if len(self._connections) >= self._connections_max and not self._evict():
                 peer.close()
                 continue
-            new = _Connection(peer, address[0], time.monotonic() + self._request_seconds)
+            caller = Caller(address[0], partial(_find_uid, peer, address))
+            new = _Connection(peer, caller, time.monotonic() + self._request_seconds)
             self._connections[new] = None
             self._selector.register(peer, selectors.EVENT_READ, new)
 

@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl
 
 from scheduler.core import admission
 from scheduler.core.errors import Rejected
+from scheduler.core.fast_replace import replace
 from scheduler.core.model import Job, Profile, Run, Time
 
 # The fields of old submissions, and their names today.
@@ -47,6 +48,7 @@ SECONDS_MAX = 1e8
 # images the next epoch restarts the clock before it is read.
 SHARE_MIN = 0.1
 SLACK_SECONDS = 5.0
+MISSED_SHARE = 0.5  # of the mean duration of steps, which an epoch of which nothing was heard takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,16 @@ class OldReport:
             memory_mib=self.memory_mib,
             steps=self.steps,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Unsaved:
+    """An epoch that has ended, and that the script may not have saved."""
+
+    epoch: int
+    report: OldReport
+    stopped: bool = False  # the run was told to stop at its end
+    counted: bool = False  # it has gone on since
 
 
 def parse_report(body: bytes) -> OldReport:
@@ -148,7 +160,19 @@ def next_epoch(told: OldReport, run: Run, now: Time) -> int | None:
         return None if soon and run.epoch_measured else epoch
     apart = _step_tolerance(run)
     heard = any(abs(told.steps - steps) <= apart for steps in run.steps_heard)
-    return None if heard else epoch
+    return None if heard else epoch + _epochs_missed(told, run, now)
+
+
+def has_gone_on(told: OldReport, unsaved: Unsaved) -> bool:
+    """Whether the report was made in the epoch after the unsaved one."""
+    steps = unsaved.report.steps
+    return told.steps > steps + (steps // (2 * unsaved.epoch) if told.ended else 0)
+
+
+def with_unsaved(run: Run, unsaved: Unsaved) -> Run:
+    """The run as if the epoch had been counted."""
+    heard = (*run.steps_heard, unsaved.report.steps)
+    return replace(run, steps_heard=heard, epoch_measured=unsaved.epoch)
 
 
 def credible_seconds(told: OldReport, run: Run, now: Time) -> float:
@@ -158,6 +182,22 @@ def credible_seconds(told: OldReport, run: Run, now: Time) -> float:
         return seconds
     passed = now - run.epoch_at
     return seconds if SHARE_MIN * passed <= seconds <= passed + SLACK_SECONDS else 0.0
+
+
+def _epochs_missed(told: OldReport, run: Run, now: Time) -> int:
+    """How many epochs ended before the one of this report and were not heard of, because the daemon
+    was away: the process counts its steps. Before the reported epoch there must have been time for
+    them; else this epoch just has more steps than the others."""
+    epochs = run.epoch_measured - run.epochs_before
+    newest = max(run.steps_heard, default=0)
+    if epochs < 1 or not newest or run.epoch_at is None:
+        return 0
+    missed = max(0, round((told.steps - newest) * epochs / newest) - 1)
+    needed = MISSED_SHARE * missed * newest / epochs * told.step_seconds
+    before = now - run.epoch_at - told.epoch_seconds
+    if run.epoch_before_at is not None:  # the epoch that was asked for may be the reported one
+        before = max(before, now - run.epoch_before_at - 2 * told.epoch_seconds)
+    return missed if not told.epoch_seconds or before >= needed else 0
 
 
 def _step_tolerance(run: Run) -> int:

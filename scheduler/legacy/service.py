@@ -8,16 +8,19 @@ count where the last one stopped.
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from scheduler.access.identity import user_name
 from scheduler.api.jobs import JobService
 from scheduler.api.trainings import TrainingService
 from scheduler.api.wire import job_id
+from scheduler.clusters.local.accounts import account_of
 from scheduler.core import admission
 from scheduler.core.errors import Forbidden, NotFound, Rejected, SchedulerError, Unauthenticated
 from scheduler.core.fast_replace import replace
@@ -26,6 +29,7 @@ from scheduler.core.model import Job, JobId, OldLibrary, RunKey, Time, View
 from scheduler.core.runs import current_run
 from scheduler.legacy import messages
 from scheduler.legacy.http11 import Reply, Request
+from scheduler.legacy.http_server import Caller
 from scheduler.v1 import scheduler_pb2 as pb
 
 STATUS = {
@@ -42,8 +46,8 @@ SUBMIT = "submit"
 LOCKS = 64
 NUMBERED_MAX = 1000  # runs
 
+_NOT_HEARD = messages.Unsaved(0, messages.OldReport())
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
-_LOCAL = ("127.", "::1", "::ffff:127.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,8 @@ class _RunRequest:
     attempt: int
     token: str | None
     body: bytes
+    epoch: int  # that it wants to start, counted from 0
+    trained: int | None  # epochs in the weights; only the current library sends this
 
     @property
     def key(self) -> RunKey:
@@ -69,23 +75,27 @@ class LegacyService:
     view: Callable[[], View]
     now: Callable[[], Time]
     token_required: bool
-    from_elsewhere: bool  # whether remote callers may omit the token
+    # The jobs that have a pod at this address; none: it is not known as the address of one. None:
+    # there are no pods, and remote callers may not omit the token.
+    jobs_at: Callable[[str], Collection[JobId]] | None
     # Runs that report the number of their finished epoch, and the report that came before: other
     # reports of such a run count no epoch. Forgetting this costs a measurement, but no epoch.
     _numbered: dict[RunKey, messages.OldReport] = field(default_factory=dict)
+    # An epoch that has ended in an image that asks only then whether it must stop, and exits before
+    # the script has saved: it counts when the run goes on. None: this image does not do so.
+    _unsaved: dict[RunKey, messages.Unsaved | None] = field(default_factory=dict)
     # The reports of a job are counted one at a time.
     _locks: tuple[threading.Lock, ...] = field(
         default_factory=lambda: tuple(threading.Lock() for _ in range(LOCKS))
     )
 
-    def answer(self, request: Request, caller: str) -> Reply:
-        """`caller`: the address."""
+    def answer(self, request: Request, caller: Caller) -> Reply:
         try:
             return self._answer(request, caller)
         except SchedulerError as error:
             return Reply(STATUS.get(error.status, 500), f"{error}\n")
 
-    def _answer(self, request: Request, caller: str) -> Reply:
+    def _answer(self, request: Request, caller: Caller) -> Reply:
         _, _, path = request.path.partition("/")
         verb, _, rest = path.partition("/")
         if verb not in _PATHS and path != SUBMIT:
@@ -98,9 +108,16 @@ class LegacyService:
             return Reply(200, self._submit(request, caller))
         job = self._find_job(rest.partition("/")[0] if verb in _LONGER else rest)
         told = _RunRequest(
-            job, _parse_attempt(request, job), self._token(job, request, caller), request.body
+            job,
+            _parse_number(request, "x-attempt", job.attempts),
+            self._token(job, request, caller),
+            request.body,
+            _parse_number(request, "x-epoch", job.epochs_done),
+            _parse_number(request, "x-trained", 0) if "x-trained" in request.headers else None,
         )
         self.trainings.find_job(job.id, told.attempt, told.token)  # check first
+        if _bearer(request) is not None:
+            self.trainings.record_proof(job.id)
         said = act(self, told)
         if verb in _RENEWABLE and "x-attempt" not in request.headers:
             self._note_old_library(told)
@@ -112,28 +129,57 @@ class LegacyService:
             raise NotFound(f"no live job has the id {text}")
         return job
 
-    def _token(self, job: Job, request: Request, caller: str) -> str | None:
+    def _token(self, job: Job, request: Request, caller: Caller) -> str | None:
         """Returns the token that proves that the caller may report for the job. Old images send
-        none, and are trusted if the settings say so."""
+        none: they are trusted if the settings say so, and the kernel knows them as processes of
+        the job's user. On a cluster, a pod of another job is not."""
         token = _bearer(request)
-        if token is not None or self.token_required:
+        if token is not None or self.token_required or job.id in self.trainings.proven:
             return token
-        if not (self.from_elsewhere or caller.startswith(_LOCAL)):
-            raise Unauthenticated(f"no token: {caller} is not this machine")
+        if self.jobs_at:
+            there = self.jobs_at(caller.address)
+            if there and job.id not in there:
+                raise Forbidden(f"no token: the pod at {caller.address} is of another job")
+            return job.token
+        uid = caller.find_uid()
+        if uid is None:
+            raise Unauthenticated(f"no token: {caller.address} is not this machine")
+        if uid not in (0, os.geteuid()) and uid != account_of(job.spec.user).uid:
+            raise Forbidden(f"no token: {user_name(uid)} has no jobs of {job.spec.user}")
         return job.token
 
     # --- the paths ----------------------------------------------------------------------------
 
     def _has_to_stop(self, told: _RunRequest) -> str:
-        job = told.job
-        why = self.trainings.start_epoch(job.id, told.attempt, job.epochs_done, told.token)
+        id, attempt = told.job.id, told.attempt
+        with self._lock(id):
+            ended = self._unsaved.setdefault(told.key, None)
+            epoch = ended.epoch - 1 if ended else told.epoch
+            why = self.trainings.start_epoch(id, attempt, epoch, told.token, told.trained)
+            if ended and why is None and not ended.counted:
+                self._count_unsaved(told, ended)
+            elif ended and why is not None and not ended.stopped:
+                self._unsaved[told.key] = replace(ended, stopped=True)
+                if not ended.counted:
+                    self.trainings.inbox.put(OldLibrary(id, attempt, ended.epoch))
         return GO_ON if why is None else STOP
 
     def _profiling(self, told: _RunRequest) -> str:
         said = messages.parse_report(told.body)
         with self._lock(told.job.id):
+            unsaved = self._unsaved.get(told.key)
+            if (
+                unsaved
+                and not unsaved.counted
+                and said.rank == 0
+                and messages.has_gone_on(said, unsaved)
+            ):
+                self._count_unsaved(told, unsaved)
             epoch = self._find_ended_epoch(told, said)
-            if epoch:
+            if epoch and self._is_unsaved(told, said, epoch):
+                self._forget_ended_runs()
+                self._unsaved[told.key] = messages.Unsaved(epoch, said)
+            elif epoch:
                 self._record_epoch(told, said, epoch)
                 return ""
         return self._record_heartbeat(told, said)
@@ -157,9 +203,9 @@ class LegacyService:
         self._record_heartbeat(told, messages.parse_profiling_end(told.body))
         return ""
 
-    def _submit(self, request: Request, caller: str) -> str:
+    def _submit(self, request: Request, caller: Caller) -> str:
         """The token identifies the user: anybody could send any name."""
-        user = self.api.people.user(_bearer(request), not caller.startswith(_LOCAL))
+        user = self.api.people.user(_bearer(request), caller.find_uid() is None)
         fields, named = messages.parse_submission(request.body)
         if named not in ("", user):
             raise Forbidden(f"username {admission.quote(named)}: this token belongs to {user}")
@@ -191,13 +237,32 @@ class LegacyService:
         if told.key in self._numbered:
             self._numbered[told.key] = said
             return None
+        unsaved = self._unsaved.get(told.key)
+        if unsaved and not unsaved.counted:
+            run = messages.with_unsaved(run, unsaved)
         return messages.next_epoch(said, run, self.now())
+
+    def _is_unsaved(self, told: _RunRequest, said: messages.OldReport, epoch: int) -> bool:
+        """Whether the run may exit before it saves this epoch: it has not asked to start it, so it
+        will ask now. The last epoch is never interrupted."""
+        run = current_run(told.key, self.view().jobs)
+        if run is None or said.epoch or self._unsaved.get(told.key, _NOT_HEARD) is None:
+            return False
+        return run.epoch_started < epoch - 1 and epoch < run.max_epochs
+
+    def _count_unsaved(self, told: _RunRequest, unsaved: messages.Unsaved) -> None:
+        """The run goes on, so the script saves what it has trained."""
+        self._record_epoch(told, unsaved.report, unsaved.epoch)
+        # An exit in one of its threads stops nothing: such an image is not asked again.
+        again = None if unsaved.stopped else replace(unsaved, counted=True)
+        self._unsaved[told.key] = again
 
     def _record_epoch(self, told: _RunRequest, said: messages.OldReport, epoch: int) -> None:
         run = told.job.run
         if run and run.attempt == told.attempt and not said.epoch:
             said = replace(said, epoch_seconds=messages.credible_seconds(said, run, self.now()))
-        self.trainings.end_epochs([said.profile(told.job, told.attempt, epoch)], told.token)
+        profile = replace(said.profile(told.job, told.attempt, epoch), trained=told.trained)
+        self.trainings.end_epochs([profile], told.token)
 
     def _record_heartbeat(self, told: _RunRequest, said: messages.OldReport) -> str:
         """Only the current library reads the answer."""
@@ -206,12 +271,16 @@ class LegacyService:
 
     def _mark_numbered(self, key: RunKey) -> None:
         """From now on, this run's own epoch numbers count."""
-        if len(self._numbered) > NUMBERED_MAX:
-            jobs = self.view().jobs
-            live = {(id, job.attempts) for id, job in jobs.items() if job.run}
-            for old in [old for old in list(self._numbered) if old not in live]:
-                self._numbered.pop(old, None)
+        self._forget_ended_runs()
         self._numbered[key] = messages.OldReport()
+
+    def _forget_ended_runs(self) -> None:
+        for known in (self._numbered, self._unsaved):
+            if len(known) > NUMBERED_MAX:
+                jobs = self.view().jobs
+                live = {(id, job.attempts) for id, job in jobs.items() if job.run}
+                for old in [old for old in list(known) if old not in live]:
+                    known.pop(old, None)
 
     def _lock(self, id: JobId) -> threading.Lock:
         return self._locks[hash(id) % LOCKS]
@@ -228,14 +297,15 @@ _RENEWABLE = {"has_to_stop", "profiling", "end_epoch"}  # the oldest library has
 _LONGER = {"signal_end_profiling"}  # the attempt follows the job in the path
 
 
-def _parse_attempt(request: Request, job: Job) -> int:
-    """The current library sends it; a report of an old image counts for the newest attempt."""
-    attempt = request.headers.get("x-attempt")
-    if attempt is None:
-        return job.attempts
-    if not _NUMBER.fullmatch(attempt):
-        raise Rejected(f"X-Attempt {admission.quote(attempt)}: is not a number")
-    return int(attempt)
+def _parse_number(request: Request, header: str, otherwise: int) -> int:
+    """The current library sends it; a request of an old image means the newest attempt, and the
+    epoch after the last finished one."""
+    number = request.headers.get(header)
+    if number is None:
+        return otherwise
+    if not _NUMBER.fullmatch(number):
+        raise Rejected(f"{header.title()} {admission.quote(number)}: is not a number")
+    return int(number)
 
 
 def _bearer(request: Request) -> str | None:

@@ -63,8 +63,21 @@ class Prospect:
     slowed: Reason | None = None
     speeds: tuple[SpeedOn, ...] = ()
     beside: tuple[SpeedBeside, ...] = ()
+    # When the runs of this job and of those in `remedy.until` are ended if they stay silent.
+    deadlines: tuple[tuple[JobId, Time], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSubmission:
+    """What the next plan would do with a job if it were submitted now."""
+
+    view: View  # after that plan
+    prospect: Prospect
 
 
 class Foresight(Protocol):
     def of(self, job: Job, view: View, now: Time) -> Prospect:
         """Slow; may be called from any thread."""
+
+    def trial(self, job: Job, view: View, now: Time) -> PlannedSubmission:
+        """Of a job that is not in the view. Slow; may be called from any thread."""

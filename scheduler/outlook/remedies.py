@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from scheduler.core.adopt import adopt
 from scheduler.core.memory import fits_empty, free_mib, takes_whole_gpu, usable_gpus
-from scheduler.core.model import Job, JobId, JobSpec, Rules, Time, View
+from scheduler.core.model import Job, JobId, JobSpec, Rules, Time, View, Waiting
 from scheduler.core.ports import Policy
 from scheduler.core.runs import awaits_old_pods, waiting_in_order
 from scheduler.outlook.prospect import NO_REMEDY, Remedy
@@ -36,12 +37,19 @@ def remedy(
     def starts_without(ids: Sequence[JobId]) -> bool:
         return trial.starts(without(view, ids, job.id))
 
-    blocks = _in_the_way(job, view, now, rules, leaving)
-    enough = _enough(blocks, starts_without)
+    named = _named(job, view)
+    if named and starts_without(named):
+        gone = _least(named, starts_without)
+    else:
+        # The reason says that the job waits for these: what is told here does not contradict it.
+        fixed = named if named and view.why[job.id].kind is not Waiting.TURN else []
+        blocks = chain([fixed], _in_the_way(job, view, now, rules, leaving))
+        enough = _enough(blocks, starts_without)
+        rest = [id for id in enough if id not in fixed]
+        gone = [*fixed, *_least(rest, lambda ids: starts_without([*fixed, *ids]))] if enough else []
     wishes = _wishes(job, view, rules)
     changes = (flag for flag, spec in wishes if trial.starts(wishing(view, job, spec)))
     instead = next(changes, "")
-    gone = _least(enough, starts_without)
     holders = {job.id, *(run[0] for on in view.held.values() for run in on)}
     return Remedy(
         until=tuple(id for id in gone if id in holders),
@@ -96,6 +104,21 @@ class _Trial:
             return False
         self.plans_left -= 1
         return starts(self.job.id, view, self.now, self.policy, self.rules)
+
+
+def _named(job: Job, view: View) -> list[JobId]:
+    """The jobs for which the job waits according to the reason that the plan gave."""
+    why = view.why.get(job.id)
+    if why is None or why.kind not in (Waiting.STOPPING, Waiting.MEMORY, Waiting.TURN):
+        return []
+    names = {*why.asked, *why.gone, *why.ends, *why.jobs}
+    held = {run[0] for on in view.held.values() for run in on}
+    among = view.jobs if why.kind is Waiting.TURN else held
+    return sorted(id for id in among if id != job.id and _name(id, view) in names)
+
+
+def _name(job_id: JobId, view: View) -> str:
+    return view.jobs[job_id].spec.name if job_id in view.jobs else job_id
 
 
 def _in_the_way(

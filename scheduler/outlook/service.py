@@ -4,18 +4,20 @@ caller's thread, and cached for as long as that view is the newest."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from scheduler.core.adopt import adopt
 from scheduler.core.model import Job, JobId, Rules, Time, View
 from scheduler.core.ports import Policy
+from scheduler.core.watchdog import deadline
 from scheduler.outlook import calibration_file
 from scheduler.outlook.calibration import Calibration
 from scheduler.outlook.current_speeds import CurrentSpeeds
 from scheduler.outlook.forecast import Guess, guesses
 from scheduler.outlook.learned import slowed, speeds_beside, speeds_on
-from scheduler.outlook.prospect import NO_REMEDY, Forecast, Prospect, Remedy
+from scheduler.outlook.prospect import NO_REMEDY, Forecast, PlannedSubmission, Prospect, Remedy
 from scheduler.outlook.remedies import remedy
 
 REMEDY_JOBS_MAX = 1000  # with more live jobs, the policy is not asked again for remedies
@@ -65,6 +67,23 @@ class Outlook:
                 look.prospects[job.id] = self._prospect(job, look, now)
             return look.prospects[job.id]
 
+    def trial(self, job: Job, view: View, now: Time) -> PlannedSubmission:
+        with_it = replace(view, jobs={**view.jobs, job.id: job})
+        if len(with_it.jobs) > REMEDY_JOBS_MAX or view.observed_at is None:
+            return PlannedSubmission(with_it, Prospect())
+        with self._lock:
+            self._looked(view, now)
+            paces = CurrentSpeeds(with_it)
+            look = _Look(with_it, guesses(paces, now, self._rules, self._by_memory), paces)
+            found = self._remedy(job, look, now)
+            prospect = Prospect(
+                self._forecast(job, found, look, now),
+                found,
+                deadlines=self._deadlines(found.until, with_it),
+            )
+            planned = adopt(with_it, self._policy(with_it, now), now, self._rules).view
+        return PlannedSubmission(planned, prospect)
+
     def _looked(self, view: View, now: Time) -> _Look:
         if self._last is None or self._last.view.number != view.number:
             paces = CurrentSpeeds(view)
@@ -85,7 +104,13 @@ class Outlook:
             slowed(job, look.view, look.paces),
             tuple(speeds_on(job, look.view, look.paces)),
             tuple(speeds_beside(job, look.paces)),
+            self._deadlines((job.id, *found.until), look.view),
         )
+
+    def _deadlines(self, ids: Iterable[JobId], view: View) -> tuple[tuple[JobId, Time], ...]:
+        jobs = [job for job in map(view.jobs.get, ids) if job]
+        ends = ((job.id, deadline(job, view, self._rules)) for job in jobs)
+        return tuple((id, at) for id, at in ends if at is not None)
 
     def _forecast(self, job: Job, found: Remedy, look: _Look, now: Time) -> Forecast | None:
         guess = look.guesses.get(job.id)

@@ -46,6 +46,9 @@ def open_or_create(path: Path) -> sqlite3.Connection:
             _check(db, path)
             migrations.apply(Database(db, execute_plugins=False))
             db.execute("pragma journal_mode = wal")
+        except (KeyError, ValueError, TypeError) as error:  # sqlite_utils: the schema is not ours
+            db.close()
+            raise damage_error(path, "damaged (its list of migrations)") from error
         except BaseException:
             db.close()
             raise
@@ -87,8 +90,9 @@ def explain(error: sqlite3.Error, path: Path | None) -> SchedulerError:
             return ConfigError(
                 f"{path}: {error}: may the daemon write to this file and its folder?"
             )
-        case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT:
-            return damage_error(path, str(error))
+        case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_ERROR:
+            # An error in our SQL: the schema is not the one that our migrations made.
+            return damage_error(path, str(error).splitlines()[0])
         case _:
             return Unavailable(f"{path}: {error}")
 
@@ -141,13 +145,21 @@ def _create(path: Path) -> None:
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    return sqlite3.connect(
+    db = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}",
         uri=True,
         timeout=BUSY_SECONDS,
         isolation_level=None,
         check_same_thread=False,  # one thread at a time, but not always the same
     )
+    # Damaged text must not prevent a query from reading the other rows, and the message of such an
+    # error would quote the text.
+    db.text_factory = _decode_text
+    return db
+
+
+def _decode_text(data: bytes) -> str:
+    return data.decode(errors="surrogateescape")
 
 
 def _check(db: sqlite3.Connection, path: Path) -> None:

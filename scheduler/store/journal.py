@@ -5,6 +5,9 @@ that, so that older steps can be deleted. The steps after a start have the numbe
 step is stored as its events and a digest of what was decided: the same decision has the same
 digest.
 
+A job's specification is in its row and is not repeated here: a submission that made a row, and the
+jobs of a start, refer to it.
+
 A step that changes no row costs no write: it waits for the next step that does. Waiting steps are
 lost in a crash, which has the same effect as if the daemon had ended a little earlier.
 """
@@ -12,7 +15,7 @@ lost in a crash, which has the same effect as if the daemon had ended a little e
 from __future__ import annotations
 
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from hashlib import blake2b
@@ -29,6 +32,9 @@ from scheduler.core.model import (
     Event,
     Finished,
     Job,
+    JobId,
+    JobSpec,
+    Launch,
     Node,
     Observed,
     OldLibrary,
@@ -41,6 +47,7 @@ from scheduler.core.model import (
     Time,
     Updated,
     View,
+    Waiting,
 )
 from scheduler.core.ports import Step
 from scheduler.store import wording_v1
@@ -53,6 +60,22 @@ WAITING_MAX = 100  # steps; an idle daemon observes its cluster every few second
 Changed = Sequence[tuple[Job, Row]]  # from `rows.changed_jobs`
 START = ("start", "number", "at", "decider", "view")
 STEP = ("start", "number", "at", "events", "digest")
+
+
+IN_ROW = JobSpec(name="", user="")  # no job has such a specification
+ReadRow = Callable[[JobId], tuple[JobSpec, str]]  # the specification and the token in a job's row
+
+
+def _no_row(job_id: JobId) -> tuple[JobSpec, str]:
+    raise LookupError(job_id)
+
+
+@dataclass(frozen=True, slots=True)
+class _Accepted:
+    """A submission that made a row, which has the rest of it."""
+
+    job_id: JobId
+    claims_ports: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +104,8 @@ class Journal:
 
     def with_step(self, step: Step, changed: Changed) -> Journal:
         begun, after = self._begun(step.before, step.at), step.after
-        heard, looked = encode_events(step.events, begun.looked)
+        made_rows = {job.id for job, _ in changed if job.id not in step.before.jobs}
+        heard, looked = encode_events(step.events, begun.looked, made_rows)
         decided = digest(after, changed, step.actions, begun.decider)
         row = (begun.start, after.number, step.at, heard, decided)
         return replace(begun, looked=looked, steps=(*begun.steps, row))
@@ -95,7 +119,7 @@ class Journal:
             return self
         start = self.start + 1
         decider = replace(self.decider, digest_version=DIGEST_VERSION)
-        row = (start, view.number, at, _encode(decider), _encode(view))
+        row = (start, view.number, at, _encode(decider), _encode_view(view))
         begun = replace(self, decider=decider, start=start, began_at=at, looked=None)
         return replace(begun, starts=(*self.starts, row))
 
@@ -104,8 +128,19 @@ def decode_decider(data: bytes) -> Decider:
     return msgspec.msgpack.decode(data, type=Decider)
 
 
-def decode_view(data: bytes) -> View:
-    return msgspec.msgpack.decode(data, type=View)
+def decode_view(data: bytes, read_row: ReadRow = _no_row) -> View:
+    view = msgspec.msgpack.decode(data, type=View)
+    jobs = {
+        job.id: replace(job, spec=read_row(job.id)[0]) if job.spec == IN_ROW else job
+        for job in view.jobs.values()
+    }
+    return replace(view, jobs=jobs)
+
+
+def _encode_view(view: View) -> bytes:
+    """All jobs of a view that a step begins with have rows."""
+    jobs = {job.id: replace(job, spec=IN_ROW) for job in view.jobs.values()}
+    return _encode(replace(view, jobs=jobs))
 
 
 # --- events -------------------------------------------------------------------------------------
@@ -121,6 +156,7 @@ _KINDS: tuple[Any, ...] = (  # classes
     EpochEnded,  # its profile's values
     Observed,  # the difference to the previous one
     OldLibrary,
+    _Accepted,  # written in place of Submitted
 )
 _NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
 _VALUES: dict[type, attrgetter[tuple[Any, ...]]] = {
@@ -140,14 +176,22 @@ _observation_decoder = msgspec.msgpack.Decoder(
 
 
 def encode_events(
-    events: Sequence[Event], observed: Observed | None
+    events: Sequence[Event], observed: Observed | None, made_rows: Collection[JobId] = ()
 ) -> tuple[bytes, Observed | None]:
     """Encodes the events of a step. `observed`: the last observation before it. Returns also the
     last observation including this step."""
     heard: list[tuple[int, Any]] = []
+    accepted: set[JobId] = set()
     for event in events:
         kind = type(event)
-        if isinstance(event, Observed):
+        if (
+            isinstance(event, Submitted)
+            and event.job_id in made_rows
+            and event.job_id not in accepted
+        ):
+            accepted.add(event.job_id)  # a second one may differ
+            heard.append((_NUMBERS[_Accepted], (event.job_id, event.claims_ports)))
+        elif isinstance(event, Observed):
             heard.append((_NUMBERS[kind], _encode_observation(event, observed)))
             observed = event
         else:
@@ -155,13 +199,19 @@ def encode_events(
     return _encode(heard), observed
 
 
-def decode_events(data: bytes, observed: Observed | None) -> tuple[list[Event], Observed | None]:
+def decode_events(
+    data: bytes, observed: Observed | None, read_row: ReadRow = _no_row
+) -> tuple[list[Event], Observed | None]:
     events: list[Event] = []
     for number, values in _events_decoder.decode(data):
         kind = _KINDS[number]
         if kind is Observed:
             observed = _decode_observation(values, observed)
             events.append(observed)
+        elif kind is _Accepted:
+            accepted = _decode_event(_Accepted, values)
+            spec, token = read_row(accepted.job_id)
+            events.append(Submitted(accepted.job_id, spec, token, accepted.claims_ports))
         elif kind is EpochEnded:
             events.append(EpochEnded(_decode_event(Profile, values)))
         else:
@@ -228,11 +278,36 @@ def digest(after: View, changed: Changed, actions: Sequence[Action], decider: De
     It contains reasons as data, and the order of the queue; in version 1, the text of the reasons
     at that time.
     """
-    jobs = [(job.id, job.outcome, state) for job, state in changed]
-    asked = [(type(action).__name__, action) for action in actions]
+    jobs = [(job.id, job.outcome, _used_columns(job, state)) for job, state in changed]
+    asked = [(type(action).__name__, _as_recorded(action)) for action in actions]
     planned = _planned(after, decider) if after.planned_at == after.at else None
     made = jobs, asked, after.stale, after.planned_at, after.replan_at, planned
     return blake2b(_encode(made), digest_size=8).digest()
+
+
+# The fields of a specification that are always in a digest. A later one is there if it is used.
+_SPEC_FIELDS = frozenset(
+    field.name for field in fields(JobSpec)[: [f.name for f in fields(JobSpec)].index("directory")]
+)
+
+
+def _as_recorded(action: Action) -> Any:
+    if not isinstance(action, Launch):
+        return action
+    spec = action.spec
+    values = ((field.name, getattr(spec, field.name), field.default) for field in fields(spec))
+    kept = {
+        name: value for name, value, default in values if name in _SPEC_FIELDS or value != default
+    }
+    return {
+        field.name: kept if field.name == "spec" else getattr(action, field.name)
+        for field in fields(action)
+    }
+
+
+def _used_columns(job: Job, state: Row) -> Row:
+    """Without the last column of a job that has nothing there: older journals lack it."""
+    return state if job.trained else state[:-1]
 
 
 def _planned(view: View, decider: Decider) -> Any:
@@ -245,7 +320,14 @@ def _planned(view: View, decider: Decider) -> Any:
     return {job_id: made[id(reason)] for job_id, reason in view.why.items()}, view.queue
 
 
+# Fields of reasons of the kind GPUS that older ones lack: they are in no digest.
+_NEIGHBOURS = frozenset(("gpu", "node", "free_mib", "jobs", "jobs_more", "gang"))
+
+
 def _used_fields(reason: Reason) -> dict[str, Any]:
     """Without those that are as by default: one that is added later changes no digest."""
     values = ((field.name, getattr(reason, field.name), field.default) for field in fields(reason))
-    return {name: value for name, value, default in values if value != default}
+    left_out = _NEIGHBOURS if reason.kind is Waiting.GPUS else ()
+    return {
+        name: value for name, value, default in values if value != default and name not in left_out
+    }

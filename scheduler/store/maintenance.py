@@ -116,23 +116,29 @@ def back_up(path: Path, kept: int, at: Time, stopping: Event) -> Path:
     """Writes a verified copy with the time in its name, and removes all but the newest copies."""
     folder = path.parent / database.BACKUPS
     copy = folder / f"{path.stem}-{datetime.fromtimestamp(at, UTC):%Y%m%dT%H%M%SZ}.db"
-    unfinished = copy.with_suffix(UNFINISHED)
     with database.translate_errors(copy):
         folder.mkdir(mode=0o700, exist_ok=True)
         for left in folder.glob(f"*{UNFINISHED}"):  # of a daemon that was killed
             left.unlink()
+        write_copy(path, copy, stopping)
+        # This copy counts as the newest, even if the clock was set since the others were made.
+        others = sorted(set(folder.glob(f"{path.stem}-*.db")) - {copy}, reverse=True)
+        for old in others[kept - 1 :]:
+            old.unlink()
+    return copy
+
+
+def write_copy(path: Path, copy: Path, stopping: Event) -> None:
+    """Writes a verified copy, which only its owner can read, whole or not at all."""
+    unfinished = copy.with_name(f"{copy.stem}{UNFINISHED}")
+    with database.translate_errors(copy):
         try:
             _copy(path, unfinished, stopping)
             _verify(unfinished, path, stopping)
             unfinished.replace(copy)
         finally:
             unfinished.unlink(missing_ok=True)
-        database.sync_folder(folder)
-        # This copy counts as the newest, even if the clock was set since the others were made.
-        others = sorted(set(folder.glob(f"{path.stem}-*.db")) - {copy}, reverse=True)
-        for old in others[kept - 1 :]:
-            old.unlink()
-    return copy
+        database.sync_folder(copy.parent)
 
 
 def prune(path: Path, before: Time, stopping: Event) -> int:
@@ -166,7 +172,8 @@ def _copy(source: Path, target: Path, stopping: Event) -> None:
         if stopping.is_set():
             raise BackupAbandoned
 
-    target.touch(mode=0o600)
+    target.unlink(missing_ok=True)
+    target.touch(mode=0o600, exist_ok=False)
     with closing(database.connect_readonly(source)) as db, closing(sqlite3.connect(target)) as copy:
         copy.execute("pragma journal_mode = off")
         copy.execute("pragma synchronous = off")  # it is synced before it gets its final name

@@ -172,3 +172,20 @@ def profiles_say_whom_they_count(db: Database) -> None:
     # Until now `beside` named all jobs that held memory on the GPUs, but `measured` of the same
     # jobs named only those that trained there. From now on both name those that train.
     db.execute("alter table profiles add column beside_counts text not null default 'holders'")
+
+
+@migrations()
+def tokens_of_nodes(db: Database) -> None:
+    # A token of a node's agent has no user ('').
+    db.execute("alter table tokens add column node text not null default ''")
+
+
+@migrations()
+def damaged_rows_are_set_aside(db: Database) -> None:
+    db.execute("create table damaged (at real not null, data blob not null) strict")
+
+
+@migrations()
+def how_many_epochs_are_in_the_weights(db: Database) -> None:
+    db.execute("alter table jobs add column trained text")
+    db.execute("alter table profiles add column trained integer")

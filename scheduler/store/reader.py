@@ -6,18 +6,26 @@ Live jobs are best read from the loop's view; ended jobs, stories and profiles a
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
+
+import structlog
 
 from scheduler.core.model import Fact, Job, JobId, Outcome, Profile
 from scheduler.store import database, rows
 
 MATCHES_MAX = 20
 
+_Value = TypeVar("_Value", Job, Fact, Profile)
+
+log = structlog.get_logger("scheduler.store.reader")
+
 _JOB = ", ".join(rows.JOB)
 # Each uses an index (see migrations.py): a test checks SQLite's query plans.
+EXISTS = "select 1 from jobs where id = ?"
 BY_ID = f"select {_JOB} from jobs where id = ?"
 MATCHING = f"""
     select {_JOB} from jobs where seq in (
@@ -32,6 +40,24 @@ STORY = f"select {', '.join(rows.FACT)} from facts where job_id = ? order by seq
 PROFILES = f"""
     select {", ".join(rows.PROFILE)} from profiles where job_id = ?
     order by attempt desc, epoch desc, rank limit ?
+"""
+# Each step finds the next name in the index, however many jobs a user has.
+_ENDED_USERS = """
+    with recursive ended (user) as (
+        select min(user) from jobs where outcome is not null
+        union all
+        select (select min(user) from jobs where outcome is not null and user > ended.user)
+        from ended where user is not null
+    )
+"""
+USERS = f"""{_ENDED_USERS}
+    select user from (
+        select user, (
+            select min(seq) from jobs where outcome is not null and user = ended.user
+        ) as first from ended where user is not null
+        union all
+        select user, seq from jobs where outcome is null
+    ) group by user order by min(first)
 """
 
 
@@ -60,12 +86,12 @@ class Reader:
     def job(self, job_id: JobId) -> Job | None:
         with self._snapshot() as db:
             found = db.execute(BY_ID, (job_id,)).fetchone()
-        return rows.job(found) if found else None
+        return next(_readable(rows.job, [found]), None) if found else None
 
     def existing_ids(self, job_ids: Iterable[JobId]) -> set[JobId]:
         """Returns the ids of jobs that exist or existed."""
         with self._snapshot() as db:
-            return {job_id for job_id in job_ids if db.execute(BY_ID, (job_id,)).fetchone()}
+            return {job_id for job_id in job_ids if db.execute(EXISTS, (job_id,)).fetchone()}
 
     def find_by_id(self, ref: str) -> list[Job]:
         """Returns the job with this id, else the jobs with ids that end in it: newest first, at
@@ -78,13 +104,13 @@ class Reader:
             found = db.execute(BY_ID, (ref,)).fetchall()
             if not found:
                 found = db.execute(MATCHING, (first, last, MATCHES_MAX)).fetchall()
-        return [rows.job(row) for row in found]
+        return list(_readable(rows.job, found))
 
     def find_ended(self, name: str) -> list[Job]:
         """Newest first, at most 20."""
         with self._snapshot() as db:
             found = db.execute(ENDED_NAMED, (name, MATCHES_MAX)).fetchall()
-        return [rows.job(row) for row in found]
+        return list(_readable(rows.job, found))
 
     def jobs(self, query: Query) -> tuple[list[Job], int]:
         """Returns ended jobs, newest first, up to the limit, and the total number of matches."""
@@ -92,19 +118,24 @@ class Reader:
         with self._snapshot() as db:
             found = db.execute(page, (*values, query.limit)).fetchall()
             (total,) = db.execute(count, values).fetchone()
-        return [rows.job(row) for row in found], total
+        return list(_readable(rows.job, found)), total
+
+    def users(self) -> list[str]:
+        """All users who have or had jobs, in the order of their first jobs."""
+        with self._snapshot() as db:
+            return [user for (user,) in db.execute(USERS)]
 
     def story(self, job_id: JobId) -> list[Fact]:
         """Oldest first."""
         with self._snapshot() as db:
             found = db.execute(STORY, (job_id,)).fetchall()
-        return [rows.fact(row) for row in found]
+        return list(_readable(rows.fact, found))
 
     def profiles(self, job_id: JobId, limit: int) -> list[Profile]:
         """Newest first."""
         with self._snapshot() as db:
             found = db.execute(PROFILES, (job_id, limit)).fetchall()
-        return [rows.profile(row) for row in found]
+        return list(_readable(rows.profile, found))
 
     def newest_epoch(self, job_ids: Iterable[JobId]) -> dict[JobId, Profile]:
         """Returns the newest profile of each job that has any."""
@@ -112,8 +143,8 @@ class Reader:
         with self._snapshot() as db:
             for job_id in job_ids:
                 found = db.execute(PROFILES, (job_id, 1)).fetchone()
-                if found:
-                    newest[job_id] = rows.profile(found)
+                for profile in _readable(rows.profile, [found] if found else []):
+                    newest[job_id] = profile
         return newest
 
     def close(self) -> None:
@@ -142,6 +173,16 @@ class Reader:
             return self._idle.pop()
         except IndexError:
             return database.connect_readonly(self._path)
+
+
+def _readable(convert: Callable[[rows.Row], _Value], found: list[rows.Row]) -> Iterator[_Value]:
+    """Yields what can be read. Of an ended job nothing but its display depends on the rest."""
+    for row in found:
+        try:
+            yield convert(row)
+        except (rows.DamagedRowError, *rows.UNREADABLE) as error:
+            told = str(error) if isinstance(error, rows.DamagedRowError) else convert.__name__
+            log.warning("row_not_read", row=told)
 
 
 def listing_sql(query: Query) -> tuple[str, str, Sequence[object]]:

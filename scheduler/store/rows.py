@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
 import msgspec
 
-from scheduler.core.errors import InvariantError
+from scheduler.core.errors import ConfigError, InvariantError
 from scheduler.core.model import (
     Fact,
     Failure,
@@ -20,6 +23,8 @@ from scheduler.core.model import (
     Outcome,
     Profile,
     Run,
+    Time,
+    Trained,
     Used,
     View,
 )
@@ -49,6 +54,7 @@ JOB_STATE = (
     "peaks",
     "measured",
     "run",
+    "trained",
 )  # what changes while a job lives
 JOB_END = "outcome"
 JOB_FIXED = ("id", "submitted_at", "token", "spec")
@@ -68,6 +74,7 @@ _PROFILE_PLAIN = (
     "gpu_util",
     "at",
     "steps",
+    "trained",
 )
 PROFILE = (*_PROFILE_PLAIN, "beside")
 PROFILE_WRITTEN = (*PROFILE, "beside_counts")
@@ -83,6 +90,7 @@ _profile_plain = attrgetter(*_PROFILE_PLAIN)
 _json = msgspec.json.Encoder()
 _spec = msgspec.json.Decoder(JobSpec)
 _run = msgspec.json.Decoder(Run)
+_trained = msgspec.json.Decoder(Trained)
 _failures = msgspec.json.Decoder(tuple[tuple[Failure, int], ...])
 _measured = msgspec.json.Decoder(tuple[Measured, ...])
 _peaks = msgspec.json.Decoder(tuple[tuple[int, int], ...])
@@ -90,6 +98,31 @@ _kind = msgspec.json.Decoder(JobFamily)
 _used = msgspec.json.Decoder(Used)
 _beside = msgspec.json.Decoder(tuple[JobId, ...])
 _data = msgspec.json.Decoder(dict[str, str | int | float | bool | None])
+
+_HINTS = typing.get_type_hints(Job)
+_DECODERS: dict[str, Callable[[Any], Any]] = {
+    "spec": _spec.decode,
+    "held": lambda value: msgspec.convert(value, bool, strict=False),
+    "cancelled": lambda value: msgspec.convert(value, bool, strict=False),
+    "failures": _failures.decode,
+    "measured": _measured.decode,
+    "peaks": _peaks.decode,
+    "run": lambda value: value and _run.decode(value),
+    "trained": lambda value: value and _trained.decode(value),
+    "outcome": lambda value: value and Outcome(value),
+}
+# What a value raises that no one has written; AttributeError: it has another type.
+UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, AttributeError, RecursionError)
+DAMAGED = "its row in the database is damaged"
+
+
+class DamagedRowError(ConfigError):
+    """A row that cannot be read. It says which job and column, and never what is in them: a row
+    contains secrets."""
+
+    def __init__(self, row: Row, column: str) -> None:
+        self.job_id, self.column = JobId(_plain_text(row[0])), column
+        super().__init__(f"job {self.job_id}: {DAMAGED} ({column})")
 
 
 def job_fixed(job: Job) -> Row:
@@ -103,7 +136,9 @@ def job_fixed(job: Job) -> Row:
 
 def job_state(job: Job) -> Row:
     run = None if job.run is None else _text(job.run)
-    return *_job_plain(job), _text(job.failures), _text(job.peaks), _text(job.measured), run
+    trained = None if job.trained is None else _text(job.trained)
+    learned = _text(job.failures), _text(job.peaks), _text(job.measured), run
+    return *_job_plain(job), *learned, trained
 
 
 def changed_jobs(before: View, after: View, touched: Sequence[JobId]) -> list[tuple[Job, Row]]:
@@ -117,17 +152,53 @@ def changed_jobs(before: View, after: View, touched: Sequence[JobId]) -> list[tu
 
 
 def job(row: Row) -> Job:
-    """Converts the columns JOB."""
-    value = dict(zip(JOB, row, strict=True))
-    value["spec"] = _spec.decode(value["spec"])
-    value["held"] = bool(value["held"])
-    value["cancelled"] = bool(value["cancelled"])
-    value["failures"] = _failures.decode(value["failures"])
-    value["measured"] = _measured.decode(value["measured"])
-    value["peaks"] = _peaks.decode(value["peaks"])
-    value["run"] = value["run"] and _run.decode(value["run"])
-    value["outcome"] = value["outcome"] and Outcome(value["outcome"])
-    return Job(**value)
+    """Converts the columns JOB. Raises DamagedRowError."""
+    return Job(**{column: _column(row, column) for column in JOB})
+
+
+def submission(row: Row) -> tuple[JobSpec, str]:
+    """The specification and the token in the columns JOB_FIXED. Raises DamagedRowError."""
+    return _column(row, "spec"), _column(row, "token")
+
+
+def rescued_job(row: Row, user: str, name: str, now: Time) -> Job:
+    """Returns what can still be read of a damaged row's job, as one that has failed now. `user`,
+    `name`: the columns of these names."""
+    kept: dict[str, Any] = {}
+    for column in JOB:
+        with contextlib.suppress(DamagedRowError):
+            kept[column] = _column(row, column)
+    kept.setdefault("spec", JobSpec(_plain_text(name), _plain_text(user)))
+    kept.setdefault("submitted_at", now)
+    found = Job(**{**kept, "id": JobId(_plain_text(row[0]))})
+    most = max(0, found.max_epochs)
+    return replace(
+        found,
+        max_epochs=most,
+        epochs_done=max(0, min(found.epochs_done, most)),
+        run=None,
+        outcome=Outcome.FAILED,
+        ended_at=now,
+        reason=f"{DAMAGED}: submit it again",
+    )
+
+
+def _column(row: Row, column: str) -> Any:
+    value = row[JOB.index(column)]
+    try:
+        if column in _DECODERS:
+            return _DECODERS[column](value)
+        found = msgspec.convert(value, _HINTS[column])
+        if isinstance(found, str):
+            found.encode()
+        return found
+    except UNREADABLE:
+        raise DamagedRowError(row, column) from None
+
+
+def _plain_text(value: object) -> str:
+    """Returns text that can be shown, whatever is there."""
+    return str(value).encode("ascii", "replace").decode()[:64]
 
 
 def profile_row(profile: Profile) -> Row:
@@ -139,7 +210,7 @@ def profile(row: Row) -> Profile:
     """Converts the columns PROFILE."""
     value = dict(zip(PROFILE, row, strict=True))
     value["beside"] = _beside.decode(value["beside"])
-    return Profile(**value)
+    return msgspec.convert(value, Profile)
 
 
 def learned_rows(before: View, after: View) -> list[Row]:
@@ -155,9 +226,24 @@ def learned_rows(before: View, after: View) -> list[Row]:
     return found
 
 
-def read_learned(found: Sequence[Row]) -> tuple[dict[str, JobFamily], dict[str, Used]]:
-    kinds = {name: _kind.decode(data) for about, name, data in found if about == "kind"}
-    return kinds, {name: _used.decode(data) for about, name, data in found if about == "user"}
+def read_learned(
+    found: Sequence[Row],
+) -> tuple[dict[str, JobFamily], dict[str, Used], list[Row]]:
+    """The last value: the damaged rows."""
+    kinds: dict[str, JobFamily] = {}
+    used: dict[str, Used] = {}
+    damaged: list[Row] = []
+    for row in found:
+        about, name, data = row
+        try:
+            name.encode()
+            if about == "kind":
+                kinds[name] = _kind.decode(data)
+            elif about == "user":
+                used[name] = _used.decode(data)
+        except UNREADABLE:
+            damaged.append(row)
+    return kinds, used, damaged
 
 
 def fact_row(fact: Fact) -> Row:
@@ -166,8 +252,9 @@ def fact_row(fact: Fact) -> Row:
 
 def fact(row: Row) -> Fact:
     value = dict(zip(FACT, row, strict=True))
+    value["kind"].encode()
     value["data"] = _data.decode(value["data"])
-    return Fact(**value)
+    return msgspec.convert(value, Fact)
 
 
 def _round_trips(text: str, spec: JobSpec) -> bool:

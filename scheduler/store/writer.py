@@ -6,16 +6,20 @@ Rows are the truth, facts are the story; both are written together. Reading is i
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from scheduler.core.errors import InvariantError
-from scheduler.core.model import Job, View
+from scheduler.core.model import Fact, Job, JobId, View
 from scheduler.core.ports import Step
 from scheduler.store import database, journal, rows
 from scheduler.store.journal import Decider, Journal
+
+log = structlog.get_logger("scheduler.store.writer")
 
 
 def _insert(table: str, columns: Sequence[str], conflict: str = "") -> str:
@@ -28,9 +32,17 @@ def _update_live_job(columns: Sequence[str]) -> str:
     return f"update jobs set {values} where id = ? and outcome is null"
 
 
-_LOAD = f"select {', '.join(rows.JOB)} from jobs where outcome is null order by seq"
+_JOB_WRITTEN = (*rows.JOB_FIXED, *rows.JOB_SEARCHED, *rows.JOB_STATE, rows.JOB_END)
+_LOAD = f"""
+    select seq, user, name, {", ".join(rows.JOB)} from jobs where outcome is null order by seq
+"""
 _LOAD_LEARNED = f"select {', '.join(rows.LEARNED)} from learned order by about, name"
-_NEW_JOB = _insert("jobs", (*rows.JOB_FIXED, *rows.JOB_SEARCHED, *rows.JOB_STATE, rows.JOB_END))
+_SET_ASIDE = _insert("damaged", ("at", "data"))
+_FAIL_JOB = f"""
+    update jobs set {", ".join(f"{column} = ?" for column in _JOB_WRITTEN)} where seq = ?
+"""
+_FORGET_LEARNED = "delete from learned where about = ? and name = ?"
+_NEW_JOB = _insert("jobs", _JOB_WRITTEN)
 _LABEL = _insert("labels", ("key", "value", "seq"), "on conflict do nothing")
 # An outcome never changes. While a job lives, its outcome is not even assigned: SQLite would then
 # update each index that depends on it.
@@ -54,15 +66,20 @@ class SqliteStore:
         path: Path | None = None,
         before_write: Callable[[], None] = lambda: None,
         decider: Decider | None = None,
+        check_job: Callable[[Job], None] = lambda job: None,
     ) -> None:
         """`before_write` is called before each commit, and before each statement that writes what
         decisions depend on: tests let it fail.
 
         `decider`: its steps are kept in the journal for replays; None: no journal is kept.
+
+        `check_job` raises InvariantError for a job that contradicts itself. The first step that
+        changes it would end the daemon, so such a row counts as damaged.
         """
         self._path = path
         self._before_write = before_write
         self._decider = decider
+        self._check_job = check_job
         self._journal: Journal | None = None
         self._db = database.open_or_create(path) if path else database.open_in_memory()
 
@@ -71,13 +88,46 @@ class SqliteStore:
             found = self._db.execute(_LOAD).fetchall()
             learned = self._db.execute(_LOAD_LEARNED).fetchall()
             (start,) = self._db.execute(_LOAD_START).fetchone()
-        self._journal = Journal(self._decider, start) if self._decider else None
+            self._journal = Journal(self._decider, start) if self._decider else None
+            jobs: dict[JobId, Job] = {}
+            for seq, user, name, *columns in found:
+                try:
+                    job = self._read_job(row := tuple(columns))
+                    jobs[job.id] = job
+                except rows.DamagedRowError as error:
+                    self._fail_damaged(seq, rows.rescued_job(row, user, name, time.time()), row)
+                    log.error("row_set_aside", job_id=error.job_id, column=error.column)
+            kinds, used, damaged = rows.read_learned(learned)
+            for row in damaged:
+                self._set_aside(row, _FORGET_LEARNED, row[:2])
+                log.error("row_set_aside", column="learned.data")
+            return View(jobs=jobs, kinds=kinds, used=used)
+
+    def _read_job(self, row: rows.Row) -> Job:
+        job = rows.job(row)
         try:
-            jobs = map(rows.job, found)
-            kinds, used = rows.read_learned(learned)
-            return View(jobs={job.id: job for job in jobs}, kinds=kinds, used=used)
-        except (msgspec.MsgspecError, ValueError) as error:
-            raise database.damage_error(self._path, f"a row cannot be read ({error})") from error
+            self._check_job(job)
+        except InvariantError:  # its text quotes the job
+            raise rows.DamagedRowError(row, "values that contradict each other") from None
+        return job
+
+    def _fail_damaged(self, seq: int, job: Job, row: rows.Row) -> None:
+        reason: dict[str, str | int | float | bool | None] = {
+            "reason": job.reason,
+            "epochs_done": job.epochs_done,
+        }
+        fact = Fact(job.ended_at or 0.0, "job_failed", job.id, job.attempts or None, reason)
+        values = (*rows.job_fixed(job), *rows.job_state(job), job.outcome)
+        self._set_aside(row, _FAIL_JOB, (*values, seq))
+        self._db.execute(_FACT, rows.fact_row(fact))
+
+    def _set_aside(self, row: rows.Row, mend: str, values: rows.Row) -> None:
+        """Keeps a damaged row as it is, where nothing reads it."""
+        self._db.execute("begin immediate")
+        data = msgspec.msgpack.encode([repr(value) for value in row])
+        self._db.execute(_SET_ASIDE, (time.time(), data))
+        self._db.execute(mend, values)
+        self._db.execute("commit")
 
     def commit(self, step: Step) -> None:
         before = step.before

@@ -23,7 +23,7 @@ class PortMapping(_message.Message):
     def __init__(self, host: _Optional[int] = ..., container: _Optional[int] = ...) -> None: ...
 
 class JobSpec(_message.Message):
-    __slots__ = ("name", "image", "command", "args", "project", "experiment", "labels", "env", "script_path", "custom_dir", "snapshots_dir", "ports", "max_epochs", "batch_size", "training_set_size", "gpus_min", "gpus_max", "memory_mib", "is_single_gpu", "disable_gpu_sharing", "priority", "held", "hours_estimate", "retries", "user", "keep_library", "process_per_gpu")
+    __slots__ = ("name", "image", "command", "args", "project", "experiment", "labels", "env", "script_path", "custom_dir", "snapshots_dir", "ports", "max_epochs", "batch_size", "training_set_size", "gpus_min", "gpus_max", "memory_mib", "is_single_gpu", "disable_gpu_sharing", "priority", "held", "hours_estimate", "retries", "user", "keep_library", "process_per_gpu", "directory", "exported", "time_limit_seconds", "secrets")
     NAME_FIELD_NUMBER: _ClassVar[int]
     IMAGE_FIELD_NUMBER: _ClassVar[int]
     COMMAND_FIELD_NUMBER: _ClassVar[int]
@@ -51,6 +51,10 @@ class JobSpec(_message.Message):
     USER_FIELD_NUMBER: _ClassVar[int]
     KEEP_LIBRARY_FIELD_NUMBER: _ClassVar[int]
     PROCESS_PER_GPU_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    EXPORTED_FIELD_NUMBER: _ClassVar[int]
+    TIME_LIMIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SECRETS_FIELD_NUMBER: _ClassVar[int]
     name: str
     image: str
     command: _containers.RepeatedScalarFieldContainer[str]
@@ -78,7 +82,11 @@ class JobSpec(_message.Message):
     user: str
     keep_library: bool
     process_per_gpu: bool
-    def __init__(self, name: _Optional[str] = ..., image: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., args: _Optional[_Iterable[str]] = ..., project: _Optional[str] = ..., experiment: _Optional[str] = ..., labels: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., env: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., script_path: _Optional[str] = ..., custom_dir: _Optional[str] = ..., snapshots_dir: _Optional[str] = ..., ports: _Optional[_Iterable[_Union[PortMapping, _Mapping]]] = ..., max_epochs: _Optional[int] = ..., batch_size: _Optional[int] = ..., training_set_size: _Optional[int] = ..., gpus_min: _Optional[int] = ..., gpus_max: _Optional[int] = ..., memory_mib: _Optional[int] = ..., is_single_gpu: _Optional[bool] = ..., disable_gpu_sharing: _Optional[bool] = ..., priority: _Optional[int] = ..., held: _Optional[bool] = ..., hours_estimate: _Optional[float] = ..., retries: _Optional[int] = ..., user: _Optional[str] = ..., keep_library: _Optional[bool] = ..., process_per_gpu: _Optional[bool] = ...) -> None: ...
+    directory: str
+    exported: _containers.RepeatedCompositeFieldContainer[KeyValue]
+    time_limit_seconds: float
+    secrets: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., image: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., args: _Optional[_Iterable[str]] = ..., project: _Optional[str] = ..., experiment: _Optional[str] = ..., labels: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., env: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., script_path: _Optional[str] = ..., custom_dir: _Optional[str] = ..., snapshots_dir: _Optional[str] = ..., ports: _Optional[_Iterable[_Union[PortMapping, _Mapping]]] = ..., max_epochs: _Optional[int] = ..., batch_size: _Optional[int] = ..., training_set_size: _Optional[int] = ..., gpus_min: _Optional[int] = ..., gpus_max: _Optional[int] = ..., memory_mib: _Optional[int] = ..., is_single_gpu: _Optional[bool] = ..., disable_gpu_sharing: _Optional[bool] = ..., priority: _Optional[int] = ..., held: _Optional[bool] = ..., hours_estimate: _Optional[float] = ..., retries: _Optional[int] = ..., user: _Optional[str] = ..., keep_library: _Optional[bool] = ..., process_per_gpu: _Optional[bool] = ..., directory: _Optional[str] = ..., exported: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., time_limit_seconds: _Optional[float] = ..., secrets: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Share(_message.Message):
     __slots__ = ("node", "gpu", "memory_mib")
@@ -91,7 +99,7 @@ class Share(_message.Message):
     def __init__(self, node: _Optional[str] = ..., gpu: _Optional[str] = ..., memory_mib: _Optional[int] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "spec", "state", "epochs_done", "max_epochs", "submitted_at", "started_at", "ended_at", "attempt", "shares", "reason", "priority", "preempted", "memory_mib", "epoch_seconds", "eta_seconds", "run_started_at", "heard_at", "why", "eta", "last_run")
+    __slots__ = ("id", "spec", "state", "epochs_done", "max_epochs", "submitted_at", "started_at", "ended_at", "attempt", "shares", "reason", "priority", "preempted", "memory_mib", "epoch_seconds", "eta_seconds", "run_started_at", "heard_at", "why", "eta", "last_run", "exit_code", "log_line", "epochs_trained")
     ID_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -113,6 +121,9 @@ class Job(_message.Message):
     WHY_FIELD_NUMBER: _ClassVar[int]
     ETA_FIELD_NUMBER: _ClassVar[int]
     LAST_RUN_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    LOG_LINE_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_TRAINED_FIELD_NUMBER: _ClassVar[int]
     id: str
     spec: JobSpec
     state: str
@@ -134,7 +145,10 @@ class Job(_message.Message):
     why: Why
     eta: Eta
     last_run: str
-    def __init__(self, id: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., state: _Optional[str] = ..., epochs_done: _Optional[int] = ..., max_epochs: _Optional[int] = ..., submitted_at: _Optional[float] = ..., started_at: _Optional[float] = ..., ended_at: _Optional[float] = ..., attempt: _Optional[int] = ..., shares: _Optional[_Iterable[_Union[Share, _Mapping]]] = ..., reason: _Optional[str] = ..., priority: _Optional[int] = ..., preempted: _Optional[bool] = ..., memory_mib: _Optional[int] = ..., epoch_seconds: _Optional[float] = ..., eta_seconds: _Optional[float] = ..., run_started_at: _Optional[float] = ..., heard_at: _Optional[float] = ..., why: _Optional[_Union[Why, _Mapping]] = ..., eta: _Optional[_Union[Eta, _Mapping]] = ..., last_run: _Optional[str] = ...) -> None: ...
+    exit_code: int
+    log_line: str
+    epochs_trained: int
+    def __init__(self, id: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., state: _Optional[str] = ..., epochs_done: _Optional[int] = ..., max_epochs: _Optional[int] = ..., submitted_at: _Optional[float] = ..., started_at: _Optional[float] = ..., ended_at: _Optional[float] = ..., attempt: _Optional[int] = ..., shares: _Optional[_Iterable[_Union[Share, _Mapping]]] = ..., reason: _Optional[str] = ..., priority: _Optional[int] = ..., preempted: _Optional[bool] = ..., memory_mib: _Optional[int] = ..., epoch_seconds: _Optional[float] = ..., eta_seconds: _Optional[float] = ..., run_started_at: _Optional[float] = ..., heard_at: _Optional[float] = ..., why: _Optional[_Union[Why, _Mapping]] = ..., eta: _Optional[_Union[Eta, _Mapping]] = ..., last_run: _Optional[str] = ..., exit_code: _Optional[int] = ..., log_line: _Optional[str] = ..., epochs_trained: _Optional[int] = ...) -> None: ...
 
 class Why(_message.Message):
     __slots__ = ("kind", "detail", "until", "ahead", "instead")
@@ -151,30 +165,36 @@ class Why(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., detail: _Optional[str] = ..., until: _Optional[_Iterable[_Union[JobName, _Mapping]]] = ..., ahead: _Optional[_Iterable[_Union[JobName, _Mapping]]] = ..., instead: _Optional[str] = ...) -> None: ...
 
 class JobName(_message.Message):
-    __slots__ = ("id", "name", "stopping")
+    __slots__ = ("id", "name", "stopping", "silent", "deadline")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     STOPPING_FIELD_NUMBER: _ClassVar[int]
+    SILENT_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     stopping: bool
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., stopping: _Optional[bool] = ...) -> None: ...
+    silent: bool
+    deadline: float
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., stopping: _Optional[bool] = ..., silent: _Optional[bool] = ..., deadline: _Optional[float] = ...) -> None: ...
 
 class Eta(_message.Message):
-    __slots__ = ("starts_at", "starts_low", "starts_high", "ends_at", "ends_low", "ends_high")
+    __slots__ = ("starts_at", "starts_low", "starts_high", "ends_at", "ends_low", "ends_high", "deadline")
     STARTS_AT_FIELD_NUMBER: _ClassVar[int]
     STARTS_LOW_FIELD_NUMBER: _ClassVar[int]
     STARTS_HIGH_FIELD_NUMBER: _ClassVar[int]
     ENDS_AT_FIELD_NUMBER: _ClassVar[int]
     ENDS_LOW_FIELD_NUMBER: _ClassVar[int]
     ENDS_HIGH_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_FIELD_NUMBER: _ClassVar[int]
     starts_at: float
     starts_low: float
     starts_high: float
     ends_at: float
     ends_low: float
     ends_high: float
-    def __init__(self, starts_at: _Optional[float] = ..., starts_low: _Optional[float] = ..., starts_high: _Optional[float] = ..., ends_at: _Optional[float] = ..., ends_low: _Optional[float] = ..., ends_high: _Optional[float] = ...) -> None: ...
+    deadline: float
+    def __init__(self, starts_at: _Optional[float] = ..., starts_low: _Optional[float] = ..., starts_high: _Optional[float] = ..., ends_at: _Optional[float] = ..., ends_low: _Optional[float] = ..., ends_high: _Optional[float] = ..., deadline: _Optional[float] = ...) -> None: ...
 
 class Speed(_message.Message):
     __slots__ = ("gpus", "measured_seconds", "predicted_seconds")
@@ -241,14 +261,16 @@ class Fact(_message.Message):
     def __init__(self, at: _Optional[float] = ..., kind: _Optional[str] = ..., job_id: _Optional[str] = ..., attempt: _Optional[int] = ..., data_json: _Optional[str] = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
-    __slots__ = ("job_id", "spec", "dry_run")
+    __slots__ = ("job_id", "spec", "dry_run", "secrets")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    SECRETS_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     spec: JobSpec
     dry_run: bool
-    def __init__(self, job_id: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+    secrets: _containers.RepeatedCompositeFieldContainer[KeyValue]
+    def __init__(self, job_id: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., dry_run: _Optional[bool] = ..., secrets: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ...) -> None: ...
 
 class SubmitReply(_message.Message):
     __slots__ = ("job", "notes", "command", "env")
@@ -362,16 +384,18 @@ class GetLogsRequest(_message.Message):
     def __init__(self, job: _Optional[str] = ..., tail: _Optional[int] = ..., follow: _Optional[bool] = ..., attempt: _Optional[int] = ..., have: _Optional[_Mapping[str, int]] = ..., download: _Optional[bool] = ...) -> None: ...
 
 class LogChunk(_message.Message):
-    __slots__ = ("data", "file", "note", "job_id")
+    __slots__ = ("data", "file", "note", "job_id", "offset")
     DATA_FIELD_NUMBER: _ClassVar[int]
     FILE_FIELD_NUMBER: _ClassVar[int]
     NOTE_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
     data: bytes
     file: str
     note: str
     job_id: str
-    def __init__(self, data: _Optional[bytes] = ..., file: _Optional[str] = ..., note: _Optional[str] = ..., job_id: _Optional[str] = ...) -> None: ...
+    offset: int
+    def __init__(self, data: _Optional[bytes] = ..., file: _Optional[str] = ..., note: _Optional[str] = ..., job_id: _Optional[str] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class GetClusterRequest(_message.Message):
     __slots__ = ()
@@ -472,18 +496,20 @@ class Cluster(_message.Message):
     def __init__(self, gpus: _Optional[_Iterable[_Union[GpuState, _Mapping]]] = ..., users: _Optional[_Iterable[_Union[UserTotal, _Mapping]]] = ..., policy: _Optional[str] = ..., observed_at: _Optional[float] = ..., version: _Optional[str] = ...) -> None: ...
 
 class StartEpochRequest(_message.Message):
-    __slots__ = ("job_id", "attempt", "rank", "local_rank", "epoch")
+    __slots__ = ("job_id", "attempt", "rank", "local_rank", "epoch", "trained")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     LOCAL_RANK_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TRAINED_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     attempt: int
     rank: int
     local_rank: int
     epoch: int
-    def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[int] = ..., local_rank: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+    trained: int
+    def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[int] = ..., local_rank: _Optional[int] = ..., epoch: _Optional[int] = ..., trained: _Optional[int] = ...) -> None: ...
 
 class StartEpochReply(_message.Message):
     __slots__ = ("stop", "reason")
@@ -494,7 +520,7 @@ class StartEpochReply(_message.Message):
     def __init__(self, stop: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Profile(_message.Message):
-    __slots__ = ("job_id", "attempt", "rank", "epoch", "step_seconds", "epoch_seconds", "samples_per_second", "memory_mib", "gpu_util", "steps")
+    __slots__ = ("job_id", "attempt", "rank", "epoch", "step_seconds", "epoch_seconds", "samples_per_second", "memory_mib", "gpu_util", "steps", "trained")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
@@ -505,6 +531,7 @@ class Profile(_message.Message):
     MEMORY_MIB_FIELD_NUMBER: _ClassVar[int]
     GPU_UTIL_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
+    TRAINED_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     attempt: int
     rank: int
@@ -515,7 +542,8 @@ class Profile(_message.Message):
     memory_mib: int
     gpu_util: float
     steps: int
-    def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., step_seconds: _Optional[float] = ..., epoch_seconds: _Optional[float] = ..., samples_per_second: _Optional[float] = ..., memory_mib: _Optional[int] = ..., gpu_util: _Optional[float] = ..., steps: _Optional[int] = ...) -> None: ...
+    trained: int
+    def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., step_seconds: _Optional[float] = ..., epoch_seconds: _Optional[float] = ..., samples_per_second: _Optional[float] = ..., memory_mib: _Optional[int] = ..., gpu_util: _Optional[float] = ..., steps: _Optional[int] = ..., trained: _Optional[int] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
     __slots__ = ("profiles",)

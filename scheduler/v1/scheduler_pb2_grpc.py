@@ -611,8 +611,8 @@ class Profiler:
 
 
 class AgentsStub:
-    """For agents, one on each node of a cluster. Metadata `authorization: Bearer TOKEN`, the token of
-    the user `agent` (`scheduler-daemon --token_for agent`).
+    """For agents, one on each node of a cluster. Metadata `authorization: Bearer TOKEN`, a token of
+    this node: one that Kubernetes has issued to the agent's pod, or `token issue --node NAME`.
     """
 
     def __init__(self, channel):
@@ -629,8 +629,8 @@ class AgentsStub:
 
 
 class AgentsServicer:
-    """For agents, one on each node of a cluster. Metadata `authorization: Bearer TOKEN`, the token of
-    the user `agent` (`scheduler-daemon --token_for agent`).
+    """For agents, one on each node of a cluster. Metadata `authorization: Bearer TOKEN`, a token of
+    this node: one that Kubernetes has issued to the agent's pod, or `token issue --node NAME`.
     """
 
     def ReportNode(self, request, context):
@@ -657,8 +657,8 @@ def add_AgentsServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Agents:
-    """For agents, one on each node of a cluster. Metadata `authorization: Bearer TOKEN`, the token of
-    the user `agent` (`scheduler-daemon --token_for agent`).
+    """For agents, one on each node of a cluster. Metadata `authorization: Bearer TOKEN`, a token of
+    this node: one that Kubernetes has issued to the agent's pod, or `token issue --node NAME`.
     """
 
     @staticmethod

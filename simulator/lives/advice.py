@@ -58,6 +58,10 @@ class RemedyChecker(RuleChecker):
         told = remedy(job, view, view.at, policy, self.rules, ())
         wrong = self._untruth(told, job, view, policy)
         self.require(not wrong, job, wrong, told)
+        why, said = view.why.get(job.id), set(told.until + told.ahead)
+        if why and said and why.kind in (Waiting.STOPPING, Waiting.MEMORY):
+            named = {*why.asked, *why.gone, *why.ends, *why.jobs}
+            self.require(not named or bool(said & named), job, f"waits for {named}, but", told)
         if told.until or told.ahead:
             return replace(told, instead="")
         if not self._starts(job, view, policy):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from scheduler.core import time_limit
 from scheduler.core.model import (
     Failure,
     GpuKey,
@@ -252,7 +253,8 @@ class Outcomes(Checker):
                 # Refusals by the world are not the job's failures, however many there are.
                 causes = (failure for failure in Failure if failure is not Failure.REFUSED)
                 failed = any(self.world.failures[job.id, cause] for cause in causes)
-                self.require(failed, job, "never failed")
+                late = job.reason.startswith(time_limit.PREFIX)  # see time_limits.py
+                self.require(failed or late, job, "never failed")
 
     def on_end(self) -> None:
         for job_id, owner in self.owners.items():

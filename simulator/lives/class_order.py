@@ -70,11 +70,20 @@ class ReasonTexts(RuleChecker):
                 return len(large) == _count(why.there) < job.spec.gpus_min
             case Waiting.GPUS if why.free is not None:
                 free = [key for key in large if not view.held.get(key)]
-                return len(free) == _count(why.free) < job.spec.gpus_min
+                beside = not why.jobs or any(self._is_beside(why, key, view) for key in large)
+                return beside and len(free) == _count(why.free) < job.spec.gpus_min
             case Waiting.MEMORY:
                 there = {key for id in _ids(why.jobs) for key in _gpu_keys(view.jobs.get(id))}
                 return not any(self._fits(job, key, view, gpus) for key in there or gpus)
         return True
+
+    def _is_beside(self, why: Reason, key: GpuKey, view: View) -> bool:
+        """Whether the named jobs, and no others, leave so much memory of this GPU."""
+        held = view.held.get(key, {})
+        named = {run[0] for run in held}
+        left = usable_gpus(view.nodes)[key].capacity_mib - sum(held.values())
+        all_named = _ids(why.jobs) <= named and len(named) == len(why.jobs) + why.jobs_more
+        return all_named and left == why.free_mib
 
     def _need(self, job: Job, gpu: Gpu) -> int:
         return need_mib(job, gpu, self.rules)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from scheduler.core import time_limit
 from scheduler.core.evolve import lost_gpu
 from scheduler.core.memory import fits_empty, need_mib, usable_gpus
 from scheduler.core.model import Gpu, GpuKey, Job, Rules, Run, Time, View, Waiting
@@ -31,6 +32,8 @@ class NeedlessStops(RuleChecker):
                 continue
             if job.run.stop_reason.startswith(OVER_SHARE) or lost_gpu(job.run, after.nodes):
                 continue  # see observed_memory.py
+            if job.run.stop_reason.startswith(time_limit.PREFIX):
+                continue  # see time_limits.py
             why = self._is_needed(job, after) or self._has_outgrown_gpu(job.run, after)
             self.require(why, job, "was stopped without need")
 

@@ -41,8 +41,11 @@ from simulator.lives.faults import (
     with_gpu_faults,
     with_refusals,
 )
+from simulator.lives.missing_epochs import MissingEpochs
 from simulator.lives.observed_memory import memory_checkers
 from simulator.lives.owners import Owner
+from simulator.lives.scripts import with_habits
+from simulator.lives.time_limits import TimeLimits, with_time_limits
 from simulator.lives.workload import TrueJob, draw_jobs, draw_nodes
 from simulator.lives.world import World
 
@@ -116,7 +119,13 @@ def draw_options(
             fairness_half_life_seconds=rng.choice([300.0, 3600.0, 7 * 86400.0]),
         ),
         nodes=tuple(nodes),
-        truths=tuple(draw_jobs(rng, rng.randint(max(1, jobs // 2), jobs), nodes, margin_mib)),
+        truths=with_time_limits(
+            with_habits(
+                draw_jobs(rng, rng.randint(max(1, jobs // 2), jobs), nodes, margin_mib),
+                random.Random(f"scripts {seed}"),
+            ),
+            random.Random(f"time limits {seed}"),
+        ),
         safety_seconds=rng.uniform(100.0, 900.0),
         observe_every_seconds=rng.choice([30.0, 60.0, 120.0]),
         lag_seconds=rng.choice([0.0, 0.5, 3.0]),
@@ -194,9 +203,11 @@ class Life:
         self.world.read = lambda: self.scheduler.view
         self.world.witnesses = basic_checkers(self.world, self.owners)
         self.world.witnesses += memory_checkers(self.world)
+        self.world.witnesses += [TimeLimits(self.world)]
         self.world.witnesses += [
             LearnedSpeedsMatch(self.world),
             UsedTimeMatches(self.world, options.rules),
+            MissingEpochs(self.world),
         ]
         if honest:
             self.world.witnesses += fairness_checkers(self.world, options.policy, options.rules)
@@ -258,6 +269,8 @@ class Life:
 
     def _record(self, facts: Sequence[Fact]) -> None:
         for fact in facts:
+            for witness in self.world.witnesses:
+                witness.on_fact(fact)
             self.fingerprint.update(repr(fact).encode())
             if self.tell:
                 data = " ".join(f"{key}={value}" for key, value in fact.data.items())

@@ -34,7 +34,7 @@ class GpuUser:
         return max(self.granted_mib, self.used_mib)
 
     @property
-    def over(self) -> bool:
+    def exceeds_share(self) -> bool:
         return self.used_mib > self.granted_mib
 
 
@@ -63,17 +63,17 @@ class SharesKept(Checker):
     def _require_safe(
         self, key: GpuKey, gpu: Gpu, holders: Mapping[JobId, GpuUser], at: Time
     ) -> None:
-        over = [holder for holder in holders.values() if holder.over]
+        over = [holder for holder in holders.values() if holder.exceeds_share]
         if not over or len(holders) == 1:
             return
         living = [holder for holder in holders.values() if not _is_killed(holder.run, at)]
         claimed = sum(holder.claimed_mib for holder in living)
         danger = claimed > gpu.memory_mib - gpu.reserved_mib and len(living) > 1
-        guilty = [holder for holder in living if holder.over]
+        guilty = [holder for holder in living if holder.exceeds_share]
         self.require(not (danger and guilty), key, "in danger by", guilty)
         staying = [holder for holder in living if holder.run.phase is not RunPhase.STOPPING]
         tight = sum(holder.claimed_mib for holder in staying) > gpu.capacity_mib
-        asked = [holder for holder in staying if holder.over and may_stop(holder.run)]
+        asked = [holder for holder in staying if holder.exceeds_share and may_stop(holder.run)]
         self.require(not (tight and len(staying) > 1 and asked), key, "too full by", asked)
 
 
@@ -122,7 +122,7 @@ def _had_no_room(job_id: JobId, holders: Mapping[JobId, GpuUser], gpu: Gpu, kill
     memory (to be killed at once)."""
     own = holders.get(job_id)
     others = [h for h in holders.values() if h.job_id != job_id and not h.died_before]
-    if own is None or not own.over:
+    if own is None or not own.exceeds_share:
         return False
     if not kill:
         others = [holder for holder in others if not holder.left_before]

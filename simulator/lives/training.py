@@ -20,6 +20,7 @@ from scheduler.core.model import (
     Reported,
 )
 from scheduler.core.runs import must_stop
+from simulator.lives.scripts import Habit, Saved, saves
 from simulator.lives.workload import ClientKind, TrueJob
 
 if TYPE_CHECKING:
@@ -52,7 +53,9 @@ class Training:
     def __init__(self, world: World, launch: Launch, truth: TrueJob) -> None:
         self.world, self.launch, self.truth = world, launch, truth
         self.key = (launch.job_id, launch.attempt)
-        self.epoch = launch.epochs_done
+        self.epoch = self.first = launch.epochs_done
+        self.trained = launch.epochs_done  # epochs in its weights, in truth
+        self.lacks: int | None = None  # how many its library says are missing; None: nothing
         self.begun = False  # has its memory
         self.grown = not world.chance(world.faults.memory_grows)  # all of its memory
         self.left = False  # its processes keep the memory for a while after its pods
@@ -116,9 +119,26 @@ class Training:
             return
         self._show(PodState.RUNNING)
         self.begun = True
+        self._load()
         self._ask_for_memory()
         if self.working:
             self._enter_epoch()
+
+    def _load(self) -> None:
+        done, alone = self.launch.epochs_done, len(self.pods) == 1
+        begins = self.world.folders.begin(self.truth, self.launch.attempt, done, alone)
+        self.epoch = self.first = begins.epoch
+        self.trained, self.lacks = begins.trained, begins.lacks
+
+    def _save(self, reported: bool) -> None:
+        habit = self.truth.habit
+        if habit and self.epoch > self.first and saves(Habit(habit), self.epoch, reported):
+            saved = Saved(self.epoch, self.trained, self._count(self.epoch))
+            self.world.folders.save(self.launch.job_id, self.launch.attempt, saved)
+
+    def _count(self, epoch: int) -> int | None:
+        """How many of so many epochs are in the weights, as the library counts."""
+        return None if self.lacks is None else max(0, epoch - self.lacks)
 
     def _ask_for_memory(self) -> None:
         """Takes its memory. When a GPU is full, the next run that asks dies, maybe another one."""
@@ -133,7 +153,8 @@ class Training:
         if not self.working:
             return
         truth, rng = self.truth, self.world.rng
-        if not self.grown and self.epoch > self.launch.epochs_done:
+        self._save(reported=True)
+        if not self.grown and self.epoch > self.first:
             self.grown = True
             self.world.changed()
             self._ask_for_memory()
@@ -158,7 +179,7 @@ class Training:
         if self.cut_off_at is None:
             faults = self.world.faults
             self.world.post(
-                EpochStarted(*self.key, epoch),
+                EpochStarted(*self.key, epoch, None if rank else self._count(epoch)),
                 partial(self._receive_answer, rank, epoch),
                 faults.report_lost,
                 faults.report_doubled,
@@ -197,7 +218,7 @@ class Training:
     def _work(self) -> None:
         world = self.world
         seconds = self.truth.seconds(len(self.launch.shares), ())
-        if self.epoch == self.launch.epochs_done:
+        if self.epoch == self.first:
             seconds += self.truth.warm_up_seconds
         if world.chance(world.faults.pod_dies):
             cause = world.rng.choice([Failure.ERROR, Failure.LOST])
@@ -242,6 +263,9 @@ class Training:
         self.epoch += 1
         job_id, truth, world = self.launch.job_id, self.truth, self.world
         world.epochs_done[job_id] = max(world.epochs_done.get(job_id, 0), self.epoch)
+        self.trained += 1
+        world.folders.train(job_id, self.launch.attempt, self.epoch, self.trained)
+        self._save(reported=False)
         if truth.kind is not ClientKind.SILENT:
             absurd = world.chance(truth.absurd)
             self._reports[self.epoch] = Profile(
@@ -251,6 +275,7 @@ class Training:
                 memory_mib=self._measure_mib(),
                 gpu_util=truth.gpu_util,
                 at=world.now(),
+                trained=self._count(self.epoch),
             )
             self._report(self.epoch)
         # After an epoch the script saves, which takes a moment.

@@ -46,6 +46,7 @@ class TrueJob:
     gpu_util: float = 0.0  # how busy it keeps a GPU, and so how much it slows its neighbours
     warm_up_seconds: float = 0.0  # how much longer the first epoch of a run takes
     absurd: float = 0.0  # how often it reports nonsense as an epoch's length
+    habit: str | None = None  # see scripts.py; None: its weights are not simulated
 
     def seconds(self, gpus: int, beside: Iterable[TrueJob]) -> float:
         """The length of an epoch on this number of GPUs, beside these jobs all the time."""

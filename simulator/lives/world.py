@@ -17,6 +17,7 @@ from scheduler.core.model import (
     Action,
     Cancelled,
     Event,
+    Fact,
     Failure,
     Gpu,
     GpuKey,
@@ -36,6 +37,7 @@ from scheduler.core.model import (
     View,
 )
 from simulator.lives.faults import NO_FAULTS, Crash, DiskFull, Faults
+from simulator.lives.scripts import Folders
 from simulator.lives.training import Training
 from simulator.lives.workload import TrueJob
 
@@ -60,6 +62,9 @@ class Witness:
 
     def on_step(self, before: View, after: View) -> None:
         """One step was committed, and its actions were performed."""
+
+    def on_fact(self, fact: Fact) -> None:
+        """A fact was recorded."""
 
     def on_restart(self, loaded: View) -> None:
         """A new daemon has read what the one before left."""
@@ -98,6 +103,7 @@ class World:
         self.memory_acknowledged: dict[JobId, int] = {}
         self.epochs_done: dict[JobId, int] = {}
         self.ended_well: set[JobId] = set()
+        self.folders = Folders()
         self.failures: Counter[tuple[JobId, Failure]] = Counter()
         self.begun: Counter[JobId] = Counter()  # runs that began
         self.healed_at: Time | None = None  # None: faults are still to be expected

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +19,18 @@ from pathlib import Path
 import numpy as np
 
 from scheduler.core.errors import ConfigError
-from scheduler.core.model import Job, JobFamily, Node, Observed, Outcome, Placement, Time, View
+from scheduler.core.memory import usable_gpus
+from scheduler.core.model import (
+    GpuKey,
+    Job,
+    JobFamily,
+    Node,
+    Observed,
+    Outcome,
+    Placement,
+    Time,
+    View,
+)
 from scheduler.estimates.interference import Interference
 from scheduler.estimates.speed import Speeds
 from scheduler.store import rows
@@ -29,6 +42,10 @@ from simulator.traces.behaviour import TraceJob, Truth
 _JOBS = f"""
     select {", ".join(rows.JOB)} from jobs where outcome is null or ended_at > ? order by seq
 """
+_ENDED_RUNS = """
+    select json_extract(data, '$.seconds'), at from facts
+    where kind = 'run_ended' and at > ? and json_extract(data, '$.seconds') > 0.0
+"""
 _LEARNED = f"select {', '.join(rows.LEARNED)} from learned order by about, name"
 
 
@@ -38,7 +55,8 @@ class RecordedCluster:
 
     since: Time
     decider: Decider  # the policy and rules now
-    nodes: tuple[Node, ...]
+    nodes: tuple[Node, ...]  # on which runs trained longest
+    gpu_counts: tuple[int, ...]  # all numbers of usable GPUs that runs had, from the smallest
     jobs: tuple[Job, ...]  # as they are now
     trace: tuple[TraceJob, ...]  # of the same jobs, named by their ids
     kinds: Mapping[str, JobFamily]  # known when the trace began
@@ -50,9 +68,9 @@ def read_recorded_cluster(path: Path, from_start: int | None = None) -> Recorded
     with open_journal(path) as db:
         recorded_starts = list(read_starts(db, from_start or 1))
         first, now = recorded_starts[0], recorded_starts[-1]
-        nodes = _last_nodes(db, recorded_starts)
         jobs = [rows.job(row) for row in db.execute(_JOBS, (first.at,))]
-        kinds, _ = rows.read_learned(db.execute(_LEARNED).fetchall())
+        nodes, gpu_counts = _nodes_of_runs(db, recorded_starts, jobs)
+        kinds, *_ = rows.read_learned(db.execute(_LEARNED).fetchall())
         reported = read_reported_times(db, first.at)
     wishes = [(job, left) for job in jobs if (left := _epochs_left(job, first.view)) > 0]
     if not wishes:
@@ -67,23 +85,51 @@ def read_recorded_cluster(path: Path, from_start: int | None = None) -> Recorded
     if usual is None:
         usual = now.decider.rules.restart_seconds
     return RecordedCluster(
-        first.at, now.decider, nodes, kept, tuple(trace), first.view.kinds, usual
+        first.at, now.decider, nodes, gpu_counts, kept, tuple(trace), first.view.kinds, usual
     )
 
 
-def _last_nodes(
+def _nodes_of_runs(
+    db: sqlite3.Connection, recorded_starts: Sequence[RecordedStart], jobs: Sequence[Job]
+) -> tuple[tuple[Node, ...], tuple[int, ...]]:
+    """The nodes with the GPUs that were there for most of the time of all runs, and all numbers of
+    GPUs that were there during a run. Without runs: the newest nodes."""
+    seen = [event for event in _observations(db, recorded_starts) if event.nodes]
+    seen.sort(key=lambda event: event.at)  # clocks may be set back
+    if not seen:
+        raise ConfigError("no node was observed since the journal begins")
+    begins = [event.at for event in seen]
+    nodes = {frozenset(usable_gpus(event.nodes)): event.nodes for event in seen}
+    seconds: defaultdict[frozenset[GpuKey], float] = defaultdict(float)
+    for run_begins, run_ends in _spans_of_runs(db, jobs, begins[0], begins[-1]):
+        first = max(0, bisect_right(begins, run_begins) - 1)
+        for place in range(first, bisect_left(begins, run_ends)):
+            until = begins[place + 1] if place + 1 < len(begins) else run_ends
+            held = min(until, run_ends) - max(begins[place], run_begins)
+            seconds[frozenset(usable_gpus(seen[place].nodes))] += held
+    had = {gpus: held for gpus, held in seconds.items() if gpus and held > 0.0}
+    if not had:
+        return seen[-1].nodes, ()
+    return nodes[max(had, key=lambda gpus: had[gpus])], tuple(sorted({len(gpus) for gpus in had}))
+
+
+def _spans_of_runs(
+    db: sqlite3.Connection, jobs: Sequence[Job], since: Time, now: Time
+) -> Iterator[tuple[Time, Time]]:
+    """From launch to end, or to `now`."""
+    for held, ended_at in db.execute(_ENDED_RUNS, (since,)):
+        yield ended_at - held, ended_at
+    for job in jobs:
+        if job.run is not None:
+            yield job.run.started_at, now
+
+
+def _observations(
     db: sqlite3.Connection, recorded_starts: Sequence[RecordedStart]
-) -> tuple[Node, ...]:
-    """The nodes in the newest observation."""
-    for start in reversed(recorded_starts):
-        nodes = start.view.nodes
+) -> Iterator[Observed]:
+    for start in recorded_starts:
         for step in read_steps(db, start):
-            for event in step.events:
-                if isinstance(event, Observed):
-                    nodes = event.nodes
-        if nodes:
-            return nodes
-    raise ConfigError("no node was observed since the journal begins")
+            yield from (event for event in step.events if isinstance(event, Observed))
 
 
 def _epochs_left(job: Job, then: View) -> int:

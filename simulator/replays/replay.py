@@ -21,13 +21,17 @@ import msgspec
 from scheduler.core.decide import Decision, decide
 from scheduler.core.errors import ConfigError
 from scheduler.core.facts import derive_facts
-from scheduler.core.model import Action, Event, Fact, JobId, Observed, Rules, Time, View
+from scheduler.core.model import Action, Event, Fact, JobId, JobSpec, Observed, Rules, Time, View
 from scheduler.core.ports import Policy
 from scheduler.planning.policies import POLICIES
 from scheduler.store import database, journal, rows
+from simulator.trials.policy_files import find_policy
 
+_MAGIC = b"SQLite format 3\0"
+_EXPECTED = "--replay needs scheduler.db from the state folder of a daemon"
 _STARTS = f"select {', '.join(journal.START)} from starts where start >= ? order by start"
 _STEPS = f"select {', '.join(journal.STEP)} from steps where start = ? order by number"
+_SUBMISSION = f"select {', '.join(rows.JOB_FIXED)} from jobs where id = ?"
 _FACTS = f"select {', '.join(rows.FACT)} from facts where at = ? order by seq"
 
 
@@ -77,7 +81,7 @@ def replay(
 ) -> ReplayResult:
     """Replays until the first difference. ConfigError: there is nothing to replay.
 
-    policy, rules  instead of the recorded ones; a policy may be given by name
+    policy, rules  instead of the recorded ones; a policy may be given by name or file
     from_start     the first start to begin with; None: the newest
     """
     with open_journal(path) as db:
@@ -85,8 +89,9 @@ def replay(
         for start in read_starts(db, from_start):
             count += 1
             by_rules = rules or start.decider.rules
-            by = policy or start.decider.policy
-            by_policy = _policy(by, by_rules) if isinstance(by, str) else by
+            by_policy = policy or _recorded_policy(start.decider.policy, by_rules)
+            if isinstance(by_policy, str):
+                by_policy = find_policy(by_policy)(by_rules)
             view = start.view
             for step in read_steps(db, start):
                 made = decide(view, step.events, step.at, by_policy, by_rules)
@@ -96,7 +101,7 @@ def replay(
         return ReplayResult(count, steps)
 
 
-def _policy(name: str, rules: Rules) -> Policy:
+def _recorded_policy(name: str, rules: Rules) -> Policy:
     if name not in POLICIES:
         raise ConfigError(f"the recorded policy {name!r} is not one of {', '.join(POLICIES)}")
     return POLICIES[name](rules)
@@ -127,13 +132,25 @@ def _difference(
 @contextmanager
 def open_journal(path: Path) -> Iterator[sqlite3.Connection]:
     """A snapshot of the database as it is now; a daemon may continue to write to it."""
-    if not path.is_file():
-        raise ConfigError(f"{path}: the file does not exist")
+    _require_database(path)
     with database.translate_errors(path), closing(database.connect_readonly(path)) as db:
         db.execute("begin")
         if not db.execute("select 1 from sqlite_schema where name = 'starts'").fetchone():
-            raise ConfigError(f"{path}: not the database of a scheduler that keeps a journal")
+            raise ConfigError(f"{path}: a database without a journal; {_EXPECTED}")
         yield db
+
+
+def _require_database(path: Path) -> None:
+    if not path.is_file():
+        what = "is not a file" if path.exists() else "the file does not exist"
+        raise ConfigError(f"{path}: {what}; {_EXPECTED}")
+    try:
+        with path.open("rb") as file:
+            begins = file.read(len(_MAGIC))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    if begins != _MAGIC:
+        raise ConfigError(f"{path}: not a database; {_EXPECTED}")
 
 
 def read_starts(db: sqlite3.Connection, first: int | None = None) -> Iterator[RecordedStart]:
@@ -143,19 +160,31 @@ def read_starts(db: sqlite3.Connection, first: int | None = None) -> Iterator[Re
     if newest is None or wanted > newest:
         known = f"the newest start is {newest}" if newest else "the journal is empty"
         raise ConfigError(f"no start {wanted}: {known}" if newest else known)
-    for start, _, at, decider, view in db.execute(_STARTS, (wanted,)).fetchall():
-        yield RecordedStart(start, at, journal.decode_decider(decider), journal.decode_view(view))
+    for start, _, at, decider, began in db.execute(_STARTS, (wanted,)).fetchall():
+        view = journal.decode_view(began, _reader_of_rows(db))
+        yield RecordedStart(start, at, journal.decode_decider(decider), view)
 
 
 def read_steps(db: sqlite3.Connection, start: RecordedStart) -> Iterator[RecordedStep]:
     looked: Observed | None = None
+    read_row = _reader_of_rows(db)
     expected = start.view.number
     for _, number, at, heard, digest in db.execute(_STEPS, (start.start,)):
         expected += 1
         if number != expected:
             raise ConfigError(f"start {start.start}: step {expected} is missing")
-        events, looked = journal.decode_events(heard, looked)
+        events, looked = journal.decode_events(heard, looked, read_row)
         yield RecordedStep(number, at, events, digest)
+
+
+def _reader_of_rows(db: sqlite3.Connection) -> journal.ReadRow:
+    def read_row(job_id: JobId) -> tuple[JobSpec, str]:
+        found = db.execute(_SUBMISSION, (job_id,)).fetchone()
+        if found is None:
+            raise ConfigError(f"the journal names job {job_id}, which the database does not know")
+        return rows.submission(found)
+
+    return read_row
 
 
 # --- reports ------------------------------------------------------------------------------------

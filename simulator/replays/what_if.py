@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 
 from scheduler.core.errors import Rejected
+from scheduler.core.memory import usable_gpus
 from scheduler.core.model import Gpu, Job, Node, Outcome, Rules
-from scheduler.planning.policies import POLICIES
 from simulator.replays.recorded_jobs import (
     LearnedTruth,
     RecordedCluster,
@@ -27,13 +27,14 @@ from simulator.replays.recorded_jobs import (
 )
 from simulator.traces.behaviour import TraceJob
 from simulator.trials.outcome import HOUR, JobTimes, quantile
+from simulator.trials.policy_files import PolicyError, find_policy
 from simulator.trials.trial import Trial
 
 # What a user writes, and what it means. JOB is a name, or the end of an id.
 CHANGES = {
     "gpus+N": "N more GPUs of the most frequent type, on a node of their own",
     "gpus-N": "N fewer of them",
-    "policy=NAME": "another policy",
+    "policy=NAME": "another policy, of this project or as FILE.py:FUNCTION",
     "without JOB": "the job was never submitted",
     "memory JOB=MIB": "the job asked for, and needed, this much of each GPU",
     "priority JOB=N": "the job had this priority",
@@ -45,7 +46,7 @@ NAME_MAX = 30
 _CHANGE = re.compile(
     r"gpus\+(?P<more>[1-9]\d{0,3})"
     r"|gpus-(?P<fewer>[1-9]\d{0,3})"
-    r"|policy=(?P<policy>\w+)"
+    r"|policy=(?P<policy>\S+)"
     r"|without (?P<without>\S+)"
     r"|memory (?P<heavier>\S+)=(?P<mib>\d{1,8})"
     r"|priority (?P<urgent>\S+)=(?P<priority>-?\d{1,4})",
@@ -63,7 +64,7 @@ class Case:
 
     @property
     def gpus(self) -> int:
-        return sum(len(node.gpus) for node in self.nodes if node.ready)
+        return len(usable_gpus(self.nodes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ def what_if(
 def _play(
     case: Case, here: RecordedCluster, rules: Rules, progress: Callable[[float], None]
 ) -> PlayedCase:
-    policy = POLICIES[case.policy](rules)
+    policy = find_policy(case.policy)(rules)
     seconds = here.restart_seconds
     trial = Trial(case.trace, case.nodes, policy, rules, restart_seconds=seconds)
     trial.scheduler.view = replace(trial.scheduler.view, kinds=here.kinds)
@@ -144,8 +145,11 @@ def _parse_change(change: str) -> re.Match[str]:
     match = _CHANGE.fullmatch(change.strip())
     if match is None:
         raise Rejected(f"--what_if {change!r} is not one of {', '.join(CHANGES)}")
-    if match["policy"] and match["policy"] not in POLICIES:
-        raise Rejected(f"--what_if {change!r}: the policies are {', '.join(POLICIES)}")
+    if match["policy"]:
+        try:
+            find_policy(match["policy"])
+        except PolicyError as error:
+            raise Rejected(f"--what_if: {error}") from None
     return match
 
 
@@ -192,8 +196,7 @@ def _with_gpus(count: int, nodes: Sequence[Node]) -> tuple[Node, ...]:
 def _without_gpus(count: int, nodes: Sequence[Node]) -> tuple[Node, ...]:
     """Without the last `count` of them."""
     type = _most_frequent(nodes).type
-    usable = [(node.name, gpu) for node in nodes if node.ready for gpu in node.gpus]
-    keys = [(name, gpu.uuid) for name, gpu in usable if gpu.type == type]
+    keys = [key for key, gpu in usable_gpus(nodes).items() if gpu.type == type]
     if count > len(keys):
         raise Rejected(f"--what_if gpus-{count}: there are only {len(keys)} of type {type}")
     gone = set(keys[-count:])
@@ -204,9 +207,9 @@ def _without_gpus(count: int, nodes: Sequence[Node]) -> tuple[Node, ...]:
 
 
 def _most_frequent(nodes: Sequence[Node]) -> Gpu:
-    gpus = [gpu for node in nodes if node.ready for gpu in node.gpus]
+    gpus = list(usable_gpus(nodes).values())
     if not gpus:
-        raise Rejected("--what_if: the newest observation shows no GPU")
+        raise Rejected("--what_if: no GPU was observed that a job could use")
     ((type, _),) = Counter(gpu.type for gpu in gpus).most_common(1)
     return next(gpu for gpu in gpus if gpu.type == type)
 
@@ -287,6 +290,13 @@ def _caveats(answer: Answer) -> Iterator[str]:
             f" in the unchanged play after {is_played:.3f} h."
         )
     kept = {job.id for job in answer.jobs}
+    counts = answer.site.gpu_counts
+    if len(counts) > 1:
+        said = ", ".join(map(str, counts[:-1]))
+        yield (
+            f"The cluster changed while jobs ran: it had {said} and {counts[-1]} GPUs. Both plays"
+            f" have the {answer.before.case.gpus} on which jobs ran longest."
+        )
     missing = [t.spec.name for t in answer.after.case.trace if t.spec.name not in kept]
     if missing:
         yield f"Left out because they do not succeed in both plays: {', '.join(missing)}"

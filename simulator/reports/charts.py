@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 
-from simulator.reports.style import PLOT_STYLE
+from simulator.reports.style import LINES, PLOT_STYLE
 
 Points = Sequence[tuple[float, float]]
 
@@ -82,7 +82,7 @@ def line_chart(frame: Frame, series: Mapping[str, Points], label: str) -> str:
     parts = list(frame.draw())
     for number, points in enumerate(series.values()):
         path = "L".join(f"{_n(x)} {_n(y)}" for x, y in (frame.at(*p) for p in points))
-        parts.append(f'<path class="line c{number}" d="M{path}"/>')
+        parts.append(f'<path class="line c{number % LINES}" d="M{path}"/>')
     return _svg(frame.width, frame.height, label, parts)
 
 

@@ -19,7 +19,7 @@ from simulator.reports.charts import (
     step_corners,
 )
 from simulator.reports.report import LEGEND, Study, mean, table_columns
-from simulator.reports.style import STYLE
+from simulator.reports.style import LINES, STYLE
 from simulator.trials.outcome import GanttBar, Result, Sample, quantile
 
 WIDE, NARROW = (600.0, 320.0), (350.0, 260.0)  # pixels; the style sheet shows one or the other
@@ -27,10 +27,15 @@ GANTT_WIDE, GANTT_NARROW = 1200.0, 350.0
 GANTT_ROWS_MAX = 512
 CDF_POINTS_MAX = 400
 SIZES = {1: "1 GPU", 2: "2 or 3", 4: "4 to 7", 8: "8 and more"}
-BEST = {"mean_h", "median_h", "p90_h", "p99_h", "queued_h", "makespan_h"}  # less is better
+# Less is better.
+BEST = {
+    *("mean_h", "median_h", "p90_h", "p99_h", "queued_h", "slowdown", "slowdown_p99", "makespan_h"),
+}
 
 
-def page(study: Study, timing: bool = False) -> str:
+def page(study: Study, timing: bool = False, origin: str = "") -> str:
+    """`origin` says in the last line how and when the page was made: all else depends only on the
+    study."""
     title = escape(f"{study.trace} on {study.gpus} GPUs")
     parts = [
         f"<h1>{title}</h1>",
@@ -41,6 +46,7 @@ def page(study: Study, timing: bool = False) -> str:
         *_over_time(study),
         "</div>",
         *_gantts(study),
+        *([f"<footer>{escape(origin)}</footer>"] if origin else []),
     ]
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -67,6 +73,8 @@ def _description(study: Study) -> str:
     if len(seeds) > 1:
         said = ", ".join(map(str, seeds))
         words.append(f"Seeds {said}: means, and below them the smallest and largest values.")
+    else:
+        words.append(f"Seed {seeds[0]}.")
     return " ".join(words)
 
 
@@ -156,7 +164,7 @@ def _over_time(study: Study) -> Iterator[str]:
 def _chart(heading: str, caption: str, x: Axis, y: Axis, series: Mapping[str, Points]) -> str:
     wide, narrow = (line_chart(Frame(x, y, *size), series, heading) for size in (WIDE, NARROW))
     sample = '<svg viewBox="0 0 26 8" aria-hidden="true"><path class="line c{}" d="M0 4H26"/></svg>'
-    legend = [(sample.format(number), policy) for number, policy in enumerate(series)]
+    legend = [(sample.format(number % LINES), policy) for number, policy in enumerate(series)]
     return _figure(heading, legend, wide, narrow, caption)
 
 

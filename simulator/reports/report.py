@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from scheduler.core.model import Node
+from simulator.trials.outcome import HOUR
 from simulator.trials.study import Entry
 
 # Key in a summary: heading and format.
@@ -19,6 +20,9 @@ COLUMNS = {
     "p90_h": ("p90 h", "{:.3f}"),
     "p99_h": ("p99 h", "{:.3f}"),
     "queued_h": ("queued h", "{:.3f}"),
+    "slowdown": ("slowdown", "{:.2f}"),
+    "slowdown_p99": ("p99 slowdown", "{:.2f}"),
+    "fairness": ("fairness", "{:.3f}"),
     "makespan_h": ("makespan h", "{:.2f}"),
     "utilisation": ("used", "{:.1%}"),
     "effective": ("effective", "{:.1%}"),
@@ -29,8 +33,14 @@ COLUMNS = {
 # These columns appear only if a policy has one that is not zero.
 MISHAPS = {key: (key, "{:.0f}") for key in ("failed", "unfinished", "refused")}
 TIMING = {"steps": ("steps", "{:.0f}"), "cpu_seconds": ("CPU s", "{:.1f}")}
+JOB_COLUMNS = (
+    *("job", "user", "gpus", "submitted h", "queued h", "hours", "slowdown", "restarts"),
+    *("preempted", "outcome"),
+)
 LEGEND = """\
 Times are those of finished jobs, from submission to end; queued: the part of it without a run.
+slowdown: this time divided by the time of the same job at its best placement, at once and alone;
+fairness: Jain's index of 1 / slowdown over the jobs, 1 if all are slowed down alike.
 used: GPU time with at least one job that trains, of all GPU time until the last end; effective:
 the same, times the sum of the speeds of the jobs that share a GPU, relative to each job alone.
 restarts: launches after a job's first, per job and per hour in which a job holds its GPUs."""
@@ -75,7 +85,8 @@ def mean(summaries: Sequence[Summary]) -> dict[str, float]:
 # --- text ---------------------------------------------------------------------------------------
 
 
-def text(study: Study, timing: bool = False) -> str:
+def text(study: Study, timing: bool = False, jobs: bool = False) -> str:
+    """`jobs`: with a table of all jobs for each policy and seed."""
     columns = table_columns(study, timing)
     rows = [["policy", "seed", *(heading for heading, _ in columns.values())]]
     for policy, entries in study.policies():
@@ -88,7 +99,26 @@ def text(study: Study, timing: bool = False) -> str:
             rows.append([policy, seed, *figures])
     refused = {line: None for entry in study.entries for line in entry.result.refused}
     parts = [[_heading(study), ""], _table(rows), ["", LEGEND], (f"refused: {r}" for r in refused)]
+    if jobs:
+        parts += [_jobs_table(entry) for entry in study.entries]
     return "\n".join(line for part in parts for line in part) + "\n"
+
+
+def _jobs_table(entry: Entry) -> Iterator[str]:
+    yield from ("", f"jobs under {entry.policy}, seed {entry.seed}")
+    rows = [list(JOB_COLUMNS)]
+    for job in entry.result.jobs:
+        times = (job.submitted_at / HOUR, job.queued_seconds / HOUR, job.seconds / HOUR)
+        figures = [*(f"{hours:.3f}" for hours in times), f"{job.slowdown:.2f}"]
+        rows.append(
+            [
+                *(job.name, job.user, str(job.gpus)),
+                *("-" if figure == "nan" else figure for figure in figures),
+                *(str(job.restarts), str(job.preemptions)),
+                job.outcome.value if job.outcome else "unfinished",
+            ]
+        )
+    yield from _table(rows)
 
 
 def table_columns(study: Study, timing: bool) -> dict[str, tuple[str, str]]:
@@ -147,12 +177,15 @@ def _entry(entry: Entry, timing: bool) -> dict[str, object]:
             {
                 "id": job.id,
                 "name": job.name,
+                "user": job.user,
+                "gpus": job.gpus,
                 "submitted_at": job.submitted_at,
                 "started_at": job.started_at,
                 "ended_at": job.ended_at,
                 "outcome": job.outcome,
                 "seconds": job.seconds,
                 "queued_seconds": job.queued_seconds,
+                "alone_seconds": job.alone_seconds,
                 "restarts": job.restarts,
                 "preemptions": job.preemptions,
             }

@@ -2,6 +2,7 @@
 
 # Lines have the colours of Okabe and Ito (2008), which colour-blind readers can distinguish, and
 # lighter ones on a dark page. No two lines have both the same dashes and a similar colour.
+LINES = 10  # classes of lines; further ones begin again
 STYLE = """\
 :root {
   --page: #fff; --ink: #1b1f24; --faint: #57606a; --rule: #d8dee4; --tint: #f3f5f8;
@@ -21,8 +22,10 @@ body { margin: 0; background: var(--page); color: var(--ink);
 main { max-width: 1240px; margin: 0 auto; padding: 16px 20px 48px; }
 h1 { font-size: 1.5rem; margin: .4em 0; overflow-wrap: anywhere; }
 h2 { font-size: 1.05rem; margin: 0 0 .3em; }
-p, figcaption { color: var(--faint); max-width: 80ch; margin: .4em 0 1em; overflow-wrap: anywhere; }
-figcaption { font-size: .87rem; }
+p, figcaption, footer { color: var(--faint); max-width: 80ch; margin: .4em 0 1em;
+  overflow-wrap: anywhere; }
+figcaption, footer { font-size: .87rem; }
+footer { margin-top: 3em; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { padding: .35em .5em; text-align: right; border-bottom: 1px solid var(--rule); }
 th { font-weight: 600; font-size: .85rem; vertical-align: bottom; }
@@ -45,6 +48,8 @@ svg text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, "Liberation 
 .c5 { stroke: var(--c5); stroke-dasharray: 5 5; }
 .c6 { stroke: var(--c6); stroke-dasharray: 1 2; }
 .c7 { stroke: var(--c7); stroke-dasharray: 12 4; }
+.c8 { stroke: var(--c0); stroke-dasharray: 3 6; }
+.c9 { stroke: var(--c2); stroke-dasharray: 14 3 3 3; }
 .g1 { fill: #56b4e9; } .g2 { fill: #009e73; } .g4 { fill: #e69f00; } .g8 { fill: #d55e00; }
 .odd { fill-opacity: .62; }
 .legend { list-style: none; display: flex; flex-wrap: wrap; gap: 2px 16px; margin: 0 0 6px;

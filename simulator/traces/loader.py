@@ -74,7 +74,10 @@ def _format(path: Path) -> str:
     for name, known in published_formats.COLUMNS.items():
         if width == len(known):
             return name
-    raise TraceError(f"{path}:1: neither the header nor a row of a known format")
+    raise TraceError(
+        f"{path}:1: not a trace: this line is not a header with {', '.join(own_format.NEEDED)}, nor"
+        f" one of {', '.join(name for name in FORMATS if name != 'own')}"
+    )
 
 
 def _misjudge_memory(

@@ -7,11 +7,11 @@ process exits, not when the scheduler hears of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from scheduler.core.model import JobId, Launch, Outcome, Time
+from scheduler.core.model import JobId, JobSpec, Launch, Outcome, Time
 
 HOUR = 3600.0
 SLICES = 240  # of time, in a series
@@ -26,6 +26,8 @@ class JobTimes:
 
     id: JobId
     name: str
+    user: str
+    gpus: int  # the most that it can use
     submitted_at: Time
     started_at: Time | None = None  # its first launch
     ended_at: Time | None = None
@@ -33,6 +35,8 @@ class JobTimes:
     launches: int = 0
     preemptions: int = 0  # how often it was preempted
     held_seconds: float = 0.0  # from launch to end, over all of its runs
+    # From submission to end, if it had its best placement at once and alone.
+    alone_seconds: float = math.nan
 
     @property
     def restarts(self) -> int:
@@ -47,6 +51,11 @@ class JobTimes:
     def queued_seconds(self) -> float:
         """The time that it waited, before its first run and between runs."""
         return self.seconds - self.held_seconds
+
+    @property
+    def slowdown(self) -> float:
+        """How many times as long it took as alone."""
+        return _ratio(self.seconds, self.alone_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +103,15 @@ class Result:
         """Completion times of the finished jobs in seconds, the shortest first."""
         return sorted(job.seconds for job in self.jobs if job.outcome is Outcome.SUCCEEDED)
 
+    def slowdowns(self) -> list[float]:
+        """Those of the finished jobs, the smallest first."""
+        return sorted(job.slowdown for job in self.jobs if job.outcome is Outcome.SUCCEEDED)
+
     def summary(self) -> dict[str, float]:
         """The figures of a table. Times are those of finished jobs."""
         times = [seconds / HOUR for seconds in self.completion_times()]
         queued = [job.queued_seconds for job in self.jobs if job.outcome is Outcome.SUCCEEDED]
+        slowdowns = self.slowdowns()
         restarts = sum(job.restarts for job in self.jobs)
         held_hours = sum(job.held_seconds for job in self.jobs) / HOUR
         there_were = self.gpus * self.makespan_seconds
@@ -108,6 +122,9 @@ class Result:
             "p90_h": quantile(times, 0.9),
             "p99_h": quantile(times, 0.99),
             "queued_h": _ratio(math.fsum(queued) / HOUR, len(times)),
+            "slowdown": _ratio(math.fsum(slowdowns), len(slowdowns)),
+            "slowdown_p99": quantile(slowdowns, 0.99),
+            "fairness": jain_index([1.0 / slowdown for slowdown in slowdowns]),
             "makespan_h": self.makespan_seconds / HOUR,
             "utilisation": _ratio(self.busy_gpu_seconds, there_were),
             "effective": _ratio(self.effective_gpu_seconds, there_were),
@@ -134,8 +151,8 @@ class Tally:
         self._busy = 0
         self._changes: list[_Change] = []
 
-    def record_submission(self, job_id: JobId, name: str, at: Time) -> None:
-        self.jobs[job_id] = JobTimes(job_id, name, at)
+    def record_submission(self, job_id: JobId, spec: JobSpec, at: Time) -> None:
+        self.jobs[job_id] = JobTimes(job_id, spec.name, spec.user, spec.gpus_max, at)
         self._queued.add(job_id)
         self._note(at)
 
@@ -174,9 +191,15 @@ class Tally:
         self._note(at)
 
     def build_result(
-        self, gpus: int, refused: Sequence[str], steps: int, cpu_seconds: float
+        self,
+        gpus: int,
+        refused: Sequence[str],
+        steps: int,
+        cpu_seconds: float,
+        alone_seconds: Mapping[JobId, float],
     ) -> Result:
         for job in self.jobs.values():
+            job.alone_seconds = alone_seconds[job.id]
             if job.outcome is None:  # it waits again, or still runs
                 job.ended_at = None
         return Result(
@@ -228,6 +251,12 @@ def quantile(values: Sequence[float], share: float) -> float:
     below = int(place)
     above = min(below + 1, len(values) - 1)
     return values[below] + (place - below) * (values[above] - values[below])
+
+
+def jain_index(values: Sequence[float]) -> float:
+    """From 1/n, if one of n has all, to 1, if all are equal (Jain, Chiu and Hawe, 1984)."""
+    square_of_sum = math.fsum(values) ** 2
+    return _ratio(square_of_sum, len(values) * math.fsum(value**2 for value in values))
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -12,9 +12,9 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
 from scheduler.core.model import Node, Rules
-from scheduler.planning.policies import POLICIES
 from simulator.traces.behaviour import TraceJob
 from simulator.trials.outcome import Result
+from simulator.trials.policy_files import PolicyError, find_policy
 from simulator.trials.trial import Trial
 
 PROGRESS_EVERY_SECONDS = 0.2
@@ -30,7 +30,7 @@ class WorkerDied(Exception):
 class Task:
     """The complete input of a trial."""
 
-    policy: str
+    policy: str  # its name, or `path.py:function`
     seed: int  # decides what the trace leaves open
     jobs: Sequence[TraceJob]
     nodes: Sequence[Node]
@@ -38,7 +38,7 @@ class Task:
     restart_seconds: float
 
     def run(self, progress: Callable[[float], None]) -> Entry:
-        policy = POLICIES[self.policy](self.rules)
+        policy = find_policy(self.policy)(self.rules)
         trial = Trial(
             self.jobs, self.nodes, policy, self.rules, restart_seconds=self.restart_seconds
         )
@@ -103,6 +103,8 @@ def _receive(
         raise WorkerDied(
             f"{task.policy}, seed {task.seed}: the process ended with code {process.exitcode}"
         ) from None
+    if isinstance(said, PolicyError):
+        raise said
     if isinstance(said, Entry):
         entries[number] = said
         return 1.0
@@ -112,7 +114,10 @@ def _receive(
 def _run_task(task: Task, pipe: Connection) -> None:
     """The main function of a worker process, which ends when the parent terminates it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    pipe.send(task.run(pipe.send))
+    try:
+        pipe.send(task.run(pipe.send))
+    except PolicyError as error:
+        pipe.send(error)
 
 
 def _throttle(progress: Callable[[float], None]) -> Callable[[float], None]:

@@ -81,6 +81,11 @@ class TraceRun:
         ]
 
 
+def trace_job_id(number: int) -> JobId:
+    """The id of the job with this number, from 0, in its trace."""
+    return JobId(f"job-{number:05}")
+
+
 class TraceWorld:
     def __init__(
         self,
@@ -103,7 +108,7 @@ class TraceWorld:
         self._sequence = 0
         self._heap: list[_Moment] = []
         for number, job in enumerate(jobs):
-            self._at(job.submit_at, partial(self._submit, JobId(f"job-{number:05}"), job))
+            self._at(job.submit_at, partial(self._submit, trace_job_id(number), job))
 
     # -- the inbox --------------------------------------------------------------------------------
 
@@ -159,7 +164,7 @@ class TraceWorld:
 
     def _submit(self, job_id: JobId, job: TraceJob) -> None:
         self._truths[job_id] = job.truth
-        self.tally.record_submission(job_id, job.spec.name, self._time)
+        self.tally.record_submission(job_id, job.spec, self._time)
         self._mail.append(Submitted(job_id, job.spec))
 
     # -- the cluster ------------------------------------------------------------------------------

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
 
 from scheduler.core import admission
 from scheduler.core.errors import Impossible
 from scheduler.core.loop import Scheduler
 from scheduler.core.memory import fewest_nodes, node_sizes, usable_gpus
 from scheduler.core.model import (
+    JobId,
     Node,
     Rules,
     View,
@@ -19,7 +19,7 @@ from scheduler.core.model import (
 from scheduler.core.ports import Policy, Step
 from simulator.traces.behaviour import TraceJob
 from simulator.trials.outcome import Result, Tally
-from simulator.trials.trace_world import TraceWorld
+from simulator.trials.trace_world import TraceWorld, trace_job_id
 
 IDLE_STEPS_MAX = 1000  # steps of the scheduler in a world where nothing else happens
 GATHER_SECONDS_MAX = 4.0  # scheduler/core/learning.py learns nothing from later reports
@@ -54,6 +54,7 @@ class Trial:
     ) -> None:
         """`gather_seconds`: None: a value so small that it hardly matters."""
         self.refused, possible = split_by_possible(jobs, nodes, rules)
+        self.jobs, self.nodes, self.restart_seconds = possible, nodes, restart_seconds
         self.gpus = sum(len(node.gpus) for node in nodes)
         self.listener = listener
         self.submitted, self.ended = len(possible), 0
@@ -78,7 +79,18 @@ class Trial:
             if progress and steps % 100 == 0:
                 progress(self.ended / self.submitted)
         cpu_seconds = time.process_time() - began
-        return self.tally.build_result(self.gpus, self.refused, steps, cpu_seconds)
+        return self.tally.build_result(
+            self.gpus, self.refused, steps, cpu_seconds, self._alone_seconds()
+        )
+
+    def _alone_seconds(self) -> dict[JobId, float]:
+        """From submission to end, if the job had its best placement at once and alone."""
+        fitting = _FittingNodes(self.nodes)
+        return {
+            trace_job_id(number): self.restart_seconds
+            + job.spec.max_epochs * best_epoch_seconds(job, fitting.sizes(job.truth.memory_mib))
+            for number, job in enumerate(self.jobs)
+        }
 
     def _on_commit(self, step: Step) -> None:
         for job_id in step.touched:
@@ -95,21 +107,29 @@ def split_by_possible(
 ) -> tuple[list[str], list[TraceJob]]:
     """The reasons for refusing the jobs that could never run here, and the other jobs."""
     refused, possible = [], []
-    gpus = usable_gpus(nodes)
-
-    @cache
-    def sizes(mib: int) -> dict[str, list[int]]:
-        return node_sizes({key: gpu for key, gpu in gpus.items() if gpu.memory_mib >= mib})
-
+    fitting = _FittingNodes(nodes)
     for number, job in enumerate(jobs, 1):
         try:
             admission.check_possible(job.spec, nodes, rules)
-            _require_possible(job, nodes, sizes(job.truth.memory_mib))
+            _require_possible(job, nodes, fitting.sizes(job.truth.memory_mib))
         except Impossible as why:
             refused.append(f"job {number} ({job.spec.name}): {why}")
         else:
             possible.append(job)
     return refused, possible
+
+
+class _FittingNodes:
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._gpus = usable_gpus(nodes)
+        self._sizes: dict[int, dict[str, list[int]]] = {}
+
+    def sizes(self, mib: int) -> dict[str, list[int]]:
+        """By type, how many GPUs of at least this memory each node has."""
+        if mib not in self._sizes:
+            fit = {key: gpu for key, gpu in self._gpus.items() if gpu.memory_mib >= mib}
+            self._sizes[mib] = node_sizes(fit)
+        return self._sizes[mib]
 
 
 def _require_possible(
@@ -121,14 +141,22 @@ def _require_possible(
         return
     if not sizes:
         largest = max(gpu.memory_mib for node in nodes for gpu in node.gpus)
-        takes = f"takes {job.truth.memory_mib} MiB of each GPU"
-        raise Impossible(f"{takes}; the largest has {largest} MiB")
+        takes = f"takes {job.truth.memory_mib:,} MiB of each GPU"
+        raise Impossible(f"{takes}; the largest has {largest:,} MiB")
     if all(map(math.isinf, _epoch_times(job, sizes))):
         raise Impossible(f"cannot train on {' or '.join(sorted(sizes))}")
 
 
+def best_epoch_seconds(job: TraceJob, sizes: Mapping[str, Sequence[int]]) -> float:
+    """Alone on its best placement; `sizes`: see `_require_possible`."""
+    return min(_epoch_times(job, sizes), default=math.inf)
+
+
 def _epoch_times(job: TraceJob, sizes: Mapping[str, Sequence[int]]) -> Iterator[float]:
     """Seconds of an epoch for each possible placement."""
+    if job.spec.gpus_max == 0:
+        yield job.truth.epoch_seconds("", 0, 0)
+        return
     for type, on_nodes in sizes.items():
         for count in range(job.spec.gpus_min, min(job.spec.gpus_max, sum(on_nodes)) + 1):
             yield job.truth.epoch_seconds(type, count, fewest_nodes(on_nodes, count))

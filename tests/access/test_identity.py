@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from scheduler.access import identity
 from scheduler.access.identity import TokenSocket
 from scheduler.core.errors import ConfigError, Forbidden, Unauthenticated
 from tests import builders
+from tests.support import eventually
 
 SECRET = b"k" * 32
 ME = pwd.getpwuid(os.geteuid()).pw_name
@@ -122,10 +124,22 @@ def test_a_caller_that_disconnects_at_once_does_no_harm(port: int) -> None:
         tokens.stop()
 
 
-def test_two_daemons_cannot_share_the_socket(port: int) -> None:
-    tokens = TokenSocket(port, SECRET, "1.2.3")
-    try:
-        with pytest.raises(ConfigError, match=rf"@epoch-scheduler:{port}, .* already in use"):
-            TokenSocket(port, SECRET, "1.2.3")
-    finally:
-        tokens.stop()
+def test_the_name_of_the_socket_is_taken_as_soon_as_it_is_free(port: int) -> None:
+    with socket.socket(socket.AF_UNIX) as squatter, capture_logs() as said:
+        squatter.bind(identity.socket_name(port))
+        squatter.listen()
+        tokens = TokenSocket(port, SECRET, "1.2.3")
+        try:
+            squatter.close()
+            eventually(lambda: tokens._listening)
+            assert _ask(port)["user"] == ME
+        finally:
+            tokens.stop()
+    assert [line["event"] for line in said] == ["token_socket_taken", "token_socket_free"]
+    assert said[0]["by"] == f"pid {os.getpid()} of {ME}"
+
+
+def test_a_socket_that_was_never_opened_can_be_stopped(port: int) -> None:
+    with socket.socket(socket.AF_UNIX) as squatter:
+        squatter.bind(identity.socket_name(port))
+        TokenSocket(port, SECRET, "1.2.3").stop()

@@ -1,16 +1,13 @@
-"""People whom Kubernetes knows: what they are called here, and how often it is asked."""
+"""People whom Kubernetes knows: what they are called here."""
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 
-from scheduler.access import kubernetes_users
 from scheduler.access.kubernetes_users import KubernetesUsers
+from scheduler.access.reviewed_tokens import ReviewedTokens, TokenOwner
 from scheduler.access.user_table import User
-from scheduler.core.errors import Busy, Unauthenticated, Unavailable
+from scheduler.core.errors import Unauthenticated
 
 OURS = "epoch-scheduler"
 ADA, EVE, ODD = "a.d.a", "e.v.e", "o.d.d"
@@ -18,31 +15,19 @@ USERS = {"ada": User(kubernetes="oidc:ada"), "bob": User(uid=7)}
 
 
 class World:
-    """What Kubernetes knows, how often it was asked, and what time it is."""
+    """What Kubernetes knows."""
 
     def __init__(self) -> None:
         self.names: dict[str, str] = {ADA: "oidc:ada"}
-        self.asked: list[str] = []
-        self.away = False
-        self.now = 0.0
-        self.reviewed = KubernetesUsers(self.ask, OURS, USERS, lambda: self.now)
+        self.reviewed = KubernetesUsers(ReviewedTokens(self.ask, OURS, lambda: 0.0), USERS)
 
-    def ask(self, audience: str, token: str) -> str | None:
-        assert audience == OURS
-        self.asked.append(token)
-        if self.away:
-            raise Unavailable("nobody answers")
-        return self.names.get(token)
+    def ask(self, audience: str, token: str) -> TokenOwner | None:
+        return TokenOwner(self.names[token]) if token in self.names else None
 
 
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-def denied(world: World, token: str) -> None:
-    with pytest.raises(Unauthenticated, match="was not issued for the audience epoch-scheduler"):
-        world.reviewed.user(token)
 
 
 def test_a_user_has_the_name_that_the_settings_give(world: World) -> None:
@@ -66,58 +51,9 @@ def test_a_name_that_cannot_be_ours_is_told(world: World) -> None:
         world.reviewed.user(ODD)
 
 
-def test_what_was_told_is_remembered_for_a_while(world: World) -> None:
-    for _ in range(3):
-        assert world.reviewed.user(ADA) == "ada"
-        denied(world, EVE)
-    assert world.asked == [ADA, EVE]
-    world.now += kubernetes_users.UNKNOWN_SECONDS
-    world.names = {EVE: "bob"}
-    assert world.reviewed.user(EVE) == "bob", "a fresh token is good soon"
-    assert world.reviewed.user(ADA) == "ada"
-    world.now += kubernetes_users.KNOWN_SECONDS
-    denied(world, ADA)  # one that was taken back is not good for long
-
-
-def test_while_kubernetes_does_not_answer_no_token_is_rejected(world: World) -> None:
-    assert world.reviewed.user(ADA) == "ada"
-    world.away = True
-    assert world.reviewed.user(ADA) == "ada"
-    with pytest.raises(Unavailable):
+def test_a_token_of_another_kind_has_no_user_here_and_one_that_is_not_valid_is_denied(
+    world: World,
+) -> None:
+    assert world.reviewed.user("ada.0123") is None
+    with pytest.raises(Unauthenticated, match="was not issued for the audience epoch-scheduler"):
         world.reviewed.user(EVE)
-    world.away = False
-    world.names[EVE] = "bob"
-    assert world.reviewed.user(EVE) == "bob", "and no denial is remembered"
-
-
-def test_what_is_no_token_of_kubernetes_is_not_shown_to_it(world: World) -> None:
-    for token in ("", "ada.0123", "est_abc", "a.b.c.d", "a..c", "\N{SNOWMAN}.b.c", "a.b.c\n"):
-        assert world.reviewed.user(token) is None
-    assert world.asked == []
-
-
-def test_unknown_tokens_cannot_fill_the_memory(world: World) -> None:
-    for number in range(3 * kubernetes_users.REMEMBERED_MAX):
-        denied(world, f"x.y.{number}")
-    assert len(world.reviewed._told) <= kubernetes_users.REMEMBERED_MAX
-
-
-def test_only_so_many_are_looked_up_at_a_time() -> None:
-    """A server that is silent must not hold every thread there is."""
-    going_on, answered = threading.Semaphore(0), threading.Event()
-
-    def ask(_: str, token: str) -> str | None:
-        going_on.release()
-        assert answered.wait(60)
-        return "bob"
-
-    reviewed = KubernetesUsers(ask, OURS, USERS, lambda: 0.0)
-    with ThreadPoolExecutor(kubernetes_users.ASKING_MAX) as pool:
-        told = [pool.submit(reviewed.user, f"x.y.{n}") for n in range(kubernetes_users.ASKING_MAX)]
-        for _ in told:
-            assert going_on.acquire(timeout=60)
-        with pytest.raises(Busy, match="too many unknown tokens"):
-            reviewed.user(EVE)
-        answered.set()
-        assert {one.result() for one in told} == {"bob"}
-    assert reviewed.user(EVE) == "bob"

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import grpc
 import pytest
 
-from scheduler.access.authentication import Authenticator
-from scheduler.access.identity import user_of
+from scheduler.access.agent_tokens import AgentAuthenticator
+from scheduler.access.identity import user_token
 from scheduler.api.agents import (
-    AGENT,
     SILENT_SECONDS,
     AgentReports,
     AgentService,
@@ -25,7 +23,7 @@ from scheduler.core.model import Gpu
 from scheduler.gpus.usage import WATCHDOG, GpuReading, GpuReport, Process
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
-from tests.serving import SECRET, by, refused
+from tests.serving import SECRET, refused
 
 CARD = GpuReading(
     Gpu("GPU-a", 3, "t4", 16384, 512, fault="XID 79", lost=True),
@@ -33,6 +31,7 @@ CARD = GpuReading(
     0.25,
     (Process(7, 3000, "0d1f2c3a-1111-4222-8333-444455556666", "python"), Process(8, 1000)),
 )
+NODES = {"token-of-n1": "n1", "token-of-n2": "n2"}
 REPORT = GpuReport("n1", 1000.0, (CARD,), WATCHDOG)
 
 
@@ -42,21 +41,23 @@ class Office:
     def __init__(self) -> None:
         self.now = 1000.0
         self.told = 0
-        people = Authenticator([partial(user_of, SECRET)])
+        agents = AgentAuthenticator([NODES.get])
         self.reports = AgentReports(lambda: self.now)
         self.reports.on_change = self._tell
         self.server = GrpcServer(
             "127.0.0.1:0",
             pb_grpc.SchedulerServicer(),
             pb_grpc.ProfilerServicer(),
-            agents=AgentService(people, self.reports),
+            agents=AgentService(agents, self.reports),
         )
         self.server.start()
         self.channel = grpc.insecure_channel(f"127.0.0.1:{self.server.ports[0]}")
         self._stub = pb_grpc.AgentsStub(self.channel)
 
-    def report(self, report: GpuReport, user: str = AGENT) -> None:
-        self._stub.ReportNode(report_message(report), metadata=by(user), timeout=10)
+    def report(self, report: GpuReport, token: str = "") -> None:
+        """With the token of its node, or another one."""
+        bearer = (("authorization", f"Bearer {token or f'token-of-{report.node}'}"),)
+        self._stub.ReportNode(report_message(report), metadata=bearer, timeout=10)
 
     def _tell(self) -> None:
         self.told += 1
@@ -100,9 +101,13 @@ def test_a_silent_node_is_forgotten(office: Office) -> None:
     assert office.reports.newest() == ()
 
 
-def test_only_agents_report(office: Office) -> None:
-    with refused(grpc.StatusCode.PERMISSION_DENIED, "may report nodes, not 'ada'"):
-        office.report(REPORT, user="ada")
+def test_only_the_agent_of_a_node_reports_it(office: Office) -> None:
+    denied = "this token is of the agent on 'n2', which may not report 'n1'"
+    with refused(grpc.StatusCode.PERMISSION_DENIED, denied):
+        office.report(REPORT, "token-of-n2")
+    for user in ("ada", "agent", "n1"):
+        with refused(grpc.StatusCode.UNAUTHENTICATED, "this is not a token of a node"):
+            office.report(REPORT, user_token(SECRET, user))
     assert office.reports.newest() == ()
 
 

@@ -16,7 +16,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from structlog.testing import capture_logs
 
-from scheduler.api.grpc_server import STREAMS_MAX, GrpcServer
+from scheduler.api.grpc_server import GrpcServer
+from scheduler.api.seats import STREAMS_MAX, STREAMS_OF_USER_MAX
 from scheduler.core.errors import ConfigError
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
@@ -156,21 +157,42 @@ def test_a_bug_of_ours_is_told_in_one_line_and_logged_whole() -> None:
 
 def test_watchers_cannot_starve_the_others(served: Serving) -> None:
     request = pb.ListJobsRequest()
-    watchers = [served.people.WatchJobs(request, metadata=by("ada")) for _ in range(STREAMS_MAX)]
+    users = [f"u{number}" for number in range(STREAMS_MAX // STREAMS_OF_USER_MAX)]
+    watchers = [
+        served.people.WatchJobs(request, metadata=by(user))
+        for user in users
+        for _ in range(STREAMS_OF_USER_MAX)
+    ]
     for watcher in watchers:
         next(watcher)
     with refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"at most {STREAMS_MAX} at a time"):
         next(served.people.WatchJobs(request, metadata=by("ada"), timeout=10))
     _answers(served)
     watchers.pop().cancel()
-    eventually(lambda: _watches(served))
+    eventually(lambda: _watches(served, "ada"))
     for watcher in watchers:
         watcher.cancel()
 
 
-def _watches(served: Serving) -> bool:
+def test_one_user_cannot_take_the_places_of_all_watchers(served: Serving) -> None:
+    request = pb.ListJobsRequest()
+    watchers = [
+        served.people.WatchJobs(request, metadata=by("bob")) for _ in range(STREAMS_OF_USER_MAX)
+    ]
+    for watcher in watchers:
+        next(watcher)
+    with refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"bob has {STREAMS_OF_USER_MAX} streams"):
+        next(served.people.WatchJobs(request, metadata=by("bob"), timeout=10))
+    assert _watches(served, "ada")
+    watchers.pop().cancel()
+    eventually(lambda: _watches(served, "bob"))
+    for watcher in watchers:
+        watcher.cancel()
+
+
+def _watches(served: Serving, user: str) -> bool:
     """Whether there is room for one more."""
-    stream = served.people.WatchJobs(pb.ListJobsRequest(), metadata=by("ada"), timeout=10)
+    stream = served.people.WatchJobs(pb.ListJobsRequest(), metadata=by(user), timeout=10)
     code = _code(lambda: next(stream))
     stream.cancel()
     return code is None

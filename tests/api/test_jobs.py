@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import uuid
 from collections.abc import Iterator
@@ -99,7 +100,7 @@ def test_a_rehearsal_changes_nothing_and_tells_all_but_the_token(served: Serving
     assert (env["JOB_UUID"], env["NUM_GPUS"], env["RESERVED_MEM"]) == (request.job_id, "1", "4000")
     assert (env["JOB_RESTARTED"], env["EPOCHS_TO_BE_DONE"]) == ("FALSE", "5")
     assert "KUBEPROFILER_TOKEN" not in env
-    assert reply.job.state == "QUEUED"
+    assert reply.job.state == "STARTING"  # as the next plan would have it
     assert served.scheduler.view.jobs == {}
     assert served.reader.job(JobId(request.job_id)) is None
 
@@ -119,7 +120,7 @@ def test_a_rehearsal_changes_nothing_and_tells_all_but_the_token(served: Serving
         (
             {"memory_mib": 20000},
             REFUSED,
-            "no GPU can hold 20000 MiB; the largest holds 15872 MiB",
+            "no GPU can hold 20,000 MiB; the largest holds 15,872 MiB",
         ),
         ({"gpus_min": 6}, REFUSED, "no node has 6 GPUs; the largest has 2"),
     ],
@@ -368,13 +369,13 @@ def test_lists_filter_live_and_ended_jobs_alike(served: Serving) -> None:
 
 
 def test_a_list_never_outgrows_a_message(served: Serving) -> None:
-    for number in range(40):
-        served.submit(f"job{number}", args=["x" * 100_000], held=True)
+    for number in range(70):
+        served.submit(f"job{number}", args=["x" * 60_000], held=True)
     request = pb.ListJobsRequest(limit=1000)
     reply = served.people.ListJobs(request, metadata=by("ada"), timeout=10)
-    assert 20 < len(reply.jobs) < 40
-    assert reply.total == 40
-    assert reply.jobs[0].spec.name == "job39"
+    assert 40 < len(reply.jobs) < 70
+    assert reply.total == 70
+    assert reply.jobs[0].spec.name == "job69"
 
 
 def test_a_running_job_tells_what_is_left_of_it(served: Serving) -> None:
@@ -407,6 +408,53 @@ def test_a_watcher_sees_a_job_fall_silent(tmp_path: Path) -> None:
             if reply.jobs[0].state == "UNRESPONSIVE":
                 break
         assert reply.jobs[0].reason.startswith("no report")
+
+
+def _measured(served: Serving, job: Job) -> None:
+    """It trains two epochs: the first one is not typical."""
+    for epoch in (0, 1):
+        start = pb.StartEpochRequest(job_id=job.id, attempt=1, epoch=epoch)
+        served.jobs.StartEpoch(start, metadata=of(job), timeout=10)
+        profile = pb.Profile(job_id=job.id, attempt=1, epoch=epoch + 1, epoch_seconds=2.5, steps=25)
+        served.jobs.EndEpoch(pb.EndEpochRequest(profiles=[profile]), metadata=of(job), timeout=10)
+
+
+def _described(served: Serving, job_id: str) -> pb.Job:
+    request = pb.GetJobRequest(job=job_id, outlook=True)
+    reply: pb.GetJobReply = served.people.GetJob(request, metadata=by("ada"), timeout=10)
+    return reply.job
+
+
+@pytest.mark.parametrize("is_silent", [True, False])
+def test_nothing_is_forecast_of_a_silent_job_nor_of_who_waits_for_it(
+    is_silent: bool, tmp_path: Path
+) -> None:
+    with serving(tmp_path, heartbeat_seconds=0.0 if is_silent else 30.0) as served:
+        job = served.running("hang", gpus_min=2, gpus_max=2)
+        _measured(served, job)
+        waits = served.submit("waits", gpus_min=2, gpus_max=2)
+        hang = _described(served, job.id)
+        assert hang.state == ("UNRESPONSIVE" if is_silent else "RUNNING")
+        assert hang.eta.HasField("ends_at") != is_silent
+        assert hang.HasField("eta_seconds") != is_silent
+        told = _described(served, waits)
+        assert [(name.name, name.silent) for name in told.why.until] == [("hang", is_silent)]
+        assert told.eta.HasField("starts_at") != is_silent
+        assert not told.why.until[0].HasField("deadline")  # the current library may be silent
+
+
+def test_who_waits_for_a_silent_job_that_is_to_stop_is_told_the_deadline(tmp_path: Path) -> None:
+    with serving(tmp_path, heartbeat_seconds=0.0) as served:
+        job = served.running("hang", gpus_min=2, gpus_max=2, max_epochs=30)
+        _measured(served, job)
+        waits = served.submit("waits", gpus_min=2, gpus_max=2, priority=9)
+        eventually(lambda: (run := served.job(job.id).run) and run.kill_at)
+        (name,) = _described(served, waits).why.until
+        run = served.job(job.id).run
+        assert run
+        assert (name.name, name.stopping, name.silent) == ("hang", True, True)
+        assert name.deadline == run.kill_at
+        assert _described(served, job.id).eta.deadline == run.kill_at
 
 
 # --- changes ------------------------------------------------------------------------------------
@@ -600,9 +648,39 @@ def test_a_long_log_comes_in_parts(served: Serving) -> None:
     assert _text(served, job.id, tail=100) == "".join(text.splitlines(keepends=True)[-100:])
 
 
+def test_a_log_of_4_tib_that_was_never_written_is_read_at_once(served: Serving) -> None:
+    job = served.running()
+    _write(served, job.id, 1, 0, "one\ntwo\n")
+    os.truncate(run_logs.log_path(served.logs, job.id, 1, 0), 2**42)
+    for lines, begin in ((None, "one\ntwo\n"), (10, "one\ntwo\n"), (2, "two\n"), (1, "")):
+        text = _text(served, job.id, tail=lines)
+        assert text.startswith(begin + "\0")
+        assert text.endswith(" bytes of the output are not kept\n")
+        assert len(text) < 100_000
+
+
 def test_numbers_of_logs_that_cannot_be_are_refused(served: Serving) -> None:
     job = served.running()
     with refused(INVALID, "--tail -1: must be at least 0"):
         _chunks(served, job.id, tail=-1)
     with refused(INVALID, "--attempt -1: must be at least 0"):
         _chunks(served, job.id, attempt=-1)
+
+
+@pytest.mark.parametrize(
+    ("spec", "is_told"),
+    [
+        ({"script_path": "/custom/train.py"}, True),
+        ({"script_path": "", "command": ["/venv/bin/python3", "-m", "train"]}, True),
+        ({"script_path": "", "command": ["torchrun", "train.py"]}, True),
+        ({"script_path": "", "command": ["echo", "done"]}, False),
+        ({"script_path": "/custom/train.py", "max_epochs": 1}, False),
+    ],
+)
+def test_a_script_without_a_number_of_epochs_is_told_that_it_trains_one(
+    spec: dict[str, Any], is_told: bool, served: Serving
+) -> None:
+    request = submission(**{"max_epochs": None, **spec})
+    reply = served.people.Submit(request, metadata=by("ada"), timeout=10)
+    note = "without --max_epochs, a script that uses kubernetesdlprofile trains 1 epoch"
+    assert (note in reply.notes) == is_told

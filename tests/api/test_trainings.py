@@ -229,3 +229,18 @@ def test_the_ids_of_jobs_are_text(served: Serving) -> None:
     job = served.running()
     with refused(grpc.StatusCode.NOT_FOUND, r"'a\n\x1b'"):
         served.jobs.EndEpoch(_ended(JobId("a\n\x1b"), 1), metadata=of(job), timeout=10)
+
+
+def test_what_the_library_says_of_its_weights_is_on_disk_and_told(served: Serving) -> None:
+    job = served.running(max_epochs=5)
+    begins = pb.StartEpochRequest(job_id=job.id, attempt=1, epoch=2, trained=0)
+    served.jobs.StartEpoch(begins, metadata=of(job), timeout=10)
+    served.jobs.EndEpoch(_ended(job.id, 3, trained=1), metadata=of(job), timeout=10)
+    kept = served.job(job.id)
+    assert (kept.epochs_done, kept.epochs_missing) == (3, 2)
+    assert served.reader.profiles(job.id, 1)[0].trained == 1
+    told = served.people.GetJob(pb.GetJobRequest(job=job.id), metadata=by("ada"), timeout=10)
+    assert (told.job.epochs_done, told.job.epochs_trained) == (3, 1)
+    begins = pb.StartEpochRequest(job_id=job.id, attempt=1, epoch=2, trained=3)
+    with refused(grpc.StatusCode.INVALID_ARGUMENT, "trained 3: must be at most 2"):
+        served.jobs.StartEpoch(begins, metadata=of(job), timeout=10)

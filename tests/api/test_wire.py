@@ -26,6 +26,7 @@ from scheduler.core.model import (
     Run,
     RunPhase,
     Share,
+    Trained,
     Waiting,
 )
 from scheduler.outlook.prospect import Forecast, Interval, Prospect, Remedy, SpeedBeside, SpeedOn
@@ -59,7 +60,7 @@ PLAIN_SPECS = values(
 SPECS = st.builds(
     lambda spec, gpus: replace(spec, gpus_min=gpus[0], gpus_max=gpus[1]), PLAIN_SPECS, GPUS
 )
-PROFILES = values(
+MEASURED_PROFILES = values(
     Profile,
     attempt=INT32,
     epoch=INT32,
@@ -74,6 +75,14 @@ PROFILES = values(
     beside=st.just(()),
     at=st.just(0.0),
     steps=st.just(0),  # since its process began: only images that are older than us count so
+    trained=st.none(),
+)
+PROFILES = st.builds(
+    lambda profile, lacks: replace(
+        profile, trained=None if lacks is None else max(0, profile.epoch - lacks)
+    ),
+    MEASURED_PROFILES,
+    st.one_of(st.none(), INT32),
 )
 SHARES = values(Share, memory_mib=INT32)
 RUNS = values(
@@ -93,6 +102,7 @@ JOBS = values(
     attempts=INT32,
     memory_mib=INT32,
     run=st.one_of(st.none(), RUNS),
+    trained=st.one_of(st.none(), values(Trained, epochs=INT32)),
 )
 
 
@@ -116,6 +126,8 @@ def test_every_job_can_be_told(job: Job, status: JobStatus) -> None:
     assert told.attempt == (job.run.attempt if job.run else job.attempts)
     assert len(told.shares) == (len(job.run.shares) if job.run else 0)
     assert TOKEN.encode() not in told.SerializeToString()
+    assert told.HasField("epochs_trained") == (job.trained is not None)
+    assert told.epochs_done - told.epochs_trained == (job.epochs_missing or 0) or not job.trained
 
 
 def test_a_reason_is_told_in_parts_too() -> None:
@@ -224,6 +236,8 @@ def test_what_cannot_be_measured_is_refused_by_name(field: str, value: float) ->
         ({"memory_mib": -1}, "memory_mib -1: must be at least 0"),
         ({"memory_mib": 2**31 - 1}, "memory_mib 2147483647: must be at most 16777216"),
         ({"rank": -1}, "rank -1: must be at least 0"),
+        ({"epoch": 3, "trained": 4}, "trained 4: must be at most 3"),
+        ({"epoch": 3, "trained": -1}, "trained -1: must be at least 0"),
         ({"rank": 2**20}, "rank 1048576: must be at most 65536"),
     ],
 )

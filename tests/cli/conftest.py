@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli import cancel, logs, run, state
+from cli import cancel, logs, resubmit, run, state, update
 from scheduler.access.identity import user_token
 from tests.serving import SECRET, Serving, serving
 
@@ -16,6 +16,8 @@ MAINS = {
     "run-scheduler": run.main,
     "scheduler-state": state.main,
     "scheduler-cancel-job": cancel.main,
+    "scheduler-update-job": update.main,
+    "scheduler-resubmit-job": resubmit.main,
     "scheduler-get-logs": logs.main,
 }
 
@@ -31,9 +33,12 @@ Command = Callable[..., Done]
 
 
 @pytest.fixture
-def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+def command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Command:
     """Runs one of the commands: `command("scheduler-state", "--nlast", "3", user="ada")`."""
     monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
     def call(name: str, *words: str, user: str = "ada") -> Done:
         monkeypatch.setenv("SCHEDULER_TOKEN", user_token(SECRET, user))

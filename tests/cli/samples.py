@@ -231,6 +231,22 @@ def foreseen() -> Iterator[tuple[pb.Job, pb.Learned]]:
     yield waits, pb.Learned()
 
 
+def not_as_wished() -> Iterator[pb.Job]:
+    """Jobs that failed, do not report, or wait for one that does not."""
+    failed = pb.Job()
+    failed.CopyFrom(JOBS[4])
+    failed.log_line = "ValueError: the learning rate must be positive, but it is -0.1"
+    yield failed
+    silent = pb.Job()
+    silent.CopyFrom(JOBS[3])
+    silent.eta.CopyFrom(pb.Eta(deadline=NOW + 3600))
+    yield silent
+    beside = "gpus (6,872 MiB are free beside vit on gpu0; sharing with it is expected to cost more"
+    waits = job("77ce2fc7", "small", "QUEUED", reason=f"{beside} than waiting)", submitted_at=NOW)
+    waits.why.until.add(name="vit", stopping=True, silent=True, deadline=NOW + 3600)
+    yield waits
+
+
 def fact(age: float, kind: str, attempt: int = 0, **data: Any) -> pb.Fact:
     return pb.Fact(at=NOW - age, kind=kind, attempt=attempt, data_json=json.dumps(data))
 
@@ -262,6 +278,9 @@ def drawn(columns: int) -> Iterator[str]:
     yield from views.record(pb.GetJobReply(job=JOBS[0], story=STORY), NOW, screen, extended=False)
     yield ""
     yield from views.record(pb.GetJobReply(job=JOBS[1]), NOW, screen, extended=True)
+    for told in not_as_wished():
+        yield ""
+        yield from views.record(pb.GetJobReply(job=told), NOW, screen, extended=False)
     for told, learned in foreseen():
         yield ""
         yield from views.record(

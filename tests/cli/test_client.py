@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import grpc
 import pytest
 
+from cli import client as cli_client
 from cli import run
-from cli.client import CallError, Client, address
-from cli.command import UsageError
+from cli.client import CallError, Client, _listener_uid, address
+from cli.command import CommandError, UsageError
 from scheduler.access.identity import TokenSocket, user_token
+from scheduler.api.seats import STREAMS_MAX
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 from tests.cli.conftest import Command
-from tests.serving import SECRET, Serving
+from tests.serving import SECRET, Serving, by
 
 UNREACHABLE = "127.0.0.1:1"
 
@@ -193,6 +199,22 @@ def test_a_watch_ends_when_it_is_refused(flaky: Flaky) -> None:
         next(replies)
 
 
+def test_who_gets_no_place_to_watch_asks_instead(
+    server: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_client, "POLL_SECONDS", 0.01)
+    monkeypatch.setenv("SCHEDULER_TOKEN", user_token(SECRET, "ada"))
+    job_id = server.submit()
+    request = pb.ListJobsRequest(jobs=[job_id], all_users=True)
+    with ExitStack() as taken:
+        for number in range(STREAMS_MAX):
+            taken.enter_context(server.api.seats.taken_by(f"user-{number}"))
+        news = client().watch_jobs(request, lost=lambda: pytest.fail("nothing was lost"))
+        assert [next(news).total for _ in range(3)] == [1, 1, 1]
+        server.people.CancelJob(pb.CancelJobRequest(job=job_id), metadata=by("ada"), timeout=10)
+        assert any(job.HasField("ended_at") for reply in news for job in reply.jobs)
+
+
 # --- tokens -------------------------------------------------------------------------------------
 
 
@@ -254,6 +276,54 @@ def test_a_socket_that_answers_nonsense_is_no_daemon(
 
         pool.submit(serve)
         assert Client(f"127.0.0.1:{port}").metadata == ()
+
+
+SQUAT = """
+import os, socket, sys
+os.setuid(65534)
+name, port = sys.argv[1], int(sys.argv[2])
+taken = socket.socket(socket.AF_UNIX if name == "socket" else socket.AF_INET)
+taken.bind(f"\\0epoch-scheduler:{port}" if name == "socket" else ("127.0.0.1", port))
+taken.listen()
+print("taken", flush=True)
+while True:
+    wire = taken.accept()[0]
+    wire.sendall(b'{"token": "evil"}\\n')
+    print("a caller", wire.recv(1000), flush=True)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("name", ["socket", "port"])
+def test_nothing_is_sent_to_another_user_who_took_the_daemons_place(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SCHEDULER_TOKEN", raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    command = [sys.executable, "-I", "-c", SQUAT, name, str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as squatter:
+        assert squatter.stdout
+        try:
+            assert squatter.stdout.readline() == "taken\n"
+            with pytest.raises(CommandError, match="a process of nobody, and neither") as refused:
+                Client(f"localhost:{port}")
+        finally:
+            squatter.kill()
+        heard = squatter.stdout.read()
+    assert refused.value.exit_code == 4
+    assert heard in ("", "a caller b''\n")
+
+
+def test_ones_own_listener_is_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example a tunnel to another machine."""
+    monkeypatch.delenv("SCHEDULER_TOKEN", raising=False)
+    for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+        with socket.create_server((host, 0), family=family) as tunnel:
+            port = tunnel.getsockname()[1]
+            assert Client(f"localhost:{port}").metadata == ()
+            assert _listener_uid(family, host, port) == os.geteuid()
+            assert _listener_uid(family, host, 1) is None
 
 
 def _bind(listener: socket.socket) -> int:

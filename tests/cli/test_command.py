@@ -11,21 +11,26 @@ from pathlib import Path
 
 import pytest
 
-from cli import cancel, logs, run, state
+from cli import cancel, logs, resubmit, run, state, update
 from cli.command import (
     CommandError,
     Parser,
     UsageError,
     key_value,
+    memory_mib,
     parse_bool,
     say,
     whole_number,
     with_underscores,
 )
 from cli.command import run as run_command
+from tests.cli.conftest import MAINS
 
 BIN = Path(sys.executable).parent
-PARSERS = (run.parser, state.parser, cancel.parser, logs.parser)
+PARSERS = (
+    *(run.parser, state.parser, cancel.parser, logs.parser),
+    *(update.parser, resubmit.parser),
+)
 Capture = pytest.CaptureFixture[str]
 
 
@@ -74,6 +79,37 @@ def test_other_words_are_refused(text: str) -> None:
 def test_invalid_numbers_are_refused(text: str, complaint: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=complaint):
         whole_number(1)(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "mib"),
+    [
+        ("4000", 4000),
+        ("4096M", 4096),
+        ("4096MiB", 4096),
+        ("4G", 4096),
+        ("4g", 4096),
+        ("4GiB", 4096),
+        ("4 GB", 4096),
+        ("1.5G", 1536),
+        ("1K", 1),
+        ("1t", 2**20),
+    ],
+)
+def test_a_size_may_have_a_unit(text: str, mib: int) -> None:
+    assert memory_mib(text) == mib
+
+
+@pytest.mark.parametrize("text", ["", "G", "4X", "-4G", "4GG", "4iB", "4B", "four", "1e9", "nan"])
+def test_another_size_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a size such as 4000"):
+        memory_mib(text)
+
+
+@pytest.mark.parametrize("text", ["0", "0.0G", "99999999999"])
+def test_an_impossible_size_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="must be at"):
+        memory_mib(text)
 
 
 @pytest.mark.parametrize(
@@ -201,9 +237,7 @@ def test_output_before_an_error_is_printed(capsys: Capture) -> None:
     assert capsys.readouterr().out == "half of it\n"
 
 
-@pytest.mark.parametrize(
-    "command", ["run-scheduler", "scheduler-state", "scheduler-cancel-job", "scheduler-get-logs"]
-)
+@pytest.mark.parametrize("command", MAINS)
 def test_version_and_help_are_answered_without_a_scheduler(command: str) -> None:
     version = subprocess.run([BIN / command, "--version"], capture_output=True, text=True)
     assert (version.returncode, version.stdout.split()[0]) == (0, command)

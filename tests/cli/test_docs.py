@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tests.cli.conftest import MAINS
 from tests.support import BIN, Daemon
 
 LOOKS = ("scheduler-state", "scheduler-get-logs")
@@ -72,6 +73,7 @@ def test_every_example_prints_the_documented_output(tmp_path: Path) -> None:
         "PATH": f"{BIN}:{os.environ['PATH']}",
         "SCHEDULER_SERVER": daemon.address,
         "COLUMNS": "80",
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
     }
     environment.pop("SCHEDULER_TOKEN", None)
     shell = Shell(tmp_path, environment)
@@ -97,5 +99,5 @@ def _first_as_said(run: Callable[[str], str], command: str, printed: str) -> str
 
 def test_there_are_examples_of_every_command() -> None:
     shown = " ".join(command for command, _ in examples())
-    for name in ("run-scheduler", "scheduler-state", "scheduler-cancel-job", "scheduler-get-logs"):
+    for name in MAINS:
         assert name in shown

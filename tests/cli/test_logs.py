@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 
 from cli.command import CommandError
 from cli.logs import safe_path
+from scheduler import run_logs
+from scheduler.core.model import JobId
 from scheduler.v1 import scheduler_pb2 as pb
 from tests.cli.conftest import Command
 from tests.serving import Serving, by
@@ -104,6 +107,63 @@ def test_json_has_the_text_in_records(job: str, command: Command) -> None:
     records = [json.loads(line) for line in done.out.splitlines()]
     assert "".join(record["text"] for record in records).startswith("line 0\nline 1\n")
     assert {record["file"] for record in records} == {"attempt-1/rank0.log"}
+
+
+# --- what was cut out ---------------------------------------------------------------------------
+
+HOLE = 2**30
+
+
+def cut_out(server: Serving, job: str, attempt: int) -> Path:
+    """Lets the output go on after a hole, as CappedLog leaves it. Returns the file."""
+    path = server.logs / job / f"attempt-{attempt}" / "rank0.log"
+    with path.open("r+b") as file:
+        begin = file.seek(0, os.SEEK_END)
+        file.truncate(begin + HOLE)
+    write(server, job, attempt, "the end\n")
+    return path
+
+
+def test_where_output_was_cut_out_the_log_says_so(
+    server: Serving, job: str, command: Command
+) -> None:
+    write(server, job, 2, "not a whole line")
+    path = cut_out(server, job, 2)
+    done = command("scheduler-get-logs", job, "--raw")
+    first, mark, last = done.out.splitlines()[-3:]
+    assert first == "not a whole line" + "\0" * (len(first) - 16), "a file's block, zeros"
+    gone = int(mark.removeprefix("[epoch-scheduler] ").split()[0])
+    assert mark == f"[epoch-scheduler] {gone} bytes of the output are not kept"
+    assert len(first) + gone + len(last.strip("\0")) <= path.stat().st_size
+    assert gone > HOLE * 0.99
+    assert last.strip("\0") == "the end"
+
+
+def test_a_download_has_a_hole_where_output_was_cut_out(
+    server: Serving, job: str, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command("scheduler-get-logs", job, "--download")
+    path = cut_out(server, job, 2)
+    done = command("scheduler-get-logs", job, "--download")
+    copy = Path("assets", job, "attempt-2", "rank0.log")
+    assert copy.stat().st_size == path.stat().st_size
+    assert copy.stat().st_blocks * 512 < 2**20, "the hole takes no room here either"
+    assert int(done.err.split()[0]) < 2**20, "and was not transferred"
+    with copy.open("rb") as file:
+        file.seek(-8, os.SEEK_END)
+        assert file.read() == b"the end\n"
+    again = command("scheduler-get-logs", job, "--download")
+    assert again.err == "0 bytes were new\n"
+
+
+def test_why_a_log_was_deleted_is_said(server: Serving, job: str, command: Command) -> None:
+    run_logs.delete(server.logs, JobId(job), "its job ended more than 90 days ago")
+    done = command("scheduler-get-logs", job)
+    assert (done.out, done.err) == (
+        "",
+        "its output was deleted: its job ended more than 90 days ago\n",
+    )
 
 
 # --- to files -----------------------------------------------------------------------------------

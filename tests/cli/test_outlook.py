@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+
 import pytest
 
 from cli import outlook
 from scheduler.v1 import scheduler_pb2 as pb
 
-NOW = 1000.0
+NOW = 1000.0  # 00:16:40 UTC
 ETA = pb.Eta(starts_low=NOW + 1800, starts_at=NOW + 2460, starts_high=NOW + 3300)
+
+
+@pytest.fixture(autouse=True)
+def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
 
 STOPS = pb.JobName(name="c", stopping=True)
 
@@ -26,6 +39,16 @@ def names(*given: str) -> list[pb.JobName]:
         (pb.Why(until=names(*"abcdef")), pb.Eta(), "when a, b and 4 others end"),
         (pb.Why(until=[STOPS]), pb.Eta(), "when c releases its GPUs"),
         (pb.Why(until=[*names("a"), STOPS]), pb.Eta(), "when a and c release their GPUs"),
+        (
+            pb.Why(until=[pb.JobName(name="c", silent=True)]),
+            pb.Eta(),
+            "when c ends, but c does not report, without a deadline",
+        ),
+        (
+            pb.Why(until=[pb.JobName(name="c", stopping=True, silent=True, deadline=NOW + 60)]),
+            pb.Eta(),
+            "when c releases its GPUs, at the latest at 00:17:40 (c does not report)",
+        ),
         (pb.Why(ahead=names("a")), pb.Eta(), "after a"),
         (pb.Why(until=names("a"), ahead=names("b")), pb.Eta(), "when a ends, after b"),
         (pb.Why(instead="with --num_gpus 1"), pb.Eta(), "now with --num_gpus 1"),
@@ -39,6 +62,12 @@ def names(*given: str) -> list[pb.JobName]:
 )
 def test_a_start_reads_as_a_sentence(why: pb.Why, eta: pb.Eta, words: str) -> None:
     assert outlook.start_forecast(pb.Job(why=why, eta=eta), NOW) == words
+
+
+def test_the_end_of_a_silent_job_is_a_deadline() -> None:
+    job = pb.Job(eta=pb.Eta(deadline=NOW + 60))
+    told = "at the latest at 00:17:40, unless it reports again"
+    assert outlook.end_forecast(job, NOW) == told
 
 
 def test_a_start_that_is_due_is_not_announced() -> None:

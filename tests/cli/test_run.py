@@ -11,6 +11,7 @@ from cli import run
 from cli.command import UsageError
 from scheduler.v1 import scheduler_pb2 as pb
 from tests.cli.conftest import Command
+from tests.cli.test_logs import write
 from tests.serving import Serving, by
 from tests.support import eventually
 
@@ -33,7 +34,7 @@ def test_every_flag_reaches_the_wire() -> None:
         *("--est_nhours", "2.5", "--min_gpus", "1", "--max_gpus", "4", "--priority", "-3"),
         *("--env", "A=b=c", "--env", "D=", "--project", "p", "--experiment", "e"),
         *("--label", "k=v", "--retries", "2", "--hold", "--keep_library"),
-        *("--processes_per_node", "gpu"),
+        *("--processes_per_node", "gpu", "--export", "none"),
         *("demo", "--", "--epochs", "3", "a b"),
     )
     assert asked == pb.JobSpec(
@@ -69,7 +70,7 @@ def test_every_flag_reaches_the_wire() -> None:
 
 
 def test_the_scheduler_chooses_what_no_flag_sets() -> None:
-    assert spec("demo", "--", "ls") == pb.JobSpec(name="demo", command=["ls"])
+    assert spec("demo", "--export", "none", "--", "ls") == pb.JobSpec(name="demo", command=["ls"])
 
 
 @pytest.mark.parametrize(
@@ -133,8 +134,8 @@ def test_a_missing_name_prints_the_usage(command: Command) -> None:
     done = command("run-scheduler", "--image", "img:new")
     assert done.exit_code == 2
     assert done.err == (
-        "usage: run-scheduler [OPTION..] JOB_NAME [-- COMMAND|ARGUMENT..]\n"
-        "run-scheduler: JOB_NAME is missing\n"
+        "run-scheduler: JOB_NAME is missing; usage: run-scheduler [OPTION..] JOB_NAME"
+        " [-- COMMAND|ARGUMENT..] | --spec FILE\n"
     )
 
 
@@ -182,7 +183,7 @@ def test_a_dry_run_in_json(server: Serving, command: Command) -> None:
 @pytest.mark.parametrize(
     ("flags", "exit_code", "told"),
     [
-        (["--estimated_memory", "20000"], 4, "no GPU can hold 20000 MiB"),
+        (["--estimated_memory", "20000"], 4, "no GPU can hold 20,000 MiB"),
         (["--num_gpus", "9"], 4, "no node has 9 GPUs"),
         (["--env", "1X=2"], 2, "--env '1X': is not a valid variable name"),
         (["--label", "a b=c"], 2, "--label 'a b'"),
@@ -203,14 +204,15 @@ def test_a_refusal_is_reported_in_one_line(
 # --- waiting ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("status", "exit_code"), [(0, 0), (7, 1)])
-def test_waiting_ends_with_the_job(
+@pytest.mark.parametrize(("status", "exit_code"), [(0, 0), (7, 7)])
+def test_waiting_ends_with_the_exit_code_of_the_job(
     status: int, exit_code: int, server: Serving, command: Command
 ) -> None:
     def end_it() -> None:
         eventually(lambda: server.scheduler.view.jobs)
         (job_id,) = server.scheduler.view.jobs
         eventually(lambda: server.job(job_id).run)
+        write(server, job_id, 1, "Traceback (most recent call last):\n  x\nValueError: \x1b no\n")
         server.cluster.end(job_id, 1, status)
 
     with ThreadPoolExecutor(1) as pool:
@@ -219,11 +221,11 @@ def test_waiting_ends_with_the_job(
         ended.result()
     assert done.exit_code == exit_code
     assert re.fullmatch(UUID4, done.out)
-    failure = "run-scheduler: demo: FAILED: exit code 7\n"
-    assert (failure in done.err) == (exit_code == 1)
+    failure = "run-scheduler: demo: FAILED: exit code 7; its log: ValueError: \ufffd no\n"
+    assert (failure in done.err) == (exit_code == 7)
 
 
-def test_waiting_for_a_job_that_is_cancelled_ends_with_exit_code_1(
+def test_waiting_for_a_job_that_is_cancelled_ends_with_exit_code_143(
     server: Serving, command: Command
 ) -> None:
     def cancel_it() -> None:
@@ -236,5 +238,30 @@ def test_waiting_for_a_job_that_is_cancelled_ends_with_exit_code_1(
         cancelled = pool.submit(cancel_it)
         done = command("run-scheduler", "--wait", "--hold", "demo", "--", "ls")
         cancelled.result()
-    assert done.exit_code == 1
+    assert done.exit_code == 143
     assert "run-scheduler: demo: CANCELED" in done.err
+
+
+# --- what would happen --------------------------------------------------------------------------
+
+
+def test_a_dry_run_says_that_the_job_would_start_now(server: Serving, command: Command) -> None:
+    done = command("run-scheduler", "--dry_run", "--estimated_memory", "4G", "demo", "--", "ls")
+    assert "gpus     1 GPU, 4,096 MiB\n" in done.out
+    assert "starts   now, on westworld gpu0\n" in done.out
+
+
+def test_a_dry_run_says_why_the_job_would_wait_and_until_when(
+    server: Serving, command: Command
+) -> None:
+    server.running("big", gpus_min=2, gpus_max=2)
+    done = command("run-scheduler", "--dry_run", "--num_gpus", "2", "demo", "--", "ls")
+    assert "waits    gpus (" in done.out
+    assert "starts   when big ends" in done.out
+    record = json.loads(
+        command("run-scheduler", "--dry_run", "--output", "json", "demo", "--", "ls").out
+    )
+    assert (record["job"]["state"], record["job"]["why"]["until"][0]["name"]) == ("QUEUED", "big")
+    assert set(server.scheduler.view.jobs) == {
+        server.people.ListJobs(pb.ListJobsRequest(), metadata=by("ada")).jobs[0].id
+    }

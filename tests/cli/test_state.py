@@ -221,8 +221,8 @@ def test_variables_of_others_are_hidden(jobs: dict[str, str], command: Command) 
 def test_the_cluster_shows_the_jobs_on_each_gpu(jobs: dict[str, str], command: Command) -> None:
     done = command("scheduler-state", "--cluster")
     gpu0 = next(line for line in done.out.splitlines() if line.startswith("gpu0"))
-    assert "15000/15872" in gpu0
-    assert gpu0.endswith("big 15000")
+    assert "15,000/15,872" in gpu0
+    assert gpu0.endswith("big 15,000")
     assert [line.split()[:3] for line in done.out.splitlines() if line.startswith("ada")] == [
         ["ada", "1", "2"]
     ]

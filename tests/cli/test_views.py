@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -113,3 +114,47 @@ def test_a_cluster_that_was_never_observed_says_so() -> None:
 )
 def test_the_requested_gpus_as_text(asked: pb.JobSpec, told: str) -> None:
     assert views.gpu_request(asked) == told
+
+
+def test_a_job_whose_weights_lack_epochs_is_not_shown_as_if_it_were_complete() -> None:
+    said = "finished, but its weights have only 6 of 8 epochs"
+    lacking = job(
+        *("0000fee1", "lossy", "FINISHED"),
+        epochs_done=8,
+        max_epochs=8,
+        epochs_trained=6,
+        reason=said,
+        started_at=NOW - 9,
+        ended_at=NOW - 5,
+    )
+    assert said in " ".join(views.jobs([lacking], NOW, Screen(None), users=False))
+    record = views.record(pb.GetJobReply(job=lacking), NOW, Screen(None), extended=False)
+    assert any("have only 6 of these 8 epochs" in line for line in record)
+    assert said in views.progress(lacking)
+
+
+def test_a_finished_job_of_one_epoch_says_how_to_train_more() -> None:
+    given: dict[str, Any] = {"epochs_done": 1, "max_epochs": 1, "submitted_at": NOW}
+    trained = job("1", "demo", "FINISHED", epoch_seconds=5, **given)
+    shown = "\n".join(views.record(pb.GetJobReply(job=trained), NOW, Screen(), extended=False))
+    assert "1 of 1, 5.0 s each; --max_epochs N trains more than 1" in shown
+    program = job("2", "demo", "FINISHED", **given)
+    shown = "\n".join(views.record(pb.GetJobReply(job=program), NOW, Screen(), extended=False))
+    assert "--max_epochs" not in shown
+
+
+def test_what_waiting_costs_is_told_where_sharing_would_cost_more() -> None:
+    reason = "gpus (9872 MiB are free beside a on gpu0; sharing with it is expected to cost more "
+    waits = job("1", "b", "QUEUED", reason=f"{reason}than waiting)", submitted_at=NOW)
+    shown = views.record(pb.GetJobReply(job=waits), NOW, Screen(), extended=False)
+    assert any(line.endswith("more than waiting)") for line in shown)
+    waits.eta.CopyFrom(pb.Eta(starts_at=NOW + 40, starts_low=NOW + 30, starts_high=NOW + 50))
+    (why,) = (
+        line
+        for line in views.record(pb.GetJobReply(job=waits), NOW, Screen(), False)
+        if "pending" in line
+    )
+    assert why.endswith(
+        "pending: gpus (9,872 MiB are free beside a on gpu0; "
+        "sharing with it is expected to cost more than waiting (about 40 s))"
+    )

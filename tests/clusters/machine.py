@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 import uuid
@@ -13,7 +14,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from scheduler.access.identity import user_name
+from scheduler.clusters.local import runner
 from scheduler.clusters.local.cluster import LocalCluster
 from scheduler.clusters.local.runner import children, stat_of
 from scheduler.core.model import JobId, JobSpec, Launch, Pod, Remove, RunKey, Share
@@ -23,6 +27,19 @@ from tests.support import eventually
 ME = user_name(os.geteuid())
 SHARE = Share("here", "gpu0", 4000)
 SNAPSHOTS = "snapshots"
+
+
+def _can_show_snapshots() -> bool:
+    place = Path(runner.OLD_SNAPSHOTS)
+    ours = not place.exists() or place.stat().st_mode & 0o7777 == runner.MOUNT_POINT_MODE
+    unshare = f"import ctypes, sys; sys.exit(ctypes.CDLL(None).unshare({runner.CLONE_NEWNS}))"
+    tried = ours and os.geteuid() == 0 and subprocess.run([sys.executable, "-c", unshare])
+    return bool(tried and tried.returncode == 0)
+
+
+shows_snapshots = pytest.mark.skipif(
+    not _can_show_snapshots(), reason="only root can mount a job's folder as /snapshots"
+)
 
 
 class Machine:
@@ -86,10 +103,14 @@ class Machine:
     def clean_up(self) -> None:
         """Kills everything that a test has left."""
         for started in self.state.glob("runs/*/started.json"):
-            with suppress(ValueError, TypeError, ProcessLookupError):
+            with suppress(ValueError, TypeError, KeyError, RecursionError, ProcessLookupError):
                 ids = json.loads(started.read_text())
-                os.kill(ids["runner"], signal.SIGKILL)
-                os.killpg(ids["pid"], signal.SIGKILL)
+                # A test may have damaged the file: what is not ours must not be killed.
+                if ids["runner"] in children():
+                    os.kill(ids["runner"], signal.SIGKILL)
+                leader = stat_of(ids["pid"])
+                if leader and leader.start_time == ids["start_time"]:
+                    os.killpg(ids["pid"], signal.SIGKILL)
         for cluster in self._clusters:
             cluster.stop()
             for pod in cluster.observe().pods:

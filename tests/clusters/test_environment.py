@@ -148,6 +148,12 @@ def test_a_job_on_one_pretended_gpu_is_told_all_of_this() -> None:
             id="restarted",
         ),
         pytest.param(
+            replace(LAUNCH, attempt=2),
+            PRETENDED,
+            {"JOB_RESTARTED": "FALSE", "EPOCHS_DONE": "0", "KUBEPROFILER_ATTEMPT": "2"},
+            id="its first run died before an epoch was finished: there is nothing to load",
+        ),
+        pytest.param(
             replace(LAUNCH, spec=replace(SPEC, batch_size=4096)),
             PRETENDED,
             {"HEARTBEAT_FREQ": "1"},  # old libraries divide by it
@@ -244,13 +250,6 @@ def test_folders_are_replaced_where_a_path_begins(spec: JobSpec, words: list[str
     assert command(spec, PATHS) == words
 
 
-def test_a_bare_python_is_the_one_we_are_told_of() -> None:
-    paths = replace(PATHS, python="/opt/bin/python")
-    assert command(SPEC, paths)[0] == "/opt/bin/python"
-    assert command(replace(SPEC, command=("python", "-V")), paths)[0] == "/opt/bin/python"
-    assert command(replace(SPEC, command=("python3", "-V")), paths)[0] == "python3"
-
-
 def test_without_a_custom_dir_its_name_stays() -> None:
     assert command(SPEC, replace(PATHS, custom=""))[1] == "/custom/train.py"
 
@@ -266,3 +265,10 @@ def test_a_person_is_told_what_this_machine_does_not_do() -> None:
     ]
     bare = notes(SPEC, Paths(custom="", snapshots="/s", data="/data"))
     assert bare == ["/snapshots is /s", "/custom is not available: no custom_dir was given"]
+
+
+def test_who_keeps_an_old_library_is_told_that_it_can_save_nowhere() -> None:
+    kept = replace(SPEC, keep_library=True)
+    (more,) = set(notes(kept, PATHS, old_snapshots=False)) - set(notes(kept, PATHS))
+    assert more == "--keep_library: an old library fails here: this machine has no /snapshots"
+    assert notes(SPEC, PATHS, old_snapshots=False) == notes(SPEC, PATHS)

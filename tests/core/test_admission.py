@@ -44,7 +44,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"command": ("",)}, "command: its first word must name a program"),
     ({"args": ("a\0b",)}, r"command 'a\x00b': must not contain a NUL character"),
     ({"args": ("x",) * 1001}, "command: 1001 values given, 1000 at most"),
-    ({"args": ("x" * 128_001,)}, "command and --env: 128001 bytes together, 128000 at most"),
+    ({"args": ("x" * 65_536,)}, "this job has 655"),
+    (
+        {"labels": tuple((f"k{n}", "v" * 63) for n in range(999))},
+        "this job has 66846 bytes of command, --env, --export and other text; 65536 at most",
+    ),
     ({"ports": ((0, 80),)}, "--port_mapping 0:80: ports must be between 1 and 65535"),
     ({"ports": ((80, 65536),)}, "--port_mapping 80:65536: ports must be between 1 and 65535"),
     ({"ports": ((8080, 80), (8080, 81))}, "--port_mapping: port 8080 is mapped twice"),
@@ -184,7 +188,7 @@ MIXED = replace(
         (
             TWO_AND_FOUR,
             {"memory_mib": 20000},
-            "no GPU can hold 20000 MiB; the largest holds 15872 MiB",
+            "no GPU can hold 20,000 MiB; the largest holds 15,872 MiB",
         ),
         (
             TWO_AND_FOUR,
@@ -194,13 +198,13 @@ MIXED = replace(
         (
             TWO_AND_FOUR,
             {"gpus_min": 3, "memory_mib": 9000},
-            "all nodes together do not have 3 GPUs that hold 9000 MiB each; they have at most 2",
+            "all nodes together do not have 3 GPUs that hold 9,000 MiB each; they have at most 2",
         ),
         ((builders.node(4),), {"gpus_min": 6}, "no node has 6 GPUs; the largest has 4"),
         (
             (replace(builders.node(), gpus=(builders.make_gpu(0), builders.make_gpu(1, 8192))),),
             {"gpus_min": 2, "memory_mib": 9000},
-            "no node has 2 GPUs that hold 9000 MiB each; the best has 1",
+            "no node has 2 GPUs that hold 9,000 MiB each; the best has 1",
         ),
         ((MIXED,), {"gpus_min": 3}, "no node has 3 GPUs of one type; the largest has 2"),
         (
@@ -226,7 +230,7 @@ def test_a_gang_may_be_on_several_nodes() -> None:
 def test_the_margin_counts() -> None:
     spec = replace(GOOD, memory_mib=15872)
     admission.check_possible(spec, TWO_AND_FOUR, Rules())
-    with pytest.raises(Impossible, match="no GPU can hold 15972 MiB"):
+    with pytest.raises(Impossible, match="no GPU can hold 15,972 MiB"):
         admission.check_possible(spec, TWO_AND_FOUR, Rules(memory_margin_mib=100))
 
 
@@ -241,8 +245,13 @@ def test_before_anything_is_known_everything_is_possible() -> None:
     admission.check_possible(replace(GOOD, gpus_min=64, memory_mib=10**6), (), Rules())
 
 
+def test_letters_beyond_ascii_are_shown_as_they_are() -> None:
+    assert admission.quote("gr\u00fcn \u597d") == "'gr\u00fcn \u597d'"
+    assert admission.quote("a\u202eb") == r"'a\u202eb'"
+
+
 @given(st.text())
-def test_what_is_shown_is_ascii_quoted_and_short(value: str) -> None:
+def test_what_is_shown_is_printable_quoted_and_short(value: str) -> None:
     assert admission.quote(value).isprintable()
-    assert admission.quote(value).isascii()
+    assert admission.quote(value)[0] in "'\""
     assert len(admission.quote(value)) < 700

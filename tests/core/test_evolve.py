@@ -11,11 +11,13 @@ from scheduler.core.learning import kind_of
 from scheduler.core.model import (
     EXIT_STOPPED,
     Cancelled,
+    EpochEnded,
     EpochStarted,
     Event,
     Failure,
     Finished,
     Job,
+    JobFamily,
     JobId,
     JobSpec,
     OldLibrary,
@@ -158,6 +160,17 @@ def test_hearing_from_a_run_is_as_good_as_seeing_it_run() -> None:
         assert (run.phase, run.phase_at, run.heard_at) == (RUNNING, NOW, NOW)
 
 
+def test_a_gap_in_the_observations_is_no_time_in_which_a_run_was_silent() -> None:
+    """The machine was suspended, or its clock was set forward by a day."""
+    running = with_run(job("a"), share())
+    seen = after(view(running), observation(pod(running), at=NOW), now=NOW)
+    soon, late = NOW + evolve.AWAY_SECONDS, NOW + 86_400
+    assert after(seen, observation(pod(running), at=soon), now=soon).observed_since == (
+        seen.observed_since
+    )
+    assert after(seen, observation(pod(running), at=late), now=late).observed_since == late
+
+
 def test_a_stopping_run_that_reports_goes_on_stopping() -> None:
     stopping = with_run(job("a"), share(), phase=STOPPING)
     assert the_run(after(view(stopping), Reported(A, 1))).phase is STOPPING
@@ -188,6 +201,30 @@ def test_exit_code_0_without_a_stop_is_success_however_few_epochs_it_did() -> No
         SUCCEEDED,
         "finished by itself after 3 of 10 epochs",
     )
+
+
+@pytest.mark.parametrize(
+    ("heard_ago", "old_library", "renewed", "outcome"),
+    [
+        (10.0, True, False, Outcome.FAILED),
+        (1.0, True, False, SUCCEEDED),  # this daemon has heard it
+        (10.0, False, False, SUCCEEDED),  # the current library keeps what it could not report
+        (10.0, True, True, SUCCEEDED),
+    ],
+)
+def test_an_end_that_may_hide_epochs_no_daemon_heard_of_is_not_called_finished(
+    heard_ago: float, old_library: bool, renewed: bool, outcome: Outcome
+) -> None:
+    running = with_run(
+        job("a", epochs_done=2, max_epochs=5), heard_at=NOW - heard_ago, renew_library=renewed
+    )
+    kinds = {kind_of(running.spec): JobFamily(old_library=old_library)}
+    before = replace(view(running, pods=[pod(running)]), kinds=kinds, observed_since=NOW - 5)
+    shown = pod(running, PodState.SUCCEEDED, exit_code=0)
+    ended = after(before, observation(shown, at=NOW + 1), now=NOW + 1).jobs[A]
+    assert ended.outcome is outcome
+    if outcome is Outcome.FAILED:
+        assert ended.reason.startswith("exit code 0 after 2 of 5 reported epochs, but its old lib")
 
 
 def test_epochs_wanted_since_its_launch_are_left_to_another_run() -> None:
@@ -505,6 +542,20 @@ def test_memory_is_learned_upwards_only(measured: int, known: int) -> None:
 
 def test_the_first_measurement_replaces_not_knowing() -> None:
     assert after(view(with_run(job("a"), share())), Reported(A, 1, 900)).jobs[A].memory_mib == 900
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_memory_that_no_gpu_of_the_run_has_is_ignored_and_counted(attempt: int) -> None:
+    running = with_run(job("a", 4000), share(4000))
+    total = node().gpus[0].memory_mib
+    profile = replace(epoch_ended(running, 1, total + 1).profile, attempt=attempt)
+    for word in (Reported(A, 1, 16_777_216), EpochEnded(profile)):
+        changed = after(view(running), word)
+        found = changed.jobs[A]
+        assert (found.memory_mib, found.peaks) == (4000, ())
+        assert found.profiles_ignored
+    assert found.epochs_done == 1, "the rest of the report counts"
+    assert after(view(running), Reported(A, 1, total)).jobs[A].memory_mib == total
 
 
 # --- submitting, updating, forgetting -----------------------------------------------------------

@@ -12,6 +12,7 @@ from scheduler.core.model import (
     Job,
     JobId,
     Measured,
+    OldLibrary,
     Outcome,
     Reported,
     RunPhase,
@@ -209,3 +210,10 @@ def test_nodes_that_come_and_go_are_told() -> None:
     assert nodes(both, away) == [("node_lost", "n2")]
     assert nodes(away, one) == [], "it was lost before"
     assert nodes(both, both) == []
+
+
+def test_an_epoch_that_an_old_library_did_not_save_is_told() -> None:
+    before = view(with_run(job("a", 4000), share(4000)))
+    (told,) = derive_facts(before, before, (), [OldLibrary(JobId("a"), 1, 3)], NOW)
+    assert (told.kind, told.attempt, dict(told.data)) == ("epoch_unsaved", 1, {"epoch": 3})
+    assert not derive_facts(before, before, (), [OldLibrary(JobId("a"), 1)], NOW)

@@ -171,7 +171,7 @@ def test_gpus_are_grouped_by_their_type_and_node() -> None:
         (
             job("c", 4000, gpus=2),
             (9000, 100),
-            "gpus (needs 2 free GPUs with 4,000 MiB on one node; free now: 1)",
+            "gpus (needs 2 empty GPUs with 4,000 MiB on one node; empty now: 1)",
         ),
         (
             job("c", gpus=2),
@@ -194,7 +194,7 @@ def test_what_a_gang_over_nodes_lacks_is_said_with_how_many_it_takes() -> None:
         " yet (--estimated_memory); empty now: 3)"
     )
     assert line(explain_lack(job("a", gpus=4), known, free, RULES)) == words
-    words = "gpus (needs 2 free GPUs with 9,000 MiB; free now: 1)"
+    words = "gpus (needs 2 empty GPUs with 9,000 MiB; empty now: 1)"
     assert (
         line(
             explain_lack(

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from scheduler.core.model import Reason, Waiting, WholeGpus
-from scheduler.core.reason_text import first_named, is_preemption, line, listed, stop_reason, text
+from scheduler.core.reason_text import (
+    exit_code,
+    first_named,
+    is_preemption,
+    line,
+    listed,
+    stop_reason,
+    text,
+)
 
 GPUS, MEMORY, TURN, IMAGE = Waiting.GPUS, Waiting.MEMORY, Waiting.TURN, Waiting.IMAGE
 EXCLUSIVE, UNKNOWN, POLICY = WholeGpus.EXCLUSIVE, WholeGpus.UNKNOWN, WholeGpus.POLICY
@@ -53,15 +61,15 @@ WAITING = [
     ),
     (
         Reason(GPUS, gpus=3, memory_mib=12_000, nodes=2, free=T4),
-        "needs 3 free GPUs with 12,000 MiB on 2 or more nodes; free now: 2",
+        "needs 3 empty GPUs with 12,000 MiB on 2 or more nodes; empty now: 2",
     ),
     (
         Reason(GPUS, gpus=2, memory_mib=5000, nodes=1, free=(("", 1),)),
-        "needs 2 free GPUs with 5,000 MiB on one node; free now: 1",
+        "needs 2 empty GPUs with 5,000 MiB on one node; empty now: 1",
     ),
     (
         Reason(GPUS, gpus=1, memory_mib=500, free=()),
-        "needs a free GPU with 500 MiB; free now: 0, and sharing one would not pay",
+        "needs an empty GPU with 500 MiB; empty now: 0",
     ),
     (
         Reason(GPUS, gpus=1, whole=UNKNOWN, free=(("", 0),)),
@@ -78,15 +86,15 @@ WAITING = [
     ),
     (
         Reason(GPUS, gpus=2, whole=POLICY, free=(("", 1),)),
-        "needs 2 free GPUs; free now: 1",
+        "needs 2 empty GPUs; empty now: 1",
     ),
     (
         Reason(GPUS, gpus=4, whole=POLICY, most=True, memory_mib=9000, nodes=2, free=(("", 3),)),
-        "needs 4 free GPUs with 9,000 MiB on 2 or more nodes, as many as it can use; free now: 3",
+        "needs 4 empty GPUs with 9,000 MiB on 2 or more nodes, as many as it can use; empty now: 3",
     ),
     (
         Reason(GPUS, gpus=2, free=T4[:0], image="lab/x:1", image_nodes=("n1", "n2")),
-        "needs 2 free GPUs; free now: 0; only n1 and n2 have lab/x:1",
+        "needs 2 empty GPUs; empty now: 0; only n1 and n2 have lab/x:1",
     ),
     (
         Reason(MEMORY, memory_mib=4000, free_mib=2872, gpu=0),
@@ -226,3 +234,21 @@ def test_many_names_are_counted(names: list[str], words: str) -> None:
 
 def test_a_name_is_counted_once() -> None:
     assert first_named(["a", "b", "a", "c", "d", "e"]) == (("a", "b", "c"), 2)
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [
+        ("exit code 7", 7),
+        ("exit code 1, 3 times", 1),
+        ("killed by SIGKILL", 137),
+        ("killed by SIGTERM, 2 times", 143),
+        ("killed by signal 42", 170),
+        ("killed by SIGNOSUCH", None),
+        ("killed: it used more main memory than its pod may use", None),
+        ("its pod was lost", None),
+        ("exit code 7 of something else", None),
+    ],
+)
+def test_the_exit_code_of_a_failed_program_is_known(failure: str, code: int | None) -> None:
+    assert exit_code(failure) == code

@@ -9,10 +9,12 @@ import pytest
 
 from scheduler.core.decide import Decision
 from scheduler.core.facts import derive_facts
+from scheduler.core.learning import kind_of
 from scheduler.core.memory import free_mib, usable_gpus
 from scheduler.core.model import (
     Failure,
     Job,
+    JobFamily,
     JobId,
     Node,
     Observed,
@@ -28,8 +30,10 @@ from tests.builders import (
     NOW,
     RULES,
     ScriptedCluster,
+    after,
     job,
     node,
+    observation,
     pod,
     share,
     view,
@@ -317,3 +321,50 @@ def test_what_becomes_of_a_gpu_is_told() -> None:
     changed(town, strange_mib=0, fault="")
     kinds = [fact.kind for fact in derive_facts(before, town.view, (), (), NOW)]
     assert kinds == ["gpu_well", "gpu_strangers"]
+
+
+# --- silence --------------------------------------------------------------------------------------
+
+DAY = RULES.silent_seconds
+
+
+@pytest.mark.parametrize(
+    ("heard", "old_library", "max_epochs", "ends"),
+    [
+        (False, False, 5, True),
+        (False, False, 1, False),  # such as `-- echo`
+        (True, False, 5, False),  # the current library: its silence is the network's
+        (True, True, 5, True),
+        (False, True, 5, True),
+    ],
+)
+def test_a_run_that_should_report_and_has_not_for_a_day_is_ended(
+    heard: bool, old_library: bool, max_epochs: int, ends: bool
+) -> None:
+    silent = with_run(
+        job("a", max_epochs=max_epochs), share(), heard_at=NOW if heard else None, phase_at=NOW
+    )
+    kinds = {kind_of(silent.spec): JobFamily(old_library=old_library)}
+
+    def phase(now: float, observed_since: float) -> RunPhase:
+        before = replace(
+            view(silent, pods=[pod(silent)]), kinds=kinds, observed_since=observed_since
+        )
+        return run_of(watch_runs(before, now, RULES).view)[0]
+
+    assert phase(NOW + DAY - 1, NOW - 1) is RunPhase.RUNNING
+    assert phase(NOW + DAY, NOW - 1) is (RunPhase.STOPPING if ends else RunPhase.RUNNING)
+    assert phase(NOW + DAY, NOW + 1) is RunPhase.RUNNING, "no daemon could hear it all the time"
+
+
+@pytest.mark.parametrize(("retries", "outcome"), [(0, "failed"), (1, None)])
+def test_a_run_that_hangs_is_the_jobs_fault(retries: int, outcome: str | None) -> None:
+    hangs = with_run(job("a", max_epochs=5, retries=retries), share(), heard_at=None, phase_at=NOW)
+    before = replace(view(hangs, pods=[pod(hangs)]), observed_since=NOW)
+    ended = watch_runs(before, NOW + DAY, RULES).view
+    killed = pod(hangs, PodState.FAILED, exit_code=137)
+    over = after(ended, observation(killed, at=NOW + DAY + 1), now=NOW + DAY + 1).jobs[A]
+    assert (over.outcome, over.run) == (outcome, None)
+    assert over.reason == (
+        "it hangs: it has reported nothing in 24 hours, although it has 5 epochs"
+    )

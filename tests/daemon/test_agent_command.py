@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from scheduler.access import issued_tokens
 from scheduler.access.identity import user_token
-from scheduler.api.agents import AGENT
 from scheduler.gpus.usage import LIBRARY, WATCHDOG
 from tests.nvml.machine import Machine
 from tests.serving import SECRET, Serving, serving
@@ -29,12 +30,21 @@ def served(tmp_path: Path) -> Iterator[Serving]:
 def reporting(server: str, *words: str, **given: str) -> Iterator[subprocess.Popen[str]]:
     command = [str(BIN / "scheduler-agent"), "--server", server, "--node", "n1"]
     command += ["--every_seconds", "0.1", *words]
-    environment = {**os.environ, "SCHEDULER_TOKEN": user_token(SECRET, AGENT), **given}
+    environment = {**os.environ, **given}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process
         finally:
             process.kill()
+
+
+def server_of(served: Serving) -> str:
+    return f"127.0.0.1:{served.server.ports[0]}"
+
+
+def node_token(folder: Path, node: str = "n1") -> str:
+    database = folder / "scheduler.db"
+    return issued_tokens.issue_for_node(database, node, "", time.time(), 1000.0)[1]
 
 
 def heard(process: subprocess.Popen[str], words: str) -> None:
@@ -46,9 +56,11 @@ def heard(process: subprocess.Popen[str], words: str) -> None:
     raise AssertionError(f"it never said: {words}")
 
 
-def test_what_changes_on_a_node_is_soon_known_to_the_daemon(served: Serving, nvml: Machine) -> None:
+def test_what_changes_on_a_node_is_soon_known_to_the_daemon(
+    served: Serving, nvml: Machine, tmp_path: Path
+) -> None:
     nvml.gpu("GPU-a")
-    with reporting(f"127.0.0.1:{served.server.ports[0]}") as process:
+    with reporting(server_of(served), SCHEDULER_TOKEN=node_token(tmp_path)) as process:
         eventually(served.reports.newest)
         (report,) = served.reports.newest()
         assert (report.node, report.keeps) == ("n1", WATCHDOG)
@@ -61,9 +73,11 @@ def test_what_changes_on_a_node_is_soon_known_to_the_daemon(served: Serving, nvm
         assert process.wait(10) == 0
 
 
-def test_a_node_without_a_driver_reports_as_well(served: Serving, nvml: Machine) -> None:
+def test_a_node_without_a_driver_reports_as_well(
+    served: Serving, nvml: Machine, tmp_path: Path
+) -> None:
     nvml.unload()
-    with reporting(f"127.0.0.1:{served.server.ports[0]}"):
+    with reporting(server_of(served), SCHEDULER_TOKEN=node_token(tmp_path)):
         eventually(served.reports.newest)
         (report,) = served.reports.newest()
         assert (report.cards, report.keeps) == ((), LIBRARY)
@@ -73,11 +87,12 @@ def test_an_agent_that_is_rejected_says_so_and_tries_again(
     served: Serving, nvml: Machine, tmp_path: Path
 ) -> None:
     token = tmp_path / "token"
-    token.write_text("wrong")
-    server = f"127.0.0.1:{served.server.ports[0]}"
-    with reporting(server, SCHEDULER_TOKEN_FILE=str(token)) as process:
-        heard(process, "UNAUTHENTICATED: this token was not issued by this scheduler")
-        token.write_text(user_token(SECRET, AGENT))
+    token.write_text(user_token(SECRET, "agent"))
+    with reporting(server_of(served), SCHEDULER_TOKEN_FILE=str(token)) as process:
+        heard(process, "UNAUTHENTICATED: this is not a token of a node: an agent needs one that")
+        token.write_text(node_token(tmp_path, "n2"))
+        heard(process, "PERMISSION_DENIED: this token is of the agent on 'n2', which may not")
+        token.write_text(node_token(tmp_path))
         eventually(served.reports.newest)
 
 

@@ -83,7 +83,10 @@ def test_it_says_at_start_what_it_found(daemon: Daemon) -> None:
 
 def test_only_the_daemons_user_can_read_its_files(daemon: Daemon) -> None:
     daemon.start()
+    library = daemon.state / "library"  # jobs of all users read it, through an open folder
     for path in [daemon.state, *daemon.state.rglob("*")]:
+        if library in path.parents:
+            continue
         assert path.stat().st_mode & 0o077 == 0, path
 
 
@@ -170,6 +173,32 @@ def test_a_truncated_secret_is_refused(daemon: Daemon) -> None:
     done = refused("--state_dir", daemon.state, "--gpus", "0", "--listen", "127.0.0.1:0")
     assert done.returncode == 2
     assert f"{daemon.state}/secret: must hold 32 bytes, has 5" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_state_folder_that_another_user_made_is_refused(tmp_path: Path) -> None:
+    """Its maker knows the secret in it, and could sign a token for root."""
+    state = tmp_path / "state"
+    tmp_path.chmod(0o1777)
+    for parent in tmp_path.parents[:3]:
+        parent.chmod(parent.stat().st_mode | 0o055)
+    planted = "mkdir $0 && printf %032d 0 > $0/secret"
+    subprocess.run(["/bin/sh", "-c", planted, state], user="nobody", check=True)
+    for flags in (("--gpus", "0", "--listen", "127.0.0.1:0"), ("--token_for", "root")):
+        done = refused("--state_dir", state, *flags)
+        assert done.returncode == 2
+        assert f"{state} belongs to nobody (mode 0755)" in done.stderr
+    assert [path.name for path in state.iterdir()] == ["secret"], "nothing was written there"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_settings_that_another_user_can_change_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text('admins = ["nobody"]')
+    os.chown(file, 65534, 65534)
+    done = refused("--config", file, "--state_dir", tmp_path / "state", "--gpus", "0")
+    assert done.returncode == 2
+    assert f"{file} belongs to nobody" in done.stderr
 
 
 def test_port_0_is_the_port_of_last_time(daemon: Daemon) -> None:
@@ -279,23 +308,38 @@ def test_a_signal_during_the_start_leaves_nothing_in_the_way_of_the_next(
 def test_a_row_that_must_not_be_ends_it_before_anything_is_written(daemon: Daemon) -> None:
     daemon.start()
     job_id = daemon.submit("--hold", *SLEEPER)
-    daemon.stop()
     database = sqlite3.connect(daemon.state / "scheduler.db")
     with database:
-        database.execute("update jobs set epochs_done = 7 where id = ?", (job_id,))
-    database.close()
-    daemon.start()
+        database.execute("update jobs set outcome = 'succeeded' where id = ?", (job_id,))
     assert daemon.process
     done = daemon.run("scheduler-cancel-job", job_id)
     assert done.returncode != 0
     assert daemon.process.wait(DEADLINE_SECONDS) == 70
     broken, story = map(json.loads, daemon.said().splitlines()[-2:])
-    assert "epochs out of range" in broken["error"]
+    assert "it has ended, or never existed, and cannot change" in broken["error"]
     assert any("job_submitted" in line for line in story["story"])
-    database = sqlite3.connect(daemon.state / "scheduler.db")
-    (outcome,) = database.execute("select outcome from jobs where id = ?", (job_id,)).fetchone()
+    (cancelled,) = database.execute("select cancelled from jobs where id = ?", (job_id,)).fetchone()
     database.close()
-    assert outcome is None
+    assert not cancelled
+
+
+def test_a_damaged_row_costs_its_own_job_only(daemon: Daemon) -> None:
+    daemon.start()
+    job_id = daemon.submit("--hold", "--env", "KEY=kept-to-myself", *SLEEPER)
+    other = daemon.submit("--hold", *SLEEPER)
+    daemon.stop()
+    database = sqlite3.connect(daemon.state / "scheduler.db")
+    with database:
+        cut = "update jobs set spec = cast(substr(cast(spec as blob), 1, 90) || x'ff' as text)"
+        database.execute(f"{cut} where id = ?", (job_id,))
+    database.close()
+    daemon.start()
+    assert daemon.job_of(other)["state"] == "HELD"
+    failed = daemon.job_of(job_id)
+    assert failed["state"] == "FAILED"
+    assert "its row in the database is damaged" in failed["reason"]
+    assert "row_set_aside" in daemon.said()
+    assert "kept-to-myself" not in daemon.said()
 
 
 def test_a_full_disk_ends_it_and_takes_nothing_that_was_acknowledged(daemon: Daemon) -> None:

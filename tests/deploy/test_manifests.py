@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from scheduler.clusters.kubernetes.holders.holder import TOKEN, HolderTemplate
+from scheduler.clusters.kubernetes import pods
+from scheduler.clusters.kubernetes.holders import holder as holding
+from scheduler.clusters.kubernetes.holders.holder import TOKEN, Hold, HolderTemplate
 from scheduler.clusters.kubernetes.permissions import (
     FOR_HOLDERS,
     FOR_MIXED_NODES,
@@ -21,6 +23,8 @@ from scheduler.daemon.config import Config, listen_address, load
 from tests.deploy.manifests import DAEMON, FOLDERS, JOBS, containers, manifests, one
 
 DOCKERFILE = (Path(__file__).parent.parent.parent / "deploy" / "Dockerfile").read_text()
+
+NAME = "kubernetes.io/metadata.name"  # the label that every namespace has
 
 pytestmark = [
     pytest.mark.kube,  # kubectl must be there
@@ -68,16 +72,22 @@ def test_whatever_selects_pods_selects_those_that_it_is_for(
         assert selector.items() <= labels.items(), manifest["metadata"]
 
 
-def test_agents_report_to_the_daemon_with_the_token_of_agents(folder: str, config: Config) -> None:
+def test_agents_report_to_the_daemon_by_the_account_that_it_hears(
+    folder: str, config: Config
+) -> None:
     for manifest in manifests(folder):
         if manifest["kind"] == "DaemonSet":
             (container,) = containers(manifest)
             assert container["command"] == ["scheduler-agent"]
             assert container["args"][:2] == ["--server", config.kubernetes.service]
+            pod, namespace = manifest["spec"]["template"]["spec"], manifest["metadata"]["namespace"]
+            assert config.kubernetes.agent_account == f"{namespace}/{pod['serviceAccountName']}"
             dress = HolderTemplate(container["image"], config.kubernetes.service)
-            (volume,) = manifest["spec"]["template"]["spec"]["volumes"]
-            assert volume["secret"]["secretName"] == dress.token_secret
+            assert pod["serviceAccountName"] == dress.account == config.kubernetes.holder_account
+            holder = holding.manifest(Hold("n1", 0, 1), dress)["spec"]
+            assert pod["volumes"] == holder["volumes"]
             (mount,) = container["volumeMounts"]
+            assert [mount] == holder["containers"][0]["volumeMounts"]
             variables = {each["name"]: each.get("value") for each in container["env"]}
             assert variables["SCHEDULER_TOKEN_FILE"] == f"{mount['mountPath']}/{TOKEN}"
 
@@ -114,12 +124,54 @@ def test_every_port_that_is_named_is_one_that_the_daemon_listens_on(
         if manifest["kind"] == "Service":
             assert {each["targetPort"] for each in manifest["spec"]["ports"]} <= set(listening)
     admitted = one(folder, "NetworkPolicy")["spec"]["ingress"]
-    open_to = {each["port"]: rule.get("from") for rule in admitted for each in rule["ports"]}
-    assert open_to.keys() == set(listening)
-    for port, who in open_to.items():  # a port without tokens is open to jobs alone
-        assert bool(who) is (port == "legacy")
+    assert {each["port"] for rule in admitted for each in rule["ports"]} == set(listening)
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert container[probe]["grpc"]["port"] == listening["grpc"]  # probes cannot do TLS
+
+
+def test_a_pod_that_has_nothing_to_do_with_us_can_only_call_the_encrypted_port(
+    folder: str, config: Config
+) -> None:
+    ours = {pods.MANAGED_BY: pods.OURS}
+    people: tuple[dict[str, str], dict[str, str]]
+    jobs, agents, people = (
+        (ours, {NAME: JOBS}),
+        ({"app.kubernetes.io/name": f"{DAEMON}-agent"}, {NAME: f"{DAEMON}-agents"}),
+        ({}, {NAME: "lab", "epoch-scheduler.io/people": "true"}),
+    )
+    holders = ours, {NAME: config.kubernetes.holder_namespace}
+    held = bool(config.kubernetes.holder_image)
+    for port, admitted in (
+        ("grpc", [jobs, people, *([agents, holders] if held else [])]),
+        ("legacy", [jobs] if config.legacy.listen else []),
+    ):
+        for pod in admitted:
+            assert may_call(folder, port, *pod), (port, pod)
+        for pod in (({}, {NAME: JOBS}), (ours, {NAME: "lab"}), ({}, {NAME: "kube-system"})):
+            assert not may_call(folder, port, *pod), (port, pod)
+    assert may_call(folder, "tls", {}, {NAME: "lab"}) is bool(config.tls.listen)
+
+
+def may_call(folder: str, port: str, pod: dict[str, str], namespace: dict[str, str]) -> bool:
+    """As a network reads the policy: any rule, any peer, both selectors."""
+    return any(
+        not rule.get("from")
+        or any(
+            _selects(peer.get("podSelector", {}), pod)
+            and _selects(peer["namespaceSelector"], namespace)
+            for peer in rule["from"]
+        )
+        for rule in one(folder, "NetworkPolicy")["spec"]["ingress"]
+        if port in {each["port"] for each in rule["ports"]}
+    )
+
+
+def _selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
+    expressions = selector.get("matchExpressions", [])
+    assert all(each["operator"] == "In" for each in expressions)
+    return selector.get("matchLabels", {}).items() <= labels.items() and all(
+        labels.get(each["key"]) in each["values"] for each in expressions
+    )
 
 
 def test_the_settings_fit_what_is_installed(

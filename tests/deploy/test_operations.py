@@ -63,9 +63,10 @@ class Machine:
                 "/var/lib/epoch-scheduler",
                 "/etc/systemd/system",
                 "/etc/epoch-scheduler.toml",
+                "/usr/local/bin",
             )
         }
-        for path in ("/opt", "/var/lib", "/etc/systemd/system"):
+        for path in ("/opt", "/var/lib", "/etc/systemd/system", "/usr/local/bin"):
             (folder / path.strip("/")).mkdir(parents=True)
         self._address = f"127.0.0.1:{free_port()}"
         flags = ("--state_dir", self.state, "--listen", self._address, "--gpus", "1x16384")
@@ -119,10 +120,10 @@ def test_on_a_machine_it_is_installed_backed_up_restored_and_uninstalled(machine
     assert (machine.moved["/etc/systemd/system"] / "epoch-scheduler.service").exists()
     machine.start()
     machine.run("run-scheduler", "--hold", "known", "--", "true")
-    machine.follow("Backup and restore", only="vacuum")
+    machine.follow("Backup and restore", only="scheduler-admin")
     machine.run("run-scheduler", "--hold", "too-late", "--", "true")
     machine.stop()
-    machine.follow("Backup and restore", only="cp ")
+    machine.follow("Backup and restore", only="install ")
     machine.follow("Backup and restore", only="rm -f")
     machine.start()
     listed = machine.run("scheduler-state")
@@ -160,7 +161,6 @@ def test_on_kubernetes_it_is_installed_put_to_sleep_woken_and_uninstalled(
                     KUBECONFIG=str(control.admin),
                     PATH=f"{tmp_path}/bin:{os.environ['PATH']}",
                     HOME=str(tmp_path),  # where kubectl has its cache
-                    TOKEN="of-agents",
                 )
 
     def revisions() -> int:
@@ -173,8 +173,7 @@ def test_on_kubernetes_it_is_installed_put_to_sleep_woken_and_uninstalled(
         return given
 
     follow("Install on Kubernetes")
-    for namespace, name in ((DAEMON, "tls"), (f"{DAEMON}-agents", "agent")):
-        control.get("secret", f"{DAEMON}-{name}", "--namespace", namespace)
+    control.get("secret", f"{DAEMON}-tls", "--namespace", DAEMON)
     eventually(lambda: revisions() == 1)
     follow("Backup and restore", only=" patch ")
     assert command() == ["sleep", "infinity"]

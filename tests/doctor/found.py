@@ -80,6 +80,7 @@ WELL = Survey(
     spaces=(SPACE,),
     runtime_class=None,
     priority_class=None,
+    accounts={},
     nodes=(node(),),
     lease_renewed_at={"n1": NOW - 5},
     foreign_gpus={},

@@ -101,8 +101,8 @@ TABLE: list[tuple[Survey, str, str, str]] = [
         "it is being deleted",
         "",
     ),
-    (space(namespace=level("restricted")), "ok", "admits jobs, but none with --ports", ""),
-    (space(namespace=level("baseline")), "ok", "admits jobs, but none with --ports", ""),
+    (space(namespace=level("restricted")), "ok", "restricted, admits jobs", ""),
+    (space(namespace=level("baseline")), "ok", "baseline, admits jobs", ""),
     (
         space(trial_refusal=Refusal("violates PodSecurity", 403)),
         "wrong",
@@ -149,6 +149,19 @@ TABLE: list[tuple[Survey, str, str, str]] = [
     ),
     (space(limits=(default(cpu="500m"),)), "warning", "limited to 500m CPUs", ""),
     (but(runtime_class=ABSENT), "wrong", "RuntimeClass nvidia: it does not exist", ""),
+    (
+        but(accounts={"held/agent": ABSENT}),
+        "wrong",
+        "service account held/agent: it does not exist, and holders run under it",
+        "kubectl create serviceaccount agent --namespace held",
+    ),
+    (
+        but(accounts={"held/agent": FORBIDDEN}),
+        "warning",
+        "because the permission is missing: service account held/agent",
+        "",
+    ),
+    (but(accounts={"held/agent": None}), "ok", "Kubernetes v1.36.1", ""),
     (but(nodes=()), "warning", "nodes        there are no nodes", ""),
     (
         but(nodes=FORBIDDEN, lease_renewed_at=FORBIDDEN),

@@ -28,9 +28,8 @@ def test_what_is_needed_follows_from_the_settings() -> None:
         "ada": IN_NAMESPACE,
         "": list(IN_CLUSTER),
     }
-    nobody_comes = replace(JOBS, token_audience="")
-    (nodes,) = needed(Config(kubernetes=nobody_comes), ["jobs"])[""]
-    assert nodes.resource == "nodes"
+    only_agents_come = replace(JOBS, token_audience="")
+    assert needed(Config(kubernetes=only_agents_come), ["jobs"])[""] == list(IN_CLUSTER)
 
 
 def test_holders_need_more_where_they_are() -> None:

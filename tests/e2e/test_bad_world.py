@@ -1,8 +1,8 @@
-"""Failures of the machine: a full disk, a read-only disk, truncated files.
+"""Failures of the machine: a full, slow or read-only disk, truncated files, a clock that is set,
+little memory.
 
 Failures at the start that daemon/test_command.py covers (a port or a folder in use, a truncated
-database or secret) are not repeated here. A clock that jumps is in test_inbox.py, because the clock
-of one process alone cannot be set.
+database or secret) are not repeated here.
 """
 
 from __future__ import annotations
@@ -10,13 +10,18 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
+import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
 
+from scheduler.v1 import scheduler_pb2 as pb
 from tests.support import BIN, DEADLINE_SECONDS, Daemon, eventually
+from tests.world.machine import WorseMachine
 
 DISK_BYTES = 2 * 2**20
 PAGE_BYTES = 4096
@@ -77,17 +82,39 @@ def training(daemon: Daemon) -> psutil.Process:
 # --- a full disk --------------------------------------------------------------------------------
 
 
-def test_a_disk_that_fills_up_loses_nothing_that_was_acknowledged(
+def test_output_does_not_fill_the_disk_and_without_room_no_job_is_accepted(
     disk: Disk, daemon: Daemon
 ) -> None:
+    daemon.start()
+    daemon.submit(*SLEEP, "running", "--", "sleep", "1000")
+    daemon.submit(*SLEEP, "prints", "--", "sh", "-c", "head -c 20000000 /dev/zero; echo end")
+    daemon.wait_state(prints="FINISHED", running="RUNNING")
+    assert os.statvfs(disk.path).f_bavail * PAGE_BYTES > DISK_BYTES / 40, "kept for the database"
+    refused = daemon.run("run-scheduler", *SLEEP, "late", "--", "true")
+    assert (refused.returncode, refused.stdout) == (4, "")
+    (line,) = refused.stderr.splitlines()
+    assert line.startswith("run-scheduler: the scheduler's disk is full: 0 MiB are free, ")
+    done = daemon.run("scheduler-cancel-job", "--yes", "running")
+    assert done.returncode == 0, "it goes on deciding"
+    for log in disk.path.glob("logs/*/*/rank0.log"):
+        log.unlink()
+    daemon.submit(*SLEEP, "late", "--", "true")
+    daemon.wait_state(late="FINISHED", running="CANCELED")
+
+
+def test_a_disk_that_fills_up_loses_nothing_that_was_acknowledged(
+    disk: Disk, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Filled by others, or without a reserve."""
+    monkeypatch.setenv("SCHEDULER_HOUSEKEEPING__DISK_RESERVE", "0")
     daemon.start()
     daemon.submit(*SLEEP, "running", "--", "sleep", "1000")
     daemon.wait_state(running="RUNNING")
     trains = training(daemon)
     disk.fill(pages_left=128)
     accepted: set[str] = set()
-    while True:  # until there is no more room: each job takes about 100 kB
-        done = daemon.run("run-scheduler", "--hold", *SLEEP, "held", "--", "true", "x" * 100_000)
+    while True:  # until there is no more room: each job takes about 50 kB
+        done = daemon.run("run-scheduler", "--hold", *SLEEP, "held", "--", "true", "x" * 50_000)
         if done.returncode != 0:
             break
         accepted.add(done.stdout.strip())
@@ -148,6 +175,95 @@ def test_a_read_only_disk_is_refused_and_left_alone(disk: Disk, daemon: Daemon) 
     disk.remount("rw")
     daemon.start()
     assert [job["id"] for job in daemon.state_of()["jobs"]] == [job_id]
+
+
+# --- a slow disk --------------------------------------------------------------------------------
+
+
+def test_a_slow_disk_loses_nothing_that_was_acknowledged(daemon: Daemon, tmp_path: Path) -> None:
+    daemon.environment = WorseMachine(tmp_path, fsync_ms=200).environment
+    daemon.start()
+    flags = ("--hold", *SLEEP)
+    with ThreadPoolExecutor(8) as people:
+        names = [f"job{number}" for number in range(24)]
+        accepted = list(people.map(lambda name: daemon.submit(*flags, name, "--", "true"), names))
+    daemon.kill()
+    daemon.environment = {}
+    daemon.start()
+    jobs = daemon.state_of("--nlast", "1000")["jobs"]
+    assert sorted(job["id"] for job in jobs) == sorted(accepted)
+
+
+# --- a clock that is set ------------------------------------------------------------------------
+
+DAY_SECONDS = 86_400.0
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_clock_that_is_set_by_a_day_ends_no_run(
+    daemon: Daemon, tmp_path: Path, sign: int
+) -> None:
+    machine = WorseMachine(tmp_path)
+    daemon.environment = machine.environment
+    daemon.start()
+    daemon.submit(*SLEEP, "running", "--", "sleep", "1000")
+    daemon.wait_state(running="RUNNING")
+    for ahead in (sign * DAY_SECONDS, 0.0, -sign * DAY_SECONDS):
+        machine.set_clock(ahead)
+        name = f"at{ahead:+.0f}"
+        daemon.submit("--num_gpus", "1", name, "--", "true")
+        jobs = daemon.wait_state(**{name: "FINISHED", "running": "RUNNING"})
+        if ahead == DAY_SECONDS:
+            assert jobs[name].submitted_at > time.time() + DAY_SECONDS / 2, "it was really set"
+    daemon.stop()
+    daemon.start()
+    (kept,) = (job for job in daemon.state_of()["jobs"] if job["name"] == "running")
+    assert (kept["state"], kept["attempt"]) == BEGUN
+
+
+def test_a_clock_that_is_set_forward_and_back_expires_no_token_for_good(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    machine = WorseMachine(tmp_path)
+    daemon.environment = machine.environment
+    daemon.start()
+    words = ("token", "issue", "ada", "--days", "1")
+    issued = daemon.run("scheduler-daemon", "--state_dir", daemon.state, *words)
+    environment = {
+        **os.environ,
+        "SCHEDULER_SERVER": daemon.address,
+        "SCHEDULER_TOKEN": issued.stdout.strip(),
+    }
+
+    def code() -> int:
+        return subprocess.run([BIN / "scheduler-state"], env=environment, check=False).returncode
+
+    assert code() == 0
+    machine.set_clock(400 * DAY_SECONDS)
+    assert code() == 4
+    machine.set_clock(0.0)
+    assert code() == 0
+
+
+# --- little memory ------------------------------------------------------------------------------
+
+MEMORY_BYTES_MAX = 300 * 2**20
+QUEUED = int(os.environ.get("QUEUED", "300"))  # 10,000 at night
+
+
+def test_many_queued_jobs_fit_into_little_memory(daemon: Daemon) -> None:
+    daemon.start()
+
+    def submit(number: int) -> None:
+        spec = pb.JobSpec(name=f"held{number}", command=["true"], gpus_max=1, held=True)
+        request = pb.SubmitRequest(job_id=str(uuid.uuid4()), spec=spec)
+        stub.Submit(request, metadata=metadata, timeout=DEADLINE_SECONDS)
+
+    with daemon.stub() as (stub, metadata), ThreadPoolExecutor(8) as people:
+        list(people.map(submit, range(QUEUED)))
+    daemon.submit("--num_gpus", "1", "last", "--", "true")
+    daemon.wait_state(last="FINISHED")
+    assert psutil.Process(daemon.pid).memory_info().rss < MEMORY_BYTES_MAX
 
 
 # --- truncated files ----------------------------------------------------------------------------

@@ -80,7 +80,9 @@ def test_a_foreign_process_and_a_lost_gpu_disturb_no_healthy_training(
         machine.process(crowded, foreign.pid, 3000)
         eventually(lambda: shown(daemon)[f"GPU-{crowded}"]["fault"], DRIFT_SECONDS)
         print(f"the foreign process was shown after {time.monotonic() - began:.1f} s")
-        assert "foreign processes use 3008 MiB" in daemon.run("scheduler-state", "--cluster").stdout
+        assert (
+            "foreign processes use 3,008 MiB" in daemon.run("scheduler-state", "--cluster").stdout
+        )
 
         # A GPU that falls off the bus.
         gone = where["j0"]
@@ -126,7 +128,7 @@ def test_a_job_over_its_share_is_warned_and_stopped_after_its_epoch(
         "share_mib": 6600,
         "at_once": False,
     }
-    assert "uses 8950 MiB of GPU-a" in daemon.run("scheduler-state", "modest").stdout
+    assert "uses 8,950 MiB of GPU-a" in daemon.run("scheduler-state", "modest").stdout
     modest.open()
     after = daemon.wait_state(modest="QUEUED")
     assert (after["modest"].epochs_done, after["modest"].memory_mib) == (1, 8950)

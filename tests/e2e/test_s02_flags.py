@@ -2,10 +2,11 @@
 flag."""
 
 import json
+from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Daemons
+from tests.e2e.conftest import TRAIN, Daemons
 
 REFUSED = [
     ("--image img:new --is_single_gpu False --disable_gpu_sharing x", "'x'"),
@@ -49,7 +50,7 @@ def test_hostile_values_are_refused(daemons: Daemons) -> None:
 
 def test_booleans_take_a_value_or_none(daemons: Daemons) -> None:
     daemon = daemons("0")
-    base = ("run-scheduler", "--image", "i", "--script_path", "/t.py", "--hold")
+    base = ("run-scheduler", "--image", "i", "--script_path", str(TRAIN), "--hold")
     daemon.run(*base, "--is_single_gpu", "False", "--num_gpus", "0", "plain")
     daemon.run(*base, "--num_gpus", "0", "--disable_gpu_sharing", "--", "--epochs", "3")
     (job,) = daemon.state_of("--extended")["jobs"]
@@ -60,15 +61,16 @@ def test_booleans_take_a_value_or_none(daemons: Daemons) -> None:
     assert job["spec"]["disable_gpu_sharing"] is True
 
 
-def test_a_dry_run_shows_the_command_that_would_run(daemons: Daemons) -> None:
+def test_a_dry_run_shows_the_command_that_would_run(daemons: Daemons, tmp_path: Path) -> None:
     daemon = daemons()
-    words = ("--image", "img:new", "--script_path", "/custom/t.py", "--custom_dir", "/tmp")
+    (tmp_path / "t.py").touch()
+    words = ("--image", "img:new", "--script_path", "/custom/t.py", "--custom_dir", str(tmp_path))
     done = daemon.run(
         "run-scheduler", *words, "--dry_run", "--output", "json", "j", "--", "--epochs", "3", "a b"
     )
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)
     assert shown["command"][-3:] == ["--epochs", "3", "a b"]
-    assert "/tmp/t.py" in shown["command"]
+    assert str(tmp_path / "t.py") in shown["command"]
     assert shown["env"]["EPOCHS_DONE"] == "0"
     assert daemon.state_of()["jobs"] == []

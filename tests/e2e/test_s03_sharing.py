@@ -58,5 +58,5 @@ def test_a_job_too_large_for_every_gpu_is_refused(daemons: Daemons, train: Train
     daemon = daemons("1x16384")
     done = daemon.run("run-scheduler", *train(), "--estimated_memory", "20000", "big")
     assert done.returncode == 4
-    assert "no GPU can hold 20000 MiB" in done.stderr
+    assert "no GPU can hold 20,000 MiB" in done.stderr
     assert daemon.state_of()["jobs"] == []

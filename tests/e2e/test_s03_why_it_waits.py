@@ -105,7 +105,7 @@ def test_a_gang_is_told_how_many_gpus_are_free_and_that_fewer_would_start_it(
     daemon.submit(*asked, "--num_gpus", "2", "pair")
     daemon.wait(lambda jobs: jobs["pair"].why.kind == "gpus")
     assert shown(daemon, "pair", "why") == (
-        "pending: gpus (needs 2 free GPUs with 12,000 MiB; free now: 1)"
+        "pending: gpus (needs 2 empty GPUs with 12,000 MiB; empty now: 1)"
     )
     assert re.fullmatch(
         rf"when grid-3 ends, {IN_AN_HOUR}, or now with --num_gpus 1",

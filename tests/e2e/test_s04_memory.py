@@ -36,8 +36,8 @@ def test_a_job_that_needs_more_than_estimated_gets_it_and_preempts_its_neighbour
     assert [(job["name"], job["memory_mib"]) for job in gpu["jobs"]] == [("modest", 9000)]
 
     shown = daemon.run("scheduler-state", "modest", "--extended").stdout
-    assert "  reservation changed from 2000 to 9000 MiB per GPU\n" in shown
-    assert "  memory               9000 MiB; the estimate was 2000 MiB\n" in shown
+    assert "  reservation changed from 2,000 to 9,000 MiB per GPU\n" in shown
+    assert "  memory               9,000 MiB; the estimate was 2,000 MiB\n" in shown
     learned = daemon.job_of("modest")["learned"]
     assert (learned["memory_asked_mib"], learned["memory_mib"]) == (2000, 9000)
 
@@ -85,8 +85,8 @@ def test_an_out_of_memory_failure_is_retried_once_with_half_as_much_memory_more(
     assert job.attempt == 2
     assert job.reason == f"out of GPU memory with 6000 MiB: {OUT_OF_MEMORY}"
     shown = daemon.run("scheduler-state", ref).stdout
-    assert "  reservation changed from 4000 to 6000 MiB per GPU\n" in shown
-    assert "out of GPU memory with 4000 MiB: tried again with 6000 MiB\n" in shown
+    assert "  reservation changed from 4,000 to 6,000 MiB per GPU\n" in shown
+    assert "out of GPU memory with 4,000 MiB: tried again with 6,000 MiB\n" in shown
 
 
 @pytest.mark.parametrize("measured", [0, 500])

@@ -43,6 +43,34 @@ def test_an_urgent_job_stops_another_between_two_epochs(
     ]
 
 
+def test_a_job_that_loads_nothing_does_not_end_as_if_nothing_were_missing(
+    daemons: Daemons, gates: Gates, train: Train, tmp_path: Path
+) -> None:
+    daemon = daemons("4x16384")
+    gate = gates("forgetful")
+    four = ["--num_gpus", "4", "--estimated_memory", "9000"]
+    forgetful = [*train(gate, FORGETS=str(tmp_path)), *four, "--max_epochs", "5", "forgetful"]
+    job_id = daemon.submit(*forgetful)
+    daemon.wait_state(forgetful="RUNNING")
+    gate.open()
+    daemon.wait(lambda jobs: jobs["forgetful"].epochs_done == 1)
+    daemon.submit(*train(), *four, "--max_epochs", "1", "--priority", "10", "urgent")
+    daemon.wait_state(forgetful="STOPPING")
+    gate.open()
+    daemon.wait_state(urgent="FINISHED", forgetful="RUNNING")
+    gate.open(3)
+    ended = daemon.wait_state(forgetful="FINISHED")["forgetful"]
+    assert (ended.epochs_done, ended.epochs_trained) == (5, 3)
+    assert ended.reason == "finished, but its weights have only 3 of 5 epochs"
+    shown = daemon.run("scheduler-state", job_id).stdout
+    assert "has loaded no checkpoint: epochs 1 to 2 may be missing from its result" in shown
+    assert "FINISHED: but its weights have only 3 of 5 epochs" in shown
+    logs = daemon.run("scheduler-get-logs", job_id).stdout
+    assert logs.count("no checkpoint was found in") == 1
+    (record,) = (job for job in daemon.state_of()["jobs"] if job["name"] == "forgetful")
+    assert (record["epochs_done"], record["epochs_trained"]) == (5, 3)
+
+
 def test_the_last_epoch_is_never_interrupted(daemons: Daemons, gates: Gates, train: Train) -> None:
     daemon, gate = daemons("1x16384"), gates("last")
     daemon.submit(*train(gate), "--max_epochs", "2", "last")

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.conftest import Daemons, Gates
 
 RANKS = Path(__file__).with_name("ranks.py")
@@ -9,12 +11,17 @@ TWO_GPUS = ("--num_gpus", "2", "--estimated_memory", "9000")
 EACH = ("--processes_per_node", "gpu")
 
 
+@pytest.mark.parametrize("grpcio", [True, False])
 def test_all_ranks_stop_after_the_same_epoch(
-    daemons: Daemons, gates: Gates, tmp_path: Path
+    daemons: Daemons, gates: Gates, tmp_path: Path, grpcio: bool
 ) -> None:
+    """Without grpcio, as in most environments of users, they report by HTTP."""
     daemon, first, second = daemons("2x16384"), gates("rank0"), gates("rank1")
     words = ("--image_name", "i", "--max_epochs", "5", "--env", f"GATES={tmp_path}", *TWO_GPUS)
-    job_id = daemon.submit(*words, *EACH, "--script_path", RANKS, "ranks")
+    if not grpcio:
+        (tmp_path / "grpc.py").write_text("raise ImportError\n")
+    path = ("--env", f"PYTHONPATH={tmp_path}")
+    job_id = daemon.submit(*words, *path, *EACH, "--script_path", RANKS, "ranks")
     both = first, second
     for gate in both:
         gate.open()

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.conftest import TRAIN, Daemons, Gates, Train
 
 
@@ -42,3 +44,14 @@ def test_a_script_runs_without_any_scheduler(tmp_path: Path) -> None:
         "begins at epoch 0 restarted False epochs done 0",
         "epoch 1 done",
     ]
+
+
+def test_a_job_that_reports_nothing_ends_at_its_time_limit(
+    daemons: Daemons, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCHEDULER_LOCAL__OBSERVE_EVERY_SECONDS", "0.2")
+    daemon = daemons("0")
+    words = ("--num_gpus", "0", "--time_limit", "1s", "--retries", "3", "late", "--")
+    daemon.submit(*words, "sleep", "1000")
+    jobs = daemon.wait_state(late="FAILED")
+    assert jobs["late"].reason == "time limit 1s reached after epoch 0"

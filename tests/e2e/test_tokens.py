@@ -50,12 +50,28 @@ def test_an_issued_token_is_valid_until_it_is_revoked(
     assert token(daemon, "list").stdout.splitlines()[1].split()[3] == "revoked"
 
 
+def test_a_token_of_a_node_permits_no_command(
+    daemons: Daemons, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon = daemons("0")
+    made = token(daemon, "issue", "--node", "n1")
+    assert made.stderr.startswith("token 1 of node n1, valid until 20")
+    (listed,) = json.loads(token(daemon, "list", "--output", "json").stdout)
+    assert (listed["user"], listed["node"]) == ("", "n1")
+    assert token(daemon, "list").stdout.splitlines()[1].startswith("1   node n1  -     valid")
+    monkeypatch.setenv("SCHEDULER_TOKEN", made.stdout.strip())
+    of_no_user = "this token is of the agent on n1, and of no user: use one of your own"
+    assert look(daemon) == (4, f"scheduler-state: {of_no_user}")
+
+
 def test_a_usage_error_of_an_admin_is_reported_in_one_line(daemons: Daemons) -> None:
     daemon = daemons("0")
     for words, complaint in (
         ((), "Missing command"),
         (("give", "ada"), "No such command 'give'"),
-        (("issue",), "Missing argument 'USER'"),
+        (("issue",), "expected either USER or --node NODE"),
+        (("issue", "ada", "--node", "n1"), "expected either USER or --node NODE"),
+        (("issue", "--node", "a b"), "'a b' is not a valid node name"),
         (("issue", "a\nb"), "'a\\nb' is not a valid user name"),
         (("issue", ""), "'' is not a valid user name"),
         (("issue", "ada", "--days", "0"), "0 is not in the range 1<=x<=3650"),

@@ -42,7 +42,7 @@ def test_a_daemon_of_root_becomes_the_submitter(daemons: Daemons, tmp_path: Path
 def test_a_daemon_of_a_plain_user_takes_only_that_users_jobs(tmp_path: Path) -> None:
     """The daemon runs as `nobody`, because a token of that user is of no use to anyone."""
     state = tmp_path / "state"
-    tmp_path.chmod(0o777)
+    os.chown(tmp_path, 65534, 65534)
     for parent in tmp_path.parents[:3]:
         # /tmp may be one of them, and must stay writable for all.
         parent.chmod(parent.stat().st_mode | 0o055)

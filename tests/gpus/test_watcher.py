@@ -124,8 +124,8 @@ def test_what_changes_is_told_and_what_stays_is_not(nvml: Machine) -> None:
         eventually(lambda: agent.report.at > first.at)
         assert told == []
         nvml.process(0, os.getpid(), 3000)
-        eventually(lambda: told)
-        assert told[-1].cards[0].used_mib == 3000
+        # The machine may change between the calls of one reading, so half of it may be told first.
+        eventually(lambda: told and told[-1].cards[0].used_mib == 3000)
 
 
 def test_an_error_of_a_gpu_is_reported_before_the_next_observation(nvml: Machine) -> None:

@@ -97,7 +97,8 @@ class BareKubelet(Kubelet):
 
     def _start_pod(self, pod: Mapping[str, Any]) -> Process:
         (container,) = pod["spec"]["containers"]
-        told = {each["name"]: self._value(each) for each in container["env"]}
+        told = {name: value for each in container["envFrom"] for name, value in self._secret(each)}
+        told |= {each["name"]: str(each.get("value", "")) for each in container["env"]}
         told["KUBEPROFILER_SNAPSHOTS"] = str(self._snapshots)
         words = ["env", *(f"{name}={value}" for name, value in told.items()), *container["command"]]
         name = pod["metadata"]["name"]
@@ -105,12 +106,9 @@ class BareKubelet(Kubelet):
         run.start()
         return run
 
-    def _value(self, variable: Mapping[str, Any]) -> str:
-        if "valueFrom" not in variable:
-            return str(variable.get("value", ""))
-        wanted = variable["valueFrom"]["secretKeyRef"]
-        secret = self._get(f"{self._namespace}/secrets/{wanted['name']}")
-        return b64decode(secret["data"][wanted["key"]]).decode()
+    def _secret(self, source: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        secret = self._get(f"{self._namespace}/secrets/{source['secretRef']['name']}")
+        return ((name, b64decode(value).decode()) for name, value in secret["data"].items())
 
 
 def _live(there: list[dict[str, Any]]) -> Iterator[tuple[Meta, Claim]]:

@@ -96,7 +96,9 @@ class HoldingPort:
             grace_seconds=1,
             pull_policy="IfNotPresent",
         )
-        dress = HolderTemplate(image, "scheduler:7070", namespace, pull_policy="IfNotPresent")
+        dress = HolderTemplate(
+            image, "scheduler:7070", namespace, "default", pull_policy="IfNotPresent"
+        )
         holders = Holders(dress, TIMEOUTS)
         below = KubernetesCluster(
             KubernetesClient(kubeconfig, request_seconds), shape, time.time, by_uuid=holders.by_uuid

@@ -122,6 +122,9 @@ class Kubelet:
         }
         self._server.call("POST", f"{self._namespace}/events", body=event)
 
+    def set_address(self, name: str, address: str) -> None:
+        self._write(name, podIP=address, podIPs=[{"ip": address}])
+
     def end(self, name: str, exit_code: int, reason: str = "", message: str = "") -> None:
         ended = {
             "exitCode": exit_code,

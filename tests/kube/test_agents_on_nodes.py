@@ -40,7 +40,7 @@ class Watched(Lab):
         self._machine.mortal()
         self.node.load(agent_image(nvml.build(folder)))
         self.node.give(CARD)
-        self.issue_the_token_of_agents()
+        self.create_account_of_agents()
         self.start(node_mode=OWNED, holder_image=AGENT, holder_host_pid=True)
         eventually(lambda: self.daemon.state_of("--cluster")["gpus"], SLOW_SECONDS)
         self._tell()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from base64 import b64decode
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -75,6 +76,20 @@ def test_a_pod_that_ends_tells_how(made: StartedCluster, kubelet: Kubelet) -> No
     assert wait_until_over(made, refused).reason == Failure.REFUSED
 
 
+def test_a_job_is_known_by_the_address_of_its_pod_as_long_as_that_lives(
+    made: StartedCluster, kubelet: Kubelet
+) -> None:
+    launch, other = running(made, kubelet), running(made, kubelet)
+    kubelet.set_address(name(launch), "10.1.0.1")
+    kubelet.set_address(name(other), "10.1.0.2")
+    eventually(lambda: made.cluster.jobs_at("10.1.0.1") == {launch.job_id})
+    eventually(lambda: made.cluster.jobs_at("10.1.0.2") == {other.job_id})
+    assert made.cluster.jobs_at("::ffff:10.1.0.1") == {launch.job_id}
+    assert made.cluster.jobs_at("10.1.0.3") == frozenset()
+    kubelet.end(name(launch), 0)
+    eventually(lambda: not made.cluster.jobs_at("10.1.0.1"))
+
+
 def test_a_pod_that_somebody_deletes_is_gone_and_leaves_nothing(
     made: StartedCluster, kubelet: Kubelet
 ) -> None:
@@ -120,6 +135,27 @@ def test_an_image_that_cannot_be_had_is_given_up_with_the_reason(
         eventually(lambda: not pods_of(launch, made.observe()) and not kubelet.owners())
 
 
+def test_the_end_of_a_pod_that_was_given_up_does_not_hide_the_reason(
+    kubeconfig: Path, kubelet: Kubelet
+) -> None:
+    """A kubelet reports it as failed before it is gone, and says nothing of why."""
+    with started_cluster(kubeconfig, NAMESPACE, timeouts=LaunchTimeouts(1.0, 60.0)) as made:
+        launch = launch_on(made)
+        made.perform(launch)
+        eventually(kubelet.pods)
+        kubelet.bind(name(launch))
+        kubelet.set_waiting(name(launch), "CreateContainerConfigError", "failed to prepare subPath")
+        eventually(lambda: "deletionTimestamp" in kubelet.pods()[0]["metadata"])
+        kubelet.refuses(name(launch), "", "")
+        mirror = made.cluster._pods
+        eventually(lambda: (seen := mirror.get(name(launch))) and seen.status.phase == "Failed")
+        assert pods_of(launch, made.observe())[0].alive
+        kubelet.step()
+        assert "failed to prepare subPath" in wait_until_over(made, launch).reason
+        ends = {pod.reason for look in made.told for pod in pods_of(launch, look) if not pod.alive}
+        assert Failure.LOST not in ends, "then it would be tried again"
+
+
 def test_a_pod_that_is_on_its_way_says_what_its_node_warned_of(
     kubeconfig: Path, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,8 +197,11 @@ def test_a_pod_that_does_not_start_is_lost_with_what_its_node_says(
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"env": (("A=B", "x"),)}, "env"),
-        ({"ports": ((70_000, 80),)}, "hostPort"),
+        ({"env": (("A:B", "x"),)}, "A:B"),
+        (
+            {"ports": ((22, 80),)},
+            "--port_mapping 22:80: this cluster opens only the ports 30000-32767",
+        ),
         ({"snapshots_dir": "/snapshots"}, "--snapshots_dir /snapshots: this cluster has no volume"),
     ],
 )
@@ -285,6 +324,27 @@ def test_what_another_launch_left_under_its_name_has_to_leave(
     runs.create(manifests(launch, nodes, SHAPE), seen.append)
     first, again, now = (msgspec.json.decode(each, type=KubePod).metadata.uid for each in seen)
     assert first == again != now
+
+
+def test_what_a_user_keeps_secret_is_in_no_object_but_a_secret_that_the_daemon_cannot_read(
+    made: StartedCluster, kubelet: Kubelet, control: ControlPlane, kubeconfig: Path
+) -> None:
+    launch = running(made, kubelet, env=(("PASSWORD", "pass+word"),))
+    selector = ("--selector", pods.SELECTOR, "--namespace", NAMESPACE)
+    shown = json.dumps(control.get("pods,configmaps,services", *selector))
+    assert launch.job_id in shown
+    assert "pass+word" not in shown
+    assert launch.token not in shown
+    (secret,) = control.get("secrets", *selector)["items"]
+    assert b64decode(secret["data"]["PASSWORD"]) == b"pass+word"
+    (pod,) = kubelet.pods()
+    (source,) = pod["spec"]["containers"][0]["envFrom"]
+    assert source["secretRef"]["name"] == secret["metadata"]["name"]
+    daemon = KubernetesClient(kubeconfig, 5.0)
+    path = f"/api/v1/namespaces/{NAMESPACE}/secrets/{secret['metadata']['name']}"
+    for verb in ("GET", "PUT", "DELETE"):
+        with pytest.raises(ApiError, match="is forbidden"):
+            daemon.call(verb, path, body=secret if verb == "PUT" else None)
 
 
 # --- daemons that come later -------------------------------------------------------------------
@@ -446,7 +506,8 @@ def test_a_verb_that_is_missing_is_named(
                 else rule
                 for rule in rules
             ]
-            made = {"apiVersion": RBAC, "kind": kind, "metadata": {"name": title}, "rules": told}
+            left = [rule for rule in told if rule["verbs"]]
+            made = {"apiVersion": RBAC, "kind": kind, "metadata": {"name": title}, "rules": left}
             control.apply(made, NAMESPACE)
 
     grant(missing=verb)

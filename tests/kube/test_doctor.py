@@ -417,6 +417,20 @@ def test_nodes_whose_mode_nobody_has_set_are_labelled_as_proposed(
     assert modes() == []
 
 
+def test_the_account_of_holders_is_created_as_advised(
+    doctor: Doctor, control: ControlPlane, namespace: str
+) -> None:
+    def accounts() -> Found:
+        _, found = doctor.finds("--kubeconfig", control.admin)
+        return [each for each in found if each["what"] == "holders"]
+
+    doctor.add('holder_image = "holder:1"\n')
+    (missing,) = accounts()
+    assert missing["where"] == f"service account {namespace}/epoch-scheduler-agent"
+    follow(control, [missing])
+    assert accounts() == []
+
+
 def test_a_node_that_lies_about_its_cards_is_named(
     doctor: Doctor, control: ControlPlane, kubelet: Kubelet
 ) -> None:

@@ -234,6 +234,26 @@ def test_lines_that_the_node_has_put_away_are_told_to_be_missing(
         eventually(lambda: kept(tmp_path, launch).endswith(MISSED + b"line 20\nline 21\n"))
 
 
+def test_of_a_long_log_the_begin_and_the_end_are_kept(
+    kubeconfig: Path, kubelet: Kubelet, node: ContainerLogs, tmp_path: Path
+) -> None:
+    with started_cluster(kubeconfig, NAMESPACE, logs=tmp_path, log_mib=1) as made:
+        launch, pod = running(made, kubelet)
+        for number in range(40):
+            node.say(pod, b"%d " % number + b"x" * 100_000)
+        said = node.text_of(pod)
+
+        def is_read() -> bool:
+            return any(file.size == len(said) for file in run_logs.files(tmp_path, launch.job_id))
+
+        eventually(is_read)
+        (file,) = run_logs.files(tmp_path, launch.job_id)
+        assert file.path.stat().st_blocks * 512 < 2 * 2**20
+        log = file.path.read_bytes()
+        assert log[: 2**16] == said[: 2**16]
+        assert log[-(2**18) :] == said[-(2**18) :]
+
+
 @contextmanager
 def followed(control: ControlPlane, root: Path, streams: int) -> Iterator[Logs]:
     server = KubernetesClient(control.admin, 10.0)

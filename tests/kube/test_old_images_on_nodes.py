@@ -16,17 +16,18 @@ from tests.kube.network import HOST
 from tests.kube.nodes import Nodes
 from tests.kube.processes import free_port
 from tests.kube.trainings import SLOW_SECONDS, Lab
-from tests.legacy.test_images import kept, opened
-from tests.legacy.test_renewal import NEW, OLD, libraries
+from tests.legacy.conftest import NVIDIA_SMI, weights
+from tests.legacy.test_images import opened
+from tests.legacy.test_renewal import NEW, libraries
 from tests.support import Gate, eventually
 
 EPOCHS = 4
-OLD_IMAGES = {  # by name: the generation, and the script in tests/legacy
+OLD_IMAGES = {  # by name: the generation, and how its job is submitted
     **{
-        generation: (generation, "train.py")
-        for generation in ("G0", "G1", "G2", "G3", "G4", "G5", "G6", "G7", "G7b", "G8")
+        generation: (generation, ("--keep_library",))
+        for generation in ("G1", "G2", "G3", "G4", "G5", "G6", "G7b", "G8")
     },
-    **{f"{generation}-renewed": (generation, "renewed.py") for generation in ("G1", "G5", "G8")},
+    **{f"{generation}-renewed": (generation, ()) for generation in ("G1", "G5", "G8")},
 }
 MOST = ("--estimated_memory", "9000")
 
@@ -48,22 +49,17 @@ def lab(
 
 
 def train(lab: Lab, gate: Gate, name: str) -> str:
-    generation, script = OLD_IMAGES[name]
-    package = lab.shared / generation / "kubernetesdlprofile"
-    package.mkdir(parents=True, exist_ok=True)
-    (package / "__init__.py").touch()
-    source = OLD.format(root="/custom", generation=generation)
-    (package / "kubeprofiler.py").write_text(source)
+    generation, flags = OLD_IMAGES[name]
     told = {
         "GENERATION": generation,
-        "IMAGE": f"/custom/{generation}",
-        "PYTHONPATH": f"/custom/{generation}",
+        "IMAGE": "/custom/tests/legacy/images",
+        "PYTHONPATH": "/custom/tests/legacy/images",
+        "PATH": "/custom/bin:/usr/local/bin:/usr/bin:/bin",
         "LEGACY": os.environ["SCHEDULER_LEGACY__LISTEN"],
-        "CHECKPOINT": f"/custom/{name}.checkpoint",
     }
     words = [word for key, value in told.items() for word in ("--env", f"{key}={value}")]
-    words += [*MOST, "--num_gpus", "1", "--max_epochs", str(EPOCHS), "--project", name]
-    return lab.train(gate, name, *words, command=("python3", f"/custom/tests/legacy/{script}"))
+    words += [*MOST, "--num_gpus", "1", "--max_epochs", str(EPOCHS), "--project", name, *flags]
+    return lab.train(gate, name, *words, command=("python3", "/custom/tests/legacy/train.py"))
 
 
 def _was_renewed(lab: Lab, job_id: str) -> bool:
@@ -74,6 +70,10 @@ def _was_renewed(lab: Lab, job_id: str) -> bool:
 def test_old_images_do_every_epoch_once(lab: Lab) -> None:
     """All at once: the daemon is restarted in their second epoch, and all are preempted."""
     shutil.copytree(ROOT / "tests" / "legacy", lab.shared / "tests" / "legacy")
+    smi = lab.shared / "bin" / "nvidia-smi"
+    smi.parent.mkdir()
+    smi.write_text(NVIDIA_SMI)
+    smi.chmod(0o755)
     gates = {name: lab.gate(name) for name in OLD_IMAGES}
     jobs = {name: train(lab, gate, name) for name, gate in gates.items()}
     for gate in gates.values():
@@ -99,7 +99,7 @@ def test_old_images_do_every_epoch_once(lab: Lab) -> None:
         lab.wait_until_ended(urgent, epochs=1)
         for job_id in jobs.values():
             lab.wait_until(job_id, lambda job: job.state == "FINISHED")
-    done = {name: kept(lab.shared / f"{name}.checkpoint") for name in jobs}
+    done = {name: weights(lab.shared, job_id) for name, job_id in jobs.items()}
     assert done == {name: list(range(1, EPOCHS + 1)) for name in jobs}
     for name in jobs:
         if name.endswith("renewed"):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from scheduler.access.reviewed_tokens import TokenOwner
 from scheduler.clusters.kubernetes.client import KubernetesClient
 from scheduler.clusters.kubernetes.token_review import review
 from scheduler.core.errors import Unavailable
@@ -49,8 +50,9 @@ def test_a_token_that_was_made_for_us_tells_who_made_it(
     control: ControlPlane, namespace: str, kubeconfig: Path, ada: str
 ) -> None:
     server = KubernetesClient(kubeconfig, 5.0)
-    assert review(server, OURS, control.token(namespace, ADA, OURS)) == ada
-    assert review(server, OURS, control.token(namespace, ADA, "others", OURS)) == ada
+    assert review(server, OURS, control.token(namespace, ADA, OURS)) == TokenOwner(ada)
+    both = control.token(namespace, ADA, "others", OURS)
+    assert review(server, OURS, both) == TokenOwner(ada)
 
 
 def test_a_token_for_somebody_else_tells_us_nothing(
@@ -91,7 +93,7 @@ def test_a_server_that_cannot_tell_is_no_denial(
     with pytest.raises(Unavailable, match="Kubernetes cannot review this token: ") as told:
         review(server, OURS, token)
     assert "\n" not in str(told.value)
-    assert review(server, OURS, token) == ada
+    assert review(server, OURS, token) == TokenOwner(ada)
 
 
 def test_a_daemon_that_may_not_ask_says_so(control: ControlPlane, namespace: str, ada: str) -> None:

@@ -156,5 +156,10 @@ def test_the_settings_say_who_has_a_namespace_of_their_own(
             (pod,) = where.pods()
             assert pod["metadata"]["annotations"]["epoch-scheduler.io/name"] == name
             assert pod["spec"]["securityContext"]["runAsUser"] == uid
+        words = ("--image", "none:1", "--num_gpus", "0", "of-eve", "--", "true")
+        refused = daemon.run("run-scheduler", *words, user="eve")
+        said = "run-scheduler: jobs of eve would have the same uid as those of bob (1000): an admin"
+        assert (refused.returncode, refused.stderr.count("\n")) == (4, 1)
+        assert refused.stderr.startswith(said)
     finally:
         daemon.end()

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.kube.conftest import ROOT
+from scheduler.v1 import scheduler_pb2
+from tests.kube.conftest import IMAGE, ROOT
 from tests.kube.images import python_image
 from tests.kube.nodes import Nodes
 from tests.kube.trainings import SLOW_SECONDS, Lab, epochs
@@ -55,7 +56,7 @@ def test_two_share_a_gpu_that_a_holder_keeps_and_whose_agent_tells_of_it(
     node = lab.nodes.nodes[0]
     node.load(agent_image(nvml.build(tmp_path)))
     node.give("GPU-held")
-    lab.issue_the_token_of_agents()
+    lab.create_account_of_agents()
     daemon = lab.start(node_mode="owned", holder_image=AGENT)
     eventually(lambda: daemon.state_of("--cluster")["gpus"], SLOW_SECONDS)
     two_share(lab, "GPU-held")
@@ -167,14 +168,49 @@ def test_what_a_kubelet_cannot_start_says_why(lab: Lab) -> None:
     gate = lab.gate("never")
     small = "--estimated_memory", "4000", "--retries", "0"
     no_image = lab.train(gate, "no-image", *small, "--image_name", "nowhere.invalid/none:1")
-    no_folder = lab.train(gate, "no-folder", *small, "--snapshots_dir", "/nowhere/at/all")
+    no_folder = lab.train(gate, "no-folder", *small, "--snapshots_dir", "/proc/none")
     failed = lab.wait_until(no_image, lambda job: job.state == "FAILED")
     assert "its image is not available: " in failed.reason
     assert "nowhere.invalid/none:1" in failed.reason
-    waits = lab.wait_until(no_folder, lambda job: "FailedMount" in job.reason)
-    assert "/nowhere/at/all is not a directory" in waits.reason
-    lab.daemon.run("scheduler-cancel-job", no_folder)
-    lab.wait_until(no_folder, lambda job: job.state == "CANCELED")
+    failed = lab.wait_until(no_folder, lambda job: job.state == "FAILED")
+    assert "failed to create subPath directory" in failed.reason
+    eventually(lambda: not lab.remaining_objects())
+
+
+def over(job: scheduler_pb2.Job) -> bool:
+    return job.state in ("FAILED", "FINISHED")
+
+
+def test_a_link_that_a_job_makes_leads_no_other_job_out_of_the_folder_of_jobs(lab: Lab) -> None:
+    outside = lab.shared.with_name("outside")
+    outside.mkdir(mode=0o777)
+    (outside / "secret").write_text("of the node\n")
+    place = f"host:{lab.shared}"
+    lab.start(custom=place, snapshots=place, data=place, image_deadline_seconds=1.0)
+    few = "--image_name", IMAGE, "--num_gpus", "0", "--retries", "0"
+    links = {"out": str(outside), "in": "own", "root": "/"}
+    made = (f"os.symlink('{to}', '/data/{name}')" for name, to in links.items())
+    script = f"import os; os.mkdir('/data/own'); {'; '.join(made)}"
+    makes = lab.daemon.submit(*few, "makes", "--", "python3", "-c", script)
+    assert lab.wait_until(makes, over).state == "FINISHED"
+    assert (lab.shared / "out" / "secret").exists(), "on the node, the link leads there"
+
+    within = "--custom_dir", str(lab.shared / "in"), "within"
+    kept = lab.daemon.submit(*few, *within, "--", "python3", "-c", "open('/custom/seen', 'w')")
+    assert lab.wait_until(kept, over).state == "FINISHED"
+    assert (lab.shared / "own" / "seen").exists()
+    for flag, folder in (
+        ("--custom_dir", "out"),
+        ("--snapshots_dir", "out"),
+        ("--custom_dir", f"root{outside}"),
+    ):
+        name = f"escapes{flag}-{folder.partition('/')[0]}"
+        words = flag, str(lab.shared / folder), name, "--", "python3", "-c"
+        path = "/snapshots/secret" if flag == "--snapshots_dir" else "/custom/secret"
+        told = lab.daemon.submit(*few, *words, f"print(open('{path}').read())")
+        failed = lab.wait_until(told, over)
+        assert "of the node" not in lab.daemon.run("scheduler-get-logs", told).stdout
+        assert "failed to prepare subPath" in failed.reason
     eventually(lambda: not lab.remaining_objects())
 
 

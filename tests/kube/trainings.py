@@ -26,8 +26,6 @@ heartbeat_seconds = 600
 backoff_seconds = 0.5
 [kubernetes]
 runtime_class = ""
-custom = "host:/"
-snapshots = "host:/"
 stop_grace_seconds = 1
 list_every_seconds = 10
 """
@@ -49,6 +47,8 @@ class Lab:
             "kubeconfig": str(daemon_kubeconfig(self.control, namespace)),
             "namespace": namespace,
             "service": address,
+            "custom": "host:/",
+            "snapshots": "host:/",
             "cpu": "100m",
             "image_pull_policy": "Never",
         }
@@ -107,10 +107,8 @@ class Lab:
         self.control.kubectl("taint", "node", node.name, f"{OUT_OF_SERVICE}=gone:NoExecute")
         self._lost.append(node.name)
 
-    def issue_the_token_of_agents(self) -> None:
-        self.daemon.state.mkdir()
-        token = f"--from-literal=token={self.daemon.token('agent')}"
-        words = ("create", "secret", "generic", "epoch-scheduler-agent", token)
+    def create_account_of_agents(self) -> None:
+        words = ("create", "serviceaccount", "epoch-scheduler-agent")
         self.control.kubectl(*words, "--namespace", self._namespace)
 
     def gate(self, name: str) -> Gate:

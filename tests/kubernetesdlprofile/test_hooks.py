@@ -92,7 +92,9 @@ def test_a_framework_reports_every_epoch_and_the_end(
     run_script: Run, frameworks: dict[str, str], recorder: Any, framework: str
 ) -> None:
     done = run_script(BEGIN + LOOPS[framework], frameworks, EPOCHS_DONE="2")
-    assert (done.returncode, done.stderr) == (0, "")
+    # Keras does not tell which epoch its weights are of; the others do.
+    unknown = framework == "keras"
+    assert (done.returncode, done.stderr.count("no checkpoint was found")) == (0, unknown)
     assert [message.epoch for message in recorder.of("StartEpoch")] == [2, 3, 4]
     assert recorder.epochs() == [3, 4, 5]
     assert {p.steps for message in recorder.of("EndEpoch") for p in message.profiles} == {3}

@@ -389,8 +389,9 @@ def test_without_grpcio_and_without_http_the_training_runs_as_outside_the_schedu
     source = "import sys; sys.modules['grpc'] = None\n" + TRAIN + "api.end()"
     done = run_script(source, job_environment, EPOCHS_DONE="3", JOB_RESTARTED="TRUE")
     assert (done.returncode, done.stdout.split()) == (0, ["epoch", "4", "epoch", "5"])
-    assert len(warnings(done)) == 1
+    assert len(warnings(done)) == 2
     assert "grpcio" in done.stderr
+    assert "no checkpoint was found" in done.stderr
     assert recorder.heard == []
 
 

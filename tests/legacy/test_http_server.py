@@ -17,10 +17,10 @@ from scheduler.legacy.http11 import Reply, Request
 from tests.support import eventually
 
 
-def answer(request: Request, caller: str) -> Reply:
+def answer(request: Request, caller: http_server.Caller) -> Reply:
     if request.path == "/broken":
         raise ZeroDivisionError("a secret detail")
-    return Reply(200, f"{request.method} {request.path} {len(request.body)} {caller}")
+    return Reply(200, f"{request.method} {request.path} {len(request.body)} {caller.address}")
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_a_client_that_disconnects_before_the_answer_does_no_harm(
 def test_when_it_stops_what_is_under_way_is_answered_and_no_thread_is_left() -> None:
     going, may_end = threading.Event(), threading.Event()
 
-    def slowly(request: Request, caller: str) -> Reply:
+    def slowly(request: Request, caller: http_server.Caller) -> Reply:
         going.set()
         may_end.wait(10)
         return Reply(200, "done")

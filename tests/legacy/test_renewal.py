@@ -1,4 +1,5 @@
-"""The current library replaces an old one in an image, without a new build of the image."""
+"""The current library replaces an old one in an image, without a new build of the image, and goes
+on from what the old one saved."""
 
 from __future__ import annotations
 
@@ -7,47 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.legacy.conftest import Submit
-from tests.legacy.test_images import URGENT, kept, opened
+from tests.clusters.machine import shows_snapshots
+from tests.legacy.conftest import Submit, weights
+from tests.legacy.test_images import ALL, EPOCHS, URGENT, opened
 from tests.support import Daemon, Gate
 
-EPOCHS = 6
-TRAIN = Path(__file__).with_name("renewed.py")
-OLD = """
-import sys
-sys.path.append({root!r})
-from tests.legacy.images import GENERATIONS
-
-class KubeProfiler(GENERATIONS[{generation!r}]):
-    def __init__(self, job_manager_hostname="10.106.102.22", db_hostname="10.106.72.44"):
-        super().__init__(job_manager_hostname)
-"""
-
-
-@pytest.fixture
-def submit(daemon: Daemon, gate: Gate, tmp_path: Path, legacy: str) -> Submit:
-    """A training where an old library is installed, as the first that Python finds."""
-
-    def submitted(name: str, generation: str, *flags: str) -> str:
-        image = tmp_path / generation
-        package = image / "kubernetesdlprofile"
-        package.mkdir(parents=True, exist_ok=True)
-        (package / "__init__.py").touch()
-        source = OLD.format(root=str(Path(__file__).parents[2]), generation=generation)
-        (package / "kubeprofiler.py").write_text(source)
-        told = {
-            "IMAGE": image,
-            "PYTHONPATH": image,
-            "LEGACY": legacy,
-            "GATE": gate.path,
-            "CHECKPOINT": tmp_path / f"{name}.checkpoint",
-        }
-        words = [word for key, value in told.items() for word in ("--env", f"{key}={value}")]
-        words += ["--image", "old:1", "--snapshots_dir", str(tmp_path / "snapshots")]
-        words += ["--max_epochs", str(EPOCHS), "--script_path", str(TRAIN), *flags, name]
-        return daemon.submit(*words)
-
-    return submitted
+pytestmark = shows_snapshots
 
 
 def libraries(daemon: Daemon, job_id: str) -> list[str]:
@@ -60,11 +26,11 @@ def libraries(daemon: Daemon, job_id: str) -> list[str]:
 NEW = "beside ['kubernetesdlprofile']"
 
 
-@pytest.mark.parametrize("generation", ["G1", "G5", "G8"])
+@pytest.mark.parametrize("generation", ["G1", "G2", "G5", "G8"])
 def test_the_second_run_of_an_old_image_has_the_library_of_today(
-    daemon: Daemon, gate: Gate, tmp_path: Path, submit: Submit, generation: str
+    daemon: Daemon, gate: Gate, snapshots: Path, submit: Submit, generation: str
 ) -> None:
-    job_id = submit("old", generation)
+    job_id = submit(generation, "--max_epochs", str(EPOCHS))
     gate.await_ring()
     gate.open()
     gate.await_ring()
@@ -81,7 +47,7 @@ def test_the_second_run_of_an_old_image_has_the_library_of_today(
     with opened(gate):
         ended = daemon.wait_state(old="FINISHED")["old"]
     assert (ended.epochs_done, ended.attempt) == (EPOCHS, 2)
-    assert kept(tmp_path / "old.checkpoint") == list(range(1, EPOCHS + 1))
+    assert weights(snapshots, job_id) == ALL
     assert libraries(daemon, job_id) == ["its own", NEW]
     started = [fact for fact in daemon.story(job_id) if fact.kind == "run_started"]
     assert [json.loads(fact.data_json).get("library") for fact in started] == [None, "renewed"]
@@ -94,6 +60,6 @@ def test_the_next_job_of_the_kind_has_it_at_once_unless_it_keeps_its_own(
     with opened(gate):
         jobs = []
         for name, *flags in (("first",), ("second",), ("third", "--keep_library")):
-            jobs.append(submit(name, "G8", *flags))
+            jobs.append(submit("G8", "--max_epochs", str(EPOCHS), *flags, name=name))
             daemon.wait_state(**{name: "FINISHED"})
     assert [libraries(daemon, job_id) for job_id in jobs] == [["its own"], [NEW], ["its own"]]

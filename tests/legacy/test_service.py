@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scheduler.access.identity import user_token
+from scheduler.access.identity import user_name, user_token
 from scheduler.core.model import Job, JobId, Run, RunPhase
 from scheduler.legacy import service
 from scheduler.legacy.http11 import Reply, Request
+from scheduler.legacy.http_server import Caller
 from scheduler.legacy.messages import OldReport
 from scheduler.legacy.service import LegacyService
 from scheduler.v1 import scheduler_pb2 as pb
-from tests.serving import SECRET, Serving, by, serving
+from tests.serving import SECRET, Serving, by, of, serving
 from tests.support import eventually
 
-HERE, ELSEWHERE = "127.0.0.1", "192.0.2.7"
+HERE, ELSEWHERE = Caller("127.0.0.1", os.geteuid), Caller("192.0.2.7", lambda: None)
 
 
 @pytest.fixture
@@ -36,7 +38,9 @@ def old(served: Serving) -> LegacyService:
 
 
 def listener(
-    served: Serving, token_required: bool = False, from_elsewhere: bool = False
+    served: Serving,
+    token_required: bool = False,
+    jobs_at: Callable[[str], Collection[JobId]] | None = None,
 ) -> LegacyService:
     """A new one knows nothing of what the one before has heard, as after a restart."""
     return LegacyService(
@@ -45,7 +49,7 @@ def listener(
         lambda: served.scheduler.view,
         served.inbox.now,
         token_required,
-        from_elsewhere,
+        jobs_at,
     )
 
 
@@ -55,7 +59,7 @@ def ask(
     path: str,
     body: Any = None,
     token: str = "",
-    caller: str = HERE,
+    caller: Caller = HERE,
     attempt: str = "",
 ) -> Reply:
     headers = {"authorization": f"Bearer {token}"} if token else {}
@@ -73,7 +77,13 @@ def may_go_on(old: LegacyService, job: Job) -> bool:
 
 
 def ended(old: LegacyService, job: Job, steps: int, **more: Any) -> None:
-    """W3."""
+    """W3, of an image that has asked whether it may start this epoch."""
+    assert ask(old, "GET", f"/has_to_stop/{job.id}").status == 200
+    epoch_ended(old, job, steps, **more)
+
+
+def epoch_ended(old: LegacyService, job: Job, steps: int, **more: Any) -> None:
+    """W3 alone."""
     told = {"rank": 0, "iternum": steps, "gpumem": 250, "meandur": 0.1, "epochDur": 2.5, **more}
     assert ask(old, "POST", f"/profiling/{job.id}", told).status == 200
 
@@ -153,7 +163,7 @@ def test_a_job_with_an_old_library_that_can_be_replaced_is_recorded(
     assert not known(), (
         "the oldest of all is made otherwise, and the library of today is no old one"
     )
-    assert may_go_on(old, job)
+    assert may_go_on(old, served.running("older"))
     eventually(known)
 
 
@@ -225,18 +235,39 @@ def test_the_library_of_today_says_which_epoch_and_attempt_it_is(
         assert ask(old, "POST", path, told, job.token, attempt="1").status == 200
     assert served.job(job.id).epochs_done == 2
     urgent = asked_to_stop(served, job)
-    assert not may_go_on(old, job)
+    asked = f"/has_to_stop/{job.id}"
+    assert ask(old, "GET", asked, token=job.token, attempt="1").text == "1"
     served.cluster.end(job.id, 1)
     request = pb.CancelJobRequest(job=urgent)
     served.people.CancelJob(request, metadata=by("ada"), timeout=10)
     eventually(lambda: served.job(job.id).attempts == 2)
-    assert ask(old, "GET", f"/has_to_stop/{job.id}", attempt="1").text == "1"
-    ended(old, job, 4)
+    assert ask(old, "GET", asked, token=job.token, attempt="1").text == "1"
     late = {"rank": 0, "iternum": 15, "epochDur": 2.5}
-    assert ask(old, "POST", path, late, attempt="1").status == 200
-    assert served.job(job.id).epochs_done == 3, "who does not say which is of the run that lives"
+    assert ask(old, "POST", path, late, job.token, attempt="1").status == 200
+    assert served.job(job.id).epochs_done == 2, "that run is over"
+    assert ask(old, "GET", asked, token=job.token).text == "0"
+    assert ask(old, "POST", path, late, job.token).status == 200
+    assert served.job(job.id).epochs_done == 3, "a report without a number is of the run that lives"
     for attempt in ("3", "0", "-1", "1e9"):
-        assert ask(old, "POST", path, late, attempt=attempt).status == 400
+        assert ask(old, "POST", path, late, job.token, attempt=attempt).status == 400
+
+
+def test_the_library_of_today_says_what_is_in_the_weights(
+    served: Serving, old: LegacyService
+) -> None:
+    job = served.running(max_epochs=9)
+
+    def says(method: str, path: str, body: object, trained: str) -> int:
+        headers = {"authorization": f"Bearer {job.token}", "x-attempt": "1", "x-trained": trained}
+        data = json.dumps(body).encode()
+        return old.answer(Request(method, f"/{path}/{job.id}", headers, data, True), HERE).status
+
+    told = {"rank": 0, "iternum": 5, "epochDur": 2.5, "epoch": 3}
+    assert says("POST", "profiling", told, "1") == 200
+    assert (served.job(job.id).epochs_done, served.job(job.id).epochs_missing) == (3, 2)
+    assert says("GET", "has_to_stop", None, "3") == 200
+    assert served.job(job.id).epochs_missing == 0
+    assert says("GET", "has_to_stop", None, "many") == 400
 
 
 # --- stops ----------------------------------------------------------------------------------------
@@ -282,7 +313,10 @@ def test_an_exit_without_any_report_is_the_end_of_a_job(
     job = served.running(max_epochs=5)
     served.cluster.end(job.id, 1)
     eventually(lambda: served.job(job.id).outcome)
-    assert (served.job(job.id).outcome, served.job(job.id).reason) == ("succeeded", "finished")
+    assert (served.job(job.id).outcome, served.job(job.id).reason) == (
+        "succeeded",
+        "finished, but reported none of its 5 epochs",
+    )
 
 
 def test_a_run_that_reports_its_end_has_ended(served: Serving, old: LegacyService) -> None:
@@ -310,9 +344,57 @@ def test_without_a_token_this_machine_is_heard_and_others_where_jobs_are_elsewhe
     path = f"/has_to_stop/{job.id}"
     assert ask(old, "GET", path).status == 200
     refused = ask(old, "GET", path, caller=ELSEWHERE)
-    assert (refused.status, refused.text) == (401, f"no token: {ELSEWHERE} is not this machine\n")
+    assert (refused.status, refused.text) == (
+        401,
+        f"no token: {ELSEWHERE.address} is not this machine\n",
+    )
+    assert ask(listener(served, jobs_at=lambda _: ()), "GET", path, caller=ELSEWHERE).status == 200
     assert ask(old, "GET", path, caller=ELSEWHERE, token=job.token).status == 200
-    assert ask(listener(served, from_elsewhere=True), "GET", path, caller=ELSEWHERE).status == 200
+
+
+def test_without_a_token_a_pod_of_another_job_is_not_heard(served: Serving) -> None:
+    job, other = served.running(), served.running()
+    there = {"10.1.0.1": {job.id}, "10.1.0.2": {other.id}}
+    old = listener(served, jobs_at=lambda address: there.get(address, ()))
+    for address, status in (("10.1.0.1", 200), ("10.1.0.2", 403), ("192.168.0.1", 200)):
+        reply = ask(old, "GET", f"/has_to_stop/{job.id}", caller=Caller(address, lambda: None))
+        assert reply.status == status, address
+    stranger = Caller("10.1.0.2", lambda: None)
+    refused = ask(old, "POST", f"/signal_end/{job.id}", caller=stranger)
+    assert refused.text == "no token: the pod at 10.1.0.2 is of another job\n"
+    assert ask(old, "GET", f"/has_to_stop/{job.id}", caller=stranger, token=job.token).status == 200
+
+
+def test_without_a_token_only_processes_of_the_jobs_user_are_heard(
+    served: Serving, old: LegacyService
+) -> None:
+    job = served.running(user=user_name(os.geteuid()))
+    stranger = Caller("127.0.0.1", lambda: 65534)
+    for method, path in (("GET", "has_to_stop"), ("POST", "signal_end"), ("POST", "end_epoch")):
+        reply = ask(old, method, f"/{path}/{job.id}", {"done": 1}, caller=stranger)
+        assert reply.status == 403
+        assert f"has no jobs of {job.spec.user}" in reply.text
+    assert run_of(served, job).heard_at is None
+    assert ask(old, "GET", f"/has_to_stop/{job.id}", caller=Caller("::1", lambda: 0)).status == 200
+
+
+@pytest.mark.parametrize("by_grpc", [True, False])
+def test_a_job_that_has_sent_its_token_is_heard_only_with_it(
+    served: Serving, old: LegacyService, by_grpc: bool
+) -> None:
+    job = served.running()
+    path = f"/has_to_stop/{job.id}"
+    assert ask(old, "GET", path, token="wrong").status == 403
+    assert ask(old, "GET", path).status == 200, "a wrong token proves nothing"
+    if by_grpc:
+        served.jobs.StartEpoch(
+            pb.StartEpochRequest(job_id=job.id, attempt=1), metadata=of(job), timeout=10
+        )
+    else:
+        assert ask(old, "GET", path, token=job.token).status == 200
+    assert ask(old, "GET", path).status == 401
+    assert ask(old, "POST", f"/signal_end/{job.id}").status == 401
+    assert ask(old, "GET", path, token=job.token).status == 200
 
 
 def test_where_tokens_are_required_only_its_own_speaks_for_a_job(served: Serving) -> None:
@@ -408,7 +490,7 @@ WANTED = {"jobName": "cifar", "scriptPath": "/custom/train.py", "maxEpochs": 7}
 
 @pytest.fixture
 def submit(old: LegacyService) -> Submit:
-    def submitted(user: str = "ada", caller: str = HERE, **changes: Any) -> Reply:
+    def submitted(user: str = "ada", caller: Caller = HERE, **changes: Any) -> Reply:
         token = user_token(SECRET, user) if user else ""
         return ask(old, "POST", "/submit", {**WANTED, **changes}, token, caller)
 
@@ -431,7 +513,7 @@ def test_a_submission_is_answered_with_the_id_of_a_job(served: Serving, submit: 
         ("ada", {"username": "grace"}, 403, "username 'grace': this token belongs to ada"),
         ("mallory", {}, 403, "mallory may run nothing here"),
         ("ada", {"maxEpochs": -1}, 400, "maxEpochs -1: must be at least 1"),
-        ("ada", {"estimatedMemory": 99999}, 409, "no GPU can hold 99999 MiB"),
+        ("ada", {"estimatedMemory": 99999}, 409, "no GPU can hold 99,999 MiB"),
         ("ada", {"scriptPath": "train.py"}, 400, "scriptPath 'train.py': must be an absolute path"),
         ("ada", {"jobName": "a\nb"}, 400, r"jobName 'a\nb': must be one printable line"),
         ("ada", {"jobName": "\ud800"}, 400, r"jobName '\ud800': must be one printable line"),
@@ -445,3 +527,88 @@ def test_a_submission_that_is_refused_is_told_why_in_one_line(
     assert (refused.status, refused.text.count("\n")) == (status, 1)
     assert refused.text.startswith(words)
     assert not served.scheduler.view.jobs
+
+
+# --- images that ask at the end of an epoch, and exit before they save ----------------------------
+
+
+def test_an_epoch_counts_when_the_run_may_go_on_to_save_it(
+    served: Serving, old: LegacyService
+) -> None:
+    job = served.running(gpus_min=2, gpus_max=2, max_epochs=5)
+    for epoch in (1, 2):
+        epoch_ended(old, job, 5 * epoch - 1)
+        epoch_ended(old, job, 5 * epoch - 1)  # another process of the node
+        assert served.job(job.id).epochs_done == epoch - 1
+        assert may_go_on(old, job)
+        assert may_go_on(old, job)
+        assert served.job(job.id).epochs_done == epoch
+    asked_to_stop(served, job)
+    epoch_ended(old, job, 14)
+    assert [may_go_on(old, job) for _ in range(2)] == [False] * 2
+    assert served.job(job.id).epochs_done == 2, "the third was never saved"
+    assert run_of(served, job).told_to_stop
+    eventually(lambda: "epoch_unsaved" in [fact.kind for fact in served.reader.story(job.id)])
+    served.cluster.end(job.id, 1)
+    eventually(lambda: served.job(job.id).run is None or served.job(job.id).attempts == 2)
+    assert (served.job(job.id).epochs_done, served.job(job.id).outcome) == (2, None)
+
+
+def test_each_run_of_such_an_image_saves_an_epoch_before_it_stops(
+    served: Serving, old: LegacyService
+) -> None:
+    job = served.running(gpus_min=2, gpus_max=2, max_epochs=5)
+    sign = {"rank": 0, "iternum": 1, "gpumem": 0, "meandur": 0.1}
+    assert ask(old, "POST", f"/profiling/{job.id}", sign).status == 200
+    asked_to_stop(served, job)
+    epoch_ended(old, job, 4)
+    assert may_go_on(old, job)
+    epoch_ended(old, job, 9)
+    assert not may_go_on(old, job)
+    assert served.job(job.id).epochs_done == 1
+
+
+def test_an_exit_in_a_thread_of_such_an_image_stops_nothing_and_costs_no_epoch(
+    served: Serving, old: LegacyService
+) -> None:
+    job = served.running(gpus_min=2, gpus_max=2, max_epochs=9)
+    epoch_ended(old, job, 4)
+    assert may_go_on(old, job)
+    asked_to_stop(served, job)
+    epoch_ended(old, job, 9)
+    assert not may_go_on(old, job)
+    sign = {"rank": 0, "iternum": 12, "gpumem": 0, "meandur": 0.1}
+    assert ask(old, "POST", f"/profiling/{job.id}", sign).status == 200
+    assert served.job(job.id).epochs_done == 2, "it went on, so it has saved"
+    epoch_ended(old, job, 14)
+    assert served.job(job.id).epochs_done == 3
+
+
+def test_the_last_epoch_of_such_an_image_counts_at_once(
+    served: Serving, old: LegacyService
+) -> None:
+    job = served.running(max_epochs=1)
+    epoch_ended(old, job, 4)
+    assert served.job(job.id).epochs_done == 1
+
+
+# --- reports lost while no daemon ran -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_epochs_that_were_not_heard_are_in_the_count_of_steps(
+    served: Serving, old: LegacyService, asks: bool
+) -> None:
+    job = served.running(max_epochs=12)
+    tell = ended if asks else epoch_ended
+
+    def told(by: LegacyService, steps: int, seconds: float) -> int:
+        tell(by, job, steps, epochDur=seconds, meandur=1e-6)
+        assert may_go_on(by, job)
+        return served.job(job.id).epochs_done
+
+    assert [told(old, steps, 1e-6) for steps in (4, 9)] == [1, 2]
+    again = listener(served)
+    assert told(again, 29, 1e-6) == 6
+    assert told(again, 34, 1e-6) == 7
+    assert told(again, 49, 1000.0) == 8, "there was no time for more"

@@ -43,6 +43,7 @@ def sharing(name: str, file: str, old: str, new: str, *seeds: int) -> Mutant:
     return Mutant(name, ((file, old, new),), "gpu_sharing", seeds)
 
 
+TIME_LIMIT = "scheduler/core/time_limit.py"
 LIFECYCLE = "scheduler/core/evolve.py"
 ADOPT = "scheduler/core/adopt.py"
 RUNS = "scheduler/core/runs.py"
@@ -65,6 +66,8 @@ WATCHDOG = "scheduler/core/watchdog.py"
 INVARIANTS = "scheduler/core/invariants.py"
 PACKING = "scheduler/core/memory.py"
 MODEL = "scheduler/core/model.py"
+TRAINED = "scheduler/core/trained.py"
+FACTS = "scheduler/core/facts.py"
 
 MUTANTS = (
     # --- how a view changes ---
@@ -87,6 +90,24 @@ MUTANTS = (
         "elif False and (",
     ),
     mutant(
+        "a time limit is noticed when it is over",
+        TIME_LIMIT,
+        "return seconds > 0 and this_ends_at + seconds > ends_at",
+        "return False",
+    ),
+    mutant(
+        "a time limit counts the newest run only",
+        TIME_LIMIT,
+        "_left(job, job.ran_seconds + max(0.0, now - run.started_at))",
+        "_left(job, max(0.0, now - run.started_at))",
+    ),
+    mutant(
+        "a job goes on after its time limit",
+        LIFECYCLE,
+        "if time_limit.is_reached(job, run):",
+        "if False:",
+    ),
+    mutant(
         "a submission sent twice makes two jobs",
         LIFECYCLE,
         "if event.job_id in draft.jobs:  # a client that lost our answer sends again",
@@ -96,8 +117,8 @@ MUTANTS = (
     mutant(
         "reports are counted, not read",
         LIFECYCLE,
-        "return replace(job, epochs_done=epochs, failures=kept)",
-        "return replace(job, epochs_done=job.epochs_done + 1, failures=kept)",
+        "return replace(job, epochs_done=epochs, failures=kept, trained=trained)",
+        "return replace(job, epochs_done=job.epochs_done + 1, failures=kept, trained=trained)",
         66,
     ),
     mutant(
@@ -109,8 +130,8 @@ MUTANTS = (
     mutant(
         "the start of an epoch does not count the previous ones",
         LIFECYCLE,
-        "draft.put(_advance_epochs(job, done))",
-        "draft.put(job)",
+        "job = _advance_epochs(job, event.attempt, done)",
+        "job = job",
     ),
     mutant(
         "a run that stopped on request is a failure",
@@ -370,6 +391,68 @@ MUTANTS = (
         LIFECYCLE,
         "and _ended_by(gone, run, pod, killed):",
         "and False:",
+    ),
+    # --- which epochs are missing in the weights ---
+    mutant(
+        "what libraries tell of weights is ignored",
+        TRAINED,
+        "if trained is None or attempt != job.attempts:",
+        "if True:",
+    ),
+    mutant(
+        "a new attempt keeps what the last one had trained",
+        TRAINED,
+        "if known is None or known.attempt != attempt:",
+        "if known is None:",
+    ),
+    mutant(
+        "an epoch that is finished fills every gap",
+        TRAINED,
+        "return replace(known, epochs=known.epochs + epochs)",
+        "return replace(known, epochs=job.epochs_done + epochs)",
+    ),
+    mutant(
+        "epochs that are trained again stay missing",
+        TRAINED,
+        "if trained <= known.epochs:",
+        "if trained:",
+    ),
+    mutant(
+        "a run whose first question was lost began with all epochs",
+        TRAINED,
+        "loaded = max(0, first - (epoch - (trained - ended)))",
+        "loaded = max(0, trained - ended)",
+        1558,
+    ),
+    mutant(
+        "missing epochs are no fact when a run begins",
+        FACTS,
+        "if trained.loaded < done:",
+        "if False:",
+    ),
+    mutant(
+        "every run that begins is said to lack epochs",
+        FACTS,
+        "if trained.loaded < done:",
+        "if trained.loaded <= done:",
+    ),
+    mutant(
+        "missing epochs are no fact at the end",
+        FACTS,
+        "if job.outcome is Outcome.SUCCEEDED and job.epochs_missing:",
+        "if False:",
+    ),
+    mutant(
+        "an outcome does not say that epochs are missing",
+        LIFECYCLE,
+        'return f"{said}, but {missing}" if missing else said',
+        "return said",
+    ),
+    mutant(
+        "what is trained is not stored",
+        ROWS,
+        "return *_job_plain(job), *learned, trained",
+        "return *_job_plain(job), *learned, None",
     ),
     # --- what users are told ---
     sharing(

@@ -50,6 +50,21 @@ def test_jobs_that_leave_first_are_named_first() -> None:
     assert told(view, "c", "a", "b").until == ("a",)
 
 
+def test_the_jobs_that_the_reason_names_are_named_here_too() -> None:
+    """`why: waits for b` and `starts: when a ends` would contradict each other."""
+    view = planned(runs("a"), runs("b", gpu=1), builders.job("c", submitted_at=NOW), gpus=2)
+    for named in ("a", "b"):
+        why = {JobId("c"): Reason(Waiting.STOPPING, asked=(named,))}
+        assert told(replace(view, why=why), "c", "a", "b").until == (named,)
+
+
+def test_further_jobs_are_named_if_those_of_the_reason_are_not_enough() -> None:
+    gang = builders.job("c", gpus=2, submitted_at=NOW)
+    view = planned(runs("a"), runs("b", gpu=1), gang, gpus=2)
+    why = {JobId("c"): Reason(Waiting.MEMORY, jobs=("b",))}
+    assert set(told(replace(view, why=why), "c", "a", "b").until) == {"a", "b"}
+
+
 def test_jobs_that_are_not_in_the_way_are_not_named() -> None:
     small = runs("a", 1000)
     view = planned(small, runs("b", 14_000, gpu=1), builders.job("c", 14_500, gpus=2), gpus=2)

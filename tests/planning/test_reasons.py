@@ -36,7 +36,7 @@ def stays(*jobs: Job) -> Placements:
     [
         (
             builders.job("b", 12_000, gpus=2),
-            "gpus (needs 2 free GPUs with 12,000 MiB; free now: 1)",
+            "gpus (needs 2 empty GPUs with 12,000 MiB; empty now: 1)",
         ),
         (
             builders.job("b", gpus=2),
@@ -65,7 +65,7 @@ def test_a_waiting_job_is_told_what_it_needs_and_what_there_is(job: Job, words: 
     [
         (
             builders.job("b", 12_000, gpus=3),
-            "gpus (needs 3 free GPUs with 12,000 MiB on 2 or more nodes; free now: 2)",
+            "gpus (needs 3 empty GPUs with 12,000 MiB on 2 or more nodes; empty now: 2)",
         ),
         (
             builders.job("b", gpus=3),
@@ -81,8 +81,25 @@ def test_a_gang_over_nodes_is_told_how_many_it_takes(gang: Job, words: str) -> N
 
 
 def test_one_that_could_share_is_told_why_it_does_not() -> None:
-    words = "gpus (needs a free GPU with 500 MiB; free now: 0, and sharing one would not pay)"
+    words = (
+        "gpus (9,872 MiB are free beside a on gpu0;"
+        " sharing with it is expected to cost more than waiting)"
+    )
     assert why(builders.view(A, builders.job("b", 500)), stays(A))["b"] == words
+
+
+def test_one_that_could_share_only_with_a_gang_is_told_so() -> None:
+    gang = builders.with_run(
+        builders.job("g", 6000, gpus=2), builders.share(6000), builders.share(6000, gpu=1)
+    )
+    words = (
+        "gpus (9,872 MiB are free beside g on gpu0,"
+        " but a job of 1 GPU does not share with a job of 2 GPUs)"
+    )
+    view = builders.view(gang, builders.job("b", 500), nodes=TWO)
+    assert why(view, stays(gang))["b"] == words
+    both = builders.view(gang, A, builders.job("b", 500), nodes=TWO)
+    assert "beside g on gpu1, but" in why(both, stays(gang, A))["b"]
 
 
 def test_gpus_that_are_given_away_by_the_same_plan_are_not_free() -> None:

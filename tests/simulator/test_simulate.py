@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
+import shlex
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from simulator.simulate import main, parser
+from scheduler.planning.policies import NAMES
+from simulator.flags import parser
+from simulator.simulate import main
 
 HEAD = "submit_at,name,gpus_min,gpus_max,memory_mib,epochs,epoch_seconds\n"
 ROWS = "0,a,1,1,4000,5,100\n30,b,1,2,4000,3,200\n60,c,1,1,9000,4,50\n"
@@ -42,8 +49,68 @@ def test_the_same_arguments_give_the_same_result(trace: Path, tmp_path: Path, fo
         path = tmp_path / f"{processes}.out"
         flags = {"policy": "fifo_sharing,fifo", "report": form, "output": str(path)}
         assert main(words(trace, processes=str(processes), **flags)) == 0
-        said.append(path.read_text())
+        said.append(re.sub(r"<footer>.*</footer>", "", path.read_text()))
     assert said[0] == said[1]
+
+
+def test_a_page_says_by_which_command_version_and_day_it_was_made(
+    trace: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "my report.html"
+    before = datetime.now(UTC)
+    given = words(trace, report="html", output=str(path), seed="3")
+    assert main(given) == 0
+    (footer,) = re.findall(r"<footer>(.*)</footer>", path.read_text())
+    made = re.fullmatch(r"Written on (\S+ \S+) UTC by epoch-scheduler (\S+): (.*)", footer)
+    assert made
+    written = datetime.strptime(made[1], "%Y-%m-%d %H:%M").replace(tzinfo=UTC)
+    assert before.replace(second=0, microsecond=0) <= written <= datetime.now(UTC)
+    assert made[2] == version("epoch-scheduler")
+    assert shlex.split(html.unescape(made[3])) == ["scheduler-simulate", *given]
+    assert "Seed 3." in path.read_text()
+
+
+def test_a_table_of_all_jobs_is_there_if_asked_for(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words(trace, policy="fifo"), "--jobs"]) == 0
+    table = capsys.readouterr().out.partition("jobs under fifo, seed 0\n")[2].splitlines()
+    assert table[0].split()[:3] == ["job", "user", "gpus"]
+    # b takes both GPUs and waits for a, which is alone and so has no slowdown.
+    rows = [line.split() for line in table[1:]]
+    assert [row[0] for row in rows] == ["a", "b", "c"]
+    assert rows[0][2:] == ["1", "0.000", "0.000", "0.144", "1.00", "0", "0", "succeeded"]
+    assert float(rows[1][6]) > 1.5
+
+
+def test_flags_for_traces_are_refused_for_a_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for flag, *value in (["--limit", "3"], ["--seed", "1,2"], ["--timing"], ["--jobs"]):
+        assert main(["--replay", str(tmp_path / "scheduler.db"), flag, *value]) == 2
+        assert capsys.readouterr().err.startswith(f"scheduler-simulate: {flag} is for traces:")
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("", "--trace, --cluster, --policy are missing; --help shows examples"),
+        ("--what_if gpus+4", "--what_if needs --replay STATE_DB"),
+        ("--from_start 1 --trace t", "--from_start needs --replay STATE_DB"),
+        ("--polcy fifo", "unknown option --polcy; did you mean --policy?"),
+        ("week.csv", "unexpected argument 'week.csv'; --help lists the options"),
+    ],
+)
+def test_a_wrong_line_is_explained_in_one_line(
+    capsys: pytest.CaptureFixture[str], line: str, complaint: str
+) -> None:
+    assert main(line.split()) == 2
+    assert capsys.readouterr().err == f"scheduler-simulate: {complaint}\n"
+
+
+def test_all_names_every_policy_and_others_may_follow() -> None:
+    line = ["--trace=t", "--cluster=2x4x16384", "--policy=all"]
+    assert parser().read(line).policy == list(NAMES)
 
 
 def test_a_limit_takes_the_first_jobs(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,7 +152,12 @@ def test_nodes_are_named_by_type_and_numbered_on() -> None:
     ("flag", "value", "complaint"),
     [
         ("policy", "best", "--policy: unknown policy 'best'; known: gpu_sharing,"),
-        ("policy", "fifo,fifo", "--policy: a value is given twice"),
+        ("policy", "fifo,fifo", "--policy: fifo is given twice"),
+        ("policy", "all,las", "--policy: las is given twice"),
+        ("policy", "luck.py", "--policy: luck.py: add the function that makes the policy"),
+        ("cluster", "99999x9999x1", "--cluster: '99999x9999x1' has more than 100,000 GPUs"),
+        ("data", "/no/such/folder", "--data: '/no/such/folder' is not a folder"),
+        ("output", "/", "--output /: this is a folder; name a file in it"),
         ("cluster", "16x4:t4", "--cluster: '16x4:t4' must have the form NODESxGPUSxMIB or NODES"),
         ("cluster", "0x4x16384:t4", "--cluster: '0x4x16384:t4' must have the form"),
         ("seed", "1,x", "--seed: 'x' is not a whole number"),

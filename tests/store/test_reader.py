@@ -196,6 +196,19 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         Reader(tmp_path / "nowhere.db").job(JobId("x"))
 
 
+@pytest.mark.parametrize("ended", [(), (0, 1, 2, 3), (2, 4), (3, 4, 5), range(6)])
+def test_users_come_in_the_order_of_their_first_jobs(tmp_path: Path, ended: Sequence[int]) -> None:
+    users, jobs = ("eve", "ada", "eve", "bob", "ada", "dan"), dict[JobId, Job]()
+    for number, user in enumerate(users):
+        job_id, outcome = JobId(f"job-{number}"), Outcome.SUCCEEDED if number in ended else None
+        jobs[job_id] = Job(job_id, JobSpec(name="j", user=user), 1.0, outcome=outcome)
+    file = tmp_path / "scheduler.db"
+    with closing(SqliteStore(file)) as store, closing(Reader(file)) as asked:
+        assert asked.users() == []
+        store.commit(Step(View(), View(jobs=jobs), tuple(jobs), [], [], 1.0))
+        assert asked.users() == ["eve", "ada", "bob", "dan"]
+
+
 # --- speed: what SQLite means to do, which no size of the database changes ------------------------
 
 BY_LABEL = "SEARCH labels USING PRIMARY KEY (key=? AND value=?)"
@@ -217,6 +230,8 @@ def test_one_job_and_what_belongs_to_it_are_found_by_index(store: SqliteStore, p
         "SEARCH jobs USING INDEX jobs_ended_by_name (name=?)"
     ]
     assert plan(path, reader.PROFILES, ["x", 1]) == ["SEARCH profiles USING PRIMARY KEY (job_id=?)"]
+    users = plan(path, reader.USERS, [])
+    assert not {"SCAN jobs", "SCAN jobs USING INDEX jobs_ended_by_user"} & set(users), users
     assert plan(path, reader.MATCHING, ["x", "y", 20]) == [
         "SEARCH jobs USING INTEGER PRIMARY KEY (rowid=?)",
         "SEARCH jobs USING COVERING INDEX jobs_by_end_of_id (id_reversed>? AND id_reversed<?)",

@@ -33,6 +33,7 @@ from scheduler.core.memory import all_gpus
 from scheduler.core.model import (
     Action,
     Failure,
+    JobId,
     Launch,
     Node,
     Observed,
@@ -43,6 +44,7 @@ from scheduler.core.model import (
     Time,
 )
 from scheduler.core.ports import Put
+from scheduler.job_secrets import JobSecrets, with_values
 
 GATHER_SECONDS = 0.05  # changes come in bursts: one observation answers them all
 GLANCE_SECONDS = 1.0  # between checks for what has waited too long
@@ -89,13 +91,17 @@ class KubernetesCluster:
         timeouts: LaunchTimeouts | None = None,
         list_every_seconds: float = 30.0,
         logs: Path | None = None,  # where what pods print is kept
+        log_mib: int = 0,
+        disk_reserve_mib: int = 0,
         by_uuid: Callable[[Sequence[Node]], Sequence[Node]] = tuple,  # see holders.py
+        secrets: JobSecrets | None = None,
     ) -> None:
         self._server, self._shape, self._clock = server, shape, clock
         self._patience = timeouts or LaunchTimeouts()
         self._runs = Runs(server, shape.namespace)
-        self._logs = logs and Logs(server, shape.namespace, logs)
-        self._by_uuid = by_uuid
+        limits = {"log_mib": log_mib, "disk_reserve_mib": disk_reserve_mib}
+        self._logs = logs and Logs(server, shape.namespace, logs, **limits)
+        self._by_uuid, self._secrets = by_uuid, secrets
         self._news, self._stopping = threading.Event(), threading.Event()
         self._lock = threading.Lock()
         self._orders: dict[RunKey, LaunchOrder] = {}
@@ -130,7 +136,8 @@ class KubernetesCluster:
             at = self._clock()
             if not self._update_state(at):
                 raise Unavailable("the cluster has not been observed yet; try again")
-            return Observed(at, self._sight.nodes, (*self._sight.pods(), *self._ordered_pods()))
+            there = map(self._until_verdict, self._sight.pods())
+            return Observed(at, self._sight.nodes, (*there, *self._ordered_pods()))
 
     # -- Source ----------------------------------------------------------------------------------
 
@@ -163,6 +170,11 @@ class KubernetesCluster:
         """The run of each pod that was last observed, by the pod's uid."""
         with self._lock:
             return self._sight.owners()
+
+    def jobs_at(self, address: str) -> frozenset[JobId]:
+        """The jobs that have a pod with this address, as last observed."""
+        with self._lock:
+            return frozenset(self._sight.jobs_at(address.removeprefix("::ffff:")))
 
     def look_again(self) -> None:
         """Makes an observation soon, because another component has noticed a change."""
@@ -203,6 +215,15 @@ class KubernetesCluster:
             self._logs.follow(there)
         self._orders = {key: order for key, order in self._orders.items() if not order.created}
         return True
+
+    def _until_verdict(self, pod: Pod) -> Pod:
+        """A kubelet reports a pod that never ran and was deleted as failed, without a reason. If it
+        was deleted because it was given up, the reason is known, and shown when the pod is gone."""
+        order = self._orders.get((pod.job_id, pod.attempt))
+        ran = pod.state is not PodState.FAILED or pod.exit_code is not None
+        if ran or order is None or not (order.given_up or order.verdict):
+            return pod
+        return Pod(pod.job_id, pod.attempt, PodState.TERMINATING, pod.shares, pod.rank)
 
     def _ordered_pods(self) -> Iterator[Pod]:
         for key, order in self._orders.items():
@@ -299,6 +320,8 @@ class KubernetesCluster:
             self._give_up(key, order, self._failed_pod(key, words, Failure.REFUSED))
             return
         try:
+            if self._secrets and launch.spec.secrets:
+                launch = with_values(launch, self._secrets.read(launch.job_id))
             self._runs.create(manifests(launch, nodes, self._shape), self._pods.saw)
         except Rejected as error:
             self._give_up(

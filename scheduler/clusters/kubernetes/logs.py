@@ -11,6 +11,7 @@ needs no more.
 
 from __future__ import annotations
 
+import errno
 import heapq
 import os
 import threading
@@ -25,6 +26,7 @@ import msgspec
 import structlog
 
 from scheduler import run_logs
+from scheduler.clusters.capped_log import CappedLog, lacks_room
 from scheduler.clusters.kubernetes import pods
 from scheduler.clusters.kubernetes.client import ApiError, KubernetesClient
 from scheduler.clusters.kubernetes.log_resume import LogPosition, LogResume, decode_position
@@ -77,9 +79,17 @@ class Logs:
     """The logs of one namespace; for any thread."""
 
     def __init__(
-        self, server: KubernetesClient, namespace: str, root: Path, streams: int = STREAMS
+        self,
+        server: KubernetesClient,
+        namespace: str,
+        root: Path,
+        streams: int = STREAMS,
+        log_mib: int = 0,
+        disk_reserve_mib: int = 0,
     ) -> None:
+        """For `log_mib` and `disk_reserve_mib` see capped_log.py."""
         self._server, self._root, self._streams = server, root, streams
+        self._bytes_max, self._reserve_bytes = log_mib * 2**20, disk_reserve_mib * 2**20
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
         self._changed = threading.Condition(threading.Lock())
         self._logs: dict[str, _Log] = {}  # by the pod's name
@@ -274,7 +284,9 @@ class Logs:
             return False
         if words:
             with _open_for_append(known.file) as file:
-                file.write(words)
+                if lacks_room(file.fileno(), self._reserve_bytes):  # the node still has the log
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(known.file))
+                CappedLog(file.fileno(), self._bytes_max, 0).write(words)
         known.position = place
         if time.monotonic() - known.saved_at > NOTE_SECONDS:
             self._save_position(known)

@@ -7,8 +7,6 @@ still in progress can never affect the next one.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +17,18 @@ from scheduler.access.user_table import User
 from scheduler.clusters import library_renewal
 from scheduler.clusters.environment import command, environment
 from scheduler.clusters.kubernetes import pods
+from scheduler.clusters.kubernetes.confidential import (
+    confidential,
+    env_fields,
+    secret_name,
+    spec_hash,
+    verbatim,
+)
+from scheduler.clusters.kubernetes.host_ports import (
+    AllowedPorts,
+    container_ports,
+    service_ports,
+)
 from scheduler.clusters.kubernetes.volumes import PATHS, VolumeSource, volumes
 from scheduler.core.images import has
 from scheduler.core.model import JobSpec, Launch, Node, RunKey, Share
@@ -26,8 +36,6 @@ from scheduler.core.model import JobSpec, Launch, Node, RunKey, Share
 Manifest = dict[str, Any]  # JSON
 
 CONTAINER = "main"
-TOKEN = "token"  # the key of the job's token in its Secret
-NODE_PORTS = range(30_000, 32_768)  # of a Service; other ports are the node's own
 DEVICES = "/var/run/nvidia-container-devices"  # a mount below it requests a GPU
 UNREACHABLE_SECONDS = 120  # that a node may be silent before its pods are given up
 
@@ -47,6 +55,7 @@ class PodTemplate:
     pull_policy: str = ""
     users: Mapping[str, User] = field(default_factory=dict)  # that have accounts of their own
     run_as_user: int = 1000
+    host_ports: AllowedPorts = field(default_factory=AllowedPorts)
     cpu: str = "1"
     memory: str = ""
     shm_mib: int = 8192
@@ -60,14 +69,27 @@ class PodTemplate:
         default_factory=dict
     )  # the current one; empty: no run is given it
 
+    def uid(self, user: str) -> int:
+        """The uid that the jobs of this user run as."""
+        own = self.users.get(user, User()).uid
+        return self.run_as_user if own is None else own
+
+    def account(self, user: str) -> tuple[int, str]:
+        """Users with the same account can change each other's files. Paths of nodes are the same in
+        all namespaces, but claims are not."""
+        paths = "host" in {self.custom.kind, self.snapshots.kind, self.data.kind}
+        namespace = self.users.get(user, User()).namespace or self.namespace
+        return self.uid(user), "" if paths else namespace
+
 
 def manifests(launch: Launch, nodes: Sequence[Node], shape: PodTemplate) -> list[Manifest]:
     """Returns the objects in the order of their creation, the owner first. Raises Impossible."""
     key = launch.job_id, launch.attempt
     parts = ranks(launch)
+    shape.host_ports.check(launch.spec)
     return [
         _owner(launch, key),
-        _secret(launch, key),
+        _secret(launch),
         *([_library(launch, shape)] if _renews_library(launch, shape) else []),
         *_services(launch, key, len(parts)),
         *(_pod(launch, rank, share, nodes, shape) for rank, share in enumerate(parts)),
@@ -102,15 +124,7 @@ def ranks(launch: Launch) -> list[tuple[Share, ...]]:
     return [tuple(s for s in launch.shares if s.node == node) for node in nodes] or [()]
 
 
-def spec_hash(launch: Launch) -> str:
-    """A hash of the launch alone, so that changes of the cluster's settings do not change it."""
-    asked = msgspec.to_builtins(launch)
-    del asked["token"]
-    text = json.dumps(asked, sort_keys=True)
-    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
-
-
-def told(
+def rank_environment(
     launch: Launch, nodes: Sequence[Node], shape: PodTemplate, rank: int = 0
 ) -> dict[str, str]:
     """The environment of this rank's training, with the token."""
@@ -158,8 +172,8 @@ def notes(spec: JobSpec, shape: PodTemplate) -> list[str]:
 def _owner(launch: Launch, key: RunKey) -> Manifest:
     about = f"Deleting this ends attempt {launch.attempt} of job {launch.job_id}."
     meta = _meta(launch, pods.run_name(key))
-    if ports := _node_ports(launch.spec):
-        meta["annotations"][pods.PORTS] = ",".join(str(host) for host, _ in ports)
+    if ports := service_ports(launch.spec):
+        meta["annotations"][pods.PORTS] = ",".join(str(port["nodePort"]) for port in ports)
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -168,13 +182,14 @@ def _owner(launch: Launch, key: RunKey) -> Manifest:
     }
 
 
-def _secret(launch: Launch, key: RunKey) -> Manifest:
+def _secret(launch: Launch) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": _meta(launch, pods.run_name(key)),
+        "metadata": _meta(launch, secret_name(launch)),
         "type": "Opaque",
-        "stringData": {TOKEN: launch.token},
+        "immutable": True,
+        "stringData": confidential(launch),
     }
 
 
@@ -198,20 +213,13 @@ def _services(launch: Launch, key: RunKey, ranks: int) -> list[Manifest]:
     if ranks > 1:
         spec = {"selector": selector, "clusterIP": "None", "publishNotReadyAddresses": True}
         made.append((name, spec))
-    if ports := _node_ports(launch.spec):
-        opened = [
-            {"name": f"p{host}", "port": container, "nodePort": host} for host, container in ports
-        ]
+    if opened := service_ports(launch.spec):
         spec = {"selector": {**selector, pods.RANK: "0"}, "type": "NodePort", "ports": opened}
         made.append((ports_name(name), spec))
     return [
         {"apiVersion": "v1", "kind": "Service", "metadata": _meta(launch, name), "spec": spec}
         for name, spec in made
     ]
-
-
-def _node_ports(spec: JobSpec) -> list[tuple[int, int]]:
-    return [pair for pair in spec.ports if pair[0] in NODE_PORTS]
 
 
 def _meta(launch: Launch, name: str) -> Manifest:
@@ -233,24 +241,25 @@ def _pod(
     launch: Launch, rank: int, part: tuple[Share, ...], nodes: Sequence[Node], shape: PodTemplate
 ) -> Manifest:
     sources, mounts = _volumes(launch, part, shape)
+    opened = container_ports(launch.spec) if rank == 0 else []
     spec: Manifest = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": shape.grace_seconds,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": _security_context(shape.users.get(launch.spec.user, User()), shape),
+        "securityContext": _security_context(launch.spec.user, shape),
         **_placement(part, shape, claims=any("persistentVolumeClaim" in each for each in sources)),
         **(_image_affinity(launch, nodes) if not part else {}),
         "containers": [
             {
                 "name": CONTAINER,
                 "image": launch.spec.image or shape.image,
-                "command": [_verbatim(word) for word in _command(launch, shape)],
-                "env": _env(launch, told(launch, nodes, shape, rank)),
+                "command": [verbatim(word) for word in _command(launch, shape)],
+                **env_fields(launch, rank_environment(launch, nodes, shape, rank)),
                 "volumeMounts": mounts,
                 "terminationMessagePolicy": "FallbackToLogsOnError",
                 **_limits(part, shape),
-                **_port_fields(launch.spec if rank == 0 else None),
+                **({"ports": opened} if opened else {}),
                 **({"imagePullPolicy": shape.pull_policy} if shape.pull_policy else {}),
             }
         ],
@@ -274,10 +283,9 @@ def _command(launch: Launch, shape: PodTemplate) -> list[str]:
     return library_renewal.command(words) if _renews_library(launch, shape) else words
 
 
-def _security_context(user: User, shape: PodTemplate) -> Manifest:
-    """The account that it runs as."""
-    uid = shape.run_as_user if user.uid is None else user.uid
-    group, *others = user.groups or (uid,)
+def _security_context(user: str, shape: PodTemplate) -> Manifest:
+    uid = shape.uid(user)
+    group, *others = shape.users.get(user, User()).groups or (uid,)
     return {
         "runAsNonRoot": uid != 0,
         "runAsUser": uid,
@@ -351,29 +359,6 @@ def _limits(part: tuple[Share, ...], shape: PodTemplate) -> Manifest:
             "capabilities": {"drop": ["ALL"]},
         },
     }
-
-
-def _port_fields(spec: JobSpec | None) -> Manifest:
-    """Ports of the node itself. The cluster's scheduler keeps other pods from having them."""
-    own = [pair for pair in spec.ports if pair[0] not in NODE_PORTS] if spec else []
-    opened = [{"containerPort": container, "hostPort": host} for host, container in own]
-    return {"ports": opened} if opened else {}
-
-
-def _env(launch: Launch, environ: Mapping[str, str]) -> list[Manifest]:
-    name = pods.run_name((launch.job_id, launch.attempt))
-    secret = {"secretKeyRef": {"name": name, "key": TOKEN}}
-    return [
-        {"name": variable, "valueFrom": secret}
-        if variable == "KUBEPROFILER_TOKEN"
-        else {"name": variable, "value": _verbatim(value)}
-        for variable, value in sorted(environ.items())
-    ]
-
-
-def _verbatim(word: str) -> str:
-    """Escapes dollars, because the kubelet replaces $(NAME), and $$ by one dollar."""
-    return word.replace("$", "$$")
 
 
 # --- GPUs ---------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import structlog
 from scheduler.clusters.kubernetes import pods
 from scheduler.clusters.kubernetes.pods import Claim, KubeNode, KubePod
 from scheduler.core.errors import Rejected
-from scheduler.core.model import Node, Pod, PodState, RunKey, Time
+from scheduler.core.model import JobId, Node, Pod, PodState, RunKey, Time
 
 SILENT_SECONDS = 10.0  # that a pod may be pending without a reason before its events are read,
 ASK_SECONDS = 30.0  # and between two such reads
@@ -63,6 +63,13 @@ class ClusterState:
 
     def of(self, key: RunKey) -> list[KubePod]:
         return [seen.kube for seen in self._runs.get(key, ())]
+
+    def jobs_at(self, address: str) -> Iterable[JobId]:
+        """The jobs of live pods with this address."""
+        for seen in self._pods.values():
+            there = address in (each.ip for each in seen.kube.status.addresses)
+            if there and seen.claim and not pods.is_over(seen.kube):
+                yield seen.claim.key[0]
 
     def owners(self) -> dict[str, RunKey]:
         """The run of each pod, by the pod's uid."""
@@ -120,7 +127,7 @@ class ClusterState:
         blamed = pods.hindrance(kube)[1]
         if blamed is not seen.blamed:
             seen.blamed, seen.since = blamed, now
-        pod = pods.seen(kube, seen.claim, now, self._is_node_ready(kube.spec.node_name))
+        pod = pods.observe_pod(kube, seen.claim, now, self._is_node_ready(kube.spec.node_name))
         if pod.state is PodState.PENDING and not pod.reason:
             pod = replace(pod, reason=seen.warning)
         seen.pod = seen.pod if pod == seen.pod else pod

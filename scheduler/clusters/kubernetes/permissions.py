@@ -31,7 +31,7 @@ IN_NAMESPACE: Sequence[Rule] = (
     Rule("pods/log", ("get",)),
     Rule("configmaps", ("get", "list", "watch", "create", "delete")),
     Rule("services", ("get", "create", "delete")),
-    Rule("secrets", ("create", "update")),
+    Rule("secrets", ("create",)),  # no update: that could not be limited to ours
     Rule("events", ("list",)),
 )
 # In the namespace that the settings name, even if users have others: see lease.py.

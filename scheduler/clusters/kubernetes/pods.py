@@ -16,7 +16,7 @@ import msgspec
 from scheduler.core.errors import Rejected
 from scheduler.core.images import canonical, has
 from scheduler.core.model import Failure, Gpu, JobId, Node, Pod, PodState, RunKey, Share, Time
-from scheduler.run_logs import out_of_memory_line
+from scheduler.run_logs import old_library_error, out_of_memory_line
 
 DOMAIN = "epoch-scheduler.io"
 JOB, ATTEMPT, RANK = f"{DOMAIN}/job", f"{DOMAIN}/attempt", f"{DOMAIN}/rank"
@@ -131,12 +131,17 @@ class PodSpec(Struct, frozen=True):
     node_name: str = ""
 
 
+class PodAddress(Struct, frozen=True):
+    ip: str = ""
+
+
 class PodStatus(Struct, frozen=True):
     phase: str = ""
     reason: str = ""
     message: str = ""
     conditions: list[Condition] = []
     container_statuses: list[ContainerStatus] = []
+    addresses: list[PodAddress] = msgspec.field(name="podIPs", default_factory=list)
 
 
 class KubePod(Struct, frozen=True):
@@ -212,7 +217,7 @@ def claim(meta: Meta) -> Claim | None:
 # --- pods ---------------------------------------------------------------------------------------
 
 
-def seen(kube: KubePod, claim: Claim, now: Time, node_answers: bool) -> Pod:
+def observe_pod(kube: KubePod, claim: Claim, now: Time, node_answers: bool) -> Pod:
     """The pod of the model, as it is observed at `now`."""
     state, more = _state(kube, now, node_answers)
     return Pod(*claim.key, state, claim.shares, claim.rank, **more)  # type: ignore[arg-type]  # by name
@@ -278,6 +283,8 @@ def _verdict(kube: KubePod) -> tuple[PodState, dict[str, object]]:
         return PodState.SUCCEEDED, {"exit_code": 0, "at": at}
     if ending is None or ending.reason == "ContainerStatusUnknown":
         return _lost_verdict(sentence(status.reason, status.message), at)
+    if ending.exit_code and (said := old_library_error(ending.message.encode())):
+        return _lost_verdict(said, at)
     said = out_of_memory_line(ending.message.encode())
     how: dict[str, object] = {"exit_code": ending.exit_code, "said": said, "at": at}
     return PodState.FAILED, {

@@ -83,8 +83,8 @@ class Runs:
             if error.reason != "AlreadyExists" and not taken:
                 raise
         named = f"{path}/{manifest['metadata']['name']}"
-        if manifest["kind"] == "Secret":  # the daemon may write it, but not read it
-            return self._server.call("PUT", named, body=manifest)
+        if manifest["kind"] == "Secret":  # its name says that it has the same values
+            return b""
         try:
             there = self._server.call("GET", named)
         except ApiError as error:

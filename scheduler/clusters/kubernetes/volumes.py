@@ -54,13 +54,17 @@ def volumes(
 
 
 def _folder(asked: str, place: VolumeSource, wanted: str) -> tuple[dict[str, Any], str]:
-    """Returns a volume and the path in it. The wanted folder must be below the source's root."""
+    """Returns a volume and the path in it. The wanted folder must be below the source's root.
+
+    Users can make links there. The kubelet refuses a path in a volume that a link leads out of it;
+    a volume's own path it would follow anywhere, so that is always what the settings say.
+    """
     if not place.kind:
         raise Impossible(f"{asked} {wanted}: this cluster has no volume for it")
     path = PurePosixPath(wanted or place.root)
     if not path.is_relative_to(place.root) or ".." in path.parts:
         raise Impossible(f"{asked} {wanted}: only folders in {place.root} can be mounted")
     if place.kind == "host":
-        return {"hostPath": {"path": str(path), "type": "Directory"}}, ""
-    below = "/".join(path.parts[1:])
-    return {"persistentVolumeClaim": {"claimName": place.claim}}, below
+        below = "/".join(path.relative_to(place.root).parts)
+        return {"hostPath": {"path": place.root, "type": "Directory"}}, below
+    return {"persistentVolumeClaim": {"claimName": place.claim}}, "/".join(path.parts[1:])

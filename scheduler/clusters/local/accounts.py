@@ -1,21 +1,19 @@
-"""The account that a job runs as on this machine, with its home, folders and programs."""
+"""The account that a job runs as on this machine, with its home and folders."""
 
 from __future__ import annotations
 
 import os
 import pwd
-import re
-import shutil
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from scheduler.access.identity import user_name
+from scheduler.access.user_table import number
 from scheduler.clusters.environment import Paths
 from scheduler.core.errors import Forbidden, Impossible
 from scheduler.core.model import JobSpec
 
 LOGIN_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-NUMBERED = re.compile(r"uid-([0-9]{1,10})", re.ASCII)  # see identity.user_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +31,11 @@ class Account:
 
 
 def account_of(user: str) -> Account:
-    """Returns the user's account. Raises Rejected if this daemon cannot start a process as it."""
+    """Returns the user's account. Raises Rejected if this daemon cannot start a process as it, and
+    OSError if it cannot find out now."""
     account = _find_account(user)
     if account is None:
-        raise Impossible(f"user {user[:64]!r} does not exist on this machine")
+        raise Impossible(f"user {user[:64]!r} is not known on this machine")
     if os.geteuid() != 0 and not account.is_own:
         me = _account_of_uid(os.geteuid())
         name = me.name if me else f"uid-{os.geteuid()}"
@@ -47,11 +46,10 @@ def account_of(user: str) -> Account:
 
 
 def login_environment(account: Account) -> dict[str, str]:
-    """Returns the variables that every login has, and nothing else of the daemon's environment. A
-    bare `python` is the daemon's, which has the client library, unless the job sets PATH."""
-    usual = os.environ.get("PATH", LOGIN_PATH) if account.is_own else LOGIN_PATH
+    """Returns the variables that every login has, and nothing of the daemon's environment: its
+    programs, above all its Python, are not the job's."""
     return {
-        "PATH": f"{Path(sys.executable).parent}:{usual}",
+        "PATH": LOGIN_PATH,
         "HOME": account.home,
         "USER": account.name,
         "LOGNAME": account.name,
@@ -61,11 +59,12 @@ def login_environment(account: Account) -> dict[str, str]:
 
 
 def directory(spec: JobSpec, account: Account) -> str:
-    """Returns the folder in which the command is executed."""
-    return spec.custom_dir or (account.home if Path(account.home).is_dir() else "/")
+    """Returns the folder in which the command is executed; / takes the place of a home that cannot
+    be entered."""
+    return spec.custom_dir or spec.directory or account.home
 
 
-def paths(spec: JobSpec, account: Account, search: str) -> Paths:
+def paths(spec: JobSpec, account: Account) -> Paths:
     """Returns the folders that a container would mount. /data is ~/datasets if that exists."""
     home = Path(account.home)
     data = home / "datasets"
@@ -73,17 +72,27 @@ def paths(spec: JobSpec, account: Account, search: str) -> Paths:
         custom=os.path.normpath(spec.custom_dir) if spec.custom_dir else "",
         snapshots=os.path.normpath(spec.snapshots_dir or home / ".epoch-scheduler/snapshots"),
         data="/data" if Path("/data").is_dir() and not data.is_dir() else str(data),
-        python="python" if shutil.which("python", path=search) else sys.executable,
     )
 
 
 def _find_account(user: str) -> Account | None:
-    if match := NUMBERED.fullmatch(user):
-        return _account_of_uid(int(match[1]))
+    uid = number(user)
+    if uid is not None:
+        # A number stands for an account without a name only: nobody gets root's by calling it so.
+        mine = uid == os.geteuid() != 0
+        return _account_of_uid(uid) if mine or user_name(uid) == user else None
     try:
         return _account(pwd.getpwnam(user))
-    except (KeyError, ValueError):  # ValueError: this cannot be a user name
+    except ValueError:  # this cannot be a user name
         return None
+    except KeyError:
+        _check_files_open()
+        return None
+
+
+def _check_files_open() -> None:
+    """Raises OSError if no file can be opened: then no account is found either."""
+    Path(os.devnull).open().close()
 
 
 def _account_of_uid(uid: int) -> Account | None:
@@ -91,6 +100,7 @@ def _account_of_uid(uid: int) -> Account | None:
     try:
         return _account(pwd.getpwuid(uid))
     except (KeyError, OverflowError):
+        _check_files_open()
         if uid != os.geteuid():
             return None
         return Account(f"uid-{uid}", uid, os.getegid(), os.environ.get("HOME", "/"), "/bin/sh")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import resource
 import shutil
 import socket
 import threading
@@ -19,8 +20,10 @@ from typing import Protocol
 
 from scheduler import run_logs
 from scheduler.clusters import environment
-from scheduler.clusters.local import accounts
-from scheduler.clusters.local.accounts import account_of
+from scheduler.clusters.library_fallback import CURRENT
+from scheduler.clusters.local import accounts, runner
+from scheduler.clusters.local.accounts import Account, account_of
+from scheduler.clusters.local.checks import SubmissionChecks
 from scheduler.clusters.local.hints import Hints
 from scheduler.clusters.local.owners import run_of
 from scheduler.clusters.local.run import LocalRun
@@ -35,11 +38,14 @@ from scheduler.core.fast_replace import replace
 from scheduler.core.model import (
     Action,
     EpochEnded,
+    Failure,
     Gpu,
     GpuKey,
+    JobSpec,
     Launch,
     Node,
     Observed,
+    OldLibrary,
     Pod,
     PodState,
     Profile,
@@ -49,8 +55,11 @@ from scheduler.core.model import (
 )
 from scheduler.core.ports import Put
 from scheduler.gpus.usage import GpuReport, Usage, UsageLedger
+from scheduler.job_secrets import JobSecrets
 
 BUSY_SECONDS = 0.2
+# That a job may open: as many as the daemon could when it began. It raises its own limit later.
+OPEN_FILES, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
 
 _RUN_FOLDER = re.compile(r"[0-9a-fA-F-]{36}-[1-9][0-9]*", re.ASCII)
 
@@ -76,6 +85,7 @@ class TrainingProcess:
     environment: dict[str, str]
     directory: str
     notes: list[str]  # what the user should know about it, one line each
+    program_at: int  # the word of the command that names the job's program
 
 
 class LocalCluster:
@@ -96,16 +106,29 @@ class LocalCluster:
         foreign_mib: int = 0,
         http: str = "",
         library: Path | None = None,
+        renew_library: bool = False,
+        log_mib: int = 0,
+        disk_reserve_mib: int = 0,
+        secrets: JobSecrets | None = None,
     ) -> None:
-        """`library` is the folder with the current library, for runs that have one too old."""
+        """`library` is the folder with the current library, for runs that have none.
+        `renew_library`: also for runs that have one too old. A log takes at most `log_mib` (0: it
+        has no limit), and does not grow while less than `disk_reserve_mib` of its disk are free."""
         self.node = Node(name or socket.gethostname(), tuple(gpus))
         self._agent = agent  # None: the GPUs are pretended, so there is nothing to watch
         self._books = UsageLedger(foreign_mib)
         self._state_dir = state_dir.absolute()
+        self._secrets = secrets or JobSecrets(state_dir)
         self.logs = self._state_dir / "logs"
         self._folder = self._state_dir / "runs"
         self._clock = clock
         self._server, self._http, self._library = server, http, library
+        self._renew_library = renew_library
+        self._log_limits = {
+            "log_bytes_max": log_mib * 2**20,
+            "disk_reserve_bytes": disk_reserve_mib * 2**20,
+        }
+        self._checks = SubmissionChecks()
         self._grace_seconds = grace_seconds
         self._observe_every_seconds = observe_every_seconds
         self._heartbeat_seconds = heartbeat_seconds
@@ -181,6 +204,11 @@ class LocalCluster:
                 # Before the observation that ends the run.
                 for profile in self._unreported_epochs(look):
                     put(EpochEnded(profile))
+                for pod in look.pods:
+                    if pod.said.startswith(
+                        run_logs.ITS_LIBRARY
+                    ):  # it may have ended before it reported
+                        put(OldLibrary(pod.job_id, pod.attempt))
                 put(look)
                 hints.wait(self._observe_every_seconds)
             except (Busy, Unavailable):
@@ -201,13 +229,36 @@ class LocalCluster:
             account_of(user)
         except Rejected as error:
             return str(error)
+        except OSError as error:
+            why = _describe_os_error(error)
+            raise Busy(f"accounts cannot be looked up now: {why}: try again") from error
         return None
+
+    def check(self, launch: Launch) -> TrainingProcess:
+        """As `prepare`, and looks as the job's user whether it could start. Raises Impossible or
+        Busy. May wait for a child process, so it is not for the loop."""
+        spec, account = launch.spec, account_of(launch.spec.user)
+        process, paths = self.prepare(launch), accounts.paths(spec, account)
+        program, *arguments = environment.plain_command(spec, paths)
+        question = {
+            **_identity(account),
+            "custom_dir": spec.custom_dir,
+            "directory": process.directory,
+            "directory_wanted": bool(spec.custom_dir or spec.directory),
+            **_script(spec, program, arguments),
+            "program": program,
+            "path": process.environment["PATH"],
+            "snapshots": spec.snapshots_dir,
+        }
+        self._checks.check(spec.user, question)
+        return process
 
     def prepare(self, launch: Launch) -> TrainingProcess:
         """Returns the process of this launch. Raises Rejected or Impossible if it cannot exist."""
         spec, account = launch.spec, account_of(launch.spec.user)
-        login = accounts.login_environment(account)
-        paths = accounts.paths(spec, account, dict(spec.env).get("PATH", login["PATH"]))
+        login = accounts.login_environment(account) | dict(spec.exported)
+        paths = accounts.paths(spec, account)
+        command = environment.command(spec, paths)
         own = environment.environment(
             launch,
             self.node.gpus,
@@ -219,10 +270,11 @@ class LocalCluster:
             renewed=self._renews_library(launch),
         )
         return TrainingProcess(
-            command=environment.command(spec, paths),
+            command=command,
             environment=login | own,
             directory=accounts.directory(spec, account),
-            notes=environment.notes(spec, paths),
+            notes=environment.notes(spec, paths, _has_old_snapshots()),
+            program_at=len(command) - len(environment.plain_command(spec, paths)),
         )
 
     # -- below the lock --------------------------------------------------------------------------
@@ -248,25 +300,42 @@ class LocalCluster:
         for folder in sorted(self._folder.iterdir()):
             if folder.name.startswith("."):  # half made, or half deleted
                 shutil.rmtree(folder, ignore_errors=True)
-            elif _RUN_FOLDER.fullmatch(folder.name):
+            elif _RUN_FOLDER.fullmatch(folder.name) and folder.is_dir():
                 run = LocalRun(folder)
                 self._runs[run.key] = run
 
     def _launch(self, key: RunKey, launch: Launch) -> None:
+        """What fails here is not the job's fault, unless its launch is impossible. It was accepted,
+        so it had an account then; whether that is gone for good cannot be known."""
         try:
-            recorded = self._launch_record(launch)
+            account = account_of(launch.spec.user)
+        except (Rejected, OSError) as error:
+            self._refuse(key, launch, error, Failure.REFUSED)
+            return
+        try:
+            recorded = self._launch_record(launch, account)
             run = LocalRun.create(self._folder / f"{launch.job_id}-{launch.attempt}", recorded)
             run.observe(self._clock())  # this starts its runner
             self._runs[key] = run
-        except (SchedulerError, OSError) as error:
-            why = _describe_os_error(error) if isinstance(error, OSError) else error
-            self._unstartable[key] = Pod(
-                *key,
-                PodState.FAILED,
-                launch.shares,
-                reason=f"cannot start: {why}",
-                at=self._clock(),
-            )
+        except OSError as error:
+            self._refuse(key, launch, error, Failure.REFUSED)
+        except SchedulerError as error:
+            self._refuse(key, launch, error, Failure.ERROR)
+
+    def _refuse(
+        self, key: RunKey, launch: Launch, error: OSError | SchedulerError, failure: Failure
+    ) -> None:
+        why = _describe_os_error(error) if isinstance(error, OSError) else error
+        said = f"cannot start: {why}"
+        refused = failure is Failure.REFUSED
+        self._unstartable[key] = Pod(
+            *key,
+            PodState.FAILED,
+            launch.shares,
+            reason=failure if refused else said,
+            said=said if refused else "",
+            at=self._clock(),
+        )
 
     def _remove(self, key: RunKey) -> None:
         self._unstartable.pop(key, None)
@@ -281,28 +350,56 @@ class LocalCluster:
             self._leaving.append(self._runs.pop(key))
 
     def _renews_library(self, launch: Launch) -> bool:
-        return launch.renew_library and self._library is not None
+        return launch.renew_library and self._renew_library and self._library is not None
 
-    def _launch_record(self, launch: Launch) -> dict[str, object]:
+    def _launch_record(self, launch: Launch, account: Account) -> dict[str, object]:
         """Returns everything that a runner needs; it has no other source."""
         log = run_logs.log_path(self.logs, launch.job_id, launch.attempt, rank=0)
-        account = account_of(launch.spec.user)
         process = self.prepare(launch)
-        root = os.geteuid() == 0
+        if launch.spec.secrets:
+            self._secrets.read(launch.job_id)  # raises Impossible
         return {
+            **_identity(account),
+            "secrets": str(self._secrets.path(launch.job_id)) if launch.spec.secrets else "",
             "command": process.command,
             "environment": process.environment,
+            "program_at": process.program_at,
             "directory": process.directory,
+            "directory_wanted": bool(launch.spec.custom_dir or launch.spec.directory),
             "snapshots": process.environment["KUBEPROFILER_SNAPSHOTS"],
             "snapshots_wanted": bool(launch.spec.snapshots_dir),
-            "user": account.name,
-            "uid": account.uid if root else None,
-            "gid": account.gid if root else None,
             "log": str(log),
-            "library": str(self._library) if self._renews_library(launch) else "",
+            **self._log_limits,
+            "open_files": OPEN_FILES,
+            "library": str(self._library or ""),
+            "library_part": f"/{CURRENT}" if self._renews_library(launch) else "",
             "grace_seconds": self._grace_seconds,
             "shares": [(share.node, share.gpu, share.memory_mib) for share in launch.shares],
         }
+
+
+def _script(spec: JobSpec, program: str, arguments: Sequence[str]) -> dict[str, object]:
+    """The script that a Python is told to run, as the user named it and where it is."""
+    if spec.script_path:
+        return {"by_flag": True, "script_path": spec.script_path, "script": arguments[0]}
+    named = Path(program).name.startswith("python") and arguments and arguments[0].endswith(".py")
+    given = arguments[0] if named else ""
+    return {"by_flag": False, "script_path": given, "script": given}
+
+
+def _identity(account: Account) -> dict[str, object]:
+    """Whose rights a child process takes; no uid: it keeps ours."""
+    root = os.geteuid() == 0
+    return {
+        "user": account.name,
+        "uid": account.uid if root else None,
+        "gid": account.gid if root else None,
+    }
+
+
+def _has_old_snapshots() -> bool:
+    """Whether old libraries can save where they do: root's runners mount a folder there."""
+    return os.geteuid() == 0 or os.access(runner.OLD_SNAPSHOTS, os.W_OK | os.X_OK)
 
 
 def _describe_os_error(error: OSError) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -27,6 +28,39 @@ def run_of(pid: int, keepers: Mapping[int, RunKey]) -> RunKey | None:
             return keepers[stat.session]
         pid = stat.parent
     return None
+
+
+def remaining_processes(leader: int | None, output: str, key: RunKey) -> list[int]:
+    """Returns the processes of a run whose runner is gone: those in the session of its first
+    process, with its environment, or with its output, and all that these have started. What has
+    left all of them is found only in a cgroup."""
+    all_of = {pid: stat for pid, stat in runner.processes() if stat.alive and pid != os.getpid()}
+    found = {
+        pid
+        for pid, stat in all_of.items()
+        if (leader and stat.session == leader) or belongs_to(pid, key) or prints_to(pid, output)
+    }
+    while more := {pid for pid, stat in all_of.items() if stat.parent in found} - found:
+        found |= more
+    return sorted(found)
+
+
+def prints_to(pid: int, output: str) -> bool:
+    """Whether the process can write into this pipe. One that only reads it may be of anybody."""
+    folder = Path(f"/proc/{pid}")
+    try:
+        files = [file.name for file in (folder / "fd").iterdir() if _link(file) == output]
+        told = ((folder / "fdinfo" / file).read_text().split("flags:")[1] for file in files)
+        return bool(output) and any(int(text.split()[0], 8) & os.O_ACCMODE for text in told)
+    except (OSError, IndexError):
+        return False
+
+
+def _link(file: Path) -> str:
+    try:
+        return str(file.readlink())
+    except OSError:
+        return ""
 
 
 def belongs_to(pid: int, key: RunKey) -> bool:

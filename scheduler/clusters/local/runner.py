@@ -1,8 +1,10 @@
 """The runner of one training: starts it, records how it ends, and kills what it leaves behind.
 
 It runs as `python -I -S runner.py RUN_DIR` in a session of its own, so that a restart or death of
-the daemon affects no training. It imports only the standard library, and all of it at the start,
-because the installation may be replaced while a training runs. Into its run folder it writes
+the daemon affects no training. It imports only the standard library and two modules of ours, all of
+it at the start, because the installation may be replaced while a training runs. The training writes
+its output into a pipe, and the runner writes it to the log, so that the log cannot fill the disk. A
+training does not survive its runner. Into its run folder the runner writes
 
     lock          held while a runner lives; unlike a pid, it cannot be another process's
     started.json  before the training's first instruction: its pids, so that it can be found
@@ -14,7 +16,8 @@ SIGTERM is the request to stop later.
 """
 
 # A runner waits beside every training, so it stays as small as it can: no pathlib.
-# ruff: noqa: PTH103, PTH104, PTH110, PTH120, PTH123, PTH208
+# ruff: noqa: PTH100, PTH101, PTH102, PTH103, PTH104, PTH110, PTH112, PTH113, PTH116, PTH118
+# ruff: noqa: PTH109, PTH115, PTH119, PTH120, PTH123, PTH208
 
 from __future__ import annotations
 
@@ -24,23 +27,43 @@ import errno
 import fcntl
 import json
 import os
+import resource
+import select
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
+
+if __name__ == "__main__":  # `-I` leaves out the folder with our package
+    sys.path.append(os.path.abspath(__file__).rsplit("/scheduler/clusters/", 1)[0])
+from scheduler.clusters.capped_log import CappedLog
+from scheduler.clusters.local import cgroups
 
 LAUNCH, STARTED, ENDED, STOP, LOCK = "launch.json", "started.json", "ended.json", "stop", "lock"
 LAST_WORDS = "last_words.json"
 HINTS = "hints.sock"
 CANNOT_START = 100  # an exit code from here on is this plus an errno
+READ_BYTES = 64 * 1024
+PIPE_BYTES_MAX = 2**20
 RESERVED_BYTES = 4096  # kept for ended.json, so that it is not lost if the disk becomes full
 KILL_AGAIN_SECONDS = 0.1
 FOR_EVER_SECONDS = 3600.0
+# What the world lacks, not the job: the scheduler tries again, and the job is not charged.
+NOT_THE_JOBS_FAULT = (
+    *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EIO, errno.ENOSPC),
+    *(errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.ENOTCONN),
+)
 ASKED_TO_STOP = (signal.SIGTERM, signal.SIGINT)
 AWAITED_SIGNALS = (*ASKED_TO_STOP, signal.SIGHUP, signal.SIGCHLD)
 PR_SET_CHILD_SUBREAPER = 36
+PR_SET_PDEATHSIG = 1
+OLD_SNAPSHOTS = "/snapshots"  # where libraries from before this project save
+MOUNT_POINT_MODE = 0o555  # of that folder, where this program made it
+CLONE_NEWNS, MS_BIND, MS_REC, MS_SLAVE = 0x20000, 0x1000, 0x4000, 0x80000
+LIBC = ctypes.CDLL(None)
 
 
 def main(folder: str) -> int:
@@ -63,21 +86,34 @@ def main(folder: str) -> int:
 def run() -> None:
     with open(LAUNCH, encoding="utf-8") as file:
         launch = json.load(file)
+    if launch.get("secrets"):
+        with open(launch["secrets"], encoding="utf-8") as file:
+            launch["environment"].update(json.load(file))
     os.makedirs(os.path.dirname(launch["log"]), exist_ok=True)
-    log = os.open(launch["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    log = os.open(launch["log"], os.O_WRONLY | os.O_CREAT, 0o600)
+    output, pipe = os.pipe()
     if launch["uid"] is not None:
-        os.fchown(log, launch["uid"], launch["gid"])  # `echo > /dev/stderr` opens it again
+        os.fchown(pipe, launch["uid"], launch["gid"])  # `echo > /dev/stderr` opens it again
     with open(f".{ENDED}", "wb") as reserve:
         reserve.write(b" " * RESERVED_BYTES)
         os.fsync(reserve.fileno())
     # Orphans of the training become children of this process, even those that left its process
     # group. So none can survive unnoticed on a GPU that seems to be free.
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     last_words = os.open(LAST_WORDS, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
     if launch["uid"] is not None:
         os.fchown(last_words, launch["uid"], launch["gid"])
-    pid, go, failure = fork(launch, log, last_words)
-    write(STARTED, {"runner": os.getpid(), **identity(pid), "at": time.time()})
+    launch["cgroup"] = cgroups.make(f"epoch-scheduler-{os.path.basename(os.getcwd())}")
+    pid, go, failure = fork(launch, pipe, last_words)
+    started = {
+        **{"runner": os.getpid(), **identity(pid), "at": time.time()},
+        **{"cgroup": launch["cgroup"], "output": os.readlink(f"/proc/self/fd/{pipe}")},
+    }
+    os.close(pipe)
+    capped = CappedLog(log, launch.get("log_bytes_max", 0), launch.get("disk_reserve_bytes", 0))
+    writer = LogWriter(output, capped)
+    writer.start()
+    write(STARTED, started)
     send_hint()
     how: dict[str, Any]
     if os.path.exists(STOP):
@@ -88,9 +124,44 @@ def run() -> None:
         os.write(go, b"!")
         how = supervise(pid, launch["grace_seconds"])
         if why := os.read(failure, RESERVED_BYTES):  # never blocks: all writers are gone
-            how["reason"] = why.decode(errors="replace")[:500]
+            number, _, said = why.decode(errors="replace").partition(" ")
+            how["reason"] = said[:500]
+            how["refused"] = int(number) in NOT_THE_JOBS_FAULT
+    writer.finish()
+    if launch["cgroup"]:
+        cgroups.end(launch["cgroup"])
     write(ENDED, {**how, "at": time.time()})
     send_hint()
+
+
+class LogWriter(threading.Thread):
+    """Writes to the log what the training writes into the pipe."""
+
+    def __init__(self, output: int, log: CappedLog) -> None:
+        super().__init__(daemon=True)
+        self._output, self._log = output, log
+        self._ended, self._end = os.pipe()
+
+    def run(self) -> None:
+        ready = select.poll()
+        ready.register(self._output, select.POLLIN)
+        ready.register(self._ended, select.POLLIN)
+        left = PIPE_BYTES_MAX  # after the end: a process that is none of ours may have the pipe
+        while left > 0:
+            found = dict(ready.poll())
+            if self._output not in found:
+                return
+            data = os.read(self._output, READ_BYTES)
+            if not data:
+                return
+            self._log.write(data)
+            if self._ended in found:
+                left -= len(data)
+
+    def finish(self) -> None:
+        """Waits until all output is in the log."""
+        os.close(self._end)
+        self.join()
 
 
 def fork(launch: dict[str, Any], log: int, last_words: int) -> tuple[int, int, int]:
@@ -110,7 +181,7 @@ def fork(launch: dict[str, Any], log: int, last_words: int) -> tuple[int, int, i
                 culprit = launch["command"][0]
             why = getattr(error, "strerror", None) or error
             said = f"cannot start: {culprit}: {why}".encode(errors="replace")
-            os.write(fail, said)
+            os.write(fail, b"%d " % (getattr(error, "errno", None) or 0) + said)
             os.write(log, b"[epoch-scheduler] " + said + b"\n")
         finally:
             os._exit(127)
@@ -121,20 +192,38 @@ def fork(launch: dict[str, Any], log: int, last_words: int) -> tuple[int, int, i
 
 def exec_training(launch: dict[str, Any], log: int, last_words: int) -> None:
     """Becomes the training. The job's files are used only after the change to its user."""
+    if launch["cgroup"]:
+        cgroups.enter(launch["cgroup"])
+    if open_files := launch.get("open_files"):  # the daemon has raised its own limit
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        soft = open_files if hard == resource.RLIM_INFINITY else min(open_files, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     library = launch.get("library") and os.open(launch["library"], os.O_RDONLY)
+    mounted = False
+    own_mounts = launch["uid"] is not None and has_own_mounts()
     if launch["uid"] is not None:
         os.initgroups(launch["user"], launch["gid"])
-        os.setgid(launch["gid"])
-        os.setuid(launch["uid"])
+        os.setegid(launch["gid"])
+        os.seteuid(launch["uid"])
     os.umask(0o022)
     try:
         os.makedirs(launch["snapshots"], exist_ok=True)
+        mounted = own_mounts and mount_snapshots(launch["snapshots"])
     except OSError as error:
         if launch["snapshots_wanted"]:
             raise
         said = f"the folder for snapshots cannot be created: {error.filename}: {error.strerror}"
         os.write(log, f"[epoch-scheduler] {said}\n".encode(errors="replace"))
-    os.chdir(launch["directory"])
+    if launch["uid"] is not None:
+        os.seteuid(0)
+        os.setgid(launch["gid"])
+        os.setuid(launch["uid"])
+    try:
+        os.chdir(launch["directory"])
+    except OSError:
+        if launch.get("directory_wanted", True):
+            raise
+        os.chdir("/")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -142,14 +231,59 @@ def exec_training(launch: dict[str, Any], log: int, last_words: int) -> None:
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # it does not survive its runner
     # Only root may enter the state folder, so the training gets open files for what it writes or
     # reads there.
     environment = launch["environment"]
     environment["KUBEPROFILER_LAST_WORDS"] = inheritable_path(last_words)
+    if not mounted and os.path.isdir(f"{OLD_SNAPSHOTS}/{environment['JOB_UUID']}"):
+        # Where an old library began the job: the current one goes on there.
+        environment["KUBEPROFILER_SNAPSHOTS"] = OLD_SNAPSHOTS
     if library:
-        paths = inheritable_path(library), environment.get("PYTHONPATH")
+        first = inheritable_path(library) + launch.get("library_part", "")
+        paths = first, environment.get("PYTHONPATH")
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    os.execvpe(launch["command"][0], launch["command"], environment)
+    command, at = launch["command"], launch.get("program_at", 0)
+    if command[at] == "python" and not is_on_path("python", environment["PATH"]):
+        command[at] = "python3"  # as Debian and Ubuntu call it
+    os.execvpe(command[0], command, environment)
+
+
+def is_on_path(program: str, path: str) -> bool:
+    places = (os.path.join(folder, program) for folder in path.split(os.pathsep))
+    return any(os.access(place, os.X_OK) and os.path.isfile(place) for place in places)
+
+
+def has_own_mounts() -> bool:
+    """Gives this process a view of the file system where /snapshots is a place of its own. False:
+    the machine has such a folder for other uses, or the kernel refuses."""
+    try:
+        if not os.path.isdir(OLD_SNAPSHOTS):
+            os.mkdir(OLD_SNAPSHOTS)
+            os.chmod(OLD_SNAPSHOTS, MOUNT_POINT_MODE)
+        if os.stat(OLD_SNAPSHOTS).st_mode & 0o7777 != MOUNT_POINT_MODE:
+            return False
+        if LIBC.unshare(CLONE_NEWNS):
+            return False
+        return not LIBC.mount(None, b"/", None, MS_REC | MS_SLAVE, None)
+    except OSError:
+        return False
+
+
+def mount_snapshots(folder: str) -> bool:
+    """Shows the folder as /snapshots as well: old libraries know no other place.
+
+    The folder is opened as the job's user, so that nothing is shown that this user may not enter.
+    """
+    user = os.geteuid()
+    place = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    os.seteuid(0)
+    try:
+        name = b"/proc/self/fd/%d" % place
+        return not LIBC.mount(name, OLD_SNAPSHOTS.encode(), None, MS_BIND, None)
+    finally:
+        os.seteuid(user)
+        os.close(place)
 
 
 def inheritable_path(file: int) -> str:
@@ -234,8 +368,8 @@ def stat_of(pid: int) -> Stat | None:
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
-    except OSError:
-        return None
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None  # any other error says nothing about the process
     return Stat(fields[0], int(fields[1]), int(fields[3]), int(fields[19]))
 
 

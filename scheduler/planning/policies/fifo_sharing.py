@@ -334,8 +334,8 @@ def _cheapest(vacated: Sequence[tuple[GpuKey, _Exits]], count: int) -> _Claim:
     """`count` GPUs. Of those with equal cost, first those that are vacated by the same runs."""
     alike = Counter(exits for _, exits in vacated)
 
-    def order(card: tuple[GpuKey, _Exits]) -> tuple[object, ...]:
-        key, exits = card
+    def order(gpu_exits: tuple[GpuKey, _Exits]) -> tuple[object, ...]:
+        key, exits = gpu_exits
         return exits.cost, -alike[exits], exits.ends, exits.asked, exits.leaving, key
 
     keys, chosen = zip(*sorted(vacated, key=order)[:count], strict=True)

@@ -105,7 +105,7 @@ class _SharingPlanner:
         without = [job for job in jobs if job.spec.gpus_max == 0]
         units = [Unit((job,), "", 0) for job in without]
         taken = {stock.type: 0 for stock in self.stocks}
-        unseen = [job for job in jobs if not self._seen(job)]
+        unseen = [job for job in jobs if not self._sees_gpus_of(job)]
         not_seen = {job.id for job in unseen}
         classes = self._classes([j for j in jobs if j.spec.gpus_max and j.id not in not_seen])
         for number, members in enumerate(classes):
@@ -141,7 +141,7 @@ class _SharingPlanner:
             return False
         return True
 
-    def _seen(self, job: Job) -> bool:
+    def _sees_gpus_of(self, job: Job) -> bool:
         """Whether the GPUs that the job has, if any, are visible."""
         if not self.stocks or job.run is None:
             return bool(self.stocks)

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from scheduler.access.user_table import User
 from scheduler.clusters.kubernetes import pods
+from scheduler.clusters.kubernetes.host_ports import AllowedPorts
 from scheduler.clusters.kubernetes.manifests import (
     Manifest,
     PodTemplate,
     manifests,
     owned,
-    spec_hash,
 )
 from scheduler.clusters.kubernetes.pods import KubePod
 from scheduler.clusters.kubernetes.volumes import VolumeSource
@@ -60,7 +60,11 @@ def container(launch: Launch = LAUNCH, **shape: Any) -> dict[str, Any]:
 
 
 def environ(launch: Launch = LAUNCH, **shape: Any) -> dict[str, Any]:
-    return {var["name"]: var.get("value", var) for var in container(launch, **shape)["env"]}
+    """As its processes have it."""
+    made = container(launch, **shape)
+    (source,), (secret,) = made["envFrom"], of_kind("Secret", launch, replace(SHAPE, **shape))
+    assert source == {"secretRef": {"name": secret["metadata"]["name"]}}
+    return {**secret["stringData"], **{each["name"]: each["value"] for each in made["env"]}}
 
 
 def of_job(**fields: Any) -> Launch:
@@ -143,12 +147,6 @@ def test_a_gang_has_a_pod_for_each_node_with_that_nodes_shares() -> None:
     assert [claim and claim.shares for claim in claims] == [GANG[:2], GANG[2:]]
 
 
-def test_the_hash_is_the_launchs_and_tells_nothing_of_its_token() -> None:
-    assert spec_hash(LAUNCH) == spec_hash(replace(LAUNCH, token="another"))
-    assert spec_hash(LAUNCH) != spec_hash(replace(LAUNCH, shares=GANG))
-    assert spec_hash(LAUNCH) != spec_hash(of_job(batch_size=2))
-
-
 # --- what is executed ---------------------------------------------------------------------------
 
 
@@ -175,16 +173,7 @@ def test_a_word_arrives_as_it_was_given(word: str) -> None:
     known = {"A": "replaced", "b": "replaced", "MINE": "replaced"}
     words = [expanded(each, known) for each in container(launch)["command"]]
     assert words == ["sh", "-c", word]
-    assert expanded(environ(launch)["MINE"], known) == word
-
-
-def test_the_token_is_in_a_secret_and_nowhere_else() -> None:
-    (secret,) = of_kind("Secret")
-    assert secret["stringData"] == {"token": "secret-of-the-job"}
-    others = [made for made in manifests(LAUNCH, NODES, SHAPE) if made["kind"] != "Secret"]
-    assert "secret-of-the-job" not in json.dumps(others)
-    reference = environ()["KUBEPROFILER_TOKEN"]["valueFrom"]["secretKeyRef"]
-    assert reference == {"name": secret["metadata"]["name"], "key": "token"}
+    assert environ(launch)["MINE"] == word, "the kubelet expands nothing in a Secret"
 
 
 def test_a_pod_cannot_change_its_user_and_speaks_to_no_api_server() -> None:
@@ -306,11 +295,23 @@ def test_a_gpu_that_is_gone_makes_a_launch_impossible() -> None:
 
 
 def test_a_port_is_opened_on_all_nodes_or_on_its_own() -> None:
-    launch = of_job(ports=((31_346, 6006), (33_000, 3000)))
-    (service,) = of_kind("Service", launch)
+    launch, ports = (
+        of_job(ports=((31_346, 6006), (33_000, 3000))),
+        AllowedPorts.parse("30000-40000"),
+    )
+    (service,) = of_kind("Service", launch, replace(SHAPE, host_ports=ports))
     assert service["spec"]["type"] == "NodePort"
     assert service["spec"]["ports"] == [{"name": "p31346", "port": 6006, "nodePort": 31_346}]
-    assert container(launch)["ports"] == [{"containerPort": 3000, "hostPort": 33_000}]
+    opened = container(launch, host_ports=ports)["ports"]
+    assert opened == [{"containerPort": 3000, "hostPort": 33_000}]
+
+
+@pytest.mark.parametrize("host", [22, 6443, 10_250, 29_999, 32_768])
+def test_a_port_that_may_be_a_node_s_own_is_refused(host: int) -> None:
+    with pytest.raises(Impossible) as refused:
+        pod(of_job(ports=((30_000, 80), (host, 80))))
+    said = "this cluster opens only the ports 30000-32767 (kubernetes.host_ports)"
+    assert str(refused.value) == f"--port_mapping {host}:80: {said}"
 
 
 HOMES, SHARED = VolumeSource.parse("host:/home"), VolumeSource.parse("pvc:shared/users")
@@ -319,7 +320,9 @@ HOMES, SHARED = VolumeSource.parse("host:/home"), VolumeSource.parse("pvc:shared
 @pytest.mark.parametrize(
     ("place", "wanted", "volume", "below"),
     [
-        (HOMES, "/home/ada/x", {"hostPath": {"path": "/home/ada/x", "type": "Directory"}}, None),
+        (HOMES, "/home/ada/x", {"hostPath": {"path": "/home", "type": "Directory"}}, "ada/x"),
+        (HOMES, "/home/.x", {"hostPath": {"path": "/home", "type": "Directory"}}, ".x"),
+        (HOMES, "/home", {"hostPath": {"path": "/home", "type": "Directory"}}, None),
         (SHARED, "/users/ada", {"persistentVolumeClaim": {"claimName": "shared"}}, "users/ada"),
         (VolumeSource.parse("pvc:own"), "/", {"persistentVolumeClaim": {"claimName": "own"}}, None),
     ],

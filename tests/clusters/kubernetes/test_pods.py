@@ -31,7 +31,7 @@ def seen(status: dict[str, Any], now: float = NOW, answers: bool = True, **meta:
     pod = kube(status, **meta)
     claim = pods.claim(pod.metadata)
     assert claim is not None
-    return pods.seen(pod, claim, now, answers)
+    return pods.observe_pod(pod, claim, now, answers)
 
 
 def ended(code: int, phase: str = "Failed", **more: Any) -> dict[str, Any]:
@@ -107,6 +107,14 @@ def test_a_full_gpu_is_told_from_a_full_machine() -> None:
     pod = seen(ended(1, message=said))
     assert pod.reason == Failure.OUT_OF_MEMORY
     assert pod.said.startswith("torch.OutOfMemoryError")
+
+
+def test_an_old_library_that_could_not_reach_the_scheduler_is_not_the_jobs_fault() -> None:
+    said = '  File "/x/kubernetesdlprofile/kubeprofiler.py", line 9, in measure\n'
+    said += "requests.exceptions.ConnectionError: Max retries exceeded\n"
+    pod = seen(ended(1, message=said))
+    assert pod.reason == Failure.LOST
+    assert pod.said.startswith("its old library could not reach the scheduler: requests")
 
 
 @pytest.mark.parametrize(

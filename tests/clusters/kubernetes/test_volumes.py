@@ -52,10 +52,13 @@ def test_without_any_place_snapshots_live_as_long_as_the_pod() -> None:
     assert mounted() == {PATHS.snapshots: ({"emptyDir": {}}, "")}
 
 
-def test_a_path_of_a_node_is_mounted_as_it_is() -> None:
-    found = mounted(HOST, custom_dir="/srv/ann")
-    path = {"path": "/srv/ann", "type": "Directory"}
-    assert found[PATHS.custom] == ({"hostPath": path}, "")
+def test_of_a_node_only_the_path_in_the_settings_is_a_volume() -> None:
+    """The kubelet follows links in a volume's own path, and refuses those that leave a volume."""
+    found = mounted(HOST, HOST, HOST, custom_dir="/srv/ann", snapshots_dir="/srv/ann/x")
+    volume = {"hostPath": {"path": "/srv", "type": "Directory"}}
+    assert found[PATHS.custom] == (volume, "ann")
+    assert found[PATHS.snapshots] == (volume, "ann/x")
+    assert found[PATHS.data] == (volume, "")
 
 
 def test_of_a_claim_the_folder_that_was_asked_for_is_mounted() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import stat
 import subprocess
 import sys
@@ -43,7 +44,7 @@ def test_a_job_of_another_user_is_that_user_and_nothing_more(
     text = f"""
         cd {tmp_path}; id -u; id -g; id -G; touch mine
         cat secret {here.state}/secret {here.state}/runs/*/launch.json
-        cat {here.cluster.logs}/*/*/*; kill -0 $PPID; echo $HOME $USER $LOGNAME; touch /snapshots
+        cat {here.cluster.logs}/*/*/*; kill -0 $PPID; echo $HOME $USER $LOGNAME; touch /not-mine
         echo spoken >> /dev/stderr
     """
     key = here.launch("sh", "-c", text, user="nobody", snapshots_dir=str(tmp_path / "snap"))
@@ -101,7 +102,7 @@ from scheduler.clusters.local.accounts import account_of
 from scheduler.core.errors import Rejected
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 said = []
-for user in ("nobody", "root", "uid-65534", "no-such-user"):
+for user in ("nobody", "root", "uid-65534", "uid-0", "no-such-user"):
     try: said.append(account_of(user).name)
     except Rejected as error: said.append(str(error))
 print(json.dumps(said))
@@ -111,7 +112,8 @@ print(json.dumps(said))
         "nobody",
         "this daemon runs as nobody and accepts jobs of nobody only, not of root",
         "nobody",
-        "user 'no-such-user' does not exist on this machine",
+        "user 'uid-0' is not known on this machine",
+        "user 'no-such-user' is not known on this machine",
     ]
 
 
@@ -126,7 +128,7 @@ def test_jobs_of_others_are_refused_by_a_plain_user() -> None:
     ["no-such-user", "", "a\0b", "\udc80", "x" * 999, "uid-", "uid-4294967295", "uid-99999999999"],
 )
 def test_who_is_not_here_is_refused_in_one_short_line(user: str) -> None:
-    with pytest.raises(Impossible, match="does not exist on this machine") as refusal:
+    with pytest.raises(Impossible, match="is not known on this machine") as refusal:
         account_of(user)
     assert len(str(refusal.value)) < 500
     assert str(refusal.value).isprintable()
@@ -135,7 +137,30 @@ def test_who_is_not_here_is_refused_in_one_short_line(user: str) -> None:
 def test_whoever_runs_the_daemon_is_known_by_name_and_by_number() -> None:
     account = account_of(ME)
     assert account.is_own
-    assert account_of(f"uid-{os.geteuid()}") == account
+    if os.geteuid() != 0:
+        assert account_of(f"uid-{os.geteuid()}") == account
+
+
+def test_nobody_is_root_by_a_number() -> None:
+    for user in ("uid-0", "uid-00", "uid-0000000000"):
+        with pytest.raises(Impossible, match="is not known"):
+            account_of(user)
+
+
+@ROOT
+def test_an_account_whose_name_looks_like_a_number_is_called_by_its_own() -> None:
+    """Such a name is legal with `useradd --badname`. Its owner was root once."""
+    made = subprocess.run(["useradd", "--badname", "--no-create-home", "uid-0"])
+    if made.returncode:
+        pytest.skip("cannot make an account here")
+    try:
+        uid = pwd.getpwnam("uid-0").pw_uid
+        assert user_name(uid) == f"uid-{uid}"
+        assert account_of(f"uid-{uid}").uid == uid != 0
+        with pytest.raises(Impossible, match="'uid-0' is not known on this machine"):
+            account_of("uid-0")  # also with a token that was made for this name before
+    finally:
+        subprocess.run(["userdel", "uid-0"], check=True)
 
 
 def test_the_cluster_says_whom_it_refuses(tmp_path: Path) -> None:
@@ -144,16 +169,17 @@ def test_the_cluster_says_whom_it_refuses(tmp_path: Path) -> None:
         assert here.cluster.refuses("no-such-user") is not None
 
 
-def test_a_login_has_a_path_of_its_own_unless_it_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/my/programs")
-    ours = Account("me", os.geteuid(), 0, "/home/me", "/bin/sh")
-    other = Account("ada", os.geteuid() + 1, 0, "/home/ada", "/bin/zsh")
-    programs = str(Path(sys.executable).parent)
-    assert login_environment(ours)["PATH"] == f"{programs}:/my/programs"
-    assert login_environment(other)["PATH"].startswith(f"{programs}:/usr/local/sbin:")
-    assert "/my/programs" not in login_environment(other)["PATH"]
+@pytest.mark.parametrize("uid", [os.geteuid(), os.geteuid() + 1])
+def test_a_login_has_nothing_of_the_daemons_programs(
+    monkeypatch: pytest.MonkeyPatch, uid: int
+) -> None:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/my/programs")
+    account = Account("ada", uid, 0, "/home/ada", "/bin/zsh")
+    assert login_environment(account)["PATH"].startswith("/usr/local/sbin:/usr/local/bin:")
+    assert str(Path(sys.executable).parent) not in login_environment(account)["PATH"]
+    assert "/my/programs" not in login_environment(account)["PATH"]
     assert {
-        name: login_environment(other)[name] for name in ("HOME", "USER", "LOGNAME", "SHELL")
+        name: login_environment(account)[name] for name in ("HOME", "USER", "LOGNAME", "SHELL")
     } == {
         "HOME": "/home/ada",
         "USER": "ada",
@@ -165,14 +191,12 @@ def test_a_login_has_a_path_of_its_own_unless_it_is_ours(monkeypatch: pytest.Mon
 def test_folders_are_the_users_unless_the_job_says_so(tmp_path: Path) -> None:
     (tmp_path / "datasets").mkdir()
     account = Account("ada", 1, 1, str(tmp_path), "/bin/sh")
-    usual = paths(JobSpec("j", "ada"), account, "")
-    assert (usual.custom, usual.snapshots, usual.data, usual.python) == (
+    usual = paths(JobSpec("j", "ada"), account)
+    assert (usual.custom, usual.snapshots, usual.data) == (
         "",
         str(tmp_path / ".epoch-scheduler" / "snapshots"),
         str(tmp_path / "datasets"),
-        sys.executable,
     )
     spec = JobSpec("j", "ada", custom_dir="/x/tests/", snapshots_dir="/x//snap/")
-    (tmp_path / "python").touch(mode=0o755)
-    said = paths(spec, account, str(tmp_path))
-    assert (said.custom, said.snapshots, said.python) == ("/x/tests", "/x/snap", "python")
+    said = paths(spec, account)
+    assert (said.custom, said.snapshots) == ("/x/tests", "/x/snap")

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
+import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import kubernetesdlprofile
 from scheduler.clusters import library_renewal
-from scheduler.clusters.local.runner import boot_id, stat_of
+from scheduler.clusters.local import runner
+from scheduler.clusters.local.accounts import LOGIN_PATH
+from scheduler.clusters.local.runner import boot_id, processes, stat_of
 from scheduler.core.errors import Busy, ConfigError
 from scheduler.core.model import (
     EpochEnded,
     Event,
+    Failure,
     JobId,
     Observed,
     PodState,
@@ -28,7 +37,17 @@ from scheduler.core.model import (
     RunKey,
     Share,
 )
-from tests.clusters.machine import ME, SHARE, Machine, is_alive, machine, make_launch
+from tests.clusters.file_servers import dead_file_server
+from tests.clusters.machine import (
+    ME,
+    SHARE,
+    SNAPSHOTS,
+    Machine,
+    is_alive,
+    machine,
+    make_launch,
+    shows_snapshots,
+)
 from tests.support import eventually
 
 SLEEP = "import signal; print('up', flush=True); signal.pause()"
@@ -144,18 +163,16 @@ def test_it_starts_in_its_folder_with_default_signals_and_nothing_open_but_its_o
     assert folder == str(tmp_path)
     # Of the 31 that have names; the next two are the C library's, and under make it ignores them.
     assert [int(mask.split()[1], 16) & 0x7FFFFFFF for mask in (blocked, ignored)] == [0, 0]
-    log = str(here.cluster.logs / key[0] / "attempt-1" / "rank0.log")
-    assert sorted(files) == sorted(
-        ["/dev/null", log, log, str(here.folder(key) / "last_words.json")]
-    )
+    null, words, out, err = sorted(files)
+    assert (null, words) == ("/dev/null", str(here.folder(key) / "last_words.json"))
+    assert out == err
+    assert out.startswith("pipe:")
     assert umask == "0022"
 
 
 def test_the_folder_for_snapshots_is_made_for_it(here: Machine, tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "snapshots"
-    key = here.launch(
-        "sh", "-c", "test -d /snapshots || ls -d $0", "/snapshots", snapshots_dir=str(folder)
-    )
+    key = here.launch("sh", "-c", "ls -d $0", "/snapshots", snapshots_dir=str(folder))
     assert here.wait_until_over(key).state == "succeeded"
     assert here.log_text(key) == f"{folder}\n"
 
@@ -361,6 +378,59 @@ def test_a_training_without_its_runner_is_killed_and_lost(here: Machine) -> None
     assert (pod.state, pod.reason) == ("failed", "lost")
 
 
+@pytest.mark.parametrize("cgroup", [True, False])
+def test_what_hides_from_a_dead_runner_is_killed_too(
+    here: Machine, tmp_path: Path, cgroup: bool
+) -> None:
+    """It has a session, an environment and a parent of its own."""
+    hides = f"setsid env -i /bin/sh -c 'echo $$ > {tmp_path}/pid; sleep 1000; :' &"
+    silent = "> /dev/null 2>&1" if cgroup else ""  # only a cgroup finds what also closes its files
+    key = here.launch("sh", "-c", f"{hides.replace(' &', f' {silent} &')} sleep 1000")
+    eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
+    hidden = int((tmp_path / "pid").read_text())
+    started = here.read_started(key)
+    if cgroup and not started["cgroup"]:
+        pytest.skip("no cgroup v2 here, or not for this user")
+    children_of_it = [pid for pid, stat in processes() if stat.parent == hidden]
+    os.kill(started["runner"], signal.SIGKILL)
+    if not cgroup:
+        started_file = here.folder(key) / "started.json"
+        started_file.write_text(json.dumps({**started, "cgroup": ""}))
+        here.start_daemon()
+    assert here.wait_until_over(key).reason == "lost"
+    assert not any(is_alive(pid) for pid in (hidden, started["pid"], *children_of_it))
+    if cgroup:
+        assert not Path(started["cgroup"]).exists()
+
+
+def test_a_foreign_process_that_only_reads_the_output_is_spared(here: Machine) -> None:
+    key = here.launch("sh", "-c", "echo up; sleep 1000")
+    here.wait_for_output(key, "up")
+    started = here.read_started(key)
+    with (
+        Path(f"/proc/{started['pid']}/fd/1").open("rb", buffering=0) as output,
+        subprocess.Popen(["sleep", "1000"], stdin=output) as reader,
+    ):
+        os.kill(started["runner"], signal.SIGKILL)
+        assert here.wait_until_over(key).reason == "lost"
+        assert reader.poll() is None
+        reader.kill()
+
+
+def test_a_run_leaves_no_cgroup(here: Machine) -> None:
+    key = here.launch("true")
+    assert here.wait_until_over(key).state == "succeeded"
+    cgroup = here.read_started(key)["cgroup"]
+    assert not cgroup or not Path(cgroup).exists()
+
+
+def test_a_training_dies_with_its_runner_also_while_no_daemon_looks(here: Machine) -> None:
+    key = up(here)
+    started = here.read_started(key)
+    os.kill(started["runner"], signal.SIGKILL)
+    eventually(lambda: not is_alive(started["pid"]))
+
+
 def test_a_stop_that_was_not_ours_is_a_loss(here: Machine) -> None:
     """At shutdown a machine sends SIGTERM to all; a training that then exits with 0 is not done."""
     key = up(here, SAVES)
@@ -412,18 +482,21 @@ def test_a_damaged_launch_cannot_be_started(here: Machine) -> None:
         (here.folder(key) / name).unlink()
     (here.folder(key) / "launch.json").write_text('{"command": ["ec')
     here.start_daemon()
-    assert here.wait_until_over(key).reason == "cannot start: its runner failed with code 1"
+    assert here.wait_until_over(key).reason == "lost", "it is not the job's fault"
 
 
 def test_what_cannot_be_launched_here_shows_as_failed_until_it_is_removed(here: Machine) -> None:
     gone = here.launch("true", user="no-such-user")
     strange = here.launch("true", job_id=JobId("../../etc"))
     nowhere = here.launch("true", shares=(Share("here", "gpu7", 1),))
-    shown = {pod.job_id: (pod.state, pod.reason) for pod in here.cluster.observe().pods}
-    assert shown == {
-        gone[0]: ("failed", "cannot start: user 'no-such-user' does not exist on this machine"),
-        strange[0]: ("failed", "cannot start: '../../etc' is not the id of a job"),
-        nowhere[0]: ("failed", "cannot start: there is no GPU gpu7 on here"),
+    pods = here.cluster.observe().pods
+    assert {pod.job_id: (pod.state, pod.reason, pod.said) for pod in pods} == {
+        gone[0]: (
+            *("failed", Failure.REFUSED),
+            "cannot start: user 'no-such-user' is not known on this machine",
+        ),
+        strange[0]: ("failed", "cannot start: '../../etc' is not the id of a job", ""),
+        nowhere[0]: ("failed", "cannot start: there is no GPU gpu7 on here", ""),
     }
     for key in (gone, strange, nowhere):
         remove(here, key)
@@ -507,6 +580,162 @@ def test_to_stop_looking_leaves_the_trainings(here: Machine) -> None:
     assert is_alive(here.read_started(key)["pid"])
 
 
+# --- its output ---------------------------------------------------------------------------------
+
+
+def test_a_job_that_prints_without_end_does_not_fill_the_disk(tmp_path: Path) -> None:
+    with machine(tmp_path / "state", log_mib=1) as here:
+        text = "echo begin; yes $(seq 2000) | head -c 200000000; echo; echo the end; exit 3"
+        key = here.launch("sh", "-c", text)
+        log = here.cluster.logs / key[0] / "attempt-1" / "rank0.log"
+        most = 0
+
+        def is_over() -> bool:
+            nonlocal most
+            most = max(most, log.stat().st_blocks * 512 if log.exists() else 0)
+            return here.wait_until(key, bool).exit_code == 3
+
+        eventually(is_over)
+        assert most <= 2**20 + 2 * 2**16
+        assert log.stat().st_size > 200_000_000, "places in the file are those in the output"
+        with log.open("rb") as file:
+            assert file.readline() == b"begin\n"
+            file.seek(-8, os.SEEK_END)
+            assert file.read() == b"the end\n"
+
+
+def test_a_job_cannot_change_what_it_has_said(here: Machine) -> None:
+    text = "echo one; truncate -s 4T /proc/self/fd/1; : > /dev/stderr; echo two >> /dev/stderr"
+    key = here.launch("sh", "-c", text)
+    here.wait_until_over(key)
+    said = here.log_text(key).splitlines()
+    assert (said[0], said[-1]) == ("one", "two")
+
+
+def test_a_process_outside_of_the_run_that_has_its_output_does_not_keep_it_from_ending(
+    here: Machine, tmp_path: Path
+) -> None:
+    key = here.launch("sh", "-c", f"echo up; head -c 1 {tmp_path}/go; echo done")
+    os.mkfifo(tmp_path / "go")
+    here.wait_for_output(key, "up")
+    training = here.read_started(key)["pid"]
+    with Path(f"/proc/{training}/fd/1").open("ab", buffering=0) as held:
+        (tmp_path / "go").write_text(".")
+        assert here.wait_until_over(key).state == "succeeded"
+        assert here.log_text(key) == "up\n.done\n"
+        eventually(here.is_reaped)
+        with pytest.raises(BrokenPipeError):
+            held.write(b"late")
+
+
+# --- what the world lacks is not the job's fault ------------------------------------------------
+
+
+@contextlib.contextmanager
+def no_file_can_be_opened() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_without_a_file_descriptor_a_launch_is_refused_with_that_reason(here: Machine) -> None:
+    with no_file_can_be_opened():
+        key = here.launch("true", user="nobody" if os.geteuid() == 0 else ME)
+    pod = here.pod(key)
+    assert pod is not None
+    assert pod.reason == Failure.REFUSED
+    assert pod.said.startswith("cannot start: ")
+    assert pod.said.endswith("Too many open files")
+    remove(here, key)
+    again = here.launch("true", job_id=key[0], attempt=2)
+    assert here.wait_until_over(again).state == "succeeded"
+
+
+def test_without_a_file_descriptor_no_user_is_said_to_be_unknown(here: Machine) -> None:
+    with no_file_can_be_opened(), pytest.raises(Busy, match=r"now: .*Too many open files: try"):
+        here.cluster.refuses("no-such-user")
+
+
+def test_a_runner_that_finds_no_room_starts_nothing_and_blames_nobody(here: Machine) -> None:
+    """Its log's folder cannot be made."""
+    job_id = JobId("01234567-89ab-4def-8123-456789abcdef")
+    (here.cluster.logs / job_id).write_text("a file where a folder should be")
+    key = here.launch("true", job_id=job_id)
+    pod = here.wait_until_over(key)
+    assert (pod.reason, pod.said) == (Failure.REFUSED, "cannot start: Not a directory")
+    here.start_daemon()
+    again = here.pod(key)
+    assert again is not None
+    assert (again.reason, again.said) == (pod.reason, pod.said), "the next daemon knows it too"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+def test_a_dead_file_server_is_not_the_jobs_fault(here: Machine, tmp_path: Path) -> None:
+    folder = tmp_path / "remote"
+    folder.mkdir()
+    with dead_file_server(folder):
+        key = here.launch("true", custom_dir=str(folder))
+        pod = here.wait_until_over(key)
+    why = f"cannot start: {folder}: Transport endpoint is not connected"
+    assert (pod.reason, pod.said) == (Failure.REFUSED, why)
+
+
+# --- its owner's Python and folder --------------------------------------------------------------
+
+SHOWS = "echo $PATH $VIRTUAL_ENV; pwd"
+
+
+def test_a_job_gets_what_its_owner_took_along_and_nothing_of_the_daemons(
+    here: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("VIRTUAL_ENV", "/of/the/daemon")
+    taken = (("PATH", "/my/venv/bin:/usr/bin:/bin"), ("VIRTUAL_ENV", "/my/venv"))
+    key = here.launch("/bin/sh", "-c", SHOWS, directory=str(tmp_path), exported=taken)
+    here.wait_until_over(key)
+    assert here.log_text(key) == f"/my/venv/bin:/usr/bin:/bin /my/venv\n{tmp_path}\n"
+    nothing = here.launch("/bin/sh", "-c", SHOWS)
+    here.wait_until_over(nothing)
+    assert here.log_text(nothing).splitlines()[0] == LOGIN_PATH
+
+
+def test_what_the_job_says_has_precedence_over_what_was_taken_along(
+    here: Machine, tmp_path: Path
+) -> None:
+    taken = (("PATH", "/bin"), ("VIRTUAL_ENV", "/a"), ("RANK", "7"))
+    said = (("VIRTUAL_ENV", "/b"),)
+    key = here.launch(
+        *("/bin/sh", "-c", SHOWS + "; echo $RANK"),
+        **{"exported": taken, "env": said, "directory": "/usr", "custom_dir": str(tmp_path)},
+    )
+    here.wait_until_over(key)
+    assert here.log_text(key) == f"/bin /b\n{tmp_path}\n0\n"
+
+
+@pytest.mark.parametrize("process_per_gpu", [False, True])
+def test_python_is_python3_where_there_is_no_other(
+    here: Machine, tmp_path: Path, process_per_gpu: bool
+) -> None:
+    (tmp_path / "python3").write_text("#!/bin/sh\necho three $*\n")
+    (tmp_path / "python3").chmod(0o755)
+    (tmp_path / "sh").symlink_to("/bin/sh")
+    (tmp_path / "sleep").symlink_to("/bin/sleep")
+    wish = {"exported": (("PATH", str(tmp_path)),), "process_per_gpu": process_per_gpu}
+    key = here.launch("python", "a b", **wish)
+    here.wait_until_over(key)
+    assert here.log_text(key) == "three a b\n"
+    (tmp_path / "python").write_text("#!/bin/sh\necho two $*\n")
+    (tmp_path / "python").chmod(0o755)
+    key = here.launch("python", "a b", **wish)
+    here.wait_until_over(key)
+    assert here.log_text(key) == "two a b\n"
+
+
 # --- an old library -----------------------------------------------------------------------------
 
 
@@ -514,31 +743,86 @@ def test_a_run_with_an_old_library_finds_that_of_today_first(tmp_path: Path) -> 
     folder = library_renewal.install_files(library_renewal.files(), tmp_path / "state")
     prints = "import os, sys, kubernetesdlprofile as k; print(os.path.realpath(k.__file__))\n"
     prints += "print(*sys.path[1:3], 'KUBEPROFILER_RENEWED' in os.environ)"
-    with machine(tmp_path / "state", library=folder) as here:
+    assert folder is not None
+    with machine(tmp_path / "state", library=folder, renew_library=True) as here:
         key = here.script(prints, renew_library=True, env=(("PYTHONPATH", "/own"),))
         assert here.wait_until_over(key).exit_code == 0
         found, path = here.log_text(key).splitlines()
-        assert found == str(folder / "kubernetesdlprofile" / "__init__.py") if folder else found
+        assert found == str(folder / "current" / "kubernetesdlprofile" / "__init__.py")
         first, *rest = path.split()
         assert (first.startswith("/proc/"), rest) == (True, ["/own", "True"])
         as_it_is = here.script(prints, env=(("PYTHONPATH", "/own"),))
         assert here.wait_until_over(as_it_is).exit_code == 0
-        assert here.log_text(as_it_is).splitlines()[1].split()[0] == "/own"
+        assert here.log_text(as_it_is).splitlines()[0] == kubernetesdlprofile.__file__
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to run what is another user's")
-def test_another_users_run_finds_it_in_a_folder_that_it_may_not_enter(tmp_path: Path) -> None:
+@pytest.mark.parametrize("renewed", [True, False])
+def test_another_users_run_finds_it_in_a_folder_that_it_may_not_enter(
+    tmp_path: Path, renewed: bool
+) -> None:
     state = tmp_path / "state"
     folder = library_renewal.install_files(library_renewal.files(), state)
     state.chmod(0o700)
     source = "import subprocess, sys, kubernetesdlprofile as k; print(k.__file__)\n"
     source += "subprocess.run([sys.executable, '-c', 'import kubernetesdlprofile as k; "
     source += "print(k.__file__)'])"
-    with machine(state, library=folder) as here:
+    with machine(state, library=folder, renew_library=True) as here:
         key = here.launch(
-            "/usr/bin/python3", "-c", source, renew_library=True, user="nobody", snapshots_dir=""
+            "/usr/bin/python3", "-c", source, renew_library=renewed, user="nobody", snapshots_dir=""
         )
         assert here.wait_until_over(key).exit_code == 0, here.log_text(key)
         said = [line for line in here.log_text(key).splitlines() if line.startswith("/")]
         assert len(said) == 2, "it, and what it started"
         assert all(line.startswith("/proc/") for line in said)
+
+
+@shows_snapshots
+def test_the_folder_for_snapshots_is_also_where_old_libraries_save(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    folder, closed = tmp_path / "snapshots", tmp_path / "closed"
+    (closed / "inside").mkdir(parents=True)
+    (closed / "inside").chmod(0o777)
+    closed.chmod(0o700)
+    with machine(tmp_path / "state") as here:
+        saves = ("sh", "-c", 'mkdir "/snapshots/$JOB_UUID" && id -un > "/snapshots/$JOB_UUID/net"')
+        for parent in tmp_path.parents[:3]:
+            parent.chmod(parent.stat().st_mode | 0o055)
+        key = here.launch(*saves, user="nobody", snapshots_dir=str(folder))
+        assert here.wait_until_over(key).exit_code == 0, here.log_text(key)
+        assert (folder / key[0] / "net").read_text() == "nobody\n"
+        assert not list(Path("/snapshots").iterdir()), "only the job sees it there"
+        refused = here.launch(*saves, user="nobody", snapshots_dir=str(closed / "inside"))
+        assert "Permission denied" in here.wait_until_over(refused).reason
+        assert not list((closed / "inside").iterdir())
+
+
+@shows_snapshots
+def test_a_job_that_was_begun_in_the_machines_own_snapshots_goes_on_there(tmp_path: Path) -> None:
+    """A thread with mounts of its own is the machine where /snapshots is an ordinary folder."""
+    own = tmp_path / "own"
+    own.mkdir(mode=0o777)
+    own.chmod(0o1777)
+    prints = ("sh", "-c", "echo $KUBEPROFILER_SNAPSHOTS; mkdir -p /snapshots/$JOB_UUID")
+    said: list[list[str]] = []
+
+    def use_machine() -> None:
+        libc, place = runner.LIBC, runner.OLD_SNAPSHOTS.encode()
+        assert not libc.unshare(runner.CLONE_NEWNS)
+        assert not libc.mount(None, b"/", None, runner.MS_REC | runner.MS_SLAVE, None)
+        assert not libc.mount(str(own).encode(), place, None, runner.MS_BIND, None)
+        with machine(tmp_path / "state") as here:
+            first = make_launch(tmp_path, *prints)
+            for attempt in (1, 2):
+                here.cluster.perform(replace(first, attempt=attempt))
+                key = first.job_id, attempt
+                here.wait_until_over(key)
+                said.append(here.log_text(key).split())
+
+    Path(runner.OLD_SNAPSHOTS).mkdir(exist_ok=True)
+    Path(runner.OLD_SNAPSHOTS).chmod(runner.MOUNT_POINT_MODE)
+    elsewhere = threading.Thread(target=use_machine)
+    elsewhere.start()
+    elsewhere.join()
+    assert said == [[str(tmp_path / SNAPSHOTS)], [runner.OLD_SNAPSHOTS]]
+    assert len(list(own.iterdir())) == 1

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.core.model import PodState, Remove
+from scheduler.core.model import Failure, PodState, Remove
 from tests.clusters.machine import Machine, is_alive, machine
 from tests.support import Gate, eventually
 
@@ -55,8 +55,9 @@ def test_on_a_full_disk_a_launch_fails_with_that_reason(here: Machine, small: Pa
     pod = here.pod(key)
     assert pod is not None
     assert pod.state == PodState.FAILED
-    assert pod.reason.startswith("cannot start: ")
-    assert pod.reason.endswith("No space left on device")
+    assert pod.reason == Failure.REFUSED, "the job is not charged"
+    assert pod.said.startswith("cannot start: ")
+    assert pod.said.endswith("No space left on device")
     here.cluster.perform(Remove(*key))
     (small / "filler").unlink()
     again = here.launch("true", job_id=key[0], attempt=2)
@@ -95,7 +96,7 @@ def test_a_read_only_disk_is_told_and_got_over(here: Machine, small: Path) -> No
     key = here.launch("true")
     pod = here.pod(key)
     assert pod is not None
-    assert pod.reason.endswith("Read-only file system")
+    assert pod.said.endswith("Read-only file system")
     here.cluster.perform(Remove(*done))
     assert here.pod(done) is not None, "it is still there, and says so"
     subprocess.run(["mount", "-o", "remount,rw", small], check=True)

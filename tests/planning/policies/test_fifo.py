@@ -20,7 +20,7 @@ def test_whole_gpus_in_the_order_of_submission() -> None:
     jobs = [job("b", 1000, submitted_at=1.0), job("a", 1000, submitted_at=2.0)]
     plan = planned(*jobs)
     assert set(plan.placements) == {"b"}
-    assert why(plan, "a") == "gpus (needs a free GPU with 1,000 MiB; free now: 0)"
+    assert why(plan, "a") == "gpus (needs an empty GPU with 1,000 MiB; empty now: 0)"
 
 
 def test_higher_priority_comes_first_but_stops_no_job() -> None:
@@ -34,7 +34,7 @@ def test_no_job_overtakes_the_first_even_where_no_job_would_be_delayed() -> None
     runs = with_run(job("a"), share())
     plan = planned(runs, job("b", gpus=2), job("c", submitted_at=1.0), nodes=(node(2),))
     assert set(plan.placements) == {"a"}
-    assert why(plan, "b") == "gpus (needs 2 free GPUs; free now: 1)"
+    assert why(plan, "b") == "gpus (needs 2 empty GPUs; empty now: 1)"
     assert why(plan, "c") == "turn (what is free is reserved for b)"
 
 
@@ -64,7 +64,7 @@ def test_a_gang_larger_than_a_node_is_told_on_how_many_it_must_be() -> None:
     runs = with_run(job("a", gpus=3), *(share(gpu=n) for n in range(3)))
     waits = job("b", 1000, gpus=9), job("c", submitted_at=1.0)
     plan = planned(runs, *waits, nodes=nodes)
-    words = "gpus (needs 9 free GPUs with 1,000 MiB on 3 or more nodes; free now: 7)"
+    words = "gpus (needs 9 empty GPUs with 1,000 MiB on 3 or more nodes; empty now: 7)"
     assert why(plan, "b") == words
     assert why(plan, "c") == "turn (what is free is reserved for b)"
 

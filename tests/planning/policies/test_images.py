@@ -105,7 +105,7 @@ def test_a_job_waits_for_the_runs_where_its_image_is_and_others_go_elsewhere(nam
     made.submit("a", **{**ANY, "image": "lab/x:1"})  # so that it is on n2
     made.submit("b", **HERE, shareable=False)
     why = made.why("b")
-    assert "free now: 0" in why or "is empty" in why
+    assert "empty now: 0" in why or "is empty" in why
     assert why.endswith("; only n2 has lab/x:1)")
     if name != "fifo":  # where no job overtakes
         made.submit("c", **ANY)

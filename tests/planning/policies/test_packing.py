@@ -45,7 +45,9 @@ def test_sharing_scores_add_up_to_two_at_most_and_must_be_known(
     plan = planned(runs(known("a", a)), known("b", b))
     assert ("b" in plan.placements) == packed
     if not packed:
-        assert line(plan.why[JobId("b")]) == "gpus (needs a free GPU with 4,000 MiB; free now: 0)"
+        assert (
+            line(plan.why[JobId("b")]) == "gpus (needs an empty GPU with 4,000 MiB; empty now: 0)"
+        )
 
 
 def test_what_is_known_of_its_kind_is_known_of_a_job() -> None:

@@ -79,7 +79,7 @@ def test_a_run_that_never_spoke_to_us_is_not_preempted() -> None:
     silent = with_run(lasting("a", 60.0), share(), heard_at=None)
     plan = planned(silent, lasting("b", 10.0))
     assert set(plan.placements) == {"a"}
-    assert line(plan.why[JobId("b")]) == "gpus (needs a free GPU; free now: 0)"
+    assert line(plan.why[JobId("b")]) == "gpus (needs an empty GPU; empty now: 0)"
 
 
 def test_a_shorter_job_takes_over_at_the_end_of_the_epoch() -> None:
@@ -91,7 +91,7 @@ def test_a_shorter_job_takes_over_at_the_end_of_the_epoch() -> None:
     assert town.running() == {"a"}
     town.end_epoch("a")
     assert town.running() == {"b"}
-    assert town.why("a") == "gpus (needs a free GPU; free now: 0)"
+    assert town.why("a") == "gpus (needs an empty GPU; empty now: 0)"
     town.end_epoch("b")
     town.exit("b")
     assert town.running() == {"a"}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import lzma
+import os
 import random
 import sqlite3
+import subprocess
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -46,6 +48,7 @@ from simulator.replays.replay import (
 )
 from simulator.simulate import main
 from tests.builders import NOW, epoch_ended, node, spec
+from tests.support import BIN
 
 RULES = Rules(plan_every_seconds=0.0)
 DECIDER = Decider("fifo_sharing", RULES)
@@ -168,6 +171,20 @@ def test_a_journal_of_before_reasons_were_data_is_replayed(policy: str, path: Pa
     assert done.steps == 403
 
 
+@pytest.mark.parametrize("cpu", ["Prescott", "Haswell"])
+def test_a_journal_can_be_replayed_on_another_cpu(cpu: str, path: Path) -> None:
+    """OpenBLAS has code for each type of CPU, which gives other last digits."""
+    path.write_bytes(lzma.decompress((DATA / "journal_v1_gpu_sharing.db.xz").read_bytes()))
+    done = subprocess.run(
+        [BIN / "scheduler-simulate", "--replay", path, "--from_start", "1"],
+        env={**os.environ, "OPENBLAS_CORETYPE": cpu},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "403 steps from 9 start(s): no difference\n", done.stderr
+
+
 def test_a_journal_of_today_has_its_reasons_as_data(path: Path) -> None:
     record(path)
     with open_journal(path) as db:
@@ -204,7 +221,7 @@ def test_what_differs_is_told_in_text_and_in_json(path: Path) -> None:
     [
         ("delete from steps where number = 4", "step 4 is missing"),
         ("delete from starts", "the journal is empty"),
-        ("drop table starts", "not the database of a scheduler that keeps a journal"),
+        ("drop table starts", "a database without a journal; --replay needs scheduler.db"),
     ],
 )
 def test_what_cannot_be_replayed_is_said(path: Path, change: str, words: str) -> None:
@@ -217,8 +234,18 @@ def test_what_cannot_be_replayed_is_said(path: Path, change: str, words: str) ->
 
 
 def test_a_start_a_file_or_a_policy_that_there_is_not_is_said(path: Path) -> None:
-    with pytest.raises(ConfigError, match="the file does not exist"):
+    with pytest.raises(ConfigError, match=r"the file does not exist; --replay needs scheduler\.db"):
         replay(path)
+    with pytest.raises(ConfigError, match=r"is not a file; --replay needs scheduler\.db"):
+        replay(path.parent)
+    other = path.with_name("README.md")
+    for content in ("# Not a database\n", ""):
+        other.write_text(content)
+        with pytest.raises(
+            ConfigError, match=r"not a database; --replay needs scheduler\.db"
+        ) as no:
+            replay(other)
+        assert "move" not in str(no.value)
     record(path, decider=Decider("luck", RULES))
     with pytest.raises(ConfigError, match="the recorded policy 'luck' is not one of"):
         replay(path)
@@ -248,7 +275,7 @@ def test_the_command_tells_of_a_difference_by_its_exit_code(
     ("flags", "complaint"),
     [
         (["--from_start", "9"], "no start 9: the newest start is 1"),
-        (["--cluster", "1x1x16384:t4"], "--replay takes its jobs and nodes from the record"),
+        (["--cluster", "1x1x16384:t4"], "--cluster is for traces: --replay takes all from"),
         (["--report", "html"], "--report html is for traces only"),
         (["--policy", "fifo,las"], "--replay takes only one --policy"),
         (
@@ -275,10 +302,10 @@ def test_without_a_trace_or_a_record_there_is_nothing_to_do(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main([]) == 2
-    assert "required: --trace, --cluster, --policy" in capsys.readouterr().err
+    assert "--trace, --cluster, --policy are missing" in capsys.readouterr().err
     line = ["--trace=t", "--cluster=1x1x16384:t4", "--policy=fifo", "--what_if=gpus+1"]
     assert main(line) == 2
-    assert "--what_if and --from_start need --replay" in capsys.readouterr().err
+    assert "--what_if needs --replay" in capsys.readouterr().err
 
 
 # --- lives --------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,9 @@ from scheduler.core.model import Rules, Time
 from scheduler.planning.policies.fifo_sharing import fifo_sharing
 from scheduler.store.journal import Decider
 from scheduler.store.writer import SqliteStore
+from simulator.flags import parser
 from simulator.replays.what_if import CHANGES, Answer, as_json, as_text, what_if
-from simulator.simulate import main, parser
+from simulator.simulate import main
 from simulator.traces.behaviour import TraceJob
 from simulator.trials.outcome import Tally
 from simulator.trials.trace_world import TraceWorld
@@ -150,7 +152,8 @@ def test_jobs_that_had_begun_when_the_journal_begins_have_left_what_they_had_lef
             "not one of gpus\\+N, gpus-N, policy=NAME, without JOB, memory JOB=MIB, prio",
         ),
         ("gpus+0", "not one of gpus"),
-        ("policy=luck", "the policies are .*fifo_sharing"),
+        ("policy=luck", "unknown policy 'luck'; known: .*fifo_sharing"),
+        ("policy=luck.py:luck", "luck.py: No such file"),
         ("gpus-2", "there are only 1 of type t4"),
         ("without nobody", "no recorded job is named 'nobody'"),
         ("without twin", "'twin' is ambiguous: job-00001, job-00002"),
@@ -175,6 +178,35 @@ def test_where_nothing_was_recorded_nothing_is_answered(path: Path) -> None:
     record(path, [])
     with pytest.raises(ConfigError, match="no job has run or waits"):
         what_if(path, "gpus+1")
+
+
+@pytest.mark.parametrize(("first", "then"), [(3, 1), (1, 3)])
+def test_the_gpus_are_those_that_jobs_had_longest_and_not_the_newest(
+    path: Path, first: int, then: int
+) -> None:
+    late = [job("late", at=9000.0, epochs=1), job("last", at=9500.0, epochs=1)]
+    here = TraceWorld([*long_and_short(), *late], nodes(3), Tally())
+    here.nodes = tuple(nodes(first))
+    schedule(path, here, until=8000.0)
+    alone = what_if(path, "gpus+1")
+    assert (alone.before.case.gpus, alone.after.case.gpus) == (first, first + 1)
+    assert "The cluster changed" not in as_text(alone)
+    here.nodes = tuple(nodes(then))
+    schedule(path, here)
+    answer = what_if(path, "gpus+1")
+    assert (answer.before.case.gpus, answer.after.case.gpus) == (first, first + 1)
+    assert (
+        f"The cluster changed while jobs ran: it had 1 and 3 GPUs. Both plays have the {first}"
+        " on which jobs ran longest."
+    ) in as_text(answer)
+
+
+def test_a_gpu_that_no_job_may_use_is_not_counted(path: Path) -> None:
+    (node,) = nodes(2)
+    faulty = replace(node, gpus=(node.gpus[0], replace(node.gpus[1], fault="ECC errors")))
+    here = TraceWorld(long_and_short(), [faulty], Tally())
+    schedule(path, here)
+    assert what_if(path, "gpus+1").before.case.gpus == 1
 
 
 def test_the_command_answers(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -251,8 +251,8 @@ def test_jobs_of_one_model_share_their_tables(read: Reader) -> None:
         (f"{OWN}\n5,train,2,1,5000,10,80\n", "2: gpus_max: 1 is not 2 to 1024"),
         (f"{OWN},scaling\n5,train,1,1,5000,10,80,1.5\n", "2: scaling: 1.5 is not 0 to 1"),
         (f"{OWN},shareable\n5,train,1,1,5000,10,80,yes\n", "2: shareable: 'yes' is not a number"),
-        ("when,who\n1,2\n", "1: neither the header nor a row of a known format"),
-        ("", "1: neither the header nor a row of a known format"),
+        ("when,who\n1,2\n", "1: not a trace: this line is not a header with submit_at"),
+        ("", "1: not a trace: this line is not a header with submit_at"),
         (SIA, " the trace has no jobs"),
     ],
 )

@@ -25,8 +25,8 @@ def two_jobs() -> Result:
     """a waits an hour, trains for two on both GPUs, waits one and trains for two again. b comes
     with it and never runs."""
     tally = Tally()
-    tally.record_submission(A, "a", 0.0)
-    tally.record_submission(B, "b", 0.0)
+    tally.record_submission(A, JobSpec("a", "ann"), 0.0)
+    tally.record_submission(B, JobSpec("b", "ann"), 0.0)
     for attempt, since, until in ((1, 1.0, 3.0), (2, 4.0, 6.0)):
         run = launch(A, attempt, gpus=2)
         tally.record_launch(run, since * HOUR)
@@ -36,7 +36,13 @@ def two_jobs() -> Result:
         tally.record_run_end(run, since * HOUR, until * HOUR, finished=last, preempted=not last)
     tally.effective_gpu_seconds = 6 * HOUR
     tally.record_outcome(A, Outcome.SUCCEEDED, 6 * HOUR + 5.0)
-    return tally.build_result(gpus=4, refused=["job 3: too large"], steps=7, cpu_seconds=0.5)
+    return tally.build_result(
+        gpus=4,
+        refused=["job 3: too large"],
+        steps=7,
+        cpu_seconds=0.5,
+        alone_seconds={A: 3 * HOUR, B: 0.0},
+    )
 
 
 def test_the_summary_of_two_jobs_by_hand() -> None:
@@ -46,6 +52,9 @@ def test_the_summary_of_two_jobs_by_hand() -> None:
         "p90_h": 6.0,
         "p99_h": 6.0,
         "queued_h": 2.0,
+        "slowdown": 2.0,
+        "slowdown_p99": 2.0,
+        "fairness": 1.0,
         "makespan_h": 6.0,
         "utilisation": 8 / 24,
         "effective": 6 / 24,
@@ -88,12 +97,14 @@ def test_the_series_is_of_means_that_add_up() -> None:
 
 def test_a_job_that_failed_waits_no_more() -> None:
     tally = Tally()
-    tally.record_submission(A, "a", 0.0)
+    tally.record_submission(A, JobSpec("a", "ann"), 0.0)
     tally.record_launch(launch(A), 0.0)
     tally.record_run_end(launch(A), 0.0, 10.0, finished=False, preempted=False)
     tally.record_outcome(A, Outcome.FAILED, 10.0)
     tally.add_busy_gpus(0, 20.0)
-    result = tally.build_result(gpus=1, refused=(), steps=1, cpu_seconds=0.0)
+    result = tally.build_result(
+        gpus=1, refused=(), steps=1, cpu_seconds=0.0, alone_seconds={A: 9.0}
+    )
     assert {sample.queued for sample in result.series} == {0.0}
     summary = result.summary()
     assert (summary["failed"], summary["finished"]) == (1, 0)

@@ -17,10 +17,10 @@ from tests.simulator.little import RULES, Plain, job, nodes, scripted_policy, tr
     ("impossible", "why"),
     [
         (job("wide", gpus=5), "all nodes together do not have 5 GPUs; they have at most 4"),
-        (job("said", memory_mib=20000), "no GPU can hold 20000 MiB; the largest holds 15893 MiB"),
+        (job("said", memory_mib=20000), "no GPU can hold 20,000 MiB; the largest holds 15,893 MiB"),
         (
             job("true", truth=Plain(memory_mib=20000), memory_mib=100),
-            "takes 20000 MiB of each GPU; the largest has 16384 MiB",
+            "takes 20,000 MiB of each GPU; the largest has 16,384 MiB",
         ),
         (job("other", truth=Plain(types=("a100",))), "cannot train on t4"),
     ],

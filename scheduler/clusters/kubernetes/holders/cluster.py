@@ -175,7 +175,7 @@ class HoldingCluster:
 
     def _update_holders(self) -> None:
         """Enters all that is known now. Raises Unavailable before that is enough."""
-        seen = self._keeping.seen()
+        seen = self._keeping.observe()
         if seen is None or self._look is None:
             raise Unavailable("the cluster's nodes have not been observed yet; try again")
         sites, holders = seen
@@ -246,7 +246,7 @@ class HoldingCluster:
 
     def _requests(self) -> Iterator[tuple[str, Callable[[], None]]]:
         """The requests that are due, by the name of a holder."""
-        seen = self._keeping.seen()
+        seen = self._keeping.observe()
         if seen and self._keeping.stale(seen[0]):
             yield "of others", partial(self._count_foreign, seen[0])
         for hold in self._holders.missing:

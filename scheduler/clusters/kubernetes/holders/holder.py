@@ -10,6 +10,7 @@ from typing import Annotated
 
 import msgspec
 
+from scheduler.access.agent_tokens import AUDIENCE
 from scheduler.clusters.kubernetes import pods
 from scheduler.clusters.kubernetes.gpu_requests import RequestingPod, requested_gpus
 from scheduler.clusters.kubernetes.manifests import Manifest
@@ -23,9 +24,19 @@ HOLDS = f"{pods.DOMAIN}/holds"  # {"node": "n1", "number": 0, "count": 8}
 SELECTOR = f"{pods.MANAGED_BY}={pods.OURS},{ROLE}=holder"
 OWNED, MIXED, EXCLUSIVE = MODES = ("owned", "mixed", "exclusive")
 LABEL_MAX = 63
-TOKEN = "token"  # the key of the agents' token in its Secret
+TOKEN_FOLDER, TOKEN = "/etc/epoch-scheduler-agent", "token"  # the file with its agent's token
+TOKEN_SECONDS = 3600  # the kubelet replaces the token in time
 USER = 10001  # the account that our image runs as
 GRACE_SECONDS = 5
+
+# Kubernetes issues it to this pod alone: it is valid as long as the pod, and names its node.
+_TOKEN_SOURCE = {
+    "serviceAccountToken": {
+        "audience": AUDIENCE,
+        "expirationSeconds": TOKEN_SECONDS,
+        "path": TOKEN,
+    }
+}
 
 Small = Annotated[int, msgspec.Meta(ge=0, le=1023)]
 
@@ -41,7 +52,7 @@ class Hold(Struct, frozen=True):
     def name(self) -> str:
         """Always the same, so that creating a holder is idempotent. It is also what its agent
         calls the node, because one node can have several of them."""
-        return f"gs-hold-{hashlib.sha256(self.node.encode()).hexdigest()[:10]}-{self.number}"
+        return f"{_prefix(self.node)}{self.number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +95,23 @@ class HolderTemplate:
     image: str
     server: str  # where agents report to
     namespace: str = "default"
-    token_secret: str = "epoch-scheduler-agent"
+    account: str = "epoch-scheduler-agent"  # the service account of their agents
     runtime_class: str = ""
     priority_class: str = ""
     pull_secrets: tuple[str, ...] = ()
     pull_policy: str = ""
     host_pid: bool = False  # so that its agent sees which pod a process belongs to
+
+
+def speaks_for(node: str, name: str) -> bool:
+    """Whether an agent on this node calls itself so: by the name of the node, or, in a holder, by
+    that of the holder."""
+    prefix = _prefix(node)
+    return name == node or (name.startswith(prefix) and name.removeprefix(prefix).isdigit())
+
+
+def _prefix(node: str) -> str:
+    return f"gs-hold-{hashlib.sha256(node.encode()).hexdigest()[:10]}-"
 
 
 # --- what exists --------------------------------------------------------------------------------
@@ -182,6 +204,7 @@ def _manifest(hold: Hold, dress: HolderTemplate) -> Manifest:
         ],
         "restartPolicy": "Always",
         "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "serviceAccountName": dress.account,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "hostPID": dress.host_pid,
@@ -192,6 +215,7 @@ def _manifest(hold: Hold, dress: HolderTemplate) -> Manifest:
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [_container(hold, dress)],
+        "volumes": [{"name": "token", "projected": {"sources": [_TOKEN_SOURCE]}}],
     }
     if dress.priority_class:
         spec["priorityClassName"] = dress.priority_class
@@ -213,7 +237,6 @@ def _manifest(hold: Hold, dress: HolderTemplate) -> Manifest:
 
 
 def _container(hold: Hold, dress: HolderTemplate) -> Manifest:
-    secret = {"secretKeyRef": {"name": dress.token_secret, "key": TOKEN}}
     few = {"cpu": "50m", "memory": "128Mi"}
     return {
         "name": "hold",
@@ -221,8 +244,9 @@ def _container(hold: Hold, dress: HolderTemplate) -> Manifest:
         "command": ["scheduler-agent", "--server", dress.server, "--node", hold.name],
         "env": [
             {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"},
-            {"name": "SCHEDULER_TOKEN", "valueFrom": secret},
+            {"name": "SCHEDULER_TOKEN_FILE", "value": f"{TOKEN_FOLDER}/{TOKEN}"},
         ],
+        "volumeMounts": [{"name": "token", "mountPath": TOKEN_FOLDER, "readOnly": True}],
         "resources": {
             "requests": few,
             "limits": {"memory": "256Mi", pods.GPU_RESOURCE: str(hold.count)},

@@ -178,7 +178,7 @@ class Holders:
 
     def _owned_offers(self, node: HeldNode) -> Iterator[OfferedGpu]:
         holder = node.holders.get(0)
-        told = node.told(holder)
+        told = node.readings_of(holder)
         lack = self._unavailable_reason(holder, told)
         if not lack:
             self._known[node.site.name] = told
@@ -190,7 +190,7 @@ class Holders:
         left, seen, kind = node.left, set[str](), self._sample_gpu(node)
         for number in range(node.site.count):
             name, holder = f"{HELD}{number}", node.holders.get(number)
-            told = node.told(holder)
+            told = node.readings_of(holder)
             lack = self._unavailable_reason(holder, told)
             if lack:
                 gpu, (_, fault) = kind, self._refused.get((node.site.name, name), (0, ""))
@@ -211,7 +211,9 @@ class Holders:
         """An example for GPUs of the node without a holder. Its memory is that of the node's other
         GPUs, its type is from the labels, because jobs use that before an agent has reported."""
         kind = node.site.kind
-        told = (reading.gpu for holder in node.holders.values() for reading in node.told(holder))
+        told = (
+            reading.gpu for holder in node.holders.values() for reading in node.readings_of(holder)
+        )
         like = next(told, None) or self._kinds.get(node.site.name, kind)
         self._kinds[node.site.name] = like
         return replace(kind, memory_mib=like.memory_mib, reserved_mib=like.reserved_mib)

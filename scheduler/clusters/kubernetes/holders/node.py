@@ -48,14 +48,14 @@ class HeldNode:
     def mute(self) -> bool:
         """Whether it is not known what some running holder holds."""
         running = (h for h in self.holders.values() if h.state is PodState.RUNNING)
-        return not all(map(self.told, running))
+        return not all(map(self.readings_of, running))
 
     @property
     def unsettled(self) -> bool:
         running = all(h.state is PodState.RUNNING for h in self.holders.values())
         return self.mute or not running
 
-    def told(self, holder: Holder | None) -> tuple[GpuReading, ...]:
+    def readings_of(self, holder: Holder | None) -> tuple[GpuReading, ...]:
         """What the agent in the holder reports, or else what the node declares; () if None."""
         if holder is None:
             return ()
@@ -65,7 +65,7 @@ class HeldNode:
         """The GPUs that it holds."""
         if holder.state is not PodState.RUNNING:
             return frozenset()
-        return frozenset(reading.gpu.uuid for reading in self.told(holder))
+        return frozenset(reading.gpu.uuid for reading in self.readings_of(holder))
 
     def _held_uuids(self, numbers: Iterable[int]) -> frozenset[str]:
         return frozenset[str]().union(*(self.uuids(self.holders[number]) for number in numbers))

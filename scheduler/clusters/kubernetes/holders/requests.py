@@ -70,7 +70,7 @@ class HolderRequests:
 
     # -- reads -----------------------------------------------------------------------------------
 
-    def seen(self) -> tuple[Mapping[str, HeldNodeSpec], Mapping[str, Holder]] | None:
+    def observe(self) -> tuple[Mapping[str, HeldNodeSpec], Mapping[str, Holder]] | None:
         """The nodes and holders by name; None before the first full list of both."""
         nodes, there = self._nodes.things(), self._pods.things()
         if nodes is None or there is None:

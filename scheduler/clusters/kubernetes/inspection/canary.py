@@ -39,7 +39,7 @@ def canary(
     (made,) = (each for each in manifests(launch, nodes, shape) if each["kind"] == "Pod")
     (container,) = made["spec"]["containers"]
     # There is no Secret, because the canary reports to no daemon.
-    container["env"] = [each for each in container["env"] if "valueFrom" not in each]
+    del container["envFrom"]
     made["spec"] |= {
         "activeDeadlineSeconds": int(seconds) + BEYOND_SECONDS,
         "terminationGracePeriodSeconds": 1,

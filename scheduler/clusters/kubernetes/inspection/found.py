@@ -137,6 +137,7 @@ class Survey:
     spaces: Sequence[SurveyedNamespace]
     runtime_class: Refusal | None  # None: it is there, or none is wanted
     priority_class: Refusal | None
+    accounts: Mapping[str, Refusal | None]  # of holders, as NAMESPACE/NAME; None: it is there
     nodes: Sequence[SurveyedNode] | Refusal
     lease_renewed_at: (
         Mapping[str, Time] | Refusal

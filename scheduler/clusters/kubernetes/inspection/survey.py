@@ -76,8 +76,11 @@ class Surveyor:
         shape: PodTemplate,
         clock: Callable[[], Time],
         account: str = "",
+        holders: str = "",
     ) -> None:
+        """`holders` is the service account of holders; empty: there are none."""
         self._server, self._shape, self._clock = server, shape, clock
+        self._holders = holders
         self._user = ":".join(["system:serviceaccount", *account.split("/")]) if account else ""
         self._groups = ["system:serviceaccounts", "system:authenticated"]
         self._groups.append(f"system:serviceaccounts:{account.partition('/')[0]}")
@@ -107,6 +110,7 @@ class Surveyor:
             self._check_exists(
                 "/apis/scheduling.k8s.io/v1/priorityclasses", self._shape.priority_class
             ),
+            self._find_accounts(),
             nodes,
             renewed,
             self._count_foreign_gpus(),
@@ -176,6 +180,11 @@ class Surveyor:
     def _check_exists(self, path: str, name: str) -> Refusal | None:
         seen = self._read(f"{path}/{name}", Struct) if name else None
         return seen if isinstance(seen, Refusal) else None
+
+    def _find_accounts(self) -> Mapping[str, Refusal | None]:
+        namespace, _, name = self._holders.partition("/")
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+        return {self._holders: self._check_exists(path, name)} if name else {}
 
     def _read_lease_times(self) -> Mapping[str, Time] | Refusal:
         leases = self._list(LEASES, _Lease)

@@ -27,6 +27,7 @@ from scheduler.clusters.kubernetes.holders.holder import (
     manifest,
     mode_of,
     site_of,
+    speaks_for,
     spec_hash,
 )
 from scheduler.clusters.kubernetes.pods import KubeNode, KubePod
@@ -112,6 +113,25 @@ def test_it_asks_for_its_gpus_on_its_node_and_for_no_right() -> None:
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
 
 
+def test_its_agent_has_a_token_of_its_own_that_kubernetes_issues() -> None:
+    made = manifest(HOLD, DRESS)
+    (container,), (volume,) = made["spec"]["containers"], made["spec"]["volumes"]
+    (mount,) = container["volumeMounts"]
+    (source,) = volume["projected"]["sources"]
+    assert source["serviceAccountToken"]["audience"] == "epoch-scheduler-agent"
+    file = f"{mount['mountPath']}/{source['serviceAccountToken']['path']}"
+    assert {"name": "SCHEDULER_TOKEN_FILE", "value": file} in container["env"]
+    assert "secret" not in msgspec.json.encode(made).decode()
+
+
+def test_an_agent_speaks_for_its_node_and_for_holders_there_and_for_no_other() -> None:
+    for name in ("n1", HOLD.name, Hold("n1", 17, 1).name):
+        assert speaks_for("n1", name)
+    for name in ("n2", "n11", "", Hold("n2", 0, 4).name, Hold("n11", 0, 4).name, f"{HOLD.name}x"):
+        assert not speaks_for("n1", name)
+    assert not speaks_for("n1", HOLD.name.removesuffix("0"))
+
+
 def test_another_way_to_make_it_is_noticed() -> None:
     for other in (
         replace(DRESS, image="agent:2"),
@@ -119,6 +139,7 @@ def test_another_way_to_make_it_is_noticed() -> None:
         replace(DRESS, priority_class="high"),
         replace(DRESS, runtime_class="nvidia"),
         replace(DRESS, pull_policy="Never"),
+        replace(DRESS, account="another"),
         replace(DRESS, pull_secrets=("s",)),
     ):
         assert spec_hash(HOLD, other) != spec_hash(HOLD, DRESS)

@@ -1,0 +1,210 @@
+"""The flags of run-scheduler that describe a job."""
+
+from __future__ import annotations
+
+import argparse
+
+from cli import command
+from scheduler.v1 import scheduler_pb2 as pb
+
+# What a job on this machine takes along from the shell in which it is submitted, so that it gets
+# the same Python. A container gets none of it.
+EXPORTED = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYENV_VERSION")
+EXPORT_NOTHING = "none"
+
+
+def add_what(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--image",
+        "--image_name",
+        metavar="IMAGE",
+        help="container image, on a cluster that runs jobs in containers",
+    )
+    group.add_argument(
+        "--script_path", metavar="PATH", help="Python script to run, e.g. /custom/train.py"
+    )
+    group.add_argument(
+        "--custom_dir", metavar="DIR", help="folder of your code; the job sees it as /custom"
+    )
+    group.add_argument(
+        "--snapshots_dir",
+        metavar="DIR",
+        help="folder for checkpoints; the job sees it as /snapshots",
+    )
+    group.add_argument(
+        "--env",
+        metavar="KEY=VALUE",
+        type=command.key_value,
+        action="append",
+        default=[],
+        help="environment variable of the job; may be repeated",
+    )
+    group.add_argument(
+        "--secret",
+        metavar="NAME[=FILE]",
+        action="append",
+        default=[],
+        help="environment variable with the value of your shell's variable NAME, or the content of "
+        "FILE. It is never shown or logged; may be repeated",
+    )
+    group.add_argument(
+        "--export",
+        metavar="none|NAME,..",
+        type=_names,
+        help="variables of your shell that a job on this machine gets; default "
+        f"{','.join(EXPORTED)}; none: neither these nor the current folder",
+    )
+    group.add_argument(
+        "--port_mapping",
+        metavar="HOST:JOB,..",
+        type=_ports,
+        default=[],
+        help="make ports of the job reachable; HOST: port of the machine, JOB: port of the job",
+    )
+    group.add_argument(
+        "--keep_library",
+        action="store_true",
+        help="keep the job's own kubernetesdlprofile, even if it is older than this project",
+    )
+    for flag, of_what in (
+        ("--max_epochs", "number of epochs to train; used for forecasts"),
+        ("--batch_size", "number of samples in a step; used with --training_set_size"),
+        ("--training_set_size", "number of samples in an epoch, without validation"),
+    ):
+        group.add_argument(flag, metavar="N", type=command.whole_number(1), help=of_what)
+
+
+def add_gpus(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--num_gpus",
+        metavar="N",
+        type=command.whole_number(0),
+        help="use exactly N GPUs; 0: the job needs none; default: 1",
+    )
+    group.add_argument(
+        "--min_gpus", metavar="N", type=command.whole_number(0), help="use at least N GPUs"
+    )
+    group.add_argument(
+        "--max_gpus", metavar="N", type=command.whole_number(0), help="use at most N GPUs"
+    )
+    group.add_argument(
+        "--estimated_memory",
+        metavar="SIZE",
+        type=command.memory_mib,
+        help="memory that the job needs on each GPU, in MiB, or with a unit: 4000, 4000M, 4G; "
+        "default: whole GPUs until it is measured",
+    )
+    group.add_argument(
+        "--processes_per_node",
+        choices=("1", "gpu"),
+        default="1",
+        help="gpu: start a process for each GPU of the job, with its RANK and LOCAL_RANK; default: "
+        "1 process on each node",
+    )
+    for flag, what in (
+        ("--is_single_gpu", "never use more than one GPU"),
+        ("--disable_gpu_sharing", "never share a GPU with another job; the job may wait longer"),
+    ):
+        group.add_argument(
+            flag,
+            metavar="true|false",
+            type=command.parse_bool,
+            nargs="?",
+            const=True,
+            default=False,
+            help=what,
+        )
+
+
+def add_order(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--priority",
+        metavar="N",
+        type=command.whole_number(-command.INT_MAX),
+        help="jobs with a higher priority go first; default 1",
+    )
+    group.add_argument(
+        "--time_limit",
+        metavar="TIME",
+        type=command.duration,
+        help="stop the job after the last epoch that ends within this time, counted over all its "
+        "runs: 30m, 2h, 1d12h, 1-12:00:00; it is then FAILED",
+    )
+    group.add_argument(
+        "--est_nhours",
+        metavar="HOURS",
+        type=_hours,
+        help="how long the job will run, in hours; more than 1",
+    )
+    group.add_argument(
+        "--retries",
+        metavar="N",
+        type=command.whole_number(0),
+        default=0,
+        help="how often the job is tried again after it fails by itself; default: 0",
+    )
+    group.add_argument(
+        "--project",
+        metavar="P",
+        default="",
+        help="project of the job, by which it can be selected later",
+    )
+    group.add_argument(
+        "--experiment",
+        metavar="E",
+        default="",
+        help="experiment, by which it can be selected later",
+    )
+    group.add_argument(
+        "--label",
+        metavar="KEY=VALUE",
+        type=command.key_value,
+        action="append",
+        default=[],
+        help="label, by which it can be selected later; may be repeated",
+    )
+    group.add_argument(
+        "--hold", action="store_true", help="do not start the job until it is released"
+    )
+    group.add_argument(
+        "--wait",
+        action="store_true",
+        help="wait until the job ends, and exit as its program did: with its exit code, or 128 "
+        "and the number of the signal that killed it; 143 if the job was canceled, 1 if it failed "
+        "for another reason",
+    )
+    group.add_argument(
+        "--dry_run",
+        action="store_true",
+        help="submit nothing; check everything, and print what would run and when",
+    )
+
+
+# --- values ----
+
+
+def _ports(text: str) -> list[pb.PortMapping]:
+    mappings = []
+    for part in text.split(","):
+        host, colon, container = part.partition(":")
+        if not (colon and host.isdecimal() and container.isdecimal()):
+            raise argparse.ArgumentTypeError(
+                f"{part!r} must be HOST_PORT:JOB_PORT, e.g. 31346:6006,31347:8888"
+            )
+        ports = [command.whole_number(1, 65535)(port) for port in (host, container)]
+        mappings.append(pb.PortMapping(host=ports[0], container=ports[1]))
+    return mappings
+
+
+def _names(text: str) -> list[str]:
+    return [] if text == EXPORT_NOTHING else [name for name in text.split(",") if name]
+
+
+def _hours(text: str) -> float:
+    try:
+        hours = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of hours") from None
+    if not hours > 1:
+        raise argparse.ArgumentTypeError(f"{text} must be more than 1")
+    return hours

@@ -1,0 +1,95 @@
+"""scheduler-update-job: holds or releases jobs, and changes their priority and length."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+from cli import command, records, views
+from cli.client import Client
+from cli.command import Parser, UsageError, say
+from scheduler.v1 import scheduler_pb2 as pb
+
+ABOUT = """\
+Change jobs that have not ended: hold or release them, and change their priority
+or their number of epochs. JOB is an id, the end of an id, or a name. A name
+selects the only live job with that name. A running job that is held stops at
+the end of its current epoch, and continues after it is released."""
+
+EXAMPLES = """\
+  scheduler-update-job demo --release
+  scheduler-update-job 60ce2fc7 ce2fc8 --priority 10
+  scheduler-update-job demo --max_epochs 60"""
+
+
+def parser() -> Parser:
+    this = Parser("scheduler-update-job", "JOB.. [OPTION..]", ABOUT, EXAMPLES)
+    group = this.add_argument_group("which jobs")
+    group.add_argument("jobs", metavar="JOB", nargs="*", help="job to change")
+    group = this.add_argument_group("what to change")
+    group.add_argument(
+        "--hold", action="store_true", help="do not start the job until it is released"
+    )
+    group.add_argument("--release", action="store_true", help="end a hold: the job may start")
+    group.add_argument(
+        "--priority",
+        metavar="N",
+        type=command.whole_number(-command.INT_MAX),
+        help="jobs with a higher priority go first",
+    )
+    group.add_argument(
+        "--max_epochs",
+        metavar="N",
+        type=command.whole_number(1),
+        help="number of epochs in total; more than its present run has are trained by another run",
+    )
+    this.add_common()
+    return this
+
+
+def main(argv: list[str] | None = None) -> int:
+    return command.run(parser(), update, argv)
+
+
+def update(options: argparse.Namespace) -> int:
+    if not options.jobs:
+        raise UsageError("JOB is missing")
+    if options.hold and options.release:
+        raise UsageError("--hold and --release exclude each other")
+    changes = pb.UpdateJobRequest(
+        held=options.hold if options.hold or options.release else None,
+        priority=options.priority,
+        max_epochs=options.max_epochs,
+    )
+    if not changes.ListFields():
+        raise UsageError("nothing to change: give --hold, --release, --priority or --max_epochs")
+    client = Client(options.server, options.ca)
+    updated = []
+
+    def update_one(job: str) -> None:
+        changes.job = job
+        updated.append(message := client.update_job(changes))
+        if options.output == "table":
+            say(f"{views.title(message)}: {', '.join(_told(changes, message))}")
+
+    exit_code = command.for_each("scheduler-update-job", options.jobs, update_one)
+    if options.output != "table":
+        say(command.document({"jobs": list(map(records.job, updated))}, options.output))
+    return exit_code
+
+
+def _told(changes: pb.UpdateJobRequest, job: pb.Job) -> Iterator[str]:
+    if changes.HasField("held"):
+        yield _held(job) if changes.held else "released"
+    if changes.HasField("priority"):
+        yield f"priority {job.priority}"
+    if changes.HasField("max_epochs"):
+        yield f"{job.max_epochs:,} epoch{'s' if job.max_epochs > 1 else ''}"
+
+
+def _held(job: pb.Job) -> str:
+    if not job.run_started_at:
+        return "held"
+    if job.heard_at:
+        return "held from the end of its epoch"
+    return "held from the end of its run, which has reported no epoch yet"

@@ -1,0 +1,213 @@
+"""How a call is received: its request is read, within limits, before a thread takes it.
+
+Theory of operation. One thread runs an event loop that receives all calls as bytes. A call whose
+request has not arrived costs a coroutine and no thread: none may wait long, and when there are too
+many of them, the one that has waited longest is ended. A complete request is handed to a thread of
+its lane (see lanes.py), which parses it and runs the method. A stream takes a thread for each of
+its messages, and none while it waits for news or for its caller.
+
+Every method runs in `_call` or `_parts`, and every error ends in `_refuse`, so no method has to
+handle malformed bytes or exceptions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+import grpc
+import structlog
+from google.protobuf.message import DecodeError
+
+from scheduler.api.lanes import Lane
+from scheduler.api.peer_names import PeerNames
+from scheduler.core.errors import Busy, Rejected, SchedulerError
+
+REQUEST_SECONDS = 10.0  # from the headers of a call to the last byte of its request
+READING_MAX = 250  # calls whose request has not arrived
+PAUSE_SECONDS = 0.2  # of a stream that has no news
+_SWEEP_SECONDS = 0.5
+_REMEMBERED_SECONDS = 10.0  # who is at the other end of a connection
+_DETAILS_MAX = 2000  # characters; details are sent in a header, and headers must be small
+_END = object()
+
+Metadata = tuple[tuple[str, str | bytes], ...]
+Method: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"  # a handler of grpc
+Body = Callable[[bytes, Any], Awaitable[bytes | None]]  # of a call: its request and context
+
+log = structlog.get_logger("scheduler.api.calls")
+
+
+class Overdue(SchedulerError):
+    """The caller's request has not arrived in time."""
+
+    status = "DEADLINE_EXCEEDED"
+
+
+class CallContext:
+    """What a method may know of its call: a part of `grpc.ServicerContext`, for any thread."""
+
+    def __init__(self, context: Any) -> None:
+        self._metadata: Metadata = tuple(context.invocation_metadata())
+        self._peer: str = context.peer()
+        self._secured: Mapping[str, Any] = context.auth_context()
+        self._lock = threading.Lock()
+        self._callbacks: list[Callable[[], None]] | None = []
+
+    def invocation_metadata(self) -> Metadata:
+        return self._metadata
+
+    def peer(self) -> str:
+        return self._peer
+
+    def auth_context(self) -> Mapping[str, Any]:
+        return self._secured
+
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        """The callback is called when the call ends. False: it has ended already."""
+        with self._lock:
+            if self._callbacks is None:
+                return False
+            self._callbacks.append(callback)
+            return True
+
+    def end(self) -> None:
+        with self._lock:
+            callbacks, self._callbacks = self._callbacks or [], None
+        for callback in callbacks:
+            callback()
+
+
+class Reception:
+    """Makes handlers for grpc's event loop of methods that know nothing of it."""
+
+    def __init__(
+        self, request_seconds: float = REQUEST_SECONDS, reading_max: int = READING_MAX
+    ) -> None:
+        self._request_seconds, self._reading_max = request_seconds, reading_max
+        self.peers = PeerNames()
+        self._reading: dict[asyncio.Task[Any], float] = {}  # since when; the oldest is first
+        self._ended: dict[asyncio.Task[Any], SchedulerError] = {}
+
+    def method(self, given: Any, lane: Lane, streams: Lane) -> Method:
+        """`given`: a handler of a method with one request."""
+        parse, serialize = given.request_deserializer, given.response_serializer
+
+        async def call(request: bytes, context: Any) -> bytes:
+            caller = CallContext(context)
+            peer = self.peers.name(caller.peer())
+            try:
+                return await lane.run(
+                    peer, _call, given.unary_unary, parse, serialize, request, caller
+                )
+            finally:
+                caller.end()
+
+        async def stream(request: bytes, context: Any) -> None:
+            caller = CallContext(context)
+            peer = self.peers.name(caller.peer())
+            parts = _parts(given.unary_stream, parse, serialize, request, caller)
+            try:
+                while (part := await streams.run(peer, next, parts, _END)) is not _END:
+                    if part is None:
+                        await asyncio.sleep(PAUSE_SECONDS)
+                    else:
+                        await context.write(part)
+            finally:
+                caller.end()
+
+        if given.unary_unary:
+            return grpc.stream_unary_rpc_method_handler(self.entry(call))
+        return grpc.stream_stream_rpc_method_handler(self.entry(stream))
+
+    def entry(self, body: Body) -> Any:
+        """The entry of a call. Its request is read here, because grpc would wait without limit;
+        for that, grpc must take the method for one with many requests."""
+
+        async def answer(_: object, context: Any) -> bytes | None:
+            try:
+                request = await self.read(context)
+                if request is None:
+                    raise Rejected("the call has no request")
+                return await body(request, context)
+            except grpc.aio.BaseError:  # the call has ended already
+                raise
+            except Exception as error:  # noqa: BLE001 - the entry of each call
+                _refuse(context, error)
+                return b""  # not sent: grpc sends the status
+
+        return answer
+
+    async def read(self, context: Any) -> bytes | None:
+        """Returns the next request of the call; None: the caller has ended its requests."""
+        task = asyncio.current_task()
+        assert task is not None
+        if len(self._reading) >= self._reading_max:
+            self._end(next(iter(self._reading)), Busy("too many calls are sending their request"))
+        self._reading[task] = asyncio.get_running_loop().time()
+        try:
+            request = await context.read()
+        except asyncio.CancelledError:
+            if task not in self._ended:
+                raise
+            task.uncancel()
+            raise self._ended.pop(task) from None
+        finally:
+            self._reading.pop(task, None)
+        return None if request is grpc.aio.EOF else bytes(request)
+
+    async def sweep(self) -> None:
+        """Ends calls whose request does not arrive, for as long as the server runs."""
+        clock, limit = asyncio.get_running_loop().time, self._request_seconds
+        forgot = clock()
+        while True:
+            await asyncio.sleep(min(_SWEEP_SECONDS, limit))
+            for task, since in list(self._reading.items()):
+                if clock() - since < limit:
+                    break
+                self._end(task, Overdue(f"the request has not arrived in {limit:g} s"))
+            if clock() - forgot > _REMEMBERED_SECONDS:
+                forgot = clock()
+                self.peers.forget()
+
+    def _end(self, task: asyncio.Task[Any], error: SchedulerError) -> None:
+        del self._reading[task]
+        self._ended[task] = error
+        task.cancel()
+
+
+def _call(behaviour: Any, parse: Any, serialize: Any, request: bytes, caller: CallContext) -> bytes:
+    answer: bytes = serialize(behaviour(parsed(parse, request), caller))
+    return answer
+
+
+def _parts(
+    behaviour: Any, parse: Any, serialize: Any, request: bytes, caller: CallContext
+) -> Iterator[bytes | None]:
+    """None: there is no news."""
+    for part in behaviour(parsed(parse, request), caller):
+        yield None if part is None else serialize(part)
+
+
+def parsed(parse: Callable[[bytes], Any], request: bytes) -> Any:
+    """Parses here and not in grpc, which reports garbage as an internal error."""
+    try:
+        return parse(request)
+    except DecodeError as error:
+        raise Rejected(
+            "the request is not the protobuf message that this method expects"
+        ) from error
+
+
+def _refuse(context: Any, error: Exception) -> None:
+    """Sets the status with which the call ends: the only place where errors become statuses.
+    `context.abort` would leave a cycle of objects behind, and callers without a token many."""
+    if isinstance(error, SchedulerError):
+        status, details = error.status, str(error)
+    else:
+        log.error("call_failed", exc_info=error)
+        status, details = "INTERNAL", f"{type(error).__name__}; the daemon's log has the details"
+    context.set_code(grpc.StatusCode[status])
+    context.set_details(details[:_DETAILS_MAX])

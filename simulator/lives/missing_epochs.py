@@ -1,0 +1,68 @@
+"""Checks what is said of epochs that are missing in the weights: all of it, and nothing else."""
+
+from __future__ import annotations
+
+from scheduler.core.model import Fact, Job, Outcome, RunKey, View
+from simulator.lives.checkers import Checker, changed_jobs
+from simulator.lives.training import Training
+from simulator.lives.world import World
+
+RESUMED = ("checkpoint_missing", "checkpoint_old")
+
+
+class MissingEpochs(Checker):
+    """A job whose weights lack an epoch does not end FINISHED without a word in its row, its reason
+    and its story. One that lacks none is not said to lack any."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.resumed: set[RunKey] = set()  # runs that are known to have begun with too little
+        self.ended: dict[str, int] = {}  # the epochs that the story says were trained
+
+    def on_fact(self, fact: Fact) -> None:
+        if fact.job_id is None or fact.attempt is None:
+            return
+        key = fact.job_id, fact.attempt
+        if fact.kind in RESUMED:
+            run = self.world.runs.get(key)
+            true = run is None or _lacks(run)
+            self.require(true, key, "has all epochs, but the story has", fact.kind)
+            self.resumed.add(key)
+        if fact.kind == "epochs_missing":
+            self.ended[fact.job_id] = int(str(fact.data["epochs_trained"]))
+
+    def on_restart(self, loaded: View) -> None:
+        # The witness may not have seen the facts of the last commit.
+        for job in loaded.jobs.values():
+            run = job.trained and self.world.runs.get((job.id, job.trained.attempt))
+            if run and _lacks(run):
+                self.resumed.add(run.key)
+
+    def on_answer(self, key: RunKey, epoch: int, stop: bool) -> None:
+        run = self.world.runs.get(key)
+        if run is None or run.truth.ranks > 1 or run.lacks is None:
+            return
+        said = key in self.resumed
+        self.require(_lacks(run) == said, key, "began with", run.lacks, "missing epochs")
+
+    def on_step(self, before: View, after: View) -> None:
+        for job, old in changed_jobs(before, after):
+            succeeded = job.outcome is Outcome.SUCCEEDED and not old.outcome
+            if succeeded and self.world.truths[job.id].habit is not None:
+                self._check_end(job)
+
+    def _check_end(self, job: Job) -> None:
+        done, trained = self.world.folders.trained.get(job.id, (0, 0))
+        # More epochs than are wanted now may have been trained: then none of them is missed.
+        if trained >= min(max(done, job.epochs_done), job.max_epochs):
+            self.require(not job.epochs_missing, job, "lacks nothing, but", job.trained)
+            return
+        self.require(bool(job.epochs_missing), job, "has trained", trained, "and", job.trained)
+        self.require("weights have only" in job.reason, job, "does not say", job.epochs_missing)
+        said = self.ended.get(job.id)
+        self.require(said is not None, job, "lacks epochs without a word in its story")
+
+
+def _lacks(run: Training) -> bool:
+    """Whether the library knows that the run began with fewer epochs than its job had done."""
+    return bool(run.lacks) or run.first < run.launch.epochs_done

@@ -1,0 +1,63 @@
+from dataclasses import replace
+
+import pytest
+
+from scheduler.api.user_limits import UserLimits
+from scheduler.core.errors import Rejected
+from scheduler.core.model import Job, JobId, JobSpec, Outcome, View
+
+SPEC = JobSpec("j", "ada", env=(("KEY", "x" * 2**18),))
+
+
+class Loop:
+    """Takes each job that the limits let through."""
+
+    def __init__(self, jobs_max: int = 3, mib_max: int = 1) -> None:
+        self.jobs: dict[JobId, Job] = {}
+        self.limits = UserLimits(lambda: View(jobs=self.jobs), jobs_max, mib_max)
+
+    def submit(self, spec: JobSpec) -> JobId:
+        self.limits.enter(spec)
+        job = Job.submitted(JobId(f"job-{len(self.jobs)}"), spec, 1.0)
+        self.jobs[job.id] = job
+        return job.id
+
+    def end(self, job_id: JobId) -> None:
+        self.jobs[job_id] = replace(self.jobs[job_id], outcome=Outcome.FAILED, ended_at=2.0)
+
+
+def test_a_user_may_have_so_many_jobs_and_another_user_as_many() -> None:
+    loop = Loop(mib_max=9)
+    for user in ("ada", "bob"):
+        for _ in range(3):
+            loop.submit(replace(SPEC, user=user))
+        with pytest.raises(Rejected, match=rf"{user} has 3 jobs .*limits\.jobs_per_user"):
+            loop.submit(replace(SPEC, user=user))
+
+
+def test_a_job_that_ended_makes_room() -> None:
+    loop = Loop(mib_max=9)
+    first, *_ = [loop.submit(SPEC) for _ in range(3)]
+    loop.end(first)
+    loop.submit(SPEC)
+    with pytest.raises(Rejected):
+        loop.submit(SPEC)
+
+
+def test_the_text_of_a_users_jobs_is_limited() -> None:
+    loop = Loop(jobs_max=99)
+    ids = [loop.submit(SPEC) for _ in range(3)]
+    with pytest.raises(Rejected, match=r"1 MiB \(limits.spec_mib_per_user"):
+        loop.submit(SPEC)
+    loop.end(ids[0])
+    loop.submit(SPEC)
+
+
+def test_jobs_of_before_the_start_count() -> None:
+    loop = Loop()
+    before = Loop(mib_max=9)
+    loop.jobs = before.jobs
+    for _ in range(3):
+        before.submit(SPEC)
+    with pytest.raises(Rejected, match="3 jobs"):
+        loop.submit(SPEC)
