@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 import uuid
 from base64 import b64decode
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -486,15 +488,10 @@ USUAL = [
 ]
 
 
-@pytest.mark.parametrize(("verb", "resource"), USUAL)
-def test_a_verb_that_is_missing_is_named(
-    verb: str,
-    resource: str,
-    kubeconfig: Path,
-    kubelet: Kubelet,
-    control: ControlPlane,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@contextmanager
+def without(verb: str, resource: str, control: ControlPlane) -> Iterator[None]:
+    """The daemon may not do this to such resources meanwhile."""
+
     def grant(missing: str) -> None:
         for kind, title, rules in (
             ("Role", "scheduler", RULES),
@@ -512,24 +509,49 @@ def test_a_verb_that_is_missing_is_named(
 
     grant(missing=verb)
     try:
-        with (
-            structlog.testing.capture_logs() as logs,
-            started_cluster(kubeconfig, NAMESPACE) as made,
-        ):
-            if verb in ("create", "delete"):
-                launch = launch_on(made)
-                made.perform(launch)
-            if verb == "delete":
-                wait_until(
-                    made, kubelet, lambda seen: pods_of(launch, seen)[0].state is PodState.RUNNING
-                )
-                made.perform(Remove(launch.job_id, 1))
-                if resource == "configmaps":
-                    wait_until(made, kubelet, lambda seen: not pods_of(launch, seen))
-            words = f'cannot {verb} resource "{resource}"'
-            eventually(lambda: any(words in str(line.get("error")) for line in logs))
+        yield
     finally:
         grant(missing="")
+
+
+@pytest.mark.parametrize(("verb", "resource"), USUAL)
+def test_a_verb_that_is_missing_is_named(
+    verb: str, resource: str, kubeconfig: Path, kubelet: Kubelet, control: ControlPlane
+) -> None:
+    with (
+        without(verb, resource, control),
+        structlog.testing.capture_logs() as logs,
+        started_cluster(kubeconfig, NAMESPACE) as made,
+    ):
+        if verb == "create":
+            made.perform(launch_on(made))
+        if verb == "delete":
+            launch = running(made, kubelet)
+            made.perform(Remove(launch.job_id, 1))
+            if resource == "configmaps":
+                wait_until(made, kubelet, lambda seen: not pods_of(launch, seen))
+        words = f'cannot {verb} resource "{resource}"'
+        eventually(lambda: any(words in str(line.get("error")) for line in logs))
+
+
+def test_pods_that_are_gone_are_not_shown_if_their_configmap_stays(
+    made: StartedCluster, kubelet: Kubelet, control: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the run is removed before its launch has been answered."""
+    removed, call = threading.Event(), KubernetesClient.call
+
+    def answer_late(self: KubernetesClient, verb: str, path: str, *args: Any, **more: Any) -> bytes:
+        answer = call(self, verb, path, *args, **more)
+        if verb == "POST" and path.endswith("/pods"):
+            removed.wait()
+        return answer
+
+    monkeypatch.setattr(KubernetesClient, "call", answer_late)
+    with without("delete", "configmaps", control):
+        launch = running(made, kubelet)
+        made.perform(Remove(launch.job_id, 1))
+        removed.set()
+        wait_until(made, kubelet, lambda seen: not pods_of(launch, seen))
 
 
 # --- where to find it ---------------------------------------------------------------------------

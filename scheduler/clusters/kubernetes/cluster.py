@@ -375,6 +375,9 @@ class KubernetesCluster:
             return True
         if left:
             return False  # the server reports when they are gone
+        with self._lock:
+            if not order.verdict:
+                order.pods = ()  # they are gone, also if the ConfigMap cannot be deleted
         owner = self._owners.get(pods.run_name(key))
         if owner and (claim := pods.claim(owner.metadata)) and claim.key == key:
             if pods.PORTS in owner.metadata.annotations:
