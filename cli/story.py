@@ -19,6 +19,7 @@ _SENTENCES = {
     "profiles_ignored": "reports with impossible values are ignored; so far {ignored}",
     "epochs_repeated": "attempt {attempt} repeats epochs {first_epoch} to {epochs_done}",
     "epochs_missing": "its weights have only {epochs_trained} of {epochs_done} epochs",
+    "epochs_unknown": "it is not known how many of {epochs_done} epochs are in its weights",
     "job_failed": "FAILED: {reason}",
     "job_cancelled": "CANCELED: {reason}",
 }

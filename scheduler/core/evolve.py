@@ -66,7 +66,7 @@ from scheduler.core.model import (
     View,
 )
 from scheduler.core.runs import current_run, neighbours
-from scheduler.core.trained import add_epochs, record_trained, shortage
+from scheduler.core.trained import count_epochs, forget_unless_told, record_trained, shortage
 
 # Clusters are observed at least twice a minute. In a longer gap this machine was suspended, or its
 # clock was set forward, and no run could be heard.
@@ -279,7 +279,7 @@ def _end_run(job: Job, run: Run, pod: Pod | None, draft: Draft) -> Job:
             )
             why += " old library may have reported others while the scheduler was away"
             return _end_job(job, Outcome.FAILED, why, now)
-        return _end_job(job, Outcome.SUCCEEDED, _finish_reason(job, pod), now)
+        return _finish(job, run, pod, now)
     if job.cancelled:
         return _end_job(job, Outcome.CANCELLED, run.stop_reason, now)
     if time_limit.is_reached(job, run):
@@ -322,7 +322,7 @@ def lost_gpu(run: Run, nodes: Sequence[Node]) -> str:
 def _unless_done(job: Job, now: Time) -> Job:
     """A waiting job without epochs left has ended; perhaps its last report came late."""
     if job.waiting and job.epochs_done >= job.max_epochs:
-        return _end_job(job, Outcome.SUCCEEDED, _finish_reason(job, None), now)
+        return _finish(job, None, None, now)
     return job
 
 
@@ -335,6 +335,12 @@ def _was_away_at_its_end(job: Job, run: Run, draft: Draft) -> bool:
     return draft.observed_since is not None and run.heard_at < draft.observed_since
 
 
+def _finish(job: Job, run: Run | None, pod: Pod | None, now: Time) -> Job:
+    ended = forget_unless_told(job, run)
+    said, missing = _finish_reason(job, pod), shortage(job, ended)
+    return _end_job(ended, Outcome.SUCCEEDED, f"{said}, but {missing}" if missing else said, now)
+
+
 def _finish_reason(job: Job, pod: Pod | None) -> str:
     said = "finished"
     if pod is not None and pod.state is PodState.FAILED:
@@ -343,8 +349,7 @@ def _finish_reason(job: Job, pod: Pod | None) -> str:
         said = f"finished by itself after {job.epochs_done} of {job.max_epochs} epochs"
     elif not job.epochs_done and job.max_epochs > 1:
         said = f"finished, but reported none of its {job.max_epochs} epochs"
-    missing = shortage(job)
-    return f"{said}, but {missing}" if missing else said
+    return said
 
 
 def _exit_reason(pod: Pod) -> str:
@@ -442,10 +447,10 @@ def _hear_from(job: Job, attempt: int, now: Time) -> Run | None:
 
 def _advance_epochs(job: Job, attempt: int, epochs: int) -> Job:
     """Epoch numbers are absolute, so a late, lost or repeated report does no harm."""
+    trained = count_epochs(job.trained, attempt, epochs)
     if epochs <= job.epochs_done:
-        return job
+        return job if trained is job.trained else replace(job, trained=trained)
     kept = tuple(pair for pair in job.failures if pair[0] not in (Failure.LOST, Failure.REFUSED))
-    trained = add_epochs(job, attempt, epochs - job.epochs_done)
     return replace(job, epochs_done=epochs, failures=kept, trained=trained)
 
 

@@ -71,6 +71,8 @@ def _job(old: Job | None, job: Job, now: Time) -> Iterator[Fact]:
     if job.outcome and not old.outcome:
         kind = _OUTCOMES[job.outcome]
         yield _fact(now, kind, job, attempt, reason=job.reason, epochs_done=job.epochs_done)
+        if old.trained and not job.trained:
+            yield _fact(now, "epochs_unknown", job, attempt, epochs_done=job.epochs_done)
         if job.outcome is Outcome.SUCCEEDED and job.epochs_missing:
             trained = job.epochs_done - job.epochs_missing
             data: dict[str, Value] = {"epochs_done": job.epochs_done, "epochs_trained": trained}

@@ -267,6 +267,7 @@ class Trained:
     epochs: int  # in its weights now
     loaded: int  # in the weights that it began with
     first: int  # the epoch (from 0) that it began with
+    of: int  # the epochs that this attempt has finished, counted from the first of its job
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,13 @@ RESUMED = ("checkpoint_missing", "checkpoint_old")
 
 class MissingEpochs(Checker):
     """A job whose weights lack an epoch does not end FINISHED without a word in its row, its reason
-    and its story. One that lacks none is not said to lack any."""
+    and its story. One that lacks none is not said to lack any. Only of a job whose last run did not
+    tell what it trained may it be said that this is not known."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.resumed: set[RunKey] = set()  # runs that are known to have begun with too little
-        self.ended: dict[str, int] = {}  # the epochs that the story says were trained
+        self.ended: dict[str, int | None] = {}  # the epochs that the story says were trained
 
     def on_fact(self, fact: Fact) -> None:
         if fact.job_id is None or fact.attempt is None:
@@ -30,6 +31,8 @@ class MissingEpochs(Checker):
             self.resumed.add(key)
         if fact.kind == "epochs_missing":
             self.ended[fact.job_id] = int(str(fact.data["epochs_trained"]))
+        if fact.kind == "epochs_unknown":
+            self.ended[fact.job_id] = None
 
     def on_restart(self, loaded: View) -> None:
         # The witness may not have seen the facts of the last commit.
@@ -49,18 +52,25 @@ class MissingEpochs(Checker):
         for job, old in changed_jobs(before, after):
             succeeded = job.outcome is Outcome.SUCCEEDED and not old.outcome
             if succeeded and self.world.truths[job.id].habit is not None:
-                self._check_end(job)
+                self._check_end(old, job)
 
-    def _check_end(self, job: Job) -> None:
-        done, trained = self.world.folders.trained.get(job.id, (0, 0))
-        # More epochs than are wanted now may have been trained: then none of them is missed.
-        if trained >= min(max(done, job.epochs_done), job.max_epochs):
-            self.require(not job.epochs_missing, job, "lacks nothing, but", job.trained)
+    def _check_end(self, old: Job, job: Job) -> None:
+        if old.trained and not job.trained:
+            known = old.trained.attempt == job.attempts and old.trained.of >= job.epochs_done
+            self.require(not known, job, "has told what it trained:", old.trained)
+            self.require("it is not known how many" in job.reason, job, "does not say so")
+            self.require(job.id in self.ended, job, "is not known, without a word in its story")
             return
-        self.require(bool(job.epochs_missing), job, "has trained", trained, "and", job.trained)
-        self.require("weights have only" in job.reason, job, "does not say", job.epochs_missing)
-        said = self.ended.get(job.id)
-        self.require(said is not None, job, "lacks epochs without a word in its story")
+        done, trained = self.world.folders.trained.get(job.id, (0, 0))
+        counted = max(done, job.epochs_done)
+        if trained >= counted:
+            self.require(not job.epochs_missing, job, "lacks nothing, but", job.trained)
+        # More epochs than are wanted now may have been trained: that is as good as all of them.
+        elif trained < job.max_epochs:
+            self.require(bool(job.epochs_missing), job, "has trained", trained, "and", job.trained)
+            self.require("weights have only" in job.reason, job, "does not say", job.epochs_missing)
+            said = self.ended.get(job.id)
+            self.require(said is not None, job, "lacks epochs without a word in its story")
 
 
 def _lacks(run: Training) -> bool:

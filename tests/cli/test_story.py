@@ -99,6 +99,11 @@ from tests.cli.samples import fact
             {"epochs_done": 8, "epochs_trained": 6},
             "its weights have only 6 of 8 epochs",
         ),
+        (
+            "epochs_unknown",
+            {"epochs_done": 8},
+            "it is not known how many of 8 epochs are in its weights",
+        ),
         ("job_failed", {"reason": "exit code 1", "epochs_done": 3}, "FAILED: exit code 1"),
         ("job_cancelled", {"reason": "by ada", "epochs_done": 3}, "CANCELED: by ada"),
     ],

@@ -41,7 +41,7 @@ A = JobId("a")
 
 def second(done: int = 4, epochs: int = 8, **fields: object) -> Job:
     """A job whose second run has begun after `done` epochs, all of which were trained."""
-    told = Trained(1, done, 0, 0)
+    told = Trained(1, done, 0, 0, done)
     waits = replace(job("a", max_epochs=epochs), epochs_done=done, attempts=1, trained=told)
     return replace(with_run(waits, share(), epoch_started=-1), **fields)  # type: ignore[arg-type]
 
@@ -110,7 +110,7 @@ def test_a_library_that_tells_nothing_leaves_everything_open() -> None:
 
 
 def test_what_was_missing_stays_missing_in_a_run_that_does_not_know() -> None:
-    before = second(trained=Trained(1, 1, 0, 0))
+    before = second(trained=Trained(1, 1, 0, 0, 4))
     assert missing(before, begins(4, None), ends(5, None)) == 3
 
 
@@ -179,6 +179,40 @@ def test_a_job_without_the_word_of_a_library_ends_as_ever() -> None:
     before: View = view(second(done=8, trained=None))
     ended = after(before, observation(pod(before.jobs[A], PodState.SUCCEEDED))).jobs[A]
     assert (ended.reason, ended.epochs_missing) == ("finished", None)
+
+
+@pytest.mark.parametrize(
+    ("events", "known"),
+    [
+        ([], False),  # not a word of its second run
+        ([begins(5, None)], False),  # only of another rank
+        ([ends(5, None)], True),  # it does not know; nothing was missing before
+        ([begins(4, 4)], True),
+        ([begins(4, 4), ends(5, 5, attempt=1)], False),  # has it trained epoch 5 again?
+        ([begins(4, 4), ends(5, 5, attempt=1), ends(5, 5)], True),
+        ([begins(4, None), ends(5, None, attempt=1), ends(5, None)], True),
+    ],
+)
+def test_nothing_is_claimed_of_weights_that_the_last_run_did_not_tell_of(
+    events: list[Event], known: bool
+) -> None:
+    before = after(view(second()), *events).jobs[A]
+    over = observation(pod(before, PodState.SUCCEEDED))
+    ended = after(view(before), over).jobs[A]
+    said = f"finished by itself after {ended.epochs_done} of 8 epochs"
+    unknown = f", but it is not known how many of {ended.epochs_done} epochs are in its weights"
+    assert ended.reason == (said if known else said + unknown)
+    assert ended.epochs_missing == (0 if known else None)
+    told = dict(facts(before, over)).get("epochs_unknown")
+    assert told == (None if known else {"epochs_done": ended.epochs_done})
+
+
+def test_a_report_after_the_end_of_the_last_run_tells_of_its_weights() -> None:
+    """All of its epochs are done, and nothing of it runs: its last report came late."""
+    waits = replace(second(done=7), run=None, attempts=2)
+    assert after(view(waits), ends(8, 8)).jobs[A].reason == "finished"
+    late = after(view(waits), ends(8, 8, attempt=1)).jobs[A]
+    assert late.reason == ("finished, but it is not known how many of 8 epochs are in its weights")
 
 
 def test_weights_with_more_epochs_than_are_wanted_now_lack_none() -> None:

@@ -408,13 +408,13 @@ MUTANTS = (
     mutant(
         "an epoch that is finished fills every gap",
         TRAINED,
-        "return replace(known, epochs=known.epochs + epochs)",
-        "return replace(known, epochs=job.epochs_done + epochs)",
+        "return replace(known, epochs=known.epochs + epochs - known.of, of=epochs)",
+        "return replace(known, epochs=epochs, of=epochs)",
     ),
     mutant(
         "epochs that are trained again stay missing",
         TRAINED,
-        "if trained <= known.epochs:",
+        "if trained <= known.epochs and of <= known.of:",
         "if trained:",
     ),
     mutant(
@@ -445,8 +445,35 @@ MUTANTS = (
     mutant(
         "an outcome does not say that epochs are missing",
         LIFECYCLE,
-        'return f"{said}, but {missing}" if missing else said',
-        "return said",
+        'f"{said}, but {missing}" if missing else said',
+        "said",
+    ),
+    mutant(
+        "a last run of which nothing was heard trained what the one before it had trained",
+        TRAINED,
+        "spoke = known.attempt == job.attempts or",
+        "spoke = True or",
+        3422,
+    ),
+    mutant(
+        "what an older run reported last is missing in the weights of the newest",
+        TRAINED,
+        "and known.of >= job.epochs_done else",
+        "else",
+        5225,
+    ),
+    mutant(
+        "nothing is ever known of weights at the end",
+        TRAINED,
+        "return job if spoke and",
+        "return job if not spoke and",
+    ),
+    mutant(
+        "that nothing is known of weights is no fact",
+        FACTS,
+        "if old.trained and not job.trained:",
+        "if False:",
+        3422,
     ),
     mutant(
         "what is trained is not stored",
