@@ -29,6 +29,7 @@ from scheduler.estimates.speed import Speeds
 from scheduler.planning.optimizer.inventory import Stock, configs
 from scheduler.planning.optimizer.pairing import Neighbours
 from scheduler.planning.optimizer.prices import Menu
+from scheduler.planning.optimizer.speed_sources import JobSpeeds
 
 EXPONENT = 0.9  # of pace: below 1, so that many get something before one gets a lot
 ALIKE = 1.25  # remaining work must differ by more than this factor to count as different
@@ -76,6 +77,12 @@ class LearnedSpeeds:
     def rows(self, jobs: Sequence[Job]) -> Ints:
         return np.array([self.row[job.id] for job in jobs], np.intp)
 
+    def seconds(self, configs: Sequence[Placement]) -> Floats:
+        return self.speeds.estimate(configs)
+
+    def doubt(self, configs: Sequence[Placement]) -> Floats:
+        return self.speeds.uncertainty(configs)
+
 
 @dataclass(frozen=True, slots=True)
 class UnmeasuredJobs:
@@ -94,7 +101,7 @@ class Offer:
     jobs: tuple[Job, ...]
     stocks: tuple[Stock, ...]
     configs: tuple[Placement, ...]
-    learned: LearnedSpeeds
+    learned: JobSpeeds
     seconds: Floats  # [jobs, configs] per epoch, alone
     left: Floats  # [jobs] epochs
     one: Floats  # [jobs] seconds per epoch on one GPU, of the slowest type
@@ -220,14 +227,14 @@ def build_offer(
     jobs: Sequence[Job],
     stocks: Sequence[Stock],
     known: Mapping[GpuKey, Gpu],
-    learned: LearnedSpeeds,
+    learned: JobSpeeds,
     had: Callable[[str], float],
     rules: Rules,
 ) -> Offer:
     """`had`: the GPU time that each user has recently had, relative to the usual."""
     choices = configs(jobs, stocks)
     rows = learned.rows(jobs)
-    seconds = learned.speeds.estimate(choices)[rows]
+    seconds = learned.seconds(choices)[rows]
     unfinished = np.array([max(0, job.max_epochs - job.epochs_done) for job in jobs], float)
     left = np.maximum(1.0, unfinished)  # a job that should be over ends soon
     column = {(config.type, config.gpus): at for at, config in enumerate(choices)}
@@ -286,7 +293,7 @@ def _bonus(jobs: Sequence[Job], stays: Bools, now: Ints, weight: Floats) -> Floa
 
 
 def _blind(
-    rows: Ints, worth_it: Bools, stocks: Sequence[Stock], learned: LearnedSpeeds
+    rows: Ints, worth_it: Bools, stocks: Sequence[Stock], learned: JobSpeeds
 ) -> Iterator[tuple[str, UnmeasuredJobs]]:
     had = learned.shared[rows]
     for stock, slowed in zip(stocks, learned.slowed, strict=True) if had.any() else ():

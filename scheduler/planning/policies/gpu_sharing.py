@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -42,6 +42,7 @@ from scheduler.planning.optimizer.inventory import stocks
 from scheduler.planning.optimizer.offer import LearnedSpeeds, Offer, build_offer
 from scheduler.planning.optimizer.pairing import Allotment, Limits, shared
 from scheduler.planning.optimizer.prices import Menu
+from scheduler.planning.optimizer.speed_sources import JobSpeeds, SpeedSource
 from scheduler.planning.placement import PlacedUnits, Unit, place_units
 from scheduler.planning.reasons import blocked_reason, explained
 
@@ -57,11 +58,13 @@ AGAIN_SECONDS = 60.0
 MOVES_MAX = 4  # runs moved by one plan, at most, so that another is on fewer nodes
 
 
-def gpu_sharing(rules: Rules) -> Policy:
+def gpu_sharing(rules: Rules, speeds: SpeedSource | None = None) -> Policy:
+    """`speeds`: None stands for what this scheduler has learned."""
     memo = Memo()  # measurements read before: they only save time
+    source = speeds or partial(LearnedSpeeds, memo=memo)
 
     def plan(view: View, now: Time) -> Plan:
-        return _SharingPlanner(view, now, rules, memo).plan()
+        return _SharingPlanner(view, now, rules, source).plan()
 
     return plan
 
@@ -71,7 +74,7 @@ class _SharingPlanner:
     view: View
     now: Time
     rules: Rules
-    memo: Memo
+    speeds: SpeedSource
     why: dict[JobId, Reason] = field(default_factory=dict)
     expected: dict[JobId, float] = field(default_factory=dict)
     apart: bool = False  # whether a job is to have an epoch alone before others join
@@ -92,9 +95,9 @@ class _SharingPlanner:
         self.usual = sum(self.used.values()) / max(1, len(self.used))
 
     @cached_property
-    def learned(self) -> LearnedSpeeds:
+    def known_speeds(self) -> JobSpeeds:
         jobs = [job for job in self.view.jobs.values() if job.outcome is None]
-        return LearnedSpeeds(jobs, self.view.kinds, self.stocks, self.memo)
+        return self.speeds(jobs, self.view.kinds, self.stocks)
 
     @cached_property
     def reached(self) -> set[str]:
@@ -212,7 +215,7 @@ class _SharingPlanner:
         self, jobs: Sequence[Job], taken: dict[str, int], kept: Mapping[str, int]
     ) -> list[Unit]:
         offer = build_offer(
-            jobs, self.stocks, self.known, self.learned, self.usage_ratio, self.rules
+            jobs, self.stocks, self.known, self.known_speeds, self.usage_ratio, self.rules
         )
         self.served += [offer.jobs[row] for row in np.argsort(-offer.weight, kind="stable")]
         menu = offer.menu({type: count + kept.get(type, 0) for type, count in taken.items()})

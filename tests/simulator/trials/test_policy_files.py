@@ -49,11 +49,21 @@ def simulated(*words: str) -> int:
     return main(["--trace", str(TRACE), "--cluster", "1x4x16384", "--limit", "4", *words])
 
 
+BLOCKS = re.findall(r"^```python\n(.*?)^```", DOCUMENT, re.S | re.M)
+NAMES_OF_BLOCKS = re.findall(r"^\$ .*--policy (\w+\.py):(\w+)", DOCUMENT, re.M)
+
+
+@pytest.mark.parametrize(
+    ("block", "named"), [*zip(BLOCKS, NAMES_OF_BLOCKS, strict=True)], ids=["policy", "speeds"]
+)
 def test_the_documented_policy_is_one_of_the_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    block: str,
+    named: tuple[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (block,) = re.findall(r"^```python\n(.*?)^```", DOCUMENT, re.S | re.M)
-    name, function = re.findall(r"^\$ .*--policy (\w+\.py):(\w+)", DOCUMENT, re.M)[0]
+    name, function = named
     (tmp_path / name).write_text(block)
     monkeypatch.chdir(tmp_path)
     assert simulated("--policy", f"fifo,{name}:{function}", "--report", "json") == 0
