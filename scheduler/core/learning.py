@@ -60,7 +60,8 @@ def record_epoch(
     began_at = _began_at(profile, run)
     if began_at is None or began_at < quiet_since:
         return job
-    warm = profile.epoch > run.epochs_before + 1
+    # The first report: a run may begin after the epochs that were done when it was launched.
+    warm = run.epoch_measured > 0
     found = [m for m in job.measured if (m.placement, m.beside) == (run.placement, beside)]
     old = found[0] if found else Measured(run.placement, beside, profile.epoch_seconds, 0)
     new = _with(old, profile.epoch_seconds) if warm else old

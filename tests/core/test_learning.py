@@ -76,6 +76,17 @@ def test_the_first_epoch_counts_only_until_there_is_a_second() -> None:
     assert twice.jobs[A].measured == (Measured(PLACE, (), 60.0, 1),)
 
 
+@pytest.mark.parametrize("first", [4, 5], ids=["as it was told", "from a newer checkpoint"])
+def test_the_first_epoch_of_a_restarted_run_is_not_a_normal_one(first: int) -> None:
+    """Its checkpoint may have an epoch whose report was lost when the run before it died."""
+    known = Measured(PLACE, (), 60.0, 2)
+    waits = job("a", 4000, max_epochs=10, epochs_done=3, measured=(known,))
+    again = view(with_run(waits, share(4000), placement=PLACE, epoch_started=2))
+    assert epochs(again, 90.0, first=first).jobs[A].measured == (known,)
+    then = epochs(again, 90.0, 60.0, first=first).jobs[A].measured
+    assert then == (replace(known, epochs=3),)
+
+
 def test_a_mean_forgets_slowly() -> None:
     seen = epochs(view(running()), 90.0, 60.0, 80.0)
     assert seen.jobs[A].measured == (Measured(PLACE, (), 70.0, 2),)

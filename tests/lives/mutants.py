@@ -265,7 +265,7 @@ MUTANTS = (
     mutant(
         "the first epoch counts with its warm-up",
         LEARNING,
-        "warm = profile.epoch > run.epochs_before + 1",
+        "warm = run.epoch_measured > 0",
         "warm = True",
     ),
     mutant(
