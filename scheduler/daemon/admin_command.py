@@ -15,8 +15,8 @@ from pathlib import Path
 import click
 
 from scheduler.core.errors import ConfigError, SchedulerError
-from scheduler.daemon import ownership
-from scheduler.daemon.command import DATABASE, VERSION
+from scheduler.daemon import ownership, program_flags
+from scheduler.daemon.command import DATABASE
 from scheduler.daemon.config import Config, load, settings_file
 from scheduler.daemon.exit_codes import DONE, FAILED, WRONG_SETTINGS, run_program
 from scheduler.store import maintenance
@@ -25,6 +25,7 @@ STDOUT = "-"
 
 
 @click.group(
+    context_settings=program_flags.CONTEXT,
     epilog="""
     \b
     examples:
@@ -39,15 +40,9 @@ STDOUT = "-"
       2   a wrong flag, setting or file
     """,
 )
-@click.option(
-    "--config",
-    "file",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="The daemon's settings. Default: /etc/epoch-scheduler.toml, if it exists.",
-)
-@click.option("--state_dir", metavar="DIR", help="The daemon's state folder.")
-@click.version_option(VERSION, message="%(prog)s %(version)s")
+@program_flags.config
+@program_flags.state_dir
+@program_flags.show_version
 @click.pass_context
 def command(context: click.Context, file: Path | None, state_dir: str | None) -> None:
     """Look after the daemon's state folder. Run it as the user who runs the daemon, which may run

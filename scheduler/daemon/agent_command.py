@@ -17,7 +17,7 @@ import structlog
 
 from scheduler.api.agents import report_message
 from scheduler.core.errors import ConfigError
-from scheduler.daemon import log
+from scheduler.daemon import log, program_flags
 from scheduler.daemon.config import LogSettings
 from scheduler.daemon.exit_codes import DONE, run_program
 from scheduler.gpus.usage import GpuReport
@@ -30,11 +30,7 @@ LEVELS = get_args(Level)
 
 
 @click.command(
-    context_settings={
-        "help_option_names": ["-h", "--help"],
-        "token_normalize_func": lambda name: name.replace("-", "_"),
-        "max_content_width": 100,
-    },
+    context_settings=program_flags.CONTEXT,
     epilog="""
     \b
     examples:
@@ -70,7 +66,7 @@ LEVELS = get_args(Level)
 @click.option(
     "--log_level", type=click.Choice(LEVELS), default="info", help="How much to log. Default: info."
 )
-@click.version_option(package_name="epoch-scheduler", message="%(prog)s %(version)s")
+@program_flags.show_version
 def command(server: str, node: str, ca: Path | None, every_seconds: float, log_level: Level) -> int:
     """Report the GPUs of this node to the scheduler: how much memory each process
     uses, and which GPUs are lost.

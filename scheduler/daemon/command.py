@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
-from importlib.metadata import version
 from inspect import signature
 from pathlib import Path
 from threading import Event
@@ -34,7 +33,7 @@ from scheduler.core.invariants import check_job
 from scheduler.core.loop import Scheduler
 from scheduler.core.model import JobId, View
 from scheduler.core.ports import Policy
-from scheduler.daemon import log, ownership, process
+from scheduler.daemon import log, ownership, process, program_flags
 from scheduler.daemon.config import Config, listen_address, load, settings_file
 from scheduler.daemon.exit_codes import (
     CANNOT_WRITE,
@@ -59,7 +58,6 @@ from scheduler.store.maintenance import Chore, Maintenance, chores, every
 from scheduler.store.reader import Reader
 from scheduler.store.writer import SqliteStore
 
-VERSION = version("epoch-scheduler")
 DATABASE = "scheduler.db"
 JOB_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 STORY_MAX = 20  # facts of a job, in the log line that reports a bug of ours
@@ -75,11 +73,7 @@ GRACE_SECONDS = 1.0  # for calls under way, when asked to end
 @click.group(
     invoke_without_command=True,
     subcommand_metavar="[token ...]",
-    context_settings={
-        "help_option_names": ["-h", "--help"],
-        "token_normalize_func": lambda name: name.replace("-", "_"),
-        "max_content_width": 100,
-    },
+    context_settings=program_flags.CONTEXT,
     epilog="""
     \b
     examples:
@@ -99,19 +93,8 @@ GRACE_SECONDS = 1.0  # for calls under way, when asked to end
     All settings: docs/operations.md.
     """,
 )
-@click.option(
-    "--config",
-    "file",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="The settings. Default: /etc/epoch-scheduler.toml, if it exists.",
-)
-@click.option(
-    "--state_dir",
-    metavar="DIR",
-    help="The folder for everything that the daemon stores. Default: /var/lib/epoch-scheduler, or "
-    "~/.local/state/epoch-scheduler if the user is not root.",
-)
+@program_flags.config
+@program_flags.state_dir
 @click.option(
     "--gpus",
     metavar="NxMIB",
@@ -122,7 +105,7 @@ GRACE_SECONDS = 1.0  # for calls under way, when asked to end
     metavar="HOST:PORT",
     help="Default: 127.0.0.1:7070. Port 0: the port that was used last, else any free one.",
 )
-@click.option("--cluster", metavar="NAME", help="local (the default), or kubernetes.")
+@program_flags.cluster
 @click.option("--policy", metavar="NAME", help="Which job gets which GPUs. Default: gpu_sharing.")
 @click.option("--log_level", metavar="LEVEL", help="debug, info, warning or error. Default: info.")
 @click.option(
@@ -131,7 +114,7 @@ GRACE_SECONDS = 1.0  # for calls under way, when asked to end
     help="Print the token that USER gets from the daemon's socket, and exit. It does not expire: "
     "for remote users, issue a token instead.",
 )
-@click.version_option(VERSION, message="%(prog)s %(version)s")
+@program_flags.show_version
 def command(
     file: Path | None, token_for: str | None, log_level: str | None, **given: str | None
 ) -> int:
@@ -261,7 +244,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         people,
         frozenset(config.admins),
         config.policy,
-        VERSION,
+        program_flags.VERSION,
         secrets,
         home.usage,
         UserLimits(view, config.limits.jobs_per_user, config.limits.spec_mib_per_user),
@@ -282,7 +265,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         process.remember_port(config.state_dir, old.port, process.HTTP_PORT)
     process.remember_port(config.state_dir, server.ports[0])
     for port in server.ports:
-        parts.callback(TokenSocket(port, key, VERSION).stop)
+        parts.callback(TokenSocket(port, key, program_flags.VERSION).stop)
     cluster.start(Orphans(inbox.put, reader.existing_ids).put)
     parts.callback(cluster.stop)
     look_ahead = Chore("look_ahead", every(LOOK_AHEAD_SECONDS), lambda _: look())
@@ -316,7 +299,7 @@ def _introduce(
 ) -> None:
     logger.info(
         "started",
-        version=VERSION,
+        version=program_flags.VERSION,
         state_dir=str(config.state_dir),
         encrypted=config.tls.listen or "no",
         legacy=config.legacy.listen or "no",

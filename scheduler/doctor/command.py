@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from scheduler.clusters.kubernetes.permissions import (
     Rule,
 )
 from scheduler.core.errors import ConfigError
+from scheduler.daemon import program_flags
 from scheduler.daemon.config import Config, load
 from scheduler.daemon.exit_codes import DONE, FAILED, UNREACHABLE, run_program
 from scheduler.daemon.targets import shape_of
@@ -41,11 +41,7 @@ NAME = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
 
 
 @click.command(
-    context_settings={
-        "help_option_names": ["-h", "--help"],
-        "token_normalize_func": lambda name: name.replace("-", "_"),
-        "max_content_width": 100,
-    },
+    context_settings=program_flags.CONTEXT,
     epilog="""
     \b
     examples:
@@ -64,15 +60,9 @@ NAME = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
     What each line means: docs/commands.md.
     """,
 )
-@click.option(
-    "--config",
-    "file",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="The daemon's settings. Default: /etc/epoch-scheduler.toml, if there is one.",
-)
-@click.option("--cluster", metavar="NAME", help="local (the default), or kubernetes.")
-@click.option("--state_dir", metavar="DIR", help="The daemon's state folder.")
+@program_flags.config
+@program_flags.cluster
+@program_flags.state_dir
 @click.option(
     "--kubeconfig",
     metavar="FILE",
@@ -88,7 +78,7 @@ NAME = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
 @click.option("--canary", is_flag=True, help="Run a pod on each node that has GPUs, and remove it.")
 @click.option("--fix", is_flag=True, help="Print commands that would help, but run none.")
 @click.option("--json", "as_json", is_flag=True, help="Print all findings as JSON.")
-@click.version_option(version("epoch-scheduler"), message="%(prog)s %(version)s")
+@program_flags.show_version
 def command(
     file: Path | None,
     cluster: str | None,

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from scheduler.daemon.command import VERSION
+from scheduler.daemon.program_flags import VERSION
 
 ROOT = Path(__file__).parent.parent.parent
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"

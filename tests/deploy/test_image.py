@@ -13,7 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from scheduler.clusters.library_renewal import PACKAGE
-from scheduler.daemon.command import VERSION
+from scheduler.daemon.program_flags import VERSION
 from tests.deploy.conftest import Image
 from tests.deploy.container import Container
 from tests.support import eventually

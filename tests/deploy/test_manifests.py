@@ -18,8 +18,8 @@ from scheduler.clusters.kubernetes.permissions import (
     IN_CLUSTER,
     IN_NAMESPACE,
 )
-from scheduler.daemon.command import VERSION
 from scheduler.daemon.config import Config, listen_address, load
+from scheduler.daemon.program_flags import VERSION
 from tests.deploy.manifests import DAEMON, FOLDERS, JOBS, containers, manifests, one
 
 DOCKERFILE = (Path(__file__).parent.parent.parent / "deploy" / "Dockerfile").read_text()
