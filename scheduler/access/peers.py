@@ -2,7 +2,8 @@
 
 The kernel tells this. So a caller without a token can be known as well as one on a Unix socket, and
 any address of this machine is recognised, not only 127.0.0.1. It is asked about the one connection
-(sock_diag(7), 16 us); where it does not answer, /proc/net/tcp is searched (10 ms).
+(sock_diag(7), 16 us). Where it knows nothing of our own end either, it cannot be asked (without
+NETLINK_SOCK_DIAG, or the module inet_diag), and /proc/net/tcp is searched (10 ms).
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ def find_uid(peer: Address, own: Address) -> int | None:
     A socket that its process has closed has no inode, and the kernel shows it as root's.
     """
     uid = ask_uid(peer, own)
-    return _search_uid(peer, own) if uid is None else uid
+    if uid is None and ask_uid(own, peer) is None:
+        return _search_uid(peer, own)
+    return uid
 
 
 def ask_uid(peer: Address, own: Address) -> int | None:

@@ -6,7 +6,9 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +21,19 @@ os.setuid(65534)
 with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as end:
     end.recv(1)
 """
+
+
+@contextmanager
+def connection() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """The caller's end, and ours."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as caller,
+    ):
+        ours, _ = server.accept()
+        with ours:
+            yield caller, ours
+
 
 Finder = Callable[[peers.Address, peers.Address], int | None]
 FINDERS = [peers.find_uid, peers.ask_uid, peers._search_uid]
@@ -66,6 +81,38 @@ def test_a_socket_that_was_closed_is_not_taken_for_roots(linger: bool, find_uid:
             accepted.close()
         assert find_uid(peer, own) is None
         accepted.close()
+
+
+@pytest.mark.parametrize(
+    ("constant", "value"),
+    [("_DIAGNOSIS", 31), ("_BY_FAMILY", 99)],
+    ids=["no such protocol", "no such question"],
+)
+def test_the_table_is_searched_where_the_kernel_cannot_be_asked(
+    constant: str, value: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, constant, value)
+    with connection() as (caller, ours):
+        peer, own = caller.getsockname(), ours.getsockname()
+        assert peers.ask_uid(peer, own) is None
+        assert peers.find_uid(peer, own) == os.getuid()
+        assert peers.find_uid(("192.0.2.7", peer[1]), own) is None
+
+
+def test_the_table_is_not_searched_where_the_kernel_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many connections there are, a call from another machine costs no search."""
+    table = tmp_path / "tcp"
+    with connection() as (caller, ours):
+        peer, own = caller.getsockname(), ours.getsockname()
+        ends = (peers._encode(end, socket.AF_INET) for end in (peer, own))
+        table.write_text(f"header\n0: {' '.join(map(str, ends))} 01 0:0 0:0 0 4242 0 77\n")
+        monkeypatch.setitem(peers.TABLES, socket.AF_INET, table)
+        assert peers.find_uid(peer, own) == os.getuid()
+        caller.close()  # like one of another machine, it belongs to no process
+        assert peers._search_uid(peer, own) == 4242
+        assert peers.find_uid(peer, own) is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
