@@ -11,11 +11,15 @@ from __future__ import annotations
 from scheduler.core.model import Job, Run, RunPhase, Time
 from scheduler.core.runs import has_epoch_to_stop_at
 
-PREFIX = "time limit "
-
 
 def reason(job: Job) -> str:
-    return f"{PREFIX}{text(job.spec.time_limit_seconds)} reached"
+    """Rows contain it, so its wording may not change."""
+    return f"time limit {text(job.spec.time_limit_seconds)} reached"
+
+
+def is_reason(job: Job, run: Run) -> bool:
+    """Whether the run was asked to stop because of the limit, which never changes."""
+    return run.stop_reason == reason(job)
 
 
 def text(seconds: float) -> str:
@@ -55,9 +59,7 @@ def is_reached(job: Job, run: Run) -> bool:
         return False
     left = _left(job, job.ran_seconds)
     stopped = run.phase is RunPhase.STOPPING
-    return left <= 0 or (
-        stopped and (run.stop_reason.startswith(PREFIX) or left < epoch_seconds(job))
-    )
+    return left <= 0 or (stopped and (is_reason(job, run) or left < epoch_seconds(job)))
 
 
 def epoch_seconds(job: Job) -> float:

@@ -253,7 +253,7 @@ class Outcomes(Checker):
                 # Refusals by the world are not the job's failures, however many there are.
                 causes = (failure for failure in Failure if failure is not Failure.REFUSED)
                 failed = any(self.world.failures[job.id, cause] for cause in causes)
-                late = job.reason.startswith(time_limit.PREFIX)  # see time_limits.py
+                late = job.reason.startswith(time_limit.reason(job))  # see time_limits.py
                 self.require(failed or late, job, "never failed")
 
     def on_end(self) -> None:

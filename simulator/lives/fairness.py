@@ -32,7 +32,7 @@ class NeedlessStops(RuleChecker):
                 continue
             if job.run.stop_reason.startswith(OVER_SHARE) or lost_gpu(job.run, after.nodes):
                 continue  # see observed_memory.py
-            if job.run.stop_reason.startswith(time_limit.PREFIX):
+            if time_limit.is_reason(job, job.run):
                 continue  # see time_limits.py
             why = self._is_needed(job, after) or self._has_outgrown_gpu(job.run, after)
             self.require(why, job, "was stopped without need")

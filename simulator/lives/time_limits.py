@@ -42,10 +42,10 @@ class TimeLimits(Checker):
     def on_step(self, before: View, after: View) -> None:
         for job, old in changed_jobs(before, after):
             ended = job.outcome is Outcome.FAILED and not old.outcome
-            if ended and job.reason.startswith(time_limit.PREFIX):
+            if ended and job.reason.startswith(time_limit.reason(job)):
                 self.require(job.spec.time_limit_seconds > 0, job, "has no time limit")
             asked = job.run and not (old.run and old.run.stop_reason)
-            if asked and job.run and job.run.stop_reason.startswith(time_limit.PREFIX):
+            if asked and job.run and time_limit.is_reason(job, job.run):
                 spent = job.ran_seconds + after.at - job.run.started_at
                 # The epoch that it is in, and another one.
                 spent += 2 * time_limit.epoch_seconds(job)

@@ -16,7 +16,7 @@ from scheduler.core.model import (
     PodState,
     RunPhase,
 )
-from scheduler.core.time_limit import PREFIX, is_due, text
+from scheduler.core.time_limit import is_due, text
 from scheduler.core.watchdog import keep_time_limits
 from tests.builders import NOW, RULES, job, node, observation, pod, share, view, with_run
 
@@ -100,7 +100,7 @@ STOPPED: dict[str, Any] = {"phase": RunPhase.STOPPING, "stop_at_epoch": 4}
 @pytest.mark.parametrize(
     ("running", "outcome"),
     [
-        (limited(in_run=450.0, stop_reason=f"{PREFIX}10m reached", **STOPPED), Outcome.FAILED),
+        (limited(in_run=450.0, stop_reason="time limit 10m reached", **STOPPED), Outcome.FAILED),
         (limited(in_run=550.0, stop_reason="preempted for b", **STOPPED), Outcome.FAILED),
         (limited(in_run=450.0, stop_reason="preempted for b", **STOPPED), None),
         (limited(in_run=450.0), None),  # its pod was lost
