@@ -179,6 +179,21 @@ def _encodable(word: str) -> bool:
     return True
 
 
+def add_labels(group: argparse._ArgumentGroup, project: str, experiment: str, label: str) -> None:
+    """The flags by which a job is labelled when it is submitted, and selected later; the arguments
+    are their help."""
+    group.add_argument("--project", metavar="P", default="", help=project)
+    group.add_argument("--experiment", metavar="E", default="", help=experiment)
+    group.add_argument(
+        "--label",
+        metavar="KEY=VALUE",
+        type=key_value,
+        action="append",
+        default=[],
+        help=f"{label}; may be repeated",
+    )
+
+
 # --- values -------------------------------------------------------------------------------------
 
 

@@ -143,25 +143,11 @@ def add_order(group: argparse._ArgumentGroup) -> None:
         default=0,
         help="how often the job is tried again after it fails by itself; default: 0",
     )
-    group.add_argument(
-        "--project",
-        metavar="P",
-        default="",
-        help="project of the job, by which it can be selected later",
-    )
-    group.add_argument(
-        "--experiment",
-        metavar="E",
-        default="",
-        help="experiment, by which it can be selected later",
-    )
-    group.add_argument(
-        "--label",
-        metavar="KEY=VALUE",
-        type=command.key_value,
-        action="append",
-        default=[],
-        help="label, by which it can be selected later; may be repeated",
+    command.add_labels(
+        group,
+        project="project of the job, by which it can be selected later",
+        experiment="experiment, by which it can be selected later",
+        label="label, by which it can be selected later",
     )
     group.add_argument(
         "--hold", action="store_true", help="do not start the job until it is released"

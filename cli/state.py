@@ -85,17 +85,11 @@ def add_filters(group: argparse._ArgumentGroup) -> None:
         help="select jobs in this state, e.g. RUNNING; QUEUE selects jobs that are queued, "
         "starting or running; may be repeated",
     )
-    group.add_argument("--project", metavar="P", default="", help="select jobs of this project")
-    group.add_argument(
-        "--experiment", metavar="E", default="", help="select jobs of this experiment"
-    )
-    group.add_argument(
-        "--label",
-        metavar="KEY=VALUE",
-        type=command.key_value,
-        action="append",
-        default=[],
-        help="select jobs with this label; may be repeated",
+    command.add_labels(
+        group,
+        project="select jobs of this project",
+        experiment="select jobs of this experiment",
+        label="select jobs with this label",
     )
 
 
