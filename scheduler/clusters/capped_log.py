@@ -23,24 +23,39 @@ class CappedLog:
         """`bytes_max`: on disk, 0 for no limit. With less than `reserve_bytes` free there, the file
         does not grow."""
         self._file, self._bytes_max, self._reserve_bytes = file, bytes_max, reserve_bytes
-        self._end = os.fstat(file).st_size
+        state = os.fstat(file)
+        self._end, self._block = state.st_size, min(state.st_blksize, UNIT)
+        # What was not written of the last block: holes consist of whole blocks, and of a block that
+        # is half written the other half would be shown as zeros.
+        self._left_out = b""
 
     def write(self, data: bytes) -> None:
         """Never fails: what has no place becomes a hole."""
-        begin, self._end = self._end, self._end + len(data)
+        at, self._end = self._end - len(self._left_out), self._end + len(data)
+        data, self._left_out = self._left_out + data, b""
         try:
-            full = lacks_room(self._file, self._reserve_bytes, len(data))
-            if full or not cut(self._file, self._bytes_max):
-                os.ftruncate(self._file, self._end)
-                return
-            while data:
-                written = os.pwrite(self._file, data, begin)
-                data, begin = data[written:], begin + written
+            now = data
+            if not self._may_grow(len(data)):
+                now = data[: -at % self._block]  # what the last block has room for
+            while now:
+                written = os.pwrite(self._file, now, at)
+                now, data, at = now[written:], data[written:], at + written
         except OSError:  # a full disk, or a quota
-            try:
-                os.ftruncate(self._file, self._end)
-            except OSError:
-                self._end = begin  # not even its size can be changed
+            pass
+        if data:
+            self._leave_out(data, at)
+
+    def _leave_out(self, data: bytes, at: int) -> None:
+        try:
+            os.ftruncate(self._file, self._end)
+        except OSError:
+            self._end = at  # not even its size can be changed
+            return
+        self._left_out = data[max(0, len(data) - self._end % self._block) :]
+
+    def _may_grow(self, by_bytes: int) -> bool:
+        full = lacks_room(self._file, self._reserve_bytes, by_bytes)
+        return not full and cut(self._file, self._bytes_max)
 
 
 def cut(file: int, bytes_max: int) -> bool:

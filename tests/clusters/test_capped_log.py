@@ -77,23 +77,60 @@ def test_no_limit_is_too_small_to_work(file: int, path: Path) -> None:
     assert on_disk(path) <= LEAST_BYTES + UNIT
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
-def test_below_the_reserve_a_log_does_not_grow_and_goes_on_when_there_is_room(
-    tmp_path: Path,
-) -> None:
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 4 MiB, so that the reserve is a twentieth of that."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", disk]).returncode:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount).returncode:
         pytest.skip("cannot mount a small disk here")
-    try:
-        path, filler = disk / "log", disk / "filler"
-        log = CappedLog(os.open(path, os.O_RDWR | os.O_CREAT), 0, 2**30)
-        log.write(b"begin\n".ljust(UNIT))
-        filler.write_bytes(b"x" * (free_bytes(str(disk)) - 2 * UNIT))
-        log.write(b"lost\n".ljust(UNIT))
-        assert free_bytes(str(disk)) == 2 * UNIT, "it has not grown"
-        filler.unlink()
-        log.write(b"end\n")
-        assert parts(path) == [b"begin\n".ljust(UNIT), UNIT, b"end\n"]
-    finally:
-        subprocess.run(["umount", "--lazy", disk], check=True)
+    yield disk
+    subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Returns the file that takes all but a part of the reserve."""
+    filler = disk / "filler"
+    filler.write_bytes(b"x" * (free_bytes(str(disk)) - 2 * UNIT))
+    return filler
+
+
+def test_below_the_reserve_a_log_does_not_grow_and_goes_on_when_there_is_room(disk: Path) -> None:
+    path = disk / "log"
+    log = CappedLog(os.open(path, os.O_RDWR | os.O_CREAT), 0, 2**30)
+    log.write(b"begin\n".ljust(UNIT))
+    filler = fill(disk)
+    log.write(b"lost\n".ljust(UNIT))
+    assert free_bytes(str(disk)) == 2 * UNIT, "it has not grown"
+    filler.unlink()
+    log.write(b"end\n")
+    assert parts(path) == [b"begin\n".ljust(UNIT), UNIT, b"end\n"]
+
+
+@pytest.mark.parametrize("size", [1, 700, 4096, 5000, 3 * UNIT + 1])
+def test_a_log_that_did_not_grow_for_a_while_shows_nothing_that_was_never_said(
+    disk: Path, size: int
+) -> None:
+    """File systems make holes of whole blocks, and zeros of the rest of a block."""
+    path, said = disk / "log", b""
+    log = CappedLog(os.open(path, os.O_RDWR | os.O_CREAT), 0, 2**30)
+    for number in range(30):
+        if number % 10 == 5:
+            filler = fill(disk)
+        said += (data := str(number).encode().ljust(size, b"-"))
+        log.write(data)
+        if number % 10 == 9:
+            filler.unlink()
+    log.write(b"end")
+    said += b"end"
+    at = 0
+    for part in parts(path):
+        if isinstance(part, int):
+            at += part
+            continue
+        assert part == said[at : at + len(part)]
+        at += len(part)
+    assert at == len(said)
+    assert isinstance(part, bytes), "there is room for the end"
+    assert (len(parts(path)) > 1) == (size > 700), "in a block that is begun there is room"
