@@ -40,6 +40,8 @@ FLAGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "decision": (),
         "decision_20000": ("--gpus", "20000", "--jobs", "50000"),
     },
+    "crash": {"crash": (), "crash_full": ("--full",)},
+    "kills": {"kills": (), "kills_full": ("--full",)},
 }
 LONG: Mapping[str, tuple[str, ...]] = {
     "crash": ("--kills", "1000"),

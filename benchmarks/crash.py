@@ -9,10 +9,15 @@ is compared with the daemon's:
     doubled        runs started twice, or beside another run of the same job
     epochs_lost    epochs done twice (epochs_repeated), or done but not reported (epochs_uncounted)
     epochs_behind  epochs that the daemon has counted but the job has not done; must be 0
+
+With `--full` each job writes more than its log may take, and the disk of the state folder falls
+below its reserve and rises above it all the time. Then the figures of kept_logs.py are added.
 """
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import random
 import sqlite3
 import sys
@@ -21,15 +26,18 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import grpc
 
+from benchmarks import kept_logs
 from benchmarks.figures import options, show
+from benchmarks.kept_logs import Note
+from benchmarks.small_disk import SETTINGS, CannotMountError, SmallDisk, mounted
 from scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
-from tests.support import Daemon
+from tests.support import Daemon, eventually
 
 TRAIN = Path(__file__).with_name("crash_train.py")
 LIVE_MAX = 8
@@ -39,17 +47,28 @@ KILLED_WHILE_STARTING = 0.2
 
 
 def main() -> None:
-    given = options(__doc__, kills=100, seed=1)
+    given = options(__doc__, kills=100, seed=1, full=False)
+    try:
+        show(kills=given.kills, **_figures(given))
+    except CannotMountError as error:
+        show(not_measured=str(error))
+
+
+def _figures(given: argparse.Namespace) -> dict[str, int]:
     chance = random.Random(given.seed)
-    with tempfile.TemporaryDirectory() as folder:
-        daemon = Daemon(Path(folder) / "state", "2x16384").start()
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        daemon = Daemon(Path(folder) / "state", "2x16384")
+        disk = stack.enter_context(full_disk(daemon, given.seed + 2)) if given.full else None
+        daemon.start()
         trained = {"image": "none", "script_path": str(TRAIN)}
         trained["snapshots_dir"] = f"{folder}/snapshots"
         load = Load(daemon, Path(folder), random.Random(given.seed + 1), trained)
+        load.notes_lines = given.full
         try:
             load.start()
             started = time.monotonic()
             for kill in range(given.kills):
+                load.await_jobs()
                 killed(daemon, chance, KILLED_WITHIN_SECONDS)
                 daemon.start()
                 tell(kill + 1, given.kills, started, load)
@@ -57,7 +76,8 @@ def main() -> None:
             daemon.wait(lambda jobs: all(job.ended_at for job in jobs.values()), seconds=600)
             verdict = load.verdict()
             lost = verdict["epochs_repeated"] + verdict["epochs_uncounted"]
-            show(kills=given.kills, epochs_lost=lost, **verdict)
+            full = compared(daemon, load, disk) if disk else {}
+            return {"epochs_lost": lost, **verdict, **full}
         finally:
             load.stop()
             daemon.end()
@@ -71,6 +91,26 @@ def killed(daemon: Daemon, chance: random.Random, within_seconds: float) -> None
         daemon.spawn()
         time.sleep(chance.uniform(0.0, within_seconds))
         daemon.kill()
+
+
+@contextlib.contextmanager
+def full_disk(daemon: Daemon, seed: int) -> Iterator[SmallDisk]:
+    """`--full`, for a daemon that has not started yet."""
+    with mounted(daemon.state, random.Random(seed)) as disk:
+        daemon.environment = {**daemon.environment, **SETTINGS}
+        yield disk
+
+
+def compared(
+    daemon: Daemon, load: Load, disk: SmallDisk, lost_ends: Collection[str] = ()
+) -> dict[str, int]:
+    """The figures of `--full`. `lost_ends`: runs whose runner was killed."""
+    return {
+        "crossings": disk.crossings,
+        "refused": load.refused,
+        "taken_when_low": sum(disk.was_low(*span) for span in load.submitted.values()),
+        **kept_logs.compare(daemon, load.notes(), disk, lost_ends),
+    }
 
 
 class Load:
@@ -94,6 +134,9 @@ class Load:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._submit_on)
         self.acknowledged: set[str] = set()
+        self.submitted: dict[str, tuple[float, float]] = {}  # first call and acknowledgement
+        self.refused = 0  # for want of room on the disk
+        self.notes_lines = False  # whether jobs write numbered lines, and note them
 
     def start(self) -> None:
         self._thread.start()
@@ -102,6 +145,11 @@ class Load:
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()
+
+    def await_jobs(self) -> None:
+        """Until there are some to be lost: a busy machine accepts none between many kills."""
+        with self._daemon.stub() as (stub, _):
+            eventually(lambda: self._live(stub) > 0, seconds=600)
 
     def verdict(self) -> dict[str, int]:
         with sqlite3.connect(self._daemon.state / "scheduler.db") as db:
@@ -137,6 +185,14 @@ class Load:
         record = self._truth / job_id
         return record.read_text().splitlines() if record.exists() else []
 
+    def notes(self) -> dict[str, list[Note]]:
+        """What each job has noted of the lines that it wrote."""
+        return {
+            job_id: [Note.of(line) for line in path.read_text().splitlines()]
+            for job_id in self.acknowledged
+            if (path := self._truth / f"{job_id}.lines").exists()
+        }
+
     def _submit_on(self) -> None:
         with grpc.insecure_channel(
             self._daemon.address, options=[("grpc.max_reconnect_backoff_ms", 200)]
@@ -157,6 +213,8 @@ class Load:
         """Repeats a submission with the same id until it is acknowledged."""
         urgent = self._chance.random() < 0.2
         env = {"TRUTH": str(self._truth / job_id)}
+        if self.notes_lines:
+            env["LINES_NOTED"] = f"{env['TRUTH']}.lines"
         spec = scheduler_pb2.JobSpec(
             name=job_id,
             **self._trained,
@@ -166,13 +224,16 @@ class Load:
             env=[scheduler_pb2.KeyValue(key=key, value=env[key]) for key in env],
         )
         request = scheduler_pb2.SubmitRequest(job_id=job_id, spec=spec)
+        began_at = time.time()
         while job_id not in self.acknowledged:
             try:
                 stub.Submit(request, metadata=self._metadata, timeout=2)
-            except grpc.RpcError:
+            except grpc.RpcError as error:
+                self.refused += "the scheduler's disk is full" in str(error.details())
                 if self._stopped.wait(0.05):
                     return
             else:
+                self.submitted[job_id] = began_at, time.time()
                 self.acknowledged.add(job_id)
 
 

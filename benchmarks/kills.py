@@ -15,10 +15,13 @@ At the end the record that each job keeps of its own work is compared with the d
     unmeasured      epochs of which only the number is known, because the training was killed before
                     its report: the next report, or the end of the run, counts them
     fell            how often a job's count of epochs decreased: must be 0
+
+`--full` as in crash.py.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -29,11 +32,12 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from benchmarks.crash import TRAIN, Load, killed, tell
+from benchmarks.crash import TRAIN, Load, compared, full_disk, killed, tell
 from benchmarks.figures import options, show
+from benchmarks.small_disk import CannotMountError
 from tests.support import Daemon
 
 WITHIN_SECONDS = 0.6
@@ -45,11 +49,20 @@ WHAT = "daemon", "training", "runner", "network"
 
 
 def main() -> None:
-    given = options(__doc__, kills=60, seed=1)
+    given = options(__doc__, kills=60, seed=1, full=False)
     os.environ.update(RULES)
+    try:
+        show(kills=given.kills, **_figures(given))
+    except CannotMountError as error:
+        show(not_measured=str(error))
+
+
+def _figures(given: argparse.Namespace) -> dict[str, int]:
     chance = random.Random(given.seed)
-    with tempfile.TemporaryDirectory() as folder:
-        daemon = Daemon(Path(folder) / "state", "2x16384").start()
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        daemon = Daemon(Path(folder) / "state", "2x16384")
+        disk = stack.enter_context(full_disk(daemon, given.seed + 2)) if given.full else None
+        daemon.start()
         with contextlib.closing(Proxy(daemon.address)) as proxy:
             trained = {
                 "image": "none",
@@ -59,12 +72,15 @@ def main() -> None:
                 "retries": RETRIES,
             }
             load = Load(daemon, Path(folder), random.Random(given.seed + 1), trained)
+            load.notes_lines = given.full
             try:
                 load.start()
                 figures, died = _lived(daemon, proxy, load, chance, given.kills)
                 load.stop()
                 daemon.wait(lambda jobs: all(job.ended_at for job in jobs.values()), seconds=600)
-                show(kills=given.kills, **figures, **_verdict(load, died))
+                lost_ends = [run for run, target in died.items() if target == "runner"]
+                full = compared(daemon, load, disk, lost_ends) if disk else {}
+                return {**figures, **_verdict(load, died), **full}
             finally:
                 load.stop()
                 daemon.end()
@@ -75,12 +91,13 @@ def main() -> None:
 
 def _lived(
     daemon: Daemon, proxy: Proxy, load: Load, chance: random.Random, kills: int
-) -> tuple[Counter[str], set[str]]:
-    """The figures of these kills, and the runs that they ended."""
-    done, died = dict[str, int](), set[str]()
+) -> tuple[Counter[str], dict[str, str]]:
+    """The figures of these kills, and the runs that they ended: by the death of what."""
+    done, died = dict[str, int](), dict[str, str]()
     figures = Counter({f"kills_{what}": 0 for what in WHAT} | {"fell": 0})
     started = time.monotonic()
     for kill in range(kills):
+        load.await_jobs()
         time.sleep(chance.uniform(0.0, WITHIN_SECONDS))
         what = chance.choice(WHAT)
         if what == "daemon":
@@ -92,7 +109,7 @@ def _lived(
             target = "pid" if what == "training" else what
             while not (run := _one_killed(daemon.state, target, chance)):
                 time.sleep(0.05)
-            died.add(run)
+            died[run] = what
         figures[f"kills_{what}"] += 1
         for job in daemon.state_of()["jobs"]:
             figures["fell"] += job["epochs_done"] < done.get(job["id"], 0)
@@ -175,7 +192,7 @@ class Proxy:
 # --- what came of it ----------------------------------------------------------------------------
 
 
-def _verdict(load: Load, died: Set[str]) -> dict[str, int]:
+def _verdict(load: Load, died: Collection[str]) -> dict[str, int]:
     told = load.verdict()
     by_death, repeated_else = [0], 0
     for job_id in load.acknowledged:
