@@ -62,7 +62,7 @@ signal.pause()
 
 def up(here: Machine, text: str = SLEEP, **fields: object) -> RunKey:
     key = here.script(text, **fields)
-    here.wait_for_output(key, "up")
+    here.wait_for_output(key, "up\n")  # Python may write the end of the line by itself
     return key
 
 
@@ -260,7 +260,7 @@ def test_what_ignores_the_signal_is_killed_after_the_grace(here: Machine) -> Non
 def test_helpers_have_the_grace_even_if_their_leader_goes_first(tmp_path: Path) -> None:
     with machine(tmp_path / "state", grace_seconds=1000.0) as here:
         key = here.launch("sh", "-c", '"$0" -c "$1" & wait', sys.executable, SAVES)
-        here.wait_for_output(key, "up")
+        here.wait_for_output(key, "up\n")
         remove(here, key)
         assert here.wait_until_over(key).reason == "stopped"
         assert here.log_text(key) == "up\nsaved\n"
