@@ -96,6 +96,15 @@ def test_every_command_explains_itself(command: str) -> None:
     assert "usage:" in done.stdout.lower()
     assert "examples:" in done.stdout
     assert "exit codes:" in done.stdout
+    assert run(BIN / command, "-h").stdout == done.stdout
+    assert run(BIN / command, "--version").stdout.startswith(f"{command} ")
+    assert "--version" in run(BIN / command, "--versoin").stderr
+
+
+@pytest.mark.parametrize("command", ["scheduler-admin", "scheduler-agent", "scheduler-daemon"])
+def test_flags_of_every_command_may_be_written_with_hyphens(command: str) -> None:
+    flag = "--every-seconds" if command == "scheduler-agent" else "--state-dir"
+    assert run(BIN / command, flag, "1", "--help").returncode == 0
 
 
 def understood(command: click.Command, words: Sequence[str], parent: Any = None) -> None:
