@@ -25,7 +25,16 @@ from benchmarks import figures
 PACKAGE = Path(kubernetesdlprofile.__file__).parent
 MODULES = {
     "imported": ("__init__", "kubeprofiler", "log"),
-    "training": ("courier", "fence", "folders", "memory", "settings", "transport", "wire"),
+    "training": (
+        "beginnings",
+        "courier",
+        "fence",
+        "folders",
+        "memory",
+        "settings",
+        "transport",
+        "wire",
+    ),
     "whole": ("checkpoints", "hooks", "http", "manifest", "resume", "words"),
 }
 NOT_CODE = {

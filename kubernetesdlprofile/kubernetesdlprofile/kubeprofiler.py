@@ -15,7 +15,7 @@ from kubernetesdlprofile.log import warn
 TYPE_CHECKING = False  # `typing` and much else take longer to import than all of the library
 if TYPE_CHECKING:
     from datetime import datetime
-    from typing import Any, Callable, FrozenSet, Iterator, List, Optional, Tuple
+    from typing import Any, Callable, Dict, FrozenSet, Iterator, Optional, Tuple
 
     from kubernetesdlprofile import wire
     from kubernetesdlprofile.courier import Courier
@@ -111,12 +111,14 @@ class KubeProfiler(ContextDecorator):
         if self.EPOCHS_DONE or self._restarted or given.attempt > 1:
             from kubernetesdlprofile import resume
 
+            if self._is_first():
+                resume.note_old(self._root_dir, self._process(), self.EPOCHS_DONE, self._fence)
             self._resume = resume.Resume(self._root_dir, self.EPOCHS_DONE)
             self._ckpt_path = self._resume.path
             self.EPOCHS_DONE = self._resume.first_epoch(alone=self.NUM_NODES <= 1)
         self._epoch = self.EPOCHS_DONE
 
-        self._epochs_begun: List[float] = []  # when those began that this run has finished
+        self._epochs_begun: Dict[int, float] = {}  # when each epoch of this run began
         self._mean_before = 0.0
         self._steps_reported = 0
         self._begin()
@@ -145,6 +147,7 @@ class KubeProfiler(ContextDecorator):
         if self.has_to_stop and self.exit_on_stop:
             self._leave()
         self._limit_memory()
+        self._mark()
         self.start_epoch_time = self._begin()
         self._in_epoch = not self.has_to_stop
 
@@ -162,8 +165,6 @@ class KubeProfiler(ContextDecorator):
             # An epoch is the whole training set, however it is divided between the processes.
             self._own_courier().post_epoch(self._profile(self.epoch + 1, self.TRAINING_SET_SIZE))
         self._mean_before = self.mean_iteration_duration
-        if self.start_epoch_time:
-            self._epochs_begun.append(self.start_epoch_time.timestamp())
         self.end_epoch_time = self._begin()
         self._epoch += 1
         self._in_epoch = False if self._in_epoch else self._in_epoch
@@ -336,11 +337,6 @@ class KubeProfiler(ContextDecorator):
 
         if threading.current_thread() is not threading.main_thread():
             return  # SystemExit would end only this thread and not the process
-        if self._is_first():
-            from kubernetesdlprofile import resume
-
-            begun, process = self._epochs_begun, self._process()
-            resume.note_old(self._root_dir, process, begun, self._epoch, self._lacks, self._fence)
         self._say_farewell(preempted=True)
         if not self._courier.flush(LEAVE_SECONDS):
             warn("the scheduler has not acknowledged all reports: an epoch may be repeated")
@@ -355,6 +351,13 @@ class KubeProfiler(ContextDecorator):
         if why and self._is_first():
             lost = f"epochs {epoch - self._lacks + 1} to {epoch} may be missing from the result"
             warn(f"{why}: {lost}. If your script has loaded them, let it set api.epoch")
+
+    def _mark(self) -> None:
+        if self._fence and self._is_first():
+            from kubernetesdlprofile import beginnings
+
+            epoch, begun = self._epoch, self._epochs_begun
+            begun[epoch] = beginnings.mark(self._root_dir, epoch, self._lacks, begun, self._fence)
 
     def _trained(self, epoch: int) -> int:
         """How many of so many epochs are in the weights; -1: not known."""

@@ -1,28 +1,24 @@
 """The checkpoint with which a run begins, and which of the finished epochs its weights lack."""
 
 from pathlib import Path
-from typing import FrozenSet, List, Optional, Tuple
+from typing import FrozenSet, Optional, Tuple
 
-from kubernetesdlprofile import checkpoints, manifest
+from kubernetesdlprofile import beginnings, checkpoints, manifest
 from kubernetesdlprofile.fence import Fence
 from kubernetesdlprofile.log import warn
 
-SKEW_SECONDS = 5.0  # between the clocks of this machine and of its file server
 
-
-def note_old(
-    root: str, process: str, begun: "List[float]", epoch: int, lacks: int, fence: "Optional[Fence]"
-) -> None:
-    """The run stops after `epoch` epochs; the last of them began at the times `begun`. If no file
-    was written since then, lists the checkpoint as one that lacks them."""
+def note_old(root: str, process: str, done: int, fence: "Optional[Fence]") -> None:
+    """A run begins after `done` epochs. If no file was written since the last of them began, lists
+    the checkpoint as one that lacks them."""
+    begun, lacks = beginnings.read(root)
     written_at, path = checkpoints.last_write(root), checkpoints.newest(root)
-    if not path or not begun or written_at >= begun[-1] - SKEW_SECONDS:
-        return
-    if manifest.entry_of(root, path) is None:
-        held = epoch - sum(1 for at in begun if at - SKEW_SECONDS > written_at)
-        lost = f"epochs {held + 1} to {epoch} may be lost"
+    late = [epoch for epoch, at in begun.items() if epoch < done and at > written_at]
+    if path and late and manifest.entry_of(root, path) is None:
+        held = min(late)
+        lost = f"epochs {held + 1} to {done} may be lost"
         warn(f"{path} was written before epoch {held + 1} began: {lost}")
-        manifest.add(root, process, Path(path), [epoch, held - lacks if lacks >= 0 else -1], fence)
+        manifest.add(root, process, Path(path), [done, held - lacks if lacks >= 0 else -1], fence)
 
 
 class Resume:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kubernetesdlprofile import checkpoints, manifest
+from kubernetesdlprofile import beginnings, checkpoints, manifest, resume
 from kubernetesdlprofile.fence import Fence
 from tests.kubernetesdlprofile.conftest import JOB_ID, Environment, Run
 from tests.kubernetesdlprofile.test_kubeprofiler import warnings
@@ -274,35 +274,80 @@ def writes(epoch):
     if not path.exists():
         path.write_text("weights")
         os.utime(str(path), (1e9 + epoch, 1e9 + epoch))  # before this run began
+def writes_once():
+    path.write_text("weights")
+    clock = Path(api.root_dir, ".clock")
+    clock.touch()
+    while clock.stat().st_mtime <= path.stat().st_mtime:
+        clock.touch()  # the clock of files goes by steps
 """
 
 
+KILLED = "\n    if api.epoch == 3: api._courier.flush(30); os.kill(os.getpid(), 9)"
+
+
+@pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize(
     ("name", "body", "expected"),
     [
         ("own.pt", "writes(epoch)", (3, 0)),  # once, long ago: it lacks what this run has trained
         ("own.pt", "path.write_text('weights')", (3, None)),  # after each epoch
+        ("own.pt", "if epoch == 1: writes_once()", (3, 2)),  # just before the epoch that it lacks
         ("state", "writes(epoch)", (3, None)),  # no checkpoint to us: nothing is known
     ],
 )
-def test_a_stop_after_which_epochs_are_lost_is_noticed(
+def test_an_end_after_which_epochs_are_lost_is_noticed_by_the_next_run(
     run_script: Run,
     job_environment: Environment,
     recorder: Any,
     name: str,
     body: str,
     expected: tuple[int, int | None],
+    killed: bool,
 ) -> None:
-    source = SCRIPT.format(load=OLD.format(name=name), save=f"{body}\n    api.end_epoch()")
-    recorder.stop_at = 3
-    stopped = run_script(source, job_environment)
-    assert stopped.returncode == 85
-    lost = "own.pt was written before epoch 1 began: epochs 1 to 3 may be lost"
-    assert (lost in stopped.stderr) == (expected[1] is not None)
+    body += "\n    api.end_epoch()" + KILLED * killed
+    source = SCRIPT.format(load=OLD.format(name=name), save=body)
+    recorder.stop_at = None if killed else 3
+    ended = run_script(source, job_environment)
+    assert ended.returncode == (-9 if killed else 85), ended.stderr
+    assert recorder.epochs() == [1, 2, 3]
     recorder.stop_at, recorder.heard = None, []
-    done = run_script(source, job_environment, **AGAIN)
+    done = run_script(source.replace(KILLED, ""), job_environment, **AGAIN)
     assert done.returncode == 0
+    first = "" if expected[1] is None else expected[1] + 1
+    lost = f"own.pt was written before epoch {first} began: epochs {first} to 3 may be lost"
+    assert (lost in done.stderr) == (expected[1] is not None)
     assert told(recorder)[0] == expected
+
+
+@pytest.mark.parametrize(("done", "trained"), [(6, 3), (5, 3), (4, None)])
+def test_what_a_checkpoint_of_a_killed_run_lacks_is_counted(
+    tmp_path: Path, done: int, trained: int | None
+) -> None:
+    """The run began after epoch 2 and without one of them; its file is from its epoch 4."""
+    write(str(tmp_path / "own.pt"))
+    os.utime(tmp_path / "own.pt", (1300, 1300))
+    begun = {2: 1000.0, 3: 1200.0, 4: 1300.1}
+    assert beginnings.mark(str(tmp_path), 5, 1, begun, Fence(str(tmp_path), 2)) > 1300
+    resume.note_old(str(tmp_path), "0-0", done, Fence(str(tmp_path), 3))
+    expected = [] if trained is None else [("own.pt", done, trained)]
+    assert [(e.name, e.epoch, e.trained) for e in manifest.read(str(tmp_path))] == expected
+
+
+@pytest.mark.parametrize("text", ["", "0", "0 x", "x 6", "0 inf", "0 6 1 nan", "0 6 1", "\0"])
+def test_times_of_epochs_with_any_content_harm_nothing(tmp_path: Path, text: str) -> None:
+    write(str(tmp_path / "own.pt"))
+    (tmp_path / beginnings.FILE).write_text(text)
+    resume.note_old(str(tmp_path), "0-0", 6, None)
+    assert manifest.read(str(tmp_path)) == []
+
+
+def test_an_older_run_marks_no_epoch_once_a_newer_one_has_begun(tmp_path: Path) -> None:
+    older = Fence(str(tmp_path), 1)
+    beginnings.mark(str(tmp_path), 0, 0, {}, older)
+    Fence(str(tmp_path), 2)
+    beginnings.mark(str(tmp_path), 7, 0, {}, older)
+    assert [*beginnings.read(str(tmp_path))[0]] == [0]
 
 
 @pytest.mark.parametrize("load", ["api.root_dir", "api.RESTARTED"])
