@@ -31,9 +31,10 @@ def save(path: Path, writer: Callable[[str], Any], fence: Optional[Fence] = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         writer(str(beside))
-        for file in [*beside.rglob("*"), beside]:  # some frameworks write folders
+        written = _written(beside)
+        for file in [*written.rglob("*"), written]:  # some frameworks write folders
             _flush(file)
-        (fence.put if fence else folders.replace)(beside, path)
+        (fence.put if fence else folders.replace)(written, path)
     except (OSError, RuntimeError) as error:  # torch has RuntimeErrors for a full disk
         if fence is not None and fence.closed:
             warn("a newer run of this job has begun: this run's checkpoint is dropped", "fence")
@@ -44,6 +45,12 @@ def save(path: Path, writer: Callable[[str], Any], fence: Optional[Fence] = None
         with suppress(OSError):
             folders.remove(beside)
     return True
+
+
+def _written(path: Path) -> Path:
+    """The file that was to be written, or the only one with an ending added, as numpy does."""
+    longer = [each for each in path.parent.iterdir() if each.name.startswith(f"{path.name}.")]
+    return longer[0] if len(longer) == 1 and not path.exists() else path
 
 
 def _flush(path: Path) -> None:

@@ -51,6 +51,21 @@ def test_what_save_wrote_is_found_whatever_its_name(tmp_path: Path, name: str) -
     assert checkpoints.newest(str(tmp_path)) == str(tmp_path / name)
 
 
+@pytest.mark.parametrize("name", ["w", "w.epoch7", "w.npy", "sub/w"])
+def test_a_writer_may_add_an_ending_to_the_name(tmp_path: Path, name: str) -> None:
+    """As numpy does."""
+    for number in ("1", "2"):
+        adds = partial(_write_as_numpy, number)
+        assert save(tmp_path, name, adds)
+        assert (tmp_path / name).read_text() == number
+    assert checkpoints.newest(str(tmp_path)) == str(tmp_path / name)
+    assert [each.name for each in (tmp_path / name).parent.glob("*w*")] == [Path(name).name]
+
+
+def _write_as_numpy(text: str, name: str) -> None:
+    Path(name if name.endswith(".npy") else f"{name}.npy").write_text(text)
+
+
 @pytest.mark.parametrize("name", UNLISTED)
 def test_what_a_script_wrote_by_itself_is_found_by_its_ending(tmp_path: Path, name: str) -> None:
     write(str(tmp_path / name))
