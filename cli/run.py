@@ -276,13 +276,13 @@ def _wait(client: Client, job_id: str) -> int:
         job = _wait_for_end(client, job_id, shown)
     finally:
         shown.clear()
-    if job.state == "FINISHED":
+    if views.finished_plainly(job):
         return 0
     told = views.failure(client.get_job(job_id).job if job.HasField("exit_code") else job)
     note(printable(f"run-scheduler: {job.spec.name}: {job.state}: {told}"))
     if job.state == "CANCELED":
         return CANCELED
-    return job.exit_code or 1
+    return 0 if job.state == "FINISHED" else job.exit_code or 1
 
 
 def _wait_for_end(client: Client, job_id: str, shown: ProgressLine) -> pb.Job:

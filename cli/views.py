@@ -82,8 +82,8 @@ def _row(job: pb.Job, now: float) -> list[Cell]:
 
 def _remark(job: pb.Job) -> str:
     """The most useful information: why it waits, how much longer it runs, or how it ended."""
-    if job.state == "FINISHED" and not _epochs_missing(job):
-        return f"took {span(job.ended_at - job.started_at)}" if job.started_at else job.reason
+    if finished_plainly(job) and job.started_at:
+        return f"took {span(job.ended_at - job.started_at)}"
     if reason := with_separators(job.reason):
         return f"preempted; {reason}" if job.preempted else reason
     return f"{span(job.eta_seconds)} left" if job.HasField("eta_seconds") else ""
@@ -95,6 +95,11 @@ def _waits(job: pb.Job, now: float) -> str:
     if told.endswith("than waiting)") and job.eta.HasField("starts_at"):
         told = f"{told.removesuffix(')')} (about {span(job.eta.starts_at - now)}))"
     return f"pending: {told}"
+
+
+def finished_plainly(job: pb.Job) -> bool:
+    """Whether it has finished and its outcome says no more than that."""
+    return job.state == "FINISHED" and job.reason in ("", "finished")
 
 
 def failure(job: pb.Job) -> str:

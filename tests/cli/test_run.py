@@ -225,6 +225,24 @@ def test_waiting_ends_with_the_exit_code_of_the_job(
     assert (failure in done.err) == (exit_code == 7)
 
 
+def test_waiting_says_what_is_to_be_known_of_a_job_that_has_finished(
+    server: Serving, command: Command
+) -> None:
+    def end_it() -> None:
+        eventually(lambda: server.scheduler.view.jobs)
+        (job_id,) = server.scheduler.view.jobs
+        eventually(lambda: server.job(job_id).run)
+        server.cluster.end(job_id, 1, 0)
+
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(end_it)
+        done = command("run-scheduler", "--wait", "--max_epochs", "6", "demo", "--", "ls")
+        ended.result()
+    assert done.exit_code == 0
+    told = "run-scheduler: demo: FINISHED: finished, but reported none of its 6 epochs\n"
+    assert told in done.err
+
+
 def test_waiting_for_a_job_that_is_cancelled_ends_with_exit_code_143(
     server: Serving, command: Command
 ) -> None:

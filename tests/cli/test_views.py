@@ -133,6 +133,28 @@ def test_a_job_whose_weights_lack_epochs_is_not_shown_as_if_it_were_complete() -
     assert said in views.progress(lacking)
 
 
+@pytest.mark.parametrize(
+    ("reason", "shown"),
+    [
+        ("", "took 4.0 s"),
+        ("finished", "took 4.0 s"),
+        *(
+            (reason, reason)
+            for reason in (
+                "finished, but reported none of its 6 epochs",
+                "finished, but it is not known how many of 6 epochs are in its weights",
+                "finished by itself after 3 of 6 epochs",
+                "all epochs done, although its last run ended with exit code 1",
+            )
+        ),
+    ],
+)
+def test_what_is_to_be_known_of_a_finished_job_is_in_the_list(reason: str, shown: str) -> None:
+    times = {"started_at": NOW - 9, "ended_at": NOW - 5}
+    ended = job("0000fee1", "demo", "FINISHED", max_epochs=6, reason=reason, **times)
+    assert views.jobs([ended], NOW, Screen(None), users=False)[-1].endswith(f"  {shown}")
+
+
 def test_a_finished_job_of_one_epoch_says_how_to_train_more() -> None:
     given: dict[str, Any] = {"epochs_done": 1, "max_epochs": 1, "submitted_at": NOW}
     trained = job("1", "demo", "FINISHED", epoch_seconds=5, **given)
