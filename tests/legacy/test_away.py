@@ -66,10 +66,11 @@ def test_epochs_that_no_daemon_heard_of_are_counted_afterwards(
     assert weights(snapshots, job_id) == ALL
 
 
+@pytest.mark.parametrize("generation", ["G3", "G4", "G5", "G6", "G8"])
 def test_what_cannot_be_known_is_not_called_finished(
-    daemon: Daemon, gate: Gate, snapshots: Path, submit: Submit
+    daemon: Daemon, gate: Gate, snapshots: Path, submit: Submit, generation: str
 ) -> None:
-    job_id = submit("G4", *OLD)
+    job_id = submit(generation, *OLD)
     run_to_the_third_epoch(daemon, gate)
     (run,) = (daemon.state / "runs").glob("*-1")
     with opened(gate):
