@@ -8,6 +8,7 @@ import gc
 import json
 import socket
 import ssl
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
@@ -90,10 +91,10 @@ def test_what_is_delayed_is_done_later(
     pods: client.CoreV1Api, proxy: Proxy, control: ControlPlane, namespace: str
 ) -> None:
     proxy.inject(Delay(0.5), "POST")
-    with pytest.raises(urllib3.exceptions.ReadTimeoutError):
-        pods.create_namespaced_config_map(namespace, config_map("made"), _request_timeout=0.1)
-    assert names(control, namespace) == []
+    began = time.monotonic()
     pods.create_namespaced_config_map(namespace, config_map("made"))
+    assert time.monotonic() - began >= 0.5, "load cannot make this shorter"
+    assert names(control, namespace) == ["made"]
 
 
 def test_a_watch_passes_and_can_be_cut(
