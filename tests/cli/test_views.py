@@ -150,7 +150,7 @@ def test_a_job_whose_weights_lack_epochs_is_not_shown_as_if_it_were_complete() -
     ],
 )
 def test_what_is_to_be_known_of_a_finished_job_is_in_the_list(reason: str, shown: str) -> None:
-    times = {"started_at": NOW - 9, "ended_at": NOW - 5}
+    times: dict[str, Any] = {"started_at": NOW - 9, "ended_at": NOW - 5}
     ended = job("0000fee1", "demo", "FINISHED", max_epochs=6, reason=reason, **times)
     assert views.jobs([ended], NOW, Screen(None), users=False)[-1].endswith(f"  {shown}")
 
