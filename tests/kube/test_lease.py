@@ -391,7 +391,7 @@ def test_no_change_is_waited_for_beyond_the_end_of_the_lease(
         with pytest.raises(ApiError, match="no answer"):
             server.call("POST", f"/api/v1/namespaces/{NAMESPACE}/configmaps", body={})
         assert fault.hit
-        assert time.monotonic() - began_at < 6
+        assert time.monotonic() - began_at < 30, "not the 60 s that a change may take"
 
 
 def test_a_change_that_a_new_token_is_needed_for_is_asked_about_again(
