@@ -16,6 +16,9 @@ HERE = Path(__file__).parent
 SLOW = [
     "cli/test_docs.py",
     "clusters/local/test_cluster.py",
+    "clusters/local/test_run.py",
+    "clusters/local/test_runner.py",
+    "clusters/local/test_starts.py",
     "contracts",
     "e2e",
     "frameworks",

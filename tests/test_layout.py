@@ -36,9 +36,6 @@ ELSEWHERE = {
         "clusters/kubernetes/holders/test_holders.py",
         "what a node holds shows in what its holders do",
     ),
-    # Real processes, started and killed by the cluster that they are parts of.
-    "scheduler/clusters/local/run.py": ("clusters/local/test_cluster.py", "real processes"),
-    "scheduler/clusters/local/runner.py": ("clusters/local/test_cluster.py", "real processes"),
     "scheduler/daemon/process.py": ("daemon/test_command.py", "once in a process"),
     # Nothing but values and types, or the parts of one thing.
     "scheduler/clusters/kubernetes/inspection/found.py": ("doctor/test_cluster.py", "values"),
@@ -71,7 +68,7 @@ ELSEWHERE = {
     "simulator/replays/recorded_jobs.py": ("simulator/replays/test_what_if.py", "played again"),
     "simulator/reports/style.py": ("simulator/reports/test_page.py", "style sheets"),
     "simulator/traces/published_formats.py": ("simulator/traces/test_loader.py", "by format"),
-    "scheduler/clusters/local/cgroups.py": ("clusters/local/test_cluster.py", "real runs"),
+    "scheduler/clusters/local/cgroups.py": ("clusters/local/test_run.py", "real runs"),
     "scheduler/clusters/local/submission_check.py": ("clusters/local/test_checks.py", "a child"),
 }
 
@@ -86,6 +83,7 @@ WHOLES = {
     "first_hour/test_demo.py": "a demo that fails",
     "clusters/local/test_damage.py": "files of runs that are damaged",
     "clusters/local/test_disk.py": "a folder that cannot be written",
+    "clusters/local/test_starts.py": "what a training is given when it starts",
     "core/test_properties.py": "what holds of the core for any plan and any news",
     "legacy/test_away.py": "the images with an old library, while no daemon runs",
     "legacy/test_hostile.py": "what no library of ours would send",

@@ -27,6 +27,13 @@ from tests.support import eventually
 ME = user_name(os.geteuid())
 SHARE = Share("here", "gpu0", 4000)
 SNAPSHOTS = "snapshots"
+SLEEP = "import signal; print('up', flush=True); signal.pause()"
+SAVES = """
+import signal, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(print("saved", flush=True)))
+print("up", flush=True)
+signal.pause()
+"""
 
 
 def _can_show_snapshots() -> bool:
@@ -66,6 +73,15 @@ class Machine:
 
     def script(self, text: str, *arguments: str, **fields: Any) -> RunKey:
         return self.launch(sys.executable, "-c", text, *arguments, **fields)
+
+    def up(self, text: str = SLEEP, **fields: Any) -> RunKey:
+        """Launches a script, and waits until it says that it is up."""
+        key = self.script(text, **fields)
+        self.wait_for_output(key, "up\n")  # Python may write the end of the line by itself
+        return key
+
+    def remove(self, key: RunKey) -> None:
+        self.cluster.perform(Remove(*key))
 
     def pod(self, key: RunKey) -> Pod | None:
         pods = [pod for pod in self.cluster.observe().pods if (pod.job_id, pod.attempt) == key]

@@ -14,7 +14,6 @@ from scheduler.core.model import Remove
 from tests.clusters.machine import is_alive, machine
 from tests.support import eventually
 
-SLEEP = "import signal; print('up', flush=True); signal.pause()"
 FLIPS = int(os.environ.get("FLIPS", "40"))
 FILES = ("launch.json", "started.json", "ended.json")
 
@@ -29,8 +28,7 @@ def test_garbage_in_a_run_does_not_keep_the_daemon_from_starting(
     tmp_path: Path, name: str, content: str
 ) -> None:
     with machine(tmp_path / "state") as here:
-        well = here.script(SLEEP)
-        here.wait_for_output(well, "up")
+        well = here.up()
         folder = here.state / "runs" / f"{uuid.uuid4()}-1"
         folder.mkdir()
         (folder / name).write_text(content, encoding="latin-1")
@@ -47,8 +45,7 @@ def test_a_damaged_pid_kills_no_process_of_another(tmp_path: Path) -> None:
         subprocess.Popen(["sleep", "1000"], start_new_session=True) as bystander,
     ):
         try:
-            key = here.script(SLEEP)
-            here.wait_for_output(key, "up")
+            key = here.up()
             started = here.read_started(key)
             file = here.folder(key) / "started.json"
             file.write_text(file.read_text().replace(str(started["runner"]), str(bystander.pid)))
@@ -73,8 +70,7 @@ def test_what_cannot_be_a_pid_of_a_run_is_none(tmp_path: Path, pid: object) -> N
 
 def test_flipped_bytes_in_the_files_of_a_run_harm_no_other(tmp_path: Path) -> None:
     with machine(tmp_path / "state") as here:
-        well, ended = here.script(SLEEP), here.script("exit(3)")
-        here.wait_for_output(well, "up")
+        well, ended = here.up(), here.script("exit(3)")
         here.wait_until_over(ended)
         files = [here.folder(ended) / name for name in FILES]
         intact = [file.read_bytes() for file in files]
