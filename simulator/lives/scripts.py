@@ -75,8 +75,7 @@ def begin(habit: Habit, saved: Sequence[Saved], done: int, alone: bool) -> Begin
     if newest is None or habit is Habit.FORGETS:
         return Beginning(epoch, 0, epoch)
     first = saved[0]
-    # Not if it was never reported: the first epoch of that run would be taken to be its second.
-    if habit is Habit.LOADS_FIRST and first.epoch <= done:
+    if habit is Habit.LOADS_FIRST:
         known = newest.counted is not None and newest.epoch == first.epoch
         lacks = max(0, first.epoch - (newest.counted or 0)) if known else None
         return Beginning(first.epoch, first.trained, lacks)

@@ -269,6 +269,13 @@ MUTANTS = (
         "warm = True",
     ),
     mutant(
+        "the first epoch counts with its warm-up if its run began with a newer checkpoint",
+        LEARNING,
+        "warm = run.epoch_measured > 0",
+        "warm = profile.epoch > run.epochs_before + 1",
+        2439,
+    ),
+    mutant(
         "epochs count with any reported length",
         LEARNING,
         "if not is_plausible(profile, run, now):",
