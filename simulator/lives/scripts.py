@@ -80,7 +80,8 @@ def begin(habit: Habit, saved: Sequence[Saved], done: int, alone: bool) -> Begin
         lacks = max(0, first.epoch - (newest.counted or 0)) if known else None
         return Beginning(first.epoch, first.trained, lacks)
     lacks = None if newest.counted is None else max(0, epoch - newest.counted)
-    return Beginning(epoch, newest.trained, lacks if done else 0)
+    # Epochs that the run trains again do not count twice.
+    return Beginning(epoch, min(epoch, newest.trained), lacks if done else 0)
 
 
 def saves(habit: Habit, epoch: int, reported: bool) -> bool:
