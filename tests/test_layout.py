@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,6 +13,12 @@ import pytest
 ROOT = Path(__file__).parent.parent
 TESTS = ROOT / "tests"
 PACKAGES = ("scheduler", "simulator", "cli")
+TOP_LEVEL = {
+    *(".ci", ".git-blame-ignore-revs", ".gitignore", "Makefile", "pyproject.toml", "requirements"),
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "docs", "examples", "demo"),
+    *("proto", "scheduler", "cli", "simulator", "kubernetesdlprofile"),
+    *("tests", "benchmarks", "deploy"),
+}
 
 # Modules without a test file of their own. By module: a file or folder below tests/ that tests it,
 # and why it does so from outside.
@@ -189,3 +196,12 @@ def test_a_class_name_means_one_thing() -> None:
             if isinstance(node, ast.ClassDef):
                 found[node.name].append(str(module))
     assert twice(found).keys() == SAME_CLASSES.keys(), twice(found)
+
+
+def test_the_top_level_is_what_the_user_fixed_and_what_a_repository_needs() -> None:
+    """A test that writes below the current folder would leave its files to be committed."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a git repository")
+    top = {name.split("/")[0] for name in listed.stdout.splitlines()}
+    assert top == TOP_LEVEL

@@ -198,7 +198,9 @@ VARIABLES = [
 def test_no_value_of_any_variable_ends_a_training(
     run_script: Run, bare_environment: Environment, tmp_path: Path, text: str
 ) -> None:
-    source = TRAIN.replace("api.epochs()", "range(3)")
+    here = tmp_path / "a" / "b" / "c"  # the folder for snapshots may be relative to it
+    here.mkdir(parents=True)
+    source = f"import os; os.chdir({str(here)!r})\n" + TRAIN.replace("api.epochs()", "range(3)")
     source += "    api.start_epoch(); api.measure(); api.end_epoch()\nprint(api.epoch)"
     environment = {**bare_environment, **dict.fromkeys(VARIABLES, text), "TMPDIR": str(tmp_path)}
     done = run_script(source, environment, patient=False)
