@@ -288,9 +288,9 @@ class HoldingCluster:
 
     def _log_suspects(self, suspects: frozenset[GpuKey]) -> None:
         for node, gpu in sorted(suspects - self._suspects):
-            log.warning("card_not_held", node=node, gpu=gpu, words="its holder was lost")
+            log.warning("gpu_not_held", node=node, gpu=gpu, words="its holder was lost")
         for node, gpu in sorted(self._suspects - suspects):
-            log.info("card_held_again_or_free", node=node, gpu=gpu)
+            log.info("gpu_held_again_or_free", node=node, gpu=gpu)
         self._suspects = suspects
 
 
