@@ -229,8 +229,9 @@ def job_environment(
 
 
 @pytest.fixture
-def start_script() -> Iterator[Start]:
-    """Starts Python code as a training process with pipes, and kills it after the test.
+def start_script(tmp_path: Path) -> Iterator[Start]:
+    """Starts Python code as a training process with pipes, and kills it after the test. What it
+    writes into its folder is not left in the checkout.
 
     It has longer timeouts than usual, so that a busy machine changes nothing, unless the test is
     about these timeouts."""
@@ -241,6 +242,7 @@ def start_script() -> Iterator[Start]:
     ) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [sys.executable, "-c", PATIENCE + source if patient else source],
+            cwd=tmp_path,
             env={**environment, **more},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
