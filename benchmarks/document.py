@@ -22,6 +22,7 @@ PLOTS = {
     "makespan_h": "Makespan relative to gpu_sharing",
 }
 OURS = "gpu_sharing"
+REGRET_MAX, BY_ELASTIC_MAX = 0.1, 1.1  # in strange worlds
 TAIL = 1.05  # 99th percentile and makespan, relative to the best other policy
 
 Run = Mapping[str, Any]  # what a run wrote: values of many kinds
@@ -138,6 +139,37 @@ def _left_out(run: Run) -> str:
     return f"{means}Jobs left out: {'; '.join(words) or 'none'}."
 
 
+# --- strange worlds ---
+
+
+def _regret(run: Run) -> str:
+    """A row for each world; figures that miss the goal are bold."""
+    found = run["figures"].get("regret")
+    if found is None:
+        return "Not measured yet."
+    head = ["world", "regret", "by seed", "by `elastic`", "by `srtf`"]
+    head += ["hours: learned, true", "GPU-hours: learned, true", "restarts: learned, true"]
+    rows = []
+    for world, row in found["worlds"].items():
+        by_seed = ", ".join(f"{regret:+.0%}" for regret in row["regret_seeds"])
+        cells = [world, _bold_above(row["regret"], REGRET_MAX, "{:+.1%}"), by_seed]
+        cells += [_bold_above(row["by_elastic"], BY_ELASTIC_MAX, "{:.2f}")]
+        cells += [f"{row['by_srtf']:.2f}"]
+        for key, words in (
+            ("hours", "{:.2f}"),
+            ("gpu_hours", "{:.0f}"),
+            ("restarts_per_job", "{:.1f}"),
+        ):
+            cells.append(", ".join(words.format(row[f"{of}{key}"]) for of in ("", "true_")))
+        rows.append(cells)
+    return _table(head, rows)
+
+
+def _bold_above(value: float, most: float, words: str) -> str:
+    shown = words.format(value)
+    return f"**{shown}**" if value > most else shown
+
+
 # --- goals --------------------------------------------------------------------------------------
 
 
@@ -195,6 +227,7 @@ TABLES: Mapping[str, Callable[[Run], str]] = {
     "optimizer": lambda run: _figures(OPTIMIZER, run),
     "made": _made,
     "goals": _goals,
+    "regret": _regret,
     "left_out": _left_out,
     "mean_h": lambda run: _by_policy("mean_h", "{:.2f}", True, run),
     "median_h": lambda run: _by_policy("median_h", "{:.2f}", True, run),

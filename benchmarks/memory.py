@@ -85,7 +85,7 @@ class Cluster(TraceWorld):
         super()._launch(launch)
         run = self.runs[launch.job_id, launch.attempt]
         assert isinstance(run.truth, Batch), "all jobs have this truth"
-        run.truth = run.truth.on(len(launch.shares))
+        run.job = replace(run.job, truth=run.truth.on(len(launch.shares)))
 
 
 def drawn(count: int, seed: int) -> Iterator[TraceJob]:

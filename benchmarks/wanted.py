@@ -294,6 +294,21 @@ OPTIMIZER = (
     Figure("simulate", "fifo_cpu_seconds", "the same under `fifo`", SECONDS, most=40.0),
     Figure("simulate", "jobs_per_second", "jobs per second under `gpu_sharing`", COUNT),
     Figure(
+        "regret",
+        "worst",
+        "mean completion time with learned speeds relative to true ones: worst strange world",
+        "{:+.1%}",
+        most=0.1,
+    ),
+    Figure("regret", "mean", "the same, mean of all worlds", "{:+.1%}"),
+    Figure(
+        "regret",
+        "worst_by_elastic",
+        "the same relative to `elastic`, as a ratio",
+        "{:.3f}",
+        most=1.1,
+    ),
+    Figure(
         "interference",
         "regret_drawn",
         "total speed of pairs after 3 partners each, gap to an oracle: drawn slowdowns",

@@ -2,7 +2,7 @@
 
 A truth answers two questions, how long an epoch takes alone and how much a neighbour slows it down,
 from measured tables (`measured_tables.py`) or by a formula. Each epoch asks again, so answers are
-cached.
+cached. What differs from epoch to epoch is the job's course; what it reports may be a lie.
 """
 
 from __future__ import annotations
@@ -36,12 +36,59 @@ class Truth(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Course:
+    """How the epochs of one job differ from each other; by default they do not."""
+
+    # Factors on its first and on its last epoch; those in between change by equal steps.
+    first: float = 1.0
+    last: float = 1.0
+    # Each run trains this many times more slowly until it has trained for so long.
+    tuning: float = 1.0
+    tuning_seconds: float = 0.0
+
+    def epoch_seconds(self, alone: float, epoch: int, epochs: int, trained_seconds: float) -> float:
+        """Seconds of one epoch of a job with `epochs` of them, in a run that has trained for
+        `trained_seconds`; `alone`: of an epoch with the factor 1."""
+        work = alone * self.factor(epoch, epochs)
+        slow_seconds = max(0.0, self.tuning_seconds - trained_seconds)
+        if work * self.tuning <= slow_seconds:
+            return work * self.tuning
+        return work + slow_seconds * (1.0 - 1.0 / self.tuning)
+
+    def factor(self, epoch: int, epochs: int) -> float:
+        part = epoch / (epochs - 1) if epochs > 1 else 0.0
+        return self.first + part * (self.last - self.first)
+
+    def mean_factor(self, epoch: int, epochs: int) -> float:
+        """Over this epoch and all after it; the last one's if there is none."""
+        last = epochs - 1
+        return (self.factor(min(epoch, last), epochs) + self.factor(last, epochs)) / 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lie:
+    """How the reported seconds of an epoch differ from the true ones; by default they do not."""
+
+    factors: tuple[float, ...] = (1.0,)  # of one epoch after the other, again and again
+    per_gpu: float = 0.0  # the exponent of the number of GPUs by which they are divided
+
+    def told_seconds(self, seconds: float, epoch: int, gpus: int) -> float:
+        divisor: float = max(1, gpus) ** self.per_gpu
+        return seconds * self.factors[epoch % len(self.factors)] / divisor
+
+
+STEADY, HONEST = Course(), Lie()
+
+
+@dataclass(frozen=True, slots=True)
 class TraceJob:
     """One line of a trace: when the job arrives, what it asks for, and how it really behaves."""
 
     submit_at: float  # seconds since the trace began
     spec: JobSpec  # as a user would submit it
     truth: Truth
+    course: Course = STEADY
+    lie: Lie = HONEST
 
 
 class Times(Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -52,12 +52,13 @@ class TraceRun:
     """One run, and its progress in the current epoch."""
 
     launch: Launch
-    truth: Truth
+    job: TraceJob
     gpus: dict[GpuKey, Gpu]
     launched_at: Time
     epoch_seconds: float  # alone
     pods: list[Pod]  # one for each node, all in the same state
     epoch: int  # epochs finished
+    began_at: Time = 0.0  # when it began to train
     entered_at: Time = 0.0  # when the current epoch began
     left_seconds: float = 0.0  # of the current epoch, if it is alone from `timed_at` on
     timed_at: Time = 0.0
@@ -68,6 +69,10 @@ class TraceRun:
     @property
     def key(self) -> RunKey:
         return self.launch.job_id, self.launch.attempt
+
+    @property
+    def truth(self) -> Truth:
+        return self.job.truth
 
     @property
     def state(self) -> PodState:
@@ -94,14 +99,17 @@ class TraceWorld:
         tally: Tally,
         restart_seconds: float = 20.0,
         gather_seconds: float = 0.0,
+        slowness: Mapping[str, float] | None = None,
     ) -> None:
+        """`slowness`: of nodes, by name: how many times longer everything takes there."""
         self.nodes, self.tally = tuple(nodes), tally
         self.restart_seconds, self.gather_seconds = restart_seconds, gather_seconds
         self.read: Callable[[], View] = View  # the scheduler's last committed view
         self.runs: dict[RunKey, TraceRun] = {}  # what the cluster shows
         self._gpus = all_gpus(nodes)
         self._training_on: dict[GpuKey, list[TraceRun]] = {key: [] for key in self._gpus}
-        self._truths: dict[JobId, Truth] = {}
+        self._slowness = slowness or {}
+        self._jobs: dict[JobId, TraceJob] = {}
         self._time: Time = 0.0
         self._mail: list[Event] = []
         self._observation_due = True
@@ -163,7 +171,7 @@ class TraceWorld:
             do(run)
 
     def _submit(self, job_id: JobId, job: TraceJob) -> None:
-        self._truths[job_id] = job.truth
+        self._jobs[job_id] = job
         self.tally.record_submission(job_id, job.spec, self._time)
         self._mail.append(Submitted(job_id, job.spec))
 
@@ -183,17 +191,19 @@ class TraceWorld:
     # the next one shows it, and until then nothing depends on it.
 
     def _launch(self, launch: Launch) -> None:
-        truth = self._truths[launch.job_id]
+        job = self._jobs[launch.job_id]
         gpus = {share.key: self._gpus[share.key] for share in launch.shares}
-        nodes = len({node for node, _ in gpus})
+        nodes = sorted({node for node, _ in gpus})
         types = sorted({gpu.type for gpu in gpus.values()}) or [""]
+        # All ranks wait for the slowest, so a mixed gang is as fast as if all GPUs were that.
+        epoch_seconds = max(job.truth.epoch_seconds(type, len(gpus), len(nodes)) for type in types)
         run = TraceRun(
             launch=launch,
-            truth=truth,
+            job=job,
             gpus=gpus,
             launched_at=self._time,
-            # All ranks wait for the slowest, so a mixed gang is as fast as if all GPUs were that.
-            epoch_seconds=max(truth.epoch_seconds(type, len(gpus), nodes) for type in types),
+            epoch_seconds=epoch_seconds
+            * max((self._slowness.get(node, 1.0) for node in nodes), default=1.0),
             pods=pending_pods(launch),
             epoch=launch.epochs_done,
         )
@@ -227,7 +237,7 @@ class TraceWorld:
             return
         run.show(PodState.RUNNING)
         run.trains = True
-        run.timed_at = self._time
+        run.began_at = run.timed_at = self._time
         for key in run.gpus:
             self._training_on[key].append(run)
             if len(self._training_on[key]) == 1:
@@ -245,7 +255,10 @@ class TraceWorld:
             self._mail.append(Finished(*run.key, preempted=True))
             self._exit(run, EXIT_STOPPED)
             return
-        run.entered_at, run.left_seconds = self._time, run.epoch_seconds
+        run.entered_at = self._time
+        run.left_seconds = run.job.course.epoch_seconds(
+            run.epoch_seconds, run.epoch, run.launch.max_epochs, self._time - run.began_at
+        )
         self._time_epoch(run, self._speed(run))
 
     def _end_epoch(self, run: TraceRun) -> None:
@@ -283,13 +296,14 @@ class TraceWorld:
     def _profile(self, run: TraceRun) -> Profile:
         """The report that the library would send."""
         spec = run.launch.spec
-        seconds = self._time - run.entered_at
+        true_seconds = self._time - run.entered_at
+        seconds = run.job.lie.told_seconds(true_seconds, run.epoch, len(run.gpus))
         return Profile(
             *run.key,
             run.epoch,
             step_seconds=seconds / math.ceil(spec.training_set_size / spec.batch_size),
             epoch_seconds=seconds,
-            samples_per_second=spec.training_set_size / seconds,
+            samples_per_second=spec.training_set_size / seconds if seconds else 0.0,
             memory_mib=run.truth.memory_mib,
             gpu_util=run.truth.gpu_util,
             at=self._time,

@@ -50,9 +50,10 @@ class Trial:
         *,
         restart_seconds: float = 20.0,
         gather_seconds: float | None = None,
+        slowness: Mapping[str, float] | None = None,
         listener: Listener | None = None,
     ) -> None:
-        """`gather_seconds`: None: a value so small that it hardly matters."""
+        """`gather_seconds`: None: a value so small that it hardly matters. `slowness`: of nodes."""
         self.refused, possible = split_by_possible(jobs, nodes, rules)
         self.jobs, self.nodes, self.restart_seconds = possible, nodes, restart_seconds
         self.gpus = sum(len(node.gpus) for node in nodes)
@@ -61,7 +62,9 @@ class Trial:
         if gather_seconds is None:
             gather_seconds = min(rules.plan_every_seconds / 10, GATHER_SECONDS_MAX)
         self.tally = Tally()
-        self.world = TraceWorld(possible, nodes, self.tally, restart_seconds, gather_seconds)
+        self.world = TraceWorld(
+            possible, nodes, self.tally, restart_seconds, gather_seconds, slowness
+        )
         store = NullStore(self._on_commit)
         self.scheduler = Scheduler(self.world, store, self.world, policy, rules)
         self.world.read = lambda: self.scheduler.view
@@ -88,7 +91,9 @@ class Trial:
         fitting = _FittingNodes(self.nodes)
         return {
             trace_job_id(number): self.restart_seconds
-            + job.spec.max_epochs * best_epoch_seconds(job, fitting.sizes(job.truth.memory_mib))
+            + job.spec.max_epochs
+            * job.course.mean_factor(0, job.spec.max_epochs)
+            * best_epoch_seconds(job, fitting.sizes(job.truth.memory_mib))
             for number, job in enumerate(self.jobs)
         }
 

@@ -147,3 +147,15 @@ def test_what_is_left_goes_by_what_it_took_before_and_how_it_goes_now() -> None:
 
 def test_nothing_is_said_of_what_was_never_done() -> None:
     assert Left({"a": None, "b": None}).words() == "0 of 2"
+
+
+def test_regrets_above_the_goal_are_bold() -> None:
+    row = dict.fromkeys(("hours", "gpu_hours", "restarts_per_job"), 2.0)
+    row |= {f"true_{key}": 1.0 for key in row}
+    worlds = {
+        "cliff": {**row, "regret": 0.2, "by_elastic": 0.9, "by_srtf": 0.5, "regret_seeds": [0.2]},
+        "cache": {**row, "regret": 0.1, "by_elastic": 1.2, "by_srtf": 0.5, "regret_seeds": [0.1]},
+    }
+    made = table("regret", {"figures": {"regret": {"worlds": worlds}}})
+    assert "| cliff | **+20.0%** | +20% | 0.90 | 0.50 | 2.00, 1.00 | 2, 1 | 2.0, 1.0 |" in made
+    assert "| cache | +10.0% | +10% | **1.20** |" in made

@@ -7,6 +7,10 @@ import math
 import pytest
 
 from simulator.traces.behaviour import (
+    HONEST,
+    STEADY,
+    Course,
+    Lie,
     MeasuredTruth,
     Pairs,
     SerialTruth,
@@ -67,3 +71,38 @@ def test_slices_that_fit_a_gpu_slow_no_pod() -> None:
 def test_a_job_that_keeps_no_gpu_busy_slows_no_neighbour() -> None:
     assert speed_by_utilisation(1.0, 0.0) == speed_by_utilisation(0.0, 1.0) == 1.0
     assert 0.5 < speed_by_utilisation(1.0, 1.0) < 1.0
+
+
+def test_epochs_change_by_equal_steps_from_the_first_to_the_last() -> None:
+    course = Course(first=1.5, last=0.5)
+    seconds = [course.epoch_seconds(100.0, epoch, 5, 0.0) for epoch in range(5)]
+    assert seconds == pytest.approx([150.0, 125.0, 100.0, 75.0, 50.0])
+    assert course.mean_factor(0, 5) == pytest.approx(1.0)
+    assert course.mean_factor(3, 5) == pytest.approx(0.625)
+    assert course.mean_factor(5, 5) == pytest.approx(0.5), "when nothing is left"
+    assert Course(first=2.0, last=9.0).epoch_seconds(100.0, 0, 1, 0.0) == 200.0
+
+
+@pytest.mark.parametrize(
+    ("trained", "seconds"),
+    [
+        (300.0, 100.0),  # the slow minutes are over
+        (0.0, 100.0 + 250.0),  # in 300 slow seconds 50 are done
+        (240.0, 100.0 + 50.0),
+    ],
+)
+def test_a_run_is_slow_until_it_has_found_its_batch(trained: float, seconds: float) -> None:
+    course = Course(tuning=6.0, tuning_seconds=300.0)
+    assert course.epoch_seconds(100.0, 0, 9, trained) == pytest.approx(seconds)
+
+
+def test_an_epoch_within_the_slow_minutes_is_slow_as_a_whole() -> None:
+    course = Course(tuning=6.0, tuning_seconds=300.0)
+    assert course.epoch_seconds(10.0, 0, 9, 0.0) == course.epoch_seconds(10.0, 1, 9, 60.0) == 60.0
+
+
+def test_who_does_not_lie_tells_what_was_measured() -> None:
+    assert STEADY.epoch_seconds(0.1, 3, 7, 5.0) == HONEST.told_seconds(0.1, 3, 8) == 0.1
+    told = [Lie(factors=(0.0, 10.0)).told_seconds(3.0, epoch, 8) for epoch in range(3)]
+    assert told == [0.0, 30.0, 0.0]
+    assert Lie(per_gpu=0.5).told_seconds(10.0, 1, 4) == 5.0

@@ -28,7 +28,7 @@ from scheduler.core.model import (
 )
 from scheduler.core.ports import Step
 from scheduler.planning.policies.fifo_sharing import fifo_sharing
-from simulator.traces.behaviour import TraceJob
+from simulator.traces.behaviour import Course, Lie, TraceJob
 from simulator.trials.outcome import JobTimes, Result, Tally
 from simulator.trials.trace_world import TraceWorld
 from simulator.trials.trial import Trial
@@ -72,6 +72,36 @@ def test_speeds_beside_several_neighbours_multiply() -> None:
     jobs = [job(name, epochs=1) for name in ("a", "b", "c")]
     result = trial(jobs, scripted_policy({"a": [GPU0], "b": [GPU0], "c": [GPU0]})).run()
     assert {times.ended_at for times in result.jobs} == {20.0 + 400.0}
+
+
+def test_on_a_slow_node_everything_takes_longer() -> None:
+    jobs = [job("here", epochs=2), job("there", epochs=2), job("both", epochs=2, gpus=2)]
+    where = {"here": [GPU0], "there": [("n1", "gpu0")], "both": [GPU1, ("n1", "gpu1")]}
+    made = trial(jobs, scripted_policy(where), 2, 2, slowness={"n1": 5.0})
+    ends = {name: times.ended_at for name, times in by_name(made.run()).items()}
+    assert ends == {"here": 20.0 + 200.0, "there": 20.0 + 1000.0, "both": 20.0 + 500.0}
+
+
+def test_epochs_follow_the_course_of_the_job_in_each_run() -> None:
+    tuned = replace(job("a", epochs=4), course=Course(0.5, 2.0, tuning=3.0, tuning_seconds=60.0))
+    made = trial([tuned], scripted_policy({"a": [GPU0]}, {"a": (100.0, 300.0)}))
+    # Of 60 slow seconds 40 are lost in each of two runs; the first epoch then takes 50 + 40.
+    (a,) = made.run().jobs
+    assert a.ended_at == pytest.approx(320.0 + 40.0 + 100.0 + 150.0 + 200.0)
+    assert a.launches == 2
+
+
+def test_a_lie_is_told_and_the_truth_takes_as_long_as_before() -> None:
+    profiles: list[Profile] = []
+
+    def listen(step: Step) -> None:
+        profiles.extend(e.profile for e in step.events if isinstance(e, EpochEnded))
+
+    liar = replace(job("a", epochs=3), lie=Lie(factors=(0.0, 10.0, 0.1)))
+    (a,) = trial([liar], scripted_policy({"a": [GPU0]}), listener=listen).run().jobs
+    assert a.ended_at == 20.0 + 300.0
+    assert [profile.epoch_seconds for profile in profiles] == pytest.approx([1000.0, 10.0, 0.0])
+    assert profiles[-1].samples_per_second == 0.0
 
 
 def test_a_run_that_is_told_to_stop_ends_its_epoch_and_resumes_there() -> None:

@@ -1,0 +1,200 @@
+"""What learning loses against knowing: `python -m benchmarks.regret --json [--seeds 3]`.
+
+Each world of simulator/traces/worlds.py breaks something that the scheduler expects of jobs. In
+each, `gpu_sharing` with the speeds that it learns is compared with itself knowing all true speeds
+(simulator/trials/true_speeds.py), with `elastic` and with `srtf`, which learn too. Compared are
+mean completion times of the jobs after the first quarter, in the order of submission, when there
+is something to have learned from. Jobs that lie count for nothing but `liars`. Every restart costs
+20 s.
+
+    worst              the largest regret of a world
+    worst_by_elastic   the largest ratio to the mean under `elastic`
+    mean, by_elastic   the means of these over all worlds
+
+and for each WORLD, over all seeds,
+
+    regret, regret_seeds    learned / true - 1; and of each seed
+    by_elastic, by_srtf     learned / the mean under this policy
+    hours, true_hours       the means themselves
+    gpu_hours, true_gpu_hours   how long GPUs were held by all jobs together, the first quarter too:
+                            the difference is what trying things costs, less what was found by it
+    restarts_per_job, true_restarts_per_job
+    liars                   their mean completion time relative to the one that they have if they
+                            report what is so; below 1 it pays to lie
+
+`--only A,B` runs only worlds with one of these in their names. Two processes run at a time.
+"""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import statistics
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+
+from benchmarks.figures import Left, options, show
+from scheduler.core.model import Rules
+from scheduler.core.ports import Policy
+from scheduler.planning.policies import POLICIES
+from scheduler.planning.policies.gpu_sharing import gpu_sharing
+from simulator.traces.behaviour import HONEST
+from simulator.traces.worlds import WORLDS, StrangeWorld, build_world
+from simulator.trials.outcome import JobTimes, Result
+from simulator.trials.trial import Trial
+from simulator.trials.true_speeds import true_speeds
+
+RULES = Rules(plan_every_seconds=60.0)
+RESTART_SECONDS = 20.0
+HOUR = 3600.0
+LEARNED, TRUE, HONESTLY = "gpu_sharing", "true", "honestly"
+COMPARED = "elastic", "srtf"
+# CPU seconds of one run, to start the longest first.
+USUAL = {LEARNED: 8.0, TRUE: 8.0, HONESTLY: 8.0, "elastic": 2.0, "srtf": 0.5}
+
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """One world with one seed, under one policy."""
+
+    world: str
+    seed: int
+    how: str  # the name of a policy, TRUE, or HONESTLY: learned, and no job lies
+    jobs: int = 0  # at most; 0: all
+
+    @property
+    def name(self) -> str:
+        return f"{self.world}/{self.how}/{self.seed}"
+
+    def done(self) -> Figures:
+        world = build_world(self.world, self.seed)
+        jobs = world.jobs[: self.jobs or None]
+        if self.how == HONESTLY:
+            jobs = tuple(replace(job, lie=HONEST) for job in jobs)
+        trial = Trial(
+            jobs,
+            world.told_nodes if self.how == TRUE else world.nodes,
+            self._policy(world),
+            RULES,
+            restart_seconds=RESTART_SECONDS,
+            slowness=world.slowness,
+        )
+        return _figures(world, trial.run())
+
+    def _policy(self, world: StrangeWorld) -> Policy:
+        if self.how == TRUE:
+            return gpu_sharing(RULES, true_speeds(world.jobs, world.type_slowness))
+        return POLICIES[LEARNED if self.how == HONESTLY else self.how](RULES)
+
+
+def _figures(world: StrangeWorld, result: Result) -> Figures:
+    late = result.jobs[len(result.jobs) // 4 :]
+    lying = [job for job in late if world.is_liar(job.name)]
+    honest = [job for job in late if not world.is_liar(job.name)]
+    held = math.fsum(bar.to_at - bar.from_at for bar in result.bars)
+    summary = result.summary()
+    return {
+        "hours": _mean_hours(honest),
+        "lying_hours": _mean_hours(lying),
+        "gpu_hours": held / HOUR,
+        "restarts_per_job": summary["restarts_per_job"],
+        "unfinished": len(result.jobs) - summary["finished"],
+        "cpu_seconds": summary["cpu_seconds"],
+    }
+
+
+def _mean_hours(jobs: Sequence[JobTimes]) -> float:
+    return statistics.fmean(job.seconds for job in jobs) / HOUR if jobs else math.nan
+
+
+def main() -> int:
+    given = options(__doc__, seeds=3, only="", jobs=0, processes=2)
+    worlds = [name for name in WORLDS if any(part in name for part in given.only.split(","))]
+    if not worlds:
+        sys.stderr.write(f"regret: no world matches {given.only}; known: {', '.join(WORLDS)}\n")
+        return 2
+    seeds = range(1, given.seeds + 1)
+    plays = [
+        Play(world, seed, how, given.jobs)
+        for world in worlds
+        for seed in seeds
+        for how in (LEARNED, TRUE, *COMPARED, *((HONESTLY,) if _has_liars(world, seed) else ()))
+    ]
+    found = {play.name: figures for play, figures in _played(plays, given.processes)}
+    show(**told(worlds, seeds, found))
+    return 0
+
+
+def _has_liars(world: str, seed: int) -> bool:
+    return bool(build_world(world, seed).liars)
+
+
+def _played(plays: Sequence[Play], processes: int) -> Iterator[tuple[Play, Figures]]:
+    left = Left({play.name: USUAL[play.how] for play in plays})
+    plays = sorted(plays, key=lambda play: -USUAL[play.how])
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        futures = {pool.submit(play.done): play for play in plays}
+        try:
+            for future in as_completed(futures):
+                play, figures = futures[future], future.result()
+                left.ended(play.name)
+                sys.stderr.write(f"{play.name}: {figures['hours']:.2f} h; {left.words()}\n")
+                yield play, figures
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def told(
+    worlds: Iterable[str], seeds: Iterable[int], found: Mapping[str, Figures]
+) -> dict[str, object]:
+    """What is printed. `found`: by the names of plays."""
+    seeds = list(seeds)
+    rows = {world: _row(world, seeds, found) for world in worlds}
+    regrets, ratios = ([row[key] for row in rows.values()] for key in ("regret", "by_elastic"))
+    return {
+        "worst": max(regrets),
+        "worst_by_elastic": max(ratios),
+        "mean": round(statistics.fmean(regrets), 4),
+        "by_elastic": round(statistics.fmean(ratios), 4),
+        "cpu_seconds": round(sum(figures["cpu_seconds"] for figures in found.values()), 1),
+        "worlds": {
+            world: row | {"regret_seeds": _regrets(world, seeds, found)}
+            for world, row in rows.items()
+        },
+    }
+
+
+def _row(world: str, seeds: Sequence[int], found: Mapping[str, Figures]) -> Figures:
+    def mean(how: str, key: str) -> float:
+        return statistics.fmean(found[Play(world, seed, how).name][key] for seed in seeds)
+
+    hours, true_hours = mean(LEARNED, "hours"), mean(TRUE, "hours")
+    row = {
+        "regret": hours / true_hours - 1.0,
+        **{f"by_{policy}": hours / mean(policy, "hours") for policy in COMPARED},
+        "hours": hours,
+        "true_hours": true_hours,
+        "gpu_hours": mean(LEARNED, "gpu_hours"),
+        "true_gpu_hours": mean(TRUE, "gpu_hours"),
+        "restarts_per_job": mean(LEARNED, "restarts_per_job"),
+        "true_restarts_per_job": mean(TRUE, "restarts_per_job"),
+        "unfinished": sum(mean(how, "unfinished") for how in (LEARNED, TRUE, *COMPARED)),
+    }
+    if Play(world, seeds[0], HONESTLY).name in found:
+        row["liars"] = mean(LEARNED, "lying_hours") / mean(HONESTLY, "lying_hours")
+    return {key: round(value, 4) for key, value in row.items()}
+
+
+def _regrets(world: str, seeds: Sequence[int], found: Mapping[str, Figures]) -> list[float]:
+    def hours(how: str, seed: int) -> float:
+        return found[Play(world, seed, how).name]["hours"]
+
+    return [round(hours(LEARNED, seed) / hours(TRUE, seed) - 1.0, 4) for seed in seeds]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
