@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import uuid
 from pathlib import Path
 from typing import Any
 
+from tests.cache import absent
 from tests.kube.processes import Process, free_port
 from tests.support import eventually
 
@@ -22,7 +22,7 @@ def missing() -> str | None:
     """Returns why no container can be run here; empty if one can."""
     if os.geteuid() != 0:
         return "runc is run by root alone"
-    return None if shutil.which("runc") else "no runc on this machine"
+    return absent("runc")
 
 
 class Container:

@@ -8,28 +8,26 @@ into it has changed. Neither a mount nor a process outlives the build.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from scheduler.daemon.program_flags import VERSION
+from tests.cache import Cache, CacheError, absent
 
 ROOT = Path(__file__).parent.parent.parent
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 IGNORED = ROOT / "deploy" / "Dockerfile.dockerignore"
 TAG = f"epoch-scheduler:{VERSION}"
 NAME = f"docker.io/library/{TAG}"  # as Docker and Kubernetes write it
+CACHE = Cache("image")
 PROGRAMS = ("buildah", "debootstrap", "unshare")
 WHITEOUT = ".wh."  # the prefix of files that a layer deletes
 
@@ -45,24 +43,19 @@ EXCLUDED = ("doc", "groff", "info", "linda", "lintian", "locale", "man")
 NEEDLESS = ("var/cache/apt", "var/lib/apt/lists", "var/log", *(f"usr/share/{e}" for e in EXCLUDED))
 
 
-class ImageError(Exception):
-    """An error, in one line for the user."""
-
-
 def missing() -> str | None:
     """Returns why no image can be built here; empty if one can."""
     if os.geteuid() != 0:
         return "an image is built by root alone"
-    absent = [name for name in PROGRAMS if not shutil.which(name)]
-    return f"no {' and no '.join(absent)} on this machine" if absent else None
+    return absent(*PROGRAMS)
 
 
 def archive() -> Path:
     """The image as an OCI archive; built if none of the same inputs exists."""
     if why := missing():
-        raise ImageError(why)
-    path = _cache() / f"epoch-scheduler-{_content()}.tar"
-    with _alone():
+        raise CacheError(why)
+    path = CACHE.folder / f"epoch-scheduler-{_content()}.tar"
+    with CACHE.alone():
         if not path.exists():
             _build(path)
     return path
@@ -93,7 +86,7 @@ def unpack(image: Path, folder: Path) -> dict[str, Any]:
 def main() -> None:
     try:
         path = archive()
-    except ImageError as error:
+    except CacheError as error:
         sys.exit(f"image: {error}")
     except KeyboardInterrupt:
         sys.exit(130)
@@ -111,7 +104,7 @@ def _build(path: Path) -> None:
     assert base
     if not _buildah("images", "--quiet", "--filter", f"reference={base[1]}"):
         _make_base(base[1], base[2])
-    _say(f"building {TAG}")
+    CACHE.say(f"building {TAG}")
     part = path.with_suffix(".part")
     for left in path.parent.glob("*.part"):  # left by a build that was killed
         left.unlink()
@@ -128,11 +121,10 @@ def _build(path: Path) -> None:
 
 
 def _make_base(name: str, suite: str) -> None:
-    """The base: Debian's smallest system, without files that are of no use in a container."""
-    _say(f"making {name} with debootstrap")
-    with tempfile.TemporaryDirectory(dir=_cache(), prefix="debian-") as folder:
+    """The base: a bare Debian, without files that are of no use in a container."""
+    with tempfile.TemporaryDirectory(dir=CACHE.folder, prefix="debian-") as folder:
         root = Path(folder, "root")
-        _run("debootstrap", "--variant=minbase", suite, root)
+        CACHE.make_debian(suite, root)
         settings = root / "etc" / "dpkg" / "dpkg.cfg.d" / "docker"
         settings.write_text("".join(f"path-exclude /usr/share/{e}/*\n" for e in EXCLUDED))
         for needless in NEEDLESS:
@@ -158,21 +150,9 @@ def _content() -> str:
 
 
 def _buildah(*words: str | Path) -> str:
-    kept = ("--root", _cache() / "storage", "--storage-driver", "overlay")
+    kept = ("--root", CACHE.folder / "storage", "--storage-driver", "overlay")
     with tempfile.TemporaryDirectory() as run:
-        return _run("buildah", *kept, "--runroot", run, *words)
-
-
-def _run(*words: str | Path) -> str:
-    # Its mounts and processes end with it, and it ends with this process.
-    dying = ("setpriv", "--pdeathsig", "KILL", "--")
-    alone = (*dying, "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--")
-    log = _cache() / "log"
-    with log.open("wb") as told:
-        done = subprocess.run([*alone, *words], stdout=subprocess.PIPE, stderr=told, text=True)
-    if done.returncode != 0:
-        raise ImageError(f"{words[0]} failed; {log} says why")
-    return done.stdout.strip()
+        return CACHE.run("buildah", *kept, "--runroot", run, *words)
 
 
 def _apply(layer: tarfile.TarFile, folder: Path) -> None:
@@ -183,24 +163,6 @@ def _apply(layer: tarfile.TarFile, folder: Path) -> None:
             shutil.rmtree(gone) if gone.is_dir() and not gone.is_symlink() else gone.unlink()
         else:
             layer.extract(member, folder, numeric_owner=True, filter="tar")
-
-
-def _cache() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(home) / "epoch-scheduler" / "image"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-@contextlib.contextmanager
-def _alone() -> Iterator[None]:
-    with (_cache() / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _say(line: str) -> None:
-    print(f"image: {line}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

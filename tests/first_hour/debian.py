@@ -8,24 +8,21 @@ machine. Both are only read: a room writes into a layer of its own, and sees no 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.cache import PATH, Cache
 from tests.first_hour import room
 from tests.first_hour.document import packages
 from tests.first_hour.room import ROOT, Room
 
+CACHE = Cache("first-hour")
 SUITES = ("bookworm", "trixie")  # Python 3.11 and 3.13
 USER = "ada"
 LOCK = ROOT / "requirements" / "dev.lock"
 WHEELS, BUNDLE = "/var/cache/wheels", "/var/cache/epoch-scheduler.bundle"  # inside
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 OFFLINE = {"PATH": PATH, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": WHEELS}
 
 # pip's settings on this machine apply while it downloads; none of them is kept.
@@ -73,23 +70,22 @@ def _bind(source: Path | str, root: Path, target: str) -> str:
 
 def _base(suite: str) -> Path:
     named = packages()
-    path = _cache() / f"{suite}-{_digest(' '.join(named))}"
-    with _alone():
+    path = CACHE.folder / f"{suite}-{_digest(' '.join(named))}"
+    with CACHE.alone():
         if not path.exists():
-            _say(f"making a bare {suite} with {', '.join(named)}")
             part = path.with_suffix(".part")
             shutil.rmtree(part, ignore_errors=True)
-            _run("debootstrap", "--variant=minbase", f"--include={','.join(named)}", suite, part)
-            _run("chroot", part, "useradd", "--create-home", "--shell", "/bin/bash", USER)
+            CACHE.make_debian(suite, part, *named)
+            CACHE.run("chroot", part, "useradd", "--create-home", "--shell", "/bin/bash", USER)
             part.rename(path)
     return path
 
 
 def _wheels(suite: str, base: Path) -> Path:
-    path = _cache() / f"{suite}-wheels-{_digest(LOCK.read_text())}"
-    with _alone():
+    path = CACHE.folder / f"{suite}-wheels-{_digest(LOCK.read_text())}"
+    with CACHE.alone():
         if not path.exists():
-            _say(f"downloading the locked dependencies for {suite}")
+            CACHE.say(f"downloading the locked dependencies for {suite}")
             part = path.with_suffix(".part")
             shutil.rmtree(part, ignore_errors=True)
             part.mkdir()
@@ -108,42 +104,10 @@ def _download(base: Path, wheels: Path) -> None:
         "python3 -m venv /tmp/venv && /tmp/venv/bin/pip download --quiet --require-hashes"
         f" --requirement /tmp/lock --dest {WHEELS}"
     )
-    apart = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--", "sh", "-ec")
-    _run(*apart, f"{mounts} cp {LOCK} {root}/tmp/lock; exec chroot {root} sh -c '{download}'")
+    steps = f"{mounts} cp {LOCK} {root}/tmp/lock; exec chroot {root} sh -c '{download}'"
+    CACHE.run("sh", "-ec", steps)
     shutil.rmtree(folder)
-
-
-def _run(*words: str | Path) -> None:
-    log = _cache() / "log"
-    with log.open("wb") as told:
-        done = subprocess.run(
-            ["setpriv", "--pdeathsig", "KILL", "--", *words],
-            stdin=subprocess.DEVNULL,
-            stdout=told,
-            stderr=told,
-            env={**os.environ, "PATH": f"{os.environ['PATH']}:{PATH}"},
-            check=False,
-        )
-    assert done.returncode == 0, f"{words[0]} failed; {log} says why"
 
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def _cache() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(home) / "epoch-scheduler" / "first-hour"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-@contextlib.contextmanager
-def _alone() -> Iterator[None]:
-    with (_cache() / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"first hour: {line}\n")

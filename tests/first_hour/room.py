@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.cache import absent
 from tests.first_hour.terminal import Terminal
 from tests.kube.processes import Process
 from tests.support import eventually
@@ -28,8 +28,7 @@ def missing(*programs: str) -> str | None:
     """Returns why there can be no room here; empty if there can be one."""
     if os.geteuid() != 0:
         return "only root can make a network with a free port 7070"
-    absent = [name for name in (*NEEDED, *programs) if not shutil.which(name)]
-    return f"no {' and no '.join(absent)} on this machine" if absent else None
+    return absent(*NEEDED, *programs)
 
 
 @dataclass(frozen=True, slots=True)
