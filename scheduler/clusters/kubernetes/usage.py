@@ -12,7 +12,6 @@ from typing import Protocol
 
 from scheduler.core.fast_replace import replace
 from scheduler.core.model import (
-    Action,
     Event,
     Failure,
     Gpu,
@@ -24,22 +23,21 @@ from scheduler.core.model import (
     RunKey,
     Share,
 )
-from scheduler.core.ports import Put
+from scheduler.core.ports import Cluster, Put, Source
 from scheduler.gpus.usage import GpuReport, Process, Usage, UsageLedger
 
 Used = Mapping[RunKey, tuple[Share, ...]]
 
 
-class WatchedCluster(Protocol):
-    """The cluster as its server reports it: the ports Cluster and Source, and two methods more."""
+class InnerCluster(Cluster, Source, Protocol):
+    """The cluster as its server reports it."""
 
-    def perform(self, action: Action) -> None: ...
     def observe(self) -> Observed: ...
-    def start(self, put: Put) -> None: ...
-    def stop(self) -> None: ...
     def owners(self) -> Mapping[str, RunKey]:
         """The run of each pod, by the pod's uid."""
 
+
+class WatchedCluster(InnerCluster, Protocol):
     def nodes(self) -> tuple[Node, ...]:
         """The nodes as last observed."""
 

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 import structlog
 
@@ -19,6 +18,7 @@ from scheduler.clusters.kubernetes.holders.holders import Holders
 from scheduler.clusters.kubernetes.holders.node import HolderWorld
 from scheduler.clusters.kubernetes.holders.requests import HolderRequests
 from scheduler.clusters.kubernetes.manifests import ranks
+from scheduler.clusters.kubernetes.usage import InnerCluster
 from scheduler.clusters.kubernetes.work_queue import WorkQueue
 from scheduler.core.errors import Unavailable
 from scheduler.core.fast_replace import replace
@@ -44,17 +44,6 @@ LATE_SECONDS = 60.0  # no observation is delivered later than this
 THREADS = 4  # requests at once, while none is answered
 
 log = structlog.get_logger("scheduler.holders")
-
-
-class InnerCluster(Protocol):
-    """The cluster as its server reports it: the ports Cluster and Source, and `owners`."""
-
-    def perform(self, action: Action) -> None: ...
-    def observe(self) -> Observed: ...
-    def start(self, put: Put) -> None: ...
-    def stop(self) -> None: ...
-    def owners(self) -> Mapping[str, RunKey]:
-        """The run of each pod, by the pod's uid."""
 
 
 @dataclass(frozen=True, slots=True)
