@@ -36,8 +36,6 @@ from scheduler.core.model import (
     Time,
 )
 
-UNREPORTED_BYTES_MAX = 2**20
-
 log = structlog.get_logger("scheduler.clusters.local.run")
 
 Seconds = Annotated[float, msgspec.Meta(ge=0.0)]
@@ -161,7 +159,7 @@ class LocalRun:
         try:
             with (self.folder / runner.LAST_WORDS).open("rb") as file:
                 said = msgspec.json.decode(
-                    file.read(UNREPORTED_BYTES_MAX) or b"[]", type=list[_EpochReport]
+                    file.read(runner.LAST_WORDS_BYTES_MAX) or b"[]", type=list[_EpochReport]
                 )
         except (OSError, msgspec.MsgspecError):
             return ()

@@ -8,10 +8,11 @@ training does not survive its runner. Into its run folder the runner writes
 
     lock          held while a runner lives; unlike a pid, it cannot be another process's
     started.json  before the training's first instruction: its pids, so that it can be found
+    last_words.json  at the end: what the training could not report (see the client library). It
+                  writes that into memory, because it could make a file fill the disk
     ended.json    when no process of the training is left; there is never a second start
 
-and the training itself may write there, to `last_words.json`, what it could not report (see the
-client library). The runner reads `launch.json`, and `stop`, the request to stop before it began. A
+The runner reads `launch.json`, and `stop`, the request to stop before it began. A
 SIGTERM is the request to stop later.
 """
 
@@ -43,7 +44,7 @@ from scheduler.clusters.capped_log import CappedLog
 from scheduler.clusters.local import cgroups
 
 LAUNCH, STARTED, ENDED, STOP, LOCK = "launch.json", "started.json", "ended.json", "stop", "lock"
-LAST_WORDS = "last_words.json"
+LAST_WORDS, LAST_WORDS_BYTES_MAX = "last_words.json", 2**20
 HINTS = "hints.sock"
 CANNOT_START = 100  # an exit code from here on is this plus an errno
 READ_BYTES = 64 * 1024
@@ -100,9 +101,7 @@ def run() -> None:
     # Orphans of the training become children of this process, even those that left its process
     # group. So none can survive unnoticed on a GPU that seems to be free.
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    last_words = os.open(LAST_WORDS, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-    if launch["uid"] is not None:
-        os.fchown(last_words, launch["uid"], launch["gid"])
+    last_words = os.memfd_create(LAST_WORDS)
     launch["cgroup"] = cgroups.make(f"epoch-scheduler-{os.path.basename(os.getcwd())}")
     pid, go, failure = fork(launch, pipe, last_words)
     started = {
@@ -128,10 +127,18 @@ def run() -> None:
             how["reason"] = said[:500]
             how["refused"] = int(number) in NOT_THE_JOBS_FAULT
     writer.finish()
+    keep(last_words)
     if launch["cgroup"]:
         cgroups.end(launch["cgroup"])
     write(ENDED, {**how, "at": time.time()})
     send_hint()
+
+
+def keep(last_words: int) -> None:
+    """Writes them to the disk, or nothing if it is full."""
+    if said := os.pread(last_words, LAST_WORDS_BYTES_MAX, 0):
+        with contextlib.suppress(OSError), open(LAST_WORDS, "wb") as file:
+            file.write(said)
 
 
 class LogWriter(threading.Thread):
@@ -232,8 +239,7 @@ def exec_training(launch: dict[str, Any], log: int, last_words: int) -> None:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # it does not survive its runner
-    # Only root may enter the state folder, so the training gets open files for what it writes or
-    # reads there.
+    # Only root may enter the state folder, so the training gets open files.
     environment = launch["environment"]
     environment["KUBEPROFILER_LAST_WORDS"] = inheritable_path(last_words)
     if not mounted and os.path.isdir(f"{OLD_SNAPSHOTS}/{environment['JOB_UUID']}"):

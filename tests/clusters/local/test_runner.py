@@ -171,6 +171,26 @@ def test_a_job_cannot_change_what_it_has_said(here: Machine) -> None:
     assert (said[0], said[-1]) == ("one", "two")
 
 
+def test_last_words_without_end_do_not_fill_the_disk(here: Machine, tmp_path: Path) -> None:
+    """Also while another process keeps them open after the end."""
+    words = '"$KUBEPROFILER_LAST_WORDS"'
+    text = f"head -c 50000000 /dev/zero > {words}; readlink {words}; cat {tmp_path}/go"
+    os.mkfifo(tmp_path / "go")
+    key = here.launch("sh", "-c", text)
+    here.wait_for_output(key, "\n")
+    training = here.read_started(key)["pid"]
+    (place,) = (
+        file for file in Path(f"/proc/{training}/fd").iterdir() if "words" in str(file.readlink())
+    )
+    with place.open("ab", buffering=0) as held:
+        assert not str(place.readlink()).startswith(str(here.state))
+        (tmp_path / "go").write_text("")
+        assert here.wait_until_over(key).state == "succeeded"
+        held.write(b"late")
+    on_disk = [file.stat().st_blocks * 512 for file in here.folder(key).iterdir()]
+    assert sum(on_disk) < 2 * 2**20
+
+
 def test_a_process_outside_of_the_run_that_has_its_output_does_not_keep_it_from_ending(
     here: Machine, tmp_path: Path
 ) -> None:
