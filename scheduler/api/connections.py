@@ -5,6 +5,9 @@ the daemon could start no job and answer nobody. So a thread looks at the connec
 and closes those beyond a limit: first those of the peer that has most of them, and of these the one
 that has been silent longest. A client whose connection was closed connects again.
 
+A caller may also send many calls, leave, and connect again at once. grpc would answer all of them
+first, and that takes far longer than to send them. So what such callers have sent is discarded.
+
 grpc does not give its sockets away. They are found among the descriptors of this process.
 """
 
@@ -30,7 +33,11 @@ from scheduler.api.peer_names import PeerNames
 CONNECTIONS_MAX = 8_000
 PEER_MAX = 4_000
 _PEERS_SHARE = 3 / 4  # of all connections, if there may be few
+_FEW = 200  # descriptors, with which nothing is done
 _LOOK_SECONDS = 0.1
+_LOOK_SHARE = 0.5  # of the time, at most
+_LEFT = (7, 8)  # TCP_CLOSE and TCP_CLOSE_WAIT, in struct tcp_info: the caller has closed it
+_DISCARD_BYTES = 2**24
 _SAY_SECONDS = 60.0
 _DESCRIPTORS = "/proc/self/fd"
 _SILENCE = struct.Struct("=52xI")  # tcpi_last_data_recv in struct tcp_info: milliseconds
@@ -77,9 +84,9 @@ class Connections:
             self._thread.join()
 
     def close_excess(self) -> int:
-        """Returns how many connections it closed."""
+        """Returns how many connections it closed. Discards what callers have sent who have left."""
         descriptors = [int(name) for name in os.listdir(_DESCRIPTORS)]  # noqa: PTH208 - often
-        if len(descriptors) <= self._limits.most_of_peer:
+        if len(descriptors) <= min(_FEW, self._limits.most_of_peer):
             self._known.clear()
             return 0
         by_peer = defaultdict(list)
@@ -97,9 +104,13 @@ class Connections:
         return closed
 
     def _watch(self) -> None:
-        while not self._stopped.wait(_LOOK_SECONDS):
+        pause = _LOOK_SECONDS
+        while not self._stopped.wait(pause):
+            began = time.monotonic()
             with suppress(OSError):  # there is no descriptor left: one will be closed
                 self.close_excess()
+            took = time.monotonic() - began
+            pause = max(_LOOK_SECONDS, took / _LOOK_SHARE - took)
 
     def _find(self, descriptors: Sequence[int]) -> list[_GrpcSocket]:
         now: dict[tuple[int, int], _GrpcSocket | None] = {}
@@ -108,7 +119,8 @@ class Connections:
                 about = os.fstat(descriptor)
                 if stat.S_ISSOCK(about.st_mode):
                     key = descriptor, about.st_ino
-                    now[key] = self._known[key] if key in self._known else self._look_at(*key)
+                    found = self._known[key] if key in self._known else self._look_at(*key)
+                    now[key] = None if found and _discard_if_left(found) else found
         self._known = now
         self._names.forget()
         return [connection for connection in now.values() if connection]
@@ -175,6 +187,16 @@ def _silent_ms(connection: _GrpcSocket) -> int:
         silent: int = _SILENCE.unpack(about)[0]
         return silent
     return 0
+
+
+def _discard_if_left(connection: _GrpcSocket) -> bool:
+    """Returns whether the caller has closed the connection; then grpc finds nothing in it."""
+    with suppress(OSError), _socket(connection.descriptor, connection.inode) as found:
+        if found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] in _LEFT:
+            while found.recv(_DISCARD_BYTES, socket.MSG_TRUNC | socket.MSG_DONTWAIT):
+                pass
+            return True
+    return False
 
 
 def _close(connection: _GrpcSocket) -> bool:

@@ -43,6 +43,7 @@ _OPTIONS = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.max_concurrent_streams", 200),  # of a connection
+    ("grpc.http2.max_requests_per_read", 2),  # then other connections have their turn
     ("grpc.enable_channelz", 0),
     ("grpc.max_channel_trace_event_memory_per_node", 0),
     ("grpc.server_handshake_timeout_ms", 5_000),  # a connection that sends no HTTP/2 is closed

@@ -79,6 +79,22 @@ def test_the_most_silent_connections_are_closed() -> None:
     assert line["mostly_of"] == f"user {os.geteuid()}"
 
 
+def test_what_a_caller_has_sent_who_has_left_is_discarded() -> None:
+    with ExitStack() as opened:
+        listener = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
+        leaves, stays = (socket.create_connection(listener.getsockname()) for _ in range(2))
+        opened.enter_context(stays)
+        left, stayed = (opened.enter_context(listener.accept()[0]) for _ in range(2))
+        for caller in (leaves, stays):
+            caller.sendall(b"x" * 100_000)
+        leaves.close()
+        connections = Connections(
+            [listener.getsockname()[1]], ConnectionLimits(most=9, most_of_peer=3)
+        )
+        eventually(lambda: connections.close_excess() or left.recv(1, socket.MSG_PEEK) == b"")
+        assert len(stayed.recv(100_000, socket.MSG_WAITALL)) == 100_000
+
+
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Serving]:
     with serving(tmp_path) as made:
