@@ -23,8 +23,9 @@ BYTES_MAX = 64 * 1024  # of one job
 UNFINISHED = ".unfinished"
 
 
-def check(spec: JobSpec, values: Mapping[str, str]) -> None:
-    """Raises Rejected unless there is a value for each secret of the job, and for nothing else."""
+def check(spec: JobSpec, values: Mapping[str, str]) -> int:
+    """Returns the bytes of the secrets. Raises Rejected unless there is a value for each secret of
+    the job, and for nothing else."""
     for name in spec.secrets:
         if name not in values:
             raise Rejected(f"--secret {name}: its value is missing: submit the job with its value")
@@ -35,6 +36,7 @@ def check(spec: JobSpec, values: Mapping[str, str]) -> None:
     size = sum(len(value.encode()) for value in values.values())
     if size > BYTES_MAX:
         raise Rejected(f"--secret: {size} bytes together, {BYTES_MAX} at most")
+    return size
 
 
 def with_values(launch: Launch, values: Mapping[str, str]) -> Launch:

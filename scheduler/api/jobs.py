@@ -81,12 +81,13 @@ class JobService(pb_grpc.SchedulerServicer):
         job_id = wire.job_id(request.job_id)
         job = None if request.dry_run else self._find_own(job_id, user)
         spec = job.spec if job else wire.spec(request.spec, user)
+        secret_bytes = 0
         if job is None:
             self._admit(job_id, spec)
-            job_secrets.check(spec, dict(wire.pairs(request.secrets)))
+            secret_bytes = job_secrets.check(spec, dict(wire.pairs(request.secrets)))
         preview = self.target.preview(job_id, spec, self.view().nodes)
         if job is None and self.limits and not request.dry_run:
-            self.limits.enter(spec)
+            self.limits.enter(spec, secret_bytes)
         if request.dry_run:
             message = self.lookup.describe_trial(Job.submitted(job_id, spec, self.inbox.now()))
         else:

@@ -1,5 +1,8 @@
 """How many live jobs one user may have, and how much text: a limit for each user, so that no user
-can fill the memory and the disk of the daemon."""
+can fill the memory and the disk of the daemon.
+
+Rows of ended jobs stay. So what a user submits within a day is limited too, whatever becomes of it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ from dataclasses import dataclass
 
 from scheduler.core.admission import spec_bytes
 from scheduler.core.errors import Rejected
-from scheduler.core.model import JobSpec, View
+from scheduler.core.model import JobSpec, Time, View
+
+DAY_SECONDS = 86_400.0
+JOB_BYTES = 1024  # of the rows of a job, beside its text
 
 
 @dataclass(slots=True)
@@ -20,27 +26,56 @@ class _Load:
     size: int = 0
 
 
+@dataclass(slots=True)
+class _Submitted:
+    """The bytes that a user has submitted, less what is allowed for the time since."""
+
+    size: float = 0.0
+    at: Time = 0.0
+
+
 class UserLimits:
     """For any thread."""
 
     def __init__(
-        self, view: Callable[[], View], jobs_max: int = 20_000, mib_max: int = 128
+        self,
+        view: Callable[[], View],
+        now: Callable[[], Time],
+        jobs_max: int = 20_000,
+        mib_max: int = 128,
     ) -> None:
-        self._view, self._jobs_max, self._mib_max = view, jobs_max, mib_max
+        """`mib_max`: of live jobs, and of what is submitted within a day."""
+        self._view, self._now, self._jobs_max, self._mib_max = view, now, jobs_max, mib_max
         self._lock = threading.Lock()
         self._loads: dict[str, _Load] = {}  # by user
+        self._submitted: dict[str, _Submitted] = {}  # by user
 
-    def enter(self, spec: JobSpec) -> None:
+    def enter(self, spec: JobSpec, secret_bytes: int = 0) -> None:
         """Counts a job that is being submitted. Raises Rejected if its user has too many."""
+        size = spec_bytes(spec) + secret_bytes + JOB_BYTES
         with self._lock:
             if refusal := self._refusal(spec):
                 self._loads[spec.user] = self._measure(spec.user)
                 refusal = self._refusal(spec)
             if refusal:
                 raise Rejected(refusal)
+            self._submit(spec.user, size)
             load = self._loads[spec.user]
             load.jobs += 1
             load.size += spec_bytes(spec)
+
+    def _submit(self, user: str, size: int) -> None:
+        most, now = self._mib_max * 2**20, self._now()
+        told = self._submitted.setdefault(user, _Submitted(at=now))
+        told.size = max(0.0, told.size - max(0.0, now - told.at) / DAY_SECONDS * most)
+        told.at = now
+        if told.size + size > most:
+            raise Rejected(
+                f"{user} has submitted jobs with {told.size:.0f} bytes of text within a day, and "
+                f"may submit {self._mib_max} MiB (limits.spec_mib_per_user): put long values of "
+                "--env into files, or wait"
+            )
+        told.size += size
 
     def _refusal(self, spec: JobSpec) -> str:
         if (load := self._loads.get(spec.user)) is None:

@@ -247,7 +247,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         program_flags.VERSION,
         secrets,
         home.usage,
-        UserLimits(view, config.limits.jobs_per_user, config.limits.spec_mib_per_user),
+        UserLimits(view, inbox.now, config.limits.jobs_per_user, config.limits.spec_mib_per_user),
         no_room=partial(no_room, config.state_dir, config.housekeeping.disk_reserve),
     )
     agents = None

@@ -14,10 +14,11 @@ class Loop:
 
     def __init__(self, jobs_max: int = 3, mib_max: int = 1) -> None:
         self.jobs: dict[JobId, Job] = {}
-        self.limits = UserLimits(lambda: View(jobs=self.jobs), jobs_max, mib_max)
+        self.now = 1e9
+        self.limits = UserLimits(lambda: View(jobs=self.jobs), lambda: self.now, jobs_max, mib_max)
 
-    def submit(self, spec: JobSpec) -> JobId:
-        self.limits.enter(spec)
+    def submit(self, spec: JobSpec, secret_bytes: int = 0) -> JobId:
+        self.limits.enter(spec, secret_bytes)
         job = Job.submitted(JobId(f"job-{len(self.jobs)}"), spec, 1.0)
         self.jobs[job.id] = job
         return job.id
@@ -50,6 +51,40 @@ def test_the_text_of_a_users_jobs_is_limited() -> None:
     with pytest.raises(Rejected, match=r"1 MiB \(limits.spec_mib_per_user"):
         loop.submit(SPEC)
     loop.end(ids[0])
+    loop.now += 86_400.0
+    loop.submit(SPEC)
+
+
+def test_jobs_that_ended_at_once_count_for_a_day() -> None:
+    loop = Loop()
+    for _ in range(3):
+        loop.end(loop.submit(SPEC))
+    with pytest.raises(Rejected, match=r"ada has submitted .* within a day, .*spec_mib_per_user"):
+        loop.submit(SPEC)
+    loop.submit(replace(SPEC, user="bob"))
+    loop.now += 86_400.0 / 4
+    loop.end(loop.submit(SPEC))
+    with pytest.raises(Rejected):
+        loop.submit(SPEC)
+
+
+def test_jobs_without_text_and_secrets_count_for_what_they_take() -> None:
+    loop = Loop(jobs_max=9999)
+    small = replace(SPEC, env=())
+    for _ in range(900):
+        loop.end(loop.submit(small))
+    with pytest.raises(Rejected, match="within a day"):
+        loop.submit(small, secret_bytes=2**18)
+
+
+def test_a_clock_that_is_set_back_gives_no_room_and_takes_none() -> None:
+    loop = Loop()
+    for _ in range(3):
+        loop.end(loop.submit(SPEC))
+    loop.now -= 1e6
+    with pytest.raises(Rejected, match="within a day"):
+        loop.submit(SPEC)
+    loop.now += 86_400.0
     loop.submit(SPEC)
 
 
