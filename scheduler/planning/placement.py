@@ -47,15 +47,16 @@ def place_units(
     rules: Rules,
     moves_max: int = 0,
     leaving: Collection[JobId] = (),
+    guests: Collection[JobId] = (),
 ) -> PlacedUnits:
     """GPUs for as many of the units as there is room for; among units of equal size the first come
     first.
 
     Runs that may not be stopped stay where they are, wanted or not; so do runs on GPUs that are out
-    of sight, except those in `leaving`. At most `moves_max` units are moved elsewhere so that
-    others are on fewer nodes.
+    of sight, except those in `leaving`. The runs of `guests` take no GPU from the unit beside which
+    they stay. At most `moves_max` units are moved elsewhere so that others are on fewer nodes.
     """
-    placing = _Placer(units, view, rules, moves_max, leaving)
+    placing = _Placer(units, view, rules, moves_max, leaving, guests)
     placing.settle()
     placing.place_the_rest()
     return placing.dealt()
@@ -69,9 +70,10 @@ class _Placer:
         rules: Rules,
         moves_max: int,
         leaving: Collection[JobId],
+        guests: Collection[JobId],
     ) -> None:
         self.units, self.view, self.rules = list(units), view, rules
-        self.moves_left, self.leaving = moves_max, leaving
+        self.moves_left, self.leaving, self.guests = moves_max, leaving, guests
         self.known = usable_gpus(view.nodes)
         self.where: dict[int, tuple[GpuKey, ...]] = {}  # of each unit, by its number
         self.result = PlacedUnits({}, {}, ())
@@ -108,7 +110,8 @@ class _Placer:
     def _stay(self, job: Job) -> None:
         assert job.run is not None, "only a run can stay"
         self.result.placements[job.id] = job.run.shares
-        self._occupy(gpu_keys(job))
+        if job.id not in self.guests:
+            self._occupy(gpu_keys(job))
 
     def _occupy(self, keys: Sequence[GpuKey]) -> None:
         for key in keys:

@@ -151,7 +151,7 @@ class Offer:
         )
 
     def neighbours(self, rules: Rules) -> Neighbours:
-        single = [self._single(stock.type) for stock in self.stocks]
+        single = [self.single(stock.type) for stock in self.stocks]
         slowed, known = self.learned.slowed, self.learned.rows(self.jobs)
         mates = self._mates()
         stay = self.fixed & (self.where >= 0)
@@ -207,7 +207,8 @@ class Offer:
         stays = bound or unseen[:1]
         return [row for row in unseen if row not in stays]
 
-    def _single(self, type: str) -> int:
+    def single(self, type: str) -> int:
+        """The configuration of one GPU of this type; -1: none."""
         return next((at for at, c in enumerate(self.configs) if c.type == type and c.gpus == 1), -1)
 
     def _mates(self) -> Ints:

@@ -8,8 +8,9 @@ work it has left (offer.py), and the less GPU time its user has recently had.
 
 Allocation. The menu of a class is priced and chosen from (prices.py), single GPUs are shared where
 two jobs make more of one than one job does (pairing.py), gangs that are left over join others of
-their size (gang_sharing.py), and the choice is placed on GPUs (placement.py). A run is moved only
-if its gain pays for the restart, and never before it has finished an epoch where it is.
+their size (gang_sharing.py), the choice is placed on GPUs (placement.py), and single jobs that are
+left over join gangs (single_guests.py). A run is moved only if its gain pays for the restart, and
+never before it has finished an epoch where it is.
 """
 
 from __future__ import annotations
@@ -22,18 +23,21 @@ from functools import cached_property, partial
 import numpy as np
 
 from scheduler.core.learning import usage_now
-from scheduler.core.memory import usable_gpus
+from scheduler.core.memory import need_mib, takes_whole_gpu, usable_gpus
 from scheduler.core.model import (
+    GpuKey,
     Job,
     JobId,
     Plan,
     Reason,
     Rules,
+    Share,
     Time,
     View,
 )
 from scheduler.core.ports import Policy
 from scheduler.core.runs import gpu_keys, is_running, may_move, may_stop
+from scheduler.estimates.arrays import Ints
 from scheduler.estimates.measurements import Memo
 from scheduler.planning.leftovers import assign_leftovers
 from scheduler.planning.optimizer.gang_sharing import guests, join_gangs
@@ -42,6 +46,7 @@ from scheduler.planning.optimizer.inventory import stocks
 from scheduler.planning.optimizer.offer import LearnedSpeeds, Offer, build_offer
 from scheduler.planning.optimizer.pairing import Allotment, Limits, shared
 from scheduler.planning.optimizer.prices import Menu
+from scheduler.planning.optimizer.single_guests import GangHost, SingleGuests, guests_of_gangs
 from scheduler.planning.optimizer.speed_sources import JobSpeeds, SpeedSource
 from scheduler.planning.placement import PlacedUnits, Unit, place_units
 from scheduler.planning.reasons import blocked_reason, explained
@@ -69,6 +74,27 @@ def gpu_sharing(rules: Rules, speeds: SpeedSource | None = None) -> Policy:
     return plan
 
 
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """What the jobs of a class are to have."""
+
+    offer: Offer
+    choice: Ints  # [jobs] configuration, -1: none
+    units: Sequence[Sequence[int]]  # jobs that have their GPUs together
+    present: Sequence[int]  # single jobs that are beside gangs now
+
+    def single(self, type: str) -> int:
+        return self.offer.single(type)
+
+    def bound_guests(self, rows: Sequence[int]) -> set[JobId]:
+        """The single jobs that cannot be asked to leave the gang of this unit, which stays."""
+        offer = self.offer
+        staying = [row for row in rows if self.choice[row] == offer.now[row]]
+        keys = {key for row in staying for key in gpu_keys(offer.jobs[row])}
+        beside = [offer.jobs[row] for row in self.present] if len(keys) > 1 else []
+        return {job.id for job in beside if not may_stop(job.run) and {*gpu_keys(job)} <= keys}
+
+
 @dataclass
 class _SharingPlanner:
     view: View
@@ -79,6 +105,8 @@ class _SharingPlanner:
     expected: dict[JobId, float] = field(default_factory=dict)
     apart: bool = False  # whether a job is to have an epoch alone before others join
     served: list[Job] = field(default_factory=list)  # class by class, the most weight first
+    chosen: list[_Chosen] = field(default_factory=list)  # class by class
+    bound: set[JobId] = field(default_factory=set)  # single jobs that have to stay beside a gang
 
     def __post_init__(self) -> None:
         self.known = usable_gpus(self.view.nodes)
@@ -119,7 +147,10 @@ class _SharingPlanner:
         # If several jobs on one GPU cannot be separated, they use less than was planned; and of the
         # GPUs of one type, not all may have the image of a job.
         if over := assign_leftovers(self.served, done, self.known, self.view, self.rules, _fewest):
-            done = place_units([*units, *over], self.view, self.rules, MOVES_MAX, leaving)
+            every = [*units, *over]
+            done = place_units(every, self.view, self.rules, MOVES_MAX, leaving, self.bound)
+        for chosen in self.chosen:
+            self._place_single_guests(chosen, done)
         queue = self._queue(jobs)
         self._explain(queue, done)
         again = [j.eligible_at for j in self.view.jobs.values() if j.eligible_at > self.now]
@@ -162,11 +193,12 @@ class _SharingPlanner:
     ) -> tuple[PlacedUnits, frozenset[JobId]]:
         """Places the units, and chooses which of the unseen jobs are stopped, so that fewer jobs of
         higher classes are left out."""
-        done, leaving = place_units(units, self.view, self.rules, MOVES_MAX), frozenset[JobId]()
+        leaving = frozenset[JobId]()
+        done = place_units(units, self.view, self.rules, MOVES_MAX, guests=self.bound)
         for job in sorted(unseen, key=self._class) if done.left_out else ():
             without = leaving | {job.id}
             if before := self._outranked(job, done):
-                other = place_units(units, self.view, self.rules, MOVES_MAX, without)
+                other = place_units(units, self.view, self.rules, MOVES_MAX, without, self.bound)
                 if self._outranked(job, other) < before:
                     done, leaving = other, without
         return done, leaving
@@ -219,7 +251,8 @@ class _SharingPlanner:
         )
         self.served += [offer.jobs[row] for row in np.argsort(-offer.weight, kind="stable")]
         menu = offer.menu({type: count + kept.get(type, 0) for type, count in taken.items()})
-        menu.worth[guests(offer.jobs)] = -np.inf
+        present = guests_of_gangs(offer.jobs)
+        menu.worth[[*guests(offer.jobs), *present]] = -np.inf
         neighbours = offer.neighbours(self.rules)
         self.apart |= bool(offer.blind)
         allotted = self._allot(offer, menu, neighbours)
@@ -231,13 +264,67 @@ class _SharingPlanner:
         }
         grouped = {row for group in together for row in group}
         alone = [(row,) for row, at in enumerate(allotted.choice.tolist()) if at >= 0]
+        served_rows = [*together, *(rows for rows in alone if rows[0] not in grouped)]
+        chosen = _Chosen(offer, allotted.choice, served_rows, present)
+        self.chosen.append(chosen)
         units = []
-        for rows in (*together, *(rows for rows in alone if rows[0] not in grouped)):
+        for rows in served_rows:
             config = offer.configs[allotted.choice[rows[0]]]
             taken[config.type] += config.gpus
             members = tuple(offer.jobs[row] for row in rows)
-            units.append(Unit(members, config.type, config.gpus))
+            bound = chosen.bound_guests(rows)
+            self.bound |= bound
+            units.append(Unit(members, config.type, config.gpus, stays=bool(bound)))
         return units
+
+    def _place_single_guests(self, chosen: _Chosen, done: PlacedUnits) -> None:
+        """Single jobs that would have nothing are put beside gangs, where that pays."""
+        offer = chosen.offer
+        hosts = [host for rows in chosen.units if (host := self._gang_host(chosen, rows, done))]
+        if not hosts:
+            return
+
+        def need(row: int, key: GpuKey) -> int:
+            return need_mib(offer.jobs[row], self.known[key], self.rules)
+
+        there = {row: gpu_keys(offer.jobs[row])[0] for row in chosen.present}
+        idle = [
+            row
+            for row in np.flatnonzero(chosen.choice < 0).tolist()
+            if (job := offer.jobs[row]).run is None
+            and not takes_whole_gpu(job)
+            and job.id not in done.placements
+            and job.id not in done.claims
+        ]
+        guests = SingleGuests(offer, hosts, need)
+        guests.keep(there, [row for row in there if offer.jobs[row].id in self.bound])
+        guests.add(np.array(idle, np.intp))
+        for row, key in guests.found.items():
+            job = offer.jobs[row]
+            shares = job.run.shares if job.run else (Share(*key, need(row, key)),)
+            done.placements[job.id] = shares
+            self.expected[job.id] = float(offer.seconds[row, chosen.single(self.known[key].type)])
+
+    def _gang_host(
+        self, chosen: _Chosen, rows: Sequence[int], done: PlacedUnits
+    ) -> GangHost | None:
+        """The gang or gangs of this unit, if they may have single jobs beside them."""
+        offer, column = chosen.offer, int(chosen.choice[rows[0]])
+        jobs = [offer.jobs[row] for row in rows]
+        placed = [done.placements.get(job.id, ()) for job in jobs]
+        whole = any(takes_whole_gpu(job) for job in jobs)
+        keys = {share.key for shares in placed for share in shares}
+        if offer.configs[column].gpus < 2 or whole or not all(map(len, placed)):
+            return None
+        members = {job.id for job in jobs}
+        guests = {offer.jobs[row].id for row in chosen.present}
+        room = {}
+        for key in keys & self.known.keys():
+            others = {job_id for job_id, _ in self.view.held.get(key, ())} - members
+            if not self.known[key].whole and len(others) < 2 and others <= guests:
+                taken = sum(share.memory_mib for s in placed for share in s if share.key == key)
+                room[key] = self.known[key].capacity_mib - taken
+        return GangHost(np.array(rows, np.intp), column, room)
 
     def _allot(self, offer: Offer, menu: Menu, neighbours: Neighbours) -> Allotment:
         """The present allocation, improved; a plan from nothing would move all jobs."""
@@ -245,8 +332,10 @@ class _SharingPlanner:
         if not (offer.now >= 0).any():
             return shared(menu, neighbours, seed)
         together: dict[int, list[int]] = {}
+        beside_gangs = {*guests_of_gangs(offer.jobs)}
         for row, gpu in enumerate(offer.where.tolist()):
-            if gpu >= 0 and offer.configs[offer.now[row]].gpus == 1:
+            single = gpu >= 0 and offer.configs[offer.now[row]].gpus == 1
+            if single and row not in beside_gangs:
                 together.setdefault(gpu, []).append(row)
         now, groups = offer.now.copy(), []
         for rows in (rows for rows in together.values() if len(rows) > 1):
