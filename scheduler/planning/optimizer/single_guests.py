@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from scheduler.core.model import GpuKey, Job
-from scheduler.core.runs import gpu_keys, is_running
+from scheduler.core.model import Gpu, GpuKey, Job
+from scheduler.core.runs import gpu_keys, is_running, may_move
 from scheduler.estimates.arrays import Floats, Ints
-from scheduler.planning.optimizer.offer import NEVER, Offer
+from scheduler.planning.optimizer.offer import GAIN_MIN, NEVER, Offer
 
 BLOCK = 64  # gangs that are matched at once
 FEW = 16  # jobs
@@ -49,26 +49,52 @@ class SingleGuests:
     """Which single jobs are beside which gangs. `need`: MiB of a job, by its row, on a GPU."""
 
     def __init__(
-        self, offer: Offer, hosts: Sequence[GangHost], need: Callable[[int, GpuKey], int]
+        self,
+        offer: Offer,
+        hosts: Sequence[GangHost],
+        known: Mapping[GpuKey, Gpu],
+        need: Callable[[int, GpuKey], int],
     ) -> None:
-        self._offer, self._hosts, self._need = offer, hosts, need
+        self._offer, self._hosts, self._need, self._gpus = offer, hosts, need, known
         self._types = [stock.type for stock in offer.stocks]
         self._known = offer.learned.rows(offer.jobs)
         self.found: dict[int, GpuKey] = {}
+        self.leaving: dict[int, GpuKey] = {}  # guests, and the GPUs that they get for themselves
         for host in hosts:
             host.apart = host.speed = self._together(host)
 
-    def keep(self, present: Mapping[int, GpuKey], bound: Collection[int]) -> None:
-        """Leaves the guests that are there where they are, as long as that pays; those that are
-        bound in any case. Nothing more can be where one leaves, for now."""
+    def keep(
+        self, present: Mapping[int, GpuKey], bound: Collection[int], spare: Sequence[GpuKey]
+    ) -> None:
+        """Leaves the guests that are there where they are, as long as that pays and no GPU of the
+        same type is `spare` on which they would end sooner; those that are bound in any case.
+        Nothing more can be where one leaves, for now."""
+        spare = list(spare)
         for row in sorted(present, key=lambda row: (row not in bound, -self._offer.weight[row])):
             key = present[row]
             host = next((host for host in self._hosts if key in host.room), None)
-            if host and (row in bound or self._pays(row, key, host)):
+            if host is None:
+                continue
+            own = None if row in bound else self._own_gpu(row, host, spare)
+            if own is not None:
+                self.leaving[row] = own
+                spare.remove(own)
+            elif row in bound or self._pays(row, key, host):
                 self._admit(row, key, host)
         for host in self._hosts:
             for key in host.room.keys() & set(present.values()):
                 del host.room[key]
+
+    def _own_gpu(self, row: int, host: GangHost, spare: Sequence[GpuKey]) -> GpuKey | None:
+        """A GPU to which a guest should move, as runs move elsewhere (offer.py)."""
+        offer, type = self._offer, self._type(host)
+        alone = offer.left[row] * offer.seconds[row, offer.single(self._types[type])]
+        beside = alone / self._speeds(np.array([row]), host.members, type).prod()
+        if not may_move(offer.jobs[row]) or alone + offer.restart[row] > beside * (1 - GAIN_MIN):
+            return None
+        same_type = (key for key in spare if self._gpus[key].type == self._types[type])
+        fits = (key for key in same_type if self._need(row, key) <= self._gpus[key].capacity_mib)
+        return next(fits, None)
 
     def _pays(self, row: int, key: GpuKey, host: GangHost) -> bool:
         fits = self._need(row, key) <= host.room[key]

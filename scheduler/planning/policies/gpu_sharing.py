@@ -296,9 +296,15 @@ class _SharingPlanner:
             and job.id not in done.placements
             and job.id not in done.claims
         ]
-        guests = SingleGuests(offer, hosts, need)
-        guests.keep(there, [row for row in there if offer.jobs[row].id in self.bound])
+        had = {share.key for shares in done.placements.values() for share in shares}
+        had.update(*done.claims.values())
+        spare = [key for key in self.known if key not in had and not self.view.held.get(key)]
+        guests = SingleGuests(offer, hosts, self.known, need)
+        guests.keep(there, [row for row in there if offer.jobs[row].id in self.bound], spare)
         guests.add(np.array(idle, np.intp))
+        for row, key in guests.leaving.items():
+            job = offer.jobs[row]
+            done.placements[job.id], done.claims[job.id] = (Share(*key, need(row, key)),), (key,)
         for row, key in guests.found.items():
             job = offer.jobs[row]
             shares = job.run.shares if job.run else (Share(*key, need(row, key)),)

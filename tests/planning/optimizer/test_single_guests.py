@@ -99,6 +99,23 @@ def test_both_stay_where_they_are_from_plan_to_plan() -> None:
     assert gpus_of(made, "small") == where
 
 
+@pytest.mark.parametrize(("beside", "moves"), [(0.7, True), (0.99, False)])
+def test_a_guest_gets_a_gpu_of_its_own_if_that_pays_for_the_restart(
+    beside: float, moves: bool
+) -> None:
+    made = town(3, beside)
+    submit_gang(made, 2)
+    made.submit("other", memory_mib=12_000, max_epochs=9)
+    made.submit("small", memory_mib=5000, max_epochs=9)
+    assert gpus_of(made, "small") < gpus_of(made, "gang")
+    for name in ("gang", "other", "small"):
+        trains(made, name)
+    made.exit("other", 0)
+    for _ in range(2):
+        trains(made, "small")
+    assert gpus_of(made, "small").isdisjoint(gpus_of(made, "gang")) is moves
+
+
 def test_when_the_gang_ends_its_guest_goes_on() -> None:
     made = town(2, beside=0.9)
     submit_gang(made, 2)
