@@ -7,6 +7,7 @@ many there are. The logs are read as users read them, through the daemon.
 All but the counts must be 0:
 
     logs            attempts whose output was compared; logs_cut: of which parts are left out
+    logs_wrong      logs of which any of what follows is not as it must be
     begins, ends    how many were written while the disk had room: those have to be there
     begins_lost     of these
     ends_lost       of these: a line that was written is missing at the end, and nothing says so
@@ -40,7 +41,7 @@ _GAP = re.compile(rb"\[epoch-scheduler\] ([0-9]+) bytes of the output are not ke
 _PART = re.compile(rb"[0-9]* ?=*")  # of a line, where a gap begins or ends
 _OTHER = re.compile(rb"\[(KUBE_API_LIBRARY|epoch-scheduler)\] [ -~]*")  # lines of ours
 KEYS = (
-    *("logs", "logs_cut", "begins", "begins_lost", "ends", "ends_lost"),
+    *("logs", "logs_cut", "logs_wrong", "begins", "begins_lost", "ends", "ends_lost"),
     *("gaps_untold", "lines_damaged", "logs_too_large"),
 )
 
@@ -98,17 +99,15 @@ def _judged(
     begins = disk.had_room(noted[0].began_at, noted[0].ended_at)
     ends = has_end and disk.had_room(noted[-1].began_at, state.st_mtime)
     end_lost = kept.last < noted[-1].lines
-    return {
-        "logs": 1,
-        "logs_cut": kept.gaps > 0,
-        "begins": begins,
+    wrong = {
         "begins_lost": kept.first != 1 and (begins or not kept.is_cut_at_begin),
-        "ends": ends,
         "ends_lost": end_lost and (ends or (has_end and not kept.is_cut_at_end)),
         "gaps_untold": kept.untold,
         "lines_damaged": kept.damaged,
         "logs_too_large": state.st_blocks * 512 > LOG_MIB * MIB + 2 * UNIT,
     }
+    counts = {"logs": 1, "logs_cut": kept.gaps > 0, "begins": begins, "ends": ends}
+    return {**counts, "logs_wrong": any(wrong.values()), **wrong}
 
 
 def read(text: bytes) -> Kept:

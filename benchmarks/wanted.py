@@ -51,6 +51,19 @@ PER_CENT, SECONDS, MS, COUNT = "{:.2%}", "{:.3g} s", "{:,.1f} ms", "{:,.0f}"
 SMALL = "python -m benchmarks.decision --gpus 64 --jobs 160 --json"
 LARGE = "python -m benchmarks.decision --gpus 20000 --jobs 50000 --json"
 
+_EPOCHS = {
+    "crash": ("epochs_lost", "epochs lost"),
+    "kills": ("uncounted", "epochs done but not counted"),
+}
+_FULL = (  # of both benchmarks that kill, with `--full`
+    ("kills", "kills with full logs and the disk at its reserve", None),
+    ("lost", "jobs lost by that", 0),
+    ("doubled", "runs started twice", 0),
+    ("taken_when_low", "submissions accepted below the reserve", 0),
+    ("logs", "logs compared with what was written to them", None),
+    ("logs_wrong", "those that lack what they must keep, or do not say what they lack", 0),
+)
+
 DAEMON = (
     Figure(
         "reports",
@@ -97,6 +110,15 @@ DAEMON = (
     Figure("kills", "repeated_most", "most epochs done twice after one kill", COUNT, most=1),
     Figure(
         "kills", "repeated_else", "epochs done twice by runs that were not killed", COUNT, most=0
+    ),
+    *(
+        Figure(
+            *(f"{part}_full", key, what, COUNT),
+            most=most,
+            command=f"python -m benchmarks.{part} --full --json",
+        )
+        for part in ("crash", "kills")
+        for key, what, most in (*_FULL, (*_EPOCHS[part], 0))
     ),
     Figure(
         "hostile",
