@@ -337,8 +337,8 @@ class _Placer:
         return self.result
 
     def _free_now(self, unit: Unit, shares: Sequence[Share], given: dict[GpuKey, int]) -> bool:
-        """Whether nothing but the unit itself, and the guests beside it, holds memory on these GPUs,
-        and there is room."""
+        """Whether nothing but the unit itself, and the guests beside it, holds memory on these
+        GPUs, and there is room."""
         own = {job.id for job in unit.jobs} | {*self.guests}
         for share in shares:
             key, taken = share.key, given.get(share.key, 0)
