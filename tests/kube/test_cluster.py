@@ -535,9 +535,10 @@ def test_a_verb_that_is_missing_is_named(
 
 
 def test_pods_that_are_gone_are_not_shown_if_their_configmap_stays(
-    made: StartedCluster, kubelet: Kubelet, control: ControlPlane, monkeypatch: pytest.MonkeyPatch
+    kubeconfig: Path, kubelet: Kubelet, control: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if the run is removed before its launch has been answered."""
+    """Also if the run is removed before its launch has been answered. This is told at once, not
+    with the next list."""
     removed, call = threading.Event(), KubernetesClient.call
 
     def answer_late(self: KubernetesClient, verb: str, path: str, *args: Any, **more: Any) -> bytes:
@@ -547,11 +548,15 @@ def test_pods_that_are_gone_are_not_shown_if_their_configmap_stays(
         return answer
 
     monkeypatch.setattr(KubernetesClient, "call", answer_late)
-    with without("delete", "configmaps", control):
+    with (
+        without("delete", "configmaps", control),
+        started_cluster(kubeconfig, NAMESPACE, list_every_seconds=300.0) as made,
+    ):
         launch = running(made, kubelet)
         made.perform(Remove(launch.job_id, 1))
         removed.set()
         wait_until(made, kubelet, lambda seen: not pods_of(launch, seen))
+        eventually(lambda: not pods_of(launch, made.told[-1]))
 
 
 # --- where to find it ---------------------------------------------------------------------------

@@ -376,8 +376,9 @@ class KubernetesCluster:
         if left:
             return False  # the server reports when they are gone
         with self._lock:
-            if not order.verdict:
+            if order.pods and not order.verdict:
                 order.pods = ()  # they are gone, also if the ConfigMap cannot be deleted
+                self._news.set()
         owner = self._owners.get(pods.run_name(key))
         if owner and (claim := pods.claim(owner.metadata)) and claim.key == key:
             if pods.PORTS in owner.metadata.annotations:
