@@ -579,7 +579,6 @@ class Reason:
     slows: bool = False  # it might slow down `jobs`
     speed: float = 0.0  # slowed: relative to the speed that it could have
     measured: bool = False  # `speed` was measured, not predicted
-    gang: int = 0  # `jobs` hold that GPU, and this many GPUs each, if it is more than one
 
 
 @dataclass(frozen=True, slots=True)

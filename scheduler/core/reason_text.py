@@ -162,8 +162,6 @@ def _gpus(reason: Reason) -> str:
 def _does_not_share(reason: Reason) -> str:
     """Not `free` but *empty* is what the GPU lacks."""
     free = f"{reason.free_mib:,} MiB are free beside {_jobs(reason)} on {_gpu(reason)}"
-    if reason.gang > 1:
-        return f"{free}, but a job of 1 GPU does not share with a job of {reason.gang} GPUs"
     return f"{free}; sharing with {_it(reason)} is expected to cost more than waiting"
 
 

@@ -185,18 +185,18 @@ class _Explainer:
 
     def _beside(self, job: Job, lacks: Reason) -> Reason:
         """Adds where the memory that the job needs is free beside others, with which it does not
-        share: on the GPU with the most of it, preferably beside jobs that have one GPU as well."""
+        share: on the GPU with the most of it."""
         given = {share.key for share in self.new}
         found = [
-            (max(sizes) == 1, self.room[key], key)
+            (self.room[key], key)
             for key, gpu in self.gpus.items()
             if key not in given
             and need_mib(job, gpu, self.rules) <= self.room[key]
-            and (sizes := self._sizes_of_staying(key))
+            and self._all_stay(key)
         ]
         if not found:
             return lacks
-        _, room, key = max(found, key=lambda each: each[:2])  # the first of several
+        room, key = max(found, key=lambda each: each[0])  # the first of several
         names, more = first_named(self._names(run[0] for run in self.view.held[key]))
         return replace(
             lacks,
@@ -205,15 +205,12 @@ class _Explainer:
             free_mib=room,
             jobs=names,
             jobs_more=more,
-            gang=max(self._sizes_of_staying(key)),
         )
 
-    def _sizes_of_staying(self, key: GpuKey) -> list[int]:
-        """On how many GPUs each run on this GPU is; empty if one of them is about to leave."""
-        runs = list(self.view.held.get(key, {}))
-        if not all(map(self._stays, runs)):
-            return []
-        return [len(self.done.placements[run[0]]) for run in runs]
+    def _all_stay(self, key: GpuKey) -> bool:
+        """Whether there are runs on this GPU, and none of them is about to leave."""
+        runs = self.view.held.get(key, {})
+        return bool(runs) and all(map(self._stays, runs))
 
     def _has_room(self, job: Job) -> bool:
         """Whether there is a GPU, shared or not, with this much free memory."""

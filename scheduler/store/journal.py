@@ -321,7 +321,7 @@ def _planned(view: View, decider: Decider) -> Any:
 
 
 # Fields of reasons of the kind GPUS that older ones lack: they are in no digest.
-_NEIGHBOURS = frozenset(("gpu", "node", "free_mib", "jobs", "jobs_more", "gang"))
+_NEIGHBOURS = frozenset(("gpu", "node", "free_mib", "jobs", "jobs_more"))
 
 
 def _used_fields(reason: Reason) -> dict[str, Any]:

@@ -88,18 +88,18 @@ def test_one_that_could_share_is_told_why_it_does_not() -> None:
     assert why(builders.view(A, builders.job("b", 500)), stays(A))["b"] == words
 
 
-def test_one_that_could_share_only_with_a_gang_is_told_so() -> None:
+def test_one_that_could_share_with_a_gang_is_told_so() -> None:
     gang = builders.with_run(
         builders.job("g", 6000, gpus=2), builders.share(6000), builders.share(6000, gpu=1)
     )
     words = (
-        "gpus (9,872 MiB are free beside g on gpu0,"
-        " but a job of 1 GPU does not share with a job of 2 GPUs)"
+        "gpus (9,872 MiB are free beside g on gpu0;"
+        " sharing with it is expected to cost more than waiting)"
     )
     view = builders.view(gang, builders.job("b", 500), nodes=TWO)
     assert why(view, stays(gang))["b"] == words
     both = builders.view(gang, A, builders.job("b", 500), nodes=TWO)
-    assert "beside g on gpu1, but" in why(both, stays(gang, A))["b"]
+    assert "beside g on gpu1; sharing" in why(both, stays(gang, A))["b"]
 
 
 def test_gpus_that_are_given_away_by_the_same_plan_are_not_free() -> None:
