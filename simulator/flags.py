@@ -48,6 +48,7 @@ exit codes:
   130  interrupted"""
 
 REPORTS = "text", "json", "html"
+SIA_JOBS = "fixed", "adaptive"
 DATA = "EPOCH_SCHEDULER_DATA"
 TYPE = "gpu"  # of GPUs, if none is given
 ALL = "all"  # policies
@@ -143,8 +144,16 @@ def parser() -> SimulateParser:
         "--restart_seconds",
         metavar="S",
         type=_parse_seconds,
-        default=20.0,
-        help="from every launch, also a job's first, to its first epoch; default 20",
+        help="from every launch, also a job's first, to its first epoch; default 20, or 58 for"
+        " adaptive jobs",
+    )
+    this.add_argument(
+        "--sia_jobs",
+        choices=SIA_JOBS,
+        default=SIA_JOBS[0],
+        help="how jobs of Sia's traces behave. fixed: they have the batch and at most the GPUs of"
+        " the trace; adaptive: they choose the best batch for any number of GPUs, as in the paper"
+        " (for policies that choose this number: gpu_sharing, elastic); default fixed",
     )
     this.add_argument("--limit", metavar="N", type=_parse_whole, help="the first N jobs only")
     this.add_argument(

@@ -17,6 +17,7 @@ from simulator.progress import ProgressBar
 from simulator.reports import report
 from simulator.reports.page import page
 from simulator.reports.report import Study
+from simulator.traces.assumptions import ADAPTIVE_RESTART_SECONDS, RESTART_SECONDS
 from simulator.traces.behaviour import TraceJob
 from simulator.trials.policy_files import find_policy
 from simulator.trials.study import Task, WorkerDied, run_study
@@ -59,9 +60,10 @@ def _simulate(options: argparse.Namespace, words: Sequence[str]) -> int:
     for policy in options.policy:
         find_policy(policy)
     nodes, rules = options.cluster, Rules(plan_every_seconds=options.plan_every)
+    cost = restart_seconds(options)
     traces = {seed: _load_trace(options, seed, nodes, rules) for seed in options.seed}
     tasks = [
-        Task(policy, seed, traces[seed], nodes, rules, options.restart_seconds)
+        Task(policy, seed, traces[seed], nodes, rules, cost)
         for policy in options.policy
         for seed in options.seed
     ]
@@ -74,11 +76,17 @@ def _simulate(options: argparse.Namespace, words: Sequence[str]) -> int:
         trace=options.trace.name,
         nodes=nodes,
         plan_every_seconds=options.plan_every,
-        restart_seconds=options.restart_seconds,
+        restart_seconds=cost,
         entries=entries,
     )
     _write(_report(study, options, words), options)
     return 0
+
+
+def restart_seconds(options: argparse.Namespace) -> float:
+    if options.restart_seconds is not None:
+        return float(options.restart_seconds)
+    return ADAPTIVE_RESTART_SECONDS if options.sia_jobs == "adaptive" else RESTART_SECONDS
 
 
 def _report(study: Study, options: argparse.Namespace, words: Sequence[str]) -> str:
@@ -119,7 +127,13 @@ def _load_trace(
     from simulator.traces.loader import load  # numpy takes longer to import than all the rest
 
     smallest = min(gpu.memory_mib for node in nodes for gpu in node.gpus)
-    jobs = load(options.trace, data=options.data, seed=seed, gpu_mib=smallest)[: options.limit]
+    jobs = load(
+        options.trace,
+        data=options.data,
+        seed=seed,
+        gpu_mib=smallest,
+        adaptive=options.sia_jobs == "adaptive",
+    )[: options.limit]
     refused, _ = split_by_possible(jobs, nodes, rules)
     if refused and not options.skip_impossible:
         more = len(refused) - 1
@@ -134,7 +148,7 @@ def _load_trace(
 # What makes no difference to a replay: a flag that would be ignored is refused.
 _OF_TRACES = (
     *("trace", "cluster", "seed", "jobs", "data", "plan_every", "restart_seconds", "limit"),
-    *("processes", "skip_impossible", "timing"),
+    *("sia_jobs", "processes", "skip_impossible", "timing"),
 )
 
 

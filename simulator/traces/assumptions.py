@@ -12,6 +12,9 @@ EPOCHS = 20
 EPOCH_SECONDS_MIN = 60.0
 EPOCH_SECONDS_MAX = 1800.0
 
+# From a launch to its first epoch.
+RESTART_SECONDS = 20.0
+
 # Philly's nodes have up to eight GPUs, so a job that asked for more had several nodes.
 PHILLY_NODE_GPUS = 8
 
@@ -59,6 +62,32 @@ APPLICATIONS = {
     # MovieLens-1M, each of 994,169 ratings with four that were not given
     "ncf": Application(4_970_845, 10, 1, 32_768, 2_560, 0.10, "NeuMF-MovieLens-128"),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Adaptive:
+    """One of Sia's applications as an adaptive job."""
+
+    batches: tuple[int, int]  # the smallest and the largest, over all GPUs
+    # The noise of the gradients, in units of the smallest batch, at equal distances from the first
+    # epoch to the last one.
+    noise: tuple[float, ...]
+    slowness: (
+        float  # of trainings, relative to the measured steps: they also read, log and validate
+    )
+
+
+# Batches and slowness are those of Sia's simulator. The noise is rounded by us from the variance of
+# the gradients, divided by their square, that Pollux measured in trainings with a middling batch.
+ADAPTIVE = {
+    "cifar10": Adaptive((128, 4096), (1, 26, 57, 177, 290), 1.8),
+    "imagenet": Adaptive((200, 12_800), (10, 30, 57, 71, 72), 1.2),
+    "deepspeech2": Adaptive((20, 640), (1, 280, 1500, 1500, 1500), 1.2),
+    "bert": Adaptive((12, 384), (900, 1100), 1.2),
+    "yolov3": Adaptive((8, 512), (15, 46, 64, 90, 1200), 1.2),
+    "ncf": Adaptive((256, 32_768), (100, 10_000, 30_000, 100_000, 200_000), 1.5),
+}
+ADAPTIVE_RESTART_SECONDS = 58.0  # of these, the mean; Sia's simulator has 15 to 250
 
 # Gavel says which pairs did not fit on a GPU, but not how much memory a model takes. These figures
 # are ours: on a P100 (16,384 MiB, of which 15,893 can be shared) exactly the 11 of 351 pairs do not

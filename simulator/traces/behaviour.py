@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from scheduler.core.model import JobSpec
 
@@ -33,6 +33,15 @@ class Truth(Protocol):
 
     def speed_beside(self, other: Truth, type: str) -> float:
         """The speed relative to alone, in (0, 1], while one other job shares its GPUs."""
+
+
+@runtime_checkable
+class VaryingTruth(Truth, Protocol):
+    """A truth in which some placements suit early epochs, and others late ones. `epoch_seconds` is
+    the mean over all epochs."""
+
+    def epoch_seconds_at(self, epoch: int, type: str, count: int, nodes: int) -> float:
+        """Alone, of this epoch; the first is 0."""
 
 
 @dataclass(frozen=True, slots=True)

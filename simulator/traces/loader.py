@@ -38,6 +38,7 @@ def load(
     elastic: bool | None = None,
     gpu_mib: int = GPU_MIB,
     memory_noise: float = 0.0,
+    adaptive: bool = False,
 ) -> list[TraceJob]:
     """The jobs of a trace, in the order of their arrival. TraceError: `file:line: what is wrong`.
 
@@ -49,12 +50,16 @@ def load(
     gpu_mib       Philly's models are drawn from those that fit a GPU of this size, and Alibaba's
                   shares are shares of it
     memory_noise  how far users' estimates are from the truth: the deviation of their logarithm
+    adaptive      whether Sia's jobs choose their batch for the GPUs that they have, any number of
+                  them; no other trace says which application a job is
     """
     name = format if format is not None else _format(path)
     if name not in FORMATS:
         raise TraceError(f"{path}: unknown format {name!r}; known: {', '.join(FORMATS)}")
-    gpu = Gpu("", 0, "", gpu_mib)
-    jobs = FORMATS[name](path, LoadOptions(data, np.random.default_rng((seed, 0)), elastic, gpu))
+    if adaptive and name != "sia":
+        raise TraceError(f"{path}: only the jobs of Sia's traces can be adaptive")
+    gpu, chance = Gpu("", 0, "", gpu_mib), np.random.default_rng((seed, 0))
+    jobs = FORMATS[name](path, LoadOptions(data, chance, elastic, gpu, adaptive))
     if not jobs:
         raise TraceError(f"{path}: the trace has no jobs")
     jobs.sort(key=lambda job: job.submit_at)

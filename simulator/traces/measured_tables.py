@@ -19,6 +19,8 @@ from simulator.traces.text_rows import Row, with_header
 
 # The GPU types of Sia's and Pollux's measurements, and the clusters that name their tables.
 CLUSTERS = {"t4": "aws", "rtx": "rtx", "a100": "dgx", "quad": "quad", "azure": "azure"}
+# Where other batches were measured as well, which matter to adaptive jobs only.
+MORE_BATCHES = {"a100": "dgx-ext"}
 
 # Gavel's column for V100s contradicts itself, so that type is left out.
 GAVEL_TYPES = ("p100", "k80")
@@ -141,6 +143,7 @@ class StepTimes:
     application: str
     batch: int
     steps: float  # of an epoch
+    more_batches: bool = False  # see MORE_BATCHES
     cached: dict[tuple[str, int, int], float] = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -169,7 +172,8 @@ class StepTimes:
         return max(1.0, like.seconds(count, nodes, self.batch) / on_one)
 
     def _table(self, type: str) -> StepTable | None:
-        cluster = CLUSTERS.get(type)
+        clusters = CLUSTERS | MORE_BATCHES if self.more_batches else CLUSTERS
+        cluster = clusters.get(type)
         return step_table(self.data, self.application, cluster) if cluster else None
 
 

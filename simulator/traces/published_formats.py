@@ -14,7 +14,9 @@ import numpy as np
 
 from scheduler.core.admission import INT_MAX
 from scheduler.core.model import Gpu, JobSpec
+from simulator.traces.adaptive_jobs import AdaptiveTruth, adaptive_times
 from simulator.traces.assumptions import (
+    ADAPTIVE,
     APPLICATIONS,
     GAVEL_LENGTH_TYPE,
     GAVEL_MEMORY_MIB,
@@ -22,6 +24,7 @@ from simulator.traces.assumptions import (
     LAW_TYPES,
     MIB_STEP,
     PHILLY_NODE_GPUS,
+    Application,
     epochs_of,
     estimate_mib,
 )
@@ -70,13 +73,15 @@ class LoadOptions:
     chance: np.random.Generator
     elastic: bool | None
     gpu: Gpu
+    adaptive: bool = False
 
 
 # --- Sia ----------------------------------------------------------------------------------------
 
 
 def sia(path: Path, options: LoadOptions) -> list[TraceJob]:
-    """Jobs of six applications with a fixed global batch, on one GPU up to the number asked for."""
+    """Jobs of six applications: with a fixed global batch, on one GPU up to the number asked for;
+    or adaptive ones, on any number."""
     return [_sia_job(row, options) for row in with_header(path, HEADERS["sia"])]
 
 
@@ -86,6 +91,8 @@ def _sia_job(row: Row, options: LoadOptions) -> TraceJob:
     if application is None:
         raise row.error("application", f"unknown {name!r}; known: {', '.join(APPLICATIONS)}")
     gpus = row.whole("num_replicas", 1, GPUS_MAX)
+    if options.adaptive:
+        return TraceJob(row.number("time"), *_adaptive_job(row, name, application, options))
     samples = math.ceil(application.samples / application.parts)
     spec = JobSpec(
         name=row.text("name"),
@@ -106,6 +113,26 @@ def _sia_job(row: Row, options: LoadOptions) -> TraceJob:
         pairs=lucid_pairs(options.data),
     )
     return TraceJob(row.number("time"), spec, truth)
+
+
+def _adaptive_job(
+    row: Row, name: str, application: Application, options: LoadOptions
+) -> tuple[JobSpec, AdaptiveTruth]:
+    """Its batch fills the memory of its GPUs, so it does not share them."""
+    memory, util = application.memory_mib, application.gpu_util
+    spec = JobSpec(
+        name=row.text("name"),
+        user=USER,
+        project=name,
+        max_epochs=application.passes * application.parts,
+        batch_size=ADAPTIVE[name].batches[0],
+        training_set_size=math.ceil(application.samples / application.parts),
+        gpus_min=1,
+        gpus_max=GPUS_MAX,
+        memory_mib=estimate_mib(memory),
+        shareable=False,
+    )
+    return spec, AdaptiveTruth(memory, util, adaptive_times(options.data, name))
 
 
 @cache

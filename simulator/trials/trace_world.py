@@ -39,7 +39,7 @@ from scheduler.core.model import (
 )
 from scheduler.core.runs import current_run, must_stop
 from simulator.lives.training import pending_pods
-from simulator.traces.behaviour import TraceJob, Truth
+from simulator.traces.behaviour import TraceJob, Truth, VaryingTruth
 from simulator.trials.outcome import Tally
 
 REMOVED_AFTER_SECONDS = 1.0
@@ -55,7 +55,7 @@ class TraceRun:
     job: TraceJob
     gpus: dict[GpuKey, Gpu]
     launched_at: Time
-    epoch_seconds: float  # alone
+    alone_seconds: Callable[[int], float]  # of each epoch
     pods: list[Pod]  # one for each node, all in the same state
     epoch: int  # epochs finished
     began_at: Time = 0.0  # when it began to train
@@ -195,15 +195,15 @@ class TraceWorld:
         gpus = {share.key: self._gpus[share.key] for share in launch.shares}
         nodes = sorted({node for node, _ in gpus})
         types = sorted({gpu.type for gpu in gpus.values()}) or [""]
+        slowest = max((self._slowness.get(node, 1.0) for node in nodes), default=1.0)
         # All ranks wait for the slowest, so a mixed gang is as fast as if all GPUs were that.
-        epoch_seconds = max(job.truth.epoch_seconds(type, len(gpus), len(nodes)) for type in types)
+        places = [(type, len(gpus), len(nodes)) for type in types]
         run = TraceRun(
             launch=launch,
             job=job,
             gpus=gpus,
             launched_at=self._time,
-            epoch_seconds=epoch_seconds
-            * max((self._slowness.get(node, 1.0) for node in nodes), default=1.0),
+            alone_seconds=_alone_seconds(job.truth, places, slowest),
             pods=pending_pods(launch),
             epoch=launch.epochs_done,
         )
@@ -232,7 +232,7 @@ class TraceWorld:
             if taken + run.truth.memory_mib > gpu.memory_mib:
                 self._exit(run, 1, Failure.OUT_OF_MEMORY)
                 return
-        if math.isinf(run.epoch_seconds):
+        if math.isinf(run.alone_seconds(run.epoch)):
             self._exit(run, 1, "cannot train on these GPUs")
             return
         run.show(PodState.RUNNING)
@@ -257,7 +257,10 @@ class TraceWorld:
             return
         run.entered_at = self._time
         run.left_seconds = run.job.course.epoch_seconds(
-            run.epoch_seconds, run.epoch, run.launch.max_epochs, self._time - run.began_at
+            run.alone_seconds(run.epoch),
+            run.epoch,
+            run.launch.max_epochs,
+            self._time - run.began_at,
         )
         self._time_epoch(run, self._speed(run))
 
@@ -342,3 +345,14 @@ class TraceWorld:
     def _time_epoch(self, run: TraceRun, speed: float) -> None:
         run.speed = speed
         self._next(run, max(0.0, run.left_seconds) / speed, self._end_epoch)
+
+
+def _alone_seconds(
+    truth: Truth, places: Sequence[tuple[str, int, int]], slowest: float
+) -> Callable[[int], float]:
+    """The seconds of each epoch, in the slowest of these places."""
+    if isinstance(truth, VaryingTruth):
+        at = truth.epoch_seconds_at
+        return lambda epoch: slowest * max(at(epoch, *place) for place in places)
+    seconds = slowest * max(truth.epoch_seconds(*place) for place in places)
+    return lambda epoch: seconds

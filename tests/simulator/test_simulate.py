@@ -14,7 +14,7 @@ import pytest
 
 from scheduler.planning.policies import NAMES
 from simulator.flags import parser
-from simulator.simulate import main
+from simulator.simulate import main, restart_seconds
 
 HEAD = "submit_at,name,gpus_min,gpus_max,memory_mib,epochs,epoch_seconds\n"
 ROWS = "0,a,1,1,4000,5,100\n30,b,1,2,4000,3,200\n60,c,1,1,9000,4,50\n"
@@ -122,6 +122,22 @@ def test_a_limit_takes_the_first_jobs(trace: Path, capsys: pytest.CaptureFixture
 def test_flags_are_spelt_with_either_line(trace: Path) -> None:
     options = parser().read([*words(trace), "--plan-every=5", "--restart-seconds", "7"])
     assert (options.plan_every, options.restart_seconds) == (5.0, 7.0)
+
+
+def test_restarts_cost_more_for_adaptive_jobs_unless_they_are_given() -> None:
+    line = ["--trace=t", "--cluster=2x4x16384", "--policy=elastic"]
+    costs = [
+        restart_seconds(parser().read([*line, *more]))
+        for more in ([], ["--sia-jobs=adaptive"], ["--sia-jobs=adaptive", "--restart-seconds=0"])
+    ]
+    assert costs == [20.0, 58.0, 0.0]
+
+
+def test_a_trace_whose_jobs_cannot_be_adaptive_is_refused(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words(trace), "--sia_jobs", "adaptive"]) == 2
+    assert "only the jobs of Sia's traces can be adaptive" in capsys.readouterr().err
 
 
 def test_a_cluster_needs_no_type() -> None:

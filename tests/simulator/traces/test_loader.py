@@ -42,6 +42,7 @@ def read(tmp_path: Path) -> Reader:
         elastic: bool | None = None,
         gpu_mib: int = 16_384,
         memory_noise: float = 0.0,
+        adaptive: bool = False,
     ) -> list[TraceJob]:
         path = tmp_path / "some.trace"
         path.write_text(text)
@@ -53,6 +54,7 @@ def read(tmp_path: Path) -> Reader:
             elastic=elastic,
             gpu_mib=gpu_mib,
             memory_noise=memory_noise,
+            adaptive=adaptive,
         )
 
     return read
@@ -291,3 +293,19 @@ def test_a_spreadsheets_mark_blank_lines_and_windows_ends_do_no_harm(tmp_path: P
     path.write_bytes(b"\xef\xbb\xbf" + f"{OWN}\r\n\r\n5,train,1,1,5000,10,80\r\n".encode())
     (job,) = load(path, data=DATA, seed=1)
     assert job.spec.name == "train"
+
+
+def test_an_adaptive_job_can_have_any_number_of_gpus_and_shares_none(read: Reader) -> None:
+    line = f"{SIA}a,5,cifar10,2,512\n"
+    (fixed,), (adaptive,) = read(line), read(line, adaptive=True)
+    assert (fixed.spec.gpus_max, adaptive.spec.gpus_max) == (2, 1024)
+    assert adaptive.spec.gpus_min == 1
+    assert fixed.spec.shareable
+    assert not adaptive.spec.shareable
+    assert adaptive.submit_at == fixed.submit_at
+    assert (adaptive.spec.project, adaptive.spec.max_epochs) == ("cifar10", 100)
+
+
+def test_jobs_of_other_traces_cannot_be_adaptive(read: Reader) -> None:
+    with pytest.raises(TraceError, match="only the jobs of Sia's traces can be adaptive"):
+        read(GAVEL, adaptive=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 
 import pytest
@@ -89,6 +89,19 @@ def test_epochs_follow_the_course_of_the_job_in_each_run() -> None:
     (a,) = made.run().jobs
     assert a.ended_at == pytest.approx(320.0 + 40.0 + 100.0 + 150.0 + 200.0)
     assert a.launches == 2
+
+
+@dataclass(frozen=True)
+class Shrinking(Plain):
+    """Each epoch takes half as long as the one before it."""
+
+    def epoch_seconds_at(self, epoch: int, type: str, count: int, nodes: int) -> float:
+        return self.seconds * (1.0, 0.5, 0.25)[epoch]
+
+
+def test_a_truth_may_know_each_epoch() -> None:
+    made = trial([job("a", epochs=3, truth=Shrinking())], scripted_policy({"a": [GPU0]}))
+    assert made.run().jobs[0].ended_at == 20.0 + 100.0 + 50.0 + 25.0
 
 
 def test_a_lie_is_told_and_the_truth_takes_as_long_as_before() -> None:
