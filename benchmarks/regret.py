@@ -19,7 +19,7 @@ and for each WORLD, over all seeds,
     gpu_hours, true_gpu_hours   how long GPUs were held by all jobs together, the first quarter too:
                             the difference is what trying things costs, less what was found by it
     restarts_per_job, true_restarts_per_job
-    liars                   their mean completion time relative to the one that they have if they
+    liars, liars_seeds      their mean completion time relative to the one that they have if they
                             report what is so; below 1 it pays to lie
 
 `--only A,B` runs only worlds with one of these in their names. Two processes run at a time.
@@ -161,10 +161,7 @@ def told(
         "mean": round(statistics.fmean(regrets), 4),
         "by_elastic": round(statistics.fmean(ratios), 4),
         "cpu_seconds": round(sum(figures["cpu_seconds"] for figures in found.values()), 1),
-        "worlds": {
-            world: row | {"regret_seeds": _regrets(world, seeds, found)}
-            for world, row in rows.items()
-        },
+        "worlds": {world: row | _by_seed(world, seeds, found) for world, row in rows.items()},
     }
 
 
@@ -189,11 +186,17 @@ def _row(world: str, seeds: Sequence[int], found: Mapping[str, Figures]) -> Figu
     return {key: round(value, 4) for key, value in row.items()}
 
 
-def _regrets(world: str, seeds: Sequence[int], found: Mapping[str, Figures]) -> list[float]:
-    def hours(how: str, seed: int) -> float:
-        return found[Play(world, seed, how).name]["hours"]
+def _by_seed(
+    world: str, seeds: Sequence[int], found: Mapping[str, Figures]
+) -> dict[str, list[float]]:
+    def ratios(how: str, key: str) -> list[float]:
+        plays = [[found[Play(world, seed, h).name] for h in (LEARNED, how)] for seed in seeds]
+        return [round(learned[key] / other[key], 4) for learned, other in plays]
 
-    return [round(hours(LEARNED, seed) / hours(TRUE, seed) - 1.0, 4) for seed in seeds]
+    by_seed = {"regret_seeds": [round(ratio - 1.0, 4) for ratio in ratios(TRUE, "hours")]}
+    if Play(world, seeds[0], HONESTLY).name in found:
+        by_seed["liars_seeds"] = ratios(HONESTLY, "lying_hours")
+    return by_seed
 
 
 if __name__ == "__main__":
