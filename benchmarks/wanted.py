@@ -135,7 +135,7 @@ DAEMON = (
     Figure(
         "frontdoor",
         "rss_growth_mib",
-        "growth of the daemon's memory meanwhile",
+        "growth of the daemon's memory meanwhile, at its peak",
         "{:.0f} MiB",
         most=60 * MB,
     ),
