@@ -16,7 +16,7 @@ import grpc
 
 from scheduler.api.aio_server import AioServer, Methods
 from scheduler.api.calls import Reception
-from scheduler.api.connections import ConnectionLimits, Connections
+from scheduler.api.connections import CONNECTIONS_MAX, ConnectionLimits, Connections
 from scheduler.api.lanes import Lane
 from scheduler.api.probes import Probes
 from scheduler.core.errors import ConfigError, InUseError, InvariantError, SchedulerError
@@ -48,6 +48,11 @@ _OPTIONS = (
     ("grpc.max_channel_trace_event_memory_per_node", 0),
     ("grpc.server_handshake_timeout_ms", 5_000),  # a connection that sends no HTTP/2 is closed
     ("grpc.max_connection_idle_ms", 300_000),  # without a call; clients connect again
+    # Calls of a method that we have not taken yet. Beyond the first number, grpc would cancel some
+    # at random, beyond the second all; its own are so low that a burst ends calls of others.
+    ("grpc.server.max_pending_requests", CONNECTIONS_MAX),
+    ("grpc.server.max_pending_requests_hard_limit", CONNECTIONS_MAX),
+    ("grpc.experimental.tcp_tx_zerocopy_max_simultaneous_sends", 0),  # its records, never used
 )
 
 # Beyond it, grpc closes a connection at once: the limit that holds between two looks at them.

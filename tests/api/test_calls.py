@@ -22,6 +22,7 @@ from tests.serving import Serving, by, of, refused, serving
 from tests.support import eventually
 
 HALF_OPEN = 120  # more than the threads of all lanes together
+PING = frame(6, 0, 0, b"whatever")
 LIST_JOBS = "/scheduler.v1.Scheduler/ListJobs"
 
 
@@ -135,6 +136,32 @@ def test_the_call_that_has_been_silent_longest_is_ended_for_another_one() -> Non
         made.methods.go.set()
         assert made.people.GetCluster(pb.GetClusterRequest(), timeout=60).version == "1"
         silent.set()
+
+
+def _await_pong(raw: socket.socket) -> None:
+    with raw.makefile("rb") as answers:
+        while head := answers.read(9):
+            if answers.read(int.from_bytes(head[:3])) == PING[9:]:
+                return
+    raise AssertionError("the connection was closed")
+
+
+def test_no_call_is_cancelled_because_thousands_arrived_before_it() -> None:
+    received = threading.Event()
+    with door() as made:
+        made.methods.go.set()
+        made.people.GetCluster(pb.GetClusterRequest(), timeout=60)
+        made.server._loop.call_soon_threadsafe(received.wait, 60)
+        with half_open(made.server.port, 3_600, per_connection=180) as opened:
+            for raw in opened:
+                raw.sendall(PING)
+            for raw in opened:  # grpc has all calls, and waits for us to take them
+                _await_pong(raw)
+            calls: list[Any] = [
+                made.people.GetCluster.future(pb.GetClusterRequest(), timeout=60) for _ in range(20)
+            ]
+            received.set()
+            assert {call.result(60).version for call in calls} == {"1"}
 
 
 def test_a_call_without_any_request_is_the_callers_fault() -> None:
