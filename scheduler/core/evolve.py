@@ -66,7 +66,7 @@ from scheduler.core.model import (
     View,
 )
 from scheduler.core.runs import current_run, neighbours
-from scheduler.core.trained import count_epochs, forget_unless_told, record_trained, shortage
+from scheduler.core.trained import count_epochs, judge_end, record_trained, shortage
 
 # Clusters are observed at least twice a minute. In a longer gap this machine was suspended, or its
 # clock was set forward, and no run could be heard.
@@ -336,9 +336,9 @@ def _was_away_at_its_end(job: Job, run: Run, draft: Draft) -> bool:
 
 
 def _finish(job: Job, run: Run | None, pod: Pod | None, now: Time) -> Job:
-    ended = forget_unless_told(job, run)
-    said, missing = _finish_reason(job, pod), shortage(job, ended)
-    return _end_job(ended, Outcome.SUCCEEDED, f"{said}, but {missing}" if missing else said, now)
+    job = judge_end(job, run)
+    said, missing = _finish_reason(job, pod), shortage(job)
+    return _end_job(job, Outcome.SUCCEEDED, f"{said}, but {missing}" if missing else said, now)
 
 
 def _finish_reason(job: Job, pod: Pod | None) -> str:

@@ -71,7 +71,7 @@ def _job(old: Job | None, job: Job, now: Time) -> Iterator[Fact]:
     if job.outcome and not old.outcome:
         kind = _OUTCOMES[job.outcome]
         yield _fact(now, kind, job, attempt, reason=job.reason, epochs_done=job.epochs_done)
-        if old.trained and not job.trained:
+        if job.trained and not job.trained.certain:
             yield _fact(now, "epochs_unknown", job, attempt, epochs_done=job.epochs_done)
         if job.outcome is Outcome.SUCCEEDED and job.epochs_missing:
             trained = job.epochs_done - job.epochs_missing

@@ -268,6 +268,7 @@ class Trained:
     loaded: int  # in the weights that it began with
     first: int  # the epoch (from 0) that it began with
     of: int  # the epochs that this attempt has finished, counted from the first of its job
+    certain: bool = True  # not if the job has ended without word of what its last run trained
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +324,9 @@ class Job:
     @property
     def epochs_missing(self) -> int | None:
         """How many of the epochs done are not in its weights; None: its library has not told."""
-        return None if self.trained is None else max(0, self.epochs_done - self.trained.epochs)
+        if self.trained is None or not self.trained.certain:
+            return None
+        return max(0, self.epochs_done - self.trained.epochs)
 
     def failed(self, failure: Failure) -> int:
         return dict(self.failures).get(failure, 0)

@@ -42,22 +42,23 @@ def record_trained(
     return replace(job, trained=most)
 
 
-def forget_unless_told(job: Job, run: Run | None) -> Job:
-    """The job at its end, without the number if nothing was told of the weights that its last run
-    leaves: this `run` reported no epoch (None: it is long over), or only older ones than the newest
-    one, which an earlier run reported."""
+def judge_end(job: Job, run: Run | None) -> Job:
+    """The job at its end. Its number is not certain if nothing was told of the weights that its
+    last run leaves: this `run` reported no epoch (None: it is long over), or only older ones than
+    the newest one, which an earlier run reported."""
     known = job.trained
     if known is None:
         return job
     spoke = known.attempt == job.attempts or (run is not None and run.epoch_measured > 0)
-    return job if spoke and known.of >= job.epochs_done else replace(job, trained=None)
+    certain = spoke and known.of >= job.epochs_done
+    return job if certain else replace(job, trained=replace(known, certain=False))
 
 
-def shortage(before: Job, ended: Job) -> str:
+def shortage(job: Job) -> str:
     """What the outcome of a job has to say; empty: no epoch is known to be missing."""
-    if before.trained and not ended.trained:
-        return f"it is not known how many of {ended.epochs_done} epochs are in its weights"
-    if not ended.epochs_missing:
+    if job.trained and not job.trained.certain:
+        return f"it is not known how many of {job.epochs_done} epochs are in its weights"
+    if not job.epochs_missing:
         return ""
-    trained = ended.epochs_done - ended.epochs_missing
-    return f"its weights have only {trained} of {ended.epochs_done} epochs"
+    trained = job.epochs_done - job.epochs_missing
+    return f"its weights have only {trained} of {job.epochs_done} epochs"

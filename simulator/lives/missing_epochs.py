@@ -55,9 +55,10 @@ class MissingEpochs(Checker):
                 self._check_end(old, job)
 
     def _check_end(self, old: Job, job: Job) -> None:
-        if old.trained and not job.trained:
-            known = old.trained.attempt == job.attempts and old.trained.of >= job.epochs_done
-            self.require(not known, job, "has told what it trained:", old.trained)
+        if job.trained and not job.trained.certain:
+            told = old.trained
+            known = told and told.attempt == job.attempts and told.of >= job.epochs_done
+            self.require(not known, job, "has told what it trained:", told)
             self.require("it is not known how many" in job.reason, job, "does not say so")
             self.require(job.id in self.ended, job, "is not known, without a word in its story")
             return

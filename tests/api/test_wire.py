@@ -126,8 +126,9 @@ def test_every_job_can_be_told(job: Job, status: JobStatus) -> None:
     assert told.attempt == (job.run.attempt if job.run else job.attempts)
     assert len(told.shares) == (len(job.run.shares) if job.run else 0)
     assert TOKEN.encode() not in told.SerializeToString()
-    assert told.HasField("epochs_trained") == (job.trained is not None)
-    assert told.epochs_done - told.epochs_trained == (job.epochs_missing or 0) or not job.trained
+    assert told.HasField("epochs_trained") == (job.epochs_missing is not None)
+    if job.epochs_missing is not None:
+        assert told.epochs_done - told.epochs_trained == job.epochs_missing
 
 
 def test_a_reason_is_told_in_parts_too() -> None:

@@ -207,6 +207,14 @@ def test_nothing_is_claimed_of_weights_that_the_last_run_did_not_tell_of(
     assert told == (None if known else {"epochs_done": ended.epochs_done})
 
 
+def test_that_it_is_not_known_is_a_fact_also_if_all_comes_in_one_step() -> None:
+    """The first word of its library, of an older attempt's epoch, comes with its end."""
+    before = second(trained=None)
+    over = observation(pod(before, PodState.SUCCEEDED))
+    words: list[Event] = [begins(4, 4), ends(5, 5, attempt=1), over]
+    assert dict(facts(before, *words))["epochs_unknown"] == {"epochs_done": 5}
+
+
 def test_a_report_after_the_end_of_the_last_run_tells_of_its_weights() -> None:
     """All of its epochs are done, and nothing of it runs: its last report came late."""
     waits = replace(second(done=7), run=None, attempts=2)
