@@ -245,13 +245,19 @@ def _local_token(host: str, port: int) -> str | None:
         return None
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as wire:
-            wire.settimeout(TOKEN_SECONDS)
+            # Not settimeout(): connect() would then fail at once while there is no place to wait.
+            wire.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _seconds(TOKEN_SECONDS))
             wire.connect(f"\0epoch-scheduler:{port}")
+            wire.settimeout(TOKEN_SECONDS)
             peer = wire.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
             _check_owner(f"the socket @epoch-scheduler:{port}", _PEER.unpack(peer)[1])
             with wire.makefile("rb") as answer:
                 line = answer.readline(TOKEN_BYTES_MAX)
         token: str | None = str(json.loads(line)["token"])
+    except BlockingIOError:
+        raise CommandError(
+            f"the socket @epoch-scheduler:{port} of the daemon has too many callers: try again", 3
+        ) from None
     except (OSError, ValueError, LookupError, TypeError):
         token = None  # no daemon here; the call itself will fail, with a better message
     for family, address in addresses:
@@ -259,6 +265,11 @@ def _local_token(host: str, port: int) -> str | None:
         if uid is not None:
             _check_owner(f"port {port} of {host}", uid)
     return token
+
+
+def _seconds(seconds: float) -> bytes:
+    """As a struct timeval."""
+    return struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
 
 
 def _check_owner(what: str, uid: int) -> None:

@@ -28,6 +28,7 @@ _SECRET_BYTES = 32
 _PEER = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _SEND_SECONDS = 2.0
 _PAUSE_SECONDS = 0.1
+_WAITING_MAX = 4096  # callers; the kernel may allow fewer
 
 log = structlog.get_logger("scheduler.access.identity")
 
@@ -156,7 +157,7 @@ class TokenSocket:
     def _listen(self) -> bool:
         try:
             self._socket.bind(socket_name(self._port))
-            self._socket.listen()
+            self._socket.listen(_WAITING_MAX)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 return False

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from typing import Any
 
@@ -276,6 +276,38 @@ def test_a_socket_that_answers_nonsense_is_no_daemon(
 
         pool.submit(serve)
         assert Client(f"127.0.0.1:{port}").metadata == ()
+
+
+def test_a_daemon_that_others_ask_all_the_time_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("SCHEDULER_TOKEN", raising=False)
+    with ExitStack() as opened:
+        listener = opened.enter_context(socket.socket(socket.AF_UNIX))
+        port = _bind(listener)
+        listener.listen(0)
+        listener.settimeout(60)
+        pool = opened.enter_context(ThreadPoolExecutor(1))
+        opened.enter_context(socket.socket(socket.AF_UNIX)).connect(listener.getsockname())
+        client = pool.submit(Client, f"127.0.0.1:{port}")
+        wait([client], timeout=0.3)  # it finds no place before the one of the other is taken
+        listener.accept()[0].close()
+        peer, _ = listener.accept()
+        with peer:
+            peer.sendall(b'{"token": "ada.1"}\n')
+        assert client.result(60).metadata == (("authorization", "Bearer ada.1"),)
+
+
+def test_a_daemon_without_a_place_for_the_question_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SCHEDULER_TOKEN", raising=False)
+    monkeypatch.setattr(cli_client, "TOKEN_SECONDS", 0.1)
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as other:
+        port = _bind(listener)
+        listener.listen(0)
+        other.connect(listener.getsockname())
+        with pytest.raises(CommandError, match="has too many callers: try again") as refused:
+            Client(f"127.0.0.1:{port}")
+    assert refused.value.exit_code == 3
 
 
 SQUAT = """
