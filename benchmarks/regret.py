@@ -21,6 +21,7 @@ and for each WORLD, over all seeds,
     restarts_per_job, true_restarts_per_job
     liars, liars_seeds      their mean completion time relative to the one that they have if they
                             report what is so; below 1 it pays to lie
+    by_honest               the same for the others: what the lies cost them
 
 `--only A,B` runs only worlds with one of these in their names. Two processes run at a time.
 """
@@ -183,6 +184,7 @@ def _row(world: str, seeds: Sequence[int], found: Mapping[str, Figures]) -> Figu
     }
     if Play(world, seeds[0], HONESTLY).name in found:
         row["liars"] = mean(LEARNED, "lying_hours") / mean(HONESTLY, "lying_hours")
+        row["by_honest"] = hours / mean(HONESTLY, "hours")
     return {key: round(value, 4) for key, value in row.items()}
 
 

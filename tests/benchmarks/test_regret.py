@@ -61,4 +61,5 @@ def test_the_worst_world_counts_and_seeds_are_averaged() -> None:
     assert worlds["cliff"]["regret_seeds"] == [0.0, 0.5]
     assert worlds["liars"]["liars"] == 0.5
     assert worlds["liars"]["liars_seeds"] == [0.5, 0.5]
+    assert worlds["liars"]["by_honest"] == 0.5
     assert "liars" not in worlds["cliff"]
