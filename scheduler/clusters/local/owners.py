@@ -30,19 +30,31 @@ def run_of(pid: int, keepers: Mapping[int, RunKey]) -> RunKey | None:
     return None
 
 
-def remaining_processes(leader: int | None, output: str, key: RunKey) -> list[int]:
+def remaining_processes(
+    leader: int | None, output: str, key: RunKey, uid: int | None = None
+) -> list[int]:
     """Returns the processes of a run whose runner is gone: those in the session of its first
-    process, with its environment, or with its output, and all that these have started. What has
-    left all of them is found only in a cgroup."""
+    process, those of its user (None: any) with its environment or with its output, and all that
+    these have started. What has left all of them is found only in a cgroup."""
     all_of = {pid: stat for pid, stat in runner.processes() if stat.alive and pid != os.getpid()}
     found = {
         pid
         for pid, stat in all_of.items()
-        if (leader and stat.session == leader) or belongs_to(pid, key) or prints_to(pid, output)
+        if (leader and stat.session == leader)
+        or (is_of(pid, uid) and (belongs_to(pid, key) or prints_to(pid, output)))
     }
     while more := {pid for pid, stat in all_of.items() if stat.parent in found} - found:
         found |= more
     return sorted(found)
+
+
+def is_of(pid: int, uid: int | None) -> bool:
+    """Whether the process is of this user. Others could give theirs the environment of any job."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return uid is None or str(uid) in status.partition("\nUid:")[2].partition("\n")[0].split()
 
 
 def prints_to(pid: int, output: str) -> bool:

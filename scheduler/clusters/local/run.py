@@ -59,6 +59,7 @@ class _Launched(msgspec.Struct):
 
     log: str = ""
     shares: list[tuple[str, str, int]] = []
+    uid: int | None = None  # of the job's user, if that is another one than the daemon's
 
 
 class _Started(msgspec.Struct):
@@ -96,6 +97,7 @@ class LocalRun:
         launch = _read(folder / runner.LAUNCH, _Launched) or _Launched()
         self._startable = bool(launch.log)
         self.log = Path(launch.log or os.devnull)
+        self._uid = launch.uid
         self.shares = tuple(Share(*share) for share in launch.shares)
         self.stopping = (folder / runner.STOP).exists()
         self._runner: subprocess.Popen[bytes] | None = None
@@ -139,7 +141,7 @@ class LocalRun:
                 if self._started.runner and _is_runner(self._started.runner, self.folder):
                     os.kill(self._started.runner, signal.SIGTERM)
                 else:
-                    _kill_remaining(self._started, self.key)
+                    _kill_remaining(self._started, self.key, self._uid)
 
     def keepers(self) -> dict[int, RunKey]:
         """The runner and the first process, while there is a runner: ancestors of all others."""
@@ -182,7 +184,7 @@ class LocalRun:
             return self._build_pod(PodState.TERMINATING if self.stopping else PodState.RUNNING)
         if ended := self._read_ended():  # the runner finished between the two reads
             return ended
-        if _kill_remaining(self._started, self.key):
+        if _kill_remaining(self._started, self.key, self._uid):
             return self._build_pod(PodState.TERMINATING)
         return self._mark_ended(Failure.LOST, now)
 
@@ -300,7 +302,7 @@ def _is_runner(pid: int, folder: Path) -> bool:
         return False
 
 
-def _kill_remaining(started: _Started, key: RunKey) -> bool:
+def _kill_remaining(started: _Started, key: RunKey, uid: int | None) -> bool:
     """Kills the processes of a training that has lost its runner, including those that left its
     session. Returns whether any was alive."""
     leader = started.pid
@@ -312,7 +314,7 @@ def _kill_remaining(started: _Started, key: RunKey) -> bool:
             leader = None  # the pid was reused, which happens only after its session was gone
     if started.cgroup and cgroups.end(started.cgroup):
         return True
-    left = remaining_processes(leader, started.output, key)
+    left = remaining_processes(leader, started.output, key, uid)
     for pid in left:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)

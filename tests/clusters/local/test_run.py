@@ -68,6 +68,20 @@ def test_a_foreign_process_that_only_reads_the_output_is_spared(here: Machine) -
         reader.kill()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_process_of_another_user_that_pretends_to_be_of_a_run_does_not_count(
+    here: Machine,
+) -> None:
+    key = here.launch("sh", "-c", "sleep 1000")
+    started = here.read_started(key)
+    pretended = {"JOB_UUID": key[0], "KUBEPROFILER_ATTEMPT": str(key[1])}
+    with subprocess.Popen(["sleep", "1000"], env=pretended, user=65534) as other:
+        os.kill(started["runner"], signal.SIGKILL)
+        assert here.wait_until_over(key).reason == "lost"
+        assert other.poll() is None
+        other.kill()
+
+
 def test_a_run_leaves_no_cgroup(here: Machine) -> None:
     key = here.launch("true")
     assert here.wait_until_over(key).state == "succeeded"
