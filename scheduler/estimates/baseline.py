@@ -5,7 +5,9 @@ In logarithms, and per sample of the training set, the seconds of a job on a typ
     x + f(type) + g(kind, type)
 
 where x is the job's own and close to the x of its kind (job family), and f and g are learned from
-kinds that were measured on several types. If nothing is known of a kind, the estimate given with
+kinds that were measured on several types. A kind that differs much from the others pulls f no
+harder than one that differs a little, so alone it moves the ratio of two types by no more than the
+doubt of it (docs/adr/0036). If nothing is known of a kind, the estimate given with
 the job is used instead, and without one, what is usual among the other jobs.
 """
 
@@ -29,12 +31,14 @@ SECONDS_LEAST, SECONDS_MOST = 1e-9, 1e12  # bounds of predictions
 # Standard deviations, relative.
 SD_OF_KIND = 0.2  # between jobs of one kind
 SD_TYPE = 0.25  # of the ratio of two types, for a kind measured on only one
+SD_RATIO = 0.9  # more, as long as no kind was measured on both
 SD_SAID = 0.7
 SD_USUAL = 1.2
 
 RIDGE_TYPE = 0.1  # of f, in kinds
+FAR = RIDGE_TYPE * SD_RATIO / 2.2  # a kind that is further off pulls no harder
 RIDGE_JOBS = 0.5  # of g, in jobs
-_SWEEPS = 8
+_SWEEPS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,7 @@ def _kinds(
     known = total > 0.0
     sums = np.bincount(cell, trust * shown, cells).reshape(shape)
     mean = np.divide(sums, total, out=np.zeros(shape), where=known)
-    f = _type_factors(mean, known)
+    f, compared = _type_factors(mean, known)
     of_kind = total.sum(axis=1)
     some = of_kind > 0.0
     x = np.full(shape[0], np.nan)
@@ -90,19 +94,22 @@ def _kinds(
         * jobs
         / (jobs + RIDGE_JOBS)
     )
-    return x, variance, f + g, np.where(known, 0.0, SD_TYPE**2)
+    never = np.where(some[:, None], SD_RATIO**2 * RIDGE_TYPE / (RIDGE_TYPE + compared), 0.0)
+    unlike = SD_TYPE**2 + never
+    return x, variance, f + g, np.where(known, 0.0, unlike)
 
 
-def _type_factors(mean: Floats, known: Bools) -> Floats:
-    """[type] f, from the kinds that were measured on several types."""
+def _type_factors(mean: Floats, known: Bools) -> tuple[Floats, Floats]:
+    """[type] f, from the kinds that were measured on several types, and their number."""
     several = known.sum(axis=1) > 1
     mean, known = mean[several], known[several]
     f = np.zeros(known.shape[1])
     for _ in range(_SWEEPS if len(known) else 0):
         x = np.where(known, mean - f, 0.0).sum(axis=1) / known.sum(axis=1)
         left = np.where(known, mean - x[:, None], 0.0)
-        f = left.sum(axis=0) / (known.sum(axis=0) + RIDGE_TYPE)
-    return f
+        pull = known * (FAR / np.maximum(np.abs(left - f), FAR))
+        f = (pull * left).sum(axis=0) / (pull.sum(axis=0) + RIDGE_TYPE)
+    return f, known.sum(axis=0)
 
 
 def _fill(before: Floats, doubt: Floats, jobs: Sequence[Job], shown: Floats) -> None:

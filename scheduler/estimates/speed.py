@@ -11,7 +11,7 @@ import numpy as np
 from scheduler.core.model import Job, JobFamily, Placement
 from scheduler.estimates import baseline, scaling
 from scheduler.estimates.arrays import Bools, Floats, Ints
-from scheduler.estimates.grid import SD_EPOCH, SD_ON_ONE, SITUATION, Grid, grid
+from scheduler.estimates.grid import SD_ON_ONE, SITUATION, Grid, grid
 from scheduler.estimates.measurements import Measurements, Memo, read
 
 # What no fit of the law explains, from the tables it was tested on: on one node, and on several.
@@ -22,7 +22,6 @@ NEARNESS = 1.0  # in doublings of the GPUs, and half that in doublings of the no
 NEARNESS_RIDGE = 0.3
 
 MARGIN = 0.05  # predictions scale worse than perfectly from measurements by at least this
-GAIN_MIN = 0.01  # of the mean relative variance, for a situation to be worth a try
 
 
 def estimate(
@@ -37,40 +36,6 @@ def uncertainty(
 ) -> Floats:
     """[job, config] relative standard deviation of the result of `estimate`."""
     return Speeds(jobs, kinds).uncertainty(configs)
-
-
-def most_informative_config(job: Job, configs: Sequence[Placement]) -> Placement | None:
-    """The configuration in which an epoch of the job, alone, would tell most about its epochs in
-    all these configurations.
-
-    None: no configuration would tell much more than the job's measurements already do.
-    """
-    alone = [one.placement for one in job.measured if one.epochs >= 1 and not one.beside]
-    best, most = None, GAIN_MIN
-    for type, columns, counts, nodes in _by_type(configs):
-        places = (place for place in map(Placement.parse, alone) if place and place.type == type)
-        known = [(place.gpus, place.nodes) for place in places]
-        for column, gain in zip(columns, _gains(counts, nodes, known), strict=True):
-            if gain > most:
-                best, most = configs[column], gain
-    return best
-
-
-def _gains(counts: Ints, nodes: Ints, known: Sequence[tuple[int, int]]) -> list[float]:
-    """[situation] by how much a measurement there would lower the mean relative variance."""
-    places = [*zip(counts.tolist(), nodes.tolist(), strict=True), *known]
-    terms = scaling.terms(*np.array(places).T)
-    relative = terms / (terms @ scaling.GUESS)[:, None]
-    scale = baseline.SD_USUAL**2 * np.outer(scaling.GUESS, scaling.GUESS)
-    covariance = relative @ (np.diag(scaling.GUESS_SD**2) + scale) @ relative.T
-    for one in range(len(counts), len(places)):
-        told = covariance[one] / (covariance[one, one] + SD_EPOCH**2)
-        covariance = covariance - np.outer(told, covariance[one])
-    wanted = covariance[: len(counts), : len(counts)]
-    gains = (wanted**2).mean(axis=0) / (wanted.diagonal() + SD_EPOCH**2)
-    return [
-        0.0 if place in known else float(gain) for place, gain in zip(places, gains, strict=False)
-    ]
 
 
 class Speeds:
@@ -113,11 +78,37 @@ class Speeds:
 
     def uncertainty(self, configs: Sequence[Placement]) -> Floats:
         """[job, config] relative standard deviation of the result of `estimate`."""
-        jobs = self.measured.jobs
-        sd = np.empty((jobs, len(configs)))
+        return self.doubts(np.arange(self.measured.jobs), configs)
+
+    def doubts(self, owners: Ints, configs: Sequence[Placement]) -> Floats:
+        """[owner, config] the same, of these owners only."""
+        sd = np.empty((len(owners), len(configs)))
         for type, columns, counts, nodes in _by_type(configs):
-            sd[:, columns] = self._doubt(self.number(type), counts, nodes)[:jobs]
+            sd[:, columns] = self._doubt(owners, self.number(type), counts, nodes)
         return sd
+
+    def shown(self, configs: Sequence[Placement]) -> Bools:
+        """[kind, config] whether a job of the kind was measured alone there, after its warm-up."""
+        known, found = self._grid, np.zeros((self.measured.kinds, len(configs)), bool)
+        kind = self.measured.kind[known.owner]
+        for type, columns, counts, nodes in _by_type(configs):
+            here = known.type == self.number(type)
+            for column, there in known.places(counts, nodes):
+                found[kind[here & known.solid[:, there]], columns[column]] = True
+        return found
+
+    def met(self, owners: Ints, configs: Sequence[Placement]) -> Floats:
+        """[owner, config] 1 if it was measured alone there, less if only in a run's first epoch, 0
+        if never."""
+        known, found = self._grid, np.zeros((len(owners), len(configs)))
+        row = np.full(len(self.measured.kind), -1)
+        row[owners] = np.arange(len(owners))
+        for type, columns, counts, nodes in _by_type(configs):
+            lines = known.type == self.number(type)
+            lines = np.flatnonzero(lines & ~known.aside & (row[known.owner] >= 0))
+            for column, there in known.places(counts, nodes):
+                found[row[known.owner[lines]], columns[column]] = known.weight[lines, there]
+        return found
 
     def alone_at(self, type: str, owner: Ints, count: Ints, nodes: Ints) -> tuple[Floats, Floats]:
         """[row] seconds of owners in situations of their own, and their relative standard
@@ -175,22 +166,43 @@ class Speeds:
             self._relied_on[type] = known.owner[lines], solid, measured, off, work
         return self._relied_on[type]
 
-    def _doubt(self, type: int, counts: Ints, nodes: Ints) -> Floats:
+    def _doubt(self, owners: Ints, type: int, counts: Ints, nodes: Ints) -> Floats:
         """[owner, situation] relative standard deviations."""
         known, wanted = self._grid, scaling.terms(counts, nodes)
-        law = self._shape[:, type] @ wanted.T
-        of_shape = scaling.spread(self._shape[:, type])[:, 1:] ** 2 @ wanted[:, 1:].T ** 2
-        sd = np.sqrt(self._first_sd[:, type, None] ** 2 + of_shape / law**2)
-        lines = np.flatnonzero(known.relied & (known.type == type))
-        owner = known.owner[lines]
+        law = self._shape[owners, type] @ wanted.T
+        of_shape = self._doubt_of_shape(owners, type, wanted)
+        sd: Floats = np.sqrt(self._first_sd[owners, type, None] ** 2 + of_shape / law**2)
+        row = np.full(len(self.measured.kind), -1)
+        row[owners] = np.arange(len(owners))
+        lines = np.flatnonzero(known.relied & (known.type == type) & (row[known.owner] >= 0))
+        place = row[known.owner[lines]]
         covariance = np.linalg.inv(self._shapes.precision[lines])
         variance = np.einsum("cp,lpq,cq->lc", wanted, covariance, wanted)
-        sd[owner] = np.sqrt(variance / law[owner] ** 2)
+        sd[place] = np.sqrt(variance / law[place] ** 2)
         unexplained = np.where(counts > 1, np.where(nodes > 1, SD_LAW_NODES, SD_LAW), 0.0)
         sd = np.hypot(sd, unexplained)
         for column, there in known.places(counts, nodes):
-            sd[owner[known.solid[lines, there]], column] = SD_ON_ONE
+            sd[place[known.solid[lines, there]], column] = SD_ON_ONE
         return sd
+
+    def _doubt_of_shape(self, owners: Ints, type: int, wanted: Floats) -> Floats:
+        """[owner, situation] the variances of the laws of owners that have shown nothing there,
+        from what their kind has shown, or the other kinds."""
+        known, measured, shapes = self._grid, self.measured, self._shapes
+        rest = wanted[:, 1:]
+        of_shape = np.tile(shapes.type_sd[type, 1:] ** 2 @ rest.T**2, (len(owners), 1))
+        lines = np.flatnonzero(known.type == type)
+        kinds, first = np.unique(known.kind[lines], return_index=True)
+        if not len(kinds):
+            return of_shape
+        covariance = np.linalg.inv(shapes.kind_precision[kinds, 1:, 1:])
+        variance = np.einsum("cp,kpq,cq->kc", rest, covariance, rest)
+        variance += (scaling.SD_KIND * (shapes.kind[kinds, 1:] @ rest.T)) ** 2
+        number = np.full(measured.kinds, -1)
+        number[measured.kind[known.owner[lines[first]]]] = np.arange(len(kinds))
+        of_owner = number[measured.kind[owners]]
+        of_shape[of_owner >= 0] = variance[of_owner[of_owner >= 0]]
+        return of_shape
 
 
 def _by_type(
@@ -214,7 +226,7 @@ def _spread_out(measured: Measurements, known: Grid, shapes: scaling.Shapes) -> 
     stands for any type that has none at all."""
     owners, types = len(measured.kind), len(measured.types) + 1
     shape = np.empty((owners, types, len(scaling.GUESS)))
-    shape[:] = np.vstack([shapes.type, scaling.GUESS])
+    shape[:] = shapes.type
     number = np.full((measured.kinds, types), -1)
     number[measured.kind[known.owner], known.type] = known.kind
     of_owner = number[measured.kind]

@@ -14,13 +14,7 @@ from scheduler.core.learning import kind_of
 from scheduler.core.memory import placement
 from scheduler.core.model import Job, JobFamily, JobId, JobSpec, Measured, Placement
 from scheduler.estimates.measurements import GONE_MAX, Memo, read
-from scheduler.estimates.speed import (
-    MARGIN,
-    Speeds,
-    estimate,
-    most_informative_config,
-    uncertainty,
-)
+from scheduler.estimates.speed import MARGIN, Speeds, estimate, uncertainty
 
 COUNTS = (1, 2, 4, 8)
 T4 = [Placement("t4", count) for count in COUNTS]
@@ -204,20 +198,6 @@ def test_eight_in_ten_lie_within_what_the_doubt_allows() -> None:
     doubt = uncertainty(jobs, {}, [Placement("t4", 8)])[:, 0]
     true = np.array([law(100.0, serial, 8) for serial in serials])
     assert (np.abs(np.log(true / found)) < 1.28 * doubt).mean() > 0.75
-
-
-def test_first_runs_are_sent_where_they_tell_most() -> None:
-    on = [Placement("t4", count) for count in (1, 2, 3, 4)]
-    assert most_informative_config(job("a", ("t4x1", 100.0)), on) == Placement("t4", 4)
-    assert most_informative_config(job("a", ("t4x4", 40.0)), on) == Placement("t4", 1)
-    assert most_informative_config(job("a", ("t4x1", 100.0), ("t4x4", 40.0)), on) is None
-    first = most_informative_config(job("a"), on)
-    assert first in on
-    assert most_informative_config(job("a"), []) is None
-    several = [*on, Placement("t4", 8, 2)]
-    assert (
-        most_informative_config(job("a", ("t4x1", 100.0), ("t4x4", 40.0)), several) == several[-1]
-    )
 
 
 def test_a_memo_changes_nothing_but_the_time_it_takes() -> None:
