@@ -26,6 +26,8 @@ from scheduler.estimates.arrays import Bools, Floats, Ints
 from scheduler.estimates.interference import Interference
 from scheduler.estimates.measurements import Memo
 from scheduler.estimates.speed import Speeds
+from scheduler.planning.optimizer.exploring import Known, with_trials
+from scheduler.planning.optimizer.growth import Tried, has_much_left
 from scheduler.planning.optimizer.inventory import Stock, configs
 from scheduler.planning.optimizer.pairing import Neighbours
 from scheduler.planning.optimizer.prices import Menu
@@ -59,20 +61,11 @@ class LearnedSpeeds:
     ) -> None:
         self.row = {job.id: row for row, job in enumerate(jobs)}
         self.speeds = Speeds(jobs, kinds, memo)
-        self.kind_seen = self._kind_seen(jobs)  # [jobs] whether any job of its kind was measured
         beside = self.speeds.measured.beside
         # [jobs, kinds] whether it has had a neighbour for an epoch
         self.shared = np.zeros(len(self.speeds.measured.kind), bool)
         self.shared[beside.owner] = True
         self.slowed = [Interference(jobs, kinds, stock.type, self.speeds) for stock in stocks]
-
-    def _kind_seen(self, jobs: Sequence[Job]) -> Bools:
-        """A kind is remembered only if one of its jobs was measured."""
-        measured = self.speeds.measured
-        itself = np.array([bool(job.measured) for job in jobs], bool)
-        kinds = measured.kind[np.append(itself, np.ones(len(measured.kind) - len(jobs), bool))]
-        seen: Bools = np.isin(measured.kind[: len(jobs)], kinds)
-        return seen
 
     def rows(self, jobs: Sequence[Job]) -> Ints:
         return np.array([self.row[job.id] for job in jobs], np.intp)
@@ -102,7 +95,8 @@ class Offer:
     stocks: tuple[Stock, ...]
     configs: tuple[Placement, ...]
     learned: JobSpeeds
-    seconds: Floats  # [jobs, configs] per epoch, alone
+    seconds: Floats  # [jobs, configs] per epoch, alone; what may be tried counts with its chances
+    expected: Floats  # [jobs, configs] the same without them
     left: Floats  # [jobs] epochs
     one: Floats  # [jobs] seconds per epoch on one GPU, of the slowest type
     possible: Bools  # [jobs, configs]
@@ -246,11 +240,19 @@ def build_offer(
     remaining = left[:, None] * seconds
     fixed = np.array([not may_move(job) for job in jobs], bool)
     stays = fixed & (now >= 0)
-    possible = _worth_a_move(possible, unfinished[:, None] * seconds, count, now, restart, stays)
-    # If it is unknown how such a job scales, it begins with the fewest GPUs.
-    unknown = (now < 0) & ~learned.kind_seen[rows]
-    least = np.where(possible, count, count.max() + 1).min(axis=1)
-    possible &= (count == least[:, None]) | ~unknown[:, None]
+    allowed, hopes = np.full(possible.shape, True), seconds
+    if learned.speeds:
+        been = Known.of(seconds, learned.speeds.met(rows, choices))
+        least = np.array([job.spec.gpus_min for job in jobs])
+        used = np.maximum(np.where(been.met > 0.0, count, 0).max(axis=1, initial=0), least)
+        gpus = sum(stock.gpus for stock in stocks)
+        much = has_much_left(used, gpus, left, left * been.best, restart)
+        allowed = Tried(learned.speeds.measured).allows(rows, choices, much)
+        hopes = with_trials(
+            seconds, been, left, restart, now, possible & allowed, rows, choices, learned.speeds
+        )
+    possible = _worth_a_move(possible, unfinished[:, None] * hopes, count, now, restart, stays)
+    possible &= _within_reach(allowed, possible, count, now)
     indices = {key: at for at, key in enumerate(known)}
     weight = _weights(count, remaining, possible)
     times = {user: had(user) for user in {job.spec.user for job in jobs}}
@@ -263,7 +265,8 @@ def build_offer(
         stocks=tuple(stocks),
         configs=tuple(choices),
         learned=learned,
-        seconds=seconds,
+        seconds=hopes,
+        expected=seconds,
         left=left,
         one=one,
         possible=possible,
@@ -338,6 +341,14 @@ def _possible(jobs: Sequence[Job], choices: Sequence[Placement], stocks: Sequenc
     there_are = {stock.type: stock.hold(memory, images) for stock in stocks}
     enough = np.column_stack([there_are[config.type] for config in choices]) >= count
     return np.asarray(in_range & enough)
+
+
+def _within_reach(allowed: Bools, possible: Bools, count: Ints, now: Ints) -> Bools:
+    """A job may always have the fewest GPUs that it can use, and what it has."""
+    none = count.max(initial=0) + 1
+    least = np.where(possible, count, none).min(axis=1, initial=none)
+    own = np.arange(len(count)) == now[:, None]
+    return np.asarray(allowed | (count == least[:, None]) | own)
 
 
 def _worth_a_move(

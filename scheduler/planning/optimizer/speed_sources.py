@@ -16,6 +16,7 @@ import numpy as np
 
 from scheduler.core.model import Job, JobFamily, Placement
 from scheduler.estimates.arrays import Bools, Floats, Ints
+from scheduler.estimates.speed import Speeds
 from scheduler.planning.optimizer.inventory import Stock
 
 
@@ -37,8 +38,9 @@ class JobSpeeds(Protocol):
     """What is known of the speeds of some jobs. Each has a row."""
 
     @property
-    def kind_seen(self) -> Bools:
-        """[row] whether it is known how the job scales. If not, it begins with few GPUs."""
+    def speeds(self) -> Speeds | None:
+        """If the speeds are learned, what they are learned from: jobs grow by doubling from where
+        they were measured, and may try other GPUs. None: the speeds are believed everywhere."""
 
     @property
     def shared(self) -> Bools:
@@ -86,7 +88,7 @@ class _GivenSpeeds:
     ) -> None:
         self._jobs, self._seconds, self._doubt, self.slowed = jobs, seconds, doubt, slowed
         self._row = {job.id: row for row, job in enumerate(jobs)}
-        self.kind_seen = np.ones(len(jobs), bool)
+        self.speeds = None
         self.shared = np.zeros(len(jobs), bool)
 
     def rows(self, jobs: Sequence[Job]) -> Ints:

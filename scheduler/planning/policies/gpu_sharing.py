@@ -258,7 +258,7 @@ class _SharingPlanner:
         allotted = self._allot(offer, menu, neighbours)
         together = (*allotted.groups, *join_gangs(offer, neighbours, allotted.choice))
         served = np.flatnonzero(allotted.choice >= 0)
-        seconds = offer.seconds[served, allotted.choice[served]].tolist()
+        seconds = offer.expected[served, allotted.choice[served]].tolist()
         self.expected |= {
             offer.jobs[row].id: each for row, each in zip(served, seconds, strict=True)
         }

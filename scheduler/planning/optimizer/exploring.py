@@ -1,0 +1,86 @@
+"""Which job of each kind may try a configuration in which it was never measured. Pure.
+
+A try is offered to the optimizer with the time that is expected of it if the job goes back in case
+it is slower there (estimates/trials.py). So on idle GPUs a job tries what is expected to pay for
+two restarts, and on GPUs that others want only what is worth more to it than their price, which is
+what they would lose. One job of a kind tries at a time, the one with the most work left, because
+all others learn from it; none does while another one is somewhere where the kind was not measured
+yet. Nothing is remembered: a job that was stopped for a try is still the one with the most work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduler.core.model import Placement
+from scheduler.estimates.arrays import Bools, Floats, Ints
+from scheduler.estimates.speed import MARGIN, Speeds
+from scheduler.estimates.trials import may_be_tried, seconds_with_return
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Where jobs were measured themselves."""
+
+    met: Floats  # [job, choice] 1 if it was measured there, 0 if never, between if badly
+    best: Floats  # [job] seconds per epoch where it is fastest; infinite: nowhere
+    at: Ints  # [job] that choice
+
+    @classmethod
+    def of(cls, seconds: Floats, met: Floats) -> Known:
+        where = np.where(met == 1.0, seconds, np.inf)
+        at = where.argmin(axis=1)
+        return cls(met, where[np.arange(len(at)), at], at)
+
+
+def with_trials(
+    seconds: Floats,
+    known: Known,
+    left: Floats,
+    restart: Floats,
+    now: Ints,
+    allowed: Bools,
+    owners: Ints,
+    choices: Sequence[Placement],
+    speeds: Speeds,
+) -> Floats:
+    """[job, choice] the seconds per epoch, with the chances of what may be tried. `allowed`: what
+    they can have; `now`: which choice each of them has, -1 for none."""
+    kinds = speeds.measured.kind[owners]
+    shown = speeds.shown(choices)
+    running = np.flatnonzero(now >= 0)
+    trying = kinds[running[~shown[kinds[running], now[running]]]]
+    news = allowed & ~shown[kinds] & (known.met == 0.0)
+    compares = np.isfinite(known.best)
+    free = np.flatnonzero(compares & news.any(axis=1) & ~np.isin(kinds, trying))
+    if not len(free):
+        return seconds
+    jobs = _first_of_each_kind(kinds, free, left * np.where(compares, known.best, 0.0))
+    doubt = speeds.doubts(owners[jobs], choices)
+    most, mean, epochs = known.best[jobs, None], seconds[jobs], left[jobs, None]
+    least = _perfect(most, known.at[jobs], choices)
+    hoped = seconds_with_return(most, mean, doubt, least, epochs, restart[jobs, None])
+    tries = news[jobs] & may_be_tried(hoped, doubt, most, epochs)
+    found = seconds.copy()
+    found[jobs] = np.where(tries, np.minimum(hoped, mean), mean)
+    return found
+
+
+def _first_of_each_kind(kinds: Ints, jobs: Ints, work: Floats) -> Ints:
+    """Of these jobs the one with the most work, of each kind."""
+    ordered = jobs[np.lexsort((-work[jobs], kinds[jobs]))]
+    first: Ints = ordered[np.unique(kinds[ordered], return_index=True)[1]]
+    return first
+
+
+def _perfect(seconds: Floats, at: Ints, choices: Sequence[Placement]) -> Floats:
+    """[job, choice] the least seconds that are possible if it takes `seconds` at the choice `at`:
+    on GPUs of the same type, those of perfect scaling."""
+    count = np.array([max(1, choice.gpus) for choice in choices])
+    type = np.unique([choice.type for choice in choices], return_inverse=True)[1]
+    same = type[at][:, None] == type
+    least: Floats = np.where(same, seconds * count[at][:, None] / count / (1.0 + MARGIN), 0.0)
+    return least
