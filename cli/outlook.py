@@ -110,5 +110,6 @@ def _seconds(speed: pb.Speed) -> str:
     if speed.HasField("measured_seconds"):
         return f"{span(speed.measured_seconds)} an epoch, measured"
     if speed.HasField("predicted_seconds"):
-        return f"{span(speed.predicted_seconds)} an epoch, predicted"
+        within = f" ± {speed.doubt:.0%}" if speed.HasField("doubt") else ""
+        return f"{span(speed.predicted_seconds)}{within} an epoch, predicted"
     return "not known"

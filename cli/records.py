@@ -82,6 +82,7 @@ def learned(message: pb.Learned) -> Record:
                 "gpus": speed.gpus,
                 "measured": _optional(speed, "measured_seconds"),
                 "predicted": _optional(speed, "predicted_seconds"),
+                "doubt": _optional(speed, "doubt"),
             }
             for speed in message.speeds
         ],

@@ -180,7 +180,12 @@ def add_prospect(
 def learned_message(job: Job, prospect: Prospect, view: View) -> pb.Learned:
     return pb.Learned(
         speeds=[
-            pb.Speed(gpus=on.gpus, measured_seconds=on.measured, predicted_seconds=on.predicted)
+            pb.Speed(
+                gpus=on.gpus,
+                measured_seconds=on.measured,
+                predicted_seconds=on.predicted,
+                doubt=on.doubt,
+            )
             for on in prospect.speeds
         ],
         beside=[

@@ -27,8 +27,11 @@ def speeds_on(job: Job, view: View, paces: CurrentSpeeds) -> list[SpeedOn]:
         chosen = sorted(configs.values())
         predicted, doubt = paces.speeds.estimate(chosen)[row], paces.speeds.uncertainty(chosen)[row]
         for config, seconds, sd in zip(chosen, predicted.tolist(), doubt.tolist(), strict=True):
-            expected = seconds if sd < DOUBT_MAX else None
-            found[str(config)] = SpeedOn(str(config), alone.get(str(config)), expected)
+            shown = alone.get(str(config))
+            if sd < DOUBT_MAX:
+                found[str(config)] = SpeedOn(str(config), shown, seconds, sd)
+            else:
+                found[str(config)] = SpeedOn(str(config), shown, None)
     return sorted(found.values(), key=lambda on: _order(on.gpus))
 
 

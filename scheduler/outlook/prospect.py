@@ -44,6 +44,7 @@ class SpeedOn:
     gpus: str  # the key of a placement
     measured: float | None
     predicted: float | None
+    doubt: float | None = None  # the relative standard deviation of the prediction
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,14 +197,16 @@ class Eta(_message.Message):
     def __init__(self, starts_at: _Optional[float] = ..., starts_low: _Optional[float] = ..., starts_high: _Optional[float] = ..., ends_at: _Optional[float] = ..., ends_low: _Optional[float] = ..., ends_high: _Optional[float] = ..., deadline: _Optional[float] = ...) -> None: ...
 
 class Speed(_message.Message):
-    __slots__ = ("gpus", "measured_seconds", "predicted_seconds")
+    __slots__ = ("gpus", "measured_seconds", "predicted_seconds", "doubt")
     GPUS_FIELD_NUMBER: _ClassVar[int]
     MEASURED_SECONDS_FIELD_NUMBER: _ClassVar[int]
     PREDICTED_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    DOUBT_FIELD_NUMBER: _ClassVar[int]
     gpus: str
     measured_seconds: float
     predicted_seconds: float
-    def __init__(self, gpus: _Optional[str] = ..., measured_seconds: _Optional[float] = ..., predicted_seconds: _Optional[float] = ...) -> None: ...
+    doubt: float
+    def __init__(self, gpus: _Optional[str] = ..., measured_seconds: _Optional[float] = ..., predicted_seconds: _Optional[float] = ..., doubt: _Optional[float] = ...) -> None: ...
 
 class Beside(_message.Message):
     __slots__ = ("jobs", "gpus", "speed", "measured")

@@ -199,7 +199,7 @@ def foreseen() -> Iterator[tuple[pb.Job, pb.Learned]]:
         pb.Learned(
             speeds=[
                 pb.Speed(gpus="t4x1", measured_seconds=32, predicted_seconds=32),
-                pb.Speed(gpus="t4x2", predicted_seconds=19),
+                pb.Speed(gpus="t4x2", predicted_seconds=19, doubt=0.25),
                 pb.Speed(gpus="t4x16/4"),
             ],
             beside=[
