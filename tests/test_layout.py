@@ -81,6 +81,8 @@ ELSEWHERE = {
 
 # Test files below a mirrored package whose subject is no single module.
 WHOLES = {
+    "estimates/test_poison.py": "scaling and baseline: what one kind may teach another",
+    "planning/optimizer/test_planted_learning_bugs.py": "growth, trials and estimates",
     "test_job_fields.py": "a field of a job reaches every place that it must",
     "test_package_map.py": "the picture of the packages in docs/design.md",
     "cli/test_docs.py": "docs/commands.md, example after example",
