@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
 
 from scheduler.core.memory import fits_empty, need_mib, usable_gpus
 from scheduler.core.model import (
@@ -22,7 +24,8 @@ from scheduler.core.model import (
     Waiting,
 )
 from scheduler.core.runs import awaits_old_pods, current_job, may_stop
-from scheduler.estimates.speed import estimate
+from scheduler.estimates.speed import Speeds
+from scheduler.estimates.trials import seconds_with_return
 from simulator.lives.checkers import Checker, RuleChecker
 from simulator.lives.estimate_checkers import SETTLED_SECONDS
 from simulator.lives.fairness import can_start_now, has_new_plan
@@ -201,14 +204,31 @@ class Moves(RuleChecker):
         if gpu is not None:
             sizes = Counter(node for node, _ in gpus)
             nodes = -(-there // max(sizes.values()))
-            place = Placement.parse(run.placement)
-            configs = [place] if place else []
-            configs += [Placement(gpu.type, there, nodes)]
+            target = Placement(gpu.type, there, nodes)
             jobs = [other for other in _jobs(view) if other.outcome is None]
-            seconds = estimate(jobs, view.kinds, configs)[jobs.index(job)]
-            saved = (job.max_epochs - job.epochs_done) * float(seconds[0] - seconds[-1])
             costs = job.restart_seconds or self.rules.restart_seconds
+            saved = _saved_by(job, run, target, costs, jobs, view)
             self.require(saved > costs, job, "saves", saved, "s by a restart of", costs)
+
+
+def _saved_by(
+    job: Job, run: Run, target: Placement, costs: float, jobs: Sequence[Job], view: View
+) -> float:
+    """The seconds that a move saves as expected, or as hoped where the kind was never measured:
+    then it may be a try."""
+    known, row, left = Speeds(jobs, view.kinds), jobs.index(job), job.max_epochs - job.epochs_done
+    alone = [run.placement, *(one.placement for one in job.measured if not one.beside)]
+    been = [place for place in map(Placement.parse, dict.fromkeys(alone)) if place]
+    configs = [*(been or [target]), target]
+    seconds, doubt = known.estimate(configs)[row], known.uncertainty(configs)[row, -1]
+    saved = left * float(seconds[0] - seconds[-1])
+    if known.shown(configs)[known.measured.kind[row], -1]:
+        return saved
+    best = np.asarray(seconds[:-1].min())
+    hoped = seconds_with_return(
+        best, seconds[-1], doubt, np.zeros(()), np.array(float(left)), np.array(costs)
+    )
+    return max(saved, left * float(seconds[0] - hoped))
 
 
 def _jobs(view: View) -> Iterator[Job]:
