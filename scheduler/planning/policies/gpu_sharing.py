@@ -309,7 +309,7 @@ class _SharingPlanner:
             job = offer.jobs[row]
             shares = job.run.shares if job.run else (Share(*key, need(row, key)),)
             done.placements[job.id] = shares
-            self.expected[job.id] = float(offer.seconds[row, chosen.single(self.known[key].type)])
+            self.expected[job.id] = float(offer.expected[row, chosen.single(self.known[key].type)])
 
     def _gang_host(
         self, chosen: _Chosen, rows: Sequence[int], done: PlacedUnits
