@@ -61,12 +61,28 @@ def with_trials(
     jobs = _first_of_each_kind(kinds, free, left * np.where(compares, known.best, 0.0))
     doubt = speeds.doubts(owners[jobs], choices)
     most, mean, epochs = known.best[jobs, None], seconds[jobs], left[jobs, None]
-    least = _perfect(most, known.at[jobs], choices)
+    least = np.maximum(
+        _perfect(most, known.at[jobs], choices), _with_more(seconds[jobs], known.met[jobs], choices)
+    )
     hoped = seconds_with_return(most, mean, doubt, least, epochs, restart[jobs, None])
     tries = news[jobs] & may_be_tried(hoped, doubt, most, epochs)
     found = seconds.copy()
     found[jobs] = np.where(tries, np.minimum(hoped, mean), mean)
     return found
+
+
+def _with_more(seconds: Floats, met: Floats, choices: Sequence[Placement]) -> Floats:
+    """[job, choice] the seconds that it was measured to take on at least as many GPUs of the same
+    type, on no more nodes: on fewer it is not faster. 0: it was measured on none."""
+    least = np.zeros(seconds.shape)
+    for column, choice in enumerate(choices):
+        more = [
+            other.type == choice.type and other.gpus >= choice.gpus and other.nodes <= choice.nodes
+            for other in choices
+        ]
+        there = np.where((met == 1.0) & np.array(more), seconds, 0.0)
+        least[:, column] = there.max(axis=1, initial=0.0)
+    return least
 
 
 def _first_of_each_kind(kinds: Ints, jobs: Ints, work: Floats) -> Ints:

@@ -80,3 +80,8 @@ def test_what_one_of_the_kind_has_tried_no_other_tries() -> None:
 def test_a_job_that_has_left_again_after_one_epoch_does_not_come_back() -> None:
     hasty = replace(job("a", SCALES), measured=(*job("a", SCALES).measured, WARM_UP))
     assert not gains([hasty], [NOW])[0, 4]
+
+
+def test_what_more_gpus_did_not_bring_fewer_do_not_either() -> None:
+    found = gains([job("a", [("t4x1", 1000.0), ("t4x4", 1000.0)])], [1]) > 0.0
+    assert not found[:, 1:4].any()
