@@ -419,12 +419,6 @@ MUTANTS = (
         "return replace(known, epochs=epochs, of=epochs)",
     ),
     mutant(
-        "epochs that are trained again stay missing",
-        TRAINED,
-        "if trained <= known.epochs and of <= known.of:",
-        "if trained:",
-    ),
-    mutant(
         "a run whose first question was lost began with all epochs",
         TRAINED,
         "loaded = max(0, first - (epoch - (trained - ended)))",
