@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import click
-
-VERSION = version("epoch-scheduler")
 
 # Of every program: flags may be typed with dashes, too.
 CONTEXT: dict[str, Any] = {  # any: click's type for keyword arguments of a context
@@ -31,4 +28,5 @@ state_dir = click.option(
     "~/.local/state/epoch-scheduler if the user is not root.",
 )
 cluster = click.option("--cluster", metavar="NAME", help="local (the default), or kubernetes.")
-show_version = click.version_option(VERSION, message="%(prog)s %(version)s")
+# Looked up when it is asked for: an agent's image may have the package without its metadata.
+show_version = click.version_option(package_name="epoch-scheduler", message="%(prog)s %(version)s")
