@@ -244,7 +244,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         people,
         frozenset(config.admins),
         config.policy,
-        program_flags.VERSION,
+        program_flags.read_version(),
         secrets,
         home.usage,
         UserLimits(view, inbox.now, config.limits.jobs_per_user, config.limits.spec_mib_per_user),
@@ -265,7 +265,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         process.remember_port(config.state_dir, old.port, process.HTTP_PORT)
     process.remember_port(config.state_dir, server.ports[0])
     for port in server.ports:
-        parts.callback(TokenSocket(port, key, program_flags.VERSION).stop)
+        parts.callback(TokenSocket(port, key, program_flags.read_version()).stop)
     cluster.start(Orphans(inbox.put, reader.existing_ids).put)
     parts.callback(cluster.stop)
     look_ahead = Chore("look_ahead", every(LOOK_AHEAD_SECONDS), lambda _: look())
@@ -299,7 +299,7 @@ def _introduce(
 ) -> None:
     logger.info(
         "started",
-        version=program_flags.VERSION,
+        version=program_flags.read_version(),
         state_dir=str(config.state_dir),
         encrypted=config.tls.listen or "no",
         legacy=config.legacy.listen or "no",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import click
+
+PACKAGE = "epoch-scheduler"
 
 # Of every program: flags may be typed with dashes, too.
 CONTEXT: dict[str, Any] = {  # any: click's type for keyword arguments of a context
@@ -29,4 +32,8 @@ state_dir = click.option(
 )
 cluster = click.option("--cluster", metavar="NAME", help="local (the default), or kubernetes.")
 # Looked up when it is asked for: an agent's image may have the package without its metadata.
-show_version = click.version_option(package_name="epoch-scheduler", message="%(prog)s %(version)s")
+show_version = click.version_option(package_name=PACKAGE, message="%(prog)s %(version)s")
+
+
+def read_version() -> str:
+    return version(PACKAGE)

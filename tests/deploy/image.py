@@ -19,13 +19,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from scheduler.daemon.program_flags import VERSION
+from scheduler.daemon.program_flags import read_version
 from tests.cache import Cache, CacheError, absent
 
 ROOT = Path(__file__).parent.parent.parent
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 IGNORED = ROOT / "deploy" / "Dockerfile.dockerignore"
-TAG = f"epoch-scheduler:{VERSION}"
+TAG = f"epoch-scheduler:{read_version()}"
 NAME = f"docker.io/library/{TAG}"  # as Docker and Kubernetes write it
 CACHE = Cache("image")
 PROGRAMS = ("buildah", "debootstrap", "unshare")

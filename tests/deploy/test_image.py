@@ -13,7 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from scheduler.clusters.library_renewal import PACKAGE
-from scheduler.daemon.program_flags import VERSION
+from scheduler.daemon.program_flags import read_version
 from tests.deploy.conftest import Image
 from tests.deploy.container import Container
 from tests.support import eventually
@@ -71,7 +71,7 @@ def test_the_next_container_finds_the_jobs_of_the_one_before(
 def test_the_commands_are_in_it_and_of_this_version(daemon: Container) -> None:
     for command in ("run-scheduler", "scheduler-state", "scheduler-daemon", "scheduler-simulate"):
         assert daemon.run(command, "--help").returncode == 0
-    assert daemon.run("scheduler-daemon", "--version").stdout.split()[-1] == VERSION
+    assert daemon.run("scheduler-daemon", "--version").stdout.split()[-1] == read_version()
 
 
 def test_every_module_is_compiled_and_no_clock_is_asked_whether_it_is_current(

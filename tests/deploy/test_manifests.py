@@ -19,7 +19,7 @@ from scheduler.clusters.kubernetes.permissions import (
     IN_NAMESPACE,
 )
 from scheduler.daemon.config import Config, listen_address, load
-from scheduler.daemon.program_flags import VERSION
+from scheduler.daemon.program_flags import read_version
 from tests.deploy.manifests import DAEMON, FOLDERS, JOBS, containers, manifests, one
 
 DOCKERFILE = (Path(__file__).parent.parent.parent / "deploy" / "Dockerfile").read_text()
@@ -213,8 +213,8 @@ def test_the_image_is_of_this_version(pod: dict[str, Any]) -> None:
     (container,) = pod["spec"]["containers"]
     name, _, tag = container["image"].rpartition(":")
     assert name.rpartition("/")[2] == "epoch-scheduler"
-    assert tag == VERSION
-    assert f"epoch-scheduler:{VERSION}" in DOCKERFILE
+    assert tag == read_version()
+    assert f"epoch-scheduler:{read_version()}" in DOCKERFILE
 
 
 def test_the_daemon_may_do_just_what_is_in_the_one_list(folder: str, config: Config) -> None:
