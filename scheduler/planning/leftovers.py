@@ -20,9 +20,7 @@ def assign_leftovers(
 ) -> list[Unit]:
     """Units for jobs that can get, or keep, GPUs that are not assigned: `count` of them, of one
     type."""
-    had = {share.key for shares in done.placements.values() for share in shares}
-    had.update(*done.claims.values())
-    idle = {key: gpu for key, gpu in known.items() if key not in had}
+    idle = done.unassigned(known)
     units = []
     for job in jobs if idle else ():
         if job.id not in done.placements and job.id not in done.claims:

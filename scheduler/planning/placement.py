@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -39,6 +39,12 @@ class PlacedUnits:
     placements: dict[JobId, tuple[Share, ...]]  # those of a plan
     claims: dict[JobId, tuple[GpuKey, ...]]  # GPUs kept for jobs that cannot start there yet
     left_out: tuple[Unit, ...]  # units without room
+
+    def unassigned(self, known: Mapping[GpuKey, Gpu]) -> dict[GpuKey, Gpu]:
+        """The GPUs that no job has or waits for."""
+        had = {share.key for shares in self.placements.values() for share in shares}
+        had.update(*self.claims.values())
+        return {key: gpu for key, gpu in known.items() if key not in had}
 
 
 def place_units(

@@ -86,6 +86,10 @@ class UnmeasuredJobs:
     unseen: Bools  # [jobs]
     shared: Bools  # [jobs]
 
+    def kept_apart(self, a: Ints, b: Ints) -> Bools:
+        """Whether one of a and b has its epoch alone first. They broadcast."""
+        return (self.unseen[a] & self.shared[b]) | (self.shared[a] & self.unseen[b])
+
 
 @dataclass(frozen=True, slots=True)
 class Offer:
@@ -156,8 +160,7 @@ class Offer:
             factor = together(a, b)
             if (blind := unseen[type]) is None:
                 return factor
-            first = (blind.unseen[a] & blind.shared[b]) | (blind.shared[a] & blind.unseen[b])
-            return np.where(first, NEVER, factor)
+            return np.where(blind.kept_apart(a, b), NEVER, factor)
 
         def together(a: Ints, b: Ints) -> Floats:
             here, there = self.where[a], self.where[b]

@@ -170,9 +170,7 @@ class SingleGuests:
         offer = self._offer
         speeds = offer.learned.slowed[type].speeds(self._known[a], self._known[b])
         if blind := offer.blind.get(self._types[type]):
-            unseen, shared = blind.unseen, blind.shared
-            first = (unseen[a][:, None] & shared[b]) | (shared[a][:, None] & unseen[b])
-            speeds = np.where(first, NEVER, speeds)
+            speeds = np.where(blind.kept_apart(a[:, None], b), NEVER, speeds)
         return speeds
 
     def _type(self, host: GangHost) -> int:

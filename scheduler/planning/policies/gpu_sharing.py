@@ -83,9 +83,6 @@ class _Chosen:
     units: Sequence[Sequence[int]]  # jobs that have their GPUs together
     present: Sequence[int]  # single jobs that are beside gangs now
 
-    def single(self, type: str) -> int:
-        return self.offer.single(type)
-
     def bound_guests(self, rows: Sequence[int]) -> set[JobId]:
         """The single jobs that cannot be asked to leave the gang of this unit, which stays."""
         offer = self.offer
@@ -255,7 +252,7 @@ class _SharingPlanner:
         menu.worth[[*guests(offer.jobs), *present]] = -np.inf
         neighbours = offer.neighbours(self.rules)
         self.apart |= bool(offer.blind)
-        allotted = self._allot(offer, menu, neighbours)
+        allotted = self._allot(offer, menu, neighbours, present)
         together = (*allotted.groups, *join_gangs(offer, neighbours, allotted.choice))
         served = np.flatnonzero(allotted.choice >= 0)
         seconds = offer.expected[served, allotted.choice[served]].tolist()
@@ -296,9 +293,7 @@ class _SharingPlanner:
             and job.id not in done.placements
             and job.id not in done.claims
         ]
-        had = {share.key for shares in done.placements.values() for share in shares}
-        had.update(*done.claims.values())
-        spare = [key for key in self.known if key not in had and not self.view.held.get(key)]
+        spare = [key for key in done.unassigned(self.known) if not self.view.held.get(key)]
         guests = SingleGuests(offer, hosts, self.known, need)
         guests.keep(there, [row for row in there if offer.jobs[row].id in self.bound], spare)
         guests.add(np.array(idle, np.intp))
@@ -309,7 +304,7 @@ class _SharingPlanner:
             job = offer.jobs[row]
             shares = job.run.shares if job.run else (Share(*key, need(row, key)),)
             done.placements[job.id] = shares
-            self.expected[job.id] = float(offer.expected[row, chosen.single(self.known[key].type)])
+            self.expected[job.id] = float(offer.expected[row, offer.single(self.known[key].type)])
 
     def _gang_host(
         self, chosen: _Chosen, rows: Sequence[int], done: PlacedUnits
@@ -332,13 +327,14 @@ class _SharingPlanner:
                 room[key] = self.known[key].capacity_mib - taken
         return GangHost(np.array(rows, np.intp), column, room)
 
-    def _allot(self, offer: Offer, menu: Menu, neighbours: Neighbours) -> Allotment:
+    def _allot(
+        self, offer: Offer, menu: Menu, neighbours: Neighbours, beside_gangs: Sequence[int]
+    ) -> Allotment:
         """The present allocation, improved; a plan from nothing would move all jobs."""
         seed = int(self.now)
         if not (offer.now >= 0).any():
             return shared(menu, neighbours, seed)
         together: dict[int, list[int]] = {}
-        beside_gangs = {*guests_of_gangs(offer.jobs)}
         for row, gpu in enumerate(offer.where.tolist()):
             single = gpu >= 0 and offer.configs[offer.now[row]].gpus == 1
             if single and row not in beside_gangs:
