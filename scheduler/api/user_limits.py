@@ -52,17 +52,17 @@ class UserLimits:
 
     def enter(self, spec: JobSpec, secret_bytes: int = 0) -> None:
         """Counts a job that is being submitted. Raises Rejected if its user has too many."""
-        size = spec_bytes(spec) + secret_bytes + JOB_BYTES
+        user, size = spec.user, spec_bytes(spec)
         with self._lock:
-            if refusal := self._refusal(spec):
-                self._loads[spec.user] = self._measure(spec.user)
-                refusal = self._refusal(spec)
+            if refusal := self._refusal(user, size):
+                self._loads[user] = self._measure(user)
+                refusal = self._refusal(user, size)
             if refusal:
                 raise Rejected(refusal)
-            self._submit(spec.user, size)
-            load = self._loads[spec.user]
+            self._submit(user, size + secret_bytes + JOB_BYTES)
+            load = self._loads[user]
             load.jobs += 1
-            load.size += spec_bytes(spec)
+            load.size += size
 
     def _submit(self, user: str, size: int) -> None:
         most, now = self._mib_max * 2**20, self._now()
@@ -77,17 +77,17 @@ class UserLimits:
             )
         told.size += size
 
-    def _refusal(self, spec: JobSpec) -> str:
-        if (load := self._loads.get(spec.user)) is None:
+    def _refusal(self, user: str, size: int) -> str:
+        if (load := self._loads.get(user)) is None:
             return "not measured yet"
         if load.jobs >= self._jobs_max:
             return (
-                f"{spec.user} has {load.jobs} jobs that have not ended, and may have no more "
+                f"{user} has {load.jobs} jobs that have not ended, and may have no more "
                 "(limits.jobs_per_user): cancel some, or wait until some have ended"
             )
-        if load.size + spec_bytes(spec) > self._mib_max * 2**20:
+        if load.size + size > self._mib_max * 2**20:
             return (
-                f"the jobs of {spec.user} that have not ended have {load.size} bytes of text, and "
+                f"the jobs of {user} that have not ended have {load.size} bytes of text, and "
                 f"may have {self._mib_max} MiB (limits.spec_mib_per_user): put long values of "
                 "--env into files, or wait until some jobs have ended"
             )
