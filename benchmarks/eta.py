@@ -19,11 +19,8 @@ learned up to that moment, and nothing from another trace.
 
 from __future__ import annotations
 
-import multiprocessing
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -208,16 +205,12 @@ def main() -> None:
         Heard(name, options.policy, Path(options.data))
         for name in names(Path(options.data), options.only)
     ]
-    left = figures.Left({each.name: None for each in heard})
-    came: dict[str, Came] = {}
-    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
-        longest_first = reversed(heard)
-        futures = {pool.submit(each.came): each.name for each in longest_first}
-        for future in as_completed(futures):
-            name = futures[future]
-            came[name] = future.result()
-            left.ended(name)
-            sys.stderr.write(f"{name}: {inside(came[name].ends)}; {left.words()}\n")
+    longest_first = {each.name: each.came for each in reversed(heard)}
+    came: dict[str, Came] = dict(
+        figures.in_processes(
+            longest_first, dict.fromkeys(longest_first), lambda found: str(inside(found.ends))
+        )
+    )
     figures.show(
         **_figures({each.name: came[each.name] for each in heard}),
         seconds_10000=round(seconds(crowd(10_000, 4096)), 2),

@@ -5,21 +5,25 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from math import comb
 from multiprocessing.queues import Queue
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, TypeVar
 
 ROOT = Path(__file__).resolve().parent.parent
 PUBLISHED = ROOT / "docs" / "figures" / "bench.json"
 PUBLISHED_KUBE = PUBLISHED.with_name("bench_kube.json")
 CERTAINTY = 0.95
+Result = TypeVar("Result")
+
 PROGRAMS = ("benchmarks", "kubernetesdlprofile", "scheduler", "simulator")
 
 
@@ -120,3 +124,25 @@ class Left:
             return words
         minutes, seconds = divmod(round(sum(self._left.values()) * (rate or 1.0)), 60)
         return f"{words}, {minutes}:{seconds:02} left"
+
+
+def in_processes(
+    tasks: Mapping[str, Callable[[], Result]],
+    expected: Mapping[str, float | None],
+    tell: Callable[[Result], str],
+    processes: int = 2,
+) -> Iterator[tuple[str, Result]]:
+    """Yields results by name as they come, and tells of each. The longest and the unknown start
+    first, to keep all busy. `expected`: the seconds of each task."""
+    left = Left(expected)
+    names = sorted(tasks, key=lambda name: -(expected[name] or math.inf))
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        futures = {pool.submit(tasks[name]): name for name in names}
+        try:
+            for future in as_completed(futures):
+                name, found = futures[future], future.result()
+                left.ended(name)
+                sys.stderr.write(f"{name}: {tell(found)}; {left.words()}\n")
+                yield name, found
+        finally:
+            pool.shutdown(cancel_futures=True)

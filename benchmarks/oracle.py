@@ -12,9 +12,7 @@ at a time.
 
 from __future__ import annotations
 
-import multiprocessing
 import sys
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from time import process_time
@@ -90,23 +88,18 @@ def main() -> int:
         for policy in ("fifo", "srtf", "las")
         for held in [Held(case, policy, Path(options.data), options.jobs, options.every)]
     }
-    left = figures.Left(dict.fromkeys(all_held))
+    longest_first = {name: held.against for name, held in reversed(all_held.items())}
+    played = figures.in_processes(
+        longest_first, dict.fromkeys(all_held), lambda result: f"{result[0]:+.4%}"
+    )
     found: dict[str, float] = {}
     seconds = 0.0
-    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
-        longest_first = reversed(all_held.items())
-        futures = {pool.submit(held.against): name for name, held in longest_first}
-        for future in as_completed(futures):
-            name = futures[future]
-            try:
-                off, spent = future.result()
-            except TraceError as error:
-                pool.shutdown(cancel_futures=True)
-                sys.stderr.write(f"oracle: {error}\n")
-                return 2
+    try:
+        for name, (off, spent) in played:
             found[name], seconds = round(off, 6), seconds + spent
-            left.ended(name)
-            sys.stderr.write(f"{name}: {off:+.4%}; {left.words()}\n")
+    except TraceError as error:
+        sys.stderr.write(f"oracle: {error}\n")
+        return 2
     worst = max(map(abs, found.values()))
     in_order = {name: found[name] for name in all_held}
     figures.show(**in_order, worst=worst, cpu_seconds=round(seconds, 1))

@@ -18,16 +18,14 @@ has from the same programs are not repeated, so an interrupted run continues.
 from __future__ import annotations
 
 import json
-import math
-import multiprocessing
 import statistics
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from benchmarks.figures import PUBLISHED, Left, measured, options, show, sources, write
+from benchmarks.figures import PUBLISHED, in_processes, measured, options, show, sources, write
 from scheduler.core.memory import node_sizes, usable_gpus
 from scheduler.core.model import Node, Rules
 from scheduler.planning.policies import NAMES, POLICIES
@@ -130,8 +128,9 @@ def main() -> int:
     figures = {run.name: kept[run.name] for run in runs if run.name in kept}
     missing = [run for run in runs if run.name not in kept]
     try:
-        for run, found in _made(missing, Path(given.data), given.processes):
-            figures[run.name] = kept[run.name] = found
+        trials = {run.name: partial(run.done, Path(given.data)) for run in missing}
+        for name, found in in_processes(trials, _expected(missing), _hours, given.processes):
+            figures[name] = kept[name] = found
             if given.output:
                 write(Path(given.output), {"sources": digest, "trials": kept})
     except TraceError as error:
@@ -155,21 +154,8 @@ def _kept(path: Path, digest: str) -> dict[str, Figures]:
     return kept if content["sources"] == digest else {}
 
 
-def _made(runs: Sequence[Run], data: Path, processes: int) -> Iterator[tuple[Run, Figures]]:
-    """Yields results as they come. The longest and the unknown start first, to keep all busy."""
-    expected = _expected(runs)
-    runs = sorted(runs, key=lambda run: -(expected[run.name] or math.inf))
-    left = Left(expected)
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        futures = {pool.submit(run.done, data): run for run in runs}
-        try:
-            for future in as_completed(futures):
-                run, found = futures[future], future.result()
-                left.ended(run.name)
-                sys.stderr.write(f"{run.name}: {found['mean_h']:.2f} h; {left.words()}\n")
-                yield run, found
-        finally:
-            pool.shutdown(cancel_futures=True)
+def _hours(figures: Figures) -> str:
+    return f"{figures['mean_h']:.2f} h"
 
 
 def _expected(runs: Iterable[Run]) -> dict[str, float | None]:

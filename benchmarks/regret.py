@@ -29,14 +29,12 @@ and for each WORLD, over all seeds,
 from __future__ import annotations
 
 import math
-import multiprocessing
 import statistics
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.figures import Left, options, show
+from benchmarks.figures import in_processes, options, show
 from scheduler.core.model import Rules
 from scheduler.core.ports import Policy
 from scheduler.planning.policies import POLICIES
@@ -125,7 +123,9 @@ def main() -> int:
         for seed in seeds
         for how in (LEARNED, TRUE, *COMPARED, *((HONESTLY,) if _has_liars(world, seed) else ()))
     ]
-    found = {play.name: figures for play, figures in _played(plays, given.processes)}
+    tasks = {play.name: play.done for play in plays}
+    expected = {play.name: USUAL[play.how] for play in plays}
+    found = dict(in_processes(tasks, expected, _hours, given.processes))
     show(**told(worlds, seeds, found))
     return 0
 
@@ -134,19 +134,8 @@ def _has_liars(world: str, seed: int) -> bool:
     return bool(build_world(world, seed).liars)
 
 
-def _played(plays: Sequence[Play], processes: int) -> Iterator[tuple[Play, Figures]]:
-    left = Left({play.name: USUAL[play.how] for play in plays})
-    plays = sorted(plays, key=lambda play: -USUAL[play.how])
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        futures = {pool.submit(play.done): play for play in plays}
-        try:
-            for future in as_completed(futures):
-                play, figures = futures[future], future.result()
-                left.ended(play.name)
-                sys.stderr.write(f"{play.name}: {figures['hours']:.2f} h; {left.words()}\n")
-                yield play, figures
-        finally:
-            pool.shutdown(cancel_futures=True)
+def _hours(figures: Figures) -> str:
+    return f"{figures['hours']:.2f} h"
 
 
 def told(
