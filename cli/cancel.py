@@ -6,10 +6,11 @@ import argparse
 import sys
 import time
 
-from cli import command, records, state, views
+from cli import command, state
 from cli.client import Client
 from cli.command import Parser, UsageError, note, say
 from cli.terminal import screen
+from scheduler.presentation import records, views
 from scheduler.v1 import scheduler_pb2 as pb
 
 ABOUT = """\

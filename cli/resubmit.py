@@ -8,8 +8,8 @@ import uuid
 from cli import command
 from cli.client import Client
 from cli.command import CommandError, Parser, UsageError, note
-from cli.render import printable
 from cli.run import say_id, say_notes, secret_values
+from scheduler.presentation.render import printable
 from scheduler.v1 import scheduler_pb2 as pb
 
 HIDDEN = "(hidden)"  # what the scheduler tells of the variables of other users' jobs

@@ -11,14 +11,15 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from cli import command, notes, run_flags, views
+from cli import command, notes, run_flags
 from cli.client import Client, address
 from cli.command import Parser, UsageError, note, say
-from cli.outlook import end_forecast, start_forecast
-from cli.records import job as job_record
-from cli.records import pairs
-from cli.render import printable
 from cli.terminal import ProgressLine
+from scheduler.presentation import views
+from scheduler.presentation.outlook import end_forecast, start_forecast
+from scheduler.presentation.records import job as job_record
+from scheduler.presentation.records import pairs
+from scheduler.presentation.render import printable
 from scheduler.v1 import scheduler_pb2 as pb
 
 CANCELED = 143  # as a shell gives it for a program that was ended by SIGTERM

@@ -9,8 +9,8 @@ from typing import Any
 
 from google.protobuf import json_format
 
-from cli import records
 from cli.command import UsageError
+from scheduler.presentation import records
 from scheduler.v1 import scheduler_pb2 as pb
 
 BYTES_MAX = 4 * 2**20

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from queue import Empty, SimpleQueue
 from threading import Thread
 
-from cli import command, records, views
+from cli import command
 from cli.client import Client
 from cli.command import CommandError, Parser, UsageError, note
 from cli.harmless import harmless
-from cli.render import printable
 from cli.terminal import page, screen
+from scheduler.presentation import records, views
+from scheduler.presentation.render import printable
 from scheduler.v1 import scheduler_pb2 as pb
 
 LIMIT = 20

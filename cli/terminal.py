@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TextIO
 
-from cli.render import Screen, cut, printable
+from scheduler.presentation.render import Screen, cut, printable
 
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"  # the alternate screen, no cursor
 _HOME, _REST, _LINE = "\x1b[H", "\x1b[J", "\x1b[K"

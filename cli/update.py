@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from cli import command, records, views
+from cli import command
 from cli.client import Client
 from cli.command import Parser, UsageError, say
+from scheduler.presentation import records, views
 from scheduler.v1 import scheduler_pb2 as pb
 
 ABOUT = """\

@@ -17,13 +17,14 @@ from typing import Any
 
 import pytest
 
-from cli import records, run, views
-from cli.render import Screen
+from cli import run
 from scheduler.api import wire
 from scheduler.api.status import status
 from scheduler.core import admission
 from scheduler.core.errors import Rejected
 from scheduler.core.model import Job, JobId, JobSpec, View
+from scheduler.presentation import records, views
+from scheduler.presentation.render import Screen
 from scheduler.v1 import scheduler_pb2 as pb
 from simulator.traces import own_format
 from simulator.traces.behaviour import SerialTruth, TraceJob
@@ -131,7 +132,7 @@ def _stored(field: str) -> str | None:
 
 
 def _record(field: str) -> str | None:
-    """cli/records.py"""
+    """scheduler/presentation/records.py"""
     key = ON_THE_WIRE.get(field, field)
     before, after = (records.job(_job_message(spec)) for spec in (BASE, _change(field)))
     if before.get(key) == after.get(key) and before["spec"].get(key) == after["spec"].get(key):
@@ -149,7 +150,7 @@ def _schema(field: str) -> str | None:
 
 
 def _details(field: str) -> str | None:
-    """cli/views.py"""
+    """scheduler/presentation/views.py"""
     before, after = (
         views.record(pb.GetJobReply(job=_job_message(spec)), 9.0, Screen(), extended=True)
         for spec in (BASE, _change(field))

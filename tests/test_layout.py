@@ -53,7 +53,10 @@ ELSEWHERE = {
     "scheduler/api/probes.py": ("api/test_grpc_server.py", "what a server tells without a token"),
     "scheduler/api/log_stream.py": ("api/test_jobs.py", "a stream of the server"),
     "scheduler/daemon/token_commands.py": ("e2e/test_tokens.py", "commands on a daemon's files"),
-    "cli/records.py": ("cli/test_state.py", "docs/schema/state.json, of each answer"),
+    "scheduler/presentation/records.py": (
+        "cli/test_state.py",
+        "docs/schema/state.json, of each answer",
+    ),
     "simulator/flags.py": ("simulator/test_simulate.py", "flags of one command"),
     "cli/terminal.py": ("cli/test_state.py", "a real terminal"),
     # A checker is proved by the bugs that it must notice, planted: `make mutants`.

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cli import views
-from cli.render import Screen
+from scheduler.presentation import views
+from scheduler.presentation.render import Screen
 from scheduler.v1 import scheduler_pb2 as pb
 
 NOW = 1_700_000_000.0  # 2023-11-14 22:13:20 UTC

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from cli.render import span, with_separators
+from scheduler.presentation.render import span, with_separators
 from scheduler.v1 import scheduler_pb2 as pb
 
 _SENTENCES = {

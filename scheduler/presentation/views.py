@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
-from cli import outlook, story
-from cli.records import pairs
-from cli.render import (
+from scheduler.presentation import outlook, story
+from scheduler.presentation.records import pairs
+from scheduler.presentation.render import (
     Cell,
     Column,
     Screen,

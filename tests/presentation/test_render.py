@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.render import Screen, ago, bar, clock, cut, printable, span, width, wrap
+from scheduler.presentation.render import Screen, ago, bar, clock, cut, printable, span, width, wrap
 
 
 @pytest.mark.parametrize(

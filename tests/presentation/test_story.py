@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cli.story import sentence
+from scheduler.presentation.story import sentence
 from tests.cli.samples import fact
 
 

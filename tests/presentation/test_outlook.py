@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cli import outlook
+from scheduler.presentation import outlook
 from scheduler.v1 import scheduler_pb2 as pb
 
 NOW = 1000.0  # 00:16:40 UTC

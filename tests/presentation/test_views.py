@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cli import views
-from cli.render import Screen, width
+from scheduler.presentation import views
+from scheduler.presentation.render import Screen, width
 from scheduler.v1 import scheduler_pb2 as pb
 from tests.cli.samples import CLUSTER, GOLDEN, JOBS, NOW, WIDTHS, drawn, job
 

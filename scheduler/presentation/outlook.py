@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cli.render import clock, span
+from scheduler.presentation.render import clock, span
 from scheduler.v1 import scheduler_pb2 as pb
 
 NAMES_MAX = 3

@@ -1,0 +1,1 @@
+"""The API's messages as JSON and as text, for the commands and for the gateway. Pure."""
