@@ -46,9 +46,9 @@ from scheduler.daemon.exit_codes import (
 from scheduler.daemon.log_pruning import EVERY_SECONDS, no_room, prune_logs
 from scheduler.daemon.targets import KubernetesTarget, LocalTarget, target_of
 from scheduler.daemon.token_commands import token
+from scheduler.http import http_server
 from scheduler.inbox import QueueInbox
 from scheduler.job_secrets import JobSecrets
-from scheduler.legacy import http_server
 from scheduler.legacy.service import LegacyService
 from scheduler.outlook import calibration_file
 from scheduler.outlook.service import Outlook

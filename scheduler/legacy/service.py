@@ -27,9 +27,9 @@ from scheduler.core.fast_replace import replace
 from scheduler.core.learning import kind_of
 from scheduler.core.model import Job, JobId, OldLibrary, RunKey, Time, View
 from scheduler.core.runs import current_run
+from scheduler.http.http11 import Reply, Request
+from scheduler.http.http_server import Caller
 from scheduler.legacy import messages
-from scheduler.legacy.http11 import Reply, Request
-from scheduler.legacy.http_server import Caller
 from scheduler.v1 import scheduler_pb2 as pb
 
 STATUS = {

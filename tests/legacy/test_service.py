@@ -14,9 +14,9 @@ import pytest
 
 from scheduler.access.identity import user_name, user_token
 from scheduler.core.model import Job, JobId, Run, RunPhase
+from scheduler.http.http11 import Reply, Request
+from scheduler.http.http_server import Caller
 from scheduler.legacy import service
-from scheduler.legacy.http11 import Reply, Request
-from scheduler.legacy.http_server import Caller
 from scheduler.legacy.messages import OldReport
 from scheduler.legacy.service import LegacyService
 from scheduler.v1 import scheduler_pb2 as pb

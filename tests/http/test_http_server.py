@@ -12,8 +12,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from scheduler.core.errors import ConfigError, InUseError
-from scheduler.legacy import http_server
-from scheduler.legacy.http11 import Reply, Request
+from scheduler.http import http_server
+from scheduler.http.http11 import Reply, Request
 from tests.support import eventually
 
 

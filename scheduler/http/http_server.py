@@ -30,8 +30,8 @@ import structlog
 
 from scheduler.access import peers
 from scheduler.core.errors import ConfigError, InUseError
-from scheduler.legacy import http11
-from scheduler.legacy.http11 import MalformedRequest, Reply, Request
+from scheduler.http import http11
+from scheduler.http.http11 import MalformedRequest, Reply, Request
 
 CONNECTIONS_MAX = 512  # or an eighth of the descriptors that this process may have
 THREADS = 32
@@ -53,7 +53,7 @@ class Caller:
 
 Answer = Callable[[Request, Caller], Reply]
 
-log = structlog.get_logger("scheduler.legacy.http_server")
+log = structlog.get_logger("scheduler.http.http_server")
 
 
 @dataclass(slots=True, eq=False)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.legacy import http11
-from scheduler.legacy.http11 import MalformedRequest, Reply, Request
+from scheduler.http import http11
+from scheduler.http.http11 import MalformedRequest, Reply, Request
 
 CAPTURED = (
     b"POST /end_epoch/123e4567-e89b-12d3-a456-426614174000 HTTP/1.1\r\n"
