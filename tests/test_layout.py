@@ -48,6 +48,7 @@ ELSEWHERE = {
     "scheduler/clusters/kubernetes/inspection/found.py": ("doctor/test_cluster.py", "values"),
     "scheduler/core/ports.py": ("contracts", "protocols: what their implementations must do"),
     "scheduler/estimates/arrays.py": ("estimates", "names of types"),
+    "scheduler/estimates/next_try.py": ("planning/optimizer/test_explained_tries.py", "values"),
     "scheduler/outlook/prospect.py": ("outlook/test_service.py", "values"),
     "scheduler/store/migrations.py": ("store/test_database.py", "files of each former version"),
     "scheduler/api/probes.py": ("api/test_grpc_server.py", "what a server tells without a token"),

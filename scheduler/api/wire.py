@@ -18,6 +18,7 @@ from scheduler.core.errors import Rejected
 from scheduler.core.model import Fact, Job, JobId, JobSpec, Outcome, Profile, Reason, Share, View
 from scheduler.core.reason_text import exit_code
 from scheduler.core.reason_text import text as reason_text
+from scheduler.estimates.next_try import NextTry
 from scheduler.outlook.prospect import Prospect
 from scheduler.v1 import scheduler_pb2 as pb
 
@@ -203,6 +204,19 @@ def learned_message(job: Job, prospect: Prospect, view: View) -> pb.Learned:
         restart_seconds=job.restart_seconds or None,
         peaks=[pb.Peak(gpus=gpus, memory_mib=mib) for gpus, mib in job.peaks],
         profiles_ignored=job.profiles_ignored,
+        next_try=_next_try_message(prospect.next_try, view) if prospect.next_try else None,
+    )
+
+
+def _next_try_message(found: NextTry, view: View) -> pb.NextTry:
+    return pb.NextTry(
+        kind=found.trying,
+        gpus=found.gpus,
+        than=found.than,
+        speed=found.speed,
+        doubt=found.doubt,
+        waits_for=found.waits_for,
+        job=_name_message(found.job, view) if found.job else None,
     )
 
 

@@ -52,7 +52,7 @@ from scheduler.job_secrets import JobSecrets
 from scheduler.legacy.service import LegacyService
 from scheduler.outlook import calibration_file
 from scheduler.outlook.service import Outlook
-from scheduler.planning.policies import POLICIES
+from scheduler.planning.policies import POLICIES, explain_tries
 from scheduler.store.journal import Decider
 from scheduler.store.maintenance import Chore, Maintenance, chores, every
 from scheduler.store.reader import Reader
@@ -228,7 +228,8 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
 
     by_memory = config.policy == "fifo_sharing"
     forecasts = config.state_dir / calibration_file.FILE
-    outlook = Outlook(_policy(config), config.rules, reader.job, by_memory, forecasts)
+    tries = explain_tries(config.policy, config.rules)
+    outlook = Outlook(_policy(config), config.rules, reader.job, by_memory, forecasts, tries)
     lookup = Lookup(view, reader, inbox.now, config.heartbeat_seconds, outlook, inbox.now())
     people = Authenticator(
         [partial(user_of, key), tokens.user, *home.ways],

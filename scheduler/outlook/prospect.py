@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from scheduler.core.model import Job, JobId, Reason, Time, View
+from scheduler.estimates.next_try import NextTry
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ class Prospect:
     slowed: Reason | None = None
     speeds: tuple[SpeedOn, ...] = ()
     beside: tuple[SpeedBeside, ...] = ()
+    next_try: NextTry | None = None
     # When the runs of this job and of those in `remedy.until` are ended if they stay silent.
     deadlines: tuple[tuple[JobId, Time], ...] = ()
 

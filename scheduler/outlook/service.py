@@ -12,6 +12,7 @@ from scheduler.core.adopt import adopt
 from scheduler.core.model import Job, JobId, Rules, Time, View
 from scheduler.core.ports import Policy
 from scheduler.core.watchdog import deadline
+from scheduler.estimates.next_try import NextTry
 from scheduler.outlook import calibration_file
 from scheduler.outlook.calibration import Calibration
 from scheduler.outlook.current_speeds import CurrentSpeeds
@@ -41,11 +42,13 @@ class Outlook:
         ended: Callable[[JobId], Job | None],
         by_memory: bool = False,
         kept: Path | None = None,
+        next_try: Callable[[Job, View, Time], NextTry | None] = lambda job, view, now: None,
     ) -> None:
         """`policy`: not the loop's own object, which is in use. `ended`: finds a job that is no
-        longer in the view. `by_memory`: see forecast.py. `kept`: see calibration_file.py."""
+        longer in the view. `by_memory`: see forecast.py. `kept`: see calibration_file.py.
+        `next_try`: what a live job tries next."""
         self._policy, self._rules, self._ended, self._by_memory = policy, rules, ended, by_memory
-        self._kept = kept
+        self._kept, self._next_try = kept, next_try
         self._lock = threading.Lock()  # one caller at a time, because the loop needs the CPU
         self._calibration: Calibration | None = None
         self._last: _Look | None = None
@@ -104,8 +107,14 @@ class Outlook:
             slowed(job, look.view, look.paces),
             tuple(speeds_on(job, look.view, look.paces)),
             tuple(speeds_beside(job, look.paces)),
+            self._tried_next(job, look.view, now),
             self._deadlines((job.id, *found.until), look.view),
         )
+
+    def _tried_next(self, job: Job, view: View, now: Time) -> NextTry | None:
+        if job.outcome or len(view.jobs) > REMEDY_JOBS_MAX or view.observed_at is None:
+            return None
+        return self._next_try(job, view, now)
 
     def _deadlines(self, ids: Iterable[JobId], view: View) -> tuple[tuple[JobId, Time], ...]:
         jobs = [job for job in map(view.jobs.get, ids) if job]

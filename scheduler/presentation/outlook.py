@@ -77,6 +77,8 @@ def _name_list(names: Sequence[pb.JobName]) -> str:
 def learned_fields(message: pb.Learned) -> Iterator[tuple[str, str]]:
     for speed in message.speeds:
         yield f"on {speed.gpus}", _seconds(speed)
+    if message.HasField("next_try"):
+        yield "next try", next_try(message.next_try)
     for beside in message.beside:
         how = "measured" if beside.measured else "expected"
         yield (
@@ -113,3 +115,35 @@ def _seconds(speed: pb.Speed) -> str:
         within = f" ± {speed.doubt:.0%}" if speed.HasField("doubt") else ""
         return f"{span(speed.predicted_seconds)}{within} an epoch, predicted"
     return "not known"
+
+
+def next_try(found: pb.NextTry) -> str:
+    """`t4x16/4, expected 31% (± 20%) faster than t4x8/2; waits for 8 idle GPUs`"""
+    match found.kind:
+        case "now":
+            return f"{found.gpus}, where it is now: no job of its kind was measured there"
+        case "another":
+            return f"none now: {_name_list([found.job])} tries first, and this job learns from it"
+        case "last_epochs":
+            return "none in a job's last epochs"
+        case "unmeasured":
+            return "none before an epoch of this job was measured"
+        case "known":
+            return f"none: its kind was measured on all GPUs that it may have{_other(found)}"
+        case "unpromising":
+            return f"none: no other GPUs are worth a restart{_other(found)}"
+    waits = ""
+    if found.waits_for:
+        waits = f"; waits for {found.waits_for} idle GPU{'s' if found.waits_for > 1 else ''}"
+    return f"{_expected_speed(found)}{waits}"
+
+
+def _other(found: pb.NextTry) -> str:
+    return f" ({_expected_speed(found)})" if found.gpus else ""
+
+
+def _expected_speed(found: pb.NextTry) -> str:
+    within = f" (± {found.doubt:.0%})" if found.doubt else ""
+    change = f"{abs(found.speed - 1):.0%}{within} {'faster' if found.speed >= 1 else 'slower'}"
+    how = "expected" if found.doubt else "measured"
+    return f"{found.gpus}, {how} {change} than {found.than}"

@@ -101,6 +101,19 @@ def learned(message: pb.Learned) -> Record:
         "restart_seconds": _optional(message, "restart_seconds"),
         "peaks": [{"gpus": peak.gpus, "memory_mib": peak.memory_mib} for peak in message.peaks],
         "profiles_ignored": message.profiles_ignored,
+        "next_try": next_try(message.next_try) if message.HasField("next_try") else None,
+    }
+
+
+def next_try(message: pb.NextTry) -> Record:
+    return {
+        "kind": message.kind,
+        "gpus": message.gpus or None,
+        "than": message.than or None,
+        "speed": message.speed if message.gpus and message.than else None,
+        "doubt": message.doubt if message.gpus and message.than else None,
+        "waits_for": message.waits_for,
+        "job": names([message.job])[0] if message.HasField("job") else None,
     }
 
 

@@ -221,7 +221,7 @@ class Beside(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[JobName, _Mapping]]] = ..., gpus: _Optional[str] = ..., speed: _Optional[float] = ..., measured: _Optional[bool] = ...) -> None: ...
 
 class Learned(_message.Message):
-    __slots__ = ("speeds", "beside", "memory_asked_mib", "memory_mib", "gpu_util", "restart_seconds", "peaks", "profiles_ignored")
+    __slots__ = ("speeds", "beside", "memory_asked_mib", "memory_mib", "gpu_util", "restart_seconds", "peaks", "profiles_ignored", "next_try")
     SPEEDS_FIELD_NUMBER: _ClassVar[int]
     BESIDE_FIELD_NUMBER: _ClassVar[int]
     MEMORY_ASKED_MIB_FIELD_NUMBER: _ClassVar[int]
@@ -230,6 +230,7 @@ class Learned(_message.Message):
     RESTART_SECONDS_FIELD_NUMBER: _ClassVar[int]
     PEAKS_FIELD_NUMBER: _ClassVar[int]
     PROFILES_IGNORED_FIELD_NUMBER: _ClassVar[int]
+    NEXT_TRY_FIELD_NUMBER: _ClassVar[int]
     speeds: _containers.RepeatedCompositeFieldContainer[Speed]
     beside: _containers.RepeatedCompositeFieldContainer[Beside]
     memory_asked_mib: int
@@ -238,7 +239,26 @@ class Learned(_message.Message):
     restart_seconds: float
     peaks: _containers.RepeatedCompositeFieldContainer[Peak]
     profiles_ignored: int
-    def __init__(self, speeds: _Optional[_Iterable[_Union[Speed, _Mapping]]] = ..., beside: _Optional[_Iterable[_Union[Beside, _Mapping]]] = ..., memory_asked_mib: _Optional[int] = ..., memory_mib: _Optional[int] = ..., gpu_util: _Optional[float] = ..., restart_seconds: _Optional[float] = ..., peaks: _Optional[_Iterable[_Union[Peak, _Mapping]]] = ..., profiles_ignored: _Optional[int] = ...) -> None: ...
+    next_try: NextTry
+    def __init__(self, speeds: _Optional[_Iterable[_Union[Speed, _Mapping]]] = ..., beside: _Optional[_Iterable[_Union[Beside, _Mapping]]] = ..., memory_asked_mib: _Optional[int] = ..., memory_mib: _Optional[int] = ..., gpu_util: _Optional[float] = ..., restart_seconds: _Optional[float] = ..., peaks: _Optional[_Iterable[_Union[Peak, _Mapping]]] = ..., profiles_ignored: _Optional[int] = ..., next_try: _Optional[_Union[NextTry, _Mapping]] = ...) -> None: ...
+
+class NextTry(_message.Message):
+    __slots__ = ("kind", "gpus", "than", "speed", "doubt", "waits_for", "job")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    GPUS_FIELD_NUMBER: _ClassVar[int]
+    THAN_FIELD_NUMBER: _ClassVar[int]
+    SPEED_FIELD_NUMBER: _ClassVar[int]
+    DOUBT_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    gpus: str
+    than: str
+    speed: float
+    doubt: float
+    waits_for: int
+    job: JobName
+    def __init__(self, kind: _Optional[str] = ..., gpus: _Optional[str] = ..., than: _Optional[str] = ..., speed: _Optional[float] = ..., doubt: _Optional[float] = ..., waits_for: _Optional[int] = ..., job: _Optional[_Union[JobName, _Mapping]] = ...) -> None: ...
 
 class Peak(_message.Message):
     __slots__ = ("gpus", "memory_mib")

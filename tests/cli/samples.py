@@ -212,6 +212,9 @@ def foreseen() -> Iterator[tuple[pb.Job, pb.Learned]]:
             restart_seconds=12.5,
             peaks=[pb.Peak(gpus=1, memory_mib=7100), pb.Peak(gpus=4, memory_mib=2900)],
             profiles_ignored=2,
+            next_try=pb.NextTry(
+                kind="next", gpus="t4x4", than="t4x2", speed=1.306, doubt=0.2, waits_for=3
+            ),
         ),
     )
     waits = pb.Job()

@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from scheduler.core.model import Job, JobId, Measured, Outcome, Plan, Time, View
+from scheduler.estimates.next_try import Trying
 from scheduler.outlook.service import Outlook
+from scheduler.planning.policies import explain_tries
 from scheduler.planning.policies.fifo_sharing import fifo_sharing
 from tests import builders
 
@@ -34,6 +36,17 @@ def test_a_waiting_job_starts_when_the_one_that_is_named_ends() -> None:
     assert waits.forecast is not None
     assert other.forecast is not None
     assert waits.forecast.starts_at == other.forecast.ends_at
+
+
+def test_what_is_tried_next_is_told_under_a_policy_that_tries() -> None:
+    view = builders.view(runs("a"))
+    told = []
+    for name in ("gpu_sharing", "fifo_sharing"):
+        tries = explain_tries(name, builders.RULES)
+        asked = Outlook(POLICY, builders.RULES, lambda _: None, next_try=tries)
+        told.append(asked.of(view.jobs[JobId("a")], view, builders.NOW).next_try)
+    assert told[0] is not None
+    assert (told[0].trying, told[1]) == (Trying.KNOWN, None)
 
 
 def test_the_same_view_is_looked_at_once() -> None:

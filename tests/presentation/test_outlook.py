@@ -91,3 +91,38 @@ def test_a_unit_is_printed_once_if_both_bounds_have_it() -> None:
 def test_an_unknown_job_is_named_by_its_id() -> None:
     why = pb.Why(until=[pb.JobName(id="0f3c0e8e-56d5-4a6a-9a3e-00000000beef")])
     assert outlook.start_forecast(pb.Job(why=why), NOW) == "when 0000beef ends"
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (
+            pb.NextTry(kind="next", gpus="t4x8/2", than="t4x4", speed=1.306, doubt=0.2),
+            "t4x8/2, expected 31% (± 20%) faster than t4x4",
+        ),
+        (
+            pb.NextTry(kind="next", gpus="a", than="b", speed=0.95, doubt=0.5, waits_for=1),
+            "a, expected 5% (± 50%) slower than b; waits for 1 idle GPU",
+        ),
+        (
+            pb.NextTry(kind="now", gpus="t4x8/2"),
+            "t4x8/2, where it is now: no job of its kind was measured there",
+        ),
+        (
+            pb.NextTry(kind="another", job=pb.JobName(name="grid-2")),
+            "none now: grid-2 tries first, and this job learns from it",
+        ),
+        (pb.NextTry(kind="last_epochs"), "none in a job's last epochs"),
+        (pb.NextTry(kind="unmeasured"), "none before an epoch of this job was measured"),
+        (
+            pb.NextTry(kind="known"),
+            "none: its kind was measured on all GPUs that it may have",
+        ),
+        (
+            pb.NextTry(kind="unpromising", gpus="t4x8/2", than="t4x4", speed=0.88),
+            "none: no other GPUs are worth a restart (t4x8/2, measured 12% slower than t4x4)",
+        ),
+    ],
+)
+def test_what_is_tried_next_reads_as_a_sentence(found: pb.NextTry, words: str) -> None:
+    assert outlook.next_try(found) == words

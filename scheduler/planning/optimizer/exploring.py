@@ -36,7 +36,23 @@ class Known:
         return cls(met, where[np.arange(len(at)), at], at)
 
 
-def with_trials(
+@dataclass(frozen=True, slots=True)
+class Tries:
+    """What each job may try now, and what keeps the others from it."""
+
+    seconds: Floats  # [job, choice] per epoch, with the chances of what may be tried
+    may: Bools  # [job, choice] what may be tried
+    known: Known
+    left: Floats  # [job] epochs
+    allowed: Bools  # [job, choice] what it can have
+    news: Bools  # [job, choice] those where its kind was never measured, nor the job itself
+    kinds: Ints  # [job]
+    away: Bools  # [job] whether it is where its kind was never measured
+    trying: Ints  # [kind] one of these jobs; -1: none
+    first: Ints  # [kind] the job that may try; -1: none
+
+
+def find_tries(
     seconds: Floats,
     known: Known,
     left: Floats,
@@ -46,28 +62,37 @@ def with_trials(
     owners: Ints,
     choices: Sequence[Placement],
     speeds: Speeds,
-) -> Floats:
-    """[job, choice] the seconds per epoch, with the chances of what may be tried. `allowed`: what
-    they can have; `now`: which choice each of them has, -1 for none."""
+) -> Tries:
+    """`seconds`: [job, choice] per epoch, as expected; `allowed`: what they can have; `now`: which
+    choice each of them has, -1 for none."""
     kinds = speeds.measured.kind[owners]
     shown = speeds.shown(choices)
     running = np.flatnonzero(now >= 0)
-    trying = kinds[running[~shown[kinds[running], now[running]]]]
+    away = np.zeros(len(kinds), bool)
+    away[running] = ~shown[kinds[running], now[running]]
+    trying = _by_kind(np.flatnonzero(away), kinds, len(shown))
     news = allowed & ~shown[kinds] & (known.met == 0.0)
     compares = np.isfinite(known.best)
-    free = np.flatnonzero(compares & news.any(axis=1) & ~np.isin(kinds, trying))
-    if not len(free):
-        return seconds
+    free = np.flatnonzero(compares & news.any(axis=1) & (trying[kinds] < 0))
     jobs = _first_of_each_kind(kinds, free, left * np.where(compares, known.best, 0.0))
-    doubt = speeds.doubts(owners[jobs], choices)
-    most, mean, epochs = known.best[jobs, None], seconds[jobs], left[jobs, None]
-    least = np.maximum(
-        _perfect(most, known.at[jobs], choices), _with_more(seconds[jobs], known.met[jobs], choices)
-    )
-    hoped = seconds_with_return(most, mean, doubt, least, epochs, restart[jobs, None])
-    tries = news[jobs] & may_be_tried(hoped, doubt, most, epochs)
-    found = seconds.copy()
-    found[jobs] = np.where(tries, np.minimum(hoped, mean), mean)
+    found, may = seconds, np.zeros(seconds.shape, bool)
+    if len(jobs):
+        doubt = speeds.doubts(owners[jobs], choices)
+        most, mean, epochs = known.best[jobs, None], seconds[jobs], left[jobs, None]
+        perfect = _perfect(most, known.at[jobs], choices)
+        least = np.maximum(perfect, _with_more(mean, known.met[jobs], choices))
+        hoped = seconds_with_return(most, mean, doubt, least, epochs, restart[jobs, None])
+        may[jobs] = news[jobs] & may_be_tried(hoped, doubt, most, epochs)
+        found = seconds.copy()
+        found[jobs] = np.where(may[jobs], np.minimum(hoped, mean), mean)
+    first = _by_kind(jobs, kinds, len(shown))
+    return Tries(found, may, known, left, allowed, news, kinds, away, trying, first)
+
+
+def _by_kind(jobs: Ints, kinds: Ints, number: int) -> Ints:
+    """[kind] one of these jobs; -1: none is of this kind."""
+    found = np.full(number, -1)
+    found[kinds[jobs]] = jobs
     return found
 
 

@@ -26,7 +26,7 @@ from scheduler.estimates.arrays import Bools, Floats, Ints
 from scheduler.estimates.interference import Interference
 from scheduler.estimates.measurements import Memo
 from scheduler.estimates.speed import Speeds
-from scheduler.planning.optimizer.exploring import Known, with_trials
+from scheduler.planning.optimizer.exploring import Known, Tries, find_tries
 from scheduler.planning.optimizer.growth import Tried, has_much_left
 from scheduler.planning.optimizer.inventory import Stock, configs
 from scheduler.planning.optimizer.pairing import Neighbours
@@ -101,6 +101,7 @@ class Offer:
     learned: JobSpeeds
     seconds: Floats  # [jobs, configs] per epoch, alone; what may be tried counts with its chances
     expected: Floats  # [jobs, configs] the same without them
+    tries: Tries | None  # None: nothing is tried, as the speeds are not learned
     left: Floats  # [jobs] epochs
     one: Floats  # [jobs] seconds per epoch on one GPU, of the slowest type
     possible: Bools  # [jobs, configs]
@@ -243,7 +244,7 @@ def build_offer(
     remaining = left[:, None] * seconds
     fixed = np.array([not may_move(job) for job in jobs], bool)
     stays = fixed & (now >= 0)
-    allowed, hopes = np.full(possible.shape, True), seconds
+    allowed, hopes, tries = np.full(possible.shape, True), seconds, None
     if learned.speeds:
         been = Known.of(seconds, learned.speeds.met(rows, choices))
         least = np.array([job.spec.gpus_min for job in jobs])
@@ -251,9 +252,10 @@ def build_offer(
         gpus = sum(stock.gpus for stock in stocks)
         much = has_much_left(used, gpus, left, left * been.best, restart)
         allowed = Tried(learned.speeds.measured).allows(rows, choices, much)
-        hopes = with_trials(
+        tries = find_tries(
             seconds, been, left, restart, now, possible & allowed, rows, choices, learned.speeds
         )
+        hopes = tries.seconds
     possible = _worth_a_move(possible, unfinished[:, None] * hopes, count, now, restart, stays)
     possible &= _within_reach(allowed, possible, count, now)
     indices = {key: at for at, key in enumerate(known)}
@@ -270,6 +272,7 @@ def build_offer(
         learned=learned,
         seconds=hopes,
         expected=seconds,
+        tries=tries,
         left=left,
         one=one,
         possible=possible,

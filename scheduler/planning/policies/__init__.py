@@ -8,8 +8,9 @@ from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 
-from scheduler.core.model import Plan, Rules, Time, View
+from scheduler.core.model import Job, Plan, Rules, Time, View
 from scheduler.core.ports import Policy
+from scheduler.estimates.next_try import NextTry
 
 NAMES = (
     "gpu_sharing",
@@ -36,6 +37,20 @@ def _build_policy(name: str, rules: Rules) -> Policy:
         return policy(view, now)
 
     return plan
+
+
+def explain_tries(name: str, rules: Rules) -> Callable[[Job, View, Time], NextTry | None]:
+    """What a job tries next under this policy; None under policies that try nothing."""
+    found: Callable[[Job, View, Time], NextTry | None] | None = None
+
+    def of(job: Job, view: View, now: Time) -> NextTry | None:
+        nonlocal found
+        if found is None:
+            module = import_module(f"scheduler.planning.policies.{name}")
+            found = getattr(module, "next_tries", lambda rules: lambda job, view, now: None)(rules)
+        return found(job, view, now)
+
+    return of
 
 
 POLICIES: dict[str, Callable[[Rules], Policy]] = {

@@ -16,7 +16,7 @@ never before it has finished an epoch where it is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
@@ -39,7 +39,9 @@ from scheduler.core.ports import Policy
 from scheduler.core.runs import gpu_keys, is_running, may_move, may_stop
 from scheduler.estimates.arrays import Ints
 from scheduler.estimates.measurements import Memo
+from scheduler.estimates.next_try import NextTry
 from scheduler.planning.leftovers import assign_leftovers
+from scheduler.planning.optimizer.explained_tries import next_try
 from scheduler.planning.optimizer.gang_sharing import guests, join_gangs
 from scheduler.planning.optimizer.groups import Neighbours
 from scheduler.planning.optimizer.inventory import stocks
@@ -72,6 +74,21 @@ def gpu_sharing(rules: Rules, speeds: SpeedSource | None = None) -> Policy:
         return _SharingPlanner(view, now, rules, source).plan()
 
     return plan
+
+
+def next_tries(rules: Rules) -> Callable[[Job, View, Time], NextTry | None]:
+    """What a live job tries next, or why nothing; None: a plan would not choose for it."""
+    source = partial(LearnedSpeeds, memo=Memo())
+
+    def found(job: Job, view: View, now: Time) -> NextTry | None:
+        planner = _SharingPlanner(view, now, rules, source)
+        idle = Counter(gpu.type for key, gpu in planner.known.items() if not view.held.get(key))
+        for offer in planner.offers():
+            if job in offer.jobs:
+                return next_try(offer, offer.jobs.index(job), idle)
+        return None
+
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +152,7 @@ class _SharingPlanner:
         taken = {stock.type: 0 for stock in self.stocks}
         unseen = [job for job in jobs if not self._sees_gpus_of(job)]
         not_seen = {job.id for job in unseen}
-        classes = self._classes([j for j in jobs if j.spec.gpus_max and j.id not in not_seen])
+        classes = self._classes([job for job in jobs if job.id not in not_seen])
         for number, members in enumerate(classes):
             later = [job for jobs in classes[number + 1 :] for job in jobs if not may_stop(job.run)]
             later += [job for job in unseen if not self._gives_way(job, members[0])]
@@ -162,6 +179,12 @@ class _SharingPlanner:
             replan_at=min(again, default=None),
             queue=queue,
         )
+
+    def offers(self) -> Iterator[Offer]:
+        """What the jobs of each class could have."""
+        jobs = [job for job in self.view.jobs.values() if self._takes_part(job)]
+        for members in self._classes([job for job in jobs if self._sees_gpus_of(job)]):
+            yield self._offer(members)
 
     def _takes_part(self, job: Job) -> bool:
         if job.outcome or job.cancelled:
@@ -211,9 +234,11 @@ class _SharingPlanner:
         return job.priority + waited // (PATIENCE * self.rules.ageing_seconds)
 
     def _classes(self, jobs: Sequence[Job]) -> list[list[Job]]:
-        """The classes, the one that is served first at the front."""
+        """The classes of those that use GPUs, the one that is served first at the front."""
         found: dict[float, list[Job]] = {}
         for job in jobs:
+            if job.spec.gpus_max == 0:
+                continue
             found.setdefault(self._class(job), []).append(job)
         return [found[number] for number in sorted(found, reverse=True)]
 
@@ -243,9 +268,7 @@ class _SharingPlanner:
     def _choose(
         self, jobs: Sequence[Job], taken: dict[str, int], kept: Mapping[str, int]
     ) -> list[Unit]:
-        offer = build_offer(
-            jobs, self.stocks, self.known, self.known_speeds, self.usage_ratio, self.rules
-        )
+        offer = self._offer(jobs)
         self.served += [offer.jobs[row] for row in np.argsort(-offer.weight, kind="stable")]
         menu = offer.menu({type: count + kept.get(type, 0) for type, count in taken.items()})
         present = guests_of_gangs(offer.jobs)
@@ -273,6 +296,11 @@ class _SharingPlanner:
             self.bound |= bound
             units.append(Unit(members, config.type, config.gpus, stays=bool(bound)))
         return units
+
+    def _offer(self, jobs: Sequence[Job]) -> Offer:
+        return build_offer(
+            jobs, self.stocks, self.known, self.known_speeds, self.usage_ratio, self.rules
+        )
 
     def _place_single_guests(self, chosen: _Chosen, done: PlacedUnits) -> None:
         """Single jobs that would have nothing are put beside gangs, where that pays."""
