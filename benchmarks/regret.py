@@ -18,6 +18,11 @@ and for each WORLD, over all seeds,
     hours, true_hours       the means themselves
     gpu_hours, true_gpu_hours   how long GPUs were held by all jobs together, the first quarter too:
                             the difference is what trying things costs, less what was found by it
+    tries, tries_faster     runs on GPUs that a job had only to try them: by what was expected they
+                            were not worth a restart; and how many of these were faster
+    tried_gpu_hours         of those that were not, and of the restarts of all, there and back
+    saved_gpu_hours         gpu_hours without tries, less those with them
+    by_untried, by_untried_seeds    learned / the mean if nothing is tried; and of each seed
     restarts_per_job, true_restarts_per_job
     liars, liars_seeds      their mean completion time relative to the one that they have if they
                             report what is so; below 1 it pays to lie
@@ -43,15 +48,16 @@ from simulator.traces.behaviour import HONEST
 from simulator.traces.worlds import WORLDS, StrangeWorld, build_world
 from simulator.trials.outcome import JobTimes, Result
 from simulator.trials.trial import Trial
+from simulator.trials.tries import TryRecorder, without_tries
 from simulator.trials.true_speeds import true_speeds
 
 RULES = Rules(plan_every_seconds=60.0)
 RESTART_SECONDS = 20.0
 HOUR = 3600.0
-LEARNED, TRUE, HONESTLY = "gpu_sharing", "true", "honestly"
+LEARNED, TRUE, HONESTLY, UNTRIED = "gpu_sharing", "true", "honestly", "untried"
 COMPARED = "elastic", "srtf"
 # CPU seconds of one run, to start the longest first.
-USUAL = {LEARNED: 8.0, TRUE: 8.0, HONESTLY: 8.0, "elastic": 2.0, "srtf": 0.5}
+USUAL = {LEARNED: 8.0, TRUE: 8.0, HONESTLY: 8.0, UNTRIED: 8.0, "elastic": 2.0, "srtf": 0.5}
 
 Figures = dict[str, float]
 
@@ -62,7 +68,7 @@ class Play:
 
     world: str
     seed: int
-    how: str  # the name of a policy, TRUE, or HONESTLY: learned, and no job lies
+    how: str  # a policy; TRUE; HONESTLY: learned, and no job lies; UNTRIED: nothing is tried
     jobs: int = 0  # at most; 0: all
 
     @property
@@ -74,19 +80,25 @@ class Play:
         jobs = world.jobs[: self.jobs or None]
         if self.how == HONESTLY:
             jobs = tuple(replace(job, lie=HONEST) for job in jobs)
+        recorder = TryRecorder(self._policy(world), RULES) if self.how == LEARNED else None
         trial = Trial(
             jobs,
             world.told_nodes if self.how == TRUE else world.nodes,
-            self._policy(world),
+            recorder.plan if recorder else self._policy(world),
             RULES,
             restart_seconds=RESTART_SECONDS,
             slowness=world.slowness,
+            listener=recorder.on_step if recorder else None,
         )
-        return _figures(world, trial.run())
+        result = trial.run()
+        tried = recorder.figures(result.bars, RESTART_SECONDS) if recorder else {}
+        return _figures(world, result) | tried
 
     def _policy(self, world: StrangeWorld) -> Policy:
         if self.how == TRUE:
             return gpu_sharing(RULES, true_speeds(world.jobs, world.type_slowness))
+        if self.how == UNTRIED:
+            return without_tries(RULES)
         return POLICIES[LEARNED if self.how == HONESTLY else self.how](RULES)
 
 
@@ -121,7 +133,13 @@ def main() -> int:
         Play(world, seed, how, given.jobs)
         for world in worlds
         for seed in seeds
-        for how in (LEARNED, TRUE, *COMPARED, *((HONESTLY,) if _has_liars(world, seed) else ()))
+        for how in (
+            LEARNED,
+            TRUE,
+            UNTRIED,
+            *COMPARED,
+            *((HONESTLY,) if _has_liars(world, seed) else ()),
+        )
     ]
     tasks = {play.name: play.done for play in plays}
     expected = {play.name: USUAL[play.how] for play in plays}
@@ -167,6 +185,9 @@ def _row(world: str, seeds: Sequence[int], found: Mapping[str, Figures]) -> Figu
         "true_hours": true_hours,
         "gpu_hours": mean(LEARNED, "gpu_hours"),
         "true_gpu_hours": mean(TRUE, "gpu_hours"),
+        **{key: mean(LEARNED, key) for key in ("tries", "tries_faster", "tried_gpu_hours")},
+        "saved_gpu_hours": mean(UNTRIED, "gpu_hours") - mean(LEARNED, "gpu_hours"),
+        "by_untried": hours / mean(UNTRIED, "hours"),
         "restarts_per_job": mean(LEARNED, "restarts_per_job"),
         "true_restarts_per_job": mean(TRUE, "restarts_per_job"),
         "unfinished": sum(mean(how, "unfinished") for how in (LEARNED, TRUE, *COMPARED)),
@@ -184,7 +205,10 @@ def _by_seed(
         plays = [[found[Play(world, seed, h).name] for h in (LEARNED, how)] for seed in seeds]
         return [round(learned[key] / other[key], 4) for learned, other in plays]
 
-    by_seed = {"regret_seeds": [round(ratio - 1.0, 4) for ratio in ratios(TRUE, "hours")]}
+    by_seed = {
+        "regret_seeds": [round(ratio - 1.0, 4) for ratio in ratios(TRUE, "hours")],
+        "by_untried_seeds": ratios(UNTRIED, "hours"),
+    }
     if Play(world, seeds[0], HONESTLY).name in found:
         by_seed["liars_seeds"] = ratios(HONESTLY, "lying_hours")
     return by_seed

@@ -9,9 +9,18 @@ import sys
 import pytest
 
 from benchmarks.figures import ROOT
-from benchmarks.regret import HONESTLY, LEARNED, TRUE, Play, told
+from benchmarks.regret import HONESTLY, LEARNED, TRUE, UNTRIED, Play, told
 
-FIGURES = ("hours", "lying_hours", "gpu_hours", "restarts_per_job", "unfinished", "cpu_seconds")
+TRIED = ("tries", "tries_faster", "tried_gpu_hours")
+FIGURES = (
+    *TRIED,
+    "hours",
+    "lying_hours",
+    "gpu_hours",
+    "restarts_per_job",
+    "unfinished",
+    "cpu_seconds",
+)
 
 
 def regret(*words: str) -> subprocess.CompletedProcess[str]:
@@ -28,6 +37,8 @@ def test_a_few_jobs_of_one_world_give_all_keys() -> None:
     assert figures["worst_by_elastic"] == figures["by_elastic"] == row["by_elastic"]
     assert row["regret"] == pytest.approx(row["hours"] / row["true_hours"] - 1.0, abs=1e-3)
     assert row["unfinished"] == 0
+    assert 0 <= row["tries_faster"] <= row["tries"]
+    assert row["by_untried_seeds"] == [row["by_untried"]]
     assert {"by_srtf", "gpu_hours", "true_gpu_hours", "restarts_per_job", "liars"} <= row.keys()
 
 
@@ -48,7 +59,7 @@ def test_the_worst_world_counts_and_seeds_are_averaged() -> None:
         ("liars", "elastic"): (1.0, 1.0),
         ("liars", HONESTLY): (2.0, 2.0),
     }
-    hours |= {(world, "srtf"): (5.0, 5.0) for world in ("cliff", "liars")}
+    hours |= {(world, how): (5.0, 5.0) for world in ("cliff", "liars") for how in ("srtf", UNTRIED)}
     found = {
         Play(world, seed, how).name: dict.fromkeys(FIGURES, value)
         for (world, how), values in hours.items()
@@ -59,6 +70,7 @@ def test_the_worst_world_counts_and_seeds_are_averaged() -> None:
     worlds = figures["worlds"]
     assert isinstance(worlds, dict)
     assert worlds["cliff"]["regret_seeds"] == [0.0, 0.5]
+    assert (worlds["cliff"]["saved_gpu_hours"], worlds["cliff"]["by_untried"]) == (3.0, 0.4)
     assert worlds["liars"]["liars"] == 0.5
     assert worlds["liars"]["liars_seeds"] == [0.5, 0.5]
     assert worlds["liars"]["by_honest"] == 0.5

@@ -135,6 +135,15 @@ class Offer:
             bonus = np.where(apart, 0.0, bonus)
         return np.asarray(self.weight[rows] * worth + bonus)
 
+    def is_only_tried(self, row: int, column: int) -> bool:
+        """Whether it may have this only in order to try it: by what is expected there, it would not
+        be worth a restart."""
+        if self.tries is None or not self.tries.may[row, column]:
+            return False
+        best = self.left[row] * self.tries.known.best[row]
+        saved = best - self.left[row] * self.expected[row, column]
+        return bool(saved <= self.restart[row] + GAIN_MIN * best)
+
     def menu(self, taken: Mapping[str, int]) -> Menu:
         """`taken`: GPUs of each type that are not available."""
         rows, columns = np.nonzero(self.possible)

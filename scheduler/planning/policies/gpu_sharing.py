@@ -76,17 +76,25 @@ def gpu_sharing(rules: Rules, speeds: SpeedSource | None = None) -> Policy:
     return plan
 
 
-def next_tries(rules: Rules) -> Callable[[Job, View, Time], NextTry | None]:
-    """What a live job tries next, or why nothing; None: a plan would not choose for it."""
+def offers(rules: Rules) -> Callable[[View, Time], list[Offer]]:
+    """What a plan would choose from, class by class, with the speeds that were learned."""
     source = partial(LearnedSpeeds, memo=Memo())
 
+    def found(view: View, now: Time) -> list[Offer]:
+        return list(_SharingPlanner(view, now, rules, source).offers())
+
+    return found
+
+
+def next_tries(rules: Rules) -> Callable[[Job, View, Time], NextTry | None]:
+    """What a live job tries next, or why nothing; None: a plan would not choose for it."""
+    offered = offers(rules)
+
     def found(job: Job, view: View, now: Time) -> NextTry | None:
-        planner = _SharingPlanner(view, now, rules, source)
-        idle = Counter(gpu.type for key, gpu in planner.known.items() if not view.held.get(key))
-        for offer in planner.offers():
-            if job in offer.jobs:
-                return next_try(offer, offer.jobs.index(job), idle)
-        return None
+        offer = next((offer for offer in offered(view, now) if job in offer.jobs), None)
+        gpus = usable_gpus(view.nodes).items()
+        idle = Counter(gpu.type for key, gpu in gpus if not view.held.get(key))
+        return next_try(offer, offer.jobs.index(job), idle) if offer else None
 
     return found
 
