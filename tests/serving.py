@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,11 @@ from scheduler.access.agent_tokens import AgentAuthenticator
 from scheduler.access.authentication import Authenticator
 from scheduler.access.identity import user_of, user_token
 from scheduler.access.issued_tokens import IssuedTokens
+from scheduler.access.job_tokens import JobTokens
+from scheduler.access.sessions import LoginCodes, Sessions
 from scheduler.api.agents import AgentReports, AgentService
+from scheduler.api.event_feed import EventFeed
+from scheduler.api.gateway_service import GatewayService, Logins
 from scheduler.api.grpc_server import GrpcServer
 from scheduler.api.jobs import JobService
 from scheduler.api.lookup import Lookup
@@ -106,9 +111,19 @@ class Cluster:
         return Preview.without_token(environment.command(spec, paths), told, notes)
 
 
+class Wall:
+    """The wall clock, which a test sets forward."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def now(self) -> float:
+        return time.time() + self.ahead
+
+
 class Serving:
     def __init__(self, folder: Path, *, look: bool = True, heartbeat_seconds: float = 30.0) -> None:
-        path = folder / "scheduler.db"
+        path = self.database = folder / "scheduler.db"
         self.logs = folder / "logs"
         self.inbox = QueueInbox()
         self._store = SqliteStore(path)
@@ -119,30 +134,51 @@ class Serving:
             self.inbox, self._store, self.cluster, fifo_sharing(rules), rules
         )
         view = lambda: self.scheduler.view  # noqa: E731
+        lookup = Lookup(
+            view,
+            self.reader,
+            self.inbox.now,
+            heartbeat_seconds,
+            Outlook(fifo_sharing(rules), rules, self.reader.job, by_memory=True),
+        )
+        self.wall = Wall()
+        self._tokens = IssuedTokens(path, self.wall.now)
+        self.sessions = Sessions(path, SECRET, self.wall.now)
+        people = Authenticator([partial(user_of, SECRET), self._tokens.user, self.sessions.user])
+        self.feed = EventFeed(view, lookup, look_seconds=0.02)
         api = JobService(
             inbox=self.inbox,
             view=view,
-            lookup=Lookup(
-                view,
-                self.reader,
-                self.inbox.now,
-                heartbeat_seconds,
-                Outlook(fifo_sharing(rules), rules, self.reader.job, by_memory=True),
-            ),
+            lookup=lookup,
             target=self.cluster,
             logs=self.logs,
             rules=rules,
-            people=Authenticator([partial(user_of, SECRET)]),
+            people=people,
             admins=frozenset({"root"}),
             policy="fifo_sharing",
             version="1.2.3",
             secrets=JobSecrets(folder),
+            events=self.feed.cursor,
         )
         self.reports = AgentReports(self.inbox.now)
-        self._tokens = IssuedTokens(path, self.inbox.now)
-        agents = AgentService(AgentAuthenticator([self._tokens.node]), self.reports)
+        speaking = AgentAuthenticator([self._tokens.node])
+        agents = AgentService(speaking, self.reports)
         self.api, self.profiler = api, TrainingService(self.inbox, view)
-        self.server = GrpcServer("127.0.0.1:0", api, self.profiler, agents=agents)
+        gateway = GatewayService(
+            people=people,
+            logins=Logins(LoginCodes(self.wall.now), self.sessions, self._tokens),
+            jobs=JobTokens(view),
+            agents=speaking,
+            lookup=lookup,
+            feed=self.feed,
+            logs=self.logs,
+            admins=frozenset({"root"}),
+            now=self.inbox.now,
+            version="1.2.3",
+            policies={"fifo": "first", "fifo_sharing": "first, sharing"},
+            policy="fifo_sharing",
+        )
+        self.server = GrpcServer("127.0.0.1:0", api, self.profiler, agents=agents, gateway=gateway)
         self._stopped = threading.Event()
         self._loop = threading.Thread(target=self._run, name="loop")
         self._loop.start()
@@ -153,6 +189,7 @@ class Serving:
         self.channel = grpc.insecure_channel(f"127.0.0.1:{self.server.port}")
         self.people = pb_grpc.SchedulerStub(self.channel)
         self.jobs = pb_grpc.ProfilerStub(self.channel)
+        self.gateway = pb_grpc.GatewayStub(self.channel)
 
     def _run(self) -> None:
         while not self._stopped.is_set():
@@ -163,7 +200,9 @@ class Serving:
         self._stopped.set()
         self.inbox.close("the test is over")
         self.server.stop(0)
+        self.feed.stop()
         self._loop.join()
+        self.sessions.close()
         self.reader.close()
         self._store.close()
 

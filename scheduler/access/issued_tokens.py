@@ -127,7 +127,7 @@ class IssuedTokens:
         self._db = database.connect_readonly(path)
 
     def user(self, secret: str) -> str | None:
-        token = self._valid(secret)
+        token = self.find(secret)
         if token and token.node:
             raise Unauthenticated(
                 f"this token is of the agent on {token.node}, and of no user: use one of your own"
@@ -135,10 +135,10 @@ class IssuedTokens:
         return token.user if token else None
 
     def node(self, secret: str) -> str | None:
-        token = self._valid(secret)
+        token = self.find(secret)
         return (token.node or None) if token else None
 
-    def _valid(self, secret: str) -> Token | None:
+    def find(self, secret: str) -> Token | None:
         """None: it was not issued here. Raises Unauthenticated."""
         if not secret.startswith(PREFIX):
             return None

@@ -15,6 +15,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import grpc
@@ -32,6 +34,58 @@ _SWEEP_SECONDS = 0.5
 _REMEMBERED_SECONDS = 10.0  # who is at the other end of a connection
 _DETAILS_MAX = 2000  # characters; details are sent in a header, and headers must be small
 _END = object()
+
+
+class Bell:
+    """Rings when there is news, for streams that wait for it. `ring` is for any thread."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+
+    def ring(self) -> None:
+        with self._lock:
+            self.count += 1
+            waiting, self._waiting = self._waiting, []
+        by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Event]] = {}
+        for loop, event in waiting:
+            by_loop.setdefault(loop, []).append(event)
+        for loop, events in by_loop.items():
+            with suppress(RuntimeError):  # the server has been closed
+                loop.call_soon_threadsafe(_set_all, events)
+
+    async def wait(self, count: int, seconds: float) -> None:
+        """Returns when it has rung more than `count` times, or after so many seconds."""
+        entry = asyncio.get_running_loop(), asyncio.Event()
+        with self._lock:
+            if self.count > count:
+                return
+            self._waiting.append(entry)
+        try:
+            async with asyncio.timeout(seconds):
+                await entry[1].wait()
+        except TimeoutError:
+            pass
+        finally:
+            with self._lock:
+                if entry in self._waiting:
+                    self._waiting.remove(entry)
+
+
+def _set_all(events: list[asyncio.Event]) -> None:
+    for event in events:
+        event.set()
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """A part of a stream that has no news until a bell rings more than `count` times."""
+
+    bell: Bell
+    count: int
+    seconds: float
+
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 Method: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"  # a handler of grpc
@@ -91,8 +145,11 @@ class Reception:
         self._reading: dict[asyncio.Task[Any], float] = {}  # since when; the oldest is first
         self._ended: dict[asyncio.Task[Any], SchedulerError] = {}
 
-    def method(self, given: Any, lane: Lane, streams: Lane) -> Method:
-        """`given`: a handler of a method with one request."""
+    def method(
+        self, given: Any, lane: Lane, streams: Lane, patience: float | None = None
+    ) -> Method:
+        """`given`: a handler of a method with one request; `patience`: for how many seconds a
+        stream waits until its caller takes a part. None: as long as the connection lasts."""
         parse, serialize = given.request_deserializer, given.response_serializer
 
         async def call(request: bytes, context: Any) -> bytes:
@@ -113,8 +170,10 @@ class Reception:
                 while (part := await streams.run(peer, next, parts, _END)) is not _END:
                     if part is None:
                         await asyncio.sleep(PAUSE_SECONDS)
+                    elif isinstance(part, Rest):
+                        await part.bell.wait(part.count, part.seconds)
                     else:
-                        await context.write(part)
+                        await _send(context, part, patience)
             finally:
                 caller.end()
 
@@ -183,12 +242,20 @@ def _call(behaviour: Any, parse: Any, serialize: Any, request: bytes, caller: Ca
     return answer
 
 
+async def _send(context: Any, part: bytes, patience: float | None) -> None:
+    try:
+        async with asyncio.timeout(patience):
+            await context.write(part)
+    except TimeoutError:
+        raise Overdue(f"the caller has taken nothing for {patience:g} s: call again") from None
+
+
 def _parts(
     behaviour: Any, parse: Any, serialize: Any, request: bytes, caller: CallContext
-) -> Iterator[bytes | None]:
-    """None: there is no news."""
+) -> Iterator[bytes | Rest | None]:
+    """None: there is no news. Bytes: a part that is encoded already."""
     for part in behaviour(parsed(parse, request), caller):
-        yield None if part is None else serialize(part)
+        yield part if part is None or isinstance(part, bytes | Rest) else serialize(part)
 
 
 def parsed(parse: Callable[[bytes], Any], request: bytes) -> Any:

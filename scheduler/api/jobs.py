@@ -20,7 +20,8 @@ from scheduler.access.identity import new_job_token
 from scheduler.api import log_stream, overview, wire
 from scheduler.api.calls import PAUSE_SECONDS
 from scheduler.api.grpc_server import is_insecure, token_of
-from scheduler.api.lookup import Filter, Lookup
+from scheduler.api.lookup import Filter, JobPage, Lookup
+from scheduler.api.paging import NEWEST, Paging, checked_search
 from scheduler.api.seats import Seats
 from scheduler.api.status import ENDED, parse_states
 from scheduler.api.target import Preview, Target
@@ -70,6 +71,7 @@ class JobService(pb_grpc.SchedulerServicer):
     limits: UserLimits | None = None  # None: there are none
     seats: Seats = field(default_factory=Seats)  # of watchers and readers of logs
     no_room: Callable[[], str] = str  # why no job can be stored now; empty: one can
+    events: Callable[[], str] = str  # the cursor of what has not happened yet; see EventFeed
 
     # --- changes ----------------------------------------------------------------------------
 
@@ -146,8 +148,8 @@ class JobService(pb_grpc.SchedulerServicer):
     def GetJob(self, request: pb.GetJobRequest, context: grpc.ServicerContext) -> pb.GetJobReply:
         user = self._user(context)
         job = self.lookup.find(request.job)
-        story = self.lookup.reader.story(job.id) if request.story else []
-        reply = pb.GetJobReply(story=[wire.fact_message(fact) for fact in story])
+        story = self.lookup.reader.numbered_story(job.id) if request.story else []
+        reply = pb.GetJobReply(story=[wire.fact_message(fact, number) for number, fact in story])
         private = self._may_change(job, user)
         if request.outlook:
             message, learned = self.lookup.describe(job, private)
@@ -272,14 +274,25 @@ class JobService(pb_grpc.SchedulerServicer):
             experiment=request.experiment,
             labels=wire.pairs(request.labels),
             states=parse_states(request.states),
+            search=checked_search(request.search),
         )
+        paging = Paging.asked(request.order, request.ascending, request.cursor)
+        events = self.events() if request.brief else ""  # before the jobs are looked at
         if request.jobs:
+            if paging != NEWEST:
+                raise Rejected("jobs that are named are listed on one page, the newest first")
             found = {job.id: job for job in map(self.lookup.find, request.jobs)}
             jobs, total = self.lookup.select(wanted, found.values(), limit)
+            page = JobPage(jobs, [], total, more=False)
         else:
-            jobs, total = self.lookup.newest(wanted, limit)
-        messages = self.lookup.messages(jobs, lambda job: self._may_change(job, user))
-        return pb.ListJobsReply(jobs=_truncate(messages), total=total)
+            page = self.lookup.page(wanted, limit, paging)
+        messages = self.lookup.messages(
+            page.jobs, lambda job: self._may_change(job, user), request.brief
+        )
+        sent = list(_truncate(messages))
+        more = page.more or len(sent) < len(page.keys)
+        cursor = paging.cursor(page.keys[len(sent) - 1]) if more else ""
+        return pb.ListJobsReply(jobs=sent, total=page.total, next_cursor=cursor, events=events)
 
 
 def _environment(preview: Preview, spec: JobSpec) -> Iterable[pb.KeyValue]:

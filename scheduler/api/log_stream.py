@@ -56,7 +56,7 @@ def stream(
             (file, data) for file, start in begins for data in run_logs.written_chunks(file, start)
         )
     if not any(file.size for file in found):
-        yield pb.LogChunk(job_id=job.id, note=_empty_note(root, job))
+        yield pb.LogChunk(job_id=job.id, note=empty_note(root, job))
     yield from _text_chunks(job, parts, starts, several=len(begins) > 1)
 
 
@@ -107,7 +107,7 @@ def _text_chunks(
             ends_line = data.endswith(b"\n")
 
 
-def _empty_note(root: Path, job: Job) -> str:
+def empty_note(root: Path, job: Job) -> str:
     if why := run_logs.read_why_deleted(root, job.id):
         return f"its output was deleted: {why}"
     if job.outcome:

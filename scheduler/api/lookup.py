@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from scheduler.api import wire
+from scheduler.api.paging import NEWEST, Key, Paging, is_found
 from scheduler.api.status import ENDED, State, is_silent, state, status
 from scheduler.core.admission import quote
 from scheduler.core.errors import NotFound, Rejected
@@ -32,6 +33,7 @@ class Filter:
     experiment: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     states: frozenset[State] = frozenset(State)
+    search: str = ""  # in lower case
 
     def matches(self, job: Job, state: State) -> bool:
         spec = job.spec
@@ -41,11 +43,20 @@ class Filter:
             and self.project in ("", spec.project)
             and self.experiment in ("", spec.experiment)
             and set(self.labels) <= set(spec.labels)
+            and (not self.search or is_found(job, self.search))
         )
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
         return tuple(outcome for outcome, ended in ENDED.items() if ended in self.states)
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    jobs: list[Job]
+    keys: list[Key]  # of these jobs
+    total: int  # how many match
+    more: bool  # whether there is a next page
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +89,30 @@ class Lookup:
             raise Rejected(f"{quote(ref)} is the {what}:\n{self._list_jobs(found)}")
         return found[0]
 
-    def newest(self, wanted: Filter, limit: int) -> tuple[list[Job], int]:
-        """Returns the jobs that were submitted last, newest first, and the total number of
-        matches."""
+    def page(self, wanted: Filter, limit: int, paging: Paging) -> JobPage:
         due = self._due_at()
         live = [
             job
-            for job in self.view().jobs.values()
+            for job in self.view().jobs.values()  # in the order of submission
             if job.outcome is None and wanted.matches(job, state(job, due))
         ]
-        ended, total = self._find_ended(wanted, limit)
-        jobs = {job.id: job for job in (*live, *ended)}
-        return _newest_first(jobs.values())[:limit], total + len(live)
+        if paging == NEWEST:
+            numbers = self.reader.numbers(job.id for job in live[-limit - 1 :])
+        else:
+            numbers = self.reader.live_numbers() if live else {}
+        ended, total = self._find_ended(wanted, limit + 1, paging)
+        numbers |= self.reader.numbers(job.id for job in ended)
+        jobs = {job.id: job for job in (*live, *ended) if job.id in numbers}
+        keys = {id: paging.key(job, state(job, due), numbers[id]) for id, job in jobs.items()}
+        found = [id for id, key in keys.items() if paging.comes_after(key)]
+        found.sort(key=keys.__getitem__, reverse=not paging.ascending)
+        shown = found[:limit]
+        return JobPage(
+            [jobs[id] for id in shown],
+            [keys[id] for id in shown],
+            total + len(live),
+            len(found) > limit,
+        )
 
     def select(self, wanted: Filter, jobs: Iterable[Job], limit: int) -> tuple[list[Job], int]:
         """Returns those of the jobs that match, newest first, and the number of matches."""
@@ -98,6 +121,15 @@ class Lookup:
 
     def state(self, job: Job) -> State:
         return state(job, self._due_at())
+
+    def silent(self, view: View) -> set[JobId]:
+        """The jobs that are UNRESPONSIVE."""
+        due = self._due_at()
+        return {
+            job.id
+            for job in view.jobs.values()
+            if is_silent(job, due) and state(job, due) is State.UNRESPONSIVE
+        }
 
     def message(self, job: Job, private: bool) -> pb.Job:
         return self.messages([job], lambda _: private)[0]
@@ -120,13 +152,16 @@ class Lookup:
         wire.add_prospect(message, tried.prospect, tried.view, silent)
         return message
 
-    def messages(self, jobs: Sequence[Job], private: Callable[[Job], bool]) -> list[pb.Job]:
+    def messages(
+        self, jobs: Sequence[Job], private: Callable[[Job], bool], brief: bool = False
+    ) -> list[pb.Job]:
         """Returns messages for a user. `private`: whether this user may see a job's variables."""
         view, due = self.view(), self._due_at()
         epochs = self.reader.newest_epoch(job.id for job in jobs if job.epochs_done)
         statuses = (status(job, view, epochs.get(job.id), due) for job in jobs)
         return [
-            wire.job_message(job, of, private(job)) for job, of in zip(jobs, statuses, strict=True)
+            wire.job_message(job, of, private(job), brief)
+            for job, of in zip(jobs, statuses, strict=True)
         ]
 
     def _silent(self, view: View, job_id: JobId, prospect: Prospect) -> list[JobId]:
@@ -141,7 +176,7 @@ class Lookup:
         due_at = self.now() - 2 * self.heartbeat_seconds
         return due_at if due_at > self.since else 0.0
 
-    def _find_ended(self, wanted: Filter, limit: int) -> tuple[list[Job], int]:
+    def _find_ended(self, wanted: Filter, limit: int, paging: Paging) -> tuple[list[Job], int]:
         if not wanted.outcomes:
             return [], 0
         return self.reader.jobs(
@@ -152,6 +187,10 @@ class Lookup:
                 labels=wanted.labels,
                 outcomes=wanted.outcomes,
                 limit=limit,
+                search=wanted.search,
+                order=paging.order,
+                ascending=paging.ascending,
+                after=paging.after,
             )
         )
 

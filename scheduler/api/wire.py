@@ -117,12 +117,12 @@ def pairs(messages: Iterable[pb.KeyValue]) -> tuple[tuple[str, str], ...]:
 # --- replies ------------------------------------------------------------------------------------
 
 
-def job_message(job: Job, status: JobStatus, private: bool = True) -> pb.Job:
+def job_message(job: Job, status: JobStatus, private: bool = True, brief: bool = False) -> pb.Job:
     """`private`: for the job's owner, who may see the values of its variables."""
     run, missing = job.run, job.epochs_missing
     return pb.Job(
         id=job.id,
-        spec=spec_message(job.spec, private),
+        spec=_brief_spec(job.spec) if brief else spec_message(job.spec, private),
         state=status.state,
         epochs_done=job.epochs_done,
         max_epochs=job.max_epochs,
@@ -254,6 +254,22 @@ def spec_message(spec: JobSpec, private: bool = True) -> pb.JobSpec:
     )
 
 
+def _brief_spec(spec: JobSpec) -> pb.JobSpec:
+    """Without what may be long, or secret."""
+    return pb.JobSpec(
+        name=spec.name,
+        user=spec.user,
+        labels=pair_messages(spec.labels),
+        gpus_min=spec.gpus_min,
+        gpus_max=spec.gpus_max,
+        memory_mib=spec.memory_mib or None,
+        time_limit_seconds=spec.time_limit_seconds or None,
+        disable_gpu_sharing=not spec.shareable,
+        hours_estimate=spec.hours_estimate or None,
+        **{name: getattr(spec, name) for name in _COPIED},
+    )
+
+
 def _variables(these: Iterable[tuple[str, str]], private: bool) -> list[pb.KeyValue]:
     return pair_messages((name, value if private else HIDDEN) for name, value in these)
 
@@ -262,8 +278,9 @@ def share_message(share: Share) -> pb.Share:
     return pb.Share(node=share.node, gpu=share.gpu, memory_mib=share.memory_mib)
 
 
-def fact_message(fact: Fact) -> pb.Fact:
+def fact_message(fact: Fact, number: int) -> pb.Fact:
     return pb.Fact(
+        number=number,
         at=fact.at,
         kind=fact.kind,
         job_id=fact.job_id or "",

@@ -19,8 +19,12 @@ from scheduler.access.authentication import Authenticator
 from scheduler.access.certificates import credentials
 from scheduler.access.identity import SECRET, TokenSocket, secret, user_of, user_token
 from scheduler.access.issued_tokens import IssuedTokens
+from scheduler.access.job_tokens import JobTokens
+from scheduler.access.sessions import LoginCodes, Sessions
 from scheduler.access.user_table import fits
 from scheduler.api.agents import AgentService
+from scheduler.api.event_feed import EventFeed
+from scheduler.api.gateway_service import GatewayService, Logins
 from scheduler.api.grpc_server import GrpcServer, TlsAddress
 from scheduler.api.jobs import JobService
 from scheduler.api.lookup import Lookup
@@ -52,7 +56,7 @@ from scheduler.job_secrets import JobSecrets
 from scheduler.legacy.service import LegacyService
 from scheduler.outlook import calibration_file
 from scheduler.outlook.service import Outlook
-from scheduler.planning.policies import POLICIES, explain_tries
+from scheduler.planning.policies import POLICIES, SUMMARIES, explain_tries
 from scheduler.store.journal import Decider
 from scheduler.store.maintenance import Chore, Maintenance, chores, every
 from scheduler.store.reader import Reader
@@ -210,6 +214,8 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     parts.callback(reader.close)
     tokens = IssuedTokens(database)
     parts.callback(tokens.close)
+    sessions = Sessions(database, key)
+    parts.callback(sessions.close)
     address = process.address(config.listen, config.state_dir)
     encrypted = _encrypted(config)
     http = _http_address(config)
@@ -232,9 +238,11 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     outlook = Outlook(_policy(config), config.rules, reader.job, by_memory, forecasts, tries)
     lookup = Lookup(view, reader, inbox.now, config.heartbeat_seconds, outlook, inbox.now())
     people = Authenticator(
-        [partial(user_of, key), tokens.user, *home.ways],
+        [partial(user_of, key), tokens.user, sessions.user, *home.ways],
         listen_address(config.tls.listen)[1] if encrypted else None,
     )
+    feed = EventFeed(view, lookup)
+    parts.callback(feed.stop)
     api = JobService(
         inbox,
         view,
@@ -250,13 +258,28 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         home.usage,
         UserLimits(view, inbox.now, config.limits.jobs_per_user, config.limits.spec_mib_per_user),
         no_room=partial(no_room, config.state_dir, config.housekeeping.disk_reserve),
+        events=feed.cursor,
     )
-    agents = None
-    if home.reports:
-        speaking = AgentAuthenticator([tokens.node, *home.agents])
-        agents = AgentService(speaking, home.reports, speaks_for)
+    speaking = AgentAuthenticator([tokens.node, *home.agents])
+    agents = AgentService(speaking, home.reports, speaks_for) if home.reports else None
+    gateway = GatewayService(
+        people,
+        Logins(LoginCodes(), sessions, tokens),
+        JobTokens(view),
+        speaking,
+        lookup,
+        feed,
+        home.logs,
+        frozenset(config.admins),
+        inbox.now,
+        program_flags.read_version(),
+        SUMMARIES,
+        config.policy,
+    )
     profiler = TrainingService(inbox, view)
-    server = GrpcServer(address, api, profiler, encrypted, agents, ended=inbox.fail)
+    server = GrpcServer(
+        address, api, profiler, encrypted, agents, ended=inbox.fail, gateway=gateway
+    )
     parts.callback(server.stop, GRACE_SECONDS)
     # Only old images have no token.
     required = config.legacy.token_required or not config.legacy.listen

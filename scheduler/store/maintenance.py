@@ -202,7 +202,8 @@ def _prune_facts(db: sqlite3.Connection, before: Time, stopping: Event) -> int:
     """Also deletes old facts about no job, and about jobs that the database does not know."""
     page = """
         select facts.seq, facts.at < :before as old,
-            jobs.seq is null or coalesce(jobs.ended_at < :before, false) as over
+            jobs.seq is null or coalesce(jobs.ended_at < :before, false) as over,
+            facts.seq = (select max(seq) from facts) as newest
         from facts left join jobs on jobs.id = facts.job_id
         where facts.seq > :last order by facts.seq limit :most
     """
@@ -212,7 +213,8 @@ def _prune_facts(db: sqlite3.Connection, before: Time, stopping: Event) -> int:
         if not found or not found[0][1]:  # they are in the order of time
             break
         last = found[-1][0]
-        due = [(seq,) for seq, old, over in found if old and over]
+        # The newest one stays, so that no later fact gets a number that others had.
+        due = [(seq,) for seq, old, over, newest in found if old and over and not newest]
         deleted += _delete(db, "delete from facts where seq = ?", due)
     return deleted
 

@@ -189,3 +189,34 @@ def damaged_rows_are_set_aside(db: Database) -> None:
 def how_many_epochs_are_in_the_weights(db: Database) -> None:
     db.execute("alter table jobs add column trained text")
     db.execute("alter table profiles add column trained integer")
+
+
+@migrations()
+def sessions_of_browsers(db: Database) -> None:
+    # `digest` is keyed with the secret of the state folder.
+    db.execute("""
+        create table sessions (
+            digest blob primary key,
+            user text not null,
+            issued_by integer references tokens (id),
+            login_at real not null,
+            expires_at real not null,
+            renewed integer not null
+        ) strict, without rowid
+    """)
+
+
+@migrations()
+def what_runs_used_by_day(db: Database) -> None:
+    # `day` counts from 1970-01-01 in UTC. What runs used that ended before now is not counted.
+    db.execute("""
+        create table usage (
+            day integer not null,
+            user text not null,
+            project text not null,
+            gpu_seconds real not null,
+            run_seconds real not null,
+            runs integer not null,
+            primary key (day, user, project)
+        ) strict, without rowid
+    """)

@@ -10,16 +10,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
-from scheduler.core.model import Fact, Job, JobId, Outcome, Profile
+from scheduler.core.model import Fact, Job, JobId, Outcome, Profile, Time
 from scheduler.store import database, rows
+from scheduler.store.day_usage import COLUMNS as USAGE_COLUMNS
+from scheduler.store.day_usage import DayUsage, of_run, total
 
 MATCHES_MAX = 20
 
-_Value = TypeVar("_Value", Job, Fact, Profile)
+_Value = TypeVar("_Value")
 
 log = structlog.get_logger("scheduler.store.reader")
 
@@ -35,8 +37,21 @@ MATCHING = f"""
 ENDED_NAMED = f"""
     select {_JOB} from jobs where outcome is not null and name = ? order by seq desc limit ?
 """
+NUMBER = "select seq from jobs where id = ?"
+LIVE_NUMBERS = "select id, seq from jobs where outcome is null"
 _LABELLED = "seq in (select seq from labels where key = ? and value = ?)"
-STORY = f"select {', '.join(rows.FACT)} from facts where job_id = ? order by seq"
+# Each part reads one index and no row.
+_FOUND = """seq in (
+    select seq from jobs indexed by jobs_ended_by_name
+    where outcome is not null and instr(lower(name), ?)
+    union all select seq from jobs indexed by jobs_ended
+    where outcome is not null
+    and (instr(lower(user), ?) or instr(lower(project), ?) or instr(lower(experiment), ?))
+    union all select seq from jobs indexed by jobs_by_end_of_id where instr(id_reversed, ?)
+)"""
+STORY = f"select seq, {', '.join(rows.FACT)} from facts where job_id = ? order by seq"
+FACTS = f"select seq, {', '.join(rows.FACT)} from facts where seq > ? order by seq limit ?"
+FACT_NUMBERS = "select (select min(seq) from facts), (select max(seq) from facts)"
 PROFILES = f"""
     select {", ".join(rows.PROFILE)} from profiles where job_id = ?
     order by attempt desc, epoch desc, rank limit ?
@@ -61,6 +76,24 @@ USERS = f"""{_ENDED_USERS}
 """
 
 
+# What jobs may be ordered by, and the column of ended jobs. Equal ones are in the order of their
+# submission.
+ORDERS = {
+    "submitted": "seq",
+    "name": "name",
+    "user": "user",
+    "project": "project",
+    "experiment": "experiment",
+    "state": "case outcome when 'cancelled' then 'CANCELED' when 'failed' then 'FAILED'"
+    " else 'FINISHED' end",
+    "priority": "priority",
+}
+_RUNS = "select user, project, run from jobs where outcome is null and run is not null"
+_COUNTED_SINCE = (
+    "select unixepoch(applied_at) from _sqlite_migrations where name = 'what_runs_used_by_day'"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """Selects ended jobs. Every given condition must hold; empty fields match all jobs."""
@@ -71,6 +104,10 @@ class Query:
     labels: tuple[tuple[str, str], ...] = ()
     outcomes: tuple[Outcome, ...] = ()
     limit: int = 20
+    search: str = ""  # in lower case
+    order: str = "submitted"  # of ORDERS
+    ascending: bool = False
+    after: tuple[str | int, int] | None = None  # only what comes after this value and number
 
 
 class Reader:
@@ -113,12 +150,24 @@ class Reader:
         return list(_readable(rows.job, found))
 
     def jobs(self, query: Query) -> tuple[list[Job], int]:
-        """Returns ended jobs, newest first, up to the limit, and the total number of matches."""
+        """Returns ended jobs in the order asked for, newest first if none is, up to the limit, and
+        the total number of matches."""
         page, count, values = listing_sql(query)
         with self._snapshot() as db:
-            found = db.execute(page, (*values, query.limit)).fetchall()
-            (total,) = db.execute(count, values).fetchone()
-        return list(_readable(rows.job, found)), total
+            found = db.execute(page, (*values, *_after(query), query.limit)).fetchall()
+            (matches,) = db.execute(count, values).fetchone()
+        return list(_readable(rows.job, found)), matches
+
+    def numbers(self, job_ids: Iterable[JobId]) -> dict[JobId, int]:
+        """Returns the numbers of jobs in the order of their submission."""
+        with self._snapshot() as db:
+            found = ((job_id, db.execute(NUMBER, (job_id,)).fetchone()) for job_id in job_ids)
+            return {job_id: row[0] for job_id, row in found if row}
+
+    def live_numbers(self) -> dict[JobId, int]:
+        """The same of all live jobs."""
+        with self._snapshot() as db:
+            return dict(db.execute(LIVE_NUMBERS).fetchall())
 
     def users(self) -> list[str]:
         """All users who have or had jobs, in the order of their first jobs."""
@@ -127,9 +176,47 @@ class Reader:
 
     def story(self, job_id: JobId) -> list[Fact]:
         """Oldest first."""
+        return [fact for _, fact in self.numbered_story(job_id)]
+
+    def numbered_story(self, job_id: JobId) -> list[tuple[int, Fact]]:
+        """The same, each fact with its number."""
         with self._snapshot() as db:
             found = db.execute(STORY, (job_id,)).fetchall()
-        return list(_readable(rows.fact, found))
+        return list(_readable(_numbered_fact, found))
+
+    def fact_numbers(self) -> tuple[int, int]:
+        """Returns the numbers of the oldest and the newest fact; 0: there is none."""
+        with self._snapshot() as db:
+            oldest, newest = db.execute(FACT_NUMBERS).fetchone()
+        return oldest or 0, newest or 0
+
+    def facts(self, after: int, limit: int) -> tuple[list[tuple[int, Fact]], list[int]]:
+        """Returns the oldest facts after this number, each with its number, and the numbers of all
+        that were read: those of damaged facts too."""
+        with self._snapshot() as db:
+            found = db.execute(FACTS, (after, limit)).fetchall()
+        return list(_readable(_numbered_fact, found)), [row[0] for row in found]
+
+    def usage(
+        self, first: int, last: int, now: Time, user: str = "", project: str = ""
+    ) -> list[DayUsage]:
+        """What runs have used from day `first` to day `last`, the newest day first."""
+        sql, values = usage_sql(first, last, user, project)
+        with self._snapshot() as db:
+            parts = [DayUsage(*row) for row in db.execute(sql, values)]
+            running = db.execute(_RUNS).fetchall()
+        for whose, of, text in running:
+            if user in ("", whose) and project in ("", of):
+                for run in _readable(rows.run, [text]):
+                    used = of_run(run, whose, of, now)
+                    parts += (part for part in used if first <= part.day <= last)
+        return total(parts)
+
+    def usage_since(self) -> Time:
+        """Returns since when it is written what runs use."""
+        with self._snapshot() as db:
+            row = db.execute(_COUNTED_SINCE).fetchone()
+        return float(row[0]) if row else 0.0
 
     def profiles(self, job_id: JobId, limit: int) -> list[Profile]:
         """Newest first."""
@@ -175,7 +262,7 @@ class Reader:
             return database.connect_readonly(self._path)
 
 
-def _readable(convert: Callable[[rows.Row], _Value], found: list[rows.Row]) -> Iterator[_Value]:
+def _readable(convert: Callable[[Any], _Value], found: Sequence[Any]) -> Iterator[_Value]:
     """Yields what can be read. Of an ended job nothing but its display depends on the rest."""
     for row in found:
         try:
@@ -197,6 +284,8 @@ def listing_sql(query: Query) -> tuple[str, str, Sequence[object]]:
 
     if query.users:
         need(_in_clause("user", query.users), *query.users)
+    if query.search:
+        need(_FOUND, *[query.search] * 4, query.search[::-1])
     if query.outcomes:
         need(_in_clause("outcome", query.outcomes), *query.outcomes)
     if query.project:
@@ -206,9 +295,43 @@ def listing_sql(query: Query) -> tuple[str, str, Sequence[object]]:
     for label in query.labels:
         need(_LABELLED, *label)
     index = "jobs_ended_by_user" if len(query.users) == 1 else "jobs_ended"
+    if query.order == "name" and not query.users:
+        index = "jobs_ended_by_name"
     source = f"from jobs indexed by {index} where {' and '.join(conditions)}"
-    page = f"select {_JOB} {source} order by seq desc limit ?"
-    return page, f"select count(*) {source}", values
+    return _page_sql(query, source), f"select count(*) {source}", values
+
+
+def _page_sql(query: Query, source: str) -> str:
+    """The query that lists; its values are followed by those of `_after` and the limit. Rows are
+    read when it is known which: sorting them would read all of them."""
+    column = ORDERS[query.order]
+    way, beyond = ("asc", ">") if query.ascending else ("desc", "<")
+    order = f"order by seq {way}" if column == "seq" else f"order by {column} {way}, seq {way}"
+    if query.after:
+        source += (
+            f" and seq {beyond} ?" if column == "seq" else f" and ({column}, seq) {beyond} (?, ?)"
+        )
+    if column == "seq":
+        return f"select {_JOB} {source} {order} limit ?"
+    return f"select {_JOB} from jobs where seq in (select seq {source} {order} limit ?) {order}"
+
+
+def _after(query: Query) -> Sequence[object]:
+    if query.after is None:
+        return ()
+    return query.after[1:] if query.order == "submitted" else query.after
+
+
+def usage_sql(first: int, last: int, user: str, project: str) -> tuple[str, Sequence[object]]:
+    wanted = {"user": user, "project": project}
+    given = {column: value for column, value in wanted.items() if value}
+    conditions = " and ".join(["day between ? and ?", *(f"{column} = ?" for column in given)])
+    sql = f"select {', '.join(USAGE_COLUMNS)} from usage where {conditions}"
+    return sql, (first, last, *given.values())
+
+
+def _numbered_fact(row: rows.Row) -> tuple[int, Fact]:
+    return row[0], rows.fact(row[1:])
 
 
 def _in_clause(column: str, wanted: Sequence[str]) -> str:

@@ -246,6 +246,11 @@ def read_learned(
     return kinds, used, damaged
 
 
+def run(text: str) -> Run:
+    """Converts the column of this name."""
+    return _run.decode(text)
+
+
 def fact_row(fact: Fact) -> Row:
     return fact.at, fact.kind, fact.job_id, fact.attempt, _text(dict(fact.data))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import astuple
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,7 @@ import structlog
 from scheduler.core.errors import InvariantError
 from scheduler.core.model import Fact, Job, JobId, View
 from scheduler.core.ports import Step
-from scheduler.store import database, journal, rows
+from scheduler.store import database, day_usage, journal, rows
 from scheduler.store.journal import Decider, Journal
 
 log = structlog.get_logger("scheduler.store.writer")
@@ -53,6 +54,12 @@ _PROFILE = _insert(
 )  # sent twice, stored once
 _LEARNED = _insert("learned", rows.LEARNED, "on conflict do update set data = excluded.data")
 _FACT = _insert("facts", rows.FACT)
+_USAGE = _insert(
+    "usage",
+    day_usage.COLUMNS,
+    "on conflict do update set gpu_seconds = gpu_seconds + excluded.gpu_seconds,"
+    " run_seconds = run_seconds + excluded.run_seconds, runs = runs + excluded.runs",
+)
 _LOAD_START = "select coalesce(max(start), 0) from starts"
 _START = _insert("starts", journal.START)
 _STEP = _insert("steps", journal.STEP)
@@ -153,6 +160,8 @@ class SqliteStore:
                     self._write(_LEARNED, row)
                 for fact in step.facts:
                     self._write(_FACT, rows.fact_row(fact))
+                for used in day_usage.ended(before, step.after, step.touched, step.at):
+                    self._write(_USAGE, astuple(used))
                 if steps:
                     self._db.executemany(_START, steps.starts)
                     self._db.executemany(_STEP, steps.steps)

@@ -269,18 +269,20 @@ class Peak(_message.Message):
     def __init__(self, gpus: _Optional[int] = ..., memory_mib: _Optional[int] = ...) -> None: ...
 
 class Fact(_message.Message):
-    __slots__ = ("at", "kind", "job_id", "attempt", "data_json")
+    __slots__ = ("at", "kind", "job_id", "attempt", "data_json", "number")
     AT_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     DATA_JSON_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
     at: float
     kind: str
     job_id: str
     attempt: int
     data_json: str
-    def __init__(self, at: _Optional[float] = ..., kind: _Optional[str] = ..., job_id: _Optional[str] = ..., attempt: _Optional[int] = ..., data_json: _Optional[str] = ...) -> None: ...
+    number: int
+    def __init__(self, at: _Optional[float] = ..., kind: _Optional[str] = ..., job_id: _Optional[str] = ..., attempt: _Optional[int] = ..., data_json: _Optional[str] = ..., number: _Optional[int] = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
     __slots__ = ("job_id", "spec", "dry_run", "secrets")
@@ -327,7 +329,7 @@ class GetJobReply(_message.Message):
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., story: _Optional[_Iterable[_Union[Fact, _Mapping]]] = ..., learned: _Optional[_Union[Learned, _Mapping]] = ...) -> None: ...
 
 class ListJobsRequest(_message.Message):
-    __slots__ = ("jobs", "all_users", "limit", "states", "project", "experiment", "labels", "user")
+    __slots__ = ("jobs", "all_users", "limit", "states", "project", "experiment", "labels", "user", "cursor", "order", "ascending", "search", "brief")
     JOBS_FIELD_NUMBER: _ClassVar[int]
     ALL_USERS_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
@@ -336,6 +338,11 @@ class ListJobsRequest(_message.Message):
     EXPERIMENT_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    ASCENDING_FIELD_NUMBER: _ClassVar[int]
+    SEARCH_FIELD_NUMBER: _ClassVar[int]
+    BRIEF_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedScalarFieldContainer[str]
     all_users: bool
     limit: int
@@ -344,15 +351,24 @@ class ListJobsRequest(_message.Message):
     experiment: str
     labels: _containers.RepeatedCompositeFieldContainer[KeyValue]
     user: str
-    def __init__(self, jobs: _Optional[_Iterable[str]] = ..., all_users: _Optional[bool] = ..., limit: _Optional[int] = ..., states: _Optional[_Iterable[str]] = ..., project: _Optional[str] = ..., experiment: _Optional[str] = ..., labels: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., user: _Optional[str] = ...) -> None: ...
+    cursor: str
+    order: str
+    ascending: bool
+    search: str
+    brief: bool
+    def __init__(self, jobs: _Optional[_Iterable[str]] = ..., all_users: _Optional[bool] = ..., limit: _Optional[int] = ..., states: _Optional[_Iterable[str]] = ..., project: _Optional[str] = ..., experiment: _Optional[str] = ..., labels: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., user: _Optional[str] = ..., cursor: _Optional[str] = ..., order: _Optional[str] = ..., ascending: _Optional[bool] = ..., search: _Optional[str] = ..., brief: _Optional[bool] = ...) -> None: ...
 
 class ListJobsReply(_message.Message):
-    __slots__ = ("jobs", "total")
+    __slots__ = ("jobs", "total", "next_cursor", "events")
     JOBS_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
+    NEXT_CURSOR_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[Job]
     total: int
-    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., total: _Optional[int] = ...) -> None: ...
+    next_cursor: str
+    events: str
+    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., total: _Optional[int] = ..., next_cursor: _Optional[str] = ..., events: _Optional[str] = ...) -> None: ...
 
 class CancelJobRequest(_message.Message):
     __slots__ = ("job", "graceful")
@@ -650,3 +666,233 @@ class Ack(_message.Message):
     stop: bool
     reason: str
     def __init__(self, stop: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class IdentifyRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class IdentifyReply(_message.Message):
+    __slots__ = ("user", "job_id", "node", "admin", "valid_until", "session", "version", "now")
+    USER_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    ADMIN_FIELD_NUMBER: _ClassVar[int]
+    VALID_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    user: str
+    job_id: str
+    node: str
+    admin: bool
+    valid_until: float
+    session: bool
+    version: str
+    now: float
+    def __init__(self, user: _Optional[str] = ..., job_id: _Optional[str] = ..., node: _Optional[str] = ..., admin: _Optional[bool] = ..., valid_until: _Optional[float] = ..., session: _Optional[bool] = ..., version: _Optional[str] = ..., now: _Optional[float] = ...) -> None: ...
+
+class CreateLoginRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CreateLoginReply(_message.Message):
+    __slots__ = ("code", "valid_until")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    VALID_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    code: str
+    valid_until: float
+    def __init__(self, code: _Optional[str] = ..., valid_until: _Optional[float] = ...) -> None: ...
+
+class ExchangeLoginRequest(_message.Message):
+    __slots__ = ("code", "user")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    code: str
+    user: str
+    def __init__(self, code: _Optional[str] = ..., user: _Optional[str] = ...) -> None: ...
+
+class Session(_message.Message):
+    __slots__ = ("token", "user", "valid_until")
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    VALID_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    token: str
+    user: str
+    valid_until: float
+    def __init__(self, token: _Optional[str] = ..., user: _Optional[str] = ..., valid_until: _Optional[float] = ...) -> None: ...
+
+class RenewSessionRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class EndSessionRequest(_message.Message):
+    __slots__ = ("all",)
+    ALL_FIELD_NUMBER: _ClassVar[int]
+    all: bool
+    def __init__(self, all: _Optional[bool] = ...) -> None: ...
+
+class EndSessionReply(_message.Message):
+    __slots__ = ("ended",)
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    ended: int
+    def __init__(self, ended: _Optional[int] = ...) -> None: ...
+
+class WatchEventsRequest(_message.Message):
+    __slots__ = ("after", "jobs", "user", "project", "experiment")
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    PROJECT_FIELD_NUMBER: _ClassVar[int]
+    EXPERIMENT_FIELD_NUMBER: _ClassVar[int]
+    after: str
+    jobs: _containers.RepeatedScalarFieldContainer[str]
+    user: str
+    project: str
+    experiment: str
+    def __init__(self, after: _Optional[str] = ..., jobs: _Optional[_Iterable[str]] = ..., user: _Optional[str] = ..., project: _Optional[str] = ..., experiment: _Optional[str] = ...) -> None: ...
+
+class WatchEventsReply(_message.Message):
+    __slots__ = ("facts", "jobs", "cursor", "lost", "list_again")
+    FACTS_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    LIST_AGAIN_FIELD_NUMBER: _ClassVar[int]
+    facts: _containers.RepeatedCompositeFieldContainer[Fact]
+    jobs: _containers.RepeatedCompositeFieldContainer[Job]
+    cursor: str
+    lost: _containers.RepeatedCompositeFieldContainer[Lost]
+    list_again: bool
+    def __init__(self, facts: _Optional[_Iterable[_Union[Fact, _Mapping]]] = ..., jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., cursor: _Optional[str] = ..., lost: _Optional[_Iterable[_Union[Lost, _Mapping]]] = ..., list_again: _Optional[bool] = ...) -> None: ...
+
+class Lost(_message.Message):
+    __slots__ = ("first", "last", "reason")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    last: int
+    reason: str
+    def __init__(self, first: _Optional[int] = ..., last: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ReadLogRequest(_message.Message):
+    __slots__ = ("job", "attempt", "rank", "offset", "length", "list")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    LIST_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    attempt: int
+    rank: int
+    offset: int
+    length: int
+    list: bool
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[int] = ..., offset: _Optional[int] = ..., length: _Optional[int] = ..., list: _Optional[bool] = ...) -> None: ...
+
+class ReadLogReply(_message.Message):
+    __slots__ = ("job_id", "attempt", "rank", "size", "offset", "parts", "next", "ended", "note", "files", "files_left_out")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    FILES_LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    attempt: int
+    rank: int
+    size: int
+    offset: int
+    parts: _containers.RepeatedCompositeFieldContainer[LogPart]
+    next: int
+    ended: bool
+    note: str
+    files: _containers.RepeatedCompositeFieldContainer[LogFile]
+    files_left_out: int
+    def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[int] = ..., size: _Optional[int] = ..., offset: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[LogPart, _Mapping]]] = ..., next: _Optional[int] = ..., ended: _Optional[bool] = ..., note: _Optional[str] = ..., files: _Optional[_Iterable[_Union[LogFile, _Mapping]]] = ..., files_left_out: _Optional[int] = ...) -> None: ...
+
+class LogPart(_message.Message):
+    __slots__ = ("data", "gap")
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    GAP_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    gap: int
+    def __init__(self, data: _Optional[bytes] = ..., gap: _Optional[int] = ...) -> None: ...
+
+class LogFile(_message.Message):
+    __slots__ = ("attempt", "rank", "size")
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    attempt: int
+    rank: int
+    size: int
+    def __init__(self, attempt: _Optional[int] = ..., rank: _Optional[int] = ..., size: _Optional[int] = ...) -> None: ...
+
+class GetUsageRequest(_message.Message):
+    __slots__ = ("first_day", "last_day", "user", "project")
+    FIRST_DAY_FIELD_NUMBER: _ClassVar[int]
+    LAST_DAY_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    PROJECT_FIELD_NUMBER: _ClassVar[int]
+    first_day: str
+    last_day: str
+    user: str
+    project: str
+    def __init__(self, first_day: _Optional[str] = ..., last_day: _Optional[str] = ..., user: _Optional[str] = ..., project: _Optional[str] = ...) -> None: ...
+
+class GetUsageReply(_message.Message):
+    __slots__ = ("days", "counted_since", "cut", "first_day", "last_day")
+    DAYS_FIELD_NUMBER: _ClassVar[int]
+    COUNTED_SINCE_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
+    FIRST_DAY_FIELD_NUMBER: _ClassVar[int]
+    LAST_DAY_FIELD_NUMBER: _ClassVar[int]
+    days: _containers.RepeatedCompositeFieldContainer[DayUsage]
+    counted_since: float
+    cut: bool
+    first_day: str
+    last_day: str
+    def __init__(self, days: _Optional[_Iterable[_Union[DayUsage, _Mapping]]] = ..., counted_since: _Optional[float] = ..., cut: _Optional[bool] = ..., first_day: _Optional[str] = ..., last_day: _Optional[str] = ...) -> None: ...
+
+class DayUsage(_message.Message):
+    __slots__ = ("day", "user", "project", "gpu_seconds", "run_seconds", "runs")
+    DAY_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    PROJECT_FIELD_NUMBER: _ClassVar[int]
+    GPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    RUN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    day: str
+    user: str
+    project: str
+    gpu_seconds: float
+    run_seconds: float
+    runs: int
+    def __init__(self, day: _Optional[str] = ..., user: _Optional[str] = ..., project: _Optional[str] = ..., gpu_seconds: _Optional[float] = ..., run_seconds: _Optional[float] = ..., runs: _Optional[int] = ...) -> None: ...
+
+class ListPoliciesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListPoliciesReply(_message.Message):
+    __slots__ = ("policies",)
+    POLICIES_FIELD_NUMBER: _ClassVar[int]
+    policies: _containers.RepeatedCompositeFieldContainer[PolicyInfo]
+    def __init__(self, policies: _Optional[_Iterable[_Union[PolicyInfo, _Mapping]]] = ...) -> None: ...
+
+class PolicyInfo(_message.Message):
+    __slots__ = ("name", "summary", "active")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    summary: str
+    active: bool
+    def __init__(self, name: _Optional[str] = ..., summary: _Optional[str] = ..., active: _Optional[bool] = ...) -> None: ...

@@ -403,6 +403,440 @@ class Scheduler:
             _registered_method=True)
 
 
+class GatewayStub:
+    """For the gateway and other programs that show things to people. Metadata `authorization: Bearer
+    TOKEN`, a token of a person, if nothing else is said. They see what `Scheduler` shows them.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Identify = channel.unary_unary(
+                '/scheduler.v1.Gateway/Identify',
+                request_serializer=scheduler_dot_v1_dot_scheduler__pb2.IdentifyRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_scheduler__pb2.IdentifyReply.FromString,
+                _registered_method=True)
+        self.CreateLogin = channel.unary_unary(
+                '/scheduler.v1.Gateway/CreateLogin',
+                request_serializer=scheduler_dot_v1_dot_scheduler__pb2.CreateLoginRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_scheduler__pb2.CreateLoginReply.FromString,
+                _registered_method=True)
+        self.ExchangeLogin = channel.unary_unary(
+                '/scheduler.v1.Gateway/ExchangeLogin',
+                request_serializer=scheduler_dot_v1_dot_scheduler__pb2.ExchangeLoginRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_scheduler__pb2.Session.FromString,
+                _registered_method=True)
+        self.RenewSession = channel.unary_unary(
+                '/scheduler.v1.Gateway/RenewSession',
+                request_serializer=scheduler_dot_v1_dot_scheduler__pb2.RenewSessionRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_scheduler__pb2.Session.FromString,
+                _registered_method=True)
+        self.EndSession = channel.unary_unary(
+                '/scheduler.v1.Gateway/EndSession',
+                request_serializer=scheduler_dot_v1_dot_scheduler__pb2.EndSessionRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_scheduler__pb2.EndSessionReply.FromString,
+                _registered_method=True)
+        self.WatchEvents = channel.unary_stream(
+                '/scheduler.v1.Gateway/WatchEvents',
+                request_serializer=scheduler_dot_v1_dot_scheduler__pb2.WatchEventsRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_scheduler__pb2.WatchEventsReply.FromString,
+                _registered_method=True)
+        self.ReadLog = channel.unary_unary(
+                '/scheduler.v1.Gateway/ReadLog',
+                request_serializer=scheduler_dot_v1_dot_scheduler__pb2.ReadLogRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_scheduler__pb2.ReadLogReply.FromString,
+                _registered_method=True)
+        self.GetUsage = channel.unary_unary(
+                '/scheduler.v1.Gateway/GetUsage',
+                request_serializer=scheduler_dot_v1_dot_scheduler__pb2.GetUsageRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_scheduler__pb2.GetUsageReply.FromString,
+                _registered_method=True)
+        self.ListPolicies = channel.unary_unary(
+                '/scheduler.v1.Gateway/ListPolicies',
+                request_serializer=scheduler_dot_v1_dot_scheduler__pb2.ListPoliciesRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_scheduler__pb2.ListPoliciesReply.FromString,
+                _registered_method=True)
+
+
+class GatewayServicer:
+    """For the gateway and other programs that show things to people. Metadata `authorization: Bearer
+    TOKEN`, a token of a person, if nothing else is said. They see what `Scheduler` shows them.
+    """
+
+    def Identify(self, request, context):
+        """Whose the token is: of a person, a job or an agent. Unknown tokens: UNAUTHENTICATED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateLogin(self, request, context):
+        """Makes a code for one log-in of the caller: valid for 60 s, once. The session that it gives ends
+        with the caller's token. A session's token makes no codes: PERMISSION_DENIED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExchangeLogin(self, request, context):
+        """Needs no token. Exchanges a code for a session; UNAUTHENTICATED: it is unknown, used or too old.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenewSession(self, request, context):
+        """A new token for the session of the caller, which ends 12 h from now and at most 7 days after its
+        log-in. The old token is valid for 60 s more, and cannot be renewed again: FAILED_PRECONDITION.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EndSession(self, request, context):
+        """Ends the session of the caller, or with `all` each of the caller's sessions.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchEvents(self, request, context):
+        """Facts and changed jobs, from a cursor on. The first reply comes at once and has a cursor. Ends
+        with RESOURCE_EXHAUSTED if there are too many streams (64 of a user, 128 in all), and with
+        DEADLINE_EXCEEDED if the caller takes no reply for 20 s: call again with the last cursor.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadLog(self, request, context):
+        """A part of one log file.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetUsage(self, request, context):
+        """GPU-seconds by day, user and project.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPolicies(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_GatewayServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Identify': grpc.unary_unary_rpc_method_handler(
+                    servicer.Identify,
+                    request_deserializer=scheduler_dot_v1_dot_scheduler__pb2.IdentifyRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_scheduler__pb2.IdentifyReply.SerializeToString,
+            ),
+            'CreateLogin': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateLogin,
+                    request_deserializer=scheduler_dot_v1_dot_scheduler__pb2.CreateLoginRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_scheduler__pb2.CreateLoginReply.SerializeToString,
+            ),
+            'ExchangeLogin': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExchangeLogin,
+                    request_deserializer=scheduler_dot_v1_dot_scheduler__pb2.ExchangeLoginRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_scheduler__pb2.Session.SerializeToString,
+            ),
+            'RenewSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenewSession,
+                    request_deserializer=scheduler_dot_v1_dot_scheduler__pb2.RenewSessionRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_scheduler__pb2.Session.SerializeToString,
+            ),
+            'EndSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndSession,
+                    request_deserializer=scheduler_dot_v1_dot_scheduler__pb2.EndSessionRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_scheduler__pb2.EndSessionReply.SerializeToString,
+            ),
+            'WatchEvents': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchEvents,
+                    request_deserializer=scheduler_dot_v1_dot_scheduler__pb2.WatchEventsRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_scheduler__pb2.WatchEventsReply.SerializeToString,
+            ),
+            'ReadLog': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadLog,
+                    request_deserializer=scheduler_dot_v1_dot_scheduler__pb2.ReadLogRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_scheduler__pb2.ReadLogReply.SerializeToString,
+            ),
+            'GetUsage': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetUsage,
+                    request_deserializer=scheduler_dot_v1_dot_scheduler__pb2.GetUsageRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_scheduler__pb2.GetUsageReply.SerializeToString,
+            ),
+            'ListPolicies': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPolicies,
+                    request_deserializer=scheduler_dot_v1_dot_scheduler__pb2.ListPoliciesRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_scheduler__pb2.ListPoliciesReply.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'scheduler.v1.Gateway', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('scheduler.v1.Gateway', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Gateway:
+    """For the gateway and other programs that show things to people. Metadata `authorization: Bearer
+    TOKEN`, a token of a person, if nothing else is said. They see what `Scheduler` shows them.
+    """
+
+    @staticmethod
+    def Identify(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.Gateway/Identify',
+            scheduler_dot_v1_dot_scheduler__pb2.IdentifyRequest.SerializeToString,
+            scheduler_dot_v1_dot_scheduler__pb2.IdentifyReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateLogin(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.Gateway/CreateLogin',
+            scheduler_dot_v1_dot_scheduler__pb2.CreateLoginRequest.SerializeToString,
+            scheduler_dot_v1_dot_scheduler__pb2.CreateLoginReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExchangeLogin(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.Gateway/ExchangeLogin',
+            scheduler_dot_v1_dot_scheduler__pb2.ExchangeLoginRequest.SerializeToString,
+            scheduler_dot_v1_dot_scheduler__pb2.Session.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenewSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.Gateway/RenewSession',
+            scheduler_dot_v1_dot_scheduler__pb2.RenewSessionRequest.SerializeToString,
+            scheduler_dot_v1_dot_scheduler__pb2.Session.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EndSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.Gateway/EndSession',
+            scheduler_dot_v1_dot_scheduler__pb2.EndSessionRequest.SerializeToString,
+            scheduler_dot_v1_dot_scheduler__pb2.EndSessionReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/scheduler.v1.Gateway/WatchEvents',
+            scheduler_dot_v1_dot_scheduler__pb2.WatchEventsRequest.SerializeToString,
+            scheduler_dot_v1_dot_scheduler__pb2.WatchEventsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadLog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.Gateway/ReadLog',
+            scheduler_dot_v1_dot_scheduler__pb2.ReadLogRequest.SerializeToString,
+            scheduler_dot_v1_dot_scheduler__pb2.ReadLogReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetUsage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.Gateway/GetUsage',
+            scheduler_dot_v1_dot_scheduler__pb2.GetUsageRequest.SerializeToString,
+            scheduler_dot_v1_dot_scheduler__pb2.GetUsageReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPolicies(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.Gateway/ListPolicies',
+            scheduler_dot_v1_dot_scheduler__pb2.ListPoliciesRequest.SerializeToString,
+            scheduler_dot_v1_dot_scheduler__pb2.ListPoliciesReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
 class ProfilerStub:
     """For training jobs. Metadata `authorization: Bearer TOKEN`, the token given to the job at launch.
     """

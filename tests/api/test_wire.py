@@ -266,10 +266,10 @@ def test_an_id_is_a_uuid4_in_lower_case() -> None:
 
 def test_a_fact_keeps_its_data() -> None:
     fact = Fact(1.5, "run_started", JobId("a"), 2, {"gpus": "gpu0", "seconds": 2.5, "x": None})
-    told = wire.fact_message(fact)
+    told = wire.fact_message(fact, 7)
     assert (told.at, told.kind, told.job_id, told.attempt) == (1.5, "run_started", "a", 2)
     assert json.loads(told.data_json) == fact.data
-    assert wire.fact_message(Fact(1.0, "node_ready")).job_id == ""
+    assert wire.fact_message(Fact(1.0, "node_ready"), 8).job_id == ""
 
 
 def test_every_state_is_a_word_of_the_protocol() -> None:

@@ -194,7 +194,19 @@ def test_only_old_stories_of_ended_jobs_are_pruned(path: Path, store: SqliteStor
 def test_pruning_goes_on_past_what_it_keeps(path: Path, store: SqliteStore) -> None:
     add(store, job(1), facts=DELETE_MAX + 1)
     add(store, job(2, ended_at=2.0), facts=DELETE_MAX + 1)
+    add(store, job(3))
     assert prune(path, 100.0, NEVER) == 2 * (DELETE_MAX + 1)
+
+
+def test_no_fact_gets_the_number_of_a_pruned_one(path: Path, store: SqliteStore) -> None:
+    add(store, job(1, ended_at=2.0), facts=3)
+    prune(path, 100.0, NEVER)
+    with closing(Reader(path)) as reader:
+        assert reader.fact_numbers() == (3, 3)
+        add(store, job(2, ended_at=2.0))
+        assert reader.fact_numbers() == (3, 4)
+        prune(path, 100.0, NEVER)
+        assert reader.fact_numbers() == (4, 4)
 
 
 def test_pruning_ends_when_the_daemon_does(path: Path, store: SqliteStore) -> None:
@@ -206,10 +218,11 @@ def test_pruning_ends_when_the_daemon_does(path: Path, store: SqliteStore) -> No
 
 def test_jobs_are_committed_while_stories_are_pruned(path: Path, store: SqliteStore) -> None:
     add(store, *(job(n, ended_at=2.0) for n in range(200)), facts=20)
+    add(store, job(200))
     pruned: list[int] = []
     pruning = threading.Thread(target=lambda: pruned.append(prune(path, 100.0, NEVER)))
     pruning.start()
-    number = 200
+    number = 201
     while pruning.is_alive():
         add(store, job(number))
         number += 1
@@ -345,7 +358,8 @@ def test_the_settings_say_when_and_how_much(path: Path, store: SqliteStore) -> N
     assert "hour='5'" in str(found["prune"].trigger)
     assert "hour='5'" in str(found["prune_journal"].trigger)
     assert "0:01:00" in str(found["checkpoint"].trigger)
-    add(store, job(1), job(2, ended_at=2.0))
+    add(store, job(2, ended_at=2.0))
+    add(store, job(1))
     for chore in found.values():
         chore.work(NEVER)
     with closing(Reader(path)) as reader:

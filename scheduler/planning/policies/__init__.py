@@ -12,17 +12,19 @@ from scheduler.core.model import Job, Plan, Rules, Time, View
 from scheduler.core.ports import Policy
 from scheduler.estimates.next_try import NextTry
 
-NAMES = (
-    "gpu_sharing",
-    "fifo_sharing",
-    "fifo",
-    "srtf",
-    "las",
-    "elastic",
-    "packing",
-    "packing_gangs",
-    "gavel",
-)
+# What each does, for people who choose one.
+SUMMARIES = {
+    "gpu_sharing": "jobs share GPUs and grow, so that users wait less (the default)",
+    "fifo_sharing": "first come, first served; jobs share GPUs by memory",
+    "fifo": "first come, first served, on whole GPUs",
+    "srtf": "the job with the shortest remaining time first, on whole GPUs",
+    "las": "the job that has had least first, on whole GPUs",
+    "elastic": "jobs grow and shrink while they run, on whole GPUs (Pollux)",
+    "packing": "two jobs on a GPU if they are expected not to harm each other (Lucid)",
+    "packing_gangs": "the same, with jobs on several GPUs too",
+    "gavel": "each job gets a fair share of each type of GPU, by its speed there",
+}
+NAMES = tuple(SUMMARIES)
 
 
 def _build_policy(name: str, rules: Rules) -> Policy:
