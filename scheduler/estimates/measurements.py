@@ -21,9 +21,9 @@ from scheduler.estimates.arrays import Bools, Floats, Ints
 SECONDS_MIN, SECONDS_MAX = 1e-9, 1e9
 UTIL_UNKNOWN = 0.75  # spec/optimizer.md, section 5
 SMALL_MIB = 3_000  # jobs that use less are expected to keep a GPU less busy, as in Lucid's table
-# What was read of an owner: numbers of its name and kind, size, utilisation as measured and as
-# expected, and the number of rows of either sort.
-HEAD = 7
+# What was read of an owner: numbers of its name, kind and script, size, utilisation as measured and
+# as expected, and the number of rows of either sort.
+HEAD = 8
 COLUMNS = 6  # of each row read: type, count, nodes, seconds, epochs, number of neighbours
 GONE_MAX = 1_000  # a memo keeps up to this many gone owners, plus twice the present ones
 
@@ -68,6 +68,7 @@ class Measurements:
     types: tuple[str, ...]  # of GPUs, sorted
     kinds: int  # their number, including those of live jobs
     kind: Ints  # of each owner
+    script: Ints  # of each owner; kinds of one script differ by their batch size
     size: Floats  # of each owner's training set; 1 for a kind
     alone: Rows
     beside: Rows
@@ -93,9 +94,11 @@ class Memo:
 
     jobs: dict[str, _Read] = field(default_factory=dict)
     kinds: dict[str, _Read] = field(default_factory=dict)
-    # Numbers of names in the order of their appearance: of jobs, of kinds, of types of GPU.
+    # Numbers of names in the order of their appearance: of jobs, of kinds, of scripts, of
+    # types of GPU.
     job_names: dict[str, int] = field(default_factory=dict)
     kind_names: dict[str, int] = field(default_factory=dict)
+    scripts: dict[str, int] = field(default_factory=dict)
     types: dict[str, int] = field(default_factory=dict)
 
 
@@ -105,6 +108,7 @@ def read(
     memo = memo or Memo()
     if len(memo.jobs) + len(memo.kinds) > 2 * (len(jobs) + len(kinds)) + GONE_MAX:
         memo.jobs, memo.kinds, memo.job_names, memo.kind_names = {}, {}, {}, {}
+        memo.scripts = {}
     known, kept = memo.jobs, memo.kinds
     of_jobs = [
         one if (one := known.get(job.id)) and one.source is job else _of_job(job, memo)
@@ -116,7 +120,7 @@ def read(
     ]
     owners = of_jobs + of_kinds
     heads = _table([one.head for one in owners], HEAD)
-    name, kind_name, size, util, expected, alones, besides = heads.T
+    name, kind_name, script, size, util, expected, alones, besides = heads.T
     kind = _by_appearance(kind_name)
     alone = _table([one.alone for one in owners], COLUMNS)
     beside = _table([one.beside for one in owners], COLUMNS)
@@ -127,6 +131,7 @@ def read(
         types=types,
         kinds=int(kind.max(initial=-1)) + 1,
         kind=kind,
+        script=_by_appearance(script),
         size=size,
         alone=_rows(alone, alones, rank),
         beside=_rows(beside, besides, rank),
@@ -138,18 +143,23 @@ def read(
 
 def _of_job(job: Job, memo: Memo) -> _Read:
     name = _number(job.id, memo.job_names)
-    kind = _number(kind_of(job.spec), memo.kind_names)
+    kind = kind_of(job.spec)
     size = max(1, job.spec.training_set_size)
-    head = name, kind, size, _util(job.gpu_util), _expected(job.memory_mib)
+    numbers = name, _number(kind, memo.kind_names), _script(kind, memo)
+    head = *numbers, size, _util(job.gpu_util), _expected(job.memory_mib)
     found = memo.jobs[job.id] = _bytes(job, head, memo.job_names, memo.types)
     return found
 
 
 def _of_kind(name: str, kind: JobFamily, memo: Memo) -> _Read:
     number = _number(name, memo.kind_names)
-    head = number, number, 1, _util(kind.gpu_util), _expected(kind.memory_mib)
+    head = number, number, _script(name, memo), 1, _util(kind.gpu_util), _expected(kind.memory_mib)
     found = memo.kinds[name] = _bytes(kind, head, memo.kind_names, memo.types)
     return found
+
+
+def _script(kind: str, memo: Memo) -> int:
+    return _number(kind.rpartition("/")[0], memo.scripts)
 
 
 def _number(name: str, names: dict[str, int]) -> int:

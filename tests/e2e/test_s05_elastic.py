@@ -19,18 +19,22 @@ from tests.support import Daemon, Gate
 LINEAR = "1:4 2:2 3:1.4 4:1"
 LONG = ("--max_epochs", "500", "--estimated_memory", "3000")
 ONE_TO_FOUR = ("--min_gpus", "1", "--max_gpus", "4")
-TWO = ("--num_gpus", "2", "--disable_gpu_sharing", "--estimated_memory", "3000")
+WHOLE = ("--disable_gpu_sharing", "--estimated_memory", "3000")
+TWO, THREE = ("--num_gpus", "2", *WHOLE), ("--num_gpus", "3", *WHOLE)
 # Root's daemon accepts several users; a daemon of another user accepts only that user's jobs.
 USER2 = "nobody" if os.geteuid() == 0 else None
 
 
 class Elastic:
-    """A job that the test leads from epoch to epoch."""
+    """A job that the test leads from epoch to epoch. It begins beside a job on all GPUs but one:
+    otherwise it would begin on several."""
 
     def __init__(self, daemon: Daemon, gate: Gate, *words: str) -> None:
         self.daemon, self.gate = daemon, gate
-        self.id = daemon.submit(*words, "elastic")
         self.epochs = self.attempts = self.plans = 0
+        self.first = daemon.submit(*THREE, "first", "--", "sleep", "1000")
+        daemon.wait_state(first="RUNNING")
+        self.id = daemon.submit(*words, "elastic")
         self.runs_on(1)
 
     def runs_on(self, gpus: int) -> None:
@@ -71,9 +75,14 @@ class Elastic:
         logs = self.daemon.run("scheduler-get-logs", self.id).stdout.splitlines()
         return [f"{line}, {after}" for line, after in pairwise(logs) if line.startswith("begins")]
 
+    def is_alone(self) -> None:
+        assert self.daemon.run("scheduler-cancel-job", self.first).returncode == 0
+        self.daemon.wait_state(first="CANCELED")
+
     def grows_to_four(self) -> None:
         self.does_epochs(2)
-        assert self.is_planned_anew() == "STOPPING"
+        self.is_alone()
+        self.daemon.wait_state(elastic="STOPPING")
         self.does_one_and_leaves()
         self.runs_on(4)
 
@@ -141,6 +150,7 @@ def test_it_gives_back_what_another_user_needs_and_keeps_the_rest(elastic: Make)
 def test_a_job_that_requests_a_single_gpu_keeps_it(elastic: Make) -> None:
     job = elastic(LINEAR, "--max_gpus", "4", "--is_single_gpu", "true")
     job.does_epochs(3)
+    job.is_alone()
     assert job.is_planned_anew() == "RUNNING"
     job.does_epochs()
     assert job.begins() == ["begins at epoch 0 restarted False epochs done 0, on 1 GPUs"]
@@ -168,6 +178,7 @@ def test_a_job_not_faster_on_four_gpus_than_on_two_stays_on_two(elastic: Make) -
 def test_a_move_that_does_not_pay_for_the_restart_is_not_made(elastic: Make) -> None:
     job = elastic("1:0.0002 2:0.0001 3:0.00007 4:0.00005")
     job.does_epochs(3)
+    job.is_alone()
     assert job.is_planned_anew() == "RUNNING", "0.1 s are left, and a restart takes longer"
 
 
@@ -181,3 +192,13 @@ def test_it_is_not_moved_twice_without_a_finished_epoch_between(elastic: Make) -
     job.does_one_and_leaves()
     job.daemon.wait_state(second="RUNNING")
     job.runs_on(2)
+
+
+def test_a_new_job_begins_on_several_gpus_while_they_are_idle(
+    daemons: Daemons, gates: Gates, train: Train
+) -> None:
+    daemon, gate = daemons("4x16384", "--policy", "gpu_sharing"), gates("new")
+    words = train(gate, EPOCH_SECONDS=LINEAR)
+    daemon.submit(*words, *LONG, *ONE_TO_FOUR, "new")
+    gate.await_ring()
+    assert len(daemon.wait_state(new="RUNNING")["new"].shares) == 4

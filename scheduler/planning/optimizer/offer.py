@@ -260,7 +260,7 @@ def build_offer(
         used = np.maximum(np.where(been.met > 0.0, count, 0).max(axis=1, initial=0), least)
         gpus = sum(stock.gpus for stock in stocks)
         much = has_much_left(used, gpus, left, left * been.best, restart)
-        allowed = Tried(learned.speeds.measured).allows(rows, choices, much)
+        allowed = Tried(learned.speeds.measured).allows(rows, choices, least, much)
         tries = find_tries(
             seconds, been, left, restart, now, possible & allowed, rows, choices, learned.speeds
         )

@@ -74,9 +74,9 @@ def test_a_job_is_offered_no_fewer_and_no_more_than_it_can_use() -> None:
     assert counts(made(scaling("a", gpus=(8, 8))), 0) == []
 
 
-def test_a_job_with_unknown_scaling_begins_with_the_fewest_gpus() -> None:
+def test_a_job_with_unknown_scaling_begins_near_the_fewest_gpus() -> None:
     new = job("new", 1000, gpus=(1, 4))
-    assert counts(made(new), 0) == [1]
+    assert counts(made(new), 0) == [1, 2]
     assert counts(made(scaling("a")), 0) == [1, 2, 3, 4]
 
 

@@ -131,9 +131,9 @@ def test_a_job_that_does_not_share_is_alone() -> None:
 
 
 def test_a_job_alone_gets_more_gpus_once_it_is_known_and_gives_way_to_another_user() -> None:
-    wish = {"gpus_min": 1, "gpus_max": 4, "max_epochs": 50, "memory_mib": 9000}
+    wish = {"gpus_min": 1, "gpus_max": 4, "max_epochs": 19, "memory_mib": 9000}
     made = town(4, ("a", {**wish, "user": "ada"}))
-    assert len(gpus_of(made, "a")) == 1, "its scaling is unknown"
+    assert len(gpus_of(made, "a")) == 2, "its scaling is unknown"
     for _ in range(3):
         trains(made, "a", 600.0)
     assert len(gpus_of(made, "a")) == 4
