@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import grpc
@@ -32,13 +32,21 @@ class AgentReports:
         self.on_change: Callable[[], None] = lambda: None  # called when a node has changed
         self._lock = threading.Lock()
         self._newest: dict[str, GpuReport] = {}  # by node
+        self._heard_at: dict[str, Time] = {}  # by node, also of those that are silent now
 
     def enter(self, report: GpuReport) -> None:
         with self._lock:
             before = self._newest.get(report.node)
             self._newest[report.node] = report
+            self._heard_at[report.node] = report.at
         if before is None or before.cards != report.cards:
             self.on_change()
+
+    def heard_at(self, nodes: Collection[str]) -> dict[str, Time]:
+        """Returns when each of these nodes has reported last, if ever, and forgets the others."""
+        with self._lock:
+            self._heard_at = {node: at for node, at in self._heard_at.items() if node in nodes}
+            return self._heard_at
 
     def newest(self) -> Sequence[GpuReport]:
         """Returns the reports of nodes that are not silent."""
@@ -97,7 +105,11 @@ def report_message(report: GpuReport) -> pb.AgentReport:
                 lost=reading.gpu.lost,
                 processes=[
                     pb.AgentProcess(
-                        pid=each.pid, memory_mib=each.memory_mib, pod=each.pod, name=each.name
+                        pid=each.pid,
+                        memory_mib=each.memory_mib,
+                        pod=each.pod,
+                        name=each.name,
+                        busy=each.busy,
                     )
                     for each in reading.processes
                 ],
@@ -124,10 +136,14 @@ def _parse_gpu(message: pb.AgentCard) -> GpuReading:
         lost=message.lost,
     )
     processes = tuple(
-        Process(each.pid, max(0, each.memory_mib), each.pod, each.name)
+        Process(each.pid, max(0, each.memory_mib), each.pod, each.name, _part(each.busy))
         for each in message.processes
     )
-    return GpuReading(gpu, message.used_mib, min(1.0, max(0.0, message.busy)), processes)
+    return GpuReading(gpu, message.used_mib, _part(message.busy), processes)
+
+
+def _part(value: float) -> float:
+    return min(1.0, max(0.0, value)) if math.isfinite(value) else 0.0
 
 
 def _require(holds: bool, message: str) -> None:

@@ -144,6 +144,7 @@ class Reception:
         self.peers = PeerNames()
         self._reading: dict[asyncio.Task[Any], float] = {}  # since when; the oldest is first
         self._ended: dict[asyncio.Task[Any], SchedulerError] = {}
+        self.refused: dict[str, int] = {}  # how many calls ended with each status; only grows
 
     def method(
         self, given: Any, lane: Lane, streams: Lane, patience: float | None = None
@@ -194,7 +195,8 @@ class Reception:
             except grpc.aio.BaseError:  # the call has ended already
                 raise
             except Exception as error:  # noqa: BLE001 - the entry of each call
-                _refuse(context, error)
+                status = _refuse(context, error)
+                self.refused[status] = self.refused.get(status, 0) + 1
                 return b""  # not sent: grpc sends the status
 
         return answer
@@ -268,9 +270,10 @@ def parsed(parse: Callable[[bytes], Any], request: bytes) -> Any:
         ) from error
 
 
-def _refuse(context: Any, error: Exception) -> None:
-    """Sets the status with which the call ends: the only place where errors become statuses.
-    `context.abort` would leave a cycle of objects behind, and callers without a token many."""
+def _refuse(context: Any, error: Exception) -> str:
+    """Sets and returns the status with which the call ends: the only place where errors become
+    statuses. `context.abort` would leave a cycle of objects behind, and callers without a token
+    many."""
     if isinstance(error, SchedulerError):
         status, details = error.status, str(error)
     else:
@@ -278,3 +281,4 @@ def _refuse(context: Any, error: Exception) -> None:
         status, details = "INTERNAL", f"{type(error).__name__}; the daemon's log has the details"
     context.set_code(grpc.StatusCode[status])
     context.set_details(details[:_DETAILS_MAX])
+    return status

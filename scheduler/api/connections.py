@@ -71,6 +71,7 @@ class Connections:
         self._names.ports = tuple(ports)
         self._known: dict[tuple[int, int], _GrpcSocket | None] = {}  # None: of something else
         self._closed: dict[str, int] = defaultdict(int)  # by peer, since it was last said
+        self.closed_total = 0
         self._said_at = -_SAY_SECONDS
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="connections", daemon=True)
@@ -100,6 +101,7 @@ class Connections:
                 closing = sum(map(_close, found[: counts[peer] - kept]))
                 self._closed[peer] += closing
                 closed += closing
+        self.closed_total += closed
         self._say()
         return closed
 

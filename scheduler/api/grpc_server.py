@@ -107,6 +107,16 @@ class GrpcServer:
         self.port = self.ports[0]
         self._connections = Connections(self.ports, limits)
 
+    @property
+    def refused(self) -> dict[str, int]:
+        """How many calls ended with each status other than OK since the start."""
+        return dict(self._reception.refused)
+
+    @property
+    def connections_closed(self) -> int:
+        """How many connections were closed since the start because there were too many."""
+        return self._connections.closed_total
+
     def start(self) -> None:
         self._run(self._start())
         self._connections.start()

@@ -90,7 +90,7 @@ class Lookup:
         return found[0]
 
     def page(self, wanted: Filter, limit: int, paging: Paging) -> JobPage:
-        due = self._due_at()
+        due = self.due_at()
         live = [
             job
             for job in self.view().jobs.values()  # in the order of submission
@@ -120,11 +120,11 @@ class Lookup:
         return _newest_first(taken)[:limit], len(taken)
 
     def state(self, job: Job) -> State:
-        return state(job, self._due_at())
+        return state(job, self.due_at())
 
     def silent(self, view: View) -> set[JobId]:
         """The jobs that are UNRESPONSIVE."""
-        due = self._due_at()
+        due = self.due_at()
         return {
             job.id
             for job in view.jobs.values()
@@ -147,7 +147,7 @@ class Lookup:
         """Returns a job that is not submitted, as it would be if it were submitted now."""
         tried = self.outlook.trial(job, self.view(), self.now())
         job = tried.view.jobs[job.id]
-        message = wire.job_message(job, status(job, tried.view, None, self._due_at()))
+        message = wire.job_message(job, status(job, tried.view, None, self.due_at()))
         silent = self._silent(tried.view, job.id, tried.prospect)
         wire.add_prospect(message, tried.prospect, tried.view, silent)
         return message
@@ -156,7 +156,7 @@ class Lookup:
         self, jobs: Sequence[Job], private: Callable[[Job], bool], brief: bool = False
     ) -> list[pb.Job]:
         """Returns messages for a user. `private`: whether this user may see a job's variables."""
-        view, due = self.view(), self._due_at()
+        view, due = self.view(), self.due_at()
         epochs = self.reader.newest_epoch(job.id for job in jobs if job.epochs_done)
         statuses = (status(job, view, epochs.get(job.id), due) for job in jobs)
         return [
@@ -166,10 +166,10 @@ class Lookup:
 
     def _silent(self, view: View, job_id: JobId, prospect: Prospect) -> list[JobId]:
         """Of this job and those that it waits for."""
-        ids, due = (job_id, *prospect.remedy.until), self._due_at()
+        ids, due = (job_id, *prospect.remedy.until), self.due_at()
         return [id for id in ids if is_silent(view.jobs.get(id), due)]
 
-    def _due_at(self) -> Time:
+    def due_at(self) -> Time:
         """A job that has not been heard since then is unresponsive: one lost or late report is
         harmless, two in a row are not. After a start of the daemon, each job has that long to
         report."""

@@ -122,9 +122,16 @@ def _reason(job: Job, view: View, now_in: State) -> Reason | None:
         return next((Reason(Waiting.STARTING, cause=words) for words in keeps), None)
     if why := view.why.get(job.id):
         return why
-    if now_in is State.HELD:
-        return Reason(Waiting.HELD)
-    return Reason(Waiting.PLANNING, observed=view.observed_at is not None)
+    if (kind := waits_for(job, view)) is not Waiting.PLANNING:
+        return Reason(kind)
+    return Reason(kind, observed=view.observed_at is not None)
+
+
+def waits_for(job: Job, view: View) -> Waiting:
+    """The kind of the reason for which a job waits that has neither run nor outcome."""
+    if why := view.why.get(job.id):
+        return why.kind
+    return Waiting.HELD if job.held else Waiting.PLANNING
 
 
 def _reason_text(job: Job, why: Reason | None) -> str:

@@ -32,13 +32,14 @@ from scheduler.api.trainings import TrainingService
 from scheduler.api.user_limits import UserLimits
 from scheduler.clusters.kubernetes.holders.holder import speaks_for
 from scheduler.clusters.orphans import Orphans
+from scheduler.core.counts import Count, count
 from scheduler.core.errors import ConfigError, InUseError, InvariantError, SchedulerError
 from scheduler.core.invariants import check_job
 from scheduler.core.loop import Scheduler
-from scheduler.core.model import JobId, View
+from scheduler.core.model import JobId, Time, View
 from scheduler.core.ports import Policy
 from scheduler.daemon import log, ownership, process, program_flags
-from scheduler.daemon.config import Config, listen_address, load, settings_file
+from scheduler.daemon.config import OFF, Config, listen_address, load, settings_file
 from scheduler.daemon.exit_codes import (
     CANNOT_WRITE,
     DONE,
@@ -54,6 +55,9 @@ from scheduler.http import http_server
 from scheduler.inbox import QueueInbox
 from scheduler.job_secrets import JobSecrets
 from scheduler.legacy.service import LegacyService
+from scheduler.metrics import counters
+from scheduler.metrics.service import MetricsService, Sources
+from scheduler.metrics.timing import Timing
 from scheduler.outlook import calibration_file
 from scheduler.outlook.service import Outlook
 from scheduler.planning.policies import POLICIES, SUMMARIES, explain_tries
@@ -68,6 +72,7 @@ STORY_MAX = 20  # facts of a job, in the log line that reports a bug of ours
 LOOK_AHEAD_SECONDS = 300.0  # between forecasts, which are later compared with what happened
 TOKEN_USES_SECONDS = 60.0  # between two writes of when tokens were used
 SECRETS_SECONDS = 60.0  # between two looks for secrets of jobs that have ended
+METRICS_CONNECTIONS, METRICS_THREADS = 32, 2
 GRACE_SECONDS = 1.0  # for calls under way, when asked to end
 
 
@@ -208,7 +213,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     database = config.state_dir / DATABASE
     kept = config.housekeeping.journal_kept_days > 0
     decider = Decider(config.policy, config.rules) if kept else None
-    store = SqliteStore(database, decider=decider, check_job=check_job)
+    store = SqliteStore(database, decider=decider, check_job=check_job, count=count)
     parts.callback(store.close)
     reader = Reader(database)
     parts.callback(reader.close)
@@ -224,7 +229,14 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     if home.lease:
         parts.enter_context(home.lease.held(inbox.fail))
     cluster = home.cluster
-    scheduler = Scheduler(inbox, log.LoggingStore(store, logger), cluster, policy, config.rules)
+    timing = Timing()
+    scheduler = Scheduler(
+        timing.inbox(inbox),
+        log.LoggingStore(store, logger),
+        cluster,
+        timing.policy(policy),
+        config.rules,
+    )
 
     def view() -> View:
         return scheduler.view
@@ -288,6 +300,20 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         parts.callback(old.stop, GRACE_SECONDS)
         process.remember_port(config.state_dir, old.port, process.HTTP_PORT)
     process.remember_port(config.state_dir, server.ports[0])
+    sources = Sources(
+        about=_about(config),
+        view=view,
+        due_at=lookup.due_at,
+        usage=home.usage,
+        heard_at=partial(_heard_at, home),
+        stored=reader.counts,
+        counted=partial(_counted, timing, server),
+        disk=config.state_dir,
+        reserve_mib=config.housekeeping.disk_reserve,
+    )
+    metrics = _metrics_server(config, sources, logger)
+    if metrics:
+        parts.callback(metrics.stop, GRACE_SECONDS)
     for port in server.ports:
         parts.callback(TokenSocket(port, key, program_flags.read_version()).stop)
     cluster.start(Orphans(inbox.put, reader.existing_ids).put)
@@ -310,7 +336,9 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     server.start()
     if old:
         old.start()
-    _introduce(config, address, scheduler, home, logger)
+    if metrics:
+        metrics.start()
+    _introduce(config, address, scheduler, home, metrics.port if metrics else None, logger)
     return scheduler
 
 
@@ -319,6 +347,7 @@ def _introduce(
     address: str,
     scheduler: Scheduler,
     home: LocalTarget | KubernetesTarget,
+    metrics_port: int | None,
     logger: log.Logger,
 ) -> None:
     logger.info(
@@ -327,6 +356,7 @@ def _introduce(
         state_dir=str(config.state_dir),
         encrypted=config.tls.listen or "no",
         legacy=config.legacy.listen or "no",
+        metrics_port=metrics_port,
         jobs=len(scheduler.view.jobs),
         **home.about(),
     )
@@ -374,6 +404,45 @@ def _http_server(address: str, legacy: LegacyService) -> http_server.HttpServer 
     if not address:
         return None
     return http_server.HttpServer(listen_address(address, "legacy.listen"), legacy.answer)
+
+
+def _metrics_server(
+    config: Config, sources: Sources, logger: log.Logger
+) -> http_server.HttpServer | None:
+    """None: it is off, or its port is taken. Trainings do not wait for metrics, so the daemon goes
+    on."""
+    wanted = config.metrics
+    if wanted.listen == OFF:
+        return None
+    service = MetricsService(sources, wanted.jobs_max, wanted.token_file)
+    try:
+        return http_server.HttpServer(
+            listen_address(wanted.listen, "metrics.listen"),
+            service.answer,
+            connections_max=METRICS_CONNECTIONS,
+            threads=METRICS_THREADS,
+            name="metrics",
+        )
+    except SchedulerError as error:
+        logger.warning("no_metrics", error=str(error), note="see metrics.listen")
+        return None
+
+
+def _about(config: Config) -> dict[str, str]:
+    version = program_flags.read_version()
+    return {"version": version, "policy": config.policy, "cluster": config.cluster}
+
+
+def _heard_at(home: LocalTarget | KubernetesTarget, view: View) -> dict[str, Time]:
+    if home.reports:
+        return home.reports.heard_at({node.name for node in view.nodes})
+    return {node: seen.at for (node, _), seen in home.usage().items()}
+
+
+def _counted(timing: Timing, server: GrpcServer) -> dict[Count, float]:
+    errors = {(counters.API_ERRORS, code): float(n) for code, n in server.refused.items()}
+    closed = {(counters.CONNECTIONS_CLOSED, ""): float(server.connections_closed)}
+    return {**timing.counts, **errors, **closed}
 
 
 def _encrypted(config: Config) -> TlsAddress | None:

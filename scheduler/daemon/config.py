@@ -22,9 +22,11 @@ import msgspec
 from scheduler.access.user_table import User, users
 from scheduler.core.errors import ConfigError
 from scheduler.core.model import Rules
+from scheduler.http.http11 import is_loopback
 
 SYSTEM_FILE = Path("/etc/epoch-scheduler.toml")
 PREFIX = "SCHEDULER_"
+OFF = "off"  # instead of an address: it is not listened
 # Read by run-scheduler and the other commands.
 OF_THE_COMMANDS = {"SCHEDULER_SERVER", "SCHEDULER_TOKEN", "SCHEDULER_CA"}
 
@@ -132,6 +134,15 @@ class LimitSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricsSettings:
+    """What Prometheus reads."""
+
+    listen: str = "127.0.0.1:7072"
+    token_file: Path | None = None
+    jobs_max: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 1000
+
+
+@dataclass(frozen=True, slots=True)
 class LogSettings:
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "text", "json"] = "auto"
@@ -154,6 +165,7 @@ class Config:
     kubernetes: KubernetesSettings = field(default_factory=KubernetesSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
     housekeeping: MaintenanceSettings = field(default_factory=MaintenanceSettings)
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
     log: LogSettings = field(default_factory=LogSettings)
 
 
@@ -177,6 +189,7 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]
     _check_tls(config.tls)
     if config.legacy.listen and listen_address(config.legacy.listen, "legacy.listen")[1] == 0:
         raise ConfigError("legacy.listen: port 0 is not possible: old images must know the port")
+    _check_metrics(config.metrics)
     if config.legacy.service:
         listen_address(config.legacy.service, "legacy.service")
     return config
@@ -203,6 +216,17 @@ def _check_tls(tls: TlsSettings) -> None:
         raise ConfigError(f"tls: {missing[0]} is missing; it needs {', '.join(given)}")
     if tls.listen and listen_address(tls.listen, "tls.listen")[1] == 0:
         raise ConfigError("tls.listen: port 0 is not possible: remote users must know the port")
+
+
+def _check_metrics(metrics: MetricsSettings) -> None:
+    if metrics.listen == OFF:
+        return
+    host, _ = listen_address(metrics.listen, "metrics.listen")
+    if not is_loopback(host.strip("[]")) and metrics.token_file is None:
+        raise ConfigError(
+            f"metrics.token_file is missing: {host} is not only for this machine, so those who "
+            "read metrics there need the token in that file"
+        )
 
 
 def settings(kind: Any = Config, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:

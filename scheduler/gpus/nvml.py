@@ -6,6 +6,7 @@ pynvml is imported where it is needed, so that a daemon with simulated GPUs work
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -23,6 +24,7 @@ LOST_XID = 79  # the GPU has fallen off the bus
 OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 109})
 WAIT_MS = 500  # for an XID, before the thread checks whether it must end
 CLOSE_SECONDS = 1.0
+SAMPLES_SECONDS = 10.0  # an older sample does not say how busy a process is
 AGAIN_SECONDS = 5.0  # until a missing driver is tried again
 
 log = structlog.get_logger("scheduler.gpus.nvml")
@@ -225,8 +227,23 @@ def _processes(handle: Any) -> Iterator[Process]:
     for process in (each for way in ways for each in _listed(handle, way)):
         mib = (process.usedGpuMemory or 0) // MIB  # None: the driver cannot tell
         found[process.pid] = max(mib, found.get(process.pid, 0))
+    busy = _busy_processes(handle) if found else {}
     for pid, mib in sorted(found.items()):
-        yield Process(pid, mib)
+        yield Process(pid, mib, busy=busy.get(pid, 0.0))
+
+
+def _busy_processes(handle: Any) -> dict[int, float]:
+    """Returns the newest sample of each process; the driver takes one several times a second."""
+    import pynvml
+
+    since = int((time.time() - SAMPLES_SECONDS) * 1e6)
+    try:
+        samples = pynvml.nvmlDeviceGetProcessUtilization(handle, since)
+    except pynvml.NVMLError:  # none has a sample, it has grown meanwhile, or e.g. MIG has none
+        return {}
+    newest = sorted(samples, key=lambda sample: sample.timeStamp)
+    # The driver may add samples of no process, or with nonsense while a process starts.
+    return {each.pid: each.smUtil / 100 for each in newest if each.smUtil <= 100}
 
 
 def _listed(handle: Any, way: Sequence[Callable[[Any], Any]]) -> Sequence[Any]:

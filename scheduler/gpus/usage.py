@@ -28,6 +28,7 @@ class Process:
     memory_mib: int
     pod: str = ""  # the uid of its pod; "": it is in none
     name: str = ""  # of its program; "": the agent cannot see it
+    busy: float = 0.0  # from 0 to 1: the part of the time in which its kernels ran
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""HTTP/1.1 as old images speak it: bytes to a request, a reply to bytes. Pure.
+"""HTTP/1.1 as simple clients speak it: bytes to a request, a reply to bytes. Pure.
 
 Only a small part is accepted, and parsed strictly: a request line, headers, a body with a
 Content-Length. Everything else in HTTP (chunks, trailers, ranges, upgrades) is refused in one line.
@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
+from ipaddress import ip_address
 
 HEAD_BYTES_MAX = 8192
 BODY_BYTES_MAX = 65536
@@ -44,6 +45,8 @@ class Reply:
     status: int
     text: str
     headers: tuple[tuple[str, str], ...] = ()
+    type: str = "text/plain; charset=utf-8"
+    body: bytes | None = None  # instead of the text, of any length
 
 
 def parse_request(buffer: bytes | bytearray) -> tuple[Request, int] | None:
@@ -76,16 +79,26 @@ def parse_request(buffer: bytes | bytearray) -> tuple[Request, int] | None:
 
 def format_reply(reply: Reply, keep_alive: bool, head_only: bool = False) -> bytes:
     """`head_only`: the method was HEAD."""
-    text = reply.text[:_SHOWN_MAX].encode("utf-8", "replace")
+    body = reply.body
+    if body is None:
+        body = reply.text[:_SHOWN_MAX].encode("utf-8", "replace")
     lines = [
         f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}",
-        "Content-Type: text/plain; charset=utf-8",
-        f"Content-Length: {len(text)}",
+        f"Content-Type: {reply.type}",
+        f"Content-Length: {len(body)}",
         f"Connection: {'keep-alive' if keep_alive else 'close'}",
         *(f"{name}: {value}" for name, value in reply.headers),
     ]
     head = "\r\n".join(lines).encode("ascii") + b"\r\n\r\n"
-    return head if head_only else head + text
+    return head if head_only else head + body
+
+
+def is_loopback(host: str) -> bool:
+    """Whether this name or address can only mean this machine."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _headers(lines: list[bytes]) -> dict[str, str]:

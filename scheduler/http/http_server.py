@@ -7,7 +7,8 @@ there are too many connections, the one that has been silent longest is closed. 
 standard library and others limit the time of a read, not of a request, and each connection takes a
 thread, or all wait when there are too many of them.
 
-The reading thread owns a connection, except while a request of it is being answered.
+The reading thread owns a connection, except while a request of it is being answered. It also sends
+what a connection could not take at once, so that a client that reads slowly costs no thread either.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ class _Connection:
     answered: bool = False  # a thread is answering its request
     ended: bool = False  # the client will send nothing more
     closing: bool = False  # it is closed after the present answer
+    unsent: memoryview = field(default_factory=lambda: memoryview(b""))  # of the present answer
 
 
 def _find_uid(connection: socket.socket, peer: tuple[Any, ...]) -> int | None:
@@ -84,7 +86,11 @@ class HttpServer:
         answer: Answer,
         request_seconds: float = REQUEST_SECONDS,
         idle_seconds: float = IDLE_SECONDS,
+        connections_max: int = CONNECTIONS_MAX,
+        threads: int = THREADS,
+        name: str = "web",
     ) -> None:
+        """`request_seconds`: for a whole request, and again for its whole answer."""
         self._answer = answer
         self._request_seconds, self._idle_seconds = request_seconds, idle_seconds
         host, port = address[0].strip("[]"), address[1]
@@ -100,7 +106,7 @@ class HttpServer:
             raise kind(f"cannot listen on {address[0]}:{port}: {why}") from error
         self._listener.setblocking(False)
         descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._connections_max = min(CONNECTIONS_MAX, descriptors // 8)
+        self._connections_max = min(connections_max, descriptors // 8)
         self.port: int = self._listener.getsockname()[1]
         self._selector = selectors.DefaultSelector()
         self._waker, self._woken = socket.socketpair()
@@ -112,15 +118,19 @@ class HttpServer:
         self._requests: queue.SimpleQueue[tuple[_Connection, Request] | None] = queue.SimpleQueue()
         self._answered: deque[_Connection] = deque()
         self._stopping = threading.Event()
-        self._reader = threading.Thread(target=self._read, name="web", daemon=True)
+        self._reader = threading.Thread(target=self._read, name=name, daemon=True)
         self._threads = [
-            threading.Thread(target=self._work, name=f"web-{number}", daemon=True)
-            for number in range(THREADS)
+            threading.Thread(target=self._work, name=f"{name}-{number}", daemon=True)
+            for number in range(threads)
         ]
 
     def start(self) -> None:
         for thread in (self._reader, *self._threads):
             thread.start()
+
+    @property
+    def connections(self) -> int:
+        return len(self._connections)
 
     def stop(self, grace: float) -> None:
         """Accepts no more requests; the present ones have `grace` seconds."""
@@ -194,6 +204,9 @@ class HttpServer:
     def _receive(self, connection: _Connection) -> None:
         if connection not in self._connections:  # it was just closed in favour of another one
             return
+        if connection.unsent:
+            self._send_rest(connection)
+            return
         try:
             data = connection.socket.recv(_BUFFER_MAX)
         except BlockingIOError:
@@ -234,19 +247,48 @@ class HttpServer:
         while self._answered:
             connection = self._answered.popleft()
             connection.answered = False
-            if connection.closing:
-                self._close(connection)
-                continue
-            wait = self._request_seconds if connection.buffer else self._idle_seconds
-            connection.until = time.monotonic() + wait
-            del self._connections[connection]
-            self._connections[connection] = None
-            self._parse(connection)
+            if connection.unsent:
+                self._await(connection, selectors.EVENT_WRITE)
+                connection.until = time.monotonic() + self._request_seconds
+            else:
+                self._resume(connection)
+
+    def _resume(self, connection: _Connection) -> None:
+        if connection.closing:
+            self._close(connection)
+            return
+        wait = self._request_seconds if connection.buffer else self._idle_seconds
+        connection.until = time.monotonic() + wait
+        del self._connections[connection]
+        self._connections[connection] = None
+        self._parse(connection)
+
+    def _send_rest(self, connection: _Connection) -> None:
+        try:
+            sent = connection.socket.send(connection.unsent)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._close(connection)
+            return
+        connection.unsent = connection.unsent[sent:]
+        if not connection.unsent:
+            self._await(connection, selectors.EVENT_READ)
+            self._resume(connection)
+
+    def _await(self, connection: _Connection, events: int) -> None:
+        """From a connection that has ended nothing more is read."""
+        if not connection.ended:
+            self._selector.modify(connection.socket, events, connection)
+        elif events == selectors.EVENT_WRITE:
+            self._selector.register(connection.socket, events, connection)
+        else:
+            self._selector.unregister(connection.socket)
 
     def _close_overdue(self, now: float) -> None:
         for connection in list(self._connections):
             if now >= connection.until and not connection.answered:
-                if connection.buffer:
+                if connection.buffer and not connection.unsent:
                     self._send(
                         connection,
                         Reply(408, f"a request may take at most {self._request_seconds:g} s\n"),
@@ -254,8 +296,9 @@ class HttpServer:
                 self._close(connection)
 
     def _close(self, connection: _Connection) -> None:
-        if not connection.ended:
-            self._selector.unregister(connection.socket)
+        if connection.unsent or not connection.ended:
+            with suppress(KeyError):  # what was left of a refusal
+                self._selector.unregister(connection.socket)
         connection.socket.close()
         del self._connections[connection]
 
@@ -278,10 +321,12 @@ class HttpServer:
         data = http11.format_reply(reply, not connection.closing, head_only)
         try:
             sent = connection.socket.send(data)
-        except OSError:
+        except BlockingIOError:
             sent = 0
-        if sent < len(data):  # the client does not read: it gets nothing more
+        except OSError:  # the client has left
             connection.closing = True
+            return
+        connection.unsent = memoryview(data)[sent:]
 
     def _wake(self) -> None:
         with suppress(BlockingIOError, OSError):

@@ -220,3 +220,16 @@ def what_runs_used_by_day(db: Database) -> None:
             primary key (day, user, project)
         ) strict, without rowid
     """)
+
+
+@migrations()
+def what_is_counted(db: Database) -> None:
+    # Sums over all steps, which metrics show; deleting old facts does not change them.
+    db.execute("""
+        create table counts (
+            name text not null,
+            label text not null,
+            value real not null,
+            primary key (name, label)
+        ) strict, without rowid
+    """)

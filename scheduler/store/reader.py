@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import structlog
 
+from scheduler.core.counts import Count
 from scheduler.core.model import Fact, Job, JobId, Outcome, Profile, Time
 from scheduler.store import database, rows
 from scheduler.store.day_usage import COLUMNS as USAGE_COLUMNS
@@ -56,6 +57,7 @@ PROFILES = f"""
     select {", ".join(rows.PROFILE)} from profiles where job_id = ?
     order by attempt desc, epoch desc, rank limit ?
 """
+COUNTS = f"select {', '.join(rows.COUNT)} from counts"
 # Each step finds the next name in the index, however many jobs a user has.
 _ENDED_USERS = """
     with recursive ended (user) as (
@@ -233,6 +235,12 @@ class Reader:
                 for profile in _readable(rows.profile, [found] if found else []):
                     newest[job_id] = profile
         return newest
+
+    def counts(self) -> dict[Count, float]:
+        """Returns all that was ever counted; see core/counts.py."""
+        with self._snapshot() as db:
+            found = db.execute(COUNTS).fetchall()
+        return {(name, label): value for name, label, value in found}
 
     def close(self) -> None:
         """Connections in use are closed after their present query."""

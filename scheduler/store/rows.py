@@ -82,6 +82,7 @@ TRAINING = "training"  # the jobs that `beside` counts; 'holders' in older rows
 
 LEARNED = ("about", "name", "data")
 
+COUNT = ("name", "label", "value")
 FACT = ("at", "kind", "job_id", "attempt", "data")
 
 _job_plain = attrgetter(*_JOB_PLAIN)

@@ -14,8 +14,9 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from scheduler.core.counts import Counts
 from scheduler.core.errors import InvariantError
-from scheduler.core.model import Fact, Job, JobId, View
+from scheduler.core.model import Fact, Job, JobId, Profile, View
 from scheduler.core.ports import Step
 from scheduler.store import database, day_usage, journal, rows
 from scheduler.store.journal import Decider, Journal
@@ -60,6 +61,7 @@ _USAGE = _insert(
     "on conflict do update set gpu_seconds = gpu_seconds + excluded.gpu_seconds,"
     " run_seconds = run_seconds + excluded.run_seconds, runs = runs + excluded.runs",
 )
+_COUNT = _insert("counts", rows.COUNT, "on conflict do update set value = value + excluded.value")
 _LOAD_START = "select coalesce(max(start), 0) from starts"
 _START = _insert("starts", journal.START)
 _STEP = _insert("steps", journal.STEP)
@@ -74,6 +76,7 @@ class SqliteStore:
         before_write: Callable[[], None] = lambda: None,
         decider: Decider | None = None,
         check_job: Callable[[Job], None] = lambda job: None,
+        count: Callable[[Step, Sequence[Profile]], Counts] = lambda step, stored: {},
     ) -> None:
         """`before_write` is called before each commit, and before each statement that writes what
         decisions depend on: tests let it fail.
@@ -82,11 +85,14 @@ class SqliteStore:
 
         `check_job` raises InvariantError for a job that contradicts itself. The first step that
         changes it would end the daemon, so such a row counts as damaged.
+
+        `count` returns by how much the counts grow with a step; see core/counts.py.
         """
         self._path = path
         self._before_write = before_write
         self._decider = decider
         self._check_job = check_job
+        self._count = count
         self._journal: Journal | None = None
         self._db = database.open_or_create(path) if path else database.open_in_memory()
 
@@ -154,14 +160,15 @@ class SqliteStore:
                         self._update_job(job, state)
                     else:
                         self._insert_job(job, state)
-                for profile in step.profiles:
-                    self._write(_PROFILE, rows.profile_row(profile))
+                stored = [profile for profile in step.profiles if self._insert_profile(profile)]
                 for row in learned:
                     self._write(_LEARNED, row)
                 for fact in step.facts:
                     self._write(_FACT, rows.fact_row(fact))
                 for used in day_usage.ended(before, step.after, step.touched, step.at):
                     self._write(_USAGE, astuple(used))
+                counts = self._count(step, stored)
+                self._db.executemany(_COUNT, [(*key, value) for key, value in counts.items()])
                 if steps:
                     self._db.executemany(_START, steps.starts)
                     self._db.executemany(_STEP, steps.steps)
@@ -186,6 +193,10 @@ class SqliteStore:
         seq = self._write(_NEW_JOB, row).lastrowid
         for key, value in job.spec.labels:
             self._write(_LABEL, (key, value, seq))
+
+    def _insert_profile(self, profile: Profile) -> bool:
+        """Returns whether it was not there before."""
+        return self._write(_PROFILE, rows.profile_row(profile)).rowcount == 1
 
     def _update_job(self, job: Job, state: rows.Row) -> None:
         if job.outcome is None:

@@ -648,16 +648,18 @@ class AgentCard(_message.Message):
     def __init__(self, uuid: _Optional[str] = ..., index: _Optional[int] = ..., type: _Optional[str] = ..., memory_mib: _Optional[int] = ..., reserved_mib: _Optional[int] = ..., used_mib: _Optional[int] = ..., busy: _Optional[float] = ..., fault: _Optional[str] = ..., lost: _Optional[bool] = ..., processes: _Optional[_Iterable[_Union[AgentProcess, _Mapping]]] = ...) -> None: ...
 
 class AgentProcess(_message.Message):
-    __slots__ = ("pid", "memory_mib", "pod", "name")
+    __slots__ = ("pid", "memory_mib", "pod", "name", "busy")
     PID_FIELD_NUMBER: _ClassVar[int]
     MEMORY_MIB_FIELD_NUMBER: _ClassVar[int]
     POD_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    BUSY_FIELD_NUMBER: _ClassVar[int]
     pid: int
     memory_mib: int
     pod: str
     name: str
-    def __init__(self, pid: _Optional[int] = ..., memory_mib: _Optional[int] = ..., pod: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+    busy: float
+    def __init__(self, pid: _Optional[int] = ..., memory_mib: _Optional[int] = ..., pod: _Optional[str] = ..., name: _Optional[str] = ..., busy: _Optional[float] = ...) -> None: ...
 
 class Ack(_message.Message):
     __slots__ = ("stop", "reason")

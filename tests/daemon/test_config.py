@@ -140,6 +140,8 @@ def test_anything_else_is_not_an_address(text: str) -> None:
     ("key", "value", "complaint"),
     [
         ("legacy.listen", "127.0.0.1", "legacy.listen: '127.0.0.1' is not HOST:PORT"),
+        ("metrics.listen", "on", "metrics.listen: 'on' is not HOST:PORT"),
+        ("metrics.listen", "0.0.0.0:7072", "metrics.token_file is missing: 0.0.0.0 is not only"),
         ("legacy.listen", "127.0.0.1:0", "legacy.listen: port 0 is not possible"),
         ("legacy.service", "old", "legacy.service: 'old' is not HOST:PORT"),
     ],

@@ -56,6 +56,17 @@ def test_gpus_are_reported_with_their_type_and_memory(nvml: Machine, driver: Nvm
     )
 
 
+def test_the_newest_sample_says_how_busy_a_process_is(nvml: Machine, driver: Nvml) -> None:
+    nvml.gpu("GPU-a", busy=75)
+    nvml.process(0, 11, 3000, busy=40)
+    nvml.process(0, 12, 1000, busy=32)
+    nvml.process(0, 13, 100)
+    (reading,) = driver.read()
+    busy = {process.pid: process.busy for process in reading.processes}
+    assert busy == {11: 0.4, 12: 0.32, 13: 0.0}
+    assert abs(sum(busy.values()) - reading.busy) < 0.05
+
+
 def test_a_driver_older_than_510_reserves_what_we_do_not_hear_of(
     nvml: Machine, driver: Nvml
 ) -> None:

@@ -166,6 +166,41 @@ def test_when_it_stops_what_is_under_way_is_answered_and_no_thread_is_left() -> 
     eventually(lambda: threading.active_count() == before)
 
 
+def test_a_client_that_reads_slowly_gets_all_and_keeps_no_thread_from_others() -> None:
+    whole = b"a" * 2**24
+    server = http_server.HttpServer(
+        ("127.0.0.1", 0), lambda *_: Reply(200, "", body=whole), threads=1
+    )
+    server.start()
+    try:
+        slow = [connect(server) for _ in range(5)]
+        for peer in slow:
+            peer.sendall(b"GET /a HTTP/1.1\r\n\r\nGET /a HTTP/1.1\r\nConnection: close\r\n\r\n")
+        assert len(ask(server)) == len(whole)
+        for peer in slow[:2]:
+            assert said(peer).count(b"a" * 2**20) == 32
+        for peer in slow[2:]:
+            peer.close()
+        assert len(ask(server)) == len(whole)
+    finally:
+        server.stop(5.0)
+
+
+def test_a_client_that_reads_nothing_is_cut() -> None:
+    server = http_server.HttpServer(
+        ("127.0.0.1", 0), lambda *_: Reply(200, "", body=b"a" * 2**24), request_seconds=0.2
+    )
+    server.start()
+    try:
+        peer = connect(server)
+        peer.sendall(b"GET /a HTTP/1.1\r\n\r\n")
+        eventually(lambda: server.connections == 1)
+        eventually(lambda: server.connections == 0)
+        assert len(said(peer)) < 2**24
+    finally:
+        server.stop(5.0)
+
+
 def test_an_address_in_use_or_of_another_machine_is_refused(server: http_server.HttpServer) -> None:
     with pytest.raises(
         InUseError, match=r"cannot listen on 127\.0\.0\.1:\d+: address already in use"

@@ -61,11 +61,12 @@ class Machine:
         self._cards.append(f"gpu {uuid} {mib} {reserved} {busy} {name}")
         self._write()
 
-    def process(self, card: int, pid: int, mib: int) -> None:
-        """The process uses `mib` of this GPU from now on, not what it used before; 0: it ended."""
+    def process(self, card: int, pid: int, mib: int, busy: int = -1) -> None:
+        """The process uses `mib` of this GPU from now on, not what it used before; 0: it ended.
+        `busy`: per cent of the time; -1: the driver has no sample."""
         self._rest = [line for line in self._rest if not line.startswith(f"process {card} {pid} ")]
         if mib:
-            self._rest.append(f"process {card} {pid} {mib}")
+            self._rest.append(f"process {card} {pid} {mib} {busy}")
         self._write()
 
     def used(self, card: int, mib: int) -> None:

@@ -5,7 +5,8 @@
  *
  *     driver 550.54.15                     without it, none is loaded
  *     gpu GPU-a 16384 512 40 Tesla T4      uuid, MiB in all, MiB reserved, per cent busy, name
- *     process 0 4711 3000                  on this GPU, this pid, MiB (-1: NVML cannot tell)
+ *     process 0 4711 3000 35               on this GPU, this pid, MiB (-1: NVML cannot tell), and
+ *                                          per cent of the time (-1: it has no sample)
  *     used 0 200                           MiB in use there that no process accounts for
  *     lost 0                               this GPU has fallen off the bus
  *     xid 0 79                             an error of this GPU; reported once, to listeners
@@ -20,7 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { OK, UNINITIALIZED, INVALID_ARGUMENT, INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9,
+enum { OK, UNINITIALIZED, INVALID_ARGUMENT, NOT_FOUND = 6, INSUFFICIENT_SIZE, DRIVER_NOT_LOADED = 9,
        TIMEOUT, FUNCTION_NOT_FOUND = 13, GPU_IS_LOST = 15, VERSION_MISMATCH = 25 };
 enum { CARDS_MAX = 16, PROCESSES_MAX = 512, XIDS_MAX = 64, POLL_MS = 10 };
 #define MIB (1024ULL * 1024ULL)
@@ -28,7 +29,7 @@ enum { CARDS_MAX = 16, PROCESSES_MAX = 512, XIDS_MAX = 64, POLL_MS = 10 };
 #define XID_CRITICAL_ERROR 8ULL
 
 typedef struct { char uuid[96], name[96]; long total, reserved, extra; unsigned busy; int lost; } Card;
-typedef struct { unsigned card, pid; long mib; } Process;
+typedef struct { unsigned card, pid; long mib; int busy; } Process;
 typedef struct { unsigned card, number; } Xid;
 typedef struct {
     int driver, cards, processes, xids; /* driver: its major version, 0: none */
@@ -42,6 +43,7 @@ typedef struct { unsigned long long total, free, used; } Memory;
 typedef struct { unsigned version; unsigned long long total, reserved, free, used; } Memory_v2;
 typedef struct { unsigned gpu, memory; } Utilization;
 typedef struct { unsigned pid; unsigned long long used; unsigned instance, compute; } ProcessInfo;
+typedef struct { unsigned pid; unsigned long long at; unsigned sm, memory, enc, dec; } Sample;
 typedef struct { unsigned long card; unsigned long long type, data; unsigned instance, compute; } Event;
 typedef struct { int told; int registered[CARDS_MAX]; } EventSet; /* told: as many of the xids */
 
@@ -50,7 +52,7 @@ static int users; /* calls of init that no shutdown has followed */
 static void line(Machine *m, const char *text)
 {
     Card c = {0};
-    Process p;
+    Process p = {.busy = -1};
     Xid x;
     unsigned card;
     long mib;
@@ -65,7 +67,7 @@ static void line(Machine *m, const char *text)
                                        &c.reserved, &c.busy, c.name) == 5)
         m->card[m->cards++] = c;
     else if (m->processes < PROCESSES_MAX &&
-             sscanf(text, "process %u %u %ld", &p.card, &p.pid, &p.mib) == 3)
+             sscanf(text, "process %u %u %ld %d", &p.card, &p.pid, &p.mib, &p.busy) >= 3)
         m->process[m->processes++] = p;
     else if (m->xids < XIDS_MAX && sscanf(text, "xid %u %u", &x.card, &x.number) == 2)
         m->xid[m->xids++] = x;
@@ -295,6 +297,29 @@ int nvmlDeviceGetComputeRunningProcesses_v3(unsigned long handle, unsigned *coun
 int nvmlDeviceGetComputeRunningProcesses_v2(unsigned long handle, unsigned *count, ProcessInfo *to)
 {
     return processes(handle, 450, count, to);
+}
+
+/* Of each process the newest sample, and one before it that counts no more. */
+int nvmlDeviceGetProcessUtilization(unsigned long handle, Sample *to, unsigned *count,
+                                    unsigned long long since)
+{
+    Machine m;
+    Card *card;
+    unsigned room = *count, found = 0;
+    int code = find(handle, &m, &card);
+
+    if (code)
+        return code;
+    for (int i = 0; i < m.processes; i++) {
+        const Process *p = &m.process[i];
+        if (p->card + 1UL != handle || p->busy < 0)
+            continue;
+        for (int older = 0; older < 2; older++, found++)
+            if (to && found < room)
+                to[found] = (Sample){p->pid, since + 2 - older, older ? 99 : (unsigned)p->busy, 0, 0, 0};
+    }
+    *count = found;
+    return !found ? NOT_FOUND : found > room ? INSUFFICIENT_SIZE : OK;
 }
 
 int nvmlEventSetCreate(EventSet **set)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from scheduler.core.counts import Counts
 from scheduler.core.errors import InvariantError, Unavailable
 from scheduler.core.model import (
     Cancelled,
@@ -52,6 +53,44 @@ def reader(store: SqliteStore, tmp_path: Path) -> Iterator[Reader]:
 
 def view(*jobs: Job) -> View:
     return View(jobs={job.id: job for job in jobs})
+
+
+def counting(step: Step, stored: Sequence[Profile]) -> Counts:
+    return {("epochs", ""): len(stored), ("facts", "told"): len(step.facts)}
+
+
+def test_counts_go_on_after_a_restart_and_a_repeated_report_counts_once(tmp_path: Path) -> None:
+    path = tmp_path / "scheduler.db"
+    profiles = [Profile(RUNNING.id, 1, epoch, epoch_seconds=5.0) for epoch in (1, 2)]
+    told = [Fact(3.0, "run_running", RUNNING.id, 1)]
+    for start in range(2):
+        with closing(SqliteStore(path, count=counting)) as store, closing(Reader(path)) as reader:
+            before = view() if start == 0 else store.load()
+            now = before if start else view(RUNNING)
+            store.commit(Step(before, now, [RUNNING.id], told, profiles, 3.0))
+            assert reader.counts() == {("epochs", ""): 2.0, ("facts", "told"): start + 1.0}
+
+
+def test_what_is_not_written_is_not_counted(tmp_path: Path) -> None:
+    path, writes = tmp_path / "scheduler.db", 0
+
+    def fail_at_the_commit() -> None:
+        nonlocal writes
+        writes += 1
+        if writes == 4:  # begin, job, fact, commit
+            raise Unavailable("the disk is full")
+
+    told = [Fact(3.0, "run_running", JOB.id, 1)]
+    step = Step(view(), view(replace(JOB, spec=JobSpec("n", "u"))), [JOB.id], told, (), 3.0)
+    with (
+        closing(SqliteStore(path, fail_at_the_commit, count=counting)) as store,
+        closing(Reader(path)) as reader,
+    ):
+        with pytest.raises(Unavailable):
+            store.commit(step)
+        assert reader.counts() == {}
+        store.commit(step)
+        assert reader.counts()["facts", "told"] == 1
 
 
 def test_readers_see_a_job_as_it_is_committed(store: SqliteStore, reader: Reader) -> None:
