@@ -66,9 +66,9 @@ def milliseconds(latencies: list[float], percentile: int) -> float:
     return round(statistics.quantiles(latencies, n=100)[percentile - 1] * 1e3, 1)
 
 
-def start_jobs(daemon: Daemon) -> list[Job]:
+def start_jobs(daemon: Daemon, count: int = CLIENTS * JOBS_PER_CLIENT) -> list[Job]:
     """Running jobs that do not report themselves."""
-    names = [f"job-{number}" for number in range(CLIENTS * JOBS_PER_CLIENT)]
+    names = [f"job-{number}" for number in range(count)]
     flags = ("--image", "none", "--num_gpus", "0", "--max_epochs", "1000000000")
     for name in names:
         daemon.submit(*flags, name, "--", "sleep", "600")

@@ -22,10 +22,16 @@ from scheduler.access.job_tokens import JobTokens
 from scheduler.access.sessions import LoginCodes, Sessions
 from scheduler.api.agents import AgentReports, AgentService
 from scheduler.api.event_feed import EventFeed
-from scheduler.api.gateway_service import GatewayService, Logins
+from scheduler.api.gateway_service import (
+    STREAMS_MAX,
+    STREAMS_OF_USER_MAX,
+    GatewayService,
+    Logins,
+)
 from scheduler.api.grpc_server import GrpcServer
 from scheduler.api.jobs import JobService
 from scheduler.api.lookup import Lookup
+from scheduler.api.seats import Seats
 from scheduler.api.target import Preview, first_launch
 from scheduler.api.trainings import TrainingService
 from scheduler.clusters import environment
@@ -164,6 +170,7 @@ class Serving:
         speaking = AgentAuthenticator([self._tokens.node])
         agents = AgentService(speaking, self.reports)
         self.api, self.profiler = api, TrainingService(self.inbox, view)
+        self.seats = Seats(STREAMS_MAX, STREAMS_OF_USER_MAX)
         gateway = GatewayService(
             people=people,
             logins=Logins(LoginCodes(self.wall.now), self.sessions, self._tokens),
@@ -177,6 +184,7 @@ class Serving:
             version="1.2.3",
             policies={"fifo": "first", "fifo_sharing": "first, sharing"},
             policy="fifo_sharing",
+            seats=self.seats,
         )
         self.server = GrpcServer("127.0.0.1:0", api, self.profiler, agents=agents, gateway=gateway)
         self._stopped = threading.Event()

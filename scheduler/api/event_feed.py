@@ -140,6 +140,11 @@ class EventFeed:
         self._thread: threading.Thread | None = None
         self._seen: _Seen | None = None
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it remembers nothing, and costs nothing."""
+        return self._seen is None
+
     # --- for streams ------------------------------------------------------------------------
 
     def cursor(self) -> str:

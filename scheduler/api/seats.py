@@ -21,6 +21,10 @@ class Seats:
         self._lock = threading.Lock()
         self._taken: Counter[str] = Counter()  # by user
 
+    @property
+    def taken(self) -> int:
+        return self._taken.total()
+
     @contextmanager
     def taken_by(self, user: str) -> Iterator[None]:
         """Raises Busy if there is no place."""
