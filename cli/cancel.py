@@ -94,7 +94,7 @@ def _cancel_all(client: Client, jobs: list[str], options: argparse.Namespace) ->
     def cancel_one(job: str) -> None:
         replies.append(reply := client.cancel_job(job, options.graceful))
         if options.output == "table":
-            say(_result_line(reply, options.graceful))
+            say(views.cancel_result(reply, options.graceful))
 
     exit_code = command.for_each("scheduler-cancel-job", jobs, cancel_one)
     if options.output != "table":
@@ -103,14 +103,3 @@ def _cancel_all(client: Client, jobs: list[str], options: argparse.Namespace) ->
         ]
         say(command.document({"jobs": done}, options.output))
     return exit_code
-
-
-def _result_line(reply: pb.CancelJobReply, graceful: bool) -> str:
-    job = reply.job
-    name = views.title(job)
-    if reply.already_ended:
-        return f"{name}: already {job.state.lower()}"
-    if job.state == "CANCELED":
-        return f"{name}: canceled"
-    when = "at the end of its epoch" if graceful else "now"
-    return f"{name}: stopping {when}"

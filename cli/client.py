@@ -15,6 +15,7 @@ import grpc
 from google.protobuf.message import Message
 
 from cli.command import CommandError, UsageError
+from scheduler.presentation.call_errors import call_error_text
 from scheduler.v1 import scheduler_pb2 as pb
 
 DEADLINE_SECONDS = 15.0  # the daemon gives up after 10, with a better message
@@ -30,7 +31,6 @@ _OPTIONS = (
     ("grpc.max_receive_message_length", -1),  # a reply is long only if we asked for a long list
     ("grpc.max_reconnect_backoff_ms", 2_000),  # a restarting daemon is back soon
 )
-_NO_CONNECTION = ("failed to connect", "errors resolving")  # grpc's message begins with this
 _AGAIN = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED")
 _EXIT_CODES = {
     "INVALID_ARGUMENT": 2,
@@ -57,7 +57,7 @@ class CallError(CommandError):
 class Client:
     def __init__(self, server: str, ca: str = "") -> None:
         host, port = address(server)
-        self.server, self._host, self._ca = server, host, ca
+        self.server, self._ca = server, ca
         if ca:
             trusted = grpc.ssl_channel_credentials(_authority(ca))
             self._channel = grpc.secure_channel(f"{host}:{port}", trusted, options=_OPTIONS)
@@ -166,32 +166,7 @@ class Client:
 
     def _call_error(self, error: grpc.RpcError) -> CallError:
         status, details = error.code().name, error.details() or ""
-        if status == "DEADLINE_EXCEEDED":
-            details = f"cannot reach scheduler at {self.server}: no answer in time"
-        elif status == "UNAVAILABLE":
-            if details.startswith(_NO_CONNECTION):
-                details = self._no_connection(details)
-            details = f"cannot reach scheduler at {self.server}: {details}"
-        elif status == "UNIMPLEMENTED":
-            details = f"the scheduler at {self.server} has a different version: {details}"
-        return CallError(details or status, status)
-
-    def _no_connection(self, details: str) -> str:
-        """A shorter message than grpc's."""
-        if "CERTIFICATE_VERIFY_FAILED: certificate has expired" in details:
-            return "its certificate has expired"
-        if "CERTIFICATE_VERIFY_FAILED: certificate is not yet valid" in details:
-            return "its certificate is not valid yet: is this machine's clock right?"
-        if "CERTIFICATE_VERIFY_FAILED" in details:
-            return f"its certificate is not signed by an authority in {self._ca}"
-        if "Hostname Verification Check failed" in details:
-            return f"its certificate is not valid for {self._host}"
-        if "WRONG_VERSION_NUMBER" in details:
-            return "it does not speak TLS on this port: give its TLS port, or leave out --ca"
-        cause = details.split(": ")[-1].rstrip("]")  # the cause comes last
-        if cause == "Socket closed" and not self._ca:
-            return "Socket closed; if it speaks TLS on this port, give --ca"
-        return cause
+        return CallError(call_error_text(status, details, self.server, self._ca), status)
 
 
 def address(server: str) -> tuple[str, int]:

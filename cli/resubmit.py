@@ -9,10 +9,9 @@ from cli import command
 from cli.client import Client
 from cli.command import CommandError, Parser, UsageError, note
 from cli.run import say_id, say_notes, secret_values
+from scheduler.presentation.job_document import refuses_again
 from scheduler.presentation.render import printable
 from scheduler.v1 import scheduler_pb2 as pb
-
-HIDDEN = "(hidden)"  # what the scheduler tells of the variables of other users' jobs
 
 ABOUT = """\
 Submit a job again, with the same options and a new id, which is printed as soon
@@ -42,12 +41,8 @@ def resubmit(options: argparse.Namespace) -> int:
         raise UsageError("JOB is missing")
     client = Client(options.server, options.ca)
     spec = client.get_job(options.job).job.spec
-    if hidden := [pair.key for pair in (*spec.env, *spec.exported) if pair.value == HIDDEN]:
-        raise CommandError(
-            f"{printable(spec.name)} belongs to {spec.user}, and the values of its variables"
-            f" ({', '.join(hidden)}) are hidden from you",
-            4,
-        )
+    if refusal := refuses_again(spec, printable(spec.name)):
+        raise CommandError(refusal, 4)
     secrets = secret_values([], spec)
     reply = client.submit(pb.SubmitRequest(job_id=str(uuid.uuid4()), spec=spec, secrets=secrets))
     say_notes(reply)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
 
 from cli import command
 from cli.client import Client
@@ -71,26 +70,9 @@ def update(options: argparse.Namespace) -> int:
         changes.job = job
         updated.append(message := client.update_job(changes))
         if options.output == "table":
-            say(f"{views.title(message)}: {', '.join(_told(changes, message))}")
+            say(views.update_result(changes, message))
 
     exit_code = command.for_each("scheduler-update-job", options.jobs, update_one)
     if options.output != "table":
         say(command.document({"jobs": list(map(records.job, updated))}, options.output))
     return exit_code
-
-
-def _told(changes: pb.UpdateJobRequest, job: pb.Job) -> Iterator[str]:
-    if changes.HasField("held"):
-        yield _held(job) if changes.held else "released"
-    if changes.HasField("priority"):
-        yield f"priority {job.priority}"
-    if changes.HasField("max_epochs"):
-        yield f"{job.max_epochs:,} epoch{'s' if job.max_epochs > 1 else ''}"
-
-
-def _held(job: pb.Job) -> str:
-    if not job.run_started_at:
-        return "held"
-    if job.heard_at:
-        return "held from the end of its epoch"
-    return "held from the end of its run, which has reported no epoch yet"

@@ -56,6 +56,7 @@ ELSEWHERE = {
     "scheduler/api/log_ranges.py": ("api/test_gateway_service.py", "parts by the service"),
     "scheduler/api/log_stream.py": ("api/test_jobs.py", "a stream of the server"),
     "scheduler/daemon/token_commands.py": ("e2e/test_tokens.py", "commands on a daemon's files"),
+    "scheduler/gateway/daemon_calls.py": ("gateway/test_command.py", "a daemon that is away"),
     "scheduler/presentation/records.py": (
         "cli/test_state.py",
         "docs/schema/state.json, of each answer",

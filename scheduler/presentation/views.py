@@ -76,11 +76,11 @@ def _row(job: pb.Job, now: float) -> list[Cell]:
         Cell(f"{job.epochs_done}/{job.max_epochs}"),
         Cell(str(len(job.shares)) if job.shares else "-"),
         Cell(ago(job.submitted_at, now)),
-        Cell(_remark(job)),
+        Cell(remark(job)),
     ]
 
 
-def _remark(job: pb.Job) -> str:
+def remark(job: pb.Job) -> str:
     """The most useful information: why it waits, how much longer it runs, or how it ended."""
     if finished_plainly(job) and job.started_at:
         return f"took {span(job.ended_at - job.started_at)}"
@@ -110,7 +110,7 @@ def failure(job: pb.Job) -> str:
 def progress(job: pb.Job) -> str:
     """The progress line of `run-scheduler --wait`."""
     epochs = f"epoch {job.epochs_done}/{job.max_epochs}"
-    return ", ".join(filter(None, (f"{job.spec.name}: {job.state}", epochs, _remark(job))))
+    return ", ".join(filter(None, (f"{job.spec.name}: {job.state}", epochs, remark(job))))
 
 
 # --- one job ------------------------------------------------------------------------------------
@@ -119,9 +119,9 @@ def progress(job: pb.Job) -> str:
 def record(reply: pb.GetJobReply, now: float, screen: Screen, extended: bool) -> list[str]:
     job = reply.job
     title = f"{printable(job.spec.name)}  {screen.paint(job.state, _COLOURS.get(job.state, ''))}"
-    facts = list(_about(job, now))
+    facts = list(about(job, now))
     if extended:
-        facts += _options(job.spec)
+        facts += options(job.spec)
     if extended and reply.HasField("learned"):
         facts += outlook.learned_fields(reply.learned)
     lines = [title, *fields(facts, screen)]
@@ -132,7 +132,7 @@ def record(reply: pb.GetJobReply, now: float, screen: Screen, extended: bool) ->
     return lines
 
 
-def _about(job: pb.Job, now: float) -> Iterator[tuple[str, str]]:
+def about(job: pb.Job, now: float) -> Iterator[tuple[str, str]]:
     spec = job.spec
     yield "id", job.id
     if job.reason and job.reason != "finished":
@@ -208,11 +208,11 @@ def _command(spec: pb.JobSpec) -> str:
     return join([*(spec.command or ["python", spec.script_path]), *spec.args])
 
 
-def _options(spec: pb.JobSpec) -> Iterator[tuple[str, str]]:
+def options(spec: pb.JobSpec) -> Iterator[tuple[str, str]]:
     """The flags that would submit the same job again."""
     for field, value in spec.ListFields():
-        if field.name in _FLAGS:
-            yield _FLAGS[field.name], str(value).lower() if isinstance(value, bool) else str(value)
+        if field.name in FLAGS:
+            yield FLAGS[field.name], str(value).lower() if isinstance(value, bool) else str(value)
     if spec.process_per_gpu:
         yield "--processes_per_node", "gpu"
     for name, value in pairs(spec.env).items():
@@ -229,7 +229,7 @@ def _options(spec: pb.JobSpec) -> Iterator[tuple[str, str]]:
         yield "--", json.dumps(list(spec.args), ensure_ascii=False)
 
 
-_FLAGS = {
+FLAGS = {
     "image": "--image",
     "script_path": "--script_path",
     "custom_dir": "--custom_dir",
@@ -249,6 +249,41 @@ _FLAGS = {
     "keep_library": "--keep_library",
     "directory": "directory",
 }
+
+
+# --- what a change has done ----------------------------------------------------------------------
+
+
+def cancel_result(reply: pb.CancelJobReply, graceful: bool) -> str:
+    job = reply.job
+    name = title(job)
+    if reply.already_ended:
+        return f"{name}: already {job.state.lower()}"
+    if job.state == "CANCELED":
+        return f"{name}: canceled"
+    when = "at the end of its epoch" if graceful else "now"
+    return f"{name}: stopping {when}"
+
+
+def update_result(changes: pb.UpdateJobRequest, job: pb.Job) -> str:
+    return f"{title(job)}: {', '.join(_changed(changes, job))}"
+
+
+def _changed(changes: pb.UpdateJobRequest, job: pb.Job) -> Iterator[str]:
+    if changes.HasField("held"):
+        yield _held(job) if changes.held else "released"
+    if changes.HasField("priority"):
+        yield f"priority {job.priority}"
+    if changes.HasField("max_epochs"):
+        yield f"{job.max_epochs:,} epoch{'s' if job.max_epochs > 1 else ''}"
+
+
+def _held(job: pb.Job) -> str:
+    if not job.run_started_at:
+        return "held"
+    if job.heard_at:
+        return "held from the end of its epoch"
+    return "held from the end of its run, which has reported no epoch yet"
 
 
 # --- the cluster --------------------------------------------------------------------------------

@@ -1,0 +1,94 @@
+"""The application: which path leads where. Composes the parts and decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from scheduler.gateway.api import cluster_endpoints, job_endpoints, openapi
+from scheduler.gateway.api.endpoint import Asked, Endpoint, as_json, given, parsed
+from scheduler.gateway.auth import Auth
+from scheduler.gateway.daemon_calls import DaemonCalls
+from scheduler.gateway.problems import Problem
+from scheduler.gateway.static_files import StaticFiles
+
+PREFIX = "/api/v1"
+ENDPOINTS = (*job_endpoints.ENDPOINTS, *cluster_endpoints.ENDPOINTS)
+
+
+def create(daemon: DaemonCalls, version: str, *, encrypted: bool) -> Starlette:
+    files = StaticFiles()
+    auth = Auth(daemon, version, encrypted)
+    described = openapi.document(ENDPOINTS, PREFIX, version)
+
+    async def healthz(request: Request) -> Response:
+        return Response("ok\n", media_type="text/plain")
+
+    async def openapi_json(request: Request) -> Response:
+        await auth.token(request)
+        return as_json(request, described)
+
+    async def static(request: Request) -> Response:
+        return files.serve(request.path_params["file"], request)
+
+    async def page(request: Request) -> Response:
+        """Every page is the same file: it looks at its own address."""
+        try:
+            await auth.token(request)
+        except Problem as problem:
+            if problem.status != 401:
+                raise
+            return auth.to_login(request)
+        return files.serve("index.html", request)
+
+    routes = [
+        Route("/healthz", healthz),
+        *auth.routes(files),
+        Route(f"{PREFIX}/openapi.json", openapi_json),
+        *(_route(endpoint, daemon, auth) for endpoint in ENDPOINTS),
+        Route("/static/{file:path}", static),
+        Route("/favicon.ico", lambda _: RedirectResponse("/static/favicon.svg", 308)),
+        Route("/api/{rest:path}", _unknown, methods=["GET", "POST", "PATCH", "PUT", "DELETE"]),
+        Route("/{page:path}", page),
+    ]
+    told: dict[Any, Any] = {Problem: _problem, HTTPException: _http_problem, Exception: _bug}
+    return Starlette(routes=routes, exception_handlers=told)
+
+
+def _route(endpoint: Endpoint, daemon: DaemonCalls, auth: Auth) -> Route:
+    async def answer(request: Request) -> Response:
+        token = await auth.token(request)
+        values = given(endpoint.parameters, request.query_params)
+        body = parsed(endpoint.body, await request.body()) if endpoint.body else None
+        record = await endpoint.answer(Asked(request, daemon, token, values, body))
+        if isinstance(record, Response):
+            return record
+        return as_json(request, record, endpoint.status)
+
+    return Route(PREFIX + endpoint.path, answer, methods=[endpoint.method])
+
+
+async def _unknown(request: Request) -> Response:
+    raise Problem(404, "there is no such address: /api/v1/openapi.json lists them")
+
+
+async def _problem(request: Request, error: Problem) -> Response:
+    return error.response()
+
+
+async def _http_problem(request: Request, error: HTTPException) -> Response:
+    """Of Starlette, e.g. for a method that a path does not have."""
+    return Problem(error.status_code, error.detail).response(error.headers)
+
+
+async def _bug(request: Request, error: Exception) -> Response:
+    return Problem(500, "a bug of ours: the gateway's log has the details").response()
+
+
+Handler = Callable[[Request], Awaitable[Response]]

@@ -1,0 +1,207 @@
+"""scheduler-gateway: serves pages, JSON and events over HTTP, next to a daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import logging
+import os
+import re
+import socket
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import click
+import uvicorn
+
+from scheduler.core.errors import ConfigError, InUseError, SchedulerError
+from scheduler.gateway import app
+from scheduler.gateway.daemon_calls import DaemonCalls
+from scheduler.gateway.guard import Guard
+from scheduler.gateway.http_connection import HEADER_BYTES_MAX, HttpConnection
+
+PACKAGE = "epoch-scheduler"
+DONE, FAILED, WRONG_SETTINGS, INTERRUPTED = 0, 1, 2, 130
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+GRACE_SECONDS = 2  # for requests under way, when asked to end
+
+
+@click.command(
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "token_normalize_func": lambda name: name.replace("-", "_"),
+        "max_content_width": 100,
+    },
+    epilog="""
+    \b
+    examples:
+      scheduler-gateway
+      scheduler-gateway --server 127.0.0.1:7070 --listen 127.0.0.1:7071
+      scheduler-gateway --listen 0.0.0.0:7443 --certificate gpu1.pem --key gpu1.key --host gpu1
+
+    \b
+    exit codes:
+      0  asked to end (SIGTERM, SIGINT)
+      1  the port is in use
+      2  a wrong flag or file
+    """,
+)
+@click.option(
+    "--server",
+    metavar="HOST:PORT",
+    default="127.0.0.1:7070",
+    help="Address of the daemon. Default: 127.0.0.1:7070.",
+)
+@click.option(
+    "--ca",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Encrypt the connection to the daemon; FILE (PEM) contains the authority that signed the "
+    "daemon's certificate.",
+)
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    default="127.0.0.1:7071",
+    help="Where to serve. Default: 127.0.0.1:7071. Port 0: any free one.",
+)
+@click.option(
+    "--certificate",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Encrypt what is served: the certificate (PEM). Without it, only this machine is served.",
+)
+@click.option(
+    "--key", metavar="FILE", type=click.Path(path_type=Path), help="The certificate's key (PEM)."
+)
+@click.option(
+    "--plain_http",
+    is_flag=True,
+    help="Serve other machines without encryption: whoever is on the way can read tokens.",
+)
+@click.option(
+    "--host",
+    "hosts",
+    metavar="NAME",
+    multiple=True,
+    help="A name by which browsers call this server; may be repeated. Default: this machine's.",
+)
+@click.version_option(package_name=PACKAGE, message="%(prog)s %(version)s")
+def command(
+    server: str,
+    ca: Path | None,
+    listen: str,
+    certificate: Path | None,
+    key: Path | None,
+    plain_http: bool,
+    hosts: tuple[str, ...],
+) -> int:
+    """Serve the pages, the JSON API and the events of a scheduler-daemon over HTTP.
+
+    When it is ready, it prints one line, `ready URL`, on stdout. It has no rights of its own: who
+    asks is who the daemon says, by the token that is passed on.
+    """
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(message)s")
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # a bad request is no error of ours
+    host, port = _address(listen)
+    if bool(certificate) != bool(key):
+        raise ConfigError("--certificate and --key belong together: give both")
+    encrypted = certificate is not None
+    if not (encrypted or plain_http or _is_loopback(host)):
+        raise ConfigError(
+            f"--listen {listen}: others could read tokens on the way: give --certificate and "
+            "--key, listen on 127.0.0.1, or allow it with --plain_http"
+        )
+    wire = _bound(host, port)
+    names = {*LOOPBACK, host, *(hosts or (socket.gethostname(), socket.getfqdn()))}
+    daemon = DaemonCalls(server, ca)
+    serving = app.create(daemon, version(PACKAGE), encrypted=encrypted)
+    config = uvicorn.Config(
+        Guard(serving, names, encrypted),
+        http=HttpConnection,
+        ws="none",
+        lifespan="off",
+        loop="asyncio",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        h11_max_incomplete_event_size=HEADER_BYTES_MAX,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
+    )
+    config.load()
+    shown = f"[{host}]" if ":" in host else host
+    url = f"{'https' if encrypted else 'http'}://{shown}:{wire.getsockname()[1]}"
+    asyncio.run(_serve(config, wire, daemon, url))
+    return DONE
+
+
+async def _serve(
+    config: uvicorn.Config, wire: socket.socket, daemon: DaemonCalls, url: str
+) -> None:
+    server = uvicorn.Server(config)
+    click.echo(f"ready {url}")
+    try:
+        await server.serve([wire])
+    finally:
+        await daemon.close()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    try:
+        code: int = command.main(argv, "scheduler-gateway", standalone_mode=False)
+    except click.ClickException as error:
+        return _complain(error.format_message(), WRONG_SETTINGS)
+    except ConfigError as error:
+        in_use = isinstance(error, InUseError)
+        return _complain(str(error), FAILED if in_use else WRONG_SETTINGS)
+    except SchedulerError as error:
+        return _complain(str(error), FAILED)
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    return code
+
+
+def _complain(message: str, code: int) -> int:
+    click.echo(f"scheduler-gateway: {message}", err=True)
+    return code
+
+
+def _address(listen: str) -> tuple[str, int]:
+    match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]]+):(\d{1,5})", listen, re.ASCII)
+    if match is None or int(match[2]) > 65535:
+        raise ConfigError(f"--listen {listen!r} is not HOST:PORT, e.g. 127.0.0.1:7071")
+    return match[1].strip("[]"), int(match[2])
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, address = found[0]
+        wire = socket.socket(family, kind, protocol)
+        wire.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        wire.bind(address)
+    except OSError as error:
+        what = f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0).lower()}"
+        if isinstance(error, socket.gaierror):
+            what = f"cannot listen on {host}:{port}: {error.strerror}"
+        if error.errno == errno.EADDRINUSE:
+            raise InUseError(f"cannot listen on {host}:{port}: the port is in use") from error
+        raise ConfigError(what) from error
+    return wire
+
+
+if __name__ == "__main__":  # how a daemon starts it
+    sys.exit(main())

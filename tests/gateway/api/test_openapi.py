@@ -1,0 +1,69 @@
+"""The OpenAPI document against what the handlers answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema
+import pytest
+
+from scheduler.gateway.api import openapi
+from scheduler.gateway.app import ENDPOINTS, PREFIX
+from tests.gateway.serving_http import Served
+
+DOCUMENT = openapi.document(ENDPOINTS, PREFIX, "1.2.3")
+OPERATIONS = [(path, method) for path, methods in DOCUMENT["paths"].items() for method in methods]
+
+
+def check(answer: Any, path: str, method: str, status: int) -> None:
+    """Raises unless the document promises this answer."""
+    responses = DOCUMENT["paths"][path][method]["responses"]
+    promised = responses.get(str(status), responses["default"])
+    (content,) = promised["content"].values()
+    schema = {**content["schema"], "components": DOCUMENT["components"]}
+    jsonschema.Draft202012Validator(schema).validate(answer)
+
+
+def bodies(path: str) -> dict[str, Any]:
+    job = {"name": "new", "spec": {"command": ["true"]}}
+    known: dict[str, dict[str, Any]] = {"submit": {"job": job}, "update": {"priority": 2}}
+    return known.get(path, {})
+
+
+@pytest.mark.parametrize(("path", "method"), OPERATIONS)
+def test_each_answer_is_as_the_document_says(path: str, method: str, served: Served) -> None:
+    job = served.daemon.submit()
+    operation = DOCUMENT["paths"][path][method]
+    with served.by() as client:
+        address = path.replace("{job}", job)
+        body = bodies(operation["operationId"]) if "requestBody" in operation else None
+        answer = client.request(method.upper(), address, json=body)
+        assert str(answer.status_code) in operation["responses"], answer.text
+        check(answer.json(), path, method, answer.status_code)
+        wrong = client.request(method.upper(), f"{address}?no_such=1", json=body)
+        assert wrong.status_code == 400
+        check(wrong.json(), path, method, 400)
+    with served.gateway.client() as anyone:
+        refused = anyone.request(method.upper(), address, json=body)
+        assert refused.status_code in (401, 403)
+        check(refused.json(), path, method, refused.status_code)
+
+
+def test_the_document_is_served_to_those_with_a_token(served: Served) -> None:
+    with served.by() as client, served.gateway.client() as anyone:
+        found = client.get(f"{PREFIX}/openapi.json").json()
+        assert anyone.get(f"{PREFIX}/openapi.json").status_code == 401
+    assert found["paths"] == DOCUMENT["paths"]
+
+
+def test_each_reference_in_the_document_leads_somewhere() -> None:
+    def references(part: Any) -> list[str]:
+        if isinstance(part, dict):
+            own = [part["$ref"]] if "$ref" in part else []
+            return own + [each for value in part.values() for each in references(value)]
+        return (
+            [each for value in part for each in references(value)] if isinstance(part, list) else []
+        )
+
+    known = {f"#/components/schemas/{name}" for name in DOCUMENT["components"]["schemas"]}
+    assert set(references(DOCUMENT)) <= known

@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.gateway.serving_http import Served, gateway
+from tests.serving import serving
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One for all tests of a module: each makes its own jobs."""
+    with (
+        serving(tmp_path_factory.mktemp("daemon")) as daemon,
+        gateway(f"127.0.0.1:{daemon.server.port}") as made,
+    ):
+        yield Served(daemon, made)
