@@ -18,6 +18,11 @@ EPOCHS_REMEMBERED = 10  # a mean forgets like one over this many epochs
 RESTARTS_REMEMBERED = 3
 EPOCH_SECONDS_MAX = 1e8  # three years
 SLACK_SECONDS = 5.0  # by how much an epoch may exceed the time that we measured for it
+CREDIBLE = 0.5  # the least part of the time that we measured which a report may say
+
+NEWEST = 4  # epochs of which the middle counts
+FAR = 0.2  # the mean goes to the middle at once if it is off by this much, relatively
+SETTLED_SECONDS = 600.0  # of a run; before that it may warm up, which is no drift
 
 
 def kind_of(spec: JobSpec) -> str:
@@ -62,10 +67,13 @@ def record_epoch(
         return job
     # The first report: a run may begin after the epochs that were done when it was launched.
     warm = run.epoch_measured > 0
+    seconds = _credible_seconds(profile, now - began_at)
     found = [m for m in job.measured if (m.placement, m.beside) == (run.placement, beside)]
-    old = found[0] if found else Measured(run.placement, beside, profile.epoch_seconds, 0)
-    new = _with(old, profile.epoch_seconds) if warm else old
-    others = tuple(m for m in job.measured if m not in found)
+    old = found[0] if found else Measured(run.placement, beside, seconds, 0)
+    new = add_epoch(old, seconds) if warm else replace(old, newest=())
+    settled = now - run.started_at > SETTLED_SECONDS and len(old.newest) == NEWEST
+    drift = new.seconds / old.seconds if settled else 1.0
+    others = [_elsewhere(m, drift) for m in job.measured if m not in found]
     util = _blended(job.gpu_util, profile.gpu_util, EPOCHS_REMEMBERED)
     return replace(
         job,
@@ -74,13 +82,41 @@ def record_epoch(
     )
 
 
-def _with(old: Measured, seconds: float) -> Measured:
+def _credible_seconds(profile: Profile, measured: float) -> float:
+    """The seconds of this epoch: as reported, unless that is too little of what we `measured`."""
+    if profile.epoch_seconds >= CREDIBLE * measured - SLACK_SECONDS:
+        return profile.epoch_seconds
+    return measured
+
+
+def add_epoch(old: Measured, seconds: float) -> Measured:
+    """The mean goes towards the middle of the newest epochs. So one that was slow, or whose clock
+    jumped, hardly moves it, and a lasting change is followed within NEWEST epochs."""
+    newest = (*old.newest, seconds)[-NEWEST:]
     if old.epochs == 0:  # only a first epoch was measured so far, which includes the warm-up
-        return replace(old, seconds=seconds, epochs=1)
-    weight = 1.0 / min(old.epochs + 1, EPOCHS_REMEMBERED)
-    return replace(
-        old, seconds=old.seconds + weight * (seconds - old.seconds), epochs=old.epochs + 1
-    )
+        return replace(old, seconds=seconds, epochs=1, newest=newest)
+    # A run begins with no newest epochs; the mean stands for those of earlier runs.
+    before = (old.seconds,) * min(old.epochs + 1 - len(newest), NEWEST - len(newest))
+    off = math.log(_middle(before + newest) / old.seconds)
+    # With few epochs, and if it is far off, the middle counts in full.
+    usual = 1.0 / max(1, min(old.epochs + 1, EPOCHS_REMEMBERED) - NEWEST + 1)
+    weight = max(usual, min(abs(off) / FAR, 1.0))
+    moved = old.seconds * math.exp(weight * off)
+    return replace(old, seconds=moved, epochs=old.epochs + 1, newest=newest)
+
+
+def _middle(seconds: tuple[float, ...]) -> float:
+    """The median; of an even number, the geometric mean of both in the middle."""
+    ordered, half = sorted(seconds), len(seconds) // 2
+    return math.sqrt(ordered[half] * ordered[~half])
+
+
+def _elsewhere(measured: Measured, drift: float) -> Measured:
+    """What was measured before in another situation, now that epochs take this many times longer.
+    Its newest epochs are no longer."""
+    if drift == 1.0 and not measured.newest:
+        return measured
+    return replace(measured, seconds=measured.seconds * drift, newest=())
 
 
 def record_peak(job: Job, gpus: int, memory_mib: int) -> Job:

@@ -237,6 +237,7 @@ class Measured:
     beside: tuple[JobId, ...]  # sorted; (): alone
     seconds: float  # per epoch: a mean in which old epochs fade slowly
     epochs: int  # in this mean; 0: only a run's first epoch, with its warm-up
+    newest: tuple[float, ...] = ()  # its newest epochs in the present run, or in the last one
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduler.core.model import GPUS_MAX
-from scheduler.estimates.arrays import Bools, Floats, Ints
+from scheduler.estimates.arrays import Bools, Floats, Ints, numbered
 from scheduler.estimates.measurements import Measurements
 
 # Relative standard deviations of one measurement: of an epoch; of a run's first epoch with its
@@ -59,8 +59,10 @@ def grid(measured: Measurements) -> Grid:
     apart = np.arange(len(rows.owner)) < len(alone.owner)
     solid = apart & (rows.epochs >= 1)
     sd = np.where(solid, SD_EPOCH, np.where(apart, SD_WARM_UP, SD_BESIDE))
-    situations, column = np.unique(rows.count * SITUATION + rows.nodes, return_inverse=True)
-    keys, line = np.unique(rows.owner * types + rows.type, return_inverse=True)
+    counts, which = numbered(rows.count)
+    over, where = numbered(rows.nodes)
+    situations, column = numbered(which * len(over) + where)
+    keys, line = numbered(rows.owner * types + rows.type)
     shape = len(keys), len(situations)
 
     def summed(values: Floats | Bools) -> Floats:
@@ -71,13 +73,13 @@ def grid(measured: Measurements) -> Grid:
     total, reliable = summed(weight), summed(solid) > 0.0
     seconds = np.divide(summed(weight * rows.seconds), total, out=np.ones(shape), where=total > 0.0)
     owner, type = np.divmod(keys, types)
-    count, nodes = np.divmod(situations, SITUATION)
+    count, nodes = counts[situations // len(over)], over[situations % len(over)]
     relied: Bools = np.any(reliable, axis=1)
     aside = np.bincount(line, apart, len(keys)) == 0
     return Grid(
         owner=owner,
         type=type,
-        kind=np.unique(measured.kind[owner] * types + type, return_inverse=True)[1],
+        kind=numbered(measured.kind[owner] * types + type)[1],
         count=count,
         nodes=nodes,
         seconds=seconds,

@@ -15,7 +15,7 @@ import numpy as np
 
 from scheduler.core.learning import kind_of
 from scheduler.core.model import Job, JobFamily, Placement
-from scheduler.estimates.arrays import Bools, Floats, Ints
+from scheduler.estimates.arrays import Bools, Floats, Ints, numbered
 
 # A duration of an epoch or of a sample outside of these comes from a broken clock.
 SECONDS_MIN, SECONDS_MAX = 1e-9, 1e9
@@ -211,7 +211,7 @@ def _rows(table: Floats, lengths: Floats, rank: Ints) -> Rows:
 def _types(known: Iterable[str], met: Floats) -> tuple[tuple[str, ...], Ints]:
     """The types that were met, and for each known type its index among them."""
     names = list(known)
-    order = sorted(np.unique(met).astype(np.int64).tolist(), key=names.__getitem__)
+    order = sorted(numbered(met.astype(np.int64))[0].tolist(), key=names.__getitem__)
     rank = np.full(len(names), -1)
     rank[order] = np.arange(len(order))
     return tuple(names[number] for number in order), rank
@@ -219,11 +219,13 @@ def _types(known: Iterable[str], met: Floats) -> tuple[tuple[str, ...], Ints]:
 
 def _by_appearance(numbers: Floats | Ints) -> Ints:
     """Renumbers by first appearance, so that what a memo has met before makes no difference."""
-    _, first, inverse = np.unique(numbers, return_index=True, return_inverse=True)
+    found, place = numbered(numbers.astype(np.int64))
+    first = np.empty(len(found), dtype=np.int64)
+    first[place[::-1]] = np.arange(len(place))[::-1]
     rank = np.empty(len(first), dtype=np.int64)
     rank[np.argsort(first)] = np.arange(len(first))
-    found: Ints = rank[inverse]
-    return found
+    appeared: Ints = rank[place]
+    return appeared
 
 
 def _neighbours(

@@ -49,7 +49,8 @@ class Speeds:
         self._grid = known = grid(measured)
         self._shapes = shapes = scaling.fit(known, len(measured.types))
         self._shape = _spread_out(measured, known, shapes)
-        self._first, self._first_sd = self._baseline(np.ones(len(known.sd), dtype=np.bool_))
+        self._expected_first = self._baseline(np.ones(len(known.sd), dtype=np.bool_))
+        self._first, self._first_sd = (part.copy() for part in self._expected_first)
         owner, type = known.owner[known.relied], known.type[known.relied]
         self._relied_on: dict[int, tuple[Ints, Bools, Floats, Floats, Floats]] = {}
         self._first[owner, type] = shapes.first[known.relied]
@@ -117,9 +118,8 @@ class Speeds:
         seconds = self._without_neighbours[0][:, number].copy()
         keys, which = np.unique(count * SITUATION + nodes, return_inverse=True)
         law = self._seconds(number, *np.insert(np.divmod(keys, SITUATION), 0, 1, axis=1))
-        here = known.relied & (known.type == number)
-        relied, one = known.owner[here], np.ones(1, dtype=np.int64)
-        seconds[relied] = self._seconds(number, one, one)[relied, 0]
+        relied = known.owner[known.relied & (known.type == number)]
+        seconds[relied] = law[relied, 0]
         sd = self.doubt_alone(type)
         return seconds[owner] * law[owner, which + 1] / law[owner, 0], sd[owner]
 
@@ -133,7 +133,8 @@ class Speeds:
 
     @cached_property
     def _without_neighbours(self) -> tuple[Floats, Floats]:
-        return self._baseline(~self._grid.aside)
+        aside = self._grid.aside
+        return self._baseline(~aside) if aside.any() else self._expected_first
 
     def _seconds(self, type: int, counts: Ints, nodes: Ints) -> Floats:
         """[owner, situation] seconds"""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from scheduler.core.learning import EPOCHS_REMEMBERED
 from scheduler.core.model import Job, Measured, Placement, Rules, Time, Used, View
 from simulator.lives.checkers import Checker, changed_jobs
 from simulator.lives.world import World
@@ -24,11 +23,12 @@ class LearnedSpeedsMatch(Checker):
             known = {(m.placement, m.beside): m for m in old.measured}
             for measured in job.measured:
                 was = known.get((measured.placement, measured.beside))
-                if measured != was:
-                    self._check_measurement(job, was, measured)
+                taught = was is None or measured.epochs != was.epochs
+                if taught and (measured.newest or not measured.epochs):
+                    self._check_measurement(job, measured)
 
-    def _check_measurement(self, job: Job, was: Measured | None, now: Measured) -> None:
-        seconds = _newest_epoch_seconds(was, now)
+    def _check_measurement(self, job: Job, now: Measured) -> None:
+        seconds = now.newest[-1] if now.newest else now.seconds
         sane = math.isfinite(seconds) and 0.0 < seconds <= self.world.time
         self.require(sane, job, "is believed to take", seconds, "s for an epoch")
         healed_at = self.world.healed_at
@@ -40,14 +40,6 @@ class LearnedSpeedsMatch(Checker):
             truly = truths[job.id].seconds(place.gpus if place else 0, beside)
             near = abs(seconds - truly) <= OFF * truly + OFF_SECONDS
             self.require(near, job, "is believed to take", seconds, "s, but takes", truly, now)
-
-
-def _newest_epoch_seconds(was: Measured | None, now: Measured) -> float:
-    """The seconds of the newest epoch, from the change of the mean."""
-    if was is None or not was.epochs:
-        return now.seconds
-    weight = min(was.epochs + 1, EPOCHS_REMEMBERED)
-    return was.seconds + weight * (now.seconds - was.seconds)
 
 
 class UsedTimeMatches(Checker):

@@ -80,10 +80,12 @@ class Lie:
 
     factors: tuple[float, ...] = (1.0,)  # of one epoch after the other, again and again
     per_gpu: float = 0.0  # the exponent of the number of GPUs by which they are divided
+    jumps: tuple[float, ...] = (0.0,)  # of its clock, in seconds, in one epoch after the other
 
     def told_seconds(self, seconds: float, epoch: int, gpus: int) -> float:
         divisor: float = max(1, gpus) ** self.per_gpu
-        return seconds * self.factors[epoch % len(self.factors)] / divisor
+        told = seconds * self.factors[epoch % len(self.factors)] / divisor
+        return told + self.jumps[epoch % len(self.jumps)]
 
 
 STEADY, HONEST = Course(), Lie()

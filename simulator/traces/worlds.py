@@ -264,6 +264,17 @@ def liars(chance: np.random.Generator) -> StrangeWorld:
     return replace(_usual_world(chance, kinds), liars=("greedy", "erratic"))
 
 
+def clock_jumps(chance: np.random.Generator) -> StrangeWorld:
+    """The clocks of a third of the kinds are set within every other epoch, forward or back by a
+    minute; those of another third by an hour, now and then."""
+    lies = Lie(jumps=(0.0, 60.0, 0.0, -60.0)), Lie(jumps=(0.0, 0.0, -3600.0, 0.0, 3600.0)), HONEST
+    kinds = [
+        DrawnKind(f"kind-{number}", (draw_times(chance),), lie=lies[number % 3])
+        for number in range(6)
+    ]
+    return _usual_world(chance, kinds)
+
+
 def two_types(chance: np.random.Generator) -> StrangeWorld:
     """There are few GPUs of the fast type. Half of the kinds are almost as fast on the other one,
     the others five times slower."""
@@ -286,6 +297,7 @@ WORLDS: Mapping[str, Callable[[np.random.Generator], StrangeWorld]] = {
         mixed_kinds,
         poisoned,
         liars,
+        clock_jumps,
         two_types,
     )
 }

@@ -306,7 +306,7 @@ class TraceWorld:
             run.epoch,
             step_seconds=seconds / math.ceil(spec.training_set_size / spec.batch_size),
             epoch_seconds=seconds,
-            samples_per_second=spec.training_set_size / seconds if seconds else 0.0,
+            samples_per_second=spec.training_set_size / seconds if seconds > 0.0 else 0.0,
             memory_mib=run.truth.memory_mib,
             gpu_util=run.truth.gpu_util,
             at=self._time,

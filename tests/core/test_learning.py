@@ -69,11 +69,19 @@ def epochs(before: View, *seconds: float, of: JobId = A, first: int = 1) -> View
     return seen
 
 
+def means(job: Job) -> tuple[Measured, ...]:
+    """What it has shown, rounded, without the newest epochs themselves."""
+    return tuple(
+        replace(measured, seconds=round(measured.seconds, 6), newest=())
+        for measured in job.measured
+    )
+
+
 def test_the_first_epoch_counts_only_until_there_is_a_second() -> None:
     once = epochs(view(running()), 90.0)
     assert once.jobs[A].measured == (Measured(PLACE, (), 90.0, 0),)
     twice = epochs(view(running()), 90.0, 60.0)
-    assert twice.jobs[A].measured == (Measured(PLACE, (), 60.0, 1),)
+    assert twice.jobs[A].measured == (Measured(PLACE, (), 60.0, 1, newest=(60.0,)),)
 
 
 @pytest.mark.parametrize("first", [4, 5], ids=["as it was told", "from a newer checkpoint"])
@@ -83,14 +91,91 @@ def test_the_first_epoch_of_a_restarted_run_is_not_a_normal_one(first: int) -> N
     waits = job("a", 4000, max_epochs=10, epochs_done=3, measured=(known,))
     again = view(with_run(waits, share(4000), placement=PLACE, epoch_started=2))
     assert epochs(again, 90.0, first=first).jobs[A].measured == (known,)
-    then = epochs(again, 90.0, 60.0, first=first).jobs[A].measured
-    assert then == (replace(known, epochs=3),)
+    then = epochs(again, 90.0, 60.0, first=first).jobs[A]
+    assert means(then) == (replace(known, epochs=3),)
 
 
-def test_a_mean_forgets_slowly() -> None:
-    seen = epochs(view(running()), 90.0, 60.0, 80.0)
-    assert seen.jobs[A].measured == (Measured(PLACE, (), 70.0, 2),)
-    assert seen.jobs[A].gpu_util == 0.5
+def test_few_epochs_count_by_their_middle() -> None:
+    two = epochs(view(running()), 90.0, 60.0, 80.0).jobs[A]
+    assert means(two) == (Measured(PLACE, (), round(math.sqrt(60.0 * 80.0), 6), 2),)
+    assert two.gpu_util == 0.5
+    three = epochs(view(running()), 90.0, 60.0, 80.0, 66.0).jobs[A]
+    assert means(three) == (Measured(PLACE, (), 66.0, 3),)
+
+
+def test_a_mean_of_many_epochs_forgets_slowly() -> None:
+    seen = epochs(view(running(max_epochs=99)), 90.0, *(60.0, 62.0) * 10)
+    before = seen.jobs[A].measured[0].seconds
+    assert before == pytest.approx(61.0, rel=0.01)
+    seen = epochs(seen, *(63.0,) * 4, first=22)
+    assert 61.3 < seen.jobs[A].measured[0].seconds < 62.7
+
+
+def test_one_epoch_that_was_slow_is_hardly_seen() -> None:
+    known = epochs(view(running()), 90.0, *(60.0,) * 4)
+    slow = epochs(known, 600.0, 60.0, first=6).jobs[A]
+    assert means(slow) == (Measured(PLACE, (), 60.0, 6),)
+
+
+@pytest.mark.parametrize("times", [6.0, 1 / 3])
+def test_a_lasting_change_is_followed_within_four_epochs(times: float) -> None:
+    known = epochs(view(running(max_epochs=99)), 90.0, *(60.0,) * 20)
+    changed = epochs(known, *(60.0 * times,) * 3, first=22).jobs[A]
+    assert changed.measured[0].seconds == pytest.approx(60.0 * times)
+
+
+def test_a_row_from_before_newest_epochs_were_kept_counts_as_they_would() -> None:
+    old = replace(running(), measured=(Measured(PLACE, (), 60.0, 8),))
+    seen = epochs(view(old), 90.0, 600.0).jobs[A]
+    assert means(seen) == (Measured(PLACE, (), 60.0, 9),)
+
+
+def test_an_epoch_reported_as_much_shorter_than_we_measured_took_what_we_measured() -> None:
+    known = epochs(view(running()), 90.0, 60.0)
+    told = EpochEnded(Profile(A, 1, 3, epoch_seconds=6.0))
+    assert after(known, told, now=known.at + 60.0).jobs[A].measured[0].newest == (60.0, 60.0)
+    short = EpochEnded(Profile(A, 1, 3, epoch_seconds=1.0))
+    soon = after(known, short, now=known.at + 6.0)
+    assert soon.jobs[A].measured[0].newest == (60.0, 1.0), "the message may have taken as long"
+
+
+ELSEWHERE = Measured("pretendedx2", (), 40.0, 5)
+
+
+def drifted(times: float, shown: int = 4, age: float = 0.0) -> Job:
+    """It ran for `age` seconds, then `shown` epochs of 60 s, and then epochs this many times as
+    long."""
+    old = replace(running(max_epochs=99), measured=(ELSEWHERE,))
+    assert old.run
+    begun = replace(old, run=replace(old.run, started_at=NOW - age))
+    seen = epochs(view(begun), 90.0, *(60.0,) * shown)
+    return epochs(seen, *(60.0 * times,) * 3, first=shown + 2).jobs[A]
+
+
+@pytest.mark.parametrize("times", [3.0, 1 / 3])
+def test_what_was_measured_elsewhere_follows_the_level_of_the_job(times: float) -> None:
+    elsewhere, here = means(drifted(times, age=1000.0))
+    assert elsewhere == replace(ELSEWHERE, seconds=round(40.0 * times, 6))
+    assert here.seconds == pytest.approx(60.0 * times)
+
+
+def test_what_changes_in_the_first_minutes_of_a_run_is_no_drift() -> None:
+    assert means(drifted(1 / 6))[0] == ELSEWHERE
+
+
+def test_a_level_that_few_epochs_have_shown_has_not_drifted() -> None:
+    assert means(drifted(1 / 3, shown=1, age=1000.0))[0].seconds > 0.9 * ELSEWHERE.seconds
+
+
+def test_a_run_that_is_slower_than_the_one_before_it_has_not_drifted() -> None:
+    """Its node may be slow."""
+    here = Measured(PLACE, (), 60.0, 9, newest=(60.0,) * 4)
+    old = replace(running(max_epochs=99), measured=(ELSEWHERE, here))
+    assert old.run
+    old = replace(old, run=replace(old.run, started_at=NOW - 1000.0))
+    seen = epochs(view(old), *(300.0,) * 6).jobs[A]
+    assert means(seen)[0] == ELSEWHERE
+    assert seen.measured[1].seconds == pytest.approx(300.0)
 
 
 @pytest.mark.parametrize("seconds", [0.0, -5.0, math.nan, math.inf, 1e6])
@@ -140,7 +225,7 @@ def test_an_epoch_across_a_change_of_neighbours_teaches_nothing() -> None:
     assert crossed.jobs[A].measured == alone.jobs[A].measured
     beside = after(crossed, EpochStarted(A, 1, 3), now=alone.at + 76.0)
     beside = after(beside, EpochEnded(Profile(A, 1, 4, epoch_seconds=85.0)), now=alone.at + 161.0)
-    assert beside.jobs[A].measured[-1] == Measured(PLACE, (B,), 85.0, 1)
+    assert means(beside.jobs[A])[-1] == Measured(PLACE, (B,), 85.0, 1)
 
 
 def test_a_first_epoch_beside_another_job_calls_for_a_plan_and_so_does_a_second() -> None:
@@ -173,7 +258,7 @@ def test_only_one_rank_is_measured_whichever_reports_first() -> None:
     assert other.jobs[A].measured == before.jobs[A].measured
     assert other.jobs[A].epochs_done == 3
     learned = after(other, ended[0], now=before.at + 61.0).jobs[A]
-    assert learned.measured == (Measured(PLACE, (), 60.0, 2),)
+    assert means(learned) == (Measured(PLACE, (), 60.0, 2),)
     assert after(before, *ended, now=before.at + 60.0).jobs[A].measured == learned.measured
 
 
@@ -182,7 +267,7 @@ def test_an_image_that_does_not_ask_is_measured_from_its_second_epoch() -> None:
     for number in (1, 2, 3):
         told = EpochEnded(Profile(A, 1, number, epoch_seconds=50.0))
         seen = after(seen, told, now=NOW + 50.0 * number)
-    assert seen.jobs[A].measured == (Measured(PLACE, (), 50.0, 2),)
+    assert means(seen.jobs[A]) == (Measured(PLACE, (), 50.0, 2),)
 
 
 def test_a_restart_takes_from_the_launch_to_the_first_epoch() -> None:

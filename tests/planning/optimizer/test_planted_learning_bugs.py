@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
+from scheduler.core import learning
 from scheduler.estimates import baseline, scaling, trials
 from scheduler.planning.optimizer import exploring, growth
+from tests.core import test_learning, test_wrong_reports
 from tests.estimates import test_poison, test_trials
 from tests.planning.optimizer import test_exploring, test_growth
 
@@ -35,6 +39,71 @@ from tests.planning.optimizer import test_exploring, test_growth
             1e9,
             test_poison.test_whatever_one_kind_shows_the_others_move_by_no_more_than_their_doubt,
             id="one kind tells all others how two types of GPU compare",
+        ),
+        pytest.param(
+            learning,
+            "_credible_seconds",
+            lambda profile, measured: profile.epoch_seconds,
+            test_wrong_reports.test_nothings_tenfolds_and_tenths_in_any_order,
+            id="a report may say any time that is short enough",
+        ),
+        pytest.param(
+            learning,
+            "CREDIBLE",
+            0.1,
+            test_wrong_reports.test_clocks_that_jump_within_each_epoch,
+            id="a clock that went back is believed",
+        ),
+        pytest.param(
+            learning,
+            "SLACK_SECONDS",
+            1e9,
+            test_wrong_reports.test_clocks_that_jump_within_each_epoch,
+            id="a clock that went forward is believed",
+        ),
+        pytest.param(
+            learning,
+            "NEWEST",
+            1,
+            test_wrong_reports.test_clocks_that_jump_within_one_of_four_epochs,
+            id="the newest epoch is believed alone",
+        ),
+        pytest.param(
+            learning,
+            "_middle",
+            statistics.fmean,
+            test_wrong_reports.test_one_of_four_epochs_may_have_any_length,
+            id="one slow epoch counts as much as three others",
+        ),
+        pytest.param(
+            learning,
+            "_middle",
+            statistics.median,
+            test_wrong_reports.test_tenfolds_and_tenths_in_turn_without_any_true_epoch,
+            id="ten times as long counts for more than a tenth",
+        ),
+        pytest.param(
+            learning,
+            "FAR",
+            1e9,
+            test_wrong_reports.test_a_lasting_change_is_followed_within_four_epochs,
+            id="a lasting change is followed slowly",
+        ),
+        pytest.param(
+            learning,
+            "_elsewhere",
+            lambda measured, drift: measured,
+            partial(
+                test_learning.test_what_was_measured_elsewhere_follows_the_level_of_the_job, 3.0
+            ),
+            id="what was measured elsewhere stays as it was",
+        ),
+        pytest.param(
+            learning,
+            "SETTLED_SECONDS",
+            0.0,
+            test_learning.test_what_changes_in_the_first_minutes_of_a_run_is_no_drift,
+            id="a run that has warmed up was drifting",
         ),
         pytest.param(
             growth,

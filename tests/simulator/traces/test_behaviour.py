@@ -106,3 +106,4 @@ def test_who_does_not_lie_tells_what_was_measured() -> None:
     told = [Lie(factors=(0.0, 10.0)).told_seconds(3.0, epoch, 8) for epoch in range(3)]
     assert told == [0.0, 30.0, 0.0]
     assert Lie(per_gpu=0.5).told_seconds(10.0, 1, 4) == 5.0
+    assert [Lie(jumps=(0.0, -60.0)).told_seconds(9.0, epoch, 4) for epoch in (0, 1)] == [9.0, -51.0]
