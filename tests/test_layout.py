@@ -89,7 +89,7 @@ ELSEWHERE = {
 # Test files below a mirrored package whose subject is no single module.
 WHOLES = {
     "estimates/test_poison.py": "scaling and baseline: what one kind may teach another",
-    "planning/optimizer/test_planted_learning_bugs.py": "growth, trials and estimates",
+    "planning/optimizer/test_planted_learning_bugs.py": "learning, growth, trials and estimates",
     "test_job_fields.py": "a field of a job reaches every place that it must",
     "test_package_map.py": "the picture of the packages in docs/design.md",
     "cli/test_docs.py": "docs/commands.md, example after example",
@@ -101,6 +101,7 @@ WHOLES = {
     "clusters/local/test_disk.py": "a folder that cannot be written",
     "clusters/local/test_starts.py": "what a training is given when it starts",
     "core/test_properties.py": "what holds of the core for any plan and any news",
+    "core/test_wrong_reports.py": "learning: what broken clocks and false reports may move",
     "legacy/test_away.py": "the images with an old library, while no daemon runs",
     "legacy/test_hostile.py": "what no library of ours would send",
     "legacy/test_images.py": "the images with an old library",
