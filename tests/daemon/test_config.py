@@ -140,8 +140,6 @@ def test_anything_else_is_not_an_address(text: str) -> None:
     ("key", "value", "complaint"),
     [
         ("legacy.listen", "127.0.0.1", "legacy.listen: '127.0.0.1' is not HOST:PORT"),
-        ("metrics.listen", "on", "metrics.listen: 'on' is not HOST:PORT"),
-        ("metrics.listen", "0.0.0.0:7072", "metrics.token_file is missing: 0.0.0.0 is not only"),
         ("legacy.listen", "127.0.0.1:0", "legacy.listen: port 0 is not possible"),
         ("legacy.service", "old", "legacy.service: 'old' is not HOST:PORT"),
     ],
@@ -151,6 +149,25 @@ def test_old_images_have_to_know_where_they_are_heard(
 ) -> None:
     with pytest.raises(ConfigError, match=complaint):
         load(file, {}, {key: value})
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "192.0.2.7", "gpu-box"])
+def test_metrics_for_other_machines_need_a_token(file: Path, host: str) -> None:
+    flags = {"metrics.listen": f"{host}:7072"}
+    with pytest.raises(ConfigError, match=r"metrics\.token_file is missing: .* is not only for"):
+        load(file, {}, flags)
+    config = load(file, {}, {**flags, "metrics.token_file": "/token"})
+    assert config.metrics.listen == f"{host}:7072"
+
+
+@pytest.mark.parametrize("listen", ["off", "127.0.0.1:0", "127.3.2.1:7072", "[::1]:7072"])
+def test_metrics_for_this_machine_need_no_token(file: Path, listen: str) -> None:
+    assert load(file, {}, {"metrics.listen": listen}).metrics.listen == listen
+
+
+def test_metrics_are_off_or_at_an_address(file: Path) -> None:
+    with pytest.raises(ConfigError, match=r"metrics\.listen: 'on' is not HOST:PORT"):
+        load(file, {}, {"metrics.listen": "on"})
 
 
 def test_every_setting_can_be_given_by_the_environment(file: Path) -> None:

@@ -119,6 +119,8 @@ def test_every_port_that_is_named_is_one_that_the_daemon_listens_on(
         listening["tls"] = listen_address(config.tls.listen)[1]
     if config.legacy.listen:
         listening["legacy"] = listen_address(config.legacy.listen)[1]
+    if config.metrics.token_file:
+        listening["metrics"] = listen_address(config.metrics.listen)[1]
     assert {each["name"]: each["containerPort"] for each in container["ports"]} == listening
     for manifest in manifests(folder):
         if manifest["kind"] == "Service":
@@ -134,16 +136,19 @@ def test_a_pod_that_has_nothing_to_do_with_us_can_only_call_the_encrypted_port(
 ) -> None:
     ours = {pods.MANAGED_BY: pods.OURS}
     people: tuple[dict[str, str], dict[str, str]]
+    prometheus: tuple[dict[str, str], dict[str, str]]
     jobs, agents, people = (
         (ours, {NAME: JOBS}),
         ({"app.kubernetes.io/name": f"{DAEMON}-agent"}, {NAME: f"{DAEMON}-agents"}),
         ({}, {NAME: "lab", "epoch-scheduler.io/people": "true"}),
     )
+    prometheus = {}, {NAME: "monitoring", "epoch-scheduler.io/metrics": "true"}
     holders = ours, {NAME: config.kubernetes.holder_namespace}
     held = bool(config.kubernetes.holder_image)
     for port, admitted in (
         ("grpc", [jobs, people, *([agents, holders] if held else [])]),
         ("legacy", [jobs] if config.legacy.listen else []),
+        ("metrics", [prometheus] if config.metrics.token_file else []),
     ):
         for pod in admitted:
             assert may_call(folder, port, *pod), (port, pod)
@@ -192,7 +197,8 @@ def test_the_settings_fit_what_is_installed(
     assert one(folder, "PriorityClass", config.kubernetes.priority_class)
     mounted = {each["mountPath"] for each in container["volumeMounts"]}
     assert {str(config.state_dir), "/etc/epoch-scheduler.toml"} <= mounted
-    for file in filter(None, (config.tls.certificate, config.tls.key)):
+    files = config.tls.certificate, config.tls.key, config.metrics.token_file
+    for file in filter(None, files):
         assert str(file.parent) in mounted
 
 
