@@ -118,8 +118,8 @@ WHOLES = {
 }
 # Folders of tests that mirror no package of PACKAGES.
 OTHER_FOLDERS = {
-    *("benchmarks", "contracts", "deploy", "e2e", "frameworks", "kube", "kubernetesdlprofile"),
-    *("lives", "nvml", "traces"),
+    *("benchmarks", "browser", "contracts", "deploy", "e2e", "frameworks", "kube"),
+    *("kubernetesdlprofile", "lives", "nvml", "traces"),
 }
 
 # Modules of one name, which means the same thing in each package.

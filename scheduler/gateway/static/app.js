@@ -1,0 +1,131 @@
+// The frame: who is logged in, which page is shown, and whether what it shows still holds.
+
+import { html, render, useEffect, useErrorBoundary, useState } from "./vendor/preact-htm.js";
+import { forgetAnswers, now, request, send } from "./api.js";
+import { connect, disconnect, live, onSignedOut, sure, useLiveness, useTick } from "./live.js";
+import { Login } from "./pages/login.js";
+import { Empty, Text } from "./parts.js";
+import { go, useAddress } from "./router.js";
+import { clock, printable } from "./words.js";
+
+const PLACES = [["/", "Now"], ["/jobs", "Jobs"], ["/people", "People"], ["/cluster", "Cluster"], ["/help", "Help"]];
+
+function App() {
+  const [session, setSession] = useState(null); // null: not asked yet; false: logged out
+  const [notice, setNotice] = useState("");
+  const enter = async () => {
+    try {
+      const found = await (await request("/api/v1/session")).json();
+      if (location.pathname === "/login") go(wanted(), true);
+      setSession(found);
+      connect();
+    } catch (error) {
+      if (error.status === 401) setSession(false);
+      else {
+        setNotice(error.message);
+        setTimeout(enter, 2000);
+      }
+    }
+  };
+  useEffect(() => {
+    onSignedOut(() => {
+      leave("You are logged out. Log in again to go on.");
+    });
+    enter();
+  }, []);
+  const leave = (text) => {
+    disconnect();
+    forgetAnswers();
+    setNotice(text);
+    setSession(false);
+  };
+  const logOut = async () => {
+    await send("/logout").catch(() => {});
+    leave("");
+  };
+  if (session === null) return html`<main class="login panel"><h1>epoch-scheduler</h1>
+    <p class="muted" role="status">${notice ? `${notice}; trying again` : "loading …"}</p></main>`;
+  if (!session) return html`<${Login} notice=${notice} entered=${enter} />`;
+  return html`<${Frame} session=${session} logOut=${logOut} />`;
+}
+
+/** Where a person wanted to go who had to log in first. */
+function wanted() {
+  const next = new URL(new URLSearchParams(location.search).get("next") ?? "/", location.origin);
+  return next.origin === location.origin ? next.pathname + next.search : "/";
+}
+
+function Frame({ session, logOut }) {
+  useLiveness();
+  const { parts, query } = useAddress();
+  const here = `/${parts[0] ?? ""}`;
+  useEffect(() => {
+    document.title = `${title(parts)} · epoch-scheduler`;
+  }, [parts.join("/")]);
+  return html`
+    <a class="skip" href="#main">Skip to the page</a>
+    <header class="top"><div>
+      <a class="brand" href="/"><img src="/static/favicon.svg" alt="" />epoch-scheduler</a>
+      <nav aria-label="pages">${PLACES.map(([path, label]) => html`
+        <a href=${path} aria-current=${here === path ? "page" : undefined}>${label}</a>`)}</nav>
+      <div class="who"><${Connection} /><span><${Text}>${session.user}<//>${session.admin && html`<span class="muted"> (admin)</span>`}</span>
+        <button class="plain" onClick=${logOut}>Log out</button></div>
+    </div></header>
+    <${Trouble} />
+    <main id="main" tabindex="-1"><${Guarded} key=${parts.join("/")} parts=${parts} query=${query} /></main>`;
+}
+
+const title = (parts) => (parts[0] === "jobs" && parts[1] ? (parts[2] === "log" ? "Log" : "Job") : PLACES.find(([path]) => path === `/${parts[0] ?? ""}`)?.[1] ?? "Not found");
+
+/** A mistake in one page must not take the others with it. */
+function Guarded({ parts, query }) {
+  const [error] = useErrorBoundary((mistake) => console.error(mistake));
+  if (error) return html`<p class="error" role="alert">This page has a mistake: ${printable(error.message)}. Load it again.</p>`;
+  return html`<${Page} parts=${parts} query=${query} />`;
+}
+
+/** Places of what is to come, and of nothing. */
+const Later = ({ name }) => html`<div class="head"><h1>${LATER[name] ?? "Not found"}</h1></div>
+  <div class="panel"><div class="body"><${Empty}>${LATER[name] ? "This is not there yet."
+    : html`There is no such page. <a href="/">Go to what happens now</a>.`}<//></div></div>`;
+const LATER = { compare: "Compare", experiments: "Experiments" };
+
+// Loaded when they are first shown: nobody waits for a page that is not looked at.
+const PAGES = {
+  "": () => import("./pages/now.js"),
+  jobs: () => import("./pages/jobs.js"),
+  job: () => import("./pages/job.js"),
+  log: () => import("./pages/log.js"),
+  people: () => import("./pages/people.js"),
+  cluster: () => import("./pages/cluster.js"),
+  help: () => import("./pages/help.js"),
+};
+const loaded = new Map();
+
+function Page({ parts: [place = "", id, more], query }) {
+  const name = place === "jobs" && id ? (more === "log" ? "log" : "job") : place;
+  const [, redraw] = useState({});
+  if (!Object.hasOwn(PAGES, name)) return html`<${Later} name=${name} />`;
+  const Shown = loaded.get(name);
+  if (Shown) return html`<${Shown} id=${id} query=${query} />`;
+  PAGES[name]().then((module) => {
+    loaded.set(name, module.default);
+    redraw({});
+  }, () => setTimeout(redraw, 2000, {}));
+  return html`<p class="empty" role="status">loading …</p>`;
+}
+
+function Connection() {
+  useLiveness();
+  return html`<span class="live ${sure() ? "on" : live.heard ? "off" : ""}" role="status">${sure() ? "live" : live.open ? "daemon away" : "connecting …"}</span>`;
+}
+
+function Trouble() {
+  useLiveness();
+  useTick(1);
+  if (sure() || !live.heard || live.paused) return null;
+  const what = live.open ? "The daemon does not answer." : "The gateway does not answer.";
+  return html`<div class="banner trouble" role="alert">${what} Trainings are not affected. What you see was so at ${clock(live.heard, now())}.</div>`;
+}
+
+render(html`<${App} />`, document.getElementById("page"));
