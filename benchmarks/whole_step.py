@@ -26,6 +26,7 @@ from itertools import count, islice
 from pathlib import Path
 
 from benchmarks.figures import options, show
+from scheduler.core import counts
 from scheduler.core.loop import Scheduler
 from scheduler.core.model import (
     EXIT_STOPPED,
@@ -98,13 +99,13 @@ def main() -> None:
     import_module("scheduler.planning.policies.gpu_sharing")
     imported = time.process_time() - began
     chance = random.Random(given.seed)
-    world = World(_nodes(given.gpus))
+    world = World(nodes(given.gpus))
     rules = Rules(plan_every_seconds=PLAN_SECONDS)
     with tempfile.TemporaryDirectory() as folder:
-        store = SqliteStore(Path(folder) / "scheduler.db")
+        store = SqliteStore(Path(folder) / "scheduler.db", count=counts.count)
         policy = POLICIES["gpu_sharing"](rules)
         scheduler = Scheduler(world, store, world, policy, rules)
-        world.news = [_submitted(number, chance) for number in range(given.jobs)]
+        world.news = [submitted(number, chance) for number in range(given.jobs)]
         _timed(scheduler, world, 1.0)
         cold = _timed(scheduler, world, 1.0, world.look())
         numbers = count(given.jobs)
@@ -191,20 +192,20 @@ def _tick(
     running = [job for job in scheduler.view.jobs.values() if job.run]
     for job in chance.sample(running, len(running) // 100):
         world.end(job, 0)
-    come = [_submitted(number, chance) for number in islice(numbers, len(running) // 100)]
+    come = [submitted(number, chance) for number in islice(numbers, len(running) // 100)]
     return _timed(scheduler, world, PLAN_SECONDS + 1.0, world.look(), *come)
 
 
-def _nodes(gpus: int) -> list[Node]:
-    nodes = []
+def nodes(gpus: int) -> list[Node]:
+    made = []
     for type, memory_mib, part in TYPES:
         for number in range(round(gpus * part / NODE_GPUS)):
             of_node = tuple(Gpu(f"gpu{i}", i, type, memory_mib) for i in range(NODE_GPUS))
-            nodes.append(Node(f"{type}-{number}", of_node))
-    return nodes
+            made.append(Node(f"{type}-{number}", of_node))
+    return made
 
 
-def _submitted(number: int, chance: random.Random) -> Submitted:
+def submitted(number: int, chance: random.Random) -> Submitted:
     most = 1 if chance.random() < 0.45 else chance.choice([2, 4, 8, 16])
     project = f"project-{chance.randrange(200)}"
     spec = JobSpec(

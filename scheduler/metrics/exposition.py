@@ -6,6 +6,7 @@ written here and not by prometheus_client, which takes five times as long for th
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 import prometheus_client.openmetrics.exposition as openmetrics
@@ -21,7 +22,7 @@ from prometheus_client.exposition import generate_latest
 from scheduler.core.counts import Count
 from scheduler.metrics import counters
 from scheduler.metrics.counters import COUNTERS, HISTOGRAMS
-from scheduler.metrics.gauges import Gauge
+from scheduler.metrics.gauges import Gauge, Values
 
 PLAIN, OPEN_METRICS = CONTENT_TYPE_LATEST, openmetrics.CONTENT_TYPE_LATEST  # content types
 MANY = 100  # samples of a gauge, from which on we write it ourselves
@@ -54,7 +55,9 @@ def text(
     registry = CollectorRegistry()
     registry.register(_Families([*families, *_process.collect()]))
     head = openmetrics.generate_latest(registry) if is_open else generate_latest(registry)
-    return b"".join([head.removesuffix(_END), *map(_lines, many), _END if is_open else b""])
+    known: dict[Values, dict[Values, str]] = defaultdict(dict)
+    lines = [_lines(gauge, known[gauge.labels]) for gauge in many]
+    return b"".join([head.removesuffix(_END), *lines, _END if is_open else b""])
 
 
 class _Families:
@@ -73,14 +76,20 @@ def _family(gauge: Gauge) -> Metric:
     return family
 
 
-def _lines(gauge: Gauge) -> bytes:
-    """A gauge in both formats: they differ in nothing that it has."""
+def _lines(gauge: Gauge, known: dict[Values, str]) -> bytes:
+    """A gauge in both formats: they differ in nothing that it has. `known`: the labels of gauges
+    with the same names of labels that were written before, because most are the same."""
     lines = [f"# HELP {gauge.name} {gauge.help}", f"# TYPE {gauge.name} gauge"]
     for values, value in gauge.samples:
-        pairs = zip(gauge.labels, values, strict=True)
-        labels = ",".join([f'{label}="{each.translate(_ESCAPED)}"' for label, each in pairs])
+        if (labels := known.get(values)) is None:
+            labels = known[values] = _pairs(gauge.labels, values)
         lines.append(f"{gauge.name}{{{labels}}} {float(value)!r}")
     return ("\n".join(lines) + "\n").encode("utf-8", "replace")
+
+
+def _pairs(labels: Values, values: Values) -> str:
+    each = zip(labels, values, strict=True)
+    return ",".join([f'{label}="{value.translate(_ESCAPED)}"' for label, value in each])
 
 
 def _counters(counted: Mapping[Count, float]) -> Iterator[Metric]:

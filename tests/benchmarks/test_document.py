@@ -22,10 +22,10 @@ def run(**row: dict[str, float]) -> dict[str, object]:
 
 
 def table(name: str, of: dict[str, object]) -> str:
-    text = document.filled(f"before\n<!-- table {name} -->\nold\n<!-- end -->\nafter\n", of)
+    text = document.filled(f"before\n<!-- table {name} -->\nFORMER\n<!-- end -->\nafter\n", of)
     assert text.startswith("before\n")
     assert text.endswith("after\n")
-    assert "old" not in text
+    assert "FORMER" not in text
     return text
 
 
