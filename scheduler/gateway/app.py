@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.applications import Starlette
@@ -11,27 +10,32 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from scheduler.gateway.api import cluster_endpoints, job_endpoints, openapi
+from scheduler.gateway.api import cluster_endpoints, job_endpoints, log_endpoints, openapi
 from scheduler.gateway.api.endpoint import Asked, Endpoint, as_json, given, parsed
 from scheduler.gateway.auth import Auth
 from scheduler.gateway.daemon_calls import DaemonCalls
+from scheduler.gateway.events import Events
 from scheduler.gateway.problems import Problem
 from scheduler.gateway.static_files import StaticFiles
 
 PREFIX = "/api/v1"
-ENDPOINTS = (*job_endpoints.ENDPOINTS, *cluster_endpoints.ENDPOINTS)
+ENDPOINTS = (
+    *job_endpoints.ENDPOINTS,
+    *log_endpoints.ENDPOINTS,
+    *cluster_endpoints.ENDPOINTS,
+)
 
 
-def create(daemon: DaemonCalls, version: str, *, encrypted: bool) -> Starlette:
+def create(daemon: DaemonCalls, events: Events, version: str, *, encrypted: bool) -> Starlette:
     files = StaticFiles()
-    auth = Auth(daemon, version, encrypted)
+    auth = Auth(daemon, version, encrypted, events.end)
     described = openapi.document(ENDPOINTS, PREFIX, version)
 
     async def healthz(request: Request) -> Response:
         return Response("ok\n", media_type="text/plain")
 
     async def openapi_json(request: Request) -> Response:
-        await auth.token(request)
+        await auth.caller(request)
         return as_json(request, described)
 
     async def static(request: Request) -> Response:
@@ -40,16 +44,23 @@ def create(daemon: DaemonCalls, version: str, *, encrypted: bool) -> Starlette:
     async def page(request: Request) -> Response:
         """Every page is the same file: it looks at its own address."""
         try:
-            await auth.token(request)
+            await auth.caller(request)
         except Problem as problem:
             if problem.status != 401:
                 raise
             return auth.to_login(request)
         return files.serve("index.html", request)
 
+    def login_page(request: Request) -> Response:
+        return files.serve("index.html", request)
+
+    async def watch(request: Request) -> Response:
+        return await events.serve(request, auth)
+
     routes = [
         Route("/healthz", healthz),
-        *auth.routes(files),
+        *auth.routes(login_page),
+        Route("/events", watch),
         Route(f"{PREFIX}/openapi.json", openapi_json),
         *(_route(endpoint, daemon, auth) for endpoint in ENDPOINTS),
         Route("/static/{file:path}", static),
@@ -63,7 +74,7 @@ def create(daemon: DaemonCalls, version: str, *, encrypted: bool) -> Starlette:
 
 def _route(endpoint: Endpoint, daemon: DaemonCalls, auth: Auth) -> Route:
     async def answer(request: Request) -> Response:
-        token = await auth.token(request)
+        token = (await auth.caller(request)).token
         values = given(endpoint.parameters, request.query_params)
         body = parsed(endpoint.body, await request.body()) if endpoint.body else None
         record = await endpoint.answer(Asked(request, daemon, token, values, body))
@@ -89,6 +100,3 @@ async def _http_problem(request: Request, error: HTTPException) -> Response:
 
 async def _bug(request: Request, error: Exception) -> Response:
     return Problem(500, "a bug of ours: the gateway's log has the details").response()
-
-
-Handler = Callable[[Request], Awaitable[Response]]

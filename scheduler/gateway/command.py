@@ -8,9 +8,11 @@ import ipaddress
 import logging
 import os
 import re
+import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
@@ -20,6 +22,7 @@ import uvicorn
 from scheduler.core.errors import ConfigError, InUseError, SchedulerError
 from scheduler.gateway import app
 from scheduler.gateway.daemon_calls import DaemonCalls
+from scheduler.gateway.events import Events
 from scheduler.gateway.guard import Guard
 from scheduler.gateway.http_connection import HEADER_BYTES_MAX, HttpConnection
 
@@ -118,7 +121,8 @@ def command(
     wire = _bound(host, port)
     names = {*LOOPBACK, host, *(hosts or (socket.gethostname(), socket.getfqdn()))}
     daemon = DaemonCalls(server, ca)
-    serving = app.create(daemon, version(PACKAGE), encrypted=encrypted)
+    events = Events(daemon)
+    serving = app.create(daemon, events, version(PACKAGE), encrypted=encrypted)
     config = uvicorn.Config(
         Guard(serving, names, encrypted),
         http=HttpConnection,
@@ -137,15 +141,33 @@ def command(
     config.load()
     shown = f"[{host}]" if ":" in host else host
     url = f"{'https' if encrypted else 'http'}://{shown}:{wire.getsockname()[1]}"
-    asyncio.run(_serve(config, wire, daemon, url))
+    asyncio.run(_serve(GatewayServer(config, events, url), wire, daemon))
     return DONE
 
 
-async def _serve(
-    config: uvicorn.Config, wire: socket.socket, daemon: DaemonCalls, url: str
-) -> None:
-    server = uvicorn.Server(config)
-    click.echo(f"ready {url}")
+class GatewayServer(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, events: Events, url: str) -> None:
+        super().__init__(config)
+        self._events, self._url = events, url
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        click.echo(f"ready {self._url}")
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """uvicorn would end by the signal, once it has served the last request."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._events.close()  # else it would wait for readers that never have enough
+        await super().shutdown(sockets)
+
+
+async def _serve(server: uvicorn.Server, wire: socket.socket, daemon: DaemonCalls) -> None:
     try:
         await server.serve([wire])
     finally:

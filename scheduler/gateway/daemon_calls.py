@@ -3,7 +3,7 @@ who asks. What fails is told in the words of the commands."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -49,7 +49,7 @@ class DaemonCalls:
 
     async def stream(
         self, method: str, request: Message, reply: type[Reply], token: str | None
-    ) -> AsyncIterator[Reply]:
+    ) -> AsyncGenerator[Reply, None]:
         call = self._connection().unary_stream(
             f"/scheduler.v1.{method}",
             request_serializer=type(request).SerializeToString,

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import socket
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -55,7 +54,7 @@ def test_without_a_daemon_it_serves_and_says_so() -> None:
     assert message.startswith(f"cannot reach scheduler at 127.0.0.1:{port}: ")
 
 
-def test_it_ends_when_asked(tmp_path: Path) -> None:
+def test_it_ends_when_asked() -> None:
     with gateway("127.0.0.1:1") as served:
         served.process.terminate()
-        assert served.process.wait(60) in (0, -15)
+        assert served.process.wait(60) == 0

@@ -1,10 +1,13 @@
-"""The cluster: its GPUs, who uses them, by which policy."""
+"""The cluster: its GPUs, who uses them and has used them, by which policy, and what happened."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
-from scheduler.gateway.api.endpoint import Asked, Endpoint
+from scheduler.gateway.api.endpoint import Asked, Endpoint, Parameter
+from scheduler.gateway.events import fact_record
 from scheduler.presentation import records
 from scheduler.v1 import scheduler_pb2 as pb
 
@@ -20,12 +23,90 @@ async def list_users(asked: Asked) -> Any:
     return {"users": [records.user(each) for each in (await _cluster(asked)).users]}
 
 
+async def show_usage(asked: Asked) -> Any:
+    given = asked.given
+    request = pb.GetUsageRequest(
+        first_day=given.get("first_day", ""),
+        last_day=given.get("last_day", ""),
+        user=given.get("user", ""),
+        project=given.get("project", ""),
+    )
+    reply = await asked.daemon.ask("Gateway/GetUsage", request, pb.GetUsageReply, asked.token)
+    return {
+        "days": [
+            {
+                "day": each.day,
+                "user": each.user,
+                "project": each.project,
+                "gpu_seconds": each.gpu_seconds,
+                "run_seconds": each.run_seconds,
+                "runs": each.runs,
+            }
+            for each in reply.days
+        ],
+        "first_day": reply.first_day,
+        "last_day": reply.last_day,
+        "counted_since": reply.counted_since,
+        "cut": reply.cut,
+    }
+
+
+async def list_policies(asked: Asked) -> Any:
+    reply = await asked.daemon.ask(
+        "Gateway/ListPolicies", pb.ListPoliciesRequest(), pb.ListPoliciesReply, asked.token
+    )
+    return {
+        "policies": [
+            {"name": each.name, "summary": each.summary, "active": each.active}
+            for each in reply.policies
+        ]
+    }
+
+
+async def list_facts(asked: Asked) -> Any:
+    """The newest: a stream that begins so many facts before the present, and ends there."""
+    newest, limit = 0, asked.given.get("limit", FACTS)
+    async with aclosing(_watch(asked, "")) as replies:
+        async for reply in replies:
+            newest = _number(reply.cursor)
+            break
+    facts: list[pb.Fact] = []
+    if newest:
+        async with aclosing(_watch(asked, str(max(0, newest - limit)))) as replies:
+            async for reply in replies:
+                facts += reply.facts
+                if _number(reply.cursor) >= newest:
+                    break
+    return {"facts": [fact_record(fact) for fact in facts]}
+
+
+def _watch(asked: Asked, after: str) -> AsyncGenerator[pb.WatchEventsReply, None]:
+    request = pb.WatchEventsRequest(after=after)
+    return asked.daemon.stream("Gateway/WatchEvents", request, pb.WatchEventsReply, asked.token)
+
+
+def _number(cursor: str) -> int:
+    return int(cursor.partition(".")[0] or 0)
+
+
 async def _cluster(asked: Asked) -> pb.Cluster:
     return await asked.daemon.ask(
         "Scheduler/GetCluster", pb.GetClusterRequest(), pb.Cluster, asked.token
     )
 
 
+FACTS, FACTS_MAX = 100, 1000
+
+
+def _object(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def _list(**properties: Any) -> dict[str, Any]:
+    return {"type": "array", "items": _object(**properties)}
+
+
+_STRING, _NUMBER = {"type": "string"}, {"type": "number"}
 _USERS = {"type": "array", "items": {"$ref": "#/components/schemas/user"}}
 
 ENDPOINTS = (
@@ -52,5 +133,56 @@ ENDPOINTS = (
         list_users,
         "The users that have live jobs.",
         {"type": "object", "properties": {"users": _USERS}, "required": ["users"]},
+    ),
+    Endpoint(
+        "GET",
+        "/usage",
+        show_usage,
+        "GPU-seconds by day (UTC), user and project: of the last 30 days, if nothing is said.",
+        _object(
+            days=_list(
+                day=_STRING,
+                user=_STRING,
+                project=_STRING,
+                gpu_seconds=_NUMBER,
+                run_seconds=_NUMBER,
+                runs={"type": "integer"},
+            ),
+            first_day=_STRING,
+            last_day=_STRING,
+            counted_since=_NUMBER,
+            cut={"type": "boolean"},
+        ),
+        (
+            Parameter("first_day", "e.g. 2026-11-20"),
+            Parameter("last_day", "e.g. 2026-11-20"),
+            Parameter("user", "of this user"),
+            Parameter("project", "of this project"),
+        ),
+    ),
+    Endpoint(
+        "GET",
+        "/policies",
+        list_policies,
+        "The policies, and by which one the daemon plans.",
+        _object(policies=_list(name=_STRING, summary=_STRING, active={"type": "boolean"})),
+    ),
+    Endpoint(
+        "GET",
+        "/facts",
+        list_facts,
+        "What has happened last, to all jobs; oldest first. What happens from now on: /events.",
+        _object(
+            facts=_list(
+                number={"type": "integer"},
+                at=_NUMBER,
+                kind=_STRING,
+                job_id=_STRING,
+                attempt={"type": "integer"},
+                text=_STRING,
+                data={"type": "object"},
+            )
+        ),
+        (Parameter("limit", f"so many; default {FACTS}", "integer", False, 1, FACTS_MAX),),
     ),
 )

@@ -62,6 +62,7 @@ class Endpoint:
     body: type[msgspec.Struct] | None = None
     status: int = 200
     type: str = "application/json"
+    or_json: Schema | None = None  # what is answered instead, if it was asked for
 
 
 def given(parameters: Sequence[Parameter], query: QueryParams) -> dict[str, Any]:

@@ -67,11 +67,18 @@ async def list_jobs(asked: Asked) -> Any:
         experiment=given.get("experiment", ""),
         labels=[_pair(text) for text in given.get("label", ())],
         user=given.get("user", ""),
+        cursor=given.get("cursor", ""),
+        order=given.get("order", ""),
+        ascending=given.get("ascending", False),
+        search=given.get("search", ""),
+        brief=given.get("brief", True),
     )
     reply = await asked.daemon.ask("Scheduler/ListJobs", request, pb.ListJobsReply, asked.token)
     return {
         **records.state(reply),
         "remarks": [views.remark(job) for job in reply.jobs],
+        "next_cursor": reply.next_cursor,
+        "events": reply.events,
     }
 
 
@@ -203,7 +210,13 @@ ENDPOINTS = (
         "/jobs",
         list_jobs,
         "Lists jobs, newest first: yours, or with `all_users` those of all users.",
-        _object(jobs={"type": "array", "items": _JOB}, total={"type": "integer"}, remarks=_STRINGS),
+        _object(
+            jobs={"type": "array", "items": _JOB},
+            total={"type": "integer"},
+            remarks=_STRINGS,
+            next_cursor=_STRING,
+            events=_STRING,
+        ),
         (
             Parameter("all_users", "the jobs of all users", "boolean"),
             Parameter("user", "the jobs of this user"),
@@ -212,6 +225,11 @@ ENDPOINTS = (
             Parameter("experiment", "of this experiment"),
             Parameter("label", "with this label: KEY=VALUE", several=True),
             Parameter("id", "these jobs, by id, end of an id, or name", several=True),
+            Parameter("search", "in the name, user, project, experiment or id"),
+            Parameter("order", "submitted, name, user, project, experiment, state or priority"),
+            Parameter("ascending", "the smallest, or oldest, first", "boolean"),
+            Parameter("cursor", "`next_cursor` of the page before"),
+            Parameter("brief", "false: also the command, arguments and variables", "boolean"),
             Parameter("limit", f"at most so many; default {LIMIT}", "integer", False, 1, LIMIT_MAX),
         ),
     ),

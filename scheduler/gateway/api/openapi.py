@@ -49,6 +49,9 @@ def document(endpoints: Iterable[Endpoint], prefix: str, version: str) -> dict[s
 
 
 def _operation(endpoint: Endpoint) -> dict[str, Any]:
+    content: dict[str, Any] = {endpoint.type: {"schema": endpoint.reply}}
+    if endpoint.or_json:
+        content["application/json"] = {"schema": endpoint.or_json}
     operation: dict[str, Any] = {
         "operationId": endpoint.answer.__name__,
         "summary": endpoint.about,
@@ -62,7 +65,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         "responses": {
             str(endpoint.status): {
                 "description": "done",
-                "content": {endpoint.type: {"schema": endpoint.reply}},
+                "content": content,
             },
             "default": {
                 "description": "refused, or not possible now",

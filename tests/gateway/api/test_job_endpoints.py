@@ -42,7 +42,7 @@ def test_the_same_id_again_is_the_same_job(served: Served) -> None:
 def test_what_was_listed_can_be_submitted_and_a_job_can_be_submitted_again(served: Served) -> None:
     old = served.daemon.submit("old", args=["a b"], priority=3, user="bob")
     with served.by("bob") as client:
-        listed = client.get(JOBS, params={"id": old}).json()["jobs"][0]
+        listed = client.get(JOBS, params={"id": old, "brief": False}).json()["jobs"][0]
         again = client.post(JOBS, json={"job": listed}).json()["job"]
         resubmitted = client.post(f"{JOBS}/{old}/resubmit").json()["job"]
     assert again["id"] != resubmitted["id"]

@@ -1,0 +1,345 @@
+"""What happens, as server-sent events: facts, and jobs that have changed.
+
+Theory of operation. All pages want the same, so one stream of the daemon serves them all: what
+comes is encoded once and put into the queue of each follower. The last messages are kept. A page
+that comes back names the cursor of what it has; from there on, it gets what was kept. If it is
+further behind than that, it gets a stream of its own until it has caught up. So it misses nothing
+and gets no fact twice, also if the daemon or the gateway has started again in between.
+
+A cursor is `FACT.FEED.CHANGE` (scheduler/api/event_feed.py); only its order matters here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from scheduler.gateway.auth import Auth
+from scheduler.gateway.daemon_calls import DaemonCalls
+from scheduler.gateway.problems import Problem
+from scheduler.presentation import records, story
+from scheduler.presentation.render import printable
+from scheduler.v1 import scheduler_pb2 as pb
+
+FOLLOWERS_MAX = 50
+WAITING_BYTES_MAX = 16 * 2**20  # for one follower
+KEPT_MAX = 500  # messages, for those who come back
+KEPT_BYTES_MAX = 8 * 2**20
+BEAT_SECONDS = 15.0  # without news, so that who is between does not end the connection
+CHECK_SECONDS = 60.0  # between two looks whether a follower's token is still valid
+AGAIN_SECONDS = 0.5  # between two attempts to reach the daemon
+RETRY_MILLISECONDS = 1000  # told to browsers
+_CURSOR = re.compile(r"([0-9]{1,18})(?:\.([0-9a-f]{8})\.([0-9]{1,18}))?", re.ASCII)
+_BEAT = b": nothing new\n\n"
+
+
+class Place(NamedTuple):
+    """A cursor, to be compared."""
+
+    fact: int
+    feed: str
+    change: int
+
+    def reaches(self, other: Place) -> bool:
+        """Whether all that came before `other` has been received here."""
+        return self.feed == other.feed and self.fact >= other.fact and self.change >= other.change
+
+
+class Message(NamedTuple):
+    before: Place  # the end of the one before it
+    after: Place
+    reply: pb.WatchEventsReply
+    encoded: bytes
+
+
+@dataclass(eq=False)
+class Follower:
+    token: str
+    queue: asyncio.Queue[bytes | None] = field(default_factory=asyncio.Queue)  # None: the end
+    waiting_bytes: int = 0  # in the queue
+    fact: int = 0  # it has the facts up to this one
+    dropped: bool = False
+
+
+class Events:
+    """Belongs to one event loop."""
+
+    def __init__(self, daemon: DaemonCalls) -> None:
+        self._daemon = daemon
+        self._followers: set[Follower] = set()
+        self._joined: set[Follower] = set()  # those of them that the common stream serves
+        self._streams = 0
+        self._kept: deque[Message] = deque()
+        self._kept_bytes = 0
+        self._head: Place | None = None  # where the common stream is; None: there is none yet
+        self._away = ""  # why the daemon cannot be reached
+        self._moved = asyncio.Event()  # there is a head
+        self._task: asyncio.Task[None] | None = None
+
+    # --- for the pages --------------------------------------------------------------------------
+
+    async def serve(self, request: Request, auth: Auth) -> Response:
+        caller = await auth.caller(request)
+        after = request.headers.get("last-event-id") or request.query_params.get("after", "")
+        if after and not _CURSOR.fullmatch(after):
+            raise Problem(400, "after: is not the id of an event", "after")
+        if self._streams >= FOLLOWERS_MAX:
+            raise Problem(429, f"there are already {FOLLOWERS_MAX} streams of events: try again")
+        self._streams += 1
+        follower = Follower(caller.token)
+        return StreamingResponse(
+            self._stream(follower, after, auth),
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+            media_type="text/event-stream",
+        )
+
+    def end(self, token: str) -> None:
+        """Ends the streams of a session that was logged out."""
+        for follower in [each for each in self._followers if each.token == token]:
+            self._drop(follower)
+
+    def close(self) -> None:
+        for follower in list(self._followers):
+            self._drop(follower)
+        if self._task:
+            self._task.cancel()
+
+    async def _stream(self, follower: Follower, after: str, auth: Auth) -> AsyncIterator[bytes]:
+        checking = asyncio.create_task(self._check(follower, auth))
+        try:
+            yield b"retry: %d\n\n" % RETRY_MILLISECONDS
+            self._followers.add(follower)
+            self._start()
+            async for part in self._catch_up(follower, after):
+                yield part
+            while (news := await self._next(follower)) is not None:
+                yield news
+        finally:
+            checking.cancel()
+            self._followers.discard(follower)
+            self._joined.discard(follower)
+            self._streams -= 1
+
+    async def _next(self, follower: Follower) -> bytes | None:
+        try:
+            part = await asyncio.wait_for(follower.queue.get(), BEAT_SECONDS)
+        except TimeoutError:
+            return _BEAT
+        follower.waiting_bytes -= len(part or b"")
+        return part
+
+    async def _check(self, follower: Follower, auth: Auth) -> None:
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            try:
+                await auth.holder(follower.token)
+            except Problem as problem:
+                if problem.status in (401, 403):
+                    self._drop(follower)
+
+    # --- following ------------------------------------------------------------------------------
+
+    async def _catch_up(self, follower: Follower, after: str) -> AsyncIterator[bytes]:
+        """Ends when the follower goes on with the common stream."""
+        place = _place(after)
+        told: str | None = None  # why the daemon is away; empty: that it is here
+        follower.fact = place.fact
+        while not follower.dropped:
+            await self._await_head()
+            if not after and self._head:  # from now on
+                after, place = _text(self._head), self._head
+                follower.fact = place.fact
+                yield _encoded(pb.WatchEventsReply(), after)
+            if self._head and told != self._away:
+                told = self._away
+                yield _told_away(told) if told else _HERE
+            if self._follow(follower, place):
+                return
+            try:
+                async with aclosing(self._watch(after, follower.token)) as replies:
+                    async for reply in replies:
+                        if told != "":
+                            told = ""
+                            yield _HERE
+                        after, place = reply.cursor, _place(reply.cursor)
+                        follower.fact = place.fact
+                        yield _encoded(reply, after)
+                        if self._follow(follower, place):
+                            return
+            except Problem as problem:
+                if problem.status == 401:
+                    return
+                if problem.status == 400:  # no cursor of this daemon: then by number alone
+                    after = str(place.fact)
+                if told != problem.message:
+                    told = problem.message
+                    yield _told_away(told)
+                await asyncio.sleep(AGAIN_SECONDS)
+
+    def _watch(self, after: str, token: str) -> AsyncGenerator[pb.WatchEventsReply, None]:
+        request = pb.WatchEventsRequest(after=after)
+        return self._daemon.stream("Gateway/WatchEvents", request, pb.WatchEventsReply, token)
+
+    def _follow(self, follower: Follower, place: Place) -> bool:
+        """Gives the follower what was kept since this place; all else comes by itself."""
+        if self._head is None or follower.dropped:
+            return False
+        since = None
+        if place.reaches(self._head):
+            since = len(self._kept)
+        else:
+            for index in reversed(range(len(self._kept))):
+                if place.reaches(self._kept[index].before):
+                    since = index
+                    break
+        if since is None:
+            return False
+        self._joined.add(follower)
+        for message in list(self._kept)[since:]:
+            self._give(follower, message)
+        return True
+
+    def _give(self, follower: Follower, message: Message) -> None:
+        """No fact is given twice: the follower may already have some of this message."""
+        encoded = message.encoded
+        facts = message.reply.facts
+        if facts and facts[0].number <= follower.fact:
+            reply = pb.WatchEventsReply()
+            reply.CopyFrom(message.reply)
+            del reply.facts[:]
+            reply.facts.extend(fact for fact in facts if fact.number > follower.fact)
+            encoded = _encoded(reply, message.reply.cursor)
+        follower.fact = max(follower.fact, message.after.fact)
+        self._put(follower, encoded)
+
+    def _put(self, follower: Follower, encoded: bytes) -> None:
+        if follower.waiting_bytes > WAITING_BYTES_MAX:  # it reads too slowly: it will come again
+            self._drop(follower)
+        elif not follower.dropped:
+            follower.waiting_bytes += len(encoded)
+            follower.queue.put_nowait(encoded)
+
+    def _drop(self, follower: Follower) -> None:
+        self._joined.discard(follower)
+        if not follower.dropped:
+            follower.dropped = True
+            follower.queue.put_nowait(None)
+
+    # --- the common stream ----------------------------------------------------------------------
+
+    def _start(self) -> None:
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+
+    async def _await_head(self) -> None:
+        """Returns when the common stream has a place, or cannot be had now."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._moved.wait(), AGAIN_SECONDS)
+
+    async def _run(self) -> None:
+        """Reads for as long as there are followers, with the token of any of them."""
+        try:
+            while self._followers:
+                follower = next(iter(self._joined or self._followers))
+                after = _text(self._head) if self._head else ""
+                try:
+                    async with aclosing(self._watch(after, follower.token)) as replies:
+                        async for reply in replies:
+                            self._receive(reply)
+                            if follower not in self._followers:
+                                break  # its token may be of a session that has ended
+                except Problem as problem:
+                    self._lose(problem, follower)
+                    await asyncio.sleep(AGAIN_SECONDS)
+        finally:
+            # Who comes later may be far behind: then this place helps nobody.
+            self._head, self._away = None, ""
+            self._kept.clear()
+            self._kept_bytes = 0
+            self._moved.clear()
+
+    def _lose(self, problem: Problem, follower: Follower) -> None:
+        if problem.status == 401:
+            for each in [each for each in self._followers if each.token == follower.token]:
+                self._drop(each)
+                self._followers.discard(each)
+        elif problem.status == 400:  # our place is none of this daemon's
+            self._head = None
+            self._kept.clear()
+            self._kept_bytes = 0
+            for each in list(self._joined):
+                self._drop(each)
+        elif self._away != problem.message:
+            self._away = problem.message
+            for each in list(self._joined):
+                self._put(each, _told_away(problem.message))
+
+    def _receive(self, reply: pb.WatchEventsReply) -> None:
+        after = _place(reply.cursor)
+        if self._away:
+            self._away = ""
+            for each in list(self._joined):
+                self._put(each, _HERE)
+        if self._head is not None and (reply.facts or reply.jobs or reply.list_again or reply.lost):
+            message = Message(self._head, after, reply, _encoded(reply, reply.cursor))
+            self._keep(message)
+            for each in list(self._joined):
+                self._give(each, message)
+        self._head = after
+        self._moved.set()
+
+    def _keep(self, message: Message) -> None:
+        self._kept.append(message)
+        self._kept_bytes += len(message.encoded)
+        while len(self._kept) > KEPT_MAX or self._kept_bytes > KEPT_BYTES_MAX:
+            self._kept_bytes -= len(self._kept.popleft().encoded)
+
+
+def _place(cursor: str) -> Place:
+    match = _CURSOR.fullmatch(cursor)
+    if match is None:
+        return Place(0, "", 0)
+    return Place(int(match[1]), match[2] or "", int(match[3] or 0))
+
+
+def _text(place: Place) -> str:
+    return f"{place.fact}.{place.feed}.{place.change}" if place.feed else str(place.fact)
+
+
+def _encoded(reply: pb.WatchEventsReply, cursor: str) -> bytes:
+    told = {
+        "facts": [fact_record(fact) for fact in reply.facts],
+        "jobs": [records.job(job) for job in reply.jobs],
+        "list_again": reply.list_again,
+        "lost": [
+            {"first": each.first, "last": each.last, "reason": each.reason} for each in reply.lost
+        ],
+    }
+    return b"id: %b\ndata: %b\n\n" % (cursor.encode(), msgspec.json.encode(told))
+
+
+def fact_record(fact: pb.Fact) -> records.Record:
+    """A fact of any job, with the sentence that the story of the job has for it."""
+    return {
+        "number": fact.number,
+        "job_id": fact.job_id,
+        "text": printable(story.sentence(fact)),
+        **records.fact(fact),
+    }
+
+
+def _told_away(message: str) -> bytes:
+    told = msgspec.json.encode({"state": "away", "message": message})
+    return b"event: daemon\ndata: %b\n\n" % told
+
+
+_HERE = b'event: daemon\ndata: {"state":"here","message":""}\n\n'
