@@ -90,7 +90,7 @@ ORDERS = {
     " else 'FINISHED' end",
     "priority": "priority",
 }
-_RUNS = "select user, project, run from jobs where outcome is null and run is not null"
+RUNS = "select user, project, run from jobs where outcome is null and run is not null"
 _COUNTED_SINCE = (
     "select unixepoch(applied_at) from _sqlite_migrations where name = 'what_runs_used_by_day'"
 )
@@ -206,7 +206,7 @@ class Reader:
         sql, values = usage_sql(first, last, user, project)
         with self._snapshot() as db:
             parts = [DayUsage(*row) for row in db.execute(sql, values)]
-            running = db.execute(_RUNS).fetchall()
+            running = db.execute(RUNS).fetchall()
         for whose, of, text in running:
             if user in ("", whose) and project in ("", of):
                 for run in _readable(rows.run, [text]):

@@ -224,6 +224,133 @@ def test_a_call_without_a_token_of_ours_is_unauthenticated(served: Serving) -> N
             next(stream(asked, timeout=10))
 
 
+# --- pages --------------------------------------------------------------------------------------
+
+
+def _pages(served: Serving, size: int, **given: Any) -> list[pb.ListJobsReply]:
+    """All pages of a list."""
+    replies: list[pb.ListJobsReply] = []
+    cursor = ""
+    while not replies or cursor:
+        request = pb.ListJobsRequest(all_users=True, limit=size, cursor=cursor, **given)
+        replies.append(served.people.ListJobs(request, metadata=by("bob"), timeout=10))
+        cursor = replies[-1].next_cursor
+    return replies
+
+
+def _various(served: Serving) -> list[str]:
+    """Live and ended jobs, the oldest first."""
+    names = ["a", "b", "c", "b", "a", "d", "c", "b"]
+    ids = [
+        served.submit(name, user, held=True, project=f"p{number % 3}", priority=1 + number % 4)
+        for number, (name, user) in enumerate(zip(names, ["ada", "eve"] * 4, strict=True))
+    ]
+    for number in (1, 4, 5):
+        _cancelled(served, ids[number], user=["ada", "eve"][number % 2])
+    eventually(lambda: all(served.job(ids[number]).outcome for number in (1, 4, 5)))
+    return ids
+
+
+ORDERED: dict[str, Any] = {
+    "submitted": lambda job: 0,
+    "name": lambda job: job.spec.name,
+    "user": lambda job: job.spec.user,
+    "project": lambda job: job.spec.project,
+    "experiment": lambda job: "",
+    "state": lambda job: job.state,
+    "priority": lambda job: job.priority,
+}
+
+
+@pytest.mark.parametrize("ascending", [False, True])
+def test_pages_of_a_list_hold_each_job_once_in_its_order(served: Serving, ascending: bool) -> None:
+    ids = _various(served)
+    for order, value in ORDERED.items():
+        for size in (1, 3, 8):
+            replies = _pages(served, size, order=order, ascending=ascending)
+            jobs = [job for reply in replies for job in reply.jobs]
+            wanted = sorted(
+                jobs, key=lambda job: (value(job), ids.index(job.id)), reverse=not ascending
+            )
+            assert [job.id for job in jobs] == [job.id for job in wanted], order
+            assert sorted(job.id for job in jobs) == sorted(ids)
+            assert {reply.total for reply in replies} == {8}
+
+
+def test_without_an_order_the_newest_come_first(served: Serving) -> None:
+    ids = _various(served)
+    jobs = [job.id for reply in _pages(served, 3) for job in reply.jobs]
+    assert jobs == ids[::-1]
+
+
+def test_a_job_that_ends_between_two_pages_is_on_one_of_them(served: Serving) -> None:
+    ids = _various(served)
+    first = served.people.ListJobs(
+        pb.ListJobsRequest(all_users=True, limit=4), metadata=by("bob"), timeout=10
+    )
+    for number in (2, 7):
+        _cancelled(served, ids[number], user=["ada", "eve"][number % 2])
+    served.submit("new", held=True)
+    second = served.people.ListJobs(
+        pb.ListJobsRequest(all_users=True, limit=4, cursor=first.next_cursor),
+        metadata=by("bob"),
+        timeout=10,
+    )
+    assert [job.id for job in (*first.jobs, *second.jobs)] == ids[::-1]
+    assert second.next_cursor == ""
+
+
+def test_a_search_finds_live_and_ended_jobs(served: Serving) -> None:
+    ids = _various(served)
+    for search, found in [
+        ("B", [1, 3, 7]),
+        ("eve", [1, 3, 5, 7]),
+        ("P2", [2, 5]),
+        (ids[5][4:30], [5]),
+        ("%", []),
+    ]:
+        (reply,) = _pages(served, 20, search=search)
+        hidden = [job.id for job in reply.jobs if ids.index(job.id) not in found]
+        # Ids are random, and may contain what is searched for.
+        assert all(search.lower() in job_id for job_id in hidden)
+        assert {job.id for job in reply.jobs} >= {ids[number] for number in found}
+        assert reply.total == len(reply.jobs)
+
+
+def test_a_brief_list_says_nothing_that_is_long_or_secret(served: Serving) -> None:
+    served.submit(
+        env=[pb.KeyValue(key="KEY", value="v" * 1000)], args=["--long", "x" * 1000], held=True
+    )
+    request = pb.ListJobsRequest(all_users=True, brief=True)
+    reply = served.people.ListJobs(request, metadata=by("ada"), timeout=10)
+    assert len(reply.SerializeToString()) < 500
+    assert (reply.jobs[0].spec.name, reply.jobs[0].spec.max_epochs) == ("demo", 5)
+    assert reply.events
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"order": "age"}, "order 'age': is none of submitted, name"),
+        ({"cursor": "x"}, "cursor 'x': is not of this list"),
+        ({"cursor": "x" * 10_000}, "is not of this list"),
+        ({"search": "x" * 201}, "search: has 201 characters, 200 at most"),
+        ({"jobs": ["demo"], "order": "name"}, "jobs that are named are listed on one page"),
+    ],
+)
+def test_impossible_pages_are_refused(served: Serving, given: dict[str, Any], words: str) -> None:
+    with refused(INVALID, words):
+        _listed(served, **given)
+
+
+def test_a_cursor_of_another_order_is_refused(served: Serving) -> None:
+    _various(served)
+    cursor = _pages(served, 3, order="name")[0].next_cursor
+    for given in ({"order": "user"}, {"order": "name", "ascending": True}, {}):
+        with refused(INVALID, "is not of this list"):
+            _listed(served, cursor=cursor, **given)
+
+
 # --- finding ------------------------------------------------------------------------------------
 
 

@@ -138,6 +138,49 @@ def test_a_list_holds_the_newest_that_fit_and_counts_them_all(asked: Reader, que
 # --- what there is about a job --------------------------------------------------------------------
 
 
+def ordered_value(job: Job, order: str) -> str | int:
+    if order == "state":
+        words = {Outcome.SUCCEEDED: "FINISHED", Outcome.FAILED: "FAILED"}
+        return words.get(job.outcome or Outcome.CANCELLED, "CANCELED")
+    if order == "priority":
+        return job.priority
+    return JOBS.index(job) + 1 if order == "submitted" else str(getattr(job.spec, order))
+
+
+@pytest.mark.parametrize("order", reader.ORDERS)
+@pytest.mark.parametrize("ascending", [False, True])
+@pytest.mark.parametrize(
+    "query", [Query(), Query(search="me-3"), Query(search="p1", users=("ada",)), Query(search="%")]
+)
+def test_pages_in_any_order_hold_each_job_once(
+    asked: Reader, order: str, ascending: bool, query: Query
+) -> None:
+    def is_found(job: Job) -> bool:
+        texts = (job.id, job.spec.name, job.spec.user, job.spec.project, job.spec.experiment)
+        return any(query.search in text for text in texts)
+
+    wanted = [job for job in JOBS if job.outcome and fits(job, query) and is_found(job)]
+    wanted.sort(key=lambda job: (ordered_value(job, order), JOBS.index(job)), reverse=not ascending)
+    query = replace(query, order=order, ascending=ascending, limit=17)
+    found: list[Job] = []
+    while True:
+        page, total = asked.jobs(query)
+        assert total == len(wanted)
+        found += page
+        if len(page) < query.limit:
+            break
+        number = asked.numbers([page[-1].id])[page[-1].id]
+        query = replace(query, after=(ordered_value(page[-1], order), number))
+    assert [job.id for job in found] == [job.id for job in wanted]
+
+
+def test_jobs_have_numbers_in_the_order_of_their_submission(asked: Reader) -> None:
+    ids = [job.id for job in JOBS]
+    assert asked.numbers([*ids, JobId("nobody")]) == {id: n for n, id in enumerate(ids, start=1)}
+    live = {job.id: n for n, job in enumerate(JOBS, start=1) if job.outcome is None}
+    assert asked.live_numbers() == live
+
+
 def test_a_story_is_told_in_its_order(asked: Reader, store: SqliteStore) -> None:
     job, other = JOBS[3], JOBS[4]
     facts = [Fact(9.0, "told", job.id, n, {"text": "ü", "n": n, "none": None}) for n in range(3)]
@@ -254,3 +297,28 @@ def test_a_list_walks_an_index_from_its_newest_end_and_is_counted_in_it(
     page, count, values = reader.listing_sql(query)
     assert plan(path, page, [*values, 20]) == [line.format("INDEX") for line in how]
     assert plan(path, count, values) == [line.format("COVERING INDEX") for line in how]
+
+
+@pytest.mark.parametrize("order", ["user", "project", "experiment", "state", "name"])
+def test_another_order_reads_only_the_rows_of_the_page(
+    store: SqliteStore, path: Path, order: str
+) -> None:
+    query = Query(order=order, after=("x", 1), search="")
+    page, _, values = reader.listing_sql(query)
+    steps = plan(path, page, [*values, "x", 1, 20])
+    assert steps[0] == "SEARCH jobs USING INTEGER PRIMARY KEY (rowid=?)"
+    assert "COVERING INDEX jobs_ended" in steps[1]
+
+
+def test_a_search_reads_indexes_alone(store: SqliteStore, path: Path) -> None:
+    _, count, values = reader.listing_sql(Query(search="x"))
+    steps = plan(path, count, values)
+    assert steps[0].startswith("SEARCH jobs USING COVERING INDEX jobs_ended")
+    assert all("COVERING INDEX" in step for step in steps), steps
+
+
+def test_facts_and_sums_are_found_by_index(store: SqliteStore, path: Path) -> None:
+    assert plan(path, reader.FACTS, [1, 1]) == ["SEARCH facts USING INTEGER PRIMARY KEY (rowid>?)"]
+    sql, values = reader.usage_sql(1, 2, "ada", "")
+    assert plan(path, sql, values) == ["SEARCH usage USING PRIMARY KEY (day>? AND day<?)"]
+    assert plan(path, reader.RUNS, []) == ["SCAN jobs USING INDEX jobs_live"]
