@@ -52,7 +52,6 @@ ELSEWHERE = {
     "scheduler/outlook/prospect.py": ("outlook/test_service.py", "values"),
     "scheduler/store/migrations.py": ("store/test_database.py", "files of each former version"),
     "scheduler/api/probes.py": ("api/test_grpc_server.py", "what a server tells without a token"),
-    "scheduler/access/sessions.py": ("api/test_gateway_service.py", "log-ins by the service"),
     "scheduler/api/log_ranges.py": ("api/test_gateway_service.py", "parts by the service"),
     "scheduler/api/log_stream.py": ("api/test_jobs.py", "a stream of the server"),
     "scheduler/daemon/token_commands.py": ("e2e/test_tokens.py", "commands on a daemon's files"),

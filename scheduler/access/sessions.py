@@ -187,8 +187,8 @@ class Sessions:
             db.execute("commit")
 
     def _digest(self, token: str) -> bytes:
-        return hmac.digest(self._key, f"session {token}".encode(), "sha256")
+        return hmac.digest(self._key, f"session {token}".encode(errors="replace"), "sha256")
 
 
 def _hash(code: str) -> bytes:
-    return hashlib.sha256(code.encode()).digest()
+    return hashlib.sha256(code.encode(errors="replace")).digest()
