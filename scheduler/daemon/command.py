@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -14,6 +15,7 @@ from threading import Event
 
 import click
 
+from scheduler import run_logs
 from scheduler.access.agent_tokens import AgentAuthenticator
 from scheduler.access.authentication import Authenticator
 from scheduler.access.certificates import credentials
@@ -300,6 +302,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         parts.callback(old.stop, GRACE_SECONDS)
         process.remember_port(config.state_dir, old.port, process.HTTP_PORT)
     process.remember_port(config.state_dir, server.ports[0])
+    left_out: list[float | None] = [None]
     sources = Sources(
         about=_about(config),
         view=view,
@@ -307,7 +310,8 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         usage=home.usage,
         heard_at=partial(_heard_at, home),
         stored=reader.counts,
-        counted=partial(_counted, timing, server),
+        counted=lambda: _counted(timing, server, home, [each for each in (old, metrics) if each]),
+        left_out_bytes=lambda: left_out[0],
         disk=config.state_dir,
         reserve_mib=config.housekeeping.disk_reserve,
     )
@@ -322,6 +326,11 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     token_uses = Chore("token_uses", every(TOKEN_USES_SECONDS), lambda _: tokens.keep_uses())
     prune = partial(_prune_logs, config, home.logs, reader, inbox)
     old_logs = Chore("prune_logs", every(EVERY_SECONDS), prune)
+
+    def look_at_logs(_: Event) -> None:
+        left_out[0] = run_logs.left_out_bytes(home.logs)
+
+    cut_logs = Chore("cut_logs", every(EVERY_SECONDS), look_at_logs)
     old_secrets = Chore(
         "remove_secrets",
         every(SECRETS_SECONDS),
@@ -329,7 +338,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
             [job.id for job in view().jobs.values() if not job.outcome]
         ),
     )
-    others = (look_ahead, token_uses, old_logs, old_secrets)
+    others = (look_ahead, token_uses, old_logs, cut_logs, old_secrets)
     housekeeping = _housekeeping(config, database, logger, *others)
     housekeeping.start()
     parts.callback(housekeeping.stop)
@@ -439,10 +448,20 @@ def _heard_at(home: LocalTarget | KubernetesTarget, view: View) -> dict[str, Tim
     return {node: seen.at for (node, _), seen in home.usage().items()}
 
 
-def _counted(timing: Timing, server: GrpcServer) -> dict[Count, float]:
-    errors = {(counters.API_ERRORS, code): float(n) for code, n in server.refused.items()}
-    closed = {(counters.CONNECTIONS_CLOSED, ""): float(server.connections_closed)}
-    return {**timing.counts, **errors, **closed}
+def _counted(
+    timing: Timing,
+    server: GrpcServer,
+    home: LocalTarget | KubernetesTarget,
+    https: Sequence[http_server.HttpServer],
+) -> dict[Count, float]:
+    counted = Counter[Count]({(counters.CONNECTIONS_CLOSED, ""): server.connections_closed})
+    counted[counters.LOG_GAPS, ""] = home.log_gaps()
+    for code, number in server.refused.items():
+        counted[counters.API_ERRORS, code] = number
+    for each in https:
+        for why, number in dict(each.refused).items():
+            counted[counters.HTTP_REFUSED, why] += number
+    return {**timing.counts, **counted}
 
 
 def _encrypted(config: Config) -> TlsAddress | None:

@@ -71,6 +71,9 @@ class LocalTarget:
         """What was observed on its GPUs."""
         return self.cluster.usage
 
+    def log_gaps(self) -> int:
+        return 0
+
     def refuses(self, user: str, users: Callable[[], Sequence[str]]) -> str | None:
         return self.cluster.refuses(user)
 
@@ -104,6 +107,10 @@ class KubernetesTarget:
 
     def usage(self) -> Mapping[GpuKey, Usage]:
         return self.cluster.usage
+
+    def log_gaps(self) -> int:
+        """In how many places the logs lack lines that a node no longer had, since the start."""
+        return sum(space.log_gaps for space in self.spaces)
 
     def refuses(self, user: str, users: Callable[[], Sequence[str]]) -> str | None:
         """Of users with the same account, only the first one may run jobs."""

@@ -42,6 +42,7 @@ class Sources:
     heard_at: Callable[[View], Mapping[str, Time]]  # when the agent of each node has last reported
     stored: Callable[[], Mapping[Count, float]]  # what was counted, over all starts
     counted: Callable[[], Mapping[Count, float]]  # since the start
+    left_out_bytes: Callable[[], float | None]  # of logs; None: not looked yet
     disk: Path
     reserve_mib: int  # of that disk
 
@@ -122,6 +123,9 @@ class MetricsService:
         heard = "When the agent of a node has last reported."
         ats = [((node,), at) for node, at in sorted(of.heard_at(view).items())]
         yield Gauge("scheduler_agent_heard_timestamp_seconds", heard, ("node",), ats)
+        if (left_out := of.left_out_bytes()) is not None:
+            help = "Output of jobs that is not in their logs, because these were too long."
+            yield Gauge("scheduler_log_left_out_bytes", help, (), [((), left_out)])
         free, reserve = "Free on the disk of the state folder.", "Below this, no job is accepted."
         left = shutil.disk_usage(of.disk).free
         yield Gauge("scheduler_disk_free_bytes", free, (), [((), left)])

@@ -32,6 +32,7 @@ class World:
             heard_at=lambda view: {"n1": 7.0},
             stored=lambda: {("facts", "run_ended"): 3.0},
             counted=lambda: {("api_errors", "INTERNAL"): 2.0},
+            left_out_bytes=lambda: 7.0,
             disk=folder,
             reserve_mib=512,
         )
