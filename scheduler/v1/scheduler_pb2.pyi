@@ -838,16 +838,18 @@ class LogFile(_message.Message):
     def __init__(self, attempt: _Optional[int] = ..., rank: _Optional[int] = ..., size: _Optional[int] = ...) -> None: ...
 
 class GetUsageRequest(_message.Message):
-    __slots__ = ("first_day", "last_day", "user", "project")
+    __slots__ = ("first_day", "last_day", "user", "project", "by")
     FIRST_DAY_FIELD_NUMBER: _ClassVar[int]
     LAST_DAY_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
     PROJECT_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
     first_day: str
     last_day: str
     user: str
     project: str
-    def __init__(self, first_day: _Optional[str] = ..., last_day: _Optional[str] = ..., user: _Optional[str] = ..., project: _Optional[str] = ...) -> None: ...
+    by: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, first_day: _Optional[str] = ..., last_day: _Optional[str] = ..., user: _Optional[str] = ..., project: _Optional[str] = ..., by: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GetUsageReply(_message.Message):
     __slots__ = ("days", "counted_since", "cut", "first_day", "last_day")
