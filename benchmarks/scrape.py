@@ -77,6 +77,8 @@ def _measure(jobs: int, gpus: int, seed: int) -> tuple[float, float, int, int, i
             usage = _usage(scheduler.view)
             sources = Sources(
                 about={"version": "1"},
+                started_at=1.0,
+                leads=lambda: True,
                 view=lambda: scheduler.view,
                 due_at=lambda: 0.0,
                 usage=lambda: usage,

@@ -305,6 +305,8 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     left_out: list[float | None] = [None]
     sources = Sources(
         about=_about(config),
+        started_at=lookup.since,
+        leads=home.leads,
         view=view,
         due_at=lookup.due_at,
         usage=home.usage,

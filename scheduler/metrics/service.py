@@ -36,6 +36,8 @@ class Sources:
     """Where the numbers come from. Each may be asked by any thread at any time."""
 
     about: Mapping[str, str]
+    started_at: Time
+    leads: Callable[[], bool]  # whether it may change the cluster now
     view: Callable[[], View]
     due_at: Callable[[], Time]  # a run that was not heard since then is unresponsive
     usage: Callable[[], Mapping[GpuKey, Usage]]
@@ -120,6 +122,11 @@ class MetricsService:
 
     def _others(self, view: View) -> Iterator[Gauge]:
         of = self._sources
+        # Until the first step, since the start: a daemon that has just begun is not late.
+        decided, at = "When the loop has last made a step.", max(view.at, of.started_at)
+        yield Gauge("scheduler_decided_timestamp_seconds", decided, (), [((), at)])
+        leads = "1: no other daemon can work on the cluster, and this one may."
+        yield Gauge("scheduler_leader", leads, (), [((), float(of.leads()))])
         heard = "When the agent of a node has last reported."
         ats = [((node,), at) for node, at in sorted(of.heard_at(view).items())]
         yield Gauge("scheduler_agent_heard_timestamp_seconds", heard, ("node",), ats)
