@@ -440,20 +440,22 @@ class GetClusterRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GpuJob(_message.Message):
-    __slots__ = ("job_id", "name", "user", "memory_mib", "state", "used_mib")
+    __slots__ = ("job_id", "name", "user", "memory_mib", "state", "used_mib", "busy")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
     MEMORY_MIB_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     USED_MIB_FIELD_NUMBER: _ClassVar[int]
+    BUSY_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     name: str
     user: str
     memory_mib: int
     state: str
     used_mib: int
-    def __init__(self, job_id: _Optional[str] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., memory_mib: _Optional[int] = ..., state: _Optional[str] = ..., used_mib: _Optional[int] = ...) -> None: ...
+    busy: float
+    def __init__(self, job_id: _Optional[str] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., memory_mib: _Optional[int] = ..., state: _Optional[str] = ..., used_mib: _Optional[int] = ..., busy: _Optional[float] = ...) -> None: ...
 
 class GpuProcess(_message.Message):
     __slots__ = ("pid", "name", "memory_mib", "job_id", "attempt")
