@@ -66,6 +66,7 @@ class GatewayService(pb_grpc.GatewayServicer):
     version: str
     policies: Mapping[str, str]  # what each does, by name
     policy: str  # the one that plans
+    url: Callable[[], str] = str  # where pages are served; empty: it is not known
     seats: Seats = field(default_factory=lambda: Seats(STREAMS_MAX, STREAMS_OF_USER_MAX))
 
     # --- who asks ---------------------------------------------------------------------------
@@ -99,7 +100,7 @@ class GatewayService(pb_grpc.GatewayServicer):
             raise Forbidden("a session cannot make login codes: use your own token")
         issued = self.logins.issued.find(token)
         code, until = self.logins.codes.create(user, issued.id if issued else None)
-        return pb.CreateLoginReply(code=code, valid_until=until)
+        return pb.CreateLoginReply(code=code, valid_until=until, url=self.url())
 
     def ExchangeLogin(
         self, request: pb.ExchangeLoginRequest, context: grpc.ServicerContext

@@ -40,7 +40,7 @@ from scheduler.core.invariants import check_job
 from scheduler.core.loop import Scheduler
 from scheduler.core.model import JobId, Time, View
 from scheduler.core.ports import Policy
-from scheduler.daemon import log, ownership, process, program_flags
+from scheduler.daemon import gateway_process, log, ownership, process, program_flags
 from scheduler.daemon.config import OFF, Config, listen_address, load, settings_file
 from scheduler.daemon.exit_codes import (
     CANNOT_WRITE,
@@ -50,10 +50,12 @@ from scheduler.daemon.exit_codes import (
     WRONG_SETTINGS,
     run_program,
 )
+from scheduler.daemon.gateway_process import GatewayProcess
 from scheduler.daemon.log_pruning import EVERY_SECONDS, no_room, prune_logs
 from scheduler.daemon.targets import KubernetesTarget, LocalTarget, target_of
 from scheduler.daemon.token_commands import token
 from scheduler.http import http_server
+from scheduler.http.http11 import is_loopback
 from scheduler.inbox import QueueInbox
 from scheduler.job_secrets import JobSecrets
 from scheduler.legacy.service import LegacyService
@@ -276,6 +278,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     )
     speaking = AgentAuthenticator([tokens.node, *home.agents])
     agents = AgentService(speaking, home.reports, speaks_for) if home.reports else None
+    pages = _gateway_process(config, address, logger)
     gateway = GatewayService(
         people,
         Logins(LoginCodes(), sessions, tokens),
@@ -289,6 +292,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         program_flags.read_version(),
         SUMMARIES,
         config.policy,
+        lambda: config.gateway.url.rstrip("/") or (pages.url if pages else ""),
     )
     profiler = TrainingService(inbox, view)
     server = GrpcServer(
@@ -349,6 +353,9 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         old.start()
     if metrics:
         metrics.start()
+    if pages:
+        pages.start()
+        parts.callback(pages.stop)
     _introduce(config, address, scheduler, home, metrics.port if metrics else None, logger)
     return scheduler
 
@@ -437,6 +444,38 @@ def _metrics_server(
     except SchedulerError as error:
         logger.warning("no_metrics", error=str(error), note="see metrics.listen")
         return None
+
+
+def _gateway_process(config: Config, address: str, logger: log.Logger) -> GatewayProcess | None:
+    """None: it is off, or cannot be. Nothing waits for pages, so the daemon goes on."""
+    wanted, files = config.gateway, (config.tls.certificate, config.tls.key)
+    if wanted.listen == OFF:
+        return None
+    try:
+        folder = gateway_process.make_folder(config.state_dir, wanted.user)
+        listen = process.address(wanted.listen, config.state_dir, process.GATEWAY_PORT)
+        port = listen_address(listen)[1]
+        process.remember_port(config.state_dir, port, process.GATEWAY_PORT)
+    except SchedulerError as error:
+        if not isinstance(error, InUseError):
+            logger.warning("no_gateway", error=str(error), note="the daemon goes on")
+            return None
+        listen = wanted.listen  # perhaps the gateway of the daemon before, which ends in a moment
+    flags = ["--server", _reached_here(address), "--listen", listen]
+    if os.geteuid() == 0:
+        flags += ["--user", wanted.user]
+    for host in wanted.hosts:
+        flags += ["--host", host]
+    if not is_loopback(listen_address(listen)[0].strip("[]")) and files[0] and files[1]:
+        flags += ["--certificate", str(files[0]), "--key", str(files[1])]
+        return GatewayProcess(flags, folder, filter(None, files))
+    return GatewayProcess([*flags, *(["--plain_http"] if wanted.plain_http else [])], folder)
+
+
+def _reached_here(address: str) -> str:
+    """How a process of this machine calls what listens on every address."""
+    host, port = listen_address(address)
+    return f"{ {'0.0.0.0': '127.0.0.1', '[::]': '[::1]'}.get(host, host) }:{port}"
 
 
 def _about(config: Config) -> dict[str, str]:

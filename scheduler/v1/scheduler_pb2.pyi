@@ -700,12 +700,14 @@ class CreateLoginRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class CreateLoginReply(_message.Message):
-    __slots__ = ("code", "valid_until")
+    __slots__ = ("code", "valid_until", "url")
     CODE_FIELD_NUMBER: _ClassVar[int]
     VALID_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    URL_FIELD_NUMBER: _ClassVar[int]
     code: str
     valid_until: float
-    def __init__(self, code: _Optional[str] = ..., valid_until: _Optional[float] = ...) -> None: ...
+    url: str
+    def __init__(self, code: _Optional[str] = ..., valid_until: _Optional[float] = ..., url: _Optional[str] = ...) -> None: ...
 
 class ExchangeLoginRequest(_message.Message):
     __slots__ = ("code", "user")
