@@ -3,6 +3,7 @@
 const TIMEOUT_MS = 30000;
 const remembered = new Map(); // by address: the newest answer and its ETag
 const REMEMBERED_MAX = 50;
+const UNREACHABLE = { code: "unreachable", message: "cannot reach the gateway" };
 
 /** The gateway's answer "no": one line that says why. */
 export class Refused extends Error {
@@ -51,7 +52,7 @@ export async function request(path, options = {}) {
       ...options,
     });
   } catch {
-    throw new Refused(0, { code: "unreachable", message: "cannot reach the gateway" });
+    throw new Refused(0, UNREACHABLE);
   }
   const date = Date.parse(answer.headers.get("Date")) / 1000;
   if (date) learnClock(date, asked, Date.now() / 1000, 0.5);
@@ -67,13 +68,24 @@ async function refusal(answer) {
   return { message: `the gateway answered ${answer.status}` };
 }
 
+/** The content of an answer, which may break off. */
+async function content(answer, kind = "json") {
+  try {
+    return await answer[kind]();
+  } catch {
+    throw new Refused(0, UNREACHABLE);
+  }
+}
+
+export const bytesOf = async (answer) => new Uint8Array(await content(answer, "arrayBuffer"));
+
 /** The JSON at an address; unchanged answers are not transferred again. */
 export async function get(path, query) {
   const url = address(path, query);
   const before = remembered.get(url);
   const answer = await request(url, before ? { headers: { "If-None-Match": before.etag } } : {});
   if (answer.status === 304) return before.body;
-  const body = await answer.json();
+  const body = await content(answer);
   const etag = answer.headers.get("ETag");
   remembered.delete(url);
   if (etag) remembered.set(url, { etag, body });
@@ -87,7 +99,7 @@ export async function send(path, body = {}, method = "POST") {
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify(body),
   });
-  return answer.status === 204 ? {} : answer.json();
+  return content(answer);
 }
 
 export const forgetAnswers = () => remembered.clear();

@@ -1,7 +1,7 @@
 // The frame: who is logged in, which page is shown, and whether what it shows still holds.
 
 import { html, render, useEffect, useErrorBoundary, useState } from "./vendor/preact-htm.js";
-import { forgetAnswers, now, request, send } from "./api.js";
+import { forgetAnswers, get, now, send } from "./api.js";
 import { connect, disconnect, live, onSignedOut, sure, useLiveness, useTick } from "./live.js";
 import { Login } from "./pages/login.js";
 import { Empty, Text } from "./parts.js";
@@ -15,7 +15,7 @@ function App() {
   const [notice, setNotice] = useState("");
   const enter = async () => {
     try {
-      const found = await (await request("/api/v1/session")).json();
+      const found = await get("/api/v1/session");
       if (location.pathname === "/login") go(wanted(), true);
       setSession(found);
       connect();

@@ -2,7 +2,7 @@
 
 import { html } from "./vendor/preact-htm.js";
 import { now } from "./api.js";
-import { useFacts } from "./facts.js";
+import { nameOf, useFacts } from "./facts.js";
 import { Empty, Text, jobPath } from "./parts.js";
 import { clock, shortId } from "./words.js";
 
@@ -11,6 +11,6 @@ export function Changes({ limit = 25, about }) {
   if (!facts.length) return html`<div class="body"><${Empty}>nothing in the last minutes<//></div>`;
   return html`<ol class="list changes">${facts.map((fact) => html`<li key=${fact.number}>
     <time>${clock(fact.at, now())}</time>
-    <span>${fact.job_id && html`<a href=${jobPath(fact.job_id)}><${Text}>${fact.job_name || shortId(fact.job_id)}<//></a>: `}
+    <span>${fact.job_id && html`<a href=${jobPath(fact.job_id)}><${Text}>${nameOf(fact.job_id) || shortId(fact.job_id)}<//></a>: `}
       <${Text}>${fact.text}<//></span></li>`)}</ol>`;
 }

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { pieces, plain } from "./ansi.js";
-import { Refused, address, get, request } from "./api.js";
+import { Refused, address, bytesOf, get, request } from "./api.js";
 import { live as lively, sure, watch } from "./live.js";
 import { LogWindow, find } from "./logwindow.js";
 import { Empty, Text } from "./parts.js";
@@ -34,14 +34,14 @@ export function LogView({ job, short = false, attempt, rank }) {
     files=${files.files} choose=${choose} short=${short} />`;
 }
 
-/** `{data, size, offset}` of a file: see LogWindow. */
+/** `{data, size, gaps}` of a file: see LogWindow. */
 const reader = (path, { attempt, rank }) => async (offset, length) => {
-  const answer = await request(address(path, { attempt, rank, offset, length }));
-  const data = new Uint8Array(await answer.arrayBuffer());
+  const answer = await request(address(path, { attempt, rank, offset, length: Math.max(1, length) }));
+  const gaps = answer.headers.get("Log-Gaps")?.split(" ").filter(Boolean);
   return {
-    data,
+    data: await bytesOf(answer),
     size: Number(answer.headers.get("Log-Size")),
-    offset: Number(answer.headers.get("Log-Offset") ?? offset),
+    gaps: gaps?.map((gap) => gap.split("+").map(Number)) ?? [],
   };
 };
 
@@ -158,6 +158,7 @@ function File({ path, job, shown, files, choose, short }) {
 }
 
 function Line({ line, search }) {
+  if (line.gap) return html`<div class="row tag">(${number(line.end - line.at)} bytes were not kept)</div>`;
   const { pieces: found, overwritten, cut } = pieces(line.text);
   const hit = search.regex?.test(plain(line.text)) ? (search.at === line.at ? "at" : "hit") : "";
   return html`<div class="row ${hit}" data-at=${line.at}>${found.map(({ text, name }) => (

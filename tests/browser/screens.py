@@ -1,0 +1,112 @@
+"""`make screens`: pictures of every page, with the data of the demo, in build/screens/.
+
+Each page at 1280 and at 390 pixels, light and dark. With an argument, a picture of the page Now is
+also written there, for README.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from playwright.sync_api import sync_playwright
+
+from demo.__main__ import FIRST, TRAIN, URGENT
+from tests.browser.visitor import NARROW, WIDE, Visitor, visitor
+from tests.gateway.serving_http import gateway
+from tests.support import Daemon, Jobs
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+FOLDER = Path("build/screens")
+PICTURE_BYTES_MAX = 150_000
+LONGER = 40  # times as many epochs as in the demo: so that all is still there for the last picture
+VIEWS = [(size, dark) for dark in (False, True) for size in (WIDE, NARROW)]
+
+
+def main(readme: Path | None) -> None:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        flags = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=flags)
+        daemon = Daemon(Path(folder) / "state", "2x16384").start()
+        try:
+            with gateway(daemon.address) as served:
+                jobs = _begin(daemon, Path(folder))
+                people = [_person(browser, served.url, daemon, *view) for view in VIEWS]
+                _draw_all(people, jobs, readme)
+        finally:
+            daemon.end()
+            browser.close()
+
+
+def _begin(daemon: Daemon, folder: Path) -> Jobs:
+    """The demo, until the urgent job runs."""
+    flags = ["--script_path", str(TRAIN), "--snapshots_dir", str(folder / "snapshots")]
+    flags += ["--env", "OPENBLAS_NUM_THREADS=1", "--project", "demo"]
+    for words in FIRST:
+        daemon.submit(*flags, *_longer(words))
+    daemon.wait(lambda jobs: jobs["grid-2"].epochs_done >= 2)
+    daemon.submit(*flags, *_longer(URGENT))
+    return daemon.wait(lambda jobs: jobs["urgent"].epochs_done >= 2)
+
+
+def _longer(words: str) -> list[str]:
+    return re.sub(r"(?<=--max_epochs )\d+", lambda n: str(int(n[0]) * LONGER), words).split()
+
+
+def _person(
+    browser: Browser, url: str, daemon: Daemon, size: tuple[int, int], dark: bool
+) -> Visitor:
+    made = visitor(browser, url, size, dark)
+    made.log_in(daemon.token("root"))
+    return made
+
+
+def _draw_all(people: list[Visitor], jobs: Jobs, readme: Path | None) -> None:
+    left = max(jobs.values(), key=lambda job: job.attempt)
+    pages = {
+        "now": "/",
+        "jobs": "/jobs",
+        "job": f"/jobs/{left.id}",
+        "log": f"/jobs/{left.id}/log",
+        "people": "/people",
+        "cluster": "/cluster",
+        "help": "/help",
+    }
+    for name, path in pages.items():
+        for person, (size, dark) in zip(people, VIEWS, strict=True):
+            person.go(path)
+            _settle(person)
+            shot = FOLDER / f"{name}-{size[0]}-{'dark' if dark else 'light'}.png"
+            person.page.screenshot(path=shot, full_page=True)
+            if readme and name == "now" and size == WIDE and not dark:
+                person.page.screenshot(path=readme)
+                assert readme.stat().st_size < PICTURE_BYTES_MAX, f"{readme} is too large"
+    for person, (size, dark) in zip(people, VIEWS, strict=True):
+        person.go(f"/jobs/{left.id}")
+        person.page.get_by_role("button", name="Cancel").click()
+        _settle(person)
+        name = f"cancel-{size[0]}-{'dark' if dark else 'light'}.png"
+        person.page.screenshot(path=FOLDER / name)
+        person.page.keyboard.press("Escape")
+        person.page.get_by_role("button", name="Log out").click()
+        person.page.get_by_label("Or paste your token").wait_for()
+        person.page.screenshot(path=FOLDER / name.replace("cancel", "login"))
+        assert person.mistakes == []
+    print(f"{len(list(FOLDER.glob('*.png')))} pictures in {FOLDER}")
+
+
+def _settle(person: Visitor) -> None:
+    person.page.get_by_role("heading", level=1).wait_for()
+    person.page.wait_for_function("() => !document.body.innerText.includes('loading …')")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else None)
