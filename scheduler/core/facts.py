@@ -162,7 +162,7 @@ def _run_ended(was: Run, job: Job, now: Time) -> Fact:
 def _came_to(was: Run, job: Job) -> dict[str, Value]:
     """How long its epochs took alone, to be compared with the expected duration."""
     learned = job.epochs_done > was.epochs_before + 1  # the first has a warm-up
-    for shown in job.measured if learned else ():
+    for shown in reversed(job.measured) if learned else ():
         if (shown.placement, shown.beside) == (was.placement, ()) and shown.epochs:
             return {"placement": was.placement, "measured_seconds": shown.seconds}
     return {}

@@ -7,16 +7,31 @@ estimates/speed.py and estimates/interference.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from scheduler.core.fast_replace import replace
-from scheduler.core.model import Job, JobFamily, JobId, JobSpec, Measured, Profile, Run, Time, Used
+from scheduler.core.model import (
+    GpuKey,
+    Job,
+    JobFamily,
+    JobId,
+    JobSpec,
+    Measured,
+    Profile,
+    Run,
+    Share,
+    Time,
+    Used,
+)
 
 SITUATIONS_MAX = 16  # of a job; the one not updated for longest is forgotten
 KIND_SITUATIONS_MAX = 64
 EPOCHS_REMEMBERED = 10  # a mean forgets like one over this many epochs
 RESTARTS_REMEMBERED = 3
 EPOCH_SECONDS_MAX = 1e8  # three years
+WHERE_GPUS_MAX, WHERE_NODES_MAX = 8, 16  # see where_of
+UNLIKE = 1.3  # a family keeps apart what was so many times slower on some GPUs than on others,
+PLACES_MAX = 4  # of up to so many sets of GPUs
 SLACK_SECONDS = 5.0  # by how much an epoch may exceed the time that we measured for it
 CREDIBLE = 0.5  # the least part of the time that we measured which a report may say
 
@@ -67,13 +82,18 @@ def record_epoch(
         return job
     # The first report: a run may begin after the epochs that were done when it was launched.
     warm = run.epoch_measured > 0
-    seconds = _credible_seconds(profile, now - began_at)
-    found = [m for m in job.measured if (m.placement, m.beside) == (run.placement, beside)]
-    old = found[0] if found else Measured(run.placement, beside, seconds, 0)
-    new = add_epoch(old, seconds) if warm else replace(old, newest=())
+    seconds, where = _credible_seconds(profile, now - began_at), where_of(run.shares)
+    same = [m for m in job.measured if (m.placement, m.beside) == (run.placement, beside)]
+    # What a row from before GPUs were kept has shown is taken to be from here.
+    here = [m for m in same if m.where == where] or [m for m in same if not m.where]
+    here = here or [m for m in same if m.epochs and not warm]
+    old = here[-1] if here else Measured(run.placement, beside, seconds, 0, where=where)
+    new = replace(old, newest=())
+    if warm:
+        new = replace(add_epoch(old, seconds), where=where, at=float(int(now)))
     settled = now - run.started_at > SETTLED_SECONDS and len(old.newest) == NEWEST
     drift = new.seconds / old.seconds if settled else 1.0
-    others = [_elsewhere(m, drift) for m in job.measured if m not in found]
+    others = [_elsewhere(m, drift) for m in job.measured if m is not old]
     util = _blended(job.gpu_util, profile.gpu_util, EPOCHS_REMEMBERED)
     return replace(
         job,
@@ -119,6 +139,20 @@ def _elsewhere(measured: Measured, drift: float) -> Measured:
     return replace(measured, seconds=measured.seconds * drift, newest=())
 
 
+def where_of(shares: Sequence[Share]) -> tuple[GpuKey, ...]:
+    """Which GPUs these are, for what is learned of single GPUs. Of many GPUs only their nodes, each
+    with an empty GPU; of many nodes nothing."""
+    if len(shares) <= WHERE_GPUS_MAX:
+        return tuple([share.key for share in shares])
+    nodes = dict.fromkeys([share.node for share in shares])
+    return tuple([(node, "") for node in nodes]) if len(nodes) <= WHERE_NODES_MAX else ()
+
+
+def is_settled(measured: Measured) -> bool:
+    """Whether so much was measured of a job that no warm-up is left in it."""
+    return measured.epochs * measured.seconds >= SETTLED_SECONDS
+
+
 def record_peak(job: Job, gpus: int, memory_mib: int) -> Job:
     """Records the most that a GPU was seen to hold for it with this number of GPUs."""
     known = dict(job.peaks)
@@ -146,18 +180,21 @@ def update_kind(kind: JobFamily, job: Job, name_of: Mapping[JobId, str]) -> JobF
     """The family, with what an ended job of it has shown; `name_of`: the families of its
     neighbours."""
     size = max(1, job.spec.training_set_size)
-    known = {(m.placement, m.beside): m for m in kind.measured}
+    known = kind.measured
     for shown in job.measured:
         if any(other not in name_of for other in shown.beside):
             continue  # it ended so long ago that its family is not known
-        beside = tuple(JobId(name_of[other]) for other in shown.beside)
-        key = shown.placement, tuple(sorted(beside))
-        known[key] = _merged(known.pop(key, None), shown, *key, shown.seconds / size)
+        beside = tuple(sorted(JobId(name_of[other]) for other in shown.beside))
+        where = shown.where if is_settled(shown) else ()
+        seconds = shown.seconds / size
+        known = _with_shown(
+            known, replace(shown, beside=beside, seconds=seconds, where=where, newest=())
+        )
     jobs = kind.jobs + 1
     weight = 1.0 / min(jobs, EPOCHS_REMEMBERED)
     return JobFamily(
         jobs=jobs,
-        measured=tuple(known.values())[-KIND_SITUATIONS_MAX:],
+        measured=known[-KIND_SITUATIONS_MAX:],
         memory_mib=max(kind.memory_mib, job.memory_mib),
         gpu_util=_blended(kind.gpu_util, job.gpu_util, min(jobs, EPOCHS_REMEMBERED)),
         epochs=kind.epochs + weight * (job.epochs_done - kind.epochs),
@@ -165,16 +202,37 @@ def update_kind(kind: JobFamily, job: Job, name_of: Mapping[JobId, str]) -> JobF
     )
 
 
-def _merged(
-    old: Measured | None, new: Measured, placement: str, beside: tuple[JobId, ...], seconds: float
-) -> Measured:
+def _with_shown(known: tuple[Measured, ...], shown: Measured) -> tuple[Measured, ...]:
+    """What a family has shown, with one situation of a job. What was about as fast on other GPUs is
+    one mean with it; what was not is kept apart, with the GPUs, because these may be the reason."""
+    here = [m for m in known if (m.placement, m.beside) == (shown.placement, shown.beside)]
+    same = next((m for m in here if m.where == shown.where), None)
+    if same is None:
+        alike = [m for m in here if _apart(m, shown) < UNLIKE or not (m.epochs and shown.epochs)]
+        same = min(alike, key=lambda m: _apart(m, shown), default=None)
+    others = [m for m in known if m is not same]
+    if same is None and len(here) >= PLACES_MAX:
+        others.remove(here[0])
+    return *others, _merged(same, shown)
+
+
+def _apart(one: Measured, other: Measured) -> float:
+    return max(one.seconds / other.seconds, other.seconds / one.seconds)
+
+
+def _merged(old: Measured | None, new: Measured) -> Measured:
     if old is None or old.epochs == 0:
-        return Measured(placement, beside, seconds, new.epochs)
+        return new
     if new.epochs == 0:
         return old
     weight = new.epochs / (old.epochs + new.epochs)
-    epochs = min(old.epochs + new.epochs, EPOCHS_REMEMBERED)
-    return replace(old, seconds=old.seconds + weight * (seconds - old.seconds), epochs=epochs)
+    return replace(
+        new,
+        seconds=old.seconds + weight * (new.seconds - old.seconds),
+        epochs=min(old.epochs + new.epochs, EPOCHS_REMEMBERED),
+        where=new.where if new.where == old.where else (),
+        at=max(old.at, new.at),
+    )
 
 
 def add_usage(before: Used, gpu_seconds: float, now: Time, half_life_seconds: float) -> Used:

@@ -238,6 +238,9 @@ class Measured:
     seconds: float  # per epoch: a mean in which old epochs fade slowly
     epochs: int  # in this mean; 0: only a run's first epoch, with its warm-up
     newest: tuple[float, ...] = ()  # its newest epochs in the present run, or in the last one
+    # On which GPUs: see learning.where_of. Of a family: (): on several that were equally fast.
+    where: tuple[GpuKey, ...] = ()
+    at: Time = 0.0  # when the newest of these epochs ended
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,12 @@ import numpy as np
 
 from scheduler.core.model import GPUS_MAX
 from scheduler.estimates.arrays import Bools, Floats, Ints, numbered
-from scheduler.estimates.measurements import Measurements
+from scheduler.estimates.measurements import Measurements, Rows
 
 # Relative standard deviations of one measurement: of an epoch; of a run's first epoch with its
 # warm-up; of an epoch beside others, corrected by their expected effect.
 SD_EPOCH, SD_WARM_UP, SD_BESIDE = 0.04, 0.3, 0.2
+FASTEST = 4  # power with which the slowness of a place reduces what its measurement counts
 WEIGHT_WEAK_MAX = 0.25  # of all unreliable measurements of one situation, in epochs
 
 # The same for what a line says about one GPU: measured there, or on more GPUs.
@@ -69,7 +70,7 @@ def grid(measured: Measurements) -> Grid:
         sums = np.bincount(line * shape[1] + column, values, shape[0] * shape[1])
         return sums.astype(np.float64).reshape(shape)
 
-    weight = (SD_EPOCH / sd) ** 2
+    weight = (SD_EPOCH / sd) ** 2 * _trust_in_places(rows, line * shape[1] + column, solid)
     total, reliable = summed(weight), summed(solid) > 0.0
     seconds = np.divide(summed(weight * rows.seconds), total, out=np.ones(shape), where=total > 0.0)
     owner, type = np.divmod(keys, types)
@@ -93,6 +94,18 @@ def grid(measured: Measurements) -> Grid:
             SD_WARM_UP,
         ),
     )
+
+
+def _trust_in_places(rows: Rows, cell: Ints, solid: Bools) -> Floats:
+    """[row] from 0 to 1: what was measured at several places counts where it was fastest, because
+    GPUs may be slower than others of their type, but not faster (slow_gpus.py)."""
+    several = solid & (np.bincount(cell, solid)[cell] > 1)
+    trust = np.ones(len(cell))
+    if several.any():
+        fastest = np.full(int(cell.max()) + 1, np.inf)
+        np.minimum.at(fastest, cell[several], rows.seconds[several])
+        trust[several] = (fastest[cell[several]] / rows.seconds[several]) ** FASTEST
+    return trust
 
 
 def _expected_speeds(measured: Measurements) -> Floats:

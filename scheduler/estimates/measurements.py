@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from scheduler.core.learning import kind_of
-from scheduler.core.model import Job, JobFamily, Placement
+from scheduler.core.model import GpuKey, Job, JobFamily, Placement
 from scheduler.estimates.arrays import Bools, Floats, Ints, numbered
 
 # A duration of an epoch or of a sample outside of these comes from a broken clock.
@@ -24,7 +24,8 @@ SMALL_MIB = 3_000  # jobs that use less are expected to keep a GPU less busy, as
 # What was read of an owner: numbers of its name, kind and script, size, utilisation as measured and
 # as expected, and the number of rows of either sort.
 HEAD = 8
-COLUMNS = 6  # of each row read: type, count, nodes, seconds, epochs, number of neighbours
+# Of each row read: type, count, nodes, seconds, epochs, number of neighbours, place, when it ended.
+COLUMNS = 8
 GONE_MAX = 1_000  # a memo keeps up to this many gone owners, plus twice the present ones
 
 
@@ -38,17 +39,20 @@ class Rows:
     nodes: Ints
     seconds: Floats
     epochs: Floats
+    place: Ints  # index into `Measurements.places`
+    ended: Floats  # when the newest of its epochs ended
 
     def at(self, chosen: Bools, seconds: Floats) -> Rows:
         """The rows at these indices, with other seconds."""
-        owner, type, count, nodes = self.owner, self.type, self.count, self.nodes
         return Rows(
-            owner[chosen],
-            type[chosen],
-            count[chosen],
-            nodes[chosen],
+            self.owner[chosen],
+            self.type[chosen],
+            self.count[chosen],
+            self.nodes[chosen],
             seconds[chosen],
             self.epochs[chosen],
+            self.place[chosen],
+            self.ended[chosen],
         )
 
     def with_rows(self, more: Rows) -> Rows:
@@ -59,6 +63,8 @@ class Rows:
             np.append(self.nodes, more.nodes),
             np.append(self.seconds, more.seconds),
             np.append(self.epochs, more.epochs),
+            np.append(self.place, more.place),
+            np.append(self.ended, more.ended),
         )
 
 
@@ -66,6 +72,7 @@ class Rows:
 class Measurements:
     jobs: int  # owners below this index are jobs, the others kinds
     types: tuple[str, ...]  # of GPUs, sorted
+    places: tuple[tuple[GpuKey, ...], ...]  # sets of GPUs; the first is (), for unknown ones
     kinds: int  # their number, including those of live jobs
     kind: Ints  # of each owner
     script: Ints  # of each owner; kinds of one script differ by their batch size
@@ -100,6 +107,7 @@ class Memo:
     kind_names: dict[str, int] = field(default_factory=dict)
     scripts: dict[str, int] = field(default_factory=dict)
     types: dict[str, int] = field(default_factory=dict)
+    places: dict[tuple[GpuKey, ...], int] = field(default_factory=dict)
 
 
 def read(
@@ -109,6 +117,7 @@ def read(
     if len(memo.jobs) + len(memo.kinds) > 2 * (len(jobs) + len(kinds)) + GONE_MAX:
         memo.jobs, memo.kinds, memo.job_names, memo.kind_names = {}, {}, {}, {}
         memo.scripts = {}
+        memo.places = {}
     known, kept = memo.jobs, memo.kinds
     of_jobs = [
         one if (one := known.get(job.id)) and one.source is job else _of_job(job, memo)
@@ -125,16 +134,18 @@ def read(
     alone = _table([one.alone for one in owners], COLUMNS)
     beside = _table([one.beside for one in owners], COLUMNS)
     types, rank = _types(memo.types, np.concatenate([alone[:, 0], beside[:, 0]]))
+    places, place = _places(memo.places, np.concatenate([alone[:, 6], beside[:, 6]]))
     neighbour, everyone = _neighbours(of_jobs, of_kinds, name.astype(np.int64), memo)
     return Measurements(
         jobs=len(jobs),
         types=types,
+        places=places,
         kinds=int(kind.max(initial=-1)) + 1,
         kind=kind,
         script=_by_appearance(script),
         size=size,
-        alone=_rows(alone, alones, rank),
-        beside=_rows(beside, besides, rank),
+        alone=_rows(alone, alones, rank, place),
+        beside=_rows(beside, besides, rank, place),
         neighbour_row=np.repeat(np.arange(len(beside)), beside[:, 5].astype(np.int64)),
         neighbour=neighbour,
         util=_utils(util, expected, kind, everyone),
@@ -147,14 +158,14 @@ def _of_job(job: Job, memo: Memo) -> _Read:
     size = max(1, job.spec.training_set_size)
     numbers = name, _number(kind, memo.kind_names), _script(kind, memo)
     head = *numbers, size, _util(job.gpu_util), _expected(job.memory_mib)
-    found = memo.jobs[job.id] = _bytes(job, head, memo.job_names, memo.types)
+    found = memo.jobs[job.id] = _bytes(job, head, memo.job_names, memo)
     return found
 
 
 def _of_kind(name: str, kind: JobFamily, memo: Memo) -> _Read:
     number = _number(name, memo.kind_names)
     head = number, number, _script(name, memo), 1, _util(kind.gpu_util), _expected(kind.memory_mib)
-    found = memo.kinds[name] = _bytes(kind, head, memo.kind_names, memo.types)
+    found = memo.kinds[name] = _bytes(kind, head, memo.kind_names, memo)
     return found
 
 
@@ -178,7 +189,7 @@ def _bytes(
     source: Job | JobFamily,
     head: tuple[float, ...],
     names: dict[str, int],
-    types: dict[str, int],
+    memo: Memo,
 ) -> _Read:
     alone, beside, neighbours = array("d"), array("d"), array("d")
     for one in source.measured:
@@ -186,8 +197,9 @@ def _bytes(
         if where is None or not SECONDS_MIN < one.seconds < SECONDS_MAX:
             continue
         epochs, together = max(0, one.epochs), len(one.beside)
-        row = (_number(where.type, types), where.gpus, where.nodes, one.seconds, epochs, together)
-        (beside if together else alone).extend(row)
+        place = memo.places.setdefault(one.where, len(memo.places) + 1) if one.where else 0
+        row = _number(where.type, memo.types), where.gpus, where.nodes, one.seconds, epochs
+        (beside if together else alone).extend((*row, together, place, one.at))
         neighbours.extend(_number(other, names) for other in one.beside)
     rows = len(alone) // COLUMNS, len(beside) // COLUMNS
     parts = array("d", (*head, *rows)), alone, beside, neighbours
@@ -201,11 +213,12 @@ def _table(parts: Sequence[bytes], columns: int) -> Floats:
     return np.frombuffer(b"".join(parts), dtype=np.float64).reshape(-1, columns)
 
 
-def _rows(table: Floats, lengths: Floats, rank: Ints) -> Rows:
+def _rows(table: Floats, lengths: Floats, rank: Ints, place: Ints) -> Rows:
     """`lengths`: the number of rows of each owner."""
     owner = np.repeat(np.arange(len(lengths)), lengths.astype(np.int64))
     type, count, nodes = table[:, :3].astype(np.int64).T
-    return Rows(owner, rank[type], count, nodes, table[:, 3], table[:, 4])
+    at = place[table[:, 6].astype(np.int64)]
+    return Rows(owner, rank[type], count, nodes, table[:, 3], table[:, 4], at, table[:, 7])
 
 
 def _types(known: Iterable[str], met: Floats) -> tuple[tuple[str, ...], Ints]:
@@ -213,6 +226,17 @@ def _types(known: Iterable[str], met: Floats) -> tuple[tuple[str, ...], Ints]:
     names = list(known)
     order = sorted(numbered(met.astype(np.int64))[0].tolist(), key=names.__getitem__)
     rank = np.full(len(names), -1)
+    rank[order] = np.arange(len(order))
+    return tuple(names[number] for number in order), rank
+
+
+def _places(
+    known: Mapping[tuple[GpuKey, ...], int], met: Floats
+) -> tuple[tuple[tuple[GpuKey, ...], ...], Ints]:
+    """The sets of GPUs that were met, sorted, and for each known one its index among them."""
+    names = [(), *known]
+    order = sorted({0, *np.unique(met).astype(np.int64).tolist()}, key=names.__getitem__)
+    rank = np.zeros(len(names), dtype=np.int64)
     rank[order] = np.arange(len(order))
     return tuple(names[number] for number in order), rank
 

@@ -13,6 +13,7 @@ from scheduler.estimates import baseline, scaling
 from scheduler.estimates.arrays import Bools, Floats, Ints
 from scheduler.estimates.grid import SD_ON_ONE, SITUATION, Grid, grid
 from scheduler.estimates.measurements import Measurements, Memo, read
+from scheduler.estimates.slow_gpus import find_slow, split_type
 
 # What no fit of the law explains, from the tables it was tested on: on one node, and on several.
 SD_LAW, SD_LAW_NODES = 0.12, 0.25
@@ -45,7 +46,9 @@ class Speeds:
         self, jobs: Sequence[Job], kinds: Mapping[str, JobFamily], memo: Memo | None = None
     ) -> None:
         self._jobs = jobs
-        self.measured = measured = read(jobs, kinds, memo)
+        measured = read(jobs, kinds, memo)
+        self.slow = find_slow(measured)
+        self.measured = measured = self.slow.corrected(measured)
         self._grid = known = grid(measured)
         self._shapes = shapes = scaling.fit(known, len(measured.types))
         self._shape = _spread_out(measured, known, shapes)
@@ -65,8 +68,10 @@ class Speeds:
         return baseline.fit(self._jobs, self.measured, firsts)
 
     def number(self, type: str) -> int:
-        """The number of the type among those with measurements; -1 stands for all others."""
+        """The number of the type among those with measurements; -1 stands for all others. Slow GPUs
+        of a type share its measurements."""
         types = self.measured.types
+        type = type if type in types else split_type(type)[0]
         return types.index(type) if type in types else -1
 
     def estimate(self, configs: Sequence[Placement]) -> Floats:
@@ -74,7 +79,8 @@ class Speeds:
         jobs = self.measured.jobs
         seconds = np.empty((jobs, len(configs)))
         for type, columns, counts, nodes in _by_type(configs):
-            seconds[:, columns] = self._seconds(self.number(type), counts, nodes)[:jobs]
+            times = split_type(type)[1]
+            seconds[:, columns] = self._seconds(self.number(type), counts, nodes)[:jobs] * times
         return seconds
 
     def uncertainty(self, configs: Sequence[Placement]) -> Floats:

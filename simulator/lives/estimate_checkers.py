@@ -20,9 +20,9 @@ class LearnedSpeedsMatch(Checker):
         for job, old in changed_jobs(before, after):
             if job.measured is old.measured:
                 continue
-            known = {(m.placement, m.beside): m for m in old.measured}
+            known = {(m.placement, m.beside, m.where): m for m in old.measured}
             for measured in job.measured:
-                was = known.get((measured.placement, measured.beside))
+                was = known.get((measured.placement, measured.beside, measured.where))
                 taught = was is None or measured.epochs != was.epochs
                 if taught and (measured.newest or not measured.epochs):
                     self._check_measurement(job, measured)

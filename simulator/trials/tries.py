@@ -70,6 +70,8 @@ class TryRecorder:
                     type = known[shares[0].key].type
                     column = _column(offer, type, len(shares))
                     self._granted.pop((job.id, job.attempts + 1), None)
+                    if column is None:
+                        continue  # on slow GPUs, where nothing is tried
                     if offer.tries and offer.is_only_tried(row, column):
                         best = float(offer.tries.known.best[row])
                         on = str(offer.configs[column])
@@ -104,6 +106,6 @@ class TryRecorder:
         return {"tries": len(tries), "tries_faster": len(faster), "tried_gpu_hours": spent / HOUR}
 
 
-def _column(offer: Offer, type: str, gpus: int) -> int:
+def _column(offer: Offer, type: str, gpus: int) -> int | None:
     wanted = (type, gpus)
-    return next(at for at, on in enumerate(offer.configs) if (on.type, on.gpus) == wanted)
+    return next((at for at, on in enumerate(offer.configs) if (on.type, on.gpus) == wanted), None)

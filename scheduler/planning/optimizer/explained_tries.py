@@ -9,8 +9,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from scheduler.core.fast_replace import replace
+from scheduler.core.model import Placement
 from scheduler.estimates.arrays import Bools
 from scheduler.estimates.next_try import NextTry, Trying
+from scheduler.estimates.slow_gpus import split_type
 from scheduler.estimates.trials import LAST_EPOCHS
 from scheduler.planning.optimizer.offer import Offer
 
@@ -24,7 +27,7 @@ def next_try(offer: Offer, row: int, idle: Mapping[str, int]) -> NextTry | None:
     if not np.isfinite(tries.known.best[row]):
         return NextTry(Trying.UNMEASURED)
     if tries.away[row]:
-        return NextTry(Trying.NOW, str(offer.configs[offer.now[row]]))
+        return NextTry(Trying.NOW, _text(offer.configs[offer.now[row]]))
     if tries.left[row] <= LAST_EPOCHS:
         return NextTry(Trying.LAST_EPOCHS)
     if not tries.news[row].any():
@@ -68,9 +71,14 @@ def _compared(offer: Offer, row: int, column: int, trying: Trying, waits_for: in
     there = float(offer.learned.doubt([where])[offer.learned.rows([offer.jobs[row]])[0], 0])
     return NextTry(
         trying,
-        str(where),
-        str(offer.configs[known.at[row]]),
+        _text(where),
+        _text(offer.configs[known.at[row]]),
         float(known.best[row] / offer.expected[row, column]),
         0.0 if known.met[row, column] == 1.0 else there,
         waits_for,
     )
+
+
+def _text(choice: Placement) -> str:
+    """Slow GPUs are a type of their own only within a plan."""
+    return str(replace(choice, type=split_type(choice.type)[0]))

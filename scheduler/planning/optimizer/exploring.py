@@ -17,6 +17,7 @@ import numpy as np
 
 from scheduler.core.model import Placement
 from scheduler.estimates.arrays import Bools, Floats, Ints
+from scheduler.estimates.slow_gpus import split_type
 from scheduler.estimates.speed import MARGIN, Speeds
 from scheduler.estimates.trials import may_be_tried, seconds_with_return
 
@@ -71,7 +72,8 @@ def find_tries(
     away = np.zeros(len(kinds), bool)
     away[running] = ~shown[kinds[running], now[running]]
     trying = _by_kind(np.flatnonzero(away), kinds, len(shown))
-    news = allowed & ~shown[kinds] & (known.met == 0.0)
+    usual = np.array([split_type(choice.type)[1] == 1.0 for choice in choices], bool)
+    news = allowed & usual & ~shown[kinds] & (known.met == 0.0)  # slow GPUs are no news
     compares = np.isfinite(known.best)
     free = np.flatnonzero(compares & news.any(axis=1) & (trying[kinds] < 0))
     jobs = _first_of_each_kind(kinds, free, left * np.where(compares, known.best, 0.0))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from scheduler.core.runs import gpu_keys, is_running, may_move, may_stop
 from scheduler.estimates.arrays import Bools, Floats, Ints
 from scheduler.estimates.interference import Interference
 from scheduler.estimates.measurements import Memo
+from scheduler.estimates.slow_gpus import split_type
 from scheduler.estimates.speed import Speeds
 from scheduler.planning.optimizer.exploring import Known, Tries, find_tries
 from scheduler.planning.optimizer.growth import Tried, has_much_left
@@ -58,14 +59,18 @@ class LearnedSpeeds:
         kinds: Mapping[str, JobFamily],
         stocks: Sequence[Stock],
         memo: Memo,
+        speeds: Speeds | None = None,
     ) -> None:
+        """`speeds`: of these jobs and kinds, if they are known."""
         self.row = {job.id: row for row, job in enumerate(jobs)}
-        self.speeds = Speeds(jobs, kinds, memo)
+        self.speeds = speeds or Speeds(jobs, kinds, memo)
         beside = self.speeds.measured.beside
         # [jobs, kinds] whether it has had a neighbour for an epoch
         self.shared = np.zeros(len(self.speeds.measured.kind), bool)
         self.shared[beside.owner] = True
-        self.slowed = [Interference(jobs, kinds, stock.type, self.speeds) for stock in stocks]
+        types = [split_type(stock.type)[0] for stock in stocks]  # slow GPUs are like others here
+        each = {type: Interference(jobs, kinds, type, self.speeds) for type in dict.fromkeys(types)}
+        self.slowed = [each[type] for type in types]
 
     def rows(self, jobs: Sequence[Job]) -> Ints:
         return np.array([self.row[job.id] for job in jobs], np.intp)
@@ -260,7 +265,8 @@ def build_offer(
         used = np.maximum(np.where(been.met > 0.0, count, 0).max(axis=1, initial=0), least)
         gpus = sum(stock.gpus for stock in stocks)
         much = has_much_left(used, gpus, left, left * been.best, restart)
-        allowed = Tried(learned.speeds.measured).allows(rows, choices, least, much)
+        places = [replace(each, type=split_type(each.type)[0]) for each in choices]
+        allowed = Tried(learned.speeds.measured).allows(rows, places, least, much)
         tries = find_tries(
             seconds, been, left, restart, now, possible & allowed, rows, choices, learned.speeds
         )
@@ -272,7 +278,9 @@ def build_offer(
     times = {user: had(user) for user in {job.spec.user for job in jobs}}
     weight /= np.array([times[job.spec.user] for job in jobs])
     where = np.array([_gpu_index(job, indices) for job in jobs], np.intp)
-    one = seconds[:, count == 1].max(axis=1)
+    usual = np.array([split_type(config.type)[1] == 1.0 for config in choices])
+    single = (count == 1) & usual
+    one = seconds[:, single if single.any() else count == 1].max(axis=1)
     worth_it = one + restart <= ALONE_MAX * left * one
     return Offer(
         jobs=tuple(jobs),
@@ -329,8 +337,11 @@ def _stuck(stays: Bools, where: Ints) -> Bools:
 def _now(job: Job, column: Mapping[tuple[str, int], int], known: Mapping[GpuKey, Gpu]) -> int:
     if not (is_running(job) and job.run and job.run.shares):
         return -1
-    gpu = known.get(job.run.shares[0].key)
-    return column.get((gpu.type if gpu else "", len(job.run.shares)), -1)
+    types = [gpu.type for key in gpu_keys(job) if (gpu := known.get(key))]
+    type = max(
+        types, key=lambda name: split_type(name)[1], default=""
+    )  # a gang waits for slow GPUs
+    return column.get((type, len(job.run.shares)), -1)
 
 
 def _more(now: Ints, choices: Sequence[Placement]) -> Bools:

@@ -40,6 +40,7 @@ from scheduler.core.runs import gpu_keys, is_running, may_move, may_stop
 from scheduler.estimates.arrays import Ints
 from scheduler.estimates.measurements import Memo
 from scheduler.estimates.next_try import NextTry
+from scheduler.estimates.speed import Speeds
 from scheduler.planning.leftovers import assign_leftovers
 from scheduler.planning.optimizer.explained_tries import next_try
 from scheduler.planning.optimizer.gang_sharing import guests, join_gangs
@@ -49,6 +50,7 @@ from scheduler.planning.optimizer.offer import LearnedSpeeds, Offer, build_offer
 from scheduler.planning.optimizer.pairing import Allotment, Limits, shared
 from scheduler.planning.optimizer.prices import Menu
 from scheduler.planning.optimizer.single_guests import GangHost, SingleGuests, guests_of_gangs
+from scheduler.planning.optimizer.slow_stocks import with_slow_types
 from scheduler.planning.optimizer.speed_sources import JobSpeeds, SpeedSource
 from scheduler.planning.placement import PlacedUnits, Unit, place_units
 from scheduler.planning.reasons import blocked_reason, explained
@@ -68,32 +70,41 @@ MOVES_MAX = 4  # runs moved by one plan, at most, so that another is on fewer no
 def gpu_sharing(rules: Rules, speeds: SpeedSource | None = None) -> Policy:
     """`speeds`: None stands for what this scheduler has learned."""
     memo = Memo()  # measurements read before: they only save time
-    source = speeds or partial(LearnedSpeeds, memo=memo)
 
     def plan(view: View, now: Time) -> Plan:
-        return _SharingPlanner(view, now, rules, source).plan()
+        if speeds:
+            return _SharingPlanner(view, view, now, rules, speeds).plan()
+        return _planner(view, now, rules, memo).plan()
 
     return plan
 
 
+def _planner(view: View, now: Time, rules: Rules, memo: Memo) -> _SharingPlanner:
+    """With the speeds that were learned, of jobs and of GPUs."""
+    live = [job for job in view.jobs.values() if job.outcome is None]
+    speeds = Speeds(live, view.kinds, memo)
+    source = partial(LearnedSpeeds, memo=memo, speeds=speeds)
+    return _SharingPlanner(with_slow_types(view, speeds.slow, live), view, now, rules, source)
+
+
 def offers(rules: Rules) -> Callable[[View, Time], list[Offer]]:
     """What a plan would choose from, class by class, with the speeds that were learned."""
-    source = partial(LearnedSpeeds, memo=Memo())
+    memo = Memo()
 
     def found(view: View, now: Time) -> list[Offer]:
-        return list(_SharingPlanner(view, now, rules, source).offers())
+        return list(_planner(view, now, rules, memo).offers())
 
     return found
 
 
 def next_tries(rules: Rules) -> Callable[[Job, View, Time], NextTry | None]:
     """What a live job tries next, or why nothing; None: a plan would not choose for it."""
-    offered = offers(rules)
+    memo = Memo()
 
     def found(job: Job, view: View, now: Time) -> NextTry | None:
-        offer = next((offer for offer in offered(view, now) if job in offer.jobs), None)
-        gpus = usable_gpus(view.nodes).items()
-        idle = Counter(gpu.type for key, gpu in gpus if not view.held.get(key))
+        planner = _planner(view, now, rules, memo)
+        offer = next((offer for offer in planner.offers() if job in offer.jobs), None)
+        idle = Counter(gpu.type for key, gpu in planner.known.items() if not view.held.get(key))
         return next_try(offer, offer.jobs.index(job), idle) if offer else None
 
     return found
@@ -120,6 +131,7 @@ class _Chosen:
 @dataclass
 class _SharingPlanner:
     view: View
+    seen: View  # the same, with the types of GPUs as they are
     now: Time
     rules: Rules
     speeds: SpeedSource
@@ -197,7 +209,7 @@ class _SharingPlanner:
     def _takes_part(self, job: Job) -> bool:
         if job.outcome or job.cancelled:
             return False
-        reason = blocked_reason(job, self.view, self.now)
+        reason = blocked_reason(job, self.seen, self.now)
         if reason and (job.run is None or may_stop(job.run)):
             self.why[job.id] = reason
             return False
@@ -398,7 +410,7 @@ class _SharingPlanner:
 
     def _explain(self, queue: Sequence[JobId], done: PlacedUnits) -> None:
         jobs = [self.view.jobs[job_id] for job_id in queue if job_id not in self.why]
-        self.why |= explained(jobs, done, self.view, self.rules)
+        self.why |= explained(jobs, done, self.seen, self.rules)
 
 
 def _fewest(job: Job) -> int:
