@@ -316,12 +316,18 @@ class EventFeed:
                 added = True
             if len(numbers) < FACTS_READ:
                 break
-        jobs = seen.changed_jobs(self._view(), self._clock(), self._lookup)
-        messages = self._lookup.messages(jobs, lambda _: False, brief=True)
-        for job, message in zip(jobs, messages, strict=True):
-            seen.add_job(_about(job), pb.WatchEventsReply(jobs=[message]).SerializeToString())
-        if added or jobs:
-            self.bell.ring()
+        changed = seen.changed_jobs(self._view(), self._clock(), self._lookup)
+        try:
+            jobs = [job for job_id in changed if (job := self._lookup.job(job_id))]
+            messages = self._lookup.messages(jobs, lambda _: False, brief=True)
+            for job, message in zip(jobs, messages, strict=True):
+                seen.add_job(_about(job), pb.WatchEventsReply(jobs=[message]).SerializeToString())
+        except Exception:
+            seen.forget_jobs()  # all are told to list again
+            raise
+        finally:
+            if added or changed:
+                self.bell.ring()
 
 
 class _Seen:
@@ -386,9 +392,15 @@ class _Seen:
             while len(self._jobs) > JOBS_KEPT:
                 self._jobs_from = self._jobs.pop(next(iter(self._jobs))).number
 
+    def forget_jobs(self) -> None:
+        with self._lock:
+            self._change += 1
+            self._jobs.clear()
+            self._jobs_from = self._change
+
     # --- what has changed: for the one thread that looks ---------------------------------------
 
-    def changed_jobs(self, view: View, now: float, lookup: Lookup) -> list[Job]:
+    def changed_jobs(self, view: View, now: float, lookup: Lookup) -> list[JobId]:
         """Returns some of the jobs that have changed since they were returned last."""
         before, self._view = self._view, view
         if view.jobs is not before.jobs:
@@ -408,8 +420,7 @@ class _Seen:
         for job_id in taken:
             self._due.pop(job_id, None)
             self._due_reasons.pop(job_id, None)
-        jobs = (view.jobs.get(job_id) or before.jobs.get(job_id) for job_id in taken)
-        return [job for job in jobs if job]
+        return taken
 
     def _look_for_silence(self, view: View, lookup: Lookup) -> None:
         silent = lookup.silent(view)

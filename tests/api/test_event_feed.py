@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 import grpc
 import pytest
 
-from scheduler.api import event_feed, grpc_server
+from scheduler.api import event_feed, grpc_server, lookup
 from scheduler.api.event_feed import Position, parse_cursor
 from scheduler.core.errors import Rejected
 from scheduler.v1 import scheduler_pb2 as pb
@@ -232,6 +234,67 @@ def test_a_stream_that_is_far_behind_reads_the_database(
             again.until(lambda: ids[-1] in again.jobs)
     assert slow.numbers == again.numbers == list(range(begin + 1, _newest(served) + 1))
     assert again.list_again  # 30 jobs have changed, and two are kept
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_wherever_a_stream_is_broken_nothing_is_missed(
+    served: Serving, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(seed)
+    monkeypatch.setattr(event_feed, "JOBS_PER_LOOK", 3)  # so that streams end while some wait
+    monkeypatch.setattr(event_feed, "FACTS_KEPT", 20)
+    begin, ids = _newest(served), list[str]()
+
+    def change() -> None:
+        for number in range(60):
+            ids.append(served.submit(f"job-{number}", held=True))
+            job, metadata = chance.choice(ids), by("ada")
+            with suppress(grpc.RpcError):  # it has ended
+                served.people.UpdateJob(
+                    pb.UpdateJobRequest(job=job, priority=number % 9 + 1), metadata=metadata
+                )
+            if number % 3:
+                served.people.CancelJob(pb.CancelJobRequest(job=job), metadata=metadata)
+
+    numbers: list[int] = []
+    jobs: dict[str, pb.Job] = {}
+    with watching(served) as first:
+        cursor = first.cursor
+    changing = threading.Thread(target=change)
+    changing.start()
+    wanted: list[pb.Job] = []
+    while not wanted or any(jobs.get(job.id) != job for job in wanted):
+        with watching(served, cursor) as watcher:
+            for _ in range(chance.randrange(4)):
+                watcher.read()
+                if not changing.is_alive():
+                    break
+        numbers += watcher.numbers
+        jobs |= watcher.jobs
+        cursor = watcher.cursor
+        assert not watcher.list_again
+        if not changing.is_alive():
+            request = pb.ListJobsRequest(all_users=True, limit=1000, brief=True)
+            wanted = list(served.people.ListJobs(request, metadata=by("bob")).jobs)
+    changing.join()
+    assert numbers == list(range(begin + 1, begin + 1 + len(numbers)))
+    assert len(wanted) == 60
+
+
+def test_jobs_that_cannot_be_told_are_listed_again(
+    served: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> list[pb.Job]:
+        raise ValueError("planted")
+
+    with watching(served) as watcher:
+        with monkeypatch.context() as broken:
+            broken.setattr(lookup.Lookup, "messages", fail)
+            with suppress(grpc.RpcError):  # nor can it be shown to its user
+                served.submit(held=True)
+            watcher.until(lambda: watcher.list_again)
+        job_id = served.submit(held=True)
+        watcher.until(lambda: job_id in watcher.jobs)
 
 
 # --- what is told ---------------------------------------------------------------------------------

@@ -182,6 +182,11 @@ def test_users_on_other_machines_are_not_served_unencrypted(secure: Secure) -> N
         4,
         f"remote users need the encrypted port: use --server HOST:{daemon.port} and --ca FILE",
     )
+    with grpc.insecure_channel(f"{found[0]}:{plain}") as channel:
+        exchange = scheduler_pb2_grpc.GatewayStub(channel).ExchangeLogin
+        with pytest.raises(grpc.RpcError) as refusal:
+            exchange(scheduler_pb2.ExchangeLoginRequest(code="x"), timeout=10)
+        assert "remote users need the encrypted port" in (refusal.value.details() or "")
     assert daemon.says(daemon.authority.certificate, found[0]) == (0, "")
     assert daemon.says("", HERE, plain) == (0, "")
 
