@@ -664,6 +664,7 @@ class Rules:
     ageing_seconds: float = 6 * 3600.0  # waiting this long is worth one step of priority
     restart_seconds: float = 20.0  # assumed cost of a restart until a job has shown its own
     fairness_half_life_seconds: float = 7 * 86400.0  # used GPU time counts half after this time
+    fair_weight: float = 0.0  # of a job that lacks all of its fair share; 0: no such rule
     remember_seconds: float = 60.0  # an ended job stays in the view this long, for late callers
     # A run that should report, and has not for so long, is ended: see watchdog.py.
     silent_seconds: float = 86_400.0

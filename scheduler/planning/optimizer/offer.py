@@ -1,13 +1,13 @@
 """What each configuration of GPUs would be worth to each job: the menu that a plan chooses from.
 
 A second saved on a job is saved for all jobs that end after it. So a job's weight is its *rank*;
-the job with the most work left has the least. Only the order of the remaining work must be known,
-not its amount. A configuration is worth its pace, measured in GPUs of the slowest type that would
-be as fast by themselves, but a little less than in proportion, so that many jobs get something
-before one gets a lot. (With equal laws of scaling, weighing pace by rank is optimal: Berg et al.,
-"heSRPT", 2020.) For a configuration that needs a restart, only the part of its pace that remains
-after the time of the restart counts. What a run has is worth more to it than to others, also as a
-part of a larger configuration.
+the job with the most work left has the least (but see fair_share.py). Only the order of the
+remaining work must be known, not its amount. A configuration is worth its pace, measured in GPUs of
+the slowest type that would be as fast by themselves, but a little less than in proportion, so that
+many jobs get something before one gets a lot. (With equal laws of scaling, weighing pace by rank is
+optimal: Berg et al., "heSRPT", 2020.) For a configuration that needs a restart, only the part of
+its pace that remains after the time of the restart counts. What a run has is worth more to it than
+to others, also as a part of a larger configuration.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler.core.memory import takes_whole_gpu
-from scheduler.core.model import Gpu, GpuKey, Job, JobFamily, Placement, Rules
+from scheduler.core.model import Gpu, GpuKey, Job, JobFamily, Placement, Rules, Time
 from scheduler.core.runs import gpu_keys, is_running, may_move, may_stop
 from scheduler.estimates.arrays import Bools, Floats, Ints
 from scheduler.estimates.interference import Interference
@@ -28,6 +28,7 @@ from scheduler.estimates.measurements import Memo
 from scheduler.estimates.slow_gpus import split_type
 from scheduler.estimates.speed import Speeds
 from scheduler.planning.optimizer.exploring import Known, Tries, find_tries
+from scheduler.planning.optimizer.fair_share import fair_parts, lacking
 from scheduler.planning.optimizer.growth import Tried, has_much_left
 from scheduler.planning.optimizer.inventory import Stock, configs
 from scheduler.planning.optimizer.pairing import Neighbours
@@ -243,8 +244,12 @@ def build_offer(
     learned: JobSpeeds,
     had: Callable[[str], float],
     rules: Rules,
+    *,
+    at: Time,
+    gpus: int,
 ) -> Offer:
-    """`had`: the GPU time that each user has recently had, relative to the usual."""
+    """`had`: the GPU time that each user has recently had, relative to the usual; `at`: the present
+    time; `gpus`: how many there are for these jobs."""
     choices = configs(jobs, stocks)
     rows = learned.rows(jobs)
     seconds = learned.seconds(choices)[rows]
@@ -263,8 +268,8 @@ def build_offer(
         been = Known.of(seconds, learned.speeds.met(rows, choices))
         least = np.array([job.spec.gpus_min for job in jobs])
         used = np.maximum(np.where(been.met > 0.0, count, 0).max(axis=1, initial=0), least)
-        gpus = sum(stock.gpus for stock in stocks)
-        much = has_much_left(used, gpus, left, left * been.best, restart)
+        there_are = sum(stock.gpus for stock in stocks)
+        much = has_much_left(used, there_are, left, left * been.best, restart)
         places = [replace(each, type=split_type(each.type)[0]) for each in choices]
         allowed = Tried(learned.speeds.measured).allows(rows, places, least, much)
         tries = find_tries(
@@ -275,6 +280,9 @@ def build_offer(
     possible &= _within_reach(allowed, possible, count, now)
     indices = {key: at for at, key in enumerate(known)}
     weight = _weights(count, remaining, possible)
+    if rules.fair_weight:
+        lacks = _lacking(jobs, seconds, count, possible, gpus, at)
+        weight = np.maximum(weight, rules.fair_weight * lacks)
     times = {user: had(user) for user in {job.spec.user for job in jobs}}
     weight /= np.array([times[job.spec.user] for job in jobs])
     where = np.array([_gpu_index(job, indices) for job in jobs], np.intp)
@@ -403,3 +411,17 @@ def _weights(count: Ints, remaining: Floats, possible: Bools) -> Floats:
     more = len(work) - np.searchsorted(ordered, work * ALIKE, "right")
     rank: Floats = (1 + (more - less) / max(1, len(work))) / 2
     return rank
+
+
+def _lacking(
+    jobs: Sequence[Job], seconds: Floats, count: Ints, possible: Bools, gpus: int, at: Time
+) -> Floats:
+    """[job] the part of its training under fair sharing that it lacks."""
+    could = np.where(possible, seconds, np.inf)
+    best = could.argmin(axis=1)
+    return lacking(
+        age=np.array([at - job.submitted_at for job in jobs]),
+        done=np.array([job.epochs_done for job in jobs]),
+        seconds=could[np.arange(len(jobs)), best],
+        part=fair_parts(count[best], gpus),
+    )

@@ -4,7 +4,8 @@ users wait less.
 Order. Jobs are in classes, by priority; a class has all it can use before the next one has
 anything. Waiting lifts a job by one class for each 28 `ageing_seconds`, so that no job starves: in
 the end it is above all jobs that come after it. Within a class a job has the more weight the less
-work it has left (offer.py), and the less GPU time its user has recently had.
+work it has left (offer.py), and the less GPU time its user has recently had. With
+`rules.fair_weight`, it has the more the further it is behind fair sharing (fair_share.py).
 
 Allocation. The menu of a class is priced and chosen from (prices.py), single GPUs are shared where
 two jobs make more of one than one job does (pairing.py), gangs that are left over join others of
@@ -288,9 +289,10 @@ class _SharingPlanner:
     def _choose(
         self, jobs: Sequence[Job], taken: dict[str, int], kept: Mapping[str, int]
     ) -> list[Unit]:
-        offer = self._offer(jobs)
+        less = {type: count + kept.get(type, 0) for type, count in taken.items()}
+        offer = self._offer(jobs, less)
         self.served += [offer.jobs[row] for row in np.argsort(-offer.weight, kind="stable")]
-        menu = offer.menu({type: count + kept.get(type, 0) for type, count in taken.items()})
+        menu = offer.menu(less)
         present = guests_of_gangs(offer.jobs)
         menu.worth[[*guests(offer.jobs), *present]] = -np.inf
         neighbours = offer.neighbours(self.rules)
@@ -317,9 +319,12 @@ class _SharingPlanner:
             units.append(Unit(members, config.type, config.gpus, stays=bool(bound)))
         return units
 
-    def _offer(self, jobs: Sequence[Job]) -> Offer:
+    def _offer(self, jobs: Sequence[Job], less: Mapping[str, int] | None = None) -> Offer:
+        """`less`: how many GPUs of each type these jobs cannot have."""
+        gpus = sum(stock.gpus for stock in self.stocks) - sum((less or {}).values())
+        speeds, had = self.known_speeds, self.usage_ratio
         return build_offer(
-            jobs, self.stocks, self.known, self.known_speeds, self.usage_ratio, self.rules
+            jobs, self.stocks, self.known, speeds, had, self.rules, at=self.now, gpus=max(0, gpus)
         )
 
     def _place_single_guests(self, chosen: _Chosen, done: PlacedUnits) -> None:

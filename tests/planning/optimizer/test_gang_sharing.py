@@ -27,7 +27,7 @@ def offer(*jobs: Job, gpus: int = 2) -> Offer:
     known = usable_gpus([node(gpus)])
     there = stocks(known)
     learned = LearnedSpeeds(jobs, {}, there, Memo())
-    return build_offer(jobs, there, known, learned, lambda user: 1.0, RULES)
+    return build_offer(jobs, there, known, learned, lambda user: 1.0, RULES, at=0.0, gpus=gpus)
 
 
 def shared(*jobs: Job, having: int = 1) -> list[tuple[int, ...]]:

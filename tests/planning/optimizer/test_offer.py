@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from scheduler.core.memory import usable_gpus
-from scheduler.core.model import Job, Measured, RunPhase
+from scheduler.core.model import Job, Measured, Rules, RunPhase
 from scheduler.estimates.measurements import Memo
 from scheduler.planning.optimizer.inventory import stocks
 from scheduler.planning.optimizer.offer import (
@@ -49,10 +49,17 @@ def runs(made: Job, *gpus: int, memory_mib: int = 1000, **fields: Any) -> Job:
     )
 
 
-def made(*jobs: Job, gpus: int = 4, had: Callable[[str], float] = lambda user: 1.0) -> Offer:
+def made(
+    *jobs: Job,
+    gpus: int = 4,
+    had: Callable[[str], float] = lambda user: 1.0,
+    rules: Rules = RULES,
+    at: float = 0.0,
+) -> Offer:
     known = usable_gpus([node(gpus)])
     there = stocks(known)
-    return build_offer(jobs, there, known, LearnedSpeeds(jobs, {}, there, Memo()), had, RULES)
+    learned = LearnedSpeeds(jobs, {}, there, Memo())
+    return build_offer(jobs, there, known, learned, had, rules, at=at, gpus=gpus)
 
 
 def counts(offer: Offer, row: int) -> list[int]:

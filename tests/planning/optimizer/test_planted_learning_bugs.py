@@ -1,4 +1,4 @@
-"""Bugs planted in what is learned, each caught by a test of the rule that it breaks."""
+"""Bugs planted in what is learned and planned, each caught by a test of the rule that it breaks."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import statistics
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import pytest
 
 from scheduler.core import learning
-from scheduler.estimates import baseline, scaling, trials
-from scheduler.planning.optimizer import exploring, growth
+from scheduler.estimates import baseline, measurements, scaling, trials
+from scheduler.planning.optimizer import exploring, growth, offer
 from tests.core import test_learning, test_wrong_reports
 from tests.estimates import test_poison, test_trials
-from tests.planning.optimizer import test_exploring, test_growth
+from tests.planning.optimizer import test_exploring, test_fair_share, test_growth
 
 
 @pytest.mark.parametrize(
@@ -139,6 +140,27 @@ from tests.planning.optimizer import test_exploring, test_growth
             lambda seconds, at, choices: seconds,
             test_exploring.test_a_job_may_try_what_it_was_never_measured_on,
             id="no GPUs are thought faster than the present ones",
+        ),
+        pytest.param(
+            measurements,
+            "_script",
+            lambda kind, memo: memo.scripts.setdefault(kind, len(memo.scripts)),
+            test_growth.test_or_what_another_batch_size_of_its_script_was_measured_on,
+            id="each batch size climbs all steps by itself",
+        ),
+        pytest.param(
+            offer,
+            "lacking",
+            lambda age, done, seconds, part: np.zeros(len(age)),
+            test_fair_share.test_the_longest_job_weighs_more_the_further_it_is_behind_fair_sharing,
+            id="a job behind fair sharing weighs no more",
+        ),
+        pytest.param(
+            offer,
+            "fair_parts",
+            lambda wants, gpus: np.ones(len(wants)),
+            test_fair_share.test_the_longest_job_weighs_more_the_further_it_is_behind_fair_sharing,
+            id="fair sharing gives each job all that it wants",
         ),
     ],
 )
