@@ -26,7 +26,8 @@ from msgspec import yaml
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = DEPLOY / "prometheus" / "rules.yml"
 PROGRAMS = ("prometheus", "promtool", "prometheus-alertmanager")
-DAEMON, PROMETHEUS, ALERTMANAGER = 7072, 9090, 9093
+# Not the usual ports: where systemd runs, Debian starts its own as soon as they are installed.
+DAEMON, PROMETHEUS, ALERTMANAGER = 27072, 29090, 29093
 
 
 def need_programs() -> None:
