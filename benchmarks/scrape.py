@@ -77,12 +77,15 @@ def _measure(jobs: int, gpus: int, seed: int) -> tuple[float, float, int, int, i
             usage = _usage(scheduler.view)
             sources = Sources(
                 about={"version": "1"},
+                started_at=1.0,
+                leads=lambda: True,
                 view=lambda: scheduler.view,
                 due_at=lambda: 0.0,
                 usage=lambda: usage,
                 heard_at=lambda view: {node.name: world.time for node in view.nodes},
                 stored=reader.counts,
                 counted=dict,
+                left_out_bytes=lambda: 7.0,
                 disk=Path(folder),
                 reserve_mib=RESERVE_MIB,
             )

@@ -99,6 +99,11 @@ class Client:
     def get_cluster(self) -> pb.Cluster:
         return self._unary("GetCluster", pb.GetClusterRequest(), pb.Cluster)
 
+    def create_login(self) -> pb.CreateLoginReply:
+        """A code with which a browser logs in as this user."""
+        request = pb.CreateLoginRequest()
+        return self._unary("CreateLogin", request, pb.CreateLoginReply, service="Gateway")
+
     def get_logs(self, request: pb.GetLogsRequest, wait: bool = False) -> Iterator[pb.LogChunk]:
         """`wait`: for the daemon, if it cannot be reached."""
         return self._stream("GetLogs", request, pb.LogChunk, wait)
@@ -137,9 +142,11 @@ class Client:
 
     # --- how a call is made ---------------------------------------------------------------------
 
-    def _unary(self, method: str, request: Message, reply: type[Reply]) -> Reply:
+    def _unary(
+        self, method: str, request: Message, reply: type[Reply], service: str = "Scheduler"
+    ) -> Reply:
         call = self._channel.unary_unary(
-            f"/scheduler.v1.Scheduler/{method}",
+            f"/scheduler.v1.{service}/{method}",
             request_serializer=type(request).SerializeToString,
             response_deserializer=reply.FromString,
         )

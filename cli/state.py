@@ -71,6 +71,11 @@ def parser() -> Parser:
         action="store_true",
         help="update the output after each change, until ^C (exit code 130)",
     )
+    group.add_argument(
+        "--web",
+        action="store_true",
+        help="print only an address that opens the page, or the page of JOB, in your browser",
+    )
     # For the completion of shells: an id or a name on each line.
     group.add_argument("--words", action="store_true", help=argparse.SUPPRESS)
     this.add_common()
@@ -105,6 +110,9 @@ def show(options: argparse.Namespace) -> int:
             f"jobs and filters exclude each other: leave out {options.jobs[0]!r} or {given[0]}"
         )
     client = Client(options.server, options.ca)
+    if options.web:
+        _say_address(client, options)
+        return 0
     if options.words:
         for job in client.list_jobs(request(options)).jobs:
             command.say(f"{job.id[-views.SHORT :]}\n{printable(job.spec.name)}")
@@ -117,6 +125,14 @@ def show(options: argparse.Namespace) -> int:
     for remark in answer.remarks:
         note(remark)
     return answer.exit_code
+
+
+def _say_address(client: Client, options: argparse.Namespace) -> None:
+    from cli import open as opening  # rarely needed, and it needs urllib
+
+    if len(options.jobs) > 1:
+        raise UsageError("--web shows the page of one job")
+    opening.say_address(client, options.jobs[0] if options.jobs else None, options.output)
 
 
 # --- the answer ---------------------------------------------------------------------------------

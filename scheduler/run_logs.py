@@ -8,6 +8,7 @@ import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -178,6 +179,17 @@ def jobs(root: Path) -> Iterator[JobId]:
 def disk_bytes(root: Path, job_id: JobId) -> int:
     """Returns what the logs take of the disk: less than their sizes if parts are cut out."""
     return sum(file.path.stat().st_blocks * 512 for file in files(root, job_id))
+
+
+def left_out_bytes(root: Path) -> int:
+    """Returns how much of the output of all jobs was cut out or never written."""
+    left_out = 0
+    for job_id in jobs(root):
+        with suppress(FileNotFoundError):  # it was just deleted
+            for file in files(root, job_id):
+                state = file.path.stat()
+                left_out += max(0, state.st_size - state.st_blocks * 512)
+    return left_out
 
 
 def changed_at(root: Path, job_id: JobId) -> Time | None:

@@ -131,6 +131,7 @@ class Serving:
     def __init__(self, folder: Path, *, look: bool = True, heartbeat_seconds: float = 30.0) -> None:
         path = self.database = folder / "scheduler.db"
         self.logs = folder / "logs"
+        self.url = ""  # of a gateway
         self.inbox = QueueInbox()
         self._store = SqliteStore(path)
         self.reader = Reader(path)
@@ -185,6 +186,7 @@ class Serving:
             policies={"fifo": "first", "fifo_sharing": "first, sharing"},
             policy="fifo_sharing",
             seats=self.seats,
+            url=lambda: self.url,
         )
         self.server = GrpcServer("127.0.0.1:0", api, self.profiler, agents=agents, gateway=gateway)
         self._stopped = threading.Event()

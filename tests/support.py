@@ -63,6 +63,7 @@ class Daemon:
                 env={
                     "SCHEDULER_RULES__PLAN_EVERY_SECONDS": "0.05",
                     "SCHEDULER_METRICS__LISTEN": "off",
+                    "SCHEDULER_GATEWAY__LISTEN": "off",
                     **os.environ,
                     **self.environment,
                 },

@@ -186,6 +186,14 @@ def test_holes_are_told_and_not_sent(tmp_path: Path, write: Write) -> None:
 # --- following ----------------------------------------------------------------------------------
 
 
+def test_what_is_left_out_of_all_logs_is_summed(tmp_path: Path, write: Write) -> None:
+    assert run_logs.left_out_bytes(tmp_path) == 0
+    write("one\n", attempt=2)
+    assert run_logs.left_out_bytes(tmp_path) == 0
+    sparse(write("one\n"), size=2**30)
+    assert 2**30 - 2**16 <= run_logs.left_out_bytes(tmp_path) < 2**30
+
+
 def test_following_gives_what_is_there_and_what_comes(tmp_path: Path, write: Write) -> None:
     write("first\n")
     over, heard = threading.Event(), bytearray()

@@ -20,13 +20,17 @@ class Authenticator:
     ways: Sequence[TokenCheck]
     encrypted_port: int | None = None  # the port for remote users; None: they may call any port
 
-    def user(self, token: str | None, insecure: bool = False) -> str:
-        """`insecure`: the token travelled unencrypted from another machine."""
+    def check_way(self, insecure: bool) -> None:
+        """Raises if users must not call in this way."""
         if insecure and self.encrypted_port:
             raise Unauthenticated(
                 "remote users need the encrypted port: "
                 f"use --server HOST:{self.encrypted_port} and --ca FILE"
             )
+
+    def user(self, token: str | None, insecure: bool = False) -> str:
+        """`insecure`: the token travelled unencrypted from another machine."""
+        self.check_way(insecure)
         if token is None:
             raise Unauthenticated(
                 "no token: set SCHEDULER_TOKEN to a token that an admin has issued to you "

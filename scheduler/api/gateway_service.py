@@ -29,6 +29,7 @@ from scheduler.api.seats import Seats
 from scheduler.core import admission
 from scheduler.core.errors import Forbidden, Rejected, Unauthenticated
 from scheduler.core.model import Time
+from scheduler.store.day_usage import KEYS
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 
@@ -65,6 +66,7 @@ class GatewayService(pb_grpc.GatewayServicer):
     version: str
     policies: Mapping[str, str]  # what each does, by name
     policy: str  # the one that plans
+    url: Callable[[], str] = str  # where pages are served; empty: it is not known
     seats: Seats = field(default_factory=lambda: Seats(STREAMS_MAX, STREAMS_OF_USER_MAX))
 
     # --- who asks ---------------------------------------------------------------------------
@@ -98,11 +100,12 @@ class GatewayService(pb_grpc.GatewayServicer):
             raise Forbidden("a session cannot make login codes: use your own token")
         issued = self.logins.issued.find(token)
         code, until = self.logins.codes.create(user, issued.id if issued else None)
-        return pb.CreateLoginReply(code=code, valid_until=until)
+        return pb.CreateLoginReply(code=code, valid_until=until, url=self.url())
 
     def ExchangeLogin(
         self, request: pb.ExchangeLoginRequest, context: grpc.ServicerContext
     ) -> pb.Session:
+        self.people.check_way(is_insecure(context))
         user, issued_by = self.logins.codes.spend(request.code, request.user)
         token, until = self.logins.sessions.begin(user, issued_by)
         return pb.Session(token=token, user=user, valid_until=until)
@@ -149,18 +152,21 @@ class GatewayService(pb_grpc.GatewayServicer):
                 f"first_day {first}, last_day {last}: must be in this order, and at most"
                 f" {DAYS_MAX:,} days apart"
             )
+        by = tuple(dict.fromkeys(request.by)) or KEYS
+        if unknown := [word for word in by if word not in KEYS]:
+            raise Rejected(f"by {admission.quote(unknown[0])}: is none of {', '.join(KEYS)}")
         for what, text in (("user", request.user), ("project", request.project)):
             admission.check_length(what, text, NAME_MAX)
         reader = self.lookup.reader
         numbers = (last - _EPOCH).days, (first - _EPOCH).days
-        used = reader.usage(numbers[1], numbers[0], now, request.user, request.project)
+        used = reader.usage(numbers[1], numbers[0], now, request.user, request.project, by)
         reply = pb.GetUsageReply(
             counted_since=reader.usage_since(), first_day=str(first), last_day=str(last)
         )
         left = BYTES_MAX
         for row in used[:ROWS_MAX]:
             message = pb.DayUsage(
-                day=str(_EPOCH + timedelta(days=row.day)),
+                day=str(_EPOCH + timedelta(days=row.day)) if "day" in by else "",
                 user=row.user,
                 project=row.project,
                 gpu_seconds=row.gpu_seconds,

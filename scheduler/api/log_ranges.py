@@ -8,7 +8,7 @@ from scheduler import run_logs
 from scheduler.api.log_stream import empty_note
 from scheduler.api.wire import RANK_MAX
 from scheduler.core import admission
-from scheduler.core.errors import NotFound, Rejected
+from scheduler.core.errors import NotFound, Rejected, Unavailable
 from scheduler.core.model import Job
 from scheduler.run_logs import LogFile
 from scheduler.v1 import scheduler_pb2 as pb
@@ -20,6 +20,13 @@ FILES_MAX = 1_000  # that are listed
 
 def read(root: Path, job: Job, request: pb.ReadLogRequest) -> pb.ReadLogReply:
     """`job`: as it was before this call, so that `ended` is not told too early."""
+    try:
+        return _read(root, job, request)
+    except FileNotFoundError:
+        raise Unavailable("its output is being deleted: try again") from None
+
+
+def _read(root: Path, job: Job, request: pb.ReadLogRequest) -> pb.ReadLogReply:
     admission.check_integer("attempt", request.attempt, 0, admission.INT_MAX)
     admission.check_integer("rank", request.rank, 0, RANK_MAX)
     admission.check_integer("length", request.length, 0, LENGTH_MAX)

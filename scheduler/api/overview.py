@@ -46,9 +46,11 @@ def _add_usage(message: pb.GpuState, usage: Usage) -> None:
     message.used_mib, message.busy = usage.reading.used_mib, usage.reading.busy
     message.keeps = usage.keeps
     used: dict[str, int] = {}
+    busy: dict[str, float] = {}
     for process, run in zip(usage.reading.processes, usage.runs, strict=True):
         job_id, attempt = run or ("", 0)
         used[job_id] = used.get(job_id, 0) + process.memory_mib
+        busy[job_id] = busy.get(job_id, 0.0) + process.busy
         message.processes.append(
             pb.GpuProcess(
                 pid=process.pid,
@@ -60,6 +62,7 @@ def _add_usage(message: pb.GpuState, usage: Usage) -> None:
         )
     for job in message.jobs:
         job.used_mib = used.get(job.job_id, 0)
+        job.busy = busy.get(job.job_id, 0.0)
 
 
 def _gpu_job(run: RunKey, mib: int, view: View, state: Callable[[Job], State]) -> pb.GpuJob:

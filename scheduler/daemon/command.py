@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -14,6 +15,7 @@ from threading import Event
 
 import click
 
+from scheduler import run_logs
 from scheduler.access.agent_tokens import AgentAuthenticator
 from scheduler.access.authentication import Authenticator
 from scheduler.access.certificates import credentials
@@ -38,7 +40,7 @@ from scheduler.core.invariants import check_job
 from scheduler.core.loop import Scheduler
 from scheduler.core.model import JobId, Time, View
 from scheduler.core.ports import Policy
-from scheduler.daemon import log, ownership, process, program_flags
+from scheduler.daemon import gateway_process, log, ownership, process, program_flags
 from scheduler.daemon.config import OFF, Config, listen_address, load, settings_file
 from scheduler.daemon.exit_codes import (
     CANNOT_WRITE,
@@ -48,10 +50,12 @@ from scheduler.daemon.exit_codes import (
     WRONG_SETTINGS,
     run_program,
 )
+from scheduler.daemon.gateway_process import GatewayProcess
 from scheduler.daemon.log_pruning import EVERY_SECONDS, no_room, prune_logs
 from scheduler.daemon.targets import KubernetesTarget, LocalTarget, target_of
 from scheduler.daemon.token_commands import token
 from scheduler.http import http_server
+from scheduler.http.http11 import is_loopback
 from scheduler.inbox import QueueInbox
 from scheduler.job_secrets import JobSecrets
 from scheduler.legacy.service import LegacyService
@@ -274,6 +278,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     )
     speaking = AgentAuthenticator([tokens.node, *home.agents])
     agents = AgentService(speaking, home.reports, speaks_for) if home.reports else None
+    pages = _gateway_process(config, address, logger)
     gateway = GatewayService(
         people,
         Logins(LoginCodes(), sessions, tokens),
@@ -287,6 +292,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         program_flags.read_version(),
         SUMMARIES,
         config.policy,
+        lambda: config.gateway.url.rstrip("/") or (pages.url if pages else ""),
     )
     profiler = TrainingService(inbox, view)
     server = GrpcServer(
@@ -300,14 +306,18 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         parts.callback(old.stop, GRACE_SECONDS)
         process.remember_port(config.state_dir, old.port, process.HTTP_PORT)
     process.remember_port(config.state_dir, server.ports[0])
+    left_out: list[float | None] = [None]
     sources = Sources(
         about=_about(config),
+        started_at=lookup.since,
+        leads=home.leads,
         view=view,
         due_at=lookup.due_at,
         usage=home.usage,
         heard_at=partial(_heard_at, home),
         stored=reader.counts,
-        counted=partial(_counted, timing, server),
+        counted=lambda: _counted(timing, server, home, [each for each in (old, metrics) if each]),
+        left_out_bytes=lambda: left_out[0],
         disk=config.state_dir,
         reserve_mib=config.housekeeping.disk_reserve,
     )
@@ -322,6 +332,11 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
     token_uses = Chore("token_uses", every(TOKEN_USES_SECONDS), lambda _: tokens.keep_uses())
     prune = partial(_prune_logs, config, home.logs, reader, inbox)
     old_logs = Chore("prune_logs", every(EVERY_SECONDS), prune)
+
+    def look_at_logs(_: Event) -> None:
+        left_out[0] = run_logs.left_out_bytes(home.logs)
+
+    cut_logs = Chore("cut_logs", every(EVERY_SECONDS), look_at_logs)
     old_secrets = Chore(
         "remove_secrets",
         every(SECRETS_SECONDS),
@@ -329,7 +344,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
             [job.id for job in view().jobs.values() if not job.outcome]
         ),
     )
-    others = (look_ahead, token_uses, old_logs, old_secrets)
+    others = (look_ahead, token_uses, old_logs, cut_logs, old_secrets)
     housekeeping = _housekeeping(config, database, logger, *others)
     housekeeping.start()
     parts.callback(housekeeping.stop)
@@ -338,6 +353,9 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         old.start()
     if metrics:
         metrics.start()
+    if pages:
+        pages.start()
+        parts.callback(pages.stop)
     _introduce(config, address, scheduler, home, metrics.port if metrics else None, logger)
     return scheduler
 
@@ -428,6 +446,38 @@ def _metrics_server(
         return None
 
 
+def _gateway_process(config: Config, address: str, logger: log.Logger) -> GatewayProcess | None:
+    """None: it is off, or cannot be. Nothing waits for pages, so the daemon goes on."""
+    wanted, files = config.gateway, (config.tls.certificate, config.tls.key)
+    if wanted.listen == OFF:
+        return None
+    try:
+        folder = gateway_process.make_folder(config.state_dir, wanted.user)
+        listen = process.address(wanted.listen, config.state_dir, process.GATEWAY_PORT)
+        port = listen_address(listen)[1]
+        process.remember_port(config.state_dir, port, process.GATEWAY_PORT)
+    except SchedulerError as error:
+        if not isinstance(error, InUseError):
+            logger.warning("no_gateway", error=str(error), note="the daemon goes on")
+            return None
+        listen = wanted.listen  # perhaps the gateway of the daemon before, which ends in a moment
+    flags = ["--server", _reached_here(address), "--listen", listen]
+    if os.geteuid() == 0:
+        flags += ["--user", wanted.user]
+    for host in wanted.hosts:
+        flags += ["--host", host]
+    if not is_loopback(listen_address(listen)[0].strip("[]")) and files[0] and files[1]:
+        flags += ["--certificate", str(files[0]), "--key", str(files[1])]
+        return GatewayProcess(flags, folder, filter(None, files))
+    return GatewayProcess([*flags, *(["--plain_http"] if wanted.plain_http else [])], folder)
+
+
+def _reached_here(address: str) -> str:
+    """How a process of this machine calls what listens on every address."""
+    host, port = listen_address(address)
+    return f"{ {'0.0.0.0': '127.0.0.1', '[::]': '[::1]'}.get(host, host) }:{port}"
+
+
 def _about(config: Config) -> dict[str, str]:
     version = program_flags.read_version()
     return {"version": version, "policy": config.policy, "cluster": config.cluster}
@@ -439,10 +489,20 @@ def _heard_at(home: LocalTarget | KubernetesTarget, view: View) -> dict[str, Tim
     return {node: seen.at for (node, _), seen in home.usage().items()}
 
 
-def _counted(timing: Timing, server: GrpcServer) -> dict[Count, float]:
-    errors = {(counters.API_ERRORS, code): float(n) for code, n in server.refused.items()}
-    closed = {(counters.CONNECTIONS_CLOSED, ""): float(server.connections_closed)}
-    return {**timing.counts, **errors, **closed}
+def _counted(
+    timing: Timing,
+    server: GrpcServer,
+    home: LocalTarget | KubernetesTarget,
+    https: Sequence[http_server.HttpServer],
+) -> dict[Count, float]:
+    counted = Counter[Count]({(counters.CONNECTIONS_CLOSED, ""): server.connections_closed})
+    counted[counters.LOG_GAPS, ""] = home.log_gaps()
+    for code, number in server.refused.items():
+        counted[counters.API_ERRORS, code] = number
+    for each in https:
+        for why, number in dict(each.refused).items():
+            counted[counters.HTTP_REFUSED, why] += number
+    return {**timing.counts, **counted}
 
 
 def _encrypted(config: Config) -> TlsAddress | None:

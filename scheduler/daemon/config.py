@@ -143,6 +143,17 @@ class MetricsSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class GatewaySettings:
+    """The process that serves pages and JSON over HTTP."""
+
+    listen: str = "127.0.0.1:7071"
+    user: str = "nobody"  # if the daemon is root
+    hosts: tuple[str, ...] = ()
+    plain_http: bool = False
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class LogSettings:
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "text", "json"] = "auto"
@@ -166,6 +177,7 @@ class Config:
     limits: LimitSettings = field(default_factory=LimitSettings)
     housekeeping: MaintenanceSettings = field(default_factory=MaintenanceSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    gateway: GatewaySettings = field(default_factory=GatewaySettings)
     log: LogSettings = field(default_factory=LogSettings)
 
 
@@ -190,6 +202,7 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]
     if config.legacy.listen and listen_address(config.legacy.listen, "legacy.listen")[1] == 0:
         raise ConfigError("legacy.listen: port 0 is not possible: old images must know the port")
     _check_metrics(config.metrics)
+    _check_gateway(config.gateway, config.tls)
     if config.legacy.service:
         listen_address(config.legacy.service, "legacy.service")
     return config
@@ -226,6 +239,19 @@ def _check_metrics(metrics: MetricsSettings) -> None:
         raise ConfigError(
             f"metrics.token_file is missing: {host} is not only for this machine, so those who "
             "read metrics there need the token in that file"
+        )
+
+
+def _check_gateway(gateway: GatewaySettings, tls: TlsSettings) -> None:
+    if gateway.url and not re.fullmatch(r"https?://[^\s/?#]+/?", gateway.url):
+        raise ConfigError(f"gateway.url: {gateway.url!r} is not like https://gpu1:7071")
+    if gateway.listen == OFF:
+        return
+    host, _ = listen_address(gateway.listen, "gateway.listen")
+    if not (is_loopback(host.strip("[]")) or tls.certificate or gateway.plain_http):
+        raise ConfigError(
+            f"gateway.listen: {host} is not only for this machine, and others could read tokens on "
+            "the way: set tls.certificate, or gateway.plain_http to allow it"
         )
 
 

@@ -29,6 +29,7 @@ STOP_SECONDS_MAX = 4.0  # after that the process exits at once: no crash loses a
 # use.
 PORTS = range(30_000, 32_768)
 PORT = "port"  # the file that remembers it
+GATEWAY_PORT = "port_gateway"  # the same for browsers
 HTTP_PORT = "port_http"  # the same for trainings without grpcio
 
 DESCRIPTORS_MAX = 65_536  # as many as its unit allows

@@ -71,6 +71,12 @@ class LocalTarget:
         """What was observed on its GPUs."""
         return self.cluster.usage
 
+    def log_gaps(self) -> int:
+        return 0
+
+    def leads(self) -> bool:
+        return True
+
     def refuses(self, user: str, users: Callable[[], Sequence[str]]) -> str | None:
         return self.cluster.refuses(user)
 
@@ -104,6 +110,14 @@ class KubernetesTarget:
 
     def usage(self) -> Mapping[GpuKey, Usage]:
         return self.cluster.usage
+
+    def log_gaps(self) -> int:
+        """In how many places the logs lack lines that a node no longer had, since the start."""
+        return sum(space.log_gaps for space in self.spaces)
+
+    def leads(self) -> bool:
+        """Whether this daemon holds the Lease, and so may change the cluster."""
+        return self.lease.is_held
 
     def refuses(self, user: str, users: Callable[[], Sequence[str]]) -> str | None:
         """Of users with the same account, only the first one may run jobs."""

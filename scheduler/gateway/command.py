@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import ipaddress
 import logging
 import os
+import pwd
 import re
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
@@ -25,6 +27,7 @@ from scheduler.gateway.daemon_calls import DaemonCalls
 from scheduler.gateway.events import Events
 from scheduler.gateway.guard import Guard
 from scheduler.gateway.http_connection import HEADER_BYTES_MAX, HttpConnection
+from scheduler.http.http11 import is_loopback
 
 PACKAGE = "epoch-scheduler"
 DONE, FAILED, WRONG_SETTINGS, INTERRUPTED = 0, 1, 2, 130
@@ -92,6 +95,12 @@ GRACE_SECONDS = 2  # for requests under way, when asked to end
     multiple=True,
     help="A name by which browsers call this server; may be repeated. Default: this machine's.",
 )
+@click.option(
+    "--user",
+    metavar="NAME",
+    help="Go on as this user, if started by root: files are read before, requests after.",
+)
+@click.option("--ends_with_stdin", is_flag=True, hidden=True)
 @click.version_option(package_name=PACKAGE, message="%(prog)s %(version)s")
 def command(
     server: str,
@@ -101,6 +110,8 @@ def command(
     key: Path | None,
     plain_http: bool,
     hosts: tuple[str, ...],
+    user: str | None,
+    ends_with_stdin: bool,
 ) -> int:
     """Serve the pages, the JSON API and the events of a scheduler-daemon over HTTP.
 
@@ -113,14 +124,14 @@ def command(
     if bool(certificate) != bool(key):
         raise ConfigError("--certificate and --key belong together: give both")
     encrypted = certificate is not None
-    if not (encrypted or plain_http or _is_loopback(host)):
+    if not (encrypted or plain_http or is_loopback(host)):
         raise ConfigError(
             f"--listen {listen}: others could read tokens on the way: give --certificate and "
             "--key, listen on 127.0.0.1, or allow it with --plain_http"
         )
     wire = _bound(host, port)
     names = {*LOOPBACK, host, *(hosts or (socket.gethostname(), socket.getfqdn()))}
-    daemon = DaemonCalls(server, ca)
+    daemon = _daemon(server, ca)
     events = Events(daemon)
     serving = app.create(daemon, events, version(PACKAGE), encrypted=encrypted)
     config = uvicorn.Config(
@@ -138,17 +149,24 @@ def command(
         ssl_certfile=certificate,
         ssl_keyfile=key,
     )
-    config.load()
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"cannot use {certificate} with {key}: {error}") from error
+    if user is not None and os.geteuid() == 0:
+        _become(user)
     shown = f"[{host}]" if ":" in host else host
     url = f"{'https' if encrypted else 'http'}://{shown}:{wire.getsockname()[1]}"
-    asyncio.run(_serve(GatewayServer(config, events, url), wire, daemon))
+    asyncio.run(_serve(GatewayServer(config, events, url, ends_with_stdin), wire, daemon))
     return DONE
 
 
 class GatewayServer(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, events: Events, url: str) -> None:
+    def __init__(
+        self, config: uvicorn.Config, events: Events, url: str, ends_with_stdin: bool
+    ) -> None:
         super().__init__(config)
-        self._events, self._url = events, url
+        self._events, self._url, self._ends_with_stdin = events, url, ends_with_stdin
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -160,7 +178,15 @@ class GatewayServer(uvicorn.Server):
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.handle_exit, number, None)
+        if self._ends_with_stdin:
+            loop.add_reader(sys.stdin.fileno(), self._look_at_stdin)
         yield
+
+    def _look_at_stdin(self) -> None:
+        """The daemon that has started us holds its other end, and nobody writes there."""
+        if not os.read(sys.stdin.fileno(), 1024):
+            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+            self.handle_exit(signal.SIGTERM, None)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._events.close()  # else it would wait for readers that never have enough
@@ -194,18 +220,31 @@ def _complain(message: str, code: int) -> int:
     return code
 
 
+def _daemon(server: str, ca: Path | None) -> DaemonCalls:
+    try:
+        return DaemonCalls(server, ca)
+    except OSError as error:
+        raise ConfigError(f"--ca {ca}: {error.strerror}") from error
+
+
+def _become(user: str) -> None:
+    """Gives up the rights of root. What was not read or imported by now may be out of reach."""
+    try:
+        account = pwd.getpwnam(user)
+    except KeyError:
+        raise ConfigError(f"--user {user}: there is no such user on this machine") from None
+    for module in ("anyio._backends._asyncio", "encodings.idna", "stringprep"):
+        import_module(module)  # which libraries import at their first use
+    os.setgroups([])
+    os.setresgid(account.pw_gid, account.pw_gid, account.pw_gid)
+    os.setresuid(account.pw_uid, account.pw_uid, account.pw_uid)
+
+
 def _address(listen: str) -> tuple[str, int]:
     match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]]+):(\d{1,5})", listen, re.ASCII)
     if match is None or int(match[2]) > 65535:
         raise ConfigError(f"--listen {listen!r} is not HOST:PORT, e.g. 127.0.0.1:7071")
     return match[1].strip("[]"), int(match[2])
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -30,6 +30,7 @@ class DaemonCalls:
     def __init__(self, server: str, ca: Path | None = None) -> None:
         """`server`: HOST:PORT; `ca`: the authority that signed its certificate, else no TLS."""
         self.server, self._ca = server, ca
+        self._authority = ca.read_bytes() if ca else b""
         self._channel: Any = None  # of grpc.aio, which has no complete types
 
     async def ask(
@@ -71,7 +72,7 @@ class DaemonCalls:
         """Made at the first call, because it belongs to the running event loop."""
         if self._channel is None:
             if self._ca:
-                trusted = grpc.ssl_channel_credentials(self._ca.read_bytes())
+                trusted = grpc.ssl_channel_credentials(self._authority)
                 self._channel = grpc.aio.secure_channel(self.server, trusted, options=_OPTIONS)
             else:
                 self._channel = grpc.aio.insecure_channel(self.server, options=_OPTIONS)

@@ -117,6 +117,7 @@ class HttpServer:
         ] = {}  # the one that has been silent longest is first
         self._requests: queue.SimpleQueue[tuple[_Connection, Request] | None] = queue.SimpleQueue()
         self._answered: deque[_Connection] = deque()
+        self.refused: dict[str, int] = {}  # how often, and why; only the reading thread adds
         self._stopping = threading.Event()
         self._reader = threading.Thread(target=self._read, name=name, daemon=True)
         self._threads = [
@@ -188,6 +189,7 @@ class HttpServer:
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if len(self._connections) >= self._connections_max and not self._evict():
                 peer.close()
+                self._count("crowded")
                 continue
             caller = Caller(address[0], partial(_find_uid, peer, address))
             new = _Connection(peer, caller, time.monotonic() + self._request_seconds)
@@ -198,8 +200,12 @@ class HttpServer:
         for connection in self._connections:
             if not connection.answered:
                 self._close(connection)
+                self._count("crowded")
                 return True
         return False
+
+    def _count(self, why: str) -> None:
+        self.refused[why] = self.refused.get(why, 0) + 1
 
     def _receive(self, connection: _Connection) -> None:
         if connection not in self._connections:  # it was just closed in favour of another one
@@ -229,6 +235,7 @@ class HttpServer:
             found = http11.parse_request(connection.buffer)
         except MalformedRequest as error:
             connection.closing = True
+            self._count("malformed")
             self._send(connection, Reply(error.status, f"{error}\n"))
             self._close(connection)
             return
@@ -293,6 +300,9 @@ class HttpServer:
                         connection,
                         Reply(408, f"a request may take at most {self._request_seconds:g} s\n"),
                     )
+                    self._count("slow")
+                elif connection.unsent:
+                    self._count("unread")
                 self._close(connection)
 
     def _close(self, connection: _Connection) -> None:

@@ -11,6 +11,7 @@ from scheduler.core.counts import BOUNDS, SUM, Count
 from scheduler.core.model import Failure
 
 API_ERRORS, CONNECTIONS_CLOSED = "api_errors", "connections_closed"
+HTTP_REFUSED, LOG_GAPS = "http_refused", "log_gaps"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,16 @@ COUNTERS: Mapping[str, Counter] = {
         "Calls that were refused or failed since the start, by gRPC status.",
         "code",
         ("DEADLINE_EXCEEDED", "INTERNAL", "RESOURCE_EXHAUSTED", "UNAUTHENTICATED", "UNAVAILABLE"),
+    ),
+    HTTP_REFUSED: Counter(
+        "scheduler_http_refused",
+        "Connections for HTTP (old images, metrics) that were cut since the start, by reason.",
+        "reason",
+        ("crowded", "malformed", "slow", "unread"),
+    ),
+    LOG_GAPS: Counter(
+        "scheduler_log_gaps",
+        "Places in logs of pods where lines are missing, since the start.",
     ),
     CONNECTIONS_CLOSED: Counter(
         "scheduler_connections_closed",

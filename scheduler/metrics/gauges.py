@@ -39,8 +39,6 @@ def gauges(
     yield from _runs(view, usage, jobs_max)
     orphans = {key for key, pods in view.pods.items() if any(pod.orphan for pod in pods)}
     yield _one("orphans", "Runs in the cluster that no row knows.", len(orphans))
-    decided = "When the loop has last made a decision."
-    yield _one("decided_timestamp_seconds", decided, view.at)
 
 
 def _one(name: str, help: str, value: float) -> Gauge:

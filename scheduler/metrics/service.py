@@ -36,12 +36,15 @@ class Sources:
     """Where the numbers come from. Each may be asked by any thread at any time."""
 
     about: Mapping[str, str]
+    started_at: Time
+    leads: Callable[[], bool]  # whether it may change the cluster now
     view: Callable[[], View]
     due_at: Callable[[], Time]  # a run that was not heard since then is unresponsive
     usage: Callable[[], Mapping[GpuKey, Usage]]
     heard_at: Callable[[View], Mapping[str, Time]]  # when the agent of each node has last reported
     stored: Callable[[], Mapping[Count, float]]  # what was counted, over all starts
     counted: Callable[[], Mapping[Count, float]]  # since the start
+    left_out_bytes: Callable[[], float | None]  # of logs; None: not looked yet
     disk: Path
     reserve_mib: int  # of that disk
 
@@ -119,9 +122,17 @@ class MetricsService:
 
     def _others(self, view: View) -> Iterator[Gauge]:
         of = self._sources
+        # Until the first step, since the start: a daemon that has just begun is not late.
+        decided, at = "When the loop has last made a step.", max(view.at, of.started_at)
+        yield Gauge("scheduler_decided_timestamp_seconds", decided, (), [((), at)])
+        leads = "1: no other daemon can work on the cluster, and this one may."
+        yield Gauge("scheduler_leader", leads, (), [((), float(of.leads()))])
         heard = "When the agent of a node has last reported."
         ats = [((node,), at) for node, at in sorted(of.heard_at(view).items())]
         yield Gauge("scheduler_agent_heard_timestamp_seconds", heard, ("node",), ats)
+        if (left_out := of.left_out_bytes()) is not None:
+            help = "Output of jobs that is not in their logs, because these were too long."
+            yield Gauge("scheduler_log_left_out_bytes", help, (), [((), left_out)])
         free, reserve = "Free on the disk of the state folder.", "Below this, no job is accepted."
         left = shutil.disk_usage(of.disk).free
         yield Gauge("scheduler_disk_free_bytes", free, (), [((), left)])

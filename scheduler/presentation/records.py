@@ -203,6 +203,7 @@ def gpu(message: pb.GpuState) -> Record:
                 "state": each.state,
                 "memory_mib": each.memory_mib,
                 "used_mib": _optional(each, "used_mib"),
+                "busy": _optional(each, "busy"),
             }
             for each in message.jobs
         ],

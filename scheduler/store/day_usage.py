@@ -6,7 +6,7 @@ the job says since when it has its GPUs. So each run is counted once, whenever s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from scheduler.core.model import JobId, Run, Time, View
@@ -14,7 +14,8 @@ from scheduler.core.model import JobId, Run, Time, View
 DAY_SECONDS = 86_400
 DAYS_MAX = 1_100  # of one run; if a clock was set by decades, the rest is not counted
 
-COLUMNS = ("day", "user", "project", "gpu_seconds", "run_seconds", "runs")
+KEYS = ("day", "user", "project")
+COLUMNS = (*KEYS, "gpu_seconds", "run_seconds", "runs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +50,12 @@ def ended(before: View, after: View, touched: Sequence[JobId], at: Time) -> Iter
             yield from of_run(old.run, old.spec.user, old.spec.project, at)
 
 
-def total(parts: Sequence[DayUsage]) -> list[DayUsage]:
-    """One for each day, user and project, the newest day first."""
+def total(parts: Sequence[DayUsage], by: Collection[str] = KEYS) -> list[DayUsage]:
+    """One for each of `by`, the newest day first. The other keys are 0 and empty."""
+    days, users, projects = (key in by for key in KEYS)
     sums: dict[tuple[int, str, str], tuple[float, float, int]] = {}
     for part in parts:
-        key = -part.day, part.user, part.project
+        key = -part.day * days, part.user * users, part.project * projects
         gpu_seconds, run_seconds, runs = sums.get(key, (0.0, 0.0, 0))
         sums[key] = (
             gpu_seconds + part.gpu_seconds,

@@ -6,7 +6,7 @@ Live jobs are best read from the loop's view; ended jobs, stories and profiles a
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from scheduler.core.counts import Count
 from scheduler.core.model import Fact, Job, JobId, Outcome, Profile, Time
 from scheduler.store import database, rows
 from scheduler.store.day_usage import COLUMNS as USAGE_COLUMNS
+from scheduler.store.day_usage import KEYS as USAGE_KEYS
 from scheduler.store.day_usage import DayUsage, of_run, total
 
 MATCHES_MAX = 20
@@ -200,10 +201,17 @@ class Reader:
         return list(_readable(_numbered_fact, found)), [row[0] for row in found]
 
     def usage(
-        self, first: int, last: int, now: Time, user: str = "", project: str = ""
+        self,
+        first: int,
+        last: int,
+        now: Time,
+        user: str = "",
+        project: str = "",
+        by: Collection[str] = USAGE_KEYS,
     ) -> list[DayUsage]:
-        """What runs have used from day `first` to day `last`, the newest day first."""
-        sql, values = usage_sql(first, last, user, project)
+        """What runs have used from day `first` to day `last`, the newest day first: a sum for each
+        of `by`."""
+        sql, values = usage_sql(first, last, user, project, by)
         with self._snapshot() as db:
             parts = [DayUsage(*row) for row in db.execute(sql, values)]
             running = db.execute(RUNS).fetchall()
@@ -212,7 +220,7 @@ class Reader:
                 for run in _readable(rows.run, [text]):
                     used = of_run(run, whose, of, now)
                     parts += (part for part in used if first <= part.day <= last)
-        return total(parts)
+        return total(parts, by)
 
     def usage_since(self) -> Time:
         """Returns since when it is written what runs use."""
@@ -330,12 +338,22 @@ def _after(query: Query) -> Sequence[object]:
     return query.after[1:] if query.order == "submitted" else query.after
 
 
-def usage_sql(first: int, last: int, user: str, project: str) -> tuple[str, Sequence[object]]:
+def usage_sql(
+    first: int, last: int, user: str, project: str, by: Collection[str] = USAGE_KEYS
+) -> tuple[str, Sequence[object]]:
     wanted = {"user": user, "project": project}
     given = {column: value for column, value in wanted.items() if value}
     conditions = " and ".join(["day between ? and ?", *(f"{column} = ?" for column in given)])
-    sql = f"select {', '.join(USAGE_COLUMNS)} from usage where {conditions}"
-    return sql, (first, last, *given.values())
+    sums = [f"sum({column})" for column in USAGE_COLUMNS if column not in USAGE_KEYS]
+    keys = [key if key in by else f"min({key})" for key in USAGE_KEYS]  # of the others, any
+    group = f"group by {', '.join(by)}" if by else ""
+    chosen = USAGE_COLUMNS if set(by) == set(USAGE_KEYS) else (*keys, *sums)
+    group = "" if chosen == USAGE_COLUMNS else group
+    return f"select {', '.join(chosen)} from usage where {conditions} {group}", (
+        first,
+        last,
+        *given.values(),
+    )
 
 
 def _numbered_fact(row: rows.Row) -> tuple[int, Fact]:

@@ -440,20 +440,22 @@ class GetClusterRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GpuJob(_message.Message):
-    __slots__ = ("job_id", "name", "user", "memory_mib", "state", "used_mib")
+    __slots__ = ("job_id", "name", "user", "memory_mib", "state", "used_mib", "busy")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
     MEMORY_MIB_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     USED_MIB_FIELD_NUMBER: _ClassVar[int]
+    BUSY_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     name: str
     user: str
     memory_mib: int
     state: str
     used_mib: int
-    def __init__(self, job_id: _Optional[str] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., memory_mib: _Optional[int] = ..., state: _Optional[str] = ..., used_mib: _Optional[int] = ...) -> None: ...
+    busy: float
+    def __init__(self, job_id: _Optional[str] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., memory_mib: _Optional[int] = ..., state: _Optional[str] = ..., used_mib: _Optional[int] = ..., busy: _Optional[float] = ...) -> None: ...
 
 class GpuProcess(_message.Message):
     __slots__ = ("pid", "name", "memory_mib", "job_id", "attempt")
@@ -698,12 +700,14 @@ class CreateLoginRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class CreateLoginReply(_message.Message):
-    __slots__ = ("code", "valid_until")
+    __slots__ = ("code", "valid_until", "url")
     CODE_FIELD_NUMBER: _ClassVar[int]
     VALID_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    URL_FIELD_NUMBER: _ClassVar[int]
     code: str
     valid_until: float
-    def __init__(self, code: _Optional[str] = ..., valid_until: _Optional[float] = ...) -> None: ...
+    url: str
+    def __init__(self, code: _Optional[str] = ..., valid_until: _Optional[float] = ..., url: _Optional[str] = ...) -> None: ...
 
 class ExchangeLoginRequest(_message.Message):
     __slots__ = ("code", "user")
@@ -838,16 +842,18 @@ class LogFile(_message.Message):
     def __init__(self, attempt: _Optional[int] = ..., rank: _Optional[int] = ..., size: _Optional[int] = ...) -> None: ...
 
 class GetUsageRequest(_message.Message):
-    __slots__ = ("first_day", "last_day", "user", "project")
+    __slots__ = ("first_day", "last_day", "user", "project", "by")
     FIRST_DAY_FIELD_NUMBER: _ClassVar[int]
     LAST_DAY_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
     PROJECT_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
     first_day: str
     last_day: str
     user: str
     project: str
-    def __init__(self, first_day: _Optional[str] = ..., last_day: _Optional[str] = ..., user: _Optional[str] = ..., project: _Optional[str] = ...) -> None: ...
+    by: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, first_day: _Optional[str] = ..., last_day: _Optional[str] = ..., user: _Optional[str] = ..., project: _Optional[str] = ..., by: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GetUsageReply(_message.Message):
     __slots__ = ("days", "counted_since", "cut", "first_day", "last_day")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -302,7 +304,7 @@ def test_impossible_parts_of_a_log_are_refused(
 # --- what was used ------------------------------------------------------------------------------
 
 
-def _used(served: Serving, **given: str) -> pb.GetUsageReply:
+def _used(served: Serving, **given: Any) -> pb.GetUsageReply:
     request = pb.GetUsageRequest(**given)
     reply: pb.GetUsageReply = served.gateway.GetUsage(request, metadata=by("bob"), timeout=10)
     return reply
@@ -327,9 +329,32 @@ def test_what_runs_use_is_summed_while_they_run_and_after(served: Serving) -> No
     assert not _used(served, project="none").days
 
 
+def test_a_year_of_many_users_is_summed_or_cut(served: Serving) -> None:
+    rows = [
+        (20_000 - day, f"user{user}", f"project{project}", 2.0, 1.0, 1)
+        for day in range(365)
+        for user in range(40)
+        for project in range(4)
+    ]
+    with sqlite3.connect(served.database, timeout=30) as db:
+        db.executemany("insert into usage values (?, ?, ?, ?, ?, ?)", rows)
+    year = {"first_day": "2023-10-05", "last_day": "2024-10-04"}
+    reply = _used(served, **year)
+    assert (len(reply.days), reply.cut, reply.days[0].day) == (50_000, True, "2024-10-04")
+    for sums, count in ((["day", "user"], 365 * 40), (["day"], 365), (["user", "project"], 160)):
+        reply = _used(served, by=sums, **year)
+        assert (len(reply.days), reply.cut) == (count, False)
+        assert sum(day.gpu_seconds for day in reply.days) == 2.0 * len(rows)
+        assert bool(reply.days[0].day) is ("day" in sums)
+        assert bool(reply.days[0].user) is ("user" in sums)
+    (all_of_it,) = _used(served, by=["project"], project="project3", **year).days
+    assert (all_of_it.project, all_of_it.runs) == ("project3", len(rows) // 4)
+
+
 @pytest.mark.parametrize(
     "given",
     [
+        {"by": ["day", "day; drop table usage"]},
         {"first_day": "yesterday"},
         {"first_day": "2026-02-30"},
         {"first_day": "2026-2-3"},
@@ -339,7 +364,7 @@ def test_what_runs_use_is_summed_while_they_run_and_after(served: Serving) -> No
         {"user": "u" * 1000},
     ],
 )
-def test_impossible_days_are_refused(served: Serving, given: dict[str, str]) -> None:
+def test_impossible_days_are_refused(served: Serving, given: dict[str, Any]) -> None:
     with refused(INVALID, ""):
         _used(served, **given)
 

@@ -23,11 +23,15 @@ def test_without_an_agent_only_held_memory_is_shown() -> None:
 
 
 def test_the_use_of_processes_is_shown_with_their_jobs() -> None:
-    processes = (Process(7, 3000, name="python"), Process(8, 500, name="python"), Process(9, 900))
+    processes = (
+        *(Process(7, 3000, name="python", busy=0.3), Process(8, 500, name="python", busy=0.1)),
+        Process(9, 900, busy=0.05),
+    )
     reading = GpuReading(node().gpus[0], 4400, 0.5, processes)
     run = (A.id, 1)
     seen = {("n1", "gpu0"): Usage(reading, (run, run, None), NOW, WATCHDOG)}
     (gpu,) = overview.gpu_messages(view(A, pods=[pod(A)]), running, seen)
     assert (gpu.used_mib, gpu.busy, gpu.keeps) == (4400, 0.5, "watchdog")
     assert gpu.jobs[0].used_mib == 3500
+    assert gpu.jobs[0].busy == 0.4
     assert [(each.pid, each.job_id) for each in gpu.processes] == [(7, "a"), (8, "a"), (9, "")]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli import cancel, logs, resubmit, run, state, update
+from cli import open as opening
 from scheduler.access.identity import user_token
 from tests.serving import SECRET, Serving, serving
 
@@ -19,6 +20,7 @@ MAINS = {
     "scheduler-update-job": update.main,
     "scheduler-resubmit-job": resubmit.main,
     "scheduler-get-logs": logs.main,
+    "scheduler-open": opening.main,
 }
 
 

@@ -17,6 +17,7 @@ from tests.support import BIN
 
 ROOT = Path(__file__).parent.parent.parent
 UNIT = ROOT / "deploy" / "epoch-scheduler.service"
+GATEWAY = ROOT / "deploy" / "epoch-scheduler-gateway.service"
 PREFIX = "/opt/epoch-scheduler/bin"
 # Also removed by ProtectClock, ProtectKernelLogs and ProtectKernelModules: see systemd.exec(5).
 PROTECTED = {"CAP_SYS_TIME", "CAP_WAKE_ALARM", "CAP_SYSLOG", "CAP_SYS_MODULE"}
@@ -28,16 +29,30 @@ def settings(key: str) -> list[str]:
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd on this machine")
 def test_systemd_understands_every_line(tmp_path: Path) -> None:
-    unit = tmp_path / UNIT.name
-    unit.write_text(UNIT.read_text().replace(PREFIX, str(BIN)))
+    units = []
+    for file in (UNIT, GATEWAY):
+        units.append(tmp_path / file.name)
+        units[-1].write_text(file.read_text().replace(PREFIX, str(BIN)))
     done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, check=False
+        ["systemd-analyze", "verify", "--man=no", *units],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_what_a_restart_does_not_mend_is_not_restarted() -> None:
     assert settings("RestartPreventExitStatus") == [str(WRONG_SETTINGS)]
+
+
+def test_the_gateway_is_started_with_flags_that_it_has() -> None:
+    (start,) = re.findall(r"^ExecStart=(\S+) (.*)$", GATEWAY.read_text(), re.M)
+    flags = re.findall(r"--\w+", start[1])
+    told = subprocess.run([BIN / Path(start[0]).name, "--help"], capture_output=True, text=True)
+    assert flags
+    assert all(f"{flag} " in told.stdout for flag in flags)
+    assert "User=" not in GATEWAY.read_text().replace("DynamicUser=yes", "")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")

@@ -90,6 +90,7 @@ def test_what_is_no_request_is_refused_in_one_line(server: http_server.HttpServe
     text = said(peer)
     assert text.startswith(b"HTTP/1.1 400 Bad Request")
     assert text.endswith(b"the first line is not METHOD /PATH HTTP/1.1\n")
+    assert server.refused == {"malformed": 1}
 
 
 def test_a_bug_of_ours_is_told_in_one_line_and_logged_whole(server: http_server.HttpServer) -> None:
@@ -106,6 +107,7 @@ def test_slow_senders_do_not_block_other_clients(server: http_server.HttpServer)
             slow.enter_context(connect(server)).sendall(b"GET /a HTTP/1.1\r\nA: ")
         for _ in range(100):
             assert ask(server) == "GET /a 0 127.0.0.1"
+        assert server.refused["crowded"] >= 50
 
 
 @pytest.fixture
@@ -121,6 +123,7 @@ def test_a_request_that_is_not_whole_in_time_is_given_up(impatient: http_server.
     slow.sendall(b"GET /a HTTP/1.1\r\nA: ")
     assert said(slow).startswith(b"HTTP/1.1 408 Request Timeout")
     assert said(silent) == b""
+    assert impatient.refused == {"slow": 1}
 
 
 def test_a_connection_that_is_idle_too_long_is_ended(impatient: http_server.HttpServer) -> None:
@@ -197,6 +200,7 @@ def test_a_client_that_reads_nothing_is_cut() -> None:
         eventually(lambda: server.connections == 1)
         eventually(lambda: server.connections == 0)
         assert len(said(peer)) < 2**24
+        assert server.refused == {"unread": 1}
     finally:
         server.stop(5.0)
 

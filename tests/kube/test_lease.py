@@ -129,8 +129,10 @@ def test_it_is_given_up_at_the_end_and_then_anybody_s_at_once(
 ) -> None:
     with held(kubeconfig, "one_1") as one:
         assert one.holds()
+        assert one.lease.is_held
         assert there.holder() == "one_1"
     assert there.holder() is None
+    assert not one.lease.is_held
     assert "it was released" in one.lacks()
     with held(kubeconfig, "two_2") as two:
         assert two.holds()

@@ -228,10 +228,11 @@ def test_lines_that_the_node_has_put_away_are_told_to_be_missing(
     say(node, pod, 10, 20)
     node.rotate(pod)
     say(node, pod, 20, 21)
-    with started_cluster(kubeconfig, NAMESPACE, logs=tmp_path):
+    with started_cluster(kubeconfig, NAMESPACE, logs=tmp_path) as made:
         eventually(lambda: kept(tmp_path, launch) == before + MISSED + b"line 20\n")
         say(node, pod, 21, 22)
         eventually(lambda: kept(tmp_path, launch).endswith(MISSED + b"line 20\nline 21\n"))
+        assert made.cluster.log_gaps == 1
 
 
 def test_of_a_long_log_the_begin_and_the_end_are_kept(

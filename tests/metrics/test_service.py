@@ -26,12 +26,15 @@ class World:
             file.write_text(f"{token}\n")
         sources = Sources(
             about={"version": "1.2.3"},
+            started_at=1.0,
+            leads=lambda: True,
             view=self.view,
             due_at=lambda: 0.0,
             usage=dict,
             heard_at=lambda view: {"n1": 7.0},
             stored=lambda: {("facts", "run_ended"): 3.0},
             counted=lambda: {("api_errors", "INTERNAL"): 2.0},
+            left_out_bytes=lambda: 7.0,
             disk=folder,
             reserve_mib=512,
         )
@@ -65,6 +68,9 @@ def test_what_is_stored_and_what_is_counted_is_shown(world: World) -> None:
     assert 'scheduler_facts_total{kind="run_ended"} 3.0' in text
     assert 'scheduler_api_errors_total{code="INTERNAL"} 2.0' in text
     assert 'scheduler_agent_heard_timestamp_seconds{node="n1"} 7.0' in text
+    assert "scheduler_leader 1.0" in text
+    assert "scheduler_decided_timestamp_seconds 1.0" in text
+    assert "scheduler_log_left_out_bytes 7.0" in text
     assert "scheduler_disk_reserve_bytes 5.36870912e+08" in text
 
 

@@ -152,6 +152,11 @@ class KubernetesCluster:
         )
         self._thread.start()
 
+    @property
+    def log_gaps(self) -> int:
+        """In how many places the logs lack lines that a node no longer had, since the start."""
+        return self._logs.gaps if self._logs else 0
+
     def stop(self) -> None:
         """The pods go on."""
         if self._thread:

@@ -74,6 +74,11 @@ class Lease:
         self._told = False  # whether its loss was logged
         self._stopping = threading.Event()
 
+    @property
+    def is_held(self) -> bool:
+        """For any thread: whether this daemon surely holds it."""
+        return self._until > _boot_time()
+
     def check(self) -> float:
         """To be called before each change. Returns the seconds that the change may take, in which
         no other daemon can hold the lease. Raises ApiError unless this daemon surely holds it."""

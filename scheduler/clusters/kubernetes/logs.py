@@ -98,6 +98,7 @@ class Logs:
         self._threads: list[threading.Thread] = []
         self._open = 0  # logs that are not done
         self._ended = False
+        self.gaps = 0  # places where a node no longer had lines, since the start
 
     def follow(self, there: Mapping[str, KubePod]) -> None:
         """Follows the logs of these pods, which are all that exist now. Returns at once."""
@@ -264,6 +265,8 @@ class Logs:
             if ended and seam.has_gap:
                 after = LogPosition(known.position.moment, kept + len(MISSED), gone=True)
                 brought = self._append(known, MISSED, after)
+                with self._changed:
+                    self.gaps += 1
         finally:
             known.lost = known.has_answered and follow and not seam.met
             self._save_position(known)
