@@ -208,7 +208,7 @@ def _restart(daemon: Daemon, restarts: int) -> dict[str, Any]:
     begun.wait()
     first = _newest_fact(daemon)
     for number in range(restarts):
-        _submit_and_cancel(daemon, 20)
+        _submit_and_cancel(daemon, 10)
         threading.Timer(0.01 * (number % 7), daemon.kill).run()
         daemon.start()
     _submit_and_cancel(daemon, 1)

@@ -34,7 +34,7 @@ from scheduler.api import wire
 from scheduler.api.calls import Bell, Rest
 from scheduler.api.lookup import Lookup
 from scheduler.core.admission import quote
-from scheduler.core.errors import Rejected
+from scheduler.core.errors import Rejected, Unavailable
 from scheduler.core.model import Fact, Job, JobId, PodState, View
 from scheduler.v1 import scheduler_pb2 as pb
 
@@ -173,8 +173,10 @@ class EventFeed:
                 if self._clock() - checked_at >= REST_SECONDS:
                     check()
                     checked_at = self._clock()
+        raise Unavailable("the scheduler is stopping: call again with the last cursor")
 
     def stop(self) -> None:
+        """Ends all streams."""
         self._stopped.set()
         self.bell.ring()
         thread = self._thread
@@ -276,8 +278,9 @@ class EventFeed:
         with self._lock:
             self._seen = self._seen or seen
             if self._thread is None and not self._stopped.is_set():
-                self._thread = threading.Thread(target=self._look_on, name="events", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._look_on, name="events", daemon=True)
+                thread.start()
+                self._thread = thread
             return self._seen
 
     @contextmanager

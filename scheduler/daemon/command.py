@@ -258,7 +258,6 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         listen_address(config.tls.listen)[1] if encrypted else None,
     )
     feed = EventFeed(view, lookup)
-    parts.callback(feed.stop)
     api = JobService(
         inbox,
         view,
@@ -299,6 +298,7 @@ def compose(config: Config, inbox: QueueInbox, parts: ExitStack, logger: log.Log
         address, api, profiler, encrypted, agents, ended=inbox.fail, gateway=gateway
     )
     parts.callback(server.stop, GRACE_SECONDS)
+    parts.callback(feed.stop)  # first, so that the server has no streams to wait for
     # Only old images have no token.
     required = config.legacy.token_required or not config.legacy.listen
     old = _http_server(http, LegacyService(profiler, api, view, inbox.now, required, home.jobs_at))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from benchmarks.malformed import CALL, GREETING, HEADERS, NO_REQUEST, frame
-from scheduler.api.calls import Reception
+from scheduler.api.calls import Bell, Reception
 from scheduler.api.grpc_server import GrpcServer
 from scheduler.v1 import scheduler_pb2 as pb
 from scheduler.v1 import scheduler_pb2_grpc as pb_grpc
@@ -177,6 +178,31 @@ def test_a_method_hears_that_its_caller_has_gone() -> None:
         eventually(lambda: made.methods.asked)
         call.cancel()
         assert made.methods.gone.wait(60)
+
+
+def test_who_waits_for_a_bell_is_woken_also_by_an_earlier_ring() -> None:
+    bell, woken = Bell(), list[int]()
+
+    async def wait(count: int) -> None:
+        await bell.wait(count, 60)
+        woken.append(count)
+
+    async def ring() -> None:
+        bell.ring()
+        await wait(0)  # it has rung since
+        waiting = [asyncio.create_task(wait(1)) for _ in range(3)]
+        await asyncio.sleep(0)
+        await asyncio.to_thread(bell.ring)
+        await asyncio.gather(*waiting)
+        await bell.wait(bell.count, 0)  # it does not ring, and is not waited for
+        left = asyncio.create_task(wait(bell.count))
+        await asyncio.sleep(0)
+        left.cancel()
+        await asyncio.gather(left, return_exceptions=True)
+
+    asyncio.run(ring())
+    bell.ring()  # where the loop is gone
+    assert woken == [0, 1, 1, 1]
 
 
 def test_health_is_told_while_all_threads_are_busy() -> None:

@@ -428,6 +428,16 @@ def test_a_stream_ends_with_its_token(served: Serving, monkeypatch: pytest.Monke
             pass
 
 
+def test_streams_end_before_the_daemon_does(served: Serving) -> None:
+    streams = [Watcher(served) for _ in range(3)]
+    served.feed.stop()
+    for watcher in streams:
+        with refused(grpc.StatusCode.UNAVAILABLE, "the scheduler is stopping: call again"):
+            watcher.read()
+    with pytest.raises(grpc.RpcError):
+        Watcher(served, streams[0].cursor).read()
+
+
 def test_a_feed_that_is_not_watched_is_forgotten(
     served: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
