@@ -24,7 +24,7 @@ STOPS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test style fast quick check kube test-kube test-node test-frameworks first-hour image map lives mutants \
+.PHONY: help venv demo test style fast quick check kube test-kube test-node test-frameworks first-hour image screens map lives mutants \
 	bench figures man proto lock clean
 
 help:  ## list the targets
@@ -93,6 +93,9 @@ first-hour: $(READY)  ## type README's lines on bare Debians: needs root and deb
 
 image: $(READY)  ## build the daemon's image in build/, without Docker: needs root, Debian's buildah and debootstrap
 	$(BIN)/python -m tests.deploy.image
+
+screens: $(READY)  ## draw every page of the gateway in build/screens, and one for README: needs Chromium
+	$(BIN)/python -m tests.browser.screens docs/page.png
 
 map: $(READY)  ## draw which package imports which, in docs/packages.svg, and print it
 	$(BIN)/python -m tests.package_map

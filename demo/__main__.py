@@ -62,6 +62,11 @@ def _daemon(folder: Path) -> Iterator[str]:
         stdout=subprocess.PIPE,
         stderr=log,
         text=True,
+        env={
+            **os.environ,
+            "SCHEDULER_GATEWAY__LISTEN": "127.0.0.1:0",
+            "SCHEDULER_METRICS__LISTEN": "off",
+        },
     )
     assert process.stdout is not None
     try:
@@ -92,7 +97,9 @@ class _Demo:
         print("\nWhat happened:", flush=True)
         for line in story({job.spec.name: job for job in jobs}, facts):
             print(f"  {line}")
-        return self._verdict(jobs)
+        exit_code = self._verdict(jobs)
+        self._offer_page()
+        return exit_code
 
     def _watch(self) -> list[scheduler_pb2.Job]:
         """Draws until all jobs have ended; submits the urgent job in between."""
@@ -140,6 +147,17 @@ class _Demo:
                 print(f"  {job.spec.name}: {last}")
         return 1
 
+    def _offer_page(self) -> None:
+        """On a terminal, the page is there until its reader has seen enough."""
+        opened = self._run("scheduler-open")
+        if opened.returncode:  # nothing serves it here
+            return
+        print(f"\nThe same as a page: {opened.stdout.strip()}", flush=True)
+        if sys.stdin.isatty() and sys.stdout.isatty():
+            print("It logs you in once, within a minute. Enter ends the demo.")
+            with contextlib.suppress(EOFError):
+                input()
+
     def _submit(self, words: str) -> None:
         flags = f"--image none --script_path {TRAIN} --snapshots_dir {self.folder / 'snapshots'}"
         self.picture.say(f"$ run-scheduler {words}")
@@ -151,13 +169,16 @@ class _Demo:
         return list(self.stub.GetJob(request, metadata=self.metadata, timeout=10).story)
 
     def _command(self, name: str, *words: str) -> str:
-        # As in a shell with this environment active: the jobs get its Python, which has numpy.
-        path = f"{BIN}:{os.environ['PATH']}"
-        environment = {**os.environ, "PATH": path, "SCHEDULER_SERVER": self.address}
-        done = subprocess.run([BIN / name, *words], env=environment, capture_output=True, text=True)
+        done = self._run(name, *words)
         if done.returncode:
             sys.exit(f"{name} {' '.join(words)}: {done.stderr.strip()}")
         return done.stdout.strip()
+
+    def _run(self, name: str, *words: str) -> subprocess.CompletedProcess[str]:
+        # As in a shell with this environment active: the jobs get its Python, which has numpy.
+        path = f"{BIN}:{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": path, "SCHEDULER_SERVER": self.address}
+        return subprocess.run([BIN / name, *words], env=environment, capture_output=True, text=True)
 
     def cancel_all(self) -> None:
         """Leaves no job running after an interrupted demo."""

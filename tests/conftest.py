@@ -14,6 +14,10 @@ from tests.nvml import machine
 # Real daemons and many lives take their time.
 HERE = Path(__file__).parent
 SLOW = [
+    "browser/test_live.py",
+    "browser/test_log.py",
+    "browser/test_many_jobs.py",
+    "browser/test_pages.py",
     "cli/test_docs.py",
     "clusters/local/test_cluster.py",
     "clusters/local/test_run.py",

@@ -16,8 +16,6 @@ from tests.support import Daemon, Gate
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:

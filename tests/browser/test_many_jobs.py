@@ -6,8 +6,6 @@ import json
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
-import pytest
-
 from tests.browser.conftest import Site
 from tests.support import eventually
 
@@ -58,7 +56,6 @@ def _job(sample: dict[str, Any], number: int) -> dict[str, Any]:
     return {**sample, "id": job_id, "name": f"job-{number:05d}"}
 
 
-@pytest.mark.slow
 def test_jobs_that_come_and_go_while_the_list_is_open_are_on_it(site: Site) -> None:
     person = site.visit()
     person.go("/jobs?state=HELD")

@@ -251,3 +251,18 @@ def test_a_job_is_held_released_and_made_more_urgent(site: Site) -> None:
         person.page.get_by_role("button", name="Close").click()
     job = site.daemon.job(waiting)
     assert (job.priority, job.held) == (7, True)
+
+
+def test_the_queue_has_urgent_jobs_first_and_then_the_oldest(site: Site) -> None:
+    site.daemon.running("blocker", gpus_min=2, gpus_max=2, disable_gpu_sharing=True)
+    for name, priority in (("old", 1), ("urgent", 9), ("young", 1)):
+        site.daemon.submit(name, memory_mib=9000, priority=priority)
+    person = site.visit()
+    person.go("/")
+
+    def queue() -> list[str]:
+        return person.page.locator("ol.list .line a").all_inner_texts()
+
+    eventually(lambda: queue() == ["urgent", "old", "young"])
+    site.daemon.submit("younger but urgent", memory_mib=9000, priority=5)
+    eventually(lambda: queue() == ["urgent", "younger but urgent", "old", "young"])

@@ -17,6 +17,7 @@ function App() {
     try {
       const found = await get("/api/v1/session");
       if (location.pathname === "/login") go(wanted(), true);
+      setNotice("");
       setSession(found);
       connect();
     } catch (error) {
@@ -28,9 +29,7 @@ function App() {
     }
   };
   useEffect(() => {
-    onSignedOut(() => {
-      leave("You are logged out. Log in again to go on.");
-    });
+    onSignedOut(() => leave("You are logged out. Log in again to go on."));
     enter();
   }, []);
   const leave = (text) => {
@@ -40,8 +39,13 @@ function App() {
     setSession(false);
   };
   const logOut = async () => {
-    await send("/logout").catch(() => {});
-    leave("");
+    onSignedOut(() => leave(""));
+    try {
+      await send("/logout");
+      leave("");
+    } catch (error) {
+      leave(`You may still be logged in: ${error.message}.`);
+    }
   };
   if (session === null) return html`<main class="login panel"><h1>epoch-scheduler</h1>
     <p class="muted" role="status">${notice ? `${notice}; trying again` : "loading …"}</p></main>`;

@@ -141,10 +141,10 @@ function File({ path, job, shown, files, choose, short }) {
       <label>Rank<select value=${shown.rank} onChange=${(event) => choose({ ...shown, rank: Number(event.target.value) })}>
         ${ranks.map((each) => html`<option value=${each}>${each}</option>`)}</select></label>
       <${Search} log=${log.current} search=${search} setSearch=${setSearch} goTo=${goTo} start=${lines[Math.floor(view.top / ROW)]?.at ?? 0} />
-      <label>Place<input type="range" min="0" max=${Math.max(1, size)} value=${lines[Math.floor(view.top / ROW)]?.at ?? 0}
+      <label class="place">Place<input type="range" min="0" max=${Math.max(1, size)} value=${lines[Math.floor(view.top / ROW)]?.at ?? 0}
         aria-valuetext=${percent(size ? start / size : 0)} onChange=${(event) => goTo(Number(event.target.value))} /></label>
-      <button onClick=${() => goTo(0)}>Beginning</button>
-      <button onClick=${goEnd}>End</button>
+      <span class="together"><button onClick=${() => goTo(0)}>Beginning</button>
+        <button onClick=${goEnd}>End</button></span>
     </div>
     <p class="muted small" role="status">${number(size)} bytes${follow.current && live(job) ? ", following" : ""}${search.told && ` · ${search.told}`}</p></div>`}
     ${error && html`<div class="body"><p class="error" role="alert"><${Text}>${error}<//></p></div>`}

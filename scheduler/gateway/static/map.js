@@ -44,14 +44,16 @@ export function GpuMap({ gpus }) {
   const nodes = new Map();
   for (const gpu of gpus) nodes.set(gpu.node, [...(nodes.get(gpu.node) ?? []), gpu]);
   const many = gpus.length > MANY;
+  const seen = gpus.some((gpu) => known(gpu.used_mib)); // where nothing watches them, that says nothing
   return html`<div>
     ${[...nodes].map(([node, its]) => html`<div class="node" key=${node}>
       ${nodes.size > 1 && html`<h3><${Text}>${node}<//></h3>`}
-      <div class="gpus ${many ? "many" : ""}">${its.map((gpu) => html`<${Gpu} gpu=${gpu} />`)}</div>
+      <div class="gpus ${many ? "many" : ""}">${its.map((gpu) => html`<${Gpu} gpu=${gpu} seen=${seen} />`)}</div>
     </div>`)}
     <div class="key" aria-hidden="true">
-      <span><i class="k-share" />granted to a job</span><span><i class="k-seen" />seen in use</span>
-      <span><i class="k-foreign" />used by others</span><span><i class="k-beyond" />not for jobs</span>
+      <span><i class="k-share" />granted to a job</span>
+      ${seen && html`<span><i class="k-seen" />seen in use</span><span><i class="k-foreign" />used by others</span>`}
+      <span><i class="k-beyond" />not for jobs</span>
     </div>
   </div>`;
 }
@@ -59,7 +61,7 @@ export function GpuMap({ gpus }) {
 export const trouble = (gpu) => (gpu.lost ? `lost${gpu.fault ? `: ${gpu.fault}` : ""}`
   : gpu.fault || (gpu.ready ? "" : "node not ready"));
 
-function Gpu({ gpu }) {
+function Gpu({ gpu, seen }) {
   const whole = gpu.memory_mib || gpu.capacity_mib || 1;
   const width = (mib) => ({ width: `${Math.min(100, (100 * mib) / whole)}%` });
   const held = gpu.reserved_mib - gpu.jobs.reduce((sum, job) => sum + job.memory_mib, 0);
@@ -78,8 +80,7 @@ function Gpu({ gpu }) {
         style=${{ ...width(gpu.strange_mib), left: width(ours).width }} />`}
     </div>
     <div class="figures"><b>${number(gpu.reserved_mib)}</b> of ${number(gpu.capacity_mib)} MiB
-      ${" "}<br />${known(gpu.used_mib) ? html`used ${number(gpu.used_mib)}, ` : `used ${UNKNOWN}, `}
-      busy ${percent(gpu.busy)}</div>
+      ${seen && html`,${" "}<br />used ${number(gpu.used_mib)}, busy ${percent(gpu.busy)}`}</div>
     ${(fault || gpu.strange_mib > 0 || held > 0) && html`<div class="what">
       ${fault && html`<span class="fault"><${Text}>${fault}<//></span> `}
       ${gpu.strange_mib > 0 && html`<span>${number(gpu.strange_mib)} MiB used by processes that are not

@@ -50,7 +50,7 @@ const Table = ({ gpus }) => html`<div class="scroll"><table>
   <thead><tr><th>Node</th><th>GPU</th><th>Type</th><th class="number">Granted</th><th class="number">For jobs</th>
     <th class="number">Used</th><th class="number">Busy</th><th>Jobs</th><th>Fault</th></tr></thead>
   <tbody>${gpus.map((gpu) => html`<tr key=${`${gpu.node} ${gpu.gpu}`}>
-    <td><${Text}>${gpu.node}<//></td><td class="nowrap" title=${printable(gpu.gpu)}>gpu${gpu.index}</td><td><${Text}>${gpu.type}<//></td>
+    <td class="nowrap"><${Text}>${gpu.node}<//></td><td class="nowrap" title=${printable(gpu.gpu)}>gpu${gpu.index}</td><td class="nowrap"><${Text}>${gpu.type}<//></td>
     <td class="number">${number(gpu.reserved_mib)}</td><td class="number">${number(gpu.capacity_mib)}</td>
     <td class="number">${number(gpu.used_mib)}</td><td class="number">${percent(gpu.busy)}</td>
     <td>${gpu.jobs.map((job, i) => html`${i > 0 && ", "}<${JobLink} job=${job} />`)}</td>

@@ -28,7 +28,7 @@ const PARTS = [
 
 const Help = () => html`
   <div class="head"><h1>Help</h1><span class="muted">what you can do from here, and the command that does the same</span></div>
-  <div class="stack help">
+  <div class="help">
     ${PARTS.map(([title, rows]) => html`<${Panel} title=${title}><dl>${rows.map(([what, how, command]) => html`
       <dt>${what}</dt><dd><span class="muted">${how}</span><pre class="command">${command}</pre></dd>`)}</dl><//>`)}
     <${Panel} title="States"><dl class="facts">${[

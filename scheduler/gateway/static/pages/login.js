@@ -4,7 +4,8 @@ import { html, useState } from "../vendor/preact-htm.js";
 import { send } from "../api.js";
 
 export function Login({ notice, entered }) {
-  const [error, setError] = useState("");
+  const [error, setError] = useState(() => (location.search.includes("refused=code")
+    ? "This address was used before, or is more than a minute old." : ""));
   const submit = async (event) => {
     event.preventDefault();
     try {
@@ -27,6 +28,6 @@ export function Login({ notice, entered }) {
       ${error && html`<p class="error" role="alert" id="login-error">${error}</p>`}
       <div><button class="primary">Log in</button></div>
     </form>
-    <p class="muted small">The token is kept in a cookie that scripts cannot read, for 12 hours at most.</p>
+    <p class="muted small">You stay logged in for 12 hours at most. The token itself is not kept.</p>
   </main>`;
 }

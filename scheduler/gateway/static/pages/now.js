@@ -16,7 +16,7 @@ export default function Now() {
   useLiveness();
   const cluster = useCluster();
   const running = useJobs({ state: ON_GPUS }, 100);
-  const queue = useJobs({ state: ["QUEUED"] }, QUEUE_SHOWN);
+  const queue = useQueue();
   return html`
     <div class="head"><h1>Now</h1>${cluster.data && html`<${Summary} gpus=${cluster.data.gpus}
       running=${running.total} waiting=${queue.total} />`}</div>
@@ -33,6 +33,17 @@ export default function Now() {
         <${Panel} title="What changed" note="newest first" body=${false}><${Changes} /><//>
       </div>
     </div>`;
+}
+
+/** Higher priorities first, then those that wait longer. */
+export const byTurn = (one, other) => other.priority - one.priority || one.submitted_at - other.submitted_at;
+
+/** The next ones: some are the oldest, others are more urgent. */
+function useQueue() {
+  const oldest = useJobs({ state: ["QUEUED"], order: "submitted", ascending: "true" }, QUEUE_SHOWN);
+  const urgent = useJobs({ state: ["QUEUED"], order: "priority" }, QUEUE_SHOWN);
+  const all = new Map([...urgent.jobs, ...oldest.jobs].map((job) => [job.id, job]));
+  return { ...oldest, jobs: [...all.values()].sort(byTurn) };
 }
 
 const observed = ({ observed_at: at, policy }) => `${at ? `seen ${ago(at, now())}` : "not observed yet"}, policy ${policy}`;
@@ -59,7 +70,7 @@ function Running({ list }) {
 
 function Queue({ list }) {
   return html`<${Panel} title=${sure() ? "Queue" : "Was in the queue"} body=${false}
-      note=${list.total > 0 ? `${count(list.total, "job waits", "jobs wait")}, the next one first` : ""}>
+      note=${list.total > 1 ? `${number(list.total)} jobs wait; by priority and age` : ""}>
     ${list.jobs.length ? html`<ol class="list">${list.jobs.slice(0, QUEUE_SHOWN).map((job, place) => html`<li key=${job.id}>
       <div class="line"><span class="place">${place + 1}</span><${JobLink} job=${job} />
         <span class="muted small"><${Text}>${job.user}<//></span>

@@ -82,9 +82,10 @@ function Usage({ usage, by }) {
     ${usage.cut && html`<p class="muted small">only the newest days are shown</p>`}
     <div class="scroll"><table><thead><tr><th>${by === "project" ? "Project" : "User"}</th><th class="number">GPU-hours</th><th class="number">Share</th><th class="number">Runs</th></tr></thead>
       <tbody>${names.slice(0, 50).map(([name, of], i) => html`<tr key=${name}><td><i class="swatch c-${COLOURS[Math.min(i, SHOWN)]}" /><${Text}>${name}<//></td>
-        <td class="number">${fixed(of.hours, 1)}</td><td class="number">${fixed((100 * of.hours) / (total(names) || 1))}%</td>
+        <td class="number">${hours(of.hours)}</td><td class="number">${fixed((100 * of.hours) / (total(names) || 1))}%</td>
         <td class="number">${number(of.runs)}</td></tr>`)}</tbody></table></div>
     ${names.length > 50 && html`<p class="muted small">${count(names.length, "line")} in all</p>`}`;
 }
 
+const hours = (value) => fixed(value, value < 10 ? 2 : 1);
 const total = (names) => names.reduce((all, [, of]) => all + of.hours, 0);
