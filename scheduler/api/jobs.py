@@ -39,6 +39,7 @@ from scheduler.core.model import (
     Updated,
     View,
 )
+from scheduler.estimates.slow_gpus import SlowGpus
 from scheduler.gpus.usage import Usage
 from scheduler.inbox import QueueInbox
 from scheduler.job_secrets import JobSecrets
@@ -70,6 +71,7 @@ class JobService(pb_grpc.SchedulerServicer):
     usage: Callable[[], Mapping[GpuKey, Usage]] = dict  # what was observed on GPUs
     limits: UserLimits | None = None  # None: there are none
     seats: Seats = field(default_factory=Seats)  # of watchers and readers of logs
+    slow: Callable[[View], SlowGpus] = field(default_factory=overview.SlowGpuLookup)
     no_room: Callable[[], str] = str  # why no job can be stored now; empty: one can
     events: Callable[[], str] = str  # the cursor of what has not happened yet; see EventFeed
 
@@ -193,7 +195,7 @@ class JobService(pb_grpc.SchedulerServicer):
         self._user(context)
         view = self.view()
         return pb.Cluster(
-            gpus=overview.gpu_messages(view, self.lookup.state, self.usage()),
+            gpus=overview.gpu_messages(view, self.lookup.state, self.usage(), self.slow(view)),
             users=overview.user_totals(view),
             policy=self.policy,
             observed_at=view.observed_at or 0.0,

@@ -2,24 +2,48 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 
 from scheduler.api.status import State
 from scheduler.core.memory import all_gpus
 from scheduler.core.model import Gpu, GpuKey, Job, Node, RunKey, View
 from scheduler.core.runs import current_run
+from scheduler.estimates.measurements import Memo, read
+from scheduler.estimates.slow_gpus import SlowGpus, find_slow
 from scheduler.gpus.usage import Usage
 from scheduler.v1 import scheduler_pb2 as pb
 
 
+class SlowGpuLookup:
+    """Which GPUs are slow, by what a view has of jobs. Computed once for each view."""
+
+    def __init__(self) -> None:
+        self._memo, self._lock = Memo(), threading.Lock()
+        self._of: tuple[View, SlowGpus] | None = None
+
+    def __call__(self, view: View) -> SlowGpus:
+        with self._lock:
+            if self._of is None or self._of[0] is not view:
+                live = [job for job in view.jobs.values() if job.outcome is None]
+                self._of = view, find_slow(read(live, view.kinds, self._memo))
+            return self._of[1]
+
+
 def gpu_messages(
-    view: View, state: Callable[[Job], State], usage: Mapping[GpuKey, Usage]
+    view: View,
+    state: Callable[[Job], State],
+    usage: Mapping[GpuKey, Usage],
+    slow: SlowGpus | None = None,
 ) -> Iterator[pb.GpuState]:
     for node in sorted(view.nodes, key=lambda node: node.name):
         for gpu in sorted(node.gpus, key=lambda gpu: gpu.index):
             message = _gpu_message(node, gpu, view, state)
             if seen := usage.get((node.name, gpu.uuid)):
                 _add_usage(message, seen)
+            if found := slow.of((node.name, gpu.uuid)) if slow else None:
+                message.slow.speed, message.slow.doubt = 1.0 / found.times, found.doubt
+                message.slow.epochs, message.slow.jobs = found.epochs, found.jobs
             yield message
 
 

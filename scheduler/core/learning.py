@@ -150,7 +150,7 @@ def where_of(shares: Sequence[Share]) -> tuple[GpuKey, ...]:
 
 def is_settled(measured: Measured) -> bool:
     """Whether so much was measured of a job that no warm-up is left in it."""
-    return measured.epochs * measured.seconds >= SETTLED_SECONDS
+    return (measured.epochs + 1) * measured.seconds >= SETTLED_SECONDS  # its first one is not in it
 
 
 def record_peak(job: Job, gpus: int, memory_mib: int) -> Job:

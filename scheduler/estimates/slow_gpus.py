@@ -114,9 +114,7 @@ def find_slow(measured: Measurements) -> SlowGpus:
 def _votes(measured: Measurements) -> tuple[Floats, Floats]:
     """[row of `alone`] the logarithm of its slowness, and the weight of this; 0: it shows none."""
     rows = measured.alone
-    # How long a family was measured is not known, but core/learning.py names GPUs only if it is.
-    settled = rows.seconds * rows.epochs >= SETTLED_SECONDS
-    solid = (rows.epochs >= 1) & (settled | (rows.owner >= measured.jobs))
+    solid = rows.epochs >= 1
     shown = np.log(rows.seconds / measured.size[rows.owner])
     situation = rows.count * SITUATION + rows.nodes
     types = max(1, len(measured.types))
@@ -134,6 +132,9 @@ def _votes(measured: Measurements) -> tuple[Floats, Floats]:
     excess[solid] = np.select(cases, [shown[solid] - own[cell], fewer], unusual[cell])
     weight[solid] = np.select(cases, [1.0, 1.0], OF_FAMILY * alike[cell])
     weight[rows.place == 0] = 0.0
+    # What is slow may be a warm-up. Of a family, core/learning.py names GPUs only if it is none.
+    young = rows.seconds * (rows.epochs + 1) < SETTLED_SECONDS
+    weight[young & (rows.owner < measured.jobs) & (excess > LEAST)] = 0.0
     age = rows.ended[weight > 0.0].max(initial=0.0) - rows.ended
     return excess, weight * np.exp2(-age / HALF_LIFE_SECONDS)
 

@@ -169,6 +169,15 @@ def fact(message: pb.Fact) -> Record:
     }
 
 
+def _slow(message: pb.SlowGpu) -> Record:
+    return {
+        "speed": message.speed,
+        "doubt": message.doubt,
+        "epochs": message.epochs,
+        "jobs": message.jobs,
+    }
+
+
 def gpu(message: pb.GpuState) -> Record:
     return {
         "node": message.node,
@@ -184,6 +193,7 @@ def gpu(message: pb.GpuState) -> Record:
         "strange_mib": message.strange_mib,
         "fault": message.fault,
         "lost": message.lost,
+        "slow": _slow(message.slow) if message.HasField("slow") else None,
         "keeps": message.keeps,
         "processes": [
             {

@@ -309,7 +309,7 @@ def _gpus(gpus: Sequence[pb.GpuState], screen: Screen) -> list[str]:
         used = f"{gpu.used_mib:,}/{gpu.memory_mib:,}" if gpu.HasField("used_mib") else "-"
         busy = f"{gpu.busy:.0%}" if gpu.HasField("busy") else "-"
         fault = with_separators(gpu.fault) if gpu.ready else "node not ready"
-        beside = ", ".join(map(_job_memory, gpu.jobs))
+        beside = "; ".join(filter(None, (_slow(gpu), ", ".join(map(_job_memory, gpu.jobs)))))
         rows.append(
             [
                 Cell(name),
@@ -329,6 +329,16 @@ def _gpus(gpus: Sequence[pb.GpuState], screen: Screen) -> list[str]:
         Column("JOBS", least=20),
     ]
     return table(titles, rows, screen) if rows else []
+
+
+def _slow(gpu: pb.GpuState) -> str:
+    if not gpu.HasField("slow"):
+        return ""
+    epochs, jobs = (
+        f"{number:,} {name}{'' if number == 1 else 's'}"
+        for number, name in ((gpu.slow.epochs, "epoch"), (gpu.slow.jobs, "job"))
+    )
+    return f"{gpu.slow.speed:.2f}x as fast as its type ({epochs} of {jobs})"
 
 
 def _job_memory(job: pb.GpuJob) -> str:

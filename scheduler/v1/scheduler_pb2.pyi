@@ -472,7 +472,7 @@ class GpuProcess(_message.Message):
     def __init__(self, pid: _Optional[int] = ..., name: _Optional[str] = ..., memory_mib: _Optional[int] = ..., job_id: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class GpuState(_message.Message):
-    __slots__ = ("node", "gpu", "type", "memory_mib", "capacity_mib", "reserved_mib", "jobs", "ready", "index", "used_mib", "busy", "strange_mib", "fault", "lost", "keeps", "processes")
+    __slots__ = ("node", "gpu", "type", "memory_mib", "capacity_mib", "reserved_mib", "jobs", "ready", "index", "used_mib", "busy", "strange_mib", "fault", "lost", "keeps", "processes", "slow")
     NODE_FIELD_NUMBER: _ClassVar[int]
     GPU_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -489,6 +489,7 @@ class GpuState(_message.Message):
     LOST_FIELD_NUMBER: _ClassVar[int]
     KEEPS_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    SLOW_FIELD_NUMBER: _ClassVar[int]
     node: str
     gpu: str
     type: str
@@ -505,7 +506,20 @@ class GpuState(_message.Message):
     lost: bool
     keeps: str
     processes: _containers.RepeatedCompositeFieldContainer[GpuProcess]
-    def __init__(self, node: _Optional[str] = ..., gpu: _Optional[str] = ..., type: _Optional[str] = ..., memory_mib: _Optional[int] = ..., capacity_mib: _Optional[int] = ..., reserved_mib: _Optional[int] = ..., jobs: _Optional[_Iterable[_Union[GpuJob, _Mapping]]] = ..., ready: _Optional[bool] = ..., index: _Optional[int] = ..., used_mib: _Optional[int] = ..., busy: _Optional[float] = ..., strange_mib: _Optional[int] = ..., fault: _Optional[str] = ..., lost: _Optional[bool] = ..., keeps: _Optional[str] = ..., processes: _Optional[_Iterable[_Union[GpuProcess, _Mapping]]] = ...) -> None: ...
+    slow: SlowGpu
+    def __init__(self, node: _Optional[str] = ..., gpu: _Optional[str] = ..., type: _Optional[str] = ..., memory_mib: _Optional[int] = ..., capacity_mib: _Optional[int] = ..., reserved_mib: _Optional[int] = ..., jobs: _Optional[_Iterable[_Union[GpuJob, _Mapping]]] = ..., ready: _Optional[bool] = ..., index: _Optional[int] = ..., used_mib: _Optional[int] = ..., busy: _Optional[float] = ..., strange_mib: _Optional[int] = ..., fault: _Optional[str] = ..., lost: _Optional[bool] = ..., keeps: _Optional[str] = ..., processes: _Optional[_Iterable[_Union[GpuProcess, _Mapping]]] = ..., slow: _Optional[_Union[SlowGpu, _Mapping]] = ...) -> None: ...
+
+class SlowGpu(_message.Message):
+    __slots__ = ("speed", "doubt", "epochs", "jobs")
+    SPEED_FIELD_NUMBER: _ClassVar[int]
+    DOUBT_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    speed: float
+    doubt: float
+    epochs: int
+    jobs: int
+    def __init__(self, speed: _Optional[float] = ..., doubt: _Optional[float] = ..., epochs: _Optional[int] = ..., jobs: _Optional[int] = ...) -> None: ...
 
 class UserTotal(_message.Message):
     __slots__ = ("user", "running", "waiting", "gpus", "memory_mib")

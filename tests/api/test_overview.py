@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from scheduler.api import overview
 from scheduler.api.status import State
-from scheduler.core.model import Job
+from scheduler.core.model import Job, Measured
 from scheduler.gpus.usage import WATCHDOG, GpuReading, Process, Usage
 from tests.builders import NOW, job, node, pod, share, view, with_run
 
@@ -35,3 +37,17 @@ def test_the_use_of_processes_is_shown_with_their_jobs() -> None:
     assert gpu.jobs[0].used_mib == 3500
     assert gpu.jobs[0].busy == 0.4
     assert [(each.pid, each.job_id) for each in gpu.processes] == [(7, "a"), (8, "a"), (9, "")]
+
+
+def test_a_slow_gpu_is_shown_with_what_shows_it() -> None:
+    measured = [
+        Measured("pretendedx1", (), seconds, 20, where=(("n1", gpu),), at=NOW)
+        for gpu, seconds in (("gpu0", 60.0), ("gpu1", 240.0))
+    ]
+    jobs = [replace(job(name, 4000), measured=tuple(measured)) for name in "ab"]
+    seen = view(*jobs, nodes=[node(2)])
+    slow = overview.SlowGpuLookup()
+    for _ in range(2):  # the second time from what is kept
+        fine, bad = overview.gpu_messages(seen, running, {}, slow(seen))
+        assert not fine.HasField("slow")
+        assert (round(bad.slow.speed, 6), bad.slow.epochs, bad.slow.jobs) == (0.25, 40, 2)

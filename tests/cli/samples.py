@@ -182,6 +182,15 @@ WATCHED = pb.Cluster(
             ready=True,
             jobs=[pb.GpuJob(name="vit", user="ada", memory_mib=8000, used_mib=0)],
         ),
+        pb.GpuState(
+            node="n2",
+            index=1,
+            type="t4",
+            memory_mib=16384,
+            capacity_mib=15872,
+            ready=True,
+            slow=pb.SlowGpu(speed=0.21, doubt=0.05, epochs=12, jobs=4),
+        ),
         pb.GpuState(node="n3", index=0, type="t4", memory_mib=16384, capacity_mib=15872),
     ]
 )

@@ -88,10 +88,7 @@ def test_a_family_whose_jobs_are_not_alike_says_nothing_of_gpus() -> None:
 
 
 def test_a_slow_gpu_explains_its_gangs_and_not_the_other_way() -> None:
-    gang = [
-        job(f"g{n}", at(100.0, GOOD, OTHER), at(500.0, OTHER, BAD), at(500.0, GOOD, BAD))
-        for n in range(3)
-    ]
+    gang = [job(f"g{n}", at(100.0, GOOD, ("n4", "a")), at(500.0, BAD, OTHER)) for n in range(3)]
     found = slow_of(moved("a"), *gang)
     assert times(found) == pytest.approx(5.0)
     assert times(found, OTHER) == times(found, GOOD) == 1.0
@@ -158,7 +155,7 @@ def _gpus(node: str, count: int) -> tuple[GpuKey, ...]:
 
 def test_what_was_measured_for_a_few_minutes_says_nothing_of_gpus() -> None:
     warming = [
-        job(f"j{n}", at(50.0, GOOD), at(250.0, BAD, epochs=2), kind=f"k{n}") for n in range(9)
+        job(f"j{n}", at(30.0, GOOD), at(150.0, BAD, epochs=2), kind=f"k{n}") for n in range(9)
     ]
     assert not slow_of(*warming).known
 
@@ -207,9 +204,7 @@ def one_job_moves_no_factor_far(
     (liar,) = jobs_of([told])
     for others in ([], honest()):
         found = slow_of(*others, liar)
-        assert all(
-            gpu.times <= math.exp(slow_gpus.ALONE_MAX) + 1e-9 for gpu in found.known.values()
-        )
+        assert all(gpu.times <= 1.3 + 1e-9 for gpu in found.known.values())
 
 
 @settings(max_examples=200)

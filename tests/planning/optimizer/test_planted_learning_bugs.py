@@ -10,11 +10,16 @@ import numpy as np
 import pytest
 
 from scheduler.core import learning
-from scheduler.estimates import baseline, measurements, scaling, trials
-from scheduler.planning.optimizer import exploring, growth, offer
+from scheduler.estimates import baseline, grid, measurements, scaling, slow_gpus, trials
+from scheduler.planning.optimizer import exploring, growth, offer, slow_stocks
 from tests.core import test_learning, test_wrong_reports
-from tests.estimates import test_poison, test_trials
-from tests.planning.optimizer import test_exploring, test_fair_share, test_growth
+from tests.estimates import test_poison, test_slow_gpus, test_trials
+from tests.planning.optimizer import (
+    test_exploring,
+    test_fair_share,
+    test_growth,
+    test_slow_stocks,
+)
 
 
 @pytest.mark.parametrize(
@@ -161,6 +166,62 @@ from tests.planning.optimizer import test_exploring, test_fair_share, test_growt
             lambda wants, gpus: np.ones(len(wants)),
             test_fair_share.test_the_longest_job_weighs_more_the_further_it_is_behind_fair_sharing,
             id="fair sharing gives each job all that it wants",
+        ),
+        pytest.param(
+            slow_gpus,
+            "ALONE_MAX",
+            9.0,
+            test_slow_gpus.test_a_job_that_lies_about_one_gpu_moves_no_factor_by_more_than_a_bound,
+            id="one job makes a GPU slow for all",
+        ),
+        pytest.param(
+            slow_gpus,
+            "HALF_LIFE_SECONDS",
+            1e12,
+            test_slow_gpus.test_a_factor_fades_so_that_the_gpu_is_measured_again,
+            id="a slow GPU is never tried again",
+        ),
+        pytest.param(
+            slow_gpus,
+            "_ROUNDS",
+            1,
+            test_slow_gpus.test_a_slow_gpu_explains_its_gangs_and_not_the_other_way,
+            id="all members of a slow gang are slow",
+        ),
+        pytest.param(
+            slow_gpus,
+            "UNLIKE_MAX",
+            1.0,
+            test_slow_gpus.test_a_family_whose_jobs_are_not_alike_says_nothing_of_gpus,
+            id="a family of several programs makes GPUs slow",
+        ),
+        pytest.param(
+            slow_gpus,
+            "SETTLED_SECONDS",
+            0.0,
+            test_slow_gpus.test_what_was_measured_for_a_few_minutes_says_nothing_of_gpus,
+            id="a warm-up makes GPUs slow",
+        ),
+        pytest.param(
+            grid,
+            "FASTEST",
+            0,
+            test_slow_gpus.test_before_a_gpu_is_known_to_be_slow_what_was_faster_elsewhere_counts,
+            id="one slow place poisons what a job is expected to do everywhere",
+        ),
+        pytest.param(
+            slow_stocks,
+            "_starves",
+            lambda jobs, view, apart: False,
+            test_slow_stocks.test_a_type_is_not_taken_apart_if_a_job_could_then_never_start,
+            id="a gang waits for ever because some GPUs are slow",
+        ),
+        pytest.param(
+            slow_stocks,
+            "DIFFER",
+            1.0,
+            test_slow_stocks.test_a_gang_that_runs_is_not_taken_apart_because_of_a_little,
+            id="a gang is moved because one GPU is a little slower",
         ),
     ],
 )
