@@ -26,6 +26,7 @@ SLOW = [
     "contracts",
     "e2e",
     "frameworks",
+    "gateway/test_kills.py",
     "kube",
     "kubernetesdlprofile/test_defects.py",
     "kubernetesdlprofile/test_hardships.py",
@@ -34,6 +35,9 @@ SLOW = [
     "legacy",
     "lives",
 ]
+
+# A daemon under test serves pages only if the test is about them.
+os.environ.setdefault("SCHEDULER_GATEWAY__LISTEN", "off")
 
 # A shell that starts us in the background has us ignore Ctrl-C, and a process that we start would
 # inherit that: commands under test could not be interrupted.
