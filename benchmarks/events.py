@@ -82,7 +82,7 @@ def _measure(
     streams = WATCHERS // PROCESSES
     watching = (daemon.address, token, streams, seconds, ready)
     with ThreadPoolExecutor(2) as clients:
-        reports = clients.submit(answered, _report, [(daemon.address, jobs, seconds, ready)])
+        reports = clients.submit(answered, report, [(daemon.address, jobs, seconds, ready)])
         watchers = clients.submit(answered, _watch, [watching] * processes)
         ready.wait()
         began, cpu = time.monotonic(), sum(process.cpu_times()[:2])
@@ -95,9 +95,7 @@ def _measure(
     return share, [at - since for at, since in found if since is not None]
 
 
-def _report(
-    address: str, jobs: list[Job], seconds: float, ready: Barrier, answers: Answers
-) -> None:
+def report(address: str, jobs: list[Job], seconds: float, ready: Barrier, answers: Answers) -> None:
     """One process: all jobs, evenly spread over each second."""
     reported: list[Seen] = []
     with grpc.insecure_channel(address) as channel:

@@ -43,3 +43,8 @@ def one(folder: str, kind: str, name: str = DAEMON) -> Manifest:
 
 def containers(manifest: Manifest) -> Iterator[Manifest]:
     yield from manifest["spec"]["template"]["spec"]["containers"]
+
+
+def container(manifest: Manifest, name: str = "daemon") -> Manifest:
+    (found,) = (each for each in containers(manifest) if each["name"] == name)
+    return found

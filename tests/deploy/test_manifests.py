@@ -18,9 +18,10 @@ from scheduler.clusters.kubernetes.permissions import (
     IN_CLUSTER,
     IN_NAMESPACE,
 )
-from scheduler.daemon.config import Config, listen_address, load
+from scheduler.daemon.config import OFF, Config, listen_address, load
 from scheduler.daemon.program_flags import read_version
-from tests.deploy.manifests import DAEMON, FOLDERS, JOBS, containers, manifests, one
+from scheduler.gateway.command import LOOPBACK
+from tests.deploy.manifests import DAEMON, FOLDERS, JOBS, container, containers, manifests, one
 
 DOCKERFILE = (Path(__file__).parent.parent.parent / "deploy" / "Dockerfile").read_text()
 
@@ -43,9 +44,18 @@ def config(folder: str, tmp_path: Path) -> Config:
     """The daemon's settings as the container would have them."""
     file = tmp_path / "epoch-scheduler.toml"
     file.write_text(one(folder, "ConfigMap")["data"]["epoch-scheduler.toml"])
-    (container,) = containers(one(folder, "Deployment"))
-    environment = {each["name"]: each["value"] for each in container.get("env", ())}
+    daemon = container(one(folder, "Deployment"))
+    environment = {each["name"]: each["value"] for each in daemon.get("env", ())}
     return load(file, environment, {})
+
+
+def daemon_of(pod: dict[str, Any]) -> dict[str, Any]:
+    return container({"spec": {"template": pod}})
+
+
+def gateways_of(pod: dict[str, Any]) -> list[dict[str, Any]]:
+    """One or none."""
+    return [each for each in pod["spec"]["containers"] if each["name"] == "gateway"]
 
 
 def test_there_is_one_daemon_and_never_two(folder: str) -> None:
@@ -113,7 +123,7 @@ def test_every_name_that_is_referred_to_is_there(folder: str, pod: dict[str, Any
 def test_every_port_that_is_named_is_one_that_the_daemon_listens_on(
     folder: str, pod: dict[str, Any], config: Config
 ) -> None:
-    (container,) = pod["spec"]["containers"]
+    daemon = daemon_of(pod)
     listening = {"grpc": listen_address(config.listen)[1]}
     if config.tls.listen:
         listening["tls"] = listen_address(config.tls.listen)[1]
@@ -121,14 +131,20 @@ def test_every_port_that_is_named_is_one_that_the_daemon_listens_on(
         listening["legacy"] = listen_address(config.legacy.listen)[1]
     if config.metrics.token_file:
         listening["metrics"] = listen_address(config.metrics.listen)[1]
-    assert {each["name"]: each["containerPort"] for each in container["ports"]} == listening
+    assert {each["name"]: each["containerPort"] for each in daemon["ports"]} == listening
+    for gateway in gateways_of(pod):
+        (port,) = gateway["ports"]
+        flags = dict(flag.split("=", 1) for flag in gateway["args"])
+        assert listen_address(flags["--listen"])[1] == port["containerPort"]
+        assert listen_address(flags["--server"]) == ("127.0.0.1", listening["grpc"])
+        listening[port["name"]] = port["containerPort"]
     for manifest in manifests(folder):
         if manifest["kind"] == "Service":
             assert {each["targetPort"] for each in manifest["spec"]["ports"]} <= set(listening)
     admitted = one(folder, "NetworkPolicy")["spec"]["ingress"]
     assert {each["port"] for rule in admitted for each in rule["ports"]} == set(listening)
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-        assert container[probe]["grpc"]["port"] == listening["grpc"]  # probes cannot do TLS
+        assert daemon[probe]["grpc"]["port"] == listening["grpc"]  # probes cannot do TLS
 
 
 def test_a_pod_that_has_nothing_to_do_with_us_can_only_call_the_encrypted_port(
@@ -155,6 +171,8 @@ def test_a_pod_that_has_nothing_to_do_with_us_can_only_call_the_encrypted_port(
         for pod in (({}, {NAME: JOBS}), (ours, {NAME: "lab"}), ({}, {NAME: "kube-system"})):
             assert not may_call(folder, port, *pod), (port, pod)
     assert may_call(folder, "tls", {}, {NAME: "lab"}) is bool(config.tls.listen)
+    pages = bool(gateways_of(one(folder, "Deployment")["spec"]["template"]))
+    assert may_call(folder, "https", {}, {NAME: "lab"}) is pages
 
 
 def may_call(folder: str, port: str, pod: dict[str, str], namespace: dict[str, str]) -> bool:
@@ -182,7 +200,7 @@ def _selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
 def test_the_settings_fit_what_is_installed(
     folder: str, pod: dict[str, Any], config: Config
 ) -> None:
-    (container,) = pod["spec"]["containers"]
+    daemon = daemon_of(pod)
     assert config.cluster == "kubernetes"
     assert config.kubernetes.namespace == JOBS
     service = one(folder, "Service")
@@ -195,7 +213,7 @@ def test_the_settings_fit_what_is_installed(
         reached = f"{inside['name']}.{inside['namespace']}.svc:{port['port']}"
         assert config.legacy.service == reached
     assert one(folder, "PriorityClass", config.kubernetes.priority_class)
-    mounted = {each["mountPath"] for each in container["volumeMounts"]}
+    mounted = {each["mountPath"] for each in daemon["volumeMounts"]}
     assert {str(config.state_dir), "/etc/epoch-scheduler.toml"} <= mounted
     files = config.tls.certificate, config.tls.key, config.metrics.token_file
     for file in filter(None, files):
@@ -207,17 +225,35 @@ def test_the_daemon_is_the_image_s_user_and_may_nothing(pod: dict[str, Any]) -> 
     assert found
     everybody = pod["spec"]["securityContext"]
     assert (everybody["runAsUser"], everybody["runAsGroup"]) == tuple(map(int, found.groups()))
-    (container,) = pod["spec"]["containers"]
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
+    for each in pod["spec"]["containers"]:
+        assert each["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+
+def test_the_gateway_sees_nothing_of_the_daemon_and_takes_its_place(
+    pod: dict[str, Any], config: Config
+) -> None:
+    for gateway in gateways_of(pod):
+        assert config.gateway.listen == OFF
+        assert gateway["image"] == daemon_of(pod)["image"]
+        assert "env" not in gateway
+        (mount,) = gateway["volumeMounts"]
+        assert mount["name"] not in {each["name"] for each in daemon_of(pod)["volumeMounts"]}
+        flags = dict(flag.split("=", 1) for flag in gateway["args"])
+        for flag in ("--certificate", "--key"):
+            assert flags[flag].startswith(f"{mount['mountPath']}/")
+        for probe in ("readinessProbe", "livenessProbe"):
+            assert gateway[probe]["httpGet"]["scheme"] == "HTTPS"
+            (host,) = gateway[probe]["httpGet"]["httpHeaders"]
+            assert host["value"] in LOOPBACK
 
 
 def test_the_image_is_of_this_version(pod: dict[str, Any]) -> None:
-    (container,) = pod["spec"]["containers"]
-    name, _, tag = container["image"].rpartition(":")
+    daemon = daemon_of(pod)
+    name, _, tag = daemon["image"].rpartition(":")
     assert name.rpartition("/")[2] == "epoch-scheduler"
     assert tag == read_version()
     assert f"epoch-scheduler:{read_version()}" in DOCKERFILE
@@ -242,8 +278,8 @@ def test_holders_are_of_the_same_image_and_stay_when_others_want_cards(
 ) -> None:
     wanted = config.kubernetes
     if wanted.holder_image:
-        (container,) = pod["spec"]["containers"]
-        assert wanted.holder_image == container["image"]
+        daemon = daemon_of(pod)
+        assert wanted.holder_image == daemon["image"]
         assert one(folder, "PriorityClass", wanted.holder_priority_class)["value"] > 0
         (agents,) = (each for each in manifests(folder) if each["kind"] == "DaemonSet")
         assert wanted.holder_namespace == agents["metadata"]["namespace"]

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.installing import left
-from tests.deploy.manifests import DAEMON
+from tests.deploy.manifests import DAEMON, container
 from tests.kube.build import program
 from tests.kube.control import ControlPlane
 from tests.kube.processes import Process, free_port
@@ -168,8 +168,7 @@ def test_on_kubernetes_it_is_installed_put_to_sleep_woken_and_uninstalled(
 
     def command() -> list[str] | None:
         deployment = control.get("deployment", DAEMON, "--namespace", DAEMON)
-        (container,) = deployment["spec"]["template"]["spec"]["containers"]
-        given: list[str] | None = container.get("command")
+        given: list[str] | None = container(deployment).get("command")
         return given
 
     follow("Install on Kubernetes")
