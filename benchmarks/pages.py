@@ -129,7 +129,7 @@ def _follow(
 
 
 def _list(daemon: Daemon, served: Gateway, live: int) -> tuple[float, float]:
-    spec = pb.JobSpec(command=["python", "train.py"], held=True, gpus_min=0, gpus_max=0)
+    spec = pb.JobSpec(command=["sleep", "600"], held=True, gpus_min=0, gpus_max=0)
     with daemon.stub() as (stub, metadata):
         for number in range(live):
             spec.name = f"waits-{number}"
