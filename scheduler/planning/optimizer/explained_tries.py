@@ -5,12 +5,12 @@ It is read from the offer that a plan chooses from, so there is no second rule.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from scheduler.core.fast_replace import replace
-from scheduler.core.model import Placement
+from scheduler.core.model import JobId, Placement
 from scheduler.estimates.arrays import Bools
 from scheduler.estimates.next_try import NextTry, Trying
 from scheduler.estimates.slow_gpus import split_type
@@ -18,22 +18,24 @@ from scheduler.estimates.trials import LAST_EPOCHS
 from scheduler.planning.optimizer.offer import Offer
 
 
-def next_try(offer: Offer, row: int, idle: Mapping[str, int]) -> NextTry | None:
-    """Of the job in this row. `idle`: GPUs of each type that nothing uses. None: its speeds are not
-    learned."""
+def next_try(
+    offer: Offer, row: int, idle: Mapping[str, int], owners: Sequence[JobId]
+) -> NextTry | None:
+    """Of the job in this row. `idle`: GPUs of each type that nothing uses; `owners`: the jobs by
+    their numbers. None: its speeds are not learned."""
     if (tries := offer.tries) is None:
         return None
-    first, trying = int(tries.first[tries.kinds[row]]), int(tries.trying[tries.kinds[row]])
+    kind, owner = tries.kinds[row], tries.owners[row]
     if not np.isfinite(tries.known.best[row]):
         return NextTry(Trying.UNMEASURED)
-    if tries.away[row]:
+    if tries.trying[kind] == owner:
         return NextTry(Trying.NOW, _text(offer.configs[offer.now[row]]))
     if tries.left[row] <= LAST_EPOCHS:
         return NextTry(Trying.LAST_EPOCHS)
     if not tries.news[row].any():
         return _best_of(offer, row, _more_or_other(offer, row), Trying.KNOWN)
-    if first != row:
-        return NextTry(Trying.ANOTHER, job=offer.jobs[max(first, trying)].id)
+    if tries.first[kind] != owner:
+        return NextTry(Trying.ANOTHER, job=owners[tries.first[kind]])
     may = tries.may[row] & offer.possible[row]
     if not may.any():
         return _best_of(offer, row, tries.news[row], Trying.UNPROMISING)

@@ -3,9 +3,10 @@
 A try is offered to the optimizer with the time that is expected of it if the job goes back in case
 it is slower there (estimates/trials.py). So on idle GPUs a job tries what is expected to pay for
 two restarts, and on GPUs that others want only what is worth more to it than their price, which is
-what they would lose. One job of a kind tries at a time, the one with the most work left, because
-all others learn from it; none does while another one is somewhere where the kind was not measured
-yet. Nothing is remembered: a job that was stopped for a try is still the one with the most work.
+what they would lose. One job of a kind tries at a time, because all others learn from it: in the
+class that is served first, the one with the most work left. None does while another one is where
+the kind was not measured yet. Nothing is remembered: a job that was stopped for a try is still the
+one with the most work.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ class Tries:
     left: Floats  # [job] epochs
     allowed: Bools  # [job, choice] what it can have
     news: Bools  # [job, choice] those where its kind was never measured, nor the job itself
+    owners: Ints  # [job]
     kinds: Ints  # [job]
-    away: Bools  # [job] whether it is where its kind was never measured
-    trying: Ints  # [kind] one of these jobs; -1: none
-    first: Ints  # [kind] the job that may try; -1: none
+    trying: Ints  # [kind] the owner that tries already, or may in a class before; -1: none
+    first: Ints  # [kind] the same, or else the one of these jobs that may try
 
 
 def find_tries(
@@ -58,20 +59,16 @@ def find_tries(
     known: Known,
     left: Floats,
     restart: Floats,
-    now: Ints,
+    trying: Ints,
     allowed: Bools,
     owners: Ints,
     choices: Sequence[Placement],
     speeds: Speeds,
 ) -> Tries:
-    """`seconds`: [job, choice] per epoch, as expected; `allowed`: what they can have; `now`: which
-    choice each of them has, -1 for none."""
+    """`seconds`: [job, choice] per epoch, as expected; `allowed`: what they can have; `trying`:
+    [kind] an owner that tries already, -1 for none."""
     kinds = speeds.measured.kind[owners]
     shown = speeds.shown(choices)
-    running = np.flatnonzero(now >= 0)
-    away = np.zeros(len(kinds), bool)
-    away[running] = ~shown[kinds[running], now[running]]
-    trying = _by_kind(np.flatnonzero(away), kinds, len(shown))
     usual = np.array([split_type(choice.type)[1] == 1.0 for choice in choices], bool)
     news = allowed & usual & ~shown[kinds] & (known.met == 0.0)  # slow GPUs are no news
     compares = np.isfinite(known.best)
@@ -87,15 +84,21 @@ def find_tries(
         may[jobs] = news[jobs] & may_be_tried(hoped, doubt, most, epochs)
         found = seconds.copy()
         found[jobs] = np.where(may[jobs], np.minimum(hoped, mean), mean)
-    first = _by_kind(jobs, kinds, len(shown))
-    return Tries(found, may, known, left, allowed, news, kinds, away, trying, first)
+    first = trying.copy()
+    first[kinds[jobs]] = owners[jobs]
+    return Tries(found, may, known, left, allowed, news, owners, kinds, trying, first)
 
 
-def _by_kind(jobs: Ints, kinds: Ints, number: int) -> Ints:
-    """[kind] one of these jobs; -1: none is of this kind."""
-    found = np.full(number, -1)
-    found[kinds[jobs]] = jobs
-    return found
+def find_trying(owners: Ints, places: Sequence[Placement], speeds: Speeds) -> Ints:
+    """[kind] an owner that is where its kind was never measured; -1: none. `places`: where these
+    owners are."""
+    distinct = {place: at for at, place in enumerate(dict.fromkeys(places))}
+    column = np.array([distinct[place] for place in places], np.intp)
+    kinds = speeds.measured.kind[owners]
+    away = ~speeds.shown(list(distinct))[kinds, column]
+    trying = np.full(speeds.measured.kinds, -1)
+    trying[kinds[away]] = owners[away]
+    return trying
 
 
 def _with_more(seconds: Floats, met: Floats, choices: Sequence[Placement]) -> Floats:

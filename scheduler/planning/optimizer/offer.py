@@ -247,9 +247,11 @@ def build_offer(
     *,
     at: Time,
     gpus: int,
+    trying: Ints | None = None,
 ) -> Offer:
     """`had`: the GPU time that each user has recently had, relative to the usual; `at`: the present
-    time; `gpus`: how many there are for these jobs."""
+    time; `gpus`: how many there are for these jobs; `trying`: [kind] the owner that tries already,
+    -1 for none; None: none of any kind does."""
     choices = configs(jobs, stocks)
     rows = learned.rows(jobs)
     seconds = learned.seconds(choices)[rows]
@@ -272,9 +274,10 @@ def build_offer(
         much = has_much_left(used, there_are, left, left * been.best, restart)
         places = [replace(each, type=split_type(each.type)[0]) for each in choices]
         allowed = Tried(learned.speeds.measured).allows(rows, places, least, much)
-        tries = find_tries(
-            seconds, been, left, restart, now, possible & allowed, rows, choices, learned.speeds
-        )
+        if trying is None:
+            trying = np.full(learned.speeds.measured.kinds, -1)
+        can = possible & allowed
+        tries = find_tries(seconds, been, left, restart, trying, can, rows, choices, learned.speeds)
         hopes = tries.seconds
     possible = _worth_a_move(possible, unfinished[:, None] * hopes, count, now, restart, stays)
     possible &= _within_reach(allowed, possible, count, now)

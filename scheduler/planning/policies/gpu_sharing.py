@@ -29,6 +29,7 @@ from scheduler.core.model import (
     GpuKey,
     Job,
     JobId,
+    Placement,
     Plan,
     Reason,
     Rules,
@@ -44,6 +45,7 @@ from scheduler.estimates.next_try import NextTry
 from scheduler.estimates.speed import Speeds
 from scheduler.planning.leftovers import assign_leftovers
 from scheduler.planning.optimizer.explained_tries import next_try
+from scheduler.planning.optimizer.exploring import find_trying
 from scheduler.planning.optimizer.gang_sharing import guests, join_gangs
 from scheduler.planning.optimizer.groups import Neighbours
 from scheduler.planning.optimizer.inventory import stocks
@@ -106,7 +108,8 @@ def next_tries(rules: Rules) -> Callable[[Job, View, Time], NextTry | None]:
         planner = _planner(view, now, rules, memo)
         offer = next((offer for offer in planner.offers() if job in offer.jobs), None)
         idle = Counter(gpu.type for key, gpu in planner.known.items() if not view.held.get(key))
-        return next_try(offer, offer.jobs.index(job), idle) if offer else None
+        live = [job.id for job in view.jobs.values() if job.outcome is None]
+        return next_try(offer, offer.jobs.index(job), idle, live) if offer else None
 
     return found
 
@@ -161,6 +164,20 @@ class _SharingPlanner:
     def known_speeds(self) -> JobSpeeds:
         jobs = [job for job in self.view.jobs.values() if job.outcome is None]
         return self.speeds(jobs, self.view.kinds, self.stocks)
+
+    @cached_property
+    def trying(self) -> Ints | None:
+        """[kind] the job that tries already; see find_trying. None: the speeds are not learned."""
+        if self.known_speeds.speeds is None:
+            return None
+        running = [job for job in self.view.jobs.values() if is_running(job)]
+        placed = [
+            (job, place)
+            for job in running
+            if job.run and (place := Placement.parse(job.run.placement))
+        ]
+        owners = self.known_speeds.rows([job for job, _ in placed])
+        return find_trying(owners, [place for _, place in placed], self.known_speeds.speeds)
 
     @cached_property
     def reached(self) -> set[str]:
@@ -320,12 +337,23 @@ class _SharingPlanner:
         return units
 
     def _offer(self, jobs: Sequence[Job], less: Mapping[str, int] | None = None) -> Offer:
-        """`less`: how many GPUs of each type these jobs cannot have."""
+        """What they could have. The classes ask in the order in which they are served. `less`: how
+        many GPUs of each type these jobs cannot have."""
         gpus = sum(stock.gpus for stock in self.stocks) - sum((less or {}).values())
-        speeds, had = self.known_speeds, self.usage_ratio
-        return build_offer(
-            jobs, self.stocks, self.known, speeds, had, self.rules, at=self.now, gpus=max(0, gpus)
+        offer = build_offer(
+            jobs,
+            self.stocks,
+            self.known,
+            self.known_speeds,
+            self.usage_ratio,
+            self.rules,
+            at=self.now,
+            gpus=max(0, gpus),
+            trying=self.trying,
         )
+        if offer.tries:
+            self.trying = offer.tries.first
+        return offer
 
     def _place_single_guests(self, chosen: _Chosen, done: PlacedUnits) -> None:
         """Single jobs that would have nothing are put beside gangs, where that pays."""

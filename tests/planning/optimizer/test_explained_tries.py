@@ -105,3 +105,18 @@ def test_a_job_that_is_not_planned_for_tries_nothing() -> None:
     assert next_tries(RULES)(job("gone", *SCALES), view(), NOW) is None
     held = replace(job("a", *SCALES), held=True)
     assert next_tries(RULES)(held, view(held), NOW) is None
+
+
+def test_one_of_a_kind_tries_also_where_its_jobs_are_in_several_classes() -> None:
+    first = replace(runs(job("a", *SCALES, kind="k"), 2), priority=2)
+    here = view(first, runs(job("b", *SCALES, kind="k", epochs=500), 2, "n2"))
+    assert told(here, "a").trying is Trying.NEXT
+    assert (told(here, "b").trying, told(here, "b").job) == (Trying.ANOTHER, "a")
+
+
+def test_a_run_that_is_spread_over_nodes_is_where_it_was_measured() -> None:
+    spread = runs(job("a", *SCALES, ("pretendedx4/2", 120.0), kind="k"), 2)
+    far = builders.share(gpu=0, node="n2"), builders.share(gpu=1, node="n2")
+    assert spread.run
+    run = replace(spread.run, shares=(*spread.run.shares, *far), placement="pretendedx4/2")
+    assert told(view(replace(spread, run=run))).trying is not Trying.NOW

@@ -10,7 +10,7 @@ import numpy as np
 from scheduler.core.model import Job, Measured, Placement
 from scheduler.estimates.arrays import Floats
 from scheduler.estimates.speed import Speeds
-from scheduler.planning.optimizer.exploring import Known, find_tries
+from scheduler.planning.optimizer.exploring import Known, find_tries, find_trying
 from tests import builders
 
 ON = [Placement("a100", 4), *(Placement("t4", n, -(-n // 4)) for n in (1, 2, 4, 8))]
@@ -32,12 +32,15 @@ def gains(jobs: Sequence[Job], now: Sequence[int], left: float = 100.0) -> Float
     speeds = Speeds(jobs, {})
     seconds = speeds.estimate(ON)
     epochs = np.full(len(jobs), left)
+    running = [(row, ON[at]) for row, at in enumerate(now) if at >= 0]
+    rows = np.array([row for row, _ in running], np.intp)
+    trying = find_trying(rows, [place for _, place in running], speeds)
     found = find_tries(
         seconds,
         Known.of(seconds, speeds.met(np.arange(len(jobs)), ON)),
         epochs,
         np.full(len(jobs), 20.0),
-        np.array(now),
+        trying,
         np.full(seconds.shape, True),
         np.arange(len(jobs)),
         ON,
