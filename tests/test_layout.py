@@ -73,6 +73,7 @@ ELSEWHERE = {
     "simulator/lives/class_order.py": ("lives/mutants.py", "checker"),
     "simulator/lives/estimate_checkers.py": ("lives/mutants.py", "checker"),
     "simulator/lives/fairness.py": ("lives/mutants.py", "checker"),
+    "simulator/lives/growing_jobs.py": ("lives/mutants.py", "checker"),
     "simulator/lives/observed_memory.py": ("lives/mutants.py", "checker"),
     "simulator/lives/time_limits.py": ("lives/mutants.py", "time limit"),
     "simulator/lives/life.py": ("lives/test_lives.py", "a life is the sum of its parts"),

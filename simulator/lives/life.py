@@ -41,6 +41,7 @@ from simulator.lives.faults import (
     with_gpu_faults,
     with_refusals,
 )
+from simulator.lives.growing_jobs import draw_growing_jobs, growth_checkers
 from simulator.lives.missing_epochs import MissingEpochs
 from simulator.lives.observed_memory import memory_checkers
 from simulator.lives.owners import Owner
@@ -136,6 +137,16 @@ def draw_options(
     )
 
 
+def _with_growing_jobs(options: LifeOptions) -> LifeOptions:
+    """Other nodes and jobs, in a few lives under the policy that lets jobs grow."""
+    growing = draw_growing_jobs(random.Random(f"growing {options.seed}"))
+    if options.policy != "gpu_sharing" or growing is None:
+        return options
+    nodes, truths = growing
+    faults = replace(options.faults, plan_nonsense=0.0, plan_stale=0.0)
+    return replace(options, nodes=nodes, truths=truths, faults=faults)
+
+
 def live(
     seed: int,
     jobs: int = 10,
@@ -147,7 +158,7 @@ def live(
     `advice`: which waiting jobs have their remedies checked."""
     started = time.perf_counter()
     rng = random.Random(seed)
-    options = draw_options(seed, jobs, rng, policy)
+    options = _with_growing_jobs(draw_options(seed, jobs, rng, policy))
     if tell:
         for line in options.lines():
             tell(line)
@@ -217,6 +228,7 @@ class Life:
             ]
             if options.policy == "gpu_sharing":
                 self.world.witnesses += class_order_checkers(self.world, options.rules)
+                self.world.witnesses += growth_checkers(self.world, options.rules)
 
     def run(self) -> None:
         self.world.after(self.options.safety_seconds, self.world.heal)

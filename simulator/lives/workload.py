@@ -46,12 +46,13 @@ class TrueJob:
     gpu_util: float = 0.0  # how busy it keeps a GPU, and so how much it slows its neighbours
     warm_up_seconds: float = 0.0  # how much longer the first epoch of a run takes
     absurd: float = 0.0  # how often it reports nonsense as an epoch's length
+    scaling: float = SCALING
     habit: str | None = None  # see scripts.py; None: its weights are not simulated
 
     def seconds(self, gpus: int, beside: Iterable[TrueJob]) -> float:
         """The length of an epoch on this number of GPUs, beside these jobs all the time."""
         slowed = 1.0 + SLOWED * self.gpu_util * sum(other.gpu_util for other in beside)
-        return self.epoch_seconds / math.pow(max(1, gpus), SCALING) * slowed
+        return self.epoch_seconds / math.pow(max(1, gpus), self.scaling) * slowed
 
 
 def draw_nodes(rng: random.Random) -> list[Node]:

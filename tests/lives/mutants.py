@@ -68,6 +68,11 @@ PACKING = "scheduler/core/memory.py"
 MODEL = "scheduler/core/model.py"
 TRAINED = "scheduler/core/trained.py"
 FACTS = "scheduler/core/facts.py"
+GROWTH = "scheduler/planning/optimizer/growth.py"
+EXPLORING = "scheduler/planning/optimizer/exploring.py"
+TRIALS = "scheduler/estimates/trials.py"
+
+GROWING = 11, 42, 215, 268, 297, 323  # see simulator/lives/growing_jobs.py
 
 MUTANTS = (
     # --- how a view changes ---
@@ -297,6 +302,71 @@ MUTANTS = (
         "1.0",
     ),
     mutant("what job families have taught is not stored", ROWS, "if new is not old:", "if False:"),
+    # --- gpu_sharing: how jobs grow, and what they try ---
+    sharing(
+        "a job grows without a limit",
+        GROWTH,
+        "allowed: Bools = (count <= most) & (nodes <= over)",
+        "allowed: Bools = (count <= 64 * most) & (nodes <= 64 * over)",
+        *GROWING,
+    ),
+    sharing(
+        "a job takes two steps at once with little left",
+        GROWTH,
+        "step = np.where(much, STEP * STEP, STEP)",
+        "step = np.where(much, STEP * STEP, STEP * STEP)",
+        *GROWING,
+    ),
+    sharing(
+        "all jobs of a kind try at once",
+        EXPLORING,
+        "jobs = _first_of_each_kind(kinds, free, left * np.where(compares, known.best, 0.0))",
+        "jobs = free",
+        *GROWING,
+    ),
+    sharing(
+        "a job tries while another of its kind does",
+        EXPLORING,
+        "news.any(axis=1) & (trying[kinds] < 0))",
+        "news.any(axis=1))",
+        *GROWING,
+    ),
+    sharing(
+        "one job of a kind tries in each class",
+        SHARING,
+        "            self.trying = offer.tries.first\n",
+        "            pass\n",
+        *GROWING,
+    ),
+    sharing(
+        "a job tries in its last epochs",
+        TRIALS,
+        "enough = (left > LAST_EPOCHS) & np.isfinite(best)",
+        "enough = (left > 1) & np.isfinite(best)",
+        *GROWING,
+    ),
+    sharing(
+        "a job tries again what its kind has tried",
+        EXPLORING,
+        "allowed & usual & ~shown[kinds] & (known.met == 0.0)",
+        "allowed & usual & (known.met == 0.0)",
+        *GROWING,
+    ),
+    sharing(
+        "a job comes back to where it had a first epoch",
+        EXPLORING,
+        "allowed & usual & ~shown[kinds] & (known.met == 0.0)",
+        "allowed & usual & ~shown[kinds] & (known.met < 1.0)",
+        672,
+        *GROWING,
+    ),
+    sharing(
+        "a job tries what cannot be faster",
+        TRIALS,
+        "(doubt > KNOWN) & (seconds < best)",
+        "(doubt > KNOWN)",
+        *GROWING,
+    ),
     # --- gpu_sharing: which job comes first ---
     sharing(
         "the last class is served first", SHARING, "sorted(found, reverse=True)", "sorted(found)"
