@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 
@@ -20,6 +22,8 @@ from scheduler.v1 import scheduler_pb2 as pb
 
 LIMIT = 20
 LOG_LINES = 100
+HTML = ".html"
+_COLOUR = re.compile(r"\x1b\[[0-9;:]{0,60}m")
 REDRAW_SECONDS = 5.0  # "3 min ago" has to be updated even if nothing changes
 
 ABOUT = """\
@@ -74,12 +78,22 @@ def parser() -> Parser:
     group.add_argument(
         "--web",
         action="store_true",
-        help="print only an address that opens the page, or the page of JOB, in your browser",
+        help="print only an address that opens the page, or the page of JOB, in your browser; with "
+        "--output FILE.html, write a page of JOB that needs nothing else",
     )
     # For the completion of shells: an id or a name on each line.
     group.add_argument("--words", action="store_true", help=argparse.SUPPRESS)
     this.add_common()
+    (output,) = [action for action in this._actions if action.dest == "output"]
+    output.choices = _Outputs(output.choices or ())
     return this
+
+
+class _Outputs(tuple[str, ...]):
+    """Formats, and any file for a page; shells complete the formats."""
+
+    def __contains__(self, output: object) -> bool:
+        return super().__contains__(output) or str(output).endswith(HTML)
 
 
 def add_filters(group: argparse._ArgumentGroup) -> None:
@@ -110,8 +124,8 @@ def show(options: argparse.Namespace) -> int:
             f"jobs and filters exclude each other: leave out {options.jobs[0]!r} or {given[0]}"
         )
     client = Client(options.server, options.ca)
-    if options.web:
-        _say_address(client, options)
+    if options.web or options.output.endswith(HTML):
+        _show_page(client, options)
         return 0
     if options.words:
         for job in client.list_jobs(request(options)).jobs:
@@ -127,12 +141,31 @@ def show(options: argparse.Namespace) -> int:
     return answer.exit_code
 
 
-def _say_address(client: Client, options: argparse.Namespace) -> None:
-    from cli import open as opening  # rarely needed, and it needs urllib
-
+def _show_page(client: Client, options: argparse.Namespace) -> None:
     if len(options.jobs) > 1:
         raise UsageError("--web shows the page of one job")
+    if options.output.endswith(HTML):
+        if not (options.web and options.jobs):
+            raise UsageError(f"--output {options.output} is for --web with a JOB")
+        _write_page(client, options.jobs[0], Path(options.output))
+        return
+    from cli import open as opening  # rarely needed, and it needs urllib
+
     opening.say_address(client, options.jobs[0] if options.jobs else None, options.output)
+
+
+def _write_page(client: Client, job: str, file: Path) -> None:
+    from scheduler.presentation.job_page import job_page  # rarely needed
+
+    reply = client.get_job(job, in_full=True)
+    chunks = client.get_logs(pb.GetLogsRequest(job=reply.job.id, tail=LOG_LINES))
+    text = b"".join(chunk.data for chunk in chunks).decode(errors="replace")
+    log = [_COLOUR.sub("", line).rstrip("\r") for line in text.splitlines()]
+    try:
+        file.write_text(job_page(reply, log, time.time(), client.server), encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"cannot write {file}: {error.strerror}", 1) from None
+    command.say(str(file))
 
 
 # --- the answer ---------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -60,3 +61,19 @@ def test_from_another_machine_it_says_how_to_reach_the_page(
     said = capsys.readouterr().err
     assert told in said
     assert bool(said) == bool(told)
+
+
+def test_a_page_is_written_that_needs_nothing_else(
+    command: Command, server: Serving, tmp_path: Path
+) -> None:
+    server.submit("demo", held=True)
+    file = tmp_path / "demo.html"
+    done = command("scheduler-state", "demo", "--web", "--output", str(file))
+    assert (done.exit_code, done.out) == (0, f"{file}\n")
+    assert "pending: held (until it is released)" in file.read_text()
+
+    for words in (["demo"], ["--web"]):
+        refused = command("scheduler-state", *words, "--output", str(file))
+        assert (refused.exit_code, "is for --web with a JOB" in refused.err) == (2, True)
+    nowhere = command("scheduler-state", "demo", "--web", "--output", "/nowhere/demo.html")
+    assert (nowhere.exit_code, "cannot write /nowhere/demo.html" in nowhere.err) == (1, True)
