@@ -26,7 +26,9 @@ _STATUSES = {
     "DEADLINE_EXCEEDED": 504,
 }
 RETRY_SECONDS = 2  # told with 429 and 503
-_FLAG = re.compile(r"--([a-z_]+)")
+# `--min_gpus 9 ...`, or without dashes `order 'x': ...` and `search: ...`.
+_FLAG = re.compile(r"--([a-z_]+)|([a-z_]+)(?: [^ :]+)?: ")
+_WRONG = ("INVALID_ARGUMENT", "FAILED_PRECONDITION")  # where a message may name a field
 _FIELDS = {flag.removeprefix("--"): field for field, flag in FLAGS.items()}
 
 
@@ -52,10 +54,12 @@ class Problem(Exception):
 
 def of_call(status: str, message: str) -> Problem:
     """`status`: the name of gRPC's; the message is the one that the commands print."""
-    return Problem(_STATUSES.get(status, 500), message, _field(message), status.lower())
+    field = _field(message) if status in _WRONG else ""
+    return Problem(_STATUSES.get(status, 500), message, field, status.lower())
 
 
 def _field(message: str) -> str:
     """The field of a job that a message names by its flag, as in `--min_gpus 9: ...`."""
     match = _FLAG.match(message)
-    return _FIELDS.get(match[1], match[1]) if match else ""
+    name = (match[1] or match[2]) if match else ""
+    return _FIELDS.get(name, name)

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from scheduler.gateway.problems import Problem, of_call
 
 
@@ -26,3 +28,18 @@ def test_a_limit_says_when_to_come_again() -> None:
 
 def test_an_unknown_status_is_a_fault_of_ours() -> None:
     assert of_call("DATA_LOSS", "x").status == 500
+
+
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        ("order 'x': is none of submitted, name", "order"),
+        ("search: has 300 characters, 200 at most", "search"),
+        ("command: train.py: No such file or directory", "command"),
+        ("no node has a GPU; a job that needs none must be submitted so", ""),
+        ("job 1234 has ended: it is FINISHED", ""),
+    ],
+)
+def test_a_field_is_also_named_without_dashes(message: str, field: str) -> None:
+    assert of_call("FAILED_PRECONDITION", message).field == field
+    assert of_call("UNAVAILABLE", message).field == ""
