@@ -13,6 +13,7 @@ from scheduler.core.model import JobId, Run, Time, View
 
 DAY_SECONDS = 86_400
 DAYS_MAX = 1_100  # of one run; if a clock was set by decades, the rest is not counted
+DAY_MAX = 2_932_896  # the last day of the year 9999: a run on a later day has a wrong clock
 
 KEYS = ("day", "user", "project")
 COLUMNS = (*KEYS, "gpu_seconds", "run_seconds", "runs")
@@ -32,7 +33,9 @@ class DayUsage:
 
 def of_run(run: Run, user: str, project: str, until: Time) -> Iterator[DayUsage]:
     """What a run has used up to this moment; at least one day."""
-    began, gpus = run.started_at, len(run.shares)
+    latest = DAY_MAX * DAY_SECONDS
+    began, until = min(max(run.started_at, 0.0), latest), min(until, latest)
+    gpus = len(run.shares)
     first, last = int(began // DAY_SECONDS), int(max(began, until) // DAY_SECONDS)
     for day in range(max(first, last - DAYS_MAX + 1), last + 1):
         begins, ends = max(began, day * DAY_SECONDS), min(until, (day + 1) * DAY_SECONDS)

@@ -5,7 +5,7 @@ from dataclasses import astuple, replace
 import pytest
 
 from scheduler.core.model import Job, JobId, JobSpec, Run, RunPhase, Share, View
-from scheduler.store.day_usage import DAY_SECONDS, DAYS_MAX, DayUsage, ended, of_run, total
+from scheduler.store.day_usage import DAY_MAX, DAY_SECONDS, DAYS_MAX, DayUsage, ended, of_run, total
 
 GPUS = (Share("n", "gpu0", 1000), Share("n", "gpu1", 1000))
 
@@ -54,3 +54,8 @@ def test_a_total_has_one_row_for_each_key_the_newest_day_first() -> None:
         (1, "a", "", 4.0, 2.0, 2),
         (1, "b", "", 4.0, 2.0, 2),
     ]
+
+
+def test_a_clock_that_is_beyond_every_calendar_makes_a_day_that_can_be_stored() -> None:
+    assert {day for day, *_ in used(began=1e300, until=2e300)} == {DAY_MAX}
+    assert {day for day, *_ in used(began=-1e300, until=0.0)} == {0}
