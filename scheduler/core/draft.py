@@ -144,10 +144,21 @@ class Draft:
 
     def teach(self, job: Job, *, old_library: bool) -> None:
         """Keeps in the family what is known as soon as one of its jobs shows it."""
-        name = learning.kind_of(job.spec)
-        kind = self.kinds.get(name, JobFamily())
+        kind = self.kind(job)
         if kind.old_library != old_library:
-            self.kinds = {**self.kinds, name: replace(kind, old_library=old_library)}
+            self._keep_kind(job, replace(kind, old_library=old_library))
+
+    def learn_warm_up(self, job: Job, seconds: float) -> None:
+        """The same for how long its runs warm up."""
+        kind = self.kind(job)
+        if kind.warm_up_seconds < seconds:
+            self._keep_kind(job, replace(kind, warm_up_seconds=seconds))
+
+    def kind(self, job: Job) -> JobFamily:
+        return self.kinds.get(learning.kind_of(job.spec), JobFamily())
+
+    def _keep_kind(self, job: Job, kind: JobFamily) -> None:
+        self.kinds = {**self.kinds, learning.kind_of(job.spec): kind}
 
     def build(self) -> Change:
         view = replace(

@@ -429,7 +429,10 @@ def _learn_speed(job: Job, run: Run, profile: Profile, draft: Draft) -> Job:
     """Learns the job's speed there from the epoch that has just ended."""
     keys, beside = [share.key for share in run.shares], profile.beside
     quiet_since = max((draft.disturbed.get(key, 0.0) for key in keys), default=0.0)
-    taught = learning.record_epoch(job, run, profile, beside, quiet_since, draft.now)
+    warm_up = draft.kind(job).warm_up_seconds
+    taught = learning.record_epoch(job, run, profile, beside, quiet_since, draft.now, warm_up)
+    if shown := learning.warm_up_shown(job, taught, run, draft.now):
+        draft.learn_warm_up(job, shown)
     if beside and learning.situations_shared(taught) != learning.situations_shared(job):
         draft.stale = True  # neighbours that slow each other down should be separated soon
     return taught

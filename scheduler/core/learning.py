@@ -37,7 +37,8 @@ CREDIBLE = 0.5  # the least part of the time that we measured which a report may
 
 NEWEST = 4  # epochs of which the middle counts
 FAR = 0.2  # the mean goes to the middle at once if it is off by this much, relatively
-SETTLED_SECONDS = 600.0  # of a run; before that it may warm up, which is no drift
+WARM_UP_SECONDS_MAX = 600.0  # from the launch of a run; what changes later is drift
+FALL = 1.3  # a run that gets this many times faster before that was warming up
 
 
 def kind_of(spec: JobSpec) -> str:
@@ -68,17 +69,27 @@ def _began_at(profile: Profile, run: Run) -> Time | None:
 
 
 def record_epoch(
-    job: Job, run: Run, profile: Profile, beside: tuple[JobId, ...], quiet_since: Time, now: Time
+    job: Job,
+    run: Run,
+    profile: Profile,
+    beside: tuple[JobId, ...],
+    quiet_since: Time,
+    now: Time,
+    warm_up_seconds: float = 0.0,
 ) -> Job:
     """The job, with what the epoch that rank 0 of its run has just ended teaches about its speed.
 
     `quiet_since`: when its neighbours last changed. An epoch that began before that is not a valid
-    measurement.
+    measurement, nor is one that began in the warm-up of a run, if we know the job a little.
     """
+    if run.epoch_measured == 0:
+        job = replace(job, measured=tuple(_scaled(m, 1.0) for m in job.measured))
     if not is_plausible(profile, run, now):
         return replace(job, profiles_ignored=job.profiles_ignored + 1)
     began_at = _began_at(profile, run)
     if began_at is None or began_at < quiet_since:
+        return job
+    if job.measured and began_at < run.started_at + warm_up_seconds:
         return job
     # The first report: a run may begin after the epochs that were done when it was launched.
     warm = run.epoch_measured > 0
@@ -87,13 +98,12 @@ def record_epoch(
     # What a row from before GPUs were kept has shown is taken to be from here.
     here = [m for m in same if m.where == where] or [m for m in same if not m.where]
     here = here or [m for m in same if m.epochs and not warm]
-    old = here[-1] if here else Measured(run.placement, beside, seconds, 0, where=where)
-    new = replace(old, newest=())
+    old = new = here[-1] if here else Measured(run.placement, beside, seconds, 0, where=where)
     if warm:
         new = replace(add_epoch(old, seconds), where=where, at=float(int(now)))
-    settled = now - run.started_at > SETTLED_SECONDS and len(old.newest) == NEWEST
-    drift = new.seconds / old.seconds if settled else 1.0
-    others = [_elsewhere(m, drift) for m in job.measured if m is not old]
+    warmed_up = now - run.started_at > WARM_UP_SECONDS_MAX and len(old.newest) == NEWEST
+    drift = new.seconds / old.seconds if warmed_up else 1.0
+    others = [_scaled(m, drift) for m in job.measured if m is not old]
     util = _blended(job.gpu_util, profile.gpu_util, EPOCHS_REMEMBERED)
     return replace(
         job,
@@ -131,9 +141,9 @@ def _middle(seconds: tuple[float, ...]) -> float:
     return math.sqrt(ordered[half] * ordered[~half])
 
 
-def _elsewhere(measured: Measured, drift: float) -> Measured:
-    """What was measured before in another situation, now that epochs take this many times longer.
-    Its newest epochs are no longer."""
+def _scaled(measured: Measured, drift: float) -> Measured:
+    """What was measured before this run or in another situation, now that epochs take this many
+    times longer. Its newest epochs are not the newest any more."""
     if drift == 1.0 and not measured.newest:
         return measured
     return replace(measured, seconds=measured.seconds * drift, newest=())
@@ -150,7 +160,27 @@ def where_of(shares: Sequence[Share]) -> tuple[GpuKey, ...]:
 
 def is_settled(measured: Measured) -> bool:
     """Whether so much was measured of a job that no warm-up is left in it."""
-    return (measured.epochs + 1) * measured.seconds >= SETTLED_SECONDS  # its first one is not in it
+    epochs = measured.epochs + 1  # the first one is not among them
+    return epochs * measured.seconds >= WARM_UP_SECONDS_MAX
+
+
+def warm_up_shown(before: Job, after: Job, run: Run, now: Time) -> float:
+    """For how long after its launch the run has trained more slowly than it does now, if the epoch
+    that it has just ended shows that; else 0."""
+    if after.measured is before.measured or not after.measured:
+        return 0.0
+    new = after.measured[-1]
+    for old in before.measured:
+        if (old.placement, old.beside, old.where) != (new.placement, new.beside, new.where):
+            continue
+        # A mean of earlier runs may have been higher for other reasons, like a slow node.
+        was_first = old.epochs == 0 < new.epochs
+        own = was_first or len(old.newest) == NEWEST
+        if own and new.seconds * FALL < old.seconds:
+            shown = now - run.started_at - new.newest[-1]
+            most = WARM_UP_SECONDS_MAX
+            return min(shown, most) if was_first or shown <= most else 0.0
+    return 0.0
 
 
 def record_peak(job: Job, gpus: int, memory_mib: int) -> Job:
@@ -199,6 +229,7 @@ def update_kind(kind: JobFamily, job: Job, name_of: Mapping[JobId, str]) -> JobF
         gpu_util=_blended(kind.gpu_util, job.gpu_util, min(jobs, EPOCHS_REMEMBERED)),
         epochs=kind.epochs + weight * (job.epochs_done - kind.epochs),
         old_library=kind.old_library,
+        warm_up_seconds=kind.warm_up_seconds,
     )
 
 

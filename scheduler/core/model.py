@@ -253,6 +253,7 @@ class JobFamily:
     gpu_util: float = 0.0
     epochs: float = 0.0  # the epochs of one job
     old_library: bool = False  # one of them used a library from before this project
+    warm_up_seconds: float = 0.0  # after a launch, in which their runs are slower than later
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,8 +69,12 @@ class Interference:
             pairs.variance[present] + SD_KIND**2,
         )
         left[present] -= self._of_kinds.value[place]
-        self._by_kind = self._of_kinds.whole(measured.kinds) if measured.kinds <= FEW else None
+        self._kinds = measured.kinds
         self._of_jobs, _ = _gathered(pairs.owner, pairs.neighbour, left, pairs.variance)
+
+    @cached_property
+    def _by_kind(self) -> Floats | None:
+        return self._of_kinds.whole(self._kinds) if self._kinds <= FEW else None
 
     @cached_property
     def unseen(self) -> Bools:

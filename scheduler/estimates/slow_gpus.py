@@ -20,7 +20,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from scheduler.core.learning import SETTLED_SECONDS
+from scheduler.core.learning import WARM_UP_SECONDS_MAX
 from scheduler.core.model import GpuKey
 from scheduler.estimates.arrays import Bools, Floats, Ints
 from scheduler.estimates.grid import SITUATION
@@ -133,7 +133,7 @@ def _votes(measured: Measurements) -> tuple[Floats, Floats]:
     weight[solid] = np.select(cases, [1.0, 1.0], OF_FAMILY * alike[cell])
     weight[rows.place == 0] = 0.0
     # What is slow may be a warm-up. Of a family, core/learning.py names GPUs only if it is none.
-    young = rows.seconds * (rows.epochs + 1) < SETTLED_SECONDS
+    young = rows.seconds * (rows.epochs + 1) < WARM_UP_SECONDS_MAX
     weight[young & (rows.owner < measured.jobs) & (excess > LEAST)] = 0.0
     age = rows.ended[weight > 0.0].max(initial=0.0) - rows.ended
     return excess, weight * np.exp2(-age / HALF_LIFE_SECONDS)

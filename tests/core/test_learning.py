@@ -168,6 +168,57 @@ def test_what_changes_in_the_first_minutes_of_a_run_is_no_drift() -> None:
     assert means(drifted(1 / 6))[0] == ELSEWHERE
 
 
+def warming(slow: int, times: float = 6.0, first: Job | None = None) -> View:
+    """The view after a run whose first epochs were slow, and four that were not."""
+    start = first or running(max_epochs=99)
+    assert start.run
+    start = replace(start, run=replace(start.run, started_at=NOW - 20.0))
+    return epochs(view(start), *(60.0 * times,) * slow, *(60.0,) * 4)
+
+
+def warm_up_seconds(seen: View) -> float:
+    return sum(kind.warm_up_seconds for kind in seen.kinds.values())
+
+
+@pytest.mark.parametrize(("slow", "times"), [(1, 1.5), (1, 6.0), (4, 2.0), (3, 2.5)])
+def test_a_run_that_becomes_faster_in_its_first_minutes_was_warming_up(
+    slow: int, times: float
+) -> None:
+    seen = warming(slow, times)
+    slow_until = 20.0 + slow * 60.0 * times
+    assert slow_until <= warm_up_seconds(seen) <= slow_until + 120.0
+    assert seen.jobs[A].measured[0].seconds == pytest.approx(60.0)
+
+
+def test_a_warm_up_is_no_longer_than_ten_minutes() -> None:
+    assert warm_up_seconds(warming(4)) == 0.0, "that was drift"
+    assert warm_up_seconds(warming(1, 30.0)) == 600.0, "a first epoch is slow for both reasons"
+
+
+def test_a_run_that_is_as_fast_at_first_has_no_warm_up() -> None:
+    assert warm_up_seconds(warming(4, 1.1)) == 0.0
+
+
+def test_a_run_that_is_faster_than_the_one_before_it_has_not_warmed_up() -> None:
+    slow_node = Measured(PLACE, (), 300.0, 9)
+    start = replace(running(max_epochs=99), measured=(slow_node,))
+    assert warm_up_seconds(warming(1, 1.0, start)) == 0.0
+
+
+def test_nothing_is_learned_from_the_warm_up_of_a_kind_that_has_one() -> None:
+    known = warming(1, 6.0)
+    shown = replace(known.jobs[A], attempts=0)
+    again = with_run(shown, share(4000), placement="pretendedx4", epoch_started=4)
+    assert again.run
+    again = replace(again, run=replace(again.run, started_at=known.at))
+    slow = epochs(replace(known, jobs={A: again}), *(90.0,) * 5, first=6)
+    assert {m.placement for m in slow.jobs[A].measured} == {PLACE}
+    later = epochs(slow, 15.0, 15.0, first=11)
+    assert means(later.jobs[A])[-1] == Measured("pretendedx4", (), 15.0, 2)
+    stranger = epochs(replace(known, jobs={A: running(max_epochs=99)}), 90.0)
+    assert means(stranger.jobs[A]) == (Measured(PLACE, (), 90.0, 0),), "better than nothing"
+
+
 def test_a_level_that_few_epochs_have_shown_has_not_drifted() -> None:
     assert means(drifted(1 / 3, shown=1, age=1000.0))[0].seconds > 0.9 * ELSEWHERE.seconds
 

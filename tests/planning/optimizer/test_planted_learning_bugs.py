@@ -56,7 +56,7 @@ from tests.planning.optimizer import (
         pytest.param(
             learning,
             "CREDIBLE",
-            0.1,
+            0.0,
             test_wrong_reports.test_clocks_that_jump_within_each_epoch,
             id="a clock that went back is believed",
         ),
@@ -97,7 +97,7 @@ from tests.planning.optimizer import (
         ),
         pytest.param(
             learning,
-            "_elsewhere",
+            "_scaled",
             lambda measured, drift: measured,
             partial(
                 test_learning.test_what_was_measured_elsewhere_follows_the_level_of_the_job, 3.0
@@ -106,10 +106,17 @@ from tests.planning.optimizer import (
         ),
         pytest.param(
             learning,
-            "SETTLED_SECONDS",
+            "WARM_UP_SECONDS_MAX",
             0.0,
             test_learning.test_what_changes_in_the_first_minutes_of_a_run_is_no_drift,
             id="a run that has warmed up was drifting",
+        ),
+        pytest.param(
+            learning,
+            "warm_up_shown",
+            lambda before, after, run, now: 0.0,
+            test_learning.test_nothing_is_learned_from_the_warm_up_of_a_kind_that_has_one,
+            id="the first minutes of all runs are believed",
         ),
         pytest.param(
             growth,
