@@ -29,11 +29,13 @@ SECONDS_UNKNOWN = 600.0  # an epoch, if nothing is known of any job
 SECONDS_LEAST, SECONDS_MOST = 1e-9, 1e12  # bounds of predictions
 
 # Standard deviations, relative.
-SD_OF_KIND = 0.2  # between jobs of one kind
+SD_OF_KIND = 0.2  # between jobs of one kind, at least
 SD_TYPE = 0.25  # of the ratio of two types, for a kind measured on only one
 SD_RATIO = 0.9  # more, as long as no kind was measured on both
 SD_SAID = 0.7
 SD_USUAL = 1.2
+
+MEAN_TO_SD = 1.25  # a standard deviation is about this many mean absolute ones
 
 RIDGE_TYPE = 0.1  # of f, in kinds
 FAR = RIDGE_TYPE * SD_RATIO / 2.2  # a kind that is further off pulls no harder
@@ -60,7 +62,9 @@ def fit(jobs: Sequence[Job], measured: Measurements, firsts: Firsts) -> tuple[Fl
         kind, firsts.type, shown - size[firsts.owner], firsts.sd, measured
     )
     shown = shown - factor[kind, firsts.type]
-    before, doubt = x[measured.kind] + size, doubt[measured.kind] + SD_OF_KIND**2
+    off = shown - x[kind] - size[firsts.owner]
+    doubt = doubt + _spreads(kind, off, measured.kinds) ** 2
+    before, doubt = x[measured.kind] + size, doubt[measured.kind]
     _fill(before, doubt, jobs, shown[firsts.owner < len(jobs)])
     own = np.bincount(firsts.owner, firsts.sd**-2, len(size))
     pull = np.bincount(firsts.owner, shown * firsts.sd**-2, len(size))
@@ -97,6 +101,14 @@ def _kinds(
     never = np.where(some[:, None], SD_RATIO**2 * RIDGE_TYPE / (RIDGE_TYPE + compared), 0.0)
     unlike = SD_TYPE**2 + never
     return x, variance, f + g, np.where(known, 0.0, unlike)
+
+
+def _spreads(kind: Ints, off: Floats, kinds: int) -> Floats:
+    """[kind] how far its jobs are from each other: far, if they are different programs. `off`: how
+    far each is from what is usual for its kind."""
+    others = np.maximum(np.bincount(kind, minlength=kinds) - 1, 1)
+    spread = MEAN_TO_SD * np.bincount(kind, np.abs(off), kinds) / others
+    return np.clip(spread, SD_OF_KIND, SD_USUAL)
 
 
 def _type_factors(mean: Floats, known: Bools) -> tuple[Floats, Floats]:

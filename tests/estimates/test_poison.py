@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,6 +64,21 @@ def test_whatever_one_kind_shows_the_others_move_by_no_more_than_their_doubt(
     shown: dict[str, float],
 ) -> None:
     assert moved(others(), job("poison", *shown.items())).max() <= 1.0
+
+
+@given(st.integers(1, 5), st.integers(1, 5), st.floats(1.5, 20.0))
+def test_what_a_kind_of_two_programs_makes_expect_is_as_doubtful_as_they_differ(
+    slow: int, fast: int, times: float
+) -> None:
+    shown = [300.0 * times] * slow + [300.0] * fast
+    mixed = [job(f"job-{n}", ("t4x1", it), kind="mixed") for n, it in enumerate(shown)]
+    speeds = Speeds([*mixed, job("new", kind="mixed")], {})
+    place = [Placement("t4", 1)]
+    *known, expected = speeds.estimate(place)[:, 0].tolist()
+    assert known == pytest.approx(shown), "what was measured stays as it was"
+    doubt = speeds.uncertainty(place)[-1, 0]
+    if min(slow, fast) * 4 >= max(slow, fast):
+        assert all(abs(np.log(expected / it)) <= 2.0 * doubt for it in shown)
 
 
 @settings(max_examples=100)

@@ -119,6 +119,13 @@ from tests.planning.optimizer import (
             id="the first minutes of all runs are believed",
         ),
         pytest.param(
+            baseline,
+            "SD_USUAL",
+            baseline.SD_OF_KIND,
+            test_poison.test_what_a_kind_of_two_programs_makes_expect_is_as_doubtful_as_they_differ,
+            id="the jobs of a kind are thought alike, whatever they show",
+        ),
+        pytest.param(
             growth,
             "STEP",
             64.0,
