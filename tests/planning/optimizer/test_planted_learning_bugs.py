@@ -211,7 +211,7 @@ from tests.planning.optimizer import (
         ),
         pytest.param(
             slow_gpus,
-            "SETTLED_SECONDS",
+            "WARM_UP_SECONDS_MAX",
             0.0,
             test_slow_gpus.test_what_was_measured_for_a_few_minutes_says_nothing_of_gpus,
             id="a warm-up makes GPUs slow",
