@@ -83,7 +83,7 @@ def test_nothing_is_said_to_run_while_the_daemon_is_away(
     row.get_by_text("RUNNING", exact=True).wait_for()
 
     daemon.kill()
-    person.page.get_by_role("alert").get_by_text("The daemon does not answer").wait_for()
+    person.page.locator(".banner").get_by_text("The daemon does not answer").wait_for()
     row.get_by_text("was RUNNING").wait_for()
     assert person.page.get_by_text("RUNNING", exact=True).count() == 0
     assert person.page.get_by_role("heading", name="Was running").count() == 1
@@ -91,7 +91,7 @@ def test_nothing_is_said_to_run_while_the_daemon_is_away(
 
     daemon.start()
     row.get_by_text("RUNNING", exact=True).wait_for()
-    person.page.get_by_role("alert").wait_for(state="detached")
+    person.page.locator(".banner").wait_for(state="detached")
     gate.open(2)
     row.wait_for(state="detached")
     gate.close()
@@ -104,9 +104,9 @@ def test_a_gateway_that_comes_back_needs_no_new_log_in(
         person = visitor(chromium, first.url)
         person.log_in(daemon.token("root"))
         person.page.get_by_role("status").get_by_text("live").wait_for()
-    person.page.get_by_role("alert").get_by_text("The gateway does not answer").wait_for()
+    person.page.locator(".banner").get_by_text("The gateway does not answer").wait_for()
     with gateway(daemon.address, listen=first.url.removeprefix("http://")):
-        person.page.get_by_role("alert").wait_for(state="detached")
+        person.page.locator(".banner").wait_for(state="detached")
         daemon.submit("--hold", "--num_gpus", "0", "afterwards", "--", "true")
         person.go("/jobs")
         person.row("afterwards").wait_for()

@@ -266,3 +266,36 @@ def test_the_queue_has_urgent_jobs_first_and_then_the_oldest(site: Site) -> None
     eventually(lambda: queue() == ["urgent", "old", "young"])
     site.daemon.submit("younger but urgent", memory_mib=9000, priority=5)
     eventually(lambda: queue() == ["urgent", "younger but urgent", "old", "young"])
+
+
+def test_a_browser_whose_clock_is_a_day_ahead_tells_the_same_ages(site: Site) -> None:
+    site.daemon.submit("young", held=True)
+    person = site.visit()
+    person.page.add_init_script("const now = Date.now; Date.now = () => now() + 86400e3;")
+    person.go("/jobs?state=HELD")
+    age = person.row("young").locator(".c-time").inner_text()
+    assert age == "just now" or age.endswith((" s ago", " min ago"))
+
+
+def test_a_gpu_that_nobody_watches_and_one_that_is_lost_are_shown_as_such(site: Site) -> None:
+    person = site.visit()
+
+    def watched(route: Route) -> None:
+        answer = route.fetch()
+        cluster = answer.json()
+        first, second = cluster["gpus"]
+        first.update(used_mib=9000, busy=0.5, strange_mib=3000)
+        first["processes"] = [
+            {"pid": 42, "name": HOSTILE, "memory_mib": 3000, "job": "", "attempt": 0}
+        ]
+        second.update(fault="ECC error", lost=True, used_mib=None, busy=None)
+        route.fulfill(response=answer, json=cluster)
+
+    person.page.route("**/api/v1/cluster", watched)
+    person.go("/cluster")
+    person.sees("used 9,000, busy 50%")
+    person.sees("3,000 MiB used by processes that are not of this scheduler")
+    person.sees(f"{HOSTILE} (42)")
+    person.sees("lost: ECC error")
+    person.sees("used \N{EN DASH}, busy \N{EN DASH}")
+    assert person.barriers() == []

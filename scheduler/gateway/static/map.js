@@ -71,7 +71,7 @@ function Gpu({ gpu, seen }) {
     <div class="name">gpu${gpu.index}<small><${Text}>${gpu.type}<//></small></div>
     <div class="bar" role="group" aria-label=${spoken(gpu)} title=${spoken(gpu)}>
       ${gpu.jobs.map((job) => html`<a class="share ${hue(job.id)}" key=${job.id} href=${jobPath(job.id)}
-        style=${width(job.memory_mib)} title="${printable(job.name)}: ${number(job.memory_mib)} MiB"
+        style=${width(job.memory_mib)} title=${share(job)}
         ><${Text}>${job.name}<//></a>`)}
       ${held > 0 && html`<span class="share holding" style=${width(held)} />`}
       <span class="beyond" style=${width(whole - gpu.capacity_mib)} />
@@ -89,6 +89,9 @@ function Gpu({ gpu, seen }) {
     </div>`}
   </div>`;
 }
+
+const share = (job) => `${printable(job.name)}: ${number(job.memory_mib)} MiB${
+  known(job.used_mib) ? `, uses ${number(job.used_mib)}` : ""}${known(job.busy) ? `, busy ${percent(job.busy)}` : ""}`;
 
 const strangers = (gpu) => html`<${Text}>${gpu.processes.filter((each) => !each.job)
   .map((each) => `${each.name || "unknown"} (${each.pid})`).join(", ") || UNKNOWN}<//>`;
