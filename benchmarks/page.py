@@ -33,7 +33,7 @@ from benchmarks.figures import options, show
 from scheduler.v1 import scheduler_pb2 as pb
 from tests.browser.visitor import Visitor, visitor
 from tests.gateway.serving_http import Gateway, gateway
-from tests.support import Daemon
+from tests.support import Daemon, eventually
 
 WAITING = 200  # jobs; each submission of one makes the daemon plan
 TRANSFERRED = """() => performance.getEntries()
@@ -80,7 +80,7 @@ def _submit(daemon: Daemon, jobs: int, gpus: int) -> None:
 
     with daemon.stub() as (stub, metadata), ThreadPoolExecutor(32) as people:
         list(people.map(submit, range(jobs)))
-    daemon.wait(lambda found: any(job.state == "RUNNING" for job in found.values()))
+    eventually(lambda: daemon.state_of("--status", "RUNNING")["jobs"])
 
 
 def _measure(daemon: Daemon, served: Gateway, browser: Browser, visits: int) -> dict[str, Any]:
