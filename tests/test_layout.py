@@ -103,6 +103,7 @@ WHOLES = {
     "core/test_properties.py": "what holds of the core for any plan and any news",
     "core/test_wrong_reports.py": "learning: what broken clocks and false reports may move",
     "gateway/test_tls.py": "certificates, of a gateway and of the daemon that starts one",
+    "gateway/test_versions.py": "gateways that are older or newer than the daemon, and two of them",
     "gateway/test_kills.py": "gateways and daemons that are killed while pages are open",
     "legacy/test_away.py": "the images with an old library, while no daemon runs",
     "legacy/test_hostile.py": "what no library of ours would send",

@@ -42,13 +42,15 @@ def create(daemon: DaemonCalls, events: Events, version: str, *, encrypted: bool
         return files.serve(request.path_params["file"], request)
 
     async def page(request: Request) -> Response:
-        """Every page is the same file: it looks at its own address."""
+        """Every page is the same file: it looks at its own address. It has nothing to hide, and
+        says itself that the daemon cannot be reached, until it can."""
         try:
             await auth.caller(request)
         except Problem as problem:
-            if problem.status != 401:
+            if problem.status == 401:
+                return auth.to_login(request)
+            if problem.status < 500:
                 raise
-            return auth.to_login(request)
         return files.serve("index.html", request)
 
     def login_page(request: Request) -> Response:

@@ -45,7 +45,7 @@ class DaemonCalls:
         try:
             answer: Reply = await call(request, timeout=DEADLINE_SECONDS, metadata=_metadata(token))
         except grpc.aio.AioRpcError as error:
-            raise self._problem(error) from None
+            raise self._problem(method, error) from None
         return answer
 
     async def stream(
@@ -60,7 +60,7 @@ class DaemonCalls:
             async for each in call:
                 yield each
         except grpc.aio.AioRpcError as error:
-            raise self._problem(error) from None
+            raise self._problem(method, error) from None
         finally:
             call.cancel()
 
@@ -78,8 +78,10 @@ class DaemonCalls:
                 self._channel = grpc.aio.insecure_channel(self.server, options=_OPTIONS)
         return self._channel
 
-    def _problem(self, error: grpc.aio.AioRpcError) -> problems.Problem:
+    def _problem(self, method: str, error: grpc.aio.AioRpcError) -> problems.Problem:
         status, details = error.code().name, error.details() or ""
+        if status == "UNIMPLEMENTED":  # grpc does not say what
+            details = f"it does not know {method}"
         ca = str(self._ca) if self._ca else ""
         return problems.of_call(status, call_error_text(status, details, self.server, ca))
 

@@ -208,7 +208,20 @@ def test_a_page_of_another_server_cannot_use_a_login(served: Served) -> None:
     assert not served.daemon.job(job).cancelled
 
 
-def test_the_cookie_of_an_earlier_day_is_refused(served: Served) -> None:
+@pytest.mark.parametrize("hours", [12, 24])
+def test_the_cookie_of_yesterday_leads_to_the_login(hours: int, served: Served) -> None:
+    with served.gateway.client() as browser:
+        browser.get(f"/login?code={served.code()}")
+        served.daemon.wall.ahead = hours * 3600.0 + 1
+        try:
+            assert browser.get(JOBS).status_code == 401
+            assert browser.get("/events").status_code == 401
+            assert browser.get("/jobs").headers["location"] == "/login?next=/jobs"
+        finally:
+            served.daemon.wall.ahead = 0.0
+
+
+def test_the_cookie_of_a_session_that_was_ended_is_refused(served: Served) -> None:
     with served.logged_in() as browser:
         old = browser.cookies[COOKIE]
         token = (("authorization", f"Bearer {old}"),)

@@ -51,6 +51,8 @@ def test_without_a_daemon_it_serves_and_says_so() -> None:
         answer = client.get("/api/v1/jobs")
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
         message = answer.json()["error"]["message"]
+        page = client.get("/")  # it asks until it gets an answer
+        assert (page.status_code, page.headers["content-type"][:9]) == (200, "text/html")
     assert message.startswith(f"cannot reach scheduler at 127.0.0.1:{port}: ")
 
 

@@ -70,6 +70,55 @@ def test_a_certificate_that_cannot_be_used_is_told_in_one_line(
         assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
 
 
+def test_a_certificate_that_has_expired_is_refused_by_who_asks(
+    served: Served, authority: Authority
+) -> None:
+    certificate, key = authority.issue_expired("yesterday", HERE)
+    flags = ("--certificate", str(certificate), "--key", str(key))
+    with gateway(f"{HERE}:{served.daemon.server.port}", *flags) as late:
+        with (
+            httpx.Client(base_url=late.url, verify=trusting(authority), trust_env=False) as browser,
+            pytest.raises(httpx.ConnectError, match="certificate has expired"),
+        ):
+            browser.get("/healthz")
+        with httpx.Client(base_url=late.url, verify=False, trust_env=False) as careless:
+            assert careless.get("/healthz").text == "ok\n"
+
+
+def test_a_daemon_with_an_expired_certificate_is_away_until_it_has_another(
+    tmp_path: Path, authority: Authority
+) -> None:
+    files = tmp_path / "daemon.crt", tmp_path / "daemon.key"
+
+    def use(made: tuple[Path, Path]) -> None:
+        for each, file in zip(made, files, strict=True):
+            each.replace(file)
+
+    use(authority.issue_expired("of-yesterday", HERE))
+    server = f"{HERE}:{free_port()}"
+    daemon = Daemon(tmp_path / "state", "0")
+    daemon.environment = {
+        "SCHEDULER_TLS__LISTEN": server,
+        "SCHEDULER_TLS__CERTIFICATE": str(files[0]),
+        "SCHEDULER_TLS__KEY": str(files[1]),
+    }
+    try:
+        daemon.start()
+        with (
+            gateway(server, "--ca", str(authority.certificate)) as made,
+            made.client(daemon.token("ada")) as client,
+        ):
+            answer = client.get("/api/v1/jobs")
+            assert (answer.status_code, answer.json()["error"]["message"]) == (
+                503,
+                f"cannot reach scheduler at {server}: its certificate has expired",
+            )
+            use(authority.issue("of-today", HERE))
+            eventually(lambda: client.get("/api/v1/jobs").status_code == 200)
+    finally:
+        daemon.end()
+
+
 def test_a_new_certificate_is_served_by_a_gateway_that_starts_again(
     tmp_path: Path, authority: Authority
 ) -> None:
